@@ -1,0 +1,53 @@
+# make demo   everything: installs what is missing, builds, starts the lab, kills an application server, shows DNS converge
+# make test   everything: installs what is missing, builds, runs the tests
+# make bench  queries per second against PowerDNS with static names, side by side
+# make lint   ruff and mypy; needs neither root nor the Debian packages
+# make setup  installs what is missing for the tests, builds sctp-userland
+# make clean  removes the virtual environment, builds and caches
+# make lock   renews the pinned Python packages (versions and hashes only)
+# make help   this text
+.PHONY: help setup demo test bench lint clean lock
+
+BIN := .venv/bin
+PACKAGES := rserpool daemon_kit rspdns ppe_agent registrar_config pdns_config rspdns_lab
+
+define NEEDS_ROOT
+the tests make network namespaces and need root: sudo make test; without: make test PYTEST_OPTIONS='-m "not integration"'
+endef
+export NEEDS_ROOT
+
+help:
+	@sed -n '/^#/!q; s/^# //p' Makefile
+
+setup:
+	@setup/setup.sh test
+
+demo:
+	@setup/setup.sh demo
+	@$(BIN)/rspdns-lab demo $(DEMO_OPTIONS)
+
+test: setup
+ifeq ($(findstring not integration,$(PYTEST_OPTIONS)),)
+	@[ "$$(id -u)" -eq 0 ] || { echo "$$NEEDS_ROOT" >&2; exit 1; }
+endif
+	@$(BIN)/pytest $(PYTEST_OPTIONS)
+
+bench:
+	@setup/setup.sh bench
+	@$(BIN)/rspdns-lab bench $(BENCH_OPTIONS)
+
+lint:
+	@setup/setup.sh lint
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy $(addprefix -p ,$(PACKAGES))
+	@$(BIN)/mypy tests
+
+clean:
+	@$(MAKE) --silent -C sctp-userland clean
+	@rm -rf .venv .setup .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+lock:
+	@$(BIN)/python -m pip --quiet install pip-tools
+	@$(BIN)/pip-compile --quiet --output-file setup/requirements.lock pyproject.toml

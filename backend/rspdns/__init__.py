@@ -1,0 +1,1 @@
+"""The DNS side of rspdns: a PowerDNS remote backend that answers from the live pools."""

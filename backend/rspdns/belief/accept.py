@@ -1,0 +1,31 @@
+"""Nobody joins uninvited (rule 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+
+from rserpool.parameters import Transport
+
+
+def accepted(
+    addresses: Sequence[IPv4Address | IPv6Address], accept: Sequence[IPv4Network | IPv6Network]
+) -> tuple[IPv4Address | IPv6Address, ...]:
+    """Return the addresses that are in one of the networks, each once, in their order."""
+    return tuple(
+        dict.fromkeys(
+            address
+            for address in addresses
+            if any(address.version == network.version and address in network for network in accept)
+        )
+    )
+
+
+def why_refused(transport: Transport, accept: Sequence[IPv4Network | IPv6Network]) -> str | None:
+    """Say why a PE with this user transport does not count, None if it does."""
+    if not transport.port:
+        return "refused: its port is 0"
+    if accepted(transport.addresses, accept):
+        return None
+    listed = ", ".join(str(address) for address in transport.addresses[:4]) or "none"
+    return f"refused: not in the pool's accept networks: {listed}"

@@ -1,0 +1,295 @@
+"""What is believed about one pool: PEs are decided on, a crowd is questioned, what remains is the view."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from rserpool.parameters import PoolElement, Transport
+
+from rspdns.belief.accept import accepted, why_refused
+from rspdns.belief.claims import MEMORY, Claim, Court, Listing, Overruled
+from rspdns.belief.crowd import Crowd
+from rspdns.belief.decisions import Decision, decide
+from rspdns.belief.history import History
+from rspdns.belief.rules import RENEW_STALE_S, BeliefEvent, PoolRules, Reply
+from rspdns.views import Member, OutMember, PoolView
+
+UNREACHABLE = "the backend's own probe does not reach it, and no registrar can vouch for it"
+
+
+class PoolBelief:
+    """The belief about the pool `handle`.
+
+    `view` is what the last `evaluate()` found, and stays the same object until something in it changes.
+    `awaited` are the registrars (by place) to be asked at once; `next_deadline_s` is when time alone
+    changes something.
+    """
+
+    def __init__(self, handle: str, rules: PoolRules) -> None:
+        self.handle = handle
+        self.rules = rules
+        self.view = PoolView(handle)
+        self.awaited: frozenset[int] = frozenset()
+        self.is_dirty = False
+        self._listings: dict[int, Listing] = {}
+        self._crowd = Crowd()
+        self._history = History()
+        self._members: dict[int, Member] = {}
+        """Who is in, those found unreachable by the backend's own probe included."""
+        self._unreachable: set[int] = set()
+        self._reasons: dict[int, str] = {}
+        """Why those held back would be out."""
+        self._known = False
+        self._stale_since_s: float | None = None
+        self._vouched_s = float("-inf")
+
+    def reply(self, reply: Reply, settled: bool) -> bool:
+        """Take an answer. Return True when it changes who is listed, or with which home."""
+        listing = self._listings.setdefault(reply.registrar, Listing())
+        if reply.asked_at_s < listing.asked_at_s:
+            return False
+        waiting = self.awaited or self._crowd.held_since_s or not self._known
+        was_settled = listing.was_settled
+        news, members_changed = listing.update(reply, settled)
+        self.is_dirty |= bool(news or waiting or was_settled != settled)
+        return members_changed
+
+    def link_lost(self, place: int) -> None:
+        """A registrar's life ended."""
+        if place in self._listings:
+            self._listings[place].forget_answers()
+            self.is_dirty = True
+
+    def settled(self, place: int) -> None:
+        """A registrar became settled: only what it answers from now on counts for absence.
+
+        What it goes on listing counts like that of any other, unless its home denied it.
+        """
+        listing = self._listings.get(place)
+        if listing is None:
+            return
+        listing.was_settled = False
+        for claim in listing.claims.values():
+            if claim.overruled is not Overruled.BY_HOME:
+                claim.overruled = None
+
+    def probed(self, identifier: int, reachable: bool) -> None:
+        """The backend's own probe came to a conclusion; it counts while the pool is stale."""
+        if reachable == (identifier in self._unreachable):
+            (self._unreachable.discard if reachable else self._unreachable.add)(identifier)
+            self.is_dirty = True
+
+    def remember(
+        self, members: Iterable[Member], recent: Iterable[Member], stale_since_s: float, now: float
+    ) -> None:
+        """Take what was known before a restart; `stale_since_s` is when it was last vouched for."""
+        listing = self._listings.setdefault(MEMORY, Listing())
+        for member in members:
+            transport = Transport(member.protocol, member.port, member.addresses)
+            element = PoolElement(member.identifier, member.home_registrar, 0, transport, member.policy)
+            listing.claims[member.identifier] = Claim(element, now, now, remembered=True)
+            self._members.setdefault(member.identifier, member)
+        self._history.recent = tuple(recent)
+        self._known = True
+        self._stale_since_s = stale_since_s
+        self.is_dirty = True
+
+    @property
+    def next_deadline_s(self) -> float | None:
+        """When time alone changes something."""
+        times = (self._crowd.next_deadline_s, self._history.next_deadline_s)
+        return min((time_s for time_s in times if time_s is not None), default=None)
+
+    @property
+    def probe_targets(self) -> tuple[Member, ...]:
+        """The members of a stale pool, the unreachable too; nobody while a settled registrar vouches."""
+        if self.view.stale_since_s is None:
+            return ()
+        return tuple(self._members[identifier] for identifier in sorted(self._members))
+
+    def evaluate(self, court: Court, stale_since_s: float, now: float) -> list[BeliefEvent]:
+        """Form the view anew and return what happened.
+
+        `stale_since_s` is when the last settled registrar was lost; it matters while there is none.
+        """
+        self.is_dirty = False
+        decisions = decide(self._listings, court, self._members)
+        members, out = self._admit(decisions, court, now)
+        events = self._hold_back(members, out, decisions, court, now)
+        if any(decision.vouched for decision in decisions.values()):
+            self._vouched_s = now
+        stale_s = self._stale(court, stale_since_s)
+        self._drop_unreachable(members, out, stale_s)
+        before = {member.identifier: member for member in self.view.members}
+        reasons = self._why_out(decisions, out)
+        events += _events(self.handle, self.view, members, out, reasons, now)
+        self._history.note(before, members, reasons, now)
+        self._reasons = {identifier: reasons[identifier] for identifier in reasons.keys() & members.keys()}
+        self._known |= bool(members) or any(listing.was_settled for listing in self._listings.values())
+        view = PoolView(
+            handle=self.handle,
+            members=tuple(members[identifier] for identifier in sorted(members)),
+            out=self._history.out(out, members, now),
+            known=self._known,
+            stale_since_s=stale_s,
+            recent=() if members else self._recent(),
+        )
+        self.view = self.view if view == self.view else view
+        return events
+
+    def _why_out(self, decisions: Mapping[int, Decision], out: Mapping[int, OutMember]) -> dict[int, str]:
+        """Why each one is out, or would be if it were not held back."""
+        reasons = {
+            identifier: reason
+            for identifier, reason in self._reasons.items()
+            if identifier not in decisions or not decisions[identifier].is_in
+        }
+        reasons |= {
+            identifier: decision.reason for identifier, decision in decisions.items() if decision.reason
+        }
+        return reasons | {identifier: member.reason for identifier, member in out.items()}
+
+    def _admit(
+        self, decisions: Mapping[int, Decision], court: Court, now: float
+    ) -> tuple[dict[int, Member], dict[int, OutMember]]:
+        """Who is in by the word of the registrars and by `accept`, and who is known beside them."""
+        members: dict[int, Member] = {}
+        out: dict[int, OutMember] = {}
+        for identifier, decision in decisions.items():
+            element = decision.element
+            refusal = why_refused(element.user_transport, self.rules.accept)
+            if refusal is not None and decision.is_listed:
+                out[identifier] = _out(element, refusal)
+            elif decision.is_in and refusal is None:
+                stale = not decision.vouched and not court.settled
+                members[identifier] = self._member(element, stale, now)
+            elif decision.is_listed:
+                out[identifier] = _out(element, decision.reason)
+        return members, out
+
+    def _member(self, element: PoolElement, stale: bool, now: float) -> Member:
+        transport = element.user_transport
+        member = Member(
+            identifier=element.identifier,
+            home_registrar=element.home_registrar,
+            addresses=accepted(transport.addresses, self.rules.accept),
+            port=transport.port,
+            protocol=transport.protocol,
+            policy=element.policy,
+            since_s=now,
+            stale=stale,
+        )
+        return replace(member, since_s=self._history.since_s(member, self._members, now))
+
+    def _hold_back(
+        self,
+        members: dict[int, Member],
+        out: Mapping[int, OutMember],
+        decisions: Mapping[int, Decision],
+        court: Court,
+        now: float,
+    ) -> list[BeliefEvent]:
+        """Keep a crowd in while it is questioned, and find out who has to be asked."""
+
+        def unheard(identifier: int, since_s: float) -> set[int]:
+            return {
+                place
+                for place in court.settled
+                if place not in self._listings or not self._listings[place].absent_since(identifier, since_s)
+            }
+
+        def confirmed(identifier: int, since_s: float) -> bool:
+            return bool(court.settled) and not unheard(identifier, since_s)
+
+        candidates = {
+            identifier: member
+            for identifier, member in self._members.items()
+            if why_refused(Transport(member.protocol, member.port, member.addresses), self.rules.accept)
+            is None
+            and not (identifier in out and identifier in decisions and decisions[identifier].is_in)
+        }
+        before = set(self._crowd.held_since_s)
+        held = self._crowd.hold(candidates.keys(), members.keys(), confirmed, now)
+        awaited = {place for decision in decisions.values() for place in decision.awaited}
+        for identifier in held:
+            members[identifier] = candidates[identifier]
+            since_s = self._crowd.held_since_s[identifier]
+            awaited |= {
+                place
+                for place in unheard(identifier, since_s)
+                if place not in self._listings or self._listings[place].asked_at_s <= since_s
+            }
+        self.awaited = frozenset(awaited)
+        if not held - before:
+            return []
+        gone = f"{self._crowd.gone} of {self._crowd.before}"
+        words = f"{gone} would be gone within 500 ms: all registrars are asked"
+        return [BeliefEvent(now, "questioned", self.handle, None, words)]
+
+    def _stale(self, court: Court, stale_since_s: float) -> float | None:
+        if court.settled:
+            self._stale_since_s = None
+            self._vouched_s = float("-inf")
+            self._unreachable.clear()
+            return None
+        since_s = self._stale_since_s if self._stale_since_s is not None else stale_since_s
+        if math.isfinite(self._vouched_s):
+            since_s = max(since_s, self._vouched_s - self._vouched_s % RENEW_STALE_S)
+        return since_s
+
+    def _drop_unreachable(
+        self, members: dict[int, Member], out: dict[int, OutMember], stale_s: float | None
+    ) -> None:
+        self._members = dict(members)
+        self._unreachable &= members.keys()
+        if stale_s is not None:
+            for identifier in self._unreachable:
+                member = members.pop(identifier)
+                out[identifier] = OutMember(identifier, member.addresses[0], member.port, UNREACHABLE, 0.0)
+
+    def _recent(self) -> tuple[Member, ...]:
+        """The last good ones; `accept` may have changed since they were in."""
+        found = []
+        for member in self._history.recent:
+            addresses = accepted(member.addresses, self.rules.accept)
+            if addresses:
+                found.append(replace(member, addresses=addresses, stale=True))
+        return tuple(found)
+
+
+def _out(element: PoolElement, reason: str) -> OutMember:
+    transport = element.user_transport
+    address = transport.addresses[0] if transport.addresses else None
+    return OutMember(element.identifier, address, transport.port, reason, 0.0)
+
+
+def _events(
+    handle: str,
+    view: PoolView,
+    members: Mapping[int, Member],
+    out: Mapping[int, OutMember],
+    reasons: Mapping[int, str],
+    now: float,
+) -> list[BeliefEvent]:
+    """What happened between `view` and the members of now."""
+    before = {member.identifier: member for member in view.members}
+    events = []
+    for identifier in sorted(members.keys() - before.keys()):
+        words = f"{members[identifier].addresses[0]} port {members[identifier].port}"
+        events.append(BeliefEvent(now, "joined", handle, identifier, words))
+    events += [
+        BeliefEvent(now, "left", handle, identifier, reasons.get(identifier, "left"))
+        for identifier in sorted(before.keys() - members.keys())
+    ]
+    for identifier in sorted(members.keys() & before.keys()):
+        old, new = before[identifier].home_registrar, members[identifier].home_registrar
+        if old != new:
+            words = f"from registrar {old:08x} to {new:08x}"
+            events.append(BeliefEvent(now, "moved", handle, identifier, words))
+    known = {(member.identifier, member.reason) for member in view.out}
+    for identifier, member in sorted(out.items()):
+        if member.reason.startswith("refused") and (identifier, member.reason) not in known:
+            events.append(BeliefEvent(now, "refused", handle, identifier, member.reason))
+    return events

@@ -1,0 +1,86 @@
+"""The values that go into the belief, and every time the rules know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network
+
+from rserpool.parameters import PoolElement
+from rserpool.policies import Policy
+
+SENTINEL_POOL_PREFIX = "rspdns-sentinel-"
+
+SILENT_AFTER_S = 0.5
+"""A registrar that answers nothing for so long after a question is silent: others speak for its pool
+elements."""
+WAKING_S = 1.0
+"""After a silence a registrar first hears what it missed; for so long it is not settled."""
+OLD_SENTINEL_TRUSTED_AFTER_S = 10.0
+"""A sentinel known from before the link was lost counts again when it was listed for so long. A restarted
+registrar may list the one of its former life, copied from a peer, until it is purged (about 2 s)."""
+CROWD_WINDOW_S = 0.5
+"""More than half of a pool gone within this time is questioned, ..."""
+CROWD_QUESTIONED_S = 1.0
+"""... for so long at most."""
+RECENT_S = 10.0
+"""Who was in so lately is among the last good ones of a pool that became empty."""
+BLINK_S = 1.0
+"""Who comes back within this time was never away: its `since_s` stays."""
+OUT_SHOWN_S = 60.0
+"""How long a member that left is shown with its reason."""
+RENEW_STALE_S = 60.0
+"""While only registrars without a sentinel vouch, `stale_since_s` follows at steps of this length."""
+
+
+def sentinel_handle(number: int) -> str:
+    """The pool of registrar `number`'s sentinel, counted from 1."""
+    return f"{SENTINEL_POOL_PREFIX}{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRules:
+    """What the configuration says about one pool: a PE counts only inside the `accept` networks (rule 6)."""
+
+    accept: Sequence[IPv4Network | IPv6Network]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What one registrar answered about one pool.
+
+    `registrar` is its place in the list of registrars, from 0. The answer tells of a moment between
+    `asked_at_s` and `answered_at_s` (monotonic). `found` False: no such pool, which is the same as an
+    empty one.
+    """
+
+    registrar: int
+    handle: str
+    asked_at_s: float
+    answered_at_s: float
+    found: bool
+    policy: Policy | None
+    pool_elements: tuple[PoolElement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An answer the belief waits for: it should be asked at once."""
+
+    registrar: int
+    handle: str
+
+
+@dataclass(frozen=True, slots=True)
+class BeliefEvent:
+    """Something that a person following the pools wants to read.
+
+    `kind` is one of joined, left, moved, refused, questioned, and of a registrar (no handle, its number as
+    `identifier`) registrar and misplaced; `words` say why.
+    """
+
+    at_s: float
+    kind: str
+    handle: str
+    identifier: int | None
+    words: str

@@ -1,0 +1,257 @@
+"""The whole belief: every registrar, every pool."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from rspdns.belief.claims import Court
+from rspdns.belief.pool import PoolBelief
+from rspdns.belief.registrars import RegistrarBelief, RegistrarState, Standing, identify_all
+from rspdns.belief.rules import (
+    RENEW_STALE_S,
+    SENTINEL_POOL_PREFIX,
+    BeliefEvent,
+    PoolRules,
+    Question,
+    Reply,
+    sentinel_handle,
+)
+from rspdns.views import Member, PoolView
+
+_EVENTS_KEPT = 10_000
+
+
+class Belief:
+    """What to believe of all that the registrars say. No clock: every `now` is monotonic seconds, never
+    decreasing.
+
+    `registrars` are their addresses, in the order of their sentinels' numbers; a registrar is named by
+    its place in it, from 0. Tell it what happens (`link`, `reply`, `unanswered`, `probed`), read
+    `views()`, ask `questions()` at once, and come back at `next_deadline_s` at the latest.
+    """
+
+    def __init__(self, registrars: Sequence[str], pools: Mapping[str, PoolRules]) -> None:
+        self._registrars = [
+            RegistrarBelief(number, address) for number, address in enumerate(registrars, start=1)
+        ]
+        self._standings: list[tuple[Standing, int | None]] = [(Standing.DOWN, None)] * len(registrars)
+        self._standing_since_s: list[float | None] = [None] * len(registrars)
+        self._pools = {handle: PoolBelief(handle, rules) for handle, rules in pools.items()}
+        self._dirty: set[str] = set(self._pools)
+        self._court = Court()
+        self._views: dict[str, PoolView] = {handle: pool.view for handle, pool in self._pools.items()}
+        self._stale_since_s: float | None = None
+        self._events: deque[BeliefEvent] = deque(maxlen=_EVENTS_KEPT)
+        self._timers_s: dict[str, float] = {}
+        self._waiting: set[str] = set()
+        self._now = self._renew_s = float("-inf")
+
+    # What happens
+
+    def link(self, registrar: int, up: bool, now: float) -> None:
+        """The association with a registrar came up or was lost."""
+        self._advance(now)
+        self._registrars[registrar].link(up, now)
+        for handle, pool in self._pools.items():
+            pool.link_lost(registrar)
+            self._note_dirty(handle, pool)
+        self._advance(now)
+
+    def reply(self, reply: Reply) -> bool:
+        """A registrar answered. Return True when others should be asked at once: who is listed, or where,
+        changed.
+
+        Ignored, and False: answers about unknown pools, and to questions from before the link came up.
+        """
+        registrar = self._registrars[reply.registrar]
+        if not registrar.link_up or reply.asked_at_s < registrar.link_since_s:
+            return False
+        self._advance(reply.answered_at_s)
+        registrar.answered(reply.answered_at_s)
+        if reply.handle.startswith(SENTINEL_POOL_PREFIX):
+            if reply.handle == sentinel_handle(registrar.number):
+                before = registrar.problem
+                registrar.sentinels(reply.pool_elements, reply.answered_at_s)
+                if registrar.problem and registrar.problem != before:
+                    self._tell_problem(registrar, reply.answered_at_s)
+            self._advance(reply.answered_at_s)
+            return False
+        self._advance(reply.answered_at_s)
+        pool = self._pools.get(reply.handle)
+        if pool is None:
+            return False
+        changed = pool.reply(reply, reply.registrar in self._court.settled)
+        self._note_dirty(reply.handle, pool)
+        return changed
+
+    def unanswered(self, registrar: int, asked_at_s: float, now: float) -> None:
+        """A question of `asked_at_s` was given up; by and by that makes a registrar silent."""
+        self._advance(now)
+        self._registrars[registrar].unanswered(asked_at_s)
+        self._advance(now)
+
+    def probed(self, handle: str, identifier: int, reachable: bool, now: float) -> None:
+        """The backend's own probe of a member of a stale pool came to a conclusion."""
+        self._advance(now)
+        pool = self._pools.get(handle)
+        if pool is not None:
+            pool.probed(identifier, reachable)
+            self._note_dirty(handle, pool)
+
+    def remember(
+        self,
+        handle: str,
+        members: Iterable[Member],
+        recent: Iterable[Member],
+        stale_since_s: float,
+        now: float,
+    ) -> None:
+        """Take a pool from the last-known-good file; `stale_since_s` is when a registrar last vouched for
+        it."""
+        self._advance(now)
+        pool = self._pools.get(handle)
+        if pool is not None:
+            pool.remember(members, recent, stale_since_s, now)
+            self._note_dirty(handle, pool)
+
+    def set_pools(self, pools: Mapping[str, PoolRules], now: float) -> None:
+        """Take new pools and rules; what is known of a pool that stays is kept, and `accept` applied
+        again."""
+        self._advance(now)
+        self._pools = {
+            handle: self._pools.get(handle) or PoolBelief(handle, pools[handle]) for handle in pools
+        }
+        for handle, pool in self._pools.items():
+            pool.rules = pools[handle]
+        self._views = {handle: pool.view for handle, pool in self._pools.items()}
+        self._timers_s.clear()
+        self._waiting.clear()
+        self._dirty = set(self._pools)
+
+    # What is believed
+
+    def views(self, now: float) -> dict[str, PoolView]:
+        """Every pool. A pool in which nothing changed keeps the very same object."""
+        self._advance(now)
+        due = {handle for handle, timer_s in self._timers_s.items() if timer_s <= now}
+        for handle in self._dirty | due:
+            self._evaluate(self._pools[handle], now)
+        self._dirty.clear()
+        return dict(self._views)
+
+    def questions(self, now: float) -> list[Question]:
+        """The answers that are waited for: to be asked at once."""
+        self.views(now)
+        return [
+            Question(place, handle)
+            for handle in sorted(self._waiting)
+            for place in sorted(self._pools[handle].awaited)
+        ]
+
+    def probe_targets(self, now: float) -> dict[str, tuple[Member, ...]]:
+        """The members to be probed, those found unreachable too; empty while a settled registrar answers."""
+        self.views(now)
+        if self._court.settled:
+            return {}
+        return {handle: pool.probe_targets for handle, pool in self._pools.items() if pool.probe_targets}
+
+    @property
+    def next_deadline_s(self) -> float | None:
+        """When time alone may change a view."""
+        times: list[float | None] = [registrar.next_deadline_s(self._now) for registrar in self._registrars]
+        times += self._timers_s.values()
+        if not self._court.settled:
+            times.append(self._renew_s)
+        return min((time_s for time_s in times if time_s is not None), default=None)
+
+    def registrar_states(self, now: float) -> tuple[RegistrarState, ...]:
+        """Every registrar, for status and metrics."""
+        self._advance(now)
+        return tuple(
+            RegistrarState(
+                registrar.number,
+                registrar.address,
+                standing,
+                identifier,
+                since_s,
+                problem=registrar.problem,
+            )
+            for registrar, (standing, identifier), since_s in zip(
+                self._registrars, self._standings, self._standing_since_s, strict=True
+            )
+        )
+
+    def take_events(self) -> list[BeliefEvent]:
+        """What happened since the last call, the latest 10,000 at most."""
+        events = list(self._events)
+        self._events.clear()
+        return events
+
+    # Within
+
+    def _advance(self, now: float) -> None:
+        """Bring the registrars' standings up to `now`; a change concerns every pool."""
+        self._now = max(now, self._now)
+        if self._stale_since_s is None:
+            self._stale_since_s = now
+        if not self._court.settled and now >= self._renew_s:
+            self._renew_s = now - now % RENEW_STALE_S + RENEW_STALE_S
+            self._dirty |= self._pools.keys()
+        identify_all(self._registrars, now)
+        standings = [(registrar.standing(now), registrar.identifier) for registrar in self._registrars]
+        if standings == self._standings:
+            return
+        before, self._standings = self._standings, standings
+        for place, (old, new) in enumerate(zip(before, standings, strict=True)):
+            if old == new:
+                continue
+            self._standing_since_s[place] = now
+            self._tell(place, new, now)
+            for pool in self._pools.values():
+                if new[0] is Standing.SETTLED:
+                    pool.settled(place)
+        had_settled = bool(self._court.settled)
+        self._court = _court(standings, now)
+        if had_settled and not self._court.settled:
+            self._stale_since_s = now
+        self._dirty |= self._pools.keys()
+
+    def _tell(self, place: int, new: tuple[Standing, int | None], now: float) -> None:
+        registrar = self._registrars[place]
+        identifier = f", identifier {new[1]:08x}" if new[1] is not None else ""
+        words = f"registrar {registrar.number} ({registrar.address}) is {new[0].value}{identifier}"
+        self._events.append(BeliefEvent(now, "registrar", "", registrar.number, words))
+
+    def _tell_problem(self, registrar: RegistrarBelief, now: float) -> None:
+        words = f"registrar {registrar.number} ({registrar.address}): {registrar.problem}"
+        self._events.append(BeliefEvent(now, "misplaced", "", registrar.number, words))
+
+    def _note_dirty(self, handle: str, pool: PoolBelief) -> None:
+        if pool.is_dirty:
+            self._dirty.add(handle)
+
+    def _evaluate(self, pool: PoolBelief, now: float) -> None:
+        stale_since_s = self._stale_since_s if self._stale_since_s is not None else now
+        self._events.extend(pool.evaluate(self._court, stale_since_s, now))
+        self._views[pool.handle] = pool.view
+        (self._waiting.add if pool.awaited else self._waiting.discard)(pool.handle)
+        deadline_s = pool.next_deadline_s
+        if deadline_s is None:
+            self._timers_s.pop(pool.handle, None)
+        else:
+            self._timers_s[pool.handle] = deadline_s
+
+
+def _court(standings: Sequence[tuple[Standing, int | None]], now: float) -> Court:
+    settled = {place for place, (standing, _) in enumerate(standings) if standing is Standing.SETTLED}
+    return Court(
+        answering=frozenset(place for place, (standing, _) in enumerate(standings) if standing.answers),
+        settled=frozenset(settled),
+        homes={
+            identifier: place
+            for place, (_, identifier) in enumerate(standings)
+            if place in settled and identifier is not None
+        },
+        since_s=now,
+    )

@@ -1,0 +1,160 @@
+"""The command `rspdns`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from daemon_kit import logs
+from daemon_kit.config_file import ConfigurationErrors, TomlDocument, read_text
+from daemon_kit.control import ControlError, request
+from daemon_kit.run import run_service
+
+from rspdns.configuration import DEFAULT_PATH, AdminConfig, BackendConfig, load_configuration
+from rspdns.zone_command import zone
+
+WATCH_EVERY_S = 0.5
+WIDE_COLUMNS = 240
+
+CONFIG = click.option(
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path),
+    default=DEFAULT_PATH,
+    show_default=True,
+    help="Configuration file.",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="rspdns")
+def main() -> None:
+    """DNS answers that hold only servers which are alive."""
+
+
+@main.command()
+@CONFIG
+@click.option("--log-level", type=click.Choice(logs.LEVELS), help="Default: as in the configuration file.")
+@click.option("--log-json", is_flag=True, help="Log JSON lines.")
+def serve(config: Path, log_level: str | None, log_json: bool) -> None:
+    """Run the backend until SIGTERM."""
+    import uvloop
+
+    from rspdns import service
+
+    loaded = _load(config)
+    logs.configure(log_level or loaded.log_level, json=log_json)
+
+    async def run(stop: asyncio.Event) -> None:
+        await service.serve(loaded, stop, lambda: load_configuration(config))
+
+    sys.exit(run_service(run, loop_factory=uvloop.new_event_loop))
+
+
+@main.command()
+@CONFIG
+def check(config: Path) -> None:
+    """Say whether configuration and zones are right: every error at once, with file, line and key."""
+    loaded = _load(config)
+    for one in loaded.zones:
+        count = len(one.config.pools)
+        click.echo(f"{one.name}: {count} pool{'' if count == 1 else 's'}")
+    click.echo(f"{config}: no errors")
+
+
+@main.command()
+@CONFIG
+def reload(config: Path) -> None:
+    """Let the running backend read its zones again; with an error in any file nothing changes."""
+    names = _ask(config, "reload")["zones"]
+    click.echo(f"serving {', '.join(names) or 'no zone'}")
+
+
+@main.command()
+@CONFIG
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+def status(config: Path, as_json: bool, watch: bool) -> None:
+    """Say who is in each pool and who is out, and why; and which registrars are believed."""
+    if as_json:
+        click.echo(json.dumps(_ask(config, "status"), indent=2))
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    from rspdns.status_view import view
+
+    # Without a terminal rich would fold the tables at 80 columns, and grep would miss what is folded.
+    console = Console() if sys.stdout.isatty() else Console(width=WIDE_COLUMNS)
+    if not watch:
+        console.print(view(_ask(config, "status")))
+        return
+    path = _control_path(config)
+    with Live(view(_ask(config, "status")), console=console, auto_refresh=False, screen=True) as live:
+        try:
+            while True:
+                time.sleep(WATCH_EVERY_S)
+                try:
+                    shown = view(request(path, "status"))
+                except ControlError as error:  # it may be restarting: go on watching
+                    shown = Text(str(error), style="red")
+                live.update(shown, refresh=True)
+        except KeyboardInterrupt:
+            return
+
+
+@main.command()
+@click.option(
+    "--port", type=click.IntRange(1, 65535), default=5300, show_default=True, help="Where DNS answers."
+)
+@click.option("--address", help="Address of this host the registrars use; default: its first one.")
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where the files go, kept afterwards; zones and agent.toml that are there stay as they are. "
+    "Default: a temporary one.",
+)
+@click.option("--log-level", type=click.Choice(logs.LEVELS), default="warning", show_default=True)
+def up(port: int, address: str | None, directory: Path | None, log_level: str) -> None:
+    """Run everything on this machine: three registrars, the backend and PowerDNS with an example zone."""
+    from rspdns.up import UpSettings, run_up
+
+    sys.exit(run_up(UpSettings(port=port, address=address, directory=directory, log_level=log_level)))
+
+
+main.add_command(zone)
+
+
+def _load(config: Path) -> BackendConfig:
+    try:
+        return load_configuration(config)
+    except ConfigurationErrors as errors:
+        click.echo(errors, err=True)
+        sys.exit(1)
+
+
+def _ask(config: Path, command: str) -> dict[str, Any]:
+    try:
+        return request(_control_path(config), command)
+    except ConfigurationErrors as errors:
+        click.echo(errors, err=True)
+    except ControlError as error:
+        click.echo(f"error: {error}", err=True)
+    sys.exit(1)
+
+
+def _control_path(config: Path) -> str:
+    """Where the backend of this configuration answers, also when something else in the file is wrong."""
+    admin = TomlDocument(str(config), read_text(config)).data.get("admin")
+    path = admin.get("socket") if isinstance(admin, dict) else None
+    return path if isinstance(path, str) else AdminConfig().socket
+
+
+if __name__ == "__main__":
+    main()

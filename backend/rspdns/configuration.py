@@ -1,0 +1,155 @@
+"""The backend's configuration file `rspdns.toml`, key by key, and the zones it leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from daemon_kit.config_file import ConfigurationErrors, StrictModel, TomlDocument, duplicates, load, read_text
+from daemon_kit.path_types import PathText, check_path
+from pydantic import AfterValidator, Field, PrivateAttr
+from rserpool.registrar_choice import RegistrarAddress
+
+from rspdns.zone import Zone
+from rspdns.zone_configuration import Network, PoolConfig, ZoneConfig, not_empty
+from rspdns.zone_loading import load_zones
+
+__all__ = ["BackendConfig", "PoolConfig", "ZoneConfig", "load_configuration"]
+
+
+def _registrar(value: str) -> str:
+    RegistrarAddress.parse(value)
+    return value
+
+
+def _connector(value: str) -> str:
+    kind, _, place = value.partition(":")
+    if kind == "unix" and place.startswith("/"):
+        check_path(place)
+        return value
+    if kind == "http":
+        raise ValueError('this version serves no HTTP: use "unix:/path/of/socket"')
+    raise ValueError('must be "unix:/path/of/socket"')
+
+
+def _follow(value: str) -> str:
+    if value == "enrp":
+        raise ValueError('this version polls the registrars: leave it out or use "poll"')
+    if value != "poll":
+        raise ValueError('must be "poll"')
+    return value
+
+
+DEFAULT_PATH = Path("/etc/rspdns/rspdns.toml")
+ZONES_DIR = "zones.d"
+
+
+class PdnsConfig(StrictModel):
+    """The PowerDNS instances this backend serves."""
+
+    connector: Annotated[str, AfterValidator(_connector)] = "unix:/run/rspdns/remote.sock"
+    control: tuple[PathText, ...] = ("/run/pdns/pdns.controlsocket",)
+    """Control sockets to purge at."""
+
+
+class AdminConfig(StrictModel):
+    """Where `rspdns status` and administrators ask."""
+
+    socket: PathText = "/run/rspdns/admin.sock"
+
+
+class StateConfig(StrictModel):
+    """What outlives a restart."""
+
+    path: PathText = "/var/lib/rspdns"
+
+
+class BackendConfig(StrictModel):
+    """The file `rspdns.toml`; `zones` are those of its zones directory."""
+
+    registrars: Annotated[tuple[Annotated[str, AfterValidator(_registrar)], ...], AfterValidator(not_empty)]
+    follow: Annotated[str, AfterValidator(_follow)] = "poll"
+    """How registrars are followed: by asking them."""
+    pdns: PdnsConfig = PdnsConfig()
+    admin: AdminConfig = AdminConfig()
+    state: StateConfig = StateConfig()
+    zones_dir: PathText = ZONES_DIR
+    """Directory of the zones; relative to this file."""
+    max_stale_s: Annotated[float, Field(gt=0)] = 3600.0
+    """How long the last view is served without any registrar."""
+    poll_hot_ms: Annotated[int, Field(ge=10, le=60_000)] = 50
+    """Between two handle resolutions of a pool that was looked up lately ..."""
+    poll_hot_for_s: Annotated[float, Field(ge=0)] = 60.0
+    """... within this time, ..."""
+    poll_idle_s: Annotated[float, Field(ge=0.1, le=3600)] = 10.0
+    """... and of every other pool."""
+    resolve_timeout_ms: Annotated[int, Field(ge=50, le=10_000)] = 300
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    _zones: tuple[Zone, ...] = PrivateAttr(default=())
+
+    @classmethod
+    def document_problems(cls, document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        """Yield what is wrong between keys: a registrar or control socket named twice."""
+        yield from duplicates(document, ("registrars", "*"))
+        yield from duplicates(document, ("pdns", "control", "*"))
+
+    @property
+    def zones(self) -> tuple[Zone, ...]:
+        """The zones with their static records, sorted by name; set by `load_configuration()`."""
+        return self._zones
+
+    def with_zones(self, zones: tuple[Zone, ...]) -> BackendConfig:
+        """The same configuration with these zones."""
+        copy = self.model_copy()
+        copy._zones = zones
+        return copy
+
+    @property
+    def registrar_addresses(self) -> tuple[RegistrarAddress, ...]:
+        """`registrars`, parsed, in their order."""
+        return tuple(RegistrarAddress.parse(text) for text in self.registrars)
+
+    @property
+    def accept_by_handle(self) -> Mapping[str, tuple[Network, ...]]:
+        """Every pool handle of every zone, with the networks its PEs must be in."""
+        return {
+            handle: pool.config.accept
+            for zone in self.zones
+            for site in zone.sites
+            for pool in site.pools
+            for handle in pool.config.shards
+        }
+
+
+def load_configuration(path: str | Path) -> BackendConfig:
+    """Read `path` and the zones it leads to. Raises ConfigurationErrors with every error of all files."""
+    path = Path(path)
+    errors = []
+    config = None
+    try:
+        config = load(path, BackendConfig)
+    except ConfigurationErrors as error:
+        errors += error.errors
+    directory = path.parent / (config.zones_dir if config else _zones_dir(path))
+    try:
+        zones = load_zones(directory)
+    except ConfigurationErrors as error:
+        errors += error.errors
+    if config is None or errors:
+        raise ConfigurationErrors(errors)
+    return config.with_zones(zones)
+
+
+def zones_directory(path: Path) -> Path:
+    """The zones directory that the configuration file `path` leads to; the file may have errors elsewhere."""
+    return path.parent / _zones_dir(path)
+
+
+def _zones_dir(path: Path) -> str:
+    """The zones directory named also in a file with errors elsewhere: those of the zones are wanted too."""
+    try:
+        named = TomlDocument(str(path), read_text(path)).data.get("zones_dir")
+    except ConfigurationErrors:
+        named = None
+    return named if isinstance(named, str) and named and "\0" not in named else ZONES_DIR

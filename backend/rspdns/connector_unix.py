@@ -1,0 +1,113 @@
+"""PowerDNS's unix connector: one JSON request per line in, one reply per line out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+from daemon_kit.logs import get_logger
+
+from rspdns.listening import inherited_listener, make_listener
+from rspdns.responder import FAILURE
+
+MAX_REQUEST_BYTES = 64 * 1024
+MAX_CONNECTIONS = 512
+"""PowerDNS has one for each distributor thread, and some more."""
+SOCKET_MODE = 0o660
+
+Respond = Callable[[bytes], bytes]
+
+
+class UnixConnector:
+    """Answers at the unix socket `path` with `respond`, which takes a line and must not raise.
+
+    A listening socket inherited from systemd is used when it is the one at `path`. A request above 64 KiB
+    ends its connection; PowerDNS connects again by itself.
+    """
+
+    def __init__(self, path: str | Path, respond: Respond, *, mode: int = SOCKET_MODE) -> None:
+        self._path = Path(path)
+        self._respond = respond
+        self._mode = mode
+        self._server: asyncio.Server | None = None
+        self._is_inherited = False
+        self.connections: set[_Connection] = set()
+
+    async def start(self) -> None:
+        """Listen. Raises FatalError when the socket can't be made."""
+        listener = inherited_listener(self._path)
+        self._is_inherited = listener is not None
+        if listener is None:
+            listener = make_listener(self._path, self._mode)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(self._connection, sock=listener)
+
+    async def close(self) -> None:
+        """Answer no more; remove the socket unless it is systemd's."""
+        if self._server is None:
+            return
+        self._server.close()
+        self._server = None
+        if not self._is_inherited:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+        for connection in list(self.connections):
+            connection.close()
+
+    def _connection(self) -> _Connection:
+        return _Connection(self._respond, self.connections)
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, respond: Respond, connections: set[_Connection]) -> None:
+        self._respond = respond
+        self._connections = connections
+        self._transport: asyncio.Transport | None = None
+        self._rest = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's has all of it without being derived from it.
+        self._transport = made = cast(asyncio.Transport, transport)
+        if len(self._connections) >= MAX_CONNECTIONS:
+            get_logger("connector").warning("connection_refused", limit=MAX_CONNECTIONS)
+            made.abort()
+            return
+        self._connections.add(self)
+
+    def connection_lost(self, problem: Exception | None) -> None:
+        self._connections.discard(self)
+        self._transport = None
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is None:
+            return
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._transport.write(self._respond(line))
+        if len(self._rest) > MAX_REQUEST_BYTES:
+            get_logger("connector").warning("request_too_long", limit=MAX_REQUEST_BYTES)
+            self._transport.write(FAILURE)
+            self.close()
+
+    def pause_writing(self) -> None:
+        """The client does not read its replies: take no more requests of it."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        """End the connection after what is written."""
+        if self._transport is not None:
+            self._transport.close()
+
+
+def unix_path(connector: str) -> Path | None:
+    """Return the path of "unix:/path", None for another kind of connector."""
+    kind, _, place = connector.partition(":")
+    return Path(place) if kind == "unix" else None

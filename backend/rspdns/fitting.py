@@ -1,0 +1,79 @@
+"""How many records fit into one UDP answer, computed from their size on the wire.
+
+An answer must be whole at 512 bytes, the limit of a client without EDNS (RFC 1035 section 4.2.1). PowerDNS
+adds the targets' addresses to an SRV answer and, as soon as any record does not fit, those included, sends
+an empty answer with the TC bit. So the addresses are counted too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from ipaddress import IPv4Address, IPv6Address
+
+Address = IPv4Address | IPv6Address
+
+LIMIT = 512
+"""Bytes of a UDP answer to a client without EDNS."""
+HEADER = 12
+QUESTION_FIXED = 4
+"""Type and class, after the name."""
+OPT = 11
+"""An empty OPT record (RFC 6891), which the answer to a client with EDNS and a buffer of 512 also carries."""
+RECORD = 2 + 10
+"""A record but for its data: the owner as a compression pointer, type, class, TTL, length."""
+SRV_FIXED = 6
+"""Priority, weight, port; the target follows uncompressed (RFC 2782)."""
+A_DATA, AAAA_DATA = 4, 16
+NAPTR_FIXED = 4
+"""Order and preference; flags, services and regexp follow with a length byte each, the replacement
+uncompressed."""
+
+
+def name_size(name: str) -> int:
+    """Bytes of an uncompressed name on the wire, given without the final dot and without escapes."""
+    return len(name) + 2 if name else 1
+
+
+def room(qname: str) -> int:
+    """Bytes left for records in an answer to a question about `qname`."""
+    return LIMIT - HEADER - name_size(qname) - QUESTION_FIXED - OPT
+
+
+def srv_size(target: str, ipv4: int, ipv6: int) -> int:
+    """Bytes of an SRV record together with its target's `ipv4` A and `ipv6` AAAA records."""
+    own = RECORD + SRV_FIXED + name_size(target)
+    return own + ipv4 * (RECORD + A_DATA) + ipv6 * (RECORD + AAAA_DATA)
+
+
+def addresses_beside(qname: str, target: str, addresses: Sequence[Address]) -> tuple[Address, ...]:
+    """The first of a target's addresses, as many as leave room for a second such target in the SRV answer."""
+    left = room(qname) // 2 - srv_size(target, 0, 0)
+    kept = []
+    for address in addresses:
+        left -= RECORD + len(address.packed)
+        if left < 0:
+            break
+        kept.append(address)
+    return tuple(kept)
+
+
+def naptr_size(flags: str, service: str, replacement: str) -> int:
+    """Bytes of a NAPTR record with an empty regexp."""
+    return RECORD + NAPTR_FIXED + 1 + len(flags) + 1 + len(service) + 1 + name_size(replacement)
+
+
+def how_many(qname: str, sizes: Iterable[int]) -> int:
+    """How many of the records, taken in order, fit into one answer to a question about `qname`."""
+    left = room(qname)
+    count = 0
+    for size in sizes:
+        left -= size
+        if left < 0:
+            break
+        count += 1
+    return count
+
+
+def addresses_that_fit(qname: str, data_size: int) -> int:
+    """How many A (`data_size` 4) or AAAA (16) records fit."""
+    return max(0, room(qname)) // (RECORD + data_size)

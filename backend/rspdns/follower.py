@@ -1,0 +1,293 @@
+"""Follows every registrar by asking: handle resolutions of 128 items, pipelined, and what they mean to
+the belief.
+
+A round asks about the registrar's sentinel and its due pools together (`rspdns.polling` says which). A
+change found at one registrar makes the others be asked at once, and so does every question of the belief.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol as Interface
+
+from daemon_kit.logs import get_logger
+from rserpool.client import RegistrarClient, Resolution
+from rserpool.errors import RegistrarUnreachable, ResolutionTimeout, RSerPoolError
+from rserpool.registrar_choice import RegistrarAddress
+
+from rspdns.belief import Belief, BeliefEvent, RegistrarState, Reply, Standing, sentinel_handle
+from rspdns.polling import REPEAT_AFTER_S, HotPools, Intervals, Round
+from rspdns.views import PoolView
+
+ITEMS = 128
+"""A registrar gives no more in one answer."""
+
+
+class Settings(Interface):
+    """What the follower reads of the backend's configuration."""
+
+    @property
+    def registrar_addresses(self) -> Sequence[RegistrarAddress]: ...  # noqa: D102
+    @property
+    def accept_by_handle(self) -> Mapping[str, object]: ...  # noqa: D102
+    @property
+    def poll_hot_ms(self) -> int: ...  # noqa: D102
+    @property
+    def poll_hot_for_s(self) -> float: ...  # noqa: D102
+    @property
+    def poll_idle_s(self) -> float: ...  # noqa: D102
+    @property
+    def resolve_timeout_ms(self) -> int: ...  # noqa: D102
+
+
+class Follower:
+    """Keeps `belief` fed. `on_change` gets every pool's view whenever one of them changed.
+
+    `on_events` gets what a person following the pools wants to read; without it, events are logged. Both
+    are called in the event loop and must not raise.
+    """
+
+    def __init__(
+        self,
+        config: Settings,
+        belief: Belief,
+        on_change: Callable[[Mapping[str, PoolView]], None],
+        *,
+        on_events: Callable[[Sequence[BeliefEvent]], None] | None = None,
+        local_addresses: Sequence[str] = (),
+    ) -> None:
+        self._belief = belief
+        self._on_change = on_change
+        self._on_events = on_events or _log
+        self._intervals = Intervals(config.poll_hot_ms / 1000, config.poll_hot_for_s, config.poll_idle_s)
+        self._pools = HotPools(config.accept_by_handle, self._intervals, time.monotonic())
+        self._registrars = [
+            _Registrar(self, place, address, config.resolve_timeout_ms, local_addresses, self._intervals)
+            for place, address in enumerate(config.registrar_addresses)
+        ]
+        self._views: Mapping[str, PoolView] = {}
+        self._looking = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    def start(self) -> None:
+        """Begin; must run in an event loop. Raise SctpUnavailable where there is no SCTP."""
+        for registrar in self._registrars:
+            registrar.start()
+        self.look()
+
+    async def close(self) -> None:
+        """Ask nothing any more and close the associations."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        await asyncio.gather(*(registrar.close() for registrar in self._registrars))
+
+    def note_query(self, handle: str) -> None:
+        """Somebody looked the pool up: it is hot from now on. An unknown handle is ignored."""
+        if self._pools.note_query(handle, time.monotonic()):
+            self.ask_at_once(handle)
+
+    def set_handles(self, handles: Sequence[str]) -> None:
+        """Follow these pools from now on (`Belief.set_pools()` has them already)."""
+        self._pools.set_handles(handles, time.monotonic())
+        self.look()
+
+    def ask_at_once(self, handle: str, but: int | None = None) -> None:
+        """Ask every registrar about the pool, except the one at the place `but`."""
+        for registrar in self._registrars:
+            if registrar.place != but:
+                registrar.ask_at_once(handle)
+
+    def registrar_states(self) -> tuple[RegistrarState, ...]:
+        """Every registrar, with its round trip."""
+        states = self._belief.registrar_states(time.monotonic())
+        return tuple(
+            replace(state, round_trip_ms=registrar.client.round_trip_ms)
+            for state, registrar in zip(states, self._registrars, strict=True)
+        )
+
+    def look(self) -> None:
+        """Something happened: look at the belief once all that happened at this moment is told."""
+        if not self._looking and not self._is_closed:
+            self._looking = True
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        self._looking = False
+        if self._is_closed:
+            return
+        now = time.monotonic()
+        views = self._belief.views(now)
+        events = self._belief.take_events()
+        if events:
+            self._on_events(events)
+        if any(self._views.get(handle) is not view for handle, view in views.items()) or len(views) != len(
+            self._views
+        ):
+            self._views = views
+            self._on_change(views)
+        self._set_timer(self._ask_what_is_waited_for(now), now)
+
+    def _ask_what_is_waited_for(self, now: float) -> bool:
+        """Return True when a question has to wait a moment, since the last one just went out."""
+        late = False
+        for question in self._belief.questions(now):
+            registrar = self._registrars[question.registrar]
+            late |= registrar.client.is_up and not registrar.ask_at_once(question.handle)
+        return late
+
+    def _set_timer(self, late: bool, now: float) -> None:
+        deadline_s = self._belief.next_deadline_s
+        if late:
+            deadline_s = min(deadline_s if deadline_s is not None else float("inf"), now + REPEAT_AFTER_S)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if deadline_s is not None:
+            delay_s = max(deadline_s - now, 0.001)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self.look)
+
+    # What registrars tell
+
+    def link(self, place: int, up: bool) -> None:
+        """The association with a registrar came up or was lost."""
+        self._belief.link(place, up, time.monotonic())
+        self.look()
+
+    def answered(self, place: int, handle: str, resolution: Resolution) -> None:
+        """A registrar answered."""
+        changed = self._belief.reply(
+            Reply(
+                place,
+                handle,
+                resolution.asked_at_s,
+                resolution.answered_at_s,
+                resolution.found,
+                resolution.policy,
+                resolution.pool_elements,
+            )
+        )
+        if changed:
+            self.ask_at_once(handle, but=place)
+        self.look()
+
+    def unanswered(self, place: int, asked_at_s: float) -> None:
+        """A registrar did not answer in time."""
+        self._belief.unanswered(place, asked_at_s, time.monotonic())
+        self.look()
+
+    def is_silent(self, place: int) -> bool:
+        """Whether a registrar answers nothing at present."""
+        return self._belief.registrar_states(time.monotonic())[place].standing is Standing.SILENT
+
+    @property
+    def pools(self) -> HotPools:
+        """The pools that are followed."""
+        return self._pools
+
+
+class _Registrar:
+    """The questions to one registrar."""
+
+    def __init__(
+        self,
+        follower: Follower,
+        place: int,
+        address: RegistrarAddress,
+        timeout_ms: int,
+        local_addresses: Sequence[str],
+        intervals: Intervals,
+    ) -> None:
+        self.place = place
+        self.client = RegistrarClient(
+            address,
+            timeout_ms=timeout_ms,
+            items=ITEMS,
+            local_addresses=local_addresses,
+            on_link=self._on_link,
+        )
+        self._follower = follower
+        self._round = Round(sentinel_handle(place + 1), intervals)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self.client.start()
+
+    async def close(self) -> None:
+        self._stop_rounds()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.client.close()
+
+    def ask_at_once(self, handle: str) -> bool:
+        """Return False when the last question just went out: the next has to wait a moment."""
+        now = time.monotonic()
+        if not self.client.is_up:
+            return True
+        if self._round.may_ask(handle, now):
+            self._round.asked(handle, now)
+            self._ask(handle)
+            return True
+        return self._round.is_unanswered(handle)
+
+    def _on_link(self, up: bool) -> None:
+        self._follower.link(self.place, up)
+        self._stop_rounds()
+        self._round.forget()
+        if up:
+            self._next_round()
+
+    def _stop_rounds(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _next_round(self) -> None:
+        now = time.monotonic()
+        round_trip_ms = self.client.round_trip_ms
+        round_trip_s = None if round_trip_ms is None else round_trip_ms / 1000
+        interval_s = self._round.interval_s(len(self._follower.pools.hot(now)), round_trip_s)
+        silent = self._follower.is_silent(self.place)
+        for handle in self._round.due(self._follower.pools, interval_s, silent, now):
+            self._ask(handle)
+        self._timer = asyncio.get_running_loop().call_later(interval_s, self._next_round)
+
+    def _ask(self, handle: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._resolve(handle))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _resolve(self, handle: str) -> None:
+        asked_at_s = time.monotonic()
+        again = False
+        try:
+            resolution = await self.client.resolve(handle.encode())
+        except ResolutionTimeout:
+            again = self._round.done(handle)
+            self._follower.unanswered(self.place, asked_at_s)
+        except RegistrarUnreachable:
+            self._round.done(handle)
+        except RSerPoolError as problem:
+            self._round.done(handle)
+            get_logger("follower").warning("cannot_ask", handle=handle, problem=str(problem))
+        except asyncio.CancelledError:
+            self._round.done(handle)
+            raise
+        else:
+            again = self._round.done(handle)
+            self._follower.answered(self.place, handle, resolution)
+        if again:
+            self.ask_at_once(handle)
+
+
+def _log(events: Sequence[BeliefEvent]) -> None:
+    log = get_logger("belief")
+    for event in events:
+        identifier = None if event.identifier is None else f"{event.identifier:08x}"
+        log.info(event.kind, handle=event.handle, identifier=identifier, why=event.words)

@@ -1,0 +1,144 @@
+"""From views to answers: builds the next snapshot, swaps it in, and purges what changed.
+
+A build follows every change of the views, and every moment at which time alone changes an answer (a weight
+that grows, chance that draws again, a view that becomes too old). How often weights may move is decided by
+`rspdns.pool_state`; who is in or out is always published at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol as Interface
+
+from rspdns.answers import build
+from rspdns.serial_number import SerialNumbers
+from rspdns.snapshot import Snapshot, changed_names
+from rspdns.views import PoolView
+from rspdns.zone import Zone
+
+TIMED_EVERY_S = 0.1
+"""Builds that only time calls for come at most so often: what is due meanwhile waits for the next one."""
+_SHORTEST_WAIT_S = 0.001
+
+
+class Purges(Interface):
+    """What the publisher needs of `rspdns.purge.Purger`."""
+
+    def purge(self, names: set[str]) -> None: ...  # noqa: D102
+    def rediscover(self) -> None: ...  # noqa: D102
+
+
+class Publisher:
+    """Publishes `zones`. `swap` takes each new snapshot before its changes are purged.
+
+    `hot` gives the pool handles that were looked up lately: only for these chance draws again.
+    """
+
+    def __init__(
+        self,
+        zones: Sequence[Zone],
+        serials: SerialNumbers,
+        swap: Callable[[Snapshot], None],
+        purger: Purges,
+        *,
+        max_stale_s: float,
+        hot: Callable[[], frozenset[str]],
+        clock: Callable[[], float] = time.monotonic,
+        draw: random.Random | None = None,
+    ) -> None:
+        self.snapshot = Snapshot()
+        self.builds = 0
+        self._zones = tuple(zones)
+        self._views: Mapping[str, PoolView] = {}
+        self._serials = serials
+        self._swap = swap
+        self._purger = purger
+        self._max_stale_s = max_stale_s
+        self._hot = hot
+        self._clock = clock
+        self._draw = draw or random.SystemRandom()
+        self._unpurged = {zone.name for zone in zones}
+        self._timer: asyncio.TimerHandle | None = None
+        self._rested_at_s = float("-inf")
+
+    def start(self, views: Mapping[str, PoolView]) -> None:
+        """Publish for the first time. PowerDNS may have run all the while: it reads its zones anew."""
+        self._purger.rediscover()
+        self.publish(views)
+
+    def publish(self, views: Mapping[str, PoolView]) -> None:
+        """The views changed: build at once, or when as much time as the last build took has passed since.
+
+        So answers to PowerDNS get their share of the time also when thousands of pools change all the time.
+        """
+        self._views = views
+        if self._clock() < self._rested_at_s:
+            self._set_timer(self._rested_at_s)
+        else:
+            self._build()
+
+    def set_zones(self, zones: Sequence[Zone], views: Mapping[str, PoolView]) -> None:
+        """The zones changed: everything is built and purged anew."""
+        before = {zone.name for zone in self._zones}
+        self._zones = tuple(zones)
+        self._unpurged = before | {zone.name for zone in zones}
+        self._purger.rediscover()
+        self._views = views
+        self._build()
+
+    def close(self) -> None:
+        """Build no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _build(self) -> None:
+        began_s = self._clock()
+        old, serial, hot = self.snapshot, self._serials.following, self._hot()
+        new = build(
+            self._zones,
+            self._views,
+            old,
+            began_s,
+            serial,
+            self._draw,
+            max_stale_s=self._max_stale_s,
+            is_asked_for=hot.__contains__,
+        )
+        self.builds += 1
+        if any(zone.serial == serial for zone in new.zones()):
+            self._serials.use(serial)
+        self.snapshot = new
+        self._swap(new)
+        names = self._whole_zones(new)
+        if self.builds > 1:
+            names |= changed_names(old, new)
+        if names:
+            self._purger.purge(names)
+        ended_s = self._clock()
+        self._rested_at_s = 2 * ended_s - began_s
+        self._set_timer(max(new.rebuild_at_s, began_s + TIMED_EVERY_S))
+
+    def _whole_zones(self, snapshot: Snapshot) -> set[str]:
+        """The zones to purge as a whole, once: when they are first known in this life.
+
+        PowerDNS may have cached answers of a former one that the difference of two snapshots does not show.
+        As long as a pool is unknown, what is cached is better than what would come instead.
+        """
+        known = {
+            name
+            for name in self._unpurged
+            if (zone := snapshot.zone_answers.get(name)) is None
+            or not any(node.failure for site in zone.sites for node in site.nodes.values())
+        }
+        self._unpurged -= known
+        return {f"{name}$" for name in known}
+
+    def _set_timer(self, at_s: float) -> None:
+        self.close()
+        if at_s != float("inf"):
+            delay_s = max(at_s - self._clock(), _SHORTEST_WAIT_S)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._build)

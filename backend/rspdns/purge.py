@@ -1,0 +1,179 @@
+"""Purges changed names from the caches of every PowerDNS this backend serves, over their control sockets.
+
+One command per connection, since PowerDNS reads no second one. Each control socket has its own task: one that
+hangs or is missing never delays another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from daemon_kit.logs import get_logger
+
+from rspdns.purge_schedule import RETRY_S, PurgeSchedule
+
+TIMEOUT_S = 1.0
+"""For one command. PowerDNS serves one client after the other; an idle one holds up all."""
+NOT_THERE = "no PowerDNS is there"
+_MAX_REPLY_BYTES = 4096
+
+
+@dataclass(slots=True)
+class PurgeCounts:
+    """What happened at one control socket since the start."""
+
+    commands: int = 0
+    names: int = 0
+    failures: int = 0
+
+
+class Purger:
+    """Purges at the control sockets `paths`."""
+
+    def __init__(self, paths: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> None:
+        self.sockets = tuple(ControlSocket(path, timeout_s) for path in paths)
+
+    def start(self) -> None:
+        """Begin to work; must run in an event loop. What was asked for before is done then."""
+        for control in self.sockets:
+            control.start()
+
+    async def close(self) -> None:
+        """Stop; what is due is left undone."""
+        await asyncio.gather(*(control.close() for control in self.sockets))
+
+    def purge(self, names: Collection[str]) -> None:
+        """Purge these names at once, and again 10 and 50 ms later; "zone$" means a zone and all below it."""
+        for control in self.sockets:
+            control.purge(names)
+
+    def rediscover(self) -> None:
+        """Let PowerDNS read the list of zones again."""
+        for control in self.sockets:
+            control.rediscover()
+
+
+class ControlSocket:
+    """One PowerDNS's control socket, and what is to be told it."""
+
+    def __init__(self, path: str, timeout_s: float) -> None:
+        self.path = path
+        self.counts = PurgeCounts()
+        self.problem: str | None = None
+        """Why the last command did not get through; None if it did."""
+        self._timeout_s = timeout_s
+        self._schedule = PurgeSchedule()
+        self._under_way = 0
+        self._rediscover = False
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._log = get_logger("purge")
+
+    @property
+    def waiting(self) -> int:
+        """How many names wait for one of their purges."""
+        return len(self._schedule) + self._under_way
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def close(self) -> None:
+        """Stop."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    def purge(self, names: Collection[str]) -> None:
+        """See `Purger.purge()`."""
+        self._schedule.add(names, time.monotonic())
+        self._news.set()
+
+    def rediscover(self) -> None:
+        """See `Purger.rediscover()`."""
+        self._rediscover = True
+        self._news.set()
+
+    async def _work(self) -> None:
+        while True:
+            await self._wait()
+            if self._rediscover:
+                self._rediscover = False
+                if await self._tell("REDISCOVER") is False:
+                    self._rediscover = True
+                    await asyncio.sleep(RETRY_S)
+            command = self._schedule.take(time.monotonic())
+            if command is None:
+                continue
+            self._under_way = len(command.turns)
+            said = await self._tell("PURGE " + " ".join(command.names))
+            self._under_way = 0
+            if said is None:
+                self._schedule.clear()
+            elif said:
+                self.counts.names += len(command.turns)
+                self._schedule.done(command, time.monotonic())
+            else:
+                self._schedule.failed(command, time.monotonic())
+
+    async def _wait(self) -> None:
+        """Wait until there is something to do."""
+        due_s = self._schedule.next_due_s
+        timeout_s = None if due_s is None else due_s - time.monotonic()
+        if self._rediscover or (timeout_s is not None and timeout_s <= 0):
+            return
+        self._news.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), timeout_s)
+
+    async def _tell(self, command: str) -> bool | None:
+        """Send a command. True: done. False: try again. None: nobody is there, nothing is cached there."""
+        self.counts.commands += 1
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                reply = await _exchange(self.path, command.encode() + b"\n")
+        except (FileNotFoundError, ConnectionRefusedError):
+            self._failed(NOT_THERE)
+            return None
+        except TimeoutError:
+            self._failed(f"no reply within {self._timeout_s:g} s; does another client hold the socket?")
+            return False
+        except PermissionError:
+            self._failed("not allowed to use it; the backend's user must be in the group of the socket")
+            return False
+        except OSError as error:
+            self._failed(f"it does not take the command: {error.strerror or error}")
+            return False
+        if not (reply.strip().isdigit() or reply == b"Ok"):
+            self._failed(f"unexpected reply {reply[:80]!r}")
+            return False
+        if self.problem is not None:
+            self._log.info("purge_works_again", socket=self.path)
+            self.problem = None
+        return True
+
+    def _failed(self, problem: str) -> None:
+        self.counts.failures += 1
+        if problem != self.problem:
+            # PowerDNS starts after us: that it is not there at first is no reason to worry anyone.
+            tell = self._log.info if problem == NOT_THERE else self._log.warning
+            tell("purge_failed", socket=self.path, problem=problem)
+        self.problem = problem
+
+
+async def _exchange(path: str, command: bytes) -> bytes:
+    loop = asyncio.get_running_loop()
+    reply = b""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.setblocking(False)
+        await loop.sock_connect(connection, path)
+        await loop.sock_sendall(connection, command)
+        while len(reply) < _MAX_REPLY_BYTES and (data := await loop.sock_recv(connection, _MAX_REPLY_BYTES)):
+            reply += data
+    return reply

@@ -1,0 +1,86 @@
+"""What to purge at one PowerDNS, and when. Pure: no clock, no socket.
+
+A changed name is purged three times: at once, and again 10 and 50 ms later. A look-up that was under way
+during a purge puts the old answer back into PowerDNS's caches; the repeats remove that. Names that change
+while a command is under way go together into the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+GAPS_S = (0.0, 0.010, 0.040)
+"""From the change to the first purge, and from each purge to the next."""
+RETRY_S = 0.25
+"""After a command that did not get through."""
+MAX_NAMES = 2000
+"""In one command: PowerDNS needs about 30 ms for so many, and reads a line of a megabyte at most."""
+_RETRY = len(GAPS_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Names to purge now; `turns` says for each which of its purges it is, from 0."""
+
+    turns: Mapping[str, int]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names."""
+        return tuple(self.turns)
+
+
+class PurgeSchedule:
+    """Each name waits in one queue, of its first, second or third purge, or of its retry.
+
+    All names of a queue wait for the same time, so each queue is in the order of its times.
+    """
+
+    def __init__(self) -> None:
+        self._queues: tuple[dict[str, float], ...] = tuple({} for _ in (*GAPS_S, RETRY_S))
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues))
+
+    def add(self, names: Iterable[str], now: float) -> None:
+        """These names changed: all their purges begin anew."""
+        first, *later = self._queues
+        for name in names:
+            for queue in later:
+                queue.pop(name, None)
+            first.setdefault(name, now)
+
+    @property
+    def next_due_s(self) -> float | None:
+        """When the next command is due, None when there is nothing to purge."""
+        return min((next(iter(queue.values())) for queue in self._queues if queue), default=None)
+
+    def take(self, now: float) -> Command | None:
+        """Return what is due, to be told its end by `done()` or `failed()`."""
+        turns: dict[str, int] = {}
+        for turn, queue in enumerate(self._queues):
+            for name, due_s in queue.items():
+                if due_s > now or len(turns) == MAX_NAMES:
+                    break
+                turns[name] = 0 if turn == _RETRY else turn
+            for name in turns.keys() & queue.keys():
+                del queue[name]
+        return Command(turns) if turns else None
+
+    def done(self, command: Command, now: float) -> None:
+        """PowerDNS purged them: the next turn of each, unless it changed again meanwhile."""
+        for name, turn in command.turns.items():
+            if turn + 1 < len(GAPS_S) and name not in self._queues[0]:
+                self._queues[turn + 1][name] = now + GAPS_S[turn + 1]
+
+    def failed(self, command: Command, now: float) -> None:
+        """It is not known to have got through: all purges of these names begin anew after a pause."""
+        for name in command.turns:
+            if name not in self._queues[0]:
+                self._queues[_RETRY][name] = now + RETRY_S
+
+    def clear(self) -> None:
+        """Nothing is to be purged any more."""
+        for queue in self._queues:
+            queue.clear()

@@ -1,0 +1,199 @@
+"""PowerDNS's remote-backend protocol, answered from a snapshot. Pure: a request in, a reply out.
+
+    {"method": "lookup", "parameters": {"qname": "as.ims.example.net.", "qtype": "ANY", "zone-id": 1}}
+    {"result": [{"qname": ..., "qtype": ..., "content": ..., "ttl": ..., "domain_id": ...}]}
+
+`{"result": false}` says "nothing" (NXDOMAIN, NODATA, or a method that is not supported). A reply without
+`result` is a failure: PowerDNS answers SERVFAIL. Source: "Remote Backend" in the PowerDNS documentation.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import dns.exception
+import dns.name
+
+from rspdns import names
+from rspdns.snapshot import ANY, NODATA, Failure, Found, Record, Snapshot, ZoneAnswers
+
+Parameters = Mapping[str, Any]
+Reply = dict[str, Any]
+
+EMPTY_NON_TERMINAL = "ENT"
+_PLAIN_NAME = re.compile(r"[a-z0-9_.*/-]*")
+_MAX_TEXT = 1100
+"""A name of 255 bytes, every byte written as \\ddd, and a little more."""
+
+
+class RequestError(Exception):
+    """The request is not one that PowerDNS sends; the message says why."""
+
+
+class NoAnswer(Exception):  # noqa: N818 - not an error of the program
+    """The truth is not known: SERVFAIL."""
+
+
+def handle(request: object, snapshot: Snapshot) -> Reply:
+    """Return the reply to a decoded request, whatever it is: with `result`, or with `error` for a failure."""
+    try:
+        method, parameters = split(request)
+        answer = METHODS.get(method)
+        return {"result": answer(parameters, snapshot) if answer else False}
+    except (RequestError, NoAnswer) as problem:
+        return {"error": str(problem)}
+
+
+def split(request: object) -> tuple[str, Parameters]:
+    """Return method and parameters. Raises RequestError."""
+    if not isinstance(request, dict):
+        raise RequestError("a request is a JSON object")
+    method, parameters = request.get("method"), request.get("parameters", {})
+    if not isinstance(method, str) or not isinstance(parameters, dict):
+        raise RequestError('a request has a text "method" and an object "parameters"')
+    return method, parameters
+
+
+def name_of(parameters: Parameters, key: str) -> str:
+    """Return a name in the form of the snapshot: lower case, no final dot. Raises RequestError."""
+    text = _text(parameters, key).lower()
+    if len(text) > _MAX_TEXT:
+        raise RequestError(f"{key} is longer than a name can be")
+    if _PLAIN_NAME.fullmatch(text):
+        return text.removesuffix(".")
+    try:  # PowerDNS and dnspython escape different characters
+        return names.to_text(dns.name.from_text(text))
+    except (dns.exception.DNSException, UnicodeError):
+        raise RequestError(f"{key} is no DNS name") from None
+
+
+def zone_id(zone: str) -> int:
+    """Return the number PowerDNS knows a zone by: 31 bits, the same after every restart and reload.
+
+    Two zones may share one; nothing but `getBeforeAndAfterNamesAbsolute` looks a zone up by it.
+    """
+    return zlib.crc32(zone.encode()) & 0x7FFFFFFF
+
+
+def zone_of(name: str, snapshot: Snapshot) -> str | None:
+    """Return the zone that holds `name`, the innermost one."""
+    while name not in snapshot.zone_answers:
+        if "." not in name:
+            return None
+        name = name.partition(".")[2]
+    return name
+
+
+def lookup(parameters: Parameters, snapshot: Snapshot) -> list[Reply] | bool:
+    """Answer one question; False for nothing. Raises NoAnswer for SERVFAIL, RequestError."""
+    name, qtype = name_of(parameters, "qname"), _text(parameters, "qtype").upper()
+    outcome = snapshot.lookup(name, qtype)
+    if isinstance(outcome, Failure):
+        raise NoAnswer(outcome.reason)
+    zone = zone_of(name, snapshot)
+    number = zone_id(zone) if zone is not None else -1
+    if isinstance(outcome, Found):
+        return [_record(record, number) for record in outcome.records]
+    if outcome == NODATA and qtype == ANY:
+        return [_record(Record(name, EMPTY_NON_TERMINAL, "", 0), number)]
+    return False
+
+
+def _record(record: Record, number: int) -> Reply:
+    return {
+        "qname": record.name,
+        "qtype": record.type,
+        "content": record.content,
+        "ttl": record.ttl,
+        "domain_id": number,
+    }
+
+
+def _list(parameters: Parameters, snapshot: Snapshot) -> list[Reply] | bool:
+    """A zone transfer: everything, or a failure; a part must not look like the whole."""
+    zone = snapshot.zone_answers.get(name_of(parameters, "zonename"))
+    if zone is None:
+        return False
+    for name, node in zone.nodes():
+        if node.failure:
+            raise NoAnswer(f"{name}: {node.failure}")
+    number = zone_id(zone.name)
+    return [_record(record, number) for record in snapshot.zone_records(zone.name)]
+
+
+def _domain_info(zone: ZoneAnswers) -> Reply:
+    return {
+        "id": zone_id(zone.name),
+        "zone": zone.name,
+        "kind": "native",
+        "serial": zone.serial % 2**32,
+        "notified_serial": 0,
+        "last_check": 0,
+        "masters": [],
+    }
+
+
+def _get_domain_info(parameters: Parameters, snapshot: Snapshot) -> Reply | bool:
+    zone = snapshot.zone_answers.get(name_of(parameters, "name"))
+    return _domain_info(zone) if zone is not None else False
+
+
+def _get_all_domains(parameters: Parameters, snapshot: Snapshot) -> list[Reply]:
+    return [_domain_info(zone) for zone in snapshot.zones()]
+
+
+def _get_all_domain_metadata(parameters: Parameters, snapshot: Snapshot) -> Reply | bool:
+    return {} if name_of(parameters, "name") in snapshot.zone_answers else False
+
+
+def _get_domain_list(parameters: Parameters, snapshot: Snapshot) -> list[Reply] | bool:
+    """Metadata of one kind, or keys: none, since the zones here are not signed."""
+    return [] if name_of(parameters, "name") in snapshot.zone_answers else False
+
+
+def _get_before_and_after_names(parameters: Parameters, snapshot: Snapshot) -> Reply | bool:
+    """The names around one in the order of RFC 4034 section 6.1, relative to the zone as the question is."""
+    number, qname = parameters.get("id"), name_of(parameters, "qname")
+    zone = next((zone for zone in snapshot.zones() if zone_id(zone.name) == number), None)
+    if zone is None:
+        return False
+    every = sorted(_order(name, zone.name) for name, node in zone.nodes() if node.records)
+    place = bisect_right(every, tuple(reversed(qname.split("."))) if qname else ())
+    before, after = (".".join(reversed(every[at % len(every)])) for at in (place - 1, place))
+    return {"unhashed": names.join(before, zone.name), "before": before, "after": after}
+
+
+def _order(name: str, zone: str) -> tuple[str, ...]:
+    """The labels below the zone, the last one first."""
+    return tuple(reversed(name[: -len(zone) - 1].split("."))) if name != zone else ()
+
+
+def _yes(parameters: Parameters, snapshot: Snapshot) -> bool:
+    return True
+
+
+def _text(parameters: Parameters, key: str) -> str:
+    value = parameters.get(key)
+    if not isinstance(value, str):
+        raise RequestError(f"the text {key!r} is missing")
+    return value
+
+
+METHODS: Mapping[str, Callable[[Parameters, Snapshot], object]] = {
+    "initialize": _yes,
+    "lookup": lookup,
+    "APILookup": lookup,
+    "list": _list,
+    "getDomainInfo": _get_domain_info,
+    "getAllDomains": _get_all_domains,
+    "getAllDomainMetadata": _get_all_domain_metadata,
+    "getDomainMetadata": _get_domain_list,
+    "getDomainKeys": _get_domain_list,
+    "getBeforeAndAfterNamesAbsolute": _get_before_and_after_names,
+    "setNotified": _yes,
+}
+"""What is understood. All else gets `{"result": false}`: the zones are not written over this protocol."""

@@ -1,0 +1,64 @@
+"""The zones' SOA serial: it moves with every change and never goes back, across restarts too.
+
+A new life of the backend begins at the wall clock's seconds, or above what the one before can have used:
+that is kept in a file, written once for many serials.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from daemon_kit.logs import get_logger
+
+FILE_NAME = "serial"
+RESERVED = 10_000
+_MAX_FILE_BYTES = 32
+
+
+class SerialNumbers:
+    """The serials of one life. `wall_s` is the wall clock's time at its start."""
+
+    def __init__(self, directory: str | Path, wall_s: float) -> None:
+        self._path = Path(directory) / FILE_NAME
+        self._reserved = _read(self._path)
+        self._last = max(self._reserved, int(wall_s))
+        self.problem: str | None = None
+        """Why the file could not be written the last time; None if it could."""
+
+    @property
+    def following(self) -> int:
+        """The serial of the next change."""
+        return self._last + 1
+
+    def use(self, serial: int) -> None:
+        """This serial is about to be served."""
+        self._last = max(self._last, serial)
+        if self._last >= self._reserved:
+            self._reserve(self._last + RESERVED)
+
+    def _reserve(self, serial: int) -> None:
+        temporary = self._path.with_suffix(".new")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("w") as file:
+                file.write(f"{serial}\n")
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(self._path)
+            self.problem = None
+        except OSError as error:
+            self.problem = f"{self._path}: can't be written: {error.strerror or error}"
+            get_logger("serial").warning("serial_not_kept", problem=self.problem)
+        self._reserved = serial
+
+
+def _read(path: Path) -> int:
+    try:
+        with path.open("rb") as file:
+            return max(0, int(file.read(_MAX_FILE_BYTES)))
+    except FileNotFoundError:
+        return 0
+    except (OSError, ValueError) as error:
+        get_logger("serial").warning("serial_not_read", file=str(path), problem=str(error))
+        return 0

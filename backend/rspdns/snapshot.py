@@ -1,0 +1,220 @@
+"""One immutable value that answers every DNS question: built by `rspdns.answers`, swapped in one assignment.
+
+Names are in lower case without the final dot, as PowerDNS's remote-backend protocol is asked for them here.
+A snapshot is made of one `ZoneAnswers` for each zone, and those of one `SiteAnswers` for each name that
+carries pools; what did not change is shared with the snapshot before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from rspdns.weights import Weighted
+
+ANY = "ANY"
+SOA = "SOA"
+LIVE_TYPES = frozenset({"SRV", "A", "AAAA", "NAPTR"})
+"""What pools give; all else comes from the zone file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One resource record; `content` in PowerDNS's text form, SRV priority included; `ttl` in seconds."""
+
+    name: str
+    type: str
+    content: str
+    ttl: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """At least one record."""
+
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """No record of that name and type.
+
+    `exists` tells NODATA from NXDOMAIN: the name exists, with other types or as an empty non-terminal (RFC
+    8020). PowerDNS learns of an empty non-terminal from a record of type `ENT` with an empty content.
+    """
+
+    exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The truth is not known: SERVFAIL, with the reason in words for the log."""
+
+    reason: str
+
+
+Outcome = Found | Nothing | Failure
+NODATA = Nothing(exists=True)
+NXDOMAIN = Nothing(exists=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What is known of one name: its records (none: an empty non-terminal).
+
+    `failure` says why records that belong here cannot be given (empty: they can); `below` extends it to every
+    name under this one that has no node of its own.
+    """
+
+    records: tuple[Record, ...] = ()
+    failure: str = ""
+    below: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PoolMemory:
+    """What the next build must know of a pool: its weights by target label, and when they last moved."""
+
+    weights: Mapping[str, Weighted]
+    weighed_at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SiteAnswers:
+    """The answers at one `<name>.<zone>` and below: SRV, A, AAAA, NAPTR and the targets of all its pools.
+
+    `source` is what they were made from, `ingredients` the part of it that shows, `memory` by SRV owner;
+    `rebuild_at_s` (monotonic) is when time alone changes them, `redraw_at_s` when what chance chose may be
+    chosen anew; infinity for never.
+    """
+
+    name: str
+    nodes: Mapping[str, Node]
+    source: tuple[object, ...]
+    ingredients: tuple[object, ...]
+    memory: Mapping[str, PoolMemory]
+    rebuild_at_s: float
+    redraw_at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneAnswers:
+    """One zone: the SOA, the nodes that only the configuration and the zone file determine, and the sites."""
+
+    name: str
+    serial: int
+    soa: Record
+    fixed: Mapping[str, Node]
+    sites: tuple[SiteAnswers, ...]
+
+    def nodes(self) -> Iterator[tuple[str, Node]]:
+        """Every node of the zone, the SOA first among the apex's records."""
+        for part in (self.fixed, *(site.nodes for site in self.sites)):
+            yield from ((name, self.with_soa(name, node)) for name, node in part.items())
+
+    def with_soa(self, name: str, node: Node) -> Node:
+        """The node as it is served: with the SOA if it is the apex's."""
+        if name != self.name:
+            return node
+        return Node((self.soa, *node.records), node.failure, node.below)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All answers at one moment. `rebuild_at_s` (monotonic) is when time alone calls for the next build."""
+
+    zone_answers: Mapping[str, ZoneAnswers] = field(default_factory=dict)
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    rebuild_at_s: float = float("inf")
+
+    def lookup(self, name: str, qtype: str) -> Outcome:
+        """Answer one question. `name` in lower case without the final dot; `qtype` as text, "ANY" for all.
+
+        A question for a type that pools do not give (SOA, NS) is answered even where the pool's records are
+        not known; ANY is not, since it would show a part as the whole.
+        """
+        node = self.nodes.get(name)
+        if node is None:
+            return self._below(name)
+        if qtype == ANY:
+            if node.failure:
+                return Failure(node.failure)
+            return Found(node.records) if node.records else NODATA
+        records = tuple(record for record in node.records if record.type == qtype)
+        if records:
+            return Found(records)
+        if node.failure and qtype in LIVE_TYPES:
+            return Failure(node.failure)
+        return NODATA
+
+    def _below(self, name: str) -> Outcome:
+        """A name without a node: NXDOMAIN, unless it lies below one whose content is not known."""
+        while "." in name:
+            name = name.partition(".")[2]
+            ancestor = self.nodes.get(name)
+            if ancestor is not None:
+                return Failure(ancestor.failure) if ancestor.below and ancestor.failure else NXDOMAIN
+        return NXDOMAIN
+
+    def zones(self) -> tuple[ZoneAnswers, ...]:
+        """The zones, sorted by name."""
+        return tuple(self.zone_answers[name] for name in sorted(self.zone_answers))
+
+    def zone_records(self, zone: str) -> tuple[Record, ...]:
+        """Every record of a zone, SOA first (for a zone transfer); empty for a zone not served here."""
+        answers = self.zone_answers.get(zone)
+        if answers is None:
+            return ()
+        rest = (record for _, node in answers.nodes() for record in node.records if record.type != SOA)
+        return (answers.soa, *rest)
+
+
+def changed_names(old: Snapshot, new: Snapshot) -> set[str]:
+    """The names whose answers differ: those to purge from PowerDNS's caches.
+
+    An SRV name counts as changed when one of its targets did, because its packets carry the targets'
+    addresses. The SOA's serial does not count: it moves with every change.
+    """
+    names: set[str] = set()
+    for zone in old.zone_answers.keys() | new.zone_answers.keys():
+        before, after = old.zone_answers.get(zone), new.zone_answers.get(zone)
+        if before is after:
+            continue
+        if before is None or after is None:
+            names.update(name for name, _ in (before or after or _NO_ZONE).nodes())
+            continue
+        if _without_serial(before.soa) != _without_serial(after.soa):
+            names.add(zone)
+        names |= _changed(_parts(before), _parts(after))
+    return names
+
+
+def _parts(zone: ZoneAnswers) -> list[Mapping[str, Node]]:
+    return [zone.fixed, *(site.nodes for site in zone.sites)]
+
+
+def _changed(before: list[Mapping[str, Node]], after: list[Mapping[str, Node]]) -> set[str]:
+    kept = {id(part) for part in before} & {id(part) for part in after}
+    old = _merged(part for part in before if id(part) not in kept)
+    new = _merged(part for part in after if id(part) not in kept)
+    names = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
+    return names | {
+        record.name
+        for nodes in (old, new)
+        for node in nodes.values()
+        for record in node.records
+        if record.type == "SRV" and record.content.rpartition(" ")[2] in names
+    }
+
+
+def _merged(parts: Iterable[Mapping[str, Node]]) -> dict[str, Node]:
+    return {name: node for part in parts for name, node in part.items()}
+
+
+def _without_serial(soa: Record) -> tuple[int, list[str]]:
+    fields = soa.content.split()
+    return soa.ttl, fields[:2] + fields[3:]
+
+
+_NO_ZONE = ZoneAnswers("", 0, Record("", SOA, "", 0), MappingProxyType({}), ())

@@ -1,0 +1,45 @@
+"""What `rspdns up` needs of the machine, each lack as one clear line before anything is started."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import socket
+
+from daemon_kit.errors import FatalError
+
+from rspdns.up_files import DNS_ADDRESS
+
+PROGRAMS = {"pdns_server": "pdns-server pdns-backend-remote", "rspregistrar": "rsplib-registrar"}
+_SEARCH_PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
+
+
+def find_programs() -> dict[str, str]:
+    """Return the paths of the programs. Raises FatalError naming all that are missing."""
+    found = {name: shutil.which(name, path=_SEARCH_PATH) for name in PROGRAMS}
+    missing = [name for name, path in found.items() if path is None]
+    if missing:
+        packages = " ".join(PROGRAMS[name] for name in missing)
+        raise FatalError(f"not installed: {', '.join(missing)} (Debian: apt-get install {packages})")
+    return {name: path for name, path in found.items() if path is not None}
+
+
+def check_dns_port(port: int) -> None:
+    """Raise FatalError when DNS can't answer at this port."""
+    for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
+        with socket.socket(socket.AF_INET, kind) as probe:
+            if kind == socket.SOCK_STREAM:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((DNS_ADDRESS, port))
+            except OSError as error:
+                raise FatalError(_explain(error, port)) from None
+
+
+def _explain(error: OSError, port: int) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} of {DNS_ADDRESS} is in use; choose another one with --port"
+    if error.errno == errno.EACCES:
+        return f"port {port} is for root only; choose one above 1023 with --port"
+    return f"port {port} of {DNS_ADDRESS} can't be used: {error.strerror or error}"

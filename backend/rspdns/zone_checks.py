@@ -1,0 +1,167 @@
+"""What must hold between the pools of a zone, its fixed records, and all zones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from daemon_kit.config_file import ConfigurationError, TomlDocument
+
+from rspdns import fitting, names
+from rspdns.snapshot import Record
+from rspdns.zone import Pool, Site, Zone, live_names
+
+_ALONE = ("CNAME", "DNAME", "NS")
+"""Types that leave no room for live records at their name, or below it."""
+
+
+def problems_of_zone(document: TomlDocument, zone: Zone) -> list[ConfigurationError]:
+    """What is wrong in one zone."""
+    problems: list[ConfigurationError] = []
+    for site in zone.sites:
+        bad_names = [(pool, *found) for pool in site.pools for found in _name_problems(pool)]
+        problems += [_at(document, pool, key, text) for pool, key, text in bad_names]
+        if not bad_names and (text := _naptr_problem(site)):
+            problems.append(_at(document, site.pools[-1], "name", text))
+        for pool in site.pools:
+            if pool.config.when_empty == "static" and not _has(site, pool.owner, ("SRV",)):
+                text = f"the zone file has no SRV record at {pool.owner}"
+                problems.append(_at(document, pool, "when_empty", text))
+        problems += _static_problems(zone, site)
+    problems += [_at(document, pool, "label", text) for pool, text in _label_problems(zone)]
+    problems += _delegation_problems(zone)
+    problems += _name_server_problems(zone)
+    return problems
+
+
+def problems_between(loaded: Sequence[tuple[TomlDocument, Zone]]) -> list[ConfigurationError]:
+    """What is wrong between zones: one in two files, an SRV owner in two, a handle with two `accept`."""
+    problems = []
+    zones: dict[str, str] = {}
+    owners: dict[str, str] = {}
+    pools: dict[str, tuple[Pool, str]] = {}
+    for document, zone in loaded:
+        if zone.name in zones:
+            text = f"the zone {zone.name} is already in {zones[zone.name]}"
+            problems.append(document.error(("zone",), text))
+            continue
+        zones[zone.name] = document.file
+        for pool in (pool for site in zone.sites for pool in site.pools):
+            if pool.owner in owners:
+                text = f"the zone {owners[pool.owner]} already has SRV records at {pool.owner}"
+                problems.append(_at(document, pool, "service", text))
+            owners.setdefault(pool.owner, zone.name)
+            for handle in pool.config.shards:
+                other, file = pools.setdefault(handle, (pool, document.file))
+                if set(other.config.accept) != set(pool.config.accept):
+                    text = f"the pool {handle!r} has other networks in {file}; it can have but one list"
+                    problems.append(_at(document, pool, "accept", text))
+    return problems
+
+
+def _at(document: TomlDocument, pool: Pool, key: str, text: str) -> ConfigurationError:
+    return document.error(("pool", pool.position, key), text)
+
+
+def _name_problems(pool: Pool) -> Iterator[tuple[str, str]]:
+    target = pool.target("00000000" if len(pool.config.shards) == 1 else "00000000-000")
+    for key, name in (("name", pool.owner), ("label", target)):
+        try:
+            names.normal(name)
+        except ValueError as error:
+            yield key, f"gives the name {name}: {error}"
+            return
+    if fitting.how_many(pool.owner, [fitting.srv_size(target, 1, 1)] * 2) < 2:
+        yield (
+            "name",
+            f"too long: two SRV records at {pool.owner} do not fit into {fitting.LIMIT} bytes",
+        )
+
+
+def _naptr_problem(site: Site) -> str:
+    sizes = [
+        fitting.naptr_size("s", pool.naptr_service, pool.owner) for pool in site.pools if pool.naptr_service
+    ]
+    if fitting.how_many(site.name, sizes) < len(sizes):
+        return f"the {len(sizes)} NAPTR records at {site.name} do not fit into {fitting.LIMIT} bytes"
+    return ""
+
+
+def _label_problems(zone: Zone) -> Iterator[tuple[Pool, str]]:
+    """Target names must be of one pool only: PE identifiers are unique within a pool."""
+    taken: dict[str, str] = {}
+    for site in zone.sites:
+        taken[site.name] = f"the name of {site.pools[0].config.target_label!r}"
+        taken |= {pool.owner: f"the SRV records of {pool.config.target_label!r}" for pool in site.pools}
+    for pool in (pool for site in zone.sites for pool in site.pools):
+        for name, what in taken.items():
+            if name == pool.targets or names.is_below(name, pool.targets):
+                yield pool, f"targets would be below {pool.targets}, where {what} is; give it another label"
+                break
+        taken[pool.targets] = f"the targets of {pool.config.target_label!r}"
+
+
+def _has(site: Site, name: str, types: Sequence[str]) -> bool:
+    return any(record.type in types for record in site.static.get(name, ()))
+
+
+def _static_problems(zone: Zone, site: Site) -> Iterator[ConfigurationError]:
+    """Fixed records where live ones belong. Other types may stand beside them."""
+    fallback = any(pool.config.when_empty == "static" for pool in site.pools)
+    for pool in site.pools:
+        for name, records in zone.static.records.items():
+            if names.is_below(name, pool.targets):
+                yield _in_file(
+                    zone, records[0], f"the names below {pool.targets} belong to the pool's members"
+                )
+    for name, records in site.static.items():
+        for record in {record.type: record for record in reversed(records)}.values():
+            if record.type in _ALONE and name != zone.name:
+                yield _in_file(zone, record, f"{record.type} cannot stand at the name of a pool")
+            elif record.type in ("A", "AAAA") and name == site.name and not fallback:
+                yield _in_file(zone, record, "a pool gives this name its addresses" + _IF_MEANT)
+    for pool in site.pools:
+        for record in site.static.get(pool.owner, ()):
+            if record.type == "SRV" and pool.config.when_empty != "static":
+                yield _in_file(zone, record, "a pool gives this name its SRV records" + _IF_MEANT)
+                break
+        for record in site.static.get(site.name, ()):
+            if record.type == "NAPTR" and pool.naptr_service and f'"{pool.naptr_service}"' in record.content:
+                yield _in_file(
+                    zone, record, f"a pool gives this name its NAPTR record of {pool.naptr_service}"
+                )
+
+
+_IF_MEANT = '; if these are for when the pool is empty, set when_empty = "static"'
+
+
+def _delegation_problems(zone: Zone) -> Iterator[ConfigurationError]:
+    """Nothing is served below a delegation or a DNAME; told once for each of them."""
+    hidden: dict[Record, str] = {}
+    for name in (name for site in zone.sites for name in live_names(site)):
+        for ancestor in [*names.ancestors(name, zone.name), zone.name]:
+            for record in zone.static.records.get(ancestor, ()):
+                if ancestor != name and (
+                    record.type == "DNAME" or (record.type == "NS" and ancestor != zone.name)
+                ):
+                    hidden.setdefault(record, name)
+    for record, name in hidden.items():
+        yield _in_file(zone, record, f"hides {name}, which a pool needs")
+
+
+def _name_server_problems(zone: Zone) -> Iterator[ConfigurationError]:
+    """A name server inside the zone needs an address there, or nobody finds it."""
+    sites = {site.name for site in zone.sites}
+    for record in zone.static.records[zone.name]:
+        server = record.content.lower()
+        if record.type != "NS" or not (server == zone.name or names.is_below(server, zone.name)):
+            continue
+        if (
+            not any(r.type in ("A", "AAAA") for r in zone.static.records.get(server, ()))
+            and server not in sites
+        ):
+            yield _in_file(zone, record, f"the name server {server} has no address in this zone")
+
+
+def _in_file(zone: Zone, record: Record, text: str) -> ConfigurationError:
+    line = zone.static.lines[record.name, record.type]
+    return ConfigurationError(zone.static.file, line, f"{record.name} {record.type}", text)

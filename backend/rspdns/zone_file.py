@@ -1,0 +1,237 @@
+"""The master file of a zone (RFC 1035 section 5): SOA, NS and whatever else does not change by itself.
+
+dnspython reads it. What its zone class passes over in silence, records outside the zone, is an error here:
+the administrator meant them to be served. All errors are reported at once, each with its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import shorten
+from typing import Any, cast
+
+import dns.exception
+import dns.name
+import dns.rdata
+import dns.rdataclass
+import dns.rdatatype
+import dns.rdtypes.ANY.SOA
+import dns.tokenizer
+import dns.zonefile
+from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, read_text
+
+from rspdns import names
+from rspdns.snapshot import Record
+
+MAX_TTL_S = 2**31 - 1
+"""The largest TTL (RFC 2181 section 8)."""
+_SIGNING = {"RRSIG", "NSEC", "NSEC3", "NSEC3PARAM"}
+_MOST_ERRORS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class StartOfAuthority:
+    """The SOA of the file. Its serial is not kept: the one served moves with the live records."""
+
+    mname: str
+    rname: str
+    refresh_s: int
+    retry_s: int
+    expire_s: int
+    minimum_s: int
+    ttl_s: int
+
+    def record(self, zone: str, serial: int, negative_ttl_s: int) -> Record:
+        """The SOA as served, its TTL and MINIMUM at most `negative_ttl_s`.
+
+        A resolver keeps "no such name" for the smaller of the two (RFC 2308 section 5); a returning server
+        must not stay hidden for longer.
+        """
+        minimum = min(self.minimum_s, negative_ttl_s)
+        times = f"{self.refresh_s} {self.retry_s} {self.expire_s} {minimum}"
+        content = f"{self.mname} {self.rname} {serial % 2**32} {times}"
+        return Record(zone, "SOA", content, min(self.ttl_s, negative_ttl_s))
+
+
+@dataclass(frozen=True, slots=True)
+class StaticZone:
+    """The records of a zone file, the SOA apart. `records` by owner name, `lines` by owner and type."""
+
+    file: str
+    zone: str
+    soa: StartOfAuthority
+    records: Mapping[str, tuple[Record, ...]]
+    lines: Mapping[tuple[str, str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    number: int
+    name: dns.name.Name
+    ttl_s: int
+    rdata: dns.rdata.Rdata
+
+    @property
+    def type(self) -> str:
+        return dns.rdatatype.to_text(self.rdata.rdtype)
+
+
+def load_zone_file(path: str | Path, zone: str) -> StaticZone:
+    """Read the master file `path` of `zone`. Raises ConfigurationErrors with every error found."""
+    return parse_zone_file(read_text(path), str(path), zone)
+
+
+def parse_zone_file(text: str, file: str, zone: str) -> StaticZone:
+    """Do what `load_zone_file()` does, for a text at hand."""
+    lines, errors = _read(text, file, dns.name.from_text(zone))
+    errors += [ConfigurationError(file, *problem) for problem in _problems(lines, zone)]
+    soas = [line for line in lines if line.rdata.rdtype == dns.rdatatype.SOA]
+    if not errors and not soas:
+        errors.append(ConfigurationError(file, 0, zone, "the zone has no SOA record"))
+    if not errors and not any(line.type == "NS" and names.to_text(line.name) == zone for line in lines):
+        errors.append(ConfigurationError(file, 0, zone, "the zone has no NS record at its apex"))
+    if errors:
+        raise ConfigurationErrors(errors)
+    return StaticZone(file, zone, _soa(soas[0]), _records(lines), _first_lines(lines))
+
+
+def _problems(lines: list[_Line], zone: str) -> list[tuple[int, str, str]]:
+    """What is wrong between the records: line, owner name and problem."""
+    found = []
+    types: dict[str, set[str]] = {}
+    for line in lines:
+        name = names.to_text(line.name)
+        before = types.setdefault(name, set())
+        if name != zone and not names.is_below(name, zone):
+            found.append((line.number, name, f"lies outside the zone {zone}; is a final dot missing?"))
+        elif line.type == "SOA" and name != zone:
+            found.append((line.number, name, "an SOA record may stand at the zone's apex only"))
+        elif line.type == "SOA" and "SOA" in before:
+            found.append((line.number, name, "the zone has more than one SOA record"))
+        elif line.type in _SIGNING:
+            found.append((line.number, name, f"{line.type} records are left to PowerDNS, which signs"))
+        elif before and ("CNAME" in before or line.type == "CNAME"):
+            found.append((line.number, name, "a CNAME record stands alone at its name (RFC 1034)"))
+        if line.ttl_s > MAX_TTL_S:
+            found.append((line.number, name, f"the TTL is above {MAX_TTL_S} s"))
+        before.add(line.type)
+    return found
+
+
+def _soa(line: _Line) -> StartOfAuthority:
+    soa = cast(dns.rdtypes.ANY.SOA.SOA, line.rdata)
+    return StartOfAuthority(
+        mname=soa.mname.to_text(),
+        rname=soa.rname.to_text(),
+        refresh_s=soa.refresh,
+        retry_s=soa.retry,
+        expire_s=soa.expire,
+        minimum_s=soa.minimum,
+        ttl_s=line.ttl_s,
+    )
+
+
+def _records(lines: list[_Line]) -> dict[str, tuple[Record, ...]]:
+    """The records by owner; those of one RRset share the smallest of their TTLs (RFC 2181 section 5.2)."""
+    ttls: dict[tuple[str, str], int] = {}
+    for line in lines:
+        key = (names.to_text(line.name), line.type)
+        ttls[key] = min(line.ttl_s, ttls.get(key, MAX_TTL_S))
+    by_owner: dict[str, dict[Record, None]] = {}
+    for line in lines:
+        name = names.to_text(line.name)
+        if line.type != "SOA":
+            record = Record(name, line.type, _content(line.rdata), ttls[name, line.type])
+            by_owner.setdefault(name, {})[record] = None
+    return {name: tuple(records) for name, records in by_owner.items()}
+
+
+def _content(rdata: dns.rdata.Rdata) -> str:
+    """The data as text, names in it without the final dot (unless one is the root, which has no other
+    form)."""
+    absolute = rdata.to_text()
+    relative = rdata.to_text(origin=dns.name.root, relativize=True)
+    return relative if relative.count("@") == absolute.count("@") else absolute
+
+
+def _first_lines(lines: list[_Line]) -> dict[tuple[str, str], int]:
+    found: dict[tuple[str, str], int] = {}
+    for line in lines:
+        found.setdefault((names.to_text(line.name), line.type), line.number)
+    return found
+
+
+class _Collector:
+    """Stands where dnspython's reader expects a transaction, and keeps each record with its line."""
+
+    def __init__(self, origin: dns.name.Name) -> None:
+        self.manager = self
+        self.origin = origin
+        self.line_number = 0
+        self.lines: list[_Line] = []
+
+    def origin_information(self) -> tuple[dns.name.Name, bool, dns.name.Name]:
+        return self.origin, False, self.origin
+
+    def check_put_rdataset(self, check: object) -> None:
+        """Ask for nothing: the rules of CNAME are checked with all the others."""
+
+    def _set_origin(self, origin: dns.name.Name) -> None:
+        """$ORIGIN: the reader keeps it."""
+
+    def add(self, name: dns.name.Name, ttl: int, rdata: dns.rdata.Rdata) -> None:
+        self.lines.append(_Line(self.line_number, name, ttl, rdata))
+
+
+class _Reader(dns.zonefile.Reader):
+    """dnspython's reader, which also tells where each record starts and passes no foreign record over."""
+
+    def __init__(self, tokenizer: dns.tokenizer.Tokenizer, collector: _Collector) -> None:
+        super().__init__(tokenizer, dns.rdataclass.IN, cast(Any, collector))
+        self.zone_origin = dns.name.root
+        self.collector = collector
+        self.in_record = False
+
+    def _rr_line(self) -> None:
+        self.collector.line_number = self.tok.where()[1]
+        self.in_record = True
+        super()._rr_line()
+        self.in_record = False
+
+
+def _read(text: str, file: str, origin: dns.name.Name) -> tuple[list[_Line], list[ConfigurationError]]:
+    """Every record, and every line that is none; after an error reading goes on at the next owner name."""
+    text_lines = text.splitlines(keepends=True)
+    collector = _Collector(origin)
+    reader = _Reader(dns.tokenizer.Tokenizer(text, filename=file), collector)
+    errors: list[ConfigurationError] = []
+    while len(errors) < _MOST_ERRORS:
+        try:
+            reader.read()
+            break
+        except (dns.exception.DNSException, UnicodeError, ValueError) as error:
+            number = collector.line_number if reader.in_record else reader.tok.where()[1]
+            errors.append(ConfigurationError(file, number, "", _explain(error, file, text_lines[number - 1])))
+            reader.in_record = False
+            while number < len(text_lines) and not _starts_a_record(text_lines[number]):
+                number += 1
+            reader.tok = dns.tokenizer.Tokenizer("".join(text_lines[number:]), filename=file)
+            reader.tok.line_number = number + 1
+    return collector.lines, errors
+
+
+def _starts_a_record(line: str) -> bool:
+    return line[0] not in " \t\r\n;()"
+
+
+def _explain(error: Exception, file: str, line: str) -> str:
+    """What dnspython found wrong with a line, without the place, which it also tells, and with the text."""
+    text = str(error)
+    if text.startswith(f"{file}:"):
+        text = text.removeprefix(f"{file}:").partition(": ")[2]
+    if "caught exception" in text:
+        text = text.rpartition("'>: ")[2]
+    text = text.replace("unknown rdatatype", "unknown record type").removesuffix(".")
+    return f"{shorten(line, 60, placeholder=' ...')!r} is not understood: {text[:1].lower()}{text[1:]}"

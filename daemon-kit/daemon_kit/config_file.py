@@ -1,0 +1,229 @@
+"""Configuration files: TOML into pydantic models, with every error at once, each with file, line and key."""
+
+import difflib
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+from daemon_kit.model_keys import known_keys
+from daemon_kit.toml_lines import Path as Location
+from daemon_kit.toml_lines import key_lines
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+_MAX_FILE_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, order=True)
+class ConfigurationError:
+    """One error: where it is, and what to do. `line` is 0 when it is in no line; `key` is dotted."""
+
+    file: str
+    line: int
+    key: str
+    problem: str
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{place}: {self.key}: {self.problem}" if self.key else f"{place}: {self.problem}"
+
+
+class ConfigurationErrors(Exception):  # noqa: N818 - the name says that it holds all of them
+    """Every error found in one or more files; `str()` gives one per line."""
+
+    def __init__(self, errors: Sequence[ConfigurationError]) -> None:
+        self.errors = sorted(set(errors))
+        super().__init__("\n".join(str(error) for error in self.errors))
+
+
+class StrictModel(BaseModel):
+    """Base of configuration models: unknown keys are errors, values are frozen."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    @classmethod
+    def document_problems(cls, document: dict[str, Any]) -> Iterator[tuple[Location, str]]:
+        """Yield what is wrong between keys of the whole `document` (duplicates, say): where, and what.
+
+        Called for the model given to `load()` with the unchecked document, also when single keys are wrong,
+        so that the reader sees every error in one go. `find()` and `duplicates()` are safe on it.
+        """
+        del document
+        yield from ()
+
+
+class TomlDocument:
+    """The text of one file, its data and where each key stands."""
+
+    def __init__(self, file: str, text: str) -> None:
+        """Read `text`. Raises ConfigurationErrors when it is not TOML."""
+        self.file = file
+        try:
+            self.data = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigurationErrors([_syntax_error(file, text, str(error))]) from None
+        except RecursionError:
+            raise ConfigurationErrors([ConfigurationError(file, 0, "", "nested too deeply")]) from None
+        self._lines = key_lines(text)
+
+    def has(self, location: Sequence[str | int]) -> bool:
+        """Tell whether the last part of `location` is in the document; parts it lacks are passed over."""
+        here: Location = ()
+        found = False
+        for part in location:
+            found = (*here, part) in self._lines
+            here = (*here, part) if found else here
+        return found
+
+    def locate(self, location: Sequence[str | int]) -> tuple[int, str]:
+        """Return line and dotted key of a place; of a missing key, the line of the table that should hold it.
+
+        Parts that the document does not have are passed over (pydantic puts names of union members in), all
+        but the last one.
+        """
+        here: Location = ()
+        unknown: tuple[str | int, ...] = ()
+        for part in location:
+            if (*here, part) in self._lines:
+                here, unknown = (*here, part), ()
+            else:
+                unknown = (part,)
+        return self._lines[here], _dotted((*here, *unknown))
+
+    def error(self, location: Sequence[str | int], problem: str) -> ConfigurationError:
+        """Return `problem` as an error at `location`."""
+        line, key = self.locate(location)
+        return ConfigurationError(self.file, line, key, problem)
+
+
+def load(path: str | Path, model: type[ModelT], *, context: Any = None) -> ModelT:
+    """Read the TOML file `path` into `model`; `context` is handed to its validators.
+
+    Raises ConfigurationErrors with every error of the file: unreadable, not TOML, keys unknown or wrong.
+    """
+    return parse(read_text(path), str(path), model, context=context)
+
+
+def parse(text: str, file: str, model: type[ModelT], *, context: Any = None) -> ModelT:
+    """Do what `load()` does, for a text at hand."""
+    document = TomlDocument(file, text)
+    errors = []
+    if issubclass(model, StrictModel):
+        errors += [document.error(*found) for found in model.document_problems(document.data)]
+    try:
+        result = model.model_validate(document.data, context=context)
+    except ValidationError as error:
+        errors += [_explain(document, model, one) for one in error.errors(include_url=False)]
+    if errors:
+        raise ConfigurationErrors(errors)
+    return result
+
+
+def locate(path_text: str, loc: Sequence[str | int]) -> tuple[int, str]:
+    """Return line and dotted key of the pydantic location `loc` in the TOML text `path_text`."""
+    return TomlDocument("", path_text).locate(loc)
+
+
+def read_text(path: str | Path) -> str:
+    """Return the text of a file. Raises ConfigurationErrors when it can't be read or isn't UTF-8."""
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(_MAX_FILE_BYTES + 1)
+        if len(data) > _MAX_FILE_BYTES:
+            raise ConfigurationErrors([ConfigurationError(str(path), 0, "", "larger than 4 MiB")])
+        return data.decode()
+    except OSError as error:
+        problem = f"can't be read: {error.strerror or error}"
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigurationErrors([ConfigurationError(str(path), line, "", "not UTF-8")]) from None
+    except ValueError:
+        problem = "can't be read: a path holds no NUL byte"
+    raise ConfigurationErrors([ConfigurationError(str(path), 0, "", problem)])
+
+
+def find(document: Any, pattern: Sequence[str]) -> Iterator[tuple[Location, Any]]:
+    """Yield place and value of all that matches `pattern`, where "*" stands for each element of an array.
+
+    What is missing or of another type than the pattern expects is passed over.
+    """
+    places: list[tuple[Location, Any]] = [((), document)]
+    for step in pattern:
+        following: list[tuple[Location, Any]] = []
+        for place, value in places:
+            if step == "*" and isinstance(value, list):
+                following += [((*place, position), element) for position, element in enumerate(value)]
+            elif step != "*" and isinstance(value, dict) and step in value:
+                following.append(((*place, step), value[step]))
+        places = following
+    yield from places
+
+
+def duplicates(document: Any, pattern: Sequence[str]) -> Iterator[tuple[Location, str]]:
+    """Yield, for `document_problems()`, each string or number matching `pattern` that stood there before."""
+    seen: set[str | int] = set()
+    for place, value in find(document, pattern):
+        if isinstance(value, str | int):
+            if value in seen:
+                yield place, f"{value!r} is there twice"
+            seen.add(value)
+
+
+def _explain(document: TomlDocument, model: type[BaseModel], error: ErrorDetails) -> ConfigurationError:
+    location = error["loc"]
+    if error["type"] == "missing":
+        return document.error(location, "is missing")
+    if error["type"] == "extra_forbidden":
+        known = known_keys(model, location[:-1])
+        near = difflib.get_close_matches(str(location[-1]), known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}" if known else ""
+        return document.error(location, f"unknown key{hint}")
+    if error["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        details = error["ctx"]
+        location = (*location, details["discriminator"].strip("'"))
+        if error["type"] == "union_tag_not_found":
+            return document.error(location, "is missing")
+        return document.error(location, f"{details['tag']!r} is none of {details['expected_tags']}")
+    problem = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    value = error["input"]
+    if error["type"] in ("tuple_type", "list_type"):
+        problem = "must be a list"
+        if isinstance(value, str):
+            return document.error(location, f"{problem}: [{json.dumps(value, ensure_ascii=False)}]")
+    if isinstance(value, str | int | float) and not _is_word_of(str(value), problem):
+        shown = repr(value)
+        problem += f" (is {shown if len(shown) <= 80 else shown[:77] + '...'})"
+    while location and not document.has(location):  # the name of a union's member is no key
+        location = location[:-1]
+    return document.error(location, problem[:1].lower() + problem[1:])
+
+
+def _is_word_of(value: str, text: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(value)}(?!\w)", text) is not None
+
+
+def _syntax_error(file: str, text: str, message: str) -> ConfigurationError:
+    found = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", message, re.DOTALL)
+    if found:
+        return ConfigurationError(file, int(found[2]), "", f"not TOML: {found[1]}")
+    at_end = message.removesuffix(" (at end of document)")
+    return ConfigurationError(file, max(1, len(text.splitlines())), "", f"not TOML: {at_end}")
+
+
+def _dotted(location: Sequence[str | int]) -> str:
+    """Write a place as people do: `as[0].check[1].port`."""
+    text = ""
+    for part in location:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            name = part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else f'"{part}"'
+            text += f".{name}" if text else name
+    return text

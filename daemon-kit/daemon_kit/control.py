@@ -1,0 +1,184 @@
+"""A control socket: one JSON object per line, in and out, over a unix socket.
+
+A request is `{"command": NAME, ...}`; the answer is `{"result": {...}}` or `{"error": "what is wrong"}`.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import stat
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from daemon_kit.errors import FatalError
+from daemon_kit.logs import get_logger
+
+Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+
+MAX_LINE_BYTES = 64 * 1024
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+MAX_CLIENTS = 16
+IDLE_TIMEOUT_S = 60.0
+
+
+class ControlError(Exception):
+    """A command was refused, or the service can't be reached; the message is for the person who asked."""
+
+
+class ControlServer:
+    """Answers commands on the unix socket `path`; only owner and group may connect (`mode`).
+
+    `handlers` maps the command's name to a coroutine function that takes the whole request and returns the
+    result, or raises ControlError.
+    """
+
+    def __init__(self, path: str | Path, handlers: Mapping[str, Handler], mode: int = 0o660) -> None:
+        self._path = Path(path)
+        self._handlers = handlers
+        self._mode = mode
+        self._server: asyncio.Server | None = None
+        self._clients: set[asyncio.Task[None]] = set()
+        self._log = get_logger("control")
+
+    async def start(self) -> None:
+        """Listen; the directory of the socket is made when it is missing.
+
+        Raises FatalError when the socket can't be made or another process answers there.
+        """
+        listener = _listen(self._path, self._mode)
+        self._server = await asyncio.start_unix_server(self._accept, sock=listener, limit=MAX_LINE_BYTES)
+
+    async def close(self) -> None:
+        """Stop answering and remove the socket."""
+        if self._server is None:
+            return
+        self._server.close()
+        self._server = None
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+        for client in self._clients:
+            client.cancel()
+        await asyncio.gather(*self._clients, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - start_unix_server makes a task for each client
+        self._clients.add(task)
+        try:
+            if len(self._clients) > MAX_CLIENTS:
+                await _send(writer, {"error": f"more than {MAX_CLIENTS} clients at once; try again"})
+            else:
+                await self._serve(reader, writer)
+        except (OSError, TimeoutError, asyncio.CancelledError):
+            pass  # the client is gone or silent, or we are closing: either way the connection ends here
+        finally:
+            self._clients.discard(task)
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            try:
+                line = await asyncio.wait_for(reader.readline(), IDLE_TIMEOUT_S)
+            except ValueError:  # longer than the reader's limit
+                await _send(writer, {"error": f"a request is at most {MAX_LINE_BYTES} bytes"})
+                return
+            if not line.endswith(b"\n"):
+                return
+            await _send(writer, await self.answer(line))
+
+    async def answer(self, line: bytes) -> dict[str, Any]:
+        """Return the answer to one request line, whatever it holds."""
+        try:
+            request = json.loads(line)
+        except (ValueError, RecursionError):
+            return {"error": "not JSON"}
+        command = request.get("command") if isinstance(request, dict) else None
+        if not isinstance(command, str):
+            return {"error": 'a request is a JSON object with a text "command"'}
+        handler = self._handlers.get(command)
+        if handler is None:
+            return {"error": f"unknown command {command[:80]!r}; known: {', '.join(sorted(self._handlers))}"}
+        try:
+            return {"result": await handler(request)}
+        except ControlError as error:
+            return {"error": str(error)}
+        except Exception:
+            self._log.exception("command_failed", command=command)
+            return {"error": f"{command} failed inside the service; its log says why"}
+
+
+def request(path: str | Path, command: str, /, *, timeout_s: float = 5.0, **arguments: Any) -> dict[str, Any]:
+    """Send one command to the service at the unix socket `path`; return its result. Raises ControlError."""
+    data = json.dumps({**arguments, "command": command}).encode() + b"\n"
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(timeout_s)
+            connection.connect(str(path))
+            with contextlib.suppress(BrokenPipeError):  # refused before it was asked: the answer says why
+                connection.sendall(data)
+            with connection.makefile("rb") as answers:
+                line = answers.readline(MAX_ANSWER_BYTES)
+    except (FileNotFoundError, ConnectionRefusedError):
+        raise ControlError(f"nothing answers at {path}; is the service running?") from None
+    except PermissionError:
+        raise ControlError(f"not allowed to use {path}; be root or in its group") from None
+    except TimeoutError:
+        raise ControlError(f"no answer at {path} within {timeout_s:g} s") from None
+    except OSError as error:
+        raise ControlError(f"can't ask at {path}: {error.strerror or error}") from None
+    try:
+        answer = json.loads(line)
+        if "error" in answer:
+            raise ControlError(str(answer["error"]))
+        result = answer["result"]
+    except (ValueError, TypeError, KeyError):
+        raise ControlError(f"what answers at {path} is no control socket of ours") from None
+    if not isinstance(result, dict):
+        raise ControlError(f"what answers at {path} is no control socket of ours")
+    return result
+
+
+async def _send(writer: asyncio.StreamWriter, answer: dict[str, Any]) -> None:
+    writer.write(json.dumps(answer).encode() + b"\n")
+    await asyncio.wait_for(writer.drain(), IDLE_TIMEOUT_S)
+
+
+def _listen(path: Path, mode: int) -> socket.socket:
+    _remove_stale(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.setblocking(False)
+    # Nobody may connect between bind and chmod.
+    previous = os.umask(0o177)
+    try:
+        if not path.parent.is_dir():
+            path.parent.mkdir(mode=0o750)
+            path.parent.chmod(0o750)
+        listener.bind(str(path))
+        path.chmod(mode)
+    except OSError as error:
+        listener.close()
+        raise FatalError(f"control socket {path} can't be made: {error.strerror or error}") from None
+    finally:
+        os.umask(previous)
+    return listener
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove the socket of a process that died. Raises FatalError when one answers, or it is no socket."""
+    try:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise FatalError(f"control socket {path} can't be made: a file that is no socket is there")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(1.0)
+            probe.connect(str(path))
+    except FileNotFoundError:
+        return
+    except ConnectionRefusedError:
+        path.unlink(missing_ok=True)
+        return
+    except OSError as error:
+        raise FatalError(f"control socket {path} can't be made: {error.strerror or error}") from None
+    raise FatalError(f"another process already answers at control socket {path}")

@@ -1,0 +1,28 @@
+"""Starts a command whose libraries may not be installed: all commands come with the one package."""
+
+import sys
+from importlib import import_module
+from typing import Final
+
+OWN: Final = frozenset(
+    {"daemon_kit", "ppe_agent", "pdns_config", "registrar_config", "rserpool", "rspdns", "rspdns_lab"}
+)
+EXIT_NOT_INSTALLED: Final = 2
+EXIT_INTERRUPTED: Final = 130
+
+
+def run(command: str, module: str, extra: str) -> None:
+    """Call `main()` of `module`; where a library is missing, say which extra of the package brings it."""
+    try:
+        main = import_module(module).main
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing in OWN:
+            raise
+        remedy = f"pip install 'rspdns[{extra}]'"
+        print(f"{command}: the Python package {missing!r} is missing; install it: {remedy}", file=sys.stderr)
+        sys.exit(EXIT_NOT_INSTALLED)
+    except KeyboardInterrupt:  # Ctrl-C while still being loaded
+        print(f"{command}: stopped", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
+    main()

@@ -1,0 +1,91 @@
+"""The backend of the benchmark: its answers, connector and purges are the real ones, its pools are made up.
+
+    python -m rspdns_lab.bench_backend FOLDER CHANGES_PER_S
+
+Serves the zones configured in FOLDER/rspdns.toml. CHANGES_PER_S times a second one pool, each in turn, loses
+its last member or has it back.
+"""
+
+import asyncio
+import itertools
+import random
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import uvloop
+from rserpool.parameters import Protocol
+from rserpool.policies import LeastUsed
+from rspdns.answers import build
+from rspdns.configuration import BackendConfig, load_configuration
+from rspdns.connector_unix import UnixConnector, unix_path
+from rspdns.purge import Purger
+from rspdns.responder import Responder
+from rspdns.snapshot import Snapshot, changed_names
+from rspdns.views import Member, PoolView
+
+from rspdns_lab.bench_zone import MEMBERS, member_address, member_identifier
+
+_LONG_AGO_S = -1000.0
+
+
+def main() -> None:
+    """Serve until killed."""
+    folder, changes_per_s = Path(sys.argv[1]), float(sys.argv[2])
+    uvloop.run(_serve(load_configuration(folder / "rspdns.toml"), changes_per_s))
+
+
+async def _serve(config: BackendConfig, changes_per_s: float) -> None:
+    handles = list(config.accept_by_handle)
+    views = {handle: _full_view(number, handle) for number, handle in enumerate(handles)}
+    responder = Responder()
+    responder.swap(_build(config, views, None))
+    purger = Purger(config.pdns.control)
+    purger.start()
+    path = unix_path(config.pdns.connector)
+    if path is None:
+        raise SystemExit("the benchmark serves the unix connector only")
+    connector = UnixConnector(path, responder.respond)
+    await connector.start()
+    if not changes_per_s:
+        await asyncio.Event().wait()
+    next_s = time.monotonic()
+    for turn in itertools.count():
+        next_s = max(next_s + 1 / changes_per_s, time.monotonic() - 1)  # after a pause, no burst
+        await asyncio.sleep(next_s - time.monotonic())
+        handle = handles[turn % len(handles)]
+        views[handle] = _toggled(views[handle], _full_view(turn % len(handles), handle))
+        before, after = responder.snapshot, _build(config, views, responder.snapshot)
+        responder.swap(after)
+        purger.purge(changed_names(before, after))
+
+
+def _build(config: BackendConfig, views: Mapping[str, PoolView], previous: Snapshot | None) -> Snapshot:
+    return build(config.zones, views, previous, time.monotonic(), int(time.time()), random.Random())  # noqa: S311
+
+
+def _toggled(view: PoolView, full: PoolView) -> PoolView:
+    return replace(full, members=full.members[:-1]) if len(view.members) == len(full.members) else full
+
+
+def _full_view(number: int, handle: str) -> PoolView:
+    members = tuple(
+        Member(
+            identifier=member_identifier(number, place),
+            home_registrar=1,
+            addresses=(IPv4Address(member_address(number, place)),),
+            port=5060,
+            protocol=Protocol.UDP,
+            policy=LeastUsed(0.0),
+            since_s=_LONG_AGO_S,
+        )
+        for place in range(MEMBERS)
+    )
+    return PoolView(handle, members, known=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""The command `rspdns-lab`."""
+
+import json
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from types import FrameType
+
+import click
+from rich.console import Console
+
+from rspdns_lab.bench import as_markdown, run_bench
+from rspdns_lab.demo import run_demo
+from rspdns_lab.errors import LabError
+from rspdns_lab.leftovers import remove_leftovers
+from rspdns_lab.privilege import become_root
+
+EXIT_BOUND_BROKEN = 1
+EXIT_CANNOT_RUN = 2
+EXIT_INTERRUPTED = 130
+WIDTH_WITHOUT_TERMINAL = 130
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="rspdns")
+def main() -> None:
+    """Run labs: the whole chain in network namespaces of its own.
+
+    Needs root, or unprivileged user namespaces."""
+    _end_on_signals()
+
+
+@main.command()
+@click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), help='Write the figures here ("-": stdout).'
+)
+def demo(json_file: Path | None) -> None:
+    """Kill, drain and cut parts of the chain, and show what DNS answers meanwhile.
+
+    Exit status: 0 all bounds kept, 1 a bound broken, 2 the lab can't run here.
+    """
+    to_stdout = json_file == Path("-")
+    console = Console(stderr=to_stdout, highlight=False)
+    if not console.is_terminal:
+        console.width = WIDTH_WITHOUT_TERMINAL
+    try:
+        become_root(sys.argv[1:])
+        outcome = run_demo(console)
+    except LabError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(EXIT_CANNOT_RUN)
+    except KeyboardInterrupt:
+        click.echo("interrupted; everything is cleaned up", err=True)
+        sys.exit(EXIT_INTERRUPTED)
+    text = json.dumps(outcome.as_json(), indent=2)
+    if to_stdout:
+        click.echo(text)
+    elif json_file is not None:
+        json_file.write_text(text + "\n")
+    sys.exit(0 if outcome.ok else EXIT_BOUND_BROKEN)
+
+
+@main.command()
+def clean() -> None:
+    """Remove what labs left behind that were killed with SIGKILL (any other end cleans up by itself)."""
+    removed = remove_leftovers()
+    click.echo("\n".join(f"removed {name}" for name in removed) or "nothing left behind")
+
+
+@main.command()
+@click.option("--rounds", type=click.IntRange(1, 100), default=5, show_default=True)
+@click.option(
+    "--seconds", type=click.IntRange(1, 600), default=5, show_default=True, help="Of each question time."
+)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here.")
+def bench(rounds: int, seconds: int, json_file: Path | None) -> None:
+    """Measure queries per second against PowerDNS serving the same names from a file, side by side."""
+    try:
+        become_root(sys.argv[1:])
+        with tempfile.TemporaryDirectory(prefix=f"rspdns-bench-{os.getpid()}-") as folder:
+            figures = run_bench(Path(folder), f"rspdns-{os.getpid()}-bench", rounds, seconds, click.echo)
+    except LabError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(EXIT_CANNOT_RUN)
+    except KeyboardInterrupt:
+        click.echo("interrupted; everything is cleaned up", err=True)
+        sys.exit(EXIT_INTERRUPTED)
+    click.echo(f"\n{as_markdown(figures)}")
+    if json_file is not None:
+        json_file.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def _end_on_signals() -> None:
+    """Have SIGINT, SIGTERM and SIGHUP unwind this process, and this one only.
+
+    A child forked on the way (there are some, in libraries) must not run our clean-up when it is signalled.
+    """
+    owner = os.getpid()
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        if os.getpid() != owner:
+            os._exit(EXIT_INTERRUPTED)
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+
+
+if __name__ == "__main__":
+    main()

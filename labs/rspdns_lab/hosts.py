@@ -1,0 +1,217 @@
+"""The hosts of a lab and the programs on them: registrars, name servers, application servers."""
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from daemon_kit.control import ControlError, request
+from registrar_config.kernel_timers import SCTPD_OPTIONS
+from rserpool.registrar_choice import RegistrarAddress
+
+from rspdns_lab import texts
+from rspdns_lab.errors import LabError
+from rspdns_lab.name_server_files import write_name_server_files
+from rspdns_lab.network import Host
+from rspdns_lab.plan import REREGISTRATION_MS
+from rspdns_lab.preconditions import SctpRunner
+from rspdns_lab.processes import Program, children_of
+from rspdns_lab.sip import answers_options
+
+START_TIMEOUT_S = 20.0
+_SCTP_ENVIRONMENT = {"SCTPD_OPTIONS": SCTPD_OPTIONS}
+
+
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float, *programs: Program) -> None:
+    """Wait for `condition`. Raises LabError when it takes too long, or when one of `programs` ends."""
+    end_s = time.monotonic() + timeout_s
+    while not condition():
+        for program in programs:
+            program.expect_running()
+        if time.monotonic() > end_s:
+            logs = "".join(f"\n{program.name}:\n{program.log_end()}" for program in programs)
+            raise LabError(f"{what}: not within {timeout_s:g} s{logs}")
+        time.sleep(0.02)
+
+
+class RegistrarHost:
+    """A host with a supervised rspregistrar and its sentinel."""
+
+    def __init__(self, host: Host, number: int, peers: Sequence[str], folder: Path, sctp: SctpRunner) -> None:
+        self.host = host
+        command = [sys.executable, "-m", "registrar_config", "run", "--log-json", "--set-kernel-timers"]
+        command += [f"--number={number}", f"--address={host.address}"]
+        command += [f"--agent-reregistration-ms={REREGISTRATION_MS}"]
+        command += [f"--peer={peer}" for peer in peers]
+        self.program = Program(
+            "registrar", host, sctp.command(command), folder / "registrar.log", _SCTP_ENVIRONMENT
+        )
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """What runs here."""
+        return (self.program,)
+
+    def start(self) -> None:
+        """Start it."""
+        self.program.start()
+
+    def wait(self) -> None:
+        """Wait until rspregistrar runs."""
+        wait_until(self.registrar_pids, f"rspregistrar on {self.host.name}", START_TIMEOUT_S, self.program)
+
+    def registrar_pids(self) -> list[int]:
+        """Return rspregistrar's process identifier, or nothing while there is none."""
+        return children_of(self.program.pid, "rspregistrar")
+
+    def kill_registrar(self) -> float:
+        """Kill rspregistrar, not its supervisor; return the monotonic time just before it."""
+        pids = self.registrar_pids()
+        if not pids:
+            raise LabError(f"no rspregistrar runs on {self.host.name}")
+        now = time.monotonic()
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return now
+
+
+class NameServerHost:
+    """A host with PowerDNS and the rspdns backend beside it."""
+
+    def __init__(
+        self,
+        host: Host,
+        registrars: Sequence[str],
+        name_servers: Sequence[str],
+        folder: Path,
+        sctp: SctpRunner,
+    ) -> None:
+        self.host = host
+        self.folder = folder
+        write_name_server_files(host.address, registrars, name_servers, folder)
+        backend = [
+            sys.executable,
+            "-m",
+            "rspdns.cli",
+            "serve",
+            "-c",
+            str(folder / "rspdns.toml"),
+            "--log-json",
+        ]
+        self.backend = Program(
+            "backend", host, sctp.command(backend), folder / "backend.log", _SCTP_ENVIRONMENT
+        )
+        self.pdns = Program("pdns", host, ["pdns_server", f"--config-dir={folder}"], folder / "pdns.log")
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """What runs here."""
+        return (self.pdns, self.backend)
+
+    def start(self) -> None:
+        """Start the backend; PowerDNS would give up without it and follows in `wait()`."""
+        self.backend.start()
+
+    def wait(self) -> None:
+        """Wait for the backend, then start PowerDNS."""
+        remote = self.folder / "remote.sock"
+        wait_until(remote.exists, f"the backend on {self.host.name}", START_TIMEOUT_S, self.backend)
+        self.pdns.start()
+
+    def kill(self) -> float:
+        """Kill PowerDNS and its backend; return the monotonic time just before it."""
+        now = self.pdns.kill()
+        self.backend.kill()
+        return now
+
+    def registrar_standings(self) -> list[str]:
+        """Return what the backend thinks of each registrar; empty when it doesn't answer."""
+        try:
+            registrars = request(self.folder / "admin.sock", "status")["registrars"]
+        except (ControlError, LookupError):
+            return []
+        return [str(registrar.get("standing")) for registrar in registrars]
+
+
+class ApplicationServerHost:
+    """A host with a SIP server and its sidecar."""
+
+    def __init__(
+        self, host: Host, registrars: Sequence[str], load: float, folder: Path, sctp: SctpRunner
+    ) -> None:
+        self.host = host
+        self._control = folder / "agent.sock"
+        self._identifier: str | None = None
+        (folder / "load").write_text(f"{load}\n")
+        (folder / "agent.toml").write_text(texts.agent_toml(host.name, host.address, registrars, folder))
+        (folder / "kamailio.cfg").write_text(texts.kamailio_cfg(host.address, host.name))
+        (folder / "state").mkdir()
+        sip = ["kamailio", "-f", str(folder / "kamailio.cfg"), "-DD", "-E", "-m", "16", "-M", "4"]
+        self.sip = Program("kamailio", host, [*sip, "-w", str(folder)], folder / "kamailio.log")
+        agent = [sys.executable, "-m", "ppe_agent.cli", "run", "-c", str(folder / "agent.toml"), "--log-json"]
+        self.agent = Program("agent", host, sctp.command(agent), folder / "agent.log", _SCTP_ENVIRONMENT)
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """What runs here."""
+        return (self.agent, self.sip)
+
+    def start(self) -> None:
+        """Start both."""
+        self.sip.start()
+        self.agent.start()
+
+    def start_sip(self) -> float:
+        """Start the SIP server again; return the monotonic time when it answers."""
+        self.sip.start()
+        return self.wait_for_sip()
+
+    def wait_for_sip(self) -> float:
+        """Wait until the SIP server answers; return the monotonic time."""
+        wait_until(
+            lambda: answers_options(self.host),
+            f"the SIP server on {self.host.name}",
+            START_TIMEOUT_S,
+            self.sip,
+        )
+        return time.monotonic()
+
+    def registrar_address(self) -> str:
+        """Return the address of the registrar its agent is registered at; empty while there is none."""
+        registrar = self._status().get("registrar")
+        return RegistrarAddress.parse(registrar).host if registrar else ""
+
+    @property
+    def identifier(self) -> str:
+        """Its PE identifier, as the parts log it: 8 hex digits, or a word while the agent is silent."""
+        if self._identifier is None:
+            self._identifier = self._status().get("identifier")
+        return self._identifier or f"pool element of {self.host.name}"
+
+    def _status(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = request(self._control, "status")["as"][0]
+        except (ControlError, LookupError):
+            return {}
+        return found
+
+    def drain(self) -> float:
+        """Take it out of the pool in order; return the monotonic time just before it."""
+        return self._command("drain")
+
+    def undrain(self) -> float:
+        """Let it in again; return the monotonic time just before it."""
+        return self._command("undrain")
+
+    def _command(self, command: str) -> float:
+        now = time.monotonic()
+        try:
+            request(self._control, command)
+        except ControlError as error:
+            raise LabError(f"the agent on {self.host.name} did not {command}: {error}") from None
+        return now

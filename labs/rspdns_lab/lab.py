@@ -1,0 +1,201 @@
+"""The whole chain in one lab: three registrars, two name servers, three application servers, one client."""
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from rspdns_lab.errors import LabError
+from rspdns_lab.hosts import ApplicationServerHost, NameServerHost, RegistrarHost, wait_until
+from rspdns_lab.network import Network
+from rspdns_lab.observations import Recorder
+from rspdns_lab.plan import (
+    APPLICATION_SERVERS,
+    CLIENT,
+    LOADS,
+    NAME_SERVERS,
+    QUESTIONS,
+    REGISTRARS,
+    SRV_QUESTION,
+)
+from rspdns_lab.preconditions import check_programs, find_sctp
+from rspdns_lab.probing import start_prober
+from rspdns_lab.processes import Program
+
+CONVERGE_TIMEOUT_S: Final = 40.0
+_STOP_TIMEOUT_S: Final = 4.0
+
+
+class Lab:
+    """A running lab. Use it as a context manager; leaving it removes every process, namespace and file of it.
+
+    Raises LabError when the machine lacks something, or a part does not start.
+    """
+
+    def __init__(self) -> None:
+        check_programs()
+        self._sctp = find_sctp()
+        self.network = Network(f"rspdns-{os.getpid()}-{secrets.token_hex(2)}")
+        self.folder = Path()
+        self.recorder = Recorder(complete=[question.startswith("SRV:") for question in QUESTIONS])
+        self.registrars: dict[str, RegistrarHost] = {}
+        self.name_servers: dict[str, NameServerHost] = {}
+        self.application_servers: dict[str, ApplicationServerHost] = {}
+        self._prober: Program | None = None
+
+    def __enter__(self) -> "Lab":
+        self.folder = Path(tempfile.mkdtemp(prefix=f"rspdns-lab-{os.getpid()}-"))
+        try:
+            self.network.__enter__()
+            self._build()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def addresses(self) -> frozenset[str]:
+        """The addresses of all application servers."""
+        return frozenset(APPLICATION_SERVERS.values())
+
+    def start_registrars(self) -> None:
+        """Start the registrars."""
+        for registrar in self.registrars.values():
+            registrar.start()
+        for registrar in self.registrars.values():
+            registrar.wait()
+
+    def start_application_servers(self) -> None:
+        """Start the SIP servers and their agents."""
+        for server in self.application_servers.values():
+            server.start()
+        for server in self.application_servers.values():
+            server.wait_for_sip()
+
+    def start_name_servers(self) -> None:
+        """Start backends and PowerDNS, and the client that asks them every millisecond."""
+        for server in self.name_servers.values():
+            server.start()
+        for server in self.name_servers.values():
+            server.wait()
+        client = self.network.hosts[CLIENT[0]]
+        self._prober = start_prober(
+            client, list(NAME_SERVERS.values()), QUESTIONS, self.recorder, self.folder
+        )
+
+    def wait_until_all_are_answered(self, timeout_s: float = CONVERGE_TIMEOUT_S) -> None:
+        """Wait until every name server names every application server. Raises LabError when they don't."""
+
+        def converged() -> bool:
+            return all(self._answered(server) == self.addresses for server in range(len(NAME_SERVERS)))
+
+        try:
+            wait_until(converged, "DNS answers with all three application servers", timeout_s)
+        except LabError as error:
+            raise LabError(f"{error}\n{self._who_is_missing()}") from None
+
+    def wait_until_settled(self, timeout_s: float = CONVERGE_TIMEOUT_S) -> None:
+        """Wait until both backends take every registrar for settled: only then they believe in absences."""
+
+        def settled() -> bool:
+            states = [server.registrar_standings() for server in self.name_servers.values()]
+            return all(standings == ["settled"] * len(REGISTRARS) for standings in states)
+
+        wait_until(settled, "backends that take every registrar for settled", timeout_s)
+
+    def busiest_registrar(self) -> str:
+        """Return the registrar that is home to most application servers."""
+        homes = [server.registrar_address() for server in self.application_servers.values()]
+        return max(REGISTRARS, key=lambda name: homes.count(REGISTRARS[name]))
+
+    def names(self) -> dict[str, str]:
+        """Return the names of hosts and pool elements, by address and identifier."""
+        hosts = {**REGISTRARS, **NAME_SERVERS, **APPLICATION_SERVERS}
+        found = {address: name for name, address in hosts.items()}
+        return found | {server.identifier: name for name, server in self.application_servers.items()}
+
+    def programs(self) -> Iterator[Program]:
+        """Yield all programs, in the order in which they are best ended."""
+        if self._prober is not None:
+            yield self._prober
+        for application_server in self.application_servers.values():
+            yield from application_server.programs
+        for name_server in self.name_servers.values():
+            yield from name_server.programs
+        for registrar in self.registrars.values():
+            yield from registrar.programs
+
+    def close(self) -> None:
+        """End all programs, remove namespaces and files. Safe to repeat; not interrupted by Ctrl-C."""
+        with uninterrupted():
+            programs = list(self.programs())
+            for program in programs:
+                program.terminate()
+            end_s = time.monotonic() + _STOP_TIMEOUT_S
+            while any(program.is_running for program in programs) and time.monotonic() < end_s:
+                time.sleep(0.02)
+            for program in programs:
+                program.ended()
+            self.network.close()
+            if self.folder != Path():
+                shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _build(self) -> None:
+        for name, address in (
+            *REGISTRARS.items(),
+            *NAME_SERVERS.items(),
+            *APPLICATION_SERVERS.items(),
+            CLIENT,
+        ):
+            self.network.add_host(name, address)
+            (self.folder / name).mkdir()
+        hosts, registrars = self.network.hosts, list(REGISTRARS.values())
+        for number, name in enumerate(REGISTRARS, start=1):
+            self.registrars[name] = RegistrarHost(
+                hosts[name], number, registrars, self.folder / name, self._sctp
+            )
+        for name in NAME_SERVERS:
+            self.name_servers[name] = NameServerHost(
+                hosts[name], registrars, list(NAME_SERVERS.values()), self.folder / name, self._sctp
+            )
+        for name in APPLICATION_SERVERS:
+            self.application_servers[name] = ApplicationServerHost(
+                hosts[name], registrars, LOADS[name], self.folder / name, self._sctp
+            )
+
+    def _answered(self, server: int) -> frozenset[str]:
+        reading = self.recorder.latest.get((server, SRV_QUESTION))
+        return reading.names if reading else frozenset()
+
+    def _who_is_missing(self) -> str:
+        lines = []
+        for number, name in enumerate(NAME_SERVERS):
+            missing = sorted(self.addresses - self._answered(number))
+            lines.append(f"  {name} lacks {', '.join(missing) or 'nobody'}")
+        lines += [
+            f"  {program.host.name} {program.name}, end of its log:\n{program.log_end(5)}"
+            for program in self.programs()
+            if not program.is_running or program.name in ("agent", "backend")
+        ]
+        return "\n".join(lines)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ignore Ctrl-C and SIGTERM meanwhile: a half-done clean-up helps nobody."""
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, signal.SIG_IGN) for number in signals]
+    try:
+        yield
+    finally:
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)

@@ -1,0 +1,39 @@
+"""Removes what a lab left that was itself killed with SIGKILL: namespaces, the processes in them, files."""
+
+import contextlib
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from pyroute2 import netns  # type: ignore[import-untyped]
+
+from rspdns_lab.network import NAMESPACE_FOLDER, kill_all_in
+
+_NAMESPACE: Final = re.compile(r"rspdns-(\d+)-[0-9a-f]{4}-\w+")
+_FOLDER: Final = re.compile(r"rspdns-lab-(\d+)-\w+")
+
+
+def remove_leftovers() -> list[str]:
+    """Remove everything of labs whose process is gone; return the names of what was removed."""
+    removed = []
+    for path in _orphans(NAMESPACE_FOLDER, _NAMESPACE):
+        kill_all_in(path)
+        with contextlib.suppress(OSError):
+            netns.remove(path.name)
+            removed.append(path.name)
+    for path in _orphans(Path(tempfile.gettempdir()), _FOLDER):
+        shutil.rmtree(path, ignore_errors=True)
+        removed.append(str(path))
+    return removed
+
+
+def _orphans(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
+    found = []
+    with contextlib.suppress(OSError):
+        for path in sorted(folder.iterdir()):
+            match = pattern.fullmatch(path.name)
+            if match and not Path(f"/proc/{match[1]}").exists():
+                found.append(path)
+    return found

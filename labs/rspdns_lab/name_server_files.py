@@ -1,0 +1,25 @@
+"""Writes the files of a name-server host: backend, zone and PowerDNS."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pdns_config.render import PdnsSettings, render
+
+from rspdns_lab import texts
+from rspdns_lab.plan import ZONE
+
+
+def write_name_server_files(
+    address: str, registrars: Sequence[str], name_servers: Sequence[str], folder: Path
+) -> None:
+    """Write `rspdns.toml`, `zones.d/` and `pdns.conf` into `folder`."""
+    zones = folder / "zones.d"
+    zones.mkdir()
+    (folder / "state").mkdir()
+    (folder / "rspdns.toml").write_text(texts.backend_toml(registrars, folder))
+    (zones / f"{ZONE}.toml").write_text(texts.zone_toml())
+    (zones / f"{ZONE}.zone").write_text(texts.static_zone(name_servers))
+    settings = PdnsSettings(
+        listen_address=address, listen_port=53, connector=f"unix:{folder}/remote.sock", socket_dir=str(folder)
+    )
+    (folder / "pdns.conf").write_text(render(settings))

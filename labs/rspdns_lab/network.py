@@ -1,0 +1,210 @@
+"""A small network of its own for a lab: hosts are network namespaces, joined by a bridge in another one.
+
+Nothing of it touches the machine's own network: addresses and links exist inside the namespaces only. The
+names begin with the lab's prefix, which holds a process identifier, so labs don't meet.
+"""
+
+import contextlib
+import ctypes
+import errno
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from pyroute2 import IPRoute, netns  # type: ignore[import-untyped]
+from pyroute2.netlink.exceptions import NetlinkError  # type: ignore[import-untyped]
+
+from rspdns_lab.errors import LabError
+
+NAMESPACE_FOLDER: Final = Path("/run/netns")
+_CLONE_NEWNET: Final = 0x40000000
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Host:
+    """One host of a lab: a network namespace with the interface `eth0`."""
+
+    name: str
+    address: str
+    namespace: str
+    port: str
+    """Its port at the bridge."""
+
+    @property
+    def path(self) -> Path:
+        """The file that stands for the namespace."""
+        return NAMESPACE_FOLDER / self.namespace
+
+
+class Network:
+    """Hosts on one Ethernet. A context manager: leaving it removes everything, with all processes in it.
+
+    `prefix` starts every namespace's name. Raises LabError when namespaces can't be made here.
+    """
+
+    def __init__(self, prefix: str, prefix_length: int = 24) -> None:
+        self.prefix = prefix
+        self.hosts: dict[str, Host] = {}
+        self._prefix_length = prefix_length
+        self._lan = f"{prefix}-lan"
+        self._made: list[str] = []
+
+    def __enter__(self) -> "Network":
+        try:
+            self._make_namespace(self._lan)
+            self._configure(self._lan, _make_bridge)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def add_host(self, name: str, address: str) -> Host:
+        """Add a host with one address to the network."""
+        host = Host(name, address, f"{self.prefix}-{name}", name)
+        self._make_namespace(host.namespace)
+        self.hosts[name] = host
+        self._configure(self._lan, partial(_plug_in, host=host))
+        self._configure(host.namespace, partial(_set_up, address=address, prefix_length=self._prefix_length))
+        return host
+
+    def cut(self, host: Host) -> None:
+        """Pull the host's cable out of the switch."""
+        self._set_port(host, "down")
+
+    def restore(self, host: Host) -> None:
+        """Plug it in again."""
+        self._set_port(host, "up")
+
+    def close(self) -> None:
+        """Kill all that runs in the lab's namespaces and remove them. Safe to repeat."""
+        for namespace in self._made:
+            kill_all_in(NAMESPACE_FOLDER / namespace)
+        while self._made:
+            with contextlib.suppress(OSError):
+                netns.remove(self._made[-1])
+            self._made.pop()
+        self.hosts.clear()
+
+    def _set_port(self, host: Host, state: str) -> None:
+        self._configure(self._lan, lambda lan: lan.link("set", index=_index(lan, host.port), state=state))
+
+    def _make_namespace(self, name: str) -> None:
+        self._made.append(name)  # before it is, so that an interruption in between leaves nothing
+        try:
+            netns.create(name)
+        except OSError as error:
+            if error.errno in (errno.EPERM, errno.EACCES):
+                problem = "it needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN); try sudo"
+            elif error.errno in (errno.ENOSPC, errno.EINVAL, errno.ENOSYS):
+                problem = "this kernel, or this container, allows none"
+            else:
+                problem = error.strerror or str(error)
+            raise LabError(f"can't make the network namespace {name}: {problem}") from None
+
+    def _configure(self, namespace: str, settings: Callable[[Any], None]) -> None:
+        """Call `settings` with an open netlink socket of the namespace.
+
+        In a thread, since pyroute2's own way into a namespace is a child process, and one that inherits our
+        signal handlers and clean-up.
+        """
+
+        def configure() -> None:
+            with IPRoute() as netlink:
+                settings(netlink)
+
+        try:
+            call_in(NAMESPACE_FOLDER / namespace, configure)
+        except NetlinkError as error:
+            if error.code == errno.EPERM:
+                raise LabError("can't set up network links: CAP_NET_ADMIN is missing; try sudo") from None
+            if error.code == errno.EOPNOTSUPP:
+                raise LabError("this kernel has no veth or no bridge interfaces") from None
+            raise LabError(f"can't set up the network of {namespace}: {error}") from None
+
+
+def _make_bridge(lan: Any) -> None:
+    lan.link("add", ifname="lan0", kind="bridge", br_forward_delay=0, br_stp_state=0)
+    lan.link("set", index=_index(lan, "lan0"), state="up")
+
+
+def _plug_in(lan: Any, host: Host) -> None:
+    peer = {"ifname": "eth0", "net_ns_fd": host.namespace}
+    lan.link("add", ifname=host.port, kind="veth", peer=peer)
+    lan.link("set", index=_index(lan, host.port), master=_index(lan, "lan0"), state="up")
+
+
+def _set_up(inside: Any, address: str, prefix_length: int) -> None:
+    inside.link("set", index=_index(inside, "lo"), state="up")
+    inside.addr("add", index=_index(inside, "eth0"), address=address, prefixlen=prefix_length)
+    inside.link("set", index=_index(inside, "eth0"), state="up")
+
+
+def _index(netlink: Any, interface: str) -> int:
+    return int(netlink.link_lookup(ifname=interface)[0])
+
+
+def processes_in(path: Path) -> list[int]:
+    """Return the identifiers of the processes in the network namespace that `path` stands for."""
+    try:
+        inode = path.stat().st_ino
+    except OSError:
+        return []
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            with contextlib.suppress(OSError):
+                if (process / "ns/net").stat().st_ino == inode:
+                    found.append(int(process.name))
+    return found
+
+
+def kill_all_in(path: Path, timeout_s: float = 5.0) -> None:
+    """Kill every process in a network namespace, and wait until they are gone."""
+    end_s = time.monotonic() + timeout_s
+    while (found := processes_in(path)) and time.monotonic() < end_s:
+        for pid in found:
+            if pid != os.getpid():
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+class InNamespace(threading.Thread):
+    """Runs one function in a network namespace: a thread, since each can be in another one."""
+
+    def __init__(self, path: Path, function: Any) -> None:
+        super().__init__(daemon=True)
+        self._path = path
+        self._function = function
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        """Enter the namespace and call the function."""
+        try:
+            with self._path.open() as file:
+                if _LIBC.setns(file.fileno(), _CLONE_NEWNET) != 0:
+                    raise OSError(ctypes.get_errno(), "setns failed")  # noqa: TRY301
+            self.result = self._function()
+        except BaseException as error:
+            self.error = error
+
+
+def call_in(path: Path, function: Any) -> Any:
+    """Call `function` in the network namespace `path` and return its result, or raise what it raised."""
+    thread = InNamespace(path, function)
+    thread.start()
+    thread.join()
+    if thread.error is not None:
+        raise thread.error
+    return thread.result

@@ -1,0 +1,53 @@
+"""What a lab needs of the machine, each lack as one clear line, found before anything is started."""
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from daemon_kit.errors import FatalError
+from registrar_config.sctp_run import sctp_wrapper
+
+from rspdns_lab.errors import LabError
+
+PROGRAMS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "rspregistrar": "rsplib-registrar",
+        "pdns_server": "pdns-server pdns-backend-remote",
+        "kamailio": "kamailio",
+        "nsenter": "util-linux",
+    }
+)
+_SEARCH_PATH: Final = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
+
+
+@dataclass(frozen=True)
+class SctpRunner:
+    """Starts programs where SCTP works: as they are, or through sctp-run."""
+
+    wrapper: tuple[str, ...]
+
+    def command(self, command: Sequence[str]) -> list[str]:
+        """Return the command line that runs `command` with SCTP."""
+        return [*self.wrapper, *command]
+
+
+def check_programs() -> None:
+    """Raise LabError naming every program that is missing, and the Debian packages they are in."""
+    missing = {
+        name: package for name, package in PROGRAMS.items() if not shutil.which(name, path=_SEARCH_PATH)
+    }
+    if missing:
+        packages = " ".join(missing.values())
+        raise LabError(f"missing: {', '.join(missing)}; install them: apt-get install {packages}")
+    os.environ["PATH"] = _SEARCH_PATH
+
+
+def find_sctp() -> SctpRunner:
+    """Return how programs get SCTP here. Raises LabError when there is no way."""
+    try:
+        return SctpRunner(tuple(sctp_wrapper()))
+    except FatalError as error:
+        raise LabError(str(error)) from None

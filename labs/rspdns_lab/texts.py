@@ -1,0 +1,116 @@
+"""The configuration files of a lab's hosts. Pure: facts in, text out."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from rspdns_lab.plan import HANDLE, NETWORK, REREGISTRATION_MS, SIP_PORT, ZONE
+
+
+def kamailio_cfg(address: str, name: str) -> str:
+    """Return the configuration of a SIP server that answers OPTIONS over UDP and TCP."""
+    return f"""#!KAMAILIO
+debug=0
+log_stderror=yes
+children=1
+tcp_children=1
+auto_aliases=no
+dns=no
+rev_dns=no
+server_header="Server: {name}"
+listen=udp:{address}:{SIP_PORT}
+listen=tcp:{address}:{SIP_PORT}
+loadmodule "sl.so"
+request_route {{
+    if (method == "OPTIONS") {{
+        sl_send_reply("200", "OK");
+        exit;
+    }}
+    sl_send_reply("405", "Method Not Allowed");
+}}
+"""
+
+
+def agent_toml(name: str, address: str, registrars: Sequence[str], folder: Path) -> str:
+    """Return the sidecar's configuration: both checks, load from the file `load` in its folder."""
+    return f"""registrars = {_array(registrars)}
+reregistration_ms = {REREGISTRATION_MS}
+
+[state]
+path = {_text(folder / "state")}
+
+[control]
+path = {_text(folder / "agent.sock")}
+
+[[as]]
+name = {_text(name)}
+handle = {_text(HANDLE)}
+transport = "udp"
+address = {_text(address)}
+port = {SIP_PORT}
+policy = "least-used"
+
+[[as.check]]
+type = "tcp-hold"
+
+[[as.check]]
+type = "sip-options"
+
+[as.load]
+source = "file"
+path = {_text(folder / "load")}
+max_age_ms = 3600000
+"""
+
+
+def backend_toml(registrars: Sequence[str], folder: Path) -> str:
+    """Return the backend's configuration; its zones stand in `zones.d` beside it."""
+    return f"""registrars = {_array(registrars)}
+follow = "poll"
+
+[pdns]
+connector = {_text(f"unix:{folder}/remote.sock")}
+control = [{_text(folder / "pdns.controlsocket")}]
+
+[admin]
+socket = {_text(folder / "admin.sock")}
+
+[state]
+path = {_text(folder / "state")}
+"""
+
+
+def zone_toml() -> str:
+    """Return the live zone: one pool of SIP servers."""
+    return f"""zone = {_text(ZONE)}
+static = {_text(f"{ZONE}.zone")}
+ttl = 1
+
+[[pool]]
+handle = {_text(HANDLE)}
+label = "u"
+service = "_sip._udp"
+name = "as"
+accept = [{_text(NETWORK)}]
+"""
+
+
+def static_zone(name_servers: Sequence[str]) -> str:
+    """Return the zone's fixed records."""
+    lines = [
+        f"$ORIGIN {ZONE}.",
+        "$TTL 3600",
+        "@ IN SOA ns1 hostmaster 1 3600 600 604800 1",
+    ]
+    for number, address in enumerate(name_servers, start=1):
+        lines += [f"@ IN NS ns{number}", f"ns{number} IN A {address}"]
+    return "\n".join(lines) + "\n"
+
+
+def _text(value: object) -> str:
+    """Return a TOML string; JSON's escapes are TOML's too."""
+    return json.dumps(str(value))
+
+
+def _array(values: Sequence[str]) -> str:
+    return "[" + ", ".join(_text(value) for value in values) + "]"

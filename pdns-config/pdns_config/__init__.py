@@ -1,0 +1,1 @@
+"""How PowerDNS is run: rendered configuration."""

@@ -1,0 +1,191 @@
+"""The text of a `pdns.conf` for a PowerDNS that serves pool zones from an rspdns backend beside it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from textwrap import wrap
+
+_WIDTH = 100
+_UNSAFE = re.compile(r"[\s,#]")
+
+
+@dataclass(frozen=True, slots=True)
+class PdnsSettings:
+    """What differs from machine to machine.
+
+    `connector` is written as in the backend's own configuration: "unix:/path/of/socket" or "http:HOST:PORT".
+    `socket_dir` is where PowerDNS makes its control socket, at which the backend purges. `user` is the user
+    and group to become; None to stay who starts it. Raises ValueError for what can't be in a pdns.conf.
+    """
+
+    listen_address: str | Sequence[str] = ("0.0.0.0", "::")  # noqa: S104 - a DNS server is for everyone
+    listen_port: int = 53
+    connector: str = "unix:/run/rspdns/remote.sock"
+    socket_dir: str = "/run/pdns"
+    user: str | None = None
+    backend_timeout_ms: int = 1000
+    receiver_threads: int = 2
+    distributor_threads: int = 6
+
+    def __post_init__(self) -> None:
+        for address in self.addresses:
+            ip_address(address)
+        if not 1 <= self.listen_port <= 65535:
+            raise ValueError(f"the port {self.listen_port} is not in 1..65535")
+        if self.backend_timeout_ms < 2 or self.receiver_threads < 1 or self.distributor_threads < 1:
+            raise ValueError("a timeout of at least 2 ms and one thread of each kind are needed")
+        for value in (self.connector, self.socket_dir, self.user or ""):
+            if _UNSAFE.search(value):
+                raise ValueError(f"{value!r} has a blank, comma or '#' in it, which pdns.conf can't hold")
+        _ = self.connection_string
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses to listen on."""
+        return (self.listen_address,) if isinstance(self.listen_address, str) else tuple(self.listen_address)
+
+    @property
+    def connection_string(self) -> str:
+        """The connector as PowerDNS writes it. Raises ValueError for an unknown kind."""
+        kind, _, place = self.connector.partition(":")
+        if kind == "unix" and place.startswith("/"):
+            return f"unix:path={place},timeout={self.backend_timeout_ms}"
+        if kind == "http" and place:
+            seconds = -(-self.backend_timeout_ms // 1000)
+            return f"http:url=http://{place}/dns,timeout={seconds}"
+        raise ValueError(f'the connector {self.connector!r} is neither "unix:/path" nor "http:HOST:PORT"')
+
+    @property
+    def control_socket(self) -> str:
+        """The path that belongs into `control` of the backend's configuration."""
+        return f"{self.socket_dir}/pdns.controlsocket"
+
+
+def render(settings: PdnsSettings) -> str:
+    """Return the whole text of pdns.conf, each setting with the reason for it."""
+    parts = [_HEAD]
+    for title, lines in _sections(settings):
+        parts.append(f"\n# --- {title}\n")
+        for key, value, reason in lines:
+            parts += [*(f"# {line}\n" for line in wrap(reason, _WIDTH)), f"{key}={value}\n"]
+    return "".join(parts)
+
+
+_HEAD = """\
+# PowerDNS Authoritative Server 4.7 or later, for zones that an rspdns backend beside it serves.
+# Start the backend first: with its zone cache on, PowerDNS gives up when the backend can't be asked.
+"""
+
+Line = tuple[str, object, str]
+
+
+def _sections(settings: PdnsSettings) -> list[tuple[str, list[Line]]]:
+    return [
+        ("Where to answer", _listening(settings)),
+        ("The backend", _backend(settings)),
+        ("Caches: they carry the load, and the backend purges what changed", _caches()),
+        ("Threads and queues", _threads(settings)),
+        ("As a service", _service(settings)),
+    ]
+
+
+def _listening(settings: PdnsSettings) -> list[Line]:
+    return [
+        ("local-address", ", ".join(settings.addresses), ""),
+        ("local-port", settings.listen_port, ""),
+    ]
+
+
+def _backend(settings: PdnsSettings) -> list[Line]:
+    return [
+        ("launch", "remote", ""),
+        (
+            "remote-connection-string",
+            settings.connection_string,
+            "A thread waits so long (ms) for a backend that hangs; its default is 2000. A zone transfer must "
+            "fit in it too: raise it for AXFR of more than a few thousand records.",
+        ),
+        ("consistent-backends", "yes", "One question for all types of a name instead of one for each."),
+    ]
+
+
+def _caches() -> list[Line]:
+    return [
+        ("cache-ttl", 20, "Whole packets, in seconds; never longer than the lowest TTL in them."),
+        (
+            "query-cache-ttl",
+            2,
+            "Answers of the backend, in seconds. It ignores TTLs: this is what a lost purge costs at worst. "
+            "Do not switch it off: after a purge under load every waiting question would go to the backend.",
+        ),
+        (
+            "negquery-cache-ttl",
+            1,
+            '"No such name", in seconds: a server that comes back must not stay hidden.',
+        ),
+        (
+            "zone-cache-refresh-interval",
+            300,
+            "The list of zones, in seconds; the backend has it read again when its zones change.",
+        ),
+    ]
+
+
+def _threads(settings: PdnsSettings) -> list[Line]:
+    return [
+        ("receiver-threads", settings.receiver_threads, "With reuseport each has a socket of its own."),
+        ("reuseport", "yes", ""),
+        (
+            "distributor-threads",
+            settings.distributor_threads,
+            "Each holds one connection to the backend. With several, a question that waits does not stop the "
+            "others.",
+        ),
+        (
+            "overload-queue-length",
+            500,
+            "When so many questions wait for the backend, answer from the packet cache only ...",
+        ),
+        (
+            "max-queue-length",
+            1000000,
+            "... and never come near this: PowerDNS ends itself when the queue is full (default 5000), which "
+            "is what a hung backend would do to it.",
+        ),
+    ]
+
+
+def _service(settings: PdnsSettings) -> list[Line]:
+    owner: list[Line] = [
+        ("setuid", settings.user, ""),
+        (
+            "setgid",
+            settings.user,
+            "With it the control socket is open to this group (mode 0660): put the backend's user into it.",
+        ),
+    ]
+    return [
+        (
+            "socket-dir",
+            settings.socket_dir,
+            f"The control socket is {settings.control_socket}; the backend purges there.",
+        ),
+        *(owner if settings.user else []),
+        ("guardian", "no", ""),
+        ("daemon", "no", ""),
+        ("disable-syslog", "yes", "Log to standard error, which systemd's journal takes."),
+        (
+            "loglevel",
+            3,
+            "Errors only: at 4 and above every purged name writes a line, which costs more than the purge.",
+        ),
+        ("version-string", "anonymous", ""),
+        (
+            "security-poll-suffix",
+            "",
+            "Do not ask the Internet whether this version is known to be vulnerable.",
+        ),
+    ]

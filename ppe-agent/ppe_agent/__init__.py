@@ -1,0 +1,1 @@
+"""The sidecar that makes an unmodified application server a pool element."""

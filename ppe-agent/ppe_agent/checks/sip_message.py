@@ -1,0 +1,125 @@
+"""The little of SIP (RFC 3261) a health check needs: an OPTIONS request, and reading what answers it.
+
+Pure: bytes in, values out. What is read may be hostile: `parse_response()` is bounded and never raises.
+"""
+
+import re
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final
+
+MAX_RESPONSE_BYTES: Final = 16 * 1024
+_MAX_HEADERS: Final = 200
+_MAX_REASON_CHARACTERS: Final = 60
+_COMPACT_NAMES: Final = {"i": "call-id", "v": "via"}
+_STATUS_LINE: Final = re.compile(r"SIP/2\.0 ([1-6][0-9]{2})(?: (.*))?", re.IGNORECASE)
+_BRANCH: Final = re.compile(r";\s*branch\s*=\s*([^;,\s]+)", re.IGNORECASE)
+
+_BUSY_STATUSES: Final = frozenset({408, 503})
+
+
+@dataclass(frozen=True)
+class OptionsRequest:
+    """One OPTIONS request and what tells its answer from others.
+
+    `branch`, `call_id` and `tag` are tokens of the sender's choice; `branch` begins with z9hG4bK.
+    """
+
+    target: IPv4Address | IPv6Address
+    port: int
+    local: IPv4Address | IPv6Address
+    local_port: int
+    call_id: str
+    sequence: int
+    branch: str
+    tag: str
+
+    def encode(self) -> bytes:
+        """Return the request as it goes on the wire; Max-Forwards 0, so that it goes no further."""
+        uri = f"sip:{_host(self.target)}:{self.port}"
+        here = f"{_host(self.local)}:{self.local_port}"
+        lines = [
+            f"OPTIONS {uri} SIP/2.0",
+            f"Via: SIP/2.0/UDP {here};branch={self.branch};rport",
+            "Max-Forwards: 0",
+            f"From: <sip:ppe-agent@{here}>;tag={self.tag}",
+            f"To: <{uri}>",
+            f"Call-ID: {self.call_id}",
+            f"CSeq: {self.sequence} OPTIONS",
+            f"Contact: <sip:ppe-agent@{here}>",
+            "Accept: application/sdp",
+            "User-Agent: ppe-agent",
+            "Content-Length: 0",
+        ]
+        return "\r\n".join([*lines, "", ""]).encode("ascii")
+
+    def is_answered_by(self, response: "Response") -> bool:
+        """Tell whether `response` answers this request and no other one."""
+        return (
+            response.call_id == self.call_id
+            and response.sequence == self.sequence
+            and response.method == "OPTIONS"
+            and response.branch in (self.branch, "")
+        )
+
+
+@dataclass(frozen=True)
+class Response:
+    """A SIP response: status 100 to 699, the phrase shown to people (cut), and what it belongs to."""
+
+    status: int
+    phrase: str
+    call_id: str
+    sequence: int
+    method: str
+    branch: str
+
+    @property
+    def is_final(self) -> bool:
+        """Tell whether the transaction is over."""
+        return self.status >= 200
+
+    @property
+    def shows_life(self) -> bool:
+        """Tell whether a final response means that the server takes calls; 503 and 408 say it doesn't."""
+        return self.status not in _BUSY_STATUSES
+
+    def __str__(self) -> str:
+        return f"{self.status} {self.phrase}".strip()
+
+
+def parse_response(data: bytes) -> Response | None:
+    """Return the response in the datagram `data`, or None when it is none that can be told apart."""
+    if len(data) > MAX_RESPONSE_BYTES:
+        return None
+    head = data.split(b"\r\n\r\n", 1)[0].decode("utf-8", "replace")
+    lines = head.split("\r\n", _MAX_HEADERS)[:_MAX_HEADERS]
+    status = _STATUS_LINE.fullmatch(lines[0])
+    if status is None:
+        return None
+    headers: dict[str, str] = {}
+    for line in lines[1:]:
+        name, colon, value = line.partition(":")
+        name = name.strip().lower()
+        if colon:
+            headers.setdefault(_COMPACT_NAMES.get(name, name), value.strip())  # the first Via is ours
+    sequence = re.fullmatch(r"([0-9]{1,10})\s+([A-Z]{1,20})", headers.get("cseq", ""))
+    if sequence is None or "call-id" not in headers:
+        return None
+    branch = _BRANCH.search(headers.get("via", ""))
+    return Response(
+        status=int(status[1]),
+        phrase=_printable(status[2] or "")[:_MAX_REASON_CHARACTERS],
+        call_id=headers["call-id"],
+        sequence=int(sequence[1]),
+        method=sequence[2],
+        branch=branch[1] if branch else "",
+    )
+
+
+def _host(address: IPv4Address | IPv6Address) -> str:
+    return f"[{address}]" if address.version == 6 else str(address)
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)

@@ -1,0 +1,123 @@
+"""The command `ppe-agent`."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from daemon_kit import logs
+from daemon_kit.config_file import ConfigurationErrors
+from daemon_kit.control import ControlError, request
+from daemon_kit.run import run_service
+
+from ppe_agent.agent import Agent
+from ppe_agent.configuration import DEFAULT_PATH, AgentConfig, addresses_of, control_path, load_configuration
+
+_CONFIG = click.option(
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path),
+    default=DEFAULT_PATH,
+    show_default=True,
+    help="Configuration file.",
+)
+_SERVER = click.argument("name", metavar="[AS]", required=False)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="rspdns")
+def main() -> None:
+    """Keep unmodified servers in their RSerPool pools while they are healthy."""
+
+
+@main.command()
+@_CONFIG
+@click.option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True)
+@click.option("--log-json", is_flag=True, help="Log JSON lines.")
+def run(config: Path, log_level: str, log_json: bool) -> None:
+    """Run the sidecar until SIGTERM, which withdraws the servers."""
+    logs.configure(log_level, json=log_json)
+    loaded = _load(config)
+
+    async def serve(stop: asyncio.Event) -> None:
+        await Agent(loaded).run(stop)
+
+    sys.exit(run_service(serve))
+
+
+@main.command()
+@_CONFIG
+def check(config: Path) -> None:
+    """Say whether the configuration is right: every error at once, with line and key."""
+    loaded = _load(config)
+    for server in loaded.servers:
+        addresses = ", ".join(str(address) for address in addresses_of(server, loaded.registrars[0]))
+        checks = ", ".join(check.type for check in server.check)
+        click.echo(
+            f"{server.name}: {server.transport} {addresses} port {server.port} in pool {server.handle}, "
+            f"policy {server.policy}, while these pass: {checks}"
+        )
+    click.echo(f"{config}: no errors")
+
+
+@main.command()
+@_CONFIG
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def status(config: Path, as_json: bool) -> None:
+    """Say why each server is in its pool or not."""
+    result = _ask(config, "status")
+    if as_json:
+        click.echo(json.dumps(result, indent=2))
+        return
+    from rich.console import Console
+
+    from ppe_agent.status import show
+
+    show(result, Console())
+
+
+@main.command()
+@_CONFIG
+@_SERVER
+@click.option("--wait", is_flag=True, help="Return when it has left the pool.")
+def drain(config: Path, name: str | None, wait: bool) -> None:
+    """Take a server (default: all) out of its pool; it goes on serving. Kept over restarts."""
+    _show_states(_ask(config, "drain", name=name, wait=wait))
+
+
+@main.command()
+@_CONFIG
+@_SERVER
+def undrain(config: Path, name: str | None) -> None:
+    """Let a drained server (default: all) into its pool again."""
+    _show_states(_ask(config, "undrain", name=name))
+
+
+def _load(config: Path) -> AgentConfig:
+    try:
+        return load_configuration(config)
+    except ConfigurationErrors as errors:
+        click.echo(errors, err=True)
+        sys.exit(1)
+
+
+def _ask(config: Path, command: str, **arguments: Any) -> dict[str, Any]:
+    try:
+        return request(control_path(config), command, **arguments)
+    except ConfigurationErrors as errors:
+        click.echo(errors, err=True)
+        sys.exit(1)
+    except ControlError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)
+
+
+def _show_states(result: dict[str, Any]) -> None:
+    for server in result["as"]:
+        click.echo(f"{server['name']}: {server['state']}")
+
+
+if __name__ == "__main__":
+    main()

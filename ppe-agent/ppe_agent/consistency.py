@@ -1,0 +1,105 @@
+"""What can be wrong between the keys of agent.toml: duplicates, values that don't go together.
+
+Works on the unchecked document, so that these errors are reported together with those of single keys.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from daemon_kit.config_file import duplicates, find
+from rserpool.registrar_choice import RegistrarAddress
+
+from ppe_agent.addresses import NoLocalAddress, address_towards
+from ppe_agent.policy_names import POLICY_KEYS, POLICY_KINDS, has_load, keys_of
+
+Problem = tuple[tuple[str | int, ...], str]
+
+
+def problems(document: dict[str, Any]) -> Iterator[Problem]:
+    """Yield place and words of everything that is wrong between keys."""
+    yield from _registrars_twice(document)
+    yield from duplicates(document, ("as", "*", "name"))
+    yield from _same_endpoint_twice(document)
+    yield from _pools_at_odds(document)
+    for place, server in find(document, ("as", "*")):
+        if isinstance(server, dict):
+            for problem in (_policy_problems(server), _address_problems(server, document)):
+                yield from (((*place, key), words) for key, words in problem)
+
+
+def _registrars_twice(document: dict[str, Any]) -> Iterator[Problem]:
+    seen: set[RegistrarAddress] = set()
+    for place, text in find(document, ("registrars", "*")):
+        registrar = _parsed(text)
+        if registrar in seen:
+            yield place, f"{text} is there twice"
+        if registrar is not None:
+            seen.add(registrar)
+
+
+def _same_endpoint_twice(document: dict[str, Any]) -> Iterator[Problem]:
+    """Two entries of one pool for the same address and port would be one server with two identifiers."""
+    seen: set[tuple[str, ...]] = set()
+    for place, server in find(document, ("as", "*")):
+        if isinstance(server, dict) and {"handle", "port"} <= server.keys():
+            endpoint = tuple(
+                repr(server.get(key, default))
+                for key, default in (("handle", ""), ("transport", ""), ("address", "auto"), ("port", 0))
+            )
+            if endpoint in seen:
+                yield (*place, "port"), "the same pool, transport, address and port as in another [[as]]"
+            seen.add(endpoint)
+
+
+def _pools_at_odds(document: dict[str, Any]) -> Iterator[Problem]:
+    """A registrar refuses members of a pool that don't agree."""
+    first_of_pool: dict[str, dict[str, Any]] = {}
+    for place, server in find(document, ("as", "*")):
+        handle = server.get("handle") if isinstance(server, dict) else None
+        if not isinstance(handle, str):
+            continue
+        first = first_of_pool.setdefault(handle, server)
+        for key, default in (("transport", None), ("policy", "least-used")):
+            mine, others = server.get(key, default), first.get(key, default)
+            if mine != others:
+                yield (*place, key), f"{mine!r}, but pool {handle!r} above has {others!r}: all must agree"
+
+
+def _policy_problems(server: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    name = server.get("policy", "least-used")
+    if not isinstance(name, str) or name not in POLICY_KINDS:
+        return  # reported at its own line
+    needed = keys_of(name)
+    for key in POLICY_KEYS:
+        if key in needed and key not in server:
+            yield key, f"is missing; policy {name} needs it"
+        if key in server and key not in needed:
+            yield key, f"policy {name} takes no {key}"
+    source = server["load"].get("source", "cpu") if isinstance(server.get("load"), dict) else None
+    if not has_load(name) and source not in (None, "none"):
+        yield "load", f"policy {name} carries no load; take least-used, or leave [as.load] out"
+
+
+def _address_problems(server: dict[str, Any], document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    address = server.get("address", "auto")
+    transport = server.get("transport")
+    if isinstance(address, list) and len(address) > 1 and transport in ("udp", "tcp"):
+        # rspregistrar aborts on two.
+        yield "address", f"{transport} takes one address; several are for sctp"
+    if isinstance(address, list) and len({str(one) for one in address}) < len(address):
+        yield "address", "an address is there twice"
+    registrars = document.get("registrars")
+    first = _parsed(registrars[0]) if isinstance(registrars, list) and registrars else None
+    if address == "auto" and first is not None:
+        try:
+            address_towards(first.host, first.asap_port)
+        except NoLocalAddress as error:
+            yield "address", f'"auto" finds no address: {error}; write the address of the server'
+
+
+def _parsed(text: object) -> RegistrarAddress | None:
+    """Return a registrar's address, or None for what is none (it is reported at its own line)."""
+    try:
+        return RegistrarAddress.parse(text) if isinstance(text, str) else None
+    except ValueError:
+        return None

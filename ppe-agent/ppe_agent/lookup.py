@@ -1,0 +1,86 @@
+"""Looks the agent's own PEs up at every registrar, twice a second.
+
+A registrar that was frozen and wakes can delete a PE that moved meanwhile, everywhere, and nobody tells the
+PE. Looking is the only way to find out; the registration is then renewed.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from daemon_kit.errors import FatalError
+from daemon_kit.logs import get_logger
+from rserpool.client import RegistrarClient
+from rserpool.errors import RSerPoolError
+from rserpool.registrar_choice import RegistrarAddress
+
+from ppe_agent.registration import PoolState, Registration
+
+INTERVAL_S = 0.5
+REPORTS_THAT_REMOVE = 3
+"""So many reports of "endpoint unreachable" make rspregistrar remove a pool element."""
+
+
+class RegistrarWatch:
+    """Watches one registrar: is it reachable, and which of the `registrations` does it list."""
+
+    def __init__(
+        self,
+        address: RegistrarAddress,
+        registrations: Sequence[Registration],
+        *,
+        make_client: Callable[..., RegistrarClient] = RegistrarClient,
+    ) -> None:
+        self.address = address
+        self._registrations = registrations
+        self._log = get_logger("lookup").bind(registrar=str(address))
+        self._client = make_client(address, on_link=self._on_link)
+        self._listed: dict[int, bool | None] = {}  # by position in registrations
+
+    def lists(self, registration: Registration) -> bool | None:
+        """Tell whether the registrar listed this PE when last asked; None when that is not known."""
+        return self._listed.get(self._registrations.index(registration)) if self._client.is_up else None
+
+    def describe(self) -> dict[str, Any]:
+        """Return the registrar for people and programs."""
+        return {
+            "address": str(self.address),
+            "up": self._client.is_up,
+            "round_trip_ms": self._client.round_trip_ms,
+        }
+
+    def report_unreachable(self, registration: Registration) -> None:
+        """Have the registrar remove a PE that left while its own registrar failed, before any takeover."""
+        if self._client.is_up:
+            for _ in range(REPORTS_THAT_REMOVE):
+                self._client.report_unreachable(registration.handle, registration.identifier)
+
+    async def run(self) -> None:
+        """Ask for ever. Raises FatalError where there is no SCTP."""
+        try:
+            self._client.start()
+        except RSerPoolError as error:
+            raise FatalError(str(error)) from None
+        try:
+            while True:
+                started_s = time.monotonic()
+                handles = {one.handle for one in self._registrations if one.state is PoolState.IN}
+                for handle in sorted(handles):
+                    await self._look_up(handle)
+                await asyncio.sleep(max(0.0, started_s + INTERVAL_S - time.monotonic()))
+        finally:
+            await self._client.close()
+
+    async def _look_up(self, handle: bytes) -> None:
+        try:
+            resolution = await self._client.resolve(handle)
+        except RSerPoolError:
+            return  # silent or away: that says nothing about our PEs
+        for position, registration in enumerate(self._registrations):
+            if registration.handle == handle:
+                self._listed[position] = registration.check_listed(self.address, resolution)
+
+    def _on_link(self, is_up: bool) -> None:
+        self._listed.clear()
+        self._log.info("registrar_link", up=is_up)

@@ -1,0 +1,1 @@
+"""How rspregistrar is run: its options, its supervision, and the sentinel that tells a settled registrar."""

@@ -1,0 +1,130 @@
+"""The command `rspdns-registrar`."""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+from daemon_kit import logs, notify
+from daemon_kit.run import run_service
+
+from registrar_config.kernel_timers import report_kernel_timers
+from registrar_config.options import ASAP_PORT, ENRP_PORT, Endpoint, RegistrarSettings, arguments
+from registrar_config.preflight import check_ports, find_program, without_other
+from registrar_config.sentinel import AGENT_REREGISTRATION_MS, Sentinel
+from registrar_config.supervisor import Supervisor, run_together, then_set
+
+
+def _read_endpoints(default_port: int) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Return what turns the text of an option, or of each of several, into endpoints."""
+
+    def read(_context: click.Context, _option: click.Parameter, value: Any) -> Any:
+        try:
+            if isinstance(value, str):
+                return Endpoint.parse(value, default_port)
+            return tuple(Endpoint.parse(text, default_port) for text in value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return read
+
+
+def _common(command: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option("--log-json", is_flag=True, help="Log JSON lines instead of text for people."),
+        click.option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True),
+        click.option(
+            "--agent-reregistration-ms",
+            type=click.IntRange(100, 600_000),
+            default=AGENT_REREGISTRATION_MS,
+            show_default=True,
+            help="How often agents register again; the sentinel waits for two of these.",
+        ),
+        click.option(
+            "--address",
+            "asap",
+            callback=_read_endpoints(ASAP_PORT),
+            required=True,
+            help=f"Address this registrar serves agents and backends at; port {ASAP_PORT} unless given.",
+        ),
+        click.option(
+            "--number",
+            type=click.IntRange(1, 99),
+            required=True,
+            help="Its place, from 1, in the `registrars` list of the DNS backends.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="rspdns")
+def main() -> None:
+    """Run rspregistrar, supervised and with its sentinel."""
+
+
+@main.command()
+@_common
+@click.option("--enrp-port", type=click.IntRange(1, 65535), default=ENRP_PORT, show_default=True)
+@click.option(
+    "--peer", "peers", callback=_read_endpoints(ENRP_PORT), multiple=True, help="Another registrar (ENRP)."
+)
+@click.option("--no-sentinel", is_flag=True, help="Leave the sentinel to `rspdns-registrar sentinel`.")
+@click.option(
+    "--set-kernel-timers", is_flag=True, help="Set this namespace's SCTP timers (kernel SCTP, root)."
+)
+def run(
+    number: int,
+    asap: Endpoint,
+    agent_reregistration_ms: int,
+    log_level: str,
+    log_json: bool,
+    enrp_port: int,
+    peers: tuple[Endpoint, ...],
+    no_sentinel: bool,
+    set_kernel_timers: bool,
+) -> None:
+    """Run one registrar until SIGTERM: started again within a second whenever it dies."""
+    logs.configure(log_level, log_json)
+    log = logs.get_logger(f"registrar-{number}")
+    enrp = Endpoint(asap.address, enrp_port)
+    settings = RegistrarSettings(asap, enrp, tuple(without_other(peers, enrp)))
+
+    async def serve(stop: asyncio.Event) -> None:
+        program = find_program()
+        check_ports(settings)
+        report_kernel_timers(log, change=set_kernel_timers)
+        registrar_stop = asyncio.Event()
+        argv = arguments(settings, program)
+        if no_sentinel:
+            await Supervisor(argv, log, on_start=notify.ready).run(stop)
+            return
+        guard = Sentinel(number, asap, log, agent_reregistration_ms, is_watched=True)
+
+        def on_start() -> None:
+            guard.registrar_started()
+            notify.ready()
+
+        supervisor = Supervisor(argv, log, on_start, guard.registrar_ready)
+        # The sentinel leaves first: then the peers need not find out that it is gone.
+        await run_together([supervisor.run(registrar_stop), then_set(guard.run(stop), registrar_stop)], stop)
+
+    sys.exit(run_service(serve))
+
+
+@main.command()
+@_common
+def sentinel(
+    number: int, asap: Endpoint, agent_reregistration_ms: int, log_level: str, log_json: bool
+) -> None:
+    """Run only the sentinel of a registrar that something else (systemd) runs on this host."""
+    logs.configure(log_level, log_json)
+    log = logs.get_logger(f"registrar-{number}")
+
+    async def serve(stop: asyncio.Event) -> None:
+        notify.ready()
+        await Sentinel(number, asap, log, agent_reregistration_ms).run(stop)
+
+    sys.exit(run_service(serve))

@@ -1,0 +1,36 @@
+"""Three registrars on one machine: the default of `rspdns up`."""
+
+import os
+import sys
+
+from registrar_config.options import embedded_settings
+from registrar_config.preflight import own_address
+
+
+def embedded_commands(address: str | None = None, count: int = 3) -> list[list[str]]:
+    """Return the command line of each of `count` supervised registrars sharing `address`.
+
+    `address` is one of this host, but not of its loopback network: rspregistrar passes over those, among its
+    peers as among pool elements. Default: `own_address()`, which may raise FatalError. The ports are 3863,
+    3864, ... (ASAP) and 9901, 9902, ... (ENRP). Run them under sctp-run if the kernel has no SCTP;
+    where it has, and with root, its SCTP timers are set.
+    """
+    return [
+        [
+            sys.executable,
+            "-m",
+            "registrar_config",
+            "run",
+            f"--number={number}",
+            f"--address={settings.asap}",
+            f"--enrp-port={settings.enrp.port}",
+            *(f"--peer={peer}" for peer in settings.peers),
+            *(["--set-kernel-timers"] if os.geteuid() == 0 else []),
+        ]
+        for number, settings in enumerate(embedded_settings(address or own_address(), count), start=1)
+    ]
+
+
+def embedded_registrars(address: str | None = None, count: int = 3) -> list[str]:
+    """Return what belongs into the `registrars` list of agents and backends for `embedded_commands()`."""
+    return [str(settings.asap) for settings in embedded_settings(address or own_address(), count)]

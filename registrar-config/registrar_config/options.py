@@ -1,0 +1,104 @@
+"""The options rspregistrar is started with. Pure: settings in, argument list out."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from types import MappingProxyType
+from typing import Final
+
+ASAP_PORT: Final = 3863
+ENRP_PORT: Final = 9901
+
+# What each timer is for stands in README.md, in the table of tuned timers. Values in ms.
+TIMERS_MS: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "endpointkeepalivetransmissioninterval": 300,
+        "endpointkeepalivetimeoutinterval": 500,
+        "peerheartbeatcycle": 1000,
+        "peermaxtimelastheard": 1000,
+        "peermaxtimenoresponse": 1000,
+        "mentordiscoverytimeout": 1000,
+        "takeoverexpiryinterval": 1000,
+    }
+)
+
+IPAddress = IPv4Address | IPv6Address
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An address and an SCTP port."""
+
+    address: IPAddress
+    port: int
+
+    @classmethod
+    def parse(cls, text: str, default_port: int) -> "Endpoint":
+        """Read "10.0.0.1", "10.0.0.1:3863", "::1" or "[::1]:3863". Raises ValueError saying what is wrong."""
+        host, port = text, ""
+        if text.startswith("["):
+            host, _, port = text[1:].partition("]")
+            port = port.removeprefix(":")
+        elif text.count(":") == 1:
+            host, _, port = text.partition(":")
+        try:
+            address = ip_address(host)
+        except ValueError:
+            raise ValueError(
+                f"{text!r} is not ADDRESS or ADDRESS:PORT, e.g. 10.0.0.1:{default_port}"
+            ) from None
+        if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+            raise ValueError(f"{text!r}: {port!r} is not a port (1 to 65535)")
+        return cls(address, int(port) if port else default_port)
+
+    def __str__(self) -> str:
+        host = f"[{self.address}]" if self.address.version == 6 else str(self.address)
+        return f"{host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class RegistrarSettings:
+    """One registrar: where it serves agents and backends (ASAP) and its peers (ENRP), and who these are."""
+
+    asap: Endpoint
+    enrp: Endpoint
+    peers: tuple[Endpoint, ...] = ()
+    timers_ms: Mapping[str, int] = field(default_factory=lambda: TIMERS_MS)
+    log_level: int = 3
+    """0 (nothing) to 9; 3 tells when it is ready."""
+
+
+def arguments(settings: RegistrarSettings, program: str = "rspregistrar") -> list[str]:
+    """Return the command line of rspregistrar.
+
+    It holds no identifier: a registrar that comes back under its old one makes its peers purge the pool
+    elements it owned. Multicast is off; the peers are given instead.
+    """
+    endpoints = (settings.asap, settings.enrp, *settings.peers)
+    return [
+        program,
+        f"-asap={settings.asap}",
+        f"-enrp={settings.enrp}",
+        "-asapannounce=off",
+        "-enrpannounce=off",
+        *(f"-peer={peer}" for peer in settings.peers),
+        *(f"-{name}={value}" for name, value in settings.timers_ms.items()),
+        *(["-disable-ipv6"] if all(endpoint.address.version == 4 for endpoint in endpoints) else []),
+        "-quiet",
+        "-logcolor=off",
+        f"-loglevel={settings.log_level}",
+    ]
+
+
+def embedded_settings(address: str, count: int = 3) -> list[RegistrarSettings]:
+    """Return `count` registrars that share one `address`, at ports 3863, ... (ASAP) and 9901, ... (ENRP)."""
+    own = ip_address(address)
+    enrp = [Endpoint(own, ENRP_PORT + position) for position in range(count)]
+    return [
+        RegistrarSettings(Endpoint(own, ASAP_PORT + position), enrp[position], _without(enrp, enrp[position]))
+        for position in range(count)
+    ]
+
+
+def _without(endpoints: Iterable[Endpoint], own: Endpoint) -> tuple[Endpoint, ...]:
+    return tuple(endpoint for endpoint in endpoints if endpoint != own)

@@ -1,0 +1,102 @@
+"""What must be right before rspregistrar can start, each fault as one clear line."""
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+import socket
+from collections.abc import Sequence
+from ipaddress import ip_address
+from pathlib import Path
+
+from daemon_kit.errors import FatalError
+
+from registrar_config.options import Endpoint, IPAddress, RegistrarSettings
+
+IPPROTO_SCTP = 132
+
+
+def find_program(program: str = "rspregistrar") -> str:
+    """Return the path of `program`. Raises FatalError when it isn't installed."""
+    path = shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:/usr/bin:/usr/sbin")
+    if path is None:
+        raise FatalError(f"{program} is not installed (Debian: apt-get install rsplib-registrar)")
+    return path
+
+
+def own_address() -> str:
+    """Return an IPv4 address of this host that rspregistrar takes: the one it uses towards others, or any.
+
+    Raises FatalError when there is none.
+    """
+    candidates = []
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # no packet is sent; without a route this raises
+        candidates.append(str(probe.getsockname()[0]))
+    candidates += local_addresses(_local_table())
+    for address in candidates:
+        if not _is_passed_over(ip_address(address)):
+            return address
+    raise FatalError(
+        f"this host has no IPv4 address but {', '.join(dict.fromkeys(candidates)) or 'none at all'}, and "
+        "rspregistrar passes over loopback and link-local ones; give it another one, then start this again: "
+        "ip link set lo up; ip address add 10.255.255.1/32 dev lo"
+    )
+
+
+def local_addresses(fib_trie: str) -> list[str]:
+    """Return the IPv4 addresses of all interfaces that are up, from the text of /proc/net/fib_trie."""
+    return list(dict.fromkeys(re.findall(r"\|-- ([0-9.]+)\n +/32 host LOCAL\b", fib_trie)))
+
+
+def _local_table() -> str:
+    try:
+        return Path("/proc/net/fib_trie").read_text()
+    except OSError:
+        return ""
+
+
+def check_ports(settings: RegistrarSettings) -> None:
+    """Raise FatalError when rspregistrar could not have its addresses and ports."""
+    check_scope(settings.asap.address)
+    for endpoint, purpose in ((settings.asap, "ASAP"), (settings.enrp, "ENRP")):
+        check_port(endpoint, purpose)
+
+
+def check_port(endpoint: Endpoint, purpose: str) -> None:
+    """Raise FatalError when `endpoint` can't be bound for SCTP."""
+    family = socket.AF_INET6 if endpoint.address.version == 6 else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_SEQPACKET, IPPROTO_SCTP) as probe:
+            probe.bind((str(endpoint.address), endpoint.port))
+    except OSError as error:
+        raise FatalError(_explain(error, endpoint, purpose)) from None
+
+
+def _is_passed_over(address: IPAddress) -> bool:
+    return address.is_loopback or address.is_link_local
+
+
+def check_scope(address: IPAddress) -> None:
+    """Raise FatalError when rspregistrar would pass over `address`."""
+    if _is_passed_over(address):
+        raise FatalError(
+            f"rspregistrar passes over loopback and link-local addresses such as {address}: give it another "
+            "one of this host; without a network: ip address add 10.255.255.1/32 dev lo"
+        )
+
+
+def _explain(error: OSError, endpoint: Endpoint, purpose: str) -> str:
+    if error.errno in (errno.EPROTONOSUPPORT, errno.ESOCKTNOSUPPORT, errno.EAFNOSUPPORT):
+        return "this kernel has no SCTP; start it as: sctp-run rspdns-registrar ..."
+    if error.errno == errno.EADDRINUSE:
+        return f"{purpose} port {endpoint} is in use; is another registrar running here?"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"{purpose} address {endpoint.address} is none of this host"
+    return f"{purpose} port {endpoint} can't be used: {error.strerror or error}"
+
+
+def without_other(peers: Sequence[Endpoint], own: Endpoint) -> list[Endpoint]:
+    """Return `peers` without `own`, so that all registrars can be given the same list."""
+    return [peer for peer in peers if peer != own]

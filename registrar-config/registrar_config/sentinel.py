@@ -1,0 +1,182 @@
+"""The sentinel: a pool element that tells whether its registrar is settled.
+
+A registrar that has just started answers "not found" for every pool, exactly as it would for an empty pool.
+So each registrar gets a pool element of its own in the pool `rspdns-sentinel-<N>`, registered from the
+registrar's host, and only once the registrar has been up so long that every agent has registered again. Who
+asks a registrar and is not told of its sentinel knows: this registrar's silence about others means nothing.
+
+The sentinel is pinned: it never moves to another registrar and refuses to be taken over, or a cut-off
+registrar would seem settled through its peers. Each life of the registrar has a sentinel identifier of its
+own.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from typing import Final
+
+from daemon_kit.errors import FatalError
+from rserpool.client import RegistrarClient
+from rserpool.element import Event, EventKind, PoolElementClient, State
+from rserpool.errors import RSerPoolError
+from rserpool.parameters import PoolElement, Protocol, Transport
+from rserpool.policies import RoundRobin
+from rserpool.registrar_choice import RegistrarAddress
+from rserpool.sctp import SctpUnavailable
+from structlog.typing import FilteringBoundLogger
+
+from registrar_config.options import Endpoint
+from registrar_config.sentinel_life import Action, Change, Enter, Leave, SentinelLife
+
+SENTINEL_POOL_PREFIX: Final = b"rspdns-sentinel-"
+AGENT_REREGISTRATION_MS: Final = 2000
+LOOKUP_INTERVAL_S: Final = 1.0
+LONGEST_START_S: Final = 6.0
+"""rspregistrar looks for a peer for 5 s at its first start, whatever `-mentordiscoverytimeout` says."""
+DEREGISTRATION_TIMEOUT_MS: Final = 300
+
+
+def sentinel_handle(number: int) -> bytes:
+    """Return the pool handle of registrar `number`'s sentinel; numbers count from 1."""
+    return SENTINEL_POOL_PREFIX + str(number).encode()
+
+
+class Sentinel:
+    """Registers the sentinel of one registrar, life after life of that registrar.
+
+    `number` is the registrar's place (from 1) in the `registrars` list of the DNS backends. The sentinel is
+    registered when the registrar has been reachable for two `agent_reregistration_ms` without a break, and
+    ready. `is_watched`: `registrar_started()` and `registrar_ready()` will be called; otherwise the wait is
+    long enough for a registrar that finds no peer.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        registrar: Endpoint,
+        log: FilteringBoundLogger,
+        agent_reregistration_ms: int = AGENT_REREGISTRATION_MS,
+        *,
+        is_watched: bool = False,
+    ) -> None:
+        self.handle = sentinel_handle(number)
+        self._reregistration_ms = agent_reregistration_ms
+        self._own = registrar.address
+        self._registrar = RegistrarAddress(str(registrar.address), registrar.port)
+        self._log = log
+        settle_s = 2 * agent_reregistration_ms / 1000
+        if not is_watched:
+            settle_s = max(settle_s, LONGEST_START_S)
+        self._life = SentinelLife(settle_s, _new_identifier, is_ready=not is_watched)
+        self._element: PoolElementClient | None = None
+        self._identifier = 0
+        self._changes: asyncio.Queue[Change] = asyncio.Queue()
+
+    def registrar_started(self) -> None:
+        """Take in that the registrar's process was started (again)."""
+        self._changes.put_nowait(Change.STARTED)
+
+    def registrar_ready(self) -> None:
+        """Take in that the registrar said it has the handlespace."""
+        self._changes.put_nowait(Change.READY)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Watch the registrar and keep its sentinel registered until `stop` is set; then deregister it."""
+        watch = RegistrarClient(self._registrar, local_addresses=(str(self._own),), on_link=self._on_link)
+        try:
+            watch.start()
+        except SctpUnavailable as problem:
+            raise FatalError(str(problem)) from None
+        tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._look_up(watch))]
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            done, _ = await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (*tasks, stopping):
+                task.cancel()
+            await asyncio.gather(*tasks, stopping, return_exceptions=True)
+            await self._withdraw()
+            await watch.close()
+
+    async def _follow(self) -> None:
+        """Turn what happens to the registrar into registrations."""
+        clock = asyncio.get_running_loop()
+        while True:
+            deadline_s = self._life.next_deadline_s
+            timeout_s = None if deadline_s is None else max(0.0, deadline_s - clock.time())
+            try:
+                change = await asyncio.wait_for(self._changes.get(), timeout_s)
+            except TimeoutError:
+                await self._act(self._life.advance(clock.time()))
+            else:
+                await self._act(self._life.change(change, clock.time()))
+
+    async def _act(self, action: Action | None) -> None:
+        if isinstance(action, Enter):
+            self._identifier = action.identifier
+            self._element = PoolElementClient(
+                [self._registrar],
+                self.handle,
+                self._pool_element(action.identifier),
+                local_addresses=(str(self._own),),
+                reregistration_ms=self._reregistration_ms,
+                pinned=True,
+                on_event=self._on_event,
+            )
+            try:
+                self._element.start()
+            except (OSError, SctpUnavailable) as problem:
+                raise FatalError(f"the sentinel can't speak from {self._own}: {problem}") from None
+        elif isinstance(action, Leave) and self._element is not None:
+            element, self._element = self._element, None
+            await element.close()
+            self._log.info("sentinel_dropped", identifier=f"{self._identifier:08x}")
+
+    def _on_link(self, is_up: bool) -> None:
+        self._log.info("registrar_link", up=is_up)
+        self._changes.put_nowait(Change.UP if is_up else Change.DOWN)
+
+    def _on_event(self, event: Event) -> None:
+        if event.kind is EventKind.REGISTERED:
+            self._log.info("sentinel_registered", identifier=f"{self._identifier:08x}")
+        elif event.kind is EventKind.REJECTED:
+            self._log.warning("sentinel_rejected", problem=event.detail)
+        else:
+            self._log.debug("sentinel", event_kind=event.kind.value, detail=event.detail)
+
+    async def _look_up(self, watch: RegistrarClient) -> None:
+        """Ask for the sentinel every second: it keeps the association in use and tells when it is lost."""
+        while True:
+            await asyncio.sleep(LOOKUP_INTERVAL_S)
+            if self._element is not None and self._element.state is State.STOPPED:
+                # Lost without the watch losing the registrar. To be safe, that counts as the end of a life.
+                self._on_link(False)
+                self._on_link(watch.is_up)
+            with contextlib.suppress(RSerPoolError):
+                resolution = await watch.resolve(self.handle)
+                listed = {element.identifier for element in resolution.pool_elements}
+                if self._element is not None and self._identifier not in listed:
+                    self._element.register_again("missing at its registrar")
+
+    async def _withdraw(self) -> None:
+        if self._element is not None:
+            element, self._element = self._element, None
+            with contextlib.suppress(RSerPoolError):
+                await element.deregister(DEREGISTRATION_TIMEOUT_MS)
+            await element.close()
+
+    def _pool_element(self, identifier: int) -> PoolElement:
+        """Return the element to register; port 0 becomes that of its own socket."""
+        return PoolElement(
+            identifier=identifier,
+            home_registrar=0,
+            life_ms=3 * self._reregistration_ms,
+            user_transport=Transport(Protocol.SCTP, 0, (self._own,)),
+            policy=RoundRobin(),
+        )
+
+
+def _new_identifier() -> int:
+    return 1 + secrets.randbelow(2**32 - 2)

@@ -1,0 +1,1 @@
+"""RSerPool (RFC 5351 to 5356): the protocol, nothing else."""

@@ -1,0 +1,154 @@
+"""What the asyncio clients share: ASAP messages over an SCTP socket in the event loop, and one timer."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+
+from rserpool import asap
+from rserpool.asap import AsapMessage
+from rserpool.errors import DecodeError
+from rserpool.safety import check_safe
+from rserpool.sctp import AssociationLost, Message, Notification, SctpSocket
+
+_READS_IN_A_ROW = 64
+MAX_QUEUED = 1024
+"""Messages that wait for a full socket buffer; above it they are dropped, and time-outs do the rest."""
+
+
+class AsapEndpoint:
+    """Sends and receives ASAP messages on an SCTP socket, from construction to `close`.
+
+    `on_dead` is called with the reason when the socket itself fails; the endpoint is closed by then.
+    """
+
+    def __init__(
+        self,
+        sock: SctpSocket,
+        *,
+        on_message: Callable[[int, AsapMessage, tuple[str, int]], None],
+        on_notification: Callable[[Notification], None],
+        on_dead: Callable[[str], None],
+    ) -> None:
+        self._socket = sock
+        self._on_message = on_message
+        self._on_notification = on_notification
+        self._on_dead = on_dead
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[tuple[int, bytes]] = deque()
+        self.undecodable = 0
+        """Messages received that were none."""
+        self._loop.add_reader(sock.fileno(), self._readable)
+
+    @property
+    def port(self) -> int:
+        """The local SCTP port."""
+        return self._socket.port
+
+    @property
+    def is_closed(self) -> bool:
+        """True after `close`, and after the socket failed."""
+        return self._socket.fileno() < 0
+
+    def peers(self, association: int) -> list[tuple[str, int]]:
+        """Return every address of the other side of an association."""
+        return [] if self.is_closed else self._socket.peers(association)
+
+    def connect(self, peer: tuple[str, int]) -> None:
+        """Begin an association; raise OSError when it is clear at once that there will be none."""
+        self._socket.connect(peer)
+
+    def send(self, association: int, message: AsapMessage) -> None:
+        """Send a message; raise UnsafeMessageError for one that must not be sent.
+
+        A message on an association that is gone vanishes: the notification of its end tells.
+        """
+        check_safe(message)
+        data = asap.encode(message)
+        if self._queue or not self._send_now(association, data):
+            if not self._queue:
+                self._loop.add_writer(self._socket.fileno(), self._writable)
+            if len(self._queue) < MAX_QUEUED:
+                self._queue.append((association, data))
+
+    def close_association(self, association: int) -> None:
+        """Begin a graceful end of one association."""
+        if not self.is_closed:
+            self._socket.close_association(association)
+
+    def close(self) -> None:
+        """Close the socket and every association."""
+        if not self.is_closed:
+            self._loop.remove_reader(self._socket.fileno())
+            self._loop.remove_writer(self._socket.fileno())
+            self._queue.clear()
+            self._socket.close()
+
+    def _send_now(self, association: int, data: bytes) -> bool:
+        try:
+            self._socket.send(association, asap.PPID, data)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    def _writable(self) -> None:
+        while self._queue and self._send_now(*self._queue[0]):
+            self._queue.popleft()
+        if not self._queue:
+            self._loop.remove_writer(self._socket.fileno())
+
+    def _readable(self) -> None:
+        for _ in range(_READS_IN_A_ROW):
+            if self.is_closed:
+                return
+            try:
+                received = self._socket.receive()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as problem:
+                self.close()
+                self._on_dead(str(problem))
+                return
+            if isinstance(received, Message):
+                self._take(received)
+            elif received is not None:
+                if isinstance(received, AssociationLost):
+                    self._socket.forget(received.association)
+                self._on_notification(received)
+
+    def _take(self, received: Message) -> None:
+        if received.ppid != asap.PPID:
+            self.undecodable += 1
+            return
+        try:
+            message = asap.decode(received.data)
+        except DecodeError:
+            self.undecodable += 1
+            return
+        self._on_message(received.association, message, received.peer)
+
+
+class DeadlineTimer:
+    """Calls `callback` at a deadline on the monotonic clock that may move; possibly a little early."""
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
+        self._loop = asyncio.get_running_loop()
+        self._handle: asyncio.TimerHandle | None = None
+        self._fires_at_s = 0.0
+
+    def set(self, deadline_s: float | None) -> None:
+        """Move the deadline; None: there is none. A timer that fires too early does no harm, and stays."""
+        if self._handle and (deadline_s is None or deadline_s < self._fires_at_s):
+            self._handle.cancel()
+            self._handle = None
+        if deadline_s is not None and self._handle is None:
+            self._fires_at_s = deadline_s
+            delay_s = max(0.0, deadline_s - time.monotonic())
+            self._handle = self._loop.call_later(delay_s, self._fire)
+
+    def _fire(self) -> None:
+        self._handle = None
+        self._callback()

@@ -1,0 +1,237 @@
+"""A pool element's registration, kept alive, for asyncio."""
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+
+from rserpool import pool_element_events as events
+from rserpool.asap import AsapMessage, Registration
+from rserpool.asyncio_endpoint import AsapEndpoint, DeadlineTimer
+from rserpool.parameters import PoolElement, Protocol
+from rserpool.policies import Policy
+from rserpool.pool_element import PoolElementMachine
+from rserpool.pool_element_events import Event as Event
+from rserpool.pool_element_events import EventKind as EventKind
+from rserpool.pool_element_states import State as State
+from rserpool.registrar_choice import RegistrarAddress
+from rserpool.safety import check_safe
+from rserpool.sctp import (
+    AssociationFailed,
+    AssociationLost,
+    AssociationRestarted,
+    AssociationUp,
+    Notification,
+    SctpSocket,
+    SctpUnavailable,
+)
+
+
+class PoolElementClient:
+    """Keeps one pool element registered at one of several registrars until `deregister` or `close`.
+
+    It registers at one registrar, renews the registration every `reregistration_ms`, answers keep-alives,
+    follows a takeover by another of `registrars`, and registers at the next one at once when its registrar is
+    lost or silent. `element.life_ms` should be three times `reregistration_ms`. `element`'s addresses must be
+    among `local_addresses`: a registrar refuses those that are not the association's. A user transport with
+    port 0 gets the port of this client's own SCTP socket. `pinned`: takeovers are refused, and after a
+    registration was lost nothing is registered again (state STOPPED): whoever pins one makes a new one,
+    when it is time. `on_event` is called with each Event; it must not raise, and may call any method here
+    that is not async.
+    """
+
+    def __init__(
+        self,
+        registrars: Sequence[RegistrarAddress],
+        handle: bytes,
+        element: PoolElement,
+        *,
+        local_addresses: Sequence[str],
+        reregistration_ms: int = 2000,
+        pinned: bool = False,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
+        self._machine = PoolElementMachine(
+            registrars, handle, element, reregistration_s=reregistration_ms / 1000, pinned=pinned
+        )
+        self._ipv6 = any(":" in host for host in (*local_addresses, *(each.host for each in registrars)))
+        self._local_addresses = tuple(local_addresses)
+        self._on_event = on_event
+        self._endpoint: AsapEndpoint | None = None
+        self._associations: set[int] = set()
+        self._known = {registrar.endpoint for registrar in registrars}
+        self._timer: DeadlineTimer | None = None
+        self._stopped: asyncio.Event = asyncio.Event()
+        self._was_deregistered = False
+        self._is_running = False
+        transport = element.user_transport
+        self._uses_own_port = transport.protocol is Protocol.SCTP and transport.port == 0
+
+    def start(self) -> None:
+        """Begin to register; must run in an event loop.
+
+        Raise SctpUnavailable where there is no SCTP, OSError when an address cannot be bound,
+        UnsafeMessageError for a handle or transport that must not be sent.
+        """
+        check_safe(Registration(self._machine.handle, self._machine.element))
+        self._timer = DeadlineTimer(self._advance)
+        self._open()
+        self._machine.start(time.monotonic())
+        self._run()
+
+    @property
+    def state(self) -> State:
+        """Where the registration stands."""
+        return self._machine.state
+
+    @property
+    def is_registered(self) -> bool:
+        """True while a registrar has confirmed the registration and was not lost since."""
+        return self._machine.is_registered
+
+    @property
+    def registrar(self) -> RegistrarAddress | None:
+        """The registrar in charge, None while there is none."""
+        return self._machine.registrar
+
+    @property
+    def home_registrar(self) -> int | None:
+        """The identifier of the registrar in charge, known from its first keep-alive on."""
+        return self._machine.home_registrar
+
+    @property
+    def confirmed_at_s(self) -> float | None:
+        """When (monotonic) a registrar last confirmed the registration; None: never."""
+        return self._machine.confirmed_at_s
+
+    @property
+    def element(self) -> PoolElement:
+        """What is registered, with the policy as last updated."""
+        return self._machine.element
+
+    @property
+    def local_port(self) -> int:
+        """The SCTP port of this element's socket, 0 while there is none."""
+        return self._endpoint.port if self._endpoint else 0
+
+    def update_policy(self, policy: Policy) -> None:
+        """Change the policy (a new load, say) and tell the registrar at once."""
+        self._machine.update_policy(policy, time.monotonic())
+        self._run()
+
+    def register_again(self, reason: str) -> None:
+        """Renew the registration at once (a look-up missed it, say)."""
+        self._machine.register_again(reason, time.monotonic())
+        self._run()
+
+    async def deregister(self, timeout_ms: int = 500) -> bool:
+        """Leave the pool; return True when the registrar confirmed it. Ends in state STOPPED either way."""
+        self._machine.deregister(time.monotonic(), timeout_ms / 1000)
+        self._run()
+        await self._stopped.wait()
+        return self._was_deregistered
+
+    async def close(self) -> None:
+        """Close the socket without a word; the registrar sees the association end and drops the element."""
+        self._machine.stop(time.monotonic())
+        self._run()
+
+    # What the socket tells
+
+    def _open(self) -> AsapEndpoint:
+        """Open the socket: at the start, and again should it ever fail."""
+        self._endpoint = AsapEndpoint(
+            SctpSocket(local_addresses=self._local_addresses, ipv6=self._ipv6, listens=True),
+            on_message=self._message,
+            on_notification=self._notification,
+            on_dead=self._dead,
+        )
+        transport = self._machine.element.user_transport
+        if self._uses_own_port:
+            transport = dataclasses.replace(transport, port=self._endpoint.port)
+            self._machine.element = dataclasses.replace(self._machine.element, user_transport=transport)
+        return self._endpoint
+
+    def _message(self, association: int, message: AsapMessage, peer: tuple[str, int]) -> None:
+        if association not in self._associations:
+            self._up(association, peer)
+        self._machine.received(association, message, time.monotonic())
+        self._run()
+
+    def _notification(self, notification: Notification) -> None:
+        now = time.monotonic()
+        match notification:
+            case AssociationUp(association, peer):
+                self._up(association, peer)
+            case AssociationRestarted(association, peer):
+                self._down(association, "the registrar started anew")
+                self._up(association, peer)
+            case AssociationLost(association, _, reason):
+                self._down(association, reason)
+            case AssociationFailed(_, peer):
+                self._machine.connect_failed(peer, now, "no answer, or refused")
+        self._run()
+
+    def _up(self, association: int, peer: tuple[str, int]) -> None:
+        """Introduce the other side by the address that is configured, should it have several."""
+        self._associations.add(association)
+        if peer not in self._known and self._endpoint:
+            others = self._endpoint.peers(association)
+            peer = next((other for other in others if other in self._known), peer)
+        self._machine.associated(association, peer, time.monotonic())
+
+    def _down(self, association: int, reason: str) -> None:
+        self._associations.discard(association)
+        self._machine.lost(association, time.monotonic(), reason)
+
+    def _dead(self, reason: str) -> None:
+        self._endpoint = None
+        for association in tuple(self._associations):
+            self._down(association, f"the SCTP socket failed: {reason}")
+        self._run()
+
+    # What the machine asks for
+
+    def _advance(self) -> None:
+        self._machine.advance(time.monotonic())
+        self._run()
+
+    def _run(self) -> None:
+        """Do what the machine asks for; doing it may ask for more."""
+        if self._is_running:
+            return
+        self._is_running = True
+        try:
+            while actions := self._machine.take_actions():
+                for action in actions:
+                    self._do(action)
+        finally:
+            self._is_running = False
+        if self._timer:
+            self._timer.set(self._machine.next_deadline_s)
+
+    def _do(self, action: events.Action) -> None:
+        match action:
+            case events.Connect(registrar):
+                self._connect(registrar)
+            case events.Send(association, message):
+                if self._endpoint:
+                    self._endpoint.send(association, message)
+            case events.Close(association):
+                if self._endpoint:
+                    self._endpoint.close_association(association)
+            case events.CloseAll():
+                if self._endpoint:
+                    self._endpoint.close()
+                self._endpoint = None
+                self._stopped.set()
+            case events.Tell(event):
+                self._was_deregistered |= event.kind is EventKind.DEREGISTERED
+                if self._on_event:
+                    self._on_event(event)
+
+    def _connect(self, registrar: RegistrarAddress) -> None:
+        try:
+            (self._endpoint or self._open()).connect(registrar.endpoint)
+        except (OSError, SctpUnavailable) as problem:
+            self._machine.connect_failed(registrar.endpoint, time.monotonic(), str(problem))

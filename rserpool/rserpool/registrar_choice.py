@@ -1,0 +1,150 @@
+"""Which registrar to turn to, and which one next when it fails: pure decisions over `RegistrarAddress`."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+ASAP_PORT = 3863
+ENRP_PORT = 9901
+
+RETRY_FIRST_S = 0.1
+RETRY_CEILING_S = 1.0
+REJECTED_FIRST_S = 1.0
+REJECTED_CEILING_S = 30.0
+FORGIVE_AFTER_S = 10.0
+"""A registrar that failed longer ago than this is as good as one that never failed."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RegistrarAddress:
+    """Where a registrar is reached: an IP address (not a name: DNS may depend on us), two SCTP ports."""
+
+    host: str
+    asap_port: int = ASAP_PORT
+    enrp_port: int = ENRP_PORT
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "host", str(ip_address(self.host)))
+        except ValueError:
+            raise ValueError(f"registrar {self.host!r}: not an IP address") from None
+        for port in (self.asap_port, self.enrp_port):
+            if not 0 < port <= 0xFFFF:
+                raise ValueError(f"registrar {self.host}: port {port} is not in 1..65535")
+
+    @classmethod
+    def parse(cls, text: str) -> "RegistrarAddress":
+        """Read "10.0.0.1", "10.0.0.1:3863", "2001:db8::1" or "[2001:db8::1]:3863"; the port is the ASAP port.
+
+        Raise ValueError, in words for the person who wrote it, for anything else.
+        """
+        text = text.strip()
+        host, port = text, ""
+        if text.startswith("["):
+            host, bracket, port = text[1:].partition("]")
+            if not bracket or (port and not port.startswith(":")):
+                raise ValueError(f"registrar {text!r}: write an IPv6 address with a port as [address]:port")
+            port = port[1:] if port else ""
+        elif text.count(":") == 1:
+            host, _, port = text.partition(":")
+        faults = []
+        if not _is_ip_address(host):
+            faults.append("not an IP address" if host == text else f"{host!r} is not an IP address")
+        if not port and text.endswith(":") and _is_ip_address(host) and host != text:
+            faults.append("the port is missing after the colon")
+        elif port and not (port.isascii() and port.isdigit()):
+            faults.append(f"{port!r} is not a port number")
+        elif port and not 0 < int(port[:6]) <= 0xFFFF:
+            faults.append(f"port {port[:20]} is not in 1..65535")
+        if faults:
+            raise ValueError(f"registrar {text!r}: {' and '.join(faults)}")
+        return cls(host, int(port)) if port else cls(host)
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        """The IP address and port that speak ASAP."""
+        return self.host, self.asap_port
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.asap_port == ASAP_PORT else f"{host}:{self.asap_port}"
+
+
+def _is_ip_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def preference(
+    registrars: Sequence[RegistrarAddress], handle: bytes, identifier: int
+) -> tuple[RegistrarAddress, ...]:
+    """Return `registrars` in the order in which this pool element should try them.
+
+    Each element has an order of its own (rendezvous hashing), so that many elements spread over the
+    registrars and a failed registrar's elements spread over the others; the same element always has the same
+    order.
+    """
+
+    def rank(registrar: RegistrarAddress) -> bytes:
+        seed = b"%s|%d|%s" % (str(registrar).encode(), identifier, handle)
+        return hashlib.blake2b(seed, digest_size=8).digest()
+
+    return tuple(sorted(dict.fromkeys(registrars), key=rank))
+
+
+def choose(
+    preferred: Sequence[RegistrarAddress], failed_at_s: Mapping[RegistrarAddress, float], now: float
+) -> RegistrarAddress:
+    """Return the registrar to try now.
+
+    The first that did not fail within FORGIVE_AFTER_S; when all did, the one whose failure is longest ago.
+    `failed_at_s` holds each registrar's last failure; `preferred` must not be empty.
+    """
+    for registrar in preferred:
+        if now - failed_at_s.get(registrar, float("-inf")) > FORGIVE_AFTER_S:
+            return registrar
+    return min(preferred, key=lambda registrar: failed_at_s[registrar])
+
+
+def backoff_s(failures: int, first_s: float, ceiling_s: float) -> float:
+    """Return how long to wait after `failures` (1..) in a row: `first_s`, doubling up to `ceiling_s`."""
+    return float(min(ceiling_s, first_s * 2.0 ** min(failures - 1, 32)))
+
+
+class Rotation:
+    """Remembers how the registrars fared: which to try next, and how long to wait before."""
+
+    def __init__(self, preferred: Sequence[RegistrarAddress]) -> None:
+        self._preferred = tuple(preferred)
+        self._failed_at_s: dict[RegistrarAddress, float] = {}
+        self._failures = 0
+        self._rejections = 0
+
+    def next(self, now: float) -> RegistrarAddress:
+        """Return the registrar to try now."""
+        return choose(self._preferred, self._failed_at_s, now)
+
+    def at(self, endpoint: tuple[str, int] | None) -> RegistrarAddress | None:
+        """Return the registrar with this IP address and ASAP port, None if it is none of ours."""
+        return next((registrar for registrar in self._preferred if registrar.endpoint == endpoint), None)
+
+    def failed(self, registrar: RegistrarAddress, now: float) -> float:
+        """Note a failure; return the seconds to wait: none, unless as many as there are failed in a row."""
+        self._failed_at_s[registrar] = now
+        self._failures += 1
+        rounds, within_round = divmod(self._failures, len(self._preferred))
+        return 0.0 if within_round else backoff_s(rounds, RETRY_FIRST_S, RETRY_CEILING_S)
+
+    def rejected(self, registrar: RegistrarAddress, now: float) -> float:
+        """Note a rejection; return the seconds to wait, which grow: another registrar will hardly differ."""
+        self._failed_at_s[registrar] = now
+        self._rejections += 1
+        return backoff_s(self._rejections, REJECTED_FIRST_S, REJECTED_CEILING_S)
+
+    def succeeded(self) -> None:
+        """Note that a registrar accepted."""
+        self._failures = self._rejections = 0

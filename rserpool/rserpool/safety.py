@@ -1,0 +1,88 @@
+"""The last look at a message before it is sent: would rspregistrar abort on it?
+
+rspregistrar ends itself, whoever sends it, on a pool handle longer than 32 bytes, on a TCP or UDP transport
+of several addresses, and, in several messages, on a parameter it does not know, even one it should skip.
+Every sender of this project calls `check_safe` right before the socket.
+"""
+
+from collections.abc import Iterator
+
+from rserpool import asap, enrp
+from rserpool.errors import UnsafeMessageError
+from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transport, UnknownParameter
+
+MAX_HANDLE = 32
+"""Bytes of the longest pool handle rspregistrar survives."""
+
+
+def check_handle(handle: bytes) -> None:
+    """Raise UnsafeMessageError unless the pool handle has 1..32 bytes."""
+    if not 1 <= len(handle) <= MAX_HANDLE:
+        raise UnsafeMessageError(
+            f"pool handle {handle[:40]!r} has {len(handle)} bytes; 1 to {MAX_HANDLE} are safe"
+        )
+
+
+def check_transport(transport: Transport) -> None:
+    """Raise UnsafeMessageError for a TCP or UDP transport that has not exactly one address."""
+    if transport.protocol is not Protocol.SCTP and len(transport.addresses) != 1:
+        raise UnsafeMessageError(
+            f"a {transport.protocol.name} transport with {len(transport.addresses)} addresses; "
+            "only SCTP may have other than one"
+        )
+
+
+def check_known(unknown: tuple[UnknownParameter, ...]) -> None:
+    """Raise UnsafeMessageError for parameters kept from decoding, which must not be passed on."""
+    if unknown:
+        raise UnsafeMessageError(
+            f"parameter 0x{unknown[0].type:04x} is unknown; unknown ones are not passed on"
+        )
+
+
+def check_safe(message: asap.AsapMessage | enrp.EnrpMessage) -> None:
+    """Raise UnsafeMessageError when rspregistrar might abort on this message; otherwise do nothing."""
+    check_known(message.unknown)
+    for handle in _handles(message):
+        check_handle(handle)
+    for element in _pool_elements(message):
+        check_known(element.unknown)
+    for server in _servers(message):
+        check_known(server.unknown)
+    for transport in _transports(message):
+        check_known(transport.unknown)
+        check_transport(transport)
+
+
+def _handles(message: asap.AsapMessage | enrp.EnrpMessage) -> Iterator[bytes]:
+    if isinstance(message, enrp.HandleTableResponse):
+        yield from (pool.handle for pool in message.pools)
+    elif (handle := getattr(message, "handle", None)) is not None:
+        yield handle
+
+
+def _transports(message: asap.AsapMessage | enrp.EnrpMessage) -> Iterator[Transport]:
+    for element in _pool_elements(message):
+        yield element.user_transport
+        if element.asap_transport is not None:
+            yield element.asap_transport
+    yield from (server.transport for server in _servers(message))
+    if isinstance(message, asap.ServerAnnounce):
+        yield from message.transports
+
+
+def _servers(message: asap.AsapMessage | enrp.EnrpMessage) -> Iterator[ServerInformation]:
+    if isinstance(message, enrp.ListResponse):
+        yield from message.servers
+    elif isinstance(message, enrp.Presence) and message.server is not None:
+        yield message.server
+
+
+def _pool_elements(message: asap.AsapMessage | enrp.EnrpMessage) -> Iterator[PoolElement]:
+    if isinstance(message, asap.Registration | enrp.HandleUpdate):
+        yield message.pool_element
+    elif isinstance(message, asap.HandleResolutionResponse | asap.BusinessCard):
+        yield from message.pool_elements
+    elif isinstance(message, enrp.HandleTableResponse):
+        for pool in message.pools:
+            yield from pool.pool_elements

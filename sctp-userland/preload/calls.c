@@ -1,0 +1,241 @@
+/* The functions programs call. Each is the C library's own for descriptors that aren't SCTP sockets. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "../protocol.h"
+#include "channel.h"
+#include "fds.h"
+#include "options.h"
+#include "real.h"
+#include "receive.h"
+#include "send.h"
+
+static bool is_sctp(int domain, int type, int protocol)
+{
+	int kind = type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+	return (domain == AF_INET || domain == AF_INET6) &&
+	       ((protocol == IPPROTO_SCTP && (kind == SOCK_STREAM || kind == SOCK_SEQPACKET)) ||
+		(protocol == 0 && kind == SOCK_SEQPACKET));
+}
+
+EXPORT int socket(int domain, int type, int protocol)
+{
+	struct exchange exchange = { .request = { .operation = OP_SOCKET,
+						  .argument = { domain, type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC) } } };
+
+	if (!is_sctp(domain, type, protocol))
+		return real()->socket(domain, type, protocol);
+	return channel_call(-1, &exchange) < 0 ? -1 : sctp_take_descriptor(exchange.descriptor, type);
+}
+
+EXPORT int bind(int fd, const struct sockaddr *address, socklen_t length)
+{
+	struct exchange exchange = { .request = { .operation = OP_BIND }, .address = address, .address_length = length };
+
+	if (!fd_is_sctp(fd))
+		return real()->bind(fd, address, length);
+	if (address == NULL || length < sizeof(struct sockaddr_in)) {
+		errno = EINVAL;
+		return -1;
+	}
+	if (address->sa_family == AF_INET)
+		exchange.address_length = sizeof(struct sockaddr_in);
+	else if (length > sizeof(struct sockaddr_in6))
+		exchange.address_length = sizeof(struct sockaddr_in6);
+	return channel_call(fd, &exchange);
+}
+
+EXPORT int listen(int fd, int backlog)
+{
+	struct exchange exchange = { .request = { .operation = OP_LISTEN, .argument = { backlog } } };
+
+	return fd_is_sctp(fd) ? channel_call(fd, &exchange) : real()->listen(fd, backlog);
+}
+
+static int sctp_accept(int fd, struct sockaddr *address, socklen_t *length, int flags)
+{
+	int listening = 0, type = 0;
+	socklen_t size = sizeof(int);
+	uint64_t token;
+	struct sockaddr_in6 peer;
+	struct exchange exchange = { .request = { .operation = OP_ACCEPT }, .result = (char *)&peer,
+				     .result_room = sizeof(peer) };
+	socklen_t got;
+
+	if (sctp_get_option(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) < 0 ||
+	    sctp_get_option(fd, SOL_SOCKET, SO_TYPE, &type, &size) < 0)
+		return -1;
+	if (type != SOCK_STREAM || !listening) {
+		errno = type != SOCK_STREAM ? EOPNOTSUPP : EINVAL;
+		return -1;
+	}
+	if (sctp_wait_token(fd, &token) < 0)
+		return -1;
+	exchange.request.argument[0] = (int32_t)(token >> 32);
+	exchange.request.argument[1] = (int32_t)(token & 0xffffffff);
+	if (channel_call(fd, &exchange) < 0)
+		return -1;
+	if (address != NULL && length != NULL) {
+		got = exchange.reply.address_length;
+		memcpy(address, &peer, got < *length ? got : *length);
+		*length = got;
+	}
+	return sctp_take_descriptor(exchange.descriptor, flags);
+}
+
+EXPORT int accept4(int fd, struct sockaddr *address, socklen_t *length, int flags)
+{
+	return fd_is_sctp(fd) ? sctp_accept(fd, address, length, flags) : real()->accept4(fd, address, length, flags);
+}
+
+EXPORT int accept(int fd, struct sockaddr *address, socklen_t *length)
+{
+	return accept4(fd, address, length, 0);
+}
+
+EXPORT int connect(int fd, const struct sockaddr *address, socklen_t length)
+{
+	if (!fd_is_sctp(fd))
+		return real()->connect(fd, address, length);
+	if (address == NULL || length < sizeof(struct sockaddr_in)) {
+		errno = EINVAL;
+		return -1;
+	}
+	if (address->sa_family == AF_INET)
+		length = sizeof(struct sockaddr_in);
+	else if (length > sizeof(struct sockaddr_in6))
+		length = sizeof(struct sockaddr_in6);
+	return sctp_connect_to(fd, address, length, NULL);
+}
+
+EXPORT int shutdown(int fd, int how)
+{
+	struct exchange exchange = { .request = { .operation = OP_SHUTDOWN, .argument = { how } } };
+
+	return fd_is_sctp(fd) ? channel_call(fd, &exchange) : real()->shutdown(fd, how);
+}
+
+EXPORT int setsockopt(int fd, int level, int option, const void *value, socklen_t length)
+{
+	return fd_is_sctp(fd) ? sctp_set_option(fd, level, option, value, length)
+			      : real()->setsockopt(fd, level, option, value, length);
+}
+
+EXPORT int getsockopt(int fd, int level, int option, void *value, socklen_t *length)
+{
+	return fd_is_sctp(fd) ? sctp_get_option(fd, level, option, value, length)
+			      : real()->getsockopt(fd, level, option, value, length);
+}
+
+EXPORT int getsockname(int fd, struct sockaddr *name, socklen_t *length)
+{
+	return fd_is_sctp(fd) ? sctp_name(fd, OP_GETSOCKNAME, name, length) : real()->getsockname(fd, name, length);
+}
+
+EXPORT int getpeername(int fd, struct sockaddr *name, socklen_t *length)
+{
+	return fd_is_sctp(fd) ? sctp_name(fd, OP_GETPEERNAME, name, length) : real()->getpeername(fd, name, length);
+}
+
+EXPORT ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+	return fd_is_sctp(fd) ? sctp_send(fd, message, flags) : real()->sendmsg(fd, message, flags);
+}
+
+EXPORT ssize_t sendto(int fd, const void *data, size_t length, int flags, const struct sockaddr *to, socklen_t to_length)
+{
+	struct iovec vector = { (void *)(uintptr_t)data, length };
+	struct msghdr message = { .msg_name = (void *)(uintptr_t)to, .msg_namelen = to_length, .msg_iov = &vector,
+				  .msg_iovlen = 1 };
+
+	return fd_is_sctp(fd) ? sctp_send(fd, &message, flags) : real()->sendto(fd, data, length, flags, to, to_length);
+}
+
+EXPORT ssize_t send(int fd, const void *data, size_t length, int flags)
+{
+	return sendto(fd, data, length, flags, NULL, 0);
+}
+
+EXPORT ssize_t write(int fd, const void *data, size_t length)
+{
+	return fd_is_sctp(fd) ? sendto(fd, data, length, 0, NULL, 0) : real()->write(fd, data, length);
+}
+
+EXPORT ssize_t writev(int fd, const struct iovec *vector, int count)
+{
+	struct msghdr message = { .msg_iov = (struct iovec *)(uintptr_t)vector, .msg_iovlen = count > 0 ? (size_t)count : 0 };
+
+	return fd_is_sctp(fd) ? sctp_send(fd, &message, 0) : real()->writev(fd, vector, count);
+}
+
+EXPORT ssize_t recvmsg(int fd, struct msghdr *message, int flags)
+{
+	return fd_is_sctp(fd) ? sctp_receive(fd, message, flags) : real()->recvmsg(fd, message, flags);
+}
+
+EXPORT ssize_t recvfrom(int fd, void *data, size_t room, int flags, struct sockaddr *from, socklen_t *from_length)
+{
+	struct iovec vector = { data, room };
+	struct msghdr message = { .msg_name = from, .msg_namelen = from != NULL && from_length != NULL ? *from_length : 0,
+				  .msg_iov = &vector, .msg_iovlen = 1 };
+	ssize_t got;
+
+	if (!fd_is_sctp(fd))
+		return real()->recvfrom(fd, data, room, flags, from, from_length);
+	got = sctp_receive(fd, &message, flags);
+	if (got >= 0 && from_length != NULL)
+		*from_length = message.msg_namelen;
+	return got;
+}
+
+EXPORT ssize_t recv(int fd, void *data, size_t room, int flags)
+{
+	return recvfrom(fd, data, room, flags, NULL, NULL);
+}
+
+EXPORT ssize_t read(int fd, void *data, size_t room)
+{
+	return fd_is_sctp(fd) ? recvfrom(fd, data, room, 0, NULL, NULL) : real()->read(fd, data, room);
+}
+
+EXPORT ssize_t readv(int fd, const struct iovec *vector, int count)
+{
+	struct msghdr message = { .msg_iov = (struct iovec *)(uintptr_t)vector, .msg_iovlen = count > 0 ? (size_t)count : 0 };
+
+	return fd_is_sctp(fd) ? sctp_receive(fd, &message, 0) : real()->readv(fd, vector, count);
+}
+
+/* What fortified programs call instead. */
+ssize_t __recv_chk(int fd, void *data, size_t room, size_t size, int flags);
+ssize_t __recvfrom_chk(int fd, void *data, size_t room, size_t size, int flags, struct sockaddr *from, socklen_t *from_length);
+ssize_t __read_chk(int fd, void *data, size_t room, size_t size);
+
+EXPORT ssize_t __recv_chk(int fd, void *data, size_t room, size_t size, int flags)
+{
+	if (room > size)
+		abort();
+	return recv(fd, data, room, flags);
+}
+
+EXPORT ssize_t __recvfrom_chk(int fd, void *data, size_t room, size_t size, int flags, struct sockaddr *from,
+			      socklen_t *from_length)
+{
+	if (room > size)
+		abort();
+	return recvfrom(fd, data, room, flags, from, from_length);
+}
+
+EXPORT ssize_t __read_chk(int fd, void *data, size_t room, size_t size)
+{
+	if (room > size)
+		abort();
+	return read(fd, data, room);
+}

@@ -1,0 +1,196 @@
+#define _GNU_SOURCE
+#include "channel.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "real.h"
+
+#define FIRST_DESCRIPTOR 512 /* out of the way of the program's own, where the limit allows */
+#define SYSTEM_USERS 1000    /* users below run services */
+#define BUFFER (1024 * 1024)
+
+/* One connection per thread. Whatever the program did to the descriptor (closed all, forked) shows in inode or process. */
+static __thread struct {
+	int fd;
+	ino_t inode;
+	pid_t process;
+	bool in_use; /* a signal handler must take another */
+} own = { .fd = -1 };
+
+static pthread_key_t thread_ends;
+
+static bool trusted(int fd)
+{
+	struct ucred peer;
+	socklen_t length = sizeof(peer);
+
+	return real()->getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
+	       (peer.uid < SYSTEM_USERS || peer.uid == geteuid() || peer.uid == getuid());
+}
+
+static int open_connection(void)
+{
+	struct sockaddr_un address;
+	socklen_t length = abstract_name(&address, CONTROL_NAME);
+	int fd = real()->socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), size = BUFFER, moved, result;
+
+	if (fd < 0)
+		return -1;
+	do
+		result = real()->connect(fd, (struct sockaddr *)&address, length);
+	while (result < 0 && errno == EINTR);
+	if (result < 0 || !trusted(fd)) {
+		close(fd);
+		errno = ECONNREFUSED;
+		return -1;
+	}
+	real()->setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	moved = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR);
+	if (moved >= 0) {
+		close(fd);
+		fd = moved;
+	}
+	return fd;
+}
+
+static bool still_ours(void)
+{
+	struct stat status;
+
+	return own.fd >= 0 && own.process == getpid() && fstat(own.fd, &status) == 0 && S_ISSOCK(status.st_mode) &&
+	       status.st_ino == own.inode;
+}
+
+static int thread_connection(void)
+{
+	struct stat status;
+
+	if (still_ours())
+		return own.fd;
+	own.fd = open_connection();
+	if (own.fd < 0)
+		return -1;
+	own.process = getpid();
+	own.inode = fstat(own.fd, &status) == 0 ? status.st_ino : 0;
+	pthread_setspecific(thread_ends, &own);
+	return own.fd;
+}
+
+static void close_own(void *unused)
+{
+	(void)unused;
+	if (still_ours())
+		close(own.fd);
+	own.fd = -1;
+}
+
+/* From the start: a program that sctp-run started keeps its sctpd, even when its first socket comes late. */
+__attribute__((constructor)) static void start(void)
+{
+	int saved = errno;
+
+	pthread_key_create(&thread_ends, close_own);
+	thread_connection();
+	errno = saved;
+}
+
+static ssize_t send_request(int connection, int fd, struct exchange *exchange)
+{
+	char control[CMSG_SPACE(sizeof(int))] = { 0 };
+	struct iovec vector[3] = { { &exchange->request, sizeof(exchange->request) },
+				   { (void *)(uintptr_t)exchange->address, exchange->address_length },
+				   { (void *)(uintptr_t)exchange->data, exchange->data_length } };
+	struct msghdr message = { .msg_iov = vector, .msg_iovlen = 3 };
+	ssize_t sent;
+
+	if (fd >= 0) {
+		struct cmsghdr *item;
+
+		message.msg_control = control;
+		message.msg_controllen = sizeof(control);
+		item = CMSG_FIRSTHDR(&message);
+		item->cmsg_level = SOL_SOCKET;
+		item->cmsg_type = SCM_RIGHTS;
+		item->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(item), &fd, sizeof(int));
+	}
+	do
+		sent = real()->sendmsg(connection, &message, MSG_NOSIGNAL);
+	while (sent < 0 && errno == EINTR);
+	return sent;
+}
+
+static int receive_reply(int connection, struct exchange *exchange)
+{
+	char control[CMSG_SPACE(sizeof(int))];
+	struct iovec vector[2] = { { &exchange->reply, sizeof(exchange->reply) },
+				   { exchange->result, exchange->result_room } };
+	struct msghdr message = { .msg_iov = vector, .msg_iovlen = 2, .msg_control = control,
+				  .msg_controllen = sizeof(control) };
+	struct cmsghdr *item;
+	ssize_t got;
+
+	do
+		got = real()->recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
+	while (got < 0 && errno == EINTR);
+	if (got < (ssize_t)sizeof(exchange->reply))
+		return -1;
+	item = CMSG_FIRSTHDR(&message);
+	if (item != NULL && item->cmsg_level == SOL_SOCKET && item->cmsg_type == SCM_RIGHTS)
+		memcpy(&exchange->descriptor, CMSG_DATA(item), sizeof(int));
+	return 0;
+}
+
+/* One request and its reply; with a connection found dead, once more with a new one. */
+static int exchange_on(int connection, int fd, struct exchange *exchange, bool *dead)
+{
+	*dead = false;
+	if (send_request(connection, fd, exchange) < 0) {
+		*dead = errno != EMSGSIZE && errno != EBADF;
+		return -1;
+	}
+	if (receive_reply(connection, exchange) < 0) {
+		errno = ECONNRESET;
+		return -1;
+	}
+	if (exchange->reply.error != 0) {
+		errno = exchange->reply.error;
+		return -1;
+	}
+	return 0;
+}
+
+int channel_call(int fd, struct exchange *exchange)
+{
+	bool nested = own.in_use, dead = false;
+	int attempt, connection, result = -1;
+
+	exchange->request.version = PROTOCOL_VERSION;
+	exchange->request.address_length = (uint32_t)exchange->address_length;
+	exchange->request.data_length = (uint32_t)exchange->data_length;
+	exchange->reply = (struct reply){ .result = -1 };
+	exchange->descriptor = -1;
+	own.in_use = true;
+	for (attempt = 0; attempt < 2; attempt++) {
+		connection = nested ? open_connection() : thread_connection();
+		if (connection < 0) {
+			errno = exchange->request.operation == OP_SOCKET ? EPROTONOSUPPORT : ECONNRESET;
+			break;
+		}
+		result = exchange_on(connection, fd, exchange, &dead);
+		if (nested)
+			close(connection);
+		if (!dead)
+			break;
+		if (!nested)
+			close(connection), own.fd = -1;
+		errno = ECONNRESET;
+	}
+	own.in_use = nested;
+	return result;
+}

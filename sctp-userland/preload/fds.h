@@ -1,0 +1,13 @@
+/* Which descriptors are SCTP sockets. */
+#ifndef FDS_H
+#define FDS_H
+
+#include <stdbool.h>
+
+/* Whether fd is one. Right after dup, fork, exec and descriptor passing too: the kernel is asked, answers are kept per inode.
+ * Leaves errno alone. */
+bool fd_is_sctp(int fd);
+
+bool fd_is_nonblocking(int fd);
+
+#endif

@@ -1,0 +1,229 @@
+/* Receiving. A message (header and bytes) lies as one datagram in the descriptor. When the program's buffer is too small for it,
+ * what it took is remembered by the kernel as the descriptor's peek offset, so the rest is found by whoever reads next. */
+#define _GNU_SOURCE
+#include "receive.h"
+
+#include <errno.h>
+#include <poll.h>
+#include "linux_headers.h"
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "../protocol.h"
+#include "real.h"
+
+#define VECTORS 64
+#define HEADER ((int)sizeof(struct inbound))
+
+static pthread_mutex_t partial_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static size_t room_of(const struct msghdr *message)
+{
+	size_t i, room = 0;
+
+	for (i = 0; i < message->msg_iovlen; i++)
+		room += message->msg_iov[i].iov_len;
+	return room;
+}
+
+/* Append an item of ancillary data, as the kernel does: whole, or cut with MSG_CTRUNC. */
+static void put(struct msghdr *message, size_t room, int type, const void *data, size_t length)
+{
+	struct cmsghdr *item = (struct cmsghdr *)((char *)message->msg_control + message->msg_controllen);
+
+	if (message->msg_control == NULL || message->msg_controllen + CMSG_SPACE(length) > room) {
+		message->msg_flags |= MSG_CTRUNC;
+		return;
+	}
+	memset(item, 0, CMSG_SPACE(length));
+	item->cmsg_level = IPPROTO_SCTP;
+	item->cmsg_type = type;
+	item->cmsg_len = CMSG_LEN(length);
+	memcpy(CMSG_DATA(item), data, length);
+	message->msg_controllen += CMSG_SPACE(length);
+}
+
+static void put_information(struct msghdr *message, const struct inbound *header)
+{
+	size_t room = message->msg_controllen;
+
+	message->msg_controllen = 0;
+	if (header->type != INBOUND_DATA)
+		return;
+	if (header->flags & INBOUND_WANTS_RCVINFO) {
+		struct sctp_rcvinfo information = {
+			.rcv_sid = header->stream, .rcv_ssn = header->ssn, .rcv_flags = header->sinfo_flags,
+			.rcv_ppid = header->ppid, .rcv_tsn = header->tsn, .rcv_cumtsn = header->cumulative_tsn,
+			.rcv_context = header->context, .rcv_assoc_id = (sctp_assoc_t)header->association,
+		};
+
+		put(message, room, SCTP_RCVINFO, &information, sizeof(information));
+	}
+	if (header->flags & INBOUND_WANTS_SNDRCV) {
+		struct sctp_sndrcvinfo information = {
+			.sinfo_stream = header->stream, .sinfo_ssn = header->ssn, .sinfo_flags = header->sinfo_flags,
+			.sinfo_ppid = header->ppid, .sinfo_context = header->context, .sinfo_tsn = header->tsn,
+			.sinfo_cumtsn = header->cumulative_tsn, .sinfo_assoc_id = (sctp_assoc_t)header->association,
+		};
+
+		put(message, room, SCTP_SNDRCV, &information, sizeof(information));
+	}
+}
+
+static void put_from(struct msghdr *message, const struct inbound *header)
+{
+	socklen_t length = header->from_length <= sizeof(header->from) ? header->from_length : 0;
+
+	if (message->msg_name != NULL)
+		memcpy(message->msg_name, &header->from, length < message->msg_namelen ? length : message->msg_namelen);
+	message->msg_namelen = message->msg_name != NULL ? length : 0;
+}
+
+static ssize_t look(int fd, struct inbound *header, int flags)
+{
+	struct iovec vector = { header, sizeof(*header) };
+	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1 };
+
+	return real()->recvmsg(fd, &message, flags | MSG_PEEK | MSG_TRUNC);
+}
+
+static int peek_offset(int fd)
+{
+	int offset = -1;
+	socklen_t length = sizeof(offset);
+
+	return real()->getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &offset, &length) == 0 ? offset : -1;
+}
+
+static void set_peek_offset(int fd, int offset)
+{
+	real()->setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof(offset));
+}
+
+/* Read the program's share straight into its buffers, header and all in one call. */
+static ssize_t take_whole(int fd, struct inbound *header, const struct msghdr *message, int flags)
+{
+	struct iovec vectors[VECTORS];
+	struct msghdr whole = { .msg_iov = vectors, .msg_iovlen = 1 };
+	size_t i;
+	ssize_t got;
+
+	vectors[0] = (struct iovec){ header, sizeof(*header) };
+	for (i = 0; i < message->msg_iovlen && whole.msg_iovlen < VECTORS; i++)
+		vectors[whole.msg_iovlen++] = message->msg_iov[i];
+	got = real()->recvmsg(fd, &whole, flags);
+	return got > 0 ? got - HEADER : got;
+}
+
+/* Part of a message, or the rest of one, or a look at either. */
+static ssize_t take_part(int fd, const struct inbound *header, ssize_t total, struct msghdr *message, int flags, int offset)
+{
+	struct msghdr part = { .msg_iov = message->msg_iov, .msg_iovlen = message->msg_iovlen };
+	char nothing;
+	ssize_t got;
+
+	(void)header;
+	if (offset < HEADER)
+		offset = HEADER;
+	set_peek_offset(fd, offset);
+	got = real()->recvmsg(fd, &part, MSG_PEEK | MSG_DONTWAIT);
+	if (got < 0)
+		return got;
+	if (offset + got < total) {
+		set_peek_offset(fd, flags & MSG_PEEK ? (offset > HEADER ? offset : 0) : offset + (int)got);
+		message->msg_flags &= ~MSG_EOR;
+		return got;
+	}
+	set_peek_offset(fd, flags & MSG_PEEK ? (offset > HEADER ? offset : 0) : 0);
+	if (!(flags & MSG_PEEK)) {
+		real()->recvfrom(fd, &nothing, 1, MSG_DONTWAIT, NULL, NULL);
+		set_peek_offset(fd, 0);
+	}
+	return got;
+}
+
+/* The peer's, or that of an sctpd that is gone. */
+static ssize_t end_of_file(int fd)
+{
+	struct pollfd state = { fd, 0, 0 };
+
+	if (poll(&state, 1, 0) <= 0 || !(state.revents & POLLHUP))
+		return 0;
+	errno = ECONNRESET;
+	return -1;
+}
+
+/* One attempt. Return -2 when someone else took the message between looking and taking. */
+static ssize_t attempt(int fd, struct msghdr *message, int flags, struct inbound *header)
+{
+	int offset = peek_offset(fd);
+	ssize_t total, got;
+
+	if (offset >= 0)
+		set_peek_offset(fd, 0);
+	total = look(fd, header, flags & (MSG_DONTWAIT | MSG_CMSG_CLOEXEC));
+	if (offset >= 0)
+		set_peek_offset(fd, offset);
+	if (total < 0)
+		return total;
+	if (total < HEADER)
+		return end_of_file(fd);
+	if (header->type == INBOUND_ERROR) {
+		if (!(flags & MSG_PEEK) && !(header->flags & INBOUND_STAYS))
+			take_whole(fd, header, &(struct msghdr){ 0 }, MSG_DONTWAIT);
+		errno = header->error;
+		return -1;
+	}
+	message->msg_flags = header->flags & INBOUND_EOR ? MSG_EOR : 0;
+	if (header->type == INBOUND_NOTIFICATION)
+		message->msg_flags |= MSG_NOTIFICATION;
+	if (offset <= 0 && (size_t)(total - HEADER) <= room_of(message) && message->msg_iovlen < VECTORS) {
+		got = take_whole(fd, header, message, (flags & MSG_PEEK) | MSG_DONTWAIT);
+		if (offset >= 0 && flags & MSG_PEEK)
+			set_peek_offset(fd, 0);
+	} else {
+		got = take_part(fd, header, total, message, flags, offset);
+	}
+	return got < 0 && errno == EAGAIN ? -2 : got;
+}
+
+ssize_t sctp_receive(int fd, struct msghdr *message, int flags)
+{
+	struct inbound header;
+	ssize_t got;
+
+	do {
+		bool partial = peek_offset(fd) > 0;
+
+		if (partial)
+			pthread_mutex_lock(&partial_lock);
+		got = attempt(fd, message, flags, &header);
+		if (partial)
+			pthread_mutex_unlock(&partial_lock);
+	} while (got == -2);
+	if (got > 0) {
+		put_from(message, &header);
+		put_information(message, &header);
+	} else {
+		message->msg_controllen = 0;
+		message->msg_namelen = 0;
+		message->msg_flags = 0;
+	}
+	return got;
+}
+
+int sctp_wait_token(int fd, uint64_t *token)
+{
+	struct inbound header;
+	ssize_t got = real()->recvfrom(fd, &header, sizeof(header), 0, NULL, NULL);
+
+	if (got < 0)
+		return -1;
+	if (got < HEADER || header.type != INBOUND_ACCEPT) {
+		errno = got == 0 ? ECONNRESET : header.type == INBOUND_ERROR ? header.error : EINVAL;
+		return -1;
+	}
+	*token = header.token;
+	return 0;
+}

@@ -1,0 +1,188 @@
+#define _GNU_SOURCE
+#include "send.h"
+
+#include <errno.h>
+#include "linux_headers.h"
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+
+#include "../protocol.h"
+#include "channel.h"
+#include "fds.h"
+#include "real.h"
+
+/* Until sctpd takes the plug out, the descriptor isn't writable: poll() and its kin see it natively. */
+static void plug(int fd)
+{
+	static const char bytes[PLUG_SIZE];
+
+	real()->sendto(fd, bytes, sizeof(bytes), MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+}
+
+static int wait_writable(int fd, int timeout_option)
+{
+	struct pollfd item = { fd, POLLOUT, 0 };
+	struct timeval limit = { 0 };
+	socklen_t length = sizeof(limit);
+	int timeout_ms = -1, ready;
+
+	if (real()->getsockopt(fd, SOL_SOCKET, timeout_option, &limit, &length) == 0 && (limit.tv_sec != 0 || limit.tv_usec != 0))
+		timeout_ms = (int)(limit.tv_sec * 1000 + (limit.tv_usec + 999) / 1000);
+	ready = poll(&item, 1, timeout_ms);
+	if (ready == 0)
+		errno = EAGAIN;
+	return ready > 0 ? 0 : -1;
+}
+
+static int read_information(const struct msghdr *message, struct send_parameters *send)
+{
+	struct cmsghdr *item;
+
+	for (item = CMSG_FIRSTHDR(message); item != NULL; item = CMSG_NXTHDR((struct msghdr *)(uintptr_t)message, item)) {
+		const void *data = CMSG_DATA(item);
+		size_t length = item->cmsg_len - CMSG_LEN(0);
+
+		if (item->cmsg_level != IPPROTO_SCTP)
+			continue;
+		if (item->cmsg_type == SCTP_SNDRCV && length >= sizeof(struct sctp_sndrcvinfo)) {
+			struct sctp_sndrcvinfo information;
+
+			memcpy(&information, data, sizeof(information));
+			send->stream = information.sinfo_stream;
+			send->flags = information.sinfo_flags;
+			send->ppid = information.sinfo_ppid;
+			send->context = information.sinfo_context;
+			send->association = (uint32_t)information.sinfo_assoc_id;
+			send->pr_policy = information.sinfo_flags & SCTP_PR_SCTP_MASK;
+			send->pr_value = information.sinfo_timetolive;
+			if (send->pr_policy == 0 && send->pr_value != 0)
+				send->pr_policy = SCTP_PR_SCTP_TTL;
+		} else if (item->cmsg_type == SCTP_SNDINFO && length >= sizeof(struct sctp_sndinfo)) {
+			struct sctp_sndinfo information;
+
+			memcpy(&information, data, sizeof(information));
+			send->stream = information.snd_sid;
+			send->flags = information.snd_flags;
+			send->ppid = information.snd_ppid;
+			send->context = information.snd_context;
+			send->association = (uint32_t)information.snd_assoc_id;
+		} else if (item->cmsg_type == SCTP_PRINFO && length >= sizeof(struct sctp_prinfo)) {
+			struct sctp_prinfo information;
+
+			memcpy(&information, data, sizeof(information));
+			send->pr_policy = information.pr_policy;
+			send->pr_value = information.pr_value;
+		} else if (item->cmsg_type != SCTP_INIT && item->cmsg_type != SCTP_DSTADDRV4 && item->cmsg_type != SCTP_DSTADDRV6) {
+			errno = EINVAL;
+			return -1;
+		}
+		send->has_information = 1;
+	}
+	return 0;
+}
+
+/* All of the program's bytes in one piece; *allocated must be freed. */
+static const void *in_one_piece(const struct msghdr *message, size_t *length, void **allocated)
+{
+	size_t i, done = 0;
+
+	*allocated = NULL;
+	*length = 0;
+	for (i = 0; i < message->msg_iovlen; i++)
+		*length += message->msg_iov[i].iov_len;
+	if (message->msg_iovlen <= 1)
+		return message->msg_iovlen == 1 ? message->msg_iov[0].iov_base : NULL;
+	if (*length > MESSAGE_MAX)
+		return NULL;
+	*allocated = malloc(*length + 1);
+	if (*allocated == NULL)
+		return NULL;
+	for (i = 0; i < message->msg_iovlen; i++) {
+		if (message->msg_iov[i].iov_len > 0)
+			memcpy((char *)*allocated + done, message->msg_iov[i].iov_base, message->msg_iov[i].iov_len);
+		done += message->msg_iov[i].iov_len;
+	}
+	return *allocated;
+}
+
+ssize_t sctp_send(int fd, const struct msghdr *message, int flags)
+{
+	struct exchange exchange = { .request = { .operation = OP_SEND } };
+	void *allocated;
+	int result;
+
+	if (read_information(message, &exchange.request.send) < 0)
+		return -1;
+	if (flags & MSG_FIN) {
+		exchange.request.send.flags |= SCTP_EOF;
+		exchange.request.send.has_information = 1;
+	}
+	if (message->msg_name != NULL) {
+		exchange.address = message->msg_name;
+		exchange.address_length = message->msg_namelen;
+		if (exchange.address_length > sizeof(struct sockaddr_in6))
+			exchange.address_length = sizeof(struct sockaddr_in6);
+		if (((const struct sockaddr *)message->msg_name)->sa_family == AF_INET &&
+		    exchange.address_length > sizeof(struct sockaddr_in))
+			exchange.address_length = sizeof(struct sockaddr_in);
+	}
+	exchange.data = in_one_piece(message, &exchange.data_length, &allocated);
+	if (exchange.data_length > MESSAGE_MAX) {
+		errno = EMSGSIZE;
+		return -1;
+	}
+	for (;;) {
+		result = channel_call(fd, &exchange);
+		if (result == 0 || errno != EAGAIN)
+			break;
+		plug(fd);
+		if (flags & MSG_DONTWAIT || fd_is_nonblocking(fd)) {
+			errno = EAGAIN;
+			break;
+		}
+		if (wait_writable(fd, SO_SNDTIMEO) < 0)
+			break;
+	}
+	free(allocated);
+	if (result < 0 && errno == EPIPE && !(flags & MSG_NOSIGNAL)) {
+		pthread_kill(pthread_self(), SIGPIPE);
+		errno = EPIPE;
+	}
+	return result < 0 ? -1 : exchange.reply.result;
+}
+
+int sctp_connect_to(int fd, const void *addresses, size_t length, int *association)
+{
+	struct exchange exchange = { .request = { .operation = OP_CONNECT }, .address = addresses, .address_length = length };
+	int error = 0;
+	struct exchange outcome = { .request = { .operation = OP_GETSOCKOPT,
+						 .argument = { SOL_SOCKET, SO_ERROR, sizeof(error) } },
+				    .result = (char *)&error, .result_room = sizeof(error) };
+
+	if (channel_call(fd, &exchange) < 0 && errno != EINPROGRESS)
+		return -1;
+	if (association != NULL)
+		*association = exchange.reply.result;
+	plug(fd);
+	if (fd_is_nonblocking(fd)) {
+		errno = EINPROGRESS;
+		return -1;
+	}
+	if (wait_writable(fd, SO_SNDTIMEO) < 0) {
+		if (errno == EAGAIN)
+			errno = EINPROGRESS;
+		return -1;
+	}
+	if (channel_call(fd, &outcome) < 0)
+		return -1;
+	if (error != 0) {
+		errno = error;
+		return -1;
+	}
+	return 0;
+}

@@ -1,0 +1,12 @@
+#ifndef SEND_H
+#define SEND_H
+
+#include <sys/socket.h>
+
+/* sendmsg() on an SCTP socket. */
+ssize_t sctp_send(int fd, const struct msghdr *message, int flags);
+
+/* connect() and connectx() to packed addresses; *association: the new one, may be NULL. */
+int sctp_connect_to(int fd, const void *addresses, size_t length, int *association);
+
+#endif

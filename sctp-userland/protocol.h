@@ -1,0 +1,114 @@
+/* What the preload library and sctpd say to each other.
+ *
+ * Two kinds of AF_UNIX SOCK_SEQPACKET connections, both inside one network namespace (abstract names are per namespace):
+ *   control  one per thread of a client: struct request (+ address + data) out, struct reply (+ address + data) in.
+ *            A request about a socket carries that socket's descriptor (SCM_RIGHTS): holding it is the right to use it.
+ *   socket   what the program holds as its SCTP descriptor; sctpd holds the other end. Inward: struct inbound + bytes.
+ *            Outward only "plugs": bytes that keep the descriptor from being writable until sctpd takes them out.
+ *            The peer's end of file is sctpd's shutdown of the inward direction; both directions ended: sctpd is gone.
+ *            When the last holder closes it, sctpd sees end-of-file.
+ */
+#ifndef SCTP_USERLAND_PROTOCOL_H
+#define SCTP_USERLAND_PROTOCOL_H
+
+#include <netinet/in.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#define PROTOCOL_VERSION 1
+#define CONTROL_NAME "sctp-userland"       /* abstract name sctpd listens on (a zero byte comes before it) */
+#define SOCKET_NAME_PREFIX "sctp-userland/" /* abstract name of sctpd's end of each socket, then an identifier */
+
+#define MESSAGE_MAX (256 * 1024)  /* bytes: the largest user message, usrsctp's send buffer */
+#define ADDRESSES_MAX 2048        /* bytes of packed socket addresses in one request or reply */
+#define OPTION_MAX 4096           /* bytes of one socket option */
+#define PLUG_SIZE 2048            /* bytes: more than a quarter of the client end's send buffer */
+#define CLIENT_SEND_BUFFER 2304   /* bytes asked for by SO_SNDBUF on the client's end; the kernel doubles it */
+
+enum operation {
+	OP_SOCKET = 1, /* arguments: domain, type -> descriptor */
+	OP_BIND,       /* address */
+	OP_BINDX,      /* argument 0: 1 add, 2 remove; packed addresses */
+	OP_LISTEN,     /* argument 0: backlog */
+	OP_ACCEPT,     /* argument 0, 1: token from INBOUND_ACCEPT -> descriptor, peer address */
+	OP_CONNECT,    /* packed addresses; EINPROGRESS, then the descriptor becomes writable; result: association */
+	OP_SEND,       /* struct send_parameters as argument block, address, data */
+	OP_SHUTDOWN,   /* argument 0: SHUT_* */
+	OP_SETSOCKOPT, /* arguments: level, option; data */
+	OP_GETSOCKOPT, /* arguments: level, option, room; data -> data */
+	OP_GETSOCKNAME,
+	OP_GETPEERNAME,
+	OP_PEELOFF, /* argument 0: association -> descriptor */
+	OP_STATUS,  /* arguments: JSON or text, first socket -> data; result: next socket, 0: these were the last */
+};
+
+struct send_parameters {
+	uint16_t stream;
+	uint16_t flags; /* Linux sinfo_flags */
+	uint32_t ppid;  /* as given: network order by convention */
+	uint32_t context;
+	uint32_t association;
+	uint32_t pr_value;
+	uint16_t pr_policy; /* Linux SCTP_PR_SCTP_* */
+	uint16_t has_information; /* 0: the socket's defaults apply */
+};
+
+struct request {
+	uint16_t version;
+	uint16_t operation;
+	int32_t argument[4];
+	struct send_parameters send;
+	uint32_t address_length;
+	uint32_t data_length;
+};
+
+struct reply {
+	int32_t result;
+	int32_t error; /* errno, 0 for success */
+	uint32_t address_length;
+	uint32_t data_length;
+};
+
+enum inbound_type {
+	INBOUND_DATA = 1,
+	INBOUND_NOTIFICATION,
+	INBOUND_ACCEPT, /* a connection waits: token */
+	INBOUND_ERROR,  /* the next receive fails with this error, once, or from now on (INBOUND_STAYS) */
+};
+
+#define INBOUND_EOR 1
+#define INBOUND_WANTS_SNDRCV 2  /* ancillary data the socket asked for */
+#define INBOUND_WANTS_RCVINFO 4
+#define INBOUND_STAYS 8
+
+struct inbound {
+	uint16_t type;
+	uint16_t flags;
+	int32_t error;
+	uint64_t token;
+	uint16_t stream;
+	uint16_t ssn;
+	uint16_t sinfo_flags; /* Linux values */
+	uint16_t from_length;
+	uint32_t ppid;
+	uint32_t tsn;
+	uint32_t cumulative_tsn;
+	uint32_t context;
+	uint32_t association;
+	struct sockaddr_in6 from; /* or sockaddr_in, from_length tells */
+};
+
+static inline socklen_t abstract_name(struct sockaddr_un *address, const char *name)
+{
+	socklen_t length = 0;
+
+	*address = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	while (name[length] != '\0' && length + 1 < sizeof(address->sun_path)) {
+		address->sun_path[length + 1] = name[length];
+		length++;
+	}
+	return (socklen_t)(__builtin_offsetof(struct sockaddr_un, sun_path) + 1 + length);
+}
+
+#endif

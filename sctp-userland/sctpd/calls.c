@@ -1,0 +1,192 @@
+#include "calls.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "options.h"
+#include "status.h"
+
+static int open_socket(struct call *call)
+{
+	int domain = call->request->argument[0], type = call->request->argument[1];
+	struct sctp_socket *s;
+
+	if (domain != AF_INET && domain != AF_INET6)
+		return EAFNOSUPPORT;
+	if (type != SOCK_STREAM && type != SOCK_SEQPACKET)
+		return ESOCKTNOSUPPORT;
+	if (sockets_count_of(call->caller) >= sockets_limit)
+		return EMFILE;
+	s = socket_create(domain, type, NULL, call->caller, &call->descriptor);
+	return s == NULL ? errno : 0;
+}
+
+/* What a new socket takes over from the one it came from. */
+static void inherit(struct sctp_socket *to, const struct sctp_socket *from)
+{
+	memcpy(to->events, from->events, sizeof(to->events));
+	memcpy(to->bound, from->bound, sizeof(to->bound));
+	to->bound_count = from->bound_count;
+	to->bound_any = from->bound_any;
+	to->port = from->port;
+	to->wants_rcvinfo = from->wants_rcvinfo;
+	to->v6only = from->v6only;
+	to->send_buffer = from->send_buffer;
+	to->receive_buffer = from->receive_buffer;
+	to->was_connected = true;
+	options_prepare(to);
+}
+
+static int accept_waiting(struct call *call, struct sctp_socket *s)
+{
+	uint64_t token = (uint64_t)(uint32_t)call->request->argument[0] << 32 | (uint32_t)call->request->argument[1];
+	struct waiting *waiting = socket_take_waiting(s, token);
+	struct sctp_socket *accepted;
+
+	if (waiting == NULL)
+		return ECONNABORTED;
+	waiting->peer_length = address_map(&waiting->peer, s->domain);
+	memcpy(call->result, &waiting->peer, waiting->peer_length);
+	call->reply.address_length = waiting->peer_length;
+	accepted = sockets_count_of(call->caller) >= sockets_limit
+			   ? (usrsctp_close(waiting->so), errno = EMFILE, NULL)
+			   : socket_create(s->domain, SOCK_STREAM, waiting->so, call->caller, &call->descriptor);
+	free(waiting);
+	if (accepted == NULL)
+		return errno;
+	inherit(accepted, s);
+	return 0;
+}
+
+static int peel_off(struct call *call, struct sctp_socket *s)
+{
+	struct socket *so;
+	struct sctp_socket *peeled;
+
+	if (IS_ONE_TO_ONE(s))
+		return EINVAL;
+	if (sockets_count_of(call->caller) >= sockets_limit)
+		return EMFILE;
+	so = usrsctp_peeloff(s->so, (sctp_assoc_t)call->request->argument[0]);
+	if (so == NULL)
+		return errno == ENOENT || errno == ENOTCONN ? EINVAL : errno;
+	peeled = socket_create(s->domain, SOCK_STREAM, so, call->caller, &call->descriptor);
+	if (peeled == NULL)
+		return errno;
+	inherit(peeled, s);
+	return 0;
+}
+
+static int listen_on(struct call *call, struct sctp_socket *s)
+{
+	int backlog = call->request->argument[0];
+
+	if (usrsctp_listen(s->so, IS_ONE_TO_ONE(s) || backlog == 0 ? backlog : 1) < 0)
+		return errno;
+	s->listening = backlog > 0 || IS_ONE_TO_ONE(s);
+	s->backlog = backlog < 0 || backlog > 4096 ? 4096 : backlog;
+	call_note_port(s);
+	socket_look(s);
+	return 0;
+}
+
+static int shut_down(struct call *call, struct sctp_socket *s)
+{
+	int how = call->request->argument[0];
+
+	if (!IS_ONE_TO_ONE(s))
+		return 0; /* without effect, as in Linux */
+	if (how < SHUT_RD || how > SHUT_RDWR)
+		return EINVAL;
+	if (!s->was_connected)
+		return ENOTCONN;
+	if (how == SHUT_RD)
+		return 0; /* without effect, as in Linux */
+	s->shut_down = true;
+	return usrsctp_shutdown(s->so, SHUT_WR) < 0 && errno != ENOTCONN ? errno : 0;
+}
+
+static int option_set(struct call *call, struct sctp_socket *s)
+{
+	const struct request *request = call->request;
+	int error = options_set(s, request->argument[0], request->argument[1], call->data, request->data_length);
+
+	if (error == 0)
+		again_keep(s, request->argument[0], request->argument[1], call->data, request->data_length);
+	return error;
+}
+
+static int option_get(struct call *call, struct sctp_socket *s)
+{
+	const struct request *request = call->request;
+	size_t length = request->argument[2] < 0 || request->argument[2] > OPTION_MAX ? OPTION_MAX
+										       : (size_t)request->argument[2];
+	char *value = call->result;
+	int error;
+
+	memset(value, 0, OPTION_MAX);
+	memcpy(value, call->data, request->data_length < length ? request->data_length : length);
+	error = options_get(s, request->argument[0], request->argument[1], value, &length);
+	call->reply.data_length = error == 0 ? (uint32_t)length : 0;
+	return error;
+}
+
+static int run(struct call *call, struct sctp_socket *s)
+{
+	const struct request *request = call->request;
+	size_t length;
+
+	switch (request->operation) {
+	case OP_SOCKET:
+		return open_socket(call);
+	case OP_STATUS:
+		call->reply.result = status_text(call->result, call->room, request->argument[0] != 0, request->argument[1], &length);
+		call->reply.data_length = (uint32_t)length;
+		return 0;
+	default:
+		break;
+	}
+	if (s == NULL)
+		return EBADF;
+	switch (request->operation) {
+	case OP_BIND:
+		return call_bind(call, s);
+	case OP_BINDX:
+		return call_bindx(call, s);
+	case OP_LISTEN:
+		return listen_on(call, s);
+	case OP_ACCEPT:
+		return accept_waiting(call, s);
+	case OP_CONNECT:
+		return call_connect(call, s);
+	case OP_SEND:
+		return call_send(call, s);
+	case OP_SHUTDOWN:
+		return shut_down(call, s);
+	case OP_SETSOCKOPT:
+		if (request->data_length > OPTION_MAX)
+			return EINVAL;
+		return option_set(call, s);
+	case OP_GETSOCKOPT:
+		return option_get(call, s);
+	case OP_GETSOCKNAME:
+	case OP_GETPEERNAME:
+		return call_names(call, s);
+	case OP_PEELOFF:
+		return peel_off(call, s);
+	default:
+		return EOPNOTSUPP;
+	}
+}
+
+void call_run(struct call *call, struct sctp_socket *s)
+{
+	int error = run(call, s);
+
+	call->reply.error = error;
+	if (error != 0 && error != EINPROGRESS)
+		call->reply.result = -1;
+	if (s != NULL)
+		socket_look(s);
+}

@@ -1,0 +1,34 @@
+/* What clients ask for. */
+#ifndef CALLS_H
+#define CALLS_H
+
+#include "../protocol.h"
+#include "sockets.h"
+
+struct call {
+	const struct request *request;
+	const char *address, *data; /* request->address_length and data_length bytes, checked to be there */
+	uid_t caller;
+	struct reply reply;
+	char *result;	 /* room for ADDRESSES_MAX bytes of addresses, then OPTION_MAX (or a status text's) of data */
+	size_t room;
+	int descriptor;	 /* to pass to the client, then closed; -1: none */
+};
+
+/* Carry out one call. s is NULL for calls about no socket. Fills call->reply; never fails otherwise. */
+void call_run(struct call *call, struct sctp_socket *s);
+
+/* calls_names.c, calls_send.c: each returns 0 or an errno. */
+int call_bind(struct call *call, struct sctp_socket *s);
+int call_bindx(struct call *call, struct sctp_socket *s);
+int call_names(struct call *call, struct sctp_socket *s);
+int call_send(struct call *call, struct sctp_socket *s);
+int call_connect(struct call *call, struct sctp_socket *s);
+
+/* Number of addresses packed in these bytes, all whole and IPv4 or IPv6; -1: not so. */
+int packed_addresses(const char *bytes, size_t length);
+
+/* Ask usrsctp for the port a socket was bound to by itself. */
+void call_note_port(struct sctp_socket *s);
+
+#endif

@@ -1,0 +1,134 @@
+/* Connecting and sending. */
+#include <errno.h>
+#include <string.h>
+
+#include "calls.h"
+#include "translate.h"
+
+/* What a kernel answers instead. */
+static int linux_error(struct sctp_socket *s, int error)
+{
+	int pending = s->error;
+
+	switch (error) {
+	case ENOENT:
+	case ENOTCONN:
+	case ECONNRESET:
+	case ESHUTDOWN:
+		s->error = 0;
+		return pending != 0 ? pending : EPIPE;
+	default:
+		return error;
+	}
+}
+
+static uint16_t usrsctp_flags(uint16_t flags)
+{
+	return (uint16_t)((flags & LX_UNORDERED ? SCTP_UNORDERED : 0) | (flags & LX_ADDR_OVER ? SCTP_ADDR_OVER : 0) |
+			  (flags & LX_ABORT ? SCTP_ABORT : 0) | (flags & LX_EOF ? SCTP_EOF : 0) |
+			  (flags & LX_SENDALL ? SCTP_SENDALL : 0) |
+			  (flags & LX_SACK_IMMEDIATELY ? SCTP_SACK_IMMEDIATELY : 0));
+}
+
+static uint16_t usrsctp_policy(uint16_t policy)
+{
+	switch (policy & LX_PR_MASK) {
+	case LX_PR_TTL:
+		return SCTP_PR_SCTP_TTL;
+	case LX_PR_RTX:
+		return SCTP_PR_SCTP_RTX;
+	case LX_PR_PRIO:
+		return SCTP_PR_SCTP_BUF;
+	default:
+		return SCTP_PR_SCTP_NONE;
+	}
+}
+
+int call_send(struct call *call, struct sctp_socket *s)
+{
+	const struct send_parameters *send = &call->request->send;
+	struct sctp_sendv_spa information = { .sendv_flags = SCTP_SEND_SNDINFO_VALID };
+	struct sockaddr_in6 to = { 0 };
+	size_t length = call->request->address_length;
+	bool given = send->has_information != 0;
+	ssize_t sent;
+
+	if (length > 0) {
+		if (length > sizeof(to) || packed_addresses(call->address, length) != 1)
+			return EINVAL;
+		memcpy(&to, call->address, length);
+		length = address_unmap(&to);
+	}
+	information.sendv_sndinfo.snd_sid = send->stream;
+	information.sendv_sndinfo.snd_flags = usrsctp_flags(send->flags);
+	information.sendv_sndinfo.snd_ppid = send->ppid;
+	information.sendv_sndinfo.snd_context = send->context;
+	information.sendv_sndinfo.snd_assoc_id = translate_association(s, send->association);
+	if (send->pr_policy != 0) {
+		information.sendv_flags |= SCTP_SEND_PRINFO_VALID;
+		information.sendv_prinfo.pr_policy = usrsctp_policy(send->pr_policy);
+		information.sendv_prinfo.pr_value = send->pr_value;
+	}
+	if (IS_ONE_TO_ONE(s) && send->flags & (LX_ABORT | LX_EOF))
+		return EINVAL;
+	if (send->flags & LX_EOF ? call->request->data_length > 0
+				 : call->request->data_length == 0 && !(send->flags & LX_ABORT))
+		return EINVAL;
+	sent = usrsctp_sendv(s->so, call->data, call->request->data_length, length > 0 ? (struct sockaddr *)&to : NULL,
+			     length > 0 ? 1 : 0, given ? &information : NULL,
+			     given ? (socklen_t)sizeof(information) : 0, given ? SCTP_SENDV_SPA : SCTP_SENDV_NOINFO, 0);
+	if (sent < 0) {
+		s->blocked = errno == EAGAIN;
+		return linux_error(s, errno);
+	}
+	if (length > 0 && IS_ONE_TO_ONE(s))
+		s->was_connected = true;
+	call_note_port(s);
+	call->reply.result = (int32_t)call->request->data_length;
+	return 0;
+}
+
+int call_connect(struct call *call, struct sctp_socket *s)
+{
+	char addresses[ADDRESSES_MAX] = "";
+	size_t length = call->request->address_length;
+	int count = packed_addresses(call->address, length), error = 0;
+	struct sockaddr *first = (struct sockaddr *)addresses;
+	struct sockaddr_in6 only = { 0 };
+	sctp_assoc_t association = 0;
+
+	if (count <= 0 || length > sizeof(addresses))
+		return EINVAL;
+	memcpy(addresses, call->address, length);
+	if (count == 1) { /* connectx itself takes mapped ones */
+		memcpy(&only, addresses, length);
+		address_unmap(&only);
+		memcpy(addresses, &only, sizeof(only));
+	}
+	if (s->domain == AF_INET && first->sa_family != AF_INET)
+		return EINVAL;
+	if (s->listening && IS_ONE_TO_ONE(s))
+		return EISCONN;
+	if (IS_ONE_TO_ONE(s) && (s->connecting || s->was_connected))
+		return s->connecting ? EALREADY : EISCONN;
+	s->error = 0;
+	if (IS_ONE_TO_ONE(s) && s->failed_before && (error = again_prepare(s)) != 0)
+		return error;
+	if (IS_ONE_TO_ONE(s) && count == 1)
+		error = usrsctp_connect(s->so, first, address_length(first)) < 0 ? errno : 0;
+	else
+		error = usrsctp_connectx(s->so, first, count, &association) < 0 ? errno : 0;
+	call_note_port(s);
+	if (error == EALREADY && !IS_ONE_TO_ONE(s)) {
+		struct lx_status status;
+
+		if (translate_status(s, usrsctp_getassocid(s->so, first), &status) == 0 && status.state == LX_ESTABLISHED)
+			error = EISCONN;
+	}
+	if (error != 0 && error != EINPROGRESS)
+		return error;
+	s->connecting = true;
+	s->connecting_association = association;
+	call->reply.result = (int32_t)association;
+	return EINPROGRESS;
+}

@@ -1,0 +1,223 @@
+#define _GNU_SOURCE
+#include "control.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "loop.h"
+
+#define CONNECTIONS_MAX 4096
+#define CONTROL_BUFFER (1024 * 1024)
+#define PER_TURN 16
+#define KEPT_FREE 8 /* descriptors no connection may take: each call brings one along, and makes up to two */
+
+struct connection {
+	struct watch watch; /* first */
+	uid_t user;
+};
+
+static char incoming[sizeof(struct request) + ADDRESSES_MAX + MESSAGE_MAX + 1];
+static char outgoing[sizeof(struct reply) + ADDRESSES_MAX + 65536];
+static int count;
+static gid_t allowed_group = (gid_t)-1;
+static bool everyone_allowed;
+static int spare = -1; /* a descriptor to give up when there are no more, so that a client can be turned away */
+
+static void ready_listener(struct watch *watch, uint32_t events);
+static struct watch listener = { -1, EPOLLIN, ready_listener };
+
+static void drop(struct connection *connection)
+{
+	loop_remove(&connection->watch);
+	close(connection->watch.fd);
+	free(connection);
+	count--;
+}
+
+/* Take the first descriptor that came along; close any others. */
+static int take_descriptor(struct msghdr *message)
+{
+	struct cmsghdr *item;
+	int taken = -1;
+
+	for (item = CMSG_FIRSTHDR(message); item != NULL; item = CMSG_NXTHDR(message, item)) {
+		size_t i, number = (item->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (item->cmsg_level != SOL_SOCKET || item->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (i = 0; i < number; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(item) + i * sizeof(int), sizeof(int));
+			if (taken < 0)
+				taken = fd;
+			else
+				close(fd);
+		}
+	}
+	return taken;
+}
+
+static bool send_reply(int fd, const struct call *call)
+{
+	char control[CMSG_SPACE(sizeof(int))] = { 0 };
+	size_t length = call->reply.address_length + call->reply.data_length;
+	struct iovec vector[2] = { { (void *)(uintptr_t)&call->reply, sizeof(call->reply) }, { call->result, length } };
+	struct msghdr message = { .msg_iov = vector, .msg_iovlen = 2 };
+
+	if (call->descriptor >= 0) {
+		struct cmsghdr *item;
+
+		message.msg_control = control;
+		message.msg_controllen = sizeof(control);
+		item = CMSG_FIRSTHDR(&message);
+		item->cmsg_level = SOL_SOCKET;
+		item->cmsg_type = SCM_RIGHTS;
+		item->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(item), &call->descriptor, sizeof(int));
+	}
+	return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+}
+
+/* Read one request and answer it. Return false when the connection must be dropped. */
+static bool serve(struct connection *connection, size_t length, int passed)
+{
+	struct request request;
+	struct call call = { .request = &request, .caller = connection->user, .descriptor = -1 };
+	bool sent;
+
+	memcpy(&request, incoming, sizeof(request));
+	if (request.version != PROTOCOL_VERSION || request.address_length > ADDRESSES_MAX ||
+	    request.data_length > MESSAGE_MAX ||
+	    length != sizeof(request) + request.address_length + request.data_length)
+		return false;
+	call.address = incoming + sizeof(request);
+	call.data = call.address + request.address_length;
+	call.result = outgoing;
+	call.room = sizeof(outgoing);
+	call_run(&call, passed >= 0 ? socket_of(passed) : NULL);
+	sent = send_reply(connection->watch.fd, &call);
+	if (call.descriptor >= 0)
+		close(call.descriptor);
+	return sent;
+}
+
+static void ready(struct watch *watch, uint32_t events)
+{
+	struct connection *connection = (struct connection *)watch;
+	int turn;
+
+	(void)events;
+	for (turn = 0; turn < PER_TURN; turn++) {
+		char control[CMSG_SPACE(4 * sizeof(int))];
+		struct iovec vector = { incoming, sizeof(incoming) };
+		struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control,
+					  .msg_controllen = sizeof(control) };
+		ssize_t length = recvmsg(watch->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+		int passed;
+		bool served;
+
+		if (length < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		passed = length > 0 ? take_descriptor(&message) : -1;
+		served = length >= (ssize_t)sizeof(struct request) && !(message.msg_flags & MSG_TRUNC) &&
+			 serve(connection, (size_t)length, passed);
+		if (passed >= 0)
+			close(passed);
+		if (!served) {
+			drop(connection);
+			return;
+		}
+	}
+}
+
+static bool in_group(uid_t user, gid_t primary)
+{
+	gid_t groups[256];
+	int number = 256, i;
+	const struct passwd *entry;
+
+	if (primary == allowed_group)
+		return true;
+	entry = getpwuid(user);
+	if (entry == NULL || getgrouplist(entry->pw_name, entry->pw_gid, groups, &number) < 0)
+		return false;
+	for (i = 0; i < number; i++)
+		if (groups[i] == allowed_group)
+			return true;
+	return false;
+}
+
+static bool may_use(const struct ucred *peer)
+{
+	return everyone_allowed || peer->uid == 0 || peer->uid == geteuid() ||
+	       (allowed_group != (gid_t)-1 && in_group(peer->uid, peer->gid));
+}
+
+/* The kernel gives out the lowest number, so a high one tells that few are left. */
+static bool last_descriptors(int fd)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)fd + KEPT_FREE >= limit.rlim_cur;
+}
+
+static void ready_listener(struct watch *watch, uint32_t events)
+{
+	int fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), size = CONTROL_BUFFER;
+	struct connection *connection;
+	struct ucred peer;
+	socklen_t length = sizeof(peer);
+
+	(void)events;
+	if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+		close(spare);
+		close(accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC));
+		spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	}
+	if (fd < 0)
+		return;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0 || !may_use(&peer) || count >= CONNECTIONS_MAX ||
+	    last_descriptors(fd) || (connection = calloc(1, sizeof(*connection))) == NULL) {
+		close(fd);
+		return;
+	}
+	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	connection->watch = (struct watch){ fd, EPOLLIN, ready };
+	connection->user = peer.uid;
+	count++;
+	if (loop_add(&connection->watch) < 0)
+		drop(connection);
+}
+
+int control_listen(gid_t group, bool everyone)
+{
+	struct sockaddr_un address;
+	socklen_t length = abstract_name(&address, CONTROL_NAME);
+
+	allowed_group = group;
+	everyone_allowed = everyone;
+	spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	listener.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (listener.fd < 0 || bind(listener.fd, (struct sockaddr *)&address, length) < 0 || listen(listener.fd, 128) < 0) {
+		int error = -errno;
+
+		if (listener.fd >= 0)
+			close(listener.fd);
+		close(spare);
+		return error;
+	}
+	return loop_add(&listener);
+}
+
+int control_count(void)
+{
+	return count;
+}

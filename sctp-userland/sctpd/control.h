@@ -1,0 +1,15 @@
+/* The control connections of clients. */
+#ifndef CONTROL_H
+#define CONTROL_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* Listen on the namespace's control name. group: members may use it besides root and this process's own user; (gid_t)-1: none.
+ * everyone: any user may. Return 0 or -errno (-EADDRINUSE: another sctpd serves this network namespace). */
+int control_listen(gid_t group, bool everyone);
+
+/* Connections now open. */
+int control_count(void);
+
+#endif

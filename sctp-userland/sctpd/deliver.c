@@ -1,0 +1,133 @@
+#include <errno.h>
+#include <string.h>
+
+#include "notifications.h"
+#include "sockets.h"
+
+#define PER_TURN 64 /* messages of one socket before the others have their turn */
+
+static char bytes[MESSAGE_MAX + 1024], translated[MESSAGE_MAX + 1024];
+
+static void connect_ended(struct sctp_socket *s, int error)
+{
+	s->connecting = false;
+	s->error = error;
+	s->was_connected = error == 0;
+	s->failed_before = error != 0;
+}
+
+/* What the daemon itself learns from a notification, subscribed or not. */
+static void learn(struct sctp_socket *s, const char *from, size_t length)
+{
+	struct sctp_assoc_change change;
+
+	if (length < sizeof(change))
+		return;
+	memcpy(&change, from, sizeof(change));
+	if (change.sac_type != SCTP_ASSOC_CHANGE || !s->connecting)
+		return;
+	if (!IS_ONE_TO_ONE(s) && change.sac_assoc_id != s->connecting_association)
+		return;
+	if (change.sac_state == SCTP_COMM_UP || change.sac_state == SCTP_RESTART)
+		connect_ended(s, 0);
+	else if (!IS_ONE_TO_ONE(s)) /* an ABORT chunk from the peer is attached */
+		connect_ended(s, length > sizeof(change) ? ECONNREFUSED : ETIMEDOUT);
+}
+
+static void push_error(struct sctp_socket *s, int error, uint16_t flags)
+{
+	struct inbound header = { .type = INBOUND_ERROR, .flags = INBOUND_EOR | flags, .error = error };
+
+	socket_push(s, &header, NULL, 0);
+}
+
+/* Everything was received: the last thing the client sees, once there is room. */
+static void finish(struct sctp_socket *s)
+{
+	if (s->unsent == NULL && !s->end_told) {
+		s->end_told = true;
+		if (s->end_error != 0)
+			push_error(s, s->end_error, INBOUND_STAYS);
+	}
+	if (s->unsent == NULL)
+		shutdown(s->watch.fd, SHUT_WR);
+}
+
+/* The association of a one-to-one socket is over. */
+static void ended(struct sctp_socket *s, int error)
+{
+	if (s->connecting) {
+		connect_ended(s, error == ETIMEDOUT ? error : ECONNREFUSED);
+		return;
+	}
+	if (s->received_all || !s->was_connected)
+		return;
+	s->received_all = true;
+	if (error != 0)
+		push_error(s, error, 0);
+	/* Linux: end-of-file where the peer ended it, no connection any more where this side or an ABORT did. */
+	s->end_error = error != 0 || s->shut_down ? ENOTCONN : 0;
+	finish(s);
+}
+
+static uint16_t linux_flags(uint16_t flags)
+{
+	return flags & SCTP_UNORDERED ? LX_UNORDERED : 0;
+}
+
+bool socket_deliver(struct sctp_socket *s)
+{
+	int turn, events = 0;
+
+	if (s->received_all)
+		finish(s);
+	for (turn = 0; turn < PER_TURN; turn++) {
+		struct inbound header = { .type = INBOUND_DATA };
+		struct sctp_rcvinfo info = { 0 };
+		socklen_t from_length = sizeof(header.from), info_length = sizeof(info);
+		unsigned int info_type = SCTP_RECVV_NOINFO;
+		int flags = 0;
+		ssize_t length;
+		const char *what = bytes;
+
+		events = usrsctp_get_events(s->so);
+		if (s->connecting && IS_ONE_TO_ONE(s) && events & SCTP_EVENT_WRITE && !(events & SCTP_EVENT_ERROR))
+			connect_ended(s, 0);
+		if (s->received_all || !(events & (SCTP_EVENT_READ | SCTP_EVENT_ERROR)))
+			return true;
+		length = usrsctp_recvv(s->so, bytes, MESSAGE_MAX, (struct sockaddr *)&header.from, &from_length, &info,
+				       &info_length, &info_type, &flags);
+		if (length < 0 && (errno == EAGAIN || errno == ENOTCONN))
+			return true;
+		if (length <= 0) {
+			if (IS_ONE_TO_ONE(s))
+				ended(s, length < 0 ? errno : 0);
+			return true;
+		}
+		if (flags & MSG_NOTIFICATION) {
+			learn(s, bytes, (size_t)length);
+			length = (ssize_t)notification_translate(s, bytes, (size_t)length, translated, sizeof(translated));
+			if (length == 0)
+				continue;
+			what = translated;
+			header.type = INBOUND_NOTIFICATION;
+			header.flags = INBOUND_EOR;
+		} else {
+			header.flags = flags & MSG_EOR ? INBOUND_EOR : 0;
+			header.flags |= s->events[0] ? INBOUND_WANTS_SNDRCV : 0;
+			header.flags |= s->wants_rcvinfo ? INBOUND_WANTS_RCVINFO : 0;
+			header.stream = info.rcv_sid;
+			header.ssn = info.rcv_ssn;
+			header.sinfo_flags = linux_flags(info.rcv_flags);
+			header.ppid = info.rcv_ppid;
+			header.tsn = info.rcv_tsn;
+			header.cumulative_tsn = info.rcv_cumtsn;
+			header.context = info.rcv_context;
+			header.association = info.rcv_assoc_id;
+		}
+		header.from_length = (uint16_t)address_length((struct sockaddr *)&header.from);
+		if (!socket_push(s, &header, what, (size_t)length))
+			return true; /* goes on when the descriptor has room */
+	}
+	return false;
+}

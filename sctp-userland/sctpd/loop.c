@@ -1,0 +1,79 @@
+#include "loop.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BATCH 64
+
+static int epoll_fd = -1;
+static struct epoll_event batch[BATCH];
+static int batch_count;
+
+int loop_start(void)
+{
+	epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	return epoll_fd < 0 ? -errno : 0;
+}
+
+int loop_add(struct watch *watch)
+{
+	struct epoll_event event = { .events = watch->events, .data.ptr = watch };
+
+	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, watch->fd, &event) < 0 ? -errno : 0;
+}
+
+int loop_change(struct watch *watch, uint32_t events)
+{
+	struct epoll_event event = { .events = events, .data.ptr = watch };
+
+	if (watch->events == events)
+		return 0;
+	watch->events = events;
+	return epoll_ctl(epoll_fd, EPOLL_CTL_MOD, watch->fd, &event) < 0 ? -errno : 0;
+}
+
+void loop_remove(struct watch *watch)
+{
+	int i;
+
+	epoll_ctl(epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
+	for (i = 0; i < batch_count; i++) /* it may be freed before its turn in this batch comes */
+		if (batch[i].data.ptr == watch)
+			batch[i].data.ptr = NULL;
+}
+
+void loop_wait(int timeout_ms)
+{
+	int i, count = epoll_wait(epoll_fd, batch, BATCH, timeout_ms);
+
+	batch_count = count > 0 ? count : 0;
+	for (i = 0; i < batch_count; i++) {
+		struct watch *watch = batch[i].data.ptr;
+
+		if (watch != NULL)
+			watch->ready(watch, batch[i].events);
+	}
+	batch_count = 0;
+}
+
+uint64_t loop_now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+void log_line(const char *format, ...)
+{
+	char line[512];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(line, sizeof(line), format, arguments);
+	va_end(arguments);
+	fprintf(stderr, "sctpd: %s\n", line);
+}

@@ -1,0 +1,121 @@
+#include "notifications.h"
+
+#include <string.h>
+
+#define NONE 0
+
+static const uint16_t linux_types[] = {
+	[SCTP_ASSOC_CHANGE] = LX_ASSOC_CHANGE,
+	[SCTP_PEER_ADDR_CHANGE] = LX_PEER_ADDR_CHANGE,
+	[SCTP_REMOTE_ERROR] = LX_REMOTE_ERROR,
+	[SCTP_SHUTDOWN_EVENT] = LX_SHUTDOWN_EVENT,
+	[SCTP_ADAPTATION_INDICATION] = LX_ADAPTATION_INDICATION,
+	[SCTP_PARTIAL_DELIVERY_EVENT] = LX_PARTIAL_DELIVERY_EVENT,
+	[SCTP_STREAM_RESET_EVENT] = LX_STREAM_RESET_EVENT,
+	[SCTP_SENDER_DRY_EVENT] = LX_SENDER_DRY_EVENT,
+	[SCTP_ASSOC_RESET_EVENT] = LX_ASSOC_RESET_EVENT,
+	[SCTP_STREAM_CHANGE_EVENT] = LX_STREAM_CHANGE_EVENT,
+	[SCTP_SEND_FAILED_EVENT] = LX_SEND_FAILED_EVENT,
+};
+
+static bool subscribed(const struct sctp_socket *s, uint16_t linux_type)
+{
+	return linux_type != NONE && s->events[linux_type - 0x8000] != 0;
+}
+
+static size_t peer_address_change(const char *from, size_t length, char *to)
+{
+	struct sctp_paddr_change change;
+	struct lx_paddr_change result = { .type = LX_PEER_ADDR_CHANGE, .length = sizeof(result) };
+
+	if (length < offsetof(struct sctp_paddr_change, spc_padding))
+		return 0;
+	memset(&change, 0, sizeof(change));
+	memcpy(&change, from, length < sizeof(change) ? length : sizeof(change));
+	result.flags = change.spc_flags;
+	result.address = change.spc_aaddr;
+	result.state = change.spc_state - 1;
+	result.error = change.spc_error;
+	result.assoc_id = change.spc_assoc_id;
+	memcpy(to, &result, sizeof(result));
+	return sizeof(result);
+}
+
+/* Old and new form of the same event; the message that failed follows. */
+static size_t send_failed(const struct sctp_socket *s, const char *from, size_t length, char *to, size_t room)
+{
+	struct sctp_send_failed_event failed;
+	struct lx_send_failed result = { .type = LX_SEND_FAILED };
+	size_t data;
+
+	if (length < offsetof(struct sctp_send_failed_event, ssfe_data))
+		return 0;
+	memcpy(&failed, from, offsetof(struct sctp_send_failed_event, ssfe_data));
+	data = length - offsetof(struct sctp_send_failed_event, ssfe_data);
+	failed.ssfe_flags = failed.ssfe_flags == SCTP_DATA_SENT;
+	if (subscribed(s, LX_SEND_FAILED_EVENT) && length <= room) {
+		memcpy(to, from, length);
+		failed.ssfe_type = LX_SEND_FAILED_EVENT;
+		memcpy(to, &failed, 4);
+		return length;
+	}
+	if (!subscribed(s, LX_SEND_FAILED) || sizeof(result) + data > room)
+		return 0;
+	result.flags = failed.ssfe_flags;
+	result.length = (uint32_t)(sizeof(result) + data);
+	result.error = failed.ssfe_error;
+	result.info.stream = failed.ssfe_info.snd_sid;
+	result.info.ppid = failed.ssfe_info.snd_ppid;
+	result.info.context = failed.ssfe_info.snd_context;
+	result.info.assoc_id = result.assoc_id = failed.ssfe_assoc_id;
+	memcpy(to, &result, sizeof(result));
+	memcpy(to + sizeof(result), from + length - data, data);
+	return sizeof(result) + data;
+}
+
+static size_t partial_delivery(const char *from, size_t length, char *to)
+{
+	struct sctp_pdapi_event event;
+	struct lx_pdapi_event result = { .type = LX_PARTIAL_DELIVERY_EVENT, .length = sizeof(result) };
+
+	if (length < sizeof(event))
+		return 0;
+	memcpy(&event, from, sizeof(event));
+	result.flags = event.pdapi_flags;
+	result.indication = event.pdapi_indication - SCTP_PARTIAL_DELIVERY_ABORTED;
+	result.assoc_id = event.pdapi_assoc_id;
+	result.stream = event.pdapi_stream;
+	result.seq = event.pdapi_seq;
+	memcpy(to, &result, sizeof(result));
+	return sizeof(result);
+}
+
+size_t notification_translate(const struct sctp_socket *s, const char *from, size_t length, char *to, size_t room)
+{
+	uint16_t type, linux_type;
+
+	if (length < sizeof(struct sctp_tlv) || length > room)
+		return 0;
+	memcpy(&type, from, sizeof(type));
+	if (type == SCTP_SEND_FAILED_EVENT)
+		return send_failed(s, from, length, to, room);
+	linux_type = type < sizeof(linux_types) / sizeof(linux_types[0]) ? linux_types[type] : NONE;
+	if (!subscribed(s, linux_type))
+		return 0;
+	if (type == SCTP_PEER_ADDR_CHANGE)
+		return room < sizeof(struct lx_paddr_change) ? 0 : peer_address_change(from, length, to);
+	if (type == SCTP_PARTIAL_DELIVERY_EVENT)
+		return room < sizeof(struct lx_pdapi_event) ? 0 : partial_delivery(from, length, to);
+	memcpy(to, from, length);
+	memcpy(to, &linux_type, sizeof(linux_type));
+	if (type == SCTP_ASSOC_CHANGE && length >= sizeof(struct sctp_assoc_change)) {
+		struct sctp_assoc_change change;
+
+		memcpy(&change, to, sizeof(change));
+		if (change.sac_state == SCTP_COMM_UP || change.sac_state == SCTP_RESTART)
+			length = change.sac_length = sizeof(change); /* no list of features in Linux */
+		change.sac_state--;
+		memcpy(to, &change, sizeof(change));
+	}
+	return length;
+}

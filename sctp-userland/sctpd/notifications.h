@@ -1,0 +1,14 @@
+/* usrsctp's notifications in Linux's layout. */
+#ifndef NOTIFICATIONS_H
+#define NOTIFICATIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "sockets.h"
+
+/* Translate one notification of `length` bytes into `to` (room bytes). Return the length of the result; 0 when the program didn't
+ * subscribe to it or Linux has no such notification. */
+size_t notification_translate(const struct sctp_socket *s, const char *from, size_t length, char *to, size_t room);
+
+#endif

@@ -1,0 +1,179 @@
+#include "options.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "translate.h"
+
+static const struct { /* Linux's event 0x8000 + i to usrsctp's; 0: none */
+	uint16_t type;
+} event_types[LX_EVENT_COUNT] = {
+	[1] = { SCTP_ASSOC_CHANGE },	       [2] = { SCTP_PEER_ADDR_CHANGE },	 [3] = { SCTP_SEND_FAILED_EVENT },
+	[4] = { SCTP_REMOTE_ERROR },	       [5] = { SCTP_SHUTDOWN_EVENT },	 [6] = { SCTP_PARTIAL_DELIVERY_EVENT },
+	[7] = { SCTP_ADAPTATION_INDICATION },  [9] = { SCTP_SENDER_DRY_EVENT },	 [10] = { SCTP_STREAM_RESET_EVENT },
+	[11] = { SCTP_ASSOC_RESET_EVENT },     [12] = { SCTP_STREAM_CHANGE_EVENT }, [13] = { SCTP_SEND_FAILED_EVENT },
+};
+
+static void apply_event(struct sctp_socket *s, int which)
+{
+	struct sctp_event event = { .se_assoc_id = SCTP_ALL_ASSOC, .se_type = event_types[which].type };
+	int i;
+
+	if (event.se_type == 0)
+		return;
+	event.se_on = event.se_type == SCTP_ASSOC_CHANGE; /* the daemon itself needs those */
+	for (i = 1; i < LX_EVENT_COUNT; i++)
+		event.se_on |= event_types[i].type == event.se_type && s->events[i];
+	usrsctp_setsockopt(s->so, IPPROTO_SCTP, SCTP_EVENT, &event, sizeof(event));
+}
+
+void options_prepare(struct sctp_socket *s)
+{
+	int i, on = 1;
+
+	if (s->domain == AF_INET6) /* as in Linux: IPv4 peers appear as ::ffff:a.b.c.d */
+		usrsctp_setsockopt(s->so, IPPROTO_SCTP, SCTP_I_WANT_MAPPED_V4_ADDR, &on, sizeof(on));
+	usrsctp_setsockopt(s->so, IPPROTO_SCTP, SCTP_RECVRCVINFO, &on, sizeof(on));
+	for (i = 1; i < LX_EVENT_COUNT; i++)
+		apply_event(s, i);
+	if (s->send_buffer == 0)
+		s->send_buffer = s->receive_buffer = 212992;
+}
+
+static int set_events(struct sctp_socket *s, const char *value, size_t length)
+{
+	int i;
+
+	if (length > LX_EVENT_COUNT)
+		return EINVAL;
+	memcpy(s->events, value, length);
+	for (i = 1; i < LX_EVENT_COUNT; i++)
+		apply_event(s, i);
+	return 0;
+}
+
+static int set_event(struct sctp_socket *s, const char *value, size_t length)
+{
+	struct lx_event event;
+
+	if (length < sizeof(event))
+		return EINVAL;
+	memcpy(&event, value, sizeof(event));
+	if (event.type < 0x8001 || event.type >= 0x8000 + LX_EVENT_COUNT)
+		return EINVAL;
+	s->events[event.type - 0x8000] = event.on != 0;
+	apply_event(s, event.type - 0x8000);
+	return 0;
+}
+
+static int set_socket_level(struct sctp_socket *s, int option, const char *value, size_t length)
+{
+	int number = 0;
+
+	if (option == SO_LINGER)
+		return usrsctp_setsockopt(s->so, SOL_SOCKET, option, value, (socklen_t)length) < 0 ? errno : 0;
+	if (option != SO_SNDBUF && option != SO_RCVBUF)
+		return ENOPROTOOPT;
+	if (length < sizeof(number))
+		return EINVAL;
+	memcpy(&number, value, sizeof(number));
+	if (number < 4096)
+		number = 4096;
+	if (number > 4 * MESSAGE_MAX)
+		number = 4 * MESSAGE_MAX;
+	*(option == SO_SNDBUF ? &s->send_buffer : &s->receive_buffer) = number * 2;
+	return usrsctp_setsockopt(s->so, SOL_SOCKET, option, &number, sizeof(number)) < 0 ? errno : 0;
+}
+
+int options_set(struct sctp_socket *s, int level, int option, const char *value, size_t length)
+{
+	if (level == SOL_SOCKET)
+		return set_socket_level(s, option, value, length);
+	if (level == IPPROTO_IPV6 && option == IPV6_V6ONLY && length >= sizeof(int)) {
+		s->v6only = value[0] != 0;
+		return 0;
+	}
+	if (level == IPPROTO_IP || level == IPPROTO_IPV6)
+		return 0; /* TOS, traffic class and the like: accepted, without effect */
+	if (level != IPPROTO_SCTP)
+		return ENOPROTOOPT;
+	switch (option) {
+	case LX_EVENTS:
+		return set_events(s, value, length);
+	case LX_EVENT:
+		return set_event(s, value, length);
+	case LX_RECVRCVINFO:
+		if (length < sizeof(int))
+			return EINVAL;
+		s->wants_rcvinfo = value[0] != 0;
+		return 0;
+	case LX_RECVNXTINFO:
+		return 0;
+	default:
+		return translate_set(s, option, value, length);
+	}
+}
+
+static int get_number(char *value, size_t *length, int number)
+{
+	if (*length < sizeof(number))
+		return EINVAL;
+	*length = sizeof(number);
+	memcpy(value, &number, sizeof(number));
+	return 0;
+}
+
+static int get_socket_level(struct sctp_socket *s, int option, char *value, size_t *length)
+{
+	int error;
+	socklen_t room = (socklen_t)*length;
+
+	switch (option) {
+	case SO_ERROR:
+		error = s->error;
+		s->error = 0;
+		return get_number(value, length, error);
+	case SO_TYPE:
+		return get_number(value, length, s->type);
+	case SO_DOMAIN:
+		return get_number(value, length, s->domain);
+	case SO_PROTOCOL:
+		return get_number(value, length, IPPROTO_SCTP);
+	case SO_ACCEPTCONN:
+		return get_number(value, length, s->listening);
+	case SO_SNDBUF:
+		return get_number(value, length, s->send_buffer);
+	case SO_RCVBUF:
+		return get_number(value, length, s->receive_buffer);
+	case SO_LINGER:
+		if (usrsctp_getsockopt(s->so, SOL_SOCKET, option, value, &room) < 0)
+			return errno;
+		*length = room;
+		return 0;
+	default:
+		return ENOPROTOOPT;
+	}
+}
+
+int options_get(struct sctp_socket *s, int level, int option, char *value, size_t *length)
+{
+	if (level == SOL_SOCKET)
+		return get_socket_level(s, option, value, length);
+	if (level == IPPROTO_IPV6 && option == IPV6_V6ONLY)
+		return get_number(value, length, s->v6only);
+	if (level == IPPROTO_IP || level == IPPROTO_IPV6)
+		return get_number(value, length, 0);
+	if (level != IPPROTO_SCTP)
+		return ENOPROTOOPT;
+	switch (option) {
+	case LX_EVENTS:
+		if (*length > LX_EVENT_COUNT)
+			*length = LX_EVENT_COUNT;
+		memcpy(value, s->events, *length);
+		return 0;
+	case LX_RECVRCVINFO:
+		return get_number(value, length, s->wants_rcvinfo);
+	default:
+		return translate_get(s, option, value, length);
+	}
+}

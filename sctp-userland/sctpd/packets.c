@@ -1,0 +1,194 @@
+#define _GNU_SOURCE
+#include "packets.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/ip.h>
+#include <netinet/ip6.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "init_check.h"
+#include "interfaces.h"
+#include "loop.h"
+#include "usrsctp_internal.h"
+
+#define PACKET_MAX 65600
+#define BUFFER_SIZE (4 * 1024 * 1024) /* bytes: a burst must not be lost in the raw socket */
+#define PER_TURN 64
+#define COMMON_HEADER 12
+#define CHUNK_HEADER 4
+
+static char incoming[PACKET_MAX], outgoing[PACKET_MAX];
+
+static void ready4(struct watch *watch, uint32_t events);
+static void ready6(struct watch *watch, uint32_t events);
+static struct watch raw4 = { -1, EPOLLIN, ready4 }, raw6 = { -1, EPOLLIN, ready6 };
+
+static int open_raw(struct watch *watch, int family)
+{
+	int size = BUFFER_SIZE, yes = 1;
+
+	watch->fd = socket(family, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_SCTP);
+	if (watch->fd < 0)
+		return -errno;
+	if (setsockopt(watch->fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size)) < 0)
+		setsockopt(watch->fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+	if (setsockopt(watch->fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size)) < 0)
+		setsockopt(watch->fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	if (family == AF_INET ? setsockopt(watch->fd, IPPROTO_IP, IP_HDRINCL, &yes, sizeof(yes)) < 0
+			      : setsockopt(watch->fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &yes, sizeof(yes)) < 0)
+		return -errno;
+	return loop_add(watch);
+}
+
+int packets_open(void)
+{
+	int error = open_raw(&raw4, AF_INET);
+
+	if (error == 0) {
+		error = open_raw(&raw6, AF_INET6);
+		if (error == -EAFNOSUPPORT) /* IPv6 is off on this host */
+			error = 0;
+	}
+	return error;
+}
+
+void packets_input(const char *packet, int length, struct sockaddr *source, struct sockaddr *destination, uint8_t ecn_bits)
+{
+	struct mbuf *first = NULL, **next = &first;
+	int done;
+
+	if (length < COMMON_HEADER + CHUNK_HEADER || init_is_wrong(packet + COMMON_HEADER, length - COMMON_HEADER))
+		return;
+	for (done = 0; done < length; next = &(*next)->m_next) {
+		*next = sctp_get_mbuf_for_msg(MBUF_CLUSTER, done == 0, MBUF_NOWAIT, 1, MBUF_DATA);
+		if (*next == NULL) {
+			if (first != NULL)
+				m_freem(first);
+			return;
+		}
+		(*next)->m_len = length - done < MBUF_CLUSTER ? length - done : MBUF_CLUSTER;
+		done += (*next)->m_len;
+	}
+	m_copyback(first, 0, length, packet);
+	sctp_common_input_processing(&first, 0, COMMON_HEADER, length, source, destination, first->m_data,
+				     first->m_data + COMMON_HEADER, 1, ecn_bits, 0, 0);
+	if (first != NULL)
+		m_freem(first);
+}
+
+static void ready4(struct watch *watch, uint32_t events)
+{
+	int turn;
+
+	(void)events;
+	for (turn = 0; turn < PER_TURN; turn++) {
+		ssize_t length = recv(watch->fd, incoming, sizeof(incoming), 0);
+		const struct ip *header = (const struct ip *)incoming;
+		struct sockaddr_in source = { .sin_family = AF_INET }, destination = { .sin_family = AF_INET };
+		int skip;
+
+		if (length < 0)
+			return;
+		if (length < (ssize_t)sizeof(*header))
+			continue;
+		skip = header->ip_hl * 4;
+		if (length < skip + COMMON_HEADER + CHUNK_HEADER || IN_MULTICAST(ntohl(header->ip_dst.s_addr)) ||
+		    header->ip_dst.s_addr == INADDR_BROADCAST)
+			continue;
+		source.sin_addr = header->ip_src;
+		destination.sin_addr = header->ip_dst;
+		memcpy(&source.sin_port, incoming + skip, 2);
+		memcpy(&destination.sin_port, incoming + skip + 2, 2);
+		packets_input(incoming + skip, (int)length - skip, (struct sockaddr *)&source,
+			      (struct sockaddr *)&destination, header->ip_tos & 3);
+	}
+}
+
+static void ready6(struct watch *watch, uint32_t events)
+{
+	int turn;
+
+	(void)events;
+	for (turn = 0; turn < PER_TURN; turn++) {
+		struct sockaddr_in6 source = { 0 }, destination = { .sin6_family = AF_INET6 };
+		char control[CMSG_SPACE(sizeof(struct in6_pktinfo))];
+		struct iovec vector = { incoming, sizeof(incoming) };
+		struct msghdr message = { .msg_name = &source, .msg_namelen = sizeof(source), .msg_iov = &vector,
+					  .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+		ssize_t length = recvmsg(watch->fd, &message, 0);
+		struct cmsghdr *item;
+
+		if (length < 0)
+			return;
+		for (item = CMSG_FIRSTHDR(&message); item != NULL; item = CMSG_NXTHDR(&message, item))
+			if (item->cmsg_level == IPPROTO_IPV6 && item->cmsg_type == IPV6_PKTINFO)
+				memcpy(&destination.sin6_addr, CMSG_DATA(item), sizeof(destination.sin6_addr));
+		if (length < COMMON_HEADER + CHUNK_HEADER || IN6_IS_ADDR_MULTICAST(&destination.sin6_addr))
+			continue;
+		source.sin6_family = AF_INET6;
+		memcpy(&source.sin6_port, incoming, 2);
+		memcpy(&destination.sin6_port, incoming + 2, 2);
+		packets_input(incoming, (int)length, (struct sockaddr *)&source, (struct sockaddr *)&destination, 0);
+	}
+}
+
+/* Copy a chain and free it; return its length, 0 when it can't be sent. */
+static int flatten(struct mbuf *packet)
+{
+	unsigned int length = m_length(packet, NULL);
+
+	if (length <= sizeof(outgoing))
+		m_copydata(packet, 0, (int)length, outgoing);
+	else
+		length = 0;
+	m_freem(packet);
+	return (int)length;
+}
+
+/* A local error (no route, link down, buffer full) is a lost packet: retransmission and failover must go on, so *result is 0. */
+void sctp_userspace_ip_output(int *result, struct mbuf *packet, void *route, void *tcb, uint32_t vrf)
+{
+	struct sockaddr_in destination = { .sin_family = AF_INET };
+	struct ip *header = (struct ip *)outgoing;
+	int length = flatten(packet);
+
+	(void)route, (void)tcb, (void)vrf;
+	*result = 0;
+	if (length < (int)sizeof(*header) + COMMON_HEADER)
+		return;
+	header->ip_len = htons((uint16_t)length);
+	destination.sin_addr = header->ip_dst;
+	interfaces_choose_source4(&header->ip_src, header->ip_dst, outgoing + header->ip_hl * 4);
+	sendto(raw4.fd, outgoing, (size_t)length, MSG_DONTWAIT, (struct sockaddr *)&destination, sizeof(destination));
+}
+
+void sctp_userspace_ip6_output(int *result, struct mbuf *packet, void *route, void *tcb, uint32_t vrf)
+{
+	struct sockaddr_in6 destination = { .sin6_family = AF_INET6 };
+	const struct ip6_hdr *header = (const struct ip6_hdr *)outgoing;
+	char control[CMSG_SPACE(sizeof(struct in6_pktinfo))] = { 0 };
+	int length = flatten(packet);
+	struct in6_pktinfo source = { 0 };
+	struct iovec vector = { outgoing + sizeof(*header), (size_t)length - sizeof(*header) };
+	struct msghdr message = { .msg_name = &destination, .msg_namelen = sizeof(destination), .msg_iov = &vector,
+				  .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+	struct cmsghdr *item = CMSG_FIRSTHDR(&message);
+
+	(void)route, (void)tcb, (void)vrf;
+	*result = 0;
+	if (length < (int)sizeof(*header) + COMMON_HEADER)
+		return;
+	destination.sin6_addr = header->ip6_dst;
+	source.ipi6_addr = header->ip6_src;
+	interfaces_choose_source6(&source.ipi6_addr, &header->ip6_dst, outgoing + sizeof(*header));
+	if (IN6_IS_ADDR_LINKLOCAL(&destination.sin6_addr))
+		destination.sin6_scope_id = source.ipi6_ifindex = interfaces_index_of(&source.ipi6_addr);
+	item->cmsg_level = IPPROTO_IPV6;
+	item->cmsg_type = IPV6_PKTINFO;
+	item->cmsg_len = CMSG_LEN(sizeof(source));
+	memcpy(CMSG_DATA(item), &source, sizeof(source));
+	sendmsg(raw6.fd, &message, MSG_DONTWAIT);
+}

@@ -1,0 +1,14 @@
+/* Packets of IP protocol 132: the two raw sockets. */
+#ifndef PACKETS_H
+#define PACKETS_H
+
+#include <stdint.h>
+
+/* Open the raw sockets and watch them. Return 0 or -errno. */
+int packets_open(void);
+
+/* Give one SCTP packet (from its common header on) to usrsctp. Any bytes are safe. */
+struct sockaddr;
+void packets_input(const char *packet, int length, struct sockaddr *source, struct sockaddr *destination, uint8_t ecn_bits);
+
+#endif

@@ -1,0 +1,295 @@
+#define _GNU_SOURCE
+#include "sockets.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "options.h"
+#include "stack.h"
+
+#define BUCKETS 1024 /* power of two */
+#define INBOUND_BUFFER (512 * 1024)
+
+static struct sctp_socket *first, *dirty_list;
+static struct sctp_socket *by_stack[BUCKETS], *by_cookie[BUCKETS];
+static int count;
+static uint64_t next_identifier;
+
+static unsigned int stack_bucket(const struct socket *so)
+{
+	return (unsigned int)(((uintptr_t)so >> 5) & (BUCKETS - 1));
+}
+
+static struct sctp_socket *find_stack(const struct socket *so)
+{
+	struct sctp_socket *s = by_stack[stack_bucket(so)];
+
+	while (s != NULL && s->so != so)
+		s = s->next_in_stack;
+	return s;
+}
+
+void socket_look(struct sctp_socket *s)
+{
+	if (s->dirty)
+		return;
+	s->dirty = true;
+	s->next_dirty = dirty_list;
+	dirty_list = s;
+}
+
+void socket_wakeup(struct socket *so)
+{
+	struct sctp_socket *s = find_stack(so);
+
+	if (s != NULL) {
+		s->blocked = false;
+		socket_look(s);
+	}
+}
+
+static void no_upcall(struct socket *so, void *argument, int flags)
+{
+	(void)so, (void)argument, (void)flags; /* it must be set for wake-ups to happen */
+}
+
+/* Take the plugs out and watch for the next. */
+static void unplug(struct sctp_socket *s)
+{
+	char plug[PLUG_SIZE];
+
+	s->plugged = false;
+	while (recv(s->watch.fd, plug, sizeof(plug), MSG_DONTWAIT) > 0)
+		;
+	loop_change(&s->watch, EPOLLIN | (s->unsent != NULL ? EPOLLOUT : 0));
+}
+
+static void hung_up(struct sctp_socket *s)
+{
+	char byte;
+	ssize_t got = recv(s->watch.fd, &byte, 1, MSG_DONTWAIT);
+
+	/* So says the kernel when inbound messages were never read; the end itself needn't be. */
+	socket_destroy(s, got < 0 && errno == ECONNRESET && !s->received_all);
+}
+
+void sockets_reap(uint16_t port)
+{
+	struct sctp_socket *s, *next;
+
+	for (s = first; s != NULL; s = next) {
+		struct pollfd state = { s->watch.fd, 0, 0 };
+
+		next = s->next;
+		if ((port == 0 || s->port == port) && poll(&state, 1, 0) > 0 && state.revents & POLLHUP)
+			hung_up(s);
+	}
+}
+
+static void ready(struct watch *watch, uint32_t events)
+{
+	struct sctp_socket *s = (struct sctp_socket *)watch;
+
+	if (events & EPOLLHUP) {
+		hung_up(s);
+		return;
+	}
+	if (events & EPOLLIN && !s->plugged) {
+		s->plugged = true;
+		loop_change(watch, s->watch.events & ~(uint32_t)EPOLLIN);
+	}
+	socket_look(s);
+}
+
+static void enter_stack(struct sctp_socket *s)
+{
+	struct sctp_socket **bucket = &by_stack[stack_bucket(s->so)];
+
+	s->next_in_stack = *bucket;
+	*bucket = s;
+	usrsctp_set_non_blocking(s->so, 1);
+	usrsctp_set_upcall(s->so, no_upcall, NULL);
+}
+
+static void leave_stack(struct sctp_socket *s)
+{
+	struct sctp_socket **link = &by_stack[stack_bucket(s->so)];
+
+	while (*link != s)
+		link = &(*link)->next_in_stack;
+	*link = s->next_in_stack;
+}
+
+void socket_replace(struct sctp_socket *s, struct socket *fresh)
+{
+	leave_stack(s);
+	usrsctp_close(s->so);
+	s->so = fresh;
+	enter_stack(s);
+}
+
+struct sctp_socket *socket_create(int domain, int type, struct socket *so, uid_t owner, int *client_fd)
+{
+	struct sctp_socket *s = calloc(1, sizeof(*s)), **bucket;
+	socklen_t length = sizeof(s->cookie);
+	int pair[2] = { -1, -1 }, size = CLIENT_SEND_BUFFER, ours = INBOUND_BUFFER;
+	char name[64];
+	struct sockaddr_un address;
+
+	if (s == NULL)
+		goto failed;
+	if (so == NULL)
+		so = usrsctp_socket(domain, type, IPPROTO_SCTP, NULL, NULL, 0, NULL);
+	if (so == NULL || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		goto failed;
+	setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	if (setsockopt(pair[0], SOL_SOCKET, SO_SNDBUFFORCE, &ours, sizeof(ours)) < 0)
+		setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &ours, sizeof(ours));
+	do { /* a name taken by someone else is skipped */
+		snprintf(name, sizeof(name), SOCKET_NAME_PREFIX "%llx", (unsigned long long)next_identifier++);
+		errno = 0;
+	} while (bind(pair[0], (struct sockaddr *)&address, abstract_name(&address, name)) < 0 && errno == EADDRINUSE);
+	if (errno != 0 || getsockopt(pair[1], SOL_SOCKET, SO_COOKIE, &s->cookie, &length) < 0)
+		goto failed;
+	s->watch = (struct watch){ pair[0], EPOLLIN, ready };
+	s->so = so;
+	s->domain = domain;
+	s->type = type;
+	s->owner = owner;
+	if (loop_add(&s->watch) < 0)
+		goto failed;
+	enter_stack(s);
+	options_prepare(s);
+	s->next = first;
+	if (first != NULL)
+		first->previous = &s->next;
+	s->previous = &first;
+	first = s;
+	bucket = &by_cookie[s->cookie & (BUCKETS - 1)];
+	s->next_cookie = *bucket;
+	*bucket = s;
+	count++;
+	*client_fd = pair[1];
+	socket_look(s);
+	return s;
+failed:
+	size = errno;
+	if (so != NULL)
+		usrsctp_close(so);
+	if (pair[0] >= 0)
+		close(pair[0]), close(pair[1]);
+	free(s);
+	errno = size;
+	return NULL;
+}
+
+struct sctp_socket *socket_of(int client_fd)
+{
+	uint64_t cookie;
+	socklen_t length = sizeof(cookie);
+	struct sctp_socket *s;
+
+	if (getsockopt(client_fd, SOL_SOCKET, SO_COOKIE, &cookie, &length) < 0)
+		return NULL;
+	for (s = by_cookie[cookie & (BUCKETS - 1)]; s != NULL && s->cookie != cookie;)
+		s = s->next_cookie;
+	return s;
+}
+
+void socket_destroy(struct sctp_socket *s, bool abort)
+{
+	struct linger linger = { 1, 0 };
+	struct sctp_socket **link;
+
+	if (s->gone)
+		return;
+	s->gone = true;
+	leave_stack(s);
+	again_forget(s);
+	for (link = &by_cookie[s->cookie & (BUCKETS - 1)]; *link != s;)
+		link = &(*link)->next_cookie;
+	*link = s->next_cookie;
+	*s->previous = s->next;
+	if (s->next != NULL)
+		s->next->previous = s->previous;
+	count--;
+	loop_remove(&s->watch);
+	close(s->watch.fd);
+	socket_drop_waiting(s);
+	if (abort || s->unsent != NULL)
+		usrsctp_setsockopt(s->so, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+	usrsctp_close(s->so);
+	s->so = NULL;
+	free(s->unsent);
+	s->unsent = NULL;
+	socket_look(s); /* freed by the next run */
+}
+
+void sockets_run(void)
+{
+	struct sctp_socket *s, *list;
+
+	for (list = dirty_list, dirty_list = NULL; list != NULL;) {
+		s = list;
+		list = s->next_dirty;
+		s->dirty = false;
+		if (s->gone) {
+			free(s);
+			continue;
+		}
+		if (s->listening && IS_ONE_TO_ONE(s)) {
+			if (socket_push_unsent(s))
+				socket_accept_all(s);
+		} else if (socket_push_unsent(s) && !socket_deliver(s)) {
+			socket_look(s);
+		}
+		if (!s->gone && s->plugged && !s->connecting && !s->blocked)
+			unplug(s);
+	}
+}
+
+void sockets_unblock_all(void)
+{
+	struct sctp_socket *s;
+
+	for (s = first; s != NULL; s = s->next)
+		if (s->blocked) {
+			s->blocked = false;
+			socket_look(s);
+		}
+}
+
+bool sockets_pending(void)
+{
+	return dirty_list != NULL;
+}
+
+int sockets_count(void)
+{
+	return count;
+}
+
+int sockets_count_of(uid_t owner)
+{
+	const struct sctp_socket *s;
+	int of_owner = 0;
+
+	for (s = first; s != NULL; s = s->next)
+		of_owner += s->owner == owner;
+	return of_owner;
+}
+
+struct sctp_socket *sockets_first(void)
+{
+	return first;
+}
+
+void sockets_end_all(void)
+{
+	while (first != NULL)
+		socket_destroy(first, true);
+}

@@ -1,0 +1,136 @@
+/* The SCTP sockets of all clients: each a usrsctp socket and our end of the client's descriptor. */
+#ifndef SOCKETS_H
+#define SOCKETS_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+#include <usrsctp.h>
+
+#include "../protocol.h"
+#include "linux_sctp.h"
+#include "loop.h"
+
+struct waiting { /* an accepted connection the client hasn't fetched yet */
+	struct waiting *next;
+	uint64_t token;
+	struct socket *so;
+	struct sockaddr_in6 peer;
+	socklen_t peer_length;
+};
+
+struct sctp_socket {
+	struct watch watch; /* first: the descriptor, our end */
+	struct sctp_socket *next, **previous, *next_in_stack, *next_cookie, *next_dirty;
+	struct socket *so;
+	uint64_t cookie; /* SO_COOKIE of the client's end: how a passed descriptor is recognised */
+	uid_t owner;
+	int domain, type;
+	bool listening, gone;
+	bool dirty;        /* on the list of those usrsctp has something to say about */
+	bool connecting;   /* a connect() is under way */
+	bool was_connected;
+	bool failed_before; /* a connect() failed: another one needs a new usrsctp socket */
+	struct kept_option *kept;
+	bool plugged;      /* a plug lies in the descriptor until there is room or the connection is made */
+	bool blocked;      /* a send found no room; cleared when usrsctp may have some again */
+	bool shut_down;    /* the program shut down its direction */
+	bool received_all; /* nothing comes any more */
+	bool end_told;     /* ... which the client was told */
+	int end_error;     /* ... as this error, 0: end of file */
+	uint32_t connecting_association;
+	int error;         /* for SO_ERROR and the next receive */
+	int backlog;
+	uint8_t events[LX_EVENT_COUNT]; /* as the program subscribed */
+	bool wants_rcvinfo, v6only;
+	uint32_t default_timetolive;
+	struct sockaddr_in6 bound[16]; /* addresses bound to; none: any */
+	int bound_count;
+	bool bound_any;
+	uint16_t port;     /* host order, 0: not bound */
+	char *unsent;      /* one inbound message the descriptor had no room for */
+	size_t unsent_length;
+	int send_buffer, receive_buffer; /* as getsockopt tells */
+	struct waiting *waiting;
+	int waiting_count;
+};
+
+#define IS_ONE_TO_ONE(s) ((s)->type == SOCK_STREAM)
+
+/* Make a socket for a client; so NULL: a new one. The client's descriptor goes to *client_fd. Return NULL and errno. */
+struct sctp_socket *socket_create(int domain, int type, struct socket *so, uid_t owner, int *client_fd);
+
+/* The socket whose client end this descriptor is, NULL: none. */
+struct sctp_socket *socket_of(int client_fd);
+
+/* Close: by what the last holder left unread, or by force, with ABORT; else gracefully. */
+void socket_destroy(struct sctp_socket *s, bool abort);
+
+/* Notice now which sockets with this port (0: any) have lost their last holder: a close that came before a request counts before it. */
+void sockets_reap(uint16_t port);
+
+/* Do what became possible on all sockets usrsctp has noted: deliver, accept, finish connects, free. */
+void sockets_run(void);
+
+/* Whether a run is due. */
+bool sockets_pending(void);
+
+/* Look at this one too in the next run. */
+void socket_look(struct sctp_socket *s);
+
+/* bound.c
+ * Whether a packet from this local port (host order), for which usrsctp chose a source address, may carry the wanted one instead. A
+ * connecting socket that was never bound gets its port in the middle of connect(): its first packet comes from a port not noted here. */
+bool sockets_may_use(uint16_t port, const struct sockaddr *chosen, const struct sockaddr *wanted, bool connecting);
+
+/* IPv4 as the program of an IPv6 socket sees it (::ffff:a.b.c.d), and back; other addresses stay. Room for a sockaddr_in6; return the
+ * length. */
+socklen_t address_map(struct sockaddr_in6 *address, int domain);
+socklen_t address_unmap(struct sockaddr_in6 *address);
+
+/* Remember addresses for the above and for getsockname(). */
+void socket_note_bound(struct sctp_socket *s, const struct sockaddr *address);
+void socket_forget_bound(struct sctp_socket *s, const struct sockaddr *address);
+
+/* Let blocked senders try again: some ways of getting room make no wake-up. */
+void sockets_unblock_all(void);
+
+/* How many there are; of one owner. */
+int sockets_count(void);
+int sockets_count_of(uid_t owner);
+struct sctp_socket *sockets_first(void);
+
+/* ABORT everything (the daemon ends). */
+void sockets_end_all(void);
+
+/* Put another usrsctp socket in the place of this one's. */
+void socket_replace(struct sctp_socket *s, struct socket *fresh);
+
+/* again.c: prepare for another connect() after one that failed; return 0 or an errno. keep: remember an option that was set. */
+int again_prepare(struct sctp_socket *s);
+void again_keep(struct sctp_socket *s, int level, int option, const char *value, size_t length);
+void again_forget(struct sctp_socket *s);
+
+/* deliver.c: pass on what usrsctp has for this socket. Return false when more remains than one turn allows. */
+bool socket_deliver(struct sctp_socket *s);
+
+/* accept.c */
+void socket_accept_all(struct sctp_socket *s);
+struct waiting *socket_take_waiting(struct sctp_socket *s, uint64_t token);
+void socket_drop_waiting(struct sctp_socket *s);
+
+/* inbound.c: push the message that waits, if any; return whether none waits any more. */
+bool socket_push_unsent(struct sctp_socket *s);
+
+/* Queue an inbound message; return false when the descriptor is full (then it's kept). */
+bool socket_push(struct sctp_socket *s, const struct inbound *header, const char *bytes, size_t length);
+
+static inline socklen_t address_length(const struct sockaddr *address)
+{
+	if (address->sa_family == AF_INET)
+		return sizeof(struct sockaddr_in);
+	return address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : 0;
+}
+
+#endif

@@ -1,0 +1,130 @@
+#define _GNU_SOURCE
+#include "stack.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "interfaces.h"
+#include "loop.h"
+#include "packets.h"
+#include "usrsctp_internal.h"
+
+#define SHUT_WINDOW 2048 /* bytes: no full packet fits */
+
+const struct stack_settings stack_defaults = {
+	.rto_min_ms = 1000, .rto_initial_ms = 3000, .rto_max_ms = 60000, .sack_delay_ms = 200, .heartbeat_ms = 30000,
+	.init_retransmissions = 8, .association_retransmissions = 10, .path_retransmissions = 5,
+};
+
+static bool work_waits;
+static void (*library_sowakeup)(struct socket *, struct sockbuf *);
+static void (*library_express_sack)(struct sctp_tcb *, uint32_t, uint32_t, int *, int);
+
+static void debug_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void debug_line(const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	vfprintf(stderr, format, arguments);
+	va_end(arguments);
+}
+
+int stack_start(const struct stack_settings *settings)
+{
+	int error = packets_open();
+
+	if (error != 0)
+		return error;
+	library_sowakeup = (void (*)(struct socket *, struct sockbuf *))dlsym(RTLD_NEXT, "sowakeup");
+	library_express_sack = (void (*)(struct sctp_tcb *, uint32_t, uint32_t, int *, int))dlsym(RTLD_NEXT,
+												   "sctp_express_handle_sack");
+	if (library_sowakeup == NULL || library_express_sack == NULL)
+		return -ENOSYS;
+	usrsctp_init_nothreads(0, NULL, settings->debug ? debug_line : NULL);
+	usrsctp_sysctl_set_sctp_blackhole(0);
+	usrsctp_sysctl_set_sctp_max_retran_chunk(0); /* only the association's and path's own limits end one */
+	usrsctp_sysctl_set_sctp_no_csum_on_loopback(0);
+	usrsctp_sysctl_set_sctp_ecn_enable(0);
+	usrsctp_sysctl_set_sctp_asconf_enable(0);
+	usrsctp_sysctl_set_sctp_auto_asconf(0);
+	usrsctp_sysctl_set_sctp_auth_enable(0);
+	usrsctp_sysctl_set_sctp_nrsack_enable(0);
+	usrsctp_sysctl_set_sctp_pktdrop_enable(0);
+	usrsctp_sysctl_set_sctp_nr_outgoing_streams_default(10);
+	usrsctp_sysctl_set_sctp_rto_min_default(settings->rto_min_ms);
+	usrsctp_sysctl_set_sctp_rto_max_default(settings->rto_max_ms);
+	usrsctp_sysctl_set_sctp_init_rto_max_default(settings->rto_max_ms);
+	usrsctp_sysctl_set_sctp_rto_initial_default(settings->rto_initial_ms);
+	usrsctp_sysctl_set_sctp_delayed_sack_time_default(settings->sack_delay_ms);
+	usrsctp_sysctl_set_sctp_heartbeat_interval_default(settings->heartbeat_ms);
+	usrsctp_sysctl_set_sctp_init_rtx_max_default(settings->init_retransmissions);
+	usrsctp_sysctl_set_sctp_assoc_rtx_max_default(settings->association_retransmissions);
+	usrsctp_sysctl_set_sctp_path_rtx_max_default(settings->path_retransmissions);
+	return interfaces_watch();
+}
+
+void stack_run_deferred_work(void)
+{
+	while (work_waits) {
+		work_waits = false;
+		pthread_mutex_lock(&sctp_it_ctl);
+		sctp_iterator_worker();
+		pthread_mutex_unlock(&sctp_it_ctl);
+	}
+}
+
+uint32_t stack_associations(void)
+{
+	struct sctpstat statistics;
+
+	usrsctp_get_stat(&statistics);
+	return statistics.sctps_currestab;
+}
+
+/* The library's upcalls don't come for every loss of an association; its wake-ups do. */
+void sowakeup(struct socket *so, struct sockbuf *buffer)
+{
+	library_sowakeup(so, buffer);
+	socket_wakeup(so);
+}
+
+/* The library's short cut forgets that a SACK proves the peer alive when nothing new is acknowledged: it would abort an association
+ * whose receiver keeps its window shut for some retransmission timeouts. The long way, which the short cut abbreviates, does it right. */
+void sctp_express_handle_sack(struct sctp_tcb *tcb, uint32_t cumulative_ack, uint32_t window, int *abort_now, int ecne_seen)
+{
+	if (window < SHUT_WINDOW)
+		sctp_handle_sack(NULL, 0, 0, tcb, 0, 0, 0, abort_now, 0, cumulative_ack, window, ecne_seen);
+	else
+		library_express_sack(tcb, cumulative_ack, window, abort_now, ecne_seen);
+}
+
+/* No threads: what they would do is done by the loop. */
+int sctp_userspace_thread_create(pthread_t *thread, void *(*start)(void *))
+{
+	(void)start;
+	*thread = 0;
+	return 0;
+}
+
+void sctp_wakeup_iterator(void)
+{
+	work_waits = true;
+}
+
+/* usrsctp measures round trips and cookie lifetimes with the wall clock; a step of it must not disturb associations. */
+int gettimeofday(struct timeval *restrict now, void *restrict zone)
+{
+	struct timespec monotonic;
+
+	(void)zone;
+	clock_gettime(CLOCK_MONOTONIC, &monotonic);
+	now->tv_sec = monotonic.tv_sec + 1; /* zero means "not set" in places */
+	now->tv_usec = monotonic.tv_nsec / 1000;
+	return 0;
+}

@@ -1,0 +1,32 @@
+/* usrsctp in one thread: raw sockets in and out, its timers, its wake-ups. */
+#ifndef STACK_H
+#define STACK_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <usrsctp.h>
+
+struct stack_settings {
+	uint32_t rto_min_ms, rto_initial_ms, rto_max_ms;
+	uint32_t sack_delay_ms;
+	uint32_t heartbeat_ms;
+	uint32_t init_retransmissions, association_retransmissions, path_retransmissions;
+	bool debug;
+};
+
+extern const struct stack_settings stack_defaults; /* a kernel's */
+
+/* Open the raw sockets and start usrsctp. Return 0 or -errno (-EPERM, -EACCES: no CAP_NET_RAW). */
+int stack_start(const struct stack_settings *settings);
+
+/* Run work that usrsctp wants done outside of what started it (a thread of its own elsewhere). */
+void stack_run_deferred_work(void);
+
+/* Associations that exist (established). */
+uint32_t stack_associations(void);
+
+/* Provided by the sockets: usrsctp has something to say about this one. Called from deep inside usrsctp: only note it. */
+void socket_wakeup(struct socket *so);
+
+#endif

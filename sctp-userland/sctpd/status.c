@@ -1,0 +1,164 @@
+#include "status.h"
+
+#include <arpa/inet.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "sockets.h"
+#include "translate.h"
+
+#define ASSOCIATIONS_MAX 256 /* shown of one socket */
+#define ONE_SOCKET (16 * 1024)
+
+int sockets_limit = 16384;
+
+struct text {
+	char *at;
+	size_t room, length;
+};
+
+static void add(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add(struct text *text, const char *format, ...)
+{
+	va_list arguments;
+	int wrote;
+
+	va_start(arguments, format);
+	wrote = vsnprintf(text->at + text->length, text->room - text->length, format, arguments);
+	va_end(arguments);
+	if (wrote > 0)
+		text->length += (size_t)wrote < text->room - text->length ? (size_t)wrote : text->room - text->length - 1;
+}
+
+static void add_address(struct text *text, const struct sockaddr *address)
+{
+	char name[INET6_ADDRSTRLEN] = "?";
+
+	if (address->sa_family == AF_INET)
+		inet_ntop(AF_INET, &((const struct sockaddr_in *)address)->sin_addr, name, sizeof(name));
+	else if (address->sa_family == AF_INET6)
+		inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)address)->sin6_addr, name, sizeof(name));
+	add(text, "%s", name);
+}
+
+static const char *association_state(int32_t state)
+{
+	static const char *const names[] = { "closed",		 "closed",	     "cookie-wait",	   "cookie-echoed",    "established",
+					     "shutdown-pending", "shutdown-sent", "shutdown-received", "shutdown-ack-sent" };
+
+	return state >= 0 && state <= LX_SHUTDOWN_ACK_SENT ? names[state] : "unknown";
+}
+
+static const char *path_state(int32_t state)
+{
+	return state & SCTP_UNCONFIRMED ? "unconfirmed" : state & SCTP_ACTIVE ? "active" : "inactive";
+}
+
+static void add_paths(struct text *text, struct sctp_socket *s, uint32_t association, bool json)
+{
+	struct sockaddr *list = NULL;
+	int i, count = usrsctp_getpaddrs(s->so, association, &list);
+	const char *from = (const char *)list;
+
+	for (i = 0; i < count; i++) {
+		struct sctp_paddrinfo path = { .spinfo_assoc_id = association };
+		socklen_t length = sizeof(path), size = address_length((const struct sockaddr *)from);
+
+		memcpy(&path.spinfo_address, from, size);
+		usrsctp_getsockopt(s->so, IPPROTO_SCTP, SCTP_GET_PEER_ADDR_INFO, &path, &length);
+		add(text, json ? "%s{\"address\": \"" : "%s      path ", json && i > 0 ? ", " : "");
+		add_address(text, (const struct sockaddr *)from);
+		add(text, json ? "\", \"state\": \"%s\", \"rto_ms\": %u, \"srtt_ms\": %u, \"cwnd_bytes\": %u, \"mtu_bytes\": %u}"
+			       : " %s rto=%ums srtt=%ums cwnd=%u mtu=%u\n",
+		    path_state(path.spinfo_state), path.spinfo_rto, path.spinfo_srtt, path.spinfo_cwnd, path.spinfo_mtu);
+		from += size;
+	}
+	if (count > 0)
+		usrsctp_freepaddrs(list);
+}
+
+static void add_association(struct text *text, struct sctp_socket *s, uint32_t association, bool json, bool first)
+{
+	struct lx_status status;
+	uint16_t port = 0;
+	struct sockaddr_storage primary;
+
+	if (translate_status(s, association, &status) != 0)
+		return;
+	primary = status.primary.address;
+	memcpy(&port, (const char *)&primary + 2, sizeof(port));
+	add(text,
+	    json ? "%s{\"association\": %u, \"state\": \"%s\", \"peer_port\": %u, \"unacknowledged\": %u, \"pending\": %u, \"window_bytes\": %u, "
+		   "\"paths\": ["
+		 : "%s    association %u %s peer-port=%u unacknowledged=%u pending=%u window=%u\n",
+	    json && !first ? ", " : "", status.assoc_id, association_state(status.state), ntohs(port), status.unackdata,
+	    status.penddata, status.rwnd);
+	add_paths(text, s, association, json);
+	add(text, "%s", json ? "]}" : "");
+}
+
+static void add_associations(struct text *text, struct sctp_socket *s, bool json)
+{
+	struct {
+		uint32_t count;
+		sctp_assoc_t identifiers[ASSOCIATIONS_MAX];
+	} list = { 0 };
+	socklen_t length = sizeof(list);
+	uint32_t i;
+
+	if (IS_ONE_TO_ONE(s)) {
+		add_association(text, s, 0, json, true);
+		return;
+	}
+	if (usrsctp_getsockopt(s->so, IPPROTO_SCTP, SCTP_GET_ASSOC_ID_LIST, &list, &length) < 0)
+		return;
+	for (i = 0; i < list.count && i < ASSOCIATIONS_MAX; i++)
+		add_association(text, s, list.identifiers[i], json, i == 0);
+}
+
+static const char *socket_state(const struct sctp_socket *s)
+{
+	if (s->listening)
+		return "listening";
+	if (s->connecting)
+		return "connecting";
+	return s->received_all ? "ended" : s->was_connected ? "connected" : "open";
+}
+
+static void add_socket(struct text *text, struct sctp_socket *s, bool json)
+{
+	int i;
+
+	add(text,
+	    json ? "{\"style\": \"%s\", \"state\": \"%s\", \"user\": %u, \"port\": %u, \"addresses\": ["
+		 : "%s %s user=%u port=%u addresses=",
+	    IS_ONE_TO_ONE(s) ? "one-to-one" : "one-to-many", socket_state(s), s->owner, s->port);
+	for (i = 0; i < s->bound_count; i++) {
+		add(text, json ? "%s\"" : "%s", i > 0 ? (json ? ", " : ",") : "");
+		add_address(text, (const struct sockaddr *)&s->bound[i]);
+		add(text, "%s", json ? "\"" : "");
+	}
+	if (json)
+		add(text, "], \"blocked\": %s, \"undelivered\": %s, \"associations\": [", s->blocked ? "true" : "false",
+		    s->unsent != NULL ? "true" : "false");
+	else
+		add(text, "%s%s%s\n", s->bound_count == 0 ? "any" : "", s->blocked ? " send-buffer-full" : "",
+		    s->unsent != NULL ? " program-does-not-read" : "");
+	add_associations(text, s, json);
+	add(text, "%s", json ? "]},\n" : "");
+}
+
+int status_text(char *to, size_t room, bool json, int first, size_t *length)
+{
+	struct text text = { to, room, 0 };
+	struct sctp_socket *s = sockets_first();
+	int number;
+
+	for (number = 0; s != NULL && number < first; number++)
+		s = s->next;
+	for (; s != NULL && (text.room - text.length > ONE_SOCKET || number == first); number++, s = s->next)
+		add_socket(&text, s, json);
+	*length = text.length;
+	return s != NULL ? number : 0;
+}

@@ -1,0 +1,66 @@
+/* What is used of libusrsctp (0.9.5) beyond its public header: exported by the shared library, stable since 2015.
+ *
+ * Two kinds: functions called from here, and functions defined here that replace the library's own (its calls go through the
+ * dynamic linker). This is what makes one thread, real routing and exact timers possible with Debian's build. */
+#ifndef USRSCTP_INTERNAL_H
+#define USRSCTP_INTERNAL_H
+
+#include <pthread.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+struct socket;
+struct sockbuf;
+
+struct mbuf { /* the beginning; the rest is never touched */
+	struct mbuf *m_next;
+	struct mbuf *m_nextpkt;
+	char *m_data;
+	int m_len;
+};
+
+struct callout { /* all of it */
+	uintptr_t place; /* the library's list link, here the place in the heap */
+	void *unused;
+	uint32_t time;
+	void *argument;
+	void (*function)(void *);
+	int flags;
+};
+
+#define MBUF_CLUSTER 2048
+#define MBUF_NOWAIT 1
+#define MBUF_DATA 1
+
+/* Called. */
+struct mbuf *sctp_get_mbuf_for_msg(unsigned int space, int want_header, int how, int one_buffer, int type);
+void m_freem(struct mbuf *m);
+unsigned int m_length(struct mbuf *m, struct mbuf **last);
+void m_copyback(struct mbuf *m, int offset, int length, const char *from); /* also sets the chain's length */
+void m_copydata(const struct mbuf *m, int offset, int length, char *to);
+void sctp_common_input_processing(struct mbuf **m, int ip_header_length, int offset, int length, struct sockaddr *source,
+				  struct sockaddr *destination, void *sctp_header, void *chunk_header, uint8_t compute_crc,
+				  uint8_t ecn_bits, uint32_t vrf, uint16_t udp_port);
+void *sctp_add_addr_to_vrf(uint32_t vrf, void *ifn, uint32_t interface_index, uint32_t interface_type, const char *name,
+			   void *ifa, struct sockaddr *address, uint32_t flags, int dynamic);
+void sctp_del_addr_from_vrf(uint32_t vrf, struct sockaddr *address, uint32_t interface_index, const char *name);
+struct sctp_tcb;
+void sctp_handle_sack(struct mbuf *m, int offset_segments, int offset_duplicates, struct sctp_tcb *tcb, uint16_t segments,
+		      uint16_t nr_segments, uint16_t duplicates, int *abort_now, uint8_t flags, uint32_t cumulative_ack,
+		      uint32_t window, int ecne_seen);
+void sctp_iterator_worker(void);
+extern pthread_mutex_t sctp_it_ctl; /* a structure whose first member is this lock */
+
+/* Replaced. */
+void sowakeup(struct socket *so, struct sockbuf *buffer);
+void sctp_userspace_ip_output(int *result, struct mbuf *packet, void *route, void *tcb, uint32_t vrf);
+void sctp_userspace_ip6_output(int *result, struct mbuf *packet, void *route, void *tcb, uint32_t vrf);
+int sctp_userspace_thread_create(pthread_t *thread, void *(*start)(void *));
+int sctp_os_timer_start(struct callout *timer, uint32_t ticks, void (*function)(void *), void *argument);
+int sctp_os_timer_stop(struct callout *timer);
+uint32_t sctp_get_tick_count(void);
+void sctp_wakeup_iterator(void);
+void sctp_express_handle_sack(struct sctp_tcb *tcb, uint32_t cumulative_ack, uint32_t window, int *abort_now, int ecne_seen);
+
+#endif

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Sets up all that `make demo` (argument: demo), `make test` (test), `make bench` (bench) or `make lint` (lint) needs and
+# is not there: Debian packages, the virtual environment in .venv, the build of sctp-userland (not for lint, which needs
+# no Debian package but python3-venv). Safe to repeat.
+set -euo pipefail
+role=${1:?usage: setup.sh demo|test|bench|lint}
+top=$(cd "$(dirname "$0")/.." && pwd)
+cd "$top"
+
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+wanted_packages() {
+    if [ "$role" = lint ]; then
+        find_python >/dev/null 2>&1 || echo python3-venv
+        return
+    fi
+    awk -v role="$role" '/^#/ || NF < 2 { next } $2 == "demo" || $2 == role || role == "bench" { print $1 }' \
+        setup/debian-packages
+}
+
+missing_packages() {
+    local package
+    for package in $(wanted_packages); do
+        [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || printf '%s ' "$package"
+    done
+}
+
+# The services of these packages (pdns, kamailio, rspregistrar) are not wanted on this machine: a policy file of ours,
+# removed again at once, keeps their installation from starting them. A policy that is there already stays as it is.
+policy=/usr/sbin/policy-rc.d
+
+install_packages() {
+    if [ -e "$policy" ]; then
+        printf 'setup: %s is there already and decides whether services are started\n' "$policy"
+    else
+        trap 'rm -f "$policy"' EXIT
+        printf '#!/bin/sh\n# Set by the rspdns set-up while it installs; removed when it is done.\nexit 101\n' >"$policy"
+        chmod 755 "$policy"
+    fi
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get -qq update || fail "apt-get update failed; see above"
+    apt-get -qq install --no-install-recommends --yes "$@" >.setup/apt.log 2>&1 ||
+        { tail -20 .setup/apt.log >&2; fail "apt-get could not install: $* (whole log: .setup/apt.log)"; }
+    if [ -n "$(trap -p EXIT)" ]; then
+        rm -f "$policy"
+        trap - EXIT
+    fi
+}
+
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:-python3 /usr/bin/python3}; do
+        if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    fail "Python 3.11 or later with venv is needed; none found (set PYTHON=/path/to/python3)"
+}
+
+mkdir -p .setup
+missing=$(missing_packages) || fail "dpkg-query is missing: this set-up knows Debian 12 and its relatives only"
+if [ -n "$missing" ]; then
+    command -v apt-get >/dev/null || fail "apt-get is missing: this set-up knows Debian 12 and its relatives only"
+    if [ "$(id -u)" -ne 0 ]; then
+        fail "system packages are missing; install them, then run this again:
+    sudo apt-get install --no-install-recommends $missing"
+    fi
+    printf 'setup: installing Debian packages (their services are not started): %s\n' "$missing"
+    # shellcheck disable=SC2086 # a list of package names
+    install_packages $missing
+fi
+
+stamp=$(cat setup/requirements.lock pyproject.toml | sha256sum)
+if [ "$(cat .venv/.rspdns-stamp 2>/dev/null)" != "$stamp" ]; then
+    python=$(find_python)
+    printf 'setup: making the virtual environment .venv with %s\n' "$python"
+    "$python" -m venv --clear .venv
+    .venv/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r setup/requirements.lock ||
+        fail "pip could not install what setup/requirements.lock names; see above"
+    .venv/bin/python -m pip --quiet --disable-pip-version-check install --no-deps --no-build-isolation --editable . ||
+        fail "pip could not install the project itself; see above"
+    printf '%s' "$stamp" >.venv/.rspdns-stamp
+fi
+
+[ "$role" != lint ] || exit 0
+make --silent -C sctp-userland >.setup/sctp-userland.log 2>&1 ||
+    { tail -20 .setup/sctp-userland.log >&2; fail "sctp-userland does not build (whole log: .setup/sctp-userland.log)"; }

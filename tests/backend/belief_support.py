@@ -1,0 +1,118 @@
+"""A belief with registrars to be played by a test."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, ip_network
+
+from rserpool.parameters import PoolElement, Protocol, Transport
+from rserpool.policies import LeastUsed, Policy
+from rspdns.belief import Belief, PoolRules, Reply, sentinel_handle
+from rspdns.views import PoolView
+
+POOL = "sip-as-udp"
+RULES = PoolRules(accept=(ip_network("10.0.0.0/8"),))
+R1, R2, R3 = 0xA1, 0xB2, 0xC3
+"""Identifiers of the registrars at places 0, 1 and 2."""
+TRIP_S = 0.001
+
+
+def pe(
+    identifier: int,
+    home: int,
+    address: str | None = None,
+    port: int = 5060,
+    policy: Policy | None = None,
+    protocol: Protocol = Protocol.UDP,
+) -> PoolElement:
+    """A pool element at 10.0.0.<identifier>."""
+    where = IPv4Address(address or f"10.0.0.{identifier % 250}")
+    return PoolElement(
+        identifier=identifier,
+        home_registrar=home,
+        life_ms=6000,
+        user_transport=Transport(protocol, port, (where,)),
+        policy=policy or LeastUsed(0.0),
+    )
+
+
+class Play:
+    """A belief and its clock. Every `answer` is asked at `now` and answered 1 ms later."""
+
+    def __init__(self, registrars: int = 3, pools: tuple[str, ...] = (POOL,)) -> None:
+        self.belief = Belief([f"10.9.0.{n + 1}" for n in range(registrars)], dict.fromkeys(pools, RULES))
+        self.now = 100.0
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    def up(self, *places: int) -> None:
+        for place in places:
+            self.belief.link(place, True, self.now)
+        self.wait(TRIP_S)
+
+    def down(self, *places: int) -> None:
+        for place in places:
+            self.belief.link(place, False, self.now)
+        self.wait(TRIP_S)
+
+    def sentinel(self, place: int, *elements: tuple[int, int]) -> None:
+        """The registrar answers about its sentinel pool with these (PE identifier, home)."""
+        self.answer(
+            place,
+            *(
+                pe(identifier, home, f"10.9.0.{place + 1}", protocol=Protocol.SCTP)
+                for identifier, home in elements
+            ),
+            handle=sentinel_handle(place + 1),
+        )
+
+    def settle(self, *places: int) -> None:
+        """Links up, each with its own sentinel and identifier."""
+        for place in places:
+            self.up(place)
+            self.sentinel(place, (0x51 + place, (R1, R2, R3)[place]))
+
+    def answer(
+        self, place: int, *elements: PoolElement, handle: str = POOL, asked_s: float | None = None
+    ) -> bool:
+        asked_s = self.now if asked_s is None else asked_s
+        self.now += TRIP_S
+        changed = self.belief.reply(
+            Reply(place, handle, asked_s, self.now, bool(elements), LeastUsed(0.0), elements)
+        )
+        self.belief.views(self.now)
+        self.now += TRIP_S
+        return changed
+
+    def silence(self, *places: int) -> None:
+        """These registrars leave a question of now unanswered for so long that they are silent."""
+        asked_s = self.now
+        self.wait(0.6)
+        for place in places:
+            self.belief.unanswered(place, asked_s, self.now)
+        self.wait(TRIP_S)
+
+    def view(self, handle: str = POOL) -> PoolView:
+        return self.belief.views(self.now)[handle]
+
+    def members(self, handle: str = POOL) -> list[int]:
+        return [member.identifier for member in self.view(handle).members]
+
+    def out(self, handle: str = POOL) -> dict[int, str]:
+        return {member.identifier: member.reason for member in self.view(handle).out}
+
+    def asked(self) -> set[tuple[int, str]]:
+        return {(question.registrar, question.handle) for question in self.belief.questions(self.now)}
+
+    def standings(self) -> list[str]:
+        return [state.standing.value for state in self.belief.registrar_states(self.now)]
+
+
+def settled() -> Play:
+    """Three settled registrars; PE 1 has its home at the first, all list it."""
+    play = Play()
+    play.settle(0, 1, 2)
+    for place in (0, 1, 2):
+        play.answer(place, pe(1, R1), pe(2, R2))
+    assert play.members() == [1, 2]
+    return play

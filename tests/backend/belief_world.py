@@ -1,0 +1,184 @@
+"""Registrars and pool elements with a truth of their own, for the model test.
+
+Each registrar has a copy of the handlespace. It is exact about the PEs whose home it is; about others it
+may have missed any number of updates until `sync()`. A registrar can be frozen and wake with an old copy,
+or be restarted: then it has a new identifier, an empty or copied handlespace, and perhaps its former
+sentinel, until it is settled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rserpool.parameters import PoolElement, Protocol
+from rspdns.belief import Reply, sentinel_handle
+
+from tests.backend.belief_support import POOL, Play, pe
+
+
+@dataclass
+class Question:
+    asked_s: float
+    elements: tuple[PoolElement, ...]
+    sentinels: tuple[PoolElement, ...]
+
+
+@dataclass
+class Registrar:
+    place: int
+    identifier: int
+    sentinels: dict[int, int] = field(default_factory=dict)
+    listing: dict[int, int] = field(default_factory=dict)
+    is_settled: bool = False
+    is_frozen: bool = False
+    question: Question | None = None
+    purges_s: float = float("inf")
+    """When its former life's sentinel is found dead."""
+
+
+class World:
+    def __init__(self, count: int = 3) -> None:
+        self.play = Play(count)
+        self._last_identifier = 0x1000
+        self.registrars = [Registrar(place, self.fresh()) for place in range(count)]
+        self.homes: dict[int, int | None] = {}
+        """Live PEs, and the place of the registrar they are registered at."""
+        self.dead: dict[int, int] = {}
+        """Dead PEs, with the identifier of their last home."""
+        for registrar in self.registrars:
+            self.play.up(registrar.place)
+            self.settle(registrar.place)
+
+    def fresh(self) -> int:
+        self._last_identifier += 1
+        return self._last_identifier
+
+    # Pool elements
+
+    def register(self, identifier: int, place: int, told: list[bool]) -> None:
+        self.homes[identifier] = place
+        home = self.registrars[place]
+        home.listing[identifier] = home.identifier
+        for registrar, is_told in zip(self.registrars, told, strict=True):
+            if is_told and not registrar.is_frozen:
+                registrar.listing[identifier] = home.identifier
+
+    def kill(self, identifier: int, told: list[bool]) -> None:
+        home = self.homes.pop(identifier)
+        self.dead[identifier] = 0 if home is None else self.registrars[home].identifier
+        for registrar, is_told in zip(self.registrars, told, strict=True):
+            is_home = registrar.listing.get(identifier) == registrar.identifier
+            if not registrar.is_frozen and (is_home or is_told):
+                registrar.listing.pop(identifier, None)
+
+    def find_homes(self, place: int) -> None:
+        """Agents whose registrars are all dead or frozen have found one that answers."""
+        for identifier, home in list(self.homes.items()):
+            if home is None:
+                self.register(identifier, place, [not other.is_frozen for other in self.registrars])
+
+    # Registrars
+
+    def sync(self, place: int) -> None:
+        """All updates arrive."""
+        registrar = self.registrars[place]
+        if registrar.is_frozen:
+            return
+        living = {other.identifier for other in self.registrars if not other.is_frozen}
+        for identifier, home in self.homes.items():
+            if home is not None:
+                registrar.listing[identifier] = self.registrars[home].identifier
+        for identifier, last_home in self.dead.items():
+            if last_home in living:
+                registrar.listing.pop(identifier, None)
+
+    def take_over(self) -> None:
+        """The living registrars have found out about the dead PEs of dead and frozen ones."""
+        for registrar in self.registrars:
+            if not registrar.is_frozen:
+                for identifier in self.dead:
+                    registrar.listing.pop(identifier, None)
+
+    def freeze(self, place: int) -> None:
+        for registrar in self.registrars:
+            self.sync(registrar.place)
+        registrar = self.registrars[place]
+        registrar.is_frozen, registrar.question = True, None
+        self.play.silence(place)
+
+    def thaw(self, place: int, old_answers: int) -> None:
+        """It answers from its old copy a few times before it has read what it missed."""
+        registrar = self.registrars[place]
+        registrar.is_frozen = False
+        self.find_homes(place)
+        for _ in range(old_answers):
+            self.poll(place)
+        self.sync(place)
+        for identifier in self.dead:
+            registrar.listing.pop(identifier, None)
+
+    def restart(self, place: int, copy_of: int | None, sentinel_home: int | None) -> None:
+        """The process is replaced; its PEs register elsewhere at once, where there is a registrar that
+        hears them."""
+        for other in self.registrars:
+            self.sync(other.place)
+        registrar = self.registrars[place]
+        self.play.down(place)
+        self.play.wait(0.05)
+        others = [other for other in self.registrars if other is not registrar and not other.is_frozen]
+        for identifier in [one for one, home in self.homes.items() if home == place]:
+            self.homes[identifier] = None
+            if others:
+                self.register(identifier, others[0].place, [other in others for other in self.registrars])
+        old_sentinels = list(registrar.sentinels)
+        fresh = Registrar(place, self.fresh())
+        if copy_of is not None:
+            fresh.listing = dict(self.registrars[copy_of].listing)
+        if sentinel_home is not None:
+            fresh.sentinels = dict.fromkeys(old_sentinels, sentinel_home)
+        fresh.purges_s = self.play.now + 5.0
+        self.registrars[place] = fresh
+        self.play.up(place)
+
+    def settle(self, place: int) -> None:
+        """It has been up for long: every agent registered somewhere, it knows all, its sentinel registers."""
+        registrar = self.registrars[place]
+        self.find_homes(place)
+        registrar.is_settled = True
+        self.sync(place)
+        for identifier in self.dead:
+            registrar.listing.pop(identifier, None)
+        registrar.sentinels = {self.fresh(): registrar.identifier}
+        registrar.question = None
+        self.poll(place)
+
+    # Questions
+
+    def ask(self, place: int) -> None:
+        registrar = self.registrars[place]
+        if not registrar.is_settled and self.play.now >= registrar.purges_s:
+            registrar.sentinels = {}
+        elements = tuple(pe(identifier, home) for identifier, home in sorted(registrar.listing.items()))
+        sentinels = tuple(
+            pe(identifier, home, protocol=Protocol.SCTP) for identifier, home in registrar.sentinels.items()
+        )
+        registrar.question = Question(self.play.now, elements, sentinels)
+        self.play.wait(0.001)
+
+    def answer(self, place: int) -> None:
+        """The answer is of the moment of the question, and arrives only now."""
+        question, self.registrars[place].question = self.registrars[place].question, None
+        assert question is not None
+        self.play.answer(
+            place, *question.sentinels, handle=sentinel_handle(place + 1), asked_s=question.asked_s
+        )
+        reply = Reply(
+            place, POOL, question.asked_s, self.play.now, bool(question.elements), None, question.elements
+        )
+        self.play.belief.reply(reply)
+        self.play.wait(0.001)
+
+    def poll(self, place: int) -> None:
+        if self.registrars[place].question is None:
+            self.ask(place)
+        self.answer(place)

@@ -1,0 +1,83 @@
+"""Zones and views for the backend's tests."""
+
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
+from random import Random
+from typing import Any
+
+from daemon_kit.config_file import parse
+from rserpool.parameters import Protocol
+from rserpool.policies import LeastUsed, Policy
+from rspdns.answers import build
+from rspdns.snapshot import Found, Record, Snapshot
+from rspdns.views import Member, PoolView
+from rspdns.zone import Zone, make_zone
+from rspdns.zone_configuration import ZoneConfig
+from rspdns.zone_file import parse_zone_file
+
+ZONE = "ims.example.net"
+FIXED = """
+$TTL 3600
+@    SOA  ns1 hostmaster 1 7200 900 1209600 300
+@    NS   ns1
+ns1  A    10.0.1.1
+"""
+UDP = """
+[[pool]]
+handle = "sip-udp"
+label = "u"
+service = "_sip._udp"
+name = "as"
+accept = ["10.0.0.0/8"]
+"""
+TCP = UDP.replace("udp", "tcp").replace('"u"', '"t"')
+NOW = 1000.0
+LONG_AGO = 0.0
+
+
+def zone(pools: str = UDP, fixed: str = FIXED, head: str = "ttl = 1", name: str = ZONE) -> Zone:
+    config = parse(f'zone = "{name}"\nstatic = "file"\n{head}\n{pools}', "zone.toml", ZoneConfig)
+    return make_zone(config, parse_zone_file(fixed, "zone.zone", name))
+
+
+def member(
+    identifier: int,
+    *addresses: str,
+    policy: Policy = LeastUsed(0.0),  # noqa: B008 - frozen
+    protocol: Protocol = Protocol.UDP,
+    since_s: float = LONG_AGO,
+    port: int = 5060,
+) -> Member:
+    own = addresses or (f"10.0.0.{identifier}",)
+    return Member(identifier, 1, tuple(map(ip_address, own)), port, protocol, policy, since_s)
+
+
+def view(*members: Member, handle: str = "sip-udp", **more: Any) -> PoolView:
+    return PoolView(handle, members, known=True, **more)
+
+
+def views(*of_pools: PoolView) -> dict[str, PoolView]:
+    return {one.handle: one for one in of_pools}
+
+
+def answered(
+    zones: Zone | Sequence[Zone],
+    of_pools: Mapping[str, PoolView],
+    previous: Snapshot | None = None,
+    now: float = NOW,
+    serial: int = 1,
+    seed: int = 1,
+) -> Snapshot:
+    own = [zones] if isinstance(zones, Zone) else zones
+    return build(own, of_pools, previous, now, serial, Random(seed))
+
+
+def records(snapshot: Snapshot, name: str, qtype: str) -> list[Record]:
+    """The records of an answer; fails when there are none."""
+    outcome = snapshot.lookup(name, qtype)
+    assert isinstance(outcome, Found), outcome
+    return list(outcome.records)
+
+
+def contents(snapshot: Snapshot, name: str, qtype: str) -> list[str]:
+    return [record.content for record in records(snapshot, name, qtype)]

@@ -1,0 +1,211 @@
+"""What the records of a zone with living pools are."""
+
+from rserpool.parameters import Protocol
+from rserpool.policies import LeastUsed, Priority, WeightedRandom
+from rspdns import fitting
+from rspdns.snapshot import NODATA, NXDOMAIN
+
+from tests.backend.making import (
+    FIXED,
+    NOW,
+    TCP,
+    UDP,
+    ZONE,
+    answered,
+    contents,
+    member,
+    records,
+    view,
+    views,
+    zone,
+)
+
+AS = f"as.{ZONE}"
+OWNER = f"_sip._udp.{AS}"
+
+
+def target(identifier: int, label: str = "u") -> str:
+    return f"{identifier:08x}.{label}.{AS}"
+
+
+def test_srv_names_each_member_with_its_weight_port_and_target() -> None:
+    pool = view(member(1, policy=LeastUsed(0.5), port=5061), member(0xBEEF, "10.0.0.2"))
+    snapshot = answered(zone(), views(pool))
+    assert contents(snapshot, OWNER, "SRV") == [
+        f"0 500 5061 00000001.u.{AS}",
+        f"0 1000 5060 0000beef.u.{AS}",
+    ]
+    assert {record.ttl for record in records(snapshot, OWNER, "SRV")} == {1}
+
+
+def test_targets_have_every_address_of_their_member() -> None:
+    multihomed = member(1, "10.0.0.1", "10.1.0.1", "2001:db8::1", protocol=Protocol.UDP)
+    snapshot = answered(zone(), views(view(multihomed)))
+    assert contents(snapshot, target(1), "A") == ["10.0.0.1", "10.1.0.1"]
+    assert contents(snapshot, target(1), "AAAA") == ["2001:db8::1"]
+
+
+def test_a_name_has_addresses_of_each_family_and_one_of_each_member() -> None:
+    multihomed = member(1, "10.0.0.1", "10.1.0.1", "2001:db8::1")
+    snapshot = answered(zone(), views(view(multihomed, member(2))))
+    assert contents(snapshot, AS, "A") == ["10.0.0.1", "10.0.0.2"]
+    assert contents(snapshot, AS, "AAAA") == ["2001:db8::1"]
+
+
+def test_several_transports_share_a_name() -> None:
+    both = answered(
+        zone(UDP + "naptr_preference = 20\n" + TCP),
+        views(view(member(1)), view(member(2, protocol=Protocol.TCP), handle="sip-tcp")),
+    )
+    assert contents(both, AS, "NAPTR") == [
+        f'10 20 "s" "SIP+D2U" "" _sip._udp.{AS}',
+        f'10 10 "s" "SIP+D2T" "" _sip._tcp.{AS}',
+    ]
+    assert contents(both, AS, "A") == ["10.0.0.1", "10.0.0.2"]
+    assert contents(both, f"_sip._tcp.{AS}", "SRV") == [f"0 1000 5060 {target(2, 't')}"]
+
+
+def test_naptr_lists_only_transports_with_a_live_member() -> None:
+    snapshot = answered(zone(UDP + TCP), views(view(member(1)), view(handle="sip-tcp")))
+    assert contents(snapshot, AS, "NAPTR") == [f'10 10 "s" "SIP+D2U" "" _sip._udp.{AS}']
+    assert snapshot.lookup(f"_sip._tcp.{AS}", "SRV") == NODATA
+
+
+def test_naptr_services() -> None:
+    pools = "".join(
+        UDP.replace("sip-udp", f"h{number}").replace('"u"', f'"l{number}"').replace("_sip._udp", service)
+        for number, service in enumerate(["_sips._tcp", "_sip._sctp", "_diameter._tcp", "_xmpp-client._tcp"])
+    )
+    pools = pools.replace(
+        'service = "_diameter._tcp"', 'service = "_diameter._tcp"\nnaptr_service = "aaa+D2T"'
+    )
+    protocols = [Protocol.TCP, Protocol.SCTP, Protocol.TCP, Protocol.TCP]
+    live = [view(member(n, protocol=protocol), handle=f"h{n}") for n, protocol in enumerate(protocols)]
+    snapshot = answered(zone(pools), views(*live))
+    services = [content.split('"')[3] for content in contents(snapshot, AS, "NAPTR")]
+    assert services == ["SIPS+D2T", "SIP+D2S", "aaa+D2T"]
+
+
+def test_a_member_of_another_transport_is_not_shown() -> None:
+    snapshot = answered(zone(), views(view(member(1), member(2, protocol=Protocol.TCP))))
+    assert len(records(snapshot, OWNER, "SRV")) == 1
+    assert snapshot.lookup(target(2), "A") == NXDOMAIN
+
+
+def test_a_pool_at_the_apex() -> None:
+    snapshot = answered(zone(UDP.replace('"as"', '"@"')), views(view(member(1))))
+    assert contents(snapshot, f"_sip._udp.{ZONE}", "SRV") == [f"0 1000 5060 00000001.u.{ZONE}"]
+    assert contents(snapshot, ZONE, "A") == ["10.0.0.1"]
+    assert [record.type for record in records(snapshot, ZONE, "ANY")] == ["SOA", "A", "NAPTR", "NS"]
+
+
+def test_at_most_max_answers_and_all_of_them_in_time() -> None:
+    pool = view(*(member(number) for number in range(1, 13)))
+    shown = set()
+    for seed in range(60):
+        answer = contents(answered(zone(), views(pool), seed=seed), OWNER, "SRV")
+        assert len(answer) == 7  # 8 and their addresses would not fit
+        shown |= set(answer)
+    assert len(shown) == 12
+
+
+def test_a_small_pool_is_shown_whole() -> None:
+    pool = view(*(member(number) for number in range(1, 5)))
+    for seed in range(5):
+        assert len(contents(answered(zone(), views(pool), seed=seed), OWNER, "SRV")) == 4
+
+
+def test_two_are_shown_when_two_live_however_many_addresses_they_have() -> None:
+    wide = [member(n, *(f"10.{n}.0.{host}" for host in range(1, 33))) for n in (1, 2, 3)]
+    snapshot = answered(zone(), views(view(*wide)))
+    shown = contents(snapshot, OWNER, "SRV")
+    sizes = [fitting.srv_size(target(n), len(contents(snapshot, target(n), "A")), 0) for n in (1, 2)]
+    assert len(shown) == fitting.how_many(OWNER, sizes) == 2
+    assert contents(snapshot, target(1), "A")[:2] == ["10.1.0.1", "10.1.0.2"]
+
+
+def test_addresses_are_drawn_by_weight_and_not_more_than_max_addresses() -> None:
+    pool = view(
+        member(1, policy=LeastUsed(0.0)), member(2, policy=LeastUsed(0.9)), member(3, policy=LeastUsed(0.9))
+    )
+    seen = [tuple(contents(answered(zone(), views(pool), seed=seed), AS, "A")) for seed in range(200)]
+    assert {len(addresses) for addresses in seen} == {2}
+    assert sum("10.0.0.1" in addresses for addresses in seen) > 180
+    assert {address for addresses in seen for address in addresses} == {"10.0.0.1", "10.0.0.2", "10.0.0.3"}
+
+
+def test_addresses_are_of_the_best_tier_only() -> None:
+    pool = view(member(1, policy=Priority(10)), member(2, policy=Priority(5)))
+    snapshot = answered(zone(), views(pool))
+    assert contents(snapshot, AS, "A") == ["10.0.0.1"]
+    assert [content.split()[0] for content in contents(snapshot, OWNER, "SRV")] == ["0", "1"]
+
+
+def test_a_server_in_two_pools_is_one_address() -> None:
+    udp, tcp = member(1), member(9, "10.0.0.1", protocol=Protocol.TCP)
+    snapshot = answered(zone(UDP + TCP), views(view(udp), view(tcp, handle="sip-tcp")))
+    assert contents(snapshot, AS, "A") == ["10.0.0.1"]
+
+
+def test_a_standby_is_known_but_not_shown_until_it_is_alone() -> None:
+    standby, at_work = member(1, policy=WeightedRandom(0)), member(2, policy=WeightedRandom(5))
+    both = answered(zone(), views(view(standby, at_work)))
+    assert contents(both, OWNER, "SRV") == [f"0 5 5060 {target(2)}"]
+    assert contents(both, AS, "A") == ["10.0.0.2"]
+    alone = answered(zone(), views(view(standby)), both)
+    assert contents(alone, OWNER, "SRV") == [f"0 1 5060 {target(1)}"]
+
+
+def test_shards_make_one_pool() -> None:
+    sharded = zone(UDP.replace('handle = "sip-udp"', 'handles = ["sip-udp", "sip-udp-2"]'))
+    snapshot = answered(sharded, views(view(member(1)), view(member(1, "10.0.0.9"), handle="sip-udp-2")))
+    assert contents(snapshot, OWNER, "SRV") == [f"0 1000 5060 {target(1)}", f"0 1000 5060 00000001-2.u.{AS}"]
+    assert contents(snapshot, f"00000001-2.u.{AS}", "A") == ["10.0.0.9"]
+
+
+def test_soa_is_clamped_to_the_negative_ttl_and_carries_the_serial() -> None:
+    by_default = answered(zone(), views(view(member(1))), serial=4711)
+    (soa,) = records(by_default, ZONE, "SOA")
+    assert soa.content.split() == [
+        f"ns1.{ZONE}.",
+        f"hostmaster.{ZONE}.",
+        "4711",
+        "7200",
+        "900",
+        "1209600",
+        "1",
+    ]
+    assert soa.ttl == 1
+    (soa,) = records(answered(zone(head="negative_ttl = 60"), {}), ZONE, "SOA")
+    assert (soa.ttl, soa.content.split()[-1]) == (60, "60")
+    (soa,) = records(answered(zone(head="ttl = 900"), {}), ZONE, "SOA")
+    assert (soa.ttl, soa.content.split()[-1]) == (900, "300")
+
+
+def test_fixed_records_stand_beside_live_ones() -> None:
+    fixed = f"""{FIXED}
+as            TXT    "hello"
+_sip._udp.as  TXT    "there"
+as       7200 NAPTR  50 50 "u" "E2U+sip" "" .
+*.w           A      10.0.9.9
+"""
+    snapshot = answered(zone(fixed=fixed), views(view(member(1))))
+    assert contents(snapshot, AS, "TXT") == ['"hello"']
+    assert contents(snapshot, OWNER, "TXT") == ['"there"']
+    assert [(r.ttl, r.content.split()[3]) for r in records(snapshot, AS, "NAPTR")] == [
+        (1, '"SIP+D2U"'),
+        (1, '"E2U+sip"'),
+    ]
+    assert contents(snapshot, f"*.w.{ZONE}", "A") == ["10.0.9.9"]
+    assert contents(snapshot, f"ns1.{ZONE}", "A") == ["10.0.1.1"]
+
+
+def test_a_newcomers_weight_grows_by_itself() -> None:
+    own, pool = zone(), views(view(member(1), member(2, since_s=NOW)))
+    snapshot = answered(own, pool)
+    weights = []
+    while snapshot.rebuild_at_s < NOW + 60:
+        weights.append(int(contents(snapshot, OWNER, "SRV")[1].split()[1]))
+        snapshot = answered(own, pool, snapshot, snapshot.rebuild_at_s)
+    assert weights == [200, 280, 360, 440, 520, 600, 680, 760, 840, 920]
+    assert contents(snapshot, OWNER, "SRV")[1] == f"0 1000 5060 {target(2)}"

@@ -1,0 +1,152 @@
+"""Rules 4 and 7: the last good ones, since when a member is in, who left; views that stay the same."""
+
+import pytest
+from rserpool.policies import LeastUsed
+
+from tests.backend.belief_support import POOL, R1, Play, pe
+
+
+def playing(*elements: int) -> Play:
+    play = Play()
+    play.settle(0)
+    play.answer(0, *(pe(number, R1) for number in elements))
+    return play
+
+
+def recent(play: Play) -> list[int]:
+    return [member.identifier for member in play.view().recent]
+
+
+def test_the_last_good_ones_are_who_was_in_during_the_last_10_s() -> None:
+    play = playing(1, 2, 3)
+    play.answer(0, pe(2, R1), pe(3, R1))
+    play.wait(8)
+    play.answer(0, pe(3, R1))
+    assert recent(play) == []
+    play.wait(3)
+    play.answer(0)
+    assert play.members() == []
+    assert recent(play) == [2, 3]
+
+
+def test_they_stay_until_somebody_is_in_again() -> None:
+    play = playing(1)
+    play.answer(0)
+    play.wait(1000)
+    play.answer(0)
+    assert recent(play) == [1]
+    play.answer(0, pe(9, R1))
+    assert recent(play) == []
+    assert play.members() == [9]
+
+
+def test_they_are_of_the_last_time_the_pool_became_empty() -> None:
+    play = playing(1)
+    play.answer(0)
+    play.wait(20)
+    play.answer(0, pe(2, R1))
+    play.answer(0)
+    assert recent(play) == [2]
+
+
+def test_refused_ones_are_not_among_them() -> None:
+    play = playing(1)
+    play.answer(0, pe(1, R1, address="192.0.2.1"))
+    assert play.members() == []
+    play.answer(0)
+    assert [str(address) for member in play.view().recent for address in member.addresses] == ["10.0.0.1"]
+
+
+def test_since_is_when_it_came_in() -> None:
+    play = playing(1)
+    play.wait(5)
+    came_s = play.now
+    play.answer(0, pe(1, R1), pe(2, R1))
+    assert play.view().members[1].since_s == pytest.approx(came_s, abs=0.01)
+    assert play.view().members[0].since_s == pytest.approx(came_s - 5, abs=0.01)
+
+
+def test_a_moment_out_of_sight_does_not_count() -> None:
+    play = playing(1)
+    since_s = play.view().members[0].since_s
+    play.answer(0)
+    play.wait(0.5)
+    play.answer(0, pe(1, R1))
+    assert play.view().members[0].since_s == since_s
+
+
+def test_longer_or_another_address_does() -> None:
+    play = playing(1, 2)
+    play.answer(0, pe(2, R1, address="10.0.0.77"))
+    play.wait(2)
+    play.answer(0, pe(1, R1), pe(2, R1, address="10.0.0.77"))
+    assert [member.since_s > 100.005 for member in play.view().members] == [True, True]
+
+
+def test_who_left_is_shown_for_a_minute() -> None:
+    play = playing(1, 2)
+    play.answer(0, pe(2, R1))
+    left_s = play.view().out[0].since_s
+    assert play.out() == {1: "its home registrar does not list it any more"}
+    play.wait(59)
+    assert list(play.out()) == [1]
+    assert play.view().out[0].since_s == left_s
+    play.wait(2)
+    assert play.out() == {}
+
+
+def test_nothing_new_leaves_the_very_same_view() -> None:
+    play = playing(1, 2)
+    view = play.view()
+    for _ in range(5):
+        play.wait(0.05)
+        play.answer(0, pe(1, R1), pe(2, R1))
+        assert play.view() is view
+
+
+def test_an_unchanged_pool_keeps_its_view_while_another_changes() -> None:
+    play = Play(pools=(POOL, "other"))
+    play.settle(0)
+    play.answer(0, pe(1, R1))
+    view = play.view()
+    play.answer(0, pe(5, R1), handle="other")
+    assert play.view() is view
+    assert play.members("other") == [5]
+
+
+def test_a_load_is_news_of_a_member_but_not_of_the_membership() -> None:
+    play = playing(1)
+    view = play.view()
+    assert not play.answer(0, pe(1, R1, policy=LeastUsed(0.5)))
+    assert play.view() is not view
+    assert play.view().members[0].policy == LeastUsed(0.5)
+
+
+def test_members_are_sorted_and_an_identifier_occurs_once() -> None:
+    play = Play()
+    play.settle(0)
+    play.answer(0, pe(9, R1), pe(3, R1), pe(9, R1, address="10.0.0.99"), pe(1, R1))
+    assert play.members() == [1, 3, 9]
+
+
+def test_events_tell_what_happened() -> None:
+    play = playing(1)
+    play.answer(0)
+    kinds = [event.kind for event in play.belief.take_events()]
+    assert kinds == ["registrar", "registrar", "joined", "left"]
+    assert play.belief.take_events() == []
+
+
+def test_a_registrar_that_names_others_each_time_does_not_fill_memory() -> None:
+    play = Play()
+    play.up(0)
+    for turn in range(60):
+        play.answer(0, *(pe(turn * 128 + number, R1) for number in range(128)))
+    play.wait(1.1)
+    assert len(play.members()) <= 1024, "those forgotten were questioned as a crowd for a second"
+    play.sentinel(0, (0x51, R1))
+    play.answer(0, pe(1, R1))
+    play.wait(1.1)
+    play.answer(0, pe(1, R1))
+    assert play.members() == [1]
+    assert len(play.view().out) <= 256

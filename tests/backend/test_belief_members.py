@@ -1,0 +1,270 @@
+"""Rule 2: when a member is in, and when it is out."""
+
+from rserpool.policies import LeastUsed
+
+from tests.backend.belief_support import POOL, R1, R2, R3, Play, pe, settled
+
+UNKNOWN = 0xEE
+
+
+# In
+
+
+def test_in_when_its_home_lists_it() -> None:
+    play = Play()
+    play.settle(0, 1, 2)
+    play.answer(1)
+    play.answer(2)
+    play.answer(0, pe(1, R1))
+    assert play.members() == [1]
+
+
+def test_in_when_another_tells_of_it_first_and_its_home_is_asked() -> None:
+    play = Play()
+    play.settle(0, 1)
+    play.answer(0)
+    assert play.answer(1, pe(1, R1)), "the others are to be asked"
+    assert play.members() == [1]
+    assert play.asked() == {(0, POOL)}
+    play.answer(0, pe(1, R1))
+    assert play.asked() == set()
+
+
+def test_the_load_shown_is_what_its_home_says() -> None:
+    play = settled()
+    play.answer(0, pe(1, R1, policy=LeastUsed(0.5)), pe(2, R2))
+    play.answer(2, pe(1, R1, policy=LeastUsed(0.1)), pe(2, R2))
+    assert play.view().members[0].policy == LeastUsed(0.5)
+
+
+# Out: known home
+
+
+def test_out_at_once_when_its_settled_home_answers_without_it() -> None:
+    play = settled()
+    play.answer(0, pe(2, R2))
+    assert play.members() == [2]
+    assert play.out() == {1: "its home registrar does not list it any more"}
+
+
+def test_a_union_never_keeps_the_dead() -> None:
+    play = settled()
+    play.answer(0, pe(2, R2))
+    for _ in range(20):
+        play.wait(1)
+        play.answer(1, pe(1, R1), pe(2, R2))
+        play.answer(2, pe(1, R1), pe(2, R2))
+        assert play.members() == [2]
+        play.answer(0, pe(2, R2))
+        assert play.members() == [2]
+
+
+def test_an_answer_to_a_question_asked_before_it_was_seen_removes_nobody() -> None:
+    play = Play()
+    play.settle(0, 1)
+    asked_s = play.now
+    play.answer(1, pe(1, R1))
+    play.answer(0, asked_s=asked_s)
+    assert play.members() == [1]
+    assert play.asked() == {(0, POOL)}
+    play.answer(0)
+    assert play.members() == []
+
+
+def test_an_answer_overtaken_by_a_later_one_is_ignored() -> None:
+    play = settled()
+    asked_s = play.now
+    play.wait(0.01)
+    play.answer(0, pe(1, R1), pe(2, R2))
+    assert not play.answer(0, asked_s=asked_s)
+    assert play.members() == [1, 2]
+
+
+def test_an_answer_of_another_settled_registrar_than_its_home_removes_nobody() -> None:
+    play = settled()
+    play.answer(1, pe(2, R2))
+    play.answer(2, pe(2, R2))
+    assert play.members() == [1, 2]
+
+
+def test_gone_everywhere_but_not_yet_told_by_its_home_stays_until_the_home_answers() -> None:
+    play = Play()
+    play.settle(0, 1)
+    play.answer(0)
+    play.answer(1, pe(1, R1))
+    play.answer(1)
+    assert play.members() == [1]
+    assert play.asked() == {(0, POOL)}
+    play.answer(0)
+    assert play.members() == []
+
+
+def test_the_dead_do_not_come_back_when_their_home_falls_silent() -> None:
+    play = settled()
+    play.answer(0, pe(2, R2))
+    play.silence(0)
+    play.answer(1, pe(1, R1), pe(2, R2))
+    play.answer(2, pe(1, R1), pe(2, R2))
+    assert play.members() == [2]
+
+
+def test_the_dead_do_not_blink_when_their_home_wakes() -> None:
+    play = settled()
+    play.answer(0, pe(2, R2))
+    play.silence(0)
+    play.sentinel(0, (0x51, R1))
+    play.answer(0, pe(2, R2))
+    play.wait(1.1)
+    assert play.standings()[0] == "settled"
+    assert play.members() == [2]
+
+
+def test_who_registers_again_at_its_home_is_in_at_once() -> None:
+    play = settled()
+    play.answer(0, pe(2, R2))
+    play.answer(0, pe(1, R1), pe(2, R2))
+    assert play.members() == [1, 2]
+
+
+def test_who_registers_again_is_in_when_another_tells_anew() -> None:
+    play = settled()
+    play.answer(0, pe(2, R2))
+    play.answer(1, pe(2, R2))
+    assert play.members() == [2]
+    play.answer(1, pe(1, R1), pe(2, R2))
+    assert play.members() == [1, 2]
+
+
+# Out: home silent, unknown or not settled
+
+
+def test_home_unknown_in_while_any_settled_registrar_lists_it() -> None:
+    play = Play()
+    play.settle(0, 1, 2)
+    for place in (0, 1, 2):
+        play.answer(place, pe(1, UNKNOWN))
+    play.answer(0)
+    play.answer(2, pe(1, UNKNOWN))
+    play.answer(1)
+    assert play.members() == [1]
+    play.answer(2)
+    assert play.members() == [1], "the first was asked before it was last seen"
+    assert play.asked() == {(0, POOL)}
+    play.answer(0)
+    assert play.members() == []
+    assert play.out() == {1: "no settled registrar lists it any more"}
+
+
+def test_home_silent_in_while_any_settled_registrar_lists_it() -> None:
+    play = settled()
+    play.silence(0)
+    play.answer(1, pe(2, R2))
+    assert play.members() == [1, 2]
+    play.answer(2, pe(2, R2))
+    play.answer(1, pe(2, R2))
+    assert play.members() == [2]
+
+
+def test_home_and_member_die_together() -> None:
+    play = settled()
+    play.down(0)
+    play.answer(1, pe(1, R1), pe(2, R2))
+    play.answer(2, pe(1, R1), pe(2, R2))
+    assert play.members() == [1, 2]
+    play.answer(1, pe(1, R3), pe(2, R2))
+    play.answer(2, pe(1, R3), pe(2, R2))
+    assert play.members() == [1, 2], "taken over by the third, which now finds out"
+    play.answer(2, pe(2, R2))
+    assert play.members() == [2]
+
+
+def test_registered_at_a_registrar_that_died_before_anybody_else_was_asked() -> None:
+    play = Play()
+    play.settle(0, 1)
+    play.answer(1)
+    play.answer(0, pe(1, R1))
+    play.down(0)
+    assert play.members() == [1]
+    assert play.asked() == {(1, POOL)}
+    play.answer(1, pe(1, R1))
+    assert play.members() == [1]
+
+
+def test_with_its_home_gone_and_nobody_listing_it_a_member_is_out() -> None:
+    play = Play()
+    play.settle(0, 1)
+    play.answer(1)
+    play.answer(0, pe(1, R1))
+    play.down(0)
+    play.answer(1)
+    assert play.members() == []
+
+
+def test_what_others_said_before_its_home_fell_silent_does_not_count() -> None:
+    play = Play()
+    play.settle(0, 1)
+    play.answer(0, pe(1, R1))
+    play.answer(1)
+    play.down(0)
+    assert play.members() == [1], "the news may have been on its way to the other"
+    assert play.asked() == {(1, POOL)}
+    play.answer(1, pe(1, R1))
+    assert play.members() == [1]
+
+
+def test_a_silent_registrars_word_does_not_outweigh_the_settled_ones() -> None:
+    play = settled()
+    play.silence(2)
+    play.answer(0, pe(2, R2))
+    assert play.members() == [2]
+
+
+def test_a_waking_registrar_does_not_bring_back_whom_the_others_dropped() -> None:
+    play = settled()
+    play.silence(0)
+    for _ in range(2):
+        for place in (1, 2):
+            play.answer(place, pe(2, R2))
+    assert play.members() == [2]
+    play.sentinel(0, (0x51, R1))
+    play.answer(0, pe(1, R1), pe(2, R2))
+    assert play.standings()[0] == "waking"
+    assert play.members() == [2]
+    play.answer(0, pe(2, R2))
+    play.wait(1.1)
+    assert play.members() == [2]
+
+
+def test_a_waking_registrar_that_is_right_is_believed_once_it_is_settled() -> None:
+    play = settled()
+    play.silence(0)
+    for _ in range(2):
+        for place in (1, 2):
+            play.answer(place, pe(2, R2))
+    play.sentinel(0, (0x51, R1))
+    play.answer(0, pe(1, R1), pe(2, R2))
+    play.wait(1.1)
+    assert play.members() == [1, 2]
+
+
+def test_also_about_a_member_whose_home_nobody_knows() -> None:
+    play = Play()
+    play.settle(0, 1)
+    for place in (0, 1):
+        play.answer(place, pe(1, UNKNOWN))
+    play.silence(0)
+    play.answer(1)
+    assert play.members() == []
+    play.sentinel(0, (0x51, R1))
+    play.answer(0, pe(1, UNKNOWN))
+    assert play.members() == []
+    play.wait(1.1)
+    assert play.members() == [1]
+
+
+def test_a_waking_registrar_is_not_believed_for_absence() -> None:
+    play = settled()
+    play.silence(0)
+    play.sentinel(0, (0x51, R1))
+    play.answer(0)
+    assert play.members() == [1, 2]

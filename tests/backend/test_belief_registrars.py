@@ -1,0 +1,251 @@
+"""Rule 1: which registrar is settled, and which identifier is its own."""
+
+import pytest
+from rserpool.parameters import Protocol
+from rspdns.belief import Standing
+
+from tests.backend.belief_support import POOL, R1, R2, R3, Play, pe
+
+
+def identifiers(play: Play) -> list[int | None]:
+    return [state.identifier for state in play.belief.registrar_states(play.now)]
+
+
+def test_nothing_is_known_at_first() -> None:
+    play = Play()
+    assert play.standings() == ["down"] * 3
+    assert not play.view().known
+    assert play.view().stale_since_s is not None
+
+
+def test_its_own_sentinel_settles_a_registrar_and_names_it() -> None:
+    play = Play()
+    play.up(0, 1, 2)
+    assert play.standings() == ["starting"] * 3
+    play.sentinel(0)
+    play.sentinel(2)
+    play.sentinel(1, (0x52, R2))
+    assert play.standings() == ["starting", "settled", "starting"]
+    assert identifiers(play) == [None, R2, None]
+
+
+def test_another_registrars_sentinel_does_not_settle() -> None:
+    play = Play()
+    play.up(0)
+    play.answer(0, pe(0x52, R2), handle="rspdns-sentinel-2")
+    assert play.standings()[0] == "starting"
+
+
+def test_a_sentinel_without_a_home_does_not_settle() -> None:
+    play = Play()
+    play.up(0)
+    play.sentinel(0, (0x51, 0))
+    assert play.standings()[0] == "starting"
+
+
+def test_a_registrar_that_stops_listing_its_sentinel_is_starting_again() -> None:
+    play = Play()
+    play.settle(0)
+    play.sentinel(0)
+    assert play.standings()[0] == "starting"
+    play.sentinel(0, (0x99, R1))
+    assert play.standings()[0] == "settled", "its sentinel was restarted"
+
+
+def test_the_same_sentinel_registered_again_in_the_same_life_counts_at_once() -> None:
+    play = Play()
+    play.settle(0)
+    play.sentinel(0)
+    play.sentinel(0, (0x51, R1))
+    assert play.standings()[0] == "settled"
+
+
+def test_a_lost_link_unsettles() -> None:
+    play = Play()
+    play.settle(0)
+    play.down(0)
+    assert play.standings()[0] == "down"
+    assert identifiers(play)[0] is None
+
+
+@pytest.mark.parametrize("home", [R1, R2, 0xDEAD], ids=["own of before", "a peer that took over", "unknown"])
+def test_the_sentinel_of_a_former_life_counts_only_after_10_s(home: int) -> None:
+    play = Play()
+    play.settle(0)
+    play.down(0)
+    play.wait(1)
+    play.up(0)
+    play.sentinel(0, (0x51, home))
+    assert play.standings()[0] == "starting"
+    play.wait(9)
+    play.sentinel(0, (0x51, home))
+    assert play.standings()[0] == "starting"
+    play.wait(1.1)
+    assert play.standings()[0] == "starting", "time alone proves nothing"
+    play.sentinel(0, (0x51, home))
+    assert play.standings()[0] == "settled"
+
+
+def test_after_a_restart_a_fresh_sentinel_counts_at_once_beside_the_old_one() -> None:
+    play = Play()
+    play.settle(0)
+    play.down(0)
+    play.up(0)
+    play.sentinel(0, (0x51, R1))
+    play.sentinel(0, (0x51, R1), (0x77, 0xA2))
+    assert play.standings()[0] == "settled"
+    assert identifiers(play)[0] == 0xA2
+    play.sentinel(0, (0x77, 0xA2))
+    assert identifiers(play)[0] == 0xA2
+
+
+def test_a_sentinel_taken_over_is_not_the_registrars_own_any_more() -> None:
+    play = Play()
+    play.settle(0, 1)
+    play.sentinel(0, (0x51, R2))
+    assert play.standings()[:2] == ["starting", "settled"]
+
+
+def test_two_registrars_never_have_the_same_identifier() -> None:
+    play = Play()
+    play.up(0, 1)
+    play.sentinel(0, (0x51, R2))
+    play.sentinel(1, (0x52, R2))
+    assert play.standings()[:2] == ["starting", "starting"]
+    play.sentinel(0, (0x60, R1))
+    assert play.standings()[:2] == ["settled", "settled"]
+    assert identifiers(play)[:2] == [R1, R2]
+
+
+def test_an_identifier_held_for_a_moment_is_lost_to_nobodys_gain() -> None:
+    play = Play()
+    play.settle(0, 1)
+    play.sentinel(0, (0x60, R2))
+    assert play.standings()[:2] == ["starting", "starting"]
+
+
+def test_nobody_gets_an_identifier_before_all_have_told_theirs() -> None:
+    play = Play()
+    play.up(0, 1)
+    play.sentinel(0, (0x51, R2))
+    assert play.standings()[0] == "starting"
+    play.sentinel(1, (0x52, R2))
+    assert play.standings()[:2] == ["starting", "starting"]
+
+
+def test_but_a_silent_one_is_not_waited_for() -> None:
+    play = Play()
+    play.up(0, 1)
+    asked_s = play.now
+    play.wait(0.6)
+    play.sentinel(0, (0x51, R1))
+    assert play.standings()[:2] == ["starting", "starting"]
+    play.belief.unanswered(1, asked_s, play.now)
+    assert play.standings()[:2] == ["settled", "silent"]
+
+
+def test_a_registrar_that_returns_unsettles_nobody() -> None:
+    play = Play()
+    play.settle(0)
+    play.up(1)
+    assert play.standings()[:2] == ["settled", "starting"]
+
+
+def test_an_identifier_held_for_10_s_is_not_lost_to_a_newcomer() -> None:
+    play = Play()
+    play.settle(1)
+    play.wait(11)
+    play.up(0)
+    play.sentinel(0, (0x51, R2))
+    assert play.standings()[:2] == ["starting", "settled"]
+
+
+def test_two_sentinels_with_different_homes_are_no_answer_unless_one_is_known() -> None:
+    play = Play()
+    play.up(0)
+    play.sentinel(0, (0x51, R1), (0x61, R3))
+    assert play.standings()[0] == "starting"
+    play.sentinel(0, (0x51, R1))
+    play.sentinel(0, (0x51, R1), (0x61, R3))
+    assert identifiers(play)[0] == R1
+
+
+def test_silent_after_half_a_second_without_any_answer() -> None:
+    play = Play()
+    play.settle(0)
+    asked_s = play.now
+    play.wait(0.3)
+    play.belief.unanswered(0, asked_s, play.now)
+    assert play.standings()[0] == "settled"
+    assert play.belief.next_deadline_s == pytest.approx(asked_s + 0.5)
+    play.wait(0.21)
+    assert play.standings()[0] == "silent"
+
+
+def test_a_question_lost_among_answered_ones_is_no_silence() -> None:
+    play = Play()
+    play.settle(0)
+    asked_s = play.now
+    play.wait(0.2)
+    play.answer(0)
+    play.wait(0.5)
+    play.belief.unanswered(0, asked_s, play.now)
+    assert play.standings()[0] == "settled"
+
+
+def test_after_a_silence_a_registrar_is_waking_for_a_second() -> None:
+    play = Play()
+    play.settle(0)
+    play.silence(0)
+    assert play.standings()[0] == "silent"
+    play.sentinel(0, (0x51, R1))
+    assert play.standings()[0] == "waking"
+    play.wait(1.01)
+    assert play.standings()[0] == "settled"
+
+
+def test_many_sentinel_identifiers_do_not_fill_memory() -> None:
+    play = Play()
+    play.up(0)
+    for number in range(2000):
+        play.sentinel(0, (number, R1))
+    assert play.standings()[0] == "settled"
+    assert len(play.belief._registrars[0]._seen) <= 256
+
+
+def test_answers_to_questions_of_before_the_link_are_ignored() -> None:
+    play = Play()
+    play.settle(0)
+    asked_s = play.now
+    play.wait(0.1)
+    play.down(0)
+    assert not play.answer(0, pe(1, R1), asked_s=asked_s)
+    play.up(0)
+    assert not play.answer(0, pe(1, R1), asked_s=asked_s)
+    assert play.members() == []
+
+
+def test_an_unknown_pool_is_ignored() -> None:
+    play = Play()
+    play.settle(0)
+    assert not play.answer(0, pe(1, R1), handle="stranger")
+    assert list(play.belief.views(play.now)) == [POOL]
+
+
+def test_every_standing_is_explained() -> None:
+    assert all(standing.explanation for standing in Standing)
+
+
+def test_a_sentinel_elsewhere_is_a_mistake_that_is_told_once() -> None:
+    play = Play()
+    play.up(0)
+    for _ in range(3):
+        play.answer(0, pe(0x52, R2, "10.9.0.2", protocol=Protocol.SCTP), handle="rspdns-sentinel-1")
+    (told,) = [event for event in play.belief.take_events() if event.kind == "misplaced"]
+    assert told.words == (
+        "registrar 1 (10.9.0.1): Sentinel 1 is at 10.9.0.2: the order of `registrars` must be that of the "
+        "numbers given to rspdns-registrar"
+    )
+    assert play.belief.registrar_states(play.now)[0].why.endswith("given to rspdns-registrar")
+    play.sentinel(0, (0x51, R1))
+    assert play.belief.registrar_states(play.now)[0].problem == ""

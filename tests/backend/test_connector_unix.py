@@ -1,0 +1,180 @@
+"""The unix connector: many clients, broken clients, and the socket file."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from daemon_kit.errors import FatalError
+from rspdns.connector_unix import MAX_CONNECTIONS, MAX_REQUEST_BYTES, UnixConnector, unix_path
+from rspdns.listening import inherited_listener, make_listener
+
+
+def respond(line: bytes) -> bytes:
+    return line.upper() + b"\n"
+
+
+@pytest.fixture
+async def path(tmp_path: Path) -> AsyncIterator[Path]:
+    connector = UnixConnector(tmp_path / "remote.sock", respond)
+    await connector.start()
+    yield tmp_path / "remote.sock"
+    await connector.close()
+    assert not (tmp_path / "remote.sock").exists()
+
+
+async def exchange(path: Path, data: bytes, replies: int) -> list[bytes]:
+    reader, writer = await asyncio.open_unix_connection(str(path))
+    writer.write(data)
+    try:
+        return [await asyncio.wait_for(reader.readline(), 5) for _ in range(replies)]
+    finally:
+        writer.close()
+
+
+async def test_a_reply_for_each_line_whatever_the_pieces(path: Path) -> None:
+    reader, writer = await asyncio.open_unix_connection(str(path))
+    for piece in (b"o", b"ne\ntwo", b"\n\nfo", b"ur\n"):
+        writer.write(piece)
+        await asyncio.sleep(0.01)
+    assert [await asyncio.wait_for(reader.readline(), 5) for _ in range(4)] == [
+        b"ONE\n",
+        b"TWO\n",
+        b"\n",
+        b"FOUR\n",
+    ]
+    writer.close()
+
+
+async def test_several_clients_at_once(path: Path) -> None:
+    said = await asyncio.gather(*(exchange(path, f"c{number}\n".encode(), 1) for number in range(50)))
+    assert said == [[f"C{number}\n".encode()] for number in range(50)]
+
+
+async def test_a_request_that_never_ends_ends_its_connection_only(path: Path) -> None:
+    reader, writer = await asyncio.open_unix_connection(str(path))
+    writer.write(b"x" * (MAX_REQUEST_BYTES + 1))
+    assert await asyncio.wait_for(reader.read(), 5) == b"{}\n"
+    writer.close()
+    assert await exchange(path, b"fine\n", 1) == [b"FINE\n"]
+
+
+async def test_a_client_that_does_not_read_is_not_read(path: Path) -> None:
+    deaf = socket.socket(socket.AF_UNIX)
+    deaf.setblocking(False)
+    deaf.connect(str(path))
+    sent = 0
+    idle = 0
+    while idle < 10:
+        try:
+            sent += deaf.send(b"y" * 999 + b"\n")
+            idle = 0
+        except BlockingIOError:
+            idle += 1
+            await asyncio.sleep(0.01)
+        assert sent < 50_000_000, "replies pile up without end"
+    assert await exchange(path, b"fine\n", 1) == [b"FINE\n"]
+    deaf.close()
+
+
+async def test_too_many_clients_are_turned_away_and_the_others_served(path: Path) -> None:
+    clients = [await asyncio.open_unix_connection(str(path)) for _ in range(MAX_CONNECTIONS)]
+    with contextlib.suppress(ConnectionResetError):
+        assert await exchange(path, b"late\n", 1) == [b""]
+    reader, writer = clients[0]
+    writer.write(b"early\n")
+    assert await asyncio.wait_for(reader.readline(), 5) == b"EARLY\n"
+    for _, writer in clients:
+        writer.close()
+    await asyncio.sleep(0.1)
+    assert await exchange(path, b"again\n", 1) == [b"AGAIN\n"]
+
+
+def test_only_owner_and_group_may_connect(tmp_path: Path) -> None:
+    path = tmp_path / "sock"
+    with make_listener(path, 0o660):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o660
+        assert list(tmp_path.iterdir()) == [path]
+
+
+async def test_the_socket_of_a_dead_process_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "remote.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    connector = UnixConnector(path, respond)
+    await connector.start()
+    assert await exchange(path, b"a\n", 1) == [b"A\n"]
+    await connector.close()
+
+
+def test_a_living_process_is_not_pushed_aside(tmp_path: Path) -> None:
+    first = make_listener(tmp_path / "sock", 0o660)
+    with pytest.raises(FatalError, match="already answers"):
+        make_listener(tmp_path / "sock", 0o660)
+    first.close()
+
+
+def test_a_file_that_is_no_socket_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "sock").write_text("precious")
+    with pytest.raises(FatalError, match="no socket is there"):
+        make_listener(tmp_path / "sock", 0o660)
+    assert (tmp_path / "sock").read_text() == "precious"
+
+
+@pytest.mark.parametrize("place", ["missing/sock", "x" * 200])
+def test_a_place_where_no_socket_can_be_is_told(tmp_path: Path, place: str) -> None:
+    with pytest.raises(FatalError, match="can't be made"):
+        make_listener(tmp_path / place, 0o660)
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_our_own_inheritance_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "sock"
+    for environment in (
+        {},
+        {"LISTEN_FDS": "1"},
+        {"LISTEN_PID": "1", "LISTEN_FDS": "1"},
+        {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "-1"},
+        {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "many"},
+        {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "99999999"},
+    ):
+        assert inherited_listener(path, environment) is None
+
+
+def test_the_inherited_socket_is_found_by_its_path(tmp_path: Path) -> None:
+    program = """
+import os, socket, sys
+from pathlib import Path
+from rspdns.listening import inherited_listener
+listeners = []
+for number, name in enumerate(("other", "ours")):
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"{sys.argv[1]}/{name}")
+    listener.listen()
+    listeners.append(os.dup2(listener.fileno(), 53 + number))
+for fd in (3, 4):
+    os.dup2(50 + fd, fd)
+found = inherited_listener(
+    Path(sys.argv[1]) / "ours", {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "2"}
+)
+print(found.getsockname())
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert said.stdout.strip() == str(tmp_path / "ours"), said.stderr
+
+
+def test_connectors() -> None:
+    assert unix_path("unix:/run/x") == Path("/run/x")
+    assert unix_path("http:127.0.0.1:80") is None

@@ -1,0 +1,258 @@
+"""The follower at registrars that are played: what it asks when, and what it makes of bad ones."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from rserpool.errors import RegistrarUnreachable, ResolutionTimeout
+from rserpool.parameters import PoolElement
+from rserpool.pool_user import Resolution
+from rserpool.registrar_choice import RegistrarAddress
+from rserpool.safety import check_handle
+from rspdns import follower
+from rspdns.belief import Belief
+from rspdns.follower import Follower
+from rspdns.views import PoolView
+
+from tests.backend.belief_support import POOL, RULES, pe
+
+HOMES = (0xA1, 0xB2, 0xC3)
+
+
+class PlayedRegistrar:
+    """Stands in for a RegistrarClient: answers from `listing` after `delay_s`."""
+
+    made: list["PlayedRegistrar"]
+
+    def __init__(
+        self, address: RegistrarAddress, *, timeout_ms: int, on_link: Callable[[bool], None], **_: Any
+    ) -> None:
+        self.place = len(PlayedRegistrar.made)
+        PlayedRegistrar.made.append(self)
+        self.timeout_s = timeout_ms / 1000
+        self.on_link = on_link
+        self.is_up = False
+        self.round_trip_ms: float | None = 1.0
+        self.listing: dict[str, tuple[PoolElement, ...]] = {}
+        self.delay_s = 0.001
+        self.is_frozen = False
+        self.asked: list[tuple[float, str]] = []
+        self.under_way: Counter[str] = Counter()
+        self.most_under_way = 0
+        self.listing[f"rspdns-sentinel-{self.place + 1}"] = (pe(0x51 + self.place, HOMES[self.place]),)
+
+    def start(self) -> None:
+        asyncio.get_running_loop().call_soon(self.link, True)
+
+    def link(self, up: bool) -> None:
+        self.is_up = up
+        self.on_link(up)
+
+    async def close(self) -> None:
+        self.is_up = False
+
+    async def resolve(self, handle: bytes) -> Resolution:
+        check_handle(handle)
+        if not self.is_up:
+            raise RegistrarUnreachable("down")
+        now = asyncio.get_running_loop().time
+        asked_s, text = now(), handle.decode()
+        self.asked.append((asked_s, text))
+        self.under_way[text] += 1
+        self.most_under_way = max(self.most_under_way, self.under_way[text])
+        try:
+            await asyncio.sleep(self.timeout_s if self.is_frozen else self.delay_s)
+        finally:
+            self.under_way[text] -= 1
+        if self.is_frozen:
+            raise ResolutionTimeout("frozen")
+        if not self.is_up:
+            raise RegistrarUnreachable("lost meanwhile")
+        elements = self.listing.get(text, ())
+        return Resolution(handle, bool(elements), None, elements, asked_s, now())
+
+    def count(self, handle: str, since_s: float = 0.0) -> int:
+        return sum(text == handle and at_s >= since_s for at_s, text in self.asked)
+
+
+@dataclass(frozen=True)
+class PlayedSettings:
+    handles: tuple[str, ...] = (POOL,)
+    poll_hot_ms: int = 50
+    poll_hot_for_s: float = 60.0
+    poll_idle_s: float = 10.0
+    resolve_timeout_ms: int = 300
+    registrar_addresses: Sequence[RegistrarAddress] = field(
+        default_factory=lambda: [RegistrarAddress(f"10.9.0.{n}") for n in (1, 2, 3)]
+    )
+
+    @property
+    def accept_by_handle(self) -> Mapping[str, object]:
+        return dict.fromkeys(self.handles, RULES)
+
+
+class Scene:
+    """A follower, its registrars, and every view it gave out."""
+
+    def __init__(self, settings: PlayedSettings) -> None:
+        PlayedRegistrar.made = []
+        addresses = [str(address) for address in settings.registrar_addresses]
+        self.belief = Belief(addresses, dict.fromkeys(settings.handles, RULES))
+        self.views: list[Mapping[str, PoolView]] = []
+        self.follower = Follower(settings, self.belief, self.views.append)
+        self.registrars = PlayedRegistrar.made
+
+    def list_everywhere(self, *elements: PoolElement, handle: str = POOL) -> None:
+        for registrar in self.registrars:
+            registrar.listing[handle] = elements
+
+    @property
+    def members(self) -> list[int]:
+        return [member.identifier for member in self.views[-1][POOL].members] if self.views else []
+
+    @property
+    def standings(self) -> list[str]:
+        return [state.standing.value for state in self.follower.registrar_states()]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+
+@asynccontextmanager
+async def playing(settings: PlayedSettings | None = None) -> AsyncIterator[Scene]:
+    scene = Scene(settings or PlayedSettings())
+    scene.follower.start()
+    try:
+        yield scene
+    finally:
+        await scene.follower.close()
+
+
+@pytest.fixture(autouse=True)
+def played(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "RegistrarClient", PlayedRegistrar)
+
+
+async def test_members_come_and_go() -> None:
+    async with playing() as scene:
+        scene.list_everywhere(pe(1, HOMES[0]), pe(2, HOMES[1]))
+        await scene.until(lambda: scene.members == [1, 2])
+        assert scene.standings == ["settled"] * 3
+        scene.list_everywhere(pe(2, HOMES[1]))
+        await scene.until(lambda: scene.members == [2])
+
+
+async def test_only_changes_are_told() -> None:
+    async with playing() as scene:
+        scene.list_everywhere(pe(1, HOMES[0]))
+        await scene.until(lambda: scene.members == [1])
+        await asyncio.sleep(0.1)
+        before = len(scene.views)
+        await asyncio.sleep(0.4)
+        assert len(scene.views) == before
+
+
+async def test_a_change_at_one_makes_the_others_be_asked_at_once() -> None:
+    slow = PlayedSettings(poll_hot_ms=2000)
+    async with playing(slow) as scene:
+        await scene.until(lambda: scene.standings == ["settled"] * 3)
+        await asyncio.sleep(0.05)
+        started_s = asyncio.get_running_loop().time()
+        scene.list_everywhere(pe(1, HOMES[2]))
+        scene.follower.ask_at_once(POOL, but=1)
+        await scene.until(lambda: scene.members == [1])
+        await scene.until(lambda: scene.registrars[1].count(POOL, started_s) >= 1)
+        assert asyncio.get_running_loop().time() - started_s < 1.0
+
+
+async def test_a_question_of_the_belief_is_asked_at_once() -> None:
+    slow = PlayedSettings(poll_hot_ms=3000)
+    async with playing(slow) as scene:
+        scene.list_everywhere(pe(1, HOMES[0]), pe(2, HOMES[0]), pe(3, HOMES[0]))
+        await scene.until(lambda: scene.members == [1, 2, 3])
+        started_s = asyncio.get_running_loop().time()
+        scene.list_everywhere()
+        scene.follower.ask_at_once(POOL, but=1)
+        await scene.until(lambda: scene.members == [])
+        assert asyncio.get_running_loop().time() - started_s < 0.9, "a crowd, confirmed by all"
+
+
+async def test_one_question_at_a_time_for_each_pool_and_registrar() -> None:
+    async with playing(PlayedSettings(poll_hot_ms=10)) as scene:
+        scene.registrars[1].delay_s = 0.25
+        scene.registrars[2].is_frozen = True
+        for number in range(30):
+            scene.list_everywhere(pe(number + 1, HOMES[0]))
+            scene.follower.ask_at_once(POOL)
+            await asyncio.sleep(0.02)
+        assert [registrar.most_under_way for registrar in scene.registrars] == [1, 1, 1]
+        assert scene.registrars[0].count(POOL) > 20
+
+
+async def test_a_frozen_registrar_is_left_in_peace_and_its_members_stay() -> None:
+    async with playing() as scene:
+        scene.list_everywhere(pe(1, HOMES[0]))
+        await scene.until(lambda: scene.members == [1])
+        scene.registrars[0].is_frozen = True
+        await scene.until(lambda: scene.standings[0] == "silent")
+        started_s = asyncio.get_running_loop().time()
+        await asyncio.sleep(0.7)
+        assert scene.registrars[0].count(POOL, started_s) == 0
+        assert scene.registrars[0].count("rspdns-sentinel-1", started_s) >= 1
+        assert scene.members == [1]
+        scene.registrars[0].is_frozen = False
+        await scene.until(lambda: scene.standings[0] == "settled")
+        assert scene.registrars[0].count(POOL, started_s) >= 1
+
+
+async def test_a_lost_link_loses_nobody_and_all_lost_is_stale() -> None:
+    async with playing() as scene:
+        scene.list_everywhere(pe(1, HOMES[0]))
+        await scene.until(lambda: scene.members == [1])
+        for registrar in scene.registrars:
+            registrar.link(False)
+        await scene.until(lambda: scene.views[-1][POOL].stale_since_s is not None)
+        assert scene.members == [1]
+
+
+async def test_a_looked_up_idle_pool_is_asked_at_once() -> None:
+    async with playing(PlayedSettings(poll_hot_for_s=0.0)) as scene:
+        await scene.until(lambda: scene.standings == ["settled"] * 3)
+        await asyncio.sleep(0.1)
+        counted = [registrar.count(POOL) for registrar in scene.registrars]
+        scene.follower.note_query(POOL)
+        scene.follower.note_query("stranger")
+        await scene.until(
+            lambda: [registrar.count(POOL) for registrar in scene.registrars] == [n + 1 for n in counted]
+        )
+
+
+async def test_a_handle_that_must_not_be_sent_harms_no_other() -> None:
+    async with playing(PlayedSettings(handles=("x" * 33, POOL))) as scene:
+        scene.list_everywhere(pe(1, HOMES[0]))
+        await scene.until(lambda: scene.members == [1])
+        assert not scene.views[-1]["x" * 33].known
+
+
+async def test_new_pools_are_followed() -> None:
+    async with playing() as scene:
+        await scene.until(lambda: scene.standings == ["settled"] * 3)
+        scene.list_everywhere(pe(5, HOMES[0]), handle="fresh")
+        scene.belief.set_pools({POOL: RULES, "fresh": RULES}, asyncio.get_running_loop().time())
+        scene.follower.set_handles([POOL, "fresh"])
+        await scene.until(lambda: bool(scene.views[-1].get("fresh", PoolView("")).members))
+
+
+async def test_after_close_nothing_is_asked() -> None:
+    async with playing() as scene:
+        await scene.until(lambda: scene.standings == ["settled"] * 3)
+        await scene.follower.close()
+        counted = [len(registrar.asked) for registrar in scene.registrars]
+        await asyncio.sleep(0.2)
+        assert [len(registrar.asked) for registrar in scene.registrars] == counted

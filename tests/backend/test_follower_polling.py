@@ -1,0 +1,124 @@
+"""When which registrar is asked about which pool."""
+
+from rspdns.polling import (
+    MAX_UNANSWERED,
+    REPEAT_AFTER_S,
+    SENTINEL_EVERY_S,
+    HotPools,
+    Intervals,
+    Round,
+)
+
+SENTINEL = "rspdns-sentinel-1"
+INTERVALS = Intervals(hot_s=0.05, hot_for_s=60, idle_s=10)
+
+
+def test_all_are_hot_at_first_then_those_that_are_looked_up() -> None:
+    pools = HotPools(["a", "b"], INTERVALS, 0)
+    assert pools.hot(59) == ["a", "b"]
+    assert pools.hot(60) == []
+    assert pools.note_query("a", 100), "it was not hot: ask at once"
+    assert not pools.note_query("a", 101)
+    assert pools.hot(160.5) == ["a"]
+    assert pools.hot(161) == []
+    assert not pools.note_query("stranger", 100)
+
+
+def test_new_pools_are_hot_and_old_ones_keep_their_time() -> None:
+    pools = HotPools(["a", "b"], INTERVALS, 0)
+    pools.set_handles(["b", "c"], 30)
+    assert pools.hot(59) == ["b", "c"]
+    assert pools.hot(61) == ["c"]
+
+
+def test_hot_pools_and_the_sentinel_are_asked_together_the_sentinel_first() -> None:
+    pools, one = HotPools(["a", "b"], INTERVALS, 0), Round(SENTINEL, INTERVALS)
+    assert one.due(pools, 0.05, False, 0) == [SENTINEL, "a", "b"]
+
+
+def test_what_is_unanswered_is_not_asked_again() -> None:
+    pools, one = HotPools(["a", "b"], INTERVALS, 0), Round(SENTINEL, INTERVALS)
+    one.due(pools, 0.05, False, 0)
+    one.done("b")
+    assert one.due(pools, 0.05, False, 0.05) == ["b"]
+    one.done(SENTINEL)
+    one.done("b")
+    assert one.due(pools, 0.05, False, 0.1) == [SENTINEL, "b"]
+
+
+def test_idle_pools_take_turns_within_the_idle_interval() -> None:
+    handles = [f"pool-{number}" for number in range(40)]
+    pools, one = HotPools(handles, INTERVALS, -100), Round(SENTINEL, INTERVALS)
+    asked: dict[str, list[float]] = {handle: [] for handle in handles}
+    sentinel = 0
+    for step in range(20 * 30):
+        now = step * 0.05
+        for handle in one.due(pools, 0.05, False, now):
+            one.done(handle)
+            if handle == SENTINEL:
+                sentinel += 1
+            else:
+                asked[handle].append(now)
+    for times in asked.values():
+        gaps = [after - before for before, after in zip([0.0, *times], times, strict=False)]
+        assert max(gaps) <= 10.5
+        assert len(times) <= 4
+    assert sentinel >= 30 / SENTINEL_EVERY_S * 0.8
+
+
+def test_a_hot_pool_is_not_asked_in_the_rotation_too() -> None:
+    pools, one = HotPools(["a"], INTERVALS, 0), Round(SENTINEL, INTERVALS)
+    assert one.due(pools, 0.05, False, 0).count("a") == 1
+
+
+def test_a_silent_registrar_is_asked_about_its_sentinel_only() -> None:
+    pools, one = HotPools(["a", "b"], INTERVALS, 0), Round(SENTINEL, INTERVALS)
+    assert one.due(pools, 0.05, True, 0) == [SENTINEL]
+    one.done(SENTINEL)
+    assert one.due(pools, 0.05, True, 0.05) == []
+    assert one.due(pools, 0.05, True, 0.3) == [SENTINEL]
+
+
+def test_questions_under_way_are_bounded_and_all_hot_pools_get_their_turn() -> None:
+    handles = [f"pool-{number}" for number in range(1200)]
+    pools, one = HotPools(handles, INTERVALS, 0), Round(SENTINEL, INTERVALS)
+    asked: set[str] = set()
+    for step in range(4):
+        due = one.due(pools, 0.05, False, step * 0.05)
+        assert len(due) <= MAX_UNANSWERED + 1
+        asked |= set(due)
+        for handle in due:
+            one.done(handle)
+    assert asked == {*handles, SENTINEL}
+    assert len(one.due(pools, 0.05, False, 9)) <= MAX_UNANSWERED + 1
+    assert len(one.due(pools, 0.05, False, 9.05)) <= 1, "nothing more before something is answered"
+
+
+def test_a_slow_registrar_is_asked_less_often() -> None:
+    one = Round(SENTINEL, INTERVALS)
+    assert one.interval_s(3, None) == 0.05
+    assert one.interval_s(3, 0.001) == 0.05
+    assert one.interval_s(3, 0.1) == 0.4
+    assert one.interval_s(3, 5.0) == 1.0
+    assert one.interval_s(500, 0.001) == 0.5
+
+
+def test_a_question_at_once_waits_for_the_one_under_way_and_is_then_repeated() -> None:
+    pools, one = HotPools(["a"], INTERVALS, 0), Round(SENTINEL, INTERVALS)
+    one.due(pools, 0.05, False, 0)
+    assert not one.may_ask("a", 0.01)
+    assert one.done("a"), "wanted again"
+    assert one.may_ask("a", 0.01)
+    one.asked("a", 0.01)
+    assert not one.done("a")
+    assert not one.may_ask("a", 0.01 + REPEAT_AFTER_S / 2), "not faster than this"
+    assert one.may_ask("a", 0.01 + REPEAT_AFTER_S)
+
+
+def test_after_a_lost_link_everything_is_due() -> None:
+    pools, one = HotPools(["a"], INTERVALS, -100), Round(SENTINEL, INTERVALS)
+    for handle in one.due(pools, 0.05, False, 0):
+        one.done(handle)
+    assert one.due(pools, 0.05, False, 0.01) == []
+    one.forget()
+    assert one.due(pools, 0.05, False, 0.02) == [SENTINEL, "a"]

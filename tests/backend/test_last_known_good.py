@@ -1,0 +1,232 @@
+"""The last-known-good file: written whole, refused when damaged, harmless when the disk is full."""
+
+import asyncio
+import errno
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rserpool.parameters import Protocol
+from rserpool.policies import LeastUsed, Policy, Priority, RoundRobin
+from rspdns import last_known_good
+from rspdns.belief import Belief, PoolRules
+from rspdns.last_known_good import FILE_NAME, DamagedFileError, decode, encode, load, save
+from rspdns.last_known_good_keeper import LastKnownGood
+from rspdns.views import Member, PoolView
+
+NOW, WALL = 5000.0, 1_700_000_000.0
+
+
+def member(identifier: int, policy: Policy | None = None, *addresses: str) -> Member:
+    found = tuple(ip_address(address) for address in addresses or (f"10.0.0.{identifier}",))
+    return Member(identifier, 0xA1, found, 5060, Protocol.SCTP, policy or LeastUsed(1.0), NOW - 30, False)
+
+
+def view(*members: Member, **changes: Any) -> PoolView:
+    return replace(PoolView("pool", members=members, known=True), **changes)
+
+
+def data(*members: Member, **changes: Any) -> bytes:
+    return encode({"pool": view(*members, **changes)}, NOW, WALL)
+
+
+def test_what_is_written_is_read_after_a_reboot() -> None:
+    members = (
+        member(1),
+        member(2, Priority(7), "10.0.0.2", "fd00::2"),
+        member(0xFFFFFFFF, RoundRobin(), "fd00::1"),
+    )
+    written = data(*members, recent=(member(9),))
+    (pool,) = decode(written, now=3.0, wall_s=WALL + 100, max_stale_s=3600)
+    assert pool.handle == "pool"
+    assert pool.stale_since_s == pytest.approx(3.0 - 100)
+    assert [one.identifier for one in pool.recent] == [9]
+    for before, after in zip(members, pool.members, strict=True):
+        assert after == replace(before, since_s=after.since_s, stale=True)
+        assert after.since_s == pytest.approx(3.0 - 130)
+
+
+def test_an_unknown_pool_is_not_written() -> None:
+    assert decode(data(member(1), known=False), NOW, WALL, 3600) == ()
+
+
+def test_restarts_do_not_make_a_stale_pool_fresh() -> None:
+    written = data(member(1), stale_since_s=NOW - 3000)
+    (pool,) = decode(written, NOW, WALL + 500, 3600)
+    assert pool.stale_since_s == pytest.approx(NOW - 3500)
+    assert decode(written, NOW, WALL + 700, 3600) == ()
+
+
+def test_a_clock_that_was_set_back_does_not_make_it_fresh_either() -> None:
+    assert decode(data(member(1)), NOW, WALL - 86400, 3600) == ()
+    assert len(decode(data(member(1)), NOW, WALL - 2, 3600)) == 1
+
+
+def test_saved_and_loaded(tmp_path: Path) -> None:
+    save(tmp_path, data(member(1)))
+    save(tmp_path, data(member(2)))
+    (pool,) = load(tmp_path, NOW, WALL, 3600)
+    assert [one.identifier for one in pool.members] == [2]
+    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
+
+
+def test_no_file_is_no_pool(tmp_path: Path) -> None:
+    assert load(tmp_path, NOW, WALL, 3600) == ()
+    assert load(tmp_path / "missing", NOW, WALL, 3600) == ()
+
+
+@pytest.mark.parametrize("where", range(0, 100, 7))
+def test_a_file_cut_short_is_refused_with_its_name(tmp_path: Path, where: int) -> None:
+    whole = data(member(1))
+    (tmp_path / FILE_NAME).write_bytes(whole[: len(whole) * where // 100])
+    with pytest.raises(DamagedFileError, match=FILE_NAME):
+        load(tmp_path, NOW, WALL, 3600)
+
+
+def test_any_changed_byte_is_noticed() -> None:
+    whole = data(member(1))
+    (expected,) = decode(whole, NOW, WALL, 3600)
+    for place in range(len(whole)):
+        changed = whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+        try:
+            found = decode(changed, NOW, WALL, 3600)
+        except DamagedFileError:
+            continue
+        assert found == (expected,)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"format": "rspdns-last-known-good-9"}, "its format is 'rspdns-last-known-good-9'"),
+        ({"checksum": "0"}, "checksum does not match"),
+        ({"content": None}, "checksum does not match"),
+    ],
+)
+def test_another_document_is_refused_in_words(change: dict[str, Any], words: str) -> None:
+    document = json.loads(data(member(1)))
+    with pytest.raises(DamagedFileError, match=words):
+        decode(json.dumps(document | change).encode(), NOW, WALL, 3600)
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "null", '"x"', "{}", "[" * 5000, ""])
+def test_other_documents_are_refused(text: str) -> None:
+    with pytest.raises(DamagedFileError):
+        decode(text.encode(), NOW, WALL, 3600)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"port": 70000},
+        {"port": True},
+        {"identifier": -1},
+        {"addresses": []},
+        {"addresses": ["nowhere"]},
+        {"protocol": "CARRIER_PIGEON"},
+        {"policy": "zz"},
+        {"policy": "00"},
+        {"since_s": "soon"},
+    ],
+    ids=str,
+)
+def test_wrong_values_with_a_right_checksum_are_refused(change: dict[str, Any]) -> None:
+    document = json.loads(data(member(1)))
+    document["content"]["pools"]["pool"]["members"][0] |= change
+    document["checksum"] = last_known_good._checksum(document["content"])
+    with pytest.raises(DamagedFileError, match="missing or of the wrong kind"):
+        decode(json.dumps(document).encode(), NOW, WALL, 3600)
+
+
+def test_a_crash_at_any_moment_leaves_a_whole_file(tmp_path: Path) -> None:
+    """A writer is killed again and again; what it leaves is always an old or a new file, whole."""
+    save(tmp_path, data(member(1)))
+    program = (
+        "import sys; from pathlib import Path; from rspdns.last_known_good import save\n"
+        "data = Path(sys.argv[2]).read_bytes()\n"
+        "print('ready', flush=True)\n"
+        "while True: save(sys.argv[1], data)\n"
+    )
+    source = tmp_path.parent / "new.json"
+    source.write_bytes(data(*(member(number % 250) for number in range(3000))))
+    for delay_ms in (0, 3, 11, 29):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path), str(source)], stdout=subprocess.PIPE
+        )
+        assert writer.stdout is not None
+        with writer.stdout:
+            writer.stdout.readline()
+            try:
+                writer.wait(delay_ms / 1000)
+            except subprocess.TimeoutExpired:
+                writer.kill()
+            writer.wait()
+        assert len(load(tmp_path, NOW, WALL, 3600)) == 1
+        assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME], "nothing unfinished stays"
+
+
+def keeper(directory: Path) -> LastKnownGood:
+    return LastKnownGood(directory, 3600, clock=lambda: NOW, wall_clock=lambda: WALL)
+
+
+def test_a_full_disk_is_a_warning_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = keeper(tmp_path)
+    one.changed({"pool": view(member(1))})
+    assert one.save_now()
+
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    one.changed({"pool": view(member(2))})
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        assert not one.save_now()
+        assert one.problem is not None
+        assert "No space left on device" in one.problem
+    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
+    assert [pool.members[0].identifier for pool in load(tmp_path, NOW, WALL, 3600)] == [1]
+    assert one.save_now()
+    assert one.problem is None
+
+
+def test_a_damaged_file_is_a_warning_and_replaced_by_the_next(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text("{")
+    belief = Belief(["10.9.0.1"], {"pool": PoolRules((ip_network("10.0.0.0/8"),))})
+    one = keeper(tmp_path)
+    assert one.load_into(belief) == 0
+    assert one.problem is not None
+    assert FILE_NAME in one.problem
+    assert not belief.views(NOW)["pool"].known
+    one.changed({"pool": view(member(1))})
+    assert one.save_now()
+    assert keeper(tmp_path).load_into(belief) == 1
+    assert [found.identifier for found in belief.views(NOW)["pool"].members] == [1]
+
+
+def test_nothing_known_never_overwrites_a_file(tmp_path: Path) -> None:
+    one = keeper(tmp_path)
+    one.changed({"pool": view(member(1))})
+    one.save_now()
+    one.changed({"pool": PoolView("pool")})
+    assert one.save_now()
+    assert len(load(tmp_path, NOW, WALL, 3600)) == 1
+
+
+async def test_changes_are_written_by_themselves(tmp_path: Path) -> None:
+    one = keeper(tmp_path / "state")
+    running = asyncio.create_task(one.run())
+    try:
+        one.changed({"pool": view(member(1))})
+        async with asyncio.timeout(10):
+            while not (tmp_path / "state" / FILE_NAME).exists():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert len(load(tmp_path / "state", NOW, WALL, 3600)) == 1

@@ -1,0 +1,130 @@
+"""Probes against real sockets, and what they do to a stale pool."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from ipaddress import ip_address, ip_network
+from typing import cast
+
+import pytest
+from rserpool.parameters import Protocol
+from rserpool.policies import RoundRobin
+from rspdns.belief import Belief, PoolRules
+from rspdns.probe import Prober
+from rspdns.probe_methods import probe
+from rspdns.probing import Outcome
+from rspdns.views import Member
+
+
+def member(port: int, protocol: Protocol, identifier: int = 1, *addresses: str) -> Member:
+    found = tuple(ip_address(address) for address in addresses or ("127.0.0.1",))
+    return Member(identifier, 1, found, port, protocol, RoundRobin(), 0.0)
+
+
+def free_port(kind: socket.SocketKind) -> int:
+    with socket.socket(socket.AF_INET, kind) as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+class SipServer(asyncio.DatagramProtocol):
+    """Answers every request with the given lines, Via and Call-ID copied."""
+
+    def __init__(self, answers: list[bytes]) -> None:
+        self.answers = answers
+        self.requests: list[bytes] = []
+        self.transport: asyncio.DatagramTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.DatagramTransport", transport)
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        self.requests.append(data)
+        via = next(line for line in data.split(b"\r\n") if line.startswith(b"Via:"))
+        for answer in self.answers:
+            assert self.transport is not None
+            self.transport.sendto(answer.replace(b"VIA", via), addr)
+
+
+@asynccontextmanager
+async def sip_server(*answers: bytes) -> AsyncIterator[tuple[int, SipServer]]:
+    transport, server = await asyncio.get_running_loop().create_datagram_endpoint(
+        lambda: SipServer(list(answers)), local_addr=("127.0.0.1", 0)
+    )
+    try:
+        yield transport.get_extra_info("sockname")[1], server
+    finally:
+        transport.close()
+
+
+async def test_tcp_accepted_is_alive_and_refused_is_not() -> None:
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        assert await probe(member(port, Protocol.TCP), False) is Outcome.ALIVE
+        two = member(port, Protocol.TCP, 1, "127.0.0.9", "127.0.0.1")
+        assert await probe(two, False) is Outcome.ALIVE, "the second address answers"
+    assert await probe(member(free_port(socket.SOCK_STREAM), Protocol.TCP), False) is Outcome.FAILED
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ([b"SIP/2.0 200 OK\r\nVIA\r\n\r\n"], Outcome.ALIVE),
+        ([b"SIP/2.0 405 Method Not Allowed\r\nVIA\r\n\r\n"], Outcome.ALIVE),
+        ([b"SIP/2.0 100 Trying\r\nVIA\r\n\r\n", b"SIP/2.0 200 OK\r\nVIA\r\n\r\n"], Outcome.ALIVE),
+        ([b"SIP/2.0 503 Service Unavailable\r\nVIA\r\n\r\n"], Outcome.FAILED),
+        ([b"SIP/2.0 408 Request Timeout\r\nVIA\r\n\r\n"], Outcome.FAILED),
+        ([b"SIP/2.0 100 Trying\r\nVIA\r\n\r\n"], Outcome.FAILED),
+        ([b"SIP/2.0 200 OK\r\nVia: another\r\n\r\n"], Outcome.FAILED),
+        ([b"\x00\xff garbage", b"", b"SIP/2.0 2"], Outcome.FAILED),
+        ([], Outcome.FAILED),
+    ],
+)
+async def test_sip_options(answers: list[bytes], expected: Outcome) -> None:
+    async with sip_server(*answers) as (port, server):
+        assert await probe(member(port, Protocol.UDP), True, timeout_s=0.2) is expected
+        assert server.requests[0].startswith(f"OPTIONS sip:127.0.0.1:{port} SIP/2.0\r\n".encode())
+
+
+async def test_nobody_listening_on_udp_is_found_at_once() -> None:
+    async with asyncio.timeout(2):
+        one = member(free_port(socket.SOCK_DGRAM), Protocol.UDP)
+        assert await probe(one, True, timeout_s=30) is Outcome.FAILED
+
+
+async def test_other_udp_services_cannot_be_probed() -> None:
+    assert await probe(member(free_port(socket.SOCK_DGRAM), Protocol.UDP), False) is Outcome.UNKNOWN
+
+
+async def test_a_stale_pool_loses_the_unreachable_and_gets_them_back() -> None:
+    belief = Belief(["10.9.0.1"], {"pool": PoolRules((ip_network("127.0.0.0/8"),))})
+    now = asyncio.get_running_loop().time()
+    told = asyncio.Event()
+    prober = Prober(belief, {"pool"}, told.set)
+
+    async def until(identifiers: list[int]) -> None:
+        async with asyncio.timeout(10):
+            while True:
+                view = belief.views(asyncio.get_running_loop().time())["pool"]
+                if [one.identifier for one in view.members] == identifiers:
+                    return
+                await asyncio.sleep(0.02)
+
+    async with sip_server(b"SIP/2.0 200 OK\r\nVIA\r\n\r\n") as (port, _):
+        other = free_port(socket.SOCK_DGRAM)
+        members = [member(port, Protocol.UDP, 1), member(other, Protocol.UDP, 2)]
+        belief.remember("pool", members, [], now, now)
+        running = asyncio.create_task(prober.run())
+        try:
+            await until([1])
+            assert told.is_set()
+            second, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+                lambda: SipServer([b"SIP/2.0 200 OK\r\nVIA\r\n\r\n"]), local_addr=("127.0.0.1", other)
+            )
+            await until([1, 2])
+            second.close()
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)

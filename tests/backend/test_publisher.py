@@ -1,0 +1,191 @@
+"""What is published when, and what is purged for it."""
+
+import asyncio
+import time
+from pathlib import Path
+from random import Random
+
+from rserpool.policies import LeastUsed
+from rspdns.publisher import Publisher
+from rspdns.serial_number import SerialNumbers
+from rspdns.snapshot import Found, Snapshot
+from rspdns.zone import Zone
+
+from tests.backend.making import UDP, ZONE, member, view, views, zone
+
+OWNER = f"_sip._udp.as.{ZONE}"
+WHOLE = f"{ZONE}$"
+
+
+class Scene:
+    def __init__(self, folder: Path, *zones: Zone, hot: frozenset[str] = frozenset()) -> None:
+        self.told: list[tuple[str, object]] = []
+        self.hot = hot
+        self.now = 1000.0
+        self.publisher = Publisher(
+            zones or (zone(),),
+            SerialNumbers(folder, 5.0),
+            lambda snapshot: self.told.append(("swap", snapshot)),
+            self,
+            max_stale_s=60,
+            hot=lambda: self.hot,
+            clock=lambda: self.now,
+            draw=Random(1),
+        )
+
+    def purge(self, names: set[str]) -> None:
+        self.told.append(("purge", set(names)))
+
+    def rediscover(self) -> None:
+        self.told.append(("rediscover", None))
+
+    def take(self) -> list[tuple[str, object]]:
+        told, self.told = self.told, []
+        return told
+
+    def purged(self) -> set[str]:
+        return {
+            name
+            for kind, names in self.take()
+            if kind == "purge" and isinstance(names, set)
+            for name in names
+        }
+
+
+async def test_answers_are_swapped_before_their_names_are_purged(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.publisher.start(views(view(member(1))))
+    scene.take()
+    scene.publisher.publish(views(view(member(1), member(2))))
+    (first, snapshot), (second, names) = scene.take()
+    assert (first, second) == ("swap", "purge")
+    assert isinstance(snapshot, Snapshot)
+    assert isinstance(snapshot.lookup(OWNER, "SRV"), Found)
+    assert isinstance(names, set)
+    assert {OWNER, f"as.{ZONE}", f"00000002.u.as.{ZONE}"} <= names
+    scene.publisher.close()
+
+
+async def test_at_the_start_powerdns_forgets_what_a_former_life_said(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.publisher.start(views(view(member(1))))
+    kinds = [kind for kind, _ in scene.told]
+    assert kinds == ["rediscover", "swap", "purge"]
+    assert scene.purged() == {WHOLE}
+    scene.publisher.close()
+
+
+async def test_but_not_while_there_is_nothing_better_to_say(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.publisher.start({})
+    assert scene.purged() == set()
+    scene.publisher.publish(views(view(member(1))))
+    assert {WHOLE, OWNER} <= scene.purged()
+    scene.publisher.publish(views(view(member(2))))
+    assert WHOLE not in scene.purged()
+    scene.publisher.close()
+
+
+async def test_nothing_is_purged_when_no_answer_changed(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.publisher.start(views(view(member(1))))
+    serial = scene.publisher.snapshot.zones()[0].serial
+    scene.take()
+    scene.publisher.publish(views(view(member(1, policy=LeastUsed(0.01)))))
+    assert scene.purged() == set()
+    assert scene.publisher.snapshot.zones()[0].serial == serial
+    scene.publisher.close()
+
+
+async def test_who_leaves_is_purged_at_once_and_weights_wait(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.publisher.start(views(view(member(1), member(2), member(3))))
+    scene.now += 1.5
+    scene.publisher.publish(views(view(member(1, policy=LeastUsed(0.5)), member(2), member(3))))
+    scene.take()
+    scene.now += 0.1
+    scene.publisher.publish(views(view(member(1, policy=LeastUsed(0.8)), member(2), member(3))))
+    assert scene.purged() == set(), "a weight moves once a second at most"
+    scene.publisher.publish(views(view(member(1, policy=LeastUsed(0.8)), member(3))))
+    assert OWNER in scene.purged()
+    scene.publisher.close()
+
+
+async def test_time_alone_brings_the_next_build(tmp_path: Path) -> None:
+    """A newcomer grows in steps of a second: the timer comes by itself, once."""
+    scene = Scene(tmp_path)
+    scene.publisher.start(views(view(member(1, since_s=999.95), member(2))))
+    builds = scene.publisher.builds
+    scene.take()
+    scene.now = 1001.1
+    end_s = time.monotonic() + 5
+    while scene.publisher.builds == builds:
+        assert time.monotonic() < end_s
+        await asyncio.sleep(0.01)
+    assert OWNER in scene.purged()
+    scene.publisher.close()
+    builds = scene.publisher.builds
+    await asyncio.sleep(0.05)
+    assert scene.publisher.builds == builds
+
+
+async def test_expensive_builds_leave_time_for_answers(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.publisher.start(views(view(member(1))))
+    builds = scene.publisher.builds
+    real_swap = scene.publisher._swap
+
+    def slow_swap(snapshot: Snapshot) -> None:
+        scene.now += 0.05
+        real_swap(snapshot)
+
+    scene.publisher._swap = slow_swap
+    scene.publisher.publish(views(view(member(2))))
+    scene.publisher.publish(views(view(member(3))))
+    scene.publisher.publish(views(view(member(4))))
+    assert scene.publisher.builds == builds + 1
+    scene.take()
+    scene.now += 0.05
+    end_s = time.monotonic() + 5
+    while scene.publisher.builds == builds + 1:
+        assert time.monotonic() < end_s
+        await asyncio.sleep(0.01)
+    assert isinstance(scene.publisher.snapshot.lookup(f"00000004.u.as.{ZONE}", "A"), Found)
+    assert OWNER in scene.purged()
+    scene.publisher.close()
+
+
+async def test_timed_builds_come_seldom_and_views_at_once(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, hot=frozenset({"sip-udp"}))
+    many = [member(number) for number in range(1, 20)]
+    scene.publisher.start(views(view(*many)))
+    builds = scene.publisher.builds
+    scene.now += 0.999
+    scene.publisher.publish(views(view(*many[1:])))
+    assert scene.publisher.builds == builds + 1, "who leaves is out at once"
+    for _ in range(20):
+        scene.now += 0.5
+        await asyncio.sleep(0.005)
+    assert scene.publisher.builds <= builds + 2, "a tenth of a second has not passed"
+    scene.publisher.close()
+
+
+async def test_chance_draws_again_only_for_pools_somebody_asks_for(tmp_path: Path) -> None:
+    many = views(view(*(member(number) for number in range(1, 20))))
+    for hot, is_due in ((frozenset({"sip-udp"}), True), (frozenset[str](), False)):
+        scene = Scene(tmp_path, hot=hot)
+        scene.publisher.start(many)
+        assert (scene.publisher.snapshot.rebuild_at_s <= scene.now + 1) is is_due
+        scene.publisher.close()
+
+
+async def test_new_zones_are_made_known_and_old_ones_forgotten(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.publisher.start(views(view(member(1))))
+    scene.take()
+    other = zone(UDP, name="other.example")
+    scene.publisher.set_zones([other], views(view(member(1))))
+    assert scene.told[0][0] == "rediscover"
+    assert {WHOLE, "other.example$", OWNER} <= scene.purged()
+    assert [one.name for one in scene.publisher.snapshot.zones()] == ["other.example"]
+    scene.publisher.close()

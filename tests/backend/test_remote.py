@@ -1,0 +1,183 @@
+"""PowerDNS's remote-backend protocol, request by request."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rspdns.remote import METHODS, handle, zone_id
+from rspdns.snapshot import Snapshot
+
+from tests.backend.making import FIXED, UDP, ZONE, answered, member, view, views, zone
+
+OWNER = f"_sip._udp.as.{ZONE}"
+LIVE = answered(zone(), views(view(member(1), member(2))), serial=7)
+UNKNOWN = answered(zone(), {})
+
+
+def ask(method: str, snapshot: Snapshot = LIVE, **parameters: Any) -> dict[str, Any]:
+    return handle({"method": method, "parameters": parameters}, snapshot)
+
+
+def lookup(qname: str, qtype: str = "ANY", snapshot: Snapshot = LIVE) -> Any:
+    more = {"remote": "192.0.2.1", "local": "192.0.2.2", "real-remote": "192.0.2.1/32", "zone-id": -1}
+    return handle({"method": "lookup", "parameters": {"qname": qname, "qtype": qtype, **more}}, snapshot).get(
+        "result", "FAILED"
+    )
+
+
+def test_a_name_with_records() -> None:
+    found = lookup(f"{OWNER}.")
+    assert {record["qtype"] for record in found} == {"SRV"}
+    assert {record["content"] for record in found} == {
+        f"0 1000 5060 00000001.u.as.{ZONE}",
+        f"0 1000 5060 00000002.u.as.{ZONE}",
+    }
+    assert all(record["qname"] == OWNER and record["ttl"] == 1 for record in found)
+    assert {record["domain_id"] for record in found} == {zone_id(ZONE)}
+
+
+def test_one_type_only() -> None:
+    assert {record["qtype"] for record in lookup(f"as.{ZONE}.", "A")} == {"A"}
+    assert lookup(f"as.{ZONE}.", "MX") is False
+
+
+def test_a_question_for_the_soa_gets_the_soa_alone() -> None:
+    (soa,) = lookup(f"{ZONE}.", "SOA")
+    assert soa["qtype"] == "SOA"
+    assert soa["content"].split()[2] == "7"
+
+
+def test_the_case_of_the_question_does_not_matter() -> None:
+    assert lookup(OWNER.upper() + ".") == lookup(OWNER)
+
+
+def test_no_such_name() -> None:
+    assert lookup(f"nobody.{ZONE}.") is False
+    assert lookup("example.com.") is False
+    assert lookup(".") is False
+
+
+def test_an_empty_non_terminal_is_told_from_no_such_name() -> None:
+    (record,) = lookup(f"_udp.as.{ZONE}.")
+    assert (record["qtype"], record["content"]) == ("ENT", "")
+    assert lookup(f"_udp.as.{ZONE}.", "A") is False
+
+
+def test_what_is_not_known_is_a_failure_and_no_empty_answer() -> None:
+    assert lookup(OWNER, snapshot=UNKNOWN) == "FAILED"
+    assert lookup(f"00000001.u.as.{ZONE}", snapshot=UNKNOWN) == "FAILED"
+    assert lookup(f"{ZONE}.", "SOA", UNKNOWN) != "FAILED"
+    assert lookup(f"nobody.{ZONE}", snapshot=UNKNOWN) is False
+
+
+def test_escaped_names_are_found_as_powerdns_writes_them() -> None:
+    odd = answered(zone(fixed=FIXED + r"a\@b A 10.0.1.9" + "\n"), {})
+    assert lookup(f"a@b.{ZONE}.", "A", odd)[0]["content"] == "10.0.1.9"
+
+
+def test_domains() -> None:
+    two = answered([zone(), zone(name="other.example", fixed=FIXED)], {}, serial=2**32 + 3)
+    domains = ask("getAllDomains", two, include_disabled=True)["result"]
+    assert [domain["zone"] for domain in domains] == [ZONE, "other.example"]
+    assert {domain["kind"] for domain in domains} == {"native"}
+    assert {domain["serial"] for domain in domains} == {3}
+    assert len({domain["id"] for domain in domains}) == 2
+    assert ask("getDomainInfo", two, name=f"{ZONE}.")["result"] == domains[0]
+    assert ask("getDomainInfo", two, name="example.com.")["result"] is False
+
+
+def test_a_zone_has_no_metadata_and_no_keys() -> None:
+    assert ask("getAllDomainMetadata", name=f"{ZONE}.")["result"] == {}
+    assert ask("getDomainMetadata", name=f"{ZONE}.", kind="ALSO-NOTIFY")["result"] == []
+    assert ask("getDomainKeys", name=f"{ZONE}.")["result"] == []
+    for method in ("getAllDomainMetadata", "getDomainMetadata", "getDomainKeys"):
+        assert ask(method, name="example.com.", kind="X")["result"] is False
+
+
+def test_a_zone_transfer_is_whole() -> None:
+    transferred = ask("list", zonename=f"{ZONE}.", domain_id=1, include_disabled=False)["result"]
+    assert transferred[0]["qtype"] == "SOA"
+    assert [record["qtype"] for record in transferred].count("SOA") == 1
+    found = {(record["qname"], record["qtype"]) for record in transferred}
+    assert {(OWNER, "SRV"), (f"00000002.u.as.{ZONE}", "A"), (f"ns1.{ZONE}", "A")} <= found
+
+
+def test_a_zone_that_is_not_wholly_known_is_not_transferred() -> None:
+    assert "result" not in ask("list", UNKNOWN, zonename=f"{ZONE}.")
+    assert ask("list", zonename="example.com.")["result"] is False
+
+
+@pytest.mark.parametrize(
+    ("qname", "before", "after"),
+    [
+        ("", "", "as"),
+        ("as", "as", "_sip._udp.as"),
+        ("aa", "", "as"),
+        ("_sip._udp.as", "_sip._udp.as", "00000001.u.as"),
+        ("zz", "ns1", ""),
+    ],
+)
+def test_names_around_a_name(qname: str, before: str, after: str) -> None:
+    result = ask("getBeforeAndAfterNamesAbsolute", id=zone_id(ZONE), qname=qname)["result"]
+    assert (result["before"], result["after"]) == (before, after)
+    assert result["unhashed"] == (f"{before}.{ZONE}" if before else ZONE)
+
+
+def test_names_around_a_name_of_no_zone() -> None:
+    assert ask("getBeforeAndAfterNamesAbsolute", id=1, qname="as")["result"] is False
+
+
+@pytest.mark.parametrize(
+    "method", ["startTransaction", "replaceRRSet", "addDomainKey", "createSlaveDomain", ""]
+)
+def test_what_is_not_supported_is_said_to_be_so(method: str) -> None:
+    assert ask(method, domain_id=1, zonename=ZONE) == {"result": False}
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        None,
+        7,
+        [],
+        {},
+        {"method": 5},
+        {"method": "lookup"},
+        {"method": "lookup", "parameters": []},
+        {"method": "lookup", "parameters": {"qname": 3, "qtype": "A"}},
+        {"method": "lookup", "parameters": {"qname": "a.", "qtype": None}},
+        {"method": "lookup", "parameters": {"qname": "a@..b.", "qtype": "A"}},
+        {"method": "lookup", "parameters": {"qname": "a\\999.", "qtype": "A"}},
+        {"method": "lookup", "parameters": {"qname": "é" * 300, "qtype": "A"}},
+        {"method": "lookup", "parameters": {"qname": "(" * 3000, "qtype": "A"}},
+        {"method": "list", "parameters": {}},
+    ],
+)
+def test_what_powerdns_would_never_send_is_a_failure(request_: object) -> None:
+    reply = handle(request_, LIVE)
+    assert "result" not in reply
+    assert reply["error"]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
+    max_leaves=10,
+)
+parameters = st.dictionaries(
+    st.sampled_from(["qname", "qtype", "name", "zonename", "id", "kind", "zone-id"]), json_values
+)
+
+
+@given(st.sampled_from([*METHODS, "feedRecord"]), parameters)
+def test_whatever_the_parameters_are_there_is_a_reply(method: str, given_: dict[str, Any]) -> None:
+    reply = handle({"method": method, "parameters": given_}, LIVE)
+    assert ("result" in reply) != ("error" in reply)
+
+
+def test_an_unknown_pool_does_not_hide_others() -> None:
+    tcp = UDP.replace("udp", "tcp").replace('"u"', '"t"').replace('"as"', '"other"')
+    half = answered(zone(UDP + tcp), views(view(member(1))))
+    assert lookup(OWNER, snapshot=half) != "FAILED"
+    assert lookup(f"_sip._tcp.other.{ZONE}", snapshot=half) == "FAILED"

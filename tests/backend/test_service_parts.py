@@ -1,0 +1,50 @@
+"""A part of the service that fails at start or later ends it with one line, not silently."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from daemon_kit.errors import FatalError
+from rspdns.configuration import BackendConfig
+from rspdns.service import Backend
+
+
+def backend(folder: Path) -> Backend:
+    return Backend(
+        BackendConfig.model_validate(
+            {
+                "registrars": ["127.0.0.1"],
+                "pdns": {"connector": f"unix:{folder}/remote.sock", "control": []},
+                "admin": {"socket": str(folder / "admin.sock")},
+                "state": {"path": str(folder / "state")},
+            }
+        )
+    )
+
+
+async def test_a_socket_that_cannot_be_opened_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = backend(tmp_path)
+
+    def refused() -> None:
+        raise OSError(97, "Address family not supported by protocol")
+
+    monkeypatch.setattr(one.follower, "start", refused)
+    with pytest.raises(FatalError, match="Address family not supported"):
+        await asyncio.wait_for(one.run(asyncio.Event()), 10)
+
+
+@pytest.mark.parametrize("part", ["keeper", "prober"])
+async def test_a_part_that_breaks_ends_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    one = backend(tmp_path)
+
+    async def breaks() -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(one.follower, "start", lambda: None)
+    monkeypatch.setattr(getattr(one, part), "run", breaks)
+    with pytest.raises(FatalError, match=part):
+        await asyncio.wait_for(one.run(asyncio.Event()), 10)

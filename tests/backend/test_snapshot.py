@@ -1,0 +1,197 @@
+"""Snapshots follow one another: what is shared, what counts as changed, when the serial moves."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rserpool.policies import LeastUsed
+from rspdns.answers import build
+from rspdns.snapshot import Snapshot, changed_names
+
+from tests.backend.making import FIXED, NOW, UDP, ZONE, answered, contents, member, records, view, views, zone
+
+AS = f"as.{ZONE}"
+OWNER = f"_sip._udp.{AS}"
+TARGETS = [f"{number:08x}.u.{AS}" for number in range(10)]
+OTHER = UDP.replace("sip-udp", "other").replace('"as"', '"other"')
+
+
+def test_a_member_that_leaves_changes_srv_addresses_and_its_target() -> None:
+    own = zone()
+    one = answered(own, views(view(member(1), member(2))))
+    two = answered(own, views(view(member(1))), one, serial=2)
+    assert changed_names(one, two) == {OWNER, AS, TARGETS[2]}
+    assert changed_names(two, one) == {OWNER, AS, TARGETS[2]}
+
+
+def test_a_target_that_moves_changes_the_srv_name_too() -> None:
+    """PowerDNS puts the targets' addresses into the SRV answer."""
+    own = zone()
+    one = answered(own, views(view(member(1), member(2), member(3))))
+    two = answered(own, views(view(member(1), member(2), member(3, "10.9.9.9"))), one, serial=2)
+    assert {OWNER, TARGETS[3]} <= changed_names(one, two) <= {OWNER, TARGETS[3], AS}
+
+
+def test_a_weight_changes_srv_alone() -> None:
+    own = zone()
+    one = answered(own, views(view(member(1), member(2))))
+    two = answered(own, views(view(member(1), member(2, policy=LeastUsed(0.5)))), one, NOW + 5, serial=2)
+    assert changed_names(one, two) == {OWNER}
+
+
+def test_the_last_member_takes_naptr_along_and_the_first_brings_it() -> None:
+    own = zone()
+    full, empty = answered(own, views(view(member(1)))), answered(own, views(view()))
+    assert changed_names(full, empty) == changed_names(empty, full) == {OWNER, AS, TARGETS[1]}
+
+
+def test_failing_names_are_changed_names() -> None:
+    own = zone()
+    unknown, known = answered(own, {}), answered(own, views(view(member(1))))
+    assert {OWNER, AS, TARGETS[1]} <= changed_names(unknown, known)
+
+
+def test_zones_that_come_and_go_change_all_their_names() -> None:
+    own, other = zone(), zone(name="example.org")
+    one, both = answered(own, views(view(member(1)))), answered([own, other], views(view(member(1))))
+    expected = {"example.org", "ns1.example.org", "as.example.org", "_sip._udp.as.example.org"}
+    assert expected <= changed_names(one, both) == changed_names(both, one)
+    assert not any(name.endswith("example.net") for name in changed_names(one, both))
+    assert changed_names(Snapshot(), one) >= {ZONE, OWNER, AS, TARGETS[1]}
+
+
+def test_nothing_changed_nothing_is_new() -> None:
+    own = zone()
+    one = answered(own, views(view(member(1))))
+    two = answered(own, views(view(member(1))), one, NOW + 1, serial=2)
+    assert changed_names(one, two) == set()
+    assert two.nodes is one.nodes
+    assert two.zones()[0].serial == 1
+
+
+def test_a_change_that_no_answer_shows_does_not_move_the_serial() -> None:
+    own = zone()
+    one = answered(own, views(view(member(1, policy=LeastUsed(0.50)))))
+    two = answered(own, views(view(member(1, policy=LeastUsed(0.51)))), one, NOW + 5, serial=2)
+    assert two.zones()[0].serial == 1
+    assert changed_names(one, two) == set()
+
+
+def test_unchanged_pools_and_zones_are_shared() -> None:
+    own, other = zone(UDP + OTHER), zone(name="example.org")
+    others = view(member(7), handle="other")
+    one = answered([own, other], views(view(member(1)), others))
+    two = answered([own, other], views(view(member(2)), others), one, serial=2)
+    changed, shared = two.zone_answers[ZONE].sites
+    assert shared is one.zone_answers[ZONE].sites[1]
+    assert changed is not one.zone_answers[ZONE].sites[0]
+    # "example.org" has the same pool in it, so both zones moved; without it, one stays.
+    third = zone(OTHER, name="example.com")
+    one = answered([own, third], views(view(member(1)), others))
+    two = answered([own, third], views(view(member(2)), others), one, serial=2)
+    assert [(answers.name, answers.serial) for answers in two.zones()] == [("example.com", 1), (ZONE, 2)]
+
+
+def test_weights_move_once_a_second_at_most_members_at_once() -> None:
+    own = zone()
+    snapshot = answered(own, views(view(member(1), member(2))), now=NOW)
+    busy = views(view(member(1), member(2, policy=LeastUsed(0.5))))
+    soon = answered(own, busy, snapshot, NOW + 0.3, serial=2)
+    assert contents(soon, OWNER, "SRV") == contents(snapshot, OWNER, "SRV")
+    assert soon.rebuild_at_s == NOW + 1
+    later = answered(own, busy, soon, NOW + 1, serial=3)
+    assert contents(later, OWNER, "SRV")[1].startswith("0 500 ")
+    gone = answered(own, views(view(member(1))), snapshot, NOW + 0.3, serial=2)
+    assert len(contents(gone, OWNER, "SRV")) == 1
+
+
+def test_what_was_drawn_is_drawn_again_after_the_ttl() -> None:
+    own = zone(head="ttl = 3")
+    pool = views(view(*(member(number) for number in range(1, 6))))
+    snapshot = answered(own, pool)
+    assert snapshot.rebuild_at_s == NOW + 3
+    assert answered(own, pool, snapshot, NOW + 2.9, seed=2).nodes is snapshot.nodes
+    seen = {tuple(contents(answered(own, pool, snapshot, NOW + 3, seed=seed), AS, "A")) for seed in range(30)}
+    assert len(seen) > 3
+
+
+def test_what_nobody_asks_for_is_not_drawn_again() -> None:
+    own = [zone(UDP + OTHER)]
+    members = tuple(member(number) for number in range(1, 6))
+    pools = views(view(*members), view(*members, handle="other"))
+    first = answered(own, pools)
+    later = build(
+        own, pools, first, NOW + 60, 2, random.Random(2), is_asked_for=lambda handle: handle == "other"
+    )
+    assert contents(later, AS, "A") == contents(first, AS, "A")
+    assert contents(later, f"other.{ZONE}", "A") != contents(first, f"other.{ZONE}", "A")
+    assert later.rebuild_at_s == NOW + 61
+    idle = build(own, pools, first, NOW + 60, 2, random.Random(2), is_asked_for=lambda handle: False)
+    assert idle.nodes is first.nodes
+    assert idle.rebuild_at_s == float("inf")
+
+
+def test_reloaded_zones_keep_the_weights_of_before() -> None:
+    one = answered(zone(), views(view(member(1, policy=LeastUsed(0.50)))))
+    two = answered(zone(), views(view(member(1, policy=LeastUsed(0.53)))), one, NOW + 5, serial=2)
+    assert contents(two, OWNER, "SRV") == contents(one, OWNER, "SRV")
+
+
+def test_a_zone_inside_another_keeps_its_own_names() -> None:
+    outer = zone(OTHER, FIXED + "ims NS ns1.ims\nns1.ims A 10.7.7.7\n", name="example.net")
+    inner = zone()
+    snapshot = answered([inner, outer], views(view(member(1)), view(member(2), handle="other")))
+    assert records(snapshot, ZONE, "SOA")[0].name == ZONE
+    assert contents(snapshot, f"ns1.{ZONE}", "A") == ["10.0.1.1"]
+    assert contents(snapshot, "ns1.example.net", "A") == ["10.0.1.1"]
+
+
+def test_a_zone_transfer_has_every_record_once_soa_first() -> None:
+    snapshot = answered(zone(UDP.replace('"as"', '"@"')), views(view(member(1))))
+    listed = snapshot.zone_records(ZONE)
+    assert listed[0].type == "SOA"
+    assert len(set(listed)) == len(listed)
+    assert {record.type for record in listed} == {"SOA", "NS", "A", "SRV", "NAPTR"}
+    assert snapshot.zone_records("example.org") == ()
+
+
+pool_members = st.sets(st.integers(1, 9), max_size=6)
+steps = st.lists(st.tuples(pool_members, pool_members, st.booleans()), min_size=1, max_size=6)
+
+
+@settings(deadline=None, max_examples=60)
+@given(steps, st.integers(0, 3))
+@pytest.mark.parametrize("name", ["as", "@"])
+def test_a_patched_snapshot_is_what_a_fresh_one_would_be(
+    name: str, history: list[tuple[set[int], set[int], bool]], seed: int
+) -> None:
+    own = zone((UDP + OTHER + "max_addresses = 16\n").replace('"as"', f'"{name}"'))
+    snapshot, now = Snapshot(), NOW
+    draw = random.Random(seed)
+    for one, two, known in history:
+        seen = views(
+            view(*map(member, sorted(one))),
+            view(*(member(n, f"10.1.0.{n}") for n in sorted(two)), handle="other"),
+        )
+        if not known:
+            del seen["other"]
+        now += draw.choice([0.1, 5.0])
+        before, snapshot = snapshot, answered(own, seen, snapshot, now, serial=int(now * 10))
+        fresh = answered(own, seen, None, now, serial=snapshot.zones()[0].serial)
+        assert snapshot.nodes.keys() == fresh.nodes.keys()
+        assert dict(snapshot.zone_answers[ZONE].nodes()) == dict(snapshot.nodes)
+        assert contents_of(snapshot, "other") == contents_of(fresh, "other")
+        differing = {
+            n for n in before.nodes.keys() | snapshot.nodes.keys() if shown(before, n) != shown(snapshot, n)
+        }
+        assert differing <= changed_names(before, snapshot)
+
+
+def contents_of(snapshot: Snapshot, name: str) -> object:
+    return snapshot.lookup(f"{name}.{ZONE}", "A"), snapshot.lookup(f"_sip._udp.{name}.{ZONE}", "SRV")
+
+
+def shown(snapshot: Snapshot, name: str) -> object:
+    node = snapshot.nodes.get(name)
+    return node and ([record for record in node.records if record.type != "SOA"], node.failure)

@@ -1,0 +1,97 @@
+"""Master files."""
+
+import pytest
+from daemon_kit.config_file import ConfigurationErrors
+from rspdns.snapshot import Record
+from rspdns.zone_file import StaticZone, load_zone_file, parse_zone_file
+
+from tests.backend.making import FIXED, ZONE
+
+
+def errors_of(text: str) -> list[str]:
+    with pytest.raises(ConfigurationErrors) as caught:
+        parse_zone_file(text, "z", ZONE)
+    return str(caught.value).splitlines()
+
+
+def parsed(more: str) -> StaticZone:
+    return parse_zone_file(FIXED + more, "z", ZONE)
+
+
+def test_records_have_lower_case_owners_and_whole_contents_without_final_dots() -> None:
+    static = parsed('MAIL 60 MX 10 mx.example.ORG.\n@ TXT "a@b; c" "d"\nsrv SRV 0 0 0 .\n')
+    assert static.records[f"mail.{ZONE}"] == (Record(f"mail.{ZONE}", "MX", "10 mx.example.ORG", 60),)
+    assert static.records[ZONE][-1] == Record(ZONE, "TXT", '"a@b; c" "d"', 3600)
+    assert static.records[f"srv.{ZONE}"][0].content == "0 0 0 ."
+
+
+def test_many_types_are_read() -> None:
+    static = parsed(
+        'x CAA 0 issue "ca.example.net"\nx LOC 52 22 23 N 4 53 32 E 0m\nx TLSA 3 1 0 aabb\nx SSHFP 9 9 aabb\n'
+        "x HTTPS 1 . alpn=h2\n*.x TYPE65400 \\# 2 abcd\ny DNAME example.org.\n"
+    )
+    assert [record.type for record in static.records[f"x.{ZONE}"]] == ["CAA", "LOC", "TLSA", "SSHFP", "HTTPS"]
+    assert static.records[f"x.{ZONE}"][-1].content == '1 . alpn="h2"'
+    assert static.records[f"*.x.{ZONE}"][0].content == "\\# 2 abcd"
+    assert static.records[f"y.{ZONE}"][0].content == "example.org"
+
+
+def test_records_of_one_set_share_the_smallest_ttl_and_twins_are_one() -> None:
+    static = parsed("x 60 A 10.0.0.1\nx 30 A 10.0.0.2\nx 90 A 10.0.0.1\n")
+    assert [(record.content, record.ttl) for record in static.records[f"x.{ZONE}"]] == [
+        ("10.0.0.1", 30),
+        ("10.0.0.2", 30),
+    ]
+
+
+def test_soa_and_ns_are_required() -> None:
+    assert errors_of("$TTL 60\nns1 A 10.0.0.1\n") == [f"z: {ZONE}: the zone has no SOA record"]
+    text = "$TTL 60\n@ SOA ns1 h 1 2 3 4 5\nsub NS ns1\n"
+    assert errors_of(text) == [f"z: {ZONE}: the zone has no NS record at its apex"]
+
+
+def test_every_error_is_told_with_its_line() -> None:
+    found = errors_of(
+        """$TTL 3600
+@     SOA   ns1 hostmaster 1 7200 900 1209600 300
+@     NS    ns1
+ns1   A     10.0.1.300
+www   AA    10.0.1.1
+www   A
+far.example.com. A 10.0.1.1
+alias CNAME www
+alias A     10.0.1.1
+sub   SOA   ns1 hostmaster 1 7200 900 1209600 300
+@     SOA   ns1 hostmaster 1 7200 900 1209600 300
+x..y  A     10.0.1.1
+$INCLUDE /etc/passwd
+long  4000000000 A 10.0.1.1
+sig   NSEC  www A
+"""
+    )
+    lines = [int(line.split(":")[1]) for line in found]
+    assert lines == [4, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15]
+    assert "10.0.1.300" in found[0]
+    assert "unknown record type 'AA'" in found[1]
+    assert f"far.example.com: lies outside the zone {ZONE}" in found[3]
+    assert "$INCLUDE" in found[8]
+
+
+def test_reading_goes_on_after_a_broken_record_of_several_lines() -> None:
+    found = errors_of(
+        """$TTL 3600
+@     SOA   ns1 hostmaster (
+            1 7200
+            900 1209600 )
+@     NS    ns1
+ns1   A     nowhere
+"""
+    )
+    assert [int(line.split(":")[1]) for line in found] == [2, 6]
+
+
+def test_a_missing_or_binary_file_is_one_clear_error(tmp_path: object) -> None:
+    with pytest.raises(ConfigurationErrors, match="can't be read: No such file"):
+        load_zone_file(f"{tmp_path}/none.zone", ZONE)
+    for text in ("\0\1\2", '"', "(", "$TTL", "@ SOA", "\\999", "$GENERATE 1-2", "ü. A 1.2.3.4"):
+        assert errors_of(text)

@@ -1,0 +1,44 @@
+"""Fixtures for every test: a network namespace of its own, and programs that are ended whatever happens."""
+
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from tests.support.namespaces import Namespace
+
+
+@pytest.fixture
+def namespaces() -> Iterator[Callable[[], Namespace]]:
+    """Return a maker of network namespaces that are removed, with all that runs in them, after the test."""
+    made: list[Namespace] = []
+
+    def make() -> Namespace:
+        made.append(Namespace(f"rspdns-test-{os.getpid()}-{uuid.uuid4().hex[:6]}"))
+        return made[-1]
+
+    try:
+        yield make
+    finally:
+        for namespace in reversed(made):
+            namespace.close()
+
+
+@pytest.fixture
+def namespace(namespaces: Callable[[], Namespace]) -> Namespace:
+    """Return one network namespace."""
+    return namespaces()
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Mark what runs real programs, so that `-m "not integration"` needs no root."""
+    for item in items:
+        if "integration" in item.path.parts or "namespaces" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.integration)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Say plainly when the machine can't run a test, instead of failing inside it."""
+    if item.get_closest_marker("integration") and os.geteuid() != 0:
+        pytest.fail("needs root for network namespaces (without: pytest -m 'not integration')")

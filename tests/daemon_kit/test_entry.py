@@ -1,0 +1,66 @@
+"""A command without its extra says what to install."""
+
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+
+def start(module: str, missing: str) -> subprocess.CompletedProcess[str]:
+    """Run the installed form of a command, with one library hidden."""
+    code = (
+        "import sys\n"
+        f"sys.modules[{missing!r}] = None\n"
+        "class Hidden:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name.partition('.')[0] == {missing!r}:\n"
+        "            raise ModuleNotFoundError(name, name=name)\n"
+        "sys.meta_path.insert(0, Hidden())\n"
+        f"del sys.modules[{missing!r}]\n"
+        f"sys.argv = ['command', '--help']\nfrom {module}.entry import main\nmain()\n"
+    )
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("module", "missing", "extra"),
+    [("rspdns", "dns", "backend"), ("ppe_agent", "psutil", "agent"), ("rspdns_lab", "pyroute2", "labs")],
+)
+def test_a_missing_library_is_one_clear_line(module: str, missing: str, extra: str) -> None:
+    done = start(module, missing)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert f"{missing!r} is missing" in done.stderr
+    assert f"'rspdns[{extra}]'" in done.stderr
+
+
+@pytest.mark.parametrize("module", ["rspdns", "ppe_agent", "rspdns_lab", "registrar_config"])
+def test_with_everything_there_the_command_runs(module: str) -> None:
+    done = start(module, "something_nobody_needs")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Usage" in done.stdout
+
+
+@pytest.mark.parametrize("module", ["rspdns", "ppe_agent", "rspdns_lab", "registrar_config"])
+def test_every_command_knows_short_help_and_its_version(module: str) -> None:
+    for option, expected in (("-h", "Usage"), ("--version", version("rspdns"))):
+        done = subprocess.run(
+            [sys.executable, "-c", f"from {module}.cli import main; main()", option],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert expected in done.stdout
+
+
+def test_an_interrupt_while_loading_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "slow_module.py").write_text("raise KeyboardInterrupt\n")
+    code = "from daemon_kit.entry import run; run('command', 'slow_module', 'extra')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "command: stopped\n")

@@ -1,0 +1,296 @@
+"""A follower at real, supervised registrars: run by test_follower.py where SCTP works.
+
+    python -m tests.integration.follower_scenarios SCENARIO ADDRESS PID...
+    python -m tests.integration.follower_scenarios element IDENTIFIER REGISTRAR...
+
+ADDRESS is where the registrars are (ASAP ports 3863 and up), PID the supervisors' process identifiers in
+the same order. Exit status 0: the scenario went as it must. `element` is one pool element in a process of
+its own.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
+
+import psutil
+import uvloop
+from rserpool.element import PoolElementClient
+from rserpool.parameters import PoolElement, Protocol, Transport
+from rserpool.policies import LeastUsed
+from rserpool.registrar_choice import RegistrarAddress
+from rspdns.belief import Belief, BeliefEvent, PoolRules
+from rspdns.follower import Follower
+from rspdns.views import PoolView
+
+HANDLE = "sip-as-udp"
+REREGISTRATION_MS = 500
+ACCEPT = (ip_network("10.66.0.0/16"),)
+
+
+@dataclass(frozen=True)
+class FollowerSettings:
+    registrar_addresses: Sequence[RegistrarAddress]
+    accept_by_handle: Mapping[str, object] = field(default_factory=lambda: {HANDLE: ACCEPT})
+    poll_hot_ms: int = 50
+    poll_hot_for_s: float = 60
+    poll_idle_s: float = 10
+    resolve_timeout_ms: int = 300
+
+
+class Stage:
+    """The registrars, a follower and what it said, and pool elements in processes of their own."""
+
+    def __init__(self, address: str, supervisors: Sequence[int]) -> None:
+        self.address = address
+        self.supervisors = supervisors
+        self.registrars = [RegistrarAddress(address, 3863 + place) for place in range(len(supervisors))]
+        self.belief = Belief([str(one) for one in self.registrars], {HANDLE: PoolRules(ACCEPT)})
+        self.follower = Follower(
+            FollowerSettings(self.registrars), self.belief, self._on_change, on_events=self._on_events
+        )
+        self.view = PoolView(HANDLE)
+        self.changes: list[tuple[float, list[int]]] = []
+        self.events: list[BeliefEvent] = []
+        self.elements: dict[int, asyncio.subprocess.Process] = {}
+
+    def _on_change(self, views: Mapping[str, PoolView]) -> None:
+        self.view = views[HANDLE]
+        members = [member.identifier for member in self.view.members]
+        if not self.changes or self.changes[-1][1] != members:
+            self.changes.append((time.monotonic(), members))
+
+    def _on_events(self, events: Sequence[BeliefEvent]) -> None:
+        self.events += events
+        for event in events:
+            print(f"{event.at_s:.3f} {event.kind} {event.identifier} {event.words}", flush=True)
+
+    @property
+    def members(self) -> list[int]:
+        return [member.identifier for member in self.view.members]
+
+    @property
+    def standings(self) -> list[str]:
+        return [state.standing.value for state in self.follower.registrar_states()]
+
+    async def until(self, what: str, condition: Callable[[], bool], timeout_s: float = 20) -> float:
+        """Wait for the condition; return how long it took."""
+        started_s = time.monotonic()
+        while not condition():
+            if time.monotonic() - started_s > timeout_s:
+                raise AssertionError(f"not within {timeout_s} s: {what}; {self.members} {self.standings}")
+            await asyncio.sleep(0.002)
+        return time.monotonic() - started_s
+
+    async def settled(self) -> None:
+        await self.until("all registrars settled", lambda: self.standings == ["settled"] * 3)
+
+    async def element(self, identifier: int, *places: int) -> None:
+        """Start a pool element that registers at the registrars of these places, the first one first."""
+        registrars = [str(self.registrars[place]) for place in places or (0, 1, 2)]
+        self.elements[identifier] = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", __spec__.name, "element", str(identifier), self.address, *registrars)
+        )
+        await self.until(f"{identifier} is in", lambda: identifier in self.members)
+
+    async def kill(self, identifier: int) -> float:
+        """Kill a pool element; return how long it was shown after its death."""
+        process = self.elements.pop(identifier)
+        process.kill()
+        took_s = await self.until(f"{identifier} is out", lambda: identifier not in self.members)
+        await process.wait()
+        return took_s
+
+    def registrar_process(self, place: int) -> psutil.Process:
+        """The rspregistrar itself, below its supervisor."""
+        for process in psutil.Process(self.supervisors[place]).children(recursive=True):
+            if process.name() == "rspregistrar":
+                return process
+        raise AssertionError(f"no rspregistrar below {self.supervisors[place]}")
+
+    def home_place(self, identifier: int) -> int | None:
+        """Where a member is at home, by the place of its registrar."""
+        homes = [state.identifier for state in self.follower.registrar_states()]
+        member = next(member for member in self.view.members if member.identifier == identifier)
+        return homes.index(member.home_registrar) if member.home_registrar in homes else None
+
+    def was_always_in(self, identifier: int, since_s: float) -> None:
+        missing = [members for at_s, members in self.changes if at_s >= since_s and identifier not in members]
+        assert not missing, f"{identifier} blinked: {self.changes}"
+
+    async def close(self) -> None:
+        for process in self.elements.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+        await self.follower.close()
+
+
+async def members_come_and_go(stage: Stage) -> None:
+    """PEs at different homes appear everywhere; a killed one is out in far less than the keep-alive needs."""
+    await stage.settled()
+    assert stage.view.known
+    assert stage.members == []
+    for place in range(3):
+        await stage.element(10 + place, place)
+    assert {stage.home_place(10 + place) for place in range(3)} == {0, 1, 2}
+    for place in range(3):
+        took_s = await stage.kill(10 + place)
+        print(f"killed: out after {took_s * 1000:.1f} ms", flush=True)
+        assert took_s < 0.4
+    await stage.element(10, 1)
+    process = stage.elements.pop(10)
+    process.terminate()
+    assert await stage.until("deregistered", lambda: stage.members == []) < 0.5
+    assert await process.wait() == 0
+
+
+async def registrar_killed(stage: Stage) -> None:
+    """PEs move to another registrar when theirs is killed, and never blink; a killed one then is out at
+    once."""
+    await stage.settled()
+    await stage.element(20, 0, 1, 2)
+    await stage.element(21, 1, 2, 0)
+    before = stage.belief.registrar_states(time.monotonic())[0].identifier
+    killed_s = time.monotonic()
+    stage.registrar_process(0).kill()
+    await stage.until("the first is down", lambda: stage.standings[0] != "settled")
+    await stage.until("20 moved", lambda: stage.home_place(20) in (1, 2))
+    await stage.settled()
+    assert stage.belief.registrar_states(time.monotonic())[0].identifier != before
+    await asyncio.sleep(1)
+    stage.was_always_in(20, killed_s)
+    stage.was_always_in(21, killed_s)
+    assert await stage.kill(20) < 0.4
+
+
+async def member_and_home_die_together(stage: Stage) -> None:
+    """Nobody is left to say so but the peers, by takeover."""
+    await stage.settled()
+    await stage.element(30, 0)
+    await stage.element(31, 1)
+    os.kill(stage.supervisors[0], signal.SIGSTOP)
+    try:
+        stage.registrar_process(0).kill()
+        took_s = await stage.kill(30)
+        print(f"home and member dead: out after {took_s:.2f} s", flush=True)
+        assert 0.2 < took_s < 8
+        assert stage.members == [31]
+    finally:
+        os.kill(stage.supervisors[0], signal.SIGCONT)
+    await stage.settled()
+    assert stage.members == [31]
+
+
+async def registrar_frozen(stage: Stage) -> None:
+    """A frozen registrar's members stay in, die by the word of the others, and never return when it wakes."""
+    await stage.settled()
+    await stage.element(40, 0, 1, 2)
+    await stage.element(41, 1, 2, 0)
+    frozen_s = time.monotonic()
+    process = stage.registrar_process(0)
+    process.suspend()
+    try:
+        await stage.until("silent", lambda: stage.standings[0] == "silent")
+        await asyncio.sleep(3)
+        stage.was_always_in(40, frozen_s)
+        stage.was_always_in(41, frozen_s)
+        assert await stage.kill(41) < 0.6
+    finally:
+        process.resume()
+    await stage.settled()
+    await asyncio.sleep(1)
+    assert stage.members == [40]
+    gone_s = next(at_s for at_s, members in stage.changes if at_s > frozen_s and 41 not in members)
+    assert all(41 not in members for at_s, members in stage.changes if at_s >= gone_s)
+
+
+async def all_registrars_restarted(stage: Stage) -> None:
+    """With all of them gone the view is stale, nobody is lost, and a death meanwhile shows in the end."""
+    await stage.settled()
+    for identifier in (50, 51, 52):
+        await stage.element(identifier)
+    gone_s = time.monotonic()
+    for place in range(3):
+        os.kill(stage.supervisors[place], signal.SIGSTOP)
+        stage.registrar_process(place).kill()
+    await stage.until("stale", lambda: stage.view.stale_since_s is not None)
+    process = stage.elements.pop(52)
+    process.kill()
+    await process.wait()
+    await asyncio.sleep(1)
+    assert stage.members == [50, 51, 52]
+    for supervisor in stage.supervisors:
+        os.kill(supervisor, signal.SIGCONT)
+    await stage.settled()
+    await stage.until("the dead one is out", lambda: stage.members == [50, 51])
+    stage.was_always_in(50, gone_s)
+    stage.was_always_in(51, gone_s)
+    assert stage.view.stale_since_s is None
+
+
+async def moving(stage: Stage) -> None:
+    """Homes are killed one after the other, again and again: who moves never blinks."""
+    await stage.settled()
+    for identifier in (60, 61, 62):
+        await stage.element(identifier)
+    started_s = time.monotonic()
+    for round_number in range(4):
+        stage.registrar_process(round_number % 3).kill()
+        await asyncio.sleep(0.3)
+        await stage.settled()
+        await asyncio.sleep(0.5)
+    for identifier in (60, 61, 62):
+        stage.was_always_in(identifier, started_s)
+    assert sum(event.kind == "moved" for event in stage.events) >= 2
+
+
+SCENARIOS: dict[str, Callable[[Stage], Awaitable[None]]] = {
+    scenario.__name__: scenario
+    for scenario in (
+        members_come_and_go,
+        registrar_killed,
+        member_and_home_die_together,
+        registrar_frozen,
+        all_registrars_restarted,
+        moving,
+    )
+}
+
+
+async def play(scenario: str, address: str, supervisors: Sequence[int]) -> None:
+    stage = Stage(address, supervisors)
+    stage.follower.start()
+    try:
+        await SCENARIOS[scenario](stage)
+    finally:
+        await stage.close()
+
+
+async def be_element(identifier: int, address: str, registrars: Sequence[str]) -> None:
+    transport = Transport(Protocol.UDP, 5000 + identifier, (ip_address(address),))
+    element = PoolElementClient(
+        [RegistrarAddress.parse(one) for one in registrars],
+        HANDLE.encode(),
+        PoolElement(identifier, 0, 3 * REREGISTRATION_MS, transport, LeastUsed(0.0)),
+        local_addresses=(address,),
+        reregistration_ms=REREGISTRATION_MS,
+    )
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    element.start()
+    await stop.wait()
+    await element.deregister()
+    await element.close()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "element":
+        asyncio.run(be_element(int(sys.argv[2]), sys.argv[3], sys.argv[4:]))
+    else:
+        uvloop.run(play(sys.argv[1], sys.argv[2], [int(pid) for pid in sys.argv[3:]]))

@@ -1,0 +1,245 @@
+"""The sidecar, real servers and three real registrars."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.agent_host import ADDRESS, HANDLE, Host, give_address
+from tests.support.namespaces import Namespace
+
+
+@pytest.fixture
+def host(namespace: Namespace, tmp_path: Path) -> Host:
+    return Host(namespace, tmp_path)
+
+
+@pytest.fixture
+def served(host: Host) -> tuple[Host, subprocess.Popen[str], subprocess.Popen[str]]:
+    """A TCP server held by its agent, in its pool."""
+    host.configure("tcp-hold", "tcp")
+    server, agent = host.start_tcp_server(), host.start_agent()
+    host.until_in()
+    return host, server, agent
+
+
+Served = tuple[Host, subprocess.Popen[str], subprocess.Popen[str]]
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """Kill what was started through a wrapper, with its whole session."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_a_killed_server_leaves_every_registrar_and_comes_back_as_itself(served: Served) -> None:
+    host, server, _ = served
+    identifier = host.until_in()
+    kill(server)
+    host.until_out(timeout_s=2)
+    assert host.until_state("down")["reason"] == "tcp-hold: nothing listens on port 5060"
+    host.start_tcp_server()
+    assert host.until_in() == identifier
+
+
+def test_a_hung_sip_server_leaves_and_comes_back(host: Host) -> None:
+    host.configure("sip-options", "udp")
+    server = host.start_sipp()
+    host.start_agent()
+    host.until_in()
+    os.killpg(server.pid, signal.SIGSTOP)
+    host.until_out(timeout_s=4)
+    assert "no answer to OPTIONS" in host.until_state("down")["reason"]
+    os.killpg(server.pid, signal.SIGCONT)
+    host.until_in()
+
+
+def test_drained_is_out_while_it_serves_also_after_a_restart_of_the_agent(served: Served) -> None:
+    host, server, agent = served
+    identifier = host.until_in()
+    assert host.command("drain", "one", "--wait") == "one: drained\n"
+    host.until_out(timeout_s=2)
+    assert server.poll() is None
+    agent.send_signal(signal.SIGTERM)
+    assert agent.wait(5) == 0
+    host.start_agent()
+    deadline_s = time.monotonic() + 10
+    while host.until_state("drained")["check"][0]["state"] != "up":
+        assert time.monotonic() < deadline_s
+    assert host.watch.now()[host.addresses[0]] == {}
+    host.command("undrain")
+    assert host.until_in() == identifier
+
+
+def test_sigterm_withdraws_and_ends_quickly(served: Served) -> None:
+    host, _, agent = served
+    began_s = time.monotonic()
+    agent.send_signal(signal.SIGTERM)
+    assert agent.wait(10) == 0
+    assert time.monotonic() - began_s < 2
+    host.until_out(timeout_s=2)
+    assert not (host.directory / "control.sock").exists()
+
+
+def test_it_moves_when_its_registrar_is_killed_and_is_never_missed(served: Served) -> None:
+    host, _, _ = served
+    home = host.until_state("in")["registrar"]
+    others = [each for each in host.addresses if each != home]
+    before = len(host.watch.changes())
+    kill(host.registrars[home])
+    deadline_s = time.monotonic() + 5
+    while host.until_state("in")["registrar"] == home:
+        assert time.monotonic() < deadline_s
+    time.sleep(3)  # longer than a takeover needs
+    missed = [
+        change
+        for change in host.watch.changes()[before:]
+        if change["registrar"] in others and change["elements"] == {}
+    ]
+    assert not missed
+    assert host.until_state("in")["check"][0]["state"] == "up"
+
+
+def test_found_missing_it_registers_again(served: Served, tmp_path: Path) -> None:
+    host, _, _ = served
+    identifier = host.until_in()
+    # Three reports of "endpoint unreachable", from anybody, make a registrar remove a pool element.
+    script = (
+        "import asyncio, sys\n"
+        "from rserpool.client import RegistrarClient\n"
+        "from rserpool.registrar_choice import RegistrarAddress\n"
+        "async def main():\n"
+        "    client = RegistrarClient(RegistrarAddress.parse(sys.argv[1]))\n"
+        "    client.start()\n"
+        "    while not client.is_up: await asyncio.sleep(0.01)\n"
+        "    for _ in range(3): client.report_unreachable(sys.argv[2].encode(), int(sys.argv[3], 16))\n"
+        "    await asyncio.sleep(0.2)\n"
+        "    await client.close()\n"
+        "asyncio.run(main())\n"
+    )
+    home = host.until_state("in")["registrar"]
+    before = len(host.watch.changes())
+    done = host.namespace.run(sys.executable, "-c", script, home, HANDLE, identifier, sctp=True)
+    assert done.returncode == 0, done.stderr
+    host.watch.until(lambda _: any(change["elements"] == {} for change in host.watch.changes()[before:]), 2)
+    assert host.until_in() == identifier
+
+
+def test_a_stopped_agent_vouches_for_nothing(served: Served) -> None:
+    host, _, agent = served
+    identifier = host.until_in()
+    os.killpg(agent.pid, signal.SIGSTOP)
+    host.until_out(timeout_s=8)
+    os.killpg(agent.pid, signal.SIGCONT)
+    assert host.until_in() == identifier
+
+
+def test_load_reaches_every_registrar(served: Served) -> None:
+    host, _, _ = served
+
+    def has_load(load: float) -> Callable[[dict[str, dict[str, str] | None]], bool]:
+        def check(view: dict[str, dict[str, str] | None]) -> bool:
+            policies = [policy for each in host.addresses for policy in (view.get(each) or {}).values()]
+            found = [abs(float(policy.split("load=")[1].rstrip(")")) - load) < 0.001 for policy in policies]
+            return len(found) == len(host.addresses) and all(found)
+
+        return check
+
+    host.watch.until(has_load(0.25))
+    host.set_load(0.75)
+    host.watch.until(has_load(0.75), 4)
+    (host.directory / "load").unlink()
+    host.watch.until(has_load(0.9), 4)
+    assert "No such file" in host.until_state("in")["load_problem"]
+
+
+def test_status_for_people(served: Served) -> None:
+    host, _, _ = served
+    host.until_state("in")
+    time.sleep(1)  # a look-up
+    shown = host.command("status")
+    for words in ("one", "all checks pass", HANDLE, "tcp-hold", "connection held", "10.99.0.1:3865", "25%"):
+        assert words in shown
+
+
+def test_ipv6(namespace: Namespace, tmp_path: Path) -> None:
+    host = Host(namespace, tmp_path, "fd99::1")
+    host.configure("tcp-hold", "tcp")
+    server = host.start_tcp_server()
+    host.start_agent()
+    host.until_in()
+    assert host.until_state("in")["address"] == ["fd99::1"]
+    kill(server)
+    host.until_out(timeout_s=2)
+
+
+def test_two_servers_of_one_agent_are_apart(host: Host) -> None:
+    host.configure("tcp-hold", "tcp")
+    first = host.config.read_text()
+    second = first[first.index("[[as]]") :].replace('"one"', '"two"').replace("5060", "5070")
+    host.config.write_text(first + second)
+    servers = {port: host.start_tcp_server(port) for port in (5060, 5070)}
+    host.start_agent()
+    everywhere = host.addresses
+    host.watch.until(lambda view: all(len(view.get(each) or {}) == 2 for each in everywhere))
+    kill(servers[5070])
+    gone = host.watch.until(lambda view: all(len(view.get(each) or {}) == 1 for each in everywhere), 2)
+    host.command("drain", "one", "--wait")
+    host.until_out(timeout_s=2)
+    host.command("undrain", "one")
+    assert host.until_in() in (gone[everywhere[0]] or {})
+    refused = host.run_command("drain", "three")
+    assert (refused.returncode, refused.stderr) == (
+        1,
+        "error: no AS named 'three' here; there is one, two\n",
+    )
+
+
+def test_without_any_registrar_it_says_so_and_still_ends_quickly(
+    namespace: Namespace, tmp_path: Path
+) -> None:
+    give_address(namespace, ADDRESS)
+    host = Host(namespace, tmp_path, with_registrars=False)
+    host.configure("tcp-hold", "tcp")
+    host.start_tcp_server()
+    agent = host.start_agent()
+    reason = host.until_state("joining")["reason"]
+    assert reason == "registering" or re.match(r"registrar 10\.99\.0\.1\S* can't be reached", reason)
+    agent.send_signal(signal.SIGTERM)
+    began_s = time.monotonic()
+    assert agent.wait(10) == 0
+    assert time.monotonic() - began_s < 2
+
+
+def test_it_says_why_a_registrar_refuses_it(served: Served, tmp_path: Path) -> None:
+    host, _, _ = served
+    identifier = host.until_in()
+    own = tmp_path / "other"
+    own.mkdir()
+    other = own / "agent.toml"
+    text = host.config.read_text().replace(f"{tmp_path}/", f"{own}/").split("[as.load]")[0]
+    other.write_text(text.replace("\nport = 5060", '\nport = 5070\npolicy = "round-robin"'))
+    host.start_tcp_server(5070)
+    host.config = other
+    host.start_agent()
+    deadline_s = time.monotonic() + 10
+    while "refuses it: the policy differs from that of the pool" not in host.until_state("joining")["reason"]:
+        assert time.monotonic() < deadline_s
+    assert host.until_in() == identifier
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_server_and_its_registrar_fail_together(served: Served, number: signal.Signals) -> None:
+    host, server, _ = served
+    home = host.until_state("in")["registrar"]
+    others = [each for each in host.addresses if each != home]
+    os.killpg(host.registrars[home].pid, number)
+    kill(server)
+    # A takeover would need more than 2 s.
+    host.watch.until(lambda view: all(view[each] == {} for each in others), timeout_s=1.8)

@@ -1,0 +1,98 @@
+"""Parts of the whole chain die, while a client asks DNS all the time."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.dns_watch import TIMEOUT_S, DnsWatch
+from tests.support.whole_chain import (
+    OWNER,
+    SIP_PORTS,
+    TCP_OWNER,
+    TCP_PORTS,
+    WholeChain,
+    kill,
+    other_pool,
+    own_namespace,
+    until,
+)
+
+pytestmark = pytest.mark.timeout(110)
+
+ALL = set(SIP_PORTS)
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Iterator[WholeChain]:
+    with own_namespace() as namespace:
+        yield WholeChain(namespace, tmp_path, other_pool("tcp", "t"))
+
+
+def test_a_killed_backend_is_soon_back_and_its_cached_answers_go_on(chain: WholeChain) -> None:
+    for port in SIP_PORTS:
+        chain.start_sip(port)
+    chain.start_agent()
+    backend = chain.start()
+    until(lambda: chain.targets_at(OWNER) == ALL, log=chain.folder / "agent.log")
+    watch = DnsWatch(chain.namespace, OWNER, chain.folder / "watch.txt")
+    time.sleep(1.5)  # the last-known-good file is written once a second
+    # Every cache is filled anew from here, and holds for 1 s at least.
+    said = chain.namespace.run("pdns_control", f"--socket-dir={chain.pdns.folder}", "purge")
+    assert said.returncode == 0, said.stderr
+    until(lambda: chain.targets_at(OWNER) == ALL)
+    killed_at_s = time.monotonic()
+    kill(backend)
+    time.sleep(0.5)
+    started_at_s = time.monotonic()
+    chain.start_backend()
+    answers_at_s = time.monotonic()
+    time.sleep(TIMEOUT_S + 1)  # so that an unanswered question is told as such
+    cached = watch.since(killed_at_s, started_at_s)
+    assert len(cached) > 20
+    assert {one.ports for one in cached} == {frozenset(ALL)}, "cached answers go on"
+    wrong = watch.wrong(ALL, killed_at_s)
+    assert {one.problem for one in wrong} <= {"SERVFAIL"}, "an empty or incomplete answer"
+    assert not [one for one in wrong if one.asked_at_s > answers_at_s + 1]
+    assert watch.since(answers_at_s + 1)
+
+
+def test_without_registrars_answers_go_on_and_the_dead_are_still_dropped(chain: WholeChain) -> None:
+    sip = {port: chain.start_sip(port) for port in SIP_PORTS}
+    tcp = {port: chain.start_tcp(port) for port in TCP_PORTS}
+    chain.start_agent(SIP_PORTS, TCP_PORTS)
+    chain.start()
+    until(lambda: chain.targets_at(OWNER) == ALL and chain.targets_at(TCP_OWNER) == set(TCP_PORTS))
+    watch = DnsWatch(chain.namespace, OWNER, chain.folder / "watch.txt")
+    began_at_s = time.monotonic()
+    for registrar in chain.registrar_programs:
+        kill(registrar)
+    until(lambda: all(pool["stale_s"] is not None for pool in pools(chain)))
+    assert all(member["stale"] for pool in pools(chain) for member in pool["members"])
+    time.sleep(3)
+    assert not watch.wrong(ALL, began_at_s)
+    assert chain.targets_at(TCP_OWNER) == set(TCP_PORTS)
+
+    died_at_s = time.monotonic()
+    kill(sip[5061])
+    kill(tcp[5071])
+    until(lambda: chain.targets_at(OWNER) == ALL - {5061}, 8, chain.log)
+    until(lambda: chain.targets_at(TCP_OWNER) == {5070}, 8, chain.log)
+    dropped_at_s = time.monotonic()
+    time.sleep(3)
+    assert not watch.wrong(ALL - {5061}, dropped_at_s), "who answers the probes stays"
+    assert {one.ports for one in watch.since(died_at_s)} <= {frozenset(ALL), frozenset(ALL - {5061})}
+    reasons = {out["port"]: out["reason"] for pool in pools(chain) for out in pool["out"]}
+    assert set(reasons) == {5061, 5071}, reasons
+
+    chain.start_sip(5061)
+    until(lambda: chain.targets_at(OWNER) == ALL, 8, chain.log)
+
+
+def pools(chain: WholeChain) -> list[dict[str, Any]]:
+    said = chain.command("status", "--json")
+    assert said.returncode == 0, said.stderr
+    return [pool for zone in json.loads(said.stdout)["zones"] for pool in zone["pools"]]

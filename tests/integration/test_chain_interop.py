@@ -1,0 +1,166 @@
+"""The whole chain with programs not of ours at its ends: rsplib's, and those that read DNS."""
+
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from tests.support import dns_readers
+from tests.support.dns_readers import Question, Reading
+from tests.support.namespaces import Namespace
+from tests.support.whole_chain import (
+    ADDRESS,
+    HANDLE,
+    OWNER,
+    SCTP_OWNER,
+    SIP_PORTS,
+    ZONE,
+    WholeChain,
+    kill,
+    other_pool,
+    own_namespace,
+    until,
+)
+
+pytestmark = pytest.mark.timeout(110)
+
+NAME = f"as.{ZONE}"
+SOA = f"SOA ns1.{ZONE}. hostmaster.{ZONE}. * 7200 900 1209600 1"
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeChain]:
+    """The chain with three SIP servers of one agent, and an element of rsplib."""
+    with own_namespace() as namespace:
+        chain = WholeChain(namespace, tmp_path_factory.mktemp("interop"), other_pool("sctp", "s"))
+        for port in SIP_PORTS:
+            chain.start_sip(port)
+        chain.start_agent()
+        chain.start_rspserver("rspserver")
+        chain.start()
+        until(lambda: chain.targets_at(OWNER) == set(SIP_PORTS), log=chain.folder / "agent.log")
+        until(lambda: len(chain.targets_at(SCTP_OWNER)) == 1, log=chain.folder / "rspserver.log")
+        yield chain
+
+
+def identifiers(chain: WholeChain) -> dict[int, str]:
+    """The PE identifiers DNS shows of the SIP servers, by port."""
+    return {
+        int(line.split()[2]): line.split()[3].partition(".")[0] for line in chain.pdns.short(OWNER, "SRV")
+    }
+
+
+def listed(index: str, handle: str) -> set[tuple[str, str]]:
+    """Identifier and place of each element of a pool, in what hsdump printed."""
+    pool = index.partition(f'Pool "{handle}"')[2].partition("+-- Pool")[0]
+    found = re.findall(r"#\d+: \$([0-9a-f]{8})(?:.*\n)*?.*userT: \{([^}]*)\} (\d+/\w+)", pool)
+    return {(identifier, f"{address} {port}") for identifier, address, port in found}
+
+
+def test_an_element_of_rsplib_is_in_dns_and_out_when_it_is_killed(chain: WholeChain) -> None:
+    before = chain.targets_at(SCTP_OWNER)
+    second = chain.start_rspserver("second")
+    until(lambda: len(chain.targets_at(SCTP_OWNER)) == 2, log=chain.folder / "second.log")
+    (port,) = chain.targets_at(SCTP_OWNER) - before
+    (record,) = [line for line in chain.pdns.short(SCTP_OWNER, "SRV") if line.split()[2] == str(port)]
+    target = record.split()[3]
+    assert re.fullmatch(rf"[0-9a-f]{{8}}\.s\.as\.{re.escape(ZONE)}\.", target)
+    assert chain.pdns.short(target, "A") == [ADDRESS]
+    assert (target[:8], f"{ADDRESS} {port}/SCTP") in listed(chain.hsdump(9901), "sip-sctp")
+    killed_at_s = time.monotonic()
+    kill(second)
+    until(lambda: chain.targets_at(SCTP_OWNER) == before)
+    assert time.monotonic() - killed_at_s < 1.5
+    assert "status: NXDOMAIN" in chain.pdns.dig(target, "A")
+    assert chain.targets_at(OWNER) == set(SIP_PORTS)
+
+
+def test_every_registrar_tells_hsdump_of_our_elements_what_dns_tells(chain: WholeChain) -> None:
+    expected = {(identifier, f"{ADDRESS} {port}/UDP") for port, identifier in identifiers(chain).items()}
+    assert len(expected) == 3
+    for enrp_port in (9901, 9902, 9903):
+        index = chain.hsdump(enrp_port)
+        assert f'Pool "{HANDLE}", Policy "LeastUsed", Protocol UDP' in index
+        assert listed(index, HANDLE) == expected
+
+
+@pytest.mark.parametrize("registrar", [3863, 3864, 3865])
+def test_rsplibs_pool_user_finds_our_elements(chain: WholeChain, registrar: int) -> None:
+    """rspterminal asks for one element. It speaks SCTP, not SIP, but its log tells whom it found."""
+    user = subprocess.Popen(
+        chain.namespace.command(
+            *("rspterminal", f"-poolhandle={HANDLE}", f"-registrar={ADDRESS}:{registrar}", "-loglevel=7"),
+            sctp=True,
+        ),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        time.sleep(1.5)
+    finally:
+        user.terminate()
+        said, _ = user.communicate(timeout=20)
+    said = re.sub(r"\x1b\[[0-9;]*m", "", said)
+    assert "Successfully got response" in said, said
+    pattern = r"Adding pool element to cache: \$([0-9a-f]{8})(?:.*\n)*?.*userT: \{([^}]*)\} (\d+)/UDP"
+    found = {(int(port), identifier) for identifier, address, port in re.findall(pattern, said)}
+    assert found, said
+    assert found <= set(identifiers(chain).items())
+
+
+def expectations(chain: WholeChain) -> dict[tuple[str, str], tuple[str, list[str], list[str]]]:
+    """Of each name and type: the status, the answer's records and the authority section's."""
+    ours = identifiers(chain)
+    one = f"{ours[5060]}.u.as.{ZONE}"
+    naptr = [
+        f'NAPTR 10 10 "s" "SIP+D2S" "" {SCTP_OWNER}.',
+        f'NAPTR 10 10 "s" "SIP+D2U" "" {OWNER}.',
+    ]
+    srv = [f"SRV 0 1000 {port} {identifier}.u.as.{ZONE}." for port, identifier in ours.items()]
+    return {
+        (OWNER, "SRV"): ("NOERROR", srv, []),
+        (NAME, "NAPTR"): ("NOERROR", naptr, []),
+        (NAME, "A"): ("NOERROR", [f"A {ADDRESS}"], []),
+        (one, "A"): ("NOERROR", [f"A {ADDRESS}"], []),
+        (ZONE, "SOA"): ("NOERROR", [SOA], []),
+        (ZONE, "NS"): ("NOERROR", [f"NS ns1.{ZONE}."], []),
+        (NAME, "AAAA"): ("NOERROR", [], [SOA]),
+        (one, "AAAA"): ("NOERROR", [], [SOA]),
+        (f"_udp.as.{ZONE}", "SRV"): ("NOERROR", [], [SOA]),
+        (f"nobody.{ZONE}", "SRV"): ("NXDOMAIN", [], [SOA]),
+        (f"00000000.u.as.{ZONE}", "A"): ("NXDOMAIN", [], [SOA]),
+        ("example.com", "A"): ("REFUSED", [], []),
+    }
+
+
+READERS = [dns_readers.dig, dns_readers.kdig, dns_readers.dnspython]
+
+
+@pytest.mark.parametrize("tcp", [False, True], ids=["udp", "tcp"])
+@pytest.mark.parametrize("read", READERS)
+def test_our_answers_read_by_others(
+    chain: WholeChain, read: Callable[[Namespace, Sequence[Question]], list[Reading]], tcp: bool
+) -> None:
+    """Whole at every size, never truncated."""
+    expected = expectations(chain)
+    questions = [Question(*asked, size, tcp) for asked in expected for size in (0, 512, 1232)]
+    for question, reading in zip(questions, read(chain.namespace, questions), strict=True):
+        status, answer, authority = expected[question.name, question.qtype]
+        assert reading == Reading(
+            status, False, question.size > 0, tuple(sorted(answer)), tuple(authority)
+        ), question
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_any(chain: WholeChain, read: Callable[[Namespace, Sequence[Question]], list[Reading]]) -> None:
+    """ANY over UDP is sent to TCP, PowerDNS's way of being no amplifier; there it tells all."""
+    over_udp, over_tcp = read(
+        chain.namespace, [Question(NAME, "ANY", 1232, False), Question(NAME, "ANY", 1232, True)]
+    )
+    assert (over_udp.status, over_udp.is_truncated, over_udp.answer) == ("NOERROR", True, ())
+    assert (over_tcp.status, over_tcp.is_truncated) == ("NOERROR", False)
+    assert {record.split()[0] for record in over_tcp.answer} == {"A", "NAPTR"}

@@ -1,0 +1,186 @@
+"""A lab's network: hosts that reach each other, a cable that can be pulled, nothing left behind."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rspdns_lab.errors import LabError
+from rspdns_lab.leftovers import remove_leftovers
+from rspdns_lab.network import NAMESPACE_FOLDER, Host, Network, call_in, processes_in
+from rspdns_lab.processes import Program, children_of
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"rspdns-labtest-{os.getpid()}-{uuid.uuid4().hex[:4]}"
+
+
+@pytest.fixture
+def network(prefix: str) -> Iterator[Network]:
+    with Network(prefix) as made:
+        yield made
+
+
+def left_behind(prefix: str) -> list[str]:
+    return [path.name for path in NAMESPACE_FOLDER.glob(f"{prefix}*")]
+
+
+def receiver(host: Host) -> socket.socket:
+    def bind() -> socket.socket:
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        made.bind((host.address, 5000))
+        made.settimeout(2)
+        return made
+
+    result = call_in(host.path, bind)
+    assert isinstance(result, socket.socket)
+    return result
+
+
+def send(host: Host, to: Host, text: bytes) -> None:
+    def send_it() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.sendto(text, (to.address, 5000))
+
+    call_in(host.path, send_it)
+
+
+def test_hosts_reach_each_other_until_the_cable_is_pulled(network: Network) -> None:
+    first, second = network.add_host("a", "10.53.0.1"), network.add_host("b", "10.53.0.2")
+    with receiver(second) as inbox:
+        send(first, second, b"one")
+        assert inbox.recv(10) == b"one"
+        network.cut(second)
+        send(first, second, b"lost")
+        inbox.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            inbox.recv(10)
+        network.restore(second)
+        inbox.settimeout(5)
+        deadline_s = time.monotonic() + 10
+        while time.monotonic() < deadline_s:
+            send(first, second, b"back")
+            try:
+                inbox.settimeout(0.2)
+                if inbox.recv(10) == b"back":
+                    return
+            except TimeoutError:
+                continue
+    pytest.fail("the link did not come back")
+
+
+def test_two_labs_with_the_same_addresses_do_not_meet(prefix: str) -> None:
+    with Network(f"{prefix}-x") as one, Network(f"{prefix}-y") as other:
+        hosts = [(net.add_host("a", "10.53.0.1"), net.add_host("b", "10.53.0.2")) for net in (one, other)]
+        with receiver(hosts[0][1]) as inbox, receiver(hosts[1][1]) as other_inbox:
+            send(hosts[0][0], hosts[0][1], b"mine")
+            assert inbox.recv(10) == b"mine"
+            other_inbox.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                other_inbox.recv(10)
+    assert not left_behind(prefix)
+
+
+def test_closing_kills_what_runs_inside_even_what_the_lab_did_not_start(prefix: str, tmp_path: Path) -> None:
+    with Network(prefix) as network:
+        host = network.add_host("a", "10.53.0.1")
+        program = Program("shell", host, ["sh", "-c", "setsid sleep 100 & sleep 100"], tmp_path / "log")
+        program.start()
+        deadline_s = time.monotonic() + 5
+        while len(pids := processes_in(host.path)) < 3 and time.monotonic() < deadline_s:
+            time.sleep(0.02)
+        assert len(pids) >= 3
+        path = host.path
+    program.ended()
+    assert not path.exists()
+    assert not left_behind(prefix)
+    assert not [pid for pid in pids if _alive(pid)]
+
+
+def test_an_error_inside_leaves_nothing(prefix: str) -> None:
+    def fail() -> None:
+        with Network(prefix) as network:
+            network.add_host("a", "10.53.0.1")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert not left_behind(prefix)
+
+
+def test_without_privilege_there_is_one_clear_line() -> None:
+    code = (
+        "from rspdns_lab.errors import LabError\nfrom rspdns_lab.network import Network\n"
+        "import os; os.setuid(65534)\n"
+        "try:\n    Network('rspdns-x').__enter__()\n"
+        "except LabError as error:\n    print(error)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "root" in result.stdout, result.stderr
+    assert result.stdout.count("\n") == 1
+
+
+def test_a_program_is_killed_with_all_its_children(network: Network, tmp_path: Path) -> None:
+    host = network.add_host("a", "10.53.0.1")
+    program = Program("shell", host, ["sh", "-c", "sleep 100 & sleep 100"], tmp_path / "log")
+    program.start()
+    deadline_s = time.monotonic() + 5
+    while not children_of(program.pid, "sleep") and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    assert children_of(program.pid, "sleep")
+    program.kill()
+    deadline_s = time.monotonic() + 5
+    while processes_in(host.path) and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    assert not processes_in(host.path)
+
+
+def test_what_a_killed_lab_left_is_removed_and_running_labs_are_not(tmp_path: Path) -> None:
+    code = (
+        "import os, sys, time\nfrom pathlib import Path\n"
+        "from rspdns_lab.network import Network\nfrom rspdns_lab.processes import Program\n"
+        "network = Network(f'rspdns-{os.getpid()}-abcd').__enter__()\n"
+        f"log = Path({str(tmp_path / 'log')!r})\n"
+        "Program('s', network.add_host('a', '10.53.0.1'), ['sleep', '300'], log).start()\n"
+        "print('ready', flush=True)\ntime.sleep(300)\n"
+    )
+    with (
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as killed,
+        Network(f"rspdns-{os.getpid()}-abcd") as running,
+    ):
+        host = running.add_host("a", "10.53.0.1")
+        assert killed.stdout
+        assert killed.stdout.readline() == b"ready\n"
+        killed.kill()
+        killed.wait()
+        assert left_behind(f"rspdns-{killed.pid}-")
+        removed = remove_leftovers()
+        assert f"rspdns-{killed.pid}-abcd-a" in removed
+        assert not left_behind(f"rspdns-{killed.pid}-")
+        assert host.path.exists()
+
+
+def test_an_early_end_is_told_with_the_programs_own_words(network: Network, tmp_path: Path) -> None:
+    host = network.add_host("a", "10.53.0.1")
+    program = Program("shell", host, ["sh", "-c", "echo out of cheese >&2; exit 3"], tmp_path / "log")
+    program.start()
+    deadline_s = time.monotonic() + 5
+    while program.is_running and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    with pytest.raises(LabError, match="out of cheese"):
+        program.expect_running()
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0] != "Z"
+    except OSError:
+        return False

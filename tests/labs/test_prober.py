@@ -1,0 +1,138 @@
+"""The prober against a real PowerDNS: every question is accounted for, whatever happens to the server."""
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from rspdns_lab.network import Host, Network
+from rspdns_lab.observations import Recorder
+from rspdns_lab.probing import start_prober
+from rspdns_lab.processes import Program
+from rspdns_lab.verdict import Kind
+
+pytestmark = pytest.mark.integration
+
+SRV, A = 0, 1
+ZONE = """$ORIGIN demo.example.
+@ 1 IN SOA ns.demo.example. hostmaster.demo.example. 1 60 60 600 1
+@ 1 IN NS ns.demo.example.
+ns 1 IN A 10.53.0.21
+_sip._udp.as 1 IN SRV 0 10 5060 one.u.as
+_sip._udp.as 1 IN SRV 0 10 5060 two.u.as
+one.u.as 1 IN A 10.53.0.31
+two.u.as 1 IN A 10.53.0.32
+as 1 IN A 10.53.0.31
+as 1 IN A 10.53.0.32
+"""
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    with Network(f"rspdns-probertest-{os.getpid()}-{uuid.uuid4().hex[:4]}") as made:
+        yield made
+
+
+def static_server(host: Host, folder: Path) -> Program:
+    (folder / "zone").write_text(ZONE)
+    (folder / "named.conf").write_text(f'zone "demo.example" {{ type master; file "{folder}/zone"; }};\n')
+    return Program(
+        "pdns",
+        host,
+        [
+            "pdns_server",
+            "--no-config",
+            "--launch=bind",
+            f"--bind-config={folder}/named.conf",
+            f"--local-address={host.address}",
+            f"--socket-dir={folder}",
+            "--daemon=no",
+            "--guardian=no",
+        ],
+        folder / "pdns.log",
+    )
+
+
+def until(condition: Callable[[], object], timeout_s: float = 15) -> None:
+    end_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end_s, "did not happen"
+        time.sleep(0.02)
+
+
+def test_every_question_is_answered_or_counted_as_unanswered(network: Network, tmp_path: Path) -> None:
+    server = network.add_host("ns1", "10.53.0.21")
+    client = network.add_host("client", "10.53.0.41")
+    pdns = static_server(server, tmp_path)
+    pdns.start()
+    recorder = Recorder(complete=[True, False])
+    prober = start_prober(
+        client, ["10.53.0.21"], ["SRV:_sip._udp.as.demo.example", "A:as.demo.example"], recorder, tmp_path
+    )
+    until(
+        lambda: {(0, SRV), (0, A)} <= {key for key, one in recorder.latest.items() if one.kind is Kind.ANSWER}
+    )
+    asked_from_s = time.monotonic()
+    time.sleep(1)
+    answers = [one for one in recorder.since(asked_from_s) if one.kind is Kind.ANSWER]
+    assert len(answers) > 200  # 2,000 on an idle machine
+    assert {one.names for one in answers} == {frozenset({"10.53.0.31", "10.53.0.32"})}
+    assert {one.complete for one in answers if one.question == SRV} == {True}
+    assert all(one.answered_at_s is not None and one.answered_at_s > one.asked_at_s for one in answers)
+
+    killed_at_s = pdns.kill()
+    time.sleep(2.5)
+    after = [one for one in recorder.since(killed_at_s + 0.2) if one.asked_at_s < killed_at_s + 1.0]
+    assert after
+    assert {one.kind for one in after} == {Kind.TIMEOUT}
+
+    prober.stop()
+    assert not prober.is_running
+
+
+def test_a_missing_server_does_not_stop_it(network: Network, tmp_path: Path) -> None:
+    client = network.add_host("client", "10.53.0.41")
+    recorder = Recorder(complete=[False])
+    prober = start_prober(client, ["10.53.0.99"], ["A:as.demo.example"], recorder, tmp_path)
+    until(lambda: recorder.observations)
+    assert prober.is_running
+    assert {one.kind for one in recorder.observations} == {Kind.TIMEOUT}
+    prober.stop()
+
+
+def test_garbage_from_the_server_is_recorded_as_malformed(network: Network, tmp_path: Path) -> None:
+    server = network.add_host("ns1", "10.53.0.21")
+    client = network.add_host("client", "10.53.0.41")
+    script = (
+        "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.bind(('10.53.0.21', 53))\n"
+        "while True:\n    data, peer = s.recvfrom(2000)\n    s.sendto(b'', peer)\n    s.sendto(b'x', peer)\n"
+        "    s.sendto(data[:2] + b'\\xff' * 30, peer)\n"
+    )
+    liar = Program("liar", server, ["python3", "-c", script], tmp_path / "liar.log")
+    liar.start()
+    recorder = Recorder(complete=[False])
+    prober = start_prober(client, ["10.53.0.21"], ["A:as.demo.example"], recorder, tmp_path)
+    until(lambda: any(one.kind is Kind.MALFORMED for one in recorder.observations))
+    assert prober.is_running
+    prober.stop()
+    liar.stop()
+
+
+def test_its_reader_gone_it_ends() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "rspdns_lab.prober",
+        "--server",
+        "127.0.0.1:9",
+        "--question",
+        "A:example",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.close()
+        assert process.wait(timeout=20) is not None

@@ -1,0 +1,63 @@
+"""What the lab writes for its hosts is accepted by the programs that read it."""
+
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+from pdns_config.render import PdnsSettings
+from rspdns.configuration import load_configuration
+from rspdns_lab import texts
+from rspdns_lab.name_server_files import write_name_server_files
+from rspdns_lab.network import Network
+from rspdns_lab.plan import APPLICATION_SERVERS, HANDLE, NAME_SERVERS, REGISTRARS, SRV_OWNER, ZONE
+
+REGISTRAR_LIST = list(REGISTRARS.values())
+
+
+def test_the_backend_takes_its_configuration_and_the_zone(tmp_path: Path) -> None:
+    write_name_server_files("10.53.0.21", REGISTRAR_LIST, list(NAME_SERVERS.values()), tmp_path)
+    config = load_configuration(tmp_path / "rspdns.toml")
+    assert config.registrars == tuple(REGISTRAR_LIST)
+    [zone] = config.zones
+    assert zone.name == ZONE
+    assert set(config.accept_by_handle) == {HANDLE}
+    assert SRV_OWNER.endswith(ZONE)
+    control = PdnsSettings(socket_dir=str(tmp_path)).control_socket
+    assert config.pdns.control == (control,)  # where the backend purges is where PowerDNS listens
+
+
+@pytest.mark.integration
+def test_kamailio_takes_its_configuration(tmp_path: Path) -> None:
+    (tmp_path / "kamailio.cfg").write_text(texts.kamailio_cfg("127.0.0.1", "as1"))
+    result = subprocess.run(
+        ["kamailio", "-c", "-f", str(tmp_path / "kamailio.cfg")], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.integration
+def test_the_agent_takes_its_configuration(tmp_path: Path) -> None:
+    with Network(f"rspdns-texttest-{os.getpid()}-{uuid.uuid4().hex[:4]}") as network:
+        host = network.add_host("as1", APPLICATION_SERVERS["as1"])
+        config = tmp_path / "agent.toml"
+        config.write_text(texts.agent_toml("as1", host.address, REGISTRAR_LIST, tmp_path))
+        result = subprocess.run(
+            [
+                "nsenter",
+                f"--net={host.path}",
+                sys.executable,
+                "-m",
+                "ppe_agent.cli",
+                "check",
+                "-c",
+                str(config),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert result.returncode == 0, result.stderr
+    assert "no errors" in result.stdout

@@ -1,0 +1,82 @@
+"""What is rendered, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from pdns_config.cli import main
+from pdns_config.render import PdnsSettings, render
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "pdns-config" / "examples"
+
+
+def settings_of(text: str) -> dict[str, str]:
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    keys = [line.partition("=")[0] for line in lines]
+    assert len(keys) == len(set(keys)), "a setting twice: PowerDNS would take the last one"
+    return {key: line.partition("=")[2] for key, line in zip(keys, lines, strict=True)}
+
+
+def test_the_place_of_this_machine_is_written() -> None:
+    text = render(
+        PdnsSettings("192.0.2.1", 5300, "unix:/run/x/remote.sock", "/run/x", backend_timeout_ms=700)
+    )
+    settings = settings_of(text)
+    assert settings["local-address"] == "192.0.2.1"
+    assert settings["local-port"] == "5300"
+    assert settings["remote-connection-string"] == "unix:path=/run/x/remote.sock,timeout=700"
+    assert settings["socket-dir"] == "/run/x"
+    assert "setuid" not in settings
+
+
+def test_several_addresses_and_a_user() -> None:
+    settings = settings_of(render(PdnsSettings(["192.0.2.1", "2001:db8::1"], user="pdns")))
+    assert settings["local-address"] == "192.0.2.1, 2001:db8::1"
+    assert (settings["setuid"], settings["setgid"]) == ("pdns", "pdns")
+
+
+def test_a_hung_backend_cannot_end_powerdns() -> None:
+    settings = settings_of(render(PdnsSettings()))
+    assert int(settings["overload-queue-length"]) < int(settings["max-queue-length"])
+    assert int(settings["max-queue-length"]) > 5000
+
+
+def test_every_line_of_comment_is_short_and_every_setting_of_ours_is_explained() -> None:
+    lines = render(PdnsSettings(user="pdns")).splitlines()
+    assert max(len(line) for line in lines) <= 110
+    explained = {"cache-ttl", "query-cache-ttl", "max-queue-length", "loglevel", "setgid", "socket-dir"}
+    for line, before in zip(lines[1:], lines, strict=False):
+        if line.partition("=")[0] in explained:
+            assert before.startswith("# ")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"listen_address": "localhost"},
+        {"listen_port": 0},
+        {"listen_port": 65536},
+        {"connector": "unix:relative"},
+        {"connector": "pipe:/bin/true"},
+        {"connector": "unix:/run/a b"},
+        {"connector": "unix:/run/a,timeout=1"},
+        {"socket_dir": "/run/x\nlaunch=bind"},
+        {"user": "pdns#"},
+        {"backend_timeout_ms": 0},
+        {"distributor_threads": 0},
+    ],
+)
+def test_what_pdns_conf_cannot_hold_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError):
+        PdnsSettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_the_example_is_what_the_command_prints() -> None:
+    printed = CliRunner().invoke(main).output
+    assert printed == (EXAMPLES / "pdns.conf").read_text()
+
+
+def test_the_command_explains_a_wrong_address() -> None:
+    result = CliRunner().invoke(main, ["--listen", "somewhere"])
+    assert result.exit_code == 1
+    assert "'somewhere'" in result.output

@@ -1,0 +1,84 @@
+"""A registrar's two clients, without SCTP: what the agent asked of them, and answers the test decides."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from rserpool.client import Resolution
+from rserpool.errors import RegistrarUnreachable
+from rserpool.parameters import PoolElement
+from rserpool.policies import Policy
+from rserpool.pool_element_events import Event, EventKind
+from rserpool.registrar_choice import RegistrarAddress
+
+
+class FakePoolElementClient:
+    """Registers at once; notes what was asked of it in `calls`."""
+
+    def __init__(self, handle: bytes, element: PoolElement, on_event: Callable[[Event], None]) -> None:
+        self.handle = handle
+        self.element = element
+        self.calls: list[str] = []
+        self.is_registered = False
+        self.registrar: RegistrarAddress | None = None
+        self.home_registrar: int | None = None
+        self.confirms = asyncio.Event()
+        self.confirms.set()
+        self._on_event = on_event
+
+    def start(self) -> None:
+        self.calls.append("start")
+        self.is_registered = True
+        self._on_event(Event(EventKind.REGISTERED, asyncio.get_running_loop().time()))
+
+    def tell(self, kind: EventKind, registrar: RegistrarAddress, detail: str) -> None:
+        self.is_registered = False
+        self._on_event(Event(kind, asyncio.get_running_loop().time(), registrar, detail))
+
+    def update_policy(self, policy: Policy) -> None:
+        self.calls.append(f"update {policy}")
+
+    def register_again(self, reason: str) -> None:
+        self.calls.append(f"again {reason}")
+
+    async def deregister(self, timeout_ms: int = 500) -> bool:
+        self.calls.append("deregister")
+        self.is_registered = False
+        await self.confirms.wait()
+        return True
+
+    async def close(self) -> None:
+        self.calls.append("close")
+
+
+class FakePool:
+    """Makes the PE clients, one for each stay in the pool."""
+
+    def __init__(self) -> None:
+        self.stays: list[FakePoolElementClient] = []
+
+    def make(self, registrars: Any, handle: bytes, element: PoolElement, **options: Any) -> Any:
+        self.stays.append(FakePoolElementClient(handle, element, options["on_event"]))
+        return self.stays[-1]
+
+
+class FakeRegistrarClient:
+    """Answers look-ups with `elements`, or not at all while it is None."""
+
+    def __init__(self, address: RegistrarAddress, *, on_link: Callable[[bool], None]) -> None:
+        self.is_up = True
+        self.round_trip_ms: float | None = 0.3
+        self.elements: tuple[PoolElement, ...] | None = None
+        self.asked = asyncio.Event()
+        self.on_link = on_link
+
+    def start(self) -> None: ...
+
+    async def resolve(self, handle: bytes) -> Resolution:
+        self.asked.set()
+        if self.elements is None:
+            raise RegistrarUnreachable("no association")
+        now = asyncio.get_running_loop().time()
+        return Resolution(handle, bool(self.elements), None, self.elements, now, now)
+
+    async def close(self) -> None: ...

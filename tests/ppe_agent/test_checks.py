@@ -1,0 +1,238 @@
+"""The checks against real servers that are killed, stopped and started."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from ipaddress import ip_address
+from pathlib import Path
+from typing import cast
+
+import pytest
+from ppe_agent.checks.base import Check, CheckState, Outcome, RiseFall, Timing, Verdict
+from ppe_agent.checks.sip_options import SipOptionsCheck
+from ppe_agent.checks.tcp_hold import TcpHoldCheck, reconnect_delay_ms
+
+from tests.ppe_agent.servers import free_port, kamailio, sipp, tcp_server
+
+LOCALHOST = ip_address("127.0.0.1")
+TIMING = Timing(interval_ms=250, timeout_ms=250, fall=2, rise=2)
+PATIENCE_S = 10  # a broken check waits for ever
+
+
+class Watcher:
+    """Runs a check and keeps what it told."""
+
+    def __init__(self, timing: Timing = TIMING) -> None:
+        self.machine = RiseFall(timing.fall, timing.rise)
+        self.outcomes: list[Outcome] = []
+        self._told = asyncio.Event()
+
+    def report(self, outcome: Outcome) -> bool:
+        self.outcomes.append(outcome)
+        self.machine.report(outcome.verdict)
+        self._told.set()
+        return self.machine.try_soon
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not condition():
+                self._told.clear()
+                await self._told.wait()
+
+    async def until_state(self, state: CheckState) -> None:
+        await self.until(lambda: self.machine.state is state)
+
+
+@contextlib.asynccontextmanager
+async def watching(check: Check) -> AsyncIterator[Watcher]:
+    watcher = Watcher()
+    task = asyncio.create_task(check.run(watcher.report))
+    try:
+        yield watcher
+        assert not task.done(), task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_killed_tcp_server_is_dead_at_once_and_comes_back() -> None:
+    port = free_port()
+    async with watching(TcpHoldCheck(LOCALHOST, port, TIMING)) as watcher:
+        await watcher.until_state(CheckState.DOWN)
+        assert watcher.outcomes[-1].reason == f"nothing listens on port {port}"
+        with tcp_server(port) as server:
+            await watcher.until_state(CheckState.UP)
+            told = len(watcher.outcomes)
+            server.kill()
+            killed_s = time.monotonic()
+            await watcher.until_state(CheckState.DOWN)
+            assert time.monotonic() - killed_s < 0.2  # not an interval, let alone `fall` of them
+            # The listening socket may outlive the held connection by a moment; nothing has to fail twice.
+            verdicts = [outcome.verdict for outcome in watcher.outcomes[told:]]
+            assert verdicts[-1] is Verdict.DEAD
+            assert Verdict.FAILED not in verdicts
+        with tcp_server(port):
+            await watcher.until_state(CheckState.UP)
+
+
+async def test_a_host_that_gives_no_socket_fails_the_check_not_the_agent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_socket(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async with watching(TcpHoldCheck(LOCALHOST, free_port(), TIMING)) as watcher:
+        await watcher.until_state(CheckState.DOWN)
+        monkeypatch.setattr("ppe_agent.checks.tcp_hold.socket.socket", no_socket)
+        await watcher.until(lambda: "Too many open files" in watcher.outcomes[-1].reason)
+        assert watcher.machine.state is CheckState.DOWN
+
+
+async def test_a_server_that_closes_idle_connections_stays_up() -> None:
+    port = free_port()
+    with tcp_server(port, idle_timeout_s=0.05):
+        async with watching(TcpHoldCheck(LOCALHOST, port, TIMING)) as watcher:
+            await watcher.until_state(CheckState.UP)
+            await asyncio.sleep(1)
+            assert {outcome.verdict for outcome in watcher.outcomes} == {Verdict.ALIVE}
+
+
+async def test_a_server_that_closes_every_connection_at_once_is_not_stormed() -> None:
+    port = free_port()
+    with tcp_server(port, idle_timeout_s=0) as server:
+        async with watching(TcpHoldCheck(LOCALHOST, port, TIMING)) as watcher:
+            await watcher.until_state(CheckState.UP)
+            await asyncio.sleep(2)
+            assert watcher.machine.state is CheckState.UP
+            assert len(watcher.outcomes) < 40
+            server.kill()
+            await watcher.until_state(CheckState.DOWN)
+
+
+def test_reconnecting_slows_down_to_the_interval() -> None:
+    delays = [reconnect_delay_ms(quick_closes, 250) for quick_closes in range(12)]
+    assert delays[:2] == [0, 0]
+    assert delays == sorted(delays)
+    assert delays[-1] == 250
+
+
+async def test_a_full_backlog_is_a_failure_that_has_to_repeat() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, contextlib.ExitStack() as stack:
+        port = listener.getsockname()[1]
+        fillers = [stack.enter_context(socket.socket()) for _ in range(4)]
+        for filler in fillers:
+            filler.setblocking(False)
+            filler.connect_ex(("127.0.0.1", port))
+        async with watching(TcpHoldCheck(LOCALHOST, port, TIMING)) as watcher:
+            await watcher.until_state(CheckState.DOWN)
+            assert [outcome.verdict for outcome in watcher.outcomes] == [Verdict.FAILED] * 2
+            assert watcher.outcomes[0].reason == f"no connection to port {port} within 250 ms"
+
+
+async def test_sip_server_killed_stopped_and_back() -> None:
+    port = free_port(socket.SOCK_DGRAM)
+    async with watching(SipOptionsCheck(LOCALHOST, port, TIMING)) as watcher:
+        await watcher.until_state(CheckState.DOWN)
+        assert watcher.outcomes[-1].reason == f"nothing listens on UDP port {port}"
+        with sipp(port) as server:
+            await watcher.until_state(CheckState.UP)
+            assert watcher.outcomes[-1].reason == "OPTIONS answered 200 OK"
+            server.send_signal(signal.SIGSTOP)
+            stopped_s = time.monotonic()
+            await watcher.until_state(CheckState.DOWN)
+            assert time.monotonic() - stopped_s < 3
+            assert "no answer to OPTIONS" in watcher.outcomes[-1].reason
+            server.send_signal(signal.SIGCONT)
+            await watcher.until_state(CheckState.UP)
+            server.kill()
+            await watcher.until_state(CheckState.DOWN)
+
+
+async def test_kamailio_killed_with_all_its_processes(tmp_path: Path) -> None:
+    port = free_port()
+    async with (
+        watching(TcpHoldCheck(LOCALHOST, port, TIMING)) as held,
+        watching(SipOptionsCheck(LOCALHOST, port, TIMING)) as asked,
+    ):
+        with kamailio(port, tmp_path) as server:
+            await held.until_state(CheckState.UP)
+            await asked.until_state(CheckState.UP)
+            assert asked.outcomes[-1].reason == "OPTIONS answered 483 Too Many Hops"
+            os.killpg(server.pid, signal.SIGKILL)
+            killed_s = time.monotonic()
+            await held.until_state(CheckState.DOWN)
+            assert time.monotonic() - killed_s < 0.2
+            await asked.until_state(CheckState.DOWN)
+
+
+class FakeSip(asyncio.DatagramProtocol):
+    """Answers each request with what `answers` makes of it."""
+
+    def __init__(self, answers: Callable[[bytes], list[bytes]]) -> None:
+        self._answers = answers
+        self._transport: asyncio.DatagramTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.DatagramTransport", transport)
+
+    def datagram_received(self, data: bytes, addr: object) -> None:
+        assert self._transport is not None
+        for answer in self._answers(data):
+            self._transport.sendto(answer, addr)  # type: ignore[arg-type]
+
+
+@contextlib.asynccontextmanager
+async def asked(answers: Callable[[bytes], list[bytes]]) -> AsyncIterator[Watcher]:
+    transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+        lambda: FakeSip(answers), local_addr=("127.0.0.1", 0)
+    )
+    try:
+        port = transport.get_extra_info("sockname")[1]
+        async with watching(SipOptionsCheck(LOCALHOST, port, TIMING)) as watcher:
+            yield watcher
+    finally:
+        transport.close()
+
+
+def reply(request: bytes, status: bytes) -> bytes:
+    """Make the response of a real server: the request's headers under a status line."""
+    return b"SIP/2.0 " + status + b"\r\n" + request.split(b"\r\n", 1)[1]
+
+
+@pytest.mark.parametrize("status", [b"200 OK", b"483 Too Many Hops", b"405 Method Not Allowed", b"500 Oops"])
+async def test_final_responses_are_life(status: bytes) -> None:
+    async with asked(lambda request: [reply(request, b"100 Trying"), reply(request, status)]) as watcher:
+        await watcher.until_state(CheckState.UP)
+        assert watcher.outcomes[-1].reason == f"OPTIONS answered {status.decode()}"
+
+
+@pytest.mark.parametrize("status", [b"503 Service Unavailable", b"408 Request Timeout"])
+async def test_overload_and_timeout_are_not(status: bytes) -> None:
+    async with asked(lambda request: [reply(request, status)]) as watcher:
+        await watcher.until_state(CheckState.DOWN)
+        assert watcher.outcomes[-1].reason == f"OPTIONS answered {status.decode()}"
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        lambda request: [reply(request, b"100 Trying")],
+        lambda request: [reply(request.replace(b"Call-ID: ", b"Call-ID: x"), b"200 OK")],
+        lambda request: [reply(request.replace(b" OPTIONS\r\n", b" INVITE\r\n"), b"200 OK")],
+        lambda request: [b"", b"\r\n\r\n", b"\x00" * 60_000, request, b"SIP/2.0 200 OK\r\n\r\n"] * 20,
+    ],
+)
+async def test_other_messages_are_no_life(answers: Callable[[bytes], list[bytes]]) -> None:
+    async with asked(answers) as watcher:
+        await watcher.until_state(CheckState.DOWN)
+        assert "no answer to OPTIONS" in watcher.outcomes[-1].reason
+
+
+async def test_an_answer_among_garbage_is_found() -> None:
+    async with asked(lambda request: [b"garbage", request, reply(request, b"200 OK")]) as watcher:
+        await watcher.until_state(CheckState.UP)

@@ -1,0 +1,201 @@
+"""agent.toml: what is right is read, what is wrong is named, all of it at once."""
+
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+from daemon_kit.config_file import ConfigurationErrors
+from ppe_agent import configuration, consistency
+from ppe_agent.configuration import addresses_of, control_path, load_configuration
+from ppe_agent.policy_names import POLICY_KINDS
+from rserpool.policies import LeastUsed, RoundRobin, WeightedRandom
+from rserpool.registrar_choice import RegistrarAddress
+
+RIGHT = """\
+registrars = ["10.20.0.1", "10.20.0.1:3864"]
+
+[[as]]
+name = "sip-1"
+handle = "sip-as-udp"
+transport = "udp"
+address = "auto"
+port = 5060
+policy = "least-used"
+[[as.check]]
+type = "sip-options"
+[[as.check]]
+type = "tcp-hold"
+port = 5061
+fall = 1
+[as.load]
+source = "file"
+path = "/run/sip/load"
+"""
+
+
+@pytest.fixture(autouse=True)
+def this_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this host be 10.20.0.5 and 10.20.0.6."""
+    own = [ip_address("10.20.0.5"), ip_address("10.20.0.6")]
+    monkeypatch.setattr(configuration, "is_on_this_host", lambda address: address in own)
+    for module in (configuration, consistency):
+        monkeypatch.setattr(module, "address_towards", lambda host, port: own[0])
+
+
+def read(tmp_path: Path, text: str) -> object:
+    file = tmp_path / "agent.toml"
+    file.write_text(text)
+    return load_configuration(file)
+
+
+def errors_of(tmp_path: Path, text: str) -> list[str]:
+    with pytest.raises(ConfigurationErrors) as caught:
+        read(tmp_path, text)
+    return str(caught.value).replace(f"{tmp_path}/", "").split("\n")
+
+
+def test_a_right_file(tmp_path: Path) -> None:
+    (tmp_path / "agent.toml").write_text(RIGHT)
+    config = load_configuration(tmp_path / "agent.toml")
+    assert config.registrars == (RegistrarAddress("10.20.0.1"), RegistrarAddress("10.20.0.1", 3864))
+    assert config.reregistration_ms == 2000
+    (server,) = config.servers
+    assert addresses_of(server, config.registrars[0]) == (ip_address("10.20.0.5"),)
+    assert [(check.type, check.port, check.fall) for check in server.check] == [
+        ("sip-options", None, 2),
+        ("tcp-hold", 5061, 1),
+    ]
+    assert server.policy_with(0.25) == LeastUsed(0.25)
+    assert config.state.path == Path("/var/lib/ppe-agent")
+    assert config.control.path == Path("/run/ppe-agent/control.sock")
+
+
+@pytest.mark.parametrize(
+    ("lines", "policy"),
+    [('policy = "round-robin"', RoundRobin()), ('policy = "weighted-random"\nweight = 7', WeightedRandom(7))],
+)
+def test_policies(tmp_path: Path, lines: str, policy: object) -> None:
+    text = RIGHT.replace('policy = "least-used"', lines).split("[as.load]")[0]
+    (tmp_path / "agent.toml").write_text(text)
+    assert load_configuration(tmp_path / "agent.toml").servers[0].policy_with(0.5) == policy
+
+
+def test_every_error_at_once(tmp_path: Path) -> None:
+    text = """\
+registrars = ["10.20.0.1", "registrar.example.net", "10.20.0.1:3863", "127.0.0.1"]
+reregistration = 2000
+
+[[as]]
+name = "one"
+handle = "a-handle-of-33-bytes-aborts-rspre"
+transport = "udp"
+address = "192.0.2.77"
+port = 5060
+policy = "weighted-random"
+
+[[as]]
+name = "one"
+handle = "pool"
+transport = "tcp"
+address = ["10.20.0.5", "10.20.0.6"]
+port = 0
+policy = "round-robin"
+weight = 3
+[[as.check]]
+type = "sip-option"
+[[as.check]]
+type = "tcp-hold"
+intervall_ms = 3
+fall = 0
+[as.load]
+source = "cpu"
+
+[[as]]
+name = "three/3"
+handle = ""
+transport = "quic"
+port = 1
+policy = "least-loaded"
+check = []
+[as.load]
+source = "file"
+"""
+    assert errors_of(tmp_path, text) == [
+        "agent.toml:1: registrars[1]: registrar 'registrar.example.net': not an IP address",
+        "agent.toml:1: registrars[2]: 10.20.0.1:3863 is there twice",
+        "agent.toml:1: registrars[3]: 127.0.0.1 is not an address that a registrar can use",
+        "agent.toml:2: reregistration: unknown key; did you mean 'reregistration_ms'?",
+        "agent.toml:4: as[0].check: is missing",
+        "agent.toml:4: as[0].weight: is missing; policy weighted-random needs it",
+        "agent.toml:6: as[0].handle: a pool handle has 1 to 32 bytes, this one 33 "
+        "(is 'a-handle-of-33-bytes-aborts-rspre')",
+        "agent.toml:8: as[0].address: 192.0.2.77 is no address of this host; "
+        '"auto" takes the one towards the first registrar',
+        "agent.toml:13: as[1].name: 'one' is there twice",
+        "agent.toml:16: as[1].address: tcp takes one address; several are for sctp",
+        "agent.toml:17: as[1].port: input should be greater than or equal to 1 (is 0)",
+        "agent.toml:19: as[1].weight: policy round-robin takes no weight",
+        "agent.toml:21: as[1].check[0].type: 'sip-option' is none of 'tcp-hold', 'sip-options'",
+        "agent.toml:24: as[1].check[1].intervall_ms: unknown key; did you mean 'interval_ms'?",
+        "agent.toml:25: as[1].check[1].fall: input should be greater than or equal to 1 (is 0)",
+        "agent.toml:26: as[1].load: policy round-robin carries no load; take least-used, "
+        "or leave [as.load] out",
+        "agent.toml:30: as[2].name: a name has 1 to 64 letters, digits, '.', '_' or '-' (it names a file) "
+        "(is 'three/3')",
+        "agent.toml:31: as[2].handle: a pool handle has 1 to 32 bytes, this one 0",
+        "agent.toml:32: as[2].transport: input should be 'udp', 'tcp' or 'sctp' (is 'quic')",
+        f"agent.toml:34: as[2].policy: unknown policy; known: {', '.join(POLICY_KINDS)} (is 'least-loaded')",
+        "agent.toml:35: as[2].check: at least one [[as.check]] is needed",
+        'agent.toml:36: as[2].load: source "file" needs a path',
+    ]
+
+
+@pytest.mark.parametrize("length", [1, 32])
+def test_handles_that_fit(tmp_path: Path, length: int) -> None:
+    read(tmp_path, RIGHT.replace("sip-as-udp", "h" * length))
+
+
+def test_a_handle_is_measured_in_bytes(tmp_path: Path) -> None:
+    assert "this one 34" in errors_of(tmp_path, RIGHT.replace("sip-as-udp", "ä" * 17))[0]
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "224.0.0.1", "fe80::1", "::", "127.0.0.1", "::1"])
+def test_addresses_that_are_not_one_host(tmp_path: Path, address: str) -> None:
+    (error,) = errors_of(tmp_path, RIGHT.replace("auto", address))
+    assert error.startswith(
+        f"agent.toml:7: as[0].address: {address} is not an address at which others reach this host"
+    )
+
+
+def test_the_same_server_twice_in_a_pool(tmp_path: Path) -> None:
+    (error,) = errors_of(tmp_path, RIGHT + RIGHT.split("\n\n")[1].replace("sip-1", "sip-2"))
+    assert (
+        error == "agent.toml:24: as[1].port: the same pool, transport, address and port as in another [[as]]"
+    )
+
+
+def test_members_of_a_pool_that_do_not_agree(tmp_path: Path) -> None:
+    other = RIGHT.split("\n\n")[1].replace("sip-1", "sip-2").replace("5060", "5070").split("[as.load]")[0]
+    text = RIGHT + other.replace('"udp"', '"tcp"').replace("least-used", "random")
+    assert errors_of(tmp_path, text) == [
+        "agent.toml:22: as[1].transport: 'tcp', but pool 'sip-as-udp' above has 'udp': all must agree",
+        "agent.toml:25: as[1].policy: 'random', but pool 'sip-as-udp' above has 'least-used': all must agree",
+    ]
+
+
+def test_the_control_socket_is_found_in_a_file_with_errors(tmp_path: Path) -> None:
+    file = tmp_path / "agent.toml"
+    file.write_text('nonsense = 1\n[control]\npath = "/run/mine.sock"')
+    assert control_path(file) == Path("/run/mine.sock")
+    file.write_text("[control]\npath = 3")
+    assert control_path(file) == Path("/run/ppe-agent/control.sock")
+    file.write_text("[control")
+    with pytest.raises(ConfigurationErrors, match=":1: not TOML"):
+        control_path(file)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "as = 3\nregistrars = 3", "[as]\nname = 3", "registrars = []\nas = [3]"]
+)
+def test_files_of_the_wrong_shape(tmp_path: Path, text: str) -> None:
+    assert errors_of(tmp_path, text)

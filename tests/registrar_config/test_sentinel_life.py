@@ -1,0 +1,70 @@
+"""When the sentinel comes and goes."""
+
+from itertools import count
+
+from registrar_config.sentinel_life import Change, Enter, Leave, SentinelLife, State
+
+
+def new_life(*, is_ready: bool = True) -> SentinelLife:
+    numbers = count(1)
+    return SentinelLife(4.0, lambda: next(numbers), is_ready=is_ready)
+
+
+def test_it_enters_only_after_two_intervals_without_a_break() -> None:
+    life = new_life()
+    assert life.change(Change.UP, 10.0) is None
+    assert life.next_deadline_s == 14.0
+    assert life.advance(13.9) is None
+    assert life.advance(14.0) == Enter(1)
+    assert life.state is State.IN
+    assert life.advance(15.0) is None
+
+
+def test_a_break_while_settling_starts_the_wait_anew() -> None:
+    life = new_life()
+    life.change(Change.UP, 10.0)
+    assert life.change(Change.DOWN, 13.0) is None
+    assert (life.next_deadline_s, life.advance(14.0)) == (None, None)
+    life.change(Change.UP, 13.5)
+    assert life.advance(17.4) is None
+    assert life.advance(17.5) == Enter(1)
+
+
+def test_each_life_of_the_registrar_has_an_identifier_of_its_own() -> None:
+    life = new_life()
+    life.change(Change.UP, 0.0)
+    assert life.advance(4.0) == Enter(1)
+    assert life.change(Change.DOWN, 5.0) == Leave()
+    assert life.change(Change.DOWN, 5.1) is None
+    life.change(Change.UP, 6.0)
+    assert life.advance(10.0) == Enter(2)
+
+
+def test_a_repeated_report_changes_nothing() -> None:
+    life = new_life()
+    life.change(Change.UP, 0.0)
+    life.change(Change.UP, 3.0)
+    assert life.advance(4.0) == Enter(1)
+    assert life.change(Change.UP, 5.0) is None
+    assert life.state is State.IN
+
+
+def test_a_registrar_that_still_looks_for_its_peers_is_waited_for() -> None:
+    life = new_life(is_ready=False)
+    life.change(Change.STARTED, 0.0)
+    life.change(Change.UP, 0.1)
+    assert (life.next_deadline_s, life.advance(4.5)) == (None, None)
+    life.change(Change.READY, 5.0)
+    assert life.advance(5.0) == Enter(1)
+
+
+def test_a_restarted_registrar_must_be_ready_again() -> None:
+    life = new_life(is_ready=False)
+    for change, at_s in ((Change.STARTED, 0.0), (Change.UP, 0.1), (Change.READY, 0.5)):
+        life.change(change, at_s)
+    assert life.advance(4.1) == Enter(1)
+    for change, at_s in ((Change.DOWN, 6.0), (Change.STARTED, 6.1), (Change.UP, 6.2)):
+        life.change(change, at_s)
+    assert life.advance(20.0) is None
+    life.change(Change.READY, 20.0)
+    assert life.advance(20.0) == Enter(2)

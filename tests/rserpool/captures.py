@@ -1,0 +1,153 @@
+"""Reads captures (pcap files): every ASAP and ENRP message in them, and whether our codec agrees with it.
+
+    python -m tests.rserpool.captures FILE.pcap     prints what is in a capture and what is wrong with it
+
+Reads classic pcap (tcpdump's; convert others by `editcap -F pcap`): IPv4, IPv6, SCTP with reassembly, UDP.
+"""
+
+import struct
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+
+from rserpool.errors import DecodeError
+
+from rserpool import asap, enrp
+from tests.rserpool.before_the_rfcs import renumber
+from tests.rserpool.pcap_writer import FIRST, LAST
+
+ETHERNET, RAW, LINUX_COOKED, LINUX_COOKED_2 = 1, 101, 113, 276
+LINK_HEADER = {ETHERNET: 14, RAW: 0, LINUX_COOKED: 16, LINUX_COOKED_2: 20}
+SCTP, UDP = 132, 17
+CODECS: dict[int, ModuleType] = {asap.PPID: asap, enrp.PPID: enrp}
+
+
+@dataclass(frozen=True)
+class Captured:
+    """One user message: the number of the frame that completed it, its payload protocol and its bytes."""
+
+    frame: int
+    ppid: int
+    data: bytes
+
+
+@dataclass
+class Report:
+    """What a capture holds: messages by class name, and the messages our codec does not agree with."""
+
+    seen: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+
+
+def check(path: Path, before_rfc: bool = False) -> Report:
+    """Decode every ASAP and ENRP message of a capture, encode it again and compare the bytes."""
+    report = Report()
+    for captured in messages(path):
+        codec = CODECS[captured.ppid]
+        data = renumber(captured.ppid, captured.data) if before_rfc else captured.data
+        try:
+            message = codec.decode(data)
+        except DecodeError as problem:
+            report.problems.append(f"frame {captured.frame}: {problem}: {data.hex()}")
+            continue
+        report.seen[type(message).__name__] += 1
+        if (again := codec.encode(message)) != data:
+            report.problems.append(f"frame {captured.frame}: {data.hex()} became {again.hex()}: {message}")
+    return report
+
+
+def messages(path: Path) -> Iterator[Captured]:
+    """Yield every ASAP and ENRP message of a capture, each once however often it was retransmitted."""
+    associations: dict[tuple[bytes, int], dict[int, tuple[int, bytes]]] = {}
+    for frame, packet in packets(path):
+        protocol, segment = _open_ip(packet)
+        if protocol == UDP and len(segment) >= 8:
+            (port,) = struct.unpack_from(">H", segment, 2)
+            ppid = {asap.PORT: asap.PPID, enrp.PORT: enrp.PPID}.get(port)
+            if ppid:
+                yield Captured(frame, ppid, segment[8:])
+        elif protocol == SCTP and len(segment) >= 12:
+            for stream, tsn, flags, ppid, data in _data_chunks(segment):
+                if ppid in CODECS:
+                    # The two ports and the verification tag name one direction of an association.
+                    fragments = associations.setdefault((segment[:8], stream), {})
+                    if tsn not in fragments:
+                        fragments[tsn] = flags, data
+                        if (whole := _reassemble(fragments, tsn)) is not None:
+                            yield Captured(frame, ppid, whole)
+
+
+def packets(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield number (from 1) and IP packet of each frame."""
+    capture = path.read_bytes()
+    order = {b"\xd4\xc3\xb2\xa1": "<", b"\xa1\xb2\xc3\xd4": ">"}.get(capture[:4])
+    if order is None:
+        raise ValueError(f"{path}: no pcap file (try: editcap -F pcap)")
+    (link,) = struct.unpack_from(order + "I", capture, 20)
+    if link not in LINK_HEADER:
+        raise ValueError(f"{path}: link type {link} is not supported")
+    position, number = 24, 0
+    while position + 16 <= len(capture):
+        (length,) = struct.unpack_from(order + "I", capture, position + 8)
+        if position + 16 + length > len(capture):
+            break  # still being written
+        number += 1
+        yield number, capture[position + 16 + LINK_HEADER[link] : position + 16 + length]
+        position += 16 + length
+
+
+def _open_ip(packet: bytes) -> tuple[int, bytes]:
+    version = packet[0] >> 4 if packet else 0
+    if version == 4 and len(packet) >= 20:
+        total, fragment = struct.unpack_from(">HxxH", packet, 2)
+        if fragment & 0x3FFF:
+            raise ValueError("fragmented IP packets are not supported")
+        return packet[9], packet[(packet[0] & 15) * 4 : total]
+    if version == 6 and len(packet) >= 40:
+        (length,) = struct.unpack_from(">H", packet, 4)
+        return packet[6], packet[40 : 40 + length]
+    return 0, b""
+
+
+def _data_chunks(segment: bytes) -> Iterator[tuple[int, int, int, int, bytes]]:
+    """Yield stream, TSN, flags, payload protocol and bytes of each DATA chunk."""
+    position = 12
+    while position + 4 <= len(segment):
+        kind, flags, length = struct.unpack_from(">BBH", segment, position)
+        if kind == 0 and length > 16:
+            tsn, stream, _sequence, ppid = struct.unpack_from(">IHHI", segment, position + 4)
+            yield stream, tsn, flags, ppid, segment[position + 16 : position + length]
+        position += max(length + -length % 4, 4)
+
+
+def _reassemble(fragments: dict[int, tuple[int, bytes]], tsn: int) -> bytes | None:
+    """Return the user message that TSN belongs to, None while a part of it is missing."""
+    first = last = tsn
+    while not fragments[first][0] & FIRST:
+        first = (first - 1) & 0xFFFFFFFF
+        if first not in fragments:
+            return None
+    while not fragments[last][0] & LAST:
+        last = (last + 1) & 0xFFFFFFFF
+        if last not in fragments:
+            return None
+    count = ((last - first) & 0xFFFFFFFF) + 1
+    return b"".join(fragments[(first + offset) & 0xFFFFFFFF][1] for offset in range(count))
+
+
+def main() -> None:
+    for name in sys.argv[1:]:
+        report = check(Path(name))
+        print(name)
+        for kind, count in sorted(report.seen.items()):
+            print(f"  {count:6} {kind}")
+        for problem in report.problems:
+            print(f"  {problem[:300]}")
+        print(f"  {report.seen.total()} decoded, {len(report.problems)} problems")
+
+
+if __name__ == "__main__":
+    main()

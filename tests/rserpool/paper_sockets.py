@@ -1,0 +1,117 @@
+"""Paper sockets for the asyncio clients: they reach the paper registrars of `joined.py`, and can break."""
+
+import errno
+import socket
+from collections import deque
+
+import pytest
+from rserpool.sctp import (
+    AssociationFailed,
+    AssociationLost,
+    AssociationUp,
+    Endpoint,
+    Message,
+    Notification,
+    SctpUnavailable,
+)
+
+from rserpool import asap
+from tests.rserpool.joined import PaperRegistrar
+
+
+class PaperNetwork:
+    """The registrars there are, and every socket that was opened."""
+
+    def __init__(self) -> None:
+        self.registrars: dict[Endpoint, PaperRegistrar] = {}
+        self.sockets: list[PaperSocket] = []
+        self.is_broken = False
+
+    def socket(self, **options: object) -> "PaperSocket":
+        if self.is_broken:
+            raise SctpUnavailable("no SCTP here")
+        self.sockets.append(PaperSocket(self, options))
+        return self.sockets[-1]
+
+    @property
+    def open_sockets(self) -> list["PaperSocket"]:
+        return [each for each in self.sockets if each.fileno() >= 0]
+
+
+class PaperSocket:
+    """Stands in for SctpSocket; readable, for the event loop, while there is something to receive."""
+
+    def __init__(self, network: PaperNetwork, options: dict[str, object]) -> None:
+        self.network = network
+        self.options = options
+        self.port = 50_000 + len(network.sockets)
+        self.associations: dict[int, Endpoint] = {}
+        self.other_addresses: dict[int, list[Endpoint]] = {}
+        self.sent: list[bytes] = []
+        self.is_full = False
+        self.incoming: deque[Message | Notification | OSError] = deque()
+        self._ours, self._theirs = socket.socketpair()
+        self._ours.setblocking(False)
+
+    def fileno(self) -> int:
+        return self._ours.fileno()
+
+    def deliver(self, what: Message | Notification | OSError) -> None:
+        self.incoming.append(what)
+        self._theirs.send(b"!")
+
+    def connect(self, peer: Endpoint) -> None:
+        registrar = self.network.registrars.get(peer)
+        if registrar is None:
+            raise OSError(errno.ENETUNREACH, "Network is unreachable")
+        if registrar.dead:
+            self.deliver(AssociationFailed(0, peer))
+        else:
+            self.associate(peer)
+
+    def associate(self, peer: Endpoint) -> int:
+        association = len(self.associations) + 1
+        self.associations[association] = peer
+        self.deliver(AssociationUp(association, peer))
+        return association
+
+    def lose(self, association: int) -> None:
+        self.deliver(AssociationLost(association, self.associations[association], "the association broke"))
+
+    def send(self, association: int, ppid: int, data: bytes) -> None:
+        if self.is_full:
+            raise BlockingIOError
+        assert ppid == asap.PPID
+        self.sent.append(data)
+        peer = self.associations[association]
+        for reply in self.network.registrars[peer].take(asap.decode(data)):
+            self.deliver(Message(association, asap.PPID, asap.encode(reply), peer))
+
+    def receive(self) -> Message | Notification | None:
+        self._ours.recv(1)
+        received = self.incoming.popleft()
+        if isinstance(received, OSError):
+            raise received
+        return received
+
+    def peers(self, association: int) -> list[Endpoint]:
+        return [self.associations[association], *self.other_addresses.get(association, [])]
+
+    def forget(self, association: int) -> None:
+        pass
+
+    def close_association(self, association: int) -> None:
+        self.lose(association)
+
+    def close(self) -> None:
+        self._ours.close()
+        self._theirs.close()
+
+
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch) -> PaperNetwork:
+    """Let the clients open paper sockets."""
+    network = PaperNetwork()
+    monkeypatch.setattr("rserpool.client.SctpSocket", network.socket)
+    monkeypatch.setattr("rserpool.element.SctpSocket", network.socket)
+    return network

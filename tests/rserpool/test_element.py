@@ -1,0 +1,168 @@
+"""The pool element client on paper sockets: what it does with what a socket can do to it."""
+
+import asyncio
+import dataclasses
+import errno
+from collections.abc import AsyncIterator, Callable
+from ipaddress import ip_address
+
+import pytest
+from rserpool.element import Event, EventKind, PoolElementClient, State
+from rserpool.errors import UnsafeMessageError
+from rserpool.parameters import PoolElement, Protocol, Transport
+from rserpool.sctp import AssociationRestarted, Message
+
+from rserpool import asap
+from tests.rserpool.joined import ELEMENT, HANDLE, REGISTRARS, PaperRegistrar, least_used
+from tests.rserpool.paper_sockets import PaperNetwork
+from tests.rserpool.paper_sockets import network as network  # the fixture
+
+HOME = REGISTRARS[0]
+
+
+async def until(condition: Callable[[], bool], within_s: float = 5) -> None:
+    async with asyncio.timeout(within_s):
+        while not condition():  # noqa: ASYNC110 - what is waited for knows of no event
+            await asyncio.sleep(0.002)
+
+
+class TestElement:
+    @pytest.fixture
+    def registrars(self, network: PaperNetwork) -> list[PaperRegistrar]:
+        for i, address in enumerate(REGISTRARS):
+            network.registrars[address.endpoint] = PaperRegistrar(0x100 + i)
+        return list(network.registrars.values())
+
+    @pytest.fixture
+    def events(self) -> list[Event]:
+        return []
+
+    def make(
+        self, events: list[Event], element: PoolElement = ELEMENT, *, pinned: bool = False
+    ) -> PoolElementClient:
+        return PoolElementClient(
+            REGISTRARS, HANDLE, element, local_addresses=["10.0.1.1"], pinned=pinned, on_event=events.append
+        )
+
+    @pytest.fixture
+    async def element(
+        self, registrars: list[PaperRegistrar], events: list[Event]
+    ) -> AsyncIterator[PoolElementClient]:
+        element = self.make(events)
+        element.start()
+        await until(lambda: element.is_registered)
+        yield element
+        await element.close()
+
+    async def test_registers_and_deregisters(
+        self, element: PoolElementClient, network: PaperNetwork, events: list[Event]
+    ) -> None:
+        assert element.registrar in REGISTRARS
+        assert network.sockets[0].options["listens"], "takeovers come as associations of others"
+        assert network.sockets[0].options["local_addresses"] == ("10.0.1.1",)
+        assert await element.deregister()
+        assert element.state is State.STOPPED
+        assert [event.kind for event in events][-2:] == [EventKind.DEREGISTERED, EventKind.STOPPED]
+        assert network.open_sockets == []
+        assert not any(registrar.pools.get(HANDLE) for registrar in network.registrars.values())
+
+    async def test_deregistering_something_never_started_returns(self, events: list[Event]) -> None:
+        assert await self.make(events).deregister() is False
+
+    async def test_follows_changes(self, element: PoolElementClient, network: PaperNetwork) -> None:
+        element.update_policy(least_used(0.75))
+        element.register_again("test")
+        registrar = network.registrars[element.registrar.endpoint]  # type: ignore[union-attr]
+        await until(lambda: registrar.pools[HANDLE][ELEMENT.identifier].policy == least_used(0.75))
+
+    async def test_moves_when_the_registrar_is_lost(
+        self, element: PoolElementClient, network: PaperNetwork
+    ) -> None:
+        first = element.registrar
+        assert first
+        network.registrars[first.endpoint].dead = True
+        network.open_sockets[0].lose(1)
+        await until(lambda: element.is_registered and element.registrar != first)
+
+    async def test_a_registrar_that_started_anew_is_left_too(
+        self, element: PoolElementClient, network: PaperNetwork, events: list[Event]
+    ) -> None:
+        first = element.registrar
+        assert first
+        network.open_sockets[0].deliver(AssociationRestarted(1, first.endpoint))
+        await until(lambda: element.registrar not in (None, first))
+        assert EventKind.REGISTRAR_LOST in [event.kind for event in events]
+
+    async def test_follows_a_takeover_announced_by_its_first_message(
+        self, element: PoolElementClient, network: PaperNetwork
+    ) -> None:
+        """The notification of the association may be missing: the message alone must do."""
+        new_home = next(address for address in REGISTRARS if address != element.registrar)
+        sock = network.open_sockets[0]
+        sock.associations[9] = new_home.endpoint
+        keep_alive = asap.encode(asap.EndpointKeepAlive(0x222, HANDLE, ELEMENT.identifier, True))
+        sock.deliver(Message(9, asap.PPID, keep_alive, new_home.endpoint))
+        await until(lambda: element.registrar == new_home and element.home_registrar == 0x222)
+        assert network.registrars[new_home.endpoint].acknowledged
+
+    async def test_knows_a_registrar_by_any_of_its_addresses(
+        self, element: PoolElementClient, network: PaperNetwork
+    ) -> None:
+        new_home = next(address for address in REGISTRARS if address != element.registrar)
+        second_address = ("10.9.9.9", 3863)
+        network.registrars[second_address] = network.registrars[new_home.endpoint]
+        sock = network.open_sockets[0]
+        sock.other_addresses[2] = [new_home.endpoint]
+        assert sock.associate(second_address) == 2
+        keep_alive = asap.encode(asap.EndpointKeepAlive(0x222, HANDLE, ELEMENT.identifier, True))
+        sock.deliver(Message(2, asap.PPID, keep_alive, second_address))
+        await until(lambda: element.registrar == new_home)
+
+    async def test_a_broken_socket_is_replaced(
+        self, element: PoolElementClient, network: PaperNetwork
+    ) -> None:
+        network.open_sockets[0].deliver(OSError(errno.ESHUTDOWN, "gone"))
+        await until(lambda: len(network.sockets) == 2 and element.is_registered)
+
+    async def test_port_0_is_the_sockets_own_port(
+        self, registrars: list[PaperRegistrar], network: PaperNetwork, events: list[Event]
+    ) -> None:
+        transport = Transport(Protocol.SCTP, 0, (ip_address("10.0.1.1"),))
+        element = self.make(events, dataclasses.replace(ELEMENT, user_transport=transport))
+        element.start()
+        await until(lambda: element.is_registered)
+        assert element.local_port == network.sockets[0].port
+        assert element.element.user_transport.port == element.local_port
+        await element.close()
+
+    async def test_unsafe_elements_never_reach_the_socket(
+        self, network: PaperNetwork, events: list[Event]
+    ) -> None:
+        two = (ip_address("10.0.1.1"), ip_address("10.0.1.2"))
+        unsafe = dataclasses.replace(ELEMENT, user_transport=Transport(Protocol.TCP, 80, two))
+        with pytest.raises(UnsafeMessageError, match="TCP"):
+            self.make(events, unsafe).start()
+        with pytest.raises(UnsafeMessageError, match="33 bytes"):
+            PoolElementClient(REGISTRARS, b"x" * 33, ELEMENT, local_addresses=[]).start()
+        assert network.sockets == []
+
+    async def test_a_listener_may_act_on_what_it_hears(
+        self, registrars: list[PaperRegistrar], network: PaperNetwork
+    ) -> None:
+        """An event may make its hearer call back, while the machine is at work."""
+        elements: list[PoolElementClient] = []
+
+        def hear(event: Event) -> None:
+            if event.kind is EventKind.REGISTERED:
+                elements[0].update_policy(least_used(0.125))
+
+        elements.append(PoolElementClient(REGISTRARS, HANDLE, ELEMENT, local_addresses=[], on_event=hear))
+        elements[0].start()
+        await until(
+            lambda: any(
+                member.policy == least_used(0.125)
+                for registrar in registrars
+                for member in registrar.pools.get(HANDLE, {}).values()
+            )
+        )
+        await elements[0].close()

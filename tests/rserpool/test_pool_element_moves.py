@@ -1,0 +1,213 @@
+"""A pool element and registrars that die, fall silent, wake, or take over."""
+
+import itertools
+
+import pytest
+from rserpool.pool_element import PINNED_RESPONSE_TIMEOUT_S, RESPONSE_TIMEOUT_S, WARY_INTERVAL_S
+from rserpool.pool_element_associations import (
+    LEAVE_AFTER_S,
+    LEAVE_SILENT_AFTER_S,
+    MAX_ASSOCIATIONS,
+    UNASKED_STAY_S,
+)
+from rserpool.pool_element_events import EventKind
+from rserpool.pool_element_states import State
+
+from rserpool import asap
+from tests.rserpool.joined import (
+    ELEMENT,
+    HANDLE,
+    REGISTRARS,
+    JoinedElement,
+    keep_alive,
+    others,
+    registrations,
+)
+
+
+@pytest.fixture
+def joined() -> JoinedElement:
+    return JoinedElement().start()
+
+
+def test_a_lost_registrar_is_replaced_in_the_same_instant(joined: JoinedElement) -> None:
+    first = joined.machine.registrar
+    joined.run(0.7)
+    joined.kill(first)
+    assert joined.machine.state is State.REGISTERED
+    assert joined.machine.registrar not in (None, first)
+    assert ELEMENT.identifier in joined.at(joined.machine.registrar).pools[HANDLE]
+    assert joined.kinds == [EventKind.REGISTERED, EventKind.REGISTRAR_LOST, EventKind.REGISTERED]
+    assert registrations(joined)[-1][0] == joined.now
+
+
+def test_dead_registrars_are_skipped_in_the_same_instant() -> None:
+    joined = JoinedElement()
+    for address in REGISTRARS[:2]:
+        joined.at(address).dead = True
+    joined.start()
+    assert joined.machine.registrar == REGISTRARS[2]
+
+
+def test_all_dead_tries_on_with_pauses_and_registers_when_one_returns(joined: JoinedElement) -> None:
+    for address in REGISTRARS:
+        joined.kill(address)
+    assert joined.machine.state is State.WAITING
+    assert not joined.machine.is_registered
+    joined.run(10)
+    tries = [event.at_s for event in joined.events if event.kind is EventKind.UNREACHABLE]
+    pauses = [later - earlier for earlier, later in itertools.pairwise(tries)]
+    assert max(pauses) <= 1.001
+    assert sum(pause > 0 for pause in pauses) * 3 >= len(pauses) - 3, "a pause after every round of three"
+    joined.at(REGISTRARS[1]).dead = False
+    joined.run(1.1)
+    assert joined.machine.registrar == REGISTRARS[1]
+
+
+def test_a_silent_registrar_is_left_after_the_timeout(joined: JoinedElement) -> None:
+    first = joined.machine.registrar
+    old = joined.association_with(first)
+    joined.at(first).frozen = True
+    joined.run(2.0 + RESPONSE_TIMEOUT_S - 0.01)
+    assert joined.machine.registrar == first
+    joined.run(0.02)
+    moved_at_s = registrations(joined)[-1][0]
+    assert joined.machine.registrar not in (None, first)
+    joined.run(LEAVE_SILENT_AFTER_S - 0.1)
+    assert old in joined.associations, "closing could make a registrar that wakes delete the element"
+    joined.run(0.2)
+    ((closed_at_s, closed),) = joined.closed
+    assert closed == old
+    assert closed_at_s == pytest.approx(moved_at_s + LEAVE_SILENT_AFTER_S)
+
+
+def test_a_frozen_registrar_that_wakes_is_countered_by_renewals_and_then_left(joined: JoinedElement) -> None:
+    first = joined.machine.registrar
+    old = joined.association_with(first)
+    joined.at(first).frozen = True
+    joined.run(7.0)
+    assert asap.HandleResolution(HANDLE, 1) in joined.at(first).unread, "its answer is the sign of waking"
+    woken_at_s = joined.now
+    for reply in joined.at(first).thaw():
+        joined.receive(old, reply)
+    joined.run(3.0)
+    soon = [at_s for at_s, number in registrations(joined) if number != old and at_s >= woken_at_s]
+    assert soon[0] == woken_at_s
+    assert len([at_s for at_s in soon if at_s < woken_at_s + LEAVE_AFTER_S]) >= 10
+    assert len([at_s for at_s in soon if at_s > woken_at_s + LEAVE_AFTER_S + WARY_INTERVAL_S]) <= 2
+    ((closed_at_s, closed),) = joined.closed
+    assert closed == old
+    assert closed_at_s == pytest.approx(woken_at_s + LEAVE_AFTER_S)
+
+
+def test_keep_alives_of_the_old_registrar_are_answered_while_its_association_lasts(
+    joined: JoinedElement,
+) -> None:
+    first = joined.machine.registrar
+    joined.at(first).frozen = True
+    joined.run(2.6)
+    joined.at(first).frozen = False
+    joined.receive(joined.association_with(first), keep_alive())
+    assert joined.at(first).acknowledged
+    assert joined.machine.registrar != first
+
+
+def test_a_late_acceptance_by_the_old_registrar_moves_nothing(joined: JoinedElement) -> None:
+    first = joined.machine.registrar
+    old = joined.association_with(first)
+    joined.at(first).frozen = True
+    joined.run(2.6)
+    second = joined.machine.registrar
+    for reply in joined.at(first).thaw():
+        joined.receive(old, reply)
+    assert joined.machine.registrar == second
+
+
+def test_follows_a_takeover_and_answers_on_the_association_it_came_on(joined: JoinedElement) -> None:
+    new_home = REGISTRARS[others(joined)[0]]
+    old = joined.association_with(joined.machine.registrar)
+    new = joined.associate(new_home.endpoint)
+    joined.receive(new, keep_alive(home=True, registrar=0x222))
+    acknowledgement, registration = [each for each in joined.sent if each[1] == new][:2]
+    assert acknowledgement[1:] == (new, asap.EndpointKeepAliveAck(HANDLE, ELEMENT.identifier))
+    assert registration[1] == new
+    assert isinstance(registration[2], asap.Registration)
+    assert joined.machine.registrar == new_home
+    assert joined.machine.home_registrar == 0x222
+    assert joined.kinds == [EventKind.REGISTERED, EventKind.TAKEN_OVER, EventKind.REGISTERED]
+    joined.run(UNASKED_STAY_S + 1)
+    ((closed_at_s, closed),) = joined.closed
+    assert closed == old
+    assert closed_at_s == pytest.approx(100.0 + LEAVE_AFTER_S)
+
+
+def test_a_takeover_helps_while_no_registrar_could_be_reached(joined: JoinedElement) -> None:
+    for address in REGISTRARS:
+        joined.kill(address)
+    joined.at(REGISTRARS[0]).dead = False
+    joined.receive(joined.associate(REGISTRARS[0].endpoint), keep_alive(home=True))
+    assert joined.machine.registrar == REGISTRARS[0]
+
+
+def test_a_stranger_cannot_take_over(joined: JoinedElement) -> None:
+    first = joined.machine.registrar
+    stranger = joined.associate(("192.0.2.66", 3863))
+    before = len(joined.sent)
+    joined.receive(stranger, keep_alive(home=True))
+    assert joined.machine.registrar == first
+    assert len(joined.sent) == before
+    assert joined.events[-1].kind is EventKind.TAKEOVER_REFUSED
+    assert "192.0.2.66" in joined.events[-1].detail
+    joined.run(UNASKED_STAY_S)
+    assert stranger not in joined.associations
+
+
+def test_strangers_cannot_pile_up_associations(joined: JoinedElement) -> None:
+    for i in range(3 * MAX_ASSOCIATIONS):
+        joined.associate(("192.0.2.66", 1024 + i))
+    assert len(joined.associations) <= MAX_ASSOCIATIONS
+
+
+def test_strangers_cannot_keep_it_from_its_registrars(joined: JoinedElement) -> None:
+    for i in range(3 * MAX_ASSOCIATIONS):
+        joined.associate(("192.0.2.66", 1024 + i))
+    first = joined.machine.registrar
+    joined.kill(first)
+    assert joined.machine.state is State.REGISTERED
+    assert joined.machine.registrar not in (None, first)
+
+
+def test_pinned_refuses_a_takeover() -> None:
+    joined = JoinedElement(pinned=True).start()
+    home = joined.machine.registrar
+    new = joined.associate(REGISTRARS[others(joined)[0]].endpoint)
+    before = len(joined.sent)
+    joined.receive(new, keep_alive(home=True))
+    joined.receive(new, keep_alive())
+    assert joined.machine.registrar == home
+    assert len(joined.sent) == before
+    assert joined.events[-1].kind is EventKind.TAKEOVER_REFUSED
+
+
+@pytest.mark.parametrize("silently", [False, True])
+def test_pinned_ends_with_its_registrar(silently: bool) -> None:
+    joined = JoinedElement(registrars=REGISTRARS[:1], pinned=True).start()
+    if silently:
+        joined.at(REGISTRARS[0]).frozen = True
+        joined.run(2.0 + PINNED_RESPONSE_TIMEOUT_S + 0.1)
+    else:
+        joined.kill(REGISTRARS[0])
+    assert joined.machine.state is State.STOPPED
+    assert joined.is_closed
+    joined.run(60)
+    assert len(registrations(joined)) == (2 if silently else 1)
+
+
+def test_pinned_waits_for_a_registrar_that_is_not_there_yet() -> None:
+    joined = JoinedElement(registrars=REGISTRARS[:1], pinned=True)
+    joined.at(REGISTRARS[0]).dead = True
+    joined.start()
+    joined.run(5)
+    joined.at(REGISTRARS[0]).dead = False
+    joined.run(1.1)
+    assert joined.machine.is_registered

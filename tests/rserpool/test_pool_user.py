@@ -1,0 +1,240 @@
+"""Handle resolutions: pipelined, timed out, and never misdated."""
+
+import itertools
+
+import pytest
+from rserpool.causes import Cause, CauseCode
+from rserpool.errors import RegistrarUnreachable, ResolutionTimeout
+from rserpool.pool_user import Input, Link, PoolUser, Resolution
+
+from rserpool import asap, pool_user
+from tests.rserpool.joined import ELEMENT, HANDLE, NOT_FOUND, JoinedUser
+
+
+def found(handle: bytes = HANDLE) -> asap.HandleResolutionResponse:
+    return asap.HandleResolutionResponse(handle, ELEMENT.policy, (ELEMENT,))
+
+
+@pytest.fixture
+def joined() -> JoinedUser:
+    return JoinedUser().start()
+
+
+def test_finds_the_members_with_the_time_of_the_question(joined: JoinedUser) -> None:
+    joined.registrar.pools[HANDLE] = {ELEMENT.identifier: ELEMENT}
+    joined.registrar.frozen = True
+    asked_at_s = joined.now
+    number = joined.ask()
+    joined.run(0.02)
+    joined.receive(*joined.registrar.thaw())
+    answer = joined.answers[number]
+    assert isinstance(answer, Resolution)
+    assert answer.found
+    assert [element.identifier for element in answer.pool_elements] == [ELEMENT.identifier]
+    assert answer.policy == answer.pool_elements[0].policy
+    assert answer.asked_at_s == asked_at_s
+    assert answer.answered_at_s == pytest.approx(asked_at_s + 0.02)
+    assert joined.user.round_trip_s == pytest.approx(0.02)
+
+
+def test_asks_for_all_128_items(joined: JoinedUser) -> None:
+    joined.registrar.frozen = True
+    joined.ask()
+    assert joined.registrar.unread == [asap.HandleResolution(HANDLE, 128)]
+
+
+def test_no_such_pool_is_an_answer(joined: JoinedUser) -> None:
+    answer = joined.answers[joined.ask()]
+    assert isinstance(answer, Resolution)
+    assert not answer.found
+    assert answer.pool_elements == ()
+
+
+def test_a_refusal_for_another_reason_is_not_absence(joined: JoinedUser) -> None:
+    joined.registrar.frozen = True
+    number = joined.ask()
+    joined.receive(asap.HandleResolutionResponse(HANDLE, error=(Cause(CauseCode.LACK_OF_RESOURCES),)))
+    answer = joined.answers[number]
+    assert isinstance(answer, ResolutionTimeout)
+    assert "out of resources" in str(answer)
+
+
+def test_many_questions_at_once_each_get_their_answer(joined: JoinedUser) -> None:
+    joined.registrar.frozen = True
+    numbers = {}
+    for i in range(20):
+        numbers[joined.ask(b"pool-%d" % (i % 4))] = b"pool-%d" % (i % 4)
+    joined.receive(*joined.registrar.thaw())
+    got = {
+        number: answer.handle for number, answer in joined.answers.items() if isinstance(answer, Resolution)
+    }
+    assert got == numbers
+
+
+def test_a_question_times_out(joined: JoinedUser) -> None:
+    joined.registrar.frozen = True
+    number = joined.ask()
+    joined.run(0.29)
+    assert number not in joined.answers
+    joined.run(0.02)
+    assert isinstance(joined.answers[number], ResolutionTimeout)
+
+
+def test_a_late_reply_never_answers_a_newer_question(joined: JoinedUser) -> None:
+    joined.registrar.frozen = True
+    old = joined.ask()
+    joined.run(0.4)
+    assert isinstance(joined.answers[old], ResolutionTimeout)
+    new = joined.ask()
+    joined.receive(found())
+    assert new not in joined.answers, "the reply to the old question was taken for the new one's"
+    joined.receive(asap.HandleResolutionResponse(HANDLE, error=(NOT_FOUND,)))
+    answer = joined.answers[new]
+    assert isinstance(answer, Resolution)
+    assert not answer.found
+    assert answer.asked_at_s == pytest.approx(100.4)
+    assert isinstance(joined.answers[old], ResolutionTimeout)
+    assert joined.user.ignored == 1
+
+
+def test_asked_at_is_never_after_the_true_question_even_when_a_reply_is_missing(joined: JoinedUser) -> None:
+    joined.registrar.frozen = True
+    true_asked_at_s: list[float] = []
+    numbers = []
+    for _ in range(6):
+        true_asked_at_s.append(joined.now)
+        numbers.append(joined.ask())
+        joined.run(0.1)
+    # The reply to the first question never comes. Those to the others do, in order.
+    for asked_at_s in true_asked_at_s[1:]:
+        before = set(joined.answers)
+        joined.receive(found())
+        for number in set(joined.answers) - before:
+            answer = joined.answers[number]
+            assert isinstance(answer, Resolution)
+            assert answer.asked_at_s <= asked_at_s
+
+
+def test_a_missing_reply_is_overcome_by_a_new_association(joined: JoinedUser) -> None:
+    joined.registrar.frozen = True
+    joined.ask()
+    joined.registrar.unread.clear()
+    joined.registrar.frozen = False
+    joined.run(pool_user.RESET_AFTER_S + 0.2)
+    assert len(joined.connects) == 2
+    assert isinstance(joined.answers[joined.ask()], Resolution)
+
+
+def test_duplicate_and_foreign_replies_are_ignored(joined: JoinedUser) -> None:
+    answer = joined.answers[joined.ask()]
+    joined.receive(found(), found(b"never-asked"), asap.ServerAnnounce(1))
+    assert joined.answers == {1: answer}
+    assert joined.user.ignored == 3
+
+
+def test_losing_the_registrar_fails_what_is_unanswered_at_once(joined: JoinedUser) -> None:
+    joined.registrar.frozen = True
+    number = joined.ask()
+    joined.user.lost(joined.now)
+    joined.settle()
+    assert isinstance(joined.answers[number], RegistrarUnreachable)
+    with pytest.raises(RegistrarUnreachable):
+        joined.ask()
+
+
+def test_a_reply_does_not_outlive_its_association(joined: JoinedUser) -> None:
+    joined.registrar.frozen = True
+    joined.ask()
+    joined.user.lost(joined.now)
+    joined.run(0.2)
+    new = joined.ask()
+    joined.receive(found())
+    answer = joined.answers[new]
+    assert isinstance(answer, Resolution)
+    assert answer.asked_at_s == pytest.approx(100.2)
+
+
+def test_connects_again_with_growing_pauses_up_to_a_second() -> None:
+    joined = JoinedUser()
+    joined.registrar.dead = True
+    joined.run(10)
+    pauses = [later - earlier for earlier, later in itertools.pairwise(joined.connects)]
+    assert pauses[:4] == [pytest.approx(each) for each in (0.1, 0.2, 0.4, 0.8)]
+    assert pauses[4:] == [pytest.approx(1.0)] * len(pauses[4:])
+    joined.registrar.dead = False
+    joined.run(1)
+    assert joined.user.state is Link.UP
+    joined.user.lost(joined.now)
+    joined.run(0.11)
+    assert joined.user.state is Link.UP, "a success starts the pauses anew"
+
+
+def test_gives_up_a_connection_that_hangs() -> None:
+    joined = JoinedUser()
+    joined.hangs = True
+    joined.run(pool_user.CONNECT_TIMEOUT_S + 0.15)
+    assert len(joined.connects) == 2
+    assert len(joined.disconnects) == 1
+
+
+def test_too_many_unanswered_questions_are_refused(joined: JoinedUser) -> None:
+    joined.registrar.frozen = True
+    for _ in range(pool_user.MAX_UNANSWERED):
+        joined.ask()
+    with pytest.raises(RegistrarUnreachable, match="unanswered"):
+        joined.ask()
+
+
+def test_reports_an_unreachable_element(joined: JoinedUser) -> None:
+    joined.registrar.frozen = True
+    joined.user.report_unreachable(HANDLE, 0xA001)
+    joined.settle()
+    assert joined.registrar.unread == [asap.EndpointUnreachable(HANDLE, 0xA001)]
+
+
+def test_closed_is_closed(joined: JoinedUser) -> None:
+    joined.registrar.frozen = True
+    number = joined.ask()
+    joined.user.close()
+    joined.settle()
+    assert isinstance(joined.answers[number], RegistrarUnreachable)
+    assert joined.disconnects == [joined.now]
+    joined.user.close()
+    joined.user.associated(joined.now)
+    joined.user.lost(joined.now)
+    joined.receive(found())
+    joined.run(10)
+    assert joined.user.state is Link.CLOSED
+    assert joined.connects == [100.0]
+
+
+def in_state(state: Link) -> PoolUser:
+    user = PoolUser()
+    if state is Link.CLOSED:
+        user.close()
+    elif state is not Link.DOWN:
+        user.advance(0.0)
+        if state is Link.UP:
+            user.associated(0.0)
+    user.take_actions()
+    assert user.state is state
+    return user
+
+
+@pytest.mark.parametrize("what", Input)
+@pytest.mark.parametrize("state", Link)
+def test_the_table_holds(state: Link, what: Input) -> None:
+    """Every input in every state: either the table's transition, or nothing happens at all."""
+    user = in_state(state)
+    if what is Input.CONNECT:
+        user.advance(0.0)
+    else:
+        {
+            Input.ASSOCIATED: lambda: user.associated(0.0),
+            Input.LOST: lambda: user.lost(0.0),
+            Input.CLOSE: user.close,
+        }[what]()
+    expected = pool_user.TRANSITIONS[state].get(what)
+    assert user.state is (expected or state)
+    if expected is None:
+        assert user.take_actions() == []

@@ -1,0 +1,84 @@
+"""What is not understood is kept or refused as the high bits of its type say (RFC 5354, section 2)."""
+
+import struct
+
+import pytest
+from rserpool.causes import CauseCode
+from rserpool.errors import DecodeError
+from rserpool.parameters import UnknownParameter
+from rserpool.wire import ParameterType
+
+from rserpool import asap, enrp
+from tests.rserpool.test_vectors import EXPECTED
+
+HANDLE = bytes.fromhex("0009000550000000")
+
+
+def resolution(extra: bytes) -> bytes:
+    return struct.pack(">BBH", 5, 0, 4 + len(HANDLE) + len(extra)) + HANDLE + extra
+
+
+@pytest.mark.parametrize(("number", "report"), [(0x8123, False), (0xC123, True)])
+def test_skippable_parameters_are_kept(number: int, report: bool) -> None:
+    data = resolution(struct.pack(">HH", number, 7) + b"abc\0")
+    message = asap.decode(data)
+    assert message == asap.HandleResolution(b"P", None, unknown=(UnknownParameter(number, b"abc"),))
+    assert message.unknown[0].report is report
+    assert asap.encode(message) == data
+
+
+def test_a_parameter_that_forbids_processing_drops_the_message_silently() -> None:
+    with pytest.raises(DecodeError, match="0x0123") as caught:
+        asap.decode(resolution(bytes.fromhex("01230004")))
+    assert caught.value.cause is None
+
+
+def test_a_parameter_that_forbids_processing_is_reported_when_it_asks_for_it() -> None:
+    with pytest.raises(DecodeError, match="0x4777") as caught:
+        asap.decode(resolution(bytes.fromhex("477700087a7a7a7a")))
+    assert caught.value.cause is not None
+    assert caught.value.cause.code == CauseCode.UNRECOGNIZED_PARAMETER
+    assert caught.value.cause.data == bytes.fromhex("477700087a7a7a7a")
+
+
+def test_a_parameter_in_the_wrong_place_is_an_unknown_one() -> None:
+    with pytest.raises(DecodeError, match="0x000d"):
+        asap.decode(resolution(bytes.fromhex("000d0004")))
+    keep_alive = asap.encode(asap.EndpointKeepAliveAck(b"P", 1))
+    item_count = bytes.fromhex("803f000800000080")
+    data = keep_alive[:2] + struct.pack(">H", len(keep_alive) + 8) + keep_alive[4:] + item_count
+    unknown = (UnknownParameter(ParameterType.ITEM_COUNT, bytes.fromhex("00000080")),)
+    assert asap.decode(data) == asap.EndpointKeepAliveAck(b"P", 1, unknown)
+
+
+def test_unknown_messages_are_named_and_reported() -> None:
+    for codec in (asap, enrp):
+        with pytest.raises(DecodeError, match="unknown message type 0x7b") as caught:
+            codec.decode(bytes.fromhex("7b000008deadbeef"))
+        assert caught.value.cause is not None
+        assert caught.value.cause.code == CauseCode.UNRECOGNIZED_MESSAGE
+
+
+def test_order_does_not_matter_but_repetition_does() -> None:
+    message = EXPECTED["asap_registration_response_reject_ctrlch"]
+    assert isinstance(message, asap.RegistrationResponse)
+    data = asap.encode(message)
+    handle, rest = data[4:16], data[16:]
+    assert asap.decode(data[:4] + rest + handle) == message
+    doubled = data[:2] + struct.pack(">H", len(data) + len(handle)) + data[4:] + handle
+    with pytest.raises(DecodeError, match="POOL_HANDLE is there 2 times"):
+        asap.decode(doubled)
+
+
+def test_padding_may_be_missing_at_the_end_and_hold_anything() -> None:
+    expected = asap.HandleResolution(b"P", None)
+    assert asap.decode(bytes.fromhex("05000009 0009000550")) == expected
+    assert asap.decode(bytes.fromhex("05000009 0009000550 000000")) == expected
+    assert asap.decode(bytes.fromhex("0500000c 0009000550 ffffff")) == expected
+
+
+def test_a_handle_table_must_name_the_pool_of_each_element() -> None:
+    table = enrp.encode(EXPECTED["enrp_handle_table_response_2PEs"])  # type: ignore[arg-type]
+    without_handle = table[:2] + struct.pack(">H", len(table) - 8) + table[4:12] + table[20:]
+    with pytest.raises(DecodeError, match="instead of a pool handle"):
+        enrp.decode(without_handle)

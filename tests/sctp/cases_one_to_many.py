@@ -1,0 +1,339 @@
+"""One-to-many sockets (SOCK_SEQPACKET)."""
+
+import errno
+import socket
+import struct
+import threading
+
+from tests.sctp.cases_one_to_one import expect
+from tests.sctp.sctp_api import (
+    ABORT,
+    ASSOC_CHANGE,
+    CANT_START,
+    CMSG_SNDINFO,
+    COMM_LOST,
+    COMM_UP,
+    EOF,
+    ESTABLISHED,
+    SCTP_AUTOCLOSE,
+    SCTP_DEFAULT_SEND_PARAM,
+    SCTP_EVENTS,
+    SCTP_RECVRCVINFO,
+    SCTP_STATUS,
+    SHUTDOWN_COMP,
+    SHUTDOWN_EVENT,
+    SNDINFO,
+    SNDRCV,
+    SOL_SCTP,
+    addresses_of,
+    associated,
+    bindx,
+    connectx,
+    get_option,
+    loopback,
+    one_to_many,
+    one_to_one,
+    peeloff,
+    readable,
+    receive,
+    receive_change,
+    receive_data,
+    send,
+    subscribe,
+)
+
+
+def echo(family: int) -> None:
+    with associated(family) as (client, to_server, server, to_client):
+        for number in range(100):
+            send(client, b"%d" % number, association=to_server, ppid=11)
+            got = receive_data(server)
+            assert (got.data, got.ppid, got.association) == (b"%d" % number, 11, to_client)
+            send(server, got.data, association=got.association, ppid=12)
+            assert receive_data(client).ppid == 12
+
+
+def case_echo_ipv4() -> None:
+    echo(socket.AF_INET)
+
+
+def case_echo_ipv6() -> None:
+    echo(socket.AF_INET6)
+
+
+def case_sender_address() -> None:
+    with associated() as (client, to_server, server, _):
+        send(client, b"x", association=to_server)
+        assert receive_data(server).address == ("127.0.0.1", client.getsockname()[1])
+
+
+def case_reply_by_address() -> None:
+    with associated() as (client, to_server, server, _):
+        send(client, b"x", association=to_server)
+        got = receive_data(server)
+        assert got.address is not None
+        server.sendto(b"y", got.address)
+        assert receive_data(client).data == b"y"
+
+
+def case_association_up_is_notified() -> None:
+    with one_to_many() as server, one_to_many() as client:
+        server.bind(("127.0.0.1", 0))
+        server.listen(1)
+        send(client, b"x", to=server.getsockname())
+        for sock in (server, client):
+            got = receive(sock)
+            assert (got.notification, got.state) == (ASSOC_CHANGE, COMM_UP)
+            assert len(got.data) == 20
+            assert got.flags & socket.MSG_EOR
+        assert receive(server).data == b"x"
+
+
+def case_no_events_by_default() -> None:
+    with one_to_many(events=False) as server, one_to_many(events=False) as client:
+        server.bind(("127.0.0.1", 0))
+        server.listen(1)
+        client.sendto(b"x", server.getsockname())
+        data, ancillary, flags, _ = server.recvmsg(100, 1000)
+        assert (data, ancillary, flags) == (b"x", [], socket.MSG_EOR)
+
+
+def case_events_can_be_read_back() -> None:
+    with one_to_many(events=False) as sock:
+        sock.setsockopt(SOL_SCTP, SCTP_EVENTS, bytes([1, 1, 0, 1, 0, 1, 0, 0]))
+        assert sock.getsockopt(SOL_SCTP, SCTP_EVENTS, 8) == bytes([1, 1, 0, 1, 0, 1, 0, 0])
+
+
+def case_refused_is_notified() -> None:
+    with one_to_many() as client:
+        send(client, b"x", to=("127.0.0.1", 9))
+        assert receive_change(client, CANT_START).is_notification
+
+
+def case_close_is_notified() -> None:
+    with associated() as (client, _, server, association):
+        client.close()
+        assert receive_change(server, SHUTDOWN_COMP).changed_association == association
+
+
+def case_shutdown_event() -> None:
+    with associated() as (client, to_server, server, _):
+        subscribe(server, data_io=True, association=True, shutdown=True)
+        send(client, b"", flags=EOF, association=to_server)
+        assert receive(server).notification == SHUTDOWN_EVENT
+        receive_change(server, SHUTDOWN_COMP)
+        receive_change(client, SHUTDOWN_COMP)
+
+
+def case_abort_is_notified() -> None:
+    with associated() as (client, to_server, server, association):
+        send(client, b"", flags=ABORT, association=to_server)
+        assert receive_change(server, COMM_LOST).changed_association == association
+
+
+def case_abort_with_reason() -> None:
+    with associated() as (client, to_server, server, _):
+        send(client, b"reason", flags=ABORT, association=to_server)
+        assert b"reason" in receive_change(server, COMM_LOST).data
+
+
+def case_unknown_association() -> None:
+    with associated() as (client, to_server, _, _):
+        expect(
+            errno.EPIPE,
+            lambda: send(client, b"x", association=to_server + 1000, socket_flags=socket.MSG_NOSIGNAL),
+        )
+
+
+def case_send_to_ended_association() -> None:
+    with associated() as (client, _, server, to_client):
+        client.close()
+        receive_change(server, SHUTDOWN_COMP)
+        expect(
+            errno.EPIPE, lambda: send(server, b"x", association=to_client, socket_flags=socket.MSG_NOSIGNAL)
+        )
+
+
+def case_end_with_data() -> None:
+    with associated() as (client, to_server, _, _):
+        expect(errno.EINVAL, lambda: send(client, b"x", flags=EOF, association=to_server))
+
+
+def case_empty_message() -> None:
+    with associated() as (client, to_server, _, _):
+        expect(errno.EINVAL, lambda: send(client, b"", association=to_server))
+
+
+def case_default_send_parameters() -> None:
+    with associated() as (client, to_server, server, _):
+        client.setsockopt(
+            SOL_SCTP, SCTP_DEFAULT_SEND_PARAM, SNDRCV.pack(4, 0, 0, socket.htonl(77), 0, 0, 0, 0, to_server)
+        )
+        client.sendto(b"x", ("127.0.0.1", server.getsockname()[1]))
+        got = receive_data(server)
+        assert (got.stream, got.ppid) == (4, 77)
+
+
+def case_sndinfo_and_rcvinfo() -> None:
+    with associated() as (client, to_server, server, to_client):
+        subscribe(server, association=True)
+        server.setsockopt(SOL_SCTP, SCTP_RECVRCVINFO, 1)
+        information = SNDINFO.pack(2, 0, socket.htonl(99), 0, to_server)
+        client.sendmsg([b"x"], [(SOL_SCTP, CMSG_SNDINFO, information)])
+        got = receive_data(server)
+        assert (got.data, got.stream, got.ppid, got.association) == (b"x", 2, 99, to_client)
+
+
+def case_status() -> None:
+    with associated() as (client, association, server, _):
+        answer = get_option(client, SCTP_STATUS, struct.pack("=i", association) + bytes(172))
+        fields = struct.unpack_from("=iiIHHHHI", answer)
+        assert len(answer) == 176
+        assert fields[:2] == (association, ESTABLISHED)
+        assert fields[2] > 0
+        path_association, family, port = struct.unpack_from("=iHH", answer, 24)
+        assert path_association == association
+        assert (family, socket.ntohs(port)) == (socket.AF_INET, server.getsockname()[1])
+        state, window, round_trip, timeout, mtu = struct.unpack_from("=iIIII", answer, 24 + 4 + 128)
+        assert state == 2
+        assert window > 0
+        assert timeout > 0
+        assert mtu >= 1280
+        assert round_trip >= 0
+
+
+def case_status_of_unknown_association() -> None:
+    with associated() as (client, association, _, _):
+        expect(
+            errno.EINVAL, get_option, client, SCTP_STATUS, struct.pack("=i", association + 1000) + bytes(172)
+        )
+
+
+def case_connect_opens_an_association() -> None:
+    with one_to_many() as server, one_to_many() as client:
+        server.bind(("127.0.0.1", 0))
+        server.listen(1)
+        client.connect(server.getsockname())
+        assert receive(client).state == COMM_UP
+
+
+def case_connect_refused() -> None:
+    with one_to_many() as client:
+        expect(errno.ECONNREFUSED, client.connect, ("127.0.0.1", 9))
+
+
+def case_connectx() -> None:
+    with one_to_many() as server, one_to_many() as client:
+        server.bind(("127.0.0.1", 0))
+        server.listen(1)
+        association = connectx(client, [server.getsockname()])
+        assert association != 0
+        assert receive_change(client, COMM_UP).changed_association == association
+        send(client, b"x", association=association)
+        assert receive_data(server).data == b"x"
+
+
+def case_bindx_and_address_lists() -> None:
+    with one_to_many() as server, one_to_many() as client:
+        bindx(server, [("127.0.0.1", 0)])
+        port = server.getsockname()[1]
+        bindx(server, [("127.0.0.2", port)])
+        server.listen(1)
+        assert sorted(addresses_of(server, peer=False)) == [("127.0.0.1", port), ("127.0.0.2", port)]
+        association = connectx(client, [("127.0.0.1", port)])
+        receive_change(client, COMM_UP)
+        assert sorted(addresses_of(client, association, peer=True)) == [
+            ("127.0.0.1", port),
+            ("127.0.0.2", port),
+        ]
+        send(client, b"x", association=association)
+        assert receive_data(server).data == b"x"
+
+
+def case_peeloff() -> None:
+    with associated() as (client, to_server, server, to_client), peeloff(server, to_client) as peeled:
+        send(client, b"for the new one", association=to_server)
+        assert readable(peeled, 5)
+        data = peeled.recv(100)
+        assert data == b"for the new one"
+        assert not readable(server, 0.05)
+        peeled.send(b"from it")
+        assert receive_data(client).data == b"from it"
+        assert peeled.getpeername()[1] == client.getsockname()[1]
+
+
+def case_peeloff_unknown_association() -> None:
+    with associated() as (_, _, server, to_client):
+        expect(errno.EINVAL, peeloff, server, to_client + 1000)
+
+
+def case_calls_for_one_to_one_only() -> None:
+    with one_to_many() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(1)
+        expect(errno.EOPNOTSUPP, server.accept)
+        server.shutdown(socket.SHUT_WR)  # without effect
+        expect(errno.ENOTCONN, server.getpeername)
+
+
+def case_not_listening_refuses() -> None:
+    with one_to_many() as deaf, one_to_one() as client:
+        deaf.bind(("127.0.0.1", 0))
+        expect(errno.ECONNREFUSED, client.connect, deaf.getsockname())
+
+
+def case_several_clients() -> None:
+    with one_to_many() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(16)
+        clients = [one_to_many() for _ in range(10)]
+        for number, client in enumerate(clients):
+            send(client, b"%d" % number, to=server.getsockname())
+        seen = {}
+        for _ in clients:
+            got = receive_data(server)
+            seen[got.data] = got.association
+        assert len(set(seen.values())) == 10
+        for number, client in enumerate(clients):
+            send(server, b"to %d" % number, association=seen[b"%d" % number])
+            assert receive_data(client).data == b"to %d" % number
+            client.close()
+
+
+def case_ten_thousand_messages() -> None:
+    count = 10000
+    with associated() as (client, to_server, server, _):
+
+        def write() -> None:
+            for number in range(count):
+                send(client, b"%d" % number, association=to_server)
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        for number in range(count):
+            assert receive_data(server).data == b"%d" % number
+        thread.join(10)
+        assert not readable(server, 0.05)
+
+
+def case_autoclose() -> None:
+    with associated() as (client, _, server, _):
+        client.close()
+        receive_change(server, SHUTDOWN_COMP)
+    with one_to_many() as server, one_to_many() as client:
+        client.setsockopt(SOL_SCTP, SCTP_AUTOCLOSE, 1)
+        server.bind(("127.0.0.1", 0))
+        server.listen(1)
+        send(client, b"x", to=server.getsockname())
+        receive_data(server)
+        receive_change(server, SHUTDOWN_COMP, timeout_s=10)
+
+
+def case_address_family() -> None:
+    with one_to_many(socket.AF_INET6) as server, one_to_many(socket.AF_INET6) as client:
+        server.bind((loopback(socket.AF_INET6), 0))
+        server.listen(1)
+        send(client, b"x", to=server.getsockname())
+        got = receive_data(server)
+        assert got.address is not None
+        assert got.address[0] == "::1"

@@ -1,0 +1,63 @@
+"""Every conformance case, on this host's stack: the kernel's, or sctpd where it has none."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.namespaces import Namespace
+
+HERE = Path(__file__).parent
+RUNNER = HERE / "run_case.py"
+
+
+def case_names() -> list[str]:
+    """Return the names without importing the cases (they need their own import path)."""
+    return [
+        f"{path.stem}:{line[4:].split('(')[0]}"
+        for path in sorted(HERE.glob("cases_*.py"))
+        for line in path.read_text().splitlines()
+        if line.startswith("def case_")
+    ]
+
+
+class Runs:
+    """One process for each file of cases, started when its first case is asked for."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+        self._done: dict[str, subprocess.CompletedProcess[str]] = {}
+
+    def result(self, case: str) -> dict[str, object]:
+        """Return the line of one case; a process that died before it has none."""
+        module = case.split(":")[0]
+        if module not in self._done:
+            names = [name for name in case_names() if name.startswith(f"{module}:")]
+            self._done[module] = self._namespace.run(
+                sys.executable, str(RUNNER), *names, sctp=True, timeout_s=110
+            )
+        lines = [json.loads(line) for line in self._done[module].stdout.splitlines()]
+        found = [line for line in lines if line["case"] == case]
+        return found[0] if found else {"ok": False, "error": f"not run: {self._done[module].stderr}"}
+
+
+@pytest.fixture(scope="module")
+def runs() -> Iterator[Runs]:
+    """Return one namespace for all cases: they use ports of their own."""
+    namespace = Namespace(f"rspdns-sctp-{os.getpid()}")
+    try:
+        yield Runs(namespace)
+    finally:
+        namespace.close()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("case", case_names())
+def test_case(case: str, runs: Runs) -> None:
+    """Each case has a line of its own in the report."""
+    result = runs.result(case)
+    assert result["ok"], result["error"]

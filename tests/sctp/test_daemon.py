@@ -1,0 +1,235 @@
+"""sctpd and sctp-run themselves: starting, ending, privilege, limits, hostile clients."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.namespaces import REPOSITORY, SCTP_RUN, Namespace
+
+# ruff: noqa: E501  (programs given as text)
+
+pytestmark = pytest.mark.integration
+
+SCTPD = REPOSITORY / "sctp-userland" / "build" / "sctpd"
+EXIT_NO_PRIVILEGE = 77
+
+
+@pytest.fixture(autouse=True)
+def _only_without_kernel_sctp() -> None:
+    try:
+        socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_SCTP).close()
+    except OSError:
+        return
+    pytest.skip("the kernel has SCTP: sctpd isn't used here")
+
+
+def daemons(namespace: Namespace) -> list[int]:
+    """Return the sctpd processes of a namespace."""
+    listed = subprocess.run(
+        ["ip", "netns", "pids", namespace.name], capture_output=True, text=True, check=True
+    )
+    found = []
+    for pid in listed.stdout.split():
+        try:
+            if Path(f"/proc/{pid}/comm").read_text().strip() == "sctpd":
+                found.append(int(pid))
+        except OSError:
+            continue
+    return found
+
+
+def python(namespace: Namespace, code: str, timeout_s: float = 30) -> subprocess.CompletedProcess[str]:
+    return namespace.run(sys.executable, "-c", code, sctp=True, timeout_s=timeout_s)
+
+
+def wait_for(condition: object, timeout_s: float = 10) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if condition():  # type: ignore[operator]
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_many_starts_give_one_daemon_and_it_goes(namespace: Namespace) -> None:
+    code = "import socket, time; s = socket.socket(2, 1, 132); time.sleep(1)"
+    runs = [namespace.start(sys.executable, "-c", code, sctp=True) for _ in range(8)]
+    assert [run.wait(20) for run in runs] == [0] * 8
+    assert len(daemons(namespace)) == 1
+    assert wait_for(lambda: not daemons(namespace)), "an idle daemon stays behind"
+
+
+def test_daemon_stays_while_a_client_is_silent(namespace: Namespace) -> None:
+    code = "import time; time.sleep(4); import socket; socket.socket(2, 1, 132); print('made')"
+    assert python(namespace, code).stdout == "made\n"
+
+
+def test_exit_status_and_process_are_the_commands_own(namespace: Namespace) -> None:
+    run = namespace.run("sh", "-c", "exit 7", sctp=True)
+    assert run.returncode == 7
+
+
+def test_killed_daemon_resets_its_clients_and_the_next_serves(namespace: Namespace) -> None:
+    code = """
+import os, signal, socket, sys
+a = socket.socket(2, 1, 132); a.bind(('127.0.0.1', 0)); a.listen(1)
+b = socket.socket(2, 1, 132); b.connect(a.getsockname())
+c, _ = a.accept()
+print('connected', flush=True)
+try:
+    print('got', c.recv(10))
+except OSError as error:
+    print(error.errno)
+try:
+    b.send(b'x', socket.MSG_NOSIGNAL)
+except OSError as error:
+    print(error.errno)
+"""
+    client = namespace.start(sys.executable, "-c", code, sctp=True)
+    assert client.stdout is not None
+    assert client.stdout.readline() == "connected\n"
+    os.kill(daemons(namespace)[0], signal.SIGKILL)
+    assert client.wait(5) == 0
+    assert set(client.stdout.read().split()) <= {"104", "32"}, "ECONNRESET or EPIPE"
+    assert python(namespace, "import socket; socket.socket(2, 1, 132); print('made')").stdout == "made\n"
+
+
+def test_terminated_daemon_tells_the_peers(namespaces: object) -> None:
+    namespace: Namespace = namespaces()  # type: ignore[operator]
+    client = namespace.start(
+        sys.executable,
+        "-c",
+        "import socket, time; s = socket.socket(2, 1, 132); print('up', flush=True); time.sleep(20)",
+        sctp=True,
+    )
+    assert client.stdout is not None
+    client.stdout.readline()
+    pid = daemons(namespace)[0]
+    os.kill(pid, signal.SIGTERM)
+    assert wait_for(lambda: pid not in daemons(namespace), 5)
+
+
+def test_without_the_capability(namespace: Namespace) -> None:
+    run = namespace.run(
+        "setpriv", "--bounding-set", "-net_raw", "--inh-caps", "-net_raw", str(SCTP_RUN), "true"
+    )
+    assert run.returncode == EXIT_NO_PRIVILEGE
+    assert "CAP_NET_RAW" in run.stderr
+
+
+def as_nobody(namespace: Namespace, code: str) -> subprocess.CompletedProcess[str]:
+    """Run Python as a user without any right; the library is put where he may read it."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        library = shutil.copy(SCTPD.parent / "libsctp-userland.so", folder)
+        options = ("setpriv", "--reuid", "12345", "--clear-groups", "--bounding-set", "-all")
+        return namespace.run(*options, "env", f"LD_PRELOAD={library}", "/usr/bin/python3", "-c", code)
+
+
+def test_another_user_is_refused(namespace: Namespace) -> None:
+    namespace.start(str(SCTPD))
+    assert wait_for(lambda: daemons(namespace))
+    code = "import socket\ntry:\n    socket.socket(2, 1, 132)\nexcept OSError as error:\n    print(error.strerror)"
+    run = as_nobody(namespace, code)
+    assert run.stdout in ("Protocol not supported\n", "Connection reset by peer\n"), run.stderr
+
+
+def test_clients_need_no_privilege(namespace: Namespace) -> None:
+    code = (
+        "import socket; a = socket.socket(2, 1, 132); a.bind(('127.0.0.1', 0)); a.listen(1);"
+        "b = socket.socket(2, 1, 132); b.connect(a.getsockname()); print('connected')"
+    )
+    daemon = namespace.start(str(SCTPD), "--everyone")
+    assert wait_for(lambda: daemons(namespace))
+    run = as_nobody(namespace, code)
+    assert run.stdout == "connected\n", run.stderr
+    assert daemon.poll() is None
+
+
+def test_garbage_on_the_control_connection_ends_only_that(namespace: Namespace) -> None:
+    daemon = namespace.start(str(SCTPD))
+    assert wait_for(lambda: daemons(namespace))
+    code = """
+import socket
+for garbage in (b"\\0", b"x" * 51, b"x" * 52, b"\\xff" * 60000, b"\\1\\0\\6\\0" + b"\\xff" * 48, b"\\1\\0\\1\\0" + bytes(48) + b"extra"):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        client.connect("\\0sctp-userland")
+        client.settimeout(5)
+        client.send(garbage)
+        try:
+            assert client.recv(1000) == b""
+        except ConnectionResetError:
+            pass
+print('done')
+"""
+    assert namespace.run(sys.executable, "-c", code).stdout == "done\n"
+    assert daemon.poll() is None
+    assert python(namespace, "import socket; socket.socket(2, 1, 132); print('made')").stdout == "made\n"
+
+
+def test_socket_limit(namespace: Namespace) -> None:
+    namespace.start(str(SCTPD), "--socket-limit", "5")
+    assert wait_for(lambda: daemons(namespace))
+    code = """
+import socket
+held = []
+try:
+    while len(held) < 100:
+        held.append(socket.socket(2, 1, 132))
+except OSError as error:
+    print(len(held), error.errno)
+"""
+    assert python(namespace, code).stdout == "5 24\n"
+
+
+def test_client_that_never_reads_costs_bounded_memory(namespace: Namespace) -> None:
+    code = """
+import socket, time
+a = socket.socket(2, 1, 132); a.bind(('127.0.0.1', 0)); a.listen(64)
+pairs = []
+for _ in range(20):
+    b = socket.socket(2, 1, 132); b.connect(a.getsockname()); pairs.append((b, a.accept()[0])); b.setblocking(False)
+deadline = time.monotonic() + 3
+while time.monotonic() < deadline:
+    for b, _ in pairs:
+        try:
+            b.send(bytes(5000))
+        except BlockingIOError:
+            pass
+print('full', flush=True)
+time.sleep(20)
+"""
+    client = namespace.start(sys.executable, "-c", code, sctp=True)
+    assert client.stdout is not None
+    assert client.stdout.readline() == "full\n"
+    status = Path(f"/proc/{daemons(namespace)[0]}/status").read_text()
+    resident_kb = int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")))
+    assert resident_kb < 20 * 4096
+
+
+def test_malformed_packets(namespace: Namespace) -> None:
+    """Random bytes, and chunks with wrong lengths, as IP protocol 132, must do no harm."""
+    daemon = namespace.start(str(SCTPD))
+    assert wait_for(lambda: daemons(namespace))
+    code = """
+import random, socket, struct
+random.seed(1)
+raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, 132)
+for i in range(3000):
+    body = bytes(random.randrange(256) for _ in range(random.randrange(0, 200)))
+    if i % 2:
+        body = struct.pack('!HHII', 5000, 5001, 0, 0) + struct.pack('!BBH', random.choice([0, 1, 2, 3, 6, 10, 14, 130, 193]), 0,
+                           random.randrange(0, 300)) + body
+    raw.sendto(body, ('127.0.0.1', 0))
+"""
+    assert namespace.run(sys.executable, "-c", code).returncode == 0
+    assert daemon.poll() is None
+    assert python(namespace, "import socket; socket.socket(2, 1, 132); print('made')").stdout == "made\n"

@@ -1,0 +1,78 @@
+"""sctpd with too few descriptors: newcomers are turned away, who is there is served on, and nothing spins."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sctp.test_daemon import SCTPD, daemons, wait_for
+from tests.support.namespaces import Namespace
+
+pytestmark = pytest.mark.integration
+
+LIMIT = 64
+TICKS_PER_S = 100
+
+EXHAUST = """
+import socket, threading, time
+held = []
+try:
+    while len(held) < 200:
+        held.append(socket.socket(2, 1, 132))
+except OSError as error:
+    print('sockets', 40 < len(held) < 64, error.errno)
+over = threading.Event()
+def one_more_connection():
+    try:
+        socket.socket(2, 1, 132)
+        print('made')
+    except OSError:
+        pass
+    over.wait()
+threads = [threading.Thread(target=one_more_connection, daemon=True) for _ in range(8)]
+for thread in threads:
+    thread.start()
+time.sleep(0.5)
+held[0].bind(('127.0.0.1', 0))
+held[0].listen(1)
+held[1].connect(held[0].getsockname())
+print('served', flush=True)
+time.sleep(2)
+over.set()
+for thread in threads:
+    thread.join()
+for one in held:
+    one.close()
+time.sleep(0.3)
+socket.socket(2, 1, 132)
+print('again')
+"""
+
+
+def cpu_ticks(pid: int) -> int:
+    """Return the time a process has used, in hundredths of a second."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def test_without_descriptors_the_present_are_served_and_nothing_spins(namespace: Namespace) -> None:
+    """64 descriptors: sockets, then connections of more threads, ask for more than there are."""
+    daemon = namespace.start("prlimit", f"--nofile={LIMIT}", str(SCTPD))
+    assert wait_for(lambda: daemons(namespace))
+    client = namespace.start(sys.executable, "-c", EXHAUST, sctp=True)
+    assert client.stdout is not None
+    assert client.stdout.readline() == "sockets True 24\n"
+    assert client.stdout.readline() == "served\n", "a call on a socket that was there failed"
+    before = cpu_ticks(daemon.pid)
+    assert client.stdout.readline() == "again\n"
+    assert cpu_ticks(daemon.pid) - before < TICKS_PER_S // 2, "busy while there were no descriptors"
+    assert client.wait(20) == 0
+    assert daemon.poll() is None
+
+
+def test_soft_limit_is_raised(namespace: Namespace) -> None:
+    """A small soft limit, as most systems set it, isn't what ends service."""
+    namespace.start("prlimit", "--nofile=64:256", str(SCTPD))
+    assert wait_for(lambda: daemons(namespace))
+    code = "import socket; held = [socket.socket(2, 1, 132) for _ in range(150)]; print(len(held))"
+    assert namespace.run(sys.executable, "-c", code, sctp=True).stdout == "150\n"

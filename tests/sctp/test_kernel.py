@@ -1,0 +1,47 @@
+"""The same conformance cases on a real kernel's SCTP, in a User-Mode Linux guest: sctpd is held to it."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+KERNEL = Path(__file__).parent / "kernel"
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(400)
+def test_every_case_on_a_kernel(tmp_path: Path) -> None:
+    """Boot the guest once; it runs all cases, which takes under a minute."""
+    linux = shutil.which("linux.uml")
+    if linux is None:
+        pytest.skip("needs the package user-mode-linux")
+    results = tmp_path / "results"
+    done = subprocess.run(
+        [
+            linux,
+            "rootfstype=hostfs",
+            "rw",
+            "mem=768M",
+            f"init={KERNEL / 'guest.py'}",
+            "quiet",
+            "con=null",
+            "con0=null,fd:1",
+            f"job={KERNEL / 'job.sh'}",
+            f"results={results}",
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=390,
+        check=False,
+    )
+    assert results.exists(), done.stdout
+    lines = [json.loads(line) for line in results.read_text().splitlines()]
+    assert len(lines) > 60
+    failed = {line["case"]: line["error"] for line in lines if not line["ok"]}
+    assert not failed, failed
+    environment = Path(f"{results}.environment").read_text()
+    assert "PATH=" in environment
+    assert "LD_PRELOAD" not in environment, "sctp-run does nothing where the kernel has SCTP"

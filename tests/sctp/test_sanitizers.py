@@ -1,0 +1,61 @@
+"""Real traffic through sctpd and the library with AddressSanitizer and UBSan: no report."""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from registrar_config.kernel_timers import SCTPD_OPTIONS
+
+from tests.sctp.test_daemon import daemons, wait_for
+from tests.support.namespaces import REPOSITORY, Namespace
+
+pytestmark = pytest.mark.integration
+
+FOLDER = REPOSITORY / "sctp-userland"
+RUNNER = Path(__file__).parent / "run_case.py"
+FEWEST_CASES = 60
+
+
+def sanitized() -> Path:
+    """Build both with the sanitizers and return where they are."""
+    subprocess.run(["make", "-s", "-C", str(FOLDER), "asan"], check=True, capture_output=True)
+    return FOLDER / "build-asan"
+
+
+def runtime() -> str:
+    """Return the sanitizer's library: in a program that wasn't built with it, it must be loaded first."""
+    command = ["gcc", "-print-file-name=libasan.so"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.mark.timeout(240)
+def test_conformance_cases_without_a_report(namespace: Namespace, tmp_path: Path) -> None:
+    """All conformance cases in one process; whether each passes is `test_conformance.py`'s business."""
+    build = sanitized()
+    log, client_log = tmp_path / "sctpd.log", tmp_path / "client.log"
+    daemon = namespace.start(
+        str(build / "sctpd"),
+        *shlex.split(SCTPD_OPTIONS),
+        log=log,
+        environment={"ASAN_OPTIONS": "detect_leaks=1"},
+    )
+    assert wait_for(lambda: daemons(namespace))
+    client = namespace.start(
+        "env",
+        f"LD_PRELOAD={runtime()} {build / 'library' / 'libsctp-userland.so'}",
+        "ASAN_OPTIONS=detect_leaks=0",  # Python's own
+        sys.executable,
+        str(RUNNER),
+        log=client_log,
+    )
+    client.wait(180)
+    assert daemon.poll() is None, log.read_text()
+    daemon.terminate()
+    assert daemon.wait(20) == 0, log.read_text()
+    output = client_log.read_text()
+    for text in (log.read_text(), output):
+        assert "Sanitizer" not in text, text
+        assert "runtime error" not in text, text
+    assert output.count('"ok": true') >= FEWEST_CASES, output

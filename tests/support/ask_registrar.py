@@ -1,0 +1,61 @@
+"""Asks one registrar for one pool and prints what it lists, as JSON. Run it where SCTP works.
+
+Arguments: registrar's address, pool handle. `--raw-handle-bytes N` sends instead one handle resolution with a
+handle of N bytes, unchecked.
+"""
+
+import asyncio
+import contextlib
+import json
+import struct
+import sys
+import time
+
+from rserpool.client import RegistrarClient
+from rserpool.errors import RSerPoolError
+from rserpool.registrar_choice import RegistrarAddress
+from rserpool.sctp import AssociationUp, SctpSocket
+
+ASAP_PPID = 11
+
+
+async def ask(address: RegistrarAddress, handle: bytes) -> dict[str, object]:
+    client = RegistrarClient(address, timeout_ms=1000)
+    client.start()
+    deadline_s = time.monotonic() + 5
+    while time.monotonic() < deadline_s:
+        with contextlib.suppress(RSerPoolError):
+            resolution = await client.resolve(handle)
+            await client.close()
+            return {
+                "found": resolution.found,
+                "pool_elements": [
+                    {"identifier": element.identifier, "home": element.home_registrar}
+                    for element in resolution.pool_elements
+                ],
+            }
+        await asyncio.sleep(0.05)
+    return {"found": None, "pool_elements": []}
+
+
+def send_long_handle(address: RegistrarAddress, length: int) -> None:
+    parameter = struct.pack(">HH", 9, 4 + length) + b"x" * length + bytes(-length % 4)
+    message = struct.pack(">BBH", 5, 0, 4 + len(parameter)) + parameter
+    sender = SctpSocket()
+    sender.connect(address.endpoint)
+    deadline_s = time.monotonic() + 5
+    while time.monotonic() < deadline_s:
+        with contextlib.suppress(BlockingIOError):
+            if isinstance(up := sender.receive(), AssociationUp):
+                sender.send(up.association, ASAP_PPID, message)
+                time.sleep(0.3)
+                return
+        time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    registrar = RegistrarAddress.parse(sys.argv[1])
+    if sys.argv[2] == "--raw-handle-bytes":
+        send_long_handle(registrar, int(sys.argv[3]))
+    else:
+        print(json.dumps(asyncio.run(ask(registrar, sys.argv[2].encode()))))

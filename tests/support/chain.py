@@ -1,0 +1,153 @@
+"""The whole chain in one namespace: three registrars with sentinels, the backend, PowerDNS."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from daemon_kit.control import ControlError, request
+from registrar_config.embedded import embedded_commands, embedded_registrars
+
+from tests.support.agent_host import give_address
+from tests.support.namespaces import Namespace
+from tests.support.pdns import Pdns
+
+ADDRESS = "10.99.0.1"
+ZONE = "ims.example.net"
+OWNER = f"_sip._udp.as.{ZONE}"
+HANDLE = "sip-udp"
+POOL = f"""
+[[pool]]
+handle = "{HANDLE}"
+label = "u"
+service = "_sip._udp"
+name = "as"
+accept = ["{ADDRESS}/32"]
+slow_start_s = 0
+"""
+FIXED = """$TTL 3600
+@    SOA  ns1 hostmaster 1 7200 900 1209600 300
+@    NS   ns1
+ns1  A    127.0.0.1
+"""
+GENEROUS_S = 20.0
+
+
+def until(condition: Callable[[], object], timeout_s: float = GENEROUS_S, log: Path | None = None) -> None:
+    """Wait for `condition`; fail, showing `log`, when it takes too long."""
+    end_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end_s, log.read_text() if log else "did not happen"
+        time.sleep(0.02)
+
+
+class Chain:
+    """`when_empty` and more keys of the pool are given as TOML text."""
+
+    def __init__(self, namespace: Namespace, folder: Path, more: str = "") -> None:
+        self.namespace = namespace
+        self.folder = folder
+        self.config = folder / "rspdns.toml"
+        self.log = folder / "backend.log"
+        self.registrars = embedded_registrars(ADDRESS)
+        give_address(namespace, ADDRESS)
+        self.registrar_programs = [self._start_registrar(number) for number in (1, 2, 3)]
+        self.pdns = Pdns(namespace, folder)
+        self.write_zone(POOL + more)
+        self.config.write_text(f"""registrars = {json.dumps(self.registrars)}
+[pdns]
+connector = "unix:{folder}/remote.sock"
+control = ["{self.pdns.control}"]
+[admin]
+socket = "{folder}/admin.sock"
+[state]
+path = "{folder}/state"
+""")
+
+    def _start_registrar(self, number: int) -> subprocess.Popen[str]:
+        command = [*embedded_commands(ADDRESS)[number - 1], "--agent-reregistration-ms=300", "--log-json"]
+        return self.namespace.start(*command, sctp=True, log=self.folder / f"registrar-{number}.log")
+
+    def start_registrars(self) -> None:
+        """Start all registrars anew."""
+        self.registrar_programs = [self._start_registrar(number) for number in (1, 2, 3)]
+
+    def write_zone(self, pools: str) -> None:
+        """Write the zone's files."""
+        zones = self.folder / "zones.d"
+        zones.mkdir(exist_ok=True)
+        (zones / f"{ZONE}.toml").write_text(f'zone = "{ZONE}"\nstatic = "{ZONE}.zone"\n{pools}')
+        (zones / f"{ZONE}.zone").write_text(FIXED)
+
+    def start_backend(self, *wrapper: str) -> subprocess.Popen[str]:
+        """Start the backend and wait until it answers."""
+        command = [
+            *wrapper,
+            sys.executable,
+            "-m",
+            "rspdns.cli",
+            "serve",
+            "--log-json",
+            "-c",
+            str(self.config),
+        ]
+        backend = self.namespace.start(*command, sctp=True, log=self.log)
+        until(lambda: backend.poll() is not None or self.status() is not None, log=self.log)
+        assert backend.poll() is None, self.log.read_text()
+        return backend
+
+    def start(self) -> subprocess.Popen[str]:
+        """Start backend and PowerDNS, and wait until the pool is known; return the backend."""
+        backend = self.start_backend()
+        self.pdns.start(ZONE)
+        until(self.is_known, 40, self.log)
+        return backend
+
+    def status(self) -> dict[str, Any] | None:
+        """What the backend says; None while it does not."""
+        try:
+            return request(self.folder / "admin.sock", "status")
+        except ControlError:
+            return None
+
+    def pool(self) -> dict[str, Any]:
+        """The pool in the status."""
+        status = self.status()
+        assert status is not None
+        pool: dict[str, Any] = status["zones"][0]["pools"][0]
+        return pool
+
+    def is_known(self) -> bool:
+        """Whether the pool is known, all registrars being settled."""
+        status = self.status() or {"registrars": [{"standing": ""}]}
+        return all(one["standing"] == "settled" for one in status["registrars"]) and self.pool()["known"]
+
+    def targets(self) -> set[int] | str:
+        """The PE identifiers DNS gives, or the status of an answer without any."""
+        said = self.pdns.dig(OWNER, "SRV")
+        found = {
+            int(line.split()[-1].partition(".")[0], 16) for line in said.splitlines() if "\tSRV\t" in line
+        }
+        return found or said.partition("status: ")[2].partition(",")[0]
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run an rspdns command with this configuration."""
+        return subprocess.run(
+            [sys.executable, "-m", "rspdns.cli", *arguments, "-c", str(self.config)],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+            env={**os.environ, "COLUMNS": "200"},
+        )
+
+
+def end(program: subprocess.Popen[str], number: signal.Signals = signal.SIGTERM) -> int:
+    """Send a signal to a program started in a namespace and wait for its end; return its exit code."""
+    os.killpg(program.pid, number)
+    return program.wait(20)

@@ -1,0 +1,88 @@
+"""Network namespaces for tests, and the programs in them."""
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from registrar_config.kernel_timers import SCTPD_OPTIONS
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SCTP_RUN = REPOSITORY / "sctp-userland" / "sctp-run"
+
+
+class Namespace:
+    """A network namespace with loopback up; programs started in it are killed when the test ends."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._processes: list[subprocess.Popen[str]] = []
+        subprocess.run(["ip", "netns", "add", name], check=True)
+        try:
+            self.ip("link", "set", "lo", "up")
+        except BaseException:
+            self.close()
+            raise
+
+    def ip(self, *arguments: str) -> None:
+        """Run the command `ip` in here."""
+        subprocess.run(self.command("ip", *arguments), check=True)
+
+    def command(self, *arguments: str, sctp: bool = False) -> list[str]:
+        """Return the command line that runs `arguments` in here; with `sctp`, where SCTP works."""
+        wrapper = [str(SCTP_RUN)] if sctp else []
+        # Not `ip netns exec`: it wants to remount /sys, which a chroot may not allow.
+        return ["nsenter", f"--net=/run/netns/{self.name}", "--", *wrapper, *arguments]
+
+    def start(
+        self,
+        *arguments: str,
+        sctp: bool = False,
+        log: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> subprocess.Popen[str]:
+        """Start a program in a session of its own; output goes to `log`, or to pipes without one."""
+        with contextlib.ExitStack() as stack:
+            output = stack.enter_context(log.open("a")) if log else subprocess.PIPE
+            process = subprocess.Popen(
+                self.command(*arguments, sctp=sctp),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT if log else subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+                env={**os.environ, "SCTPD_OPTIONS": SCTPD_OPTIONS, **(environment or {})},
+            )
+        self._processes.append(process)
+        return process
+
+    def run(
+        self, *arguments: str, sctp: bool = False, timeout_s: float = 30
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program to its end and return its output."""
+        return subprocess.run(
+            self.command(*arguments, sctp=sctp),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            env={**os.environ, "SCTPD_OPTIONS": SCTPD_OPTIONS},
+            check=False,
+        )
+
+    def close(self) -> None:
+        """End every program of this namespace and remove it."""
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            for pipe in (process.stdout, process.stderr):
+                if pipe:
+                    pipe.close()
+        pids = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True, check=False)
+        for pid in pids.stdout.split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        subprocess.run(["ip", "netns", "del", self.name], check=False)

@@ -1,0 +1,55 @@
+"""A real PowerDNS in a network namespace, configured as pdns-config renders it."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+from pdns_config.render import PdnsSettings, render
+
+from tests.support.namespaces import Namespace
+
+START_TIMEOUT_S = 20.0
+
+
+class Pdns:
+    """PowerDNS at `address` port 53 of `namespace`, asking the backend at `<folder>/<remote>`."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        folder: Path,
+        name: str = "pdns",
+        address: str = "127.0.0.1",
+        remote: str = "remote.sock",
+    ) -> None:
+        self.namespace = namespace
+        self.address = address
+        self.folder = folder / name
+        self.folder.mkdir()
+        self.log = self.folder / "log"
+        settings = PdnsSettings(
+            listen_address=address, connector=f"unix:{folder}/{remote}", socket_dir=str(self.folder)
+        )
+        self.control = Path(settings.control_socket)
+        (self.folder / "pdns.conf").write_text(render(settings))
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self, zone: str) -> None:
+        """Start it and wait until it answers for `zone`."""
+        self.process = self.namespace.start("pdns_server", f"--config-dir={self.folder}", log=self.log)
+        end_s = time.monotonic() + START_TIMEOUT_S
+        while "ANSWER: 1" not in self.dig(zone, "SOA"):
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < end_s, self.log.read_text()
+            time.sleep(0.05)
+
+    def dig(self, *question: str) -> str:
+        """Return what dig prints."""
+        command = ["dig", f"@{self.address}", "+norec", "+tries=1", "+time=3", *question]
+        return self.namespace.run(*command).stdout
+
+    def short(self, *question: str) -> list[str]:
+        """Return the answer's records, sorted, as `dig +short` gives them."""
+        return sorted(self.dig("+short", *question).split("\n"))[1:]

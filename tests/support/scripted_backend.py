@@ -1,0 +1,82 @@
+"""The backend without registrars: a test says who is in each pool, PowerDNS asks over the real connector."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import random
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import uvloop
+from rspdns.connector_unix import UnixConnector
+from rspdns.publisher import Publisher
+from rspdns.purge import Purger
+from rspdns.responder import Responder
+from rspdns.serial_number import SerialNumbers
+from rspdns.views import PoolView
+from rspdns.zone import Zone
+
+
+class ScriptedBackend:
+    """Serves `zones` at `<folder>/remote.sock`, from a thread of its own, until `stop()`."""
+
+    def __init__(self, zones: Sequence[Zone], folder: Path, controls: Sequence[Path] = ()) -> None:
+        self._zones = zones
+        self._folder = folder
+        self._controls = controls
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def start(self, views: Mapping[str, PoolView]) -> None:
+        """Begin to serve."""
+        self._thread.start()
+        self._in_loop(self._start(views))
+
+    def publish(self, views: Mapping[str, PoolView]) -> None:
+        """The pools changed."""
+        self._in_loop(self._publish(views))
+
+    def set_zones(self, zones: Sequence[Zone], views: Mapping[str, PoolView]) -> None:
+        """The zones changed."""
+        self._in_loop(self._set_zones(zones, views))
+
+    def stop(self) -> None:
+        """Serve no more."""
+        self._in_loop(self._stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    def _in_loop(self, work: object) -> None:
+        future: concurrent.futures.Future[None] = asyncio.run_coroutine_threadsafe(work, self._loop)  # type: ignore[arg-type]
+        future.result(10)
+
+    async def _start(self, views: Mapping[str, PoolView]) -> None:
+        self.responder = Responder()
+        self.purger = Purger([str(path) for path in self._controls])
+        self.connector = UnixConnector(self._folder / "remote.sock", self.responder.respond)
+        self.publisher = Publisher(
+            self._zones,
+            SerialNumbers(self._folder, 1000.0),
+            self.responder.swap,
+            self.purger,
+            max_stale_s=3600,
+            hot=frozenset,
+            draw=random.Random(1),
+        )
+        self.publisher.start(views)
+        await self.connector.start()
+        self.purger.start()
+
+    async def _publish(self, views: Mapping[str, PoolView]) -> None:
+        self.publisher.publish(views)
+
+    async def _set_zones(self, zones: Sequence[Zone], views: Mapping[str, PoolView]) -> None:
+        self.publisher.set_zones(zones, views)
+
+    async def _stop(self) -> None:
+        self.publisher.close()
+        await self.purger.close()
+        await self.connector.close()
