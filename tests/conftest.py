@@ -36,6 +36,8 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     for item in items:
         if "integration" in item.path.parts or "namespaces" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.integration)
+            # A shared machine can stop a whole lab for seconds. The summary names what ran again.
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
