@@ -1,0 +1,148 @@
+"""Where a service listens over HTTP, whom it answers, and how it bounds who connects."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import ClientSession, web
+from daemon_kit.errors import FatalError
+from daemon_kit.http_guard import host_is_own, origin_is_own, own_names
+from daemon_kit.http_server import HttpServer
+from daemon_kit.listen_address import ListenAddress
+from daemon_kit.metrics import BucketCounts, exposition, registry
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+
+@pytest.mark.parametrize(
+    ("text", "loopback"),
+    [("127.0.0.1:8054", True), ("[::1]:8054", True), ("10.0.0.1:80", False), ("0.0.0.0:1", False)],
+)
+def test_an_address_is_read_and_written_alike(text: str, loopback: bool) -> None:
+    address = ListenAddress.parse(text)
+    assert str(address) == text
+    assert address.is_loopback is loopback
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "8054", "localhost:8054", "::1:8054", "[127.0.0.1]:1", "1.2.3.4:0", "1.2.3.4:65536", "1.2.3:4"],
+)
+def test_what_is_no_address_to_listen_at(text: str) -> None:
+    with pytest.raises(ValueError):
+        ListenAddress.parse(text)
+
+
+LOOPBACK = own_names(ListenAddress.parse("127.0.0.1:8054"))
+OUTSIDE = own_names(ListenAddress.parse("192.0.2.1:8054"), ["NS1.example.net."])
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:8054", "localhost:9000", "localhost", "[::1]:8054", "LOCALHOST:1"]
+)
+def test_names_of_a_loopback_service(host: str) -> None:
+    assert host_is_own(host, LOOPBACK)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        None,
+        "",
+        "evil.example",
+        "evil.example:8054",
+        "localhost.evil.example",
+        "127.0.0.1@x",
+        "a b",
+        "[",
+        "10.0.0.1",
+    ],
+)
+def test_a_foreign_name_that_leads_here_is_not_ours(host: str | None) -> None:
+    assert not host_is_own(host, LOOPBACK)
+
+
+def test_names_of_a_service_for_others() -> None:
+    assert host_is_own("ns1.example.net:8054", OUTSIDE)
+    assert host_is_own("192.0.2.1:8054", OUTSIDE)
+    assert not host_is_own("localhost:8054", OUTSIDE)
+
+
+def test_pages_of_other_sites_are_told_from_ours_and_from_programs() -> None:
+    host = "127.0.0.1:8054"
+    assert origin_is_own(None, None, "http", host)
+    assert origin_is_own(f"http://{host}", "same-origin", "http", host)
+    assert origin_is_own(None, "none", "http", host)
+    for origin in ("null", "http://evil.example", "https://127.0.0.1:8054", "http://127.0.0.1:8055"):
+        assert not origin_is_own(origin, None, "http", host)
+    for site in ("cross-site", "same-site", ""):
+        assert not origin_is_own(None, site, "http", host)
+    assert not origin_is_own("http://x", None, "http", None)
+
+
+def free_address() -> ListenAddress:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return ListenAddress.parse(f"127.0.0.1:{probe.getsockname()[1]}")
+
+
+async def hello(request: web.Request) -> web.Response:
+    return web.Response(text="hello")
+
+
+@pytest.fixture
+async def address() -> AsyncIterator[ListenAddress]:
+    app = web.Application()
+    app.router.add_get("/", hello)
+    address = free_address()
+    server = HttpServer(app, address, connections=3, first_request_s=0.5)
+    await server.start()
+    yield address
+    await server.close()
+
+
+async def test_it_serves(address: ListenAddress) -> None:
+    async with ClientSession() as client, client.get(f"http://{address}/") as answer:
+        assert await answer.text() == "hello"
+
+
+async def test_too_many_connections_and_silent_ones_are_closed(address: ListenAddress) -> None:
+    silent = [await asyncio.open_connection(str(address.address), address.port) for _ in range(4)]
+    try:
+        for reader, _ in silent:
+            async with asyncio.timeout(20):
+                assert await reader.read() == b""
+    finally:
+        for _, writer in silent:
+            writer.close()
+    async with asyncio.timeout(20), ClientSession() as client, client.get(f"http://{address}/") as answer:
+        assert answer.status == 200
+
+
+async def test_a_busy_address_is_one_clear_line(address: ListenAddress) -> None:
+    with pytest.raises(FatalError, match=f"can't listen at {address}: .*in use"):
+        await HttpServer(web.Application(), address).start()
+
+
+class Counts(Collector):
+    def __init__(self, counts: BucketCounts) -> None:
+        self.counts = counts
+
+    def collect(self) -> list[HistogramMetricFamily]:
+        family = HistogramMetricFamily("took_seconds", "How long it took", labels=["what"])
+        self.counts.add_to(family, ["x"])
+        return [family]
+
+
+def test_counts_are_told_as_prometheus_reads_them() -> None:
+    counts = BucketCounts((0.01, 0.1, 1))
+    for value in (0.005, 0.01, 0.5, 7):
+        counts.observe(value)
+    text = exposition(registry(Counts(counts))).decode()
+    assert 'took_seconds_bucket{le="0.01",what="x"} 2.0' in text
+    assert 'took_seconds_bucket{le="1.0",what="x"} 3.0' in text
+    assert 'took_seconds_bucket{le="+Inf",what="x"} 4.0' in text
+    assert 'took_seconds_count{what="x"} 4.0' in text
+    assert "process_resident_memory_bytes" in text
+    assert counts.count == 4
