@@ -14,6 +14,7 @@ from rich.console import Console
 from rspdns_lab.bench import as_markdown, run_bench
 from rspdns_lab.demo import run_demo
 from rspdns_lab.errors import LabError
+from rspdns_lab.ims.cli import ims
 from rspdns_lab.leftovers import remove_leftovers
 from rspdns_lab.privilege import become_root
 
@@ -60,6 +61,9 @@ def demo(json_file: Path | None) -> None:
     elif json_file is not None:
         json_file.write_text(text + "\n")
     sys.exit(0 if outcome.ok else EXIT_BOUND_BROKEN)
+
+
+main.add_command(ims)
 
 
 @main.command()

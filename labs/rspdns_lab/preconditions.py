@@ -34,13 +34,15 @@ class SctpRunner:
         return [*self.wrapper, *command]
 
 
-def check_programs() -> None:
-    """Raise LabError naming every program that is missing, and the Debian packages they are in."""
-    missing = {
-        name: package for name, package in PROGRAMS.items() if not shutil.which(name, path=_SEARCH_PATH)
-    }
+def check_programs(more: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Raise LabError naming every program that is missing, and the Debian packages they are in.
+
+    `more`: programs and their packages, beside those that every lab needs.
+    """
+    needed = {**PROGRAMS, **more}
+    missing = {name: package for name, package in needed.items() if not shutil.which(name, path=_SEARCH_PATH)}
     if missing:
-        packages = " ".join(missing.values())
+        packages = " ".join(dict.fromkeys(missing.values()))
         raise LabError(f"missing: {', '.join(missing)}; install them: apt-get install {packages}")
     os.environ["PATH"] = _SEARCH_PATH
 

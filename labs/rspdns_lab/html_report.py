@@ -1,0 +1,93 @@
+"""One self-contained HTML page for a report: text, tables, plots. Nothing in it is fetched from anywhere."""
+
+import html
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import matplotlib as mpl
+from matplotlib.figure import Figure as Plot
+
+Table = Sequence[Sequence[str]]
+"""Rows of cells; the first row is the heading."""
+
+_STYLE: Final = """
+:root { color-scheme: light dark; --ink: #1c2024; --paper: #fcfcfd; --line: #d9dce1; --soft: #f1f3f5; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e8eb; --paper: #16181b; --line: #34393f; --soft: #1f2327; }
+}
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
+h1, h2 { line-height: 1.2; } h2 { margin-top: 2.5rem; }
+.table { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem .8rem; border-bottom: 1px solid var(--line);
+  text-align: right; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; }
+thead { background: var(--soft); }
+figure { margin: 1.5rem 0; background: #fff; border-radius: .5rem; padding: .5rem; }
+figure svg { width: 100%; height: auto; }
+figcaption { color: #444; padding: 0 .5rem .3rem; }
+"""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page: what is seen (`text`), a table, plots with their captions."""
+
+    title: str
+    text: str = ""
+    table: Table = ()
+    plots: Sequence[tuple[str, Plot]] = field(default=())
+
+
+def write_page(file: Path, title: str, text: str, sections: Sequence[Section]) -> None:
+    """Write the page. Raises OSError."""
+    body = "".join(_section(section) for section in sections)
+    file.write_text(
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>\n"
+        f"<body><h1>{html.escape(title)}</h1><p>{html.escape(text)}</p>\n{body}</body></html>\n"
+    )
+
+
+def markdown_table(table: Table) -> str:
+    """Return the table in Markdown."""
+    head, *rows = table
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def new_plot(width_inch: float = 9.0, height_inch: float = 4.0) -> Plot:
+    """Return an empty plot of the size that suits a page."""
+    return Plot(figsize=(width_inch, height_inch), layout="constrained")
+
+
+def _section(section: Section) -> str:
+    parts = [f"<section><h2>{html.escape(section.title)}</h2>"]
+    if section.text:
+        parts.append(f"<p>{html.escape(section.text)}</p>")
+    if section.table:
+        parts.append(_table(section.table))
+    for caption, plot in section.plots:
+        parts.append(f"<figure>{_svg(plot)}<figcaption>{html.escape(caption)}</figcaption></figure>")
+    return "\n".join([*parts, "</section>\n"])
+
+
+def _table(table: Table) -> str:
+    head, *rows = table
+    cells = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in head)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    return f'<div class="table"><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _svg(plot: Plot) -> str:
+    text = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": "rspdns", "svg.fonttype": "none"}):
+        plot.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    return text.getvalue()[text.getvalue().index("<svg") :]

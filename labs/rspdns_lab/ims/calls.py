@@ -1,0 +1,163 @@
+"""What became of the calls: read from the logs of callers and S-CSCFs, summed up. Pure."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from rspdns_lab.ims.texts import SENT_MARK
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call. Times are wall-clock seconds; `server` is who answered. A call without an answer failed."""
+
+    started_at_s: float
+    answered_at_s: float | None = None
+    server: str = ""
+
+    @property
+    def set_up_ms(self) -> float | None:
+        """From the caller's INVITE to its 200."""
+        return None if self.answered_at_s is None else (self.answered_at_s - self.started_at_s) * 1000
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One INVITE on its way from the S-CSCF to `address`, at a wall-clock time in seconds."""
+
+    at_s: float
+    address: str
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one trial of a fault was under one approach. Times are seconds after the fault, negative before.
+
+    `calls`: start, set-up delay in ms (None: failed), who answered. `to_dead_s`: when INVITEs were sent to
+    the server that was gone; None where the fault leaves every server alive.
+    """
+
+    fault: str
+    approach: str
+    trial: int
+    calls: Sequence[tuple[float, float | None, str]] = field(repr=False)
+    to_dead_s: Sequence[float] | None
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The sum over the calls that began after a fault. Delays in ms, `last_to_dead_s` from the fault on.
+
+    `slow` counts calls that were set up after more than a second: somebody listened to silence. `to_dead`
+    counts INVITEs sent to a server after it was gone, `last_to_dead_s` is the last of them in any trial.
+    """
+
+    fault: str
+    approach: str
+    trials: int
+    calls: int
+    failed: int
+    slow: int
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    max_ms: float
+    to_dead: int | None
+    last_to_dead_s: float | None
+    share_before: dict[str, float]
+    share_after: dict[str, float]
+
+
+SLOW_MS: Final = 1000.0
+
+
+def read_calls(lines: Iterable[str]) -> list[Call]:
+    """Return the calls of a caller's log, in the order of their starts. Other lines are passed over."""
+    calls: dict[str, Call] = {}
+    for line in lines:
+        match line.split():
+            case ["start", number, seconds, microseconds]:
+                calls[number] = Call(_time_s(seconds, microseconds))
+            case ["answer", number, seconds, microseconds, server] if number in calls:
+                call = calls[number]
+                calls[number] = Call(call.started_at_s, _time_s(seconds, microseconds), server)
+    return sorted(calls.values(), key=lambda call: call.started_at_s)
+
+
+def read_sent(lines: Iterable[str]) -> list[Sent]:
+    """Return the INVITEs of an S-CSCF's log."""
+    found = []
+    for line in lines:
+        _, mark, rest = line.partition(f"{SENT_MARK} ")
+        fields = rest.split()
+        if mark and len(fields) == 2:
+            found.append(Sent(float(fields[0]), fields[1]))
+    return found
+
+
+def measure(
+    fault: str,
+    approach: str,
+    trial: int,
+    calls: Iterable[Call],
+    sent: Iterable[Sent],
+    fault_at_s: float,
+    dead: Collection[str] | None,
+) -> Measurement:
+    """Return one trial. `dead`: addresses no call should go to after the fault; None when all live."""
+    found = [
+        (
+            round(call.started_at_s - fault_at_s, 3),
+            None if call.set_up_ms is None else round(call.set_up_ms, 1),
+            call.server,
+        )
+        for call in calls
+    ]
+    after = [one for one in sent if one.at_s >= fault_at_s]
+    to_dead_s = (
+        None if dead is None else [round(one.at_s - fault_at_s, 3) for one in after if one.address in dead]
+    )
+    return Measurement(fault, approach, trial, found, to_dead_s)
+
+
+def sum_up(trials: Sequence[Measurement]) -> Figures:
+    """Return the figures of all trials of one fault under one approach; at least one trial."""
+    calls = [call for trial in trials for call in trial.calls]
+    after = [call for call in calls if call[0] >= 0]
+    delays = sorted(delay for _, delay, _ in after if delay is not None)
+    to_dead_s = [at_s for trial in trials for at_s in trial.to_dead_s or ()]
+    knows_dead = trials[0].to_dead_s is not None
+    return Figures(
+        fault=trials[0].fault,
+        approach=trials[0].approach,
+        trials=len(trials),
+        calls=len(after),
+        failed=len(after) - len(delays),
+        slow=sum(delay > SLOW_MS for delay in delays),
+        p50_ms=percentile(delays, 50),
+        p95_ms=percentile(delays, 95),
+        p99_ms=percentile(delays, 99),
+        max_ms=percentile(delays, 100),
+        to_dead=len(to_dead_s) if knows_dead else None,
+        last_to_dead_s=max(to_dead_s, default=0.0) if knows_dead else None,
+        share_before=_shares(server for start_s, _, server in calls if start_s < 0),
+        share_after=_shares(server for _, _, server in after),
+    )
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """Return the value that `percent` of the ordered values do not exceed; 0.0 of none."""
+    if not ordered:
+        return 0.0
+    place = max(0, -(-len(ordered) * percent // 100) - 1)
+    return round(ordered[int(place)], 1)
+
+
+def _shares(servers: Iterable[str]) -> dict[str, float]:
+    counts = Counter(server for server in servers if server)
+    return {server: round(count / counts.total(), 3) for server, count in sorted(counts.items())}
+
+
+def _time_s(seconds: str, microseconds: str) -> float:
+    return float(seconds) + float(microseconds) / 1e6

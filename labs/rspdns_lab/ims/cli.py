@@ -1,0 +1,119 @@
+"""The command `rspdns-lab ims`."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from rspdns_lab.errors import LabError
+from rspdns_lab.ims.calls import Measurement
+from rspdns_lab.ims.faults import FAULTS
+from rspdns_lab.ims.lab import ImsLab
+from rspdns_lab.ims.plan import APPROACHES
+from rspdns_lab.ims.report import as_markdown, problems, summaries, write_html
+from rspdns_lab.ims.run import run_fault
+from rspdns_lab.privilege import become_root
+
+_NAMES = [fault.name for fault in FAULTS]
+_QUICK_SECONDS = 6
+
+
+@click.command()
+@click.option(
+    "--fault", "faults", multiple=True, type=click.Choice(_NAMES), help="Only this one; repeatable."
+)
+@click.option("--approach", "approaches", multiple=True, type=click.Choice(APPROACHES), help="Only this one.")
+@click.option("--trials", type=click.IntRange(1, 1000), default=1, show_default=True, help="Of each fault.")
+@click.option(
+    "--rate", type=click.IntRange(1, 100), default=10, show_default=True, help="Calls a second, each."
+)
+@click.option(
+    "--seconds",
+    type=click.IntRange(2, 600),
+    default=20,
+    show_default=True,
+    help="Calls go on after the fault.",
+)
+@click.option("--quick", is_flag=True, help=f"Calls go on for {_QUICK_SECONDS} s only.")
+@click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), help="Figures and every call; kept up as it runs."
+)
+@click.option("--resume", is_flag=True, help="Go on where the run that wrote the JSON file ended.")
+@click.option("--html", "html_file", type=click.Path(path_type=Path), help="One page with tables and plots.")
+def ims(
+    faults: Sequence[str],
+    approaches: Sequence[str],
+    trials: int,
+    rate: int,
+    seconds: int,
+    quick: bool,
+    json_file: Path | None,
+    resume: bool,
+    html_file: Path | None,
+) -> None:
+    """Place calls through an S-CSCF while application servers fail, with every way to serve DNS side by side.
+
+    Exit status: 0 rspdns kept its bounds, 1 it broke one, 2 the lab can't run here.
+    """
+    if resume and json_file is None:
+        raise click.UsageError("--resume needs --json FILE, where the earlier run's results are")
+    console = Console(stderr=True, highlight=False)
+    seconds = _QUICK_SECONDS if quick else seconds
+    keys = [key for key in APPROACHES if not approaches or key in approaches]
+    wanted = [fault for fault in FAULTS if not faults or fault.name in faults]
+    try:
+        become_root(sys.argv[1:])
+        found = _read(json_file) if resume and json_file is not None and json_file.exists() else []
+        done = {(one.fault, one.trial) for one in found}
+        plan = [(fault, trial) for trial in range(1, trials + 1) for fault in wanted]
+        plan = [(fault, trial) for fault, trial in plan if (fault.name, trial) not in done]
+        if plan:
+            console.print(f"starting the lab: {', '.join(keys)}; {len(plan)} faults to go")
+            with ImsLab(keys) as lab:
+                lab.start()
+                for fault, trial in plan:
+                    found += run_fault(lab, fault, trial, rate, seconds, console.print)
+                    _write(json_file, found)
+        figures = summaries(found)
+        if html_file is not None:
+            write_html(html_file, found)
+    except LabError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except OSError as error:
+        click.echo(f"error: {error.filename or ''}: {error.strerror or error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        click.echo("interrupted; everything is cleaned up", err=True)
+        sys.exit(130)
+    click.echo(as_markdown(figures))
+    broken = problems(figures)
+    for problem in broken:
+        click.echo(f"broken: {problem}", err=True)
+    sys.exit(1 if broken else 0)
+
+
+def _write(file: Path | None, found: Sequence[Measurement]) -> None:
+    if file is None:
+        return
+    report: dict[str, Any] = {
+        "results": [asdict(one) for one in summaries(found)],
+        "trials": [asdict(one) for one in found],
+    }
+    temporary = file.with_name(f".{file.name}.new")
+    temporary.write_text(json.dumps(report) + "\n")
+    temporary.replace(file)
+
+
+def _read(file: Path) -> list[Measurement]:
+    """Return the trials of an earlier run. Raises LabError when the file holds none."""
+    try:
+        trials = json.loads(file.read_text())["trials"]
+        return [Measurement(**{**one, "calls": [tuple(call) for call in one["calls"]]}) for one in trials]
+    except (ValueError, TypeError, LookupError):
+        raise LabError(f"{file} is not a report of rspdns-lab ims; remove it, or name another file") from None

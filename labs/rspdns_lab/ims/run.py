@@ -1,0 +1,54 @@
+"""`rspdns-lab ims`: calls through an S-CSCF while application servers fail, by every way to serve DNS."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rspdns_lab.errors import LabError
+from rspdns_lab.ims.calls import Measurement, measure, read_calls, read_sent
+from rspdns_lab.ims.faults import ImsFault
+from rspdns_lab.ims.lab import ImsLab
+from rspdns_lab.ims.plan import TIMER_B_MS
+
+CALM_S: Final = 5
+"""Calls are placed for so long before the fault."""
+_TAIL_S: Final = 1.5 * TIMER_B_MS / 1000 + 5
+
+
+def run_fault(
+    lab: ImsLab, fault: ImsFault, trial: int, rate_per_s: int, seconds: int, say: Callable[[str], None]
+) -> list[Measurement]:
+    """Place calls, do the fault, go on for `seconds`, wait for the last call, undo. Raises LabError."""
+    sent_before = {key: len(read_sent(_log(lab, key))) for key in lab.approaches}
+    for caller in lab.callers.values():
+        caller.start(rate_per_s, rate_per_s * (CALM_S + seconds))
+    time.sleep(CALM_S)
+    for key in lab.approaches:
+        _expect_calls(lab, key)
+    say(f"{fault.name}, trial {trial}: {fault.title}")
+    at_s = time.time()
+    fault.do(lab)
+    time.sleep(seconds)
+    say(f"{fault.name}, trial {trial}: no more new calls; waiting for the last to end")
+    end_s = time.monotonic() + _TAIL_S
+    for caller in lab.callers.values():
+        caller.wait(max(0.0, end_s - time.monotonic()))
+    found = []
+    for key, caller in lab.callers.items():
+        sent = read_sent(_log(lab, key))[sent_before[key] :]
+        calls = read_calls(caller.lines())
+        found.append(measure(fault.name, key, trial, calls, sent, at_s, fault.dead_addresses))
+    fault.undo(lab)
+    lab.wait_until_all_are_named()
+    return found
+
+
+def _expect_calls(lab: ImsLab, key: str) -> None:
+    """Raise LabError when no call came through before anything was broken: then nothing could be measured."""
+    lab.cscfs[key].expect_running()
+    if not any(call.server for call in read_calls(lab.callers[key].lines())):
+        raise LabError(f"{key}: no call came through before the fault\n{lab.cscfs[key].log_end()}")
+
+
+def _log(lab: ImsLab, key: str) -> Sequence[str]:
+    return lab.cscfs[key].log.read_text(errors="replace").splitlines()

@@ -1,0 +1,71 @@
+"""Reports of the IMS lab: what a reader and a program find in them."""
+
+import json
+import re
+from pathlib import Path
+
+from click.testing import CliRunner
+from rspdns_lab.cli import main
+from rspdns_lab.ims.calls import Measurement
+from rspdns_lab.ims.report import as_markdown, problems, summaries, write_html
+
+TRIALS = [
+    Measurement("as-hung", "rspdns", 1, [(-1.0, 9.0, "as1"), (1.0, 12.0, "as2")], [0.3]),
+    Measurement(
+        "as-killed", "static", 1, [(-1.0, 9.0, "as1"), (1.0, 32000.0, "as2"), (2.0, None, "")], [1.0, 2.0]
+    ),
+    Measurement("as-killed", "rspdns", 1, [(-1.0, 9.0, "as1"), (1.0, 12.0, "as2")], []),
+]
+
+
+def test_faults_come_in_the_order_of_the_lab() -> None:
+    assert [one.fault for one in summaries(TRIALS)] == ["as-killed", "as-killed", "as-hung"]
+
+
+def test_a_static_zone_may_break_what_rspdns_may_not() -> None:
+    assert problems(summaries(TRIALS)) == []
+    late = Measurement("as-killed", "rspdns", 2, [(1.0, None, "")], [9.5])
+    found = problems(summaries([*TRIALS, late]))
+    assert len(found) == 2
+    assert "1 calls failed" in found[0]
+    assert "9.5 s" in found[1]
+
+
+def test_the_markdown_has_a_row_for_each_approach() -> None:
+    text = as_markdown(summaries(TRIALS))
+    assert re.search(r"\| static zone .*\| 2 \| 1 \| 1 \| 32,000 \|.*\| 2 \| 2 \|", text)
+    assert "as1 100%" in text
+
+
+def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
+    page = tmp_path / "ims.html"
+    write_html(page, TRIALS)
+    text = page.read_text()
+    assert text.count("<svg") == 2
+    assert not re.search(r'(src|href)="(?!#)', text)
+    assert "@import" not in text
+
+
+def test_a_finished_run_is_resumed_without_a_lab(tmp_path: Path) -> None:
+    file, page = tmp_path / "ims.json", tmp_path / "ims.html"
+    trial = {
+        "fault": "as-killed",
+        "approach": "rspdns",
+        "trial": 1,
+        "calls": [[1.0, 9.0, "as2"]],
+        "to_dead_s": [],
+    }
+    file.write_text(json.dumps({"trials": [trial]}))
+    arguments = ["ims", "--fault", "as-killed", "--json", str(file), "--resume", "--html", str(page)]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 0, done.output
+    assert "as2 100%" in done.output
+    assert page.exists()
+
+
+def test_a_file_of_something_else_is_not_resumed(tmp_path: Path) -> None:
+    file = tmp_path / "ims.json"
+    file.write_text("[]")
+    done = CliRunner().invoke(main, ["ims", "--json", str(file), "--resume"])
+    assert done.exit_code == 2
+    assert "not a report" in done.output
