@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import cast
 
@@ -18,19 +18,25 @@ MAX_CONNECTIONS = 512
 """PowerDNS has one for each distributor thread, and some more."""
 SOCKET_MODE = 0o660
 
-Respond = Callable[[bytes], bytes]
+Reply = bytes | Awaitable[bytes]
+Respond = Callable[[bytes], Reply]
 
 
 class UnixConnector:
-    """Answers at the unix socket `path` with `respond`, which takes a line and must not raise.
+    """Answers at the unix socket `path`; `conversation` makes for each connection what answers its lines.
+
+    That takes a line and returns the reply, or an awaitable of it, and must not raise. The lines behind one
+    that is being answered wait.
 
     A listening socket inherited from systemd is used when it is the one at `path`. A request above 64 KiB
     ends its connection; PowerDNS connects again by itself.
     """
 
-    def __init__(self, path: str | Path, respond: Respond, *, mode: int = SOCKET_MODE) -> None:
+    def __init__(
+        self, path: str | Path, conversation: Callable[[], Respond], *, mode: int = SOCKET_MODE
+    ) -> None:
         self._path = Path(path)
-        self._respond = respond
+        self._conversation = conversation
         self._mode = mode
         self._server: asyncio.Server | None = None
         self._is_inherited = False
@@ -58,7 +64,7 @@ class UnixConnector:
             connection.close()
 
     def _connection(self) -> _Connection:
-        return _Connection(self._respond, self.connections)
+        return _Connection(self._conversation(), self.connections)
 
 
 class _Connection(asyncio.Protocol):
@@ -67,6 +73,8 @@ class _Connection(asyncio.Protocol):
         self._connections = connections
         self._transport: asyncio.Transport | None = None
         self._rest = b""
+        self._waiting: list[bytes] = []
+        self._answering: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's has all of it without being derived from it.
@@ -80,17 +88,40 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, problem: Exception | None) -> None:
         self._connections.discard(self)
         self._transport = None
+        self._waiting.clear()
 
     def data_received(self, data: bytes) -> None:
         if self._transport is None:
             return
         *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            self._transport.write(self._respond(line))
+        if self._answering is not None:
+            self._waiting += lines
+        else:
+            self._answer(lines)
         if len(self._rest) > MAX_REQUEST_BYTES:
             get_logger("connector").warning("request_too_long", limit=MAX_REQUEST_BYTES)
             self._transport.write(FAILURE)
             self.close()
+
+    def _answer(self, lines: list[bytes]) -> None:
+        for place, line in enumerate(lines):
+            reply = self._respond(line)
+            if not isinstance(reply, bytes):
+                self._waiting = lines[place + 1 :]
+                self._answering = asyncio.ensure_future(self._answer_later(reply))
+                return
+            if self._transport is not None:
+                self._transport.write(reply)
+
+    async def _answer_later(self, reply: Awaitable[bytes]) -> None:
+        self.pause_writing()  # take no more requests meanwhile
+        text = await reply
+        self._answering = None
+        if self._transport is not None:
+            self._transport.write(text)
+            self.resume_writing()
+        waiting, self._waiting = self._waiting, []
+        self._answer(waiting)
 
     def pause_writing(self) -> None:
         """The client does not read its replies: take no more requests of it."""

@@ -9,10 +9,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import zlib
-from bisect import bisect_right
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
 import dns.exception
@@ -60,7 +61,7 @@ def split(request: object) -> tuple[str, Parameters]:
 
 def name_of(parameters: Parameters, key: str) -> str:
     """Return a name in the form of the snapshot: lower case, no final dot. Raises RequestError."""
-    text = _text(parameters, key).lower()
+    text = text_of(parameters, key).lower()
     if len(text) > _MAX_TEXT:
         raise RequestError(f"{key} is longer than a name can be")
     if _PLAIN_NAME.fullmatch(text):
@@ -90,7 +91,7 @@ def zone_of(name: str, snapshot: Snapshot) -> str | None:
 
 def lookup(parameters: Parameters, snapshot: Snapshot) -> list[Reply] | bool:
     """Answer one question; False for nothing. Raises NoAnswer for SERVFAIL, RequestError."""
-    name, qtype = name_of(parameters, "qname"), _text(parameters, "qtype").upper()
+    name, qtype = name_of(parameters, "qname"), text_of(parameters, "qtype").upper()
     outcome = snapshot.lookup(name, qtype)
     if isinstance(outcome, Failure):
         raise NoAnswer(outcome.reason)
@@ -103,14 +104,13 @@ def lookup(parameters: Parameters, snapshot: Snapshot) -> list[Reply] | bool:
     return False
 
 
-def _record(record: Record, number: int) -> Reply:
-    return {
-        "qname": record.name,
-        "qtype": record.type,
-        "content": record.content,
-        "ttl": record.ttl,
-        "domain_id": number,
-    }
+def _record(record: Record, number: int | None) -> Reply:
+    reply: Reply = {"qname": record.name, "qtype": record.type, "content": record.content, "ttl": record.ttl}
+    if number is not None:
+        reply["domain_id"] = number
+    if not record.auth:
+        reply["auth"] = 0
+    return reply
 
 
 def _list(parameters: Parameters, snapshot: Snapshot) -> list[Reply] | bool:
@@ -121,8 +121,9 @@ def _list(parameters: Parameters, snapshot: Snapshot) -> list[Reply] | bool:
     for name, node in zone.nodes():
         if node.failure:
             raise NoAnswer(f"{name}: {node.failure}")
-    number = zone_id(zone.name)
-    return [_record(record, number) for record in snapshot.zone_records(zone.name)]
+    # Without the zone's number, which PowerDNS knows here: it parses the growing reply again and again, so
+    # that its size decides how large a zone can be transferred.
+    return [_record(record, None) for record in snapshot.zone_records(zone.name)]
 
 
 def _domain_info(zone: ZoneAnswers) -> Reply:
@@ -146,37 +147,33 @@ def _get_all_domains(parameters: Parameters, snapshot: Snapshot) -> list[Reply]:
     return [_domain_info(zone) for zone in snapshot.zones()]
 
 
-def _get_all_domain_metadata(parameters: Parameters, snapshot: Snapshot) -> Reply | bool:
-    return {} if name_of(parameters, "name") in snapshot.zone_answers else False
+def _search_records(parameters: Parameters, snapshot: Snapshot) -> list[Reply]:
+    """Records whose name or content matches a pattern with `*` and `?`, at most `maxResults`."""
+    pattern, most = text_of(parameters, "pattern"), parameters.get("maxResults")
+    if len(pattern) > _MAX_TEXT:
+        raise RequestError("the pattern is too long")
+    if not isinstance(most, int) or isinstance(most, bool):
+        raise RequestError("the number 'maxResults' is missing")
+    matches = re.compile(fnmatch.translate(pattern.lower().replace("[", "[[]"))).fullmatch
+    found = (
+        _record(record, zone_id(zone.name))
+        for zone in snapshot.zones()
+        for record in snapshot.zone_records(zone.name)
+        if matches(record.name) or matches(record.content.lower())
+    )
+    return list(islice(found, max(0, most)))
 
 
-def _get_domain_list(parameters: Parameters, snapshot: Snapshot) -> list[Reply] | bool:
-    """Metadata of one kind, or keys: none, since the zones here are not signed."""
-    return [] if name_of(parameters, "name") in snapshot.zone_answers else False
-
-
-def _get_before_and_after_names(parameters: Parameters, snapshot: Snapshot) -> Reply | bool:
-    """The names around one in the order of RFC 4034 section 6.1, relative to the zone as the question is."""
-    number, qname = parameters.get("id"), name_of(parameters, "qname")
-    zone = next((zone for zone in snapshot.zones() if zone_id(zone.name) == number), None)
-    if zone is None:
-        return False
-    every = sorted(_order(name, zone.name) for name, node in zone.nodes() if node.records)
-    place = bisect_right(every, tuple(reversed(qname.split("."))) if qname else ())
-    before, after = (".".join(reversed(every[at % len(every)])) for at in (place - 1, place))
-    return {"unhashed": names.join(before, zone.name), "before": before, "after": after}
-
-
-def _order(name: str, zone: str) -> tuple[str, ...]:
-    """The labels below the zone, the last one first."""
-    return tuple(reversed(name[: -len(zone) - 1].split("."))) if name != zone else ()
+def _direct_backend_command(parameters: Parameters, snapshot: Snapshot) -> str:
+    return "the backend takes no commands here; see the command rspdns"
 
 
 def _yes(parameters: Parameters, snapshot: Snapshot) -> bool:
     return True
 
 
-def _text(parameters: Parameters, key: str) -> str:
+def text_of(parameters: Parameters, key: str) -> str:
+    """Return a text. Raises RequestError when it is missing."""
     value = parameters.get(key)
     if not isinstance(value, str):
         raise RequestError(f"the text {key!r} is missing")
@@ -190,10 +187,16 @@ METHODS: Mapping[str, Callable[[Parameters, Snapshot], object]] = {
     "list": _list,
     "getDomainInfo": _get_domain_info,
     "getAllDomains": _get_all_domains,
-    "getAllDomainMetadata": _get_all_domain_metadata,
-    "getDomainMetadata": _get_domain_list,
-    "getDomainKeys": _get_domain_list,
-    "getBeforeAndAfterNamesAbsolute": _get_before_and_after_names,
+    "searchRecords": _search_records,
+    "directBackendCmd": _direct_backend_command,
     "setNotified": _yes,
 }
-"""What is understood. All else gets `{"result": false}`: the zones are not written over this protocol."""
+"""What a snapshot alone answers."""
+UNSUPPORTED = frozenset(
+    {
+        *("createSlaveDomain", "superMasterBackend", "getUnfreshSlaveInfos", "getUpdatedMasters"),
+        *("setStale", "setFresh", "startTransaction", "commitTransaction", "abortTransaction"),
+        *("replaceRRSet", "feedRecord", "feedEnts", "feedEnts3"),
+    }
+)
+"""Methods of a backend whose zones are written or transferred in: `{"result": false}`, as unknown ones."""

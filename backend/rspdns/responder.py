@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import orjson
 from daemon_kit.logs import get_logger
 
-from rspdns import remote
+from rspdns import remote, remote_dnssec
+from rspdns.denial import NAMES_AROUND, Chains, Proof
+from rspdns.dnssec_store import DnssecStore
 from rspdns.snapshot import Node, Snapshot
 
 FAILURE = b"{}\n"
 NOTHING = b'{"result":false}\n'
 _SPARE_REPLIES = 1000
 _OTHER_METHODS = "other"
+_READS = {**remote_dnssec.METADATA, **remote_dnssec.SECRETS}
+KNOWN = frozenset((*remote.METHODS, *remote.UNSUPPORTED, *_READS, *remote_dnssec.WRITES, NAMES_AROUND))
+"""Every method of PowerDNS 4.7, and more."""
 _OWN_FAULT = "failed inside the backend; its log says why"
 
 
@@ -22,24 +28,36 @@ class Responder:
     """Answers request lines from the current snapshot.
 
     Replies to lookups that found something are kept as bytes for as long as the name's node stays the same.
-    `on_lookup` is called with every name that is looked up, in lower case without the final dot.
+    `on_lookup` is called with every name that is looked up, in lower case without the final dot. `store`
+    keeps what is about signing; without one no zone is signed.
     `queries` counts requests by method, `failures` those answered with a failure.
     """
 
-    def __init__(self, on_lookup: Callable[[str], None] = lambda name: None) -> None:
+    def __init__(
+        self, on_lookup: Callable[[str], None] = lambda name: None, store: DnssecStore | None = None
+    ) -> None:
         self.snapshot = Snapshot()
+        self.store = store
         self.queries: Counter[str] = Counter()
         self.failures = 0
         self._on_lookup = on_lookup
         self._kept: dict[tuple[str, str], tuple[Node, bytes]] = {}
+        self._chains = Chains()
         self._log = get_logger("remote")
 
     def swap(self, snapshot: Snapshot) -> None:
         """Answer from this snapshot from now on."""
         self.snapshot = snapshot
 
-    def respond(self, line: bytes) -> bytes:
-        """Return the reply to one line, its newline included. Never raises, whatever the line holds."""
+    def conversation(self) -> Conversation:
+        """What answers the requests of one connection."""
+        return Conversation(self)
+
+    def respond(self, line: bytes, proof: Proof | None = None) -> bytes | Awaitable[bytes]:
+        """Return the reply to one line, its newline included; later, if it changes what is kept.
+
+        Never raises, whatever the line holds. `proof` remembers what one connection was told last.
+        """
         try:
             request = orjson.loads(line)
         except ValueError:
@@ -48,22 +66,40 @@ class Responder:
             method, parameters = remote.split(request)
             if method == "lookup":
                 self.queries["lookup"] += 1
-                return self._lookup(parameters)
-            known = method in remote.METHODS
-            self.queries[method if known else _OTHER_METHODS] += 1
+                return self._lookup(parameters, proof)
+            return self.answer(method, parameters, proof)
         except (remote.RequestError, remote.NoAnswer) as problem:
             return self._failed(str(problem))
         except Exception:
             self._log.exception("lookup_failed")
             return self._failed(_OWN_FAULT)
-        return self._other(request)
 
-    def _lookup(self, parameters: remote.Parameters) -> bytes:
+    def answer(
+        self, method: str, parameters: remote.Parameters, proof: Proof | None = None
+    ) -> bytes | Awaitable[bytes]:
+        """Do what `respond()` does, for any method. Raises RequestError, NoAnswer."""
+        known = method in KNOWN
+        self.queries[method if known else _OTHER_METHODS] += 1
+        if self.store is not None and method in remote_dnssec.WRITES:
+            return self._change(method, parameters, self.store)
+        if method == NAMES_AROUND:
+            result: object = self._chains.around(parameters, self.snapshot, self.store, proof)
+        elif method in remote.METHODS:
+            result = remote.METHODS[method](parameters, self.snapshot)
+        elif self.store is not None and method in _READS:
+            result = _READS[method](parameters, self.snapshot, self.store)
+        else:
+            result = False
+        return orjson.dumps({"result": result}) + b"\n"
+
+    def _lookup(self, parameters: remote.Parameters, proof: Proof | None) -> bytes:
         qname, qtype = parameters.get("qname"), parameters.get("qtype")
         if not isinstance(qname, str) or not isinstance(qtype, str):
             raise remote.RequestError("a lookup has a qname and a qtype")
         name = qname.lower().removesuffix(".")
         self._on_lookup(name)
+        if proof is not None and name != proof.shown:
+            proof.snapshot, proof.at_s = self.snapshot, time.monotonic()
         kept = self._kept.get((name, qtype))
         if kept is not None and kept[0] is self.snapshot.nodes.get(name):
             return kept[1]
@@ -81,11 +117,11 @@ class Responder:
             self._kept.clear()  # names that are no more
         self._kept[key] = node, reply
 
-    def _other(self, request: object) -> bytes:
+    async def _change(self, method: str, parameters: remote.Parameters, store: DnssecStore) -> bytes:
         try:
-            reply = remote.handle(request, self.snapshot)
+            reply = await remote_dnssec.change(method, parameters, self.snapshot, store)
         except Exception:
-            self._log.exception("request_failed")
+            self._log.exception("change_failed", method=method)
             reply = {"error": _OWN_FAULT}
         if "result" not in reply:
             self.failures += 1
@@ -94,3 +130,17 @@ class Responder:
     def _failed(self, reason: str) -> bytes:
         self.failures += 1
         return orjson.dumps({"error": reason}) + b"\n"
+
+
+class Conversation:
+    """One connection of PowerDNS: one question after the other."""
+
+    __slots__ = ("_proof", "_responder")
+
+    def __init__(self, responder: Responder) -> None:
+        self._responder = responder
+        self._proof = Proof()
+
+    def __call__(self, line: bytes) -> bytes | Awaitable[bytes]:
+        """Do what `Responder.respond()` does."""
+        return self._responder.respond(line, self._proof)

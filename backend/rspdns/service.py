@@ -24,6 +24,7 @@ from rspdns import status
 from rspdns.belief import Belief, BeliefEvent, PoolRules
 from rspdns.configuration import BackendConfig
 from rspdns.connector_unix import UnixConnector, unix_path
+from rspdns.dnssec_store import DnssecStore
 from rspdns.follower import Follower
 from rspdns.last_known_good_keeper import LastKnownGood
 from rspdns.pool_names import PoolNames
@@ -64,8 +65,9 @@ class Backend:
         self.prober = Prober(self.belief, _sip_handles(config), self.follower.look)
         self.serials = SerialNumbers(config.state.path, time.time())
         self.purger = Purger(config.pdns.control)
-        self.responder = Responder(self._looked_up)
-        self.connector = UnixConnector(path, self.responder.respond)
+        self.store = DnssecStore(config.state.path, self._signing_changed)
+        self.responder = Responder(self._looked_up, self.store)
+        self.connector = UnixConnector(path, self.responder.conversation)
         self.publisher = Publisher(
             config.zones,
             self.serials,
@@ -98,6 +100,7 @@ class Backend:
 
     async def _start(self, cleanup: contextlib.AsyncExitStack) -> None:
         """Start everything, the connector when there are answers, and leave its end in `cleanup`."""
+        cleanup.callback(self.store.close)
         self.keeper.load_into(self.belief)
         self.publisher.start(self.belief.views(time.monotonic()))
         cleanup.callback(self.publisher.close)
@@ -148,6 +151,9 @@ class Backend:
     def _looked_up(self, name: str) -> None:
         for handle in self._names.handles(name):
             self.follower.note_query(handle)
+
+    def _signing_changed(self, zone: str) -> None:
+        self.purger.purge({f"{zone}$"})  # PowerDNS keeps keys and metadata for 30 and 60 s
 
     def _hot(self) -> frozenset[str]:
         return frozenset(self.follower.pools.hot(time.monotonic()))

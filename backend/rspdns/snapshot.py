@@ -21,12 +21,16 @@ LIVE_TYPES = frozenset({"SRV", "A", "AAAA", "NAPTR"})
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One resource record; `content` in PowerDNS's text form, SRV priority included; `ttl` in seconds."""
+    """One resource record; `content` in PowerDNS's text form, SRV priority included; `ttl` in seconds.
+
+    `auth` is False at and below a delegation, where the zone is not the authority and must not sign.
+    """
 
     name: str
     type: str
     content: str
     ttl: int
+    auth: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rspdns import names, services
 from rspdns.snapshot import Node, Record
@@ -91,7 +91,11 @@ def _static_at(name: str, pools: list[Pool], static: StaticZone) -> dict[str, tu
 
 def _fixed(zone: str, sites: tuple[Site, ...], static: StaticZone) -> dict[str, Node]:
     live = {name for site in sites for name in live_names(site)}
-    nodes = {name: Node(records) for name, records in static.records.items() if name not in live}
+    nodes = {
+        name: Node(_with_authority(zone, records, static))
+        for name, records in static.records.items()
+        if name not in live
+    }
     for name in [*static.records, *live]:
         for ancestor in names.ancestors(name, zone):
             if ancestor not in live:
@@ -99,3 +103,20 @@ def _fixed(zone: str, sites: tuple[Site, ...], static: StaticZone) -> dict[str, 
     if zone not in live:
         nodes.setdefault(zone, Node())
     return nodes
+
+
+def _with_authority(zone: str, records: tuple[Record, ...], static: StaticZone) -> tuple[Record, ...]:
+    """The records of one name, marked as not ours where the zone hands over to another one: glue, and all but
+    DS of the delegation itself."""
+    name = records[0].name
+    if _is_delegation(name, zone, records):
+        return tuple(replace(record, auth=record.type == "DS") for record in records)
+    if any(
+        _is_delegation(above, zone, static.records.get(above, ())) for above in names.ancestors(name, zone)
+    ):
+        return tuple(replace(record, auth=False) for record in records)
+    return records
+
+
+def _is_delegation(name: str, zone: str, records: tuple[Record, ...]) -> bool:
+    return name != zone and any(record.type == "NS" for record in records)

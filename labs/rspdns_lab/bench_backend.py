@@ -48,7 +48,7 @@ async def _serve(config: BackendConfig, changes_per_s: float) -> None:
     path = unix_path(config.pdns.connector)
     if path is None:
         raise SystemExit("the benchmark serves the unix connector only")
-    connector = UnixConnector(path, responder.respond)
+    connector = UnixConnector(path, responder.conversation)
     await connector.start()
     if not changes_per_s:
         await asyncio.Event().wait()

@@ -2,7 +2,7 @@
 
 import click
 
-from pdns_config.render import PdnsSettings, render
+from pdns_config.render import Beside, PdnsSettings, render
 
 _DEFAULT = PdnsSettings()
 
@@ -15,10 +15,45 @@ _DEFAULT = PdnsSettings()
 @click.option("--connector", default=_DEFAULT.connector, show_default=True, help="As in rspdns.toml.")
 @click.option("--socket-dir", default=_DEFAULT.socket_dir, show_default=True, help="For the control socket.")
 @click.option("--user", default="pdns", show_default=True, help="User and group to run as; empty for none.")
-def main(listen: tuple[str, ...], port: int, connector: str, socket_dir: str, user: str) -> None:
-    """Print a commented pdns.conf."""
+@click.option("--signed", is_flag=True, help="For zones that PowerDNS signs (DNSSEC).")
+@click.option("--beside", metavar="BACKEND", help="Another backend that holds the parent zone, e.g. bind.")
+@click.option(
+    "--setting", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the other backend."
+)
+@click.option("--axfr", multiple=True, metavar="NETWORK", help="Who may transfer every zone.")
+def main(
+    listen: tuple[str, ...],
+    port: int,
+    connector: str,
+    socket_dir: str,
+    user: str,
+    signed: bool,
+    beside: str | None,
+    settings: tuple[str, ...],
+    axfr: tuple[str, ...],
+) -> None:
+    """Print a commented pdns.conf: for pool zones alone, signed ones, or beside another backend."""
     try:
-        settings = PdnsSettings(listen, port, connector, socket_dir, user or None)
+        made = PdnsSettings(
+            listen,
+            port,
+            connector,
+            socket_dir,
+            user or None,
+            signed=signed,
+            beside=_beside(beside, settings),
+            axfr=axfr,
+        )
     except ValueError as error:
         raise click.ClickException(str(error)) from None
-    click.echo(render(settings), nl=False)
+    click.echo(render(made), nl=False)
+
+
+def _beside(launch: str | None, settings: tuple[str, ...]) -> Beside | None:
+    """Raises ValueError."""
+    if launch is None:
+        if settings:
+            raise ValueError("--setting is for the backend named with --beside")
+        return None
+    pairs = [setting.partition("=") for setting in settings]
+    return Beside(launch, [(key, value) for key, _, value in pairs])

@@ -5,11 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from textwrap import wrap
 
 _WIDTH = 100
 _UNSAFE = re.compile(r"[\s,#]")
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Another backend of the same PowerDNS, and its settings. Raises ValueError for what can't be."""
+
+    launch: str
+    settings: Sequence[tuple[str, str]] = ()
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z0-9]+(:[a-z0-9]+)?", self.launch) or self.launch == "remote":
+            raise ValueError(f"{self.launch!r} is no other backend of PowerDNS")
+        for key, value in self.settings:
+            if not re.fullmatch(r"[a-z0-9-]+", key) or re.search(r"[\n\r]", value):
+                raise ValueError(f"{key!r}={value!r} is no setting of a pdns.conf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +33,10 @@ class PdnsSettings:
 
     `connector` is written as in the backend's own configuration: "unix:/path/of/socket" or "http:HOST:PORT".
     `socket_dir` is where PowerDNS makes its control socket, at which the backend purges. `user` is the user
-    and group to become; None to stay who starts it. Raises ValueError for what can't be in a pdns.conf.
+    and group to become; None to stay who starts it. `signed` is for zones signed by PowerDNS with keys that
+    the backend keeps. `beside` is another backend that holds other zones, the parent among them, with its own
+    settings: Beside("bind", (("bind-config", "/etc/powerdns/named.conf"),)). `axfr` are the networks that may
+    transfer any zone. Raises ValueError for what can't be in a pdns.conf.
     """
 
     listen_address: str | Sequence[str] = ("0.0.0.0", "::")  # noqa: S104 - a DNS server is for everyone
@@ -26,9 +44,12 @@ class PdnsSettings:
     connector: str = "unix:/run/rspdns/remote.sock"
     socket_dir: str = "/run/pdns"
     user: str | None = None
-    backend_timeout_ms: int = 1000
+    backend_timeout_ms: int = 2000
     receiver_threads: int = 2
     distributor_threads: int = 6
+    signed: bool = False
+    beside: Beside | None = None
+    axfr: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for address in self.addresses:
@@ -37,6 +58,14 @@ class PdnsSettings:
             raise ValueError(f"the port {self.listen_port} is not in 1..65535")
         if self.backend_timeout_ms < 2 or self.receiver_threads < 1 or self.distributor_threads < 1:
             raise ValueError("a timeout of at least 2 ms and one thread of each kind are needed")
+        if self.signed and self.beside is not None:
+            raise ValueError(
+                "keys are kept by one backend only: sign the pool zones on a PowerDNS of their own"
+            )
+        if self.signed and self.connector.startswith("http"):
+            raise ValueError("keys are handed out over the unix connector only: signed zones need it")
+        for network in self.axfr:
+            ip_network(network)
         for value in (self.connector, self.socket_dir, self.user or ""):
             if _UNSAFE.search(value):
                 raise ValueError(f"{value!r} has a blank, comma or '#' in it, which pdns.conf can't hold")
@@ -54,8 +83,8 @@ class PdnsSettings:
         if kind == "unix" and place.startswith("/"):
             return f"unix:path={place},timeout={self.backend_timeout_ms}"
         if kind == "http" and place:
-            seconds = -(-self.backend_timeout_ms // 1000)
-            return f"http:url=http://{place}/dns,timeout={seconds}"
+            # In whole seconds, and at least one: PowerDNS divides by 1000 and takes 0 for "do not wait".
+            return f"http:url=http://{place}/dns,timeout={max(1000, self.backend_timeout_ms)}"
         raise ValueError(f'the connector {self.connector!r} is neither "unix:/path" nor "http:HOST:PORT"')
 
     @property
@@ -86,7 +115,8 @@ def _sections(settings: PdnsSettings) -> list[tuple[str, list[Line]]]:
     return [
         ("Where to answer", _listening(settings)),
         ("The backend", _backend(settings)),
-        ("Caches: they carry the load, and the backend purges what changed", _caches()),
+        ("Caches: they carry the load, and the backend purges what changed", _caches(settings)),
+        ("Zone transfers", _transfers(settings)),
         ("Threads and queues", _threads(settings)),
         ("As a service", _service(settings)),
     ]
@@ -100,19 +130,61 @@ def _listening(settings: PdnsSettings) -> list[Line]:
 
 
 def _backend(settings: PdnsSettings) -> list[Line]:
-    return [
+    lines: list[Line] = [
         ("launch", "remote", ""),
         (
             "remote-connection-string",
             settings.connection_string,
-            "A thread waits so long (ms) for a backend that hangs; its default is 2000. A zone transfer must "
-            "fit in it too: raise it for AXFR of more than a few thousand records.",
+            "A thread waits so long (ms) for a backend that hangs or is being restarted. A zone transfer "
+            "must fit in it too: it is the limit of AXFR.",
         ),
         ("consistent-backends", "yes", "One question for all types of a name instead of one for each."),
     ]
+    if settings.beside is not None:
+        lines[0] = (
+            "launch",
+            f"{settings.beside.launch},remote",
+            "Each zone is in one of the two backends, the parent zone in the first one: never lay names of "
+            "one over a zone of the other, PowerDNS would deny them.",
+        )
+        lines += [(key, value, "") for key, value in settings.beside.settings]
+    if settings.signed:
+        lines += [
+            (
+                "remote-dnssec",
+                "yes",
+                "Sign the zones that have keys (pdnsutil secure-zone ZONE); the backend keeps them.",
+            ),
+            ("default-ksk-algorithm", "ecdsa256", "One key for each zone; small signatures."),
+        ]
+    return lines
 
 
-def _caches() -> list[Line]:
+def _transfers(settings: PdnsSettings) -> list[Line]:
+    return [
+        (
+            "allow-axfr-ips",
+            ", ".join(settings.axfr),
+            "Who may transfer every zone; nobody unless named here or in a zone's metadata ALLOW-AXFR-FROM "
+            "or TSIG-ALLOW-AXFR. A copy of a live zone is not live: run a second name server with a backend "
+            "of its own instead.",
+        ),
+    ]
+
+
+def _caches(settings: PdnsSettings) -> list[Line]:
+    negative: Line = (
+        "negquery-cache-ttl",
+        1,
+        '"No such name", in seconds: a server that comes back must not stay hidden.',
+    )
+    if settings.signed:
+        negative = (
+            "negquery-cache-ttl",
+            0,
+            '"No such name" is asked for anew each time, so that its proof is of the same moment. Whole '
+            "packets are cached all the same.",
+        )
     return [
         ("cache-ttl", 20, "Whole packets, in seconds; never longer than the lowest TTL in them."),
         (
@@ -121,11 +193,7 @@ def _caches() -> list[Line]:
             "Answers of the backend, in seconds. It ignores TTLs: this is what a lost purge costs at worst. "
             "Do not switch it off: after a purge under load every waiting question would go to the backend.",
         ),
-        (
-            "negquery-cache-ttl",
-            1,
-            '"No such name", in seconds: a server that comes back must not stay hidden.',
-        ),
+        negative,
         (
             "zone-cache-refresh-interval",
             300,

@@ -22,7 +22,7 @@ def respond(line: bytes) -> bytes:
 
 @pytest.fixture
 async def path(tmp_path: Path) -> AsyncIterator[Path]:
-    connector = UnixConnector(tmp_path / "remote.sock", respond)
+    connector = UnixConnector(tmp_path / "remote.sock", lambda: respond)
     await connector.start()
     yield tmp_path / "remote.sock"
     await connector.close()
@@ -107,7 +107,7 @@ async def test_the_socket_of_a_dead_process_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "remote.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
-    connector = UnixConnector(path, respond)
+    connector = UnixConnector(path, lambda: respond)
     await connector.start()
     assert await exchange(path, b"a\n", 1) == [b"A\n"]
     await connector.close()

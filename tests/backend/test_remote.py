@@ -87,14 +87,6 @@ def test_domains() -> None:
     assert ask("getDomainInfo", two, name="example.com.")["result"] is False
 
 
-def test_a_zone_has_no_metadata_and_no_keys() -> None:
-    assert ask("getAllDomainMetadata", name=f"{ZONE}.")["result"] == {}
-    assert ask("getDomainMetadata", name=f"{ZONE}.", kind="ALSO-NOTIFY")["result"] == []
-    assert ask("getDomainKeys", name=f"{ZONE}.")["result"] == []
-    for method in ("getAllDomainMetadata", "getDomainMetadata", "getDomainKeys"):
-        assert ask(method, name="example.com.", kind="X")["result"] is False
-
-
 def test_a_zone_transfer_is_whole() -> None:
     transferred = ask("list", zonename=f"{ZONE}.", domain_id=1, include_disabled=False)["result"]
     assert transferred[0]["qtype"] == "SOA"
@@ -108,24 +100,32 @@ def test_a_zone_that_is_not_wholly_known_is_not_transferred() -> None:
     assert ask("list", zonename="example.com.")["result"] is False
 
 
-@pytest.mark.parametrize(
-    ("qname", "before", "after"),
-    [
-        ("", "", "as"),
-        ("as", "as", "_sip._udp.as"),
-        ("aa", "", "as"),
-        ("_sip._udp.as", "_sip._udp.as", "00000001.u.as"),
-        ("zz", "ns1", ""),
-    ],
-)
-def test_names_around_a_name(qname: str, before: str, after: str) -> None:
-    result = ask("getBeforeAndAfterNamesAbsolute", id=zone_id(ZONE), qname=qname)["result"]
-    assert (result["before"], result["after"]) == (before, after)
-    assert result["unhashed"] == (f"{before}.{ZONE}" if before else ZONE)
+def test_records_are_searched_by_name_and_content() -> None:
+    def found(pattern: str, most: int = 100) -> set[tuple[str, str]]:
+        result = ask("searchRecords", pattern=pattern, maxResults=most)["result"]
+        return {(record["qname"], record["qtype"]) for record in result}
+
+    assert found(f"*1.U.as.{ZONE}") == {(f"00000001.u.as.{ZONE}", "A"), (OWNER, "SRV")}
+    assert found("10.0.0.?") == {
+        (f"as.{ZONE}", "A"),
+        *((f"0000000{one}.u.as.{ZONE}", "A") for one in (1, 2)),
+    }
+    assert len(found("*", 3)) == 3
+    assert found("[a-z]*") == set(), "brackets mean themselves"
+    assert found("*a" * 500) == set()
+    assert "result" not in ask("searchRecords", pattern="*" * 5000, maxResults=1)
+    assert "result" not in ask("searchRecords", pattern="*", maxResults="1")
 
 
-def test_names_around_a_name_of_no_zone() -> None:
-    assert ask("getBeforeAndAfterNamesAbsolute", id=1, qname="as")["result"] is False
+def test_glue_and_delegations_are_not_ours_to_sign() -> None:
+    sub = "sub NS ns.sub\nsub DS 1 13 2 " + "ab" * 32 + "\nns.sub A 10.0.1.9\n"
+    made = answered(zone(fixed=FIXED + sub), views(view(member(1))))
+    assert [(one["qtype"], one.get("auth", 1)) for one in lookup(f"sub.{ZONE}", snapshot=made)] == [
+        ("NS", 0),
+        ("DS", 1),
+    ]
+    assert [one["auth"] for one in lookup(f"ns.sub.{ZONE}", snapshot=made)] == [0]
+    assert "auth" not in lookup(f"ns1.{ZONE}", snapshot=made)[0]
 
 
 @pytest.mark.parametrize(

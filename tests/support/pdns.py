@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 from pdns_config.render import PdnsSettings, render
 
@@ -14,7 +15,10 @@ START_TIMEOUT_S = 20.0
 
 
 class Pdns:
-    """PowerDNS at `address` port 53 of `namespace`, asking the backend at `<folder>/<remote>`."""
+    """PowerDNS at `address` port 53 of `namespace`, asking the backend at `<folder>/<remote>`.
+
+    `more` are settings of pdns-config.
+    """
 
     def __init__(
         self,
@@ -23,6 +27,7 @@ class Pdns:
         name: str = "pdns",
         address: str = "127.0.0.1",
         remote: str = "remote.sock",
+        **more: Any,
     ) -> None:
         self.namespace = namespace
         self.address = address
@@ -30,7 +35,8 @@ class Pdns:
         self.folder.mkdir()
         self.log = self.folder / "log"
         settings = PdnsSettings(
-            listen_address=address, connector=f"unix:{folder}/{remote}", socket_dir=str(self.folder)
+            listen_address=address,
+            **{"connector": f"unix:{folder}/{remote}", "socket_dir": str(self.folder), **more},
         )
         self.control = Path(settings.control_socket)
         (self.folder / "pdns.conf").write_text(render(settings))
@@ -53,3 +59,15 @@ class Pdns:
     def short(self, *question: str) -> list[str]:
         """Return the answer's records, sorted, as `dig +short` gives them."""
         return sorted(self.dig("+short", *question).split("\n"))[1:]
+
+    def util(self, *arguments: str) -> str:
+        """Run pdnsutil with this configuration; return what it prints."""
+        done = self.namespace.run("pdnsutil", f"--config-dir={self.folder}", *arguments, timeout_s=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def stop(self) -> None:
+        """End it."""
+        assert self.process is not None
+        self.process.terminate()
+        self.process.wait(20)

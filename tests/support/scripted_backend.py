@@ -11,6 +11,7 @@ from pathlib import Path
 
 import uvloop
 from rspdns.connector_unix import UnixConnector
+from rspdns.dnssec_store import DnssecStore
 from rspdns.publisher import Publisher
 from rspdns.purge import Purger
 from rspdns.responder import Responder
@@ -22,8 +23,16 @@ from rspdns.zone import Zone
 class ScriptedBackend:
     """Serves `zones` at `<folder>/remote.sock`, from a thread of its own, until `stop()`."""
 
-    def __init__(self, zones: Sequence[Zone], folder: Path, controls: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        zones: Sequence[Zone],
+        folder: Path,
+        controls: Sequence[Path] = (),
+        connector: str | None = None,
+    ) -> None:
         self._zones = zones
+        self._connector = connector or f"unix:{folder}/remote.sock"
+        self.zone_names = [zone.name for zone in zones]
         self._folder = folder
         self._controls = controls
         self._loop = uvloop.new_event_loop()
@@ -54,9 +63,10 @@ class ScriptedBackend:
         future.result(10)
 
     async def _start(self, views: Mapping[str, PoolView]) -> None:
-        self.responder = Responder()
         self.purger = Purger([str(path) for path in self._controls])
-        self.connector = UnixConnector(self._folder / "remote.sock", self.responder.respond)
+        self.store = DnssecStore(self._folder, lambda zone: self.purger.purge({f"{zone}$"}))
+        self.responder = Responder(store=self.store)
+        self.connector = UnixConnector(self._folder / "remote.sock", self.responder.conversation)
         self.publisher = Publisher(
             self._zones,
             SerialNumbers(self._folder, 1000.0),
@@ -80,3 +90,4 @@ class ScriptedBackend:
         self.publisher.close()
         await self.purger.close()
         await self.connector.close()
+        self.store.close()

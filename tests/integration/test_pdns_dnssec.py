@@ -1,0 +1,215 @@
+"""Zones signed by PowerDNS with keys that the backend keeps: everything validates, whatever happens."""
+
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rspdns.dnssec_store import FILE_NAME
+
+from tests.backend.making import TCP, UDP, ZONE, member, view, views, zone
+from tests.support.served import Served, served, status, until
+
+pytestmark = pytest.mark.timeout(240)
+
+OWNER = f"_sip._udp.as.{ZONE}"
+FIXED = """
+$TTL 3600
+@      SOA   ns1 hostmaster 1 7200 900 1209600 300
+@      NS    ns1
+ns1    A     10.0.1.1
+info   TXT   "some text"
+alias  CNAME info
+*.wild MX    10 mail.example.com.
+sub    NS    ns.sub
+ns.sub A     10.0.1.9
+safe   NS    ns.sub
+safe   DS    12345 13 2 10bdbc7827d9efb7ec0deee234671a8f0fb0a83126268eb5d9ed8cd4982aacbf
+a.b.c  A     10.0.1.2
+"""
+EMPTY_POOL = TCP.replace('"as"', '"other"') + 'when_empty = "nodata"\n'
+ZONES = [zone(UDP + EMPTY_POOL, FIXED)]
+TWO = views(view(member(1), member(2, "2001:db8::2")), view(handle="sip-tcp"))
+POSITIVE = [
+    (OWNER, "SRV"),
+    (f"as.{ZONE}", "A"),
+    (f"as.{ZONE}", "NAPTR"),
+    (f"00000002.u.as.{ZONE}", "AAAA"),
+    (f"alias.{ZONE}", "TXT"),
+    (f"x.wild.{ZONE}", "MX"),
+    (f"safe.{ZONE}", "DS"),
+    (ZONE, "SOA"),
+]
+NO_SUCH_TYPE = [
+    (f"as.{ZONE}", "MX"),
+    (f"x.wild.{ZONE}", "A"),
+    (f"_udp.as.{ZONE}", "A"),
+    (f"_sip._tcp.other.{ZONE}", "SRV"),
+    (f"u.as.{ZONE}", "A"),
+    (f"t.other.{ZONE}", "A"),
+    (f"sub.{ZONE}", "DS"),
+    (f"b.c.{ZONE}", "TXT"),
+    (ZONE, "MX"),
+]
+NO_SUCH_NAME = [
+    (f"nobody.{ZONE}", "A"),
+    (f"00000009.u.as.{ZONE}", "A"),
+    (f"zzz.{ZONE}", "A"),
+    (f"0.{ZONE}", "A"),
+    (f"x.y.as.{ZONE}", "A"),
+]
+
+
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(ZONES, TWO, tmp_path_factory.mktemp("signed"), signed=True) as made:
+        made.pdns.util("secure-zone", ZONE)
+        until(lambda: made.pdns.short(ZONE, "DNSKEY"))
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def two_members(signed: Served) -> None:
+    signed.backend.publish(TWO)
+    until(lambda: len(signed.pdns.short(OWNER, "SRV")) == 2)
+
+
+def test_keys_are_for_the_service_alone_and_signing_begins_at_once(signed: Served) -> None:
+    assert stat.S_IMODE((signed.folder / FILE_NAME).stat().st_mode) == 0o600
+    assert "fully validated" in signed.delv(OWNER, "SRV")
+
+
+@pytest.mark.parametrize("denial", ["nsec", "nsec3", "nsec3 narrow"])
+def test_every_answer_validates(signed: Served, denial: str) -> None:
+    if denial == "nsec":
+        signed.pdns.util("unset-nsec3", ZONE)
+    else:
+        narrow = ["narrow"] if "narrow" in denial else []
+        signed.pdns.util("set-nsec3", ZONE, "1 0 3 ab12", *narrow)
+    kind = "NSEC" if denial == "nsec" else "NSEC3"
+    until(lambda: kind in signed.pdns.dig("+dnssec", f"nobody.{ZONE}", "A").split())
+    for question in POSITIVE:
+        assert "; fully validated" in signed.delv(*question), question
+    for question in NO_SUCH_TYPE:
+        said = signed.delv(*question)
+        assert "negative response, fully validated" in said, (question, said)
+        assert "NXRRSET" in said, (question, said)
+    for question in NO_SUCH_NAME:
+        said = signed.delv(*question)
+        assert "negative response, fully validated" in said, (question, said)
+        assert "NXDOMAIN" in said, (question, said)
+
+
+def test_a_referral_is_not_signed_as_ours(signed: Served) -> None:
+    said = signed.pdns.dig("+dnssec", f"host.sub.{ZONE}", "A")
+    assert f"sub.{ZONE}." in said.partition("AUTHORITY SECTION")[2]
+    words = said.split()
+    signed_types = {words[place + 1] for place, word in enumerate(words) if word == "RRSIG"}
+    assert signed_types <= {"NSEC", "NSEC3"}, "neither the delegation nor the glue is ours to sign"
+
+
+@pytest.mark.parametrize("denial", ["nsec", "nsec3"])
+def test_every_answer_validates_while_members_come_and_go(signed: Served, denial: str) -> None:
+    signed.pdns.util(*(["unset-nsec3", ZONE] if denial == "nsec" else ["set-nsec3", ZONE, "1 0 0 -"]))
+    ended = threading.Event()
+    changes = 0
+
+    def churn() -> None:
+        nonlocal changes
+        while not ended.wait(0.02):
+            changes += 1
+            extra = [member(number) for number in range(3, 3 + changes % 4)]
+            signed.backend.publish(
+                views(view(member(1), member(2, "2001:db8::2"), *extra), view(handle="sip-tcp"))
+            )
+
+    churning = threading.Thread(target=churn)
+    churning.start()
+    try:
+        for turn in range(12):
+            for question in (
+                (OWNER, "SRV"),
+                (f"as.{ZONE}", "A"),
+                (f"as.{ZONE}", "MX"),
+                (f"no{turn}.{ZONE}", "A"),
+                (f"{turn + 9:08x}.u.as.{ZONE}", "A"),
+            ):
+                said = signed.delv(*question)
+                assert "fully validated" in said, (question, said)
+    finally:
+        ended.set()
+        churning.join()
+    assert changes > 20
+
+
+def test_a_pool_nobody_knows_is_neither_answered_nor_denied(signed: Served) -> None:
+    signed.pdns.util("unset-nsec3", ZONE)
+    signed.backend.set_zones(ZONES, views(view(member(1))))
+    try:
+        for name in (f"_sip._tcp.other.{ZONE}", f"00000001.t.other.{ZONE}"):
+            until(lambda name=name: status(signed.pdns.dig("+dnssec", name, "SRV")) == "SERVFAIL")  # type: ignore[misc]
+        assert "fully validated" in signed.delv(f"as.{ZONE}", "MX")
+    finally:
+        signed.backend.set_zones(ZONES, TWO)
+
+
+def test_a_key_is_rolled_over(signed: Served) -> None:
+    """Pre-publication: the new key is known everywhere before the old one goes; then the parent is told."""
+    pdns = signed.pdns
+    (old,) = pdns.short(ZONE, "DNSKEY")
+    pdns.util("add-zone-key", ZONE, "ksk", "inactive", "published", "ecdsa256")
+    until(lambda: len(pdns.short(ZONE, "DNSKEY")) == 2)
+    signed.trust(ZONE)
+    assert "fully validated" in signed.delv(OWNER, "SRV")
+    identifiers = [
+        line.split()[2] for line in pdns.util("show-zone", ZONE).splitlines() if line.startswith("ID = ")
+    ]
+    first, second = sorted(identifiers, key=int)
+    pdns.util("activate-zone-key", ZONE, second)
+    pdns.util("set-publish-cds", ZONE)
+    pdns.util("set-publish-cdnskey", ZONE)
+    until(lambda: len(pdns.short(ZONE, "CDS")) == 2)
+    assert len(pdns.short(ZONE, "CDNSKEY")) == 2
+    for question in ((OWNER, "SRV"), (ZONE, "CDS"), (ZONE, "CDNSKEY"), (f"nobody.{ZONE}", "A")):
+        assert "fully validated" in signed.delv(*question), question
+    pdns.util("deactivate-zone-key", ZONE, first)
+    pdns.util("unpublish-zone-key", ZONE, first)
+    until(lambda: old not in pdns.short(ZONE, "DNSKEY"))
+    pdns.util("remove-zone-key", ZONE, first)
+    signed.trust(ZONE)
+    assert "fully validated" in signed.delv(OWNER, "SRV")
+    pdns.util("unset-publish-cds", ZONE)
+    pdns.util("unset-publish-cdnskey", ZONE)
+    until(lambda: not pdns.short(ZONE, "CDS"))
+    assert "negative response, fully validated" in signed.delv(ZONE, "CDS")
+
+
+def test_another_name_server_signs_with_the_same_key(signed: Served, tmp_path: Path) -> None:
+    identifier = next(
+        line.split()[2]
+        for line in signed.pdns.util("show-zone", ZONE).splitlines()
+        if line.startswith("ID = ")
+    )
+    (tmp_path / "key").write_text(signed.pdns.util("export-zone-key", ZONE, identifier))
+    with served(ZONES, TWO, tmp_path, signed=True) as other:
+        other.pdns.util("import-zone-key", ZONE, str(tmp_path / "key"), "active", "ksk")
+        until(lambda: other.pdns.short(ZONE, "DNSKEY"))
+        assert other.pdns.short(ZONE, "DNSKEY") == signed.pdns.short(ZONE, "DNSKEY")
+        assert "fully validated" in other.delv(OWNER, "SRV")
+
+
+def test_pdnsutil_finds_nothing_wrong(signed: Served) -> None:
+    assert "0 errors" in signed.pdns.util("check-zone", ZONE)
+    assert signed.pdns.util("list-all-zones").split() == [ZONE]
+    signed.pdns.util("rectify-zone", ZONE)
+
+
+def test_signing_ends(signed: Served) -> None:
+    signed.pdns.util("disable-dnssec", ZONE)
+    until(lambda: not signed.pdns.short(ZONE, "DNSKEY"))
+    assert "RRSIG" not in signed.pdns.dig("+dnssec", OWNER, "SRV")
+    signed.pdns.util("secure-zone", ZONE)
+    until(lambda: signed.pdns.short(ZONE, "DNSKEY"))
+    (signed.folder / "anchor").unlink(missing_ok=True)
+    assert "fully validated" in signed.delv(OWNER, "SRV")
