@@ -85,6 +85,8 @@ class BackendConfig(StrictModel):
     poll_idle_s: Annotated[float, Field(ge=0.1, le=3600)] = 10.0
     """... and of every other pool."""
     resolve_timeout_ms: Annotated[int, Field(ge=50, le=10_000)] = 300
+    probes_per_s: Annotated[int, Field(ge=1, le=10_000)] = 500
+    """The backend's own probes of members, of all pools together, at most."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     _zones: tuple[Zone, ...] = PrivateAttr(default=())
 
@@ -109,6 +111,18 @@ class BackendConfig(StrictModel):
     def registrar_addresses(self) -> tuple[RegistrarAddress, ...]:
         """`registrars`, parsed, in their order."""
         return tuple(RegistrarAddress.parse(text) for text in self.registrars)
+
+    @property
+    def verified_handles(self) -> frozenset[str]:
+        """The pool handles whose members the backend itself probes all the time."""
+        return frozenset(
+            handle
+            for zone in self.zones
+            for site in zone.sites
+            for pool in site.pools
+            if pool.config.verify is not None
+            for handle in pool.config.shards
+        )
 
     @property
     def accept_by_handle(self) -> Mapping[str, tuple[Network, ...]]:

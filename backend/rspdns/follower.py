@@ -20,7 +20,7 @@ from rserpool.registrar_choice import RegistrarAddress
 
 from rspdns.belief import Belief, BeliefEvent, RegistrarState, Reply, Standing, sentinel_handle
 from rspdns.polling import REPEAT_AFTER_S, HotPools, Intervals, Round
-from rspdns.views import PoolView
+from rspdns.views import Member, PoolView
 
 ITEMS = 128
 """A registrar gives no more in one answer."""
@@ -101,6 +101,14 @@ class Follower:
         for registrar in self._registrars:
             if registrar.place != but:
                 registrar.ask_at_once(handle)
+
+    def report_unreachable(self, handle: str, member: Member) -> None:
+        """Tell the member's home registrar, or all where it is not known, that nobody reaches the member."""
+        up = [registrar for registrar in self._registrars if registrar.client.is_up]
+        states = self._belief.registrar_states(time.monotonic())
+        home = [one for one in up if states[one.place].identifier == member.home_registrar]
+        for registrar in home or up:
+            registrar.client.report_unreachable(handle.encode(), member.identifier)
 
     def registrar_states(self) -> tuple[RegistrarState, ...]:
         """Every registrar, with its round trip."""

@@ -59,7 +59,9 @@ def encode(views: Mapping[str, PoolView], now: float, wall_s: float) -> bytes:
         "pools": {
             view.handle: {
                 "vouched_at_s": (now if view.stale_since_s is None else view.stale_since_s) + to_wall_s,
-                "members": [_encode_member(member, to_wall_s) for member in view.members],
+                "members": [
+                    _encode_member(member, to_wall_s) for member in (*view.members, *view.unreachable)
+                ],
                 "recent": [_encode_member(member, to_wall_s) for member in view.recent],
             }
             for view in views.values()

@@ -56,6 +56,9 @@ def state_of(
         return _weighed(PoolState(pool, members, live=True, rebuild_at_s=stale_at_s), memory, now)
     if len(usable) < len(views):  # members may well live in the shard that nobody tells of
         return PoolState(pool, failure=_why_unknown(pool, [view for view in views if view not in usable]))
+    unreachable = by_label(pool, [view.unreachable for view in usable])
+    if unreachable:  # by the backend's own probe: a fault on its way must not empty a pool
+        return _weighed(PoolState(pool, unreachable, rebuild_at_s=stale_at_s), memory, now)
     match pool.config.when_empty:
         case "last-good":
             recent = by_label(pool, [view.recent for view in usable])

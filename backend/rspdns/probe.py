@@ -1,73 +1,130 @@
-"""While no registrar can vouch for a pool, the backend probes its members itself (rule 5)."""
+"""The backend's own probes: of pools with `verify` all the time, of all others while no registrar can vouch
+for them (rule 5)."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Mapping
 
 from daemon_kit.logs import get_logger
 
 from rspdns.belief import Belief
 from rspdns.probe_methods import probe
-from rspdns.probing import Outcome, ProbeBook, Target
+from rspdns.probe_plans import PoolProbing
+from rspdns.probing import MAX_PROBES_PER_S, Finding, Outcome, Plan, ProbeBook, Target
 from rspdns.views import Member
 
-LOOK_EVERY_S = 0.05
-LOOK_IDLE_S = 0.25
+LOOK_EVERY_S = 0.005
+"""At least so much time between two looks at who is due."""
+TARGETS_EVERY_S = 0.05
+"""At least so much time between two looks at who is a member, and ten times of what it takes, ..."""
+TARGETS_AFTER_S = 1.0
+"""... and at most so much."""
+REPORTS = 3
+"""Of one fall, as many as attempts were made: so many at once make rspregistrar remove a pool element."""
 
 
 class Prober:
-    """Probes the members of stale pools and tells the belief who is unreachable.
+    """Probes members and tells the belief who is unreachable.
 
-    `sip_handles` are the pools whose UDP members answer SIP OPTIONS; other UDP members cannot be probed
-    and stay. `on_result` is called after the belief was told something new (`Follower.look` fits).
+    `pools` tells of each pool handle how (`set_pools()` later). `on_result` is called after the belief was
+    told something new (`Follower.look` fits). `report(handle, member)` is called three times for who falls in
+    a pool that wants it reported.
     """
 
     def __init__(
         self,
         belief: Belief,
-        sip_handles: Collection[str],
+        pools: Mapping[str, PoolProbing],
         on_result: Callable[[], None],
         *,
-        method: Callable[[Member, bool], Awaitable[Outcome]] = probe,
+        report: Callable[[str, Member], None] = lambda handle, member: None,
+        max_per_s: float = MAX_PROBES_PER_S,
+        method: Callable[[Member, Plan], Awaitable[Outcome]] = probe,
     ) -> None:
-        self.sip_handles = sip_handles
         self._belief = belief
+        self._pools = pools
         self._on_result = on_result
+        self._report = report
         self._method = method
-        self._book = ProbeBook()
+        self._book = ProbeBook(max_per_s=max_per_s)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._news = asyncio.Event()
+
+    def set_pools(self, pools: Mapping[str, PoolProbing]) -> None:
+        """The zones changed."""
+        self._pools = pools
+        self.changed()
+
+    def changed(self) -> None:
+        """Members may have come or gone."""
+        self._news.set()
+
+    @property
+    def problems(self) -> list[str]:
+        """What an administrator should know, in words."""
+        return [
+            f"no member of the pool {name} answers the probe: whom the registrars list is shown"
+            for name in self._book.blind(time.monotonic())
+        ]
 
     async def run(self) -> None:
         """Probe what is to be probed; until cancelled."""
+        targets_at_s = news_at_s = float("-inf")
         try:
             while True:
                 now = time.monotonic()
-                pools = self._belief.probe_targets(now)
-                targets = [Target(handle, member) for handle, members in pools.items() for member in members]
-                for target in self._book.due(targets, now):
+                if now >= news_at_s and (self._news.is_set() or now >= targets_at_s):
+                    self._news.clear()
+                    self._take_targets(now)
+                    spent_s = time.monotonic() - now
+                    targets_at_s = now + max(TARGETS_AFTER_S, 10 * spent_s)
+                    news_at_s = now + max(TARGETS_EVERY_S, 10 * spent_s)
+                for target in self._book.due(now):
                     task = asyncio.create_task(self._probe(target))
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
-                spent_s = time.monotonic() - now
-                await asyncio.sleep(max(LOOK_EVERY_S, 10 * spent_s) if targets else LOOK_IDLE_S)
+                due_s = min(self._book.next_due_s, news_at_s if self._news.is_set() else targets_at_s)
+                await self._sleep(max(LOOK_EVERY_S, due_s - time.monotonic()))
         finally:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    async def _sleep(self, seconds: float) -> None:
+        if self._news.is_set() or seconds <= LOOK_EVERY_S:
+            await asyncio.sleep(seconds)
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), seconds)
+
+    def _take_targets(self, now: float) -> None:
+        targets = [
+            Target(handle, member, self._pools[handle].plan, self._pools[handle].group)
+            for handle, members in self._belief.probe_targets(now).items()
+            if handle in self._pools
+            for member in members
+        ]
+        self._found(self._book.set_targets(targets, now))
+
     async def _probe(self, target: Target) -> None:
         outcome = Outcome.UNKNOWN
         try:
-            outcome = await self._method(target.member, target.handle in self.sip_handles)
+            outcome = await self._method(target.member, target.plan)
         finally:
-            reachable = self._book.result(target, outcome, time.monotonic())
-            if reachable is not None:
-                get_logger("probe").info(
-                    "member_reachable" if reachable else "member_unreachable",
-                    handle=target.handle,
-                    identifier=f"{target.member.identifier:08x}",
-                )
-                self._belief.probed(target.handle, target.member.identifier, reachable, time.monotonic())
-                self._on_result()
+            self._found(self._book.result(target, outcome, time.monotonic()))
+
+    def _found(self, findings: list[Finding]) -> None:
+        for finding in findings:
+            target, identifier = finding.target, finding.target.member.identifier
+            if not finding.forgotten:
+                what = "member_reachable" if finding.reachable else "member_unreachable"
+                get_logger("probe").info(what, handle=target.handle, identifier=f"{identifier:08x}")
+            self._belief.probed(target.handle, target.member, finding.reachable, time.monotonic())
+            if not finding.reachable and target.plan.report:
+                for _ in range(REPORTS):
+                    self._report(target.handle, target.member)
+        if findings:
+            self._on_result()

@@ -29,6 +29,7 @@ from rspdns.follower import Follower
 from rspdns.last_known_good_keeper import LastKnownGood
 from rspdns.pool_names import PoolNames
 from rspdns.probe import Prober
+from rspdns.probe_plans import probing_by_handle
 from rspdns.publisher import Publisher
 from rspdns.purge import Purger
 from rspdns.responder import Responder
@@ -62,7 +63,13 @@ class Backend:
         self.belief = Belief(config.registrars, _rules(config))
         self.follower = Follower(config, self.belief, self._views_changed, on_events=self._happened)
         self.keeper = LastKnownGood(config.state.path, config.max_stale_s)
-        self.prober = Prober(self.belief, _sip_handles(config), self.follower.look)
+        self.prober = Prober(
+            self.belief,
+            probing_by_handle(config.zones),
+            self.follower.look,
+            report=self.follower.report_unreachable,
+            max_per_s=config.probes_per_s,
+        )
         self.serials = SerialNumbers(config.state.path, time.time())
         self.purger = Purger(config.pdns.control)
         self.store = DnssecStore(config.state.path, self._signing_changed)
@@ -147,6 +154,7 @@ class Backend:
     def _views_changed(self, views: Mapping[str, PoolView]) -> None:
         self.publisher.publish(views)
         self.keeper.changed(views)
+        self.prober.changed()
 
     def _looked_up(self, name: str) -> None:
         for handle in self._names.handles(name):
@@ -176,7 +184,7 @@ class Backend:
         self.config = self.config.with_zones(config.zones)
         now = time.monotonic()
         self.belief.set_pools(_rules(self.config), now)
-        self.prober.sip_handles = _sip_handles(self.config)
+        self.prober.set_pools(probing_by_handle(self.config.zones))
         self._names = PoolNames(config.zones)
         self.publisher.set_zones(config.zones, self.belief.views(now))
         self.follower.set_handles(list(self.config.accept_by_handle))
@@ -195,22 +203,16 @@ class Backend:
                 "queries": dict(self.responder.queries),
                 "failures": self.responder.failures,
             },
-            "problems": [problem for problem in (self.keeper.problem, self.serials.problem) if problem],
+            "problems": [
+                *(problem for problem in (self.keeper.problem, self.serials.problem) if problem),
+                *self.prober.problems,
+            ],
             "events": status.events(self.events),
         }
 
 
 def _rules(config: BackendConfig) -> dict[str, PoolRules]:
-    return {handle: PoolRules(accept) for handle, accept in config.accept_by_handle.items()}
-
-
-def _sip_handles(config: BackendConfig) -> frozenset[str]:
-    """The pools whose UDP members answer SIP OPTIONS."""
-    return frozenset(
-        handle
-        for zone in config.zones
-        for site in zone.sites
-        for pool in site.pools
-        for handle in pool.config.shards
-        if pool.config.service.startswith(("_sip.", "_sips."))
-    )
+    verified = config.verified_handles
+    return {
+        handle: PoolRules(accept, handle in verified) for handle, accept in config.accept_by_handle.items()
+    }

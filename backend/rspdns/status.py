@@ -75,6 +75,7 @@ def _pool(
         "name": name,
         "owner": pool.owner,
         "when_empty": pool.config.when_empty,
+        "verify": pool.config.verify,
         "known": bool(of_pool) and all(view.known for view in of_pool),
         "stale_s": _age(min(stale_since_s, default=None), now),
         "answered_instead": _answered_instead(pool, of_pool),
@@ -93,6 +94,8 @@ def _answered_instead(pool: Pool, of_pool: Sequence[PoolView]) -> str | None:
     protocol = pool.config.protocol
     if not known or any(one.protocol == protocol for view in known for one in view.members):
         return None
+    if any(one.protocol == protocol for view in known for one in view.unreachable):
+        return "the backend's own probe reaches nobody, which says more about its way: answering with all"
     recent = any(one.protocol == protocol for view in known for one in view.recent)
     what = {
         "last-good": "answering with who was in last"

@@ -55,6 +55,9 @@ class PoolView:
     `recent` serves `when_empty = "last-good"` and matters only while `members` is empty: who was in during
     the 10 s before the pool became empty, filtered by `accept`: those that left on purpose too, since no
     answer of a registrar tells them from the dead. It is kept until somebody is in again.
+
+    `unreachable` are in `out` too: those that the backend's own probe does not reach. They are shown when
+    nobody else is in, since a pool must not become empty by a fault of the probe.
     """
 
     handle: str
@@ -63,3 +66,4 @@ class PoolView:
     known: bool = False
     stale_since_s: float | None = None
     recent: tuple[Member, ...] = ()
+    unreachable: tuple[Member, ...] = ()

@@ -34,7 +34,8 @@ def problems_of_zone(document: TomlDocument, zone: Zone) -> list[ConfigurationEr
 
 
 def problems_between(loaded: Sequence[tuple[TomlDocument, Zone]]) -> list[ConfigurationError]:
-    """What is wrong between zones: one in two files, an SRV owner in two, a handle with two `accept`."""
+    """What is wrong between zones: one in two files, an SRV owner in two, a handle with two `accept` or
+    two ways to be verified."""
     problems = []
     zones: dict[str, str] = {}
     owners: dict[str, str] = {}
@@ -55,6 +56,9 @@ def problems_between(loaded: Sequence[tuple[TomlDocument, Zone]]) -> list[Config
                 if set(other.config.accept) != set(pool.config.accept):
                     text = f"the pool {handle!r} has other networks in {file}; it can have but one list"
                     problems.append(_at(document, pool, "accept", text))
+                if other.config.verification != pool.config.verification:
+                    text = f"the pool {handle!r} is verified in another way in {file}"
+                    problems.append(_at(document, pool, "verify", text))
     return problems
 
 

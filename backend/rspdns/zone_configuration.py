@@ -91,6 +91,44 @@ class PoolConfig(StrictModel):
     slow_start_s: Annotated[float, Field(ge=0, le=3600)] = 10.0
     """How long a PE with a load policy takes to grow to its whole weight after coming in; 0: at once."""
 
+    verify: Literal["tcp", "sip-options"] | None = None
+    """The backend itself probes each member: by connecting over TCP, or by SIP OPTIONS over the member's
+    transport."""
+    verify_interval_ms: Annotated[int, Field(ge=20, le=60_000)] = 100
+    """Between two probes of one member."""
+    verify_timeout_ms: Annotated[int, Field(ge=30, le=10_000)] = 300
+    """Of one probe, in which up to three attempts are made."""
+    verify_fall: Annotated[int, Field(ge=1, le=20)] = 1
+    """So many failed probes in a row take a member out ..."""
+    verify_rise: Annotated[int, Field(ge=1, le=20)] = 2
+    """... and so many good ones back in."""
+    report_unreachable: bool = False
+    """Tell a member's home registrar (ASAP Endpoint Unreachable, RFC 5352 section 3.5): it may remove it."""
+
+    @model_validator(mode="after")
+    def _verifiable(self) -> PoolConfig:
+        if self.verify == "tcp" and self.protocol is not Protocol.TCP:
+            raise ValueError(f'verify = "tcp" needs a service over TCP; {self.service} is not')
+        if self.verify == "sip-options" and (
+            self.protocol is Protocol.SCTP or self.service.startswith("_sips.")
+        ):
+            raise ValueError(f'verify = "sip-options" needs SIP over UDP or TCP; {self.service} is not')
+        if self.report_unreachable and self.verify is None:
+            raise ValueError("report_unreachable needs verify: without it nobody is probed")
+        return self
+
+    @property
+    def verification(self) -> tuple[object, ...]:
+        """All that says how members are verified."""
+        return (
+            self.verify,
+            self.verify_interval_ms,
+            self.verify_timeout_ms,
+            self.verify_fall,
+            self.verify_rise,
+            self.report_unreachable,
+        )
+
     @model_validator(mode="after")
     def _one_kind_of_handle(self) -> PoolConfig:
         if (self.handle is None) == (self.handles is None):

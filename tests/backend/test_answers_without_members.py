@@ -140,3 +140,23 @@ def test_an_empty_shard_says_nothing_about_one_that_nobody_tells_of(kind: str, s
     snapshot = answered(zone(pools, FALLBACK if kind == "static" else FIXED), of_pools)
     for name, qtype in ((OWNER, "SRV"), (AS, "A")):
         assert isinstance(snapshot.lookup(name, qtype), Failure)
+
+
+@pytest.mark.parametrize("kind", ["last-good", "static", "nodata", "servfail"])
+def test_a_pool_is_not_emptied_by_the_probe(kind: str) -> None:
+    unreachable = (member(1), member(2))
+    for recent in ((), (member(3),)):
+        of_pools = views(view(unreachable=unreachable, recent=recent))
+        snapshot = answered(zone(when_empty(kind), FALLBACK if kind == "static" else FIXED), of_pools)
+        assert len(contents(snapshot, OWNER, "SRV")) == 2, "all of them, whatever when_empty says"
+    beside = views(view(member(3), unreachable=unreachable))
+    snapshot = answered(zone(when_empty(kind), FALLBACK if kind == "static" else FIXED), beside)
+    assert [one.split()[-1] for one in contents(snapshot, OWNER, "SRV")] == [f"00000003.u.{AS}"]
+
+
+def test_a_pool_nobody_reaches_leaves_the_name_to_one_that_answers() -> None:
+    of_pools = views(view(unreachable=(member(1),)), view(member(2, protocol=Protocol.TCP), handle="sip-tcp"))
+    snapshot = answered(zone(UDP + TCP), of_pools)
+    assert contents(snapshot, AS, "A") == ["10.0.0.2"]
+    assert len(contents(snapshot, AS, "NAPTR")) == 1
+    assert len(contents(snapshot, OWNER, "SRV")) == 1

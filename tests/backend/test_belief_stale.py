@@ -152,37 +152,46 @@ def test_while_stale_the_unreachable_are_dropped_and_return() -> None:
     play.settle(0)
     play.answer(0, pe(1, R1), pe(2, R1))
     play.down(0)
-    play.belief.probed(POOL, 1, False, play.now)
+    probed(play, 1, False)
     assert play.members() == [2]
     assert "probe does not reach" in play.out()[1]
     assert [one.identifier for one in play.belief.probe_targets(play.now)[POOL]] == [1, 2]
-    play.belief.probed(POOL, 1, True, play.now)
+    probed(play, 1, True)
     assert play.members() == [1, 2]
     assert play.out() == {}
 
 
-def test_all_unreachable_at_once_are_the_last_good_ones() -> None:
+def test_all_unreachable_at_once_are_still_known() -> None:
     play = Play()
     play.settle(0)
     play.answer(0, pe(1, R1), pe(2, R1))
     play.down(0)
-    play.belief.probed(POOL, 1, False, play.now)
-    play.belief.probed(POOL, 2, False, play.now)
+    probed(play, 1, False)
+    probed(play, 2, False)
     assert play.members() == []
-    assert [one.identifier for one in play.view().recent] == [1, 2]
+    assert [one.identifier for one in play.view().unreachable] == [1, 2]
 
 
 def test_a_probe_counts_only_while_stale() -> None:
     play = Play()
     play.settle(0)
     play.answer(0, pe(1, R1))
-    play.belief.probed(POOL, 1, False, play.now)
+    probed(play, 1, False)
     assert play.members() == [1]
     play.down(0)
     assert play.members() == [1], "what was found before does not count later"
-    play.belief.probed(POOL, 1, False, play.now)
+    probed(play, 1, False)
     assert play.members() == []
     play.up(0)
     play.sentinel(0, (0x77, 0xA9))
     play.answer(0, pe(1, 0xA9))
     assert play.members() == [1], "a settled registrar vouches again"
+
+
+def probed(play: Play, identifier: int, reachable: bool) -> None:
+    target = next(
+        one
+        for one in play.belief.probe_targets(play.now).get(POOL, ()) or play.view().members
+        if one.identifier == identifier
+    )
+    play.belief.probed(POOL, target, reachable, play.now)

@@ -166,6 +166,12 @@ max_answer = 1
         ({"max_answers": "1"}, (9, "pool[0].max_answers"), "2"),
         ({"naptr_service": '"SIP D2U"'}, (9, "pool[0].naptr_service"), "SIP+D2U"),
         ({"when_empty": '"static"'}, (9, "pool[0].when_empty"), f"no SRV record at _sip._udp.as.{ZONE}"),
+        ({"verify": '"icmp"'}, (9, "pool[0].verify"), "tcp"),
+        ({"verify": '"tcp"'}, (3, "pool[0]"), "needs a service over TCP"),
+        ({"service": '"_sip._sctp"', "verify": '"sip-options"'}, (3, "pool[0]"), "UDP or TCP"),
+        ({"service": '"_sips._tcp"', "verify": '"sip-options"'}, (3, "pool[0]"), "_sips._tcp is not"),
+        ({"report_unreachable": "true"}, (3, "pool[0]"), "needs verify"),
+        ({"verify_interval_ms": "1"}, (9, "pool[0].verify_interval_ms"), "20"),
         ({"name": f'"{".".join(["long" * 12] * 5)}"'}, (8, "pool[0].name"), "longer than 255"),
         ({"name": f'"{".".join(["long" * 12] * 4)}"'}, (8, "pool[0].name"), "do not fit"),
     ],
@@ -227,6 +233,10 @@ def test_one_pool_may_be_in_several_zones_with_the_same_networks(tmp_path: Path)
     assert [zone.name for zone in load_configuration(path).zones] == ["example.org", ZONE]
     write(tmp_path, GOOD, two=head("two", "example.org") + changed(accept='["10.0.0.0/16"]'))
     assert one_error(path)[:3] == ("two.toml", 8, "pool[0].accept")
+    write(tmp_path, GOOD, two=head("two", "example.org") + changed(verify='"sip-options"'))
+    file, _, key, problem = one_error(path)
+    assert (file, key) == ("two.toml", "pool[0].verify")
+    assert "verified in another way" in problem
 
 
 def test_one_zone_is_in_one_file(tmp_path: Path) -> None:

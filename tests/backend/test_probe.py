@@ -13,8 +13,15 @@ from rserpool.policies import RoundRobin
 from rspdns.belief import Belief, PoolRules
 from rspdns.probe import Prober
 from rspdns.probe_methods import probe
-from rspdns.probing import Outcome
+from rspdns.probe_plans import PoolProbing
+from rspdns.probing import Outcome, Plan
 from rspdns.views import Member
+
+CONNECT = Plan("connect", timeout_s=0.5)
+
+
+def options(timeout_s: float = 0.5) -> Plan:
+    return Plan("sip-options", timeout_s=timeout_s)
 
 
 def member(port: int, protocol: Protocol, identifier: int = 1, *addresses: str) -> Member:
@@ -62,10 +69,10 @@ async def test_tcp_accepted_is_alive_and_refused_is_not() -> None:
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        assert await probe(member(port, Protocol.TCP), False) is Outcome.ALIVE
+        assert await probe(member(port, Protocol.TCP), CONNECT) is Outcome.ALIVE
         two = member(port, Protocol.TCP, 1, "127.0.0.9", "127.0.0.1")
-        assert await probe(two, False) is Outcome.ALIVE, "the second address answers"
-    assert await probe(member(free_port(socket.SOCK_STREAM), Protocol.TCP), False) is Outcome.FAILED
+        assert await probe(two, CONNECT) is Outcome.ALIVE, "the second address answers"
+    assert await probe(member(free_port(socket.SOCK_STREAM), Protocol.TCP), CONNECT) is Outcome.FAILED
 
 
 @pytest.mark.parametrize(
@@ -84,25 +91,74 @@ async def test_tcp_accepted_is_alive_and_refused_is_not() -> None:
 )
 async def test_sip_options(answers: list[bytes], expected: Outcome) -> None:
     async with sip_server(*answers) as (port, server):
-        assert await probe(member(port, Protocol.UDP), True, timeout_s=0.2) is expected
+        assert await probe(member(port, Protocol.UDP), options(0.2)) is expected
         assert server.requests[0].startswith(f"OPTIONS sip:127.0.0.1:{port} SIP/2.0\r\n".encode())
 
 
 async def test_nobody_listening_on_udp_is_found_at_once() -> None:
     async with asyncio.timeout(2):
         one = member(free_port(socket.SOCK_DGRAM), Protocol.UDP)
-        assert await probe(one, True, timeout_s=30) is Outcome.FAILED
+        assert await probe(one, options(30)) is Outcome.FAILED
 
 
 async def test_other_udp_services_cannot_be_probed() -> None:
-    assert await probe(member(free_port(socket.SOCK_DGRAM), Protocol.UDP), False) is Outcome.UNKNOWN
+    assert await probe(member(free_port(socket.SOCK_DGRAM), Protocol.UDP), CONNECT) is Outcome.UNKNOWN
+
+
+async def test_sip_options_over_tcp() -> None:
+    answers: list[bytes] = []
+    asked: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readuntil(b"\r\n\r\n")
+        asked.append(request)
+        via = next(line for line in request.split(b"\r\n") if line.startswith(b"Via:"))
+        for answer in answers:
+            writer.write(answer.replace(b"VIA", via))
+            await writer.drain()
+            await asyncio.sleep(0.01)
+        if answers:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        one = member(port, Protocol.TCP)
+        for said, expected in (
+            ([b"SIP/2.0 200 OK\r\nVIA\r\n\r\n"], Outcome.ALIVE),
+            (
+                [b"\r\n\r\nSIP/2.0 100 Trying\r\nVIA\r\n\r\n", b"SIP/2.0 4", b"04 No\r\nVIA\r\n\r\n"],
+                Outcome.ALIVE,
+            ),
+            ([b"SIP/2.0 503 Overloaded\r\nVIA\r\n\r\n"], Outcome.FAILED),
+            ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], Outcome.FAILED),
+            ([], Outcome.FAILED),
+        ):
+            answers[:] = said
+            assert await probe(one, options(0.3)) is expected, said
+            assert asked[-1].startswith(f"OPTIONS sip:127.0.0.1:{port} SIP/2.0\r\nVia: SIP/2.0/TCP ".encode())
+        assert await probe(one, Plan("tcp")) is Outcome.ALIVE, "it accepts"
+    assert await probe(one, options(30)) is Outcome.FAILED
+
+
+async def test_a_lost_packet_or_two_are_no_failure() -> None:
+    async with sip_server(b"SIP/2.0 200 OK\r\nVIA\r\n\r\n") as (port, server):
+        answer, server.answers = server.answers, []
+
+        def answer_from_now_on() -> None:
+            server.answers = answer
+
+        asyncio.get_running_loop().call_later(1.5, answer_from_now_on)
+        assert await probe(member(port, Protocol.UDP), options(3.0)) is Outcome.ALIVE
+        assert len(server.requests) == 3
+        assert len(set(server.requests)) == 1, "a repetition (RFC 3261 section 17.1.2.2)"
 
 
 async def test_a_stale_pool_loses_the_unreachable_and_gets_them_back() -> None:
     belief = Belief(["10.9.0.1"], {"pool": PoolRules((ip_network("127.0.0.0/8"),))})
     now = asyncio.get_running_loop().time()
     told = asyncio.Event()
-    prober = Prober(belief, {"pool"}, told.set)
+    prober = Prober(belief, {"pool": PoolProbing(Plan("sip-options"), "pool")}, told.set)
 
     async def until(identifiers: list[int]) -> None:
         async with asyncio.timeout(10):

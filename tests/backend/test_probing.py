@@ -1,87 +1,292 @@
 """Which member is probed when, and what the outcomes mean."""
 
+import random
+from collections import Counter
 from dataclasses import replace
 from ipaddress import ip_address
 
 from rserpool.parameters import Protocol
 from rserpool.policies import RoundRobin
-from rspdns.probing import MAX_PROBES_PER_S, MAX_UNDER_WAY, Outcome, ProbeBook, Target
+from rspdns.probing import (
+    JITTER,
+    MAX_PROBES_PER_S,
+    MAX_UNDER_WAY,
+    REMEMBERED_S,
+    Outcome,
+    Plan,
+    ProbeBook,
+    Target,
+)
 from rspdns.views import Member
 
+ALIVE, FAILED, UNKNOWN = Outcome.ALIVE, Outcome.FAILED, Outcome.UNKNOWN
+TRIP_S = 0.001
+VERIFIED = Plan("tcp", 0.1, 0.3, fall=1, rise=2, verified=True)
+STALE = Plan("connect")
 
-def target(number: int, port: int = 5060) -> Target:
+
+def target(
+    number: int, port: int = 5060, plan: Plan = STALE, handle: str = "pool", group: str = ""
+) -> Target:
     addresses = (ip_address(0x0A000000 + number),)
-    return Target("pool", Member(number, 1, addresses, port, Protocol.TCP, RoundRobin(), 0.0))
+    return Target(handle, Member(number, 1, addresses, port, Protocol.TCP, RoundRobin(), 0.0), plan, group)
 
 
-def play(book: ProbeBook, outcomes: list[Outcome], one: Target, now: float = 0.0) -> list[bool | None]:
-    said = []
+class World:
+    """Targets that answer or not, probed as the book says; time passes in steps of 10 ms."""
+
+    def __init__(self, *targets: Target) -> None:
+        self.book = ProbeBook(draw=random.Random(5))
+        self.targets = list(targets)
+        self.dead: set[int] = set()
+        self.unknown: set[int] = set()
+        self.now = 100.0
+        self.out: set[int] = set()
+        self.probes: Counter[int] = Counter()
+        self.fell_s: dict[int, float] = {}
+        self._under_way: list[tuple[float, Target, Outcome]] = []
+        self.set(*targets)
+
+    def set(self, *targets: Target) -> None:
+        self._take(self.book.set_targets(targets, self.now))
+
+    def run(self, seconds: float) -> None:
+        end_s = self.now + seconds
+        while self.now < end_s:
+            for one in self.book.due(self.now):
+                number = one.member.identifier
+                self.probes[number] += 1
+                outcome = FAILED if number in self.dead else UNKNOWN if number in self.unknown else ALIVE
+                done_s = self.now + (one.plan.timeout_s if outcome is FAILED else TRIP_S)
+                self._under_way.append((done_s, one, outcome))
+            self.now += 0.01
+            for item in sorted(self._under_way, key=lambda item: item[0]):
+                if item[0] <= self.now:
+                    self._under_way.remove(item)
+                    self._take(self.book.result(item[1], item[2], item[0]))
+
+    def _take(self, findings: list) -> None:  # type: ignore[type-arg]
+        for finding in findings:
+            number = finding.target.member.identifier
+            (self.out.discard if finding.reachable else self.out.add)(number)
+            self.fell_s[number] = self.now
+
+
+def play(outcomes: list[Outcome], plan: Plan) -> list[bool | None]:
+    """What the book says after each outcome of one target, beside another that always answers."""
+    book, one, other = ProbeBook(), target(1, plan=plan), target(2, plan=plan)
+    book.set_targets([one, other], 0.0)
+    said, now = [], 0.0
     for outcome in outcomes:
-        while not book.due([one], now):
-            now += 0.1
-        said.append(book.result(one, outcome, now))
+        due: list[Target] = []
+        while one not in due:
+            now += 0.05
+            due = book.due(now)
+            if other in due:
+                assert book.result(other, ALIVE, now) == []
+        now += plan.timeout_s / 2
+        if other in (more := book.due(now)):
+            book.result(other, ALIVE, now)
+        assert one not in more, "never twice at once"
+        now += plan.timeout_s / 2
+        findings = book.result(one, outcome, now)
+        assert all(finding.target == one for finding in findings)
+        said.append(findings[0].reachable if findings else None)
     return said
 
 
-def test_two_failures_in_a_row_are_a_fall_and_two_successes_a_rise() -> None:
-    alive, failed = Outcome.ALIVE, Outcome.FAILED
-    outcomes = [alive, failed, alive, failed, failed, failed, alive, failed, alive, alive, alive]
-    expected = [None, None, None, None, False, None, None, None, None, True, None]
-    assert play(ProbeBook(), outcomes, target(1)) == expected
+def test_failures_in_a_row_are_a_fall_and_successes_a_rise() -> None:
+    plan = Plan(interval_s=0.1, timeout_s=0.3, fall=2, rise=2)
+    outcomes = [ALIVE, FAILED, ALIVE, FAILED, FAILED, FAILED, ALIVE, FAILED, ALIVE, ALIVE, ALIVE]
+    assert play(outcomes, plan) == [None, None, None, None, False, None, None, None, None, True, None]
+    once = replace(plan, fall=1, rise=3)
+    assert play([FAILED, ALIVE, ALIVE, ALIVE, FAILED], once) == [False, None, None, True, False]
 
 
 def test_unknown_says_nothing_and_breaks_a_streak() -> None:
-    failed, unknown = Outcome.FAILED, Outcome.UNKNOWN
-    assert play(ProbeBook(), [failed, unknown, failed, unknown, unknown], target(1)) == [None] * 5
+    plan = Plan(interval_s=0.1, timeout_s=0.3, fall=2)
+    assert play([FAILED, UNKNOWN, FAILED, UNKNOWN, UNKNOWN], plan) == [None] * 5
 
 
-def test_a_target_is_probed_about_once_a_second_and_never_twice_at_once() -> None:
-    book, one = ProbeBook(), target(1)
-    probes, answered = 0, False
-    for step in range(1000):
-        now = step / 100
-        if book.due([one], now):
-            probes += 1
-            answered = False
-        elif not answered:
-            book.result(one, Outcome.ALIVE, now)
-            answered = True
-    assert 8 <= probes <= 11
+def test_who_is_silent_falls_within_04_s_and_returns_after_its_rise() -> None:
+    world = World(*(target(number, plan=VERIFIED) for number in (1, 2, 3)))
+    world.run(2)
+    assert world.out == set()
+    for trial in range(20):
+        world.run(trial / 37)
+        died_s = world.now
+        world.dead = {2}
+        world.run(0.46)
+        assert world.out == {2}
+        assert world.fell_s[2] - died_s < 0.45
+        world.dead = set()
+        world.run(0.6)
+        assert world.out == set()
 
 
-def test_thousands_make_no_storm_and_all_get_their_turn() -> None:
-    book = ProbeBook()
-    targets = [target(number) for number in range(500)]
-    probed: set[int] = set()
-    for step in range(200):
-        now = step / 20
-        due = book.due(targets, now)
-        assert len(due) <= 10
-        probed |= {one.member.identifier for one in due}
-        for one in due:
-            book.result(one, Outcome.ALIVE, now)
-    assert len(probed) == 500
-    assert MAX_PROBES_PER_S == 100
+def test_when_nobody_answers_nobody_falls_however_long_it_lasts() -> None:
+    for plan in (VERIFIED, STALE):
+        world = World(*(target(number, plan=plan) for number in range(1, 6)))
+        for trial in range(10):
+            world.run(3 + trial / 37)
+            world.dead = {1, 2, 3, 4, 5}
+            world.run(20)
+            assert len(world.out) <= 1, "at most who was asked just before the way broke"
+            assert world.book.blind(world.now) == ["pool"]
+            world.dead = set()
+            world.run(3)
+            assert world.out == set()
+            assert world.book.blind(world.now) == []
+
+
+def test_a_pool_of_one_has_no_witness_and_other_pools_are_none() -> None:
+    world = World(target(1, plan=VERIFIED), target(2, plan=VERIFIED, handle="other"))
+    world.run(1)
+    world.dead = {1}
+    world.run(10)
+    assert world.out == set()
+    assert world.book.blind(world.now) == ["pool"]
+
+
+def test_shards_of_a_pool_witness_for_each_other() -> None:
+    world = World(
+        target(1, plan=VERIFIED, handle="a", group="a"), target(2, plan=VERIFIED, handle="b", group="a")
+    )
+    world.run(1)
+    world.dead = {1}
+    world.run(1)
+    assert world.out == {1}
+
+
+def test_who_cannot_be_probed_is_no_witness() -> None:
+    world = World(target(1), target(2))
+    world.unknown = {2}
+    world.run(3)
+    world.dead = {1}
+    world.run(10)
+    assert world.out == set()
+
+
+def test_a_fall_stays_when_the_others_fail_later() -> None:
+    world = World(*(target(number, plan=VERIFIED) for number in (1, 2, 3)))
+    world.run(1)
+    world.dead = {1}
+    world.run(1)
+    world.dead = {1, 2, 3}
+    world.run(10)
+    assert world.out == {1} or world.out < {1, 2, 3}
+    world.dead = {1}
+    world.run(1)
+    assert world.out == {1}
+
+
+def test_a_crowd_takes_longer_but_falls() -> None:
+    world = World(*(target(number, plan=VERIFIED) for number in range(1, 11)))
+    world.run(1)
+    world.dead = set(range(1, 8))
+    world.run(0.5)
+    assert 1 <= len(world.out) <= 5, "half of the pool at once, no more"
+    world.run(1.5)
+    assert world.out == world.dead
+
+
+def test_a_member_is_probed_once_an_interval_with_jitter() -> None:
+    world = World(target(1, plan=VERIFIED))
+    world.run(60)
+    assert 60 / 0.1 / (1 + JITTER) * 0.85 <= world.probes[1] <= 60 / 0.1 / (1 - JITTER)
+
+
+def test_first_probes_are_spread() -> None:
+    book = ProbeBook(draw=random.Random(3))
+    book.set_targets([target(number, plan=Plan(interval_s=1.0)) for number in range(40)], 0.0)
+    counts = [len(book.due(step / 10)) for step in range(11)]
+    assert sum(counts) == 40
+    assert max(counts) <= 12
+
+
+def test_ten_thousand_make_no_storm_all_get_their_turn_and_the_failing_go_first() -> None:
+    pools = [
+        [target(10 * pool + place + 1, plan=VERIFIED, handle=f"pool-{pool}") for place in range(10)]
+        for pool in range(1000)
+    ]
+    world = World(*(one for pool in pools for one in pool))
+    before = 0
+    for _ in range(30):
+        world.run(1)
+        assert sum(world.probes.values()) - before <= MAX_PROBES_PER_S * 1.01 + MAX_PROBES_PER_S * 0.1
+        before = sum(world.probes.values())
+    assert len(world.probes) == 10_000
+    assert max(world.probes.values()) - min(world.probes.values()) <= 1
+    world.dead = {55, 4242}
+    world.run(25)
+    assert world.out == world.dead, "one turn of all and a few probes more"
+
+
+def test_many_dead_do_not_hold_up_the_living() -> None:
+    world = World(*(target(n, plan=VERIFIED, handle=f"pool-{n % 100}") for n in range(1, 2001)))
+    world.run(6)
+    world.dead = {n for n in range(1, 2001) if n % 2}
+    before = world.probes.copy()
+    world.run(60)
+    assert all(world.probes[n] - before[n] >= 3 for n in range(2, 2001, 2))
 
 
 def test_unanswered_probes_are_bounded() -> None:
     book = ProbeBook()
-    targets = [target(number) for number in range(500)]
-    under_way = sum(len(book.due(targets, step / 20)) for step in range(400))
+    book.set_targets([target(number) for number in range(500)], 0.0)
+    under_way = sum(len(book.due(step / 20)) for step in range(400))
     assert under_way == book.under_way == MAX_UNDER_WAY
+    assert book.next_due_s == float("inf")
 
 
 def test_who_is_no_target_any_more_is_forgotten_with_what_is_under_way() -> None:
     book, one = ProbeBook(), target(1)
-    assert book.due([one], 0.0) == [one]
-    assert book.due([], 0.1) == []
+    book.set_targets([one], 0.0)
+    assert book.due(2.0) == [one]
+    assert book.set_targets([], 2.1) == []
     assert book.under_way == 0
-    assert book.result(one, Outcome.FAILED, 0.2) is None
+    assert book.result(one, FAILED, 2.2) == []
+
+
+def test_an_unreachable_verified_member_that_comes_back_is_still_unreachable_for_a_while() -> None:
+    one, other = target(1, plan=VERIFIED), target(2, plan=VERIFIED)
+    world = World(one, other)
+    world.run(1)
+    world.dead = {1}
+    world.run(1)
+    assert world.out == {1}
+    world.set(other)
+    world.run(1)
+    world.set(one, other)
+    world.run(1)
+    assert world.out == {1}, "the registrar listing it anew is no news of its reachability"
+    world.dead = set()
+    world.run(1)
+    assert world.out == set()
+    world.dead = {1}
+    world.run(1)
+    world.set(other)
+    world.run(REMEMBERED_S + 1)
+    world.set(other)
+    assert world.out == set(), "forgotten, and said so"
+
+
+def test_a_stale_member_that_goes_is_forgotten_at_once() -> None:
+    world = World(target(1), target(2))
+    world.run(3)
+    world.dead = {1}
+    world.run(5)
+    assert world.out == {1}
+    world.set(target(2))
+    assert world.out == set()
 
 
 def test_with_another_port_it_is_another_target_with_another_load_it_is_not() -> None:
-    book, one = ProbeBook(), target(1)
-    assert book.due([one], 0.0)
-    assert book.due([target(1, port=5061)], 0.1)
-    same = Target("pool", replace(target(1, port=5061).member, since_s=7.0))
-    assert book.due([same], 0.2) == []
+    book = ProbeBook()
+    book.set_targets([target(1)], 0.0)
+    assert book.due(1.2)
+    book.set_targets([target(1, port=5061)], 1.3)
+    assert book.due(2.5)
+    same = replace(target(1, port=5061), member=replace(target(1, port=5061).member, since_s=7.0))
+    book.set_targets([same], 2.6)
+    assert book.due(4.0) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from ipaddress import IPv4Address, IPv6Address
 
 from rserpool.parameters import PoolElement, Transport
 
@@ -16,7 +17,10 @@ from rspdns.belief.history import History
 from rspdns.belief.rules import RENEW_STALE_S, BeliefEvent, PoolRules, Reply
 from rspdns.views import Member, OutMember, PoolView
 
-UNREACHABLE = "the backend's own probe does not reach it, and no registrar can vouch for it"
+UNREACHABLE = "the backend's own probe does not reach it"
+AND_STALE = f"{UNREACHABLE}, and no registrar can vouch for it"
+AND_VOUCHED = f"{UNREACHABLE}, although the registrars list it"
+_Place = tuple[tuple[IPv4Address | IPv6Address, ...], int]
 
 
 class PoolBelief:
@@ -38,7 +42,8 @@ class PoolBelief:
         self._history = History()
         self._members: dict[int, Member] = {}
         """Who is in, those found unreachable by the backend's own probe included."""
-        self._unreachable: set[int] = set()
+        self._unreachable: dict[int, _Place] = {}
+        """By the backend's own probe, and where."""
         self._reasons: dict[int, str] = {}
         """Why those held back would be out."""
         self._known = False
@@ -75,10 +80,15 @@ class PoolBelief:
             if claim.overruled is not Overruled.BY_HOME:
                 claim.overruled = None
 
-    def probed(self, identifier: int, reachable: bool) -> None:
-        """The backend's own probe came to a conclusion; it counts while the pool is stale."""
-        if reachable == (identifier in self._unreachable):
-            (self._unreachable.discard if reachable else self._unreachable.add)(identifier)
+    def probed(self, member: Member, reachable: bool) -> None:
+        """The backend's own probe came to a conclusion; it counts while the pool is stale, or verified."""
+        place = member.addresses, member.port
+        known = self._unreachable.get(member.identifier)
+        if not reachable and known != place:
+            self._unreachable[member.identifier] = place
+            self.is_dirty = True
+        elif reachable and known == place:
+            del self._unreachable[member.identifier]
             self.is_dirty = True
 
     def remember(
@@ -104,8 +114,8 @@ class PoolBelief:
 
     @property
     def probe_targets(self) -> tuple[Member, ...]:
-        """The members of a stale pool, the unreachable too; nobody while a settled registrar vouches."""
-        if self.view.stale_since_s is None:
+        """The members of a stale or verified pool, the unreachable too; else nobody."""
+        if self.view.stale_since_s is None and not self.rules.verified:
             return ()
         return tuple(self._members[identifier] for identifier in sorted(self._members))
 
@@ -121,13 +131,13 @@ class PoolBelief:
         if any(decision.vouched for decision in decisions.values()):
             self._vouched_s = now
         stale_s = self._stale(court, stale_since_s)
-        self._drop_unreachable(members, out, stale_s)
-        before = {member.identifier: member for member in self.view.members}
+        unreachable = self._drop_unreachable(members, out, stale_s)
+        before = {one.identifier: one for one in (*self.view.members, *self.view.unreachable)}
         reasons = self._why_out(decisions, out)
         events += _events(self.handle, self.view, members, out, reasons, now)
-        self._history.note(before, members, reasons, now)
+        self._history.note(before, self._members, reasons, now)
         self._reasons = {identifier: reasons[identifier] for identifier in reasons.keys() & members.keys()}
-        self._known |= bool(members) or any(listing.was_settled for listing in self._listings.values())
+        self._known |= bool(self._members) or any(listing.was_settled for listing in self._listings.values())
         view = PoolView(
             handle=self.handle,
             members=tuple(members[identifier] for identifier in sorted(members)),
@@ -135,6 +145,7 @@ class PoolBelief:
             known=self._known,
             stale_since_s=stale_s,
             recent=() if members else self._recent(),
+            unreachable=unreachable,
         )
         self.view = self.view if view == self.view else view
         return events
@@ -232,7 +243,8 @@ class PoolBelief:
         if court.settled:
             self._stale_since_s = None
             self._vouched_s = float("-inf")
-            self._unreachable.clear()
+            if not self.rules.verified:
+                self._unreachable.clear()
             return None
         since_s = self._stale_since_s if self._stale_since_s is not None else stale_since_s
         if math.isfinite(self._vouched_s):
@@ -241,13 +253,19 @@ class PoolBelief:
 
     def _drop_unreachable(
         self, members: dict[int, Member], out: dict[int, OutMember], stale_s: float | None
-    ) -> None:
+    ) -> tuple[Member, ...]:
+        """Take from `members` whom the backend's own probe does not reach, and return them."""
         self._members = dict(members)
-        self._unreachable &= members.keys()
-        if stale_s is not None:
-            for identifier in self._unreachable:
-                member = members.pop(identifier)
-                out[identifier] = OutMember(identifier, member.addresses[0], member.port, UNREACHABLE, 0.0)
+        if stale_s is None and not self.rules.verified:
+            return ()
+        reason = AND_VOUCHED if stale_s is None else AND_STALE
+        dropped = []
+        for identifier, place in sorted(self._unreachable.items()):
+            member = members.get(identifier)
+            if member is not None and (member.addresses, member.port) == place:
+                dropped.append(members.pop(identifier))
+                out[identifier] = OutMember(identifier, member.addresses[0], member.port, reason, 0.0)
+        return tuple(dropped)
 
     def _recent(self) -> tuple[Member, ...]:
         """The last good ones; `accept` may have changed since they were in."""

@@ -40,9 +40,13 @@ def sentinel_handle(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PoolRules:
-    """What the configuration says about one pool: a PE counts only inside the `accept` networks (rule 6)."""
+    """What the configuration says about one pool: a PE counts only inside the `accept` networks (rule 6).
+
+    `verified`: the backend's own probe has a say all the time, not only while registrars are lost.
+    """
 
     accept: Sequence[IPv4Network | IPv6Network]
+    verified: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,12 +91,13 @@ class Belief:
         self._registrars[registrar].unanswered(asked_at_s)
         self._advance(now)
 
-    def probed(self, handle: str, identifier: int, reachable: bool, now: float) -> None:
-        """The backend's own probe of a member of a stale pool came to a conclusion."""
+    def probed(self, handle: str, member: Member, reachable: bool, now: float) -> None:
+        """The backend's own probe of a member came to a conclusion; of one that is verified it goes on to
+        hold when the member is gone and comes back, at the same address and port."""
         self._advance(now)
         pool = self._pools.get(handle)
         if pool is not None:
-            pool.probed(identifier, reachable)
+            pool.probed(member, reachable)
             self._note_dirty(handle, pool)
 
     def remember(
@@ -150,11 +151,12 @@ class Belief:
         ]
 
     def probe_targets(self, now: float) -> dict[str, tuple[Member, ...]]:
-        """The members to be probed, those found unreachable too; empty while a settled registrar answers."""
+        """The members to be probed, those found unreachable too: of verified pools always, of the others
+        while no settled registrar answers."""
         self.views(now)
-        if self._court.settled:
-            return {}
-        return {handle: pool.probe_targets for handle, pool in self._pools.items() if pool.probe_targets}
+        stale = not self._court.settled
+        pools = [(handle, pool) for handle, pool in self._pools.items() if stale or pool.rules.verified]
+        return {handle: targets for handle, pool in pools if (targets := pool.probe_targets)}
 
     @property
     def next_deadline_s(self) -> float | None:

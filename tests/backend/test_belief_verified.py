@@ -1,0 +1,86 @@
+"""The backend's own probe has a say in a pool that is verified, all the time."""
+
+from ipaddress import ip_network
+
+from rspdns.belief import PoolRules
+from rspdns.views import Member
+
+from tests.backend.belief_support import POOL, R1, R2, Play, pe
+
+VERIFIED = {POOL: PoolRules((ip_network("10.0.0.0/8"),), verified=True)}
+
+
+def play(*identifiers: int) -> Play:
+    """A settled registrar that lists these."""
+    one = Play()
+    one.belief.set_pools(VERIFIED, one.now)
+    one.settle(0)
+    one.answer(0, *(pe(identifier, R1) for identifier in identifiers))
+    return one
+
+
+def target(of: Play, identifier: int) -> Member:
+    return next(one for one in of.belief.probe_targets(of.now)[POOL] if one.identifier == identifier)
+
+
+def test_the_members_are_probed_although_a_registrar_vouches() -> None:
+    assert [one.identifier for one in play(1, 2).belief.probe_targets(101)[POOL]] == [1, 2]
+
+
+def test_the_unreachable_is_out_with_its_reason_and_returns_as_old_as_it_was() -> None:
+    one = play(1, 2)
+    before, member = one.view().members[0], target(one, 1)
+    one.belief.probed(POOL, member, False, one.now)
+    assert one.members() == [2]
+    assert one.out() == {1: "the backend's own probe does not reach it, although the registrars list it"}
+    assert one.view().unreachable == (before,)
+    one.wait(30)
+    one.answer(0, pe(1, R1), pe(2, R1))
+    assert one.members() == [2], "what registrars say does not change it"
+    assert target(one, 1) == member
+    one.belief.probed(POOL, member, True, one.now)
+    assert one.view().members[0] == before, "no slow start: it was not away"
+    assert one.view().unreachable == ()
+    assert one.out() == {}
+
+
+def test_who_registers_again_at_the_same_place_is_still_unreachable_elsewhere_it_is_not() -> None:
+    one = play(1, 2)
+    one.belief.probed(POOL, target(one, 1), False, one.now)
+    one.answer(0, pe(2, R1))
+    assert one.out()[1] == "its home registrar does not list it any more"
+    one.answer(0, pe(1, R1), pe(2, R1))
+    assert one.members() == [2]
+    one.answer(0, pe(1, R1, "10.0.0.77"), pe(2, R1))
+    assert one.members() == [1, 2]
+
+
+def test_it_goes_on_to_hold_when_the_registrars_are_lost_and_found() -> None:
+    one = play(1, 2)
+    one.belief.probed(POOL, target(one, 1), False, one.now)
+    one.down(0)
+    assert one.members() == [2]
+    assert one.out()[1].endswith("no registrar can vouch for it")
+    one.settle(1)
+    one.answer(1, pe(1, R2), pe(2, R2))
+    assert one.members() == [2]
+
+
+def test_with_everyone_unreachable_the_view_still_knows_them() -> None:
+    one = play(1, 2)
+    for identifier in (1, 2):
+        one.belief.probed(POOL, target(one, identifier), False, one.now)
+    assert one.members() == []
+    assert [member.identifier for member in one.view().unreachable] == [1, 2]
+    one.answer(0, pe(2, R1))
+    assert [member.identifier for member in one.view().unreachable] == [2], (
+        "a registrar removes it all the same"
+    )
+
+
+def test_without_verify_any_more_it_does_not_count() -> None:
+    one = play(1, 2)
+    one.belief.probed(POOL, target(one, 1), False, one.now)
+    one.belief.set_pools({POOL: PoolRules((ip_network("10.0.0.0/8"),))}, one.now)
+    assert one.members() == [1, 2]
+    assert one.belief.probe_targets(one.now) == {}
