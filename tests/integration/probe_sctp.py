@@ -9,6 +9,7 @@ import uvloop
 from rserpool.parameters import Protocol
 from rserpool.policies import RoundRobin
 from rspdns.probe_methods import probe
+from rspdns.probing import Plan
 from rspdns.views import Member
 
 
@@ -20,7 +21,7 @@ async def main() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_SCTP) as server:
         server.bind(("127.0.0.1", 5060))
         server.listen(5)
-        outcomes = [await probe(member(port), False, timeout_s=2) for port in (5060, 5061, 5060)]
+        outcomes = [await probe(member(port), Plan(timeout_s=2)) for port in (5060, 5061, 5060)]
     print(" ".join(outcome.value for outcome in outcomes))
 
 
