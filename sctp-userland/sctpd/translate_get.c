@@ -95,6 +95,7 @@ static int get_peer_parameters(struct sctp_socket *s, char *value, size_t *lengt
 
 	memcpy(&to, value, *length < sizeof(to) ? *length : sizeof(to));
 	from.spp_assoc_id = sack.sack_assoc_id = to.assoc_id;
+	from.spp_address.ss_family = AF_INET; /* as in set_peer_parameters() */
 	if (!translate_is_any(to.address))
 		from.spp_address = to.address;
 	error = get(s, SCTP_PEER_ADDR_PARAMS, &from, &size);

@@ -77,6 +77,7 @@ static int set_peer_parameters(struct sctp_socket *s, const char *value, size_t 
 	if (length < offsetof(struct lx_paddrparams, ipv6_flowlabel))
 		return EINVAL;
 	memcpy(&from, value, length < sizeof(from) ? length : sizeof(from));
+	to.spp_address.ss_family = AF_INET; /* 0.0.0.0: all paths; usrsctp refuses an address without family */
 	if (!translate_is_any(from.address))
 		to.spp_address = from.address;
 	to.spp_assoc_id = from.assoc_id;

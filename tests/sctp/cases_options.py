@@ -10,6 +10,7 @@ import time
 from cases_one_to_one import expect  # type: ignore[import-not-found, unused-ignore]
 from sctp_api import (  # type: ignore[import-not-found, unused-ignore]
     COMM_UP,
+    PATH_PARAMETERS,
     SCTP_ASSOCINFO,
     SCTP_DELAYED_SACK,
     SCTP_EVENTS,
@@ -31,7 +32,6 @@ from sctp_api import (  # type: ignore[import-not-found, unused-ignore]
     subscribe,
 )
 
-PATH_PARAMETERS = struct.Struct("=i128sIHIIIIBx")
 HEARTBEAT_ENABLE, SACK_DELAY_ENABLE = 1, 32
 
 
@@ -82,6 +82,22 @@ def case_peer_address_parameters() -> None:
         fields = PATH_PARAMETERS.unpack(answer[: PATH_PARAMETERS.size])
         assert (fields[2], fields[3]) == (1500, 3)
         assert fields[6] & HEARTBEAT_ENABLE
+
+
+def case_parameters_of_all_paths() -> None:
+    """Without an address they are for the whole association."""
+    with associated() as (client, association, _, _):
+        none = bytes(128)
+        client.setsockopt(
+            SOL_SCTP,
+            SCTP_PEER_ADDR_PARAMS,
+            PATH_PARAMETERS.pack(association, none, 1700, 4, 0, 0, HEARTBEAT_ENABLE, 0, 0),
+        )
+        answer = get_option(
+            client, SCTP_PEER_ADDR_PARAMS, PATH_PARAMETERS.pack(association, none, 0, 0, 0, 0, 0, 0, 0)
+        )
+        fields = PATH_PARAMETERS.unpack(answer[: PATH_PARAMETERS.size])
+        assert (fields[2], fields[3]) == (1700, 4)
 
 
 def case_delayed_sack() -> None:

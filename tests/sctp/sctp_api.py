@@ -13,7 +13,7 @@ from typing import NamedTuple
 SOL_SCTP = 132
 SCTP_RTOINFO, SCTP_ASSOCINFO, SCTP_INITMSG, SCTP_NODELAY, SCTP_AUTOCLOSE = range(5)
 SCTP_PRIMARY_ADDR, SCTP_PEER_ADDR_PARAMS, SCTP_DEFAULT_SEND_PARAM, SCTP_EVENTS = 6, 9, 10, 11
-SCTP_MAXSEG, SCTP_STATUS, SCTP_DELAYED_SACK, SCTP_RECVRCVINFO = 13, 14, 16, 32
+SCTP_MAXSEG, SCTP_STATUS, SCTP_GET_PEER_ADDR_INFO, SCTP_DELAYED_SACK, SCTP_RECVRCVINFO = 13, 14, 15, 16, 32
 SCTP_GET_ASSOC_NUMBER, SCTP_DEFAULT_SNDINFO = 28, 34
 SCTP_PEELOFF, SCTP_GET_PEER_ADDRS, SCTP_GET_LOCAL_ADDRS, SCTP_CONNECTX3 = 102, 108, 109, 111
 CMSG_SNDRCV, CMSG_SNDINFO, CMSG_RCVINFO = 1, 2, 3
@@ -21,11 +21,15 @@ MSG_NOTIFICATION = 0x8000
 UNORDERED, ABORT, EOF = 1, 4, 0x200
 ASSOC_CHANGE, PEER_ADDR_CHANGE, SEND_FAILED, REMOTE_ERROR, SHUTDOWN_EVENT = range(0x8001, 0x8006)
 COMM_UP, COMM_LOST, RESTART, SHUTDOWN_COMP, CANT_START = range(5)
+ADDR_AVAILABLE, ADDR_UNREACHABLE = range(2)
 ESTABLISHED = 4
+PATH_INACTIVE, PATH_PF, PATH_ACTIVE, PATH_UNCONFIRMED = range(4)
 
 SNDRCV = struct.Struct("=HHHxxIIIIIi")
 SNDINFO = struct.Struct("=HHIIi")
 RCVINFO = struct.Struct("=HHHxxIIIIi")
+PATH_PARAMETERS = struct.Struct("=i128sIHIIIIBx")
+PATH_INFORMATION = struct.Struct("=i128siIIII")
 
 libc = ctypes.CDLL(None, use_errno=True)
 libsctp = ctypes.CDLL("libsctp.so.1", use_errno=True)
@@ -52,6 +56,12 @@ class Received(NamedTuple):
     def state(self) -> int:
         """Return sac_state of an association change."""
         return int.from_bytes(self.data[8:10], "little")
+
+    @property
+    def changed_address(self) -> tuple[int, str]:
+        """Return spc_state and the address of a peer address change."""
+        (state,) = struct.unpack_from("=i", self.data, 136)
+        return state, unpack_addresses(self.data[8:], 1)[0][0]
 
     @property
     def changed_association(self) -> int:
@@ -245,3 +255,10 @@ def addresses_of(sock: socket.socket, association: int = 0, *, peer: bool) -> li
     option = SCTP_GET_PEER_ADDRS if peer else SCTP_GET_LOCAL_ADDRS
     answer = get_option(sock, option, struct.pack("=iI", association, 0) + bytes(2000))
     return unpack_addresses(answer[8:], struct.unpack_from("=I", answer, 4)[0])
+
+
+def path_state(sock: socket.socket, association: int, address: tuple[str, int]) -> int:
+    """Return PATH_ACTIVE or what else the path to this address of the peer is."""
+    asked = PATH_INFORMATION.pack(association, pack_addresses([address]), 0, 0, 0, 0, 0)
+    state: int = PATH_INFORMATION.unpack(get_option(sock, SCTP_GET_PEER_ADDR_INFO, asked))[2]
+    return state

@@ -1,11 +1,12 @@
 """The same conformance cases on a real kernel's SCTP, in a User-Mode Linux guest: sctpd is held to it."""
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.support.guest import guest_command
 
 KERNEL = Path(__file__).parent / "kernel"
 
@@ -14,23 +15,9 @@ KERNEL = Path(__file__).parent / "kernel"
 @pytest.mark.timeout(400)
 def test_every_case_on_a_kernel(tmp_path: Path) -> None:
     """Boot the guest once; it runs all cases, which takes under a minute."""
-    linux = shutil.which("linux.uml")
-    if linux is None:
-        pytest.skip("needs the package user-mode-linux")
     results = tmp_path / "results"
     done = subprocess.run(
-        [
-            linux,
-            "rootfstype=hostfs",
-            "rw",
-            "mem=768M",
-            f"init={KERNEL / 'guest.py'}",
-            "quiet",
-            "con=null",
-            "con0=null,fd:1",
-            f"job={KERNEL / 'job.sh'}",
-            f"results={results}",
-        ],
+        guest_command(KERNEL / "job.sh", memory_mb=768, results=results),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
