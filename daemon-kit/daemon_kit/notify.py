@@ -1,7 +1,9 @@
 """Tells systemd how this service is (sd_notify(3)); does nothing when systemd did not start it."""
 
 import os
+import re
 import socket
+import time
 
 
 def sd_notify(state: str) -> bool:
@@ -28,3 +30,23 @@ def ready() -> bool:
 def stopping() -> bool:
     """Say that the service is on its way down."""
     return sd_notify("STOPPING=1")
+
+
+def reloading() -> bool:
+    """Say that the configuration is being read again; `ready()` says that it is done."""
+    return sd_notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+
+
+def alive() -> bool:
+    """Say that the service still works; due every `watchdog_interval_s()`."""
+    return sd_notify("WATCHDOG=1")
+
+
+def watchdog_interval_s() -> float | None:
+    """Return how often systemd wants to hear `alive()`, halved to be safe; None when it does not."""
+    if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return None  # meant for another process
+    text = os.environ.get("WATCHDOG_USEC", "")
+    if not re.fullmatch(r"[1-9][0-9]{0,15}", text):
+        return None
+    return int(text) / 2_000_000

@@ -56,6 +56,9 @@ type = "tcp-hold"
 [[as.check]]
 type = "sip-options"
 
+[as.damping]
+falls = 0    # a lab kills its servers as often as it likes
+
 [as.load]
 source = "file"
 path = {_text(folder / "load")}

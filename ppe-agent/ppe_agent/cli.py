@@ -42,7 +42,7 @@ def run(config: Path, log_level: str, log_json: bool) -> None:
     loaded = _load(config)
 
     async def serve(stop: asyncio.Event) -> None:
-        await Agent(loaded).run(stop)
+        await Agent(loaded, config).run(stop)
 
     sys.exit(run_service(serve))
 
@@ -65,17 +65,23 @@ def check(config: Path) -> None:
 @main.command()
 @_CONFIG
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def status(config: Path, as_json: bool) -> None:
-    """Say why each server is in its pool or not."""
+@click.option("--watch", is_flag=True, help="Go on showing it, every second, until Ctrl-C.")
+def status(config: Path, as_json: bool, watch: bool) -> None:
+    """Say why each server is in its pool or not. With --json and --watch: one line of JSON a second."""
+    if watch:
+        from ppe_agent.status import watch_status
+
+        watch_status(lambda: _result_or_problem(config), as_json=as_json)
+        return
     result = _ask(config, "status")
     if as_json:
         click.echo(json.dumps(result, indent=2))
         return
     from rich.console import Console
 
-    from ppe_agent.status import show
+    from ppe_agent.status import render
 
-    show(result, Console())
+    Console().print(render(result))
 
 
 @main.command()
@@ -92,7 +98,7 @@ def drain(config: Path, name: str | None, wait: bool) -> None:
 @_SERVER
 def undrain(config: Path, name: str | None) -> None:
     """Let a drained server (default: all) into its pool again."""
-    _show_states(_ask(config, "undrain", name=name))
+    _show_states(_ask(config, "undrain", name=name), is_surprise=True)
 
 
 def _load(config: Path) -> AgentConfig:
@@ -114,9 +120,18 @@ def _ask(config: Path, command: str, **arguments: Any) -> dict[str, Any]:
         sys.exit(1)
 
 
-def _show_states(result: dict[str, Any]) -> None:
+def _result_or_problem(config: Path) -> dict[str, Any] | str:
+    """Return the status, or why there is none just now."""
+    try:
+        return request(control_path(config), "status")
+    except (ConfigurationErrors, ControlError) as problem:
+        return str(problem)
+
+
+def _show_states(result: dict[str, Any], *, is_surprise: bool = False) -> None:
     for server in result["as"]:
-        click.echo(f"{server['name']}: {server['state']}")
+        why = f" ({server['reason']})" if server["state"] == "drained" and is_surprise else ""
+        click.echo(f"{server['name']}: {server['state']}{why}")
 
 
 if __name__ == "__main__":

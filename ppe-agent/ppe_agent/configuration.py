@@ -4,40 +4,24 @@ import re
 from collections.abc import Iterator
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
-from daemon_kit.config_file import StrictModel, TomlDocument, find, load, read_text
-from daemon_kit.path_types import FilePath
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
+from daemon_kit.config_file import ConfigurationErrors, StrictModel, TomlDocument, load, read_text
+from daemon_kit.path_types import FilePath, check_path
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator
 from rserpool.policies import Policy
 from rserpool.registrar_choice import RegistrarAddress
+from rserpool.safety import MAX_HANDLE
 
 from ppe_agent import consistency
 from ppe_agent.addresses import Address, address_towards, is_on_this_host, is_reachable
-from ppe_agent.checks.base import Timing
+from ppe_agent.check_config import CheckConfig, DampingConfig
+from ppe_agent.config_types import Number, Port, Share, filled
 from ppe_agent.consistency import Problem
+from ppe_agent.load_config import LoadConfig
 from ppe_agent.policy_names import POLICY_KEYS, POLICY_KINDS, make_policy
 
 DEFAULT_PATH = Path("/etc/ppe-agent/agent.toml")
-MAX_HANDLE_BYTES = 32
-
-Milliseconds = Annotated[int, Field(ge=10, le=3_600_000)]
-
-
-def _filled(problem: str) -> BeforeValidator:
-    """Refuse an empty array with `problem`."""
-
-    def check(value: object) -> object:
-        if value == []:
-            raise ValueError(problem)
-        return value
-
-    return BeforeValidator(check)
-
-
-Number = Annotated[int, Field(ge=0, le=0xFFFFFFFF)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Port = Annotated[int, Field(ge=1, le=65535)]
 
 
 def _registrar(value: object) -> object:
@@ -76,10 +60,27 @@ def _addresses(value: object) -> object:
 
 def _handle(value: str) -> str:
     length = len(value.encode())
-    if not 1 <= length <= MAX_HANDLE_BYTES:
+    if not 1 <= length <= MAX_HANDLE:
         # A longer one aborts rspregistrar, whoever sends it.
-        raise ValueError(f"a pool handle has 1 to {MAX_HANDLE_BYTES} bytes, this one {length}")
+        raise ValueError(f"a pool handle has 1 to {MAX_HANDLE} bytes, this one {length}")
     return value
+
+
+def _listen(value: str) -> str:
+    _split_endpoint(value)
+    return value
+
+
+def _split_endpoint(value: str) -> tuple[str, int]:
+    host, colon, port = value.rpartition(":")
+    try:
+        address = ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        address = None
+    is_port = port.isascii() and port.isdigit() and 0 < int(port[:6]) <= 0xFFFF
+    if address is None or not colon or not is_port or (address.version == 6) != host.startswith("["):
+        raise ValueError('an IP address and a port: "127.0.0.1:9155" or "[::1]:9155"')
+    return str(address), int(port)
 
 
 def _name(value: str) -> str:
@@ -92,55 +93,6 @@ def _policy(value: str) -> str:
     if value not in POLICY_KINDS:
         raise ValueError(f"unknown policy; known: {', '.join(POLICY_KINDS)}")
     return value
-
-
-class _CheckConfig(StrictModel):
-    port: Port | None = None  # default: the port of the AS
-    interval_ms: Milliseconds = 250
-    timeout_ms: Milliseconds = 250
-    fall: int = Field(default=2, ge=1, le=100)
-    rise: int = Field(default=2, ge=1, le=100)
-
-    @property
-    def timing(self) -> Timing:
-        """Return how often and how patiently to try."""
-        return Timing(self.interval_ms, self.timeout_ms, self.fall, self.rise)
-
-
-class TcpHoldConfig(_CheckConfig):
-    """`type = "tcp-hold"`: a held TCP connection."""
-
-    type: Literal["tcp-hold"]
-
-
-class SipOptionsConfig(_CheckConfig):
-    """`type = "sip-options"`: SIP OPTIONS over UDP."""
-
-    type: Literal["sip-options"]
-
-
-CheckConfig = Annotated[TcpHoldConfig | SipOptionsConfig, Field(discriminator="type")]
-
-
-class LoadConfig(StrictModel):
-    """`[as.load]`: where the load comes from, and when a change is worth telling the registrar."""
-
-    source: Literal["cpu", "file", "none"] = "cpu"
-    path: FilePath | None = None
-    interval_ms: Milliseconds = 250
-    smoothing_ms: Annotated[int, Field(ge=0, le=600_000)] = 1000
-    min_change: float = Field(default=0.05, gt=0, le=1)
-    min_update_interval_ms: Milliseconds = 250
-    max_age_ms: Milliseconds = 10_000
-    when_unknown: Share = 0.9
-
-    @model_validator(mode="after")
-    def _path_goes_with_file(self) -> Self:
-        if self.source == "file" and self.path is None:
-            raise ValueError('source "file" needs a path')
-        if self.source != "file" and self.path is not None:
-            raise ValueError(f'source "{self.source}" takes no path')
-        return self
 
 
 class ServerConfig(StrictModel):
@@ -157,8 +109,10 @@ class ServerConfig(StrictModel):
     degradation: Share | None = None
     penalty_factor: Share | None = None
     distance_ms: Number | None = None
-    check: Annotated[tuple[CheckConfig, ...], _filled("at least one [[as.check]] is needed")]
+    check: Annotated[tuple[CheckConfig, ...], filled("at least one [[as.check]] is needed")]
+    damping: DampingConfig = DampingConfig()
     load: LoadConfig | None = None
+    drain_file: FilePath | None = None
 
     def policy_with(self, load: float) -> Policy:
         """Return the policy to register, with `load` (0..1) where it carries one."""
@@ -177,6 +131,17 @@ class ControlConfig(StrictModel):
     path: FilePath = Path("/run/ppe-agent/control.sock")
 
 
+class MetricsConfig(StrictModel):
+    """`[metrics]`: where Prometheus finds them."""
+
+    listen: Annotated[str, AfterValidator(_listen)]
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        """Return address and port."""
+        return _split_endpoint(self.listen)
+
+
 class AgentConfig(StrictModel):
     """The whole file."""
 
@@ -184,12 +149,13 @@ class AgentConfig(StrictModel):
 
     registrars: Annotated[
         tuple[Annotated[RegistrarAddress, BeforeValidator(_registrar)], ...],
-        _filled("at least one registrar is needed; take three"),
+        filled("at least one registrar is needed; take three"),
     ]
     reregistration_ms: Annotated[int, Field(ge=200, le=600_000)] = 2000
     state: StateConfig = StateConfig()
     control: ControlConfig = ControlConfig()
-    servers: Annotated[tuple[ServerConfig, ...], _filled("at least one [[as]] is needed")] = Field(alias="as")
+    metrics: MetricsConfig | None = None
+    servers: Annotated[tuple[ServerConfig, ...], filled("at least one [[as]] is needed")] = Field(alias="as")
 
     @classmethod
     def document_problems(cls, document: dict[str, Any]) -> Iterator[Problem]:
@@ -206,12 +172,20 @@ def control_path(path: str | Path) -> Path:
     """Return only the control socket that agent.toml names, whatever else is wrong in the file.
 
     The running agent must be reachable while somebody edits the file, or while the network is away.
-    Raises ConfigurationErrors when the file can't be read or isn't TOML.
+    Raises ConfigurationErrors when the file can't be read, isn't TOML, or names no socket that can be: to ask
+    at the default one instead would be to ask another agent.
     """
-    document = TomlDocument(str(path), read_text(path)).data
-    found = [value for _, value in find(document, ("control", "path")) if isinstance(value, str)]
-    usable = found and found[0] and "\0" not in found[0]
-    return Path(found[0]) if usable else ControlConfig().path
+    document = TomlDocument(str(path), read_text(path))
+    control = document.data.get("control", {})
+    if not isinstance(control, dict):
+        raise ConfigurationErrors([document.error(("control",), "must be a table: [control]")])
+    path_text = control.get("path", str(ControlConfig().path))
+    if not isinstance(path_text, str):
+        raise ConfigurationErrors([document.error(("control", "path"), "must be text, in quotes")])
+    try:
+        return Path(check_path(path_text))
+    except ValueError as problem:
+        raise ConfigurationErrors([document.error(("control", "path"), str(problem))]) from None
 
 
 def addresses_of(server: ServerConfig, first_registrar: RegistrarAddress) -> tuple[Address, ...]:

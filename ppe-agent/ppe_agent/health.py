@@ -1,10 +1,13 @@
-"""The health of one AS: all of its checks together. Pure."""
+"""The health of one AS: all of its checks together, and what a flapping one must prove. Pure."""
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ppe_agent.checks.base import CheckState, Outcome, RiseFall, Timing
+
+_MAX_DOUBLINGS: Final = 3
 
 
 @dataclass
@@ -12,52 +15,111 @@ class CheckRecord:
     """What one check has told so far; times are monotonic seconds, None before the first attempt."""
 
     kind: str
-    port: int
+    target: str
     machine: RiseFall
     last: Outcome | None = None
     last_at_s: float | None = None
     since_s: float | None = None  # when the state began
 
 
-class Health:
-    """Up while every check is up."""
+@dataclass(frozen=True)
+class Damping:
+    """After `falls` falls within `window_s` an AS must stay well for `well_for_s` before it is up again.
 
-    def __init__(self, checks: Sequence[tuple[str, int, Timing]]) -> None:
-        """Take kind, port and timing of each check."""
+    Each further fall within the window doubles that time, at most three times. 0 falls: never.
+    """
+
+    falls: int = 0
+    window_s: float = 60.0
+    well_for_s: float = 10.0
+
+
+class Health:
+    """Well while every check is up; up while it is well and has proven that it stays so."""
+
+    def __init__(
+        self,
+        checks: Sequence[tuple[str, str, Timing]],
+        damping: Damping | None = None,
+        *,
+        state: CheckState = CheckState.UNKNOWN,
+    ) -> None:
+        """Take kind, target and timing of each check; all begin in `state`."""
         self.checks = [
-            CheckRecord(kind, port, RiseFall(timing.fall, timing.rise)) for kind, port, timing in checks
+            CheckRecord(kind, target, RiseFall(timing.fall, timing.rise, state))
+            for kind, target, timing in checks
         ]
+        self._damping = damping or Damping()
+        self._falls_at_s: deque[float] = deque(maxlen=max(1, self._damping.falls + _MAX_DOUBLINGS))
+        self._held_until_s = float("-inf")
+        self._held_s = 0.0
+        self.fall_count = 0
 
     @property
-    def is_up(self) -> bool:
-        """Tell whether the AS should be in its pool, as far as the checks go."""
+    def is_well(self) -> bool:
+        """Tell whether every check is up."""
         return all(check.machine.state is CheckState.UP for check in self.checks)
 
     @property
-    def reason(self) -> str:
+    def is_down(self) -> bool:
+        """Tell whether a check is down (otherwise it is well, or not known yet)."""
+        return any(check.machine.state is CheckState.DOWN for check in self.checks)
+
+    def is_up(self, now: float) -> bool:
+        """Tell whether the AS should be in its pool, as far as the checks go."""
+        return self.is_well and now >= self._held_until_s
+
+    def held_for_s(self, now: float) -> float:
+        """Return for how long it must stay well before it is up again; 0 when it need not, or is not well."""
+        return max(0.0, self._held_until_s - now) if self.is_well else 0.0
+
+    def reason(self, now: float) -> str:
         """Say why the AS is not up (or that it is)."""
         for state, words in ((CheckState.DOWN, ""), (CheckState.UNKNOWN, "not known yet: ")):
             for check in self.checks:
                 if check.machine.state is state:
                     said = check.last.reason if check.last else "not tried yet"
                     return f"{words}{check.kind}: {said}"
+        if not self.is_up(now):
+            count, window_s = len(self._falls_at_s), self._damping.window_s
+            return (
+                f"fell {count} times within {window_s:g} s: must stay well for {self._held_s:g} s, "
+                f"{self.held_for_s(now):.0f} s to go"
+            )
         return "all checks pass"
 
     def report(self, position: int, outcome: Outcome, now: float) -> bool:
         """Take in one attempt of the check at `position`; return whether its state changed."""
         check = self.checks[position]
+        was_well = self.is_well
         check.last, check.last_at_s = outcome, now
         changed = check.machine.report(outcome.verdict)
         if changed:
             check.since_s = now
+        if was_well and not self.is_well:
+            self._falls_at_s.append(now)
+            self.fall_count += 1
+        elif self.is_well and not was_well:
+            self._hold(now)
         return changed
+
+    def _hold(self, now: float) -> None:
+        """Decide, at the moment it is well again, how long it must stay so."""
+        while self._falls_at_s and now - self._falls_at_s[0] > self._damping.window_s:
+            self._falls_at_s.popleft()
+        too_many = len(self._falls_at_s) - self._damping.falls
+        if self._damping.falls and too_many >= 0:
+            self._held_s = self._damping.well_for_s * 2.0 ** min(too_many, _MAX_DOUBLINGS)
+            self._held_until_s = now + self._held_s
+        else:
+            self._held_until_s = float("-inf")
 
     def describe(self, now: float) -> list[dict[str, Any]]:
         """Return each check for people and programs: its state, since when, and what it saw last."""
         return [
             {
                 "type": check.kind,
-                "port": check.port,
+                "target": check.target,
                 "state": check.machine.state.value,
                 "since_s": _ago(check.since_s, now),
                 "last": check.last.reason if check.last else None,

@@ -18,6 +18,8 @@ from rserpool.registrar_choice import RegistrarAddress
 from ppe_agent.registration import PoolState, Registration
 
 INTERVAL_S = 0.5
+# While an AS is joining, its pool is looked up for what its other members have in common.
+_LOOKED_UP = frozenset({PoolState.IN, PoolState.JOINING})
 REPORTS_THAT_REMOVE = 3
 """So many reports of "endpoint unreachable" make rspregistrar remove a pool element."""
 
@@ -28,7 +30,7 @@ class RegistrarWatch:
     def __init__(
         self,
         address: RegistrarAddress,
-        registrations: Sequence[Registration],
+        registrations: Sequence[Registration],  # the agent's own list, which a reload changes
         *,
         make_client: Callable[..., RegistrarClient] = RegistrarClient,
     ) -> None:
@@ -36,11 +38,11 @@ class RegistrarWatch:
         self._registrations = registrations
         self._log = get_logger("lookup").bind(registrar=str(address))
         self._client = make_client(address, on_link=self._on_link)
-        self._listed: dict[int, bool | None] = {}  # by position in registrations
+        self._listed: dict[Registration, bool | None] = {}
 
     def lists(self, registration: Registration) -> bool | None:
         """Tell whether the registrar listed this PE when last asked; None when that is not known."""
-        return self._listed.get(self._registrations.index(registration)) if self._client.is_up else None
+        return self._listed.get(registration) if self._client.is_up else None
 
     def describe(self) -> dict[str, Any]:
         """Return the registrar for people and programs."""
@@ -64,8 +66,10 @@ class RegistrarWatch:
             raise FatalError(str(error)) from None
         try:
             while True:
+                for gone in self._listed.keys() - set(self._registrations):
+                    del self._listed[gone]
                 started_s = time.monotonic()
-                handles = {one.handle for one in self._registrations if one.state is PoolState.IN}
+                handles = {one.handle for one in self._registrations if one.state in _LOOKED_UP}
                 for handle in sorted(handles):
                     await self._look_up(handle)
                 await asyncio.sleep(max(0.0, started_s + INTERVAL_S - time.monotonic()))
@@ -77,9 +81,9 @@ class RegistrarWatch:
             resolution = await self._client.resolve(handle)
         except RSerPoolError:
             return  # silent or away: that says nothing about our PEs
-        for position, registration in enumerate(self._registrations):
+        for registration in self._registrations:
             if registration.handle == handle:
-                self._listed[position] = registration.check_listed(self.address, resolution)
+                self._listed[registration] = registration.check_listed(self.address, resolution)
 
     def _on_link(self, is_up: bool) -> None:
         self._listed.clear()

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Final
 
-from rserpool.policies import POLICIES, KnownPolicy, Policy
+from rserpool.policies import POLICIES, KnownPolicy, Policy, UnknownPolicy
 
 
 def _name(kind: type[KnownPolicy]) -> str:
@@ -37,3 +37,10 @@ def make_policy(name: str, values: Mapping[str, float], load: float) -> Policy:
     if has_load(name):
         given["load"] = load
     return POLICY_KINDS[name](**given)  # type: ignore[arg-type]
+
+
+def name_of(policy: Policy) -> str:
+    """Return the policy's name as agent.toml writes it, or its number when it has none."""
+    if isinstance(policy, UnknownPolicy):
+        return f"0x{policy.type:08x}"
+    return _name(type(policy))

@@ -3,6 +3,7 @@
     OUT --wanted--> JOINING --confirmed--> IN
     JOINING, IN --not wanted--> LEAVING --confirmed or timed out--> OUT
     IN --registrar lost--> JOINING --confirmed by another--> IN
+    JOINING, IN --identifier taken by another host--> JOINING with a fresh one
 
 What happens between registrar and PE is rserpool's; each stay in the pool gets a client of its own.
 """
@@ -18,16 +19,19 @@ from daemon_kit.logs import get_logger
 from rserpool.client import Resolution
 from rserpool.element import PoolElementClient
 from rserpool.errors import RSerPoolError
-from rserpool.parameters import PoolElement
+from rserpool.parameters import PoolElement, Transport
 from rserpool.policies import Policy
 from rserpool.pool_element_events import Event, EventKind
 from rserpool.registrar_choice import RegistrarAddress
+
+from ppe_agent.advice import IDENTIFIER_TAKEN, advice
 
 DEREGISTRATION_TIMEOUT_MS = 500
 _RETRY_S = 1.0
 _MAX_ITEMS = 128  # what a registrar tells of a pool at most
 # A registrar tells the others within a millisecond; a question asked sooner than this says little.
 _SETTLED_AFTER_S = 0.1
+_COLLISION_AFTER_S = 0.3
 
 _PROBLEMS = {
     EventKind.REJECTED: "{} refuses it",
@@ -65,6 +69,11 @@ class Registration:
         self.identifier = element.identifier
         self.problem: str | None = None  # why it is not in, in words
         self.missing_count = 0  # how often a registrar did not list it
+        self.rejected_count = 0
+        self.moved_count = 0  # how often another registrar took over from the one before
+        self.collision_count = 0  # how often another host was found to have the same identifier
+        self.on_collision: Callable[[], int] = lambda: self.identifier
+        """Called when another host has the same identifier; returns a fresh one."""
         self.on_unconfirmed: Callable[[], None] = lambda: None
         """Called when it left without a registrar's word for it: the others may list it still."""
         self._registrars = tuple(registrars)
@@ -76,6 +85,9 @@ class Registration:
         self._is_leaving = False
         self._registered_at_s = 0.0
         self._wanted = False
+        self._is_renumbered = False
+        self._other: PoolElement | None = None  # another member of the pool
+        self._last_registrar: RegistrarAddress | None = None
         self._told: set[str] = set()  # problems logged since it was last registered
         self._moved = asyncio.Event()
         self._is_out = asyncio.Event()
@@ -106,6 +118,12 @@ class Registration:
         self._wanted = wanted
         self._moved.set()
 
+    def update_registrars(self, registrars: Sequence[RegistrarAddress]) -> None:
+        """Use these registrars from now on; it moves at once when its own is none of them."""
+        self._registrars = tuple(registrars)
+        if self._client is not None and not self._is_leaving:
+            self._client.update_registrars(self._registrars)
+
     def update_policy(self, policy: Policy) -> None:
         """Change the policy (a new load, say); the registrar hears of it at once."""
         self._policy = policy
@@ -118,6 +136,18 @@ class Registration:
         Return whether it is listed there; None when the answer says nothing about it.
         """
         listed = is_listed(resolution, self.identifier)
+        others = (each for each in resolution.pool_elements if each.identifier != self.identifier)
+        self._other = next(others, None)
+        mine = next((each for each in resolution.pool_elements if each.identifier == self.identifier), None)
+        age_s = resolution.asked_at_s - self._registered_at_s
+        # Only the registrar in charge is sure to have heard of us last: others may show where we were before.
+        knows_best = registrar == self.registrar and age_s > _COLLISION_AFTER_S and self.state is PoolState.IN
+        if mine is not None and knows_best:
+            theirs = mine.user_transport
+            if not is_same_server(theirs, self._element.user_transport):
+                where = ", ".join(str(address) for address in theirs.addresses)
+                self._renumber(f"{where} port {theirs.port}")
+                return False
         settled = resolution.asked_at_s - self._registered_at_s > _SETTLED_AFTER_S
         if listed is False and settled and self._client is not None and self.state is PoolState.IN:
             self.missing_count += 1
@@ -125,6 +155,21 @@ class Registration:
             self._log.warning("missing_at_registrar", registrar=str(registrar))
             self._client.register_again(f"not listed by {registrar}")
         return listed
+
+    def _renumber(self, whose: str) -> None:
+        """Take a fresh identifier: another host has ours, and each registration of one hides the other."""
+        old, self.identifier = self.identifier, self.on_collision()
+        self.collision_count += 1
+        self._log.error(
+            "identifier_collision",
+            identifier=f"{old:08x}",
+            also_at=whose,
+            taken_instead=f"{self.identifier:08x}",
+            hint="was the state directory copied from another host?",
+        )
+        self._element = replace(self._element, identifier=self.identifier)
+        self._is_renumbered = True
+        self._moved.set()
 
     async def run(self) -> None:
         """Join and leave as wanted, for ever. Raises FatalError when this host can't register anything."""
@@ -146,7 +191,7 @@ class Registration:
         client = self._make_client(
             self._registrars,
             self.handle,
-            replace(self._element, policy=self._policy),
+            self._element_now,
             local_addresses=[str(address) for address in self._element.user_transport.addresses],
             reregistration_ms=self._reregistration_ms,
             on_event=self._on_event,
@@ -156,9 +201,12 @@ class Registration:
         except RSerPoolError as error:
             raise FatalError(str(error)) from None
         self._client = client
+        self._is_renumbered = False
         self._is_out.clear()
         try:
             await self._until(wanted=False)
+            if self._is_renumbered:
+                return  # without deregistering: that would take the other host out
             self._is_leaving = True
             confirmed = await client.deregister(DEREGISTRATION_TIMEOUT_MS)
             if not confirmed:
@@ -175,13 +223,32 @@ class Registration:
             self._registered_at_s = event.at_s
             self.problem = None
             self._told.clear()
+            if self._last_registrar not in (None, event.registrar):
+                self.moved_count += 1
+            self._last_registrar = event.registrar
         elif event.kind in _PROBLEMS:
             problem = _PROBLEMS[event.kind].format(f"registrar {event.registrar}")
             self.problem = f"{problem}: {event.detail}" if event.detail else problem
+            if event.kind is EventKind.REJECTED:
+                self._rejected(event)
         details = {"registrar": str(event.registrar)} if event.registrar else {}
         if event.detail:
             details["detail"] = event.detail
+        if event.kind is EventKind.REJECTED and self.problem:
+            details["problem"] = self.problem
         getattr(self._log, self._level(event.kind))(event.kind.value, **details)
+
+    def _rejected(self, event: Event) -> None:
+        self.rejected_count += 1
+        what_to_do = advice(event.causes, self._element_now, self._other)
+        if what_to_do:
+            self.problem = f"{self.problem}. {what_to_do[0].upper()}{what_to_do[1:]}"
+        if any(cause.code in IDENTIFIER_TAKEN for cause in event.causes):
+            self._renumber(f"registrar {event.registrar} says so")
+
+    @property
+    def _element_now(self) -> PoolElement:
+        return replace(self._element, policy=self._policy)
 
     def _level(self, kind: EventKind) -> str:
         """Return how loud to log: what lasts (no registrar is there) or comes from strangers, only once."""
@@ -193,7 +260,7 @@ class Registration:
         return "warning" if is_news else "debug"
 
     async def _until(self, *, wanted: bool) -> None:
-        while self._wanted is not wanted:
+        while self._wanted is not wanted and not (self._is_renumbered and not wanted):
             self._moved.clear()
             await self._moved.wait()
 
@@ -203,3 +270,12 @@ def is_listed(resolution: Resolution, identifier: int) -> bool | None:
     if any(element.identifier == identifier for element in resolution.pool_elements):
         return True
     return None if len(resolution.pool_elements) >= _MAX_ITEMS else False
+
+
+def is_same_server(listed: Transport, mine: Transport) -> bool:
+    """Tell whether a listed transport is ours; a registrar may list fewer addresses than were registered."""
+    return (
+        listed.protocol is mine.protocol
+        and listed.port == mine.port
+        and not set(listed.addresses).isdisjoint(mine.addresses)
+    )

@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,24 +12,26 @@ from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.registrar_choice import RegistrarAddress
 
 from ppe_agent.addresses import Address
-from ppe_agent.checks.base import Check, CheckState, Outcome
-from ppe_agent.checks.sip_options import SipOptionsCheck
-from ppe_agent.checks.tcp_hold import TcpHoldCheck
-from ppe_agent.configuration import (
-    CheckConfig,
-    LoadConfig,
-    ServerConfig,
-    TcpHoldConfig,
-)
-from ppe_agent.health import Health
-from ppe_agent.load import LoadReporter, LoadUnknown, make_source
+from ppe_agent.checks.base import CheckState, Outcome
+from ppe_agent.checks.make import make_check
+from ppe_agent.configuration import ServerConfig
+from ppe_agent.drain_file import DrainFile
+from ppe_agent.health import Damping, Health
+from ppe_agent.load import LoadReporter
+from ppe_agent.load_config import LoadConfig
+from ppe_agent.load_sources import LoadSource, LoadUnknown, make_source, read_within
 from ppe_agent.policy_names import has_load
 from ppe_agent.registration import PoolState, Registration
-from ppe_agent.state import StateDirectory
+from ppe_agent.state import StateDirectory, fresh_identifier
+
+Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+"""Starts a part of the agent; should it fail, the agent ends."""
 
 _PROTOCOLS = {"udp": Protocol.UDP, "tcp": Protocol.TCP, "sctp": Protocol.SCTP}
 # A registration lives for three intervals, so that two lost renewals don't end it.
 _LIVES = 3
+# What a reload may change while the AS stays in its pool.
+_CHANGEABLE = frozenset({"check", "damping", "load", "drain_file"})
 
 
 class Server:
@@ -42,24 +44,19 @@ class Server:
         registrars: Sequence[RegistrarAddress],
         reregistration_ms: int,
         states: StateDirectory,
+        spawn: Spawn,
     ) -> None:
         self.config = config
         self._addresses = tuple(addresses)
         self._states = states
         self._kept = states.load(config.name)
+        self._spawn = spawn
+        self._tasks: list[asyncio.Task[None]] = []
+        self._watching: list[asyncio.Task[None]] = []  # those that a reload replaces
         self._log = get_logger("as").bind(name=config.name)
-        self._checks = [make_check(check, addresses[0], config.port) for check in config.check]
-        self._health = Health(
-            [
-                (check.kind, check.port, own.timing)
-                for check, own in zip(self._checks, config.check, strict=True)
-            ]
-        )
-        self._load_config = config.load or LoadConfig()
-        self._load = LoadReporter(self._load_config)
-        self._source = make_source(self._load_config) if has_load(config.policy) else None
-        self._sample_load()
         self._is_stopping = False
+        self._hold_timer: asyncio.TimerHandle | None = None
+        self._set_up(CheckState.UNKNOWN)
         self.registration = Registration(
             registrars,
             config.handle.encode(),
@@ -73,14 +70,33 @@ class Server:
             reregistration_ms=reregistration_ms,
             name=config.name,
         )
+        self.registration.on_collision = self._renumber
 
-    def tasks(self) -> list[Coroutine[Any, Any, None]]:
-        """Return what has to run for this AS."""
-        checks = [
-            check.run(functools.partial(self._on_outcome, position))
-            for position, check in enumerate(self._checks)
-        ]
-        return [self.registration.run(), *([self._watch_load()] if self._source else []), *checks]
+    def start(self) -> None:
+        """Begin; needs a running event loop."""
+        self._tasks = [self._spawn(self.registration.run()), self._spawn(self._watch_drain_file())]
+        self._watch()
+
+    def can_become(self, config: ServerConfig, addresses: Sequence[Address]) -> bool:
+        """Tell whether `reconfigure()` can do it: what is registered stays the same."""
+        changed = {
+            key for key in ServerConfig.model_fields if getattr(config, key) != getattr(self.config, key)
+        }
+        return changed <= _CHANGEABLE and tuple(addresses) == self._addresses
+
+    def reconfigure(self, config: ServerConfig) -> None:
+        """Go on with other checks, load source or drain file.
+
+        An AS that was well is, until the new checks say otherwise.
+        """
+        if config == self.config:
+            return
+        self.config = config
+        for task in self._watching:
+            task.cancel()
+        self._set_up(CheckState.UP if self._health.is_well else CheckState.UNKNOWN)
+        self._watch()
+        self._decide()
 
     def drain(self, drained: bool) -> None:
         """Take the AS out of its pool while it serves on, or (False) let it in again; kept over restarts."""
@@ -89,11 +105,25 @@ class Server:
         self._log.info("drained" if drained else "undrained")
         self._states.save(self.config.name, self._kept)
 
+    @property
+    def is_drained(self) -> bool:
+        """Tell whether the operator or the drain file keeps it out."""
+        return self._kept.drained or self._drain_file.is_there
+
     async def leave(self) -> None:
         """Leave the pool for good; returns when it is done."""
         self._is_stopping = True
         self._decide()
         await self.registration.until_out()
+
+    async def close(self) -> None:
+        """End everything, without a word to the registrar unless `leave()` was called before."""
+        tasks = self._tasks + self._watching
+        if self._hold_timer is not None:
+            self._hold_timer.cancel()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def describe(self) -> dict[str, Any]:
         """Return this AS for people and programs."""
@@ -110,10 +140,14 @@ class Server:
             "policy": self.config.policy,
             "state": state,
             "reason": reason,
-            "drained": self._kept.drained,
+            "drained": self.is_drained,
             "registrar": str(registrar) if registrar else None,
             "home_registrar": f"{home:08x}" if home is not None else None,
             "missing_count": self.registration.missing_count,
+            "moved_count": self.registration.moved_count,
+            "rejected_count": self.registration.rejected_count,
+            "collision_count": self.registration.collision_count,
+            "fall_count": self._health.fall_count,
             "load": round(self._load.reported, 4) if has_load(self.config.policy) else None,
             "load_problem": self._load.problem,
             "check": self._health.describe(time.monotonic()),
@@ -121,53 +155,111 @@ class Server:
 
     def _state_and_reason(self) -> tuple[str, str]:
         """Say in one word and in a few why the AS is in its pool or not."""
+        now = time.monotonic()
         where = self.registration.state
         if where is PoolState.LEAVING:
-            return "leaving", "drained" if self._kept.drained else self._health.reason
+            return "leaving", "drained" if self.is_drained else self._health.reason(now)
         if self._kept.drained:
             return "drained", "drained by the operator; undrain lets it in again"
-        if not self._health.is_up:
-            is_down = any(check.machine.state is CheckState.DOWN for check in self._health.checks)
-            return "down" if is_down else "unknown", self._health.reason
+        if self._drain_file.is_there:
+            return "drained", f"drained by the file {self._drain_file.path}; remove it to let it in again"
+        if not self._health.is_up(now):
+            state = "held" if self._health.is_well else "down" if self._health.is_down else "unknown"
+            return state, self._health.reason(now)
         if where is PoolState.IN:
-            return "in", self._health.reason
+            return "in", self._health.reason(now)
         return "joining", self.registration.problem or "registering"
 
+    def _set_up(self, state: CheckState) -> None:
+        """Make what `self.config` describes; the checks begin in `state`."""
+        config, first = self.config, self._addresses[0]
+        self._checks = [make_check(one, first, config.port, config.transport) for one in config.check]
+        damping = Damping(config.damping.falls, config.damping.window_s, config.damping.well_for_s)
+        timings = [one.timing for one in config.check]
+        self._health = Health(
+            [(one.kind, one.target, timing) for one, timing in zip(self._checks, timings, strict=True)],
+            damping,
+            state=state,
+        )
+        self._load_config = config.load or LoadConfig()
+        self._load = LoadReporter(self._load_config)
+        self._source: LoadSource | None = None
+        if has_load(config.policy):
+            self._source = make_source(self._load_config, first, config.port, config.transport)
+        self._load_was_read = self._source is None
+        self._drain_file = DrainFile(config.drain_file)
+
+    def _watch(self) -> None:
+        """Run the checks and the load source."""
+        self._watching = [
+            self._spawn(check.run(functools.partial(self._on_outcome, position)))
+            for position, check in enumerate(self._checks)
+        ]
+        if self._source is not None:
+            self._watching.append(self._spawn(self._watch_load(self._source)))
+
     def _decide(self) -> None:
-        self.registration.want(self._health.is_up and not self._kept.drained and not self._is_stopping)
+        """Join or leave, as everything known now says."""
+        now = time.monotonic()
+        is_up = self._health.is_up(now) and self._load_was_read
+        self.registration.want(is_up and not self.is_drained and not self._is_stopping)
+        if self._hold_timer is not None:
+            self._hold_timer.cancel()
+            self._hold_timer = None
+        if held_s := self._health.held_for_s(now):
+            self._hold_timer = asyncio.get_running_loop().call_later(held_s + 0.001, self._decide)
 
     def _on_outcome(self, position: int, outcome: Outcome) -> bool:
+        was_well = self._health.is_well
         changed = self._health.report(position, outcome, time.monotonic())
         check = self._health.checks[position]
         if changed:
             self._decide()  # first of all: milliseconds count here
-            self._log.info(f"check_{check.machine.state.value}", check=check.kind, saw=outcome.reason)
+            self._log.info(
+                f"check_{check.machine.state.value}", check=check.kind, of=check.target, saw=outcome.reason
+            )
+            now = time.monotonic()
+            if not was_well and self._health.held_for_s(now):
+                self._log.warning("held_back", reason=self._health.reason(now))
         return check.machine.try_soon
 
-    async def _watch_load(self) -> None:
+    def _renumber(self) -> int:
+        """Take a fresh PE identifier, for good."""
+        self._kept = replace(self._kept, identifier=fresh_identifier())
+        self._states.save(self.config.name, self._kept)
+        return self._kept.identifier
+
+    async def _watch_drain_file(self) -> None:
         while True:
-            await asyncio.sleep(self._load_config.interval_ms / 1000)
-            due = self._sample_load()
-            if due is not None:
-                self.registration.update_policy(self.config.policy_with(due))
+            drain_file = self._drain_file
+            if drain_file.look():
+                self._log.info("drain_file", path=str(drain_file.path), drained=drain_file.is_there)
+            self._decide()
+            await drain_file.pause()
 
-    def _sample_load(self) -> float | None:
-        """Read the load; return it when it is worth an update."""
-        if self._source is None:
-            return None
-        now = time.monotonic()
-        known_before = self._load.problem is None
+    async def _watch_load(self, source: LoadSource) -> None:
         try:
-            self._load.sample(self._source.read(), now)
+            while True:
+                due = await self._read_load(source)
+                if due is not None:
+                    self.registration.update_policy(self.config.policy_with(due))
+                if not self._load_was_read:
+                    self._load_was_read = True
+                    self._decide()
+                await asyncio.sleep(self._load_config.every_ms / 1000)
+        finally:
+            await source.close()
+
+    async def _read_load(self, source: LoadSource) -> float | None:
+        """Read the load; return it when it is worth an update."""
+        known_before, problem_before = self._load.is_known, self._load.problem
+        try:
+            load = await read_within(source, self._load_config.timeout_ms)
+            self._load.sample(load, time.monotonic())
         except LoadUnknown as problem:
-            self._load.unknown(str(problem))
-            if known_before:
-                taken = self._load_config.when_unknown
-                self._log.warning("load_unknown", problem=str(problem), taken=taken)
-        return self._load.due(now)
-
-
-def make_check(config: CheckConfig, address: Address, port: int) -> Check:
-    """Return the check that `config` describes, at `address` and, unless it has a port of its own, `port`."""
-    kind = TcpHoldCheck if isinstance(config, TcpHoldConfig) else SipOptionsCheck
-    return kind(address, config.port or port, config.timing)
+            self._load.unknown(str(problem), time.monotonic())
+            if problem_before is None:
+                self._log.warning("load_source_failed", problem=str(problem))
+            if known_before and not self._load.is_known:
+                self._log.warning("load_unknown", taken=self._load_config.when_unknown)
+        return self._load.due(time.monotonic())

@@ -1,10 +1,17 @@
 """Shows `ppe-agent status` to people."""
 
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 _COLOURS = {
     "in": "green",
@@ -13,14 +20,41 @@ _COLOURS = {
     "joining": "yellow",
     "leaving": "yellow",
     "down": "red",
+    "held": "yellow",
 }
 
 
-def show(status: dict[str, Any], console: Console) -> None:
-    """Print the result of the control command `status`."""
-    console.print(_servers(status["as"]))
-    console.print(_checks(status["as"]))
-    console.print(_registrars(status["registrars"]))
+_WATCH_INTERVAL_S = 1.0
+
+
+def render(status: dict[str, Any]) -> Group:
+    """Return the result of the control command `status` for a console."""
+    parts: list[RenderableType] = [
+        _servers(status["as"]),
+        _checks(status["as"]),
+        _registrars(status["registrars"]),
+    ]
+    if status["reload_problem"]:
+        words = f"The configuration file was not taken at the last reload:\n{status['reload_problem']}"
+        parts.append(Text(words, style="red"))
+    return Group(*parts)
+
+
+def watch_status(ask: Callable[[], dict[str, Any] | str], *, as_json: bool) -> None:
+    """Show the status every second until Ctrl-C; `ask` returns it, or why there is none just now."""
+    with contextlib.suppress(KeyboardInterrupt):
+        if as_json:
+            while True:
+                result = ask()
+                document = {"error": result} if isinstance(result, str) else result
+                print(json.dumps(document), flush=True)
+                time.sleep(_WATCH_INTERVAL_S)
+        with Live(console=Console(), screen=sys.stdout.isatty(), auto_refresh=False) as live:
+            while True:
+                result = ask()
+                shown = Text(result, style="red") if isinstance(result, str) else render(result)
+                live.update(shown, refresh=True)
+                time.sleep(_WATCH_INTERVAL_S)
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -56,7 +90,7 @@ def _servers(servers: list[dict[str, Any]]) -> Table:
 
 
 def _checks(servers: list[dict[str, Any]]) -> Table:
-    table = _table("Checks", "AS", "check", "port", "state", "for", "saw last")
+    table = _table("Checks", "AS", "check", "of", "state", "for", "saw last")
     for server in servers:
         for check in server["check"]:
             since = "" if check["since_s"] is None else f"{check['since_s']:.1f} s"
@@ -66,7 +100,7 @@ def _checks(servers: list[dict[str, Any]]) -> Table:
             table.add_row(
                 escape(server["name"]),
                 check["type"],
-                str(check["port"]),
+                escape(check["target"]),
                 _coloured(check["state"]),
                 since,
                 escape(last),

@@ -119,6 +119,12 @@ class PoolElementClient:
         self._machine.update_policy(policy, time.monotonic())
         self._run()
 
+    def update_registrars(self, registrars: Sequence[RegistrarAddress]) -> None:
+        """Use these registrars from now on; it moves at once when its own is none of them."""
+        self._known = {registrar.endpoint for registrar in registrars}
+        self._machine.update_registrars(registrars, time.monotonic())
+        self._run()
+
     def register_again(self, reason: str) -> None:
         """Renew the registration at once (a look-up missed it, say)."""
         self._machine.register_again(reason, time.monotonic())

@@ -106,6 +106,17 @@ class PoolElementMachine:
             self.element = dataclasses.replace(self.element, policy=policy)
             self._renew(now)
 
+    def update_registrars(self, registrars: Sequence[RegistrarAddress], now: float) -> None:
+        """Use these registrars from now on; move at once, still registered, when ours is none of them."""
+        if not registrars:
+            raise ValueError("a pool element needs at least one registrar")
+        self._rotation.replace(preference(registrars, self.handle, self.element.identifier))
+        if self._rotation.at(self._chosen.endpoint) is None:
+            if self.state is State.IDLE:
+                self._chosen = self._rotation.next(now)
+            elif self.state not in _DEAF:
+                self._failed(Input.LOST, EventKind.REGISTRAR_LOST, now, "it is no longer configured")
+
     def register_again(self, reason: str, now: float) -> None:
         """Renew the registration at once."""
         if self.is_registered:

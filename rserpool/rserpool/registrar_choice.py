@@ -128,6 +128,12 @@ class Rotation:
         """Return the registrar to try now."""
         return choose(self._preferred, self._failed_at_s, now)
 
+    def replace(self, preferred: Sequence[RegistrarAddress]) -> None:
+        """Choose among these from now on; what is known of those that stay is kept."""
+        self._preferred = tuple(preferred)
+        self._failed_at_s = {one: at_s for one, at_s in self._failed_at_s.items() if one in self._preferred}
+        self._failures = 0
+
     def at(self, endpoint: tuple[str, int] | None) -> RegistrarAddress | None:
         """Return the registrar with this IP address and ASAP port, None if it is none of ours."""
         return next((registrar for registrar in self._preferred if registrar.endpoint == endpoint), None)

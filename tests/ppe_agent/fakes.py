@@ -1,7 +1,7 @@
 """A registrar's two clients, without SCTP: what the agent asked of them, and answers the test decides."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rserpool.client import Resolution
@@ -37,6 +37,9 @@ class FakePoolElementClient:
 
     def update_policy(self, policy: Policy) -> None:
         self.calls.append(f"update {policy}")
+
+    def update_registrars(self, registrars: Sequence[RegistrarAddress]) -> None:
+        self.calls.append(f"registrars {', '.join(map(str, registrars))}")
 
     def register_again(self, reason: str) -> None:
         self.calls.append(f"again {reason}")

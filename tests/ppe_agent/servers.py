@@ -88,3 +88,19 @@ def kamailio(port: int, directory: Path) -> Iterator[subprocess.Popen[str]]:
     )
     with ended(process):
         yield process
+
+
+@contextlib.contextmanager
+def http_server(port: int, directory: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run Python's plain web server on 127.0.0.1, serving `directory`."""
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "http.server", str(port), "--bind", "127.0.0.1", "-d", str(directory)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    with ended(process):
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("Serving HTTP")
+        yield process

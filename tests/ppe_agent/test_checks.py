@@ -13,51 +13,14 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from ppe_agent.checks.base import Check, CheckState, Outcome, RiseFall, Timing, Verdict
+from ppe_agent.checks.base import CheckState, Verdict
 from ppe_agent.checks.sip_options import SipOptionsCheck
 from ppe_agent.checks.tcp_hold import TcpHoldCheck, reconnect_delay_ms
 
 from tests.ppe_agent.servers import free_port, kamailio, sipp, tcp_server
+from tests.ppe_agent.watching import TIMING, Watcher, watching
 
 LOCALHOST = ip_address("127.0.0.1")
-TIMING = Timing(interval_ms=250, timeout_ms=250, fall=2, rise=2)
-PATIENCE_S = 10  # a broken check waits for ever
-
-
-class Watcher:
-    """Runs a check and keeps what it told."""
-
-    def __init__(self, timing: Timing = TIMING) -> None:
-        self.machine = RiseFall(timing.fall, timing.rise)
-        self.outcomes: list[Outcome] = []
-        self._told = asyncio.Event()
-
-    def report(self, outcome: Outcome) -> bool:
-        self.outcomes.append(outcome)
-        self.machine.report(outcome.verdict)
-        self._told.set()
-        return self.machine.try_soon
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not condition():
-                self._told.clear()
-                await self._told.wait()
-
-    async def until_state(self, state: CheckState) -> None:
-        await self.until(lambda: self.machine.state is state)
-
-
-@contextlib.asynccontextmanager
-async def watching(check: Check) -> AsyncIterator[Watcher]:
-    watcher = Watcher()
-    task = asyncio.create_task(check.run(watcher.report))
-    try:
-        yield watcher
-        assert not task.done(), task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_killed_tcp_server_is_dead_at_once_and_comes_back() -> None:
@@ -88,7 +51,7 @@ async def test_a_host_that_gives_no_socket_fails_the_check_not_the_agent(
 
     async with watching(TcpHoldCheck(LOCALHOST, free_port(), TIMING)) as watcher:
         await watcher.until_state(CheckState.DOWN)
-        monkeypatch.setattr("ppe_agent.checks.tcp_hold.socket.socket", no_socket)
+        monkeypatch.setattr("ppe_agent.checks.tcp.socket.socket", no_socket)
         await watcher.until(lambda: "Too many open files" in watcher.outcomes[-1].reason)
         assert watcher.machine.state is CheckState.DOWN
 

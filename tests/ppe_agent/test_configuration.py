@@ -61,7 +61,7 @@ def test_a_right_file(tmp_path: Path) -> None:
     assert config.reregistration_ms == 2000
     (server,) = config.servers
     assert addresses_of(server, config.registrars[0]) == (ip_address("10.20.0.5"),)
-    assert [(check.type, check.port, check.fall) for check in server.check] == [
+    assert [(check.type, getattr(check, "port", None), check.fall) for check in server.check] == [
         ("sip-options", None, 2),
         ("tcp-hold", 5061, 1),
     ]
@@ -135,7 +135,8 @@ source = "file"
         "agent.toml:16: as[1].address: tcp takes one address; several are for sctp",
         "agent.toml:17: as[1].port: input should be greater than or equal to 1 (is 0)",
         "agent.toml:19: as[1].weight: policy round-robin takes no weight",
-        "agent.toml:21: as[1].check[0].type: 'sip-option' is none of 'tcp-hold', 'sip-options'",
+        "agent.toml:21: as[1].check[0].type: 'sip-option' is none of 'process', 'tcp', 'tcp-hold', "
+        "'sip-options', 'http', 'https', 'exec', 'systemd'",
         "agent.toml:24: as[1].check[1].intervall_ms: unknown key; did you mean 'interval_ms'?",
         "agent.toml:25: as[1].check[1].fall: input should be greater than or equal to 1 (is 0)",
         "agent.toml:26: as[1].load: policy round-robin carries no load; take least-used, "
@@ -187,11 +188,30 @@ def test_the_control_socket_is_found_in_a_file_with_errors(tmp_path: Path) -> No
     file = tmp_path / "agent.toml"
     file.write_text('nonsense = 1\n[control]\npath = "/run/mine.sock"')
     assert control_path(file) == Path("/run/mine.sock")
-    file.write_text("[control]\npath = 3")
+    file.write_text("[control]")
     assert control_path(file) == Path("/run/ppe-agent/control.sock")
     file.write_text("[control")
     with pytest.raises(ConfigurationErrors, match=":1: not TOML"):
         control_path(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[control]\npath = 3", "agent.toml:2: control.path: must be text, in quotes"),
+        ('[control]\npath = ""', "agent.toml:2: control.path: a path is not empty"),
+        ('[control]\npath = "/run/\\u0000"', "agent.toml:2: control.path: a path holds no NUL byte"),
+        ('control = "/run/mine.sock"', "agent.toml:1: control: must be a table: [control]"),
+    ],
+)
+def test_a_control_socket_that_is_none_is_not_replaced_by_another(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    file = tmp_path / "agent.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigurationErrors) as caught:
+        control_path(file)
+    assert str(caught.value) == f"{tmp_path}/{problem}"
 
 
 @pytest.mark.parametrize(

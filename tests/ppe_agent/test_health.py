@@ -8,31 +8,31 @@ TWICE = Timing(interval_ms=250, timeout_ms=250, fall=2, rise=2)
 
 
 def test_up_only_while_every_check_is_up() -> None:
-    health = Health([("tcp-hold", 5060, ONCE), ("sip-options", 5060, TWICE)])
-    assert not health.is_up
-    assert health.reason == "not known yet: tcp-hold: not tried yet"
+    health = Health([("tcp-hold", "port 5060", ONCE), ("sip-options", "UDP port 5060", TWICE)])
+    assert not health.is_up(1.5)
+    assert health.reason(1.5) == "not known yet: tcp-hold: not tried yet"
     assert health.report(0, alive("connection held"), 1.0)
     assert not health.report(1, alive("200 OK"), 1.0)
-    assert not health.is_up
-    assert health.reason == "not known yet: sip-options: 200 OK"
+    assert not health.is_up(1.5)
+    assert health.reason(1.5) == "not known yet: sip-options: 200 OK"
     assert health.report(1, alive("200 OK"), 1.1)
-    assert health.is_up
-    assert health.reason == "all checks pass"
+    assert health.is_up(1.5)
+    assert health.reason(1.5) == "all checks pass"
     assert not health.report(1, failed("no answer"), 1.2)
-    assert health.is_up
+    assert health.is_up(1.5)
     assert health.report(0, dead("nothing listens"), 1.3)
-    assert not health.is_up
-    assert health.reason == "tcp-hold: nothing listens"
+    assert not health.is_up(1.5)
+    assert health.reason(1.5) == "tcp-hold: nothing listens"
 
 
 def test_it_says_what_each_check_saw_and_when() -> None:
-    health = Health([("tcp-hold", 5060, ONCE), ("sip-options", 5061, TWICE)])
+    health = Health([("tcp-hold", "port 5060", ONCE), ("sip-options", "UDP port 5061", TWICE)])
     health.report(0, alive("connection held"), 10.0)
     health.report(0, alive("connection still held"), 12.0)
     assert health.describe(12.5) == [
         {
             "type": "tcp-hold",
-            "port": 5060,
+            "target": "port 5060",
             "state": "up",
             "since_s": 2.5,
             "last": "connection still held",
@@ -40,7 +40,7 @@ def test_it_says_what_each_check_saw_and_when() -> None:
         },
         {
             "type": "sip-options",
-            "port": 5061,
+            "target": "UDP port 5061",
             "state": "unknown",
             "since_s": None,
             "last": None,

@@ -1,13 +1,10 @@
 """The load: its sources, smoothing, and how seldom it is reported."""
 
-import os
-import time
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
-from ppe_agent.configuration import LoadConfig
-from ppe_agent.load import CpuLoad, FileLoad, LoadReporter, LoadUnknown, make_source
+from ppe_agent.load import LoadReporter
+from ppe_agent.load_config import LoadConfig
 
 
 def reporter(**settings: float) -> LoadReporter:
@@ -60,7 +57,7 @@ def test_an_unknown_load_counts_as_configured_and_says_why() -> None:
     load = reporter(when_unknown=0.8)
     load.sample(0.1, 0.0)
     assert load.due(0.0) == 0.1
-    load.unknown("the file is gone")
+    load.unknown("the file is gone", 1.0)
     assert load.due(1.0) == 0.8
     assert load.problem == "the file is gone"
     load.sample(0.1, 2.0)
@@ -75,34 +72,30 @@ def test_a_clock_that_stands_still_does_no_harm() -> None:
     assert load.due(5.0) == 0.2
 
 
-def test_cpu_is_a_share() -> None:
-    source = CpuLoad()
-    assert all(0 <= source.read() <= 1 for _ in range(3))
+def test_a_source_that_is_asked_may_miss_some_answers() -> None:
+    load = LoadReporter(
+        LoadConfig(source="exec", command=("load",), smoothing_ms=0, max_age_ms=5000, when_unknown=0.8)
+    )
+    load.sample(0.1, 0.0)
+    assert load.due(0.0) == 0.1
+    load.unknown("no answer", 4.0)
+    assert load.due(4.0) is None
+    assert load.problem == "no answer"  # it is told at once
+    load.unknown("no answer", 5.0)
+    assert load.due(5.0) == 0.8
+    assert not load.is_known
 
 
-def test_a_file_is_read(tmp_path: Path) -> None:
-    file = tmp_path / "load"
-    file.write_text("0.25\n")
-    source = make_source(LoadConfig(source="file", path=file))
-    assert source is not None
-    assert source.read() == 0.25
+def test_a_source_that_fails_never_makes_a_server_look_less_loaded() -> None:
+    load = reporter(when_unknown=0.5)
+    load.sample(0.97, 0.0)
+    load.due(0.0)
+    load.unknown("the file is gone", 1.0)
+    assert load.due(1.0) is None
+    assert load.reported == 0.97
 
 
-@pytest.mark.parametrize("text", ["", "high", "-0.1", "1.1", "nan", "inf", "0.5 0.6", "\xff"])
-def test_files_without_a_load(tmp_path: Path, text: str) -> None:
-    (tmp_path / "load").write_text(text)
-    with pytest.raises(LoadUnknown, match="holds no number from 0 to 1"):
-        FileLoad(tmp_path / "load", 10_000).read()
-
-
-def test_files_that_are_missing_old_or_no_files(tmp_path: Path) -> None:
-    with pytest.raises(LoadUnknown, match="No such file"):
-        FileLoad(tmp_path / "absent", 10_000).read()
-    old = tmp_path / "old"
-    old.write_text("0.5")
-    os.utime(old, (time.time() - 60, time.time() - 60))
-    with pytest.raises(LoadUnknown, match="was not written for 60 s"):
-        FileLoad(old, 10_000).read()
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(LoadUnknown, match="no ordinary file"):  # and the agent must not hang on it
-        FileLoad(tmp_path / "pipe", 10_000).read()
+def test_before_the_first_reading_the_load_is_unknown() -> None:
+    load = reporter(when_unknown=0.7)
+    load.unknown("no answer", 0.0)
+    assert load.due(0.0) == 0.7

@@ -29,6 +29,8 @@ transport = "{transport}"
 port = 5060
 [[as.check]]
 type = "{check}"
+[as.damping]
+falls = 0
 [as.load]
 source = "file"
 path = "{directory}/load"

@@ -139,6 +139,8 @@ transport = "{transport}"
 port = {port}
 [[as.check]]
 type = "{check}"
+[as.damping]
+falls = 0
 [as.load]
 source = "none"
 """

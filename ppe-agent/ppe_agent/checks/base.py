@@ -1,6 +1,7 @@
 """What all checks share: what one attempt tells, and when attempts change the state (rise and fall).
 
-Pure: no clock, no socket. States and what an attempt does to them:
+Pure but for `PeriodicCheck`, the loop of the checks that ask again and again. States and what an attempt does
+to them:
 
     state    alive                         failed                        dead
     UNKNOWN  UP after `rise` in a row      DOWN after `fall` in a row    DOWN
@@ -10,12 +11,20 @@ Pure: no clock, no socket. States and what an attempt does to them:
 "Dead" is a failure beyond doubt (nothing listens there): waiting for `fall` would only lose time.
 """
 
+import asyncio
+import contextlib
+import random
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 FAST_RECHECK_MS = 50
+STALL_MS = 250
+"""An attempt that took so much longer than its timeout says how slow this agent was, not the server."""
+_STALLS_IN_A_ROW = 2
 
 
 class Verdict(Enum):
@@ -59,21 +68,27 @@ def dead(reason: str) -> Outcome:
 
 @dataclass(frozen=True)
 class Timing:
-    """When a check tries: every `interval_ms`, each try at most `timeout_ms`; `fall` and `rise` as above."""
+    """When a check tries: every `interval_ms`, each try at most `timeout_ms`; `fall` and `rise` as above.
+
+    `jitter` (0..1): each interval is shorter by a random share of up to this, so that many agents, or many
+    checks of one, don't ask in step. `fast_ms`: the interval while the state may be about to change.
+    """
 
     interval_ms: int
     timeout_ms: int
     fall: int
     rise: int
+    jitter: float = 0.0
+    fast_ms: int = FAST_RECHECK_MS
 
 
 class RiseFall:
     """The state of one check, moved by its attempts."""
 
-    def __init__(self, fall: int, rise: int) -> None:
+    def __init__(self, fall: int, rise: int, state: CheckState = CheckState.UNKNOWN) -> None:
         self._fall = fall
         self._rise = rise
-        self.state = CheckState.UNKNOWN
+        self.state = state
         self.run = 0  # attempts in a row that speak against `state`
         self._last = Verdict.ALIVE
 
@@ -103,16 +118,70 @@ class RiseFall:
         return True
 
 
-def pause_ms(timing: Timing, soon: bool) -> int:
-    """Return how long to wait from the beginning of one attempt to that of the next."""
-    return min(timing.interval_ms, FAST_RECHECK_MS) if soon else timing.interval_ms
+def pause_ms(timing: Timing, soon: bool, draw: float = 0.0) -> float:
+    """Return how long to wait from the beginning of one attempt to that of the next.
+
+    `draw` (0..1) is the luck of this interval: it is shortened by so much of the jitter.
+    """
+    whole = min(timing.interval_ms, timing.fast_ms) if soon else timing.interval_ms
+    return whole * (1 - timing.jitter * draw)
+
+
+Report = Callable[[Outcome], bool]
+"""Takes an outcome; returns whether to try again soon."""
 
 
 class Check(Protocol):
-    """One running check."""
+    """One running check: `kind` is its type in agent.toml, `target` what it looks at, in a few words."""
 
     kind: str
-    port: int
+    target: str
 
-    async def run(self, report: Callable[[Outcome], bool]) -> None:
+    async def run(self, report: Report) -> None:
         """Try for ever. `report` takes each outcome and returns whether to try again soon."""
+
+
+class PeriodicCheck(ABC):
+    """A check that makes one attempt after the other, at once after `hurry()`."""
+
+    kind: str
+
+    def __init__(self, target: str, timing: Timing) -> None:
+        self.target = target
+        self._timing = timing
+        self._hurry = asyncio.Event()
+
+    @abstractmethod
+    async def attempt(self) -> Outcome:
+        """Try once, for at most the timeout."""
+
+    async def close(self) -> None:  # noqa: B027 - most have nothing to close
+        """Let go of what is held between attempts."""
+
+    def hurry(self) -> None:
+        """Have the next attempt made now: something was seen that may mean death."""
+        self._hurry.set()
+
+    async def run(self, report: Report) -> None:
+        """Try, report, wait, for ever."""
+        stalls = 0
+        try:
+            while True:
+                started_s = time.monotonic()
+                self._hurry.clear()
+                outcome = await self.attempt()
+                took_ms = (time.monotonic() - started_s) * 1000
+                is_stall = outcome.verdict is Verdict.FAILED and took_ms > self._timing.timeout_ms + STALL_MS
+                stalls = stalls + 1 if is_stall else 0
+                if 0 < stalls <= _STALLS_IN_A_ROW:
+                    continue  # the answer may have been there, unread, when the time was over
+                soon = report(outcome)
+                wait_s = pause_ms(self._timing, soon, random.random()) / 1000  # noqa: S311 - no secret
+                await self._pause(started_s + wait_s - time.monotonic())
+        finally:
+            await self.close()
+
+    async def _pause(self, time_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, time_s)):
+                await self._hurry.wait()

@@ -4,16 +4,22 @@ Pure: bytes in, values out. What is read may be hostile: `parse_response()` is b
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
 MAX_RESPONSE_BYTES: Final = 16 * 1024
+MAX_HEAD_BYTES: Final = MAX_RESPONSE_BYTES
 _MAX_HEADERS: Final = 200
 _MAX_REASON_CHARACTERS: Final = 60
-_COMPACT_NAMES: Final = {"i": "call-id", "v": "via"}
+_COMPACT_NAMES: Final = {"i": "call-id", "l": "content-length", "v": "via"}
 _STATUS_LINE: Final = re.compile(r"SIP/2\.0 ([1-6][0-9]{2})(?: (.*))?", re.IGNORECASE)
 _BRANCH: Final = re.compile(r";\s*branch\s*=\s*([^;,\s]+)", re.IGNORECASE)
+
+_CONTENT_LENGTH: Final = re.compile(
+    rb"^(?:content-length|l)[ \t]*:[ \t]*([0-9]{1,9})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE
+)
 
 _BUSY_STATUSES: Final = frozenset({408, 503})
 
@@ -23,6 +29,7 @@ class OptionsRequest:
     """One OPTIONS request and what tells its answer from others.
 
     `branch`, `call_id` and `tag` are tokens of the sender's choice; `branch` begins with z9hG4bK.
+    `transport` is UDP, TCP or SCTP.
     """
 
     target: IPv4Address | IPv6Address
@@ -33,14 +40,17 @@ class OptionsRequest:
     sequence: int
     branch: str
     tag: str
+    transport: str = "UDP"
 
     def encode(self) -> bytes:
         """Return the request as it goes on the wire; Max-Forwards 0, so that it goes no further."""
         uri = f"sip:{_host(self.target)}:{self.port}"
+        if self.transport != "UDP":
+            uri += f";transport={self.transport.lower()}"
         here = f"{_host(self.local)}:{self.local_port}"
         lines = [
             f"OPTIONS {uri} SIP/2.0",
-            f"Via: SIP/2.0/UDP {here};branch={self.branch};rport",
+            f"Via: SIP/2.0/{self.transport} {here};branch={self.branch};rport",
             "Max-Forwards: 0",
             f"From: <sip:ppe-agent@{here}>;tag={self.tag}",
             f"To: <{uri}>",
@@ -73,6 +83,8 @@ class Response:
     sequence: int
     method: str
     branch: str
+    headers: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """The first header of each name, by the name in lower case."""
 
     @property
     def is_final(self) -> bool:
@@ -114,7 +126,42 @@ def parse_response(data: bytes) -> Response | None:
         sequence=int(sequence[1]),
         method=sequence[2],
         branch=branch[1] if branch else "",
+        headers=headers,
     )
+
+
+class ResponseStream:
+    """Cuts responses out of a stream (TCP, SCTP) by their Content-Length (RFC 3261, section 18.3)."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+        self._skip = 0  # bytes of a body that are still to come
+        self.is_garbage = False
+        """True once the stream can't be understood any more."""
+
+    def feed(self, data: bytes) -> list[Response]:
+        """Take in what was received; return the responses that are complete now."""
+        found: list[Response] = []
+        self._buffer += data
+        while not self.is_garbage:
+            skipped = min(self._skip, len(self._buffer))
+            self._buffer, self._skip = self._buffer[skipped:], self._skip - skipped
+            if self._skip:
+                break
+            self._buffer = self._buffer.lstrip(b"\r\n")  # a keep-alive between messages
+            head, end, rest = self._buffer.partition(b"\r\n\r\n")
+            if not end:
+                self.is_garbage = len(self._buffer) > MAX_HEAD_BYTES
+                break
+            self._buffer = rest
+            length = _CONTENT_LENGTH.search(head)
+            self._skip = int(length[1]) if length else 0
+            response = parse_response(head + end)
+            if response is not None:
+                found.append(response)
+        if self.is_garbage:
+            self._buffer = b""
+        return found
 
 
 def _host(address: IPv4Address | IPv6Address) -> str:

@@ -10,13 +10,13 @@ succeeds, and is closed a moment later. So reconnecting starts at once and slows
 """
 
 import asyncio
+import random
 import socket
 import time
-from collections.abc import Callable
-from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
-from ppe_agent.checks.base import FAST_RECHECK_MS, Outcome, Timing, alive, dead, failed, pause_ms
+from ppe_agent.checks.base import FAST_RECHECK_MS, Report, Timing, alive, pause_ms
+from ppe_agent.checks.tcp import Address, connect
 
 # Delays before reconnecting when one connection after the other is closed quickly.
 _RECONNECT_DELAYS_MS: Final = (0, 0, 1, 2, 5, 10, 20, 50, 100)
@@ -28,21 +28,22 @@ class TcpHoldCheck:
 
     kind = "tcp-hold"
 
-    def __init__(self, address: IPv4Address | IPv6Address, port: int, timing: Timing) -> None:
-        self.port = port
+    def __init__(self, address: Address, port: int, timing: Timing) -> None:
+        self.target = f"port {port}"
+        self._port = port
         self._address = address
         self._timing = timing
 
-    async def run(self, report: Callable[[Outcome], bool]) -> None:
+    async def run(self, report: Report) -> None:
         """Connect, hold, reconnect, for ever."""
         quick_closes = 0
         while True:
             started_s = time.monotonic()
-            outcome, connection = await self._connect()
+            outcome, connection = await connect(self._address, self._port, self._timing.timeout_ms)
             soon = report(outcome)
             if connection is None:
                 quick_closes = 0
-                await asyncio.sleep(pause_ms(self._timing, soon) / 1000)
+                await asyncio.sleep(pause_ms(self._timing, soon, random.random()) / 1000)  # noqa: S311 - no secret
                 continue
             try:
                 while soon and await _stays_open(connection, FAST_RECHECK_MS / 1000):
@@ -53,32 +54,6 @@ class TcpHoldCheck:
             held_ms = (time.monotonic() - started_s) * 1000
             quick_closes = quick_closes + 1 if held_ms < self._timing.interval_ms else 0
             await asyncio.sleep(reconnect_delay_ms(quick_closes, self._timing.interval_ms) / 1000)
-
-    async def _connect(self) -> tuple[Outcome, socket.socket | None]:
-        family = socket.AF_INET if self._address.version == 4 else socket.AF_INET6
-        try:
-            connection = socket.socket(
-                family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
-            )
-        except OSError as error:
-            return failed(f"this host gives no socket: {error.strerror or error}"), None
-        target = f"port {self.port}"
-        try:
-            async with asyncio.timeout(self._timing.timeout_ms / 1000):
-                await asyncio.get_running_loop().sock_connect(connection, (str(self._address), self.port))
-        except TimeoutError:
-            connection.close()
-            return failed(f"no connection to {target} within {self._timing.timeout_ms} ms"), None
-        except ConnectionRefusedError:
-            connection.close()
-            return dead(f"nothing listens on {target}"), None
-        except OSError as error:
-            connection.close()
-            return failed(f"can't connect to {target}: {error.strerror or error}"), None
-        except BaseException:
-            connection.close()
-            raise
-        return alive("connection held"), connection
 
 
 def reconnect_delay_ms(quick_closes: int, interval_ms: int) -> int:

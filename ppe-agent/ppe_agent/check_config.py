@@ -1,0 +1,132 @@
+"""`[[as.check]]` and `[as.damping]` of agent.toml."""
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from daemon_kit.config_file import StrictModel
+from daemon_kit.path_types import FilePath
+from pydantic import AfterValidator, Field, model_validator
+
+from ppe_agent.checks.base import FAST_RECHECK_MS, Timing
+from ppe_agent.config_types import Milliseconds, Port, check_command, one_line, url_path
+
+Text = Annotated[str, AfterValidator(one_line)]
+StatusCode = Annotated[int, Field(ge=100, le=599)]
+
+
+class _CheckConfig(StrictModel):
+    FAST_MS: ClassVar[int] = FAST_RECHECK_MS
+    """How often to try while the state may be about to change; more for what costs more."""
+
+    interval_ms: Milliseconds = 250
+    timeout_ms: Milliseconds = 250
+    jitter: float = Field(default=0.1, ge=0, le=0.5)
+    fall: int = Field(default=2, ge=1, le=100)
+    rise: int = Field(default=2, ge=1, le=100)
+
+    @property
+    def timing(self) -> Timing:
+        """Return how often and how patiently to try."""
+        return Timing(self.interval_ms, self.timeout_ms, self.fall, self.rise, self.jitter, self.FAST_MS)
+
+
+class _PortCheckConfig(_CheckConfig):
+    port: Port | None = None  # default: the port of the AS
+
+
+class ProcessConfig(_CheckConfig):
+    """`type = "process"`: a process, by pid file or name; its exit is seen at once."""
+
+    type: Literal["process"]
+    pid_file: FilePath | None = None
+    process: Text | None = None
+
+    @model_validator(mode="after")
+    def _one_is_given(self) -> Self:
+        if self.pid_file is None and self.process is None:
+            raise ValueError('type "process" needs a pid_file, or the name of the process: process = "..."')
+        return self
+
+    @property
+    def timing(self) -> Timing:
+        """Return how often to try; to look through all processes of a host costs more than the rest."""
+        fast_ms = self.FAST_MS if self.pid_file else self.interval_ms
+        return Timing(self.interval_ms, self.timeout_ms, self.fall, self.rise, self.jitter, fast_ms)
+
+
+class TcpConfig(_PortCheckConfig):
+    """`type = "tcp"`: a TCP connection, closed at once."""
+
+    type: Literal["tcp"]
+
+
+class TcpHoldConfig(_PortCheckConfig):
+    """`type = "tcp-hold"`: a held TCP connection."""
+
+    type: Literal["tcp-hold"]
+
+
+class SipOptionsConfig(_PortCheckConfig):
+    """`type = "sip-options"`: SIP OPTIONS over UDP, TCP or SCTP."""
+
+    type: Literal["sip-options"]
+    transport: Literal["udp", "tcp", "sctp"] | None = None  # default: that of the AS
+
+
+class HttpConfig(_PortCheckConfig):
+    """`type = "http"` or `"https"`: GET, a status in the range `status`, `contains` in the body."""
+
+    type: Literal["http", "https"]
+    path: Annotated[str, AfterValidator(url_path)] = "/"
+    host: Text | None = None
+    status: Annotated[tuple[StatusCode, StatusCode], Field()] = (200, 399)
+    contains: Text | None = None
+    verify: bool = True
+    ca_file: FilePath | None = None
+
+    @model_validator(mode="after")
+    def _keys_go_together(self) -> Self:
+        if self.type == "http" and (self.ca_file is not None or not self.verify):
+            raise ValueError('"verify" and "ca_file" are for type "https"')
+        if self.status[0] > self.status[1]:
+            raise ValueError("status is the lowest and the highest that is life, e.g. [200, 399]")
+        return self
+
+
+class ExecConfig(_CheckConfig):
+    """`type = "exec"`: a command that exits with 0."""
+
+    FAST_MS: ClassVar[int] = 250
+
+    type: Literal["exec"]
+    command: Annotated[tuple[str, ...], AfterValidator(check_command)]
+    interval_ms: Milliseconds = 1000
+    timeout_ms: Milliseconds = 1000
+
+
+class SystemdConfig(_CheckConfig):
+    """`type = "systemd"`: a unit that is active."""
+
+    FAST_MS: ClassVar[int] = 250
+
+    type: Literal["systemd"]
+    unit: Annotated[Text, Field(pattern=r"^[^\s/-][^\s/]*\.[a-z]+$")]
+    scope: Literal["system", "user"] = "system"
+    interval_ms: Milliseconds = 1000
+    timeout_ms: Milliseconds = 1000
+
+
+CheckConfig = Annotated[
+    ProcessConfig | TcpConfig | TcpHoldConfig | SipOptionsConfig | HttpConfig | ExecConfig | SystemdConfig,
+    Field(discriminator="type"),
+]
+
+
+class DampingConfig(StrictModel):
+    """`[as.damping]`: an AS that fell `falls` times within `window_s` must stay well for `well_for_s` first.
+
+    Each further fall within the window doubles that, up to eight times. `falls = 0` turns it off.
+    """
+
+    falls: int = Field(default=3, ge=0, le=1000)
+    window_s: float = Field(default=60, gt=0, le=86_400)
+    well_for_s: float = Field(default=10, gt=0, le=3600)

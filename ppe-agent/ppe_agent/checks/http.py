@@ -1,0 +1,107 @@
+"""Asks a web server: a status that is expected and, if wanted, a text in the body are life."""
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+
+from ppe_agent.checks.base import Outcome, PeriodicCheck, Timing, alive, dead, failed
+from ppe_agent.checks.tcp import Address
+
+MAX_BODY_BYTES: Final = 1024 * 1024
+
+
+def authority(address: Address, port: int) -> str:
+    """Return address and port as they stand in a URL."""
+    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+
+
+def tls_context(verify: bool, ca_file: Path | None) -> ssl.SSLContext | bool:
+    """Return what aiohttp takes for `ssl`. Raises OSError when the file can't be read, or is none."""
+    if not verify:
+        return False
+    return ssl.create_default_context(cafile=str(ca_file)) if ca_file else True
+
+
+class HttpCheck(PeriodicCheck):
+    """Sends GET `path` to `address`:`port`, over TLS when `scheme` is "https".
+
+    `status`: the lowest and the highest that are life. `contains`: a text the body must hold. `host`: the
+    name to ask for (Host header, TLS server name). Redirections are not followed: 301 is a status like
+    others.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        port: int,
+        timing: Timing,
+        *,
+        scheme: str = "http",
+        path: str = "/",
+        host: str | None = None,
+        status: Sequence[int] = (200, 399),
+        contains: str | None = None,
+        verify: bool = True,
+        ca_file: Path | None = None,
+    ) -> None:
+        super().__init__(f"port {port}{path}", timing)
+        self.kind = scheme
+        self._url = f"{scheme}://{authority(address, port)}{path}"
+        self._port = port
+        self._host = host
+        self._lowest, self._highest = status
+        self._contains = contains.encode() if contains is not None else None
+        self._verify, self._ca_file = verify, ca_file
+        self._session: aiohttp.ClientSession | None = None
+
+    async def attempt(self) -> Outcome:
+        """Ask once."""
+        try:
+            async with asyncio.timeout(self._timing.timeout_ms / 1000):
+                return await self._ask(self._session or self._open())
+        except TimeoutError:
+            return failed(f"no answer on port {self._port} within {self._timing.timeout_ms} ms")
+        except aiohttp.ClientConnectorCertificateError as error:
+            return failed(f"its certificate is refused: {error.certificate_error}")
+        except aiohttp.ClientConnectorError as error:
+            if isinstance(error.os_error, ConnectionRefusedError):
+                return dead(f"nothing listens on port {self._port}")
+            return failed(f"port {self._port}: {error.os_error.strerror or error.os_error}")
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return failed(f"port {self._port}: {str(error)[:120] or type(error).__name__}")
+
+    async def close(self) -> None:
+        """End the kept connection."""
+        if self._session is not None:
+            await self._session.close()
+
+    def _open(self) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(limit=1, ssl=tls_context(self._verify, self._ca_file))
+        headers = {"User-Agent": "ppe-agent", **({"Host": self._host} if self._host else {})}
+        self._session = aiohttp.ClientSession(connector=connector, headers=headers)
+        return self._session
+
+    async def _ask(self, session: aiohttp.ClientSession) -> Outcome:
+        # aiohttp asks again by itself on a kept connection that was closed meanwhile.
+        async with session.get(self._url, allow_redirects=False, server_hostname=self._host) as response:
+            said = f"answered {response.status} {(response.reason or '')[:60]}".strip()
+            if not self._lowest <= response.status <= self._highest:
+                return failed(said)
+            body = await read_body(response)
+        if self._contains is not None and self._contains not in body:
+            return failed(f"{said}, without {self._contains.decode()!r} in it")
+        return alive(said)
+
+
+async def read_body(response: aiohttp.ClientResponse) -> bytes:
+    """Return the body of a response. Raises ValueError when it is longer than 1 MiB."""
+    body = bytearray()
+    async for piece in response.content.iter_chunked(64 * 1024):
+        body += piece
+        if len(body) > MAX_BODY_BYTES:
+            raise ValueError("the body is longer than 1 MiB")
+    return bytes(body)

@@ -1,0 +1,57 @@
+"""From the configuration of a check to the check."""
+
+from ppe_agent.addresses import Address
+from ppe_agent.check_config import (
+    CheckConfig,
+    ExecConfig,
+    HttpConfig,
+    ProcessConfig,
+    SipOptionsConfig,
+    SystemdConfig,
+    TcpConfig,
+    TcpHoldConfig,
+)
+from ppe_agent.checks.base import Check, Timing
+from ppe_agent.checks.exec_check import ExecCheck
+from ppe_agent.checks.process import ProcessCheck
+from ppe_agent.checks.sip_options import SipOptionsCheck
+from ppe_agent.checks.systemd_unit import SystemdUnitCheck
+from ppe_agent.checks.tcp import TcpCheck
+from ppe_agent.checks.tcp_hold import TcpHoldCheck
+
+
+def make_check(config: CheckConfig, address: Address, port: int, transport: str) -> Check:
+    """Return the check that `config` describes, of an AS with `transport` at `address` and `port`."""
+    timing = config.timing
+    match config:
+        case ProcessConfig():
+            return ProcessCheck(config.pid_file, config.process, timing)
+        case TcpConfig():
+            return TcpCheck(address, config.port or port, timing)
+        case TcpHoldConfig():
+            return TcpHoldCheck(address, config.port or port, timing)
+        case SipOptionsConfig():
+            return SipOptionsCheck(address, config.port or port, timing, config.transport or transport)
+        case ExecConfig():
+            return ExecCheck(config.command, timing)
+        case SystemdConfig():
+            return SystemdUnitCheck(config.unit, timing, config.scope)
+        case HttpConfig():
+            return _http(config, address, config.port or port, timing)
+
+
+def _http(config: HttpConfig, address: Address, port: int, timing: Timing) -> Check:
+    from ppe_agent.checks.http import HttpCheck  # aiohttp is large
+
+    return HttpCheck(
+        address,
+        port,
+        timing,
+        scheme=config.type,
+        path=config.path,
+        host=config.host,
+        status=config.status,
+        contains=config.contains,
+        verify=config.verify,
+        ca_file=config.ca_file,
+    )

@@ -1,0 +1,144 @@
+"""Watches a process by a pidfd: its exit is seen at once, whatever it listens on.
+
+The process is found by its pid file, by its name, or by both: then the name keeps a stale pid file from
+vouching for whichever process got the number since. Of several processes of that name the oldest counts,
+which is the first one of a server that forks.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from ppe_agent.checks.base import Outcome, PeriodicCheck, Timing, alive, dead, failed
+
+_COMM_BYTES: Final = 15  # the kernel keeps so much of a name
+_PROC: Final = Path("/proc")
+_STOPPED: Final = frozenset("Tt")
+_GONE: Final = frozenset("ZXx")
+
+
+class ProcessCheck(PeriodicCheck):
+    """Watches the process that `pid_file` or `name` (or both) tell."""
+
+    kind = "process"
+
+    def __init__(self, pid_file: Path | None, name: str | None, timing: Timing) -> None:
+        super().__init__(str(pid_file) if pid_file else f"process {name}", timing)
+        self._pid_file = pid_file
+        self._name = name
+        self._pid = 0
+        self._pidfd = -1
+        self._has_exited = False
+
+    async def attempt(self) -> Outcome:
+        """Find the process unless it is held, and look at its state."""
+        if self._pidfd < 0:
+            problem = self._find()
+            if problem is not None:
+                return problem
+        state = None if self._has_exited else _state(self._pid)
+        if state is None or state in _GONE:
+            gone = self._pid
+            self._let_go()
+            return dead(f"process {gone} has exited")
+        if state in _STOPPED:
+            return failed(f"process {self._pid} is stopped")
+        return alive(f"process {self._pid} runs")
+
+    async def close(self) -> None:
+        """Let go of the process."""
+        self._let_go()
+
+    def _find(self) -> Outcome | None:
+        """Hold the process; return what is wrong when there is none."""
+        try:
+            pid = _read_pid(self._pid_file) if self._pid_file else _oldest(self._name or "")
+        except FileNotFoundError:
+            return dead(f"there is no {self._pid_file}")
+        except OSError as error:
+            return failed(f"{self._pid_file}: {error.strerror}")
+        except ValueError:
+            return failed(f"{self._pid_file} holds no process id")
+        if pid is None:
+            return dead(f"no process is named {self._name}")
+        name = _name(pid)
+        if name is not None and self._name is not None and name != _cut(self._name):
+            return dead(f"process {pid} of {self._pid_file} is {name}, not {self._name}")
+        try:
+            self._pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return dead(f"process {pid} is gone")
+        except OSError as error:
+            return failed(f"process {pid} can't be watched: {error.strerror}")
+        self._pid, self._has_exited = pid, False
+        asyncio.get_running_loop().add_reader(self._pidfd, self._exited)
+        return None
+
+    def _exited(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._pidfd)  # it stays readable
+        self._has_exited = True
+        self.hurry()
+
+    def _let_go(self) -> None:
+        if self._pidfd >= 0:
+            asyncio.get_running_loop().remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+
+def _read_pid(path: Path) -> int:
+    """Return the number in a pid file. Raises OSError, or ValueError when it holds none."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        data = os.read(descriptor, 32)
+    finally:
+        os.close(descriptor)
+    pid = int(data)
+    if not 0 < pid < 2**31:
+        raise ValueError("no process id")
+    return pid
+
+
+def _oldest(name: str) -> int | None:
+    """Return the process named so that was started first."""
+    found = [
+        (started, pid) for pid in _processes() if _name(pid) == _cut(name) for started in _start_ticks(pid)
+    ]
+    return min(found)[1] if found else None
+
+
+def _cut(name: str) -> str:
+    return name.encode()[:_COMM_BYTES].decode("utf-8", "replace")
+
+
+def _processes() -> Iterator[int]:
+    with os.scandir(_PROC) as entries:
+        yield from (int(entry.name) for entry in entries if entry.name.isdigit())
+
+
+def _name(pid: int) -> str | None:
+    try:
+        return (_PROC / str(pid) / "comm").read_bytes().rstrip(b"\n").decode("utf-8", "replace")
+    except OSError:
+        return None
+
+
+def _fields(pid: int) -> list[str]:
+    """Return what follows the name in /proc/PID/stat (proc(5)): state, ...; nothing when it is gone."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()
+
+
+def _state(pid: int) -> str | None:
+    fields = _fields(pid)
+    return fields[0] if fields else None
+
+
+def _start_ticks(pid: int) -> list[int]:
+    fields = _fields(pid)
+    return [int(fields[19])] if len(fields) > 19 else []

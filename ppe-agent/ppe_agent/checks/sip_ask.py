@@ -1,0 +1,198 @@
+"""Sends SIP OPTIONS over UDP, TCP or SCTP and waits for the answer."""
+
+import asyncio
+import contextlib
+import secrets
+import socket
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Final, Protocol
+
+from ppe_agent.checks.sip_message import OptionsRequest, Response, ResponseStream, parse_response
+
+Address = IPv4Address | IPv6Address
+
+_READ_BYTES: Final = 64 * 1024
+_UNANSWERED_BEFORE_RECONNECT: Final = 10
+_SOCKETS: Final = {"TCP": socket.IPPROTO_TCP, "SCTP": socket.IPPROTO_SCTP}
+
+
+class SipAsker(Protocol):
+    """Asks one server."""
+
+    async def ask(self) -> Response:
+        """Return the final response to one OPTIONS; raises OSError when the network says that there is none.
+
+        Waits for ever otherwise: the caller has the timeout.
+        """
+
+    def close(self) -> None:
+        """Let go of what is held between questions."""
+
+
+def make_asker(address: Address, port: int, transport: str, on_closed: Callable[[], None]) -> SipAsker:
+    """Return the asker for `transport` ("udp", "tcp", "sctp").
+
+    `on_closed` is called when the server ends a connection that was held.
+    """
+    if transport == "udp":
+        return UdpAsker(address, port)
+    return StreamAsker(address, port, transport.upper(), on_closed)
+
+
+class _Requests:
+    """Makes one OPTIONS after the other."""
+
+    def __init__(self, address: Address, port: int, transport: str) -> None:
+        self._address = address
+        self._port = port
+        self._transport = transport
+        self._sequence = 0
+
+    def next(self, local_host: str, local_port: int) -> OptionsRequest:
+        self._sequence = self._sequence % 0x7FFFFFFF + 1
+        return OptionsRequest(
+            target=self._address,
+            port=self._port,
+            local=ip_address(local_host),
+            local_port=local_port,
+            call_id=f"{secrets.token_hex(12)}@ppe-agent",  # each a call of its own: SIPp ignores a second one
+            sequence=self._sequence,
+            branch=f"z9hG4bK{secrets.token_hex(8)}",
+            tag=secrets.token_hex(6),
+            transport=self._transport,
+        )
+
+
+class UdpAsker:
+    """Asks over UDP, from a new socket each time: no late ICMP error or answer is taken for another's."""
+
+    def __init__(self, address: Address, port: int) -> None:
+        self._to = (str(address), port)
+        self._requests = _Requests(address, port, "UDP")
+
+    async def ask(self) -> Response:
+        """Return the final response to one OPTIONS; raises OSError."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Response] = loop.create_future()
+        transport, protocol = await loop.create_datagram_endpoint(
+            lambda: _Receiver(answer), remote_addr=self._to
+        )
+        try:
+            request = self._requests.next(*transport.get_extra_info("sockname")[:2])
+            protocol.request = request
+            transport.sendto(request.encode())
+            return await answer
+        finally:
+            transport.close()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _Receiver(asyncio.DatagramProtocol):
+    """Gives the first final response to `request` to `answer`; all else is dropped."""
+
+    def __init__(self, answer: asyncio.Future[Response]) -> None:
+        self._answer = answer
+        self.request: OptionsRequest | None = None
+
+    def datagram_received(self, data: bytes, addr: object) -> None:
+        """Take one datagram; the kernel lets in only those of the address and port asked."""
+        response = parse_response(data)
+        if response is None or self.request is None or self._answer.done():
+            return
+        if response.is_final and self.request.is_answered_by(response):
+            self._answer.set_result(response)
+
+    def error_received(self, exc: Exception) -> None:
+        """Take an ICMP error."""
+        if not self._answer.done():
+            self._answer.set_exception(exc)
+
+
+class StreamAsker:
+    """Asks over a connection (TCP, or a one-to-one SCTP association) that is held from question to question.
+
+    A server that hangs is asked on the same connection: a new one for each question would fill its backlog.
+    """
+
+    def __init__(self, address: Address, port: int, transport: str, on_closed: Callable[[], None]) -> None:
+        self._address = address
+        self._to = (str(address), port)
+        self._protocol = _SOCKETS[transport]
+        self._requests = _Requests(address, port, transport)
+        self._on_closed = on_closed
+        self._connection: socket.socket | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._request: OptionsRequest | None = None
+        self._answer: asyncio.Future[Response] | None = None
+        self._unanswered = 0
+
+    async def ask(self) -> Response:
+        """Return the final response to one OPTIONS; raises OSError."""
+        if self._unanswered >= _UNANSWERED_BEFORE_RECONNECT:
+            self.close()
+        connection = self._connection or await self._connect()
+        self._unanswered += 1
+        loop = asyncio.get_running_loop()
+        self._request = self._requests.next(*connection.getsockname()[:2])
+        self._answer = loop.create_future()
+        try:
+            await loop.sock_sendall(connection, self._request.encode())
+            response = await self._answer
+        except OSError:
+            self.close()
+            raise
+        finally:
+            self._answer = None
+        self._unanswered = 0
+        return response
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._reader is not None:
+            self._reader.cancel()
+        if self._connection is not None:
+            self._connection.close()
+        self._reader = self._connection = None
+        self._unanswered = 0
+
+    async def _connect(self) -> socket.socket:
+        family = socket.AF_INET if self._address.version == 4 else socket.AF_INET6
+        kind = socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+        connection = socket.socket(family, kind, self._protocol)
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.sock_connect(connection, self._to)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        self._reader = loop.create_task(self._read(connection))
+        return connection
+
+    async def _read(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        stream = ResponseStream()
+        why = "the server closed the connection"
+        with contextlib.suppress(OSError):
+            while data := await loop.sock_recv(connection, _READ_BYTES):
+                for response in stream.feed(data):
+                    self._take(response)
+                if stream.is_garbage:
+                    why = "what it sends is no SIP"
+                    break
+                await asyncio.sleep(0)  # a talkative server must not keep the loop from its other work
+        if self._connection is connection:
+            connection.close()
+            self._connection = self._reader = None
+            if self._answer is not None and not self._answer.done():
+                self._answer.set_exception(ConnectionResetError(0, why))
+            self._on_closed()
+
+    def _take(self, response: Response) -> None:
+        if self._answer is None or self._answer.done() or self._request is None:
+            return
+        if response.is_final and self._request.is_answered_by(response):
+            self._answer.set_result(response)

@@ -1,0 +1,83 @@
+"""Asks systemd for the state of a unit, and watches the unit's main process in between.
+
+`systemctl` is asked every interval; when the main process exits, at once.
+"""
+
+import asyncio
+import os
+from typing import Final
+
+from ppe_agent.checks.base import Outcome, PeriodicCheck, Timing, alive, dead, failed
+from ppe_agent.checks.subprocess_run import run_command
+
+_ALIVE: Final = frozenset({"active", "reloading"})
+_PASSING: Final = frozenset({"activating"})
+_PROPERTIES: Final = "LoadState,ActiveState,SubState,MainPID,Result"
+
+
+class SystemdUnitCheck(PeriodicCheck):
+    """Watches the unit `unit`; `scope` is "system" or "user"."""
+
+    kind = "systemd"
+
+    def __init__(self, unit: str, timing: Timing, scope: str = "system") -> None:
+        super().__init__(unit, timing)
+        self._command = ["systemctl", f"--{scope}", "show", f"--property={_PROPERTIES}", "--", unit]
+        self._pid = 0
+        self._pidfd = -1
+
+    async def attempt(self) -> Outcome:
+        """Ask once."""
+        try:
+            finished = await run_command(self._command, self._timing.timeout_ms)
+        except TimeoutError:
+            return failed(f"systemctl did not answer within {self._timing.timeout_ms} ms")
+        except OSError as error:
+            return failed(f"systemctl can't be run: {error.strerror}")
+        if finished.code != 0:
+            return failed(f"systemctl: {finished.first_line or f'exit code {finished.code}'}")
+        outcome, pid = judge(self.target, finished.output)
+        self._watch(pid)
+        return outcome
+
+    async def close(self) -> None:
+        """Let go of the main process."""
+        self._watch(0)
+
+    def _watch(self, pid: int) -> None:
+        """Watch the process `pid` (0: none) instead of the one before."""
+        if pid == self._pid:
+            return
+        loop = asyncio.get_running_loop()
+        if self._pidfd >= 0:
+            loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+        self._pid, self._pidfd = 0, -1
+        if pid:
+            try:
+                self._pidfd = os.pidfd_open(pid)
+            except OSError:
+                self.hurry()  # gone already
+                return
+            self._pid = pid
+            loop.add_reader(self._pidfd, self._exited)
+
+    def _exited(self) -> None:
+        self._watch(0)
+        self.hurry()
+
+
+def judge(unit: str, text: str) -> tuple[Outcome, int]:
+    """Return what `systemctl show` says about the unit, and its main process (0: none). Pure."""
+    found = dict(line.partition("=")[::2] for line in text.splitlines())
+    state, detail = found.get("ActiveState", ""), found.get("SubState", "")
+    shown = f"{unit} is {state} ({detail})"
+    pid = found.get("MainPID", "0")
+    if found.get("LoadState") == "not-found":
+        return failed(f"systemd knows no unit {unit}"), 0
+    if state in _ALIVE:
+        return alive(shown), int(pid) if pid.isdigit() else 0
+    if state in _PASSING:
+        return failed(shown), 0
+    result = found.get("Result", "success")
+    return dead(shown if result == "success" else f"{shown}: {result}"), 0

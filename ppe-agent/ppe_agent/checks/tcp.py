@@ -1,0 +1,54 @@
+"""Connects over TCP and closes at once: somebody listens, and the kernel at least is alive."""
+
+import asyncio
+import socket
+from ipaddress import IPv4Address, IPv6Address
+
+from ppe_agent.checks.base import Outcome, PeriodicCheck, Timing, alive, dead, failed
+
+Address = IPv4Address | IPv6Address
+
+
+class TcpCheck(PeriodicCheck):
+    """Connects to `address`:`port` again and again."""
+
+    kind = "tcp"
+
+    def __init__(self, address: Address, port: int, timing: Timing) -> None:
+        super().__init__(f"port {port}", timing)
+        self._address = address
+        self._port = port
+
+    async def attempt(self) -> Outcome:
+        """Connect once."""
+        outcome, connection = await connect(self._address, self._port, self._timing.timeout_ms)
+        if connection is None:
+            return outcome
+        connection.close()
+        return alive("accepts connections")
+
+
+async def connect(address: Address, port: int, timeout_ms: int) -> tuple[Outcome, socket.socket | None]:
+    """Connect over TCP; return what that tells and, when it went well, the connection."""
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    except OSError as error:
+        return failed(f"this host gives no socket: {error.strerror or error}"), None
+    target = f"port {port}"
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            await asyncio.get_running_loop().sock_connect(connection, (str(address), port))
+    except TimeoutError:
+        connection.close()
+        return failed(f"no connection to {target} within {timeout_ms} ms"), None
+    except ConnectionRefusedError:
+        connection.close()
+        return dead(f"nothing listens on {target}"), None
+    except OSError as error:
+        connection.close()
+        return failed(f"can't connect to {target}: {error.strerror or error}"), None
+    except BaseException:
+        connection.close()
+        raise
+    return alive("connection held"), connection

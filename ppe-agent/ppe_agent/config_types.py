@@ -1,0 +1,44 @@
+"""Types that several parts of agent.toml share."""
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+Milliseconds = Annotated[int, Field(ge=10, le=3_600_000)]
+Number = Annotated[int, Field(ge=0, le=0xFFFFFFFF)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+def filled(problem: str) -> BeforeValidator:
+    """Refuse an empty array with `problem`."""
+
+    def check(value: object) -> object:
+        if value == []:
+            raise ValueError(problem)
+        return value
+
+    return BeforeValidator(check)
+
+
+def one_line(value: str) -> str:
+    """Return `value`. Raises ValueError when it is empty or holds what can't stand in one line."""
+    if not value or not value.isprintable():
+        raise ValueError("one line of text, not empty")
+    return value
+
+
+def url_path(value: str) -> str:
+    """Return `value`. Raises ValueError unless it is the path of a URL, "/health?full=1" say."""
+    if not value.startswith("/") or not value.isprintable() or " " in value or "#" in value:
+        raise ValueError('the path of a URL begins with "/" and has neither spaces nor "#"')
+    return value
+
+
+def check_command(value: tuple[str, ...]) -> tuple[str, ...]:
+    """Return `value`. Raises ValueError unless it begins with a program and has no NUL byte."""
+    if not value or not value[0]:
+        raise ValueError('a command is a list: the program, then its arguments, e.g. ["/usr/bin/true"]')
+    if any("\0" in argument for argument in value):
+        raise ValueError("an argument holds no NUL byte")
+    return value

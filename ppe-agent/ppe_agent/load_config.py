@@ -1,0 +1,72 @@
+"""`[as.load]` of agent.toml."""
+
+from typing import Annotated, Final, Literal, Self
+
+from daemon_kit.config_file import StrictModel
+from daemon_kit.path_types import FilePath
+from pydantic import AfterValidator, Field, model_validator
+
+from ppe_agent.check_config import Text
+from ppe_agent.config_types import Milliseconds, Port, Share, check_command
+
+_URL = r"^https?://[^\s/?#]+(/[^\s#]*)?$"
+
+# What each source needs, and what it may have besides.
+_KEYS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "cpu": ((), ()),
+    "load-average": ((), ()),
+    "file": (("path",), ("capacity",)),
+    "exec": (("command",), ("capacity",)),
+    "http-json": (("url", "pointer"), ("capacity",)),
+    "prometheus": (("url", "metric"), ("capacity", "labels")),
+    "sip-options": (("header",), ("capacity", "port", "transport")),
+    "none": ((), ()),
+}
+_ALL_KEYS: Final = tuple(sorted({key for keys in _KEYS.values() for part in keys for key in part}))
+_ASKED: Final = frozenset({"exec", "http-json", "prometheus", "sip-options"})
+
+
+class LoadConfig(StrictModel):
+    """`[as.load]`: where the load comes from, and when a change is worth telling the registrar."""
+
+    source: Literal[
+        "cpu", "load-average", "file", "exec", "http-json", "prometheus", "sip-options", "none"
+    ] = "cpu"
+    path: FilePath | None = None
+    command: Annotated[tuple[str, ...], AfterValidator(check_command)] | None = None
+    url: Annotated[str, Field(pattern=_URL)] | None = None
+    pointer: Annotated[str, Field(pattern=r"^(/[^/]*)*$")] | None = None
+    metric: Annotated[str, Field(pattern=r"^[A-Za-z_:][A-Za-z0-9_:]*$")] | None = None
+    labels: dict[str, str] | None = None
+    header: Annotated[Text, Field(pattern=r"^[A-Za-z0-9.!%*_+`'~-]+$")] | None = None
+    port: Port | None = None
+    transport: Literal["udp", "tcp", "sctp"] | None = None
+    capacity: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    interval_ms: Milliseconds | None = None
+    timeout_ms: Milliseconds = 1000
+    smoothing_ms: Annotated[int, Field(ge=0, le=600_000)] = 1000
+    min_change: float = Field(default=0.05, gt=0, le=1)
+    min_update_interval_ms: Milliseconds = 250
+    max_age_ms: Milliseconds = 10_000
+    when_unknown: Share = 0.9
+
+    @model_validator(mode="after")
+    def _keys_go_with_the_source(self) -> Self:
+        needed, allowed = _KEYS[self.source]
+        for key in _ALL_KEYS:
+            is_given = getattr(self, key) is not None
+            if key in needed and not is_given:
+                raise ValueError(f'source "{self.source}" needs a {key}')
+            if is_given and key not in needed and key not in allowed:
+                raise ValueError(f'source "{self.source}" takes no {key}')
+        return self
+
+    @property
+    def is_asked(self) -> bool:
+        """Tell whether the source is another program that answers, or may not."""
+        return self.source in _ASKED
+
+    @property
+    def every_ms(self) -> int:
+        """Return how often to read: what is asked of others by default less often."""
+        return self.interval_ms or (1000 if self.is_asked else 250)

@@ -1,0 +1,304 @@
+"""Where a load comes from: this host, a file, a command, a web server, the SIP server itself."""
+
+import asyncio
+import json
+import math
+import os
+import re
+import stat
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import psutil
+
+from ppe_agent.addresses import Address
+from ppe_agent.checks.sip_ask import make_asker
+from ppe_agent.checks.subprocess_run import run_command
+from ppe_agent.load_config import LoadConfig
+
+_MAX_FILE_BYTES: Final = 64
+_NUMBER: Final = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)")
+
+
+class LoadUnknown(Exception):  # noqa: N818 - reads as what it is
+    """A source has no load to give; the message says why."""
+
+
+class LoadSource(Protocol):
+    """Somewhere a load comes from."""
+
+    async def read(self) -> float:
+        """Return the load now, 0..1. Raises LoadUnknown, or TimeoutError from whoever limits it."""
+
+    async def close(self) -> None:
+        """Let go of what is held between readings."""
+
+
+class _Source:
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class CpuLoad(_Source):
+    """The share of this host's processors that was busy since the last read; at first, its load average."""
+
+    def __init__(self) -> None:
+        self._is_first = True
+
+    async def read(self) -> float:
+        """Return the busy share, 0..1."""
+        busy = psutil.cpu_percent(interval=None) / 100
+        if self._is_first:
+            self._is_first = False
+            return load_average()
+        return min(1.0, max(0.0, busy))
+
+
+class LoadAverage(_Source):
+    """The load average of the last minute for each processor, 1 at most."""
+
+    async def read(self) -> float:
+        """Return it."""
+        return load_average()
+
+
+def load_average() -> float:
+    """Return the load average of the last minute for each processor, 1 at most."""
+    return min(1.0, psutil.getloadavg()[0] / (psutil.cpu_count() or 1))
+
+
+class FileLoad(_Source):
+    """A number in a file that the server, or something beside it, writes again and again."""
+
+    def __init__(self, path: Path, max_age_ms: int, capacity: float | None = None) -> None:
+        self._path = path
+        self._max_age_ms = max_age_ms
+        self._capacity = capacity
+
+    async def read(self) -> float:
+        """Return the load. Raises LoadUnknown when the file is missing, old or holds no number that fits."""
+        try:
+            # A pipe or a device must not block the agent.
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                status = os.fstat(descriptor)
+                data = os.read(descriptor, _MAX_FILE_BYTES) if stat.S_ISREG(status.st_mode) else None
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise LoadUnknown(f"{self._path}: {error.strerror}") from None
+        if data is None:
+            raise LoadUnknown(f"{self._path} is no ordinary file")
+        age_ms = (time.time() - status.st_mtime) * 1000
+        if age_ms > self._max_age_ms:
+            raise LoadUnknown(f"{self._path} was not written for {age_ms / 1000:.0f} s")
+        return scaled(data, self._capacity, str(self._path))
+
+
+class ExecLoad(_Source):
+    """The number that a command prints."""
+
+    def __init__(self, command: Sequence[str], timeout_ms: int, capacity: float | None) -> None:
+        self._command = tuple(command)
+        self._timeout_ms = timeout_ms
+        self._capacity = capacity
+
+    async def read(self) -> float:
+        """Return the load. Raises LoadUnknown."""
+        name = Path(self._command[0]).name
+        try:
+            finished = await run_command(self._command, self._timeout_ms)
+        except OSError as error:
+            if isinstance(error, TimeoutError):
+                raise
+            raise LoadUnknown(f"{self._command[0]} can't be run: {error.strerror}") from None
+        if finished.code != 0:
+            said = f": {finished.first_line}" if finished.first_line else ""
+            raise LoadUnknown(f"{name} ended with {finished.code}{said}")
+        return scaled(finished.first_line, self._capacity, name)
+
+
+class HttpLoad(_Source):
+    """What a web server answers to GET `url`; `read_value` finds the number in it."""
+
+    def __init__(self, url: str, capacity: float | None) -> None:
+        self._url = url
+        self._capacity = capacity
+        self._session: Any = None  # aiohttp.ClientSession; aiohttp is large, and loaded when it is needed
+
+    def read_value(self, body: bytes) -> object:
+        """Return the number in the answer. Raises LoadUnknown."""
+        raise NotImplementedError
+
+    async def read(self) -> float:
+        """Return the load. Raises LoadUnknown."""
+        import aiohttp
+
+        from ppe_agent.checks.http import read_body
+
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=1), headers={"User-Agent": "ppe-agent"}
+            )
+        try:
+            async with self._session.get(self._url, allow_redirects=False) as response:
+                if response.status != 200:
+                    raise LoadUnknown(f"{self._url} answered {response.status}")
+                body = await read_body(response)
+        except TimeoutError:
+            raise
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise LoadUnknown(f"{self._url}: {str(error)[:120] or type(error).__name__}") from None
+        return scaled(self.read_value(body), self._capacity, self._url)
+
+    async def close(self) -> None:
+        """End the kept connection."""
+        if self._session is not None:
+            await self._session.close()
+
+
+class HttpJsonLoad(HttpLoad):
+    """The number that a JSON pointer (RFC 6901) leads to."""
+
+    def __init__(self, url: str, pointer: str, capacity: float | None) -> None:
+        super().__init__(url, capacity)
+        self._pointer = pointer
+
+    def read_value(self, body: bytes) -> object:
+        """Return what the pointer leads to. Raises LoadUnknown."""
+        try:
+            return follow(json.loads(body), self._pointer)
+        except (ValueError, RecursionError):
+            raise LoadUnknown(f"{self._url} answers no JSON") from None
+        except LookupError:
+            raise LoadUnknown(f"{self._url} has nothing at {self._pointer}") from None
+
+
+class PrometheusLoad(HttpLoad):
+    """The sum of a metric's values, of those with `labels`, in the Prometheus text format."""
+
+    def __init__(self, url: str, metric: str, labels: Mapping[str, str], capacity: float | None) -> None:
+        super().__init__(url, capacity)
+        self._metric = metric
+        self._labels = dict(labels)
+
+    def read_value(self, body: bytes) -> object:
+        """Return the sum. Raises LoadUnknown when there is no such metric."""
+        from prometheus_client.parser import text_string_to_metric_families
+
+        # The page may be long, the parser is slow: it gets only the lines that count.
+        lines = [line for line in body.decode("utf-8", "replace").splitlines() if self._is_of_metric(line)]
+        try:
+            samples = [
+                sample
+                for family in text_string_to_metric_families("\n".join(lines) + "\n")
+                for sample in family.samples
+                if sample.name == self._metric and self._labels.items() <= sample.labels.items()
+            ]
+        except (ValueError, LookupError):
+            raise LoadUnknown(f"{self._url} answers no Prometheus metrics") from None
+        if not samples:
+            raise LoadUnknown(
+                f"{self._url} has no metric {self._metric}" + (" with these labels" * bool(self._labels))
+            )
+        return sum(sample.value for sample in samples)
+
+    def _is_of_metric(self, line: str) -> bool:
+        return line.startswith(self._metric) and line[len(self._metric) :][:1] in ("{", " ", "\t")
+
+
+class SipHeaderLoad(_Source):
+    """The number in a header of the answer to SIP OPTIONS: the calls a server has, say."""
+
+    def __init__(
+        self, address: Address, port: int, transport: str, header: str, capacity: float | None
+    ) -> None:
+        self._header = header
+        self._capacity = capacity
+        self._port = port
+        self._asker = make_asker(address, port, transport, lambda: None)
+
+    async def read(self) -> float:
+        """Return the load. Raises LoadUnknown."""
+        try:
+            response = await self._asker.ask()
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise LoadUnknown(f"OPTIONS to port {self._port}: {error.strerror or error}") from None
+        found = _NUMBER.match(response.headers.get(self._header.lower(), ""))
+        if found is None:
+            raise LoadUnknown(f"OPTIONS answered {response}, without a number in {self._header}")
+        return scaled(found[1], self._capacity, self._header)
+
+    async def close(self) -> None:
+        """End the held connection."""
+        self._asker.close()
+
+
+def scaled(value: object, capacity: float | None, where: str) -> float:
+    """Return the load that a number means: its share of `capacity` (1 at most), or, without, itself.
+
+    Raises LoadUnknown when it is no number, below 0, or, without a capacity, above 1.
+    """
+    try:
+        number = float(value) if isinstance(value, int | float | str | bytes) else math.nan
+    except (ValueError, OverflowError):
+        number = math.nan
+    if isinstance(value, bool):
+        number = math.nan
+    if capacity is not None:
+        if not 0 <= number < math.inf:
+            raise LoadUnknown(f"{where} holds no number from 0 on")
+        return min(1.0, number / capacity)
+    if not 0 <= number <= 1:
+        raise LoadUnknown(f"{where} holds no number from 0 to 1")
+    return number
+
+
+def follow(document: Any, pointer: str) -> Any:
+    """Return what a JSON pointer (RFC 6901) leads to. Raises LookupError."""
+    for step in pointer.split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(document, dict):
+            document = document[key]
+        elif isinstance(document, list) and re.fullmatch(r"0|[1-9][0-9]{0,8}", key):
+            document = document[int(key)]
+        else:
+            raise LookupError(key)
+    return document
+
+
+def make_source(config: LoadConfig, address: Address, port: int, transport: str) -> LoadSource | None:
+    """Return the configured source for the AS with `transport` at `address`, `port`; None for "none"."""
+    capacity = config.capacity
+    match config.source:
+        case "cpu":
+            return CpuLoad()
+        case "load-average":
+            return LoadAverage()
+        case "file":
+            assert config.path is not None  # noqa: S101 - the configuration was checked
+            return FileLoad(config.path, config.max_age_ms, capacity)
+        case "exec":
+            return ExecLoad(config.command or (), config.timeout_ms, capacity)
+        case "http-json":
+            return HttpJsonLoad(config.url or "", config.pointer or "", capacity)
+        case "prometheus":
+            return PrometheusLoad(config.url or "", config.metric or "", config.labels or {}, capacity)
+        case "sip-options":
+            at = config.port or port
+            return SipHeaderLoad(address, at, config.transport or transport, config.header or "", capacity)
+        case "none":
+            return None
+
+
+async def read_within(source: LoadSource, timeout_ms: int) -> float:
+    """Read a source for at most `timeout_ms`. Raises LoadUnknown."""
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            return await source.read()
+    except TimeoutError:
+        raise LoadUnknown(f"no answer within {timeout_ms} ms") from None

@@ -1,0 +1,53 @@
+"""Watches the agent's own event loop, and tells systemd that it turns.
+
+Everything runs in this one loop, the answers to the registrar's keep-alives too. If it stalls, they stop, and
+the registrar takes the servers out: nothing vouches for servers that nobody watches. For that reason no part
+of the agent answers anybody from a thread.
+"""
+
+import asyncio
+import time
+from typing import Final
+
+from daemon_kit import notify
+from daemon_kit.logs import get_logger
+
+_INTERVAL_S: Final = 0.25
+_STALL_S: Final = 0.5
+
+
+class LoopWatch:
+    """Measures how late the loop is, several times a second."""
+
+    def __init__(self) -> None:
+        self.lag_s = 0.0
+        """How late the loop was when last measured."""
+        self.stall_count = 0
+        """How often it was later than half a second."""
+        self.longest_stall_s = 0.0
+
+    async def run(self) -> None:
+        """Measure for ever."""
+        log = get_logger("loop")
+        watchdog_s = notify.watchdog_interval_s()
+        told_s = time.monotonic()
+        while True:
+            began_s = time.monotonic()
+            await asyncio.sleep(min(_INTERVAL_S, watchdog_s or _INTERVAL_S))
+            now = time.monotonic()
+            self.lag_s = max(0.0, now - began_s - _INTERVAL_S)
+            if self.lag_s > _STALL_S:
+                self.stall_count += 1
+                self.longest_stall_s = max(self.longest_stall_s, self.lag_s)
+                log.warning("event_loop_stalled", for_s=round(self.lag_s, 3))
+            if watchdog_s is not None and now - told_s >= watchdog_s / 2:
+                notify.alive()
+                told_s = now
+
+    def describe(self) -> dict[str, float]:
+        """Return what was measured."""
+        return {
+            "lag_ms": round(self.lag_s * 1000, 3),
+            "stall_count": self.stall_count,
+            "longest_stall_ms": round(self.longest_stall_s * 1000, 3),
+        }

@@ -1,0 +1,191 @@
+"""The process, exec and systemd checks on real processes."""
+
+import asyncio
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ppe_agent.checks.base import CheckState, Timing, Verdict
+from ppe_agent.checks.exec_check import ExecCheck
+from ppe_agent.checks.process import ProcessCheck
+from ppe_agent.checks.subprocess_run import run_command
+from ppe_agent.checks.systemd_unit import SystemdUnitCheck, judge
+
+from tests.ppe_agent.watching import TIMING, watching
+
+SLOW = Timing(interval_ms=60_000, timeout_ms=250, fall=2, rise=2)
+PATIENT = dataclasses.replace(TIMING, timeout_ms=10_000)
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["/bin/sleep", "600"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+async def test_an_exit_is_seen_without_asking(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    async with watching(ProcessCheck(pid_file, None, SLOW)) as watcher:
+        await watcher.until_state(CheckState.DOWN)
+        assert watcher.last == f"there is no {pid_file}"
+        pid_file.write_text(f"{sleeper.pid}\n")
+        await watcher.until_state(CheckState.UP)
+        assert watcher.last == f"process {sleeper.pid} runs"
+        sleeper.kill()
+        killed_s = time.monotonic()
+        await watcher.until_state(CheckState.DOWN)
+        assert time.monotonic() - killed_s < 3  # the interval is a minute
+        sleeper.wait()
+        await watcher.until(lambda: watcher.last == f"process {sleeper.pid} is gone")
+        pid_file.write_text("nonsense")
+        await watcher.until(lambda: watcher.last == f"{pid_file} holds no process id")
+
+
+async def test_a_stopped_process_fails(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    (tmp_path / "pid").write_text(str(sleeper.pid))
+    async with watching(ProcessCheck(tmp_path / "pid", None, TIMING)) as watcher:
+        await watcher.until_state(CheckState.UP)
+        sleeper.send_signal(signal.SIGSTOP)
+        await watcher.until_state(CheckState.DOWN)
+        assert watcher.last == f"process {sleeper.pid} is stopped"
+        sleeper.send_signal(signal.SIGCONT)
+        await watcher.until_state(CheckState.UP)
+
+
+def start_twice(program: Path) -> list[subprocess.Popen[bytes]]:
+    return [subprocess.Popen([program, "600"]) for _ in range(2)]
+
+
+async def test_by_name_and_with_a_stale_pid_file(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    program = tmp_path / "server-of-this-test"
+    program.symlink_to("/bin/sleep")
+    async with watching(ProcessCheck(None, program.name, TIMING)) as watcher:
+        await watcher.until_state(CheckState.DOWN)
+        assert watcher.last == "no process is named server-of-this-test"
+        servers = start_twice(program)
+        try:
+            await watcher.until_state(CheckState.UP)
+            assert watcher.last == f"process {servers[0].pid} runs"
+            (tmp_path / "pid").write_text(str(sleeper.pid))
+            async with watching(ProcessCheck(tmp_path / "pid", program.name, TIMING)) as wary:
+                await wary.until_state(CheckState.DOWN)
+                of = f"process {sleeper.pid} of {tmp_path}/pid"
+                assert wary.last == f"{of} is sleep, not server-of-this-test"
+                (tmp_path / "pid").write_text(str(servers[1].pid))
+                await wary.until_state(CheckState.UP)
+        finally:
+            for server in servers:
+                server.kill()
+                server.wait()
+        await watcher.until_state(CheckState.DOWN)
+
+
+async def test_a_command_decides(tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    script = f"test -e {flag} && echo fine || {{ echo; echo 'it is gone'; exit 3; }}"
+    async with watching(ExecCheck(["/bin/sh", "-c", script], PATIENT)) as watcher:
+        await watcher.until_state(CheckState.DOWN)
+        assert watcher.last == "sh exited with 3: it is gone"
+        assert watcher.outcomes[0].verdict is Verdict.FAILED
+        flag.touch()
+        await watcher.until_state(CheckState.UP)
+        assert watcher.last == "sh succeeded: fine"
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        (["/absent"], "/absent can't be run: No such file or directory"),
+        (["/bin/sleep", "600"], "sleep did not end within 300 ms"),
+        (["/bin/sh", "-c", "kill -SEGV $$"], "sh was ended by SIGSEGV"),
+    ],
+)
+async def test_commands_that_fail(command: list[str], problem: str) -> None:
+    timing = dataclasses.replace(TIMING, timeout_ms=300 if "sleep" in command[0] else 10_000)
+    async with watching(ExecCheck(command, timing)) as watcher:
+        await watcher.until_state(CheckState.DOWN)
+        assert watcher.last == problem
+
+
+async def test_a_command_leaves_nothing_behind_and_may_talk_without_end(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    script = f"sleep 600 & echo $! >{pid_file}; yes | head -c 1000000; wait"
+    with pytest.raises(TimeoutError):
+        await run_command(["/bin/sh", "-c", script], timeout_ms=2000)
+    pid = int(pid_file.read_text())
+    deadline_s = time.monotonic() + 10
+    while _runs(pid):
+        assert time.monotonic() < deadline_s
+        await asyncio.sleep(0.01)
+    finished = await run_command([sys.executable, "-c", "print('x' * 300_000)"], timeout_ms=20_000)
+    assert (finished.code, len(finished.output), finished.first_line) == (0, 4096, "x" * 120)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "reason", "pid"),
+    [
+        ("ActiveState=active\nSubState=running\nMainPID=7", Verdict.ALIVE, "is active (running)", 7),
+        ("ActiveState=reloading\nSubState=reload\nMainPID=7", Verdict.ALIVE, "is reloading (reload)", 7),
+        ("ActiveState=activating\nSubState=start\nMainPID=7", Verdict.FAILED, "is activating (start)", 0),
+        ("ActiveState=inactive\nSubState=dead\nResult=success", Verdict.DEAD, "is inactive (dead)", 0),
+        (
+            "ActiveState=failed\nSubState=failed\nResult=exit-code",
+            Verdict.DEAD,
+            "is failed (failed): exit-code",
+            0,
+        ),
+    ],
+)
+def test_states_of_a_unit(text: str, verdict: Verdict, reason: str, pid: int) -> None:
+    outcome, found = judge("sip.service", text)
+    assert (outcome.verdict, outcome.reason, found) == (verdict, f"sip.service {reason}", pid)
+
+
+def test_a_unit_that_is_unknown() -> None:
+    outcome, _ = judge("sip.service", "LoadState=not-found\nActiveState=inactive\nSubState=dead\n")
+    assert (outcome.verdict, outcome.reason) == (Verdict.FAILED, "systemd knows no unit sip.service")
+
+
+async def test_the_main_process_of_a_unit_is_watched_between_questions(
+    sleeper: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without systemd as init here, a script takes the place of systemctl."""
+    script = tmp_path / "systemctl"
+    script.write_text(
+        "#!/bin/sh\n"
+        '[ "$1 $2" = "--system show" ] && [ "$4 $5" = "-- sip.service" ] || exit 1\n'
+        f"if [ -e {tmp_path}/gone ]; then echo ActiveState=failed; echo SubState=failed; echo Result=signal\n"
+        f"else echo ActiveState=active; echo SubState=running; echo MainPID={sleeper.pid}; fi\n"
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    timing = dataclasses.replace(SLOW, timeout_ms=10_000)
+    async with watching(SystemdUnitCheck("sip.service", timing)) as watcher:
+        await watcher.until_state(CheckState.UP)
+        assert watcher.last == "sip.service is active (running)"
+        (tmp_path / "gone").touch()
+        sleeper.kill()
+        await watcher.until_state(CheckState.DOWN)
+        assert watcher.last == "sip.service is failed (failed): signal"
+
+
+async def test_where_there_is_no_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    async with watching(SystemdUnitCheck("sip.service", TIMING)) as watcher:
+        await watcher.until_state(CheckState.DOWN)
+        assert watcher.last == "systemctl can't be run: No such file or directory"

@@ -1,0 +1,53 @@
+"""Runs one check and keeps what it told."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+from ppe_agent.checks.base import Check, CheckState, Outcome, RiseFall, Timing
+
+TIMING = Timing(interval_ms=250, timeout_ms=250, fall=2, rise=2)
+PATIENCE_S = 15  # a broken check waits for ever
+
+
+class Watcher:
+    """Runs a check and keeps what it told."""
+
+    def __init__(self, timing: Timing = TIMING) -> None:
+        self.machine = RiseFall(timing.fall, timing.rise)
+        self.outcomes: list[Outcome] = []
+        self._told = asyncio.Event()
+
+    def report(self, outcome: Outcome) -> bool:
+        self.outcomes.append(outcome)
+        self.machine.report(outcome.verdict)
+        self._told.set()
+        return self.machine.try_soon
+
+    @property
+    def last(self) -> str:
+        return self.outcomes[-1].reason
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while not condition():
+                    self._told.clear()
+                    await self._told.wait()
+        except TimeoutError:
+            raise AssertionError(f"it told {self.outcomes[-5:]}") from None
+
+    async def until_state(self, state: CheckState) -> None:
+        await self.until(lambda: self.machine.state is state)
+
+
+@contextlib.asynccontextmanager
+async def watching(check: Check) -> AsyncIterator[Watcher]:
+    watcher = Watcher()
+    task = asyncio.create_task(check.run(watcher.report))
+    try:
+        yield watcher
+        assert not task.done(), task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
