@@ -12,7 +12,6 @@ from daemon_kit.config_file import ConfigurationErrors
 from daemon_kit.control import ControlError, request
 from daemon_kit.run import run_service
 
-from ppe_agent.agent import Agent
 from ppe_agent.configuration import DEFAULT_PATH, AgentConfig, addresses_of, control_path, load_configuration
 
 _CONFIG = click.option(
@@ -39,6 +38,8 @@ def main() -> None:
 def run(config: Path, log_level: str, log_json: bool) -> None:
     """Run the sidecar until SIGTERM, which withdraws the servers."""
     logs.configure(log_level, json=log_json)
+    from ppe_agent.agent import Agent  # the other commands need nothing of it
+
     loaded = _load(config)
 
     async def serve(stop: asyncio.Event) -> None:

@@ -52,7 +52,7 @@ class PoolWatch:
         return {change["registrar"]: change["elements"] for change in self.changes()}
 
     def until(
-        self, condition: Callable[[dict[str, dict[str, str] | None]], bool], timeout_s: float = 15
+        self, condition: Callable[[dict[str, dict[str, str] | None]], bool], timeout_s: float = 40
     ) -> dict[str, dict[str, str] | None]:
         """Wait until `condition` holds of what `now()` returns; fail with that when it doesn't."""
         deadline_s = time.monotonic() + timeout_s
