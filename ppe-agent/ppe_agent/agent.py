@@ -6,12 +6,13 @@ import functools
 import signal
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from daemon_kit import notify
 from daemon_kit.config_file import ConfigurationErrors
 from daemon_kit.control import ControlError, ControlServer
 from daemon_kit.errors import FatalError
+from daemon_kit.listen_address import ListenAddress
 from daemon_kit.logs import get_logger
 from rserpool.registrar_choice import RegistrarAddress
 
@@ -22,6 +23,9 @@ from ppe_agent.loop_watch import LoopWatch
 from ppe_agent.registration import Registration
 from ppe_agent.server import Server
 from ppe_agent.state import StateDirectory
+
+if TYPE_CHECKING:
+    from daemon_kit.http_server import HttpServer
 
 # Deregistering takes milliseconds; a registrar that doesn't answer must not delay the end beyond 2 s.
 _LEAVE_TIMEOUT_S: Final = 1.2
@@ -109,14 +113,14 @@ class Agent:
             async with asyncio.timeout(_LEAVE_TIMEOUT_S):
                 await asyncio.gather(*(server.leave() for server in servers))
 
-    async def _start_metrics(self) -> "Any":
+    async def _start_metrics(self) -> "HttpServer | None":
         if self._config.metrics is None:
             return None
-        from ppe_agent.metrics import MetricsServer  # prometheus-client is not small
+        from ppe_agent.metrics import make_server
 
-        metrics = MetricsServer(*self._config.metrics.endpoint, self._describe)
-        await metrics.start()
-        return metrics
+        server = make_server(ListenAddress.parse(self._config.metrics.listen), self._describe)
+        await server.start()
+        return server
 
     def _note_registrations(self) -> None:
         """Tell the watches which registrations there are now."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from daemon_kit.config_file import ConfigurationErrors, StrictModel, TomlDocument, load, read_text
+from daemon_kit.listen_address import ListenText
 from daemon_kit.path_types import FilePath, check_path
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator
 from rserpool.policies import Policy
@@ -66,23 +67,6 @@ def _handle(value: str) -> str:
     return value
 
 
-def _listen(value: str) -> str:
-    _split_endpoint(value)
-    return value
-
-
-def _split_endpoint(value: str) -> tuple[str, int]:
-    host, colon, port = value.rpartition(":")
-    try:
-        address = ip_address(host.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        address = None
-    is_port = port.isascii() and port.isdigit() and 0 < int(port[:6]) <= 0xFFFF
-    if address is None or not colon or not is_port or (address.version == 6) != host.startswith("["):
-        raise ValueError('an IP address and a port: "127.0.0.1:9155" or "[::1]:9155"')
-    return str(address), int(port)
-
-
 def _name(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value):
         raise ValueError("a name has 1 to 64 letters, digits, '.', '_' or '-' (it names a file)")
@@ -134,12 +118,7 @@ class ControlConfig(StrictModel):
 class MetricsConfig(StrictModel):
     """`[metrics]`: where Prometheus finds them."""
 
-    listen: Annotated[str, AfterValidator(_listen)]
-
-    @property
-    def endpoint(self) -> tuple[str, int]:
-        """Return address and port."""
-        return _split_endpoint(self.listen)
+    listen: ListenText
 
 
 class AgentConfig(StrictModel):

@@ -1,23 +1,19 @@
 """The agent's state for Prometheus, over HTTP at /metrics.
 
-The HTTP here is the little that a scraper needs, in the agent's own loop: no thread, and not aiohttp's
-server, which would cost more memory than all the rest.
+Loaded only where it is wanted: aiohttp and prometheus-client would be half of the agent's memory.
 """
 
-import asyncio
-import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from daemon_kit.errors import FatalError
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from aiohttp import web
+from daemon_kit import metrics
+from daemon_kit.http_server import HttpServer
+from daemon_kit.listen_address import ListenAddress
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-_MAX_HEAD_BYTES: Final = 8 * 1024
-_MAX_CLIENTS: Final = 8
-_TIMEOUT_S: Final = 5.0
+_CONNECTIONS: Final = 8
 STATES: Final = ("in", "joining", "leaving", "drained", "held", "down", "unknown")
 
 _COUNTERS: Final = {
@@ -91,54 +87,14 @@ def _server_metrics(servers: list[dict[str, Any]]) -> Iterator[Metric]:
     yield from (state, load, known, listed, check_up, *counters.values())
 
 
-class MetricsServer:
-    """Answers GET /metrics at `host`:`port`."""
+def make_server(address: ListenAddress, status: Callable[[], dict[str, Any]]) -> HttpServer:
+    """Return what answers GET /metrics at `address`, not started."""
+    registry = metrics.registry(AgentCollector(status))
 
-    def __init__(self, host: str, port: int, status: Callable[[], dict[str, Any]]) -> None:
-        self._at = (host, port)
-        self._registry = CollectorRegistry()
-        self._registry.register(AgentCollector(status))
-        ProcessCollector(registry=self._registry)
-        self._server: asyncio.Server | None = None
-        self._clients = 0
+    async def answer(request: web.Request) -> web.Response:
+        del request
+        return web.Response(body=metrics.exposition(registry), headers={"Content-Type": metrics.CONTENT_TYPE})
 
-    async def start(self) -> None:
-        """Listen. Raises FatalError when that can't be."""
-        try:
-            self._server = await asyncio.start_server(self._serve, *self._at, limit=_MAX_HEAD_BYTES)
-        except OSError as error:
-            where = f"{self._at[0]} port {self._at[1]}"
-            raise FatalError(f"metrics can't be served at {where}: {error.strerror or error}") from None
-
-    async def close(self) -> None:
-        """Stop listening."""
-        if self._server is not None:
-            self._server.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._clients += 1
-        try:
-            with contextlib.suppress(
-                OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError
-            ):
-                async with asyncio.timeout(_TIMEOUT_S):
-                    writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
-                    await writer.drain()
-        finally:
-            self._clients -= 1
-            writer.close()
-
-    def _answer(self, head: bytes) -> bytes:
-        method, path, *_ = [*head.split(b"\r\n", 1)[0].split(b" "), b"", b""]
-        if self._clients > _MAX_CLIENTS:
-            return _response("503 Service Unavailable", b"too many clients at once\n")
-        if method != b"GET":
-            return _response("405 Method Not Allowed", b"only GET\n")
-        if path.split(b"?")[0] != b"/metrics":
-            return _response("404 Not Found", b"it is /metrics\n")
-        return _response("200 OK", generate_latest(self._registry))
-
-
-def _response(status: str, body: bytes) -> bytes:
-    head = f"HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {len(body)}\r\n"
-    return head.encode() + b"Connection: close\r\n\r\n" + body
+    app = web.Application()
+    app.router.add_get("/metrics", answer)
+    return HttpServer(app, address, connections=_CONNECTIONS)

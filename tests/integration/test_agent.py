@@ -29,6 +29,12 @@ def served(host: Host) -> tuple[Host, subprocess.Popen[str], subprocess.Popen[st
     return host, server, agent
 
 
+REFUSAL = (
+    r"registrar \S+ refuses it: the policy differs from that of the pool \(cause 0x0005\S*\); next "
+    r"attempt in \d+ s. The pool's other members have policy \"least-used\", this one \"round-robin\": make "
+    "them agree, or take another handle"
+)
+
 Served = tuple[Host, subprocess.Popen[str], subprocess.Popen[str]]
 
 
@@ -224,17 +230,7 @@ def test_it_says_why_a_registrar_refuses_it(served: Served, tmp_path: Path) -> N
     host.start_tcp_server(5070)
     host.config = other
     host.start_agent()
-    host.until_status(
-        lambda one: (
-            re.fullmatch(
-                r"registrar \S+ refuses it: the policy differs from that of the pool \(cause 0x0005\S*\); next attempt "
-                r'in \d+ s. The pool\'s other members have policy "least-used", this one "round-robin": make them '
-                "agree, or take another handle",
-                one["reason"],
-            )
-            is not None
-        )
-    )
+    host.until_status(lambda one: re.fullmatch(REFUSAL, one["reason"]) is not None)
     assert host.until_in() == identifier
 
 
