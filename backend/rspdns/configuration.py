@@ -11,11 +11,14 @@ from daemon_kit.path_types import PathText, check_path
 from pydantic import AfterValidator, Field, PrivateAttr
 from rserpool.registrar_choice import RegistrarAddress
 
+from rspdns.admin import configuration as admin_configuration
+from rspdns.admin.access import Access, read_access
+from rspdns.admin.configuration import AdminConfig
 from rspdns.zone import Zone
 from rspdns.zone_configuration import Network, PoolConfig, ZoneConfig, not_empty
 from rspdns.zone_loading import load_zones
 
-__all__ = ["BackendConfig", "PoolConfig", "ZoneConfig", "load_configuration"]
+__all__ = ["AdminConfig", "BackendConfig", "PoolConfig", "ZoneConfig", "load_configuration"]
 
 
 def _registrar(value: str) -> str:
@@ -53,12 +56,6 @@ class PdnsConfig(StrictModel):
     """Control sockets to purge at."""
 
 
-class AdminConfig(StrictModel):
-    """Where `rspdns status` and administrators ask."""
-
-    socket: PathText = "/run/rspdns/admin.sock"
-
-
 class StateConfig(StrictModel):
     """What outlives a restart."""
 
@@ -89,22 +86,30 @@ class BackendConfig(StrictModel):
     """The backend's own probes of members, of all pools together, at most."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     _zones: tuple[Zone, ...] = PrivateAttr(default=())
+    _access: Access = PrivateAttr(default_factory=Access)
 
     @classmethod
     def document_problems(cls, document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yield what is wrong between keys: a registrar or control socket named twice."""
         yield from duplicates(document, ("registrars", "*"))
         yield from duplicates(document, ("pdns", "control", "*"))
+        yield from admin_configuration.problems(document)
 
     @property
     def zones(self) -> tuple[Zone, ...]:
         """The zones with their static records, sorted by name; set by `load_configuration()`."""
         return self._zones
 
-    def with_zones(self, zones: tuple[Zone, ...]) -> BackendConfig:
-        """The same configuration with these zones."""
+    @property
+    def access(self) -> Access:
+        """Who may use the admin API; set by `load_configuration()`."""
+        return self._access
+
+    def with_files(self, zones: tuple[Zone, ...], access: Access) -> BackendConfig:
+        """The same configuration with these zones, tokens and certificate."""
         copy = self.model_copy()
         copy._zones = zones
+        copy._access = access
         return copy
 
     @property
@@ -150,9 +155,29 @@ def load_configuration(path: str | Path) -> BackendConfig:
         zones = load_zones(directory)
     except ConfigurationErrors as error:
         errors += error.errors
+    access = Access()
+    if config is not None:
+        admin = config.admin
+        access, found = read_access(
+            path.parent, admin.read_tokens, admin.write_tokens, admin.tls_certificate, admin.tls_key
+        )
+        errors += found
     if config is None or errors:
         raise ConfigurationErrors(errors)
-    return config.with_zones(zones)
+    return config.with_files(zones, access)
+
+
+def differing(old: BackendConfig, new: BackendConfig) -> list[str]:
+    """The keys whose values differ, dotted; zones and the contents of files apart."""
+    before, after = old.model_dump(), new.model_dump()
+    found = []
+    for key in after:
+        if isinstance(after[key], dict):
+            inner = (name for name in after[key] if before[key][name] != after[key][name])
+            found += [f"{key}.{name}" for name in inner]
+        elif before[key] != after[key]:
+            found.append(key)
+    return found
 
 
 def zones_directory(path: Path) -> Path:

@@ -35,6 +35,7 @@ class Publisher:
     """Publishes `zones`. `swap` takes each new snapshot before its changes are purged.
 
     `hot` gives the pool handles that were looked up lately: only for these chance draws again.
+    `on_published` is told, after each build, the names that are to be purged.
     """
 
     def __init__(
@@ -48,9 +49,13 @@ class Publisher:
         hot: Callable[[], frozenset[str]],
         clock: Callable[[], float] = time.monotonic,
         draw: random.Random | None = None,
+        on_published: Callable[[set[str]], None] = lambda names: None,
     ) -> None:
         self.snapshot = Snapshot()
         self.builds = 0
+        self.built_at_s: float | None = None
+        """When the snapshot was built (monotonic)."""
+        self._on_published = on_published
         self._zones = tuple(zones)
         self._views: Mapping[str, PoolView] = {}
         self._serials = serials
@@ -116,9 +121,11 @@ class Publisher:
         names = self._whole_zones(new)
         if self.builds > 1:
             names |= changed_names(old, new)
+        self._on_published(names)
         if names:
             self._purger.purge(names)
         ended_s = self._clock()
+        self.built_at_s = ended_s
         self._rested_at_s = 2 * ended_s - began_s
         self._set_timer(max(new.rebuild_at_s, began_s + TIMED_EVERY_S))
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from daemon_kit.logs import get_logger
@@ -29,14 +29,27 @@ class PurgeCounts:
 
     commands: int = 0
     names: int = 0
+    repeats: int = 0
+    """Of these names, those purged for the second or third time."""
     failures: int = 0
+
+
+OnPurged = Callable[[str, Collection[str] | None, float], None]
+"""Told the control socket, the names purged there for the first time since they changed (None: whatever they
+are, nothing is cached there), and when the command was made (monotonic)."""
 
 
 class Purger:
     """Purges at the control sockets `paths`."""
 
-    def __init__(self, paths: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> None:
-        self.sockets = tuple(ControlSocket(path, timeout_s) for path in paths)
+    def __init__(
+        self,
+        paths: Sequence[str],
+        *,
+        timeout_s: float = TIMEOUT_S,
+        on_purged: OnPurged = lambda path, names, taken_s: None,
+    ) -> None:
+        self.sockets = tuple(ControlSocket(path, timeout_s, on_purged) for path in paths)
 
     def start(self) -> None:
         """Begin to work; must run in an event loop. What was asked for before is done then."""
@@ -61,8 +74,9 @@ class Purger:
 class ControlSocket:
     """One PowerDNS's control socket, and what is to be told it."""
 
-    def __init__(self, path: str, timeout_s: float) -> None:
+    def __init__(self, path: str, timeout_s: float, on_purged: OnPurged) -> None:
         self.path = path
+        self._on_purged = on_purged
         self.counts = PurgeCounts()
         self.problem: str | None = None
         """Why the last command did not get through; None if it did."""
@@ -108,7 +122,8 @@ class ControlSocket:
                 if await self._tell("REDISCOVER") is False:
                     self._rediscover = True
                     await asyncio.sleep(RETRY_S)
-            command = self._schedule.take(time.monotonic())
+            taken_s = time.monotonic()
+            command = self._schedule.take(taken_s)
             if command is None:
                 continue
             self._under_way = len(command.turns)
@@ -116,9 +131,13 @@ class ControlSocket:
             self._under_way = 0
             if said is None:
                 self._schedule.clear()
+                self._on_purged(self.path, None, taken_s)
             elif said:
+                first = [name for name, turn in command.turns.items() if turn == 0]
                 self.counts.names += len(command.turns)
+                self.counts.repeats += len(command.turns) - len(first)
                 self._schedule.done(command, time.monotonic())
+                self._on_purged(self.path, first, taken_s)
             else:
                 self._schedule.failed(command, time.monotonic())
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import time
-from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any
 
 from daemon_kit import notify
@@ -21,12 +21,15 @@ from daemon_kit.logs import get_logger
 from rserpool.sctp import SctpUnavailable
 
 from rspdns import status
-from rspdns.belief import Belief, BeliefEvent, PoolRules
-from rspdns.configuration import BackendConfig
+from rspdns.admin.server import AdminServer
+from rspdns.belief import Belief, PoolRules
+from rspdns.configuration import BackendConfig, differing
 from rspdns.connector_unix import UnixConnector, unix_path
 from rspdns.dnssec_store import DnssecStore
+from rspdns.event_log import EventLog
 from rspdns.follower import Follower
 from rspdns.last_known_good_keeper import LastKnownGood
+from rspdns.metrics import BackendMetrics
 from rspdns.pool_names import PoolNames
 from rspdns.probe import Prober
 from rspdns.probe_plans import probing_by_handle
@@ -35,8 +38,6 @@ from rspdns.purge import Purger
 from rspdns.responder import Responder
 from rspdns.serial_number import SerialNumbers
 from rspdns.views import PoolView
-
-EVENTS_KEPT = 200
 
 
 async def serve(
@@ -59,9 +60,9 @@ class Backend:
             raise FatalError(f"pdns.connector {config.pdns.connector!r}: only unix:/path is supported so far")
         self.config = config
         self.started_at_s = time.monotonic()
-        self.events: deque[tuple[float, BeliefEvent]] = deque(maxlen=EVENTS_KEPT)
+        self.events = EventLog(config.pdns.control)
         self.belief = Belief(config.registrars, _rules(config))
-        self.follower = Follower(config, self.belief, self._views_changed, on_events=self._happened)
+        self.follower = Follower(config, self.belief, self._views_changed, on_events=self.events.happened)
         self.keeper = LastKnownGood(config.state.path, config.max_stale_s)
         self.prober = Prober(
             self.belief,
@@ -71,7 +72,7 @@ class Backend:
             max_per_s=config.probes_per_s,
         )
         self.serials = SerialNumbers(config.state.path, time.time())
-        self.purger = Purger(config.pdns.control)
+        self.purger = Purger(config.pdns.control, on_purged=self.events.purged)
         self.store = DnssecStore(config.state.path, self._signing_changed)
         self.responder = Responder(self._looked_up, self.store)
         self.connector = UnixConnector(path, self.responder.conversation)
@@ -82,11 +83,25 @@ class Backend:
             self.purger,
             max_stale_s=config.max_stale_s,
             hot=self._hot,
+            on_published=self.events.published,
         )
         self._names = PoolNames(config.zones)
         self._reload = reload
+        self._reloading = asyncio.Lock()
         self._control = ControlServer(
-            config.admin.socket, {"status": self._status, "reload": self._take_zones}
+            config.admin.socket, {"status": self._tell_status, "reload": self._tell_reload}
+        )
+        self.admin = AdminServer(
+            config.admin,
+            config.access,
+            self,
+            self.events,
+            BackendMetrics(
+                lambda: self.admin.api.fresh(),
+                self.events,
+                lambda: self.admin.api.guard.refused,
+                lambda: self.admin.api.streams.open,
+            ),
         )
         self._log = get_logger("backend")
         self._failure: asyncio.Future[str]
@@ -96,6 +111,7 @@ class Backend:
         self._failure = asyncio.get_running_loop().create_future()
         async with contextlib.AsyncExitStack() as cleanup:
             await self._start(cleanup)
+            self._follow_hangups(cleanup)
             notify.ready()
             self._log.info("serving", zones=len(self.config.zones), connector=self.config.pdns.connector)
             stopping = asyncio.get_running_loop().create_task(stop.wait())
@@ -113,6 +129,8 @@ class Backend:
         cleanup.callback(self.publisher.close)
         await self._control.start()
         cleanup.push_async_callback(self._control.close)
+        await self.admin.start()
+        cleanup.push_async_callback(self.admin.close)
         await self.connector.start()
         cleanup.push_async_callback(self.connector.close)
         self.purger.start()
@@ -131,6 +149,19 @@ class Backend:
         cleanup.push_async_callback(self._end_keeping, keeping)
         probing = self._watched(self.prober.run(), "prober")
         cleanup.callback(probing.cancel)
+
+    def _follow_hangups(self, cleanup: contextlib.AsyncExitStack) -> None:
+        """SIGHUP reads the files again, as daemons do."""
+        loop = asyncio.get_running_loop()
+        tasks: set[asyncio.Task[None]] = set()
+
+        def begin() -> None:
+            task = loop.create_task(self._on_hangup())
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        loop.add_signal_handler(signal.SIGHUP, begin)
+        cleanup.callback(loop.remove_signal_handler, signal.SIGHUP)
 
     def _watched(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Start work that goes on until it is cancelled: its failure ends the service instead of hiding."""
@@ -166,33 +197,55 @@ class Backend:
     def _hot(self) -> frozenset[str]:
         return frozenset(self.follower.pools.hot(time.monotonic()))
 
-    def _happened(self, events: Sequence[BeliefEvent]) -> None:
-        log = get_logger("belief")
-        for event in events:
-            self.events.append((time.time(), event))
-            whom = {"handle": event.handle, "identifier": status.hexadecimal(event.identifier)}
-            log.info(event.kind, **(whom if event.handle else {}), why=event.words)
+    async def _tell_reload(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return await self.reload()
 
-    async def _take_zones(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Read the zones again; with an error in any file nothing changes. The rest needs a restart."""
+    async def reload(self) -> dict[str, Any]:
+        """Read zones, tokens and certificate again; with an error in any file nothing changes.
+
+        All else needs a restart. Raises ControlError."""
         if self._reload is None:
             raise ControlError("this backend was started without files to read again")
-        try:
-            config = await asyncio.to_thread(self._reload)
-        except ConfigurationErrors as errors:
-            raise ControlError(f"nothing was changed:\n{errors}") from None
-        self.config = self.config.with_zones(config.zones)
+        async with self._reloading:
+            try:
+                config = await asyncio.to_thread(self._reload)
+            except ConfigurationErrors as errors:
+                self._log.error("not_reloaded", problems=str(errors).splitlines())
+                raise ControlError(f"nothing was changed:\n{errors}") from None
+            self._take(config)
+        return {
+            "zones": [zone.name for zone in config.zones],
+            "needs_restart": differing(self.config, config),
+        }
+
+    def _take(self, config: BackendConfig) -> None:
+        self.config = self.config.with_files(config.zones, config.access)
         now = time.monotonic()
+        self.admin.set_access(config.access)
         self.belief.set_pools(_rules(self.config), now)
         self.prober.set_pools(probing_by_handle(self.config.zones))
         self._names = PoolNames(config.zones)
         self.publisher.set_zones(config.zones, self.belief.views(now))
         self.follower.set_handles(list(self.config.accept_by_handle))
         self._log.info("zones_read", zones=len(config.zones))
-        return {"zones": [zone.name for zone in config.zones]}
 
-    async def _status(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    async def _on_hangup(self) -> None:
+        with contextlib.suppress(ControlError):  # the log says why
+            await self.reload()
+
+    def purge(self, wanted: Collection[str]) -> None:
+        """Purge these names at every PowerDNS; those of the form "name$" with all below them."""
+        self._log.info("purge_asked_for", names=len(wanted))
+        self.purger.purge(wanted)
+
+    async def _tell_status(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return self.status()
+
+    def status(self) -> dict[str, Any]:
+        """What `rspdns status` and the admin API tell."""
         now = time.monotonic()
+        built_at_s = self.publisher.built_at_s
+        problems = (self.keeper.problem, self.serials.problem, self.admin.problem)
         return {
             "uptime_s": round(now - self.started_at_s, 3),
             "registrars": status.registrars(self.follower.registrar_states(), now),
@@ -203,11 +256,12 @@ class Backend:
                 "queries": dict(self.responder.queries),
                 "failures": self.responder.failures,
             },
-            "problems": [
-                *(problem for problem in (self.keeper.problem, self.serials.problem) if problem),
-                *self.prober.problems,
-            ],
-            "events": status.events(self.events),
+            "snapshot": {
+                "builds": self.publisher.builds,
+                "age_s": None if built_at_s is None else round(max(0.0, now - built_at_s), 3),
+            },
+            "problems": [*(problem for problem in problems if problem), *self.prober.problems],
+            "events": self.events.told(),
         }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rspdns.belief import BeliefEvent, RegistrarState
+from rspdns.belief import RegistrarState
 from rspdns.pool_state import by_label
 from rspdns.purge import Purger
 from rspdns.snapshot import Snapshot
@@ -142,6 +142,7 @@ def purging(purger: Purger) -> list[dict[str, Any]]:
             "control": control.path,
             "commands": control.counts.commands,
             "names": control.counts.names,
+            "repeats": control.counts.repeats,
             "failures": control.counts.failures,
             "waiting": control.waiting,
             "problem": control.problem,
@@ -150,18 +151,9 @@ def purging(purger: Purger) -> list[dict[str, Any]]:
     ]
 
 
-def events(kept: Iterable[tuple[float, BeliefEvent]]) -> list[dict[str, Any]]:
-    """What happened lately; `at_s` is on the wall clock."""
-    return [
-        {
-            "at_s": round(wall_s, 3),
-            "kind": event.kind,
-            "handle": event.handle,
-            "identifier": hexadecimal(event.identifier) if event.handle else None,
-            "words": event.words,
-        }
-        for wall_s, event in kept
-    ]
+def endpoint(address: str, port: int) -> str:
+    """An address and a port as people write them."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _age(since_s: float | None, now: float) -> float | None:

@@ -11,6 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from rspdns.status import endpoint
+
 EVENTS_SHOWN = 8
 _COLOURS = {"settled": "green", "starting": "yellow", "waking": "yellow", "silent": "red", "down": "red"}
 _Status = Mapping[str, Any]
@@ -61,13 +63,13 @@ def _pool(zone: _Status, pool: _Status) -> RenderableType:
     for one in pool["members"]:
         weight = "" if one["weight"] is None else f"{one['priority']}/{one['weight']}"
         load = "" if one["load"] is None else f"{one['load']:.0%}"
-        addresses = ", ".join(_endpoint(address, one["port"]) for address in one["addresses"])
+        addresses = ", ".join(endpoint(address, one["port"]) for address in one["addresses"])
         state = "[yellow]in, from memory[/]" if one["stale"] else "[green]in[/]"
         table.add_row(
             one["identifier"], addresses, weight, load, _age(one["since_s"]), one["home_registrar"], state
         )
     for one in pool["out"]:
-        address = _endpoint(one["address"], one["port"]) if one["address"] else ""
+        address = endpoint(one["address"], one["port"]) if one["address"] else ""
         table.add_row(
             one["identifier"],
             address,
@@ -94,15 +96,13 @@ def _pdns(sockets: Iterable[_Status]) -> Table:
 
 
 def _events(events: Iterable[_Status]) -> Table:
-    table = _table("\nEvents", "time", "what", "pool", "member", "")
+    table = _table("\nEvents", "time", "what", "pool", "member", "in DNS after", "")
     for one in events:
         at = time.strftime("%H:%M:%S", time.localtime(one["at_s"])) + f".{int(one['at_s'] * 1000) % 1000:03d}"
-        table.add_row(at, one["kind"], escape(one["handle"]), one["identifier"] or "", escape(one["words"]))
+        took = "" if one["converged_ms"] is None else f"{one['converged_ms']:.1f} ms"
+        whom = (escape(one["handle"]), one["identifier"] or "")
+        table.add_row(at, one["kind"], *whom, took, escape(one["words"]))
     return table
-
-
-def _endpoint(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _age(seconds: float | None) -> str:

@@ -261,7 +261,6 @@ def test_only_files_of_toml_are_read(tmp_path: Path) -> None:
     [
         ('follow = "enrp"\n', "follow", "this version polls the registrars"),
         ('[pdns]\nconnector = "http:127.0.0.1:8053"\n', "pdns.connector", "this version serves no HTTP"),
-        ('[admin]\nlisten = "127.0.0.1:8054"\n', "admin.listen", "unknown key"),
         ('[admin]\ntoken_file = "token"\n', "admin.token_file", "unknown key"),
     ],
 )

@@ -1,0 +1,120 @@
+"""Who may use the admin API: tokens out of files, and the certificate; read with the configuration."""
+
+from __future__ import annotations
+
+import hmac
+import re
+import ssl
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from hashlib import sha256
+from pathlib import Path
+
+from daemon_kit.config_file import ConfigurationError
+
+MIN_TOKEN = 20
+"""Characters of a token, at least."""
+_MAX_FILE_BYTES = 64 * 1024
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
+
+
+class Right(IntEnum):
+    """What somebody may do; each includes those before it."""
+
+    NOTHING = 0
+    READ = 1
+    WRITE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Digests of the tokens, and the files of the certificate and its key."""
+
+    read: tuple[bytes, ...] = field(default=(), repr=False)
+    write: tuple[bytes, ...] = field(default=(), repr=False)
+    reading_needs_token: bool = False
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def right_of(self, authorization: str | None) -> Right:
+        """What the header Authorization (RFC 6750) gives the right to; in the same time for every token."""
+        scheme, _, token = (authorization or "").partition(" ")
+        given = sha256(token.strip().encode()).digest()
+        may_write = sum(hmac.compare_digest(given, one) for one in self.write)
+        may_read = sum(hmac.compare_digest(given, one) for one in self.read)
+        if scheme.lower() != "bearer":
+            may_write = may_read = 0
+        if may_write:
+            return Right.WRITE
+        return Right.READ if may_read or not self.reading_needs_token else Right.NOTHING
+
+    def tls(self) -> ssl.SSLContext | None:
+        """A context with the certificate; None without one. Raises OSError (ssl.SSLError is one)."""
+        if self.certificate is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.load_certificate(context)
+        return context
+
+    def load_certificate(self, context: ssl.SSLContext) -> None:
+        """Let `context` use the certificate as its file is now."""
+        if self.certificate is not None:
+            context.load_cert_chain(self.certificate, self.key)
+
+
+def read_access(
+    folder: Path,
+    read_tokens: str | None,
+    write_tokens: str | None,
+    certificate: str | None,
+    key: str | None,
+) -> tuple[Access, list[ConfigurationError]]:
+    """Read what the paths, relative to `folder`, lead to; and every error in there."""
+    errors: list[ConfigurationError] = []
+    read = _tokens(folder / read_tokens, errors) if read_tokens else ()
+    write = _tokens(folder / write_tokens, errors) if write_tokens else ()
+    access = Access(
+        read,
+        write,
+        read_tokens is not None,
+        folder / certificate if certificate else None,
+        folder / key if key else None,
+    )
+    try:
+        access.tls()
+    except OSError as error:
+        problem = f"this certificate and the key {access.key} can't be used: {error.strerror or error}"
+        errors.append(ConfigurationError(str(access.certificate), 0, "", problem))
+    return access, errors
+
+
+def _tokens(path: Path, errors: list[ConfigurationError]) -> tuple[bytes, ...]:
+    try:
+        with path.open("rb") as file:
+            if stat.S_IMODE(path.stat().st_mode) & stat.S_IRWXO:
+                problem = "everybody may read these tokens: chmod o= the file"
+                errors.append(ConfigurationError(str(path), 0, "", problem))
+            text = file.read(_MAX_FILE_BYTES).decode("ascii", "replace")
+    except OSError as error:
+        problem = f"can't be read: {error.strerror or error}"
+        errors.append(ConfigurationError(str(path), 0, "", problem))
+        return ()
+    found = []
+    for line, token in _lines(text):
+        if len(token) < MIN_TOKEN or not _TOKEN.fullmatch(token):
+            problem = f"a token has {MIN_TOKEN} or more of A-Z a-z 0-9 . _ ~ + / = -, one on a line"
+            errors.append(ConfigurationError(str(path), line, "", problem))
+        found.append(sha256(token.encode()).digest())
+    if not found:
+        errors.append(ConfigurationError(str(path), 0, "", "holds no token"))
+    return tuple(found)
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        token = line.partition("#")[0].strip()
+        if token:
+            yield number, token

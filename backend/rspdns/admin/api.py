@@ -1,0 +1,196 @@
+"""The handlers of the admin API and of the live page."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection
+from importlib.resources import files
+from typing import Any, Protocol
+
+import orjson
+from aiohttp import web
+from daemon_kit.control import ControlError
+from daemon_kit.metrics import CONTENT_TYPE, exposition
+from prometheus_client import CollectorRegistry
+
+from rspdns import names
+from rspdns.admin.access import Access, Right
+from rspdns.admin.guard import Guard, Refused, set_headers
+from rspdns.admin.openapi import description
+from rspdns.admin.routes import JSON, ROUTES
+from rspdns.admin.stream import Streams
+from rspdns.event_log import EventLog
+
+BODY_BYTES = 128 * 1024
+BODY_S = 10.0
+MOST_NAMES = 1000
+FRESH_S = 0.1
+"""A status is told again for so long, and for ten times what it took to make: asking may not cost DNS."""
+PAGE = {
+    "/": ("index.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+} | {f"/{name}.js": (f"{name}.js", "text/javascript") for name in ("page", "stream", "view")}
+
+
+class Service(Protocol):
+    """What the API needs of the backend."""
+
+    def status(self) -> dict[str, Any]:
+        """What `rspdns status` tells."""
+
+    async def reload(self) -> dict[str, Any]:
+        """Read the files again. Raises ControlError with every error; then nothing changed."""
+
+    def purge(self, wanted: Collection[str]) -> None:
+        """Purge these names at every PowerDNS; those of the form "name$" with all below them."""
+
+
+class Api:
+    """The application; `guard` checks who asks."""
+
+    def __init__(
+        self,
+        service: Service,
+        log: EventLog,
+        access: Access,
+        own_names: Collection[str],
+        registry: CollectorRegistry,
+    ) -> None:
+        self.guard = Guard(access, own_names, self._needed)
+        self.streams = Streams(log)
+        self._service = service
+        self._registry = registry
+        self._told: dict[str, Any] = {}
+        self._fresh_until_s = float("-inf")
+        self._page: dict[str, tuple[bytes, str]] = {}
+        self._rights: dict[str, Right] = dict.fromkeys(PAGE, Right.NOTHING)
+
+    def application(self) -> web.Application:
+        """Make it; for one server."""
+        app = web.Application(middlewares=[self.guard.middleware], client_max_size=BODY_BYTES)
+        app.on_response_prepare.append(set_headers)
+        for path, (name, kind) in PAGE.items():
+            content = (files("rspdns.admin") / "page" / name).read_bytes()
+            self._page[path] = content, f"{kind}; charset=utf-8"
+            app.router.add_get(path, self._static)
+        for route in ROUTES:
+            self._rights[route.path] = route.right
+            handler: Callable[[web.Request], Awaitable[web.StreamResponse]] = getattr(
+                self, f"_{route.handler}"
+            )
+            app.router.add_route(route.method, route.path, handler)
+        return app
+
+    def _needed(self, request: web.Request) -> Right:
+        resource = request.match_info.route.resource
+        return self._rights.get(resource.canonical, Right.READ) if resource else Right.READ
+
+    def fresh(self) -> dict[str, Any]:
+        """The status, not made anew for every request."""
+        now = time.monotonic()
+        if now >= self._fresh_until_s:
+            self._told = self._service.status()
+            took_s = time.monotonic() - now
+            self._fresh_until_s = now + max(FRESH_S, 10 * took_s)
+        return self._told
+
+    async def _static(self, request: web.Request) -> web.Response:
+        content, kind = self._page[request.path]
+        return web.Response(body=content, headers={"Content-Type": kind})
+
+    async def _status(self, request: web.Request) -> web.Response:
+        return _json(self.fresh())
+
+    async def _zones(self, request: web.Request) -> web.Response:
+        return _json({"zones": self.fresh()["zones"]})
+
+    async def _zone(self, request: web.Request) -> web.Response:
+        wanted = request.match_info["zone"].lower().rstrip(".")
+        for zone in self.fresh()["zones"]:
+            if zone["zone"] == wanted:
+                return _json(zone)
+        raise Refused(404, "unknown", "no zone of this name; see /v1/zones")
+
+    async def _pools(self, request: web.Request) -> web.Response:
+        return _json({"pools": self._with_zones()})
+
+    async def _pool(self, request: web.Request) -> web.Response:
+        wanted = request.match_info["owner"].lower().rstrip(".")
+        for pool in self._with_zones():
+            if pool["owner"] == wanted:
+                return _json(pool)
+        raise Refused(404, "unknown", "no pool has its SRV records at this name; see /v1/pools")
+
+    def _with_zones(self) -> list[dict[str, Any]]:
+        return [
+            {"zone": zone["zone"], "serial": zone["serial"], **pool}
+            for zone in self.fresh()["zones"]
+            for pool in zone["pools"]
+        ]
+
+    async def _registrars(self, request: web.Request) -> web.Response:
+        return _json({"registrars": self.fresh()["registrars"]})
+
+    async def _events(self, request: web.Request) -> web.Response:
+        return _json({"events": self.fresh()["events"]})
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        return await self.streams.serve(request)
+
+    async def _reload(self, request: web.Request) -> web.Response:
+        try:
+            told = await self._service.reload()
+        except ControlError as error:
+            raise Refused(409, "reload", str(error)) from None
+        self._fresh_until_s = float("-inf")
+        return _json(told)
+
+    async def _purge(self, request: web.Request) -> web.Response:
+        wanted = _wanted(await _body(request))
+        zones = [zone["zone"] for zone in self.fresh()["zones"]]
+        for name in wanted:
+            plain = name.removesuffix("$")
+            if not any(plain == zone or names.is_below(plain, zone) for zone in zones):
+                raise Refused(400, "unknown", f"{plain!r} is in no zone of this backend")
+        self._service.purge(wanted)
+        return _json({"names": wanted})
+
+    async def _openapi(self, request: web.Request) -> web.Response:
+        return _json(description())
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        self.fresh()
+        return web.Response(body=exposition(self._registry), headers={"Content-Type": CONTENT_TYPE})
+
+
+def _json(value: object) -> web.Response:
+    return web.Response(body=orjson.dumps(value), content_type=JSON)
+
+
+async def _body(request: web.Request) -> object:
+    if request.content_type != JSON:
+        raise Refused(415, "body", f"the body is {JSON}")
+    try:
+        async with asyncio.timeout(BODY_S):
+            return orjson.loads(await request.read())
+    except TimeoutError:
+        raise Refused(408, "body", "the body did not come in time") from None
+    except ValueError:
+        raise Refused(400, "body", "the body is not JSON") from None
+
+
+def _wanted(body: object) -> list[str]:
+    given = body.get("names") if isinstance(body, dict) and len(body) == 1 else None
+    if not isinstance(given, list) or not 1 <= len(given) <= MOST_NAMES:
+        raise Refused(400, "body", f'the body is {{"names": [...]}} with 1 to {MOST_NAMES} names')
+    found = []
+    for text in given:
+        if not isinstance(text, str):
+            raise Refused(400, "body", f"{text!r}: a name is text")
+        try:
+            found.append(names.normal(text.removesuffix("$")) + ("$" if text.endswith("$") else ""))
+        except ValueError as error:
+            raise Refused(400, "body", f"{text!r}: {error}") from None
+    return found

@@ -1,0 +1,68 @@
+"""The table [admin] of `rspdns.toml`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from daemon_kit.config_file import StrictModel, find
+from daemon_kit.listen_address import ListenAddress
+from daemon_kit.path_types import PathText
+from pydantic import AfterValidator
+
+OFF = "off"
+_FILES = ("tls_certificate", "tls_key", "read_tokens")
+
+
+def _listen(text: str) -> str:
+    if text != OFF:
+        ListenAddress.parse(text)
+    return text
+
+
+def _name(text: str) -> str:
+    if not text or any(character in text for character in " /:@"):
+        raise ValueError('a host name without scheme and port: "ns1.example.net"')
+    return text
+
+
+class AdminConfig(StrictModel):
+    """Where `rspdns status` and administrators ask."""
+
+    socket: PathText = "/run/rspdns/admin.sock"
+    listen: Annotated[str, AfterValidator(_listen)] = "127.0.0.1:8054"
+    """Live page, API and metrics; "off": none. Elsewhere than on loopback TLS and tokens are needed."""
+    names: tuple[Annotated[str, AfterValidator(_name)], ...] = ()
+    """Host names by which browsers may call it, besides the address in `listen`."""
+    tls_certificate: PathText | None = None
+    """PEM file of the certificate and its chain; relative to this file, as the next ones."""
+    tls_key: PathText | None = None
+    read_tokens: PathText | None = None
+    """File with the bearer tokens that may read, one on a line; without it reading is open on loopback."""
+    write_tokens: PathText | None = None
+    """File with the bearer tokens that may write (reload, purge) too; without it nobody may over HTTP."""
+
+    @property
+    def address(self) -> ListenAddress | None:
+        """Where to listen, None for nowhere."""
+        return None if self.listen == OFF else ListenAddress.parse(self.listen)
+
+
+def problems(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """What is wrong between the keys of [admin] in the unchecked `document`."""
+    for _, admin in find(document, ("admin",)):
+        if not isinstance(admin, dict):
+            return
+        for one, other in (("tls_certificate", "tls_key"), ("tls_key", "tls_certificate")):
+            if one in admin and other not in admin:
+                yield ("admin", one), f"needs {other} too"
+        try:
+            address = ListenAddress.parse(str(admin.get("listen", "127.0.0.1:8054")))
+        except ValueError:
+            return
+        missing = [f"admin.{key}" for key in _FILES if key not in admin]
+        if not address.is_loopback and missing:
+            wanted = f"needs TLS and tokens, as it is not on loopback: {', '.join(missing)}"
+            yield ("admin", "listen"), wanted
+        if address.address.is_unspecified and not admin.get("names"):
+            yield ("admin", "listen"), "needs admin.names: by which names it may be called"

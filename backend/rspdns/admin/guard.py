@@ -1,0 +1,125 @@
+"""Who is answered at all: Host, Origin, rate and token, checked before every handler; and what every answer
+says to the browser."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection
+
+from aiohttp import web
+from daemon_kit.http_guard import host_is_own, origin_is_own
+
+from rspdns.admin.access import Access, Right
+from rspdns.admin.rate_limit import RateLimit
+
+REQUESTS = (40.0, 120)
+"""Of one client, a second and at once."""
+WRITES = (2.0, 10)
+BAD_TOKENS = (0.2, 10)
+"""After so many wrong tokens a client waits, whatever it sends."""
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Server": "rspdns",
+}
+RIGHT: web.AppKey[dict[str, Right]] = web.AppKey("right", dict)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Refused(Exception):  # noqa: N818 - it is what happens to a request
+    """The request is not answered; `why` is one word for the metrics."""
+
+    def __init__(self, status: int, why: str, words: str, **headers: str) -> None:
+        super().__init__(words)
+        self.status, self.why, self.words, self.headers = status, why, words, headers
+
+
+class Guard:
+    """Checks each request. `needed` tells the right that a route's path needs; `refused` counts by reason."""
+
+    def __init__(
+        self, access: Access, names: Collection[str], needed: Callable[[web.Request], Right]
+    ) -> None:
+        self.access = access
+        self.refused: Counter[str] = Counter()
+        self._names = names
+        self._needed = needed
+        self._requests = RateLimit(*REQUESTS)
+        self._writes = RateLimit(*WRITES)
+        self._bad_tokens = RateLimit(*BAD_TOKENS)
+
+    @web.middleware
+    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Check the request, answer errors as JSON."""
+        try:
+            self._check(request)
+            return await handler(request)
+        except Refused as refusal:
+            self.refused[refusal.why] += 1
+            return failure(refusal.status, refusal.words, **refusal.headers)
+        except web.HTTPException as error:
+            words = {404: "nothing is there; see /v1/openapi.json", 405: "this method is not for this path"}
+            return failure(error.status, words.get(error.status, error.reason))
+
+    def _check(self, request: web.Request) -> None:
+        now = time.monotonic()
+        client = request.remote or ""
+        if not host_is_own(request.headers.get("Host"), self._names):
+            words = "not called by this name; a name of this service is one in admin.names"
+            raise Refused(421, "host", words)
+        headers = request.headers
+        if not origin_is_own(
+            headers.get("Origin"), headers.get("Sec-Fetch-Site"), request.scheme, headers.get("Host")
+        ) and not _is_link(request):
+            raise Refused(403, "origin", "pages of other sites may not ask here")
+        if self._bad_tokens.is_spent(client, now) or not self._requests.allow(client, now):
+            raise Refused(429, "rate", "too many requests; wait a moment", **{"Retry-After": "5"})
+        needed = self._needed(request)
+        if needed is Right.NOTHING:
+            return
+        right = self.access.right_of(headers.get("Authorization"))
+        if right < needed:
+            self._refuse_token(request, right, client, now)
+        if needed is Right.WRITE and not self._writes.allow(client, now):
+            raise Refused(429, "rate", "too many changes; wait a moment", **{"Retry-After": "1"})
+
+    def _refuse_token(self, request: web.Request, right: Right, client: str, now: float) -> None:
+        if right is Right.READ and "Authorization" in request.headers and self._is_reader(request):
+            raise Refused(403, "token", "this token may read only")
+        if "Authorization" in request.headers:
+            self._bad_tokens.allow(client, now)
+        words = "needs a bearer token: Authorization: Bearer TOKEN"
+        raise Refused(401, "token", words, **{"WWW-Authenticate": 'Bearer realm="rspdns"'})
+
+    def _is_reader(self, request: web.Request) -> bool:
+        """Whether the token itself gives the right to read (on loopback nobody needs one)."""
+        strict = Access(self.access.read, self.access.write, reading_needs_token=True)
+        return strict.right_of(request.headers.get("Authorization")) is Right.READ
+
+
+async def set_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Put on every answer what protects the browser."""
+    for name, value in HEADERS.items():
+        response.headers[name] = value
+
+
+def failure(status: int, words: str, **headers: str) -> web.Response:
+    """An error as JSON."""
+    return web.json_response({"error": words}, status=status, headers=headers)
+
+
+def _is_link(request: web.Request) -> bool:
+    """A person who follows a link to the page, from wherever: it changes and tells nothing to that site."""
+    return (
+        request.method == "GET"
+        and request.path == "/"
+        and request.headers.get("Sec-Fetch-Mode") == "navigate"
+        and "Origin" not in request.headers
+    )

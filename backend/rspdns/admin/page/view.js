@@ -1,0 +1,168 @@
+// From the API's values to elements. Text is set as text only: nothing a member says becomes markup.
+
+export function make(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value !== null && value !== undefined && value !== false) element.setAttribute(key, value);
+  }
+  element.append(...children.filter((child) => child !== null));
+  return element;
+}
+
+// Puts `elements` under `parent` by changing what differs, so that focus, selection and readers stay where they are.
+export function put(parent, elements) {
+  elements.forEach((element, place) => {
+    const old = parent.childNodes[place];
+    if (!old) parent.append(element);
+    else become(old, element);
+  });
+  while (parent.childNodes.length > elements.length) parent.lastChild.remove();
+}
+
+function become(old, wanted) {
+  if (old.isEqualNode(wanted)) return;
+  if (old.nodeName !== wanted.nodeName || old.dataset?.member !== wanted.dataset?.member) {
+    old.replaceWith(wanted);
+    return;
+  }
+  if (old.nodeType === Node.TEXT_NODE) {
+    old.nodeValue = wanted.nodeValue;
+    return;
+  }
+  for (const name of old.getAttributeNames()) if (!wanted.hasAttribute(name)) old.removeAttribute(name);
+  for (const name of wanted.getAttributeNames()) {
+    const value = wanted.getAttribute(name);
+    if (old.getAttribute(name) === value) continue;
+    if (name === "style") old.style.cssText = wanted.style.cssText; // the attribute itself is against our policy
+    else old.setAttribute(name, value);
+  }
+  put(old, [...wanted.childNodes]);
+}
+
+export function age(seconds) {
+  if (seconds === null) return "";
+  if (seconds < 60) return `${Math.floor(seconds)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ${Math.floor(seconds / 60) % 60} min`;
+  return `${Math.floor(seconds / 86400)} d ${Math.floor(seconds / 3600) % 24} h`;
+}
+
+export function tag(tone, text) { return make("span", { class: "tag", "data-tone": tone }, text); }
+
+const endpoint = (address, port) => (address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`);
+
+function cell(label, className, ...children) {
+  return make("td", { "data-label": label, class: className || null }, ...children);
+}
+
+function bar(share, tone, label) {
+  const inner = make("i");
+  inner.style.width = `${Math.round(Math.min(1, share) * 100)}%`;
+  return make("span", { class: "bar", "data-tone": tone, role: "img", "aria-label": label }, inner);
+}
+
+function memberRow(member, total, homes, flash) {
+  const load = member.load;
+  const share = total ? (member.weight ?? 0) / total : 0;
+  const tone = load >= 0.95 ? "bad" : load >= 0.85 ? "warn" : null;
+  const percent = load === null ? "" : `${Math.round(load * 100)} %`;
+  const behind = member.priority > 0;
+  const weight = member.weight === null ? "not shown" : String(member.weight) + (behind ? ` (tier ${member.priority})` : "");
+  return make(
+    "tr", { "data-member": member.identifier, class: flash ? "flash" : null },
+    cell("", "mono", member.addresses.map((address) => endpoint(address, member.port)).join(", ")),
+    cell("State", "", member.stale ? tag("warn", "in, from memory") : tag("good", "in"), ` ${age(member.since_s)}`),
+    cell("Weight", "number", weight, member.weight === null ? null : bar(share, null, `${Math.round(share * 100)} % of the tier`)),
+    cell("Load", "number", percent, load === null ? null : bar(load, tone, `load ${percent}`)),
+    cell("Home", "", homes.get(member.home_registrar) ?? "unknown registrar"),
+    cell("PE", "mono", member.identifier),
+  );
+}
+
+function outRow(member, flash) {
+  return make(
+    "tr", { "data-member": member.identifier, class: flash ? "out flash" : "out" },
+    cell("", "mono", member.address ? endpoint(member.address, member.port) : "unknown address"),
+    make("td", { colspan: 4, class: "wide" }, tag("bad", "out"), ` ${age(member.since_s)}`,
+      make("span", { class: "reason" }, member.reason)),
+    cell("PE", "mono", member.identifier),
+  );
+}
+
+function poolState(pool) {
+  if (!pool.known) return tag("bad", "not known yet: SERVFAIL");
+  if (pool.stale_s !== null) return tag("warn", `stale for ${age(pool.stale_s)}`);
+  if (!pool.members.length) return tag("bad", "nobody lives");
+  return tag("good", `${pool.members.length} in`);
+}
+
+// `states` remembers who was in, by owner and member, so that a row that changed is shown so.
+export function poolCard(pool, zone, homes, states) {
+  const changed = (member, state) => {
+    const key = `${pool.owner} ${member.identifier}`;
+    const before = states.get(key);
+    states.set(key, { state, at: before?.state === state ? before.at : Date.now(), first: !before });
+    const now = states.get(key);
+    return before !== undefined && now.state === state && Date.now() - now.at < 2000;
+  };
+  const totals = new Map();
+  for (const one of pool.members) totals.set(one.priority, (totals.get(one.priority) ?? 0) + (one.weight ?? 0));
+  const rows = [
+    ...pool.members.map((one) => memberRow(one, totals.get(one.priority), homes, changed(one, "in"))),
+    ...pool.out.map((one) => outRow(one, changed(one, "out"))),
+  ];
+  const heads = ["Member", "State", "Weight", "Load", "Home registrar", "PE identifier"];
+  const about = `pool ${pool.handles.join(", ")} · zone ${zone.zone} · serial ${zone.serial ?? "none yet"} · ` +
+    `when empty: ${pool.when_empty}`;
+  return make(
+    "article", { class: "pool", "data-owner": pool.owner },
+    make("header", {}, make("h3", { class: "mono" }, pool.owner), poolState(pool), make("p", { class: "note" }, about)),
+    pool.answered_instead ? make("p", { class: "notice" }, pool.answered_instead) : null,
+    rows.length
+      ? make("table", {}, make("caption", {}, `Members of ${pool.owner}`),
+        make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head)))),
+        make("tbody", {}, ...rows))
+      : null,
+  );
+}
+
+const STANDINGS = { settled: "good", starting: "warn", waking: "warn", silent: "bad", down: "bad" };
+
+export function registrarCard(one, members) {
+  const trip = one.round_trip_ms === null ? "" : ` · ${one.round_trip_ms.toFixed(1)} ms`;
+  return make(
+    "li", { "data-registrar": one.number },
+    make("div", { class: "row spread" }, make("h3", {}, `Registrar ${one.number}`), tag(STANDINGS[one.standing], one.standing)),
+    make("p", { class: "mono" }, one.address),
+    make("p", { class: "note" }, `${one.identifier ?? "no identifier yet"}${trip}`),
+    make("p", { class: "note" }, `home of ${members} member${members === 1 ? "" : "s"} · ${one.why}`),
+  );
+}
+
+export function pdnsCard(one) {
+  return make(
+    "li", {},
+    make("div", { class: "row spread" }, make("h3", { class: "mono" }, one.control.split("/").pop()),
+      one.problem ? tag("bad", "fails") : tag("good", "works")),
+    make("p", { class: "note mono" }, one.control),
+    make("p", { class: "note" }, `${one.names} names purged in ${one.commands} commands, ${one.waiting} waiting`),
+    one.problem ? make("p", { class: "reason" }, one.problem) : null,
+  );
+}
+
+const KINDS = { joined: "good", left: "bad", moved: "warn", refused: "bad", questioned: "warn", misplaced: "bad" };
+
+export function eventRow(event) {
+  const at = new Date(event.at_s * 1000);
+  const clock = at.toLocaleTimeString("en-GB") + `.${String(at.getMilliseconds()).padStart(3, "0")}`;
+  const who = event.identifier ? `${event.identifier} of ${event.handle}: ` : event.handle ? `${event.handle}: ` : "";
+  const took = event.converged_ms === null ? "" : `${event.converged_ms.toFixed(1)} ms`;
+  return make(
+    "li", { "data-event": event.number },
+    make("time", { datetime: at.toISOString() }, clock),
+    tag(KINDS[event.kind] ?? "quiet", event.kind),
+    make("span", { class: "what" }, who + event.words),
+    make("span", { class: "took", "data-tone": took ? "good" : null, title: took ? "until the old answers were gone" : null },
+      took ? `→ ${took}` : ""),
+  );
+}

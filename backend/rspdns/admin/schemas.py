@@ -1,0 +1,155 @@
+"""The values that the admin API gives and takes, as JSON Schema; field names are those of the files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Schema = dict[str, Any]
+
+
+def _object(description: str, **properties: Schema) -> Schema:
+    return {
+        "type": "object",
+        "description": description,
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _list(of: str) -> Schema:
+    return {"type": "array", "items": _ref(of)}
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _text(description: str = "") -> Schema:
+    return {"type": "string", **({"description": description} if description else {})}
+
+
+def _number(description: str = "", kind: str = "number") -> Schema:
+    return {"type": kind, "minimum": 0, **({"description": description} if description else {})}
+
+
+def _or_null(schema: Schema) -> Schema:
+    return {**schema, "type": [schema["type"], "null"]}
+
+
+_TEXTS: Schema = {"type": "array", "items": {"type": "string"}}
+_COUNT = _number(kind="integer")
+_HEX = {"type": "string", "pattern": "^[0-9a-f]{8}$"}
+
+_MEMBER = _object(
+    "A pool element that is in: clients are sent to it.",
+    identifier={**_HEX, "description": "PE identifier, as in its target name"},
+    addresses=_TEXTS,
+    port=_COUNT,
+    protocol=_text("udp, tcp or sctp"),
+    home_registrar={**_HEX, "description": "identifier of the registrar it registered at"},
+    policy=_text("its policy (RFC 5356)"),
+    load=_or_null(_number("0..1; null where its policy has none")),
+    priority=_or_null(_number("of its SRV record; null: not shown in this pool", "integer")),
+    weight=_or_null(_number("of its SRV record", "integer")),
+    since_s=_number("how long it has been in"),
+    stale={"type": "boolean", "description": "in from memory: no registrar vouches for it at present"},
+)
+_OUT = _object(
+    "A pool element that is known and not shown.",
+    identifier=_HEX,
+    address=_or_null(_text()),
+    port=_COUNT,
+    reason=_text("why it is out"),
+    since_s=_number("how long it has been out"),
+)
+_POOL: dict[str, Schema] = {
+    "handles": {**_TEXTS, "description": "pool handles: one, or the shards of one pool"},
+    "name": _text("where its A, AAAA and NAPTR records stand"),
+    "owner": _text("where its SRV records stand"),
+    "when_empty": {"enum": ["last-good", "static", "nodata", "servfail"]},
+    "known": {"type": "boolean", "description": "false: no registrar has told of it yet, SERVFAIL"},
+    "stale_s": _or_null(_number("since when no registrar can be believed; null while one can")),
+    "answered_instead": _or_null(_text("what is answered since nobody lives")),
+    "members": _list("Member"),
+    "out": _list("Out"),
+}
+_REGISTRAR = _object(
+    "A registrar.",
+    number=_COUNT,
+    address=_text(),
+    standing={"enum": ["down", "silent", "starting", "waking", "settled"]},
+    why=_text("what that means"),
+    identifier=_or_null(_HEX),
+    since_s=_or_null(_number("how long it has this standing")),
+    round_trip_ms=_or_null(_number("of the last question")),
+)
+_EVENT = _object(
+    "Something that happened.",
+    number=_number("rises by one with each event since the start", "integer"),
+    at_s=_number("wall clock, seconds since 1970"),
+    kind=_text("joined, left, moved, refused, questioned, registrar or misplaced"),
+    handle=_text("the pool; empty for registrars"),
+    identifier=_or_null(_HEX),
+    words=_text("why"),
+    converged_ms=_or_null(
+        _number("from the event until every PowerDNS had purged the answers it changed; null: not (yet)")
+    ),
+)
+_PDNS = _object(
+    "A control socket of PowerDNS.",
+    control=_text("its path"),
+    commands=_COUNT,
+    names=_number("names purged", "integer"),
+    repeats=_number("of these, those purged again", "integer"),
+    failures=_COUNT,
+    waiting=_number("names that wait for a purge", "integer"),
+    problem=_or_null(_text("why the last command did not get through")),
+)
+_ZONE: dict[str, Schema] = {"zone": _text(), "serial": _or_null(_COUNT), "pools": _list("Pool")}
+
+SCHEMAS: dict[str, Schema] = {
+    "Member": _MEMBER,
+    "Out": _OUT,
+    "Pool": _object("A pool of a zone.", **_POOL),
+    "PoolOfZone": _object("A pool, with the zone it is in.", zone=_text(), serial=_or_null(_COUNT), **_POOL),
+    "Pools": _object("All pools.", pools=_list("PoolOfZone")),
+    "Zone": _object("A zone with its pools.", **_ZONE),
+    "Zones": _object("All zones.", zones=_list("Zone")),
+    "Registrar": _REGISTRAR,
+    "Registrars": _object("All registrars.", registrars=_list("Registrar")),
+    "Event": _EVENT,
+    "Events": _object("The last events.", events=_list("Event")),
+    "Pdns": _PDNS,
+    "Connector": _object(
+        "PowerDNS's questions.",
+        connections=_COUNT,
+        queries={"type": "object", "additionalProperties": _COUNT, "description": "by method"},
+        failures=_COUNT,
+    ),
+    "Snapshot": _object("The answers.", builds=_COUNT, age_s=_or_null(_number("since they were built"))),
+    "Status": _object(
+        "Everything.",
+        uptime_s=_number(),
+        registrars=_list("Registrar"),
+        zones=_list("Zone"),
+        pdns=_list("Pdns"),
+        connector=_ref("Connector"),
+        snapshot=_ref("Snapshot"),
+        problems=_TEXTS,
+        events=_list("Event"),
+    ),
+    "Reloaded": _object(
+        "What is served now.",
+        zones=_TEXTS,
+        needs_restart={**_TEXTS, "description": "keys that changed and count only after a restart"},
+    ),
+    "Purge": _object(
+        "What to purge: names of our zones; one that ends in $ means all below it too.",
+        names={**_TEXTS, "minItems": 1, "maxItems": 1000},
+    ),
+    "Purged": _object("What is being purged.", names=_TEXTS),
+    "Error": _object("What was wrong.", error=_text()),
+    "Description": {"type": "object", "description": "An OpenAPI document."},
+    "Text": {"type": "string"},
+}

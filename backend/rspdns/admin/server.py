@@ -1,0 +1,90 @@
+"""The admin address, as long as the backend runs. DNS never depends on it."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+from daemon_kit.errors import FatalError
+from daemon_kit.http_guard import own_names
+from daemon_kit.http_server import HttpServer
+from daemon_kit.logs import get_logger
+from daemon_kit.metrics import registry
+from prometheus_client.registry import Collector
+
+from rspdns.admin.access import Access
+from rspdns.admin.api import Api, Service
+from rspdns.admin.configuration import AdminConfig
+from rspdns.event_log import EventLog
+
+RETRY_S = 5.0
+
+
+class AdminServer:
+    """Serves the API at the address in `config`; where that is taken, it tries again."""
+
+    def __init__(
+        self, config: AdminConfig, access: Access, service: Service, log: EventLog, collector: Collector
+    ) -> None:
+        self.problem: str | None = None
+        """Why nothing is served at the admin address; None while all is well."""
+        self._config = config
+        self._access = access
+        address = config.address
+        names = own_names(address, config.names) if address else frozenset[str]()
+        self.api = Api(service, log, access, names, registry(collector))
+        self._tls: ssl.SSLContext | None = None
+        self._server: HttpServer | None = None
+        self._retrying: asyncio.Task[None] | None = None
+        self._log = get_logger("admin")
+
+    async def start(self) -> None:
+        """Begin to serve."""
+        if self._config.address is None:
+            return
+        try:
+            self._tls = self._access.tls()
+        except OSError as error:
+            raise FatalError(f"admin.tls_certificate can't be used: {error}") from None
+        if not await self._try():
+            self._retrying = asyncio.get_running_loop().create_task(self._retry())
+
+    async def close(self) -> None:
+        """Serve no more."""
+        if self._retrying is not None:
+            self._retrying.cancel()
+        self.api.streams.close()
+        if self._server is not None:
+            await self._server.close()
+
+    def set_access(self, access: Access) -> None:
+        """Take new tokens, and the certificate as its file is now."""
+        self.api.guard.access = access
+        if self._tls is not None:
+            try:
+                access.load_certificate(self._tls)
+            except OSError as error:
+                self._log.warning("certificate_not_read", problem=str(error))
+
+    async def _try(self) -> bool:
+        address = self._config.address
+        assert address is not None  # noqa: S101 - looked at by start()
+        server = HttpServer(self.api.application(), address, tls=self._tls)
+        try:
+            await server.start()
+        except FatalError as error:
+            if self.problem is None:
+                self._log.warning("not_listening", problem=str(error), remedy="set admin.listen")
+            self.problem = f"live page, API and metrics: {error}; see admin.listen"
+            return False
+        self._server = server
+        self.problem = None
+        scheme = "https" if self._tls else "http"
+        self._log.info("listening", page=f"{scheme}://{address}/")
+        return True
+
+    async def _retry(self) -> None:
+        while True:
+            await asyncio.sleep(RETRY_S)
+            if await self._try():
+                return

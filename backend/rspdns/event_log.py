@@ -1,0 +1,143 @@
+"""What happened lately, with the time each change took to reach every PowerDNS; told to whoever listens."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from daemon_kit.logs import get_logger
+from daemon_kit.metrics import BucketCounts
+
+from rspdns.belief import BeliefEvent
+from rspdns.convergence import Convergence
+
+KEPT = 200
+QUEUED = 256
+"""Events that wait for one listener; it is let go when there are more."""
+CONVERGENCE_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+_CHANGING = frozenset({"joined", "left"})
+"""The kinds of events that change answers."""
+
+
+@dataclass(slots=True)
+class Logged:
+    """One event. `number` rises by one from 1; `at_s` is on the wall clock.
+
+    `converged_ms` is how long it took from the event until every PowerDNS had purged the names whose answers
+    changed by it; None until then, and for events that change no answer.
+    """
+
+    number: int
+    at_s: float
+    event: BeliefEvent
+    converged_ms: float | None = None
+
+    def told(self) -> dict[str, Any]:
+        """The event as status, API and page tell it."""
+        event = self.event
+        about_member = event.handle and event.identifier is not None
+        return {
+            "number": self.number,
+            "at_s": round(self.at_s, 3),
+            "kind": event.kind,
+            "handle": event.handle,
+            "identifier": f"{event.identifier:08x}" if about_member else None,
+            "words": event.words,
+            "converged_ms": None if self.converged_ms is None else round(self.converged_ms, 3),
+        }
+
+
+class Listener:
+    """One that wants every event from now on; `lost` once it was too slow."""
+
+    def __init__(self) -> None:
+        self.lost = False
+        self._queue: asyncio.Queue[Logged] = asyncio.Queue(QUEUED)
+
+    def put(self, logged: Logged) -> None:
+        """Hand it an event."""
+        try:
+            self._queue.put_nowait(logged)
+        except asyncio.QueueFull:
+            self.lost = True
+
+    async def next(self) -> Logged:
+        """Return the next event, or again one that converged meanwhile."""
+        return await self._queue.get()
+
+
+class EventLog:
+    """The last events. `counts` is by kind and since the start, as is `convergence`, in seconds."""
+
+    def __init__(self, control_paths: Sequence[str]) -> None:
+        self.counts: Counter[str] = Counter()
+        self.convergence = BucketCounts(CONVERGENCE_BOUNDS_S)
+        self.last_number = 0
+        self._kept: deque[Logged] = deque(maxlen=KEPT)
+        self._unpublished: list[int] = []
+        self._converging = Convergence(control_paths)
+        self._listeners: set[Listener] = set()
+        self._log = get_logger("belief")
+
+    def happened(self, events: Sequence[BeliefEvent]) -> None:
+        """Note what happened."""
+        for event in events:
+            self.last_number += 1
+            self.counts[event.kind] += 1
+            logged = Logged(self.last_number, time.time(), event)
+            self._kept.append(logged)
+            if event.kind in _CHANGING:
+                self._unpublished.append(logged.number)
+            whom = {"handle": event.handle, "identifier": logged.told()["identifier"]}
+            self._log.info(event.kind, **(whom if event.handle else {}), why=event.words)
+            self._tell(logged)
+        del self._unpublished[:-KEPT]
+
+    def published(self, names: Collection[str]) -> None:
+        """What happened so far is in the answers; `names` are to be purged."""
+        events, self._unpublished = self._unpublished, []
+        now = time.monotonic()
+        self._done(self._converging.published(events, names, now), now)
+
+    def purged(self, path: str, names: Collection[str] | None, taken_s: float) -> None:
+        """See `Convergence.purged()`."""
+        self._done(self._converging.purged(path, names, taken_s), time.monotonic())
+
+    def told(self) -> list[dict[str, Any]]:
+        """The last events, the oldest first."""
+        return [logged.told() for logged in self._kept]
+
+    def since(self, number: int) -> list[Logged]:
+        """The kept events after this number."""
+        return [logged for logged in self._kept if logged.number > number]
+
+    @contextmanager
+    def listening(self) -> Iterator[Listener]:
+        """Make a listener."""
+        listener = Listener()
+        self._listeners.add(listener)
+        try:
+            yield listener
+        finally:
+            self._listeners.discard(listener)
+
+    def _done(self, numbers: Collection[int], now: float) -> None:
+        if not numbers:
+            return
+        slowest_ms = 0.0
+        for logged in self._kept:
+            if logged.number in numbers and logged.converged_ms is None:
+                logged.converged_ms = max(0.0, now - logged.event.at_s) * 1000
+                slowest_ms = max(slowest_ms, logged.converged_ms)
+                self.convergence.observe(logged.converged_ms / 1000)
+                self._tell(logged)
+        self._log.info("converged", events=list(numbers)[:20], ms=round(slowest_ms, 1))
+
+    def _tell(self, logged: Logged) -> None:
+        for listener in self._listeners:
+            listener.put(logged)

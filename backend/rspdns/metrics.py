@@ -1,0 +1,162 @@
+"""The backend's Prometheus metrics, made out of its status and its counters when somebody asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from rspdns.belief import Standing
+from rspdns.event_log import EventLog
+from rspdns.status import endpoint
+
+MOST_MEMBERS = 2000
+"""Members with series of their own; of more, pools are counted only."""
+Status = Mapping[str, Any]
+
+
+class BackendMetrics(Collector):
+    """`status` gives what `rspdns status` tells.
+
+    `refused` gives the admin API's refusals by reason, `streams` how many listen to events.
+    """
+
+    def __init__(
+        self,
+        status: Callable[[], Status],
+        log: EventLog,
+        refused: Callable[[], Mapping[str, int]],
+        streams: Callable[[], int],
+    ) -> None:
+        self._status = status
+        self._log = log
+        self._refused = refused
+        self._streams = streams
+
+    def collect(self) -> Iterator[Metric]:
+        """Make every family."""
+        status = self._status()
+        pools = [pool for zone in status["zones"] for pool in zone["pools"]]
+        yield _gauge("rspdns_uptime_seconds", "Since the backend started", {(): status["uptime_s"]})
+        yield from _pools(pools)
+        yield from _members(pools)
+        yield from _registrars(status["registrars"])
+        yield from _answers(status)
+        yield from _purges(status["pdns"])
+        yield _counter("rspdns_changes_total", "Events by kind", self._log.counts, "kind")
+        refused = {"accept": self._log.counts["refused"]}
+        help_text = "Members refused (accept), and requests of the admin API by reason"
+        refused |= {f"admin_{why}": count for why, count in self._refused().items()}
+        yield _counter("rspdns_refusals_total", help_text, refused, "reason")
+        help_text = "From a change until every PowerDNS had purged the answers it changed"
+        convergence = HistogramMetricFamily("rspdns_convergence_seconds", help_text)
+        self._log.convergence.add_to(convergence)
+        yield convergence
+        yield _gauge("rspdns_event_streams", "Clients that listen to events", {(): self._streams()})
+
+
+def _pools(pools: Iterable[Status]) -> Iterator[Metric]:
+    labels = ("owner",)
+    pools = list(pools)
+    states = {
+        (pool["owner"], state): len(found)
+        for pool in pools
+        for state, found in (("in", pool["members"]), ("out", pool["out"]))
+    }
+    yield _gauge("rspdns_pool_members", "Members by state", states, "owner", "state")
+    known = {(pool["owner"],): int(pool["known"]) for pool in pools}
+    yield _gauge("rspdns_pool_known", "1 once a registrar told of the pool; else SERVFAIL", known, *labels)
+    stale = {(pool["owner"],): pool["stale_s"] or 0 for pool in pools}
+    yield _gauge(
+        "rspdns_pool_stale_seconds", "Since no registrar can be believed; 0: one can", stale, *labels
+    )
+
+
+def _members(pools: Iterable[Status]) -> Iterator[Metric]:
+    labels = ("owner", "member", "address")
+    state = GaugeMetricFamily("rspdns_member_in", "1: in, 0: known and out", labels=labels)
+    weight = GaugeMetricFamily("rspdns_member_weight", "SRV weight", labels=labels)
+    priority = GaugeMetricFamily("rspdns_member_priority", "SRV priority", labels=labels)
+    load = GaugeMetricFamily("rspdns_member_load_ratio", "Load it reports, 0..1", labels=labels)
+    shown = 0
+    for pool in pools:
+        for member in pool["members"]:
+            if (shown := shown + 1) > MOST_MEMBERS:
+                break
+            values = [pool["owner"], member["identifier"], endpoint(member["addresses"][0], member["port"])]
+            state.add_metric(values, 1)
+            for family, key in ((weight, "weight"), (priority, "priority"), (load, "load")):
+                if member[key] is not None:
+                    family.add_metric(values, member[key])
+        for member in pool["out"]:
+            if (shown := shown + 1) > MOST_MEMBERS:
+                break
+            values = [pool["owner"], member["identifier"], endpoint(member["address"] or "", member["port"])]
+            state.add_metric(values, 0)
+    yield from (state, weight, priority, load)
+    total = sum(len(pool["members"]) + len(pool["out"]) for pool in pools)
+    help_text = f"Members without series of their own: more than {MOST_MEMBERS}"
+    yield _gauge("rspdns_members_not_shown", help_text, {(): max(0, total - MOST_MEMBERS)})
+
+
+def _registrars(registrars: Iterable[Status]) -> Iterator[Metric]:
+    labels = ("number", "address")
+    found = {(str(one["number"]), one["address"]): one for one in registrars}
+    up = {key: int(one["standing"] != Standing.DOWN.value) for key, one in found.items()}
+    yield _gauge("rspdns_registrar_link_up", "1 while associated", up, *labels)
+    standings = {
+        (*key, standing.value): int(one["standing"] == standing.value)
+        for key, one in found.items()
+        for standing in Standing
+    }
+    yield _gauge("rspdns_registrar_standing", "1 for how it is believed", standings, *labels, "standing")
+    trips = {
+        key: one["round_trip_ms"] / 1000 for key, one in found.items() if one["round_trip_ms"] is not None
+    }
+    yield _gauge("rspdns_registrar_round_trip_seconds", "Of the last question", trips, *labels)
+
+
+def _answers(status: Status) -> Iterator[Metric]:
+    connector, snapshot = status["connector"], status["snapshot"]
+    yield _counter("rspdns_queries_total", "Questions of PowerDNS", connector["queries"], "method")
+    yield _counter("rspdns_query_failures_total", "Those failed", {(): connector["failures"]})
+    help_text = "Connections of PowerDNS"
+    yield _gauge("rspdns_connector_connections", help_text, {(): connector["connections"]})
+    yield _counter("rspdns_snapshot_builds_total", "Snapshots built", {(): snapshot["builds"]})
+    if snapshot["age_s"] is not None:
+        yield _gauge("rspdns_snapshot_age_seconds", "Since the last build", {(): snapshot["age_s"]})
+    serials = {(zone["zone"],): zone["serial"] for zone in status["zones"] if zone["serial"] is not None}
+    yield _gauge("rspdns_zone_serial", "SOA serial", serials, "zone")
+    yield _gauge("rspdns_problems", "Problems that `rspdns status` tells", {(): len(status["problems"])})
+
+
+def _purges(sockets: Iterable[Status]) -> Iterator[Metric]:
+    sockets = list(sockets)
+    for name, key, help_text in (
+        ("rspdns_purge_commands_total", "commands", "Purge commands"),
+        ("rspdns_purged_names_total", "names", "Names purged"),
+        ("rspdns_purge_repeats_total", "repeats", "Of these, names purged again"),
+        ("rspdns_purge_failures_total", "failures", "Commands that did not get through"),
+    ):
+        yield _counter(name, help_text, {(one["control"],): one[key] for one in sockets}, "control")
+    waiting = {(one["control"],): one["waiting"] for one in sockets}
+    yield _gauge("rspdns_purge_waiting", "Names that wait for a purge", waiting, "control")
+    works = {(one["control"],): int(one["problem"] is None) for one in sockets}
+    yield _gauge("rspdns_purge_works", "1 while the last command got through", works, "control")
+
+
+def _gauge(name: str, text: str, values: Mapping[Any, float], *labels: str) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family
+
+
+def _counter(name: str, text: str, values: Mapping[Any, float], *labels: str) -> Metric:
+    """A counter; with one label, its values may be the keys."""
+    family = CounterMetricFamily(name, text, labels=labels)
+    for key, value in values.items():
+        family.add_metric([key] if isinstance(key, str) else list(key), value)
+    return family

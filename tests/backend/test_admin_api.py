@@ -1,0 +1,313 @@
+"""The admin API over a real connection: who is answered, and what the answers hold."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+from daemon_kit.control import ControlError
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+from rspdns.admin.access import read_access
+from rspdns.admin.configuration import AdminConfig
+from rspdns.admin.routes import ROUTES
+from rspdns.admin.server import AdminServer
+from rspdns.admin.stream import STREAMS
+from rspdns.event_log import EventLog
+
+from tests.backend.test_admin_access import READER, WRITER, tokens
+from tests.backend.test_convergence import event
+from tests.support.json_schema import differences
+
+POOL = {
+    "handles": ["sip-udp"],
+    "name": "as.ims.example.net",
+    "owner": "_sip._udp.as.ims.example.net",
+    "when_empty": "last-good",
+    "known": True,
+    "stale_s": None,
+    "answered_instead": None,
+    "members": [],
+    "out": [
+        {"identifier": "0000000a", "address": None, "port": 5060, "reason": "<b>gone</b>", "since_s": 1.0}
+    ],
+}
+
+
+class Paper:
+    """A service on paper."""
+
+    def __init__(self) -> None:
+        self.purged: list[str] = []
+        self.problem = ""
+        self.asked = 0
+
+    def status(self) -> dict[str, Any]:
+        self.asked += 1
+        return {
+            "zones": [{"zone": "ims.example.net", "serial": 7, "pools": [POOL]}],
+            "registrars": [],
+            "events": [],
+        }
+
+    async def reload(self) -> dict[str, Any]:
+        if self.problem:
+            raise ControlError(self.problem)
+        return {"zones": ["ims.example.net"], "needs_restart": []}
+
+    def purge(self, wanted: Collection[str]) -> None:
+        self.purged += wanted
+
+
+class NoMetrics(Collector):
+    def collect(self) -> list[Metric]:
+        return []
+
+
+class Admin:
+    def __init__(self, folder: Path, **keys: Any) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.host = f"127.0.0.1:{probe.getsockname()[1]}"
+        self.service = Paper()
+        self.log = EventLog([])
+        self.config = AdminConfig(listen=self.host, **keys)
+        access, errors = read_access(folder, self.config.read_tokens, self.config.write_tokens, None, None)
+        assert not errors
+        self.server = AdminServer(self.config, access, self.service, self.log, NoMetrics())
+        self.client = ClientSession()
+
+    async def ask(
+        self, path: str, method: str = "GET", body: object = None, **headers: str
+    ) -> tuple[int, Any, dict[str, str]]:
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        if data is not None:
+            headers.setdefault("Content-Type", "application/json")
+        async with self.client.request(
+            method, f"http://{self.host}{path}", data=data, headers=headers
+        ) as answer:
+            kind = answer.content_type
+            told = await (answer.json() if kind == "application/json" else answer.text())
+            return answer.status, told, dict(answer.headers)
+
+    async def write(self, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+        status, told, _ = await self.ask(
+            path, "POST", body, **{"Authorization": f"Bearer {WRITER}", **headers}
+        )
+        return status, told
+
+
+@pytest.fixture
+async def admin(tmp_path: Path) -> AsyncIterator[Admin]:
+    one = Admin(tmp_path, write_tokens=tokens(tmp_path, "write", WRITER))
+    await one.server.start()
+    yield one
+    await one.client.close()
+    await one.server.close()
+
+
+async def test_reading_is_open_on_loopback(admin: Admin) -> None:
+    assert (await admin.ask("/v1/pools"))[1]["pools"] == [{"zone": "ims.example.net", "serial": 7, **POOL}]
+    assert (await admin.ask("/v1/pools/_SIP._udp.as.ims.example.net."))[1]["owner"] == POOL["owner"]
+    assert (await admin.ask("/v1/zones/ims.example.net"))[1]["serial"] == 7
+    for path in ("/v1/zones/other.example", "/v1/pools/x", "/v1/nothing", "/v2/pools", "/page.css/x"):
+        status, told, _ = await admin.ask(path)
+        assert (status, "error" in told) == (404, True), path
+    assert (await admin.ask("/v1/pools", "DELETE"))[0] == 405
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8054", "10.0.0.1", "localhost.evil.example", ""]
+)
+async def test_a_foreign_name_that_leads_here_gets_nothing(admin: Admin, host: str) -> None:
+    for path in ("/", "/v1/pools", "/metrics"):
+        status, told, _ = await admin.ask(path, Host=host)
+        assert status in (400, 421), told
+        assert "sip" not in str(told)
+    assert (await admin.write("/v1/reload", Host=host))[0] in (400, 421)
+
+
+async def test_no_page_of_another_site_may_write_or_read(admin: Admin) -> None:
+    foreign = (
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},
+    )
+    for headers in foreign:
+        assert (await admin.write("/v1/purge", {"names": ["ims.example.net"]}, **headers))[0] == 403, headers
+        assert (await admin.ask("/v1/pools", **headers))[0] == 403
+    assert not admin.service.purged
+    own = {"Origin": f"http://{admin.host}", "Sec-Fetch-Site": "same-origin"}
+    assert (await admin.write("/v1/reload", **own))[0] == 200
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert (await admin.ask("/", **link))[0] == 200, "a person may follow a link to the page"
+
+
+async def test_writing_needs_a_token_on_loopback_too(admin: Admin) -> None:
+    body = {"names": ["as.ims.example.net", "ims.example.net$"]}
+    status, told, headers = await admin.ask("/v1/purge", "POST", body)
+    assert (status, headers["WWW-Authenticate"]) == (401, 'Bearer realm="rspdns"')
+    assert "Bearer" in told["error"]
+    assert (await admin.ask("/v1/purge", "POST", body, Authorization=f"Bearer {READER}"))[0] == 401
+    assert not admin.service.purged
+    assert await admin.write("/v1/purge", body) == (200, {"names": body["names"]})
+    assert admin.service.purged == body["names"]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"names": ["evil.example"]}, "in no zone"),
+        ({"names": ["x ims.example.net"]}, "label"),
+        ({"names": ["a\nPURGE b.ims.example.net"]}, "label"),
+        ({"names": []}, "1 to 1000"),
+        ({"names": ["ims.example.net"] * 1001}, "1 to 1000"),
+        ({"names": [7]}, "text"),
+        ({"names": ["ims.example.net"], "more": 1}, "body"),
+        (["ims.example.net"], "body"),
+        (b"{", "not JSON"),
+    ],
+)
+async def test_what_cannot_be_purged(admin: Admin, body: object, words: str) -> None:
+    status, told = await admin.write("/v1/purge", body)
+    assert status == 400
+    assert words in told["error"]
+    assert not admin.service.purged
+
+
+async def test_large_and_foreign_bodies(admin: Admin) -> None:
+    assert (await admin.write("/v1/purge", b" " * 200_000))[0] == 413
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert (await admin.write("/v1/purge", b"{}", **form))[0] == 415
+
+
+async def test_a_reload_that_fails_says_why(admin: Admin) -> None:
+    admin.service.problem = "nothing was changed:\nzones.d/x.toml:3: pool[0].handle: is missing"
+    status, told = await admin.write("/v1/reload")
+    assert (status, told["error"]) == (409, admin.service.problem)
+
+
+async def test_tokens_for_reading_where_they_are_set(tmp_path: Path) -> None:
+    read, write = tokens(tmp_path, "read", READER), tokens(tmp_path, "write", WRITER)
+    admin = Admin(tmp_path, read_tokens=read, write_tokens=write)
+    await admin.server.start()
+    try:
+        assert (await admin.ask("/"))[0] == 200, "the page itself tells nothing"
+        for path in ("/v1/pools", "/metrics", "/v1/events/stream", "/v1/nothing"):
+            assert (await admin.ask(path))[0] == 401, path
+        for token in (READER, WRITER):
+            assert (await admin.ask("/v1/pools", Authorization=f"Bearer {token}"))[0] == 200
+        status, told, _ = await admin.ask("/v1/reload", "POST", Authorization=f"Bearer {READER}")
+        assert (status, told["error"]) == (403, "this token may read only")
+        tokens(tmp_path, "read", "another-0123456789abcdef")
+        admin.server.set_access(read_access(tmp_path, read, write, None, None)[0])
+        assert (await admin.ask("/v1/pools", Authorization=f"Bearer {READER}"))[0] == 401
+    finally:
+        await admin.client.close()
+        await admin.server.close()
+
+
+async def test_guessing_tokens_is_slow(admin: Admin) -> None:
+    guesses = [
+        (await admin.ask("/v1/reload", "POST", Authorization=f"Bearer {number:030}"))[0]
+        for number in range(12)
+    ]
+    assert guesses == [401] * 10 + [429] * 2
+    assert (await admin.write("/v1/reload"))[0] == 429, "also with the right one"
+    assert admin.server.api.guard.refused["rate"] == 3
+
+
+async def test_asking_often_is_refused_and_costs_no_status(admin: Admin) -> None:
+    statuses = [(await admin.ask("/v1/status"))[0] for _ in range(400)]
+    assert 429 in statuses
+    assert statuses.count(200) >= 100
+    assert admin.service.asked < statuses.count(200)
+
+
+async def test_what_every_answer_says_to_the_browser(admin: Admin) -> None:
+    for path in ("/", "/page.js", "/page.css", "/icon.svg", "/v1/pools", "/nothing"):
+        _, _, headers = await admin.ask(path)
+        assert headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self';")
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Server"] == "rspdns"
+        assert "Access-Control-Allow-Origin" not in headers
+
+
+async def test_the_page_takes_nothing_from_elsewhere(admin: Admin) -> None:
+    for path in ("/", "/page.js", "/stream.js", "/view.js", "/page.css", "/icon.svg"):
+        status, text, _ = await admin.ask(path)
+        assert status == 200
+        outside = text.replace("http://www.w3.org/2000/svg", "")
+        assert "http:" not in outside
+        assert "https:" not in outside
+        assert "innerHTML" not in text
+
+
+async def test_every_answer_is_as_described(admin: Admin) -> None:
+    described = (await admin.ask("/v1/openapi.json"))[1]
+    assert described["openapi"].startswith("3.1")
+    operations = {(method.upper(), path) for path, found in described["paths"].items() for method in found}
+    assert operations == {(route.method, route.path) for route in ROUTES}
+    paths = {
+        "/v1/zones/{zone}": "/v1/zones/ims.example.net",
+        "/v1/pools/{owner}": f"/v1/pools/{POOL['owner']}",
+    }
+    for route in ROUTES:
+        if route.path in ("/v1/events/stream", "/v1/status", "/metrics", "/v1/openapi.json"):
+            continue
+        body = {"names": ["ims.example.net"]} if route.body else None
+        headers = {"Authorization": f"Bearer {WRITER}"}
+        status, told, _ = await admin.ask(paths.get(route.path, route.path), route.method, body, **headers)
+        operation = described["paths"][route.path][route.method.lower()]
+        schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+        assert (status, differences(told, schema, described)) == (200, []), route.path
+
+
+async def read_events(admin: Admin, count: int, **headers: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    async with admin.client.get(f"http://{admin.host}/v1/events/stream", headers=headers) as answer:
+        assert answer.content_type == "text/event-stream"
+        while len(found) < count:
+            line = (await asyncio.wait_for(answer.content.readline(), 20)).decode()
+            if line.startswith("retry:"):
+                admin.log.happened([event("refused")])
+            if line.startswith("data: "):
+                found.append(json.loads(line[6:]))
+    return found
+
+
+async def test_events_come_as_they_happen_and_missed_ones_first(admin: Admin) -> None:
+    admin.log.happened([event(), event()])
+    assert [one["kind"] for one in await read_events(admin, 1)] == ["refused"]
+    heard = await read_events(admin, 3, **{"Last-Event-ID": "1"})
+    assert [(one["number"], one["kind"]) for one in heard] == [(2, "left"), (3, "refused"), (4, "refused")]
+    assert len(await read_events(admin, 5, **{"Last-Event-ID": "99"})) == 5, "numbers of a former life"
+    described = (await admin.ask("/v1/openapi.json"))[1]
+    assert not differences(heard[0], {"$ref": "#/components/schemas/Event"}, described)
+
+
+async def test_listeners_are_bounded_and_leave_nothing(admin: Admin) -> None:
+    url = f"http://{admin.host}/v1/events/stream"
+    open_ones = [await admin.client.get(url) for _ in range(STREAMS)]
+    assert (await admin.ask("/v1/events/stream"))[0] == 503
+    for one in open_ones:
+        one.close()
+    admin.log.happened([event()])
+    async with asyncio.timeout(20):
+        while admin.server.api.streams.open:
+            admin.log.happened([event()])
+            await asyncio.sleep(0.02)
+
+
+async def test_a_taken_address_is_a_problem_and_not_the_end(admin: Admin, tmp_path: Path) -> None:
+    second = AdminServer(admin.config, admin.server.api.guard.access, admin.service, admin.log, NoMetrics())
+    await second.start()
+    assert second.problem is not None
+    assert f"can't listen at {admin.host}" in second.problem
+    await second.close()

@@ -1,0 +1,70 @@
+"""How long a change takes to reach every PowerDNS, and who is told."""
+
+import asyncio
+import time
+
+from rspdns.belief import BeliefEvent
+from rspdns.convergence import MAX_WAITING, Convergence
+from rspdns.event_log import QUEUED, EventLog
+
+
+def test_a_change_is_done_when_every_powerdns_purged_all_its_names() -> None:
+    waiting = Convergence(["a", "b"])
+    assert waiting.published([1, 2], {"x", "y"}, 10.0) == ()
+    assert waiting.purged("a", ["x", "y"], 10.1) == ()
+    assert waiting.purged("b", ["x"], 10.1) == ()
+    assert waiting.purged("b", ["z", "y"], 10.2) == (1, 2)
+    assert waiting.purged("b", ["x", "y"], 10.3) == (), "told once"
+
+
+def test_a_command_from_before_the_change_does_not_count() -> None:
+    waiting = Convergence(["a"])
+    waiting.published([1], {"x"}, 10.0)
+    assert waiting.purged("a", ["x"], 9.9) == ()
+    assert waiting.purged("a", ["x"], 10.0) == (1,)
+
+
+def test_where_no_powerdns_is_nothing_is_waited_for() -> None:
+    waiting = Convergence(["a", "b"])
+    waiting.published([1], {"x"}, 10.0)
+    assert waiting.purged("a", None, 10.1) == ()
+    assert waiting.purged("b", ["x"], 10.1) == (1,)
+    assert Convergence([]).published([1], {"x"}, 10.0) == (1,)
+    assert waiting.published([2], (), 10.0) == (), "no answer changed"
+
+
+def test_the_oldest_of_too_many_is_given_up() -> None:
+    waiting = Convergence(["a"])
+    for number in range(MAX_WAITING + 1):
+        waiting.published([number], {f"x{number}"}, 10.0)
+    assert waiting.purged("a", ["x0"], 11.0) == ()
+    assert waiting.purged("a", ["x1"], 11.0) == (1,)
+
+
+def event(kind: str = "left") -> BeliefEvent:
+    return BeliefEvent(time.monotonic(), kind, "sip-udp", 7, "its home says so")
+
+
+async def test_listeners_hear_of_an_event_and_again_when_it_has_converged() -> None:
+    log = EventLog(["a"])
+    with log.listening() as listener:
+        log.happened([event(), event("moved")])
+        log.published({"x"})
+        log.purged("a", ["x"], time.monotonic())
+        heard = [await asyncio.wait_for(listener.next(), 10) for _ in range(3)]
+    assert [one.number for one in heard] == [1, 2, 1]
+    first, moved = log.told()
+    assert first["converged_ms"] > 0
+    assert first["identifier"] == "00000007"
+    assert moved["converged_ms"] is None, "who moves changes no answer"
+    assert log.convergence.count == 1
+    assert log.counts == {"left": 1, "moved": 1}
+
+
+async def test_a_slow_listener_is_let_go() -> None:
+    log = EventLog([])
+    with log.listening() as listener:
+        log.happened([event()] * QUEUED)
+        assert not listener.lost
+        log.happened([event()])
+        assert listener.lost

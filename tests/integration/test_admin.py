@@ -1,0 +1,266 @@
+"""The administrator's tools on the real chain: live page, API, metrics, reload; an active/standby pool."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.browser import Browser
+from tests.support.json_schema import differences
+from tests.support.whole_chain import (
+    OWNER,
+    SIP_PORTS,
+    ZONE,
+    WholeChain,
+    kill,
+    own_namespace,
+    until,
+)
+
+pytestmark = pytest.mark.timeout(300)
+URL = "http://127.0.0.1:8054"
+TOKEN = "writer-0123456789abcdef"  # noqa: S105 - of this test alone
+ACTIVE, STANDBY = 5080, 5081
+HA_OWNER = f"_sip._udp.ha.{ZONE}"
+HA_POOL = """
+[[pool]]
+handle = "sip-ha"
+label = "h"
+service = "_sip._udp"
+name = "ha"
+accept = ["10.99.0.1/32"]
+"""
+HA_SERVER = """
+[[as]]
+name = "ha-{port}"
+handle = "sip-ha"
+transport = "udp"
+port = {port}
+policy = "priority"
+priority = {priority}
+[[as.check]]
+type = "sip-options"
+"""
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator["AdminChain"]:
+    with own_namespace() as namespace:
+        yield AdminChain(namespace, tmp_path_factory.mktemp("admin"), HA_POOL)
+
+
+class AdminChain(WholeChain):
+    """The chain with every server running and the address of the API known."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        tokens = self.folder / "write-tokens"
+        tokens.write_text(TOKEN + "\n")
+        tokens.chmod(0o600)
+        text = self.config.read_text()
+        self.config.write_text(text.replace("[admin]\n", '[admin]\nwrite_tokens = "write-tokens"\n'))
+        self.sip = {port: self.start_sip(port) for port in (*SIP_PORTS, ACTIVE, STANDBY)}
+        self.start_agent()
+        self.start_ha_agent()
+        self.backend = self.start()
+        until(lambda: self.targets_at(OWNER) == set(SIP_PORTS), 40, self.folder / "agent.log")
+
+    def start_ha_agent(self) -> None:
+        config = self.folder / "ha.toml"
+        config.write_text(
+            f"registrars = {json.dumps(self.registrars)}\n"
+            f'[state]\npath = "{self.folder}/ha-state"\n[control]\npath = "{self.folder}/ha.sock"\n'
+            + HA_SERVER.format(port=ACTIVE, priority=20)
+            + HA_SERVER.format(port=STANDBY, priority=10)
+        )
+        command = ("python3", "-m", "ppe_agent.cli", "run", "--log-json", "-c", str(config))
+        self.namespace.start(*command, sctp=True, log=self.folder / "ha.log")
+
+    def curl(self, path: str, *more: str) -> str:
+        said = self.namespace.run("curl", "-sS", "--max-time", "20", *more, URL + path)
+        assert said.returncode == 0, said.stderr
+        return said.stdout
+
+    def get(self, path: str) -> Any:
+        return json.loads(self.curl(path))
+
+    def post(self, path: str, body: str = "") -> Any:
+        headers = ("-H", f"Authorization: Bearer {TOKEN}", "-H", "Content-Type: application/json")
+        return json.loads(self.curl(path, "-X", "POST", *headers, "-d", body))
+
+    def metric(self, name: str, *labels: str) -> float | None:
+        """The value of the series that has all these labels."""
+        for line in self.curl("/metrics").splitlines():
+            if line.startswith((name + "{", name + " ")) and all(label in line for label in labels):
+                return float(line.rpartition(" ")[2])
+        return None
+
+
+def test_every_answer_of_the_real_chain_is_as_described(chain: AdminChain) -> None:
+    described = chain.get("/v1/openapi.json")
+    checked = 0
+    for path, operations in described["paths"].items():
+        content = operations.get("get", {}).get("responses", {}).get("200", {}).get("content", {})
+        schema = content.get("application/json", {}).get("schema")
+        if schema is None:
+            continue
+        told = chain.get(path.replace("{zone}", ZONE).replace("{owner}", OWNER))
+        assert differences(told, schema, described) == [], path
+        checked += 1
+    assert checked >= 8
+    pool = chain.get(f"/v1/pools/{OWNER}")
+    assert {member["port"] for member in pool["members"]} == set(SIP_PORTS)
+    homes = {one["identifier"] for one in chain.get("/v1/registrars")["registrars"]}
+    assert {member["home_registrar"] for member in pool["members"]} <= homes
+
+
+def test_metrics_tell_what_status_tells(chain: AdminChain) -> None:
+    owner = f'owner="{OWNER}"'
+    assert chain.metric("rspdns_pool_members", owner, 'state="in"') == len(SIP_PORTS)
+    assert chain.metric("rspdns_member_weight", owner, f":{SIP_PORTS[0]}") == 1000
+    assert chain.metric("rspdns_registrar_link_up", 'number="1"') == 1
+    assert chain.metric("rspdns_registrar_round_trip_seconds", 'number="2"')
+    assert chain.metric("rspdns_registrar_standing", 'number="3"', 'standing="settled"') == 1
+    assert (chain.metric("rspdns_queries_total", 'method="lookup"') or 0) > 0
+    assert (chain.metric("rspdns_changes_total", 'kind="joined"') or 0) >= len(SIP_PORTS)
+    assert (chain.metric("rspdns_purged_names_total") or 0) > 0
+    assert chain.metric("rspdns_purge_works") == 1
+    assert chain.metric("rspdns_pool_stale_seconds", owner) == 0
+    assert chain.metric("rspdns_snapshot_age_seconds") is not None
+    assert chain.metric("process_resident_memory_bytes")
+    refused = chain.metric("rspdns_refusals_total", 'reason="admin_host"') or 0
+    chain.curl("/v1/pools", "-H", "Host: evil.example")
+    until(lambda: chain.metric("rspdns_refusals_total", 'reason="admin_host"') == refused + 1)
+
+
+def test_a_bad_file_changes_nothing_and_says_why(chain: AdminChain) -> None:
+    zone = chain.folder / "zones.d" / f"{ZONE}.toml"
+    good = zone.read_text()
+    logged: Callable[[], str] = lambda: chain.log.read_text()  # noqa: E731
+    try:
+        zone.write_text(good + '\n[[pool]]\nhandle = "x"\nnonsense = 1\n')
+        told = chain.post("/v1/reload")
+        assert "nothing was changed" in told["error"]
+        assert f"{zone}:" in told["error"]
+        assert "pool[2].nonsense" in told["error"]
+        os.kill(program_of(chain.backend), signal.SIGHUP)
+        until(lambda: logged().count('"not_reloaded"') == 2)
+        assert chain.targets_at(OWNER) == set(SIP_PORTS)
+        zone.write_text(
+            good.replace("ttl = 1", "") + '\n[[pool]]\nhandle = "new"\nservice = "_sip._tcp"\n'
+            'name = "new"\naccept = ["10.0.0.0/8"]\n'
+        )
+        before = logged().count('"zones_read"')
+        os.kill(program_of(chain.backend), signal.SIGHUP)
+        until(lambda: logged().count('"zones_read"') == before + 1)
+        until(lambda: f"_sip._tcp.new.{ZONE}" in str(chain.get("/v1/pools")))
+    finally:
+        zone.write_text(good)
+        assert chain.post("/v1/reload") == {"zones": [ZONE], "needs_restart": []}
+    assert chain.targets_at(OWNER) == set(SIP_PORTS)
+    assert chain.backend.poll() is None
+
+
+def test_purging_by_hand_reaches_powerdns(chain: AdminChain) -> None:
+    before = chain.metric("rspdns_purged_names_total") or 0
+    assert chain.post("/v1/purge", json.dumps({"names": [f"{ZONE}$"]})) == {"names": [f"{ZONE}$"]}
+    until(lambda: (chain.metric("rspdns_purged_names_total") or 0) >= before + 3)
+    assert "needs a bearer token" in chain.curl("/v1/purge", "-X", "POST")
+
+
+def test_an_active_and_a_standby_server(chain: AdminChain) -> None:
+    """The Priority policy: everybody uses one server; the other takes over, and hands back."""
+
+    def shown() -> list[tuple[int, int]]:
+        words = (line.split() for line in chain.pdns.short(HA_OWNER, "SRV"))
+        return sorted((int(priority), int(port)) for priority, _, port, _ in words)
+
+    until(lambda: shown() == [(0, ACTIVE), (1, STANDBY)], 40, chain.folder / "ha.log")
+    kill(chain.sip[ACTIVE])
+    until(lambda: shown() == [(0, STANDBY)], 20, chain.folder / "ha.log")
+    chain.sip[ACTIVE] = chain.start_sip(ACTIVE)
+    until(lambda: shown() == [(0, ACTIVE), (1, STANDBY)], 20, chain.folder / "ha.log")
+
+
+@pytest.fixture(scope="module")
+def browser(chain: AdminChain) -> Browser:
+    return Browser(chain.namespace, chain.folder)
+
+
+def row(port: int, more: str = "") -> str:
+    """An expression: the row of the member at this port."""
+    rows = f"document.querySelectorAll('[data-owner=\"{OWNER}\"] tr[data-member]{more}')"
+    return f"[...{rows}].find((one) => one.innerText.includes(':{port}'))"
+
+
+def test_on_the_live_page_a_killed_server_goes_out_and_comes_back(
+    chain: AdminChain, browser: Browser
+) -> None:
+    browser.open(f"{URL}/")
+    for port in SIP_PORTS:
+        browser.until(row(port, ":not(.out)"))
+    browser.until("document.getElementById('link').textContent === 'live'")
+    kill(chain.sip[SIP_PORTS[0]])
+    browser.until(row(SIP_PORTS[0], ".out"))
+    assert browser.run(f"return {row(SIP_PORTS[0])}.querySelector('.reason').textContent")
+    left = "[...document.querySelectorAll('#events li')].find((one) => one.innerText.includes('left'))"
+    browser.until(f"{left} && / ms/.test({left}.querySelector('.took').textContent)")
+    chain.sip[SIP_PORTS[0]] = chain.start_sip(SIP_PORTS[0])
+    browser.until(row(SIP_PORTS[0], ":not(.out)"))
+    assert [line for line in browser.complaints() if "/v1/" not in line] == []
+
+
+def test_the_live_page_says_when_the_backend_is_gone_and_goes_on_after(
+    chain: AdminChain, browser: Browser
+) -> None:
+    browser.open(f"{URL}/")
+    browser.until(row(SIP_PORTS[1]))
+    kill(chain.backend)
+    browser.until("document.getElementById('link').textContent === 'not connected'")
+    chain.backend = chain.start_backend()
+    browser.until("document.getElementById('link').textContent === 'live'")
+    browser.until(row(SIP_PORTS[1], ":not(.out)"))
+
+
+def test_the_live_page_can_be_used_by_keyboard_by_screen_readers_and_on_a_phone(
+    chain: AdminChain, browser: Browser
+) -> None:
+    browser.open(f"{URL}/")
+    browser.until(row(SIP_PORTS[1]))
+    browser.press("TAB")
+    assert browser.run("return document.activeElement.textContent") == "Skip to the pools"
+    browser.press("ENTER")
+    browser.until("document.activeElement.id === 'pools' || location.hash === '#pools'")
+    browser.run("document.getElementById('pause').focus()")
+    browser.press("SPACE")
+    browser.until("document.getElementById('pause').getAttribute('aria-pressed') === 'true'")
+    assert browser.run("return document.querySelectorAll('main section[aria-labelledby]').length") >= 4
+    assert browser.run("return document.querySelectorAll('table caption').length") >= 1
+    assert browser.run("return document.querySelectorAll('th:not([scope])').length") == 0
+    unnamed = "[...document.querySelectorAll('.bar')].filter((one) => !one.getAttribute('aria-label'))"
+    assert browser.run(f"return {unnamed}.length") == 0
+    backgrounds = set()
+    for dark in (False, True):
+        browser.look(width=360, height=800, dark=dark)
+        time.sleep(0.2)
+        wide = "document.documentElement.scrollWidth <= window.innerWidth"
+        browser.until(wide)
+        backgrounds.add(browser.run("return getComputedStyle(document.body).backgroundColor"))
+    assert len(backgrounds) == 2, "light and dark"
+    browser.look()
+
+
+def program_of(started: subprocess.Popen[str]) -> int:
+    """The backend itself, below the wrappers it was started with: all of one session."""
+    listed = subprocess.run(
+        ["pgrep", "-s", str(started.pid), "-f", "rspdns.cli serve"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    return int(listed[-1])
