@@ -2,11 +2,12 @@
 # make test   everything: installs what is missing, builds, runs the tests
 # make bench  queries per second against PowerDNS with static names, side by side
 # make lint   ruff and mypy; needs neither root nor the Debian packages
+# make man    writes the man pages of every command to build/man (MAN=folder: elsewhere)
 # make setup  installs what is missing for the tests, builds sctp-userland
 # make clean  removes the virtual environment, builds and caches
 # make lock   renews the pinned Python packages (versions and hashes only)
 # make help   this text
-.PHONY: help setup demo test bench lint clean lock
+.PHONY: help setup demo test bench lint man clean lock
 
 BIN := .venv/bin
 PACKAGES := rserpool daemon_kit rspdns ppe_agent registrar_config pdns_config rspdns_lab
@@ -43,9 +44,13 @@ lint:
 	@$(BIN)/mypy $(addprefix -p ,$(PACKAGES))
 	@$(BIN)/mypy tests
 
+man:
+	@setup/setup.sh lint
+	@$(BIN)/python setup/man_pages.py $(or $(MAN),build/man)
+
 clean:
 	@$(MAKE) --silent -C sctp-userland clean
-	@rm -rf .venv .setup .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .setup build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 lock:

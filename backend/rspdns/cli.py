@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 from daemon_kit import logs
+from daemon_kit.completion import completion_command
 from daemon_kit.config_file import ConfigurationErrors, TomlDocument, read_text
 from daemon_kit.control import ControlError, request
 from daemon_kit.run import run_service
@@ -58,21 +59,40 @@ def serve(config: Path, log_level: str | None, log_json: bool) -> None:
 
 @main.command()
 @CONFIG
-def check(config: Path) -> None:
-    """Say whether configuration and zones are right: every error at once, with file, line and key."""
+@click.option("--offline", is_flag=True, help="Ask neither the backend nor the registrars who is registered.")
+@click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
+def check(config: Path, offline: bool, strict: bool) -> None:
+    """Say whether configuration and zones are right: every error at once, with file, line and key.
+
+    Warns of what is allowed and probably not meant: fewer than three registrars, long TTLs, handles that
+    nobody registers (asked of the running backend, or else of the registrars).
+    """
+    from rspdns.check_warnings import warnings
+    from rspdns.registered import registered_handles
+
     loaded = _load(config)
+    registered = None if offline else registered_handles(loaded)
+    found = warnings(config, loaded, registered)
     for one in loaded.zones:
         count = len(one.config.pools)
         click.echo(f"{one.name}: {count} pool{'' if count == 1 else 's'}")
-    click.echo(f"{config}: no errors")
+    for warning in found:
+        click.echo(f"warning: {warning}", err=True)
+    if registered is None and not offline:
+        click.echo("note: neither the backend nor a registrar answers: not known who is registered", err=True)
+    click.echo(f"{config}: no errors{f', {len(found)} warnings' if found else ''}")
+    if found and strict:
+        sys.exit(1)
 
 
 @main.command()
 @CONFIG
 def reload(config: Path) -> None:
     """Let the running backend read its zones again; with an error in any file nothing changes."""
-    names = _ask(config, "reload")["zones"]
-    click.echo(f"serving {', '.join(names) or 'no zone'}")
+    told = _ask(config, "reload")
+    click.echo(f"serving {', '.join(told['zones']) or 'no zone'}")
+    if told["needs_restart"]:
+        click.echo(f"after a restart only: {', '.join(told['needs_restart'])}")
 
 
 @main.command()
@@ -129,6 +149,7 @@ def up(port: int, address: str | None, directory: Path | None, log_level: str) -
 
 
 main.add_command(zone)
+main.add_command(completion_command("rspdns"))
 
 
 def _load(config: Path) -> BackendConfig:

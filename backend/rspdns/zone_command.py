@@ -1,16 +1,47 @@
-"""The command `rspdns zone add`."""
+"""The commands `rspdns zone add|list|show|remove`."""
 
 from __future__ import annotations
 
 import shlex
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import click
 from daemon_kit.config_file import ConfigurationError, ConfigurationErrors
 
 from rspdns.configuration import DEFAULT_PATH, zones_directory
+from rspdns.zone import Zone
 from rspdns.zone_adding import NewZone, add_zone, delegation, parse_name_server
+from rspdns.zone_loading import load_zones
+from rspdns.zone_showing import delegation_of, described, file_of, files_to_remove
+
+_CONFIG = click.option(
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=DEFAULT_PATH,
+    show_default=True,
+    help="The backend's configuration file, which tells where its zones are.",
+)
+_ZONES_DIR = click.option(
+    "--zones-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where the zones are; default: as in the configuration file.",
+)
+
+
+def _complete(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    """The zones there are, for shells."""
+    try:
+        directory = _directory(context.params.get("config") or DEFAULT_PATH, context.params.get("zones_dir"))
+        found = [one.name for one in load_zones(directory)]
+    except ConfigurationErrors:
+        return []
+    return [name for name in found if name.startswith(begun.lower())]
+
+
+_NAME = click.argument("name", shell_complete=_complete)
 
 
 @click.group()
@@ -33,19 +64,8 @@ def zone() -> None:
 @click.option("--service", default="_sip._udp", show_default=True, help="Protocol of the SRV records.")
 @click.option("--pool-name", default="as", show_default=True, help='Name of the pool; "@": the zone itself.')
 @click.option("--label", help="Label of the pool in target names; default: the handle.")
-@click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=DEFAULT_PATH,
-    show_default=True,
-    help="The backend's configuration file, which tells where its zones are.",
-)
-@click.option(
-    "--zones-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Where the zones are; default: as in the configuration file.",
-)
+@_CONFIG
+@_ZONES_DIR
 def add(
     name: str,
     name_servers: tuple[str, ...],
@@ -76,6 +96,75 @@ def add(
         click.echo(f"\nNow: {shlex.join(['rspdns', 'reload', '-c', str(config)])}")
     else:
         click.echo("\nNow: rspdns reload -c FILE, the configuration with these zones")
+
+
+@zone.command(name="list")
+@_CONFIG
+@_ZONES_DIR
+def list_zones(config: Path, zones_dir: Path | None) -> None:
+    """List the zones and the names of their pools."""
+    for one in _load(config, zones_dir):
+        click.echo(one.name)
+        for owner in (pool.owner for site in one.sites for pool in site.pools):
+            click.echo(f"  {owner}")
+
+
+@zone.command()
+@_NAME
+@_CONFIG
+@_ZONES_DIR
+def show(name: str, config: Path, zones_dir: Path | None) -> None:
+    """Show a zone: its files, its pools, and its delegation for the parent."""
+    wanted = name.lower().rstrip(".")
+    for one in _load(config, zones_dir):
+        if one.name == wanted:
+            click.echo(described(one, _file(name, config, zones_dir)))
+            click.echo(f"\nIn the parent zone:\n\n{delegation_of(one)}")
+            return
+    _fail(f"no zone {name}; `rspdns zone list` tells which there are")
+
+
+@zone.command()
+@_NAME
+@_CONFIG
+@_ZONES_DIR
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def remove(name: str, config: Path, zones_dir: Path | None, yes: bool) -> None:
+    """Delete the files of a zone. Let its delegation in the parent go first, or resolvers get no answer."""
+    paths = files_to_remove(_file(name, config, zones_dir))
+    click.echo("to delete: " + ", ".join(map(str, paths)))
+    if not yes and not click.confirm("Is its delegation gone from the parent, and shall they be deleted?"):
+        _fail("nothing was deleted")
+    try:
+        for path in paths:
+            path.unlink()
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror or error}")
+    click.echo(f"\nNow: {shlex.join(['rspdns', 'reload', '-c', str(config)])}")
+
+
+def _load(config: Path, zones_dir: Path | None) -> tuple[Zone, ...]:
+    try:
+        return load_zones(_directory(config, zones_dir))
+    except ConfigurationErrors as errors:
+        click.echo(errors, err=True)
+        sys.exit(1)
+
+
+def _file(name: str, config: Path, zones_dir: Path | None) -> Path:
+    try:
+        file = file_of(name, _directory(config, zones_dir))
+    except ConfigurationErrors as errors:
+        click.echo(errors, err=True)
+        sys.exit(1)
+    if file is None:
+        _fail(f"no zone {name}; `rspdns zone list` tells which there are")
+    return file
+
+
+def _fail(words: str) -> NoReturn:
+    click.echo(f"error: {words}", err=True)
+    sys.exit(1)
 
 
 def _directory(config: Path, zones_dir: Path | None) -> Path:

@@ -1,0 +1,83 @@
+"""What is allowed and yet probably not meant: said by `rspdns check`, never a reason to refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, TomlDocument, read_text
+
+from rspdns.configuration import BackendConfig
+from rspdns.zone import Zone
+
+LONGEST_TTL_S = 60
+FEWEST_REGISTRARS = 3
+
+
+def warnings(
+    path: Path, config: BackendConfig, registered: Collection[str] | None
+) -> list[ConfigurationError]:
+    """Every warning about the right configuration at `path`, each with file, line and key.
+
+    `registered` are the pool handles with members, as far as somebody could be asked; None: nobody could.
+    """
+    found = list(_registrars(_Place(path), config))
+    for file in sorted((path.parent / config.zones_dir).glob("*.toml")):
+        place = _Place(file)
+        name = place.data("zone")
+        zone = next((one for one in config.zones if one.name == str(name).lower().rstrip(".")), None)
+        if zone is not None:
+            found += _zone(place, zone, registered)
+    return found
+
+
+class _Place:
+    """Where the keys of one file stand."""
+
+    def __init__(self, path: Path) -> None:
+        self._document: TomlDocument | None = None
+        self._path = path
+        try:
+            self._document = TomlDocument(str(path), read_text(path))
+        except ConfigurationErrors:  # it changed since it was read
+            self._document = None
+
+    def data(self, key: str) -> object:
+        return self._document.data.get(key) if self._document else None
+
+    def warn(self, location: tuple[str | int, ...], text: str) -> ConfigurationError:
+        if self._document is None:
+            return ConfigurationError(str(self._path), 0, "", text)
+        return self._document.error(location, text)
+
+
+def _registrars(place: _Place, config: BackendConfig) -> Iterator[ConfigurationError]:
+    count = len(config.registrars)
+    if count < FEWEST_REGISTRARS:
+        why = {
+            1: "with one registrar its loss is the loss of all news",
+            2: "with two registrars nobody can tell which of them is cut off",
+        }[count]
+        yield place.warn(("registrars",), f"{why}; three or more are meant")
+
+
+def _zone(place: _Place, zone: Zone, registered: Collection[str] | None) -> Iterator[ConfigurationError]:
+    ttls: tuple[tuple[str, int, str], ...] = (
+        ("ttl", zone.config.ttl, "resolvers may send clients to a dead server for so long"),
+        ("negative_ttl", zone.config.negative_ttl_s, "a returning server may stay hidden for so long"),
+    )
+    for key, value, why in ttls:
+        if value > LONGEST_TTL_S and (key == "ttl" or zone.config.negative_ttl is not None):
+            yield place.warn((key,), f"{value} s: {why}; up to {LONGEST_TTL_S} is usual, 1 to 5 is meant")
+    for position, pool in enumerate(zone.config.pools):
+        if len(pool.accept) and any(network.prefixlen == 0 for network in pool.accept):
+            yield place.warn(
+                ("pool", position, "accept"), "whoever reaches a registrar may join from anywhere"
+            )
+        if registered is None:
+            continue
+        key = "handle" if pool.handle is not None else "handles"
+        for handle in pool.shards:
+            if handle not in registered:
+                text = f"no server registers {handle!r}; is it written as in the agents' files?"
+                yield place.warn(("pool", position, key), text)

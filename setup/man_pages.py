@@ -1,0 +1,52 @@
+"""Writes the man pages of every command of this package: python setup/man_pages.py FOLDER"""
+
+import sys
+from importlib import import_module, metadata
+from pathlib import Path
+
+from daemon_kit.manual import man_page
+
+EXIT_STATUS = (
+    ("0", "All is well."),
+    ("1", "It could not be done; the last lines say why."),
+    ("2", "Wrong usage."),
+)
+FILES = {
+    "rspdns": (
+        ("/etc/rspdns/rspdns.toml", "The backend's configuration."),
+        (
+            "/etc/rspdns/zones.d/",
+            "The zones: <zone>.toml names the pools, <zone>.zone holds the fixed records.",
+        ),
+        ("/var/lib/rspdns/", "What outlives a restart."),
+        ("/run/rspdns/", "Sockets."),
+    ),
+    "ppe-agent": (
+        ("/etc/ppe-agent/agent.toml", "The sidecar's configuration."),
+        ("/var/lib/ppe-agent/", "What outlives a restart."),
+    ),
+}
+
+
+def pages() -> dict[str, str]:
+    """The pages by file name."""
+    distribution = metadata.distribution("rspdns")
+    found = {}
+    for entry in distribution.entry_points.select(group="console_scripts"):
+        group = import_module(entry.module.replace(".entry", ".cli")).main
+        more = {"EXIT STATUS": EXIT_STATUS, "FILES": FILES.get(entry.name, ())}
+        sections = {title: terms for title, terms in more.items() if terms}
+        found[f"{entry.name}.1"] = man_page(entry.name, group, distribution.version, sections)
+    return found
+
+
+def main(folder: Path) -> None:
+    """Write them into `folder`/man1."""
+    (folder / "man1").mkdir(parents=True, exist_ok=True)
+    for name, text in sorted(pages().items()):
+        (folder / "man1" / name).write_text(text)
+        print(folder / "man1" / name)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,120 @@
+"""The example alert rules: right for promtool, about metrics there are, and they fire when they should."""
+
+import re
+import subprocess
+from pathlib import Path
+
+from daemon_kit.metrics import exposition, registry
+from rspdns.event_log import EventLog
+from rspdns.metrics import BackendMetrics
+
+from tests.backend.test_convergence import event
+
+RULES = Path(__file__).resolve().parents[2] / "backend" / "examples" / "alerts.yml"
+OWNER = "_sip._udp.as.ims.example.net"
+MEMBER = {
+    "identifier": "0000000a",
+    "addresses": ["2001:db8::1"],
+    "port": 5060,
+    "weight": 500,
+    "priority": 0,
+    "load": 0.5,
+}
+STATUS = {
+    "uptime_s": 1,
+    "zones": [
+        {
+            "zone": "ims.example.net",
+            "serial": 7,
+            "pools": [{"owner": OWNER, "known": True, "stale_s": None, "members": [MEMBER], "out": []}],
+        }
+    ],
+    "registrars": [{"number": 1, "address": "10.0.0.1", "standing": "settled", "round_trip_ms": 2.0}],
+    "pdns": [
+        {
+            "control": "/run/x",
+            **dict.fromkeys(("commands", "names", "repeats", "failures", "waiting"), 1),
+            "problem": None,
+        }
+    ],
+    "connector": {"connections": 1, "queries": {"lookup": 3}, "failures": 0},
+    "snapshot": {"builds": 1, "age_s": 0.5},
+    "problems": [],
+}
+
+
+def exposed() -> str:
+    log = EventLog([])
+    log.happened([event()])
+    log.published({"x"})
+    metrics = BackendMetrics(lambda: STATUS, log, lambda: {"host": 1}, lambda: 0)
+    return exposition(registry(metrics)).decode()
+
+
+def promtool(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["promtool", *arguments], input=text, capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+def test_promtool_finds_nothing_wrong_with_our_metrics() -> None:
+    done = promtool("check", "metrics", text=exposed())
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (
+        f'rspdns_member_weight{{address="[2001:db8::1]:5060",member="0000000a",owner="{OWNER}"}} 500.0'
+        in exposed()
+    )
+
+
+def test_the_rules_are_about_metrics_there_are() -> None:
+    there = set(re.findall(r"^([a-z_]+)[{ ]", exposed(), re.MULTILINE))
+    used = set(re.findall(r"\brspdns_[a-z_]+", RULES.read_text()))
+    assert len(used) >= 9
+    assert used <= there
+
+
+SCENARIO = """
+rule_files: [{rules}]
+evaluation_interval: 5s
+tests:
+  - interval: 5s
+    input_series:
+      - series: 'rspdns_pool_members{{instance="a", owner="{owner}", state="in"}}'
+        values: '2 2 0x20'
+      - series: 'rspdns_pool_known{{instance="a", owner="{owner}"}}'
+        values: '1x30'
+      - series: 'rspdns_pool_stale_seconds{{instance="a", owner="{owner}"}}'
+        values: '0x30'
+      - series: 'rspdns_purge_works{{instance="a", control="/run/x"}}'
+        values: '1 1 0x20'
+      - series: 'rspdns_registrar_standing{{instance="a", number="1", standing="settled"}}'
+        values: '1x30'
+    alert_rule_test:
+      - {{eval_time: 5s, alertname: RspdnsPoolEmpty}}
+      - {{eval_time: 60s, alertname: RspdnsPoolStale}}
+      - {{eval_time: 60s, alertname: RspdnsRegistrarDown}}
+      - eval_time: 60s
+        alertname: RspdnsPoolEmpty
+        exp_alerts:
+          - exp_labels: {{severity: critical, instance: a, owner: {owner}, state: in}}
+            exp_annotations:
+              summary: "nobody lives in {owner}; DNS answers as when_empty says"
+              remedy: "rspdns status tells why each member is out"
+      - eval_time: 60s
+        alertname: RspdnsPurgeFails
+        exp_alerts:
+          - exp_labels: {{severity: critical, instance: a, control: /run/x}}
+            exp_annotations:
+              summary: "PowerDNS at /run/x can't be purged: its answers are up to 2 s old"
+              remedy: "rspdns status says why; leave no idle client at the control socket"
+"""
+
+
+def test_promtool_takes_the_rules_and_they_fire(tmp_path: Path) -> None:
+    checked = promtool("check", "rules", str(RULES))
+    assert checked.returncode == 0, checked.stderr
+    assert "12 rules found" in checked.stdout
+    scenario = tmp_path / "scenario.yml"
+    scenario.write_text(SCENARIO.format(rules=RULES, owner=OWNER))
+    tested = promtool("test", "rules", str(scenario))
+    assert tested.returncode == 0, tested.stdout + tested.stderr

@@ -1,0 +1,140 @@
+"""`rspdns check` warns of what is allowed and probably not meant; `rspdns zone list|show|remove`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from rspdns.check_warnings import warnings
+from rspdns.cli import main
+from rspdns.configuration import load_configuration
+
+from tests.backend.making import FIXED, UDP, ZONE
+
+THREE = 'registrars = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]\n'
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    (tmp_path / "zones.d").mkdir()
+    write_zone(tmp_path, UDP)
+    (tmp_path / "rspdns.toml").write_text(THREE + f'[admin]\nsocket = "{tmp_path}/admin.sock"\n')
+    return tmp_path / "rspdns.toml"
+
+
+def write_zone(folder: Path, pools: str, head: str = "", name: str = ZONE) -> None:
+    text = f'zone = "{name}"\nstatic = "{name}.zone"\n{head}\n{pools}'
+    (folder / "zones.d" / f"{name}.toml").write_text(text)
+    (folder / "zones.d" / f"{name}.zone").write_text(FIXED)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def told(config: Path, registered: set[str] | None = None) -> str:
+    return "\n".join(map(str, warnings(config, load_configuration(config), registered)))
+
+
+def test_nothing_to_warn_of(config: Path) -> None:
+    assert told(config, {"sip-udp"}) == ""
+
+
+def test_two_registrars_are_too_few(config: Path) -> None:
+    config.write_text(config.read_text().replace(', "10.0.0.3"', ""))
+    assert told(config).startswith(f"{config}:1: registrars: with two registrars")
+
+
+def test_long_ttls_and_open_doors(config: Path) -> None:
+    write_zone(config.parent, UDP.replace("10.0.0.0/8", "0.0.0.0/0"), "ttl = 61\nnegative_ttl = 300")
+    said = told(config)
+    zone = config.parent / "zones.d" / f"{ZONE}.toml"
+    assert f"{zone}:3: ttl: 61 s: resolvers may send clients to a dead server" in said
+    assert f"{zone}:4: negative_ttl: 300 s: a returning server may stay hidden" in said
+    assert "pool[0].accept: whoever reaches a registrar may join from anywhere" in said
+    write_zone(config.parent, UDP, "ttl = 60")
+    assert told(config) == ""
+
+
+def test_a_handle_nobody_registers(config: Path) -> None:
+    zone = config.parent / "zones.d" / f"{ZONE}.toml"
+    assert f"{zone}:6: pool[0].handle: no server registers 'sip-udp'" in told(config, set())
+
+
+def test_the_command_warns_and_is_content_unless_strict(config: Path) -> None:
+    config.write_text(config.read_text().replace(', "10.0.0.2", "10.0.0.3"', ""))
+    result = run("check", "--offline", "-c", config)
+    assert result.exit_code == 0
+    assert f"warning: {config}:1: registrars: with one registrar" in result.output
+    assert result.output.endswith(f"{config}: no errors, 1 warnings\n")
+    assert run("check", "--offline", "--strict", "-c", config).exit_code == 1
+
+
+def test_zones_are_listed_and_shown(config: Path) -> None:
+    assert run("zone", "list", "-c", config).output == f"{ZONE}\n  _sip._udp.as.{ZONE}\n"
+    shown = run("zone", "show", ZONE.upper() + ".", "-c", config).output
+    for words in (
+        f"SRV          _sip._udp.as.{ZONE}",
+        f"NAPTR        as.{ZONE} (SIP+D2U)",
+        "accept       10.0.0.0/8",
+        f"{ZONE}. 3600 IN NS ns1.{ZONE}.",
+        f"ns1.{ZONE}. 3600 IN A 10.0.1.1",
+    ):
+        assert words in shown, shown
+    missing = run("zone", "show", "other.example", "-c", config)
+    assert (missing.exit_code, "zone list" in missing.output) == (1, True)
+
+
+def test_a_zone_is_removed_with_its_files_and_no_other_one_s(config: Path) -> None:
+    zones = config.parent / "zones.d"
+    other = UDP.replace("sip-udp", "other")
+    (zones / "b.toml").write_text(f'zone = "b.example"\nstatic = "{ZONE}.zone"\n{other}')
+    refused = CliRunner().invoke(main, ["zone", "remove", ZONE, "-c", str(config)], input="n\n")
+    assert (refused.exit_code, "nothing was deleted" in refused.output) == (1, True)
+    assert run("zone", "remove", ZONE, "--yes", "-c", config).exit_code == 0
+    assert sorted(path.name for path in zones.iterdir()) == ["b.toml", f"{ZONE}.zone"]
+    assert run("zone", "remove", "b.example", "--yes", "-c", config).exit_code == 0
+    assert list(zones.iterdir()) == []
+    assert run("zone", "remove", ZONE, "--yes", "-c", config).exit_code == 1
+
+
+def test_a_zone_with_errors_can_be_removed(config: Path) -> None:
+    write_zone(config.parent, UDP.replace("accept", "axept"))
+    assert run("zone", "show", ZONE, "-c", config).exit_code == 1
+    assert run("zone", "remove", ZONE, "--yes", "-c", config).exit_code == 0
+    assert list((config.parent / "zones.d").iterdir()) == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_shell_gets_its_completion(shell: str) -> None:
+    result = run("completion", shell)
+    assert result.exit_code == 0
+    assert "_RSPDNS_COMPLETE" in result.output
+
+
+def complete(config: Path, *words: str) -> set[str]:
+    """What bash offers after these words, by the script the command prints and the installed program."""
+    script = f"""
+        eval "$(rspdns completion bash)"
+        COMP_WORDS=({" ".join(words)}) COMP_CWORD={len(words) - 1}
+        _rspdns_completion rspdns
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    program = Path(sys.executable).parent
+    done = subprocess.run(
+        ["bash", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+        env={"PATH": f"{program}:/usr/bin:/bin"},
+    )
+    return set(done.stdout.split())
+
+
+def test_bash_completes_commands_and_zones(config: Path) -> None:
+    assert complete(config, "rspdns", "st") == {"status"}
+    assert complete(config, "rspdns", "zone", "") >= {"add", "list", "show", "remove"}
+    zones = config.parent / "zones.d"
+    assert complete(config, "rspdns", "zone", "show", "--zones-dir", str(zones), "im") == {ZONE}
