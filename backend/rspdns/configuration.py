@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from daemon_kit.config_file import ConfigurationErrors, StrictModel, TomlDocument, duplicates, load, read_text
+from daemon_kit.listen_address import ListenAddress
 from daemon_kit.path_types import PathText, check_path
 from pydantic import AfterValidator, Field, PrivateAttr
 from rserpool.registrar_choice import RegistrarAddress
@@ -32,8 +33,10 @@ def _connector(value: str) -> str:
         check_path(place)
         return value
     if kind == "http":
-        raise ValueError('this version serves no HTTP: use "unix:/path/of/socket"')
-    raise ValueError('must be "unix:/path/of/socket"')
+        if not ListenAddress.parse(place).is_loopback:
+            raise ValueError("whoever reaches the connector may ask it: it must be at a loopback address")
+        return value
+    raise ValueError('must be "unix:/path/of/socket" or "http:127.0.0.1:8053"')
 
 
 def _follow(value: str) -> str:

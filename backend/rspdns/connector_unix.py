@@ -42,6 +42,11 @@ class UnixConnector:
         self._is_inherited = False
         self.connections: set[_Connection] = set()
 
+    @property
+    def open_connections(self) -> int:
+        """How many connections there are."""
+        return len(self.connections)
+
     async def start(self) -> None:
         """Listen. Raises FatalError when the socket can't be made."""
         listener = inherited_listener(self._path)
@@ -75,6 +80,7 @@ class _Connection(asyncio.Protocol):
         self._rest = b""
         self._waiting: list[bytes] = []
         self._answering: asyncio.Task[None] | None = None
+        self._is_full = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's has all of it without being derived from it.
@@ -94,7 +100,7 @@ class _Connection(asyncio.Protocol):
         if self._transport is None:
             return
         *lines, self._rest = (self._rest + data).split(b"\n")
-        if self._answering is not None:
+        if self._answering is not None or self._waiting:
             self._waiting += lines
         else:
             self._answer(lines)
@@ -105,6 +111,9 @@ class _Connection(asyncio.Protocol):
 
     def _answer(self, lines: list[bytes]) -> None:
         for place, line in enumerate(lines):
+            if self._is_full:
+                self._waiting = lines[place:]
+                return
             reply = self._respond(line)
             if not isinstance(reply, bytes):
                 self._waiting = lines[place + 1 :]
@@ -114,22 +123,30 @@ class _Connection(asyncio.Protocol):
                 self._transport.write(reply)
 
     async def _answer_later(self, reply: Awaitable[bytes]) -> None:
-        self.pause_writing()  # take no more requests meanwhile
+        if self._transport is not None:
+            self._transport.pause_reading()
         text = await reply
         self._answering = None
         if self._transport is not None:
             self._transport.write(text)
-            self.resume_writing()
-        waiting, self._waiting = self._waiting, []
-        self._answer(waiting)
+            self._go_on()
 
     def pause_writing(self) -> None:
-        """The client does not read its replies: take no more requests of it."""
+        """The client does not read its replies: answer and take no more requests of it."""
+        self._is_full = True
         if self._transport is not None:
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        if self._transport is not None:
+        self._is_full = False
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Answer what waits, and take more requests, unless something still stands against it."""
+        if self._answering is None and not self._is_full and self._waiting:
+            waiting, self._waiting = self._waiting, []
+            self._answer(waiting)
+        if self._answering is None and not self._is_full and self._transport is not None:
             self._transport.resume_reading()
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """The backend as a running service: all parts put together.
 
-registrars -> Follower -> Belief -> Publisher -> Responder -> UnixConnector -> PowerDNS
+registrars -> Follower -> Belief -> Publisher -> Responder -> connector -> PowerDNS
                                         `-------> Purger ------------------------^
 """
 
@@ -24,7 +24,7 @@ from rspdns import status
 from rspdns.admin.server import AdminServer
 from rspdns.belief import Belief, PoolRules
 from rspdns.configuration import BackendConfig, differing
-from rspdns.connector_unix import UnixConnector, unix_path
+from rspdns.connectors import make_connector
 from rspdns.dnssec_store import DnssecStore
 from rspdns.event_log import EventLog
 from rspdns.follower import Follower
@@ -55,9 +55,6 @@ class Backend:
     """One backend of one configuration."""
 
     def __init__(self, config: BackendConfig, reload: Callable[[], BackendConfig] | None = None) -> None:
-        path = unix_path(config.pdns.connector)
-        if path is None:
-            raise FatalError(f"pdns.connector {config.pdns.connector!r}: only unix:/path is supported so far")
         self.config = config
         self.started_at_s = time.monotonic()
         self.events = EventLog(config.pdns.control)
@@ -75,7 +72,7 @@ class Backend:
         self.purger = Purger(config.pdns.control, on_purged=self.events.purged)
         self.store = DnssecStore(config.state.path, self._signing_changed)
         self.responder = Responder(self._looked_up, self.store)
-        self.connector = UnixConnector(path, self.responder.conversation)
+        self.connector = make_connector(config.pdns.connector, self.responder, self.store)
         self.publisher = Publisher(
             config.zones,
             self.serials,
@@ -252,7 +249,7 @@ class Backend:
             "zones": status.zones(self.config.zones, self.publisher.snapshot, self.belief.views(now), now),
             "pdns": status.purging(self.purger),
             "connector": {
-                "connections": len(self.connector.connections),
+                "connections": self.connector.open_connections,
                 "queries": dict(self.responder.queries),
                 "failures": self.responder.failures,
             },

@@ -55,6 +55,12 @@ class HttpServer:
             shutdown_timeout=_SHUTDOWN_S,
         )
 
+    @property
+    def open_connections(self) -> int:
+        """How many connections there are."""
+        server = self._runner.server
+        return len(server.connections) if server is not None else 0
+
     async def start(self) -> None:
         """Listen. Raises FatalError when that can't be done."""
         await self._runner.setup()

@@ -20,7 +20,14 @@ _DEFAULT = PdnsSettings()
 @click.option(
     "--setting", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the other backend."
 )
-@click.option("--axfr", multiple=True, metavar="NETWORK", help="Who may transfer every zone.")
+@click.option(
+    "--axfr",
+    multiple=True,
+    default=_DEFAULT.axfr,
+    show_default=True,
+    metavar="NETWORK",
+    help="Who may transfer every zone.",
+)
 def main(
     listen: tuple[str, ...],
     port: int,

@@ -49,7 +49,7 @@ class PdnsSettings:
     distributor_threads: int = 6
     signed: bool = False
     beside: Beside | None = None
-    axfr: Sequence[str] = ()
+    axfr: Sequence[str] = ("127.0.0.0/8", "::1")
 
     def __post_init__(self) -> None:
         for address in self.addresses:
@@ -165,7 +165,7 @@ def _transfers(settings: PdnsSettings) -> list[Line]:
         (
             "allow-axfr-ips",
             ", ".join(settings.axfr),
-            "Who may transfer every zone; nobody unless named here or in a zone's metadata ALLOW-AXFR-FROM "
+            "Who may transfer every zone; others need a zone's metadata ALLOW-AXFR-FROM "
             "or TSIG-ALLOW-AXFR. A copy of a live zone is not live: run a second name server with a backend "
             "of its own instead.",
         ),

@@ -68,12 +68,12 @@ def test_no_backend_to_ask(config: Path) -> None:
         assert "is the service running?" in result.output
 
 
-def test_an_unknown_connector_is_one_clear_line(config: Path) -> None:
-    config.write_text(config.read_text() + '[pdns]\nconnector = "http:127.0.0.1:8053"\n')
+def test_a_connector_for_everybody_is_one_clear_line(config: Path) -> None:
+    config.write_text(config.read_text() + '[pdns]\nconnector = "http:192.0.2.1:8053"\n')
     command = [sys.executable, "-m", "rspdns.cli", "serve", "-c", str(config)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1
-    assert "pdns.connector: this version serves no HTTP" in done.stderr
+    assert "must be at a loopback address" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

@@ -260,7 +260,11 @@ def test_only_files_of_toml_are_read(tmp_path: Path) -> None:
     ("text", "key", "problem"),
     [
         ('follow = "enrp"\n', "follow", "this version polls the registrars"),
-        ('[pdns]\nconnector = "http:127.0.0.1:8053"\n', "pdns.connector", "this version serves no HTTP"),
+        (
+            '[pdns]\nconnector = "http:192.0.2.1:8053"\n',
+            "pdns.connector",
+            "whoever reaches the connector may ask",
+        ),
         ('[admin]\ntoken_file = "token"\n', "admin.token_file", "unknown key"),
     ],
 )

@@ -7,7 +7,7 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 
 import pytest
@@ -178,3 +178,61 @@ print(found.getsockname())
 def test_connectors() -> None:
     assert unix_path("unix:/run/x") == Path("/run/x")
     assert unix_path("http:127.0.0.1:80") is None
+
+
+async def test_the_lines_behind_one_that_takes_its_time_wait(tmp_path: Path) -> None:
+    going_on = asyncio.Event()
+    asked: list[bytes] = []
+
+    async def later(line: bytes) -> bytes:
+        await going_on.wait()
+        return line + b" later\n"
+
+    def respond(line: bytes) -> bytes | Awaitable[bytes]:
+        asked.append(line)
+        return later(line) if line.startswith(b"write") else line + b" now\n"
+
+    connector = UnixConnector(tmp_path / "remote.sock", lambda: respond)
+    await connector.start()
+    try:
+        reader, writer = await asyncio.open_unix_connection(str(tmp_path / "remote.sock"))
+        _, other = await asyncio.open_unix_connection(str(tmp_path / "remote.sock"))
+        writer.write(b"a\nwrite1\nb\nwrite2\nc\n")
+        assert await reader.readline() == b"a now\n"
+        other.write(b"other\n")
+        while b"other" not in asked:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        writer.write(b"d\n")
+        assert asked == [b"a", b"write1", b"other"]
+        going_on.set()
+        said = [await reader.readline() for _ in range(5)]
+        assert said == [b"write1 later\n", b"b now\n", b"write2 later\n", b"c now\n", b"d now\n"]
+        writer.close()
+        other.close()
+    finally:
+        await connector.close()
+
+
+async def test_a_client_that_does_not_read_is_not_worked_for(tmp_path: Path) -> None:
+    answered = 0
+
+    def respond(line: bytes) -> bytes:
+        nonlocal answered
+        answered += 1
+        return b"x" * 100_000 + b"\n"
+
+    connector = UnixConnector(tmp_path / "remote.sock", lambda: respond)
+    await connector.start()
+    try:
+        reader, writer = await asyncio.open_unix_connection(str(tmp_path / "remote.sock"), limit=2**20)
+        writer.write(b"?\n" * 2000)
+        while not answered:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.2)
+        assert answered < 100
+        for _ in range(2000):
+            assert len(await reader.readline()) == 100_001
+        assert answered == 2000
+        writer.close()
+    finally:
+        await connector.close()

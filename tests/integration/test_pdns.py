@@ -376,7 +376,7 @@ def test_a_thousand_members_change_at_once(
         )
         return views(*of_pools)
 
-    backend.set_zones([zone(pools, FIXED)], everyone(0))
+    backend.set_zones([zone(pools, FIXED, head="ttl = 60")], everyone(0))
     made.start(ZONE)
     asked = [f"_sip._udp.as{number}.{ZONE}" for number in (0, 50, 99)]
     for owner in asked:
@@ -384,4 +384,4 @@ def test_a_thousand_members_change_at_once(
     backend.publish(everyone(0x1000))
     changed_s = time.monotonic()
     until(lambda: all("00001" in line for owner in asked for line in made.short(owner, "SRV")))
-    assert time.monotonic() - changed_s < 1.5
+    assert time.monotonic() - changed_s < 10, "slower than the packet cache runs out"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import ctypes
 import random
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import uvloop
-from rspdns.connector_unix import UnixConnector
+from rspdns.connectors import make_connector
 from rspdns.dnssec_store import DnssecStore
 from rspdns.publisher import Publisher
 from rspdns.purge import Purger
@@ -19,9 +20,14 @@ from rspdns.serial_number import SerialNumbers
 from rspdns.views import PoolView
 from rspdns.zone import Zone
 
+_CLONE_NEWNET = 0x40000000
+
 
 class ScriptedBackend:
-    """Serves `zones` at `<folder>/remote.sock`, from a thread of its own, until `stop()`."""
+    """Serves `zones` at `<folder>/remote.sock`, or another connector, from a thread of its own.
+
+    The thread is in the network namespace `namespace`, if one is named: for connectors with an address.
+    """
 
     def __init__(
         self,
@@ -29,6 +35,7 @@ class ScriptedBackend:
         folder: Path,
         controls: Sequence[Path] = (),
         connector: str | None = None,
+        namespace: str | None = None,
     ) -> None:
         self._zones = zones
         self._connector = connector or f"unix:{folder}/remote.sock"
@@ -36,7 +43,15 @@ class ScriptedBackend:
         self._folder = folder
         self._controls = controls
         self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._namespace = namespace
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        if self._namespace is not None:
+            with open(f"/run/netns/{self._namespace}") as place:
+                if ctypes.CDLL(None, use_errno=True).setns(place.fileno(), _CLONE_NEWNET):
+                    raise OSError(ctypes.get_errno(), "setns")
+        self._loop.run_forever()
 
     def start(self, views: Mapping[str, PoolView]) -> None:
         """Begin to serve."""
@@ -66,7 +81,7 @@ class ScriptedBackend:
         self.purger = Purger([str(path) for path in self._controls])
         self.store = DnssecStore(self._folder, lambda zone: self.purger.purge({f"{zone}$"}))
         self.responder = Responder(store=self.store)
-        self.connector = UnixConnector(self._folder / "remote.sock", self.responder.conversation)
+        self.connector = make_connector(self._connector, self.responder, self.store)
         self.publisher = Publisher(
             self._zones,
             SerialNumbers(self._folder, 1000.0),

@@ -56,7 +56,7 @@ def served(
     try:
         connector = settings.get("connector")
         pdns = Pdns(namespace, folder, **settings)
-        backend = ScriptedBackend(zones, folder, [pdns.control], connector)
+        backend = ScriptedBackend(zones, folder, [pdns.control], connector, namespace.name)
         backend.start(views)
         try:
             pdns.start(zones[0].name)
