@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 
 from rspdns_lab.bench import as_markdown, run_bench
+from rspdns_lab.compare.cli import compare
 from rspdns_lab.demo import run_demo
 from rspdns_lab.errors import LabError
 from rspdns_lab.ims.cli import ims
@@ -64,6 +65,7 @@ def demo(json_file: Path | None) -> None:
 
 
 main.add_command(ims)
+main.add_command(compare)
 
 
 @main.command()

@@ -1,6 +1,5 @@
 """The command `rspdns-lab ims`."""
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -18,6 +17,8 @@ from rspdns_lab.ims.plan import APPROACHES
 from rspdns_lab.ims.report import as_markdown, problems, summaries, write_html
 from rspdns_lab.ims.run import run_fault
 from rspdns_lab.privilege import become_root
+from rspdns_lab.results_file import read_trials, write_results
+from rspdns_lab.told_plainly import told_plainly
 
 _NAMES = [fault.name for fault in FAULTS]
 _QUICK_SECONDS = 6
@@ -66,9 +67,9 @@ def ims(
     seconds = _QUICK_SECONDS if quick else seconds
     keys = [key for key in APPROACHES if not approaches or key in approaches]
     wanted = [fault for fault in FAULTS if not faults or fault.name in faults]
-    try:
+    with told_plainly():
         become_root(sys.argv[1:])
-        found = _read(json_file) if resume and json_file is not None and json_file.exists() else []
+        found = _read(json_file) if resume else []
         done = {(one.fault, one.trial) for one in found}
         plan = [(fault, trial) for trial in range(1, trials + 1) for fault in wanted]
         plan = [(fault, trial) for fault, trial in plan if (fault.name, trial) not in done]
@@ -78,19 +79,10 @@ def ims(
                 lab.start()
                 for fault, trial in plan:
                     found += run_fault(lab, fault, trial, rate, seconds, console.print)
-                    _write(json_file, found)
+                    write_results(json_file, _as_json(found))
         figures = summaries(found)
         if html_file is not None:
             write_html(html_file, found)
-    except LabError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(2)
-    except OSError as error:
-        click.echo(f"error: {error.filename or ''}: {error.strerror or error}", err=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        click.echo("interrupted; everything is cleaned up", err=True)
-        sys.exit(130)
     click.echo(as_markdown(figures))
     broken = problems(figures)
     for problem in broken:
@@ -98,22 +90,19 @@ def ims(
     sys.exit(1 if broken else 0)
 
 
-def _write(file: Path | None, found: Sequence[Measurement]) -> None:
-    if file is None:
-        return
-    report: dict[str, Any] = {
+def _as_json(found: Sequence[Measurement]) -> dict[str, Any]:
+    return {
         "results": [asdict(one) for one in summaries(found)],
         "trials": [asdict(one) for one in found],
     }
-    temporary = file.with_name(f".{file.name}.new")
-    temporary.write_text(json.dumps(report) + "\n")
-    temporary.replace(file)
 
 
-def _read(file: Path) -> list[Measurement]:
+def _read(file: Path | None) -> list[Measurement]:
     """Return the trials of an earlier run. Raises LabError when the file holds none."""
     try:
-        trials = json.loads(file.read_text())["trials"]
-        return [Measurement(**{**one, "calls": [tuple(call) for call in one["calls"]]}) for one in trials]
-    except (ValueError, TypeError, LookupError):
+        return [
+            Measurement(**{**one, "calls": [tuple(call) for call in one["calls"]]})
+            for one in read_trials(file)
+        ]
+    except (TypeError, LookupError):
         raise LabError(f"{file} is not a report of rspdns-lab ims; remove it, or name another file") from None

@@ -1,13 +1,13 @@
 """What is done to an application server in the IMS lab, and how it is taken back."""
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from rspdns_lab.ims.lab import ImsLab
 from rspdns_lab.plan import APPLICATION_SERVERS, LOADS
+from rspdns_lab.side_by_side.at_once import at_once
 
 VICTIM: Final = "as1"
 OVERLOAD: Final = 0.97
@@ -30,18 +30,11 @@ class ImsFault:
 
 
 def _drain(lab: ImsLab) -> None:
-    _at_once([partial(approach.drain, VICTIM) for approach in lab.approaches.values()])
+    at_once([partial(approach.drain, VICTIM) for approach in lab.approaches.values()])
 
 
 def _undrain(lab: ImsLab) -> None:
-    _at_once([partial(approach.undrain, VICTIM) for approach in lab.approaches.values()])
-
-
-def _at_once(doings: Sequence[Callable[[], None]]) -> None:
-    """Do all at the same time: none of the approaches may wait for another one's commands."""
-    with ThreadPoolExecutor(len(doings)) as threads:
-        for done in [threads.submit(doing) for doing in doings]:
-            done.result()
+    at_once([partial(approach.undrain, VICTIM) for approach in lab.approaches.values()])
 
 
 FAULTS: Final = (

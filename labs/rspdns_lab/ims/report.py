@@ -10,7 +10,8 @@ from matplotlib.figure import Figure as Plot
 from rspdns_lab.html_report import Section, Table, markdown_table, new_plot, write_page
 from rspdns_lab.ims.calls import Figures, Measurement, sum_up
 from rspdns_lab.ims.faults import FAULTS, ImsFault
-from rspdns_lab.ims.plan import TIMER_B_MS, TITLES
+from rspdns_lab.ims.plan import APPROACHES, TIMER_B_MS
+from rspdns_lab.side_by_side.plan import TITLES
 
 _HEAD: Final = (
     "DNS served by",
@@ -88,7 +89,7 @@ def write_html(file: Path, trials: Sequence[Measurement]) -> None:
 def _plot(trials: Sequence[Measurement]) -> Plot:
     plot = new_plot()
     axes = plot.subplots()
-    for key in TITLES:
+    for key in APPROACHES:
         calls = [call for trial in trials if trial.approach == key for call in trial.calls]
         if calls:
             delays = [_FAILED_AT_MS if delay is None else delay for _, delay, _ in calls]

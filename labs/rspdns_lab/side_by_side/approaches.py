@@ -3,16 +3,17 @@
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from rspdns_lab.errors import LabError
 from rspdns_lab.hosts import NameServerHost
-from rspdns_lab.ims import texts
 from rspdns_lab.network import Host
 from rspdns_lab.plan import REGISTRARS, ZONE
 from rspdns_lab.preconditions import SctpRunner
 from rspdns_lab.processes import Program
+from rspdns_lab.side_by_side import texts
 
 
 class Approach(ABC):
@@ -50,12 +51,13 @@ class Approach(ABC):
 class ZoneFile(Approach):
     """PowerDNS with a zone file that somebody edits and reloads; `lua` for one with LUA records."""
 
-    def __init__(self, host: Host, folder: Path, *, lua: bool) -> None:
+    def __init__(self, host: Host, folder: Path, *, lua: bool, tuned: bool = True) -> None:
         super().__init__(host, folder)
-        self._zone: Callable[..., str] = texts.lua_zone if lua else texts.static_zone
+        lua_zone = partial(texts.lua_zone, tuned=tuned)
+        self._zone: Callable[..., str] = lua_zone if lua else texts.static_zone
         self._serial = 0
         self._pdns = Program("pdns", host, ["pdns_server", f"--config-dir={folder}"], folder / "pdns.log")
-        (folder / "pdns.conf").write_text(texts.pdns_conf(host.address, folder, lua=lua))
+        (folder / "pdns.conf").write_text(texts.pdns_conf(host.address, folder, lua=lua, tuned=tuned))
         (folder / "named.conf").write_text(f'zone "{ZONE}" {{ type master; file "{folder}/zone"; }};\n')
         self._write()
 
@@ -82,11 +84,11 @@ class ZoneFile(Approach):
 class Gdnsd(Approach):
     """gdnsd: static SRV, whose one target has the addresses that pass its checks."""
 
-    def __init__(self, host: Host, folder: Path) -> None:
+    def __init__(self, host: Host, folder: Path, *, tuned: bool = True) -> None:
         super().__init__(host, folder)
         for name in ("zones", "run", "state"):
             (folder / name).mkdir()
-        (folder / "config").write_text(texts.gdnsd_config(host.address, folder))
+        (folder / "config").write_text(texts.gdnsd_config(host.address, folder, tuned=tuned))
         (folder / "zones" / ZONE).write_text(texts.gdnsd_zone(host.address))
         self._gdnsd = Program("gdnsd", host, ["gdnsd", "-c", str(folder), "start"], folder / "gdnsd.log")
 

@@ -1,0 +1,134 @@
+"""What `rspdns-lab compare` found, as a table and as one HTML page with plots."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rspdns_lab.compare.lab import TITLES
+from rspdns_lab.compare.run import FAULTS, Measurement
+from rspdns_lab.compare.voip import Quality
+from rspdns_lab.html_report import Section, Table, markdown_table, new_plot, write_page
+
+NOTES: Final = (
+    "Address takeover (CARP, VRRP) keeps one address: a sender notices nothing but the gap, whatever he "
+    "caches, and needs no DNS. But it joins two hosts on one network, one of them idle; it watches the host "
+    "and its link, not the server on it; and it knows no load. DNS spreads calls over any number of servers "
+    "anywhere, by weight, and sees the server itself; but a caller acts on it only with his next lookup, "
+    "after the TTL. Neither carries a call's state: the far end must. Here the stream itself asks DNS "
+    "again each TTL (1 s)."
+)
+_HEAD: Final = (
+    "who answers",
+    "trials",
+    "converged ms (median)",
+    "(max)",
+    "glitch ms (median)",
+    "(max)",
+    "delay p99 ms",
+    "jitter ms",
+)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All trials of one fault with one approach; None: it did not converge in at least one of them."""
+
+    fault: str
+    approach: str
+    trials: int
+    converged_median_ms: float | None
+    converged_max_ms: float | None
+    glitch_median_ms: float
+    glitch_max_ms: float
+    delay_p99_ms: float
+    jitter_ms: float
+
+
+def summaries(trials: Sequence[Measurement]) -> list[Summary]:
+    """Return a summary of each fault and approach that was measured."""
+    found = []
+    for fault in FAULTS:
+        for approach in TITLES:
+            of_one = [one for one in trials if (one.fault, one.approach) == (fault, approach)]
+            if of_one:
+                found.append(_summary(of_one))
+    return found
+
+
+def as_json(carrier: tuple[int, str, str], trials: Sequence[Measurement]) -> dict[str, Any]:
+    """Return everything for programs."""
+    calls, codec, framing = carrier
+    return {
+        "carrier": {"calls": calls, "codec": codec, "framing": framing},
+        "results": [asdict(one) for one in summaries(trials)],
+        "trials": [asdict(one) for one in trials],
+    }
+
+
+def measurement(fields: dict[str, Any]) -> Measurement:
+    """Return a trial as it was written to JSON. Raises TypeError or LookupError for something else."""
+    return Measurement(**{**fields, "quality": Quality(**fields["quality"])})
+
+
+def as_markdown(found: Sequence[Summary]) -> str:
+    """Return the tables and what must be said about them."""
+    parts = [
+        f"### {fault}: {title}\n\n{markdown_table(_table(found, fault))}"
+        for fault, title in FAULTS.items()
+        if any(one.fault == fault for one in found)
+    ]
+    return "\n".join([*parts, NOTES])
+
+
+def write_html(file: Path, trials: Sequence[Measurement]) -> None:
+    """Write the page. Raises OSError."""
+    found = summaries(trials)
+    sections = []
+    for fault, title in FAULTS.items():
+        of_one = [one for one in found if one.fault == fault]
+        if not of_one:
+            continue
+        plot = new_plot(height_inch=0.5 * len(of_one) + 1.5)
+        axes = plot.subplots()
+        names = [TITLES[one.approach] for one in of_one]
+        axes.barh(names, [max(one.glitch_max_ms, 1.0) for one in of_one], color="#cfd4da", label="worst")
+        axes.barh(names, [max(one.glitch_median_ms, 1.0) for one in of_one], color="#009e73", label="median")
+        axes.set(xscale="log", xlabel="glitch, ms: speech that was lost (1 stands for none)")
+        axes.invert_yaxis()
+        axes.legend(loc="lower right", fontsize="small")
+        sections.append(Section(f"{fault}: {title}", "", _table(found, fault), [("Glitch", plot)]))
+    write_page(file, "How long a voice is gone", NOTES, sections)
+
+
+def _summary(of_one: Sequence[Measurement]) -> Summary:
+    times = [one.converged_ms for one in of_one]
+    known = [time for time in times if time is not None]
+    whole = len(known) == len(times)
+    glitches = [one.quality.glitch_ms for one in of_one]
+    return Summary(
+        fault=of_one[0].fault,
+        approach=of_one[0].approach,
+        trials=len(of_one),
+        converged_median_ms=round(statistics.median(known), 1) if whole else None,
+        converged_max_ms=max(known) if whole else None,
+        glitch_median_ms=round(statistics.median(glitches), 1),
+        glitch_max_ms=max(one.quality.worst_glitch_ms for one in of_one),
+        delay_p99_ms=max(one.quality.delay_p99_ms for one in of_one),
+        jitter_ms=round(statistics.median(one.quality.jitter_ms for one in of_one), 3),
+    )
+
+
+def _table(found: Sequence[Summary], fault: str) -> Table:
+    rows: list[Sequence[str]] = [_HEAD]
+    for one in found:
+        if one.fault == fault:
+            times = [
+                "not in time" if value is None else f"{value:,.0f}"
+                for value in (one.converged_median_ms, one.converged_max_ms)
+            ]
+            glitches = [f"{one.glitch_median_ms:,.0f}", f"{one.glitch_max_ms:,.0f}"]
+            rest = [f"{one.delay_p99_ms:.2f}", f"{one.jitter_ms:.3f}"]
+            rows.append([TITLES[one.approach], str(one.trials), *times, *glitches, *rest])
+    return rows

@@ -1,0 +1,125 @@
+"""`rspdns-lab compare`: how long a voice is gone when its server is handed over, or loses its power."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from rspdns_lab.compare.lab import FIRST, CompareLab
+from rspdns_lab.compare.voip import Quality, Received, Sent, Stream, judge
+from rspdns_lab.errors import LabError
+from rspdns_lab.plan import APPLICATION_SERVERS
+from rspdns_lab.side_by_side.at_once import at_once
+
+CALM_S: Final = 3.0
+FAULTS: Final = {
+    "administered": "an operator hands the server's work to another one",
+    "power-cut": "the server's host falls silent",
+}
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One trial. `quality`: of the stream after the fault.
+
+    `converged_ms`: from the fault to the first of the DNS answers that no longer name the server; where an
+    address moves: to the last lost packet. None: not within the trial.
+    """
+
+    fault: str
+    approach: str
+    trial: int
+    converged_ms: float | None
+    quality: Quality
+
+
+def run_fault(
+    lab: CompareLab,
+    fault: str,
+    trial: int,
+    seconds: int,
+    carrier: tuple[int, str, str],
+    say: Callable[[str], None],
+) -> list[Measurement]:
+    """Let streams flow, do the fault to the server of every one of them, judge, undo.
+
+    `carrier`: calls, codec and framing of each stream. Raises LabError when a stream did not flow before.
+    """
+    streams = lab.talk(*carrier)
+    time.sleep(CALM_S)
+    say(f"{fault}, trial {trial}: {FAULTS[fault]}; watching for {seconds} s")
+    at_ns = time.monotonic_ns()
+    _do(lab, fault)
+    time.sleep(seconds)
+    lab.hush()
+    received = lab.received()
+    found = []
+    for key, stream in streams.items():
+        sent, answers = lab.sent(key)
+        arrived = [one for one in received.get(stream.number, []) if one.sent_ns >= sent[0].at_ns]
+        _expect_flow(key, sent, arrived, at_ns)
+        after = [one for one in sent if one.at_ns >= at_ns]
+        here = [one for one in arrived if one.sent_ns >= at_ns]
+        dead = APPLICATION_SERVERS[FIRST]
+        converged_ms = (
+            converged_by_dns_ms(answers, at_ns, dead)
+            if key in lab.approaches
+            else converged_by_takeover_ms(stream, after, here, at_ns)
+        )
+        found.append(Measurement(fault, key, trial, converged_ms, judge(stream, after, here)))
+    _undo(lab, fault)
+    return found
+
+
+def converged_by_dns_ms(answers: Sequence[tuple[int, frozenset[str]]], at_ns: int, dead: str) -> float | None:
+    """Return when, after the fault, DNS first gave an answer without `dead` and kept to it; None: never."""
+    gone_ns: int | None = None
+    for asked_ns, addresses in answers:
+        if asked_ns >= at_ns:
+            gone_ns = None if dead in addresses else (asked_ns if gone_ns is None else gone_ns)
+    return None if gone_ns is None else round((gone_ns - at_ns) / 1e6, 1)
+
+
+def converged_by_takeover_ms(
+    stream: Stream, sent: Sequence[Sent], received: Sequence[Received], at_ns: int
+) -> float | None:
+    """Return when, after the fault, the last packet was lost; None when the stream never came back."""
+    arrived = {(one.call, one.sequence) for one in received}
+    lost_ns = [one.at_ns for one in sent if (one.call, one.sequence) not in arrived]
+    last_ns = max((one.at_ns for one in sent), default=at_ns)
+    if lost_ns and last_ns - max(lost_ns) < 5e9 / stream.packets_per_s:
+        return None
+    return round((max(lost_ns, default=at_ns) - at_ns) / 1e6, 1)
+
+
+def _expect_flow(key: str, sent: Sequence[Sent], arrived: Sequence[Received], at_ns: int) -> None:
+    before = sum(one.at_ns < at_ns for one in sent)
+    if sum(one.sent_ns < at_ns for one in arrived) < before * 0.8:
+        raise LabError(f"{key}: the stream did not flow before the fault: nothing can be measured")
+
+
+def _do(lab: CompareLab, fault: str) -> None:
+    if fault == "administered":
+        drains = [partial(one.drain, FIRST) for one in lab.approaches.values()]
+        at_once([*drains, *(first.step_down for first, _ in lab.pairs.values())])
+        return
+    if FIRST in lab.servers:
+        lab.network.cut(lab.servers[FIRST].host)
+    for first, _ in lab.pairs.values():
+        lab.network.cut(first.host)
+
+
+def _undo(lab: CompareLab, fault: str) -> None:
+    if fault == "administered":
+        for one in lab.approaches.values():
+            one.undrain(FIRST)
+        for first, _ in lab.pairs.values():
+            first.step_up()
+    else:
+        if FIRST in lab.servers:
+            lab.network.restore(lab.servers[FIRST].host)
+        for first, _ in lab.pairs.values():
+            lab.network.restore(first.host)
+    lab.wait_until_all_are_named()
+    lab.wait_until_first_hosts_serve()

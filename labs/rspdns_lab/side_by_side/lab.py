@@ -1,0 +1,174 @@
+"""A lab of application servers behind several ways to serve DNS at once.
+
+The same servers and the same faults at the same moments for every approach; only the name server differs.
+"""
+
+import functools
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Self
+
+import dns.exception
+import dns.message
+import dns.query
+import dns.rdatatype
+
+from rspdns_lab.errors import LabError
+from rspdns_lab.hosts import RegistrarHost, wait_until
+from rspdns_lab.lab import uninterrupted
+from rspdns_lab.network import Network, call_in
+from rspdns_lab.plan import APPLICATION_SERVERS, REGISTRARS, SRV_OWNER
+from rspdns_lab.preconditions import check_programs, find_sctp
+from rspdns_lab.processes import Program
+from rspdns_lab.side_by_side.application_server import ApplicationServer
+from rspdns_lab.side_by_side.approaches import Approach, Gdnsd, Rspdns, ZoneFile
+from rspdns_lab.side_by_side.plan import NAME_SERVERS, TITLES
+
+_NEEDED: Final = MappingProxyType({"sipp": "sip-tester"})
+_CONVERGE_TIMEOUT_S: Final = 120.0
+_STOP_TIMEOUT_S: Final = 4.0
+
+
+class SideBySideLab:
+    """A running lab. A context manager: leaving it removes every process, namespace and file of it.
+
+    `needed`: programs, and the Debian packages they are in, that a lab built on this one needs besides.
+    Raises LabError when the machine lacks something, or a part does not start.
+    """
+
+    def __init__(self, approaches: Sequence[str], needed: Mapping[str, str] = MappingProxyType({})) -> None:
+        programs = {**_NEEDED, **needed}
+        if any(key.startswith("gdnsd") for key in approaches):
+            programs["gdnsd"] = "gdnsd"
+        if any(key != "rspdns" and not key.startswith("gdnsd") for key in approaches):
+            programs["pdns_control"] = "pdns-server pdns-backend-bind"
+        check_programs(programs)
+        self._sctp = find_sctp()
+        self.network = Network(f"rspdns-{os.getpid()}-{secrets.token_hex(2)}")
+        self.folder = Path()
+        self.registrars: list[RegistrarHost] = []
+        self.servers: dict[str, ApplicationServer] = {}
+        self._keys = tuple(approaches)
+        self.approaches: dict[str, Approach] = {}
+
+    def __enter__(self) -> Self:
+        self.folder = Path(tempfile.mkdtemp(prefix=f"rspdns-lab-{os.getpid()}-"))
+        try:
+            self.network.__enter__()
+            self.build()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start every part, and wait until every name server names every application server."""
+        for registrar in self.registrars:
+            registrar.start()
+        for registrar in self.registrars:
+            registrar.wait()
+        for server in self.servers.values():
+            server.start()
+        for approach in self.approaches.values():
+            approach.start()
+        self.wait_until_all_are_named()
+
+    def wait_until_all_are_named(self) -> None:
+        """Wait until every name server names every application server's address."""
+        for key, approach in self.approaches.items():
+            wait_until(
+                functools.partial(self._names_all, key),
+                f"{key} names all application servers",
+                _CONVERGE_TIMEOUT_S,
+                *approach.programs,
+            )
+
+    def programs(self) -> Iterator[Program]:
+        """Yield all programs, in the order in which they are best ended."""
+        for server in self.servers.values():
+            yield from server.programs
+        for approach in self.approaches.values():
+            yield from approach.programs
+        for registrar in self.registrars:
+            yield from registrar.programs
+
+    def close(self) -> None:
+        """End all programs, remove namespaces and files. Safe to repeat; not interrupted by Ctrl-C."""
+        with uninterrupted():
+            programs = list(self.programs())
+            for program in programs:
+                program.terminate()
+            end_s = time.monotonic() + _STOP_TIMEOUT_S
+            while any(program.is_running for program in programs) and time.monotonic() < end_s:
+                time.sleep(0.02)
+            for program in programs:
+                program.ended()
+            self.network.close()
+            if self.folder != Path():
+                shutil.rmtree(self.folder, ignore_errors=True)
+
+    def build(self) -> None:
+        """Make all hosts with their files; nothing runs yet. Labs built on this one add theirs."""
+        if self._keys:
+            registrars = list(REGISTRARS.values())
+            for number, (name, address) in enumerate(REGISTRARS.items(), start=1):
+                host = self.network.add_host(name, address)
+                self.registrars.append(RegistrarHost(host, number, registrars, self.made(name), self._sctp))
+            for name, address in APPLICATION_SERVERS.items():
+                host = self.network.add_host(name, address)
+                self.servers[name] = ApplicationServer(host, registrars, self.made(name), self._sctp)
+        for key in self._keys:
+            self.approaches[key] = self._make_approach(key)
+
+    def made(self, name: str) -> Path:
+        """Make a folder for a part's files."""
+        folder = self.folder / name
+        folder.mkdir()
+        return folder
+
+    def _make_approach(self, key: str) -> Approach:
+        if key not in TITLES:
+            raise LabError(f"no approach is called {key}; there are {', '.join(TITLES)}")
+        # An interface's name holds at most 15 characters: the number stands for the approach.
+        place = list(TITLES).index(key)
+        host = self.network.add_host(f"dns{place}", NAME_SERVERS[key])
+        folder = self.made(f"ns-{key}")
+        tuned = not key.endswith("-default")
+        if key == "rspdns":
+            return Rspdns(host, folder, self._sctp, self._drain_at_agent)
+        if key.startswith("gdnsd"):
+            return Gdnsd(host, folder, tuned=tuned)
+        return ZoneFile(host, folder, lua=key.startswith("lua"), tuned=tuned)
+
+    def _drain_at_agent(self, name: str, drained: bool) -> None:
+        self.servers[name].drain(drained=drained)
+
+    def _names_all(self, key: str) -> bool:
+        """Tell whether somebody who asks this name server can find every application server."""
+        asker = self.approaches[key].host
+        found: set[str] = set()
+        questions = [(SRV_OWNER, "SRV")]
+        try:
+            while questions:
+                query = dns.message.make_query(*questions.pop())
+                reply = call_in(
+                    asker.path, functools.partial(dns.query.udp, query, asker.address, timeout=0.5)
+                )
+                for rrset in reply.answer:
+                    for record in rrset:
+                        if record.rdtype == dns.rdatatype.SRV:
+                            questions.append((record.target.to_text(), "A"))
+                        elif record.rdtype == dns.rdatatype.A:
+                            found.add(record.address)
+        except (OSError, dns.exception.DNSException):
+            return False
+        return found == set(APPLICATION_SERVERS.values())

@@ -1,0 +1,28 @@
+"""How a lab's command ends when it can't go on: one clear line, and an exit status."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+import click
+
+from rspdns_lab.errors import LabError
+
+EXIT_CANNOT_RUN = 2
+EXIT_INTERRUPTED = 130
+
+
+@contextlib.contextmanager
+def told_plainly() -> Iterator[None]:
+    """Turn LabError, OSError and Ctrl-C into a line on stderr and the end of the process."""
+    try:
+        yield
+    except LabError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(EXIT_CANNOT_RUN)
+    except OSError as error:
+        click.echo(f"error: {error.filename or ''}: {error.strerror or error}", err=True)
+        sys.exit(EXIT_CANNOT_RUN)
+    except KeyboardInterrupt:
+        click.echo("interrupted; everything is cleaned up", err=True)
+        sys.exit(EXIT_INTERRUPTED)

@@ -1,0 +1,82 @@
+"""Synthetic VoIP: packet sizes and rates, and what a listener makes of what arrives."""
+
+import pytest
+from rspdns_lab.compare.run import converged_by_dns_ms, converged_by_takeover_ms
+from rspdns_lab.compare.talker import choose
+from rspdns_lab.compare.voip import Received, Sent, Stream, judge, read_packet
+
+MS = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("codec", "framing", "packet_bytes", "kilobits_per_s"),
+    [
+        ("g711", "rtp", 172, 80.0),
+        ("g711", "iax2", 164, 76.8),
+        ("g726", "rtp", 92, 48.0),
+        ("gsm", "rtp", 45, 29.2),
+        ("gsm", "iax2", 37, 26.0),
+    ],
+)
+def test_a_call_has_the_size_and_rate_of_its_codec(
+    codec: str, framing: str, packet_bytes: int, kilobits_per_s: float
+) -> None:
+    stream = Stream(0, 1, codec, framing)
+    assert stream.packets_per_s == 50
+    assert len(stream.packet(0, 0, 0)) == packet_bytes
+    assert stream.kilobits_per_s == pytest.approx(kilobits_per_s)
+
+
+def test_a_packet_says_what_it_is() -> None:
+    packet = Stream(3, 2, "gsm", "iax2").packet(1, 4_000_000_000, 17)
+    assert read_packet(packet, 99) == Received(3, 1, 4_000_000_000, 17, 99)
+    assert read_packet(b"short", 99) is None
+
+
+def test_a_glitch_is_lost_packets_over_the_packet_rate() -> None:
+    stream = Stream(0, 2)
+    sent = [Sent(call, sequence, sequence * 20 * MS) for sequence in range(100) for call in (0, 1)]
+    lost = {(0, 10), (0, 11), (0, 12), (1, 10)}
+    arrived = [
+        Received(0, one.call, one.sequence, one.at_ns, one.at_ns + 2 * MS)
+        for one in sent
+        if (one.call, one.sequence) not in lost
+    ]
+    quality = judge(stream, sent, [*arrived, arrived[0]])
+    assert (quality.sent, quality.lost) == (200, 4)
+    assert (quality.glitch_ms, quality.worst_glitch_ms) == (40.0, 60.0)
+    assert (quality.delay_p50_ms, quality.delay_p99_ms, quality.jitter_ms) == (2.0, 2.0, 0.0)
+
+
+def test_jitter_is_what_delays_vary_by() -> None:
+    arrived = [Received(0, 0, n, n * 20 * MS, n * 20 * MS + (1 + 4 * (n % 2)) * MS) for n in range(2000)]
+    quality = judge(Stream(0, 1), [Sent(0, one.sequence, one.sent_ns) for one in arrived], arrived)
+    assert quality.jitter_ms == pytest.approx(4.0, rel=0.01)
+
+
+def test_dns_has_converged_when_the_dead_one_stays_away() -> None:
+    one, both = frozenset({"B"}), frozenset({"A", "B"})
+    assert converged_by_dns_ms([(0, both), (30 * MS, one)], 10 * MS, "A") == 20.0
+    assert (
+        converged_by_dns_ms([(0, both), (30 * MS, one), (40 * MS, both), (60 * MS, one)], 10 * MS, "A")
+        == 50.0
+    )
+    assert converged_by_dns_ms([(0, both), (30 * MS, one), (40 * MS, both)], 10 * MS, "A") is None
+    assert converged_by_dns_ms([(0, both)], 10 * MS, "A") is None
+
+
+def test_an_address_has_moved_with_the_last_lost_packet() -> None:
+    stream = Stream(0, 1)
+    sent = [Sent(0, n, n * 20 * MS) for n in range(100)]
+    arrived = [
+        Received(0, 0, one.sequence, one.at_ns, one.at_ns) for one in sent if not 5 <= one.sequence <= 9
+    ]
+    assert converged_by_takeover_ms(stream, sent, arrived, 100 * MS) == 80.0
+    assert converged_by_takeover_ms(stream, sent, arrived[:5], 100 * MS) is None
+    assert converged_by_takeover_ms(stream, sent[10:], arrived, 200 * MS) == 0.0
+
+
+def test_a_stream_stays_with_its_server_while_that_is_named() -> None:
+    assert choose("B", ("A", "B")) == "B"
+    assert choose("B", ("A", "C")) == "A"
+    assert choose("B", ()) == "B"
