@@ -29,6 +29,7 @@ POOL = {
     "owner": "_sip._udp.as.ims.example.net",
     "when_empty": "last-good",
     "known": True,
+    "verify": None,
     "stale_s": None,
     "answered_instead": None,
     "members": [],

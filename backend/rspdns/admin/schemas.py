@@ -8,12 +8,12 @@ Schema = dict[str, Any]
 
 
 def _object(description: str, **properties: Schema) -> Schema:
+    """An object with at least these fields: more may come within /v1/."""
     return {
         "type": "object",
         "description": description,
         "properties": properties,
         "required": list(properties),
-        "additionalProperties": False,
     }
 
 
@@ -68,6 +68,7 @@ _POOL: dict[str, Schema] = {
     "name": _text("where its A, AAAA and NAPTR records stand"),
     "owner": _text("where its SRV records stand"),
     "when_empty": {"enum": ["last-good", "static", "nodata", "servfail"]},
+    "verify": _or_null(_text("how the backend itself probes the members; null: it does not")),
     "known": {"type": "boolean", "description": "false: no registrar has told of it yet, SERVFAIL"},
     "stale_s": _or_null(_number("since when no registrar can be believed; null while one can")),
     "answered_instead": _or_null(_text("what is answered since nobody lives")),
