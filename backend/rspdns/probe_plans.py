@@ -32,7 +32,7 @@ def probing_by_handle(zones: Iterable[Zone]) -> Mapping[str, PoolProbing]:
 def plan_of(pool: PoolConfig) -> Plan:
     """The plan for one pool: as `verify` says, or for when its registrars are lost."""
     if pool.verify is None:
-        is_sip = pool.service.startswith("_sip.")
+        is_sip = pool.service in ("_sip._udp", "_sips._udp")
         return Plan("sip-options" if is_sip else "connect")
     return Plan(
         pool.verify,

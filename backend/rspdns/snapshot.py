@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from rspdns.views import PoolView
 from rspdns.weights import Weighted
 
 ANY = "ANY"
@@ -126,11 +127,13 @@ class ZoneAnswers:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All answers at one moment. `rebuild_at_s` (monotonic) is when time alone calls for the next build."""
+    """All answers at one moment. `rebuild_at_s` (monotonic) is when time alone calls for the next build,
+    `views` what they were made from."""
 
     zone_answers: Mapping[str, ZoneAnswers] = field(default_factory=dict)
     nodes: Mapping[str, Node] = field(default_factory=dict)
     rebuild_at_s: float = float("inf")
+    views: Mapping[str, PoolView] = field(default_factory=dict)
 
     def lookup(self, name: str, qtype: str) -> Outcome:
         """Answer one question. `name` in lower case without the final dot; `qtype` as text, "ANY" for all.

@@ -41,6 +41,8 @@ class Site:
     name: str
     pools: tuple[Pool, ...]
     static: Mapping[str, tuple[Record, ...]] = field(default_factory=dict)
+    handles: frozenset[str] = frozenset()
+    """Of all pools."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +76,13 @@ def make_zone(config: ZoneConfig, static: StaticZone) -> Zone:
             )
         )
     sites = tuple(
-        Site(name, tuple(of_name), _static_at(name, of_name, static)) for name, of_name in pools.items()
+        Site(
+            name,
+            tuple(of_name),
+            _static_at(name, of_name, static),
+            frozenset(handle for pool in of_name for handle in pool.config.shards),
+        )
+        for name, of_name in pools.items()
     )
     return Zone(config, static, sites, _fixed(config.zone, sites, static))
 

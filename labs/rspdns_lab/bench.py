@@ -1,7 +1,8 @@
 """`rspdns-lab bench`: what liveness costs in queries per second, against the same names served statically.
 
 The variants are asked in turn, round after round in one run, since only their ratios mean something on a
-machine whose cores dnsperf shares.
+machine whose cores dnsperf shares. Steadier still is the processor time that the name server and its backend
+spend on one answered question, whoever else uses the machine.
 """
 
 import functools
@@ -12,7 +13,7 @@ import signal
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +21,7 @@ from types import MappingProxyType
 import dns.exception
 import dns.message
 import dns.query
+import psutil
 
 from rspdns_lab import bench_zone
 from rspdns_lab.errors import LabError
@@ -28,11 +30,19 @@ from rspdns_lab.network import Host, Network, call_in
 from rspdns_lab.processes import Program
 
 _RATE = re.compile(r"Queries per second:\s+([0-9.]+)")
-_LOST = re.compile(r"Queries lost:\s+([0-9]+)")
+_COMPLETED = re.compile(r"Queries completed:\s+([0-9]+)")
 _CODES = re.compile(r"Response codes:\s+NOERROR [0-9]+ \(100\.00%\)")
 
 
 Programs = dict[str, list[Program]]
+
+
+@dataclass(frozen=True)
+class Rate:
+    """One measurement: questions answered a second, and processor time for each of them, in microseconds."""
+
+    per_s: float
+    cpu_us: float
 
 
 @dataclass(frozen=True)
@@ -66,7 +76,7 @@ def run_bench(
         if shutil.which(program) is None:
             raise LabError(f"{program} is missing; install it: apt-get install {package}")
     (folder / "questions").write_text(bench_zone.questions())
-    rates: dict[str, list[float]] = {variant.key: [] for variant in VARIANTS}
+    rates: dict[str, list[Rate]] = {variant.key: [] for variant in VARIANTS}
     with Network(prefix) as network:
         host = network.add_host("bench", "10.77.0.254")
         programs = _start(host, folder)
@@ -74,24 +84,40 @@ def run_bench(
             for turn in range(rounds):
                 for place, variant in enumerate(VARIANTS):
                     _let_run(programs, variant)
-                    rate = _ask(host, folder, _port(place), seconds)
+                    _ask(host, folder, _port(place), 1)  # fills the caches
+                    before_s = _cpu_s(programs[variant.key])
+                    answered = _ask(host, folder, _port(place), seconds)
+                    spent_s = _cpu_s(programs[variant.key]) - before_s
+                    rate = Rate(answered.per_s, 1e6 * spent_s / answered.count)
                     rates[variant.key].append(rate)
-                    say(f"round {turn + 1} of {rounds}: {variant.title}: {rate:,.0f} queries/s")
+                    told = f"{rate.per_s:,.0f} queries/s, {rate.cpu_us:.1f} us of processor time each"
+                    say(f"round {turn + 1} of {rounds}: {variant.title}: {told}")
         finally:
             for variant in VARIANTS:
                 _let_run(programs, variant)
             for started in [program for of_one in programs.values() for program in of_one]:
                 started.stop()
-    figures = {key: statistics.median(of_one) for key, of_one in rates.items()}
-    return figures | {f"{key}_ratio": figures[key] / figures["static_qps"] for key in RATIOS}
+    return figures_of(rates)
+
+
+def figures_of(rates: Mapping[str, Sequence[Rate]]) -> dict[str, float]:
+    """The medians over the rounds; ratios are those of each round, since rounds differ more than variants."""
+    figures = {key: statistics.median(rate.per_s for rate in of_one) for key, of_one in rates.items()}
+    for key, of_one in rates.items():
+        figures[f"{key.replace('_qps', '', 1)}_cpu_us"] = statistics.median(rate.cpu_us for rate in of_one)
+    for key in RATIOS:
+        pairs = list(zip(rates[key], rates["static_qps"], strict=True))
+        figures[f"{key}_ratio"] = statistics.median(one.per_s / static.per_s for one, static in pairs)
+    return figures
 
 
 def as_markdown(figures: dict[str, float]) -> str:
     """Return the table of the report."""
-    lines = ["| served by | queries/s (median) | against static |", "|---|---|---|"]
+    lines = ["| served by | queries/s (median) | against static | CPU each, us |", "|---|---|---|---|"]
     for variant in VARIANTS:
-        ratio = figures[variant.key] / figures["static_qps"]
-        lines.append(f"| {variant.title} | {figures[variant.key]:,.0f} | {ratio:.2f} |")
+        ratio = figures.get(f"{variant.key}_ratio", figures[variant.key] / figures["static_qps"])
+        cpu_us = figures[f"{variant.key.replace('_qps', '', 1)}_cpu_us"]
+        lines.append(f"| {variant.title} | {figures[variant.key]:,.0f} | {ratio:.2f} | {cpu_us:.1f} |")
     return "\n".join(lines)
 
 
@@ -140,13 +166,30 @@ def _answers(host: Host, port: int) -> bool:
     return bool(reply.answer)
 
 
-def _ask(host: Host, folder: Path, port: int, seconds: int) -> float:
+@dataclass(frozen=True)
+class _Answered:
+    per_s: float
+    count: int
+
+
+def _cpu_s(programs: Sequence[Program]) -> float:
+    """Processor time that the programs have used so far, with all that they started."""
+    spent_s = 0.0
+    for program in programs:
+        parent = psutil.Process(program.pid)
+        for process in (parent, *parent.children(recursive=True)):
+            times = process.cpu_times()
+            spent_s += times.user + times.system
+    return spent_s
+
+
+def _ask(host: Host, folder: Path, port: int, seconds: int) -> _Answered:
     command = ["nsenter", f"--net={host.path}", "--", "dnsperf", "-s", host.address, "-p", str(port)]
     command += ["-d", str(folder / "questions"), "-l", str(seconds), "-c", "8", "-q", "200"]
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + 30)
-    rate, lost = _RATE.search(run.stdout), _LOST.search(run.stdout)
-    if run.returncode != 0 or rate is None or lost is None:
+    rate, done = _RATE.search(run.stdout), _COMPLETED.search(run.stdout)
+    if run.returncode != 0 or rate is None or done is None or done.group(1) == "0":
         raise LabError(f"dnsperf failed: {run.stderr.strip() or run.stdout.strip()[-400:]}")
     if not _CODES.search(run.stdout):
         raise LabError(f"not every answer was NOERROR:\n{run.stdout.strip()[-600:]}")
-    return float(rate.group(1))
+    return _Answered(float(rate.group(1)), int(done.group(1)))
