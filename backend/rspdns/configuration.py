@@ -171,8 +171,13 @@ def load_configuration(path: str | Path) -> BackendConfig:
 
 
 def differing(old: BackendConfig, new: BackendConfig) -> list[str]:
-    """The keys whose values differ, dotted; zones and the contents of files apart."""
+    """The keys whose values differ and count only after a restart, dotted."""
     before, after = old.model_dump(), new.model_dump()
+    at_once = {"read_tokens", "write_tokens"}
+    if old.admin.tls_certificate and new.admin.tls_certificate:
+        at_once |= {"tls_certificate", "tls_key"}
+    for key in at_once:
+        before["admin"].pop(key), after["admin"].pop(key)
     found = []
     for key in after:
         if isinstance(after[key], dict):

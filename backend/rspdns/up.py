@@ -24,7 +24,7 @@ from registrar_config.sctp_run import sctp_wrapper
 
 from rspdns.up_address import called, check_address
 from rspdns.up_child import Child
-from rspdns.up_files import DNS_ADDRESS, OWNER, UpFiles
+from rspdns.up_files import DNS_ADDRESS, LIVE_PAGE, OWNER, UpFiles
 from rspdns.up_preflight import check_dns_port, find_programs
 
 START_TIMEOUT_S = 30.0
@@ -141,6 +141,8 @@ class _Up:
 
     dig @{DNS_ADDRESS} -p {self._settings.port} {OWNER} SRV
     {shlex.join([called("rspdns"), "status", "-c", str(self._files.backend)])}
+
+The live page is at http://{LIVE_PAGE}/
 
 The pool is empty. A SIP server at {self._address} port 5060 joins with its sidecar:
 

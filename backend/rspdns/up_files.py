@@ -9,12 +9,14 @@ from pathlib import Path
 
 from pdns_config.render import PdnsSettings, render
 
+from rspdns.admin.configuration import AdminConfig
 from rspdns.zone_adding import NameServer, NewZone, parse_name_server, toml_text, zone_text
 
 ZONE = "ims.example.net"
 HANDLE = "sip-as-udp"
 OWNER = f"_sip._udp.as.{ZONE}"
 DNS_ADDRESS = "127.0.0.1"
+LIVE_PAGE = AdminConfig().listen
 
 _WHEN_EMPTY = """
 # With a single server to try, the default "last-good" would go on answering with it after its death: right

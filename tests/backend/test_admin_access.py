@@ -92,6 +92,11 @@ def test_keys_that_need_a_restart_are_named() -> None:
     assert differing(old, old) == []
     new = BackendConfig.model_validate({"registrars": ["10.0.0.2"], "admin": {"listen": "off"}})
     assert differing(old, new) == ["registrars", "admin.listen"]
+    tokens = BackendConfig.model_validate({"registrars": ["10.0.0.1"], "admin": {"read_tokens": "x"}})
+    assert differing(old, tokens) == [], "read again at once"
+    secure = {"tls_certificate": "a", "tls_key": "b"}
+    tls = BackendConfig.model_validate({"registrars": ["10.0.0.1"], "admin": secure})
+    assert differing(old, tls) == ["admin.tls_certificate", "admin.tls_key"]
 
 
 def test_a_client_that_asks_too_often_waits() -> None:

@@ -23,7 +23,7 @@ from tests.support.whole_chain import (
     until,
 )
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(400)
 URL = "http://127.0.0.1:8054"
 TOKEN = "writer-0123456789abcdef"  # noqa: S105 - of this test alone
 ACTIVE, STANDBY = 5080, 5081
@@ -69,7 +69,7 @@ class AdminChain(WholeChain):
         self.start_agent()
         self.start_ha_agent()
         self.backend = self.start()
-        until(lambda: self.targets_at(OWNER) == set(SIP_PORTS), 40, self.folder / "agent.log")
+        until(lambda: self.targets_at(OWNER) == set(SIP_PORTS), 90, self.folder / "agent.log")
 
     def start_ha_agent(self) -> None:
         config = self.folder / "ha.toml"
@@ -180,11 +180,11 @@ def test_an_active_and_a_standby_server(chain: AdminChain) -> None:
         words = (line.split() for line in chain.pdns.short(HA_OWNER, "SRV"))
         return sorted((int(priority), int(port)) for priority, _, port, _ in words)
 
-    until(lambda: shown() == [(0, ACTIVE), (1, STANDBY)], 40, chain.folder / "ha.log")
+    until(lambda: shown() == [(0, ACTIVE), (1, STANDBY)], 90, chain.folder / "ha.log")
     kill(chain.sip[ACTIVE])
-    until(lambda: shown() == [(0, STANDBY)], 20, chain.folder / "ha.log")
+    until(lambda: shown() == [(0, STANDBY)], 90, chain.folder / "ha.log")
     chain.sip[ACTIVE] = chain.start_sip(ACTIVE)
-    until(lambda: shown() == [(0, ACTIVE), (1, STANDBY)], 20, chain.folder / "ha.log")
+    until(lambda: shown() == [(0, ACTIVE), (1, STANDBY)], 90, chain.folder / "ha.log")
 
 
 @pytest.fixture(scope="module")

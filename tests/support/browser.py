@@ -15,7 +15,7 @@ from daemon_kit.control import ControlError, ControlServer, request
 
 from tests.support.namespaces import REPOSITORY, Namespace
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 
 
 class Browser:
@@ -59,7 +59,7 @@ class Browser:
         """What the browser's console holds: violated policies, failed loads, errors of scripts."""
         return list(self._ask("complaints")["lines"])
 
-    def until(self, expression: str, timeout_s: float = 40.0) -> None:
+    def until(self, expression: str, timeout_s: float = 90.0) -> None:
         """Wait until an expression is true in the page."""
         end_s = time.monotonic() + timeout_s
         while not self.run(f"return Boolean({expression})"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from dataclasses import replace
 
 from daemon_kit.errors import FatalError
 from daemon_kit.http_guard import own_names
@@ -58,7 +59,13 @@ class AdminServer:
             await self._server.close()
 
     def set_access(self, access: Access) -> None:
-        """Take new tokens, and the certificate as its file is now."""
+        """Take new tokens, and the certificate as its file is now.
+
+        Where we listen stays as it is, so elsewhere than on loopback reading goes on needing a token.
+        """
+        address = self._config.address
+        if address is not None and not address.is_loopback:
+            access = replace(access, reading_needs_token=True)
         self.api.guard.access = access
         if self._tls is not None:
             try:
