@@ -16,7 +16,7 @@ static int open_socket(struct call *call)
 		return EAFNOSUPPORT;
 	if (type != SOCK_STREAM && type != SOCK_SEQPACKET)
 		return ESOCKTNOSUPPORT;
-	if (sockets_count_of(call->caller) >= sockets_limit)
+	if (!user_may_open(call->caller))
 		return EMFILE;
 	s = socket_create(domain, type, NULL, call->caller, &call->descriptor);
 	return s == NULL ? errno : 0;
@@ -49,7 +49,7 @@ static int accept_waiting(struct call *call, struct sctp_socket *s)
 	waiting->peer_length = address_map(&waiting->peer, s->domain);
 	memcpy(call->result, &waiting->peer, waiting->peer_length);
 	call->reply.address_length = waiting->peer_length;
-	accepted = sockets_count_of(call->caller) >= sockets_limit
+	accepted = !user_may_open(call->caller)
 			   ? (usrsctp_close(waiting->so), errno = EMFILE, NULL)
 			   : socket_create(s->domain, SOCK_STREAM, waiting->so, call->caller, &call->descriptor);
 	free(waiting);
@@ -66,7 +66,7 @@ static int peel_off(struct call *call, struct sctp_socket *s)
 
 	if (IS_ONE_TO_ONE(s))
 		return EINVAL;
-	if (sockets_count_of(call->caller) >= sockets_limit)
+	if (!user_may_open(call->caller))
 		return EMFILE;
 	so = usrsctp_peeloff(s->so, (sctp_assoc_t)call->request->argument[0]);
 	if (so == NULL)

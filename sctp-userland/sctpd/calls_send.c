@@ -69,6 +69,11 @@ int call_send(struct call *call, struct sctp_socket *s)
 		information.sendv_prinfo.pr_policy = usrsctp_policy(send->pr_policy);
 		information.sendv_prinfo.pr_value = send->pr_value;
 	}
+	if (call->request->data_length > 0 && user_is_full(s->user)) {
+		s->blocked = true;
+		return EAGAIN;
+	}
+	users_note_traffic(call->request->data_length);
 	if (IS_ONE_TO_ONE(s) && send->flags & (LX_ABORT | LX_EOF))
 		return EINVAL;
 	if (send->flags & LX_EOF ? call->request->data_length > 0

@@ -12,15 +12,15 @@
 
 #include "calls.h"
 #include "loop.h"
+#include "users.h"
 
 #define CONNECTIONS_MAX 4096
 #define CONTROL_BUFFER (1024 * 1024)
-#define PER_TURN 16
 #define KEPT_FREE 8 /* descriptors no connection may take: each call brings one along, and makes up to two */
 
 struct connection {
 	struct watch watch; /* first */
-	uid_t user;
+	struct user *user;
 };
 
 static char incoming[sizeof(struct request) + ADDRESSES_MAX + MESSAGE_MAX + 1];
@@ -37,6 +37,7 @@ static void drop(struct connection *connection)
 {
 	loop_remove(&connection->watch);
 	close(connection->watch.fd);
+	user_drop_connection(connection->user);
 	free(connection);
 	count--;
 }
@@ -90,7 +91,7 @@ static bool send_reply(int fd, const struct call *call)
 static bool serve(struct connection *connection, size_t length, int passed)
 {
 	struct request request;
-	struct call call = { .request = &request, .caller = connection->user, .descriptor = -1 };
+	struct call call = { .request = &request, .caller = connection->user->id, .descriptor = -1 };
 	bool sent;
 
 	memcpy(&request, incoming, sizeof(request));
@@ -109,33 +110,28 @@ static bool serve(struct connection *connection, size_t length, int passed)
 	return sent;
 }
 
+/* One request a turn: a client waits for the reply before it sends the next. */
 static void ready(struct watch *watch, uint32_t events)
 {
 	struct connection *connection = (struct connection *)watch;
-	int turn;
+	char control[CMSG_SPACE(4 * sizeof(int))];
+	struct iovec vector = { incoming, sizeof(incoming) };
+	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control,
+				  .msg_controllen = sizeof(control) };
+	ssize_t length = recvmsg(watch->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	int passed;
+	bool served;
 
 	(void)events;
-	for (turn = 0; turn < PER_TURN; turn++) {
-		char control[CMSG_SPACE(4 * sizeof(int))];
-		struct iovec vector = { incoming, sizeof(incoming) };
-		struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control,
-					  .msg_controllen = sizeof(control) };
-		ssize_t length = recvmsg(watch->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-		int passed;
-		bool served;
-
-		if (length < 0 && (errno == EAGAIN || errno == EINTR))
-			return;
-		passed = length > 0 ? take_descriptor(&message) : -1;
-		served = length >= (ssize_t)sizeof(struct request) && !(message.msg_flags & MSG_TRUNC) &&
-			 serve(connection, (size_t)length, passed);
-		if (passed >= 0)
-			close(passed);
-		if (!served) {
-			drop(connection);
-			return;
-		}
-	}
+	if (length < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	passed = length > 0 ? take_descriptor(&message) : -1;
+	served = length >= (ssize_t)sizeof(struct request) && !(message.msg_flags & MSG_TRUNC) &&
+		 serve(connection, (size_t)length, passed);
+	if (passed >= 0)
+		close(passed);
+	if (!served)
+		drop(connection);
 }
 
 static bool in_group(uid_t user, gid_t primary)
@@ -169,12 +165,36 @@ static bool last_descriptors(int fd)
 	return getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)fd + KEPT_FREE >= limit.rlim_cur;
 }
 
-static void ready_listener(struct watch *watch, uint32_t events)
+bool control_serve(int fd)
 {
-	int fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), size = CONTROL_BUFFER;
+	int size = CONTROL_BUFFER;
 	struct connection *connection;
 	struct ucred peer;
 	socklen_t length = sizeof(peer);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0 || !may_use(&peer) || count >= CONNECTIONS_MAX ||
+	    !user_may_connect(peer.uid) || last_descriptors(fd) || (connection = calloc(1, sizeof(*connection))) == NULL) {
+		close(fd);
+		return false;
+	}
+	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	connection->watch = (struct watch){ fd, EPOLLIN, ready };
+	connection->user = user_take_connection(peer.uid);
+	if (connection->user == NULL) {
+		close(fd);
+		free(connection);
+		return false;
+	}
+	count++;
+	if (loop_add(&connection->watch) == 0)
+		return true;
+	drop(connection);
+	return false;
+}
+
+static void ready_listener(struct watch *watch, uint32_t events)
+{
+	int fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 	(void)events;
 	if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
@@ -182,19 +202,8 @@ static void ready_listener(struct watch *watch, uint32_t events)
 		close(accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC));
 		spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	}
-	if (fd < 0)
-		return;
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0 || !may_use(&peer) || count >= CONNECTIONS_MAX ||
-	    last_descriptors(fd) || (connection = calloc(1, sizeof(*connection))) == NULL) {
-		close(fd);
-		return;
-	}
-	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
-	connection->watch = (struct watch){ fd, EPOLLIN, ready };
-	connection->user = peer.uid;
-	count++;
-	if (loop_add(&connection->watch) < 0)
-		drop(connection);
+	if (fd >= 0)
+		control_serve(fd);
 }
 
 int control_listen(gid_t group, bool everyone)

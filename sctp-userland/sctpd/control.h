@@ -9,6 +9,9 @@
  * everyone: any user may. Return 0 or -errno (-EADDRINUSE: another sctpd serves this network namespace). */
 int control_listen(gid_t group, bool everyone);
 
+/* Serve this connected descriptor from now on, if its other end's user may; else close it and return false. */
+bool control_serve(int fd);
+
 /* Connections now open. */
 int control_count(void);
 

@@ -31,6 +31,7 @@ bool socket_push_unsent(struct sctp_socket *s)
 		return false;
 	free(s->unsent);
 	s->unsent = NULL;
+	s->unsent_length = 0;
 	loop_change(&s->watch, s->watch.events & ~(uint32_t)EPOLLOUT);
 	return true;
 }

@@ -113,7 +113,7 @@ static void ready(struct watch *watch, uint32_t events)
 
 	(void)events;
 	while ((length = recv(watch->fd, buffer, sizeof(buffer), MSG_DONTWAIT)) > 0) {
-		int left = (int)length;
+		unsigned int left = (unsigned int)length;
 		struct nlmsghdr *header;
 
 		memset(routes, 0, sizeof(routes));

@@ -8,17 +8,21 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <usrsctp.h>
 
 #include "init_check.h"
 #include "interfaces.h"
 #include "loop.h"
+#include "users.h"
 #include "usrsctp_internal.h"
 
 #define PACKET_MAX 65600
 #define BUFFER_SIZE (4 * 1024 * 1024) /* bytes: a burst must not be lost in the raw socket */
 #define PER_TURN 64
+#define AT_ONCE 8
 #define COMMON_HEADER 12
 #define CHUNK_HEADER 4
+#define PACKET_COST 256 /* bytes of memory beyond those of the packet */
 
 static char incoming[PACKET_MAX], outgoing[PACKET_MAX];
 
@@ -55,6 +59,31 @@ int packets_open(void)
 	return error;
 }
 
+static uint16_t destination_port(const char *packet)
+{
+	uint16_t port;
+
+	memcpy(&port, packet + 2, sizeof(port));
+	return ntohs(port);
+}
+
+/* Whether memory may be taken for it: data, or a new association. */
+static bool brings_something(const char *packet, int length)
+{
+	uint16_t size;
+	int at;
+
+	for (at = COMMON_HEADER; at + CHUNK_HEADER <= length; at += (size + 3) & ~3) {
+		if (packet[at] == SCTP_DATA || packet[at] == SCTP_INITIATION || packet[at] == SCTP_COOKIE_ECHO)
+			return true;
+		memcpy(&size, packet + at + 2, sizeof(size));
+		size = ntohs(size);
+		if (size < CHUNK_HEADER)
+			break;
+	}
+	return false;
+}
+
 void packets_input(const char *packet, int length, struct sockaddr *source, struct sockaddr *destination, uint8_t ecn_bits)
 {
 	struct mbuf *first = NULL, **next = &first;
@@ -62,6 +91,9 @@ void packets_input(const char *packet, int length, struct sockaddr *source, stru
 
 	if (length < COMMON_HEADER + CHUNK_HEADER || init_is_wrong(packet + COMMON_HEADER, length - COMMON_HEADER))
 		return;
+	users_note_traffic((uint64_t)length + PACKET_COST);
+	if (brings_something(packet, length) && users_refuse(destination_port(packet)))
+		return; /* as a full queue on the way would */
 	for (done = 0; done < length; next = &(*next)->m_next) {
 		*next = sctp_get_mbuf_for_msg(MBUF_CLUSTER, done == 0, MBUF_NOWAIT, 1, MBUF_DATA);
 		if (*next == NULL) {
@@ -79,31 +111,47 @@ void packets_input(const char *packet, int length, struct sockaddr *source, stru
 		m_freem(first);
 }
 
+void packets_input4(const char *datagram, int length)
+{
+	struct sockaddr_in source = { .sin_family = AF_INET }, destination = { .sin_family = AF_INET };
+	struct ip header;
+	int skip;
+
+	if (length < (int)sizeof(header))
+		return;
+	memcpy(&header, datagram, sizeof(header));
+	skip = header.ip_hl * 4;
+	if (skip < (int)sizeof(header) || length < skip + COMMON_HEADER + CHUNK_HEADER ||
+	    IN_MULTICAST(ntohl(header.ip_dst.s_addr)) || header.ip_dst.s_addr == INADDR_BROADCAST)
+		return;
+	source.sin_addr = header.ip_src;
+	destination.sin_addr = header.ip_dst;
+	memcpy(&source.sin_port, datagram + skip, 2);
+	memcpy(&destination.sin_port, datagram + skip + 2, 2);
+	packets_input(datagram + skip, length - skip, (struct sockaddr *)&source, (struct sockaddr *)&destination,
+		      header.ip_tos & 3);
+}
+
+/* Several a call: it tells by itself that no more wait. */
 static void ready4(struct watch *watch, uint32_t events)
 {
-	int turn;
+	static char datagrams[AT_ONCE][PACKET_MAX];
+	int turn, i, count;
 
 	(void)events;
-	for (turn = 0; turn < PER_TURN; turn++) {
-		ssize_t length = recv(watch->fd, incoming, sizeof(incoming), 0);
-		const struct ip *header = (const struct ip *)incoming;
-		struct sockaddr_in source = { .sin_family = AF_INET }, destination = { .sin_family = AF_INET };
-		int skip;
+	for (turn = 0; turn < PER_TURN / AT_ONCE; turn++) {
+		struct iovec vectors[AT_ONCE];
+		struct mmsghdr messages[AT_ONCE] = { 0 };
 
-		if (length < 0)
+		for (i = 0; i < AT_ONCE; i++) {
+			vectors[i] = (struct iovec){ datagrams[i], PACKET_MAX };
+			messages[i].msg_hdr = (struct msghdr){ .msg_iov = &vectors[i], .msg_iovlen = 1 };
+		}
+		count = recvmmsg(watch->fd, messages, AT_ONCE, MSG_DONTWAIT, NULL);
+		for (i = 0; i < count; i++)
+			packets_input4(datagrams[i], (int)messages[i].msg_len);
+		if (count < AT_ONCE)
 			return;
-		if (length < (ssize_t)sizeof(*header))
-			continue;
-		skip = header->ip_hl * 4;
-		if (length < skip + COMMON_HEADER + CHUNK_HEADER || IN_MULTICAST(ntohl(header->ip_dst.s_addr)) ||
-		    header->ip_dst.s_addr == INADDR_BROADCAST)
-			continue;
-		source.sin_addr = header->ip_src;
-		destination.sin_addr = header->ip_dst;
-		memcpy(&source.sin_port, incoming + skip, 2);
-		memcpy(&destination.sin_port, incoming + skip + 2, 2);
-		packets_input(incoming + skip, (int)length - skip, (struct sockaddr *)&source,
-			      (struct sockaddr *)&destination, header->ip_tos & 3);
 	}
 }
 

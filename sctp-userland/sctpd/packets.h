@@ -7,8 +7,9 @@
 /* Open the raw sockets and watch them. Return 0 or -errno. */
 int packets_open(void);
 
-/* Give one SCTP packet (from its common header on) to usrsctp. Any bytes are safe. */
+/* Give one SCTP packet (from its common header on) to usrsctp; one with its IPv4 header. Any bytes are safe. */
 struct sockaddr;
+void packets_input4(const char *datagram, int length);
 void packets_input(const char *packet, int length, struct sockaddr *source, struct sockaddr *destination, uint8_t ecn_bits);
 
 #endif

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "options.h"
@@ -159,9 +161,15 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, uid_t
 	s->so = so;
 	s->domain = domain;
 	s->type = type;
-	s->owner = owner;
-	if (loop_add(&s->watch) < 0)
+	s->user = user_take_socket(owner);
+	if (s->user == NULL)
 		goto failed;
+	if (loop_add(&s->watch) < 0) {
+		size = errno;
+		user_drop_socket(s->user);
+		errno = size;
+		goto failed;
+	}
 	enter_stack(s);
 	options_prepare(s);
 	s->next = first;
@@ -217,6 +225,7 @@ void socket_destroy(struct sctp_socket *s, bool abort)
 	if (s->next != NULL)
 		s->next->previous = s->previous;
 	count--;
+	user_drop_socket(s->user);
 	loop_remove(&s->watch);
 	close(s->watch.fd);
 	socket_drop_waiting(s);
@@ -273,14 +282,17 @@ int sockets_count(void)
 	return count;
 }
 
-int sockets_count_of(uid_t owner)
+uint64_t socket_queued(const struct sctp_socket *s)
 {
-	const struct sctp_socket *s;
-	int of_owner = 0;
+	const struct waiting *waiting;
+	uint64_t bytes = stack_queued(s->so) + s->unsent_length;
+	int unread = 0;
 
-	for (s = first; s != NULL; s = s->next)
-		of_owner += s->owner == owner;
-	return of_owner;
+	if (ioctl(s->watch.fd, SIOCOUTQ, &unread) == 0)
+		bytes += (uint64_t)unread;
+	for (waiting = s->waiting; waiting != NULL; waiting = waiting->next)
+		bytes += stack_queued(waiting->so);
+	return bytes;
 }
 
 struct sctp_socket *sockets_first(void)

@@ -11,6 +11,7 @@
 #include "../protocol.h"
 #include "linux_sctp.h"
 #include "loop.h"
+#include "users.h"
 
 struct waiting { /* an accepted connection the client hasn't fetched yet */
 	struct waiting *next;
@@ -25,7 +26,7 @@ struct sctp_socket {
 	struct sctp_socket *next, **previous, *next_in_stack, *next_cookie, *next_dirty;
 	struct socket *so;
 	uint64_t cookie; /* SO_COOKIE of the client's end: how a passed descriptor is recognised */
-	uid_t owner;
+	struct user *user; /* the owner */
 	int domain, type;
 	bool listening, gone;
 	bool dirty;        /* on the list of those usrsctp has something to say about */
@@ -60,6 +61,9 @@ struct sctp_socket {
 
 /* Make a socket for a client; so NULL: a new one. The client's descriptor goes to *client_fd. Return NULL and errno. */
 struct sctp_socket *socket_create(int domain, int type, struct socket *so, uid_t owner, int *client_fd);
+
+/* Bytes queued for and by this socket, those its client has not read yet among them. */
+uint64_t socket_queued(const struct sctp_socket *s);
 
 /* The socket whose client end this descriptor is, NULL: none. */
 struct sctp_socket *socket_of(int client_fd);
@@ -96,9 +100,8 @@ void socket_forget_bound(struct sctp_socket *s, const struct sockaddr *address);
 /* Let blocked senders try again: some ways of getting room make no wake-up. */
 void sockets_unblock_all(void);
 
-/* How many there are; of one owner. */
+/* How many there are. */
 int sockets_count(void);
-int sockets_count_of(uid_t owner);
 struct sctp_socket *sockets_first(void);
 
 /* ABORT everything (the daemon ends). */

@@ -14,6 +14,7 @@
 #include "packets.h"
 #include "usrsctp_internal.h"
 
+#define ASSOCIATIONS_MAX 16384 /* counted of one socket */
 #define SHUT_WINDOW 2048 /* bytes: no full packet fits */
 
 const struct stack_settings stack_defaults = {
@@ -33,6 +34,22 @@ static void debug_line(const char *format, ...)
 	va_start(arguments, format);
 	vfprintf(stderr, format, arguments);
 	va_end(arguments);
+}
+
+/* Whether this library's sockets look as usrsctp_internal.h says. */
+static bool layout_is_known(void)
+{
+	const int receive = 70001, send = 70002;
+	struct socket *so = usrsctp_socket(AF_INET, SOCK_STREAM, IPPROTO_SCTP, NULL, NULL, 0, NULL);
+	bool known;
+
+	if (so == NULL)
+		return false;
+	usrsctp_setsockopt(so, SOL_SOCKET, SO_RCVBUF, &receive, sizeof(receive));
+	usrsctp_setsockopt(so, SOL_SOCKET, SO_SNDBUF, &send, sizeof(send));
+	known = so->receive.room == (unsigned int)receive && so->send.room == (unsigned int)send;
+	usrsctp_close(so);
+	return known;
 }
 
 int stack_start(const struct stack_settings *settings)
@@ -66,6 +83,8 @@ int stack_start(const struct stack_settings *settings)
 	usrsctp_sysctl_set_sctp_init_rtx_max_default(settings->init_retransmissions);
 	usrsctp_sysctl_set_sctp_assoc_rtx_max_default(settings->association_retransmissions);
 	usrsctp_sysctl_set_sctp_path_rtx_max_default(settings->path_retransmissions);
+	if (!layout_is_known())
+		return -ENOSYS;
 	return interfaces_watch();
 }
 
@@ -77,6 +96,29 @@ void stack_run_deferred_work(void)
 		sctp_iterator_worker();
 		pthread_mutex_unlock(&sctp_it_ctl);
 	}
+}
+
+uint64_t stack_queued(struct socket *so)
+{
+	static struct {
+		uint32_t count;
+		sctp_assoc_t identifiers[ASSOCIATIONS_MAX];
+	} list;
+	uint64_t bytes = so->receive.used;
+	struct buffer_use use = { 0 };
+	socklen_t length = sizeof(list);
+	uint32_t i;
+
+	list.count = 0;
+	if (usrsctp_getsockopt(so, IPPROTO_SCTP, SCTP_GET_ASSOC_ID_LIST, &list, &length) < 0)
+		return bytes;
+	for (i = 0; i < list.count && i < ASSOCIATIONS_MAX; i++) {
+		use.association = list.identifiers[i];
+		length = sizeof(use);
+		if (usrsctp_getsockopt(so, IPPROTO_SCTP, GET_BUFFER_USE, &use, &length) == 0)
+			bytes += (uint64_t)use.sending + use.receiving;
+	}
+	return bytes;
 }
 
 uint32_t stack_associations(void)

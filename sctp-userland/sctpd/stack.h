@@ -23,6 +23,9 @@ int stack_start(const struct stack_settings *settings);
 /* Run work that usrsctp wants done outside of what started it (a thread of its own elsewhere). */
 void stack_run_deferred_work(void);
 
+/* Bytes queued in this socket, both ways. */
+uint64_t stack_queued(struct socket *so);
+
 /* Associations that exist (established). */
 uint32_t stack_associations(void);
 

@@ -11,8 +11,6 @@
 #define ASSOCIATIONS_MAX 256 /* shown of one socket */
 #define ONE_SOCKET (16 * 1024)
 
-int sockets_limit = 16384;
-
 struct text {
 	char *at;
 	size_t room, length;
@@ -133,7 +131,7 @@ static void add_socket(struct text *text, struct sctp_socket *s, bool json)
 	add(text,
 	    json ? "{\"style\": \"%s\", \"state\": \"%s\", \"user\": %u, \"port\": %u, \"addresses\": ["
 		 : "%s %s user=%u port=%u addresses=",
-	    IS_ONE_TO_ONE(s) ? "one-to-one" : "one-to-many", socket_state(s), s->owner, s->port);
+	    IS_ONE_TO_ONE(s) ? "one-to-one" : "one-to-many", socket_state(s), s->user->id, s->port);
 	for (i = 0; i < s->bound_count; i++) {
 		add(text, json ? "%s\"" : "%s", i > 0 ? (json ? ", " : ",") : "");
 		add_address(text, (const struct sockaddr *)&s->bound[i]);

@@ -11,13 +11,52 @@
 #include <sys/time.h>
 
 struct socket;
-struct sockbuf;
 
 struct mbuf { /* the beginning; the rest is never touched */
 	struct mbuf *m_next;
 	struct mbuf *m_nextpkt;
 	char *m_data;
 	int m_len;
+};
+
+struct sockbuf {
+	pthread_cond_t condition;
+	pthread_mutex_t lock;
+	short state;
+	void *first, *last, *last_record, *send_pointer;
+	unsigned int send_offset;
+	unsigned int used, room; /* bytes */
+	unsigned int mbufs_used, mbufs_room, control;
+	int low_water, timeout;
+	short flags;
+};
+
+struct socket { /* the beginning, checked at start */
+	int references;
+	short type, options, linger, state;
+	int queue_state;
+	void *protocol_block;
+	int domain;
+	struct socket *head;
+	struct {
+		struct socket *first, **last;
+	} incomplete, complete, entry;
+	unsigned short queue_length, incomplete_length, queue_limit;
+	short timeout;
+	pthread_cond_t timeout_condition;
+	unsigned short error;
+	void *signal_owner;
+	unsigned long out_of_band;
+	struct {
+		void *first, **last;
+	} jobs;
+	struct sockbuf receive, send;
+};
+
+/* A socket option: what an association has queued. */
+#define GET_BUFFER_USE 0x1101
+struct buffer_use {
+	uint32_t association, sending, receiving; /* receiving: not deliverable yet */
 };
 
 struct callout { /* all of it */

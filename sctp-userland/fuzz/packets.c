@@ -1,0 +1,263 @@
+/* Fuzzer of packet input: crafted packets, and real ones changed on their way, around living associations. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../protocol.h"
+#include "../sctpd/calls.h"
+#include "../sctpd/packets.h"
+#include "../sctpd/sockets.h"
+#include "world.h"
+
+#define MANY_PORT 5000
+#define ONE_PORT 5001
+#define RECORDS_MAX 40
+#define IP_HEADER 20
+#define COMMON_HEADER 12
+#define INIT 1
+#define INIT_ACK 2
+
+enum { CRAFT, CHANGE, WIRE, PROGRAM, DATAGRAM, SIX, KINDS };
+enum { SENDER_MANY, LISTENER_MANY, SENDER_ONE, LISTENER_ONE, ACCEPTED, SOCKETS };
+
+static int held[SOCKETS];
+
+/* Of the associations of both styles, as seen on the wire: where a packet to each end must go. */
+static struct end {
+	uint16_t port, peer_port;
+	uint32_t tag, tsn; /* what packets to it carry: its tag, and its peer's first TSN */
+} ends[4];
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static uint32_t read32(const uint8_t *at)
+{
+	uint32_t value;
+
+	memcpy(&value, at, sizeof(value));
+	return ntohl(value);
+}
+
+static void write32(uint8_t *at, uint32_t value)
+{
+	value = htonl(value);
+	memcpy(at, &value, sizeof(value));
+}
+
+/* Learn tags and first TSNs from INIT and INIT ACK. */
+static void watch(const uint8_t *sctp, int length)
+{
+	uint16_t from = (uint16_t)(sctp[0] << 8 | sctp[1]), to = (uint16_t)(sctp[2] << 8 | sctp[3]);
+	int pair = from == ONE_PORT || to == ONE_PORT ? 2 : 0, listens = from == MANY_PORT || from == ONE_PORT;
+
+	if (length < COMMON_HEADER + 20 || (sctp[COMMON_HEADER] != INIT && sctp[COMMON_HEADER] != INIT_ACK))
+		return;
+	ends[pair + listens].port = from;
+	ends[pair + listens].peer_port = to;
+	ends[pair + listens].tag = read32(sctp + COMMON_HEADER + 4);
+	ends[pair + !listens].tsn = read32(sctp + COMMON_HEADER + 16);
+}
+
+static int make_call(int operation, struct sctp_socket *s, int32_t first, int32_t second, const void *address, size_t address_length,
+		     const void *data, size_t length)
+{
+	static char result[ADDRESSES_MAX + 65536];
+	struct request request = { .version = PROTOCOL_VERSION, .operation = (uint16_t)operation, .argument = { first, second },
+				   .address_length = (uint32_t)address_length, .data_length = (uint32_t)length };
+	struct call call = { .request = &request, .address = address, .data = data, .result = result, .room = sizeof(result),
+			     .descriptor = -1 };
+
+	call_run(&call, s);
+	world_turn(1, 1);
+	return call.descriptor;
+}
+
+static struct sctp_socket *open_one(int which, int type)
+{
+	held[which] = make_call(OP_SOCKET, NULL, AF_INET, type, NULL, 0, NULL, 0);
+	return socket_of(held[which]);
+}
+
+static void set_up(void)
+{
+	uint8_t all_events[14] = { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
+	int i;
+
+	wire_watcher = watch;
+	for (i = 0; i < 2; i++) {
+		int one = i == 1;
+		struct sockaddr_in name = { .sin_family = AF_INET, .sin_port = htons(one ? ONE_PORT : MANY_PORT),
+					    .sin_addr.s_addr = htonl(0x0a000001) };
+		struct sctp_socket *listener = open_one(one ? LISTENER_ONE : LISTENER_MANY, one ? SOCK_STREAM : SOCK_SEQPACKET);
+		struct sctp_socket *sender = open_one(one ? SENDER_ONE : SENDER_MANY, one ? SOCK_STREAM : SOCK_SEQPACKET);
+		struct inbound token;
+
+		if (!one) {
+			make_call(OP_SETSOCKOPT, listener, IPPROTO_SCTP, LX_EVENTS, NULL, 0, all_events, sizeof(all_events));
+			make_call(OP_SETSOCKOPT, sender, IPPROTO_SCTP, LX_EVENTS, NULL, 0, all_events, sizeof(all_events));
+		}
+		make_call(OP_BIND, listener, 0, 0, &name, sizeof(name), NULL, 0);
+		make_call(OP_LISTEN, listener, 5, 0, NULL, 0, NULL, 0);
+		make_call(OP_CONNECT, sender, 0, 0, &name, sizeof(name), NULL, 0);
+		world_turn(1, 1);
+		if (one && recv(held[LISTENER_ONE], &token, sizeof(token), MSG_DONTWAIT) == sizeof(token))
+			held[ACCEPTED] = make_call(OP_ACCEPT, listener, (int32_t)(token.token >> 32), (int32_t)token.token, NULL, 0,
+						   NULL, 0);
+	}
+}
+
+/* Flags: 1, 2 which end; 4 tag zero, 8 tag reflected; 16 TSNs as given; 32 checksum as given; 64 several chunks' TSNs. */
+static void craft(struct input *input)
+{
+	static uint8_t datagram[IP_HEADER + COMMON_HEADER + 1500] = { 0x45 };
+	uint8_t flags = input_byte(input), *sctp = datagram + IP_HEADER;
+	const struct end *end = &ends[flags & 3];
+	size_t length = input_byte(input) * 6U;
+	size_t at;
+
+	length = input_bytes(input, sctp + COMMON_HEADER, length < 1500 ? length : 1500);
+	write32(datagram + 12, 0x0a000001);
+	write32(datagram + 16, 0x0a000001);
+	write32(sctp, (uint32_t)end->peer_port << 16 | end->port);
+	write32(sctp + 4, flags & 4 ? 0 : flags & 8 ? ends[(flags & 3) ^ 1].tag : end->tag);
+	for (at = COMMON_HEADER; !(flags & 16) && at + 8 <= COMMON_HEADER + length;) {
+		size_t chunk = (size_t)(sctp[at + 2] << 8 | sctp[at + 3]);
+
+		if (sctp[at] == 0 || sctp[at] == 192)
+			write32(sctp + at + 4, read32(sctp + at + 4) + end->tsn);
+		else if (sctp[at] == 3)
+			write32(sctp + at + 4, read32(sctp + at + 4) + ends[(flags & 3) ^ 1].tsn);
+		if (!(flags & 64) || chunk < 4)
+			break;
+		at += (chunk + 3) & ~(size_t)3;
+	}
+	if (!(flags & 32))
+		checksum_set(sctp, (int)length + COMMON_HEADER);
+	packets_input4((const char *)datagram, (int)length + IP_HEADER + COMMON_HEADER);
+}
+
+/* Change bytes of a packet on the wire, behind its common header, and mend its checksum. */
+static void change(struct input *input)
+{
+	struct wire_packet *packet;
+	uint8_t *sctp;
+	int length, changes = input_byte(input) % 8, place;
+
+	if (wire_count == 0)
+		return;
+	packet = &wire[input_byte(input) % wire_count];
+	sctp = packet->bytes + (packet->v6 ? 0 : (packet->bytes[0] & 15) * 4);
+	length = packet->length - (int)(sctp - packet->bytes);
+	for (; changes >= 0 && length > COMMON_HEADER; changes--) {
+		place = COMMON_HEADER + input_byte(input) % (length - COMMON_HEADER);
+		sctp[place] = input_byte(input);
+	}
+	checksum_set(sctp, length);
+}
+
+/* Lose one, send one twice, cut one short, or let all arrive. */
+static void on_wire(struct input *input)
+{
+	uint8_t what = input_byte(input), which = input_byte(input);
+
+	if (wire_count == 0)
+		return;
+	which %= (uint8_t)wire_count;
+	switch (what % 4) {
+	case 0:
+		wire_drop(which);
+		break;
+	case 1:
+		if (wire_count < WIRE_MAX) {
+			wire[wire_count] = wire[which];
+			wire_count++;
+		}
+		break;
+	case 2:
+		if (wire[which].length > input_byte(input))
+			wire[which].length -= 4;
+		break;
+	default:
+		world_turn(1, 1);
+	}
+}
+
+/* What the programs do meanwhile. */
+static void program(struct input *input)
+{
+	static const uint8_t payload[8192];
+	static char taken[MESSAGE_MAX + 1024];
+	uint8_t what = input_byte(input), which = input_byte(input) % SOCKETS;
+	struct sctp_socket *s = held[which] >= 0 ? socket_of(held[which]) : NULL;
+
+	switch (what % 6) {
+	case 0:
+		if (s != NULL)
+			make_call(OP_SEND, s, 0, 0, NULL, 0, payload, 1 + input_byte(input) * 32U);
+		break;
+	case 1:
+		if (held[which] >= 0)
+			recv(held[which], taken, sizeof(taken), MSG_DONTWAIT);
+		break;
+	case 2:
+		if (held[which] >= 0)
+			close(held[which]);
+		held[which] = -1;
+		break;
+	case 3:
+		if (s != NULL)
+			make_call(OP_SHUTDOWN, s, SHUT_WR, 0, NULL, 0, NULL, 0);
+		break;
+	default:
+		world_turn(1U << (input_byte(input) % 15), what % 6 == 4);
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static uint8_t bytes[2048];
+	struct input input = { data, size };
+	struct sockaddr_in6 here = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	int i, records;
+	size_t length;
+
+	world_begin();
+	memset(held, 0xff, sizeof(held));
+	memset(ends, 0, sizeof(ends));
+	set_up();
+	for (records = 0; input.left > 0 && records < RECORDS_MAX; records++) {
+		uint8_t kind = input_byte(&input);
+
+		switch (kind % KINDS) {
+		case CRAFT:
+			craft(&input);
+			break;
+		case CHANGE:
+			change(&input);
+			break;
+		case WIRE:
+			on_wire(&input);
+			break;
+		case PROGRAM:
+			program(&input);
+			break;
+		case DATAGRAM:
+			length = input_bytes(&input, bytes, input_byte(&input));
+			packets_input4((char *)bytes, (int)length);
+			break;
+		default:
+			length = input_bytes(&input, bytes, input_byte(&input));
+			checksum_set(bytes, (int)length);
+			memcpy(&here.sin6_port, bytes, 2);
+			packets_input((char *)bytes, (int)length, (struct sockaddr *)&here, (struct sockaddr *)&here, 0);
+		}
+		world_turn(1, kind & 0x80);
+	}
+	for (i = 0; i < SOCKETS; i++)
+		if (held[i] >= 0)
+			close(held[i]);
+	world_end();
+	return 0;
+}
