@@ -1,13 +1,15 @@
 # make demo   everything: installs what is missing, builds, starts the lab, kills an application server, shows DNS converge
 # make test   everything: installs what is missing, builds, runs the tests
 # make bench  queries per second against PowerDNS with static names, side by side
+# make bench-sctp  SCTP against kernel UDP and TCP; BENCH_OPTIONS='--quick', '--soak 1000000', '--json FILE'
+# make fuzz   fuzzes sctp-userland, FUZZ_SECONDS=300 for each of two fuzzers
 # make lint   ruff and mypy; needs neither root nor the Debian packages
 # make man    writes the man pages of every command to build/man (MAN=folder: elsewhere)
 # make setup  installs what is missing for the tests, builds sctp-userland
 # make clean  removes the virtual environment, builds and caches
 # make lock   renews the pinned Python packages (versions and hashes only)
 # make help   this text
-.PHONY: help setup demo test bench lint man clean lock
+.PHONY: help setup demo test bench bench-sctp fuzz lint man clean lock
 
 BIN := .venv/bin
 PACKAGES := rserpool daemon_kit rspdns ppe_agent registrar_config pdns_config rspdns_lab
@@ -36,6 +38,13 @@ endif
 bench:
 	@setup/setup.sh bench
 	@$(BIN)/rspdns-lab bench $(BENCH_OPTIONS)
+
+bench-sctp:
+	@setup/setup.sh demo
+	@$(BIN)/rspdns-lab bench-sctp $(BENCH_OPTIONS)
+
+fuzz: setup
+	@$(MAKE) --silent -C sctp-userland fuzz
 
 lint:
 	@setup/setup.sh lint

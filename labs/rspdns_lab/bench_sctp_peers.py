@@ -1,8 +1,9 @@
-"""Both ends of the SCTP benchmark, in one process tree: each measurement prints its result as one line of JSON.
+"""Both ends of the SCTP benchmark, one process and its children: each result is one line of JSON.
 
     python -m rspdns_lab.bench_sctp_peers MEASUREMENT [NUMBER]
 
-It is started where SCTP works (under sctp-run, or on a kernel that has it). Servers are children that die with it.
+It is started where SCTP works: under sctp-run, or on a kernel that has it. Servers are children that die
+with it.
 """
 
 import contextlib

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -12,6 +13,8 @@ import click
 from rich.console import Console
 
 from rspdns_lab.bench import as_markdown, run_bench
+from rspdns_lab.bench_sctp import AIMS, QUICK, TITLES, Extent, missed, run_sctp_bench
+from rspdns_lab.bench_sctp import as_markdown as bench_sctp_table
 from rspdns_lab.compare.cli import compare
 from rspdns_lab.demo import run_demo
 from rspdns_lab.errors import LabError
@@ -96,6 +99,36 @@ def bench(rounds: int, seconds: int, json_file: Path | None) -> None:
     click.echo(f"\n{as_markdown(figures)}")
     if json_file is not None:
         json_file.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+@main.command("bench-sctp")
+@click.option("--quick", is_flag=True, help="Little of everything, in seconds; the figures say less.")
+@click.option("--soak", type=click.IntRange(1), help="Requests of the soak; 100,000, quick 2,000.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here.")
+def bench_sctp(quick: bool, soak: int | None, json_file: Path | None) -> None:
+    """Measure this host's SCTP (sctpd's, or the kernel's) beside kernel UDP and TCP.
+
+    Exit status: 0 every aim reached, 1 one missed, 2 it can't run here.
+    """
+    extent = QUICK if quick else Extent()
+    extent = extent if soak is None else replace(extent, soak=soak)
+    try:
+        become_root(sys.argv[1:])
+        figures = run_sctp_bench(f"rspdns-{os.getpid()}-bench", extent, click.echo)
+    except LabError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(EXIT_CANNOT_RUN)
+    except KeyboardInterrupt:
+        click.echo("interrupted; everything is cleaned up", err=True)
+        sys.exit(EXIT_INTERRUPTED)
+    click.echo(f"\n{bench_sctp_table(figures)}")
+    if json_file is not None:
+        json_file.write_text(json.dumps(figures, indent=2) + "\n")
+    for key in missed(figures):
+        click.echo(
+            f"missed: {TITLES[key]}: {figures[key]:.2f}, aim {' '.join(map(str, AIMS[key]))}", err=True
+        )
+    sys.exit(EXIT_BOUND_BROKEN if missed(figures) else 0)
 
 
 def _end_on_signals() -> None:

@@ -159,7 +159,8 @@ static int exchange_on(int connection, int fd, struct exchange *exchange, bool *
 		return -1;
 	}
 	if (exchange->reply.error != 0) {
-		errno = exchange->reply.error;
+		/* This library asks about SCTP sockets only: one that is unknown was another sctpd's, which is gone. */
+		errno = exchange->reply.error == EBADF && fd >= 0 ? ECONNRESET : exchange->reply.error;
 		return -1;
 	}
 	return 0;

@@ -1,5 +1,6 @@
 /* Addresses: bind, bindx, getsockname, getpeername, and the lists of both ends. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,10 +48,48 @@ void call_note_port(struct sctp_socket *s)
 		usrsctp_freeladdrs(list);
 }
 
+/* The first port anyone may bind (ip(7)); root may bind all. */
+static uint16_t first_free_port(void)
+{
+	int port = IPPORT_RESERVED;
+	FILE *file = fopen("/proc/sys/net/ipv4/ip_unprivileged_port_start", "re");
+
+	if (file == NULL)
+		return IPPORT_RESERVED;
+	if (fscanf(file, "%d", &port) != 1)
+		port = IPPORT_RESERVED;
+	fclose(file);
+	return (uint16_t)port;
+}
+
+/* Sharing a port (SCTP_REUSE_PORT) is for sockets of one user. */
+static bool shares_with_stranger(const struct sctp_socket *s, uint16_t port)
+{
+	const struct sctp_socket *other;
+	int shares = 0;
+	socklen_t length = sizeof(shares);
+
+	if (port == 0 || usrsctp_getsockopt(s->so, IPPROTO_SCTP, SCTP_REUSE_PORT, &shares, &length) < 0 || shares == 0)
+		return false;
+	for (other = sockets_first(); other != NULL; other = other->next)
+		if (other->port == port && other->user != s->user)
+			return true;
+	return false;
+}
+
+/* Whether this caller may have this port; 0 or an errno. */
+static int port_allowed(const struct call *call, const struct sctp_socket *s, uint16_t port)
+{
+	if (port != 0 && call->caller != 0 && port < first_free_port())
+		return EACCES;
+	return shares_with_stranger(s, port) ? EADDRINUSE : 0;
+}
+
 int call_bind(struct call *call, struct sctp_socket *s)
 {
 	struct sockaddr_in6 address = { 0 };
 	size_t length = call->request->address_length;
+	int error;
 
 	if (length > sizeof(address) || packed_addresses(call->address, length) != 1)
 		return EINVAL;
@@ -59,6 +98,9 @@ int call_bind(struct call *call, struct sctp_socket *s)
 		return EAFNOSUPPORT;
 	if (s->port != 0)
 		return EINVAL;
+	error = port_allowed(call, s, port_of((struct sockaddr *)&address));
+	if (error != 0)
+		return error;
 	interfaces_admit((struct sockaddr *)&address);
 	sockets_reap(port_of((struct sockaddr *)&address));
 	if (usrsctp_bind(s->so, (struct sockaddr *)&address, (socklen_t)length) < 0)
@@ -72,7 +114,7 @@ int call_bind(struct call *call, struct sctp_socket *s)
 int call_bindx(struct call *call, struct sctp_socket *s)
 {
 	const char *bytes = call->address;
-	int i, count = packed_addresses(bytes, call->request->address_length);
+	int i, error, count = packed_addresses(bytes, call->request->address_length);
 	bool add = call->request->argument[0] == 1;
 
 	if (count <= 0)
@@ -91,6 +133,9 @@ int call_bindx(struct call *call, struct sctp_socket *s)
 			address.sin6_port = htons(s->port);
 		else if (s->port != 0 && port != s->port)
 			return EINVAL;
+		error = add && s->port == 0 ? port_allowed(call, s, port) : 0;
+		if (error != 0)
+			return error;
 		if (add)
 			interfaces_admit((struct sockaddr *)&address);
 		if (usrsctp_bindx(s->so, (struct sockaddr *)&address, 1, add ? SCTP_BINDX_ADD_ADDR : SCTP_BINDX_REM_ADDR) < 0)

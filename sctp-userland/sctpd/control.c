@@ -87,8 +87,8 @@ static bool send_reply(int fd, const struct call *call)
 	return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
 }
 
-/* Read one request and answer it. Return false when the connection must be dropped. */
-static bool serve(struct connection *connection, size_t length, int passed)
+/* Answer one request. lost: there was no room for the descriptor that came along. Return false when the connection must be dropped. */
+static bool serve(struct connection *connection, size_t length, int passed, bool lost)
 {
 	struct request request;
 	struct call call = { .request = &request, .caller = connection->user->id, .descriptor = -1 };
@@ -103,7 +103,10 @@ static bool serve(struct connection *connection, size_t length, int passed)
 	call.data = call.address + request.address_length;
 	call.result = outgoing;
 	call.room = sizeof(outgoing);
-	call_run(&call, passed >= 0 ? socket_of(passed) : NULL);
+	if (lost)
+		call.reply = (struct reply){ .result = -1, .error = EMFILE };
+	else
+		call_run(&call, passed >= 0 ? socket_of(passed) : NULL);
 	sent = send_reply(connection->watch.fd, &call);
 	if (call.descriptor >= 0)
 		close(call.descriptor);
@@ -127,7 +130,7 @@ static void ready(struct watch *watch, uint32_t events)
 		return;
 	passed = length > 0 ? take_descriptor(&message) : -1;
 	served = length >= (ssize_t)sizeof(struct request) && !(message.msg_flags & MSG_TRUNC) &&
-		 serve(connection, (size_t)length, passed);
+		 serve(connection, (size_t)length, passed, passed < 0 && message.msg_flags & MSG_CTRUNC);
 	if (passed >= 0)
 		close(passed);
 	if (!served)

@@ -185,7 +185,7 @@ static void watch_signals(void)
 }
 
 /* A service manager that asked for it is told. */
-static void notify_ready(void)
+static void notify(const char *what)
 {
 	const char *path = getenv("NOTIFY_SOCKET");
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -199,9 +199,19 @@ static void notify_ready(void)
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return;
-	sendto(fd, "READY=1", 7, MSG_NOSIGNAL, (struct sockaddr *)&address,
+	sendto(fd, what, strlen(what), MSG_NOSIGNAL, (struct sockaddr *)&address,
 	       (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path)));
 	close(fd);
+}
+
+/* How often a service manager wants to hear that the loop goes round, else it ends and restarts this process. -1: never. */
+static int watchdog_ms(void)
+{
+	const char *limit = getenv("WATCHDOG_USEC"), *process = getenv("WATCHDOG_PID");
+
+	if (limit == NULL || (process != NULL && atol(process) != getpid()) || atol(limit) < 2000)
+		return -1;
+	return (int)(atol(limit) / 2000);
 }
 
 static int sooner(int first_ms, int second_ms)
@@ -211,7 +221,8 @@ static int sooner(int first_ms, int second_ms)
 
 static void serve(const struct settings *settings)
 {
-	uint64_t used_ms = loop_now_ms(), unblocked_ms = used_ms;
+	uint64_t used_ms = loop_now_ms(), unblocked_ms = used_ms, told_ms = used_ms;
+	int tell_ms = watchdog_ms();
 
 	while (!ending) {
 		int next_ms = sooner(timers_run(), users_run(loop_now_ms()));
@@ -224,6 +235,11 @@ static void serve(const struct settings *settings)
 			sockets_unblock_all();
 			unblocked_ms = now_ms;
 		}
+		if (tell_ms >= 0 && now_ms - told_ms >= (uint64_t)tell_ms) {
+			notify("WATCHDOG=1");
+			told_ms = now_ms;
+		}
+		next_ms = sooner(next_ms, tell_ms);
 		if (sockets_count() > 0 || control_count() > 0)
 			used_ms = now_ms;
 		else if (settings->idle_exit_s >= 0 && now_ms - used_ms >= (uint64_t)settings->idle_exit_s * 1000)
@@ -283,7 +299,7 @@ int main(int argc, char **argv)
 		log_line("cannot start: %s", strerror(-error));
 		return 1;
 	}
-	notify_ready();
+	notify("READY=1");
 	if (parent >= 0)
 		background_serves(parent);
 	serve(&settings);

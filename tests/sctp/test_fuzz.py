@@ -1,9 +1,10 @@
-"""A fixed, short run of hostile calls and packets against sctpd, with AddressSanitizer and UBSan.
+"""Hostile calls and packets against sctpd, with AddressSanitizer and UBSan; `make fuzz` runs longer.
 
-A longer one: `SCTP_FUZZ_SECONDS=600 pytest tests/sctp/test_fuzz.py`.
+Two ways: libFuzzer on sctpd's parts in one process, and mutated traffic against a real sctpd.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -15,7 +16,8 @@ from tests.support.namespaces import REPOSITORY, Namespace
 
 pytestmark = pytest.mark.integration
 
-SECONDS = float(os.environ.get("SCTP_FUZZ_SECONDS", "5"))
+SECONDS = float(os.environ.get("SCTP_FUZZ_SECONDS", "3"))
+GUIDED_SECONDS = 8
 FOLDER = REPOSITORY / "sctp-userland"
 FUZZ = Path(__file__).parent / "fuzz.py"
 
@@ -50,3 +52,33 @@ def test_hostile(what: str, sanitized: Path, namespace: Namespace, tmp_path: Pat
     daemon.terminate()
     assert daemon.wait(10) == 0, log.read_text()
     assert "ERROR" not in log.read_text()
+
+
+@pytest.fixture(scope="module")
+def fuzzers() -> Path:
+    """Return the folder of the fuzzers."""
+    if shutil.which("clang") is None:
+        pytest.fail("clang is missing: setup/debian-packages names it")
+    subprocess.run(["make", "-s", "-j2", "-C", str(FOLDER), "fuzzers"], check=True)
+    return FOLDER / "build-fuzz"
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("fuzzer", ["calls", "packets"])
+def test_guided_by_coverage(fuzzer: str, fuzzers: Path, tmp_path: Path) -> None:
+    """All seeds, then what is made of them: no crash, no report, no answer that isn't one."""
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    limits = ["-seed=1", f"-max_total_time={GUIDED_SECONDS}", "-max_len=2048", "-len_control=0"]
+    command = [str(fuzzers / fuzzer), *limits, "-detect_leaks=0", f"-artifact_prefix={tmp_path}/"]
+    run = subprocess.run(
+        [*command, str(corpus), str(FOLDER / "fuzz" / "seeds" / fuzzer)],
+        env={**os.environ, "ASAN_OPTIONS": "quarantine_size_mb=16"},
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=200,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-6000:]
+    assert "Done " in run.stderr, run.stderr[-2000:]

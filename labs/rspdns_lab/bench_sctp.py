@@ -1,0 +1,240 @@
+"""The SCTP benchmark: what this host's SCTP costs beside kernel UDP and TCP, in one run.
+
+Everything runs in a network namespace of its own, on loopback; see `bench_sctp_peers` for what is done there.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from registrar_config.kernel_timers import SCTPD_OPTIONS
+
+from rspdns_lab.errors import LabError
+from rspdns_lab.network import Host, Network, processes_in
+from rspdns_lab.preconditions import find_sctp
+
+_MEASUREMENT_TIMEOUT_S: Final = 900.0
+_SOAK_SLOWEST_PER_S: Final = 50.0
+_PERCENT: Final = 100.0
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much is measured."""
+
+    round_trips: int = 2000
+    messages: int = 50_000
+    associations: int = 1000
+    idle_associations: int = 100
+    idle_s: float = 30.0
+    kills: int = 100
+    soak: int = 100_000
+
+
+QUICK: Final = Extent(200, 2000, 100, 20, 3.0, 10, 2000)
+
+AIMS: Final[Mapping[str, tuple[str, float]]] = MappingProxyType(
+    {
+        "round_trip_ratio": ("<=", 8.0),
+        "associations_held": (">=", 1.0),
+        "idle_cpu_percent": ("<", 1.0),
+        "killed_median_ms": ("<", 10.0),
+        "soak_lost": ("<=", 0.0),
+        "soak_wrong": ("<=", 0.0),
+    }
+)
+"""What each figure should be. `associations_held` is the part of those asked for."""
+
+TITLES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "udp_round_trip_us": "round trip over UDP, Python both ends (µs)",
+        "sctp_round_trip_us": "round trip over SCTP, the same (µs)",
+        "round_trip_ratio": "SCTP round trip against UDP",
+        "sctp_messages_per_s": "messages/s, 100 bytes, one association",
+        "udp_messages_per_s": "messages/s received, UDP",
+        "tcp_messages_per_s": "messages/s, TCP",
+        "associations": "associations asked for",
+        "associations_held": "part of them held, and used twice",
+        "associations_opened_per_s": "associations opened and used/s",
+        "resident_mb": "memory of sctpd with them (MB)",
+        "idle_cpu_percent": "sctpd with idle associations (% of a core)",
+        "killed_median_ms": "kill -9 to peer told, median (ms)",
+        "killed_p99_ms": "kill -9 to peer told, 99 % (ms)",
+        "soak_requests": "soak: requests, each answered",
+        "soak_lost": "soak: lost",
+        "soak_wrong": "soak: answered wrongly",
+        "soak_per_s": "soak: requests/s, 8 associations",
+    }
+)
+
+
+def run_sctp_bench(prefix: str, extent: Extent, say: Callable[[str], None]) -> dict[str, float]:
+    """Return the figures by their keys in `TITLES`. Raises LabError.
+
+    Those of sctpd itself are missing where the kernel has SCTP.
+    """
+    with Network(prefix) as network:
+        return _Bench(network.add_host("sctp", "10.78.0.1"), extent, say).run()
+
+
+def missed(figures: Mapping[str, float]) -> list[str]:
+    """Return the keys of the figures that miss their aim."""
+    return [
+        key
+        for key, (relation, bound) in AIMS.items()
+        if key in figures
+        and not {
+            "<": figures[key] < bound,
+            "<=": figures[key] <= bound,
+            ">=": figures[key] >= bound,
+        }[relation]
+    ]
+
+
+def as_markdown(figures: Mapping[str, float]) -> str:
+    """Return the table of the report."""
+    lines = ["| figure | measured | aim |", "|---|---|---|"]
+    for key, value in figures.items():
+        aim = " ".join((AIMS[key][0], f"{AIMS[key][1]:g}")) if key in AIMS else ""
+        lines.append(
+            f"| {TITLES[key]} | {value:,.{0 if value >= 1000 or value == int(value) else 2}f} | {aim} |"
+        )
+    return "\n".join(lines)
+
+
+class _Bench:
+    def __init__(self, host: Host, extent: Extent, say: Callable[[str], None]) -> None:
+        self._host = host
+        self._extent = extent
+        self._say = say
+        self._sctp = find_sctp()
+        self._figures: dict[str, float] = {}
+
+    def run(self) -> dict[str, float]:
+        steps = (self._round_trips, self._streams, self._hold, self._idle, self._killed, self._soak)
+        for step in steps:
+            known = len(self._figures)
+            step()
+            for key, value in list(self._figures.items())[known:]:
+                self._say(f"{TITLES[key]}: {value:,.2f}")
+        return self._figures
+
+    def _round_trips(self) -> None:
+        got = self._measure("round-trips", self._extent.round_trips)
+        self._figures["udp_round_trip_us"] = got["udp"]
+        self._figures["sctp_round_trip_us"] = got["sctp"]
+        self._figures["round_trip_ratio"] = got["sctp"] / got["udp"]
+
+    def _streams(self) -> None:
+        for style, rate in self._measure("streams", self._extent.messages).items():
+            self._figures[f"{style}_messages_per_s"] = rate
+
+    def _hold(self) -> None:
+        with self._started("hold", self._extent.associations) as held:
+            first = _result(held)
+            self._figures["associations"] = self._extent.associations
+            resident_mb = self._resident_mb()
+            assert held.stdin is not None  # noqa: S101 - it was asked for
+            held.stdin.write("again\n")
+            held.stdin.flush()
+            used_again = min(first["held"], _result(held)["held"])
+        self._figures["associations_held"] = used_again / self._extent.associations
+        self._figures["associations_opened_per_s"] = first["opened_per_s"]
+        if resident_mb is not None:
+            self._figures["resident_mb"] = resident_mb
+
+    def _idle(self) -> None:
+        with self._started("hold", self._extent.idle_associations) as held:
+            _result(held)
+            time.sleep(1)
+            before_s, started_s = self._cpu_s(), time.monotonic()
+            if before_s is None:
+                return
+            time.sleep(self._extent.idle_s)
+            after_s = self._cpu_s()
+            if after_s is None:
+                raise LabError("sctpd ended while associations were held")
+            share = (after_s - before_s) / (time.monotonic() - started_s)
+            self._figures["idle_cpu_percent"] = share * _PERCENT
+
+    def _killed(self) -> None:
+        got = self._measure("killed", self._extent.kills)
+        self._figures["killed_median_ms"] = got["median_ms"]
+        self._figures["killed_p99_ms"] = got["p99_ms"]
+
+    def _soak(self) -> None:
+        timeout_s = _MEASUREMENT_TIMEOUT_S + self._extent.soak / _SOAK_SLOWEST_PER_S
+        got = self._measure("soak", self._extent.soak, timeout_s)
+        self._figures["soak_requests"] = got["asked"]
+        self._figures["soak_lost"] = got["lost"]
+        self._figures["soak_wrong"] = got["wrong"]
+        self._figures["soak_per_s"] = got["per_s"]
+
+    def _command(self, measurement: str, number: int) -> list[str]:
+        peers = [sys.executable, "-m", "rspdns_lab.bench_sctp_peers", measurement, str(number)]
+        return ["nsenter", f"--net={self._host.path}", "--", *self._sctp.command(peers)]
+
+    def _measure(
+        self, measurement: str, number: int, timeout_s: float = _MEASUREMENT_TIMEOUT_S
+    ) -> dict[str, Any]:
+        with self._started(measurement, number) as process:
+            try:
+                output, errors = process.communicate(timeout=timeout_s)
+            except subprocess.TimeoutExpired:
+                raise LabError(f"{measurement} did not end within {timeout_s:.0f} s") from None
+        if process.returncode != 0 or not output:
+            raise LabError(f"{measurement} failed:\n{errors.strip()}")
+        result: dict[str, Any] = json.loads(output.splitlines()[-1])
+        return result
+
+    @contextlib.contextmanager
+    def _started(self, measurement: str, number: int) -> Iterator[subprocess.Popen[str]]:
+        process = subprocess.Popen(
+            self._command(measurement, number),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "SCTPD_OPTIONS": SCTPD_OPTIONS},
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+    def _daemon(self) -> Path | None:
+        for pid in processes_in(self._host.path):
+            folder = Path(f"/proc/{pid}")
+            with contextlib.suppress(OSError):
+                if (folder / "comm").read_text().strip() == "sctpd":
+                    return folder
+        return None
+
+    def _cpu_s(self) -> float | None:
+        daemon = self._daemon()
+        return int((daemon / "schedstat").read_text().split()[0]) / 1e9 if daemon else None
+
+    def _resident_mb(self) -> float | None:
+        daemon = self._daemon()
+        if daemon is None:
+            return None
+        lines = (daemon / "status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
+
+
+def _result(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    assert process.stdout is not None  # noqa: S101 - it was asked for
+    line = process.stdout.readline()
+    if not line:
+        raise LabError(f"a measurement failed:\n{process.communicate()[1].strip()}")
+    result: dict[str, Any] = json.loads(line)
+    return result

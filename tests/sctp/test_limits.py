@@ -1,0 +1,213 @@
+"""What one user may not do to another through sctpd, and what nobody may do to its memory."""
+
+# ruff: noqa: E501  (programs given as text)
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sctp.test_daemon import SCTPD, as_nobody, daemons, wait_for
+from tests.support.namespaces import Namespace
+
+pytestmark = pytest.mark.integration
+
+HERE = Path(__file__).parent
+PRELUDE = f"import sys; sys.path.insert(0, {str(HERE)!r})\nfrom sctp_api import *\nimport threading, time\n"
+QUEUE_LIMIT_MB = 8
+RESIDENT_MB = 150
+"""Far above what it takes with the limit, far below what a flood would take without one."""
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Namespace]:
+    """Return a namespace with an sctpd for everyone, and tight limits."""
+    namespace = Namespace(f"rspdns-limits-{os.getpid()}")
+    try:
+        limits = ("--queue-limit", str(QUEUE_LIMIT_MB), "--connection-limit", "30")
+        namespace.start(str(SCTPD), "--everyone", *limits)
+        assert wait_for(lambda: daemons(namespace))
+        yield namespace
+    finally:
+        namespace.close()
+
+
+def resident_mb(namespace: Namespace) -> float:
+    status = Path(f"/proc/{daemons(namespace)[0]}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))) / 1024
+
+
+def start(namespace: Namespace, code: str, expected: str) -> subprocess.Popen[str]:
+    """Start a program of root and wait for its first line."""
+    process = namespace.start(sys.executable, "-c", PRELUDE + code, sctp=True)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    line = process.stdout.readline()
+    assert line == expected + "\n", line + process.stderr.read()
+    return process
+
+
+HOLD_PORT = """
+held = one_to_one()
+held.setsockopt(132, 36, 1)
+held.bind(("127.0.0.1", 5600))
+held.listen(5)
+print("held", flush=True)
+time.sleep(100)
+"""
+TAKE_PORT = """
+import socket
+for address in ("127.0.0.1", "0.0.0.0"):
+    for style in (1, 5):
+        for level, option in ((1, 2), (1, 15), (132, 36)):
+            taker = socket.socket(2, style, 132)
+            try:
+                taker.setsockopt(level, option, 1)
+            except OSError:
+                pass
+            try:
+                taker.bind((address, 5600))
+                print("bound", address, style, option)
+            except OSError as error:
+                assert error.errno == 98, error
+try:
+    socket.socket(2, 1, 132).bind(("127.0.0.1", 99))
+    print("bound 99")
+except PermissionError:
+    print("refused")
+"""
+
+
+def test_nobody_takes_a_port_of_root(shared: Namespace) -> None:
+    start(shared, HOLD_PORT, "held")
+    run = as_nobody(shared, TAKE_PORT)
+    assert run.stdout == "refused\n", run.stdout + run.stderr
+    own = shared.run(sys.executable, "-c", PRELUDE + "one_to_one().bind(('127.0.0.1', 99))", sctp=True)
+    assert own.returncode == 0, own.stderr
+
+
+STRANGER = """
+import array, os, socket, struct
+for operation in (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control, socket.socketpair()[0] as other:
+        control.connect("\\0sctp-userland")
+        for rights in ([], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [other.fileno()]))]):
+            control.sendmsg([struct.pack("=HH4i", 1, operation, 1, 1, 1, 1) + bytes(24 + 8)], rights)
+            answer = struct.unpack_from("=ii", control.recv(10000))
+            assert answer == (-1, 9), (operation, answer)
+print("nothing")
+"""
+
+
+def test_who_does_not_hold_a_socket_cannot_use_it(shared: Namespace) -> None:
+    """Every call about a socket needs its descriptor; no other one, and no number, takes its place."""
+    start(shared, HOLD_PORT.replace("5600", "5601"), "held")
+    run = as_nobody(shared, STRANGER)
+    assert run.stdout == "nothing\n", run.stdout + run.stderr
+
+
+MANY_THREADS = """
+import socket, threading
+made, over, lock = [], threading.Event(), threading.Lock()
+def use():
+    try:
+        socket.socket(2, 1, 132)
+        outcome = True
+    except OSError:
+        outcome = False
+    with lock:
+        made.append(outcome)
+    over.wait()
+threads = [threading.Thread(target=use, daemon=True) for _ in range(60)]
+for thread in threads:
+    thread.start()
+while len(made) < 60:
+    over.wait(0.05)
+print(0 < sum(made) < 40, flush=True)
+import sys
+sys.stdin.readline()
+"""
+
+
+def test_connections_of_one_user_are_limited(shared: Namespace) -> None:
+    """Sixty threads of one user don't keep another one out."""
+    assert as_nobody(shared, MANY_THREADS).stdout == "True\n"
+    run = shared.run(sys.executable, "-c", PRELUDE + "one_to_one(); print('made')", sctp=True)
+    assert run.stdout == "made\n", run.stderr
+
+
+FLOOD = """
+server = one_to_many()
+server.bind(("127.0.0.1", 5602))
+server.listen(1000)
+clients = []
+for _ in range(100):
+    client = one_to_one()
+    client.connect(("127.0.0.1", 5602))
+    client.setblocking(False)
+    clients.append(client)
+deadline = time.monotonic() + 60
+refused_by_all = 0
+while time.monotonic() < deadline and refused_by_all < 20:
+    sent = 0
+    for client in clients:
+        try:
+            sent += client.send(bytes(20000))
+        except BlockingIOError:
+            pass
+    refused_by_all = 0 if sent else refused_by_all + 1
+    time.sleep(0.01)
+print("full", flush=True)
+time.sleep(100)
+"""
+ECHO = """
+import socket
+a = socket.socket(2, 1, 132); a.bind(('127.0.0.1', 0)); a.listen(1)
+b = socket.socket(2, 1, 132); b.connect(a.getsockname()); c = a.accept()[0]
+b.settimeout(20); c.settimeout(20)
+for number in range(10):
+    b.send(b"%d" % number); assert c.recv(100) == b"%d" % number
+print("served")
+"""
+
+
+def test_flood_of_a_program_that_never_reads(shared: Namespace) -> None:
+    """100 associations would queue 50 MB and more; the user's limit stops them, and only that user."""
+    before_mb = resident_mb(shared)
+    flood = start(shared, FLOOD, "full")
+    assert resident_mb(shared) - before_mb < QUEUE_LIMIT_MB * 4
+    assert as_nobody(shared, ECHO).stdout == "served\n"
+    flood.kill()
+    flood.wait()
+    code = PRELUDE + "with connected() as (client, server):\n client.send(b'x'); print(server.recv(10))"
+    run = shared.run(sys.executable, "-c", code, sctp=True)
+    assert run.stdout == "b'x'\n", "its memory isn't free again: " + run.stderr
+
+
+def test_all_together_are_limited(namespace: Namespace) -> None:
+    namespace.start(str(SCTPD), "--queue-limit", "1000", "--memory-limit", "24")
+    assert wait_for(lambda: daemons(namespace))
+    start(namespace, FLOOD, "full")
+    assert resident_mb(namespace) < RESIDENT_MB
+
+
+def test_group_admits(namespace: Namespace) -> None:
+    """The group of the socket's permission: its members are served, others aren't."""
+    daemon = namespace.start(str(SCTPD), "--group", "nogroup")
+    assert wait_for(lambda: daemons(namespace))
+    code = "import socket\ntry:\n    socket.socket(2, 1, 132); print('made')\nexcept OSError:\n    print('refused')"
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        library = Path(folder) / "library.so"
+        library.write_bytes((SCTPD.parent / "libsctp-userland.so").read_bytes())
+        library.chmod(0o755)
+        for group, expected in (("nogroup", "made\n"), ("12345", "refused\n")):
+            options = ("--reuid", "12345", "--regid", group, "--clear-groups", "--bounding-set", "-all")
+            program = ("env", f"LD_PRELOAD={library}", "/usr/bin/python3", "-c", code)
+            run = namespace.run("setpriv", *options, *program)
+            assert run.stdout == expected, run.stderr
+    assert daemon.poll() is None
