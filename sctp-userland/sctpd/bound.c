@@ -3,6 +3,18 @@
 
 #include "sockets.h"
 
+#define CLOSED 512 /* sockets remembered after they were closed */
+#define CLOSING_MS 300000
+
+static struct closed {
+	uint16_t port;
+	bool any;
+	int count;
+	uint64_t until_ms;
+	struct sockaddr_in6 bound[BOUND_MAX];
+} closed[CLOSED];
+static unsigned int closed_next;
+
 static bool same(const struct sockaddr *first, const struct sockaddr *second)
 {
 	if (first->sa_family != second->sa_family)
@@ -61,14 +73,41 @@ void socket_forget_bound(struct sctp_socket *s, const struct sockaddr *address)
 		}
 }
 
-static bool is_bound_to(const struct sctp_socket *s, const struct sockaddr *address)
+static bool is_in(const struct sockaddr_in6 *list, int count, const struct sockaddr *address)
 {
 	int i;
 
-	for (i = 0; i < s->bound_count; i++)
-		if (same((const struct sockaddr *)&s->bound[i], address))
+	for (i = 0; i < count; i++)
+		if (same((const struct sockaddr *)&list[i], address))
 			return true;
 	return false;
+}
+
+void socket_note_closed(const struct sctp_socket *s)
+{
+	struct closed *one = &closed[closed_next++ % CLOSED];
+
+	*one = (struct closed){ .port = s->port, .any = s->bound_any || s->bound_count == 0, .count = s->bound_count,
+				.until_ms = loop_now_ms() + CLOSING_MS };
+	memcpy(one->bound, s->bound, sizeof(one->bound));
+}
+
+/* The same for a socket that is closed already, whose association is still being shut down. */
+static bool closed_may_use(uint16_t port, const struct sockaddr *chosen, const struct sockaddr *wanted)
+{
+	const struct closed *one;
+	uint64_t now_ms = loop_now_ms();
+	bool any = false;
+
+	for (one = closed; one < closed + CLOSED; one++) {
+		if (one->port != port || one->until_ms < now_ms)
+			continue;
+		if (one->any)
+			any = true;
+		else if (is_in(one->bound, one->count, chosen))
+			return is_in(one->bound, one->count, wanted);
+	}
+	return any;
 }
 
 bool sockets_may_use(uint16_t port, const struct sockaddr *chosen, const struct sockaddr *wanted, bool connecting)
@@ -82,8 +121,8 @@ bool sockets_may_use(uint16_t port, const struct sockaddr *chosen, const struct 
 		seen = true;
 		if (s->bound_count == 0 || s->bound_any)
 			any = true;
-		else if (is_bound_to(s, chosen)) /* several sockets may share a port on different addresses: this is the one */
-			return is_bound_to(s, wanted);
+		else if (is_in(s->bound, s->bound_count, chosen)) /* several sockets may share a port on different addresses: this is the one */
+			return is_in(s->bound, s->bound_count, wanted);
 	}
-	return seen ? any : connecting;
+	return seen ? any : connecting || closed_may_use(port, chosen, wanted);
 }

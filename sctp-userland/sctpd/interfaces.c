@@ -16,6 +16,7 @@
 #include "sockets.h"
 #include "usrsctp_internal.h"
 
+#define T_BIT 1 /* RFC 9260 section 8.5.1: the tag is the receiver's own */
 #define ROUTES 64 /* destinations remembered */
 
 struct address {
@@ -224,6 +225,12 @@ static bool is_init(const char *sctp_header)
 	return sctp_header[12] == SCTP_INITIATION;
 }
 
+/* A packet of no association is answered from the address it came to. */
+static bool is_reply_to_stranger(const char *sctp_header)
+{
+	return (sctp_header[12] == SCTP_ABORT_ASSOCIATION || sctp_header[12] == SCTP_SHUTDOWN_COMPLETE) && sctp_header[13] & T_BIT;
+}
+
 void interfaces_choose_source4(struct in_addr *source, struct in_addr destination, const char *sctp_header)
 {
 	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(9), .sin_addr = destination };
@@ -231,6 +238,8 @@ void interfaces_choose_source4(struct in_addr *source, struct in_addr destinatio
 	struct sockaddr_in wanted = { .sin_family = AF_INET }, chosen = { .sin_family = AF_INET, .sin_addr = *source };
 	uint16_t port;
 
+	if (is_reply_to_stranger(sctp_header))
+		return;
 	key.s6_addr[10] = key.s6_addr[11] = 0xff;
 	memcpy(key.s6_addr + 12, &destination, sizeof(destination));
 	memcpy(&wanted.sin_addr, &route_to((struct sockaddr *)&to, sizeof(to), &key)->source, sizeof(wanted.sin_addr));
@@ -246,7 +255,7 @@ void interfaces_choose_source6(struct in6_addr *source, const struct in6_addr *d
 	struct sockaddr_in6 wanted = { .sin6_family = AF_INET6 }, chosen = { .sin6_family = AF_INET6, .sin6_addr = *source };
 	uint16_t port;
 
-	if (IN6_IS_ADDR_LINKLOCAL(destination))
+	if (IN6_IS_ADDR_LINKLOCAL(destination) || is_reply_to_stranger(sctp_header))
 		return;
 	wanted.sin6_addr = route_to((struct sockaddr *)&to, sizeof(to), destination)->source;
 	memcpy(&port, sctp_header, sizeof(port));

@@ -216,6 +216,8 @@ void socket_destroy(struct sctp_socket *s, bool abort)
 	if (s->gone)
 		return;
 	s->gone = true;
+	if (s->port != 0)
+		socket_note_closed(s);
 	leave_stack(s);
 	again_forget(s);
 	for (link = &by_cookie[s->cookie & (BUCKETS - 1)]; *link != s;)

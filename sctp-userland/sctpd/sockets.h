@@ -13,6 +13,8 @@
 #include "loop.h"
 #include "users.h"
 
+#define BOUND_MAX 16
+
 struct waiting { /* an accepted connection the client hasn't fetched yet */
 	struct waiting *next;
 	uint64_t token;
@@ -46,7 +48,7 @@ struct sctp_socket {
 	uint8_t events[LX_EVENT_COUNT]; /* as the program subscribed */
 	bool wants_rcvinfo, v6only;
 	uint32_t default_timetolive;
-	struct sockaddr_in6 bound[16]; /* addresses bound to; none: any */
+	struct sockaddr_in6 bound[BOUND_MAX]; /* addresses bound to; none: any */
 	int bound_count;
 	bool bound_any;
 	uint16_t port;     /* host order, 0: not bound */
@@ -96,6 +98,9 @@ socklen_t address_unmap(struct sockaddr_in6 *address);
 /* Remember addresses for the above and for getsockname(). */
 void socket_note_bound(struct sctp_socket *s, const struct sockaddr *address);
 void socket_forget_bound(struct sctp_socket *s, const struct sockaddr *address);
+
+/* Remember them for a while: a closed socket's association goes on until its peer has agreed to the end. */
+void socket_note_closed(const struct sctp_socket *s);
 
 /* Let blocked senders try again: some ways of getting room make no wake-up. */
 void sockets_unblock_all(void);

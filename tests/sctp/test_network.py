@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.sctp.test_daemon import SCTPD, daemons, wait_for
 from tests.support.namespaces import Namespace
 
 pytestmark = pytest.mark.integration
@@ -273,3 +274,72 @@ print(receive_data(client).data, flush=True)
     serve(hosts[1], "10.1.0.2")
     assert talk.stderr is not None
     assert talk.stdout.readline() == "b'anew'\n", talk.stderr.read()
+
+
+SLOW_TIMERS = ("--rto-min", "10000", "--rto-initial", "10000", "--rto-max", "20000")
+
+
+def test_end_of_a_killed_program_comes_from_the_right_address(hosts: tuple[Namespace, Namespace]) -> None:
+    """Its socket is gone when SHUTDOWN goes out; on a host with several addresses it must be the association's."""
+    hosts[0].start(str(SCTPD), *SLOW_TIMERS)
+    assert wait_for(lambda: daemons(hosts[0]))
+    code = """
+import os, signal
+with listener() as waiting:
+    pid = os.fork()
+    if pid == 0:
+        client = one_to_one()
+        client.connect(waiting.getsockname())
+        client.send(b"ready")
+        signal.pause()
+    server, _ = waiting.accept()
+    server.recv(100)
+    os.kill(pid, signal.SIGKILL)
+    started = time.monotonic()
+    assert receive(server, timeout_s=40).data == b""
+    print(time.monotonic() - started < 6)
+"""
+    assert run(hosts[0], code) == "True\n"
+
+
+MIXED = """
+client = one_to_many(socket.AF_INET6)
+bindx(client, [("fd00:2::1", 0)])
+port = client.getsockname()[1]
+bindx(client, [("10.1.0.1", port)])
+association = connectx(client, [("10.1.0.2", 5000), ("fd00:2::2", 5000)])
+send(client, b"first", association=association)
+assert receive_data(client).data == b"first"
+assert {host for host, _ in addresses_of(client, association, peer=True)} == {"::ffff:10.1.0.2", "fd00:2::2"}
+print("mixed", flush=True)
+number, end = 0, time.monotonic() + 6
+while time.monotonic() < end:
+    send(client, b"%d" % number, association=association)
+    assert receive_data(client, timeout_s=30).data == b"%d" % number
+    number += 1
+    time.sleep(0.01)
+print(number > 50, flush=True)
+"""
+
+
+def test_address_removed_and_added_while_an_ipv4_and_ipv6_association_lives(
+    hosts: tuple[Namespace, Namespace],
+) -> None:
+    """The IPv4 address goes: IPv6 carries on, nothing is lost; it comes back and serves new sockets."""
+    server = PRELUDE + ECHO.replace("one_to_many()", "one_to_many(socket.AF_INET6)")
+    process = hosts[1].start(sys.executable, "-c", server, "fd00:2::2", "10.1.0.2", sctp=True)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == "listening\n", process.stderr.read()
+    talk = hosts[0].start(sys.executable, "-c", PRELUDE + MIXED, sctp=True)
+    assert talk.stdout is not None
+    assert talk.stderr is not None
+    assert talk.stdout.readline() == "mixed\n", talk.stderr.read()
+    time.sleep(1)
+    ip(hosts[0], "addr", "del", "10.1.0.1/24", "dev", "link1")
+    time.sleep(2)
+    ip(hosts[0], "addr", "add", "10.1.0.1/24", "dev", "link1")
+    assert talk.stdout.readline() == "True\n", talk.stderr.read()
+    code = ECHO_ONCE.format(address="10.1.0.2")
+    code = code.replace("client = one_to_many()", "client = one_to_many()\nclient.bind(('10.1.0.1', 0))")
+    assert run(hosts[0], code) == "b'x'\n"
