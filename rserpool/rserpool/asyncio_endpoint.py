@@ -1,12 +1,15 @@
-"""What the asyncio clients share: ASAP messages over an SCTP socket in the event loop, and one timer."""
+"""What the asyncio clients share: messages over an SCTP socket in the event loop, and one timer."""
 
 import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from rserpool import asap
+from rserpool import asap, enrp
 from rserpool.asap import AsapMessage
+from rserpool.enrp import EnrpMessage
 from rserpool.errors import DecodeError
 from rserpool.safety import check_safe
 from rserpool.sctp import AssociationLost, Message, Notification, SctpSocket
@@ -16,20 +19,38 @@ MAX_QUEUED = 1024
 """Messages that wait for a full socket buffer; above it they are dropped, and time-outs do the rest."""
 
 
-class AsapEndpoint:
-    """Sends and receives ASAP messages on an SCTP socket, from construction to `close`.
+M = TypeVar("M", bound=AsapMessage | EnrpMessage)
+
+
+@dataclass(frozen=True, slots=True)
+class Codec(Generic[M]):
+    """How one protocol's messages travel."""
+
+    ppid: int
+    encode: Callable[[M], bytes]
+    decode: Callable[[bytes], M]
+
+
+ASAP: Codec[AsapMessage] = Codec(asap.PPID, asap.encode, asap.decode)
+ENRP: Codec[EnrpMessage] = Codec(enrp.PPID, enrp.encode, enrp.decode)
+
+
+class MessageEndpoint(Generic[M]):
+    """Sends and receives messages on an SCTP socket, from construction to `close`.
 
     `on_dead` is called with the reason when the socket itself fails; the endpoint is closed by then.
     """
 
     def __init__(
         self,
+        codec: Codec[M],
         sock: SctpSocket,
         *,
-        on_message: Callable[[int, AsapMessage, tuple[str, int]], None],
+        on_message: Callable[[int, M, tuple[str, int]], None],
         on_notification: Callable[[Notification], None],
         on_dead: Callable[[str], None],
     ) -> None:
+        self._codec = codec
         self._socket = sock
         self._on_message = on_message
         self._on_notification = on_notification
@@ -54,17 +75,21 @@ class AsapEndpoint:
         """Return every address of the other side of an association."""
         return [] if self.is_closed else self._socket.peers(association)
 
+    def locals(self, association: int) -> list[tuple[str, int]]:
+        """Return every address of this side of an association."""
+        return [] if self.is_closed else self._socket.locals(association)
+
     def connect(self, peer: tuple[str, int]) -> None:
         """Begin an association; raise OSError when it is clear at once that there will be none."""
         self._socket.connect(peer)
 
-    def send(self, association: int, message: AsapMessage) -> None:
+    def send(self, association: int, message: M) -> None:
         """Send a message; raise UnsafeMessageError for one that must not be sent.
 
         A message on an association that is gone vanishes: the notification of its end tells.
         """
         check_safe(message)
-        data = asap.encode(message)
+        data = self._codec.encode(message)
         if self._queue or not self._send_now(association, data):
             if not self._queue:
                 self._loop.add_writer(self._socket.fileno(), self._writable)
@@ -86,7 +111,7 @@ class AsapEndpoint:
 
     def _send_now(self, association: int, data: bytes) -> bool:
         try:
-            self._socket.send(association, asap.PPID, data)
+            self._socket.send(association, self._codec.ppid, data)
         except BlockingIOError:
             return False
         except OSError:
@@ -119,11 +144,11 @@ class AsapEndpoint:
                 self._on_notification(received)
 
     def _take(self, received: Message) -> None:
-        if received.ppid != asap.PPID:
+        if received.ppid != self._codec.ppid:
             self.undecodable += 1
             return
         try:
-            message = asap.decode(received.data)
+            message = self._codec.decode(received.data)
         except DecodeError:
             self.undecodable += 1
             return

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rserpool import pool_user
 from rserpool.asap import DEFAULT_ITEMS, AsapMessage
-from rserpool.asyncio_endpoint import AsapEndpoint, DeadlineTimer
+from rserpool.asyncio_endpoint import ASAP, DeadlineTimer, MessageEndpoint
 from rserpool.errors import RegistrarUnreachable
 from rserpool.pool_user import Link, PoolUser
 from rserpool.pool_user import Resolution as Resolution
@@ -40,7 +40,7 @@ class RegistrarClient:
         self._on_link = on_link
         self._user = PoolUser(timeout_s=timeout_ms / 1000, items=items)
         self._answers: dict[int, asyncio.Future[Resolution]] = {}
-        self._endpoint: AsapEndpoint | None = None
+        self._endpoint: MessageEndpoint[AsapMessage] | None = None
         self._association: int | None = None
         self._timer: DeadlineTimer | None = None
         self._was_up = False
@@ -96,7 +96,8 @@ class RegistrarClient:
     def _connect(self) -> None:
         """Begin an association, on a socket of its own: nothing of an earlier one can be mistaken for its."""
         try:
-            self._endpoint = AsapEndpoint(
+            self._endpoint = MessageEndpoint(
+                ASAP,
                 SctpSocket(local_addresses=self._local_addresses, ipv6=self._ipv6),
                 on_message=self._message,
                 on_notification=self._notification,

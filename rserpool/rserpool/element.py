@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from rserpool import pool_element_events as events
 from rserpool.asap import AsapMessage, Registration
-from rserpool.asyncio_endpoint import AsapEndpoint, DeadlineTimer
+from rserpool.asyncio_endpoint import ASAP, DeadlineTimer, MessageEndpoint
 from rserpool.parameters import PoolElement, Protocol
 from rserpool.policies import Policy
 from rserpool.pool_element import PoolElementMachine
@@ -57,7 +57,7 @@ class PoolElementClient:
         self._ipv6 = any(":" in host for host in (*local_addresses, *(each.host for each in registrars)))
         self._local_addresses = tuple(local_addresses)
         self._on_event = on_event
-        self._endpoint: AsapEndpoint | None = None
+        self._endpoint: MessageEndpoint[AsapMessage] | None = None
         self._associations: set[int] = set()
         self._known = {registrar.endpoint for registrar in registrars}
         self._timer: DeadlineTimer | None = None
@@ -144,9 +144,10 @@ class PoolElementClient:
 
     # What the socket tells
 
-    def _open(self) -> AsapEndpoint:
+    def _open(self) -> MessageEndpoint[AsapMessage]:
         """Open the socket: at the start, and again should it ever fail."""
-        self._endpoint = AsapEndpoint(
+        self._endpoint = MessageEndpoint(
+            ASAP,
             SctpSocket(local_addresses=self._local_addresses, ipv6=self._ipv6, listens=True),
             on_message=self._message,
             on_notification=self._notification,

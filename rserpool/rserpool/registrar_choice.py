@@ -37,9 +37,16 @@ class RegistrarAddress:
     def parse(cls, text: str) -> "RegistrarAddress":
         """Read "10.0.0.1", "10.0.0.1:3863", "2001:db8::1" or "[2001:db8::1]:3863"; the port is the ASAP port.
 
-        Raise ValueError, in words for the person who wrote it, for anything else.
+        After a slash the ENRP port may follow: "10.0.0.1:3864/9902". Raise ValueError, in words for the
+        person who wrote it, for anything else.
         """
         text = text.strip()
+        before, slash, enrp_port = text.partition("/")
+        if slash:
+            if not (enrp_port.isascii() and enrp_port.isdigit() and 0 < int(enrp_port[:6]) <= 0xFFFF):
+                raise ValueError(f"registrar {text!r}: after the slash belongs the ENRP port, 1..65535")
+            first = cls.parse(before)
+            return cls(first.host, first.asap_port, int(enrp_port))
         host, port = text, ""
         if text.startswith("["):
             host, bracket, port = text[1:].partition("]")
@@ -66,9 +73,16 @@ class RegistrarAddress:
         """The IP address and port that speak ASAP."""
         return self.host, self.asap_port
 
+    @property
+    def enrp_endpoint(self) -> tuple[str, int]:
+        """The IP address and port that speak ENRP."""
+        return self.host, self.enrp_port
+
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.asap_port == ASAP_PORT else f"{host}:{self.asap_port}"
+        text = f"[{self.host}]" if ":" in self.host else self.host
+        if self.asap_port != ASAP_PORT:
+            text += f":{self.asap_port}"
+        return text if self.enrp_port == ENRP_PORT else f"{text}/{self.enrp_port}"
 
 
 def _is_ip_address(text: str) -> bool:

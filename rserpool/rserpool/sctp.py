@@ -220,6 +220,10 @@ class SctpSocket:
         """Return every address of the other side of an association; empty for one that is gone."""
         return options.peer_endpoints(self._socket.fileno(), association)
 
+    def locals(self, association: int) -> list[Endpoint]:
+        """Return every address of this side of an association; empty for one that is gone."""
+        return options.local_endpoints(self._socket.fileno(), association)
+
     def forget(self, association: int) -> None:
         """Drop what an association that ended left half received."""
         self._partial.pop(association, None)

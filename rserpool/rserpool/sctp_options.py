@@ -19,6 +19,7 @@ DELAYED_SACK = 16
 RECVRCVINFO = 32
 BINDX_ADD = 100
 GET_PEER_ADDRS = 108
+GET_LOCAL_ADDRS = 109
 
 SNDINFO = 2
 RCVINFO = 3
@@ -91,21 +92,28 @@ def pack_address(family: int, host: str, port: int) -> bytes:
     return struct.pack("=H", family) + struct.pack(">HI", port, 0) + packed + bytes(4)
 
 
-_PEERS_BYTES = 4096
-_PEERS_HEADER = struct.Struct("=iI")
+_ADDRESSES_BYTES = 4096
+_ADDRESSES_HEADER = struct.Struct("=iI")
 
 
 def peer_endpoints(descriptor: int, association: int) -> list[tuple[str, int]]:
-    """Return every address and port of an association's other side; empty for one that is gone.
+    """Return every address and port of an association's other side; empty for one that is gone."""
+    return _endpoints(descriptor, association, GET_PEER_ADDRS)
 
-    Python's getsockopt cannot hand in the association that is meant, hence C's.
-    """
-    buffer = ctypes.create_string_buffer(_PEERS_HEADER.pack(association, 0), _PEERS_BYTES)
-    length = ctypes.c_uint32(_PEERS_BYTES)
+
+def local_endpoints(descriptor: int, association: int) -> list[tuple[str, int]]:
+    """Return every address and port of an association's own side; empty for one that is gone."""
+    return _endpoints(descriptor, association, GET_LOCAL_ADDRS)
+
+
+def _endpoints(descriptor: int, association: int, option: int) -> list[tuple[str, int]]:
+    """Python's getsockopt cannot hand in the association that is meant, hence C's."""
+    buffer = ctypes.create_string_buffer(_ADDRESSES_HEADER.pack(association, 0), _ADDRESSES_BYTES)
+    length = ctypes.c_uint32(_ADDRESSES_BYTES)
     getsockopt = ctypes.CDLL(None).getsockopt
-    if getsockopt(descriptor, SOL_SCTP, GET_PEER_ADDRS, buffer, ctypes.byref(length)) != 0:
+    if getsockopt(descriptor, SOL_SCTP, option, buffer, ctypes.byref(length)) != 0:
         return []
-    return unpack_addresses(buffer.raw[_PEERS_HEADER.size :], _PEERS_HEADER.unpack_from(buffer)[1])
+    return unpack_addresses(buffer.raw[_ADDRESSES_HEADER.size :], _ADDRESSES_HEADER.unpack_from(buffer)[1])
 
 
 def unpack_addresses(data: bytes, count: int) -> list[tuple[str, int]]:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from ipaddress import ip_address
 
 import pytest
-from rserpool.asyncio_endpoint import AsapEndpoint, DeadlineTimer
+from rserpool.asyncio_endpoint import ASAP, DeadlineTimer, MessageEndpoint
 from rserpool.client import RegistrarClient
 from rserpool.errors import RegistrarUnreachable, ResolutionTimeout, UnsafeMessageError
 from rserpool.parameters import Protocol, Transport
@@ -212,7 +212,8 @@ class TestEndpoint:
         self, network: PaperNetwork, message: asap.AsapMessage
     ) -> None:
         sock = network.socket()
-        endpoint = AsapEndpoint(
+        endpoint = MessageEndpoint(
+            ASAP,
             sock,  # type: ignore[arg-type]
             on_message=lambda *_: None,
             on_notification=lambda _: None,

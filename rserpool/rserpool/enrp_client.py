@@ -1,0 +1,235 @@
+"""Following registrars as a passive ENRP peer, for asyncio: one socket, an association with each."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from ipaddress import ip_address
+
+from rserpool import enrp_follower
+from rserpool.asyncio_endpoint import ENRP, DeadlineTimer, MessageEndpoint
+from rserpool.enrp import EnrpMessage
+from rserpool.enrp_checksum import Ownership
+from rserpool.enrp_courtesy import reply_to
+from rserpool.enrp_follower import Ended, Event, RegistrarFollower, Table, Update
+from rserpool.enrp_follower_states import State as State
+from rserpool.parameters import Protocol, Transport
+from rserpool.registrar_choice import RegistrarAddress
+from rserpool.safety import check_transport
+from rserpool.sctp import (
+    AssociationFailed,
+    AssociationLost,
+    AssociationRestarted,
+    AssociationUp,
+    Notification,
+    SctpSocket,
+    SctpUnavailable,
+)
+
+MAX_STRANGERS = 64
+"""Associations with others than the configured registrars; further ones are closed."""
+MAX_OWN_ADDRESSES = 16
+
+
+class HandlespaceFollower:
+    """Follows `registrars`, each from the moment in which `follow` is called for it.
+
+    A registrar must have the handlespace by then (RSerPool's mentor discovery would else choose us, who have
+    nothing to give). `on_event` is called with the registrar's place and what it tells; after `Ended` it may
+    be followed again, a growing pause is kept. It must not raise. `is_wanted` picks the pools that tables
+    tell of. The registrars send their own messages to the port that this socket listens at, should the
+    association be gone.
+    """
+
+    def __init__(
+        self,
+        registrars: Sequence[RegistrarAddress],
+        on_event: Callable[[int, Event], None],
+        *,
+        is_wanted: Callable[[bytes], bool] = lambda handle: True,
+        local_addresses: Sequence[str] = (),
+    ) -> None:
+        if len({registrar.enrp_endpoint for registrar in registrars}) < len(registrars):
+            raise ValueError("two registrars have the same address and ENRP port")
+        self.identifier = 1 + secrets.randbelow(2**32 - 2)
+        self._registrars = tuple(registrars)
+        self._on_event = on_event
+        self._local_addresses = tuple(local_addresses)
+        self._ipv6 = any(":" in host for host in (*local_addresses, *(each.host for each in registrars)))
+        ownership = Ownership()
+        self._followers = [RegistrarFollower(self.identifier, ownership, is_wanted) for _ in registrars]
+        self._places: dict[int, int] = {}
+        self._strangers: set[int] = set()
+        self._endpoint: MessageEndpoint[EnrpMessage] | None = None
+        self._timer: DeadlineTimer | None = None
+        self._all_left = asyncio.Event()
+        self._is_running = False
+
+    def start(self) -> None:
+        """Open the socket; must run in an event loop. Raise SctpUnavailable, or OSError."""
+        self._timer = DeadlineTimer(self._advance)
+        self._open()
+
+    def follow(self, place: int) -> None:
+        """Follow the registrar at this place of the list from now on; again and again does no harm."""
+        self._followers[place].follow(time.monotonic())
+        self._run()
+
+    def state(self, place: int) -> State:
+        """How far a registrar is followed."""
+        return self._followers[place].state
+
+    def problem(self, place: int) -> str:
+        """Why a registrar is not followed any more; empty while it is, and before."""
+        return self._followers[place].problem
+
+    async def leave(self, timeout_s: float = enrp_follower.LEAVE_AT_MOST_S) -> None:
+        """Stop following, and return when no registrar waits for us any more: then `close` harms nobody."""
+        now = time.monotonic()
+        for follower in self._followers:
+            follower.leave(now)
+        self._run()
+        try:
+            await asyncio.wait_for(self._all_left.wait(), timeout_s)
+        except TimeoutError:
+            return
+
+    def close(self) -> None:
+        """Close the socket at once; registrars that were followed last may wait for us for two seconds."""
+        for follower in self._followers:
+            follower.close()
+        if self._timer:
+            self._timer.set(None)
+        if self._endpoint:
+            self._endpoint.close()
+        self._endpoint = None
+
+    # What the socket tells
+
+    def _open(self) -> MessageEndpoint[EnrpMessage]:
+        self._endpoint = MessageEndpoint(
+            ENRP,
+            SctpSocket(local_addresses=self._local_addresses, ipv6=self._ipv6, listens=True),
+            on_message=self._message,
+            on_notification=self._notification,
+            on_dead=self._dead,
+        )
+        return self._endpoint
+
+    def _message(self, association: int, message: EnrpMessage, peer: tuple[str, int]) -> None:
+        if association not in self._places and association not in self._strangers:
+            self._up(association, peer)
+        if self._endpoint and (reply := reply_to(message, self.identifier)):
+            self._endpoint.send(association, reply)
+        place = self._places.get(association)
+        if place is not None:
+            self._followers[place].received(message, time.monotonic())
+        self._run()
+
+    def _notification(self, notification: Notification) -> None:
+        match notification:
+            case AssociationUp(association, peer):
+                self._up(association, peer)
+            case AssociationRestarted(association, peer):
+                self._down(association, "the registrar started anew")
+                self._up(association, peer)
+            case AssociationLost(association, _, reason):
+                self._down(association, reason)
+            case AssociationFailed(_, peer):
+                place = self._place_of(0, peer)
+                if place is not None:
+                    self._followers[place].connect_failed(time.monotonic(), "no answer, or refused")
+        self._run()
+
+    def _up(self, association: int, peer: tuple[str, int]) -> None:
+        place = self._place_of(association, peer)
+        if place is not None:
+            self._places[association] = place
+            transport = self._own_transport(association)
+            self._followers[place].associated(association, transport, time.monotonic())
+        elif len(self._strangers) < MAX_STRANGERS:
+            self._strangers.add(association)
+        elif self._endpoint:
+            self._endpoint.close_association(association)
+
+    def _down(self, association: int, reason: str) -> None:
+        self._strangers.discard(association)
+        place = self._places.pop(association, None)
+        if place is not None:
+            self._followers[place].lost(association, time.monotonic(), reason)
+
+    def _dead(self, reason: str) -> None:
+        self._endpoint = None
+        for association in tuple(self._places):
+            self._down(association, f"the SCTP socket failed: {reason}")
+        self._strangers.clear()
+        self._run()
+
+    def _place_of(self, association: int, peer: tuple[str, int]) -> int | None:
+        """Whose association it is; the other side may have several addresses."""
+        candidates = [peer]
+        if self._endpoint and association:
+            candidates += self._endpoint.peers(association)
+        for place, registrar in enumerate(self._registrars):
+            if registrar.enrp_endpoint in candidates:
+                return place
+        return None
+
+    def _own_transport(self, association: int) -> Transport:
+        """Where we can be reached: a registrar passes over loopback and link-local addresses."""
+        endpoint = self._endpoint
+        found = endpoint.locals(association) if endpoint else []
+        addresses = [ip_address(host) for host, _ in found]
+        usable = [one for one in addresses if not one.is_loopback and not one.is_link_local] or addresses
+        port = endpoint.port if endpoint else 0
+        transport = Transport(Protocol.SCTP, port, tuple(dict.fromkeys(usable))[:MAX_OWN_ADDRESSES])
+        check_transport(transport)
+        return transport
+
+    # What the followers ask for
+
+    def _advance(self) -> None:
+        now = time.monotonic()
+        for follower in self._followers:
+            follower.advance(now)
+        self._run()
+
+    def _run(self) -> None:
+        """Do what the followers ask for; doing it may ask for more."""
+        if self._is_running:
+            return
+        self._is_running = True
+        try:
+            busy = True
+            while busy:
+                busy = False
+                for place, follower in enumerate(self._followers):
+                    for action in follower.take_actions():
+                        busy = True
+                        self._do(place, action)
+        finally:
+            self._is_running = False
+        if all(follower.state is State.LEFT for follower in self._followers):
+            self._all_left.set()
+        if self._timer:
+            deadlines = [follower.next_deadline_s for follower in self._followers]
+            self._timer.set(min((one for one in deadlines if one is not None), default=None))
+
+    def _do(self, place: int, action: enrp_follower.Action) -> None:
+        match action:
+            case enrp_follower.Connect():
+                self._connect(place)
+            case enrp_follower.Send(association, message):
+                if self._endpoint:
+                    self._endpoint.send(association, message)
+            case enrp_follower.Close(association):
+                if self._endpoint:
+                    self._endpoint.close_association(association)
+            case Table() | Update() | Ended():
+                self._on_event(place, action)
+
+    def _connect(self, place: int) -> None:
+        try:
+            (self._endpoint or self._open()).connect(self._registrars[place].enrp_endpoint)
+        except (OSError, SctpUnavailable) as problem:
+            self._followers[place].connect_failed(time.monotonic(), str(problem))

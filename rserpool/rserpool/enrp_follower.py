@@ -1,0 +1,392 @@
+"""Following one registrar as a passive ENRP peer, without sockets and clocks (RFC 5353).
+
+A peer gets the whole handlespace on request, and from then on every change that the registrar makes. It owns
+no pool elements, takes nobody over and mentors nobody (`enrp_courtesy`). `RegistrarFollower` is told what
+happened, and `take_actions` says what is to be done.
+
+Two checks beside the order that SCTP keeps: a presence whose checksum does not fit what was pushed, twice in
+a row, makes it ask again for what the registrar owns; and after a pause of its own, in which the registrar
+may have forgotten it, it asks for everything.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rserpool import enrp
+from rserpool.enrp import EnrpMessage, HandleTableRequest, HandleTableResponse, HandleUpdate, Presence
+from rserpool.enrp_checksum import NO_ELEMENTS, Key, Ownership
+from rserpool.enrp_follower_states import TRANSITIONS, Input, State
+from rserpool.parameters import PoolElement, ServerInformation, Transport
+from rserpool.registrar_choice import backoff_s
+
+PRESENCE_S = 0.75
+"""Registrars ask after a peer that was silent for 1 s (tuned; 5 s by default), and forget it 1 s later."""
+FORGOTTEN_AFTER_S = 1.75
+"""After so long without a presence of ours it may have forgotten us, and pushed nothing meanwhile."""
+ASK_SILENT_AFTER_S = 3.5
+"""A registrar sends presences every 1 s (tuned; 2.4 s by default); silent for so long, it is asked ..."""
+GIVE_UP_SILENT_AFTER_S = 6.0
+"""... and so long, given up."""
+CONNECT_TIMEOUT_S = 2.0
+PAGE_TIMEOUT_S = 2.0
+"""Between two pages of a handle table."""
+MAX_PAGES = 50_000
+MAX_TABLE_ELEMENTS = 100_000
+RETRY_FIRST_S, RETRY_CEILING_S = 0.5, 30.0
+AUDIT_FIRST_S, AUDIT_CEILING_S = 2.0, 60.0
+"""Between two handle tables asked for because of a checksum, while they do not mend it."""
+LEAVE_AT_MOST_S = 12.0
+
+Pools = dict[bytes, tuple[PoolElement, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Set up an association with the registrar."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send `message` on the association."""
+
+    association: int
+    message: EnrpMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close the association gracefully."""
+
+    association: int
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """All pool elements that the registrar lists; with `own_children_only`, all that it owns.
+
+    `sender` is its identifier. It tells of a time between `asked_at_s` and `answered_at_s`: what is pushed
+    within that time is newer.
+    """
+
+    sender: int
+    pools: Pools
+    own_children_only: bool
+    asked_at_s: float
+    answered_at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """The registrar `sender` tells that a pool element came or changed, or (`is_deletion`) that it left."""
+
+    sender: int
+    handle: bytes
+    pool_element: PoolElement
+    is_deletion: bool
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The registrar is not followed any more, or could not be."""
+
+    reason: str
+
+
+Event = Table | Update | Ended
+Action = Connect | Send | Close | Event
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A handle table under way. `is_leftover`: the rest of one that broke off; a whole one follows.
+
+    `owned` is what the registrar owns by the table, less or more what it has pushed since.
+    """
+
+    own_children_only: bool
+    asked_at_s: float
+    page_at_s: float
+    is_leftover: bool
+    pools: dict[bytes, list[PoolElement]] = field(default_factory=dict)
+    owned: set[Key] = field(default_factory=set)
+    pushed: set[Key] = field(default_factory=set)
+    pages: int = 0
+    elements: int = 0
+
+
+class RegistrarFollower:
+    """Follows one registrar under the ENRP `identifier`.
+
+    `ownership` is shared by all that are followed. Tables tell of the pools that `is_wanted` only.
+    """
+
+    def __init__(
+        self,
+        identifier: int,
+        ownership: Ownership,
+        is_wanted: Callable[[bytes], bool] = lambda handle: True,
+    ) -> None:
+        self.identifier = identifier
+        self.state = State.IDLE
+        self.sender: int | None = None
+        """The registrar's identifier, once it is known."""
+        self.problem = ""
+        """Why it is not followed."""
+        self.association: int | None = None
+        self._ownership = ownership
+        self._is_wanted = is_wanted
+        self._transport: Transport | None = None
+        self._actions: list[Action] = []
+        self._asked: _Asked | None = None
+        self._broke_off = False
+        self._failures = 0
+        self._not_before_s = float("-inf")
+        self._connect_by_s = float("inf")
+        self._heard_s = self._presence_s = float("-inf")
+        self._asked_whether_alive = False
+        self._mismatches = 0
+        self._audits = 0
+        self._audit_not_before_s = float("-inf")
+        self._leave_by_s = float("inf")
+
+    def take_actions(self) -> list[Action]:
+        """Return what is to be done and told, in order, and forget it."""
+        actions, self._actions = self._actions, []
+        return actions
+
+    @property
+    def next_deadline_s(self) -> float | None:
+        """When `advance` has something to do; None: not before something else happens."""
+        match self.state:
+            case State.WAITING:
+                return self._not_before_s
+            case State.CONNECTING:
+                return self._connect_by_s
+            case State.LEAVING:
+                return self._leave_by_s
+            case State.JOINING | State.FOLLOWING:
+                silent_s = GIVE_UP_SILENT_AFTER_S if self._asked_whether_alive else ASK_SILENT_AFTER_S
+                page_s = self._asked.page_at_s + PAGE_TIMEOUT_S if self._asked else float("inf")
+                return min(self._presence_s + PRESENCE_S, self._heard_s + silent_s, page_s)
+        return None
+
+    # What the owner wants
+
+    def follow(self, now: float) -> None:
+        """Follow the registrar, which must have the handlespace already: never one that is starting."""
+        if self._move(Input.FOLLOW):
+            self.advance(now)
+
+    def leave(self, now: float) -> None:
+        """Stop following, but serve takeovers until the registrar has forgotten us; ends in LEFT."""
+        if self._move(Input.LEAVE):
+            self._asked = None
+            self._leave_by_s = now + LEAVE_AT_MOST_S
+
+    def close(self) -> None:
+        """End at once."""
+        self._move(Input.CLOSE)
+
+    # What the socket tells
+
+    def associated(self, association: int, transport: Transport, now: float) -> None:
+        """Take note of an association, whoever began it. `transport`: where we can be reached on it."""
+        self.association, self._transport = association, transport
+        if self.state is State.CONNECTING:
+            self._join(now)
+
+    def lost(self, association: int, now: float, reason: str = "the association ended") -> None:
+        """Take note that an association is gone."""
+        if association == self.association:
+            self.association = None
+            self._fail(reason, now)
+
+    def connect_failed(self, now: float, reason: str) -> None:
+        """Take note that no association could be set up."""
+        if self.state is State.CONNECTING:
+            self._fail(reason, now)
+
+    def received(self, message: EnrpMessage, now: float) -> None:
+        """Take a message of the registrar; while it is not followed, none of them counts."""
+        if self.state is State.LEAVING:
+            if isinstance(message, Presence) and message.reply_required:
+                # It waits for our answer as long again as it has waited before it asked.
+                wait_s = 0.1 + 1.25 * (now - self._presence_s)
+                self._leave_by_s = min(self._leave_by_s, now + wait_s)
+            return
+        if self.state not in (State.JOINING, State.FOLLOWING):
+            return
+        if isinstance(message, enrp.EnrpError):
+            return
+        sender = message.sender
+        if self.sender is not None and sender != self.sender:
+            self._fail(f"registrar {sender:08x} answers in place of {self.sender:08x}", now)
+            return
+        self.sender = sender
+        self._heard_s, self._asked_whether_alive = now, False
+        match message:
+            case HandleUpdate():
+                self._update(message, now)
+            case HandleTableResponse():
+                self._page(message, now)
+            case Presence():
+                if message.reply_required:
+                    self._send_presence(now)
+                self._audit(message.checksum, now)
+            case enrp.TakeoverServer():
+                self._ownership.take_over(message.target, sender)
+
+    def advance(self, now: float) -> None:
+        """Do what is due."""
+        match self.state:
+            case State.WAITING if now >= self._not_before_s:
+                self._move(Input.CONNECT)
+                if self.association is not None:
+                    self._join(now)
+                else:
+                    self._connect_by_s = now + CONNECT_TIMEOUT_S
+                    self._actions.append(Connect())
+            case State.CONNECTING if now >= self._connect_by_s:
+                self._fail("it does not answer", now)
+            case State.LEAVING if now >= self._leave_by_s:
+                self._move(Input.FORGOTTEN)
+            case State.JOINING | State.FOLLOWING:
+                self._tend(now)
+
+    # Joining, and staying
+
+    def _join(self, now: float) -> None:
+        self._move(Input.ASSOCIATED)
+        self.sender = None
+        self._heard_s, self._asked_whether_alive = now, False
+        self._mismatches = self._audits = 0
+        self._send_presence(now)
+        self._ask(own_children_only=False, now=now)
+
+    def _tend(self, now: float) -> None:
+        if now >= self._heard_s + GIVE_UP_SILENT_AFTER_S and self._asked_whether_alive:
+            self._fail(f"silent for {GIVE_UP_SILENT_AFTER_S:.0f} s", now)
+        elif self._asked and now >= self._asked.page_at_s + PAGE_TIMEOUT_S:
+            self._fail("it does not give its handle table", now)
+        elif now >= self._heard_s + ASK_SILENT_AFTER_S and not self._asked_whether_alive:
+            self._asked_whether_alive = True
+            self._send_presence(now, reply_required=True)
+        elif now >= self._presence_s + PRESENCE_S:
+            was_away = now >= self._presence_s + FORGOTTEN_AFTER_S
+            self._send_presence(now)
+            if was_away and self._asked is None:
+                self._ask(own_children_only=False, now=now)
+
+    def _send_presence(self, now: float, *, reply_required: bool = False) -> None:
+        if self._transport is None:
+            return
+        server = ServerInformation(self.identifier, self._transport)
+        self._presence_s = now
+        self._send(Presence(self.identifier, self.sender or 0, NO_ELEMENTS, server, reply_required))
+
+    def _audit(self, checksum: int, now: float) -> None:
+        """Hold a presence's checksum against what was pushed."""
+        if self.state is not State.FOLLOWING or self._asked or self.sender is None:
+            return
+        if checksum == self._ownership.checksum(self.sender):
+            self._mismatches = self._audits = 0
+            return
+        self._mismatches += 1
+        if self._mismatches >= 2 and now >= self._audit_not_before_s:
+            self._audits += 1
+            self._audit_not_before_s = now + backoff_s(self._audits, AUDIT_FIRST_S, AUDIT_CEILING_S)
+            self._ask(own_children_only=True, now=now)
+
+    def _update(self, message: HandleUpdate, now: float) -> None:
+        element = message.pool_element
+        is_deletion = message.action is enrp.UpdateAction.DELETE
+        if is_deletion:
+            self._ownership.remove(message.handle, element.identifier)
+        else:
+            self._ownership.add(message.handle, element.identifier, element.home_registrar)
+        if self._asked and len(self._asked.pushed) < MAX_TABLE_ELEMENTS:
+            self._asked.pushed.add((message.handle, element.identifier))
+        self._actions.append(Update(message.sender, message.handle, element, is_deletion, now))
+
+    # Handle tables
+
+    def _ask(self, *, own_children_only: bool, now: float) -> None:
+        """Ask for a handle table. One at a time: a registrar keeps one place in it for each peer."""
+        self._asked = _Asked(own_children_only, now, now, self._broke_off)
+        self._broke_off = True
+        self._send_request()
+
+    def _send_request(self) -> None:
+        if self._asked is not None:
+            self._send(HandleTableRequest(self.identifier, self.sender or 0, self._asked.own_children_only))
+
+    def _page(self, page: HandleTableResponse, now: float) -> None:
+        asked = self._asked
+        if asked is None:
+            return
+        if page.rejected:
+            self._fail("it refuses its handle table", now)
+            return
+        asked.page_at_s = now
+        asked.pages += 1
+        for pool in page.pools:
+            asked.elements += len(pool.pool_elements)
+            if asked.is_leftover:
+                continue
+            if self._is_wanted(pool.handle):
+                asked.pools.setdefault(pool.handle, []).extend(pool.pool_elements)
+            asked.owned |= {
+                (pool.handle, element.identifier)
+                for element in pool.pool_elements
+                if element.home_registrar == page.sender
+            }
+        if asked.pages > MAX_PAGES or asked.elements > MAX_TABLE_ELEMENTS:
+            self._fail(f"its handle table has no end: {asked.elements} pool elements so far", now)
+        elif page.more_to_send:
+            self._send_request()
+        else:
+            self._broke_off = False
+            self._asked = None
+            if asked.is_leftover:
+                self._ask(own_children_only=asked.own_children_only, now=now)
+            elif not asked.elements and not asked.own_children_only:
+                self._fail("its handle table is empty", now)
+            else:
+                self._take(asked, page.sender, now)
+
+    def _take(self, asked: _Asked, sender: int, now: float) -> None:
+        """The table is whole."""
+        self._ownership.replace(sender, asked.owned, but=asked.pushed)
+        pools = {handle: tuple(elements) for handle, elements in asked.pools.items()}
+        self._mismatches = 0
+        if self._move(Input.TABLE):
+            self._failures = 0
+            self.problem = ""
+        self._actions.append(Table(sender, pools, asked.own_children_only, asked.asked_at_s, now))
+
+    # Helpers
+
+    def _send(self, message: EnrpMessage) -> None:
+        if self.association is not None:
+            self._actions.append(Send(self.association, message))
+
+    def _fail(self, reason: str, now: float) -> None:
+        if not self._move(Input.FAILED):
+            return
+        self._asked = None
+        self.sender = None
+        self.problem = reason
+        self._failures += 1
+        self._not_before_s = now + backoff_s(self._failures, RETRY_FIRST_S, RETRY_CEILING_S)
+        if self.association is not None:
+            self._actions.append(Close(self.association))
+            self.association = None
+        self._actions.append(Ended(reason))
+
+    def _move(self, what: Input) -> bool:
+        target = TRANSITIONS[self.state].get(what)
+        if target is None:
+            return False
+        self.state = target
+        return True
