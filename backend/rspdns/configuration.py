@@ -6,7 +6,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from daemon_kit.config_file import ConfigurationErrors, StrictModel, TomlDocument, duplicates, load, read_text
+from daemon_kit.config_file import (
+    ConfigurationErrors,
+    StrictModel,
+    TomlDocument,
+    duplicates,
+    find,
+    load,
+    read_text,
+)
 from daemon_kit.listen_address import ListenAddress
 from daemon_kit.path_types import PathText, check_path
 from pydantic import AfterValidator, Field, PrivateAttr
@@ -39,14 +47,6 @@ def _connector(value: str) -> str:
     raise ValueError('must be "unix:/path/of/socket" or "http:127.0.0.1:8053"')
 
 
-def _follow(value: str) -> str:
-    if value == "enrp":
-        raise ValueError('this version polls the registrars: leave it out or use "poll"')
-    if value != "poll":
-        raise ValueError('must be "poll"')
-    return value
-
-
 DEFAULT_PATH = Path("/etc/rspdns/rspdns.toml")
 ZONES_DIR = "zones.d"
 
@@ -69,8 +69,8 @@ class BackendConfig(StrictModel):
     """The file `rspdns.toml`; `zones` are those of its zones directory."""
 
     registrars: Annotated[tuple[Annotated[str, AfterValidator(_registrar)], ...], AfterValidator(not_empty)]
-    follow: Annotated[str, AfterValidator(_follow)] = "poll"
-    """How registrars are followed: by asking them."""
+    follow: Literal["enrp", "poll"] = "enrp"
+    """How registrars are followed: as a peer that they push changes to, or by asking alone."""
     pdns: PdnsConfig = PdnsConfig()
     admin: AdminConfig = AdminConfig()
     state: StateConfig = StateConfig()
@@ -95,6 +95,8 @@ class BackendConfig(StrictModel):
     def document_problems(cls, document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yield what is wrong between keys: a registrar or control socket named twice."""
         yield from duplicates(document, ("registrars", "*"))
+        if document.get("follow", "enrp") == "enrp":
+            yield from _same_enrp_port_twice(document)
         yield from duplicates(document, ("pdns", "control", "*"))
         yield from admin_configuration.problems(document)
 
@@ -142,6 +144,22 @@ class BackendConfig(StrictModel):
             for pool in site.pools
             for handle in pool.config.shards
         }
+
+
+def _same_enrp_port_twice(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Followed by ENRP, each registrar has an ENRP port of its own."""
+    seen: dict[tuple[str, int], RegistrarAddress] = {}
+    for place, text in find(document, ("registrars", "*")):
+        try:
+            registrar = RegistrarAddress.parse(str(text))
+        except ValueError:
+            continue  # reported at its own line
+        first = seen.setdefault(registrar.enrp_endpoint, registrar)
+        if first.endpoint != registrar.endpoint:
+            words = (
+                f"the same address and ENRP port {registrar.enrp_port} as {first}: write the right port after"
+            )
+            yield place, words + f' a slash, "{text}/9902" say, or set follow = "poll"'
 
 
 def load_configuration(path: str | Path) -> BackendConfig:

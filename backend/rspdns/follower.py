@@ -1,5 +1,5 @@
-"""Follows every registrar by asking: handle resolutions of 128 items, pipelined, and what they mean to
-the belief.
+"""Follows every registrar: by what it pushes (`rspdns.following`), and by asking: handle resolutions of 128
+items, pipelined.
 
 A round asks about the registrar's sentinel and its due pools together (`rspdns.polling` says which). A
 change found at one registrar makes the others be asked at once, and so does every question of the belief.
@@ -19,11 +19,14 @@ from rserpool.errors import RegistrarUnreachable, ResolutionTimeout, RSerPoolErr
 from rserpool.registrar_choice import RegistrarAddress
 
 from rspdns.belief import Belief, BeliefEvent, RegistrarState, Reply, Standing, sentinel_handle
+from rspdns.following import Following
 from rspdns.polling import REPEAT_AFTER_S, HotPools, Intervals, Round
 from rspdns.views import Member, PoolView
 
 ITEMS = 128
 """A registrar gives no more in one answer."""
+MOST_ASKED_AT_ONCE = 100
+"""Pools that change with one handle table and are asked about at once; the rest is left to the rounds."""
 
 
 class Settings(Interface):
@@ -31,6 +34,8 @@ class Settings(Interface):
 
     @property
     def registrar_addresses(self) -> Sequence[RegistrarAddress]: ...  # noqa: D102
+    @property
+    def follow(self) -> str: ...  # noqa: D102
     @property
     def accept_by_handle(self) -> Mapping[str, object]: ...  # noqa: D102
     @property
@@ -68,6 +73,16 @@ class Follower:
             _Registrar(self, place, address, config.resolve_timeout_ms, local_addresses, self._intervals)
             for place, address in enumerate(config.registrar_addresses)
         ]
+        self._following: Following | None = None
+        if config.follow == "enrp":
+            self._following = Following(
+                config.registrar_addresses,
+                belief,
+                self._pools,
+                on_news=self._on_news,
+                on_followed=self._on_followed,
+                local_addresses=local_addresses,
+            )
         self._views: Mapping[str, PoolView] = {}
         self._looking = False
         self._timer: asyncio.TimerHandle | None = None
@@ -77,13 +92,22 @@ class Follower:
         """Begin; must run in an event loop. Raise SctpUnavailable where there is no SCTP."""
         for registrar in self._registrars:
             registrar.start()
+        if self._following is not None:
+            self._following.start()
         self.look()
+
+    async def leave(self) -> None:
+        """Take leave of the registrars, so that none of them waits for us after `close()`: about 2 s."""
+        if self._following is not None:
+            await self._following.leave()
 
     async def close(self) -> None:
         """Ask nothing any more and close the associations."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
+        if self._following is not None:
+            self._following.close()
         await asyncio.gather(*(registrar.close() for registrar in self._registrars))
 
     def note_query(self, handle: str) -> None:
@@ -94,6 +118,8 @@ class Follower:
     def set_handles(self, handles: Sequence[str]) -> None:
         """Follow these pools from now on (`Belief.set_pools()` has them already)."""
         self._pools.set_handles(handles, time.monotonic())
+        if self._following is not None:
+            self._following.ask_for_everything()
         self.look()
 
     def ask_at_once(self, handle: str, but: int | None = None) -> None:
@@ -111,10 +137,15 @@ class Follower:
             registrar.client.report_unreachable(handle.encode(), member.identifier)
 
     def registrar_states(self) -> tuple[RegistrarState, ...]:
-        """Every registrar, with its round trip."""
+        """Every registrar, with its round trip and how it is followed."""
         states = self._belief.registrar_states(time.monotonic())
         return tuple(
-            replace(state, round_trip_ms=registrar.client.round_trip_ms)
+            replace(
+                state,
+                round_trip_ms=registrar.client.round_trip_ms,
+                follow="enrp" if registrar.is_followed else "poll",
+                follow_problem=self._following.problem(registrar.place) if self._following else "",
+            )
             for state, registrar in zip(states, self._registrars, strict=True)
         )
 
@@ -138,6 +169,8 @@ class Follower:
         ):
             self._views = views
             self._on_change(views)
+        if self._following is not None:
+            self._following.follow_settled(now)
         self._set_timer(self._ask_what_is_waited_for(now), now)
 
     def _ask_what_is_waited_for(self, now: float) -> bool:
@@ -183,6 +216,17 @@ class Follower:
             self.ask_at_once(handle, but=place)
         self.look()
 
+    def _on_news(self, place: int, changed: Sequence[str]) -> None:
+        """A registrar told something by itself; who is in, or their homes, changed in these pools."""
+        for handle in changed[:MOST_ASKED_AT_ONCE]:
+            self.ask_at_once(handle, but=place)
+        self.look()
+
+    def _on_followed(self, place: int, is_followed: bool) -> None:
+        """A registrar pushes changes from now on, or does not any more."""
+        self._registrars[place].follow(is_followed)
+        self.look()
+
     def unanswered(self, place: int, asked_at_s: float) -> None:
         """A registrar did not answer in time."""
         self._belief.unanswered(place, asked_at_s, time.monotonic())
@@ -222,9 +266,17 @@ class _Registrar:
         self._round = Round(sentinel_handle(place + 1), intervals)
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self.is_followed = False
 
     def start(self) -> None:
         self.client.start()
+
+    def follow(self, is_followed: bool) -> None:
+        """It pushes changes from now on, or does not any more: then it is asked often, at once."""
+        self.is_followed = is_followed
+        if not is_followed and self.client.is_up:
+            self._stop_rounds()
+            self._next_round()
 
     async def close(self) -> None:
         self._stop_rounds()
@@ -260,9 +312,10 @@ class _Registrar:
         now = time.monotonic()
         round_trip_ms = self.client.round_trip_ms
         round_trip_s = None if round_trip_ms is None else round_trip_ms / 1000
-        interval_s = self._round.interval_s(len(self._follower.pools.hot(now)), round_trip_s)
+        pools, followed = self._follower.pools, self.is_followed
+        interval_s = self._round.interval_s(len(pools.hot(now)), round_trip_s, followed=followed)
         silent = self._follower.is_silent(self.place)
-        for handle in self._round.due(self._follower.pools, interval_s, silent, now):
+        for handle in self._round.due(pools, interval_s, silent, now, followed=followed):
             self._ask(handle)
         self._timer = asyncio.get_running_loop().call_later(interval_s, self._next_round)
 

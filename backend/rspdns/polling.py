@@ -1,8 +1,9 @@
 """When to ask which registrar about which pool: pure decisions, no clock and no socket.
 
 Pools that were looked up lately are hot and asked every 50 ms, all others in turn within 10 s. A
-registrar that takes long to answer is asked less often, a silent one only about its sentinel. A question
-is never repeated while the same one is unanswered.
+registrar that is followed, and so tells of changes by itself, is asked about hot pools once a second, as a
+check. One that takes long to answer is asked less often, a silent one only about its sentinel. A question is
+never repeated while the same one is unanswered.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ ROUND_TRIPS_PER_ROUND = 4
 SLOWEST_ROUND_S = 1.0
 SENTINEL_EVERY_S = 0.25
 """The sentinel's pool is asked with every round that asks about pools, and at least so often."""
+CHECK_EVERY_S = 1.0
+"""How often a followed registrar is asked about a hot pool."""
 REPEAT_AFTER_S = 0.002
 """At least so much time between two questions about one pool, also when the answer is waited for."""
 
@@ -85,17 +88,24 @@ class Round:
         self._idle_version = -1
         self._hot_turn = 0
 
-    def interval_s(self, hot_count: int, round_trip_s: float | None) -> float:
+    def interval_s(self, hot_count: int, round_trip_s: float | None, *, followed: bool = False) -> float:
         """The time until the next round."""
         slow_s = ROUND_TRIPS_PER_ROUND * (round_trip_s or 0.0)
+        if followed:
+            return max(SENTINEL_EVERY_S, min(slow_s, SLOWEST_ROUND_S))
         return max(self._intervals.hot_s, min(max(slow_s, hot_count / MAX_QUESTIONS_PER_S), SLOWEST_ROUND_S))
 
-    def due(self, pools: HotPools, interval_s: float, silent: bool, now: float) -> list[str]:
+    def due(
+        self, pools: HotPools, interval_s: float, silent: bool, now: float, *, followed: bool = False
+    ) -> list[str]:
         """What to ask in this round, the sentinel first. `silent`: the registrar answers nothing at
-        present."""
+        present; `followed`: it pushes changes."""
         hot = pools.hot(now)
-        wanted = [] if silent else [*self._in_turn(hot), *self._idle_share(pools, set(hot), interval_s, now)]
+        first = self._unchecked(hot, now) if followed else self._in_turn(hot)
+        wanted = [] if silent else [*first, *self._idle_share(pools, set(hot), interval_s, now)]
         room = MAX_UNANSWERED - len(self._unanswered)
+        if followed:
+            room = min(room, int(MAX_QUESTIONS_PER_S * interval_s))
         asked = [handle for handle in wanted if handle not in self._unanswered][: max(0, room)]
         sentinel_age_s = now - self._asked_s.get(self._sentinel, float("-inf"))
         if self._sentinel not in self._unanswered and (asked or sentinel_age_s >= SENTINEL_EVERY_S):
@@ -139,6 +149,12 @@ class Round:
         start = self._hot_turn % len(hot)
         self._hot_turn = start + MAX_UNANSWERED
         return hot[start:] + hot[:start]
+
+    def _unchecked(self, hot: list[str], now: float) -> list[str]:
+        """The hot pools that were not asked about for so long that they should be, the longest first."""
+        every_s = max(self._intervals.hot_s, CHECK_EVERY_S) - SENTINEL_EVERY_S / 2
+        asked_s = {handle: self._asked_s.get(handle, float("-inf")) for handle in hot}
+        return sorted((one for one in hot if now - asked_s[one] >= every_s), key=asked_s.__getitem__)
 
     def _idle_share(self, pools: HotPools, hot: set[str], interval_s: float, now: float) -> list[str]:
         """As many of the others as are due in this round, so that all had their turn after `idle_s`."""

@@ -117,6 +117,7 @@ class Backend:
             self._log.info("stopping")
             if self._failure.done():
                 raise FatalError(self._failure.result())
+            await self.follower.leave()  # answers go on meanwhile
 
     async def _start(self, cleanup: contextlib.AsyncExitStack) -> None:
         """Start everything, the connector when there are answers, and leave its end in `cleanup`."""

@@ -29,6 +29,8 @@ def registrars(states: Iterable[RegistrarState], now: float) -> list[dict[str, A
             "why": state.why,
             "identifier": hexadecimal(state.identifier),
             "since_s": _age(state.since_s, now),
+            "follow": state.follow,
+            "follow_problem": state.follow_problem or None,
             "round_trip_ms": None if state.round_trip_ms is None else round(state.round_trip_ms, 3),
         }
         for state in states

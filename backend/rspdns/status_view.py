@@ -37,7 +37,9 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _registrars(registrars: Iterable[_Status]) -> Table:
-    table = _table("Registrars", "number", "address", "standing", "for", "identifier", "round trip", "")
+    table = _table(
+        "Registrars", "number", "address", "standing", "for", "identifier", "round trip", "follow", ""
+    )
     for one in sorted(registrars, key=lambda one: one["number"]):
         standing = f"[{_COLOURS.get(one['standing'], 'default')}]{one['standing']}[/]"
         trip = "" if one["round_trip_ms"] is None else f"{one['round_trip_ms']:.2f} ms"
@@ -48,9 +50,15 @@ def _registrars(registrars: Iterable[_Status]) -> Table:
             _age(one["since_s"]),
             one["identifier"] or "",
             trip,
-            escape(one["why"] or ""),
+            one["follow"],
+            escape(" ".join(filter(None, (one["why"], _not_pushing(one))))),
         )
     return table
+
+
+def _not_pushing(registrar: _Status) -> str:
+    problem = registrar["follow_problem"]
+    return f"It pushes no changes: {problem}." if problem else ""
 
 
 def _pool(zone: _Status, pool: _Status) -> RenderableType:

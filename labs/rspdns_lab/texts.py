@@ -69,7 +69,6 @@ max_age_ms = 3600000
 def backend_toml(registrars: Sequence[str], folder: Path) -> str:
     """Return the backend's configuration; its zones stand in `zones.d` beside it."""
     return f"""registrars = {_array(registrars)}
-follow = "poll"
 
 [pdns]
 connector = {_text(f"unix:{folder}/remote.sock")}

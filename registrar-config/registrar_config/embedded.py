@@ -3,6 +3,8 @@
 import os
 import sys
 
+from rserpool.registrar_choice import RegistrarAddress
+
 from registrar_config.options import embedded_settings
 from registrar_config.preflight import own_address
 
@@ -33,4 +35,7 @@ def embedded_commands(address: str | None = None, count: int = 3) -> list[list[s
 
 def embedded_registrars(address: str | None = None, count: int = 3) -> list[str]:
     """Return what belongs into the `registrars` list of agents and backends for `embedded_commands()`."""
-    return [str(settings.asap) for settings in embedded_settings(address or own_address(), count)]
+    return [
+        str(RegistrarAddress(str(settings.asap.address), settings.asap.port, settings.enrp.port))
+        for settings in embedded_settings(address or own_address(), count)
+    ]

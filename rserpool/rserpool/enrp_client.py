@@ -75,6 +75,12 @@ class HandlespaceFollower:
         self._followers[place].follow(time.monotonic())
         self._run()
 
+    def ask_for_everything(self) -> None:
+        """Ask all that are followed for their whole handle table again (other pools are wanted, say)."""
+        for follower in self._followers:
+            follower.ask_for_everything(time.monotonic())
+        self._run()
+
     def state(self, place: int) -> State:
         """How far a registrar is followed."""
         return self._followers[place].state

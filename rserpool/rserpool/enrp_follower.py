@@ -139,6 +139,7 @@ class RegistrarFollower:
         self._transport: Transport | None = None
         self._actions: list[Action] = []
         self._asked: _Asked | None = None
+        self._again = False
         self._broke_off = False
         self._failures = 0
         self._not_before_s = float("-inf")
@@ -177,6 +178,13 @@ class RegistrarFollower:
         """Follow the registrar, which must have the handlespace already: never one that is starting."""
         if self._move(Input.FOLLOW):
             self.advance(now)
+
+    def ask_for_everything(self, now: float) -> None:
+        """Ask for the whole handle table again; after the one that is under way, if one is."""
+        if self._asked is not None:
+            self._again = True
+        elif self.state is State.FOLLOWING:
+            self._ask(own_children_only=False, now=now)
 
     def leave(self, now: float) -> None:
         """Stop following, but serve takeovers until the registrar has forgotten us; ends in LEFT."""
@@ -364,6 +372,9 @@ class RegistrarFollower:
             self._failures = 0
             self.problem = ""
         self._actions.append(Table(sender, pools, asked.own_children_only, asked.asked_at_s, now))
+        if self._again:
+            self._again = False
+            self._ask(own_children_only=False, now=now)
 
     # Helpers
 
@@ -375,6 +386,7 @@ class RegistrarFollower:
         if not self._move(Input.FAILED):
             return
         self._asked = None
+        self._again = False
         self.sender = None
         self.problem = reason
         self._failures += 1

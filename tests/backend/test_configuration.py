@@ -259,7 +259,6 @@ def test_only_files_of_toml_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "key", "problem"),
     [
-        ('follow = "enrp"\n', "follow", "this version polls the registrars"),
         (
             '[pdns]\nconnector = "http:192.0.2.1:8053"\n',
             "pdns.connector",
@@ -305,3 +304,17 @@ def test_a_wrong_registrar_is_told_once_with_host_and_port(tmp_path: Path) -> No
         "registrars[0]: registrar 'x:99999': 'x' is not an IP address and port 99999 is not in 1..65535\n"
         in f"{error.value}\n"
     )
+
+
+SHARED = 'registrars = ["10.0.0.1", "10.0.0.1:3864"]\n'
+
+
+def test_followed_registrars_have_enrp_ports_of_their_own(tmp_path: Path) -> None:
+    _, line, key, problem = one_error(write(tmp_path, SHARED))
+    assert (line, key) == (1, "registrars[1]")
+    assert "10.0.0.1:3864/9902" in problem
+    assert 'follow = "poll"' in problem
+    assert load_configuration(write(tmp_path, SHARED + 'follow = "poll"\n')).follow == "poll"
+    config = load_configuration(write(tmp_path, SHARED.replace("3864", "3864/9902")))
+    assert config.follow == "enrp", "the default"
+    assert [one.enrp_port for one in config.registrar_addresses] == [9901, 9902]

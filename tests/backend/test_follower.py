@@ -86,6 +86,7 @@ class PlayedSettings:
     poll_hot_for_s: float = 60.0
     poll_idle_s: float = 10.0
     resolve_timeout_ms: int = 300
+    follow: str = "poll"
     registrar_addresses: Sequence[RegistrarAddress] = field(
         default_factory=lambda: [RegistrarAddress(f"10.9.0.{n}") for n in (1, 2, 3)]
     )

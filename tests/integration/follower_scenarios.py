@@ -41,6 +41,7 @@ class FollowerSettings:
     poll_hot_for_s: float = 60
     poll_idle_s: float = 10
     resolve_timeout_ms: int = 300
+    follow: str = "enrp"
 
 
 class Stage:
@@ -49,7 +50,9 @@ class Stage:
     def __init__(self, address: str, supervisors: Sequence[int]) -> None:
         self.address = address
         self.supervisors = supervisors
-        self.registrars = [RegistrarAddress(address, 3863 + place) for place in range(len(supervisors))]
+        self.registrars = [
+            RegistrarAddress(address, 3863 + place, 9901 + place) for place in range(len(supervisors))
+        ]
         self.belief = Belief([str(one) for one in self.registrars], {HANDLE: PoolRules(ACCEPT)})
         self.follower = Follower(
             FollowerSettings(self.registrars), self.belief, self._on_change, on_events=self._on_events

@@ -6,11 +6,11 @@ somebody entitled to say so denies it. A PE is in while one claim about it stand
 one claim:
 
 - **Its home is settled.** Then the home speaks. It lists the PE itself: the claim stands (and should the
-  home name yet another home, that one is followed). It answered without the PE: the claim is denied, if
-  the answer is to a question asked *after* the claim was first made; else the claim stands and the home
-  is asked again. So a registrar that missed the news of a death can list the PE for as long as it likes.
-  News from a registrar that is not settled bring nobody in before the home's word: it may be catching up,
-  and read of a registration before it reads of the death.
+  home name yet another home, that one is followed). It answered without the PE to a question asked *after*
+  the claim was first made, or pushed the deletion after the question was asked that the claim answers: the
+  claim is denied. Else it stands, and the home is asked again. So a registrar that missed the news of a
+  death can list the PE for as long as it likes. News from a registrar that is not settled bring nobody in
+  before the home's word: it may be catching up, and read of a registration before it reads of the death.
 - **Its home is unknown, silent or not settled.** Then whoever lists the PE at present is believed,
   settled or not: the registrar of a PE that just moved, a peer that takes over. A remembered claim is
   denied once every settled registrar has answered without the PE to a question asked after the claim was
@@ -27,118 +27,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from rserpool.parameters import PoolElement
-
-from rspdns.belief.rules import Reply
-
-MAX_CLAIMS = 1024
-"""Of one registrar about one pool, remembered ones included: an answer names 128 PEs at most, but a hostile
-registrar may name others each time."""
-MAX_LISTED = 128
-"""PEs in one answer: a registrar cuts longer ones off, so one that is full denies nobody."""
-MEMORY = -1
-"""The place of what was read from the last-known-good file, beside those of the registrars."""
-
-
-class Overruled(Enum):
-    """Who overruled a claim that its registrar goes on making."""
-
-    BY_HOME = "its home registrar does not list it any more"
-    BY_OTHERS = "no settled registrar lists it any more"
-    UNCONFIRMED = "told of by a registrar that is not settled, and not confirmed by its home registrar yet"
-
-
-@dataclass(slots=True)
-class Claim:
-    """One registrar's word that a PE is in. `remembered`: not in its last answer; last made at `last_s`."""
-
-    element: PoolElement
-    since_s: float
-    last_s: float
-    remembered: bool = False
-    overruled: Overruled | None = None
-
-
-@dataclass(slots=True)
-class Listing:
-    """What one registrar said about the pool.
-
-    `asked_at_s` and `answered_at_s` are of its last answer. `was_settled`: so was the registrar when it
-    answered, and the answer counts for absence too.
-    """
-
-    asked_at_s: float = float("-inf")
-    answered_at_s: float = float("-inf")
-    was_settled: bool = False
-    elements: tuple[PoolElement, ...] = ()
-    claims: dict[int, Claim] = field(default_factory=dict)
-
-    def update(self, reply: Reply, settled: bool) -> tuple[bool, bool]:
-        """Take an answer. Return whether it says anything new at all, and whether who is in or their
-        homes changed."""
-        before_s, self.answered_at_s = self.answered_at_s, reply.answered_at_s
-        self.asked_at_s = reply.asked_at_s
-        self.was_settled = settled
-        if reply.pool_elements == self.elements:
-            return False, False
-        self.elements = reply.pool_elements
-        members_changed = False
-        listed = {element.identifier: element for element in reply.pool_elements}
-        for identifier, element in listed.items():
-            claim = self.claims.get(identifier)
-            if claim is None or claim.remembered or claim.element.home_registrar != element.home_registrar:
-                self.claims[identifier] = Claim(element, reply.answered_at_s, reply.answered_at_s)
-                members_changed = True
-            else:
-                claim.element = element
-        for identifier, claim in self.claims.items():
-            if identifier not in listed and not claim.remembered:
-                claim.remembered, claim.last_s = True, before_s
-                members_changed = True
-        self._forget_the_oldest()
-        return True, members_changed
-
-    def forget_answers(self) -> None:
-        """The registrar's life ended: all its claims are remembered ones, no answer counts for absence."""
-        for claim in self.claims.values():
-            if not claim.remembered:
-                claim.remembered, claim.last_s = True, self.answered_at_s
-        self.asked_at_s = self.answered_at_s = float("-inf")
-        self.was_settled = False
-        self.elements = ()
-
-    def _forget_the_oldest(self) -> None:
-        excess = len(self.claims) - MAX_CLAIMS
-        if excess > 0:
-            remembered = [identifier for identifier, claim in self.claims.items() if claim.remembered]
-            for identifier in remembered[:excess]:
-                del self.claims[identifier]
-
-    def present(self, identifier: int) -> Claim | None:
-        """The claim in the last answer, None if it did not list the PE."""
-        claim = self.claims.get(identifier)
-        return None if claim is None or claim.remembered else claim
-
-    @property
-    def is_full(self) -> bool:
-        """True when the last answer may have been cut off; asking again at once would not help."""
-        return len(self.elements) >= MAX_LISTED
-
-    def absent_since(self, identifier: int, after_s: float) -> bool:
-        """True when a settled answer to a question asked after `after_s` was without the PE.
-
-        Never with a full answer, which may have been cut off before the PE.
-        """
-        return (
-            not self.is_full
-            and self.was_settled
-            and self.asked_at_s > after_s
-            and self.present(identifier) is None
-        )
-
-    def last_made_s(self, claim: Claim) -> float:
-        """When the claim was made last."""
-        return claim.last_s if claim.remembered else self.answered_at_s
+from rspdns.belief.listing import Claim, Listing, Overruled
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +110,9 @@ def _judge_by_home(
         if home == place or home in followed:
             return VOUCHED
         return judge(home, own, listings, court, followed | {place})
-    if listing is not None and listing.absent_since(identifier, claim.since_s):
+    if listing is not None and (
+        listing.absent_since(identifier, claim.since_s) or listing.deleted_since(identifier, claim.asked_s)
+    ):
         return Judgement(Verdict.DENIED, Overruled.BY_HOME)
     if claim.overruled is not None:
         return Judgement(Verdict.DENIED, claim.overruled, (home,))

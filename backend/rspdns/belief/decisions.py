@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from rserpool.parameters import PoolElement
 
-from rspdns.belief.claims import Claim, Court, Judgement, Listing, Overruled, Verdict, judge
+from rspdns.belief.claims import Court, Judgement, Verdict, judge
+from rspdns.belief.listing import Claim, Listing, Overruled
 
 _Judged = list[tuple[int, Claim, Judgement]]
 

@@ -10,10 +10,11 @@ from ipaddress import IPv4Address, IPv6Address
 from rserpool.parameters import PoolElement, Transport
 
 from rspdns.belief.accept import accepted, why_refused
-from rspdns.belief.claims import MEMORY, Claim, Court, Listing, Overruled
+from rspdns.belief.claims import Court
 from rspdns.belief.crowd import Crowd
 from rspdns.belief.decisions import Decision, decide
 from rspdns.belief.history import History
+from rspdns.belief.listing import MEMORY, Claim, Listing, Overruled
 from rspdns.belief.rules import RENEW_STALE_S, BeliefEvent, PoolRules, Reply
 from rspdns.views import Member, OutMember, PoolView
 
@@ -58,8 +59,27 @@ class PoolBelief:
         waiting = self.awaited or self._crowd.held_since_s or not self._known
         was_settled = listing.was_settled
         news, members_changed = listing.update(reply, settled)
-        self.is_dirty |= bool(news or waiting or was_settled != settled)
+        self.is_dirty |= bool(news or waiting or was_settled != listing.was_settled)
         return members_changed
+
+    def push(self, place: int, element: PoolElement, is_deletion: bool, at_s: float, settled: bool) -> bool:
+        """Take what a registrar pushed. Return True when it changes who is listed, or with which home."""
+        listing = self._listings.setdefault(place, Listing())
+        self.is_dirty = True
+        if is_deletion:
+            return listing.delete(element.identifier, at_s, settled)
+        return listing.push(element, at_s)
+
+    def own_children(
+        self, place: int, home: int, elements: Iterable[PoolElement], asked_at_s: float, settled: bool
+    ) -> bool:
+        """Take all PEs whose `home` the registrar is. Return True when that changes who is listed."""
+        listing = self._listings.setdefault(place, Listing())
+        return listing.own_children(home, elements, asked_at_s, settled) and self._set_dirty()
+
+    def _set_dirty(self) -> bool:
+        self.is_dirty = True
+        return True
 
     def link_lost(self, place: int) -> None:
         """A registrar's life ended."""
@@ -75,7 +95,7 @@ class PoolBelief:
         listing = self._listings.get(place)
         if listing is None:
             return
-        listing.was_settled = False
+        listing.settled_anew()
         for claim in listing.claims.values():
             if claim.overruled is not Overruled.BY_HOME:
                 claim.overruled = None
@@ -99,7 +119,7 @@ class PoolBelief:
         for member in members:
             transport = Transport(member.protocol, member.port, member.addresses)
             element = PoolElement(member.identifier, member.home_registrar, 0, transport, member.policy)
-            listing.claims[member.identifier] = Claim(element, now, now, remembered=True)
+            listing.claims[member.identifier] = Claim(element, now, now, now, remembered=True)
             self._members.setdefault(member.identifier, member)
         self._history.recent = tuple(recent)
         self._known = True

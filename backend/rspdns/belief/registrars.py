@@ -72,7 +72,10 @@ _EXPLANATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class RegistrarState:
-    """One registrar, for status and metrics. `since_s` (monotonic) is when its standing began."""
+    """One registrar, for status and metrics. `since_s` (monotonic) is when its standing began.
+
+    `follow`: "enrp" while it pushes changes, else "poll"; `follow_problem` is why it does not push them.
+    """
 
     number: int
     address: str
@@ -81,6 +84,8 @@ class RegistrarState:
     since_s: float | None
     round_trip_ms: float | None = None
     problem: str = ""
+    follow: str = "poll"
+    follow_problem: str = ""
 
     @property
     def why(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network
 
@@ -55,7 +55,7 @@ class Reply:
 
     `registrar` is its place in the list of registrars, from 0. The answer tells of a moment between
     `asked_at_s` and `answered_at_s` (monotonic). `found` False: no such pool, which is the same as an
-    empty one.
+    empty one. `is_uncut`: it names all PEs, however many; the answer to a handle resolution names 128.
     """
 
     registrar: int
@@ -65,6 +65,35 @@ class Reply:
     found: bool
     policy: Policy | None
     pool_elements: tuple[PoolElement, ...]
+    is_uncut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """All that one registrar lists, of every pool; with `own_children_only`, all that it is the home of.
+
+    It tells of a moment between `asked_at_s` and `answered_at_s`, in which more may have been pushed.
+    `sender` is the identifier under which the registrar gave it.
+    """
+
+    registrar: int
+    sender: int
+    asked_at_s: float
+    answered_at_s: float
+    pools: Mapping[str, tuple[PoolElement, ...]]
+    own_children_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """A registrar told by itself that a PE came or changed, or (`is_deletion`) that it is gone."""
+
+    registrar: int
+    sender: int
+    handle: str
+    at_s: float
+    element: PoolElement
+    is_deletion: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,10 @@ from rspdns.belief.rules import (
     SENTINEL_POOL_PREFIX,
     BeliefEvent,
     PoolRules,
+    Push,
     Question,
     Reply,
+    Table,
     sentinel_handle,
 )
 from rspdns.views import Member, PoolView
@@ -27,7 +29,8 @@ class Belief:
     decreasing.
 
     `registrars` are their addresses, in the order of their sentinels' numbers; a registrar is named by
-    its place in it, from 0. Tell it what happens (`link`, `reply`, `unanswered`, `probed`), read
+    its place in it, from 0. Tell it what happens (`link`, `reply`, `push`, `table`,
+    `unanswered`, `probed`), read
     `views()`, ask `questions()` at once, and come back at `next_deadline_s` at the latest.
     """
 
@@ -84,6 +87,59 @@ class Belief:
         changed = pool.reply(reply, reply.registrar in self._court.settled)
         self._note_dirty(reply.handle, pool)
         return changed
+
+    def push(self, push: Push) -> bool:
+        """A registrar told of a change. Return True when others should be asked at once, as for `reply()`.
+
+        Ignored, and False: what comes under an identifier that is not known for that registrar's, while it
+        is down, and about unknown pools.
+        """
+        self._advance(push.at_s)
+        pool = self._pools.get(push.handle)
+        if pool is None or not self._is_own_word(push.registrar, push.sender):
+            return False
+        settled = push.registrar in self._court.settled
+        changed = pool.push(push.registrar, push.element, push.is_deletion, push.at_s, settled)
+        self._note_dirty(push.handle, pool)
+        return changed
+
+    def table(self, table: Table) -> list[str]:
+        """A registrar gave its handle table. Return the pools about which others should be asked at once.
+
+        It is ignored where `push()` would be, and when it was asked for before the link came up.
+        """
+        self._advance(table.answered_at_s)
+        registrar = self._registrars[table.registrar]
+        own_word = self._is_own_word(table.registrar, table.sender)
+        if not own_word or table.asked_at_s < registrar.link_since_s:
+            return []
+        settled = table.registrar in self._court.settled
+        changed = []
+        for handle, pool in self._pools.items():
+            elements = table.pools.get(handle, ())
+            if table.own_children_only:
+                news = pool.own_children(table.registrar, table.sender, elements, table.asked_at_s, settled)
+            else:
+                reply = Reply(
+                    table.registrar,
+                    handle,
+                    table.asked_at_s,
+                    table.answered_at_s,
+                    bool(elements),
+                    None,
+                    elements,
+                    is_uncut=True,
+                )
+                news = pool.reply(reply, settled)
+            if news:
+                changed.append(handle)
+            self._note_dirty(handle, pool)
+        return changed
+
+    def _is_own_word(self, place: int, sender: int) -> bool:
+        """Whether what comes from `sender` is known to be this registrar's word."""
+        registrar = self._registrars[place]
+        return registrar.link_up and registrar.identifier == sender
 
     def unanswered(self, registrar: int, asked_at_s: float, now: float) -> None:
         """A question of `asked_at_s` was given up; by and by that makes a registrar silent."""

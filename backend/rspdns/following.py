@@ -1,0 +1,124 @@
+"""What the registrars push, as news for the belief: the backend as a passive ENRP peer of each of them.
+
+A registrar is followed from the moment in which the belief takes it for settled: one that is starting must
+not hear of us first (`rserpool.enrp_follower` says why).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from daemon_kit.logs import get_logger
+from rserpool.enrp_client import HandlespaceFollower, State
+from rserpool.enrp_follower import Ended, Event, Table, Update
+from rserpool.registrar_choice import RegistrarAddress
+
+from rspdns import belief as beliefs
+from rspdns.belief import Belief, Standing
+from rspdns.polling import HotPools
+
+
+class Following:
+    """Feeds `belief` with what registrars push about the `pools`.
+
+    `on_news` gets the place of a registrar that told something, and the pools in which who is in or their
+    homes changed; `on_followed` whether a registrar is followed, when that changes.
+    """
+
+    def __init__(
+        self,
+        registrars: Sequence[RegistrarAddress],
+        belief: Belief,
+        pools: HotPools,
+        *,
+        on_news: Callable[[int, Sequence[str]], None],
+        on_followed: Callable[[int, bool], None],
+        local_addresses: Sequence[str] = (),
+    ) -> None:
+        self._registrars = registrars
+        self._belief = belief
+        self._pools = pools
+        self._on_news = on_news
+        self._on_followed = on_followed
+        self._client = HandlespaceFollower(
+            registrars, self._on_event, is_wanted=self._is_wanted, local_addresses=local_addresses
+        )
+        self._problems = [""] * len(registrars)
+        self._followed = [False] * len(registrars)
+        self._is_leaving = False
+
+    def start(self) -> None:
+        """Open the socket. Raise SctpUnavailable, or OSError."""
+        self._client.start()
+
+    async def leave(self) -> None:
+        """Take leave of the registrars."""
+        self._is_leaving = True
+        await self._client.leave()
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._is_leaving = True
+        self._client.close()
+
+    def follow_settled(self, now: float) -> None:
+        """Follow every registrar that is settled."""
+        if self._is_leaving:
+            return
+        for place, state in enumerate(self._belief.registrar_states(now)):
+            if state.standing is Standing.SETTLED and self._client.state(place) is State.IDLE:
+                self._client.follow(place)
+
+    def ask_for_everything(self) -> None:
+        """The pools have changed: those that are new have not been told of."""
+        self._client.ask_for_everything()
+
+    def problem(self, place: int) -> str:
+        """Why a registrar is not followed; empty while it is, and before it was to be."""
+        return self._client.problem(place)
+
+    def _is_wanted(self, handle: bytes) -> bool:
+        return _text(handle) in self._pools.handles
+
+    def _on_event(self, place: int, event: Event) -> None:
+        changed: Sequence[str] = ()
+        match event:
+            case Update():
+                handle = _text(event.handle)
+                push = beliefs.Push(
+                    place, event.sender, handle, event.at_s, event.pool_element, event.is_deletion
+                )
+                if self._is_wanted(event.handle) and self._belief.push(push):
+                    changed = (handle,)
+            case Table():
+                pools = {_text(handle): elements for handle, elements in event.pools.items()}
+                changed = self._belief.table(
+                    beliefs.Table(
+                        place,
+                        event.sender,
+                        event.asked_at_s,
+                        event.answered_at_s,
+                        pools,
+                        event.own_children_only,
+                    )
+                )
+                self._set_followed(place, True)
+            case Ended():
+                self._set_followed(place, False, event.reason)
+        self._on_news(place, changed)
+
+    def _set_followed(self, place: int, is_followed: bool, why: str = "") -> None:
+        log = get_logger("follower").bind(registrar=str(self._registrars[place]))
+        if is_followed and not self._followed[place]:
+            log.info("followed")
+        elif why != self._problems[place]:
+            log.info("not_followed", why=f"{why}: it is asked instead")
+        self._problems[place] = why
+        if is_followed != self._followed[place]:
+            self._followed[place] = is_followed
+            self._on_followed(place, is_followed)
+
+
+def _text(handle: bytes) -> str:
+    """A pool handle as the configuration has it; one that no configuration can hold has no such text."""
+    return handle.decode(errors="replace")

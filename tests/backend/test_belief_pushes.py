@@ -1,0 +1,200 @@
+"""What registrars push by themselves (ENRP): with answers, against answers, and without them."""
+
+import pytest
+from rserpool.parameters import PoolElement
+from rserpool.policies import LeastUsed
+from rspdns.belief import Push, Table
+from rspdns.belief.listing import MAX_CLAIMS
+
+from tests.backend.belief_support import POOL, R1, R2, R3, TRIP_S, Play, pe, settled
+
+IDENTIFIERS = (R1, R2, R3)
+
+
+def push(play: Play, place: int, element: PoolElement, sender: int | None = None, gone: bool = False) -> bool:
+    """The registrar at `place` pushes `element`, 1 ms from now."""
+    play.wait(TRIP_S)
+    sender = IDENTIFIERS[place] if sender is None else sender
+    changed = play.belief.push(Push(place, sender, POOL, play.now, element, gone))
+    play.wait(TRIP_S)
+    return changed
+
+
+def table(play: Play, place: int, *elements: PoolElement, own: bool = False) -> list[str]:
+    """The registrar at `place` gives its handle table, asked for at `now`."""
+    asked_s = play.now
+    play.wait(TRIP_S)
+    made = Table(place, IDENTIFIERS[place], asked_s, play.now, {POOL: elements}, own)
+    changed = play.belief.table(made)
+    play.wait(TRIP_S)
+    return changed
+
+
+def test_who_is_pushed_is_in_and_whose_deletion_is_pushed_is_out_without_a_question() -> None:
+    play = settled()
+    assert push(play, 0, pe(3, R1)), "the others are to be asked too"
+    assert play.members() == [1, 2, 3]
+    assert push(play, 0, pe(3, R1), gone=True)
+    assert play.members() == [1, 2]
+    assert play.out() == {3: "its home registrar does not list it any more"}
+
+
+def test_a_new_load_concerns_nobody_else() -> None:
+    play = settled()
+    assert not push(play, 0, pe(1, R1, policy=LeastUsed(0.5)))
+    assert play.view().members[0].policy == LeastUsed(0.5)
+
+
+def test_a_deletion_by_a_registrar_that_is_not_its_home_is_a_question_to_its_home() -> None:
+    play = settled()
+    push(play, 2, pe(1, R1), gone=True)
+    assert play.members() == [1, 2]
+    play.answer(0, pe(1, R1), pe(2, R2))
+    assert play.members() == [1, 2]
+
+
+def test_a_registrar_that_is_not_settled_is_not_believed_about_who_is_gone() -> None:
+    play = settled()
+    play.silence(0)
+    push(play, 0, pe(1, R1), gone=True)
+    assert 1 in play.members()
+    play.answer(0, pe(1, R1), pe(2, R2))
+    play.wait(1.1)
+    assert play.standings()[0] == "settled"
+    assert 1 in play.members(), "what it told while it woke up does not count later"
+
+
+def test_what_comes_under_another_identifier_is_nobodys_word() -> None:
+    play = settled()
+    assert not push(play, 0, pe(1, R1), sender=R2, gone=True)
+    assert not push(play, 0, pe(9, R1), sender=0xDEAD)
+    play.down(0)
+    assert not push(play, 0, pe(9, R1))
+    assert play.members() == [1, 2]
+
+
+def test_an_answer_from_before_the_push_does_not_bring_the_dead_back() -> None:
+    play = settled()
+    asked_s = play.now
+    push(play, 0, pe(1, R1), gone=True)
+    for place in (0, 1, 2):
+        play.answer(place, pe(1, R1), pe(2, R2), asked_s=asked_s)
+        assert play.members() == [2]
+
+
+def test_an_answer_from_before_the_push_does_not_take_the_new_out() -> None:
+    play = settled()
+    asked_s = play.now
+    push(play, 0, pe(3, R1))
+    play.answer(0, pe(1, R1), pe(2, R2), asked_s=asked_s)
+    assert play.members() == [1, 2, 3]
+
+
+def test_another_registrars_old_answer_about_somebody_new_does_not_bring_the_dead_back() -> None:
+    play = settled()
+    push(play, 0, pe(3, R1))
+    asked_s = play.now
+    push(play, 0, pe(3, R1), gone=True)
+    play.answer(2, pe(1, R1), pe(2, R2), pe(3, R1), asked_s=asked_s)
+    assert play.members() == [1, 2]
+
+
+@pytest.mark.parametrize("lost", ["deletion", "registration"])
+def test_a_lost_push_is_mended_by_the_next_answer(lost: str) -> None:
+    play = settled()
+    if lost == "deletion":
+        push(play, 0, pe(3, R1))
+        listed = [pe(1, R1), pe(2, R2)]
+    else:
+        push(play, 0, pe(1, R1), gone=True)
+        listed = [pe(1, R1), pe(2, R2)]
+    for place in (0, 1, 2):
+        play.answer(place, *listed)
+    assert play.members() == [1, 2]
+
+
+def test_who_moves_never_blinks() -> None:
+    play = settled()
+    push(play, 1, pe(1, R2))
+    assert play.members() == [1, 2]
+    push(play, 0, pe(1, R1), gone=True)
+    assert play.members() == [1, 2]
+    play.answer(0, pe(2, R2))
+    play.answer(2, pe(1, R2), pe(2, R2))
+    push(play, 1, pe(1, R2), gone=True)
+    assert play.members() == [2], "its new home has the say"
+
+
+def test_with_its_home_dead_a_member_is_out_when_who_took_it_over_says_so() -> None:
+    play = settled()
+    play.down(0)
+    assert play.members() == [1, 2]
+    push(play, 2, pe(1, R3), gone=True)
+    play.answer(1, pe(2, R2))
+    assert play.members() == [2]
+
+
+def test_more_than_128_members_come_and_go_though_answers_are_cut_off() -> None:
+    play = Play(1)
+    play.settle(0)
+    everybody = [pe(number, R1) for number in range(1, 201)]
+    table(play, 0, *everybody)
+    play.answer(0, *everybody[:128])
+    assert play.members() == list(range(1, 201))
+    push(play, 0, pe(200, R1), gone=True)
+    push(play, 0, pe(1, R1), gone=True)
+    push(play, 0, pe(201, R1))
+    play.answer(0, *everybody[1:129])
+    assert play.members() == [*range(2, 200), 201]
+    table(play, 0, *everybody[:150])
+    play.wait(1.1)
+    assert play.members() == list(range(1, 151)), "a table is whole: who is not in it is out"
+
+
+def test_a_table_of_own_children_says_nothing_about_those_of_others() -> None:
+    play = settled()
+    assert table(play, 0, pe(3, R1), own=True) == [POOL]
+    assert play.members() == [2, 3]
+    assert table(play, 0, pe(3, R1), own=True) == []
+
+
+def test_a_table_from_before_a_push_is_not_news() -> None:
+    play = settled()
+    asked_s = play.now
+    push(play, 0, pe(3, R1))
+    play.belief.table(Table(0, R1, asked_s, play.now, {POOL: (pe(1, R1), pe(2, R2))}))
+    assert play.members() == [1, 2, 3]
+
+
+def test_a_starting_registrars_empty_table_takes_nobody_out() -> None:
+    play = settled()
+    play.down(0)
+    play.up(0)
+    assert table(play, 0) == []
+    assert play.members() == [1, 2]
+
+
+def test_a_crowd_that_is_pushed_out_is_questioned() -> None:
+    play = Play()
+    play.settle(0, 1, 2)
+    members = [pe(number, R1) for number in range(1, 5)]
+    for place in (0, 1, 2):
+        play.answer(place, *members)
+    for member in members:
+        push(play, 0, member, gone=True)
+        play.view()
+    assert play.members() == [3, 4], "two of four leave at once, a third would be more than half"
+    assert {handle for _, handle in play.asked()} == {POOL}
+    for place in (0, 1, 2):
+        play.answer(place)
+    assert play.members() == []
+
+
+def test_a_registrar_that_pushes_others_each_time_does_not_fill_memory() -> None:
+    play = Play(1)
+    play.settle(0)
+    for number in range(1, 6000):
+        play.belief.push(Push(0, R1, POOL, play.now, pe(number, R1)))
+        play.belief.push(Push(0, R1, POOL, play.now, pe(100_000 + number, R1), True))
+    play.wait(1.1)
+    assert len(play.members()) <= MAX_CLAIMS

@@ -1,0 +1,295 @@
+"""Following a registrar as a passive peer: what it says, what it believes, and what it never does."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rserpool.enrp import (
+    HandleTableRequest,
+    HandleTableResponse,
+    InitTakeover,
+    InitTakeoverAck,
+    ListRequest,
+    ListResponse,
+    TakeoverServer,
+    UpdateAction,
+)
+from rserpool.enrp_checksum import NO_ELEMENTS, Ownership, element_sum, finish
+from rserpool.enrp_courtesy import reply_to
+from rserpool.enrp_follower import Close, Connect, Ended, Table, Update
+from rserpool.enrp_follower_states import TRANSITIONS, Input, State
+
+from tests.rserpool.enrp_paper import (
+    HANDLE,
+    OTHER,
+    OWN,
+    REGISTRAR,
+    TRANSPORT,
+    Paper,
+    page,
+    pe,
+    presence,
+    update,
+)
+from tests.rserpool.strategies import any_enrp
+
+
+def test_it_joins_and_hears_of_everything() -> None:
+    paper = Paper()
+    paper.follow()
+    assert paper.actions == [Connect()]
+    paper.associate()
+    assert [type(message).__name__ for message in paper.sent] == ["Presence", "HandleTableRequest"]
+    (hello,) = paper.presences()
+    assert (hello.sender, hello.checksum) == (OWN, NO_ELEMENTS)
+    assert hello.server is not None
+    assert hello.server.transport == TRANSPORT, "where the registrar reaches us"
+    asked_s = paper.now
+    paper.hear(page(pe(1), more=True))
+    paper.wait(0.1)
+    paper.hear(page(pe(2, OTHER)))
+    assert paper.events == [Table(REGISTRAR, {HANDLE: (pe(1), pe(2, OTHER))}, False, asked_s, paper.now)]
+    paper.hear(update(pe(3)))
+    paper.hear(update(pe(1), UpdateAction.DELETE))
+    assert paper.events[1:] == [
+        Update(REGISTRAR, HANDLE, pe(3), False, paper.now),
+        Update(REGISTRAR, HANDLE, pe(1), True, paper.now),
+    ]
+
+
+def test_it_says_nothing_before_it_is_told_to_follow() -> None:
+    """A starting registrar would take it for its mentor."""
+    paper = Paper()
+    paper.associate()
+    paper.hear(presence(asks=True))
+    paper.hear(update(pe(1)))
+    paper.hear(page(pe(1)))
+    paper.wait(10)
+    assert paper.actions == []
+    paper.follow()
+    assert paper.sent, "the association that the registrar made serves"
+    assert Connect() not in paper.actions
+
+
+@pytest.mark.parametrize(
+    ("request_", "reply"),
+    [
+        (HandleTableRequest(REGISTRAR, OWN), HandleTableResponse(OWN, REGISTRAR, rejected=True)),
+        (HandleTableRequest(REGISTRAR, 0, True), HandleTableResponse(OWN, REGISTRAR, rejected=True)),
+        (ListRequest(REGISTRAR, OWN), ListResponse(OWN, REGISTRAR, rejected=True)),
+        (InitTakeover(REGISTRAR, OWN, OTHER), InitTakeoverAck(OWN, REGISTRAR, OTHER)),
+        (InitTakeover(REGISTRAR, 0x77, OTHER), InitTakeoverAck(0x77, REGISTRAR, OTHER)),
+        (InitTakeover(REGISTRAR, OWN, OWN), None),
+        (presence(asks=True), None),
+        (update(pe(1)), None),
+    ],
+)
+def test_what_it_owes_everybody(request_: InitTakeover, reply: InitTakeoverAck | None) -> None:
+    """Takeovers are acknowledged by the name that was meant: that of a former life too."""
+    assert reply_to(request_, OWN) == reply
+
+
+def test_presence_goes_on_and_is_given_when_asked_for() -> None:
+    paper = Paper()
+    paper.join()
+    for _ in range(100):
+        paper.wait(0.1)
+        paper.hear(presence(paper.ownership.checksum(REGISTRAR)))
+    assert 12 <= len(paper.presences()) <= 15
+    assert {message.receiver for message in paper.presences()} == {REGISTRAR}
+    paper.actions.clear()
+    paper.hear(presence(asks=True))
+    assert len(paper.presences()) == 1
+
+
+def test_a_silent_registrar_is_asked_and_then_given_up() -> None:
+    paper = Paper()
+    paper.join()
+    paper.wait(4)
+    assert [message.reply_required for message in paper.presences()].count(True) == 1
+    paper.wait(3)
+    assert paper.machine.state is State.IDLE
+    assert paper.events == [Ended("silent for 6 s")]
+    assert Close(1) in paper.actions
+
+
+def test_an_empty_table_is_none() -> None:
+    paper = Paper()
+    paper.follow()
+    paper.associate()
+    paper.hear(page())
+    assert paper.machine.state is State.IDLE
+    assert paper.events == [Ended("its handle table is empty")]
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        lambda paper: paper.lose(),
+        lambda paper: paper.hear(page(rejected=True)),
+        lambda paper: paper.hear(presence(sender=OTHER)),
+        lambda paper: paper.wait(2.1),
+    ],
+)
+def test_what_fails_is_tried_again_after_a_growing_pause(trouble: Callable[[Paper], None]) -> None:
+    paper = Paper()
+    pauses = []
+    for _ in range(8):
+        paper.follow()
+        started_s = paper.now
+        while Connect() not in paper.actions:
+            paper.wait(0.05)
+        pauses.append(paper.now - started_s)
+        paper.associate()
+        paper.hear(presence())
+        trouble(paper)
+        assert paper.machine.state is State.IDLE
+        assert paper.machine.problem
+        paper.actions.clear()
+        paper.follow()
+        assert paper.machine.state is State.WAITING
+    assert pauses[0] == 0
+    assert pauses == sorted(pauses)
+    assert 20 < pauses[-1] <= 30.1
+
+
+def test_a_presence_that_does_not_fit_makes_it_ask_again_for_what_the_registrar_owns() -> None:
+    paper = Paper()
+    paper.join(pe(1), pe(2, OTHER))
+    right = finish(element_sum(HANDLE, 1) + element_sum(HANDLE, 7))
+    paper.hear(presence(right))
+    assert paper.requests() == [], "the other side may have been quicker than a third"
+    paper.wait(1)
+    paper.hear(presence(right))
+    (request,) = paper.requests()
+    assert request.own_children_only
+    paper.hear(page(pe(1), pe(7)))
+    (table,) = paper.events
+    assert isinstance(table, Table)
+    assert table.own_children_only
+    paper.actions.clear()
+    for _ in range(5):
+        paper.wait(1)
+        paper.hear(presence(right))
+    assert paper.requests() == []
+
+
+def test_a_checksum_that_never_fits_does_not_make_it_ask_all_the_time() -> None:
+    paper = Paper()
+    paper.join()
+    for _ in range(120):
+        paper.wait(1)
+        paper.hear(presence(1))
+        if paper.requests() and isinstance(paper.sent[-1], HandleTableRequest):
+            paper.hear(page(pe(1)))
+    assert 3 <= len(paper.requests()) <= 12
+
+
+def test_after_a_pause_of_its_own_it_asks_for_everything() -> None:
+    paper = Paper()
+    paper.join()
+    paper.wait(2.5, step_s=2.5)
+    assert [request.own_children_only for request in paper.requests()] == [False]
+
+
+def test_the_rest_of_a_table_that_broke_off_is_thrown_away() -> None:
+    """A registrar goes on where it was when the same peer asks again."""
+    paper = Paper()
+    paper.follow()
+    paper.associate()
+    paper.hear(page(pe(1), more=True))
+    paper.lose()
+    paper.follow()
+    paper.wait(1)
+    paper.associate()
+    paper.actions.clear()
+    paper.hear(page(pe(2)))
+    assert paper.events == []
+    assert len(paper.requests()) == 1
+    paper.hear(page(pe(1), pe(2)))
+    (table,) = paper.events
+    assert isinstance(table, Table)
+    assert table.pools == {HANDLE: (pe(1), pe(2))}
+
+
+def test_a_table_without_an_end_is_given_up() -> None:
+    paper = Paper()
+    paper.follow()
+    paper.associate()
+    many = page(*(pe(number) for number in range(500)), more=True)
+    for _ in range(300):
+        paper.machine.received(many, paper.now)
+        paper.do()
+    assert paper.machine.state is State.IDLE
+    assert isinstance(paper.events[-1], Ended)
+
+
+def test_leaving_it_goes_on_serving_until_it_is_forgotten() -> None:
+    paper = Paper()
+    paper.join()
+    paper.machine.leave(paper.now)
+    paper.wait(0.3)
+    paper.hear(presence(asks=True))
+    assert paper.machine.state is State.LEAVING
+    paper.wait(1.2)
+    assert paper.machine.state is State.LEFT
+    assert paper.sent == []
+
+
+def test_leaving_ends_without_a_word_of_the_registrar_too() -> None:
+    paper = Paper()
+    paper.join()
+    paper.machine.leave(paper.now)
+    paper.wait(13)
+    assert paper.machine.state is State.LEFT
+
+
+def test_what_is_taken_over_changes_its_owner() -> None:
+    paper = Paper()
+    paper.join(pe(1))
+    paper.hear(update(pe(2, OTHER)))
+    paper.hear(TakeoverServer(REGISTRAR, OWN, OTHER))
+    assert paper.ownership.checksum(OTHER) == NO_ELEMENTS
+    assert paper.ownership.checksum(REGISTRAR) == finish(element_sum(HANDLE, 1) + element_sum(HANDLE, 2))
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("what", Input)
+def test_the_table_leads_somewhere_or_nowhere(state: State, what: Input) -> None:
+    assert TRANSITIONS[state].get(what, state) in State
+    if what is Input.CLOSE and state is not State.LEFT:
+        assert TRANSITIONS[state][what] is State.LEFT
+
+
+@given(st.lists(st.one_of(any_enrp, st.floats(0, 3)), max_size=40), st.booleans())
+def test_whatever_it_hears_it_is_passive(story: list[object], leaves: bool) -> None:
+    """It never starts a takeover, never gives a table, never changes anybody's handlespace."""
+    paper = Paper()
+    paper.follow()
+    paper.associate()
+    for step in story:
+        if isinstance(step, float):
+            paper.wait(step, step_s=0.5)
+        else:
+            paper.machine.received(step, paper.now)  # type: ignore[arg-type]
+            paper.do()
+    if leaves:
+        paper.machine.leave(paper.now)
+        paper.wait(15, step_s=0.5)
+        assert paper.machine.state is not State.LEAVING
+    assert {type(message).__name__ for message in paper.sent} <= {"Presence", "HandleTableRequest"}
+
+
+def test_checksums_are_those_of_the_internet() -> None:
+    ownership = Ownership()
+    assert ownership.checksum(REGISTRAR) == 0xFFFF
+    ownership.add(b"abc", 0x00010002, REGISTRAR)
+    assert ownership.checksum(REGISTRAR) == ~(0x6162 + 0x6300 + 1 + 2) & 0xFFFF
+    ownership.add(b"abc", 0x00010002, OTHER)
+    assert (ownership.checksum(REGISTRAR), len(ownership)) == (0xFFFF, 1)
+    ownership.replace(OTHER, {(b"x", 1)}, but={(b"abc", 0x00010002)})
+    assert len(ownership) == 2
+    ownership.remove(b"abc", 0x00010002)
+    ownership.remove(b"x", 1)
+    assert (ownership.checksum(OTHER), len(ownership)) == (0xFFFF, 0)
