@@ -185,6 +185,7 @@ def test_a_crowd_that_is_pushed_out_is_questioned() -> None:
         play.view()
     assert play.members() == [3, 4], "two of four leave at once, a third would be more than half"
     assert {handle for _, handle in play.asked()} == {POOL}
+    play.wait(TRIP_S)
     for place in (0, 1, 2):
         play.answer(place)
     assert play.members() == []

@@ -67,7 +67,7 @@ def test_members_of_two_shards_with_one_identifier_have_weights_of_their_own() -
 
 def test_registrars_stand_by_number() -> None:
     registrars = [
-        dict.fromkeys(("why", "identifier", "since_s", "round_trip_ms"))
+        dict.fromkeys(("why", "identifier", "since_s", "round_trip_ms", "follow", "follow_problem"))
         | {"number": number, "address": f"10.0.0.{number}", "standing": "settled"}
         for number in (3, 1, 2)
     ]
@@ -81,5 +81,8 @@ def test_a_registrar_s_standing_is_explained() -> None:
         "address": "10.0.0.1",
         "standing": "starting",
         "why": "it does not list its own sentinel",
+        "follow": "poll",
+        "follow_problem": "no answer, or refused",
     }
     assert "it does not list its own sentinel" in text([], [one])
+    assert "pushes no changes: no answer, or refused" in text([], [one])

@@ -6,6 +6,7 @@ python members.py CONTROL_SOCKET ADDRESS REGISTRAR...
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -37,11 +38,7 @@ class Members:
             log=folder / f"{name}.log",
             environment={"PYTHONPATH": str(REPOSITORY)},
         )
-        end_s = time.monotonic() + 20
-        while not self._control.exists():
-            assert self._process.poll() is None, (folder / f"{name}.log").read_text()
-            assert time.monotonic() < end_s
-            time.sleep(0.02)
+        wait_for_control(self._control, self._process, folder / f"{name}.log")
 
     def add(self, identifier: int, handle: str, port: int, load: float = 0.0) -> None:
         """Register one, which answers SIP OPTIONS over UDP."""
@@ -64,6 +61,18 @@ class Members:
     def process(self) -> subprocess.Popen[str]:
         """The process."""
         return self._process
+
+
+def wait_for_control(control: Path, process: subprocess.Popen[str], log: Path) -> None:
+    """Wait until the program listens at its control socket."""
+    end_s = time.monotonic() + 60
+    while True:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            if probe.connect_ex(str(control)) == 0:
+                return
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
 
 
 class _Program:
