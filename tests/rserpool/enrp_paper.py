@@ -87,6 +87,9 @@ class Paper:
         assert self.machine.state is State.FOLLOWING
         self.actions.clear()
 
+    def state(self) -> State:
+        return self.machine.state
+
     @property
     def sent(self) -> list[EnrpMessage]:
         return [action.message for action in self.actions if isinstance(action, Send)]

@@ -109,7 +109,7 @@ def test_a_silent_registrar_is_asked_and_then_given_up() -> None:
     paper.wait(4)
     assert [message.reply_required for message in paper.presences()].count(True) == 1
     paper.wait(3)
-    assert paper.machine.state is State.IDLE
+    assert paper.state() is State.IDLE
     assert paper.events == [Ended("silent for 6 s")]
     assert Close(1) in paper.actions
 
@@ -119,7 +119,7 @@ def test_an_empty_table_is_none() -> None:
     paper.follow()
     paper.associate()
     paper.hear(page())
-    assert paper.machine.state is State.IDLE
+    assert paper.state() is State.IDLE
     assert paper.events == [Ended("its handle table is empty")]
 
 
@@ -144,11 +144,11 @@ def test_what_fails_is_tried_again_after_a_growing_pause(trouble: Callable[[Pape
         paper.associate()
         paper.hear(presence())
         trouble(paper)
-        assert paper.machine.state is State.IDLE
+        assert paper.state() is State.IDLE
         assert paper.machine.problem
         paper.actions.clear()
         paper.follow()
-        assert paper.machine.state is State.WAITING
+        assert paper.state() is State.WAITING
     assert pauses[0] == 0
     assert pauses == sorted(pauses)
     assert 20 < pauses[-1] <= 30.1
@@ -221,7 +221,7 @@ def test_a_table_without_an_end_is_given_up() -> None:
     for _ in range(300):
         paper.machine.received(many, paper.now)
         paper.do()
-    assert paper.machine.state is State.IDLE
+    assert paper.state() is State.IDLE
     assert isinstance(paper.events[-1], Ended)
 
 
@@ -231,9 +231,9 @@ def test_leaving_it_goes_on_serving_until_it_is_forgotten() -> None:
     paper.machine.leave(paper.now)
     paper.wait(0.3)
     paper.hear(presence(asks=True))
-    assert paper.machine.state is State.LEAVING
+    assert paper.state() is State.LEAVING
     paper.wait(1.2)
-    assert paper.machine.state is State.LEFT
+    assert paper.state() is State.LEFT
     assert paper.sent == []
 
 
@@ -242,7 +242,7 @@ def test_leaving_ends_without_a_word_of_the_registrar_too() -> None:
     paper.join()
     paper.machine.leave(paper.now)
     paper.wait(13)
-    assert paper.machine.state is State.LEFT
+    assert paper.state() is State.LEFT
 
 
 def test_what_is_taken_over_changes_its_owner() -> None:
@@ -277,7 +277,7 @@ def test_whatever_it_hears_it_is_passive(story: list[object], leaves: bool) -> N
     if leaves:
         paper.machine.leave(paper.now)
         paper.wait(15, step_s=0.5)
-        assert paper.machine.state is not State.LEAVING
+        assert paper.state() is not State.LEAVING
     assert {type(message).__name__ for message in paper.sent} <= {"Presence", "HandleTableRequest"}
 
 
