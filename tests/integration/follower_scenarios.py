@@ -21,12 +21,16 @@ from ipaddress import ip_address, ip_network
 import psutil
 import uvloop
 from rserpool.element import PoolElementClient
+from rserpool.enrp import HandleUpdate, UpdateAction
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
 from rserpool.registrar_choice import RegistrarAddress
+from rserpool.sctp import AssociationUp, SctpSocket
 from rspdns.belief import Belief, BeliefEvent, PoolRules
 from rspdns.follower import Follower
 from rspdns.views import PoolView
+
+from rserpool import enrp
 
 HANDLE = "sip-as-udp"
 REREGISTRATION_MS = 500
@@ -80,6 +84,10 @@ class Stage:
     @property
     def standings(self) -> list[str]:
         return [state.standing.value for state in self.follower.registrar_states()]
+
+    @property
+    def follow(self) -> list[str]:
+        return [state.follow for state in self.follower.registrar_states()]
 
     async def until(self, what: str, condition: Callable[[], bool], timeout_s: float = 20) -> float:
         """Wait for the condition; return how long it took."""
@@ -253,6 +261,61 @@ async def moving(stage: Stage) -> None:
     assert sum(event.kind == "moved" for event in stage.events) >= 2
 
 
+class Stranger:
+    """Tells registrars of pool elements as their peer would; none of them passes it on."""
+
+    IDENTIFIER = 0x5EED
+
+    def __init__(self, registrars: Sequence[RegistrarAddress]) -> None:
+        self._registrars = registrars
+        self._socket = SctpSocket()
+        self._associations: list[int] = []
+
+    async def connect(self) -> None:
+        for registrar in self._registrars:
+            self._socket.connect(registrar.enrp_endpoint)
+        while len(self._associations) < len(self._registrars):
+            await asyncio.sleep(0.01)
+            with contextlib.suppress(BlockingIOError):
+                if isinstance(up := self._socket.receive(), AssociationUp):
+                    self._associations.append(up.association)
+
+    async def tell(self, action: UpdateAction, identifiers: Sequence[int], address: str) -> None:
+        for identifier in identifiers:
+            user = Transport(Protocol.UDP, 5000 + identifier, (ip_address(address),))
+            asap = Transport(Protocol.SCTP, 9, (ip_address(address),))
+            element = PoolElement(identifier, self.IDENTIFIER, 90_000, user, LeastUsed(0.0), asap)
+            update = HandleUpdate(self.IDENTIFIER, 0, action, HANDLE.encode(), element)
+            for association in self._associations:
+                self._socket.send(association, enrp.PPID, enrp.encode(update))
+            await asyncio.sleep(0.002)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+async def nobody_pushes(stage: Stage) -> None:
+    """What no registrar pushes is found by asking; a pool of 200 is known from the handle table alone."""
+    await stage.settled()
+    await stage.until("followed", lambda: stage.follow == ["enrp"] * 3)
+    stranger = Stranger(stage.registrars)
+    await stranger.connect()
+    try:
+        await stranger.tell(UpdateAction.ADD, [70], stage.address)
+        print(f"in after {await stage.until('70 is in', lambda: stage.members == [70], 8):.2f} s")
+        await stranger.tell(UpdateAction.DELETE, [70], stage.address)
+        print(f"out after {await stage.until('70 is out', lambda: stage.members == [], 8):.2f} s")
+        many = list(range(1000, 1200))
+        await stranger.tell(UpdateAction.ADD, many, stage.address)
+        await stage.until("as many as answers name", lambda: len(stage.members) >= 128)
+        stage.follower.set_handles([HANDLE])
+        await stage.until("all 200", lambda: stage.members == many)
+        await stranger.tell(UpdateAction.DELETE, many[5:], stage.address)
+        await stage.until("those five", lambda: stage.members == many[:5])
+    finally:
+        stranger.close()
+
+
 SCENARIOS: dict[str, Callable[[Stage], Awaitable[None]]] = {
     scenario.__name__: scenario
     for scenario in (
@@ -262,6 +325,7 @@ SCENARIOS: dict[str, Callable[[Stage], Awaitable[None]]] = {
         registrar_frozen,
         all_registrars_restarted,
         moving,
+        nobody_pushes,
     )
 }
 
