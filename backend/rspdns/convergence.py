@@ -44,13 +44,15 @@ class Convergence:
         if not self._changes:
             return ()
         done: list[int] = []
+        purged = frozenset(names or ())
         for change in self._changes:
             missing = change.missing.get(path)
             if missing is None or change.published_s > taken_s:
                 continue
-            if names is not None:
-                missing.difference_update(names)
-            if names is None or not missing:
+            left = set() if names is None else missing - purged  # costs what is missing, not what was purged
+            if left:
+                change.missing[path] = left
+            else:
                 del change.missing[path]
             if not change.missing:
                 done += change.events

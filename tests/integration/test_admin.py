@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from tests.support.browser import Browser
 from tests.support.json_schema import differences
 from tests.support.whole_chain import (
+    ADDRESS,
     OWNER,
     SIP_PORTS,
     ZONE,
@@ -28,25 +31,24 @@ URL = "http://127.0.0.1:8054"
 TOKEN = "writer-0123456789abcdef"  # noqa: S105 - of this test alone
 ACTIVE, STANDBY = 5080, 5081
 HA_OWNER = f"_sip._udp.ha.{ZONE}"
-HA_POOL = """
-[[pool]]
-handle = "sip-ha"
-label = "h"
-service = "_sip._udp"
-name = "ha"
-accept = ["10.99.0.1/32"]
-"""
-HA_SERVER = """
-[[as]]
-name = "ha-{port}"
-handle = "sip-ha"
-transport = "udp"
-port = {port}
-policy = "priority"
-priority = {priority}
-[[as.check]]
-type = "sip-options"
-"""
+READER = "reader-0123456789abcdef"
+DOCUMENT = (Path(__file__).resolve().parents[2] / "backend" / "docs" / "ims.md").read_text()
+"""Its example is what runs here."""
+
+
+def example(table: str) -> str:
+    """The TOML block of the document that begins with this table."""
+    (found,) = re.findall(rf"```toml\n(\[\[{table}\]\].*?)```", DOCUMENT, re.DOTALL)
+    return str(found)
+
+
+HA_POOL = "\n" + example("pool").replace("10.20.0.0/16", f"{ADDRESS}/32")
+
+
+def ha_server(port: int, priority: int) -> str:
+    text = example("as").replace("port = 5060", f"port = {port}").replace("sip-1", f"ha-{port}")
+    assert "priority = 20 " in text
+    return text.replace("priority = 20 ", f"priority = {priority} ")
 
 
 @pytest.fixture(scope="module")
@@ -76,14 +78,14 @@ class AdminChain(WholeChain):
         config.write_text(
             f"registrars = {json.dumps(self.registrars)}\n"
             f'[state]\npath = "{self.folder}/ha-state"\n[control]\npath = "{self.folder}/ha.sock"\n'
-            + HA_SERVER.format(port=ACTIVE, priority=20)
-            + HA_SERVER.format(port=STANDBY, priority=10)
+            + ha_server(ACTIVE, 20)
+            + ha_server(STANDBY, 10)
         )
         command = (sys.executable, "-m", "ppe_agent.cli", "run", "--log-json", "-c", str(config))
         self.namespace.start(*command, sctp=True, log=self.folder / "ha.log")
 
     def curl(self, path: str, *more: str) -> str:
-        said = self.namespace.run("curl", "-sS", "--max-time", "20", *more, URL + path)
+        said = self.namespace.run("curl", "-sS", "--max-time", "80", *more, URL + path, timeout_s=100)
         assert said.returncode == 0, said.stderr
         return said.stdout
 
@@ -187,6 +189,26 @@ def test_an_active_and_a_standby_server(chain: AdminChain) -> None:
     until(lambda: shown() == [(0, ACTIVE), (1, STANDBY)], 90, chain.folder / "ha.log")
 
 
+def test_check_asks_who_is_registered(chain: AdminChain) -> None:
+    def check(*more: str) -> subprocess.CompletedProcess[str]:
+        command = (sys.executable, "-m", "rspdns.cli", "check", *more, "-c", str(chain.config))
+        return chain.namespace.run(*command, sctp=True, timeout_s=100)
+
+    assert check("--strict").returncode == 0, "the backend knows"
+    zone = chain.folder / "zones.d" / f"{ZONE}.toml"
+    good = zone.read_text()
+    try:
+        mistyped = HA_POOL.replace("sip-ha", "sip-hb").replace('"ha"', '"more"').replace('"h"', '"m"')
+        zone.write_text(good + mistyped)
+        said = check("--strict")
+    finally:
+        zone.write_text(good)
+    assert said.returncode == 1
+    (warning,) = said.stderr.splitlines()
+    assert f"warning: {zone}:" in warning, "the registrars were asked about a pool the backend does not know"
+    assert "pool[2].handle: no server registers 'sip-h" in warning
+
+
 @pytest.fixture(scope="module")
 def browser(chain: AdminChain) -> Browser:
     return Browser(chain.namespace, chain.folder)
@@ -225,6 +247,28 @@ def test_the_live_page_says_when_the_backend_is_gone_and_goes_on_after(
     chain.backend = chain.start_backend()
     browser.until("document.getElementById('link').textContent === 'live'")
     browser.until(row(SIP_PORTS[1], ":not(.out)"))
+
+
+def test_the_live_page_asks_for_a_token_where_one_is_needed(chain: AdminChain, browser: Browser) -> None:
+    good = chain.config.read_text()
+    tokens = chain.folder / "read-tokens"
+    tokens.write_text(READER + "\n")
+    tokens.chmod(0o600)
+    try:
+        chain.config.write_text(good.replace("[admin]\n", '[admin]\nread_tokens = "read-tokens"\n'))
+        assert chain.post("/v1/reload") == {"zones": [ZONE], "needs_restart": []}
+        browser.open(f"{URL}/")
+        browser.until("!document.getElementById('token-form').hidden")
+        assert browser.run("return document.querySelectorAll('tr[data-member]').length") == 0
+        browser.run(
+            f"document.getElementById('token').value = '{READER}';"
+            "document.querySelector('#token-form button').click()"
+        )
+        browser.until(row(SIP_PORTS[1]))
+        browser.until("document.getElementById('link').textContent === 'live'")
+    finally:
+        chain.config.write_text(good)
+        chain.post("/v1/reload")
 
 
 def test_the_live_page_can_be_used_by_keyboard_by_screen_readers_and_on_a_phone(

@@ -30,10 +30,17 @@ class Browser:
             environment={"PYTHONPATH": str(REPOSITORY), "SE_OFFLINE": "true", "HOME": str(folder)},
         )
         end_s = time.monotonic() + TIMEOUT_S
-        while not self._control.exists():
+        while not self._answers():
             assert self._process.poll() is None, log.read_text()
             assert time.monotonic() < end_s, log.read_text()
             time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        try:
+            self._ask("complaints")
+        except ControlError:  # the socket is there a moment before it listens
+            return False
+        return True
 
     def open(self, url: str) -> None:
         """Load a page."""
