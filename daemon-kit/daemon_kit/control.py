@@ -157,6 +157,7 @@ def _listen(path: Path, mode: int) -> socket.socket:
             path.parent.mkdir(mode=0o750)
             path.parent.chmod(0o750)
         listener.bind(str(path))
+        listener.listen()  # at once: whoever waits for the socket to be there may connect
         path.chmod(mode)
     except OSError as error:
         listener.close()
