@@ -15,6 +15,7 @@ from daemon_kit.completion import completion_command
 from daemon_kit.config_file import ConfigurationErrors, TomlDocument, read_text
 from daemon_kit.control import ControlError, request
 from daemon_kit.run import run_service
+from registrar_config.render_command import render
 
 from rspdns.configuration import DEFAULT_PATH, AdminConfig, BackendConfig, load_configuration
 from rspdns.zone_command import zone
@@ -148,8 +149,14 @@ def up(port: int, address: str | None, directory: Path | None, log_level: str) -
     sys.exit(run_up(UpSettings(port=port, address=address, directory=directory, log_level=log_level)))
 
 
+@main.group()
+def registrar() -> None:
+    """Prepare the registrars and the hosts that speak to them."""
+
+
 main.add_command(zone)
 main.add_command(completion_command("rspdns"))
+registrar.add_command(render)
 
 
 def _load(config: Path) -> BackendConfig:

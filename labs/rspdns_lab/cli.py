@@ -15,6 +15,7 @@ from rich.console import Console
 from rspdns_lab.bench import as_markdown, run_bench
 from rspdns_lab.bench_sctp import AIMS, QUICK, TITLES, Extent, missed, run_sctp_bench
 from rspdns_lab.bench_sctp import as_markdown as bench_sctp_table
+from rspdns_lab.chaos_cli import chaos, loss
 from rspdns_lab.compare.cli import compare
 from rspdns_lab.demo import run_demo
 from rspdns_lab.errors import LabError
@@ -69,6 +70,8 @@ def demo(json_file: Path | None) -> None:
 
 main.add_command(ims)
 main.add_command(compare)
+main.add_command(chaos)
+main.add_command(loss)
 
 
 @main.command()

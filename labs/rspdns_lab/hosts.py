@@ -10,20 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from daemon_kit.control import ControlError, request
-from registrar_config.kernel_timers import SCTPD_OPTIONS
 from rserpool.registrar_choice import RegistrarAddress
 
 from rspdns_lab import texts
 from rspdns_lab.errors import LabError
 from rspdns_lab.name_server_files import write_name_server_files
 from rspdns_lab.network import Host
-from rspdns_lab.plan import REREGISTRATION_MS
+from rspdns_lab.plan import REREGISTRATION_MS, Follow
 from rspdns_lab.preconditions import SctpRunner
 from rspdns_lab.processes import Program, children_of
 from rspdns_lab.sip import answers_options
+from rspdns_lab.wall_clock import WallClock
 
-START_TIMEOUT_S = 20.0
-_SCTP_ENVIRONMENT = {"SCTPD_OPTIONS": SCTPD_OPTIONS}
+START_TIMEOUT_S = 60.0
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout_s: float, *programs: Program) -> None:
@@ -41,14 +40,25 @@ def wait_until(condition: Callable[[], object], what: str, timeout_s: float, *pr
 class RegistrarHost:
     """A host with a supervised rspregistrar and its sentinel."""
 
-    def __init__(self, host: Host, number: int, peers: Sequence[str], folder: Path, sctp: SctpRunner) -> None:
+    def __init__(
+        self,
+        host: Host,
+        number: int,
+        peers: Sequence[str],
+        folder: Path,
+        sctp: SctpRunner,
+        clock: Path | None = None,
+    ) -> None:
         self.host = host
-        command = [sys.executable, "-m", "registrar_config", "run", "--log-json", "--set-kernel-timers"]
+        self.clock = WallClock(clock, folder / "clock") if clock else None
+        command = [sys.executable, "-m", "registrar_config", "run", "--log-json"]
+        command += ["--set-kernel-timers"] if sctp.tuned else []
         command += [f"--number={number}", f"--address={host.address}"]
         command += [f"--agent-reregistration-ms={REREGISTRATION_MS}"]
         command += [f"--peer={peer}" for peer in peers]
+        environment = {**sctp.environment, **(self.clock.environment if self.clock else {})}
         self.program = Program(
-            "registrar", host, sctp.command(command), folder / "registrar.log", _SCTP_ENVIRONMENT
+            "registrar", host, sctp.command(command), folder / "registrar.log", environment
         )
 
     @property
@@ -70,13 +80,24 @@ class RegistrarHost:
 
     def kill_registrar(self) -> float:
         """Kill rspregistrar, not its supervisor; return the monotonic time just before it."""
+        return self._signal(signal.SIGKILL)
+
+    def freeze_registrar(self) -> float:
+        """Stop rspregistrar (SIGSTOP); return the monotonic time just before it."""
+        return self._signal(signal.SIGSTOP)
+
+    def thaw_registrar(self) -> float:
+        """Let it go on; return the monotonic time just before it."""
+        return self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> float:
         pids = self.registrar_pids()
         if not pids:
             raise LabError(f"no rspregistrar runs on {self.host.name}")
         now = time.monotonic()
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, number)
         return now
 
 
@@ -90,10 +111,11 @@ class NameServerHost:
         name_servers: Sequence[str],
         folder: Path,
         sctp: SctpRunner,
+        follow: Follow = "enrp",
     ) -> None:
         self.host = host
         self.folder = folder
-        write_name_server_files(host.address, registrars, name_servers, folder)
+        write_name_server_files(host.address, registrars, name_servers, folder, follow)
         backend = [
             sys.executable,
             "-m",
@@ -104,7 +126,7 @@ class NameServerHost:
             "--log-json",
         ]
         self.backend = Program(
-            "backend", host, sctp.command(backend), folder / "backend.log", _SCTP_ENVIRONMENT
+            "backend", host, sctp.command(backend), folder / "backend.log", sctp.environment
         )
         self.pdns = Program("pdns", host, ["pdns_server", f"--config-dir={folder}"], folder / "pdns.log")
 
@@ -128,6 +150,21 @@ class NameServerHost:
         now = self.pdns.kill()
         self.backend.kill()
         return now
+
+    def start_backend(self) -> float:
+        """Start a killed backend again; return the monotonic time when it can be asked."""
+        self.backend.start()
+        what = f"the backend on {self.host.name}"
+        wait_until(self.registrar_standings, what, START_TIMEOUT_S, self.backend)
+        return time.monotonic()
+
+    def members(self) -> frozenset[str]:
+        """Return the addresses of all whom the backend takes for members; empty when it doesn't answer."""
+        try:
+            pools = request(self.folder / "admin.sock", "status")["zones"][0]["pools"]
+            return frozenset(member["addresses"][0] for member in pools[0]["members"])
+        except (ControlError, LookupError):
+            return frozenset()
 
     def registrar_standings(self) -> list[str]:
         """Return what the backend thinks of each registrar; empty when it doesn't answer."""
@@ -154,7 +191,7 @@ class ApplicationServerHost:
         sip = ["kamailio", "-f", str(folder / "kamailio.cfg"), "-DD", "-E", "-m", "16", "-M", "4"]
         self.sip = Program("kamailio", host, [*sip, "-w", str(folder)], folder / "kamailio.log")
         agent = [sys.executable, "-m", "ppe_agent.cli", "run", "-c", str(folder / "agent.toml"), "--log-json"]
-        self.agent = Program("agent", host, sctp.command(agent), folder / "agent.log", _SCTP_ENVIRONMENT)
+        self.agent = Program("agent", host, sctp.command(agent), folder / "agent.log", sctp.environment)
 
     @property
     def programs(self) -> tuple[Program, ...]:

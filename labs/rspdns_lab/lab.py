@@ -16,19 +16,21 @@ from rspdns_lab.hosts import ApplicationServerHost, NameServerHost, RegistrarHos
 from rspdns_lab.network import Network
 from rspdns_lab.observations import Recorder
 from rspdns_lab.plan import (
-    APPLICATION_SERVERS,
     CLIENT,
-    LOADS,
     NAME_SERVERS,
     QUESTIONS,
     REGISTRARS,
     SRV_QUESTION,
+    Setting,
 )
 from rspdns_lab.preconditions import check_programs, find_sctp
 from rspdns_lab.probing import start_prober
 from rspdns_lab.processes import Program
+from rspdns_lab.wall_clock import build_wall_clock
 
-CONVERGE_TIMEOUT_S: Final = 40.0
+CONVERGE_TIMEOUT_S: Final = 60.0
+MOST_SHOWN: Final = 7
+"""Members in an SRV answer of this zone."""
 _STOP_TIMEOUT_S: Final = 4.0
 
 
@@ -38,9 +40,10 @@ class Lab:
     Raises LabError when the machine lacks something, or a part does not start.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, setting: Setting | None = None) -> None:
         check_programs()
-        self._sctp = find_sctp()
+        self.setting = setting or Setting()
+        self.sctp = find_sctp(tuned=self.setting.tuned)
         self.network = Network(f"rspdns-{os.getpid()}-{secrets.token_hex(2)}")
         self.folder = Path()
         self.recorder = Recorder(complete=[question.startswith("SRV:") for question in QUESTIONS])
@@ -65,7 +68,17 @@ class Lab:
     @property
     def addresses(self) -> frozenset[str]:
         """The addresses of all application servers."""
-        return frozenset(APPLICATION_SERVERS.values())
+        return frozenset(self.setting.application_servers.values())
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment for programs that speak SCTP."""
+        return {**os.environ, **self.sctp.environment}
+
+    @property
+    def most_shown(self) -> int:
+        """How many application servers one answer shows when all live: no more fit into 512 bytes."""
+        return min(len(self.addresses), MOST_SHOWN)
 
     def start_registrars(self) -> None:
         """Start the registrars."""
@@ -93,13 +106,21 @@ class Lab:
         )
 
     def wait_until_all_are_answered(self, timeout_s: float = CONVERGE_TIMEOUT_S) -> None:
-        """Wait until every name server names every application server. Raises LabError when they don't."""
+        """Wait until every name server names every application server; of a large pool, as many as fit.
+
+        Raises LabError when they don't.
+        """
 
         def converged() -> bool:
-            return all(self._answered(server) == self.addresses for server in range(len(NAME_SERVERS)))
+            return all(
+                len(self._answered(server)) == self.most_shown
+                and self._answered(server) <= self.addresses
+                and (self.most_shown == len(self.addresses) or host.members() == self.addresses)
+                for server, host in enumerate(self.name_servers.values())
+            )
 
         try:
-            wait_until(converged, "DNS answers with all three application servers", timeout_s)
+            wait_until(converged, "DNS answers with all application servers", timeout_s)
         except LabError as error:
             raise LabError(f"{error}\n{self._who_is_missing()}") from None
 
@@ -119,7 +140,7 @@ class Lab:
 
     def names(self) -> dict[str, str]:
         """Return the names of hosts and pool elements, by address and identifier."""
-        hosts = {**REGISTRARS, **NAME_SERVERS, **APPLICATION_SERVERS}
+        hosts = {**REGISTRARS, **NAME_SERVERS, **self.setting.application_servers}
         found = {address: name for name, address in hosts.items()}
         return found | {server.identifier: name for name, server in self.application_servers.items()}
 
@@ -153,23 +174,29 @@ class Lab:
         for name, address in (
             *REGISTRARS.items(),
             *NAME_SERVERS.items(),
-            *APPLICATION_SERVERS.items(),
+            *self.setting.application_servers.items(),
             CLIENT,
         ):
             self.network.add_host(name, address)
             (self.folder / name).mkdir()
         hosts, registrars = self.network.hosts, list(REGISTRARS.values())
+        clock = build_wall_clock(self.folder) if self.setting.clocks else None
         for number, name in enumerate(REGISTRARS, start=1):
             self.registrars[name] = RegistrarHost(
-                hosts[name], number, registrars, self.folder / name, self._sctp
+                hosts[name], number, registrars, self.folder / name, self.sctp, clock
             )
         for name in NAME_SERVERS:
             self.name_servers[name] = NameServerHost(
-                hosts[name], registrars, list(NAME_SERVERS.values()), self.folder / name, self._sctp
+                hosts[name],
+                registrars,
+                list(NAME_SERVERS.values()),
+                self.folder / name,
+                self.sctp,
+                self.setting.follow,
             )
-        for name in APPLICATION_SERVERS:
+        for name in self.setting.application_servers:
             self.application_servers[name] = ApplicationServerHost(
-                hosts[name], registrars, LOADS[name], self.folder / name, self._sctp
+                hosts[name], registrars, self.setting.load(name), self.folder / name, self.sctp
             )
 
     def _answered(self, server: int) -> frozenset[str]:

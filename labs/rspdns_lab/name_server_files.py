@@ -6,17 +6,21 @@ from pathlib import Path
 from pdns_config.render import PdnsSettings, render
 
 from rspdns_lab import texts
-from rspdns_lab.plan import ZONE
+from rspdns_lab.plan import ZONE, Follow
 
 
 def write_name_server_files(
-    address: str, registrars: Sequence[str], name_servers: Sequence[str], folder: Path
+    address: str,
+    registrars: Sequence[str],
+    name_servers: Sequence[str],
+    folder: Path,
+    follow: Follow = "enrp",
 ) -> None:
     """Write `rspdns.toml`, `zones.d/` and `pdns.conf` into `folder`."""
     zones = folder / "zones.d"
     zones.mkdir()
     (folder / "state").mkdir()
-    (folder / "rspdns.toml").write_text(texts.backend_toml(registrars, folder))
+    (folder / "rspdns.toml").write_text(texts.backend_toml(registrars, folder, follow))
     (zones / f"{ZONE}.toml").write_text(texts.zone_toml())
     (zones / f"{ZONE}.zone").write_text(texts.static_zone(name_servers))
     settings = PdnsSettings(

@@ -1,6 +1,8 @@
 """Who is in the lab: names, addresses, the zone. The addresses exist inside the namespaces only."""
 
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
 
 ZONE: Final = "demo.example"
 NAME: Final = f"as.{ZONE}"
@@ -12,9 +14,42 @@ REREGISTRATION_MS: Final = 2000
 
 REGISTRARS: Final = {"r1": "10.53.0.11", "r2": "10.53.0.12", "r3": "10.53.0.13"}
 NAME_SERVERS: Final = {"ns1": "10.53.0.21", "ns2": "10.53.0.22"}
-APPLICATION_SERVERS: Final = {"as1": "10.53.0.31", "as2": "10.53.0.32", "as3": "10.53.0.33"}
+MOST_MEMBERS: Final = 12
+
+
+def application_servers(members: int) -> dict[str, str]:
+    """Return names and addresses of `members` application servers (1 to 12)."""
+    return {f"as{number}": f"10.53.0.{30 + number}" for number in range(1, members + 1)}
+
+
+APPLICATION_SERVERS: Final = application_servers(3)
 LOADS: Final = {"as1": 0.2, "as2": 0.4, "as3": 0.6}
-CLIENT: Final = ("client", "10.53.0.41")
+CLIENT: Final = ("client", "10.53.0.61")
+
+Follow = Literal["poll", "enrp"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What differs between labs: how many application servers, and how the backends follow the registrars."""
+
+    members: int = 3
+    follow: Follow = "enrp"
+    tuned: bool = True
+    """Whether the SCTP timers are ours; the kernel's own show what they are good for."""
+    clocks: bool = False
+    """Whether each registrar's host has a time of day of its own (needs a C compiler)."""
+
+    @property
+    def application_servers(self) -> Mapping[str, str]:
+        """Their addresses by name."""
+        return application_servers(self.members)
+
+    def load(self, name: str) -> float:
+        """Return the load that an application server reports: 0.2, 0.4, 0.6, 0.2, ..."""
+        loads = list(LOADS.values())
+        return loads[list(self.application_servers).index(name) % len(loads)]
+
 
 QUESTIONS: Final = (f"SRV:{SRV_OWNER}", f"A:{NAME}")
 SRV_QUESTION: Final = 0

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from daemon_kit.errors import FatalError
+from registrar_config.kernel_timers import SCTPD_OPTIONS
 from registrar_config.sctp_run import sctp_wrapper
 
 from rspdns_lab.errors import LabError
@@ -28,6 +29,13 @@ class SctpRunner:
     """Starts programs where SCTP works: as they are, or through sctp-run."""
 
     wrapper: tuple[str, ...]
+    tuned: bool = True
+    """With our SCTP timers, or with the kernel's own."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the programs' environment holds for sctp-run."""
+        return {"SCTPD_OPTIONS": SCTPD_OPTIONS if self.tuned else ""}
 
     def command(self, command: Sequence[str]) -> list[str]:
         """Return the command line that runs `command` with SCTP."""
@@ -47,9 +55,9 @@ def check_programs(more: Mapping[str, str] = MappingProxyType({})) -> None:
     os.environ["PATH"] = _SEARCH_PATH
 
 
-def find_sctp() -> SctpRunner:
+def find_sctp(*, tuned: bool = True) -> SctpRunner:
     """Return how programs get SCTP here. Raises LabError when there is no way."""
     try:
-        return SctpRunner(tuple(sctp_wrapper()))
+        return SctpRunner(tuple(sctp_wrapper()), tuned)
     except FatalError as error:
         raise LabError(str(error)) from None

@@ -3,7 +3,7 @@
 A program of its own, since it must keep its beat while the lab does other things: it is started in the
 client's namespace and writes one line for each thing to its standard output. Times are monotonic, in s.
 
-    B <number> <hex>                                   a message not seen before, from its third byte on
+    B <number> <hex>                                   a message not seen lately, from its third byte on
     R <server> <question> <asked> <answered> <number>  an answer
     T <server> <question> <asked>                      no answer in time
 
@@ -27,8 +27,28 @@ MAX_QUESTIONS: Final = 16
 _IDENTIFIERS: Final = 65536
 _FLUSH_INTERVAL_S: Final = 0.02
 _MAX_AT_ONCE: Final = 1000
+_MAX_BODIES: Final = 20_000
 _SO_RCVBUFFORCE: Final = 33
 _RECEIVE_BUFFER_BYTES: Final = 4 * 1024 * 1024
+
+
+class Bodies:
+    """Numbers messages, so that each is written once; of a large pool almost every answer is another one."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, int] = {}
+        self._next = 0
+
+    def number(self, body: bytes, lines: list[str]) -> int:
+        """Return the number of a message; add a line with it if it was not seen lately."""
+        number = self._numbers.get(body)
+        if number is None:
+            if len(self._numbers) >= _MAX_BODIES:
+                self._numbers.clear()
+            number = self._numbers[body] = self._next
+            self._next += 1
+            lines.append(f"B {number} {body.hex()}")
+        return number
 
 
 class Stream:
@@ -57,7 +77,7 @@ class Stream:
         with contextlib.suppress(OSError):  # ICMP told of an earlier question, or the buffer is full
             self.socket.send(self._identifier.to_bytes(2, "big") + self._queries[question])
 
-    def take(self, lines: list[str], bodies: dict[bytes, int]) -> None:
+    def take(self, lines: list[str], bodies: "Bodies") -> None:
         """Read all answers that are there and add a line for each."""
         for _ in range(_MAX_AT_ONCE):
             try:
@@ -70,11 +90,7 @@ class Stream:
             found = self._open.pop(int.from_bytes(message[:2], "big"), None) if len(message) > 2 else None
             if found is None:
                 continue  # too late, or nobody asked
-            body = message[2:]
-            number = bodies.get(body)
-            if number is None:
-                number = bodies[body] = len(bodies)
-                lines.append(f"B {number} {body.hex()}")
+            number = bodies.number(message[2:], lines)
             lines.append(f"R {self.number} {found[0]} {found[1]:.6f} {now:.6f} {number}")
 
     def expire(self, lines: list[str], now: float) -> None:
@@ -97,7 +113,7 @@ def build_query(text: str) -> bytes:
 def probe(streams: Sequence[Stream], questions: int, interval_s: float) -> None:
     """Ask and record until the reader of the output is gone."""
     by_socket = {stream.socket: stream for stream in streams}
-    bodies: dict[bytes, int] = {}
+    bodies = Bodies()
     lines: list[str] = []
     next_beat_s = next_flush_s = time.monotonic()
     while True:

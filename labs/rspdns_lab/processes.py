@@ -91,6 +91,16 @@ class Program:
             if self._process.stdout is not None:
                 self._process.stdout.close()
 
+    def freeze(self) -> float:
+        """Stop the whole group (SIGSTOP), so that it hangs; return the monotonic time just before it."""
+        now = time.monotonic()
+        self._signal(signal.SIGSTOP)
+        return now
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
     def terminate(self) -> None:
         """Send SIGTERM and don't wait."""
         if self.is_running:

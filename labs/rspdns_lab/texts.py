@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from rspdns_lab.plan import HANDLE, NETWORK, REREGISTRATION_MS, SIP_PORT, ZONE
+from rspdns_lab.plan import HANDLE, NETWORK, REREGISTRATION_MS, SIP_PORT, ZONE, Follow
 
 
 def kamailio_cfg(address: str, name: str) -> str:
@@ -66,9 +66,10 @@ max_age_ms = 3600000
 """
 
 
-def backend_toml(registrars: Sequence[str], folder: Path) -> str:
+def backend_toml(registrars: Sequence[str], folder: Path, follow: Follow = "enrp") -> str:
     """Return the backend's configuration; its zones stand in `zones.d` beside it."""
     return f"""registrars = {_array(registrars)}
+follow = {_text(follow)}
 
 [pdns]
 connector = {_text(f"unix:{folder}/remote.sock")}

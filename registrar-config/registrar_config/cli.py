@@ -7,11 +7,14 @@ from typing import Any
 
 import click
 from daemon_kit import logs, notify
+from daemon_kit.errors import FatalError
 from daemon_kit.run import run_service
 
+from registrar_config.inventory import two_registrars_problem
 from registrar_config.kernel_timers import report_kernel_timers
 from registrar_config.options import ASAP_PORT, ENRP_PORT, Endpoint, RegistrarSettings, arguments
 from registrar_config.preflight import check_ports, find_program, without_other
+from registrar_config.render_command import render
 from registrar_config.sentinel import AGENT_REREGISTRATION_MS, Sentinel
 from registrar_config.supervisor import Supervisor, run_together, then_set
 
@@ -75,6 +78,7 @@ def main() -> None:
 @click.option(
     "--set-kernel-timers", is_flag=True, help="Set this namespace's SCTP timers (kernel SCTP, root)."
 )
+@click.option("--force", is_flag=True, help="Accept two registrars.")
 def run(
     number: int,
     asap: Endpoint,
@@ -85,6 +89,7 @@ def run(
     peers: tuple[Endpoint, ...],
     no_sentinel: bool,
     set_kernel_timers: bool,
+    force: bool,
 ) -> None:
     """Run one registrar until SIGTERM: started again within a second whenever it dies."""
     logs.configure(log_level, log_json)
@@ -94,6 +99,8 @@ def run(
 
     async def serve(stop: asyncio.Event) -> None:
         program = find_program()
+        if not force and (problem := two_registrars_problem(1 + len(settings.peers))):
+            raise FatalError(problem)
         check_ports(settings)
         report_kernel_timers(log, change=set_kernel_timers)
         registrar_stop = asyncio.Event()
@@ -112,6 +119,9 @@ def run(
         await run_together([supervisor.run(registrar_stop), then_set(guard.run(stop), registrar_stop)], stop)
 
     sys.exit(run_service(serve))
+
+
+main.add_command(render)
 
 
 @main.command()

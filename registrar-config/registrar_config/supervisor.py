@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -10,6 +11,8 @@ from typing import Any, Final
 from daemon_kit.child import die_with_parent
 from daemon_kit.errors import FatalError
 from structlog.typing import FilteringBoundLogger
+
+from registrar_config.clock_watch import ClockWatch
 
 FIRST_RESTART_MS: Final = 100
 LAST_RESTART_MS: Final = 250
@@ -21,7 +24,7 @@ _READY: Final = "The registrar is ready!"
 
 
 class Supervisor:
-    """Runs the command `argv` again and again until told to stop.
+    """Runs the command `argv` again and again until told to stop, and anew when the `clock` was stepped.
 
     `on_start` is called after each start, `on_ready` when the program says that it has the handlespace. What
     it prints goes to `log`.
@@ -33,11 +36,13 @@ class Supervisor:
         log: FilteringBoundLogger,
         on_start: Callable[[], object] = lambda: None,
         on_ready: Callable[[], object] = lambda: None,
+        clock: ClockWatch | None = None,
     ) -> None:
         self._argv = list(argv)
         self._log = log
         self._on_start = on_start
         self._on_ready = on_ready
+        self._clock = clock or ClockWatch()
         self._last_line = ""
         self.starts = 0
         self.pid: int | None = None
@@ -48,6 +53,13 @@ class Supervisor:
         Raises FatalError when it can't be started, or gives up at once at its very first start (wrong
         options, say): starting that again would help nobody.
         """
+        watching = asyncio.create_task(self._clock.run(self._on_step))
+        try:
+            await self._keep_running(stop)
+        finally:
+            watching.cancel()
+
+    async def _keep_running(self, stop: asyncio.Event) -> None:
         failures = 0
         while not stop.is_set():
             started_s = time.monotonic()
@@ -68,6 +80,13 @@ class Supervisor:
             )
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), pause_ms / 1000)
+
+    def _on_step(self, seconds: float) -> None:
+        """Kill the program at once: its timers go by the time of day and are all wrong now."""
+        self._log.warning("clock_stepped", by_s=round(seconds, 1), pid=self.pid)
+        if self.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
     async def _run_once(self, stop: asyncio.Event) -> int:
         try:

@@ -1,11 +1,13 @@
 """What the lab reads out of answers."""
 
+import struct
+
 import dns.message
 import dns.rcode
 import dns.rrset
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from rspdns_lab.observations import Recorder, read_message
+from rspdns_lab.observations import Recorder, read_any, read_message, read_usual
 from rspdns_lab.verdict import Kind
 
 
@@ -69,3 +71,44 @@ def test_a_recorder_keeps_times_and_passes_over_nonsense() -> None:
     assert first.names == {"10.53.0.31"}
     assert (second.server, second.kind) == (1, Kind.TIMEOUT)
     assert [one.asked_at_s for one in recorder.since(2.5)] == [3.0]
+
+
+SRV = tuple(
+    f"_sip._udp.as.demo.example. SRV {n % 2} {n} 5060 {n:08x}.u.as.demo.example." for n in range(1, 8)
+)
+HOSTS = tuple(f"{n:08x}.u.as.demo.example. A 10.53.0.{30 + n}" for n in range(1, 8))
+
+
+def test_the_quick_reader_reads_what_dnspython_reads() -> None:
+    for body in (
+        message(*SRV, additional=HOSTS),
+        message(*SRV[:1], additional=(*HOSTS[:1], "00000001.u.as.demo.example. AAAA fd00::1")),
+        message("as.demo.example. A 10.53.0.31", "as.demo.example. A 10.53.0.32"),
+        message("as.demo.example. AAAA fd00::1"),
+        message(SRV[0].replace("00000001.u", "A.U"), additional=("a.u.as.demo.example. A 10.53.0.31",)),
+    ):
+        assert read_usual(body) == read_any(body)
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.data())
+def test_a_damaged_answer_is_read_as_dnspython_reads_it_or_not_at_all(data: st.DataObject) -> None:
+    body = bytearray(message(*SRV[:2], additional=HOSTS[:2]))
+    for _ in range(data.draw(st.integers(1, 4))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(body[: data.draw(st.integers(0, len(body)))])
+    for damaged in (bytes(body), cut):
+        try:
+            reading = read_usual(damaged)
+        except (struct.error, LookupError, ValueError):
+            continue
+        expected = read_any(damaged)
+        if expected.kind is Kind.ANSWER:
+            assert reading.names <= expected.names
+
+
+def test_an_address_of_another_class_is_none() -> None:
+    body = bytearray(message("as.demo.example. A 10.53.0.31"))
+    place = bytes(body).rindex(b"\x00\x01\x00\x01")
+    body[place + 3] = 3  # CH
+    assert read_message(bytes(body)).kind in (Kind.EMPTY, Kind.MALFORMED)

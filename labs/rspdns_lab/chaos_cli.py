@@ -1,0 +1,82 @@
+"""The commands `rspdns-lab chaos` and `rspdns-lab loss`."""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from rspdns_lab.chaos import ALL_FAULTS, QUICK_FAULTS, SIZES, Order, run_chaos
+from rspdns_lab.chaos_summary import Kept, as_markdown
+from rspdns_lab.loss import run_loss
+from rspdns_lab.plan import MOST_MEMBERS, Follow
+from rspdns_lab.privilege import become_root
+from rspdns_lab.told_plainly import told_plainly
+
+EXIT_BOUND_BROKEN = 1
+
+
+@click.command()
+@click.option("--trials", type=click.IntRange(1, 10_000), default=10, show_default=True)
+@click.option("--quick", is_flag=True, help=f"One trial of {', '.join(QUICK_FAULTS)}, in a pool of 3.")
+@click.option(
+    "--fault", "names", multiple=True, type=click.Choice([one.name for one in ALL_FAULTS]), help="Only this."
+)
+@click.option(
+    "--members", "sizes", multiple=True, type=click.IntRange(2, MOST_MEMBERS), help="Only this size."
+)
+@click.option("--follow", type=click.Choice(["poll", "enrp"]), default="enrp", show_default=True)
+@click.option("--slack", type=click.FloatRange(1, 1000), default=1.0, show_default=True,
+              help="Multiplies the time bounds: a busy machine is slower.")  # fmt: skip
+@click.option("--seed", type=int, default=1, show_default=True, help="For the moments and the victims.")
+@click.option("--results", type=click.Path(path_type=Path, dir_okay=False),
+              help="Every trial is added to this file; those in it are not run again.")  # fmt: skip
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here.")
+def chaos(
+    trials: int,
+    quick: bool,
+    names: tuple[str, ...],
+    sizes: tuple[int, ...],
+    follow: Follow,
+    slack: float,
+    seed: int,
+    results: Path | None,
+    json_file: Path | None,
+) -> None:
+    """Break every part again and again at random moments, and sum up what DNS answered.
+
+    Exit status: 0 all bounds kept, 1 a bound broken, 2 the lab can't run here.
+    """
+    if quick:
+        names, sizes, trials = names or QUICK_FAULTS, sizes or (3,), 1
+    faults = tuple(one for one in ALL_FAULTS if not names or one.name in names)
+    with told_plainly():
+        become_root(sys.argv[1:])
+        order = Order(faults, tuple(dict.fromkeys(sizes)) or SIZES, follow, trials, slack, seed)
+        rows = run_chaos(order, Kept(results), click.echo)
+    ok = bool(rows) and not any(row.problems for row in rows)
+    click.echo(f"\n{as_markdown(rows)}")
+    if json_file is not None:
+        figures = {"ok": ok, "follow": follow, "faults": [row.as_json() for row in rows]}
+        json_file.write_text(json.dumps(figures, indent=2) + "\n")
+    sys.exit(0 if ok else EXIT_BOUND_BROKEN)
+
+
+@click.command()
+@click.option("--seconds", type=click.FloatRange(1, 86_400), default=600, show_default=True)
+@click.option("--percent", type=click.FloatRange(0.01, 50), default=1.0, show_default=True)
+@click.option("--untuned", is_flag=True, help="With the SCTP timers of an untouched kernel, to compare.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here.")
+def loss(seconds: float, percent: float, untuned: bool, json_file: Path | None) -> None:
+    """Lose packets on every cable, and see whether a live server is removed.
+
+    Exit status: 0 none was removed, 1 one was, 2 the lab can't run here.
+    """
+    with told_plainly():
+        become_root(sys.argv[1:])
+        outcome = run_loss(seconds, percent, tuned=not untuned, say=click.echo)
+    text = json.dumps(outcome.as_json(), indent=2)
+    click.echo(text)
+    if json_file is not None:
+        json_file.write_text(text + "\n")
+    sys.exit(0 if outcome.ok else EXIT_BOUND_BROKEN)

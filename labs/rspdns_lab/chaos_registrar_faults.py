@@ -1,0 +1,199 @@
+"""The faults of registrars and of the network between them, with the bounds they have to keep."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rspdns_lab.chaos_scene import ChaosFault, Scene, Strike, all_live, server_dead
+from rspdns_lab.chaos_summary import Bounds
+from rspdns_lab.errors import LabError
+from rspdns_lab.hosts import START_TIMEOUT_S, wait_until
+from rspdns_lab.packet_filter import join_again, keep_apart
+from rspdns_lab.plan import CLIENT, REGISTRARS
+
+HOUR_S: Final = 3600
+PARTED_S: Final = 15.0
+"""A minority notices the loss of its peers after 12.7 s at the latest."""
+
+
+def _kill_one(scene: Scene) -> Strike:
+    return all_live(scene, scene.registrar.kill_registrar())
+
+
+def _freeze_and_wake(scene: Scene) -> Strike:
+    at_s = scene.registrar.freeze_registrar()
+    time.sleep(1)
+    scene.pause(7)
+    scene.registrar.thaw_registrar()
+    return all_live(scene, at_s)
+
+
+def _kill_all(scene: Scene) -> Strike:
+    return all_live(scene, min([one.kill_registrar() for one in scene.lab.registrars.values()]))
+
+
+def _kill_in_turn(scene: Scene) -> Strike:
+    at_s = time.monotonic()
+    for registrar in scene.lab.registrars.values():
+        registrar.kill_registrar()
+        wait_until(registrar.registrar_pids, "the registrar's restart", START_TIMEOUT_S)
+        time.sleep(1)  # so that its end has been noticed
+        scene.lab.wait_until_settled()
+    return all_live(scene, at_s)
+
+
+def _abort(scene: Scene) -> Strike:
+    """Send the bytes that abort rspregistrar from the client's host, and see that they did."""
+    [before] = scene.registrar.registrar_pids() or [0]
+    at_s = time.monotonic()
+    address = scene.registrar.host.address
+    command = scene.lab.sctp.command([sys.executable, "-m", "rspdns_lab.long_handle", address])
+    subprocess.run(
+        ["nsenter", f"--net={scene.lab.network.hosts[CLIENT[0]].path}", "--", *command],
+        env=scene.lab.environment,
+        timeout=START_TIMEOUT_S,
+        check=False,
+    )
+    if scene.registrar.registrar_pids() == [before]:
+        raise LabError(f"a pool handle of 33 bytes did not end rspregistrar on {scene.registrar.host.name}")
+    return all_live(scene, at_s)
+
+
+def _cut_off(scene: Scene) -> Strike:
+    at_s = time.monotonic()
+    scene.lab.network.cut(scene.registrar.host)
+    time.sleep(PARTED_S)
+    scene.lab.network.restore(scene.registrar.host)
+    return all_live(scene, at_s)
+
+
+def _part(scene: Scene, sides: Sequence[Sequence[str]]) -> None:
+    """Keep registrars of different sides apart, each way."""
+    hosts = scene.lab.network.hosts
+    for side in sides:
+        for name in side:
+            keep_apart(hosts[name], [hosts[other] for other in REGISTRARS if other not in side])
+
+
+def _heal(scene: Scene) -> None:
+    for name in REGISTRARS:
+        join_again(scene.lab.network.hosts[name])
+
+
+def _two_sides(scene: Scene) -> list[list[str]]:
+    alone = scene.registrar.host.name
+    return [[name for name in REGISTRARS if name != alone], [alone]]
+
+
+def _parted(sides: Callable[[Scene], Sequence[Sequence[str]]]) -> Callable[[Scene], Strike]:
+    def strike(scene: Scene) -> Strike:
+        at_s = time.monotonic()
+        _part(scene, sides(scene))
+        time.sleep(PARTED_S)
+        _heal(scene)
+        return all_live(scene, at_s)
+
+    return strike
+
+
+def _kill_server_while_parted(scene: Scene) -> Strike:
+    _part(scene, _two_sides(scene))
+    time.sleep(4)
+    scene.pause(4)
+    strike = server_dead(scene, scene.server.sip.kill())
+    time.sleep(4)
+    _heal(scene)
+    return strike
+
+
+def _start_server(scene: Scene) -> None:
+    _heal(scene)
+    scene.server.start_sip()
+
+
+def _cut_server_and_kill_home(scene: Scene) -> Strike:
+    home = scene.home
+    at_s = time.monotonic()
+    scene.lab.network.cut(scene.server.host)
+    home.kill_registrar()
+    return server_dead(scene, at_s)
+
+
+def _plug_server_in(scene: Scene) -> None:
+    scene.lab.network.restore(scene.server.host)
+
+
+def _step_clock(seconds: int) -> Callable[[Scene], Strike]:
+    def strike(scene: Scene) -> Strike:
+        if scene.registrar.clock is None:
+            raise LabError("this lab was started without clocks of its own")
+        before = scene.registrar.registrar_pids()
+        at_s = time.monotonic()
+        scene.registrar.clock.step(seconds)
+        wait_until(
+            lambda: scene.registrar.registrar_pids() not in ([], before),
+            f"the restart of rspregistrar on {scene.registrar.host.name} after its clock was stepped",
+            START_TIMEOUT_S,
+        )
+        return all_live(scene, at_s)
+
+    return strike
+
+
+_LIVE: Final = Bounds()
+"""Never empty, no live server missing for more than a second."""
+
+REGISTRAR_FAULTS: Final = (
+    ChaosFault("registrar-killed", "SIGKILL to one rspregistrar, each in turn", _kill_one, _LIVE, watch_s=8),
+    ChaosFault(
+        "registrar-aborted", "a handle of 33 bytes sent to one, each in turn", _abort, _LIVE, watch_s=8
+    ),
+    ChaosFault(
+        "registrar-frozen-and-woken", "SIGSTOP for 1 to 8 s, then SIGCONT", _freeze_and_wake, _LIVE, watch_s=8
+    ),
+    ChaosFault("registrar-cut-off", "its cable pulled for 15 s", _cut_off, _LIVE, watch_s=8),
+    ChaosFault("registrars-all-restarted", "SIGKILL to all three at once", _kill_all, _LIVE, watch_s=10),
+    ChaosFault(
+        "registrars-restarted-in-turn",
+        "SIGKILL to each when the one before has settled",
+        _kill_in_turn,
+        _LIVE,
+    ),
+    ChaosFault(
+        "as-and-home-registrar-killed",
+        "the AS's cable pulled and SIGKILL to its home registrar",
+        _cut_server_and_kill_home,
+        # A takeover; where none is completed, the registration life (three re-registrations) ends it.
+        Bounds(p50_ms=3000, max_ms=8000),
+        _plug_server_in,
+        watch_s=8,
+    ),
+    ChaosFault(
+        "partition", "{1,2} | {3} for 15 s, then healed", _parted(_two_sides), _LIVE, _heal, watch_s=8
+    ),
+    ChaosFault(
+        "partition-of-three",
+        "{1} | {2} | {3} for 15 s, then healed",
+        _parted(lambda _scene: [[name] for name in REGISTRARS]),
+        _LIVE,
+        _heal,
+        watch_s=8,
+    ),
+    ChaosFault(
+        "as-killed-while-parted",
+        "SIGKILL to the SIP server while {1,2} | {3}",
+        _kill_server_while_parted,
+        Bounds(max_ms=1000),
+        _start_server,
+        watch_s=4,
+    ),
+    ChaosFault(
+        "clock-stepped-forward", "an hour, on one registrar's host", _step_clock(HOUR_S), _LIVE, watch_s=8
+    ),
+    ChaosFault(
+        "clock-stepped-back", "an hour, on one registrar's host", _step_clock(-HOUR_S), _LIVE, watch_s=8
+    ),
+)
+CLOCK_FAULTS: Final = frozenset({"clock-stepped-forward", "clock-stepped-back"})

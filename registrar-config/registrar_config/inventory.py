@@ -1,0 +1,164 @@
+"""The inventory: every host that speaks to the registrars, and they themselves, in one TOML file."""
+
+from collections.abc import Iterator, Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from daemon_kit.config_file import StrictModel, duplicates, find, load
+from daemon_kit.errors import FatalError
+from pydantic import AfterValidator, Field
+
+from registrar_config.options import ASAP_PORT, ENRP_PORT, Endpoint, IPAddress, RegistrarSettings
+from registrar_config.preflight import check_scope
+from registrar_config.sentinel import AGENT_REREGISTRATION_MS
+
+TWO_REGISTRARS = (
+    "two registrars are worse than one or three: a takeover completes only when a third registrar "
+    "acknowledges it, so what the dead one owned, dead servers included, would stay until its registration "
+    "life ends. "
+    "Add a third one (it may share a machine with something else), or give --force"
+)
+
+Network = IPv4Network | IPv6Network
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+def _name(text: str) -> str:
+    if not text.isascii() or not text.replace("-", "").replace("_", "").isalnum() or len(text) > 64:
+        raise ValueError("must be 1 to 64 letters, digits, - or _: it names files and units")
+    return text
+
+
+def _address(text: str) -> str:
+    try:
+        check_scope(ip_address(text))
+    except FatalError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
+def _network(text: str) -> str:
+    ip_network(text)
+    return text
+
+
+Name = Annotated[str, AfterValidator(_name)]
+
+
+class RegistrarEntry(StrictModel):
+    """One registrar. Several may share an address: then each has ports of its own."""
+
+    name: Name
+    address: Annotated[str, AfterValidator(_address)]
+    asap_port: Port | None = None
+    """For agents and backends; default: 3863, and 3864, ... for further ones at the same address."""
+    enrp_port: Port | None = None
+    """For the other registrars; default: 9901, and 9902, ..."""
+
+
+class ClientEntry(StrictModel):
+    """Hosts of one kind: addresses or networks, e.g. ["10.20.0.0/16"]."""
+
+    name: Name
+    addresses: Annotated[tuple[Annotated[str, AfterValidator(_network)], ...], Field(min_length=1)]
+
+    @property
+    def networks(self) -> tuple[Network, ...]:
+        """`addresses`, parsed."""
+        return tuple(ip_network(text) for text in self.addresses)
+
+
+class AgentEntry(ClientEntry):
+    """Hosts of application servers, with an agent each."""
+
+    sctp_ports: tuple[Port, ...] = ()
+    """SCTP ports at which the application servers themselves serve everyone."""
+
+
+class BackendEntry(ClientEntry):
+    """Hosts of DNS backends."""
+
+    follow: Literal["enrp", "poll"] = "enrp"
+    """As in rspdns.toml: who follows takes part in the registrars' own protocol."""
+
+
+class Inventory(StrictModel):
+    """The inventory file."""
+
+    registrar: Annotated[tuple[RegistrarEntry, ...], Field(min_length=1, max_length=99)]
+    agent: tuple[AgentEntry, ...] = ()
+    backend: tuple[BackendEntry, ...] = ()
+    agent_reregistration_ms: Annotated[int, Field(ge=100, le=600_000)] = AGENT_REREGISTRATION_MS
+    """`reregistration_ms` of the agents."""
+
+    @classmethod
+    def document_problems(cls, document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        """Yield what is wrong between entries: names or ports taken twice, both address families."""
+        seen: dict[str, str] = {}
+        for kind in ("registrar", "agent", "backend"):
+            yield from duplicates(document, (kind, "*", "name"))
+            for place, name in find(document, (kind, "*", "name")):
+                if isinstance(name, str) and seen.setdefault(name, kind) != kind:
+                    yield place, f"{name!r} is there twice: {seen[name]} and {kind} need different names"
+        yield from _port_problems(document)
+        places = list(find(document, ("registrar", "*", "address")))
+        versions = [(place, 6 if isinstance(value, str) and ":" in value else 4) for place, value in places]
+        for place, version in versions[1:]:
+            if version != versions[0][1]:
+                yield place, "the registrars must all have IPv4 addresses, or all IPv6 ones"
+
+    @property
+    def registrars(self) -> dict[str, RegistrarSettings]:
+        """What each registrar is started with, by its name, in the order of the file."""
+        asap = _endpoints(self.registrar, "asap_port", ASAP_PORT)
+        enrp = _endpoints(self.registrar, "enrp_port", ENRP_PORT)
+        return {
+            entry.name: RegistrarSettings(
+                asap[position], enrp[position], tuple(one for one in enrp if one != enrp[position])
+            )
+            for position, entry in enumerate(self.registrar)
+        }
+
+
+def load_inventory(path: str | Path) -> Inventory:
+    """Read the file. Raises ConfigurationErrors with every error in it."""
+    return load(path, Inventory)
+
+
+def two_registrars_problem(count: int) -> str:
+    """Return why `count` registrars are refused, or nothing."""
+    return TWO_REGISTRARS if count == 2 else ""
+
+
+def _endpoints(entries: Sequence[RegistrarEntry], key: str, first: int) -> list[Endpoint]:
+    """Return one endpoint each; those without a port get the next free one at their address."""
+    taken: dict[IPAddress, set[int]] = {}
+    for entry in entries:
+        if (port := getattr(entry, key)) is not None:
+            taken.setdefault(ip_address(entry.address), set()).add(port)
+    found = []
+    for entry in entries:
+        address = ip_address(entry.address)
+        here = taken.setdefault(address, set())
+        port = getattr(entry, key)
+        if port is None:
+            port = next(one for one in range(first, first + 1000) if one not in here)
+            here.add(port)
+        found.append(Endpoint(address, port))
+    return found
+
+
+def _port_problems(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the ports that two registrars of one address have been given."""
+    for key in ("asap_port", "enrp_port"):
+        seen = set()
+        for place, entry in find(document, ("registrar", "*")):
+            if isinstance(entry, dict) and key in entry:
+                endpoint = (str(entry.get("address")), str(entry[key]))
+                if endpoint in seen:
+                    yield (*place, key), f"another registrar at {endpoint[0]} has this port"
+                seen.add(endpoint)
+    for place, entry in find(document, ("registrar", "*")):
+        if isinstance(entry, dict) and "asap_port" in entry and entry["asap_port"] == entry.get("enrp_port"):
+            yield (*place, "enrp_port"), "must differ from asap_port"

@@ -1,0 +1,123 @@
+"""Packet filters (nftables) for the hosts of an inventory. Pure: inventory in, text out.
+
+rspregistrar believes everyone who reaches it. So agents and backends reach ASAP, registrars and following
+backends ENRP, registrars reach agents and backends, and nobody else anything.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from ipaddress import collapse_addresses, ip_network
+from typing import Any
+
+from registrar_config.inventory import AgentEntry, BackendEntry, ClientEntry, Inventory, Network
+from registrar_config.options import RegistrarSettings
+
+
+@dataclass(frozen=True)
+class Admission:
+    """Who (None: everyone) may send SCTP to which ports (empty: to all), and why."""
+
+    why: str
+    sources: tuple[Network, ...] | None
+    ports: tuple[int, ...] = ()
+
+
+def packet_filter(inventory: Inventory, name: str) -> str:
+    """Return the nftables file for the hosts of the entry `name`; KeyError if there is none.
+
+    What else the inventory says to be at the same addresses is let in too.
+    """
+    networks = _addresses_of(inventory, name)
+    admissions = list(_admissions(inventory, networks))
+    rules = [rule for admission in admissions for rule in _rules(admission)]
+    lines = "\n".join(f"        {rule}" for rule in rules)
+    return f"""#!/usr/sbin/nft -f
+# Who may speak SCTP to {name}.
+# Made from the inventory by `rspdns registrar render`: change that, not this file. It adds to a firewall that
+# is there: what it drops stays dropped; what it lets through, another may still drop.
+table inet rspdns
+delete table inet rspdns
+table inet rspdns {{
+    chain input {{
+        type filter hook input priority filter - 10; policy accept;
+        # Within the host: the sentinel, and other registrars on the same machine.
+        iif lo accept
+{lines}
+        meta l4proto sctp counter drop
+        # SCTP in UDP (RFC 6951), and announcements by multicast, which are off.
+        udp dport {{ 3863, 9899, 9901 }} counter drop
+    }}
+}}
+"""
+
+
+def _addresses_of(inventory: Inventory, name: str) -> tuple[Network, ...]:
+    registrars = inventory.registrars
+    if name in registrars:
+        return (ip_network(str(registrars[name].asap.address)),)
+    for client in (*inventory.agent, *inventory.backend):
+        if client.name == name:
+            return client.networks
+    raise KeyError(name)
+
+
+def _admissions(inventory: Inventory, networks: Sequence[Network]) -> Iterable[Admission]:
+    """Yield who may reach hosts with these addresses."""
+    registrars = inventory.registrars.values()
+    here = [one for one in registrars if _is_among(ip_network(str(one.asap.address)), networks)]
+    agents = [one for one in inventory.agent if _overlap(one, networks)]
+    backends = [one for one in inventory.backend if _overlap(one, networks)]
+    of_registrars = tuple(ip_network(str(one.asap.address)) for one in registrars)
+    if here:
+        yield from _to_registrars(inventory, here, of_registrars)
+    for agent in agents:
+        if agent.sctp_ports:
+            yield Admission("everyone, to the application servers themselves", None, agent.sctp_ports)
+    if agents or backends:
+        what = " and ".join(
+            ["keep-alives to agents"] * bool(agents) + ["answers to backends"] * bool(backends)
+        )
+        yield Admission(f"registrars: {what}", of_registrars)
+
+
+def _to_registrars(
+    inventory: Inventory, here: Sequence[RegistrarSettings], of_registrars: tuple[Network, ...]
+) -> Iterable[Admission]:
+    clients: list[ClientEntry] = [*inventory.agent, *inventory.backend]
+    following = [one for one in inventory.backend if one.follow == "enrp"]
+    asap, enrp = tuple(one.asap.port for one in here), tuple(one.enrp.port for one in here)
+    yield Admission("agents and backends: ASAP", _sources(clients), asap)
+    yield Admission("the other registrars: ENRP", of_registrars, enrp)
+    if following:
+        yield Admission("backends that follow the registrars: ENRP", _sources(following), enrp)
+
+
+def _sources(clients: Iterable[ClientEntry]) -> tuple[Network, ...]:
+    return tuple(network for client in clients for network in client.networks)
+
+
+def _overlap(client: AgentEntry | BackendEntry, networks: Sequence[Network]) -> bool:
+    return any(_is_among(network, networks) for network in client.networks)
+
+
+def _is_among(network: Network, others: Sequence[Network]) -> bool:
+    return any(network.version == other.version and network.overlaps(other) for other in others)
+
+
+def _rules(admission: Admission) -> Iterable[str]:
+    if admission.sources is not None and not admission.sources:
+        return
+    yield f"# {admission.why}"
+    ports = f"sctp dport {_set(sorted(set(admission.ports)))}" if admission.ports else "meta l4proto sctp"
+    if admission.sources is None:
+        yield f"{ports} accept"
+        return
+    for version, key in ((4, "ip"), (6, "ip6")):
+        of_version: Any = [network for network in admission.sources if network.version == version]
+        if networks := list(collapse_addresses(of_version)):
+            shown = [str(one.network_address) if one.num_addresses == 1 else str(one) for one in networks]
+            yield f"{key} saddr {_set(shown)} {ports} accept"
+
+
+def _set(elements: Sequence[object]) -> str:
+    return "{ " + ", ".join(map(str, elements)) + " }"

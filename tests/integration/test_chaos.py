@@ -1,0 +1,47 @@
+"""A quick run of the chaos lab on the real programs, a clock that is stepped among its faults."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# Generous: this is to find what is broken, not how fast a busy machine is.
+CHAOS = (sys.executable, "-m", "rspdns_lab.cli", "chaos", "--quick", "--follow", "poll", "--slack", "50")
+FAULTS = ("--fault", "as-killed", "--fault", "clock-stepped-forward")
+
+
+@pytest.mark.timeout(300)
+def test_the_quick_run_keeps_its_bounds_and_is_not_run_twice(tmp_path: Path) -> None:
+    results, figures = tmp_path / "trials.jsonl", tmp_path / "chaos.json"
+    command = [*CHAOS, *FAULTS, "--results", str(results), "--json", str(figures)]
+    first = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert first.returncode == 0, first.stdout + first.stderr
+    outcome = json.loads(figures.read_text())
+    assert outcome["ok"] is True
+    rows = {row["fault"]: row for row in outcome["faults"]}
+    assert set(rows) == {"as-killed", "clock-stepped-forward"}
+    for row in rows.values():
+        assert (row["trials"], row["empty"], row["servfail"], row["problems"]) == (1, 0, 0, [])
+        assert row["answers"] > 100
+    assert rows["as-killed"]["max_ms"] > 0, "a fault that nobody can notice would prove nothing"
+    assert len(results.read_text().splitlines()) == 2
+
+    again = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert again.returncode == 0, again.stderr
+    assert "a lab with" not in again.stdout, "what is done is not done again"
+    assert json.loads(figures.read_text()) == outcome
+
+
+def test_a_broken_bound_is_the_exit_status(tmp_path: Path) -> None:
+    results = tmp_path / "trials.jsonl"
+    trial = {"last_wrong_ms": 5000.0, "answers": 10}
+    results.write_text(
+        json.dumps({"fault": "as-killed", "members": 3, "follow": "poll", "trial": trial}) + "\n"
+    )
+    command = [*CHAOS[:-2], "--fault", "as-killed", "--results", str(results)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "max 5000" not in done.stdout
+    assert "p99 5000 ms, allowed are 80 ms" in done.stdout

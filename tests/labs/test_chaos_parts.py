@@ -1,0 +1,175 @@
+"""What a trial of the chaos lab showed, the sum of many, and the file they are kept in."""
+
+import json
+from pathlib import Path
+
+import pytest
+from rspdns_lab.chaos import ALL_FAULTS, QUICK_FAULTS, Order, describe
+from rspdns_lab.chaos_summary import Bounds, Case, Kept, as_markdown, percentile, summarize
+from rspdns_lab.chaos_verdict import Trial, judge_trial
+from rspdns_lab.errors import LabError
+from rspdns_lab.long_handle import message
+from rspdns_lab.verdict import Kind, Observation
+
+A, B, C = "10.53.0.31", "10.53.0.32", "10.53.0.33"
+CASE = Case("as-killed", 3, "poll")
+
+
+def answer(
+    asked_at_s: float, *names: str, kind: Kind = Kind.ANSWER, server: int = 0, complete: bool = True
+) -> Observation:
+    answered = None if kind is Kind.TIMEOUT else asked_at_s + 0.001
+    return Observation(server, 0, complete, asked_at_s, answered, kind, frozenset(names))
+
+
+def test_the_longest_time_a_live_server_was_missing_is_not_the_time_since_the_fault() -> None:
+    observations = [
+        answer(10.0, A, B),
+        answer(13.0, A),
+        answer(13.1, A),
+        answer(13.2, A, B),
+        answer(14.0, B),
+        answer(14.05, A, B),
+    ]
+    trial = judge_trial(observations, 10.0, {A, B}, set(), {0}, 7)
+    assert trial.longest_missing_ms == pytest.approx(200)
+    assert trial.last_wrong_ms == pytest.approx(4001)
+    assert trial.longest_dead_ms == 0
+
+
+def test_the_outages_of_two_name_servers_are_not_added_up() -> None:
+    observations = [
+        answer(10.0, A, server=0),
+        answer(10.1, A, B, server=0),
+        answer(10.1, A, server=1),
+        answer(10.2, A, B, server=1),
+    ]
+    assert judge_trial(observations, 10.0, {A, B}, set(), {0, 1}, 7).longest_missing_ms == pytest.approx(100)
+
+
+def test_an_outage_that_does_not_end_counts_to_the_last_answer() -> None:
+    observations = [answer(10.0, A, B), answer(11.0, A), answer(15.0, A)]
+    assert judge_trial(observations, 10.0, {A, B}, set(), {0}, 7).longest_missing_ms == pytest.approx(4000)
+
+
+def test_naming_the_dead_or_a_stranger_is_wrong() -> None:
+    for name in (C, "10.9.9.9"):
+        trial = judge_trial([answer(10.0, A, B, name), answer(10.05, A, B)], 10.0, {A, B}, {C}, {0}, 7)
+        assert trial.last_wrong_ms == pytest.approx(1.0)
+        assert trial.longest_dead_ms == pytest.approx(50)
+        assert trial.longest_missing_ms == 0
+
+
+def test_of_a_large_pool_an_answer_holds_as_many_as_fit() -> None:
+    live = {f"10.53.0.{number}" for number in range(31, 43)}
+    seven, six = sorted(live)[:7], sorted(live)[:6]
+    assert judge_trial([answer(10.0, *seven)], 10.0, live, set(), {0}, 7).last_wrong_ms == 0
+    assert judge_trial([answer(10.0, *six)], 10.0, live, set(), {0}, 7).last_wrong_ms > 0
+
+
+def test_what_was_asked_before_is_counted_only_when_told_so() -> None:
+    observations = [answer(9.5, kind=Kind.SERVFAIL), answer(9.6, kind=Kind.EMPTY), answer(10.1, A)]
+    trial = judge_trial(observations, 10.0, {A}, set(), {0}, 7)
+    assert (trial.servfail, trial.empty, trial.answers) == (0, 0, 1)
+    trial = judge_trial(observations, 10.0, {A}, set(), {0}, 7, counted_from_s=9.0)
+    assert (trial.servfail, trial.empty, trial.answers, trial.last_wrong_ms) == (1, 1, 3, 0)
+
+
+def test_percentiles_are_values_that_were_measured() -> None:
+    values = [float(value) for value in range(100, 0, -1)]
+    assert [percentile(values, percent) for percent in (50, 99, 100)] == [50, 99, 100]
+    assert percentile([7.0], 99) == 7.0
+    assert percentile([1.0, 9.0], 50) == 1.0
+
+
+def test_a_row_within_its_bounds_has_no_problem() -> None:
+    trials = [Trial(last_wrong_ms=30, answers=1000), Trial(last_wrong_ms=70, answers=1000)]
+    row = summarize(CASE, trials, Bounds(p50_ms=40, p99_ms=80))
+    assert (row.trials, row.p50_ms, row.p99_ms, row.max_ms, row.problems) == (2, 30, 70, 70, ())
+    assert row.as_json()["fault"] == "as-killed"
+
+
+@pytest.mark.parametrize(
+    ("trial", "bounds", "words"),
+    [
+        (Trial(last_wrong_ms=90, answers=9), Bounds(p99_ms=80), "p99 90 ms, allowed are 80 ms"),
+        (Trial(last_wrong_ms=1, answers=9), Bounds(max_ms=0), "max 1 ms, allowed are 0 ms"),
+        (Trial(longest_missing_ms=1001, answers=9), Bounds(), "missing 1001 ms, allowed are 1000 ms"),
+        (Trial(empty=2, answers=9), Bounds(), "2 empty answers"),
+        (Trial(servfail=1, answers=9), Bounds(), "1 SERVFAIL"),
+        (Trial(malformed=1, answers=9), Bounds(), "1 malformed answers"),
+        (Trial(timeouts=50, answers=100), Bounds(), "50 questions unanswered"),
+        (Trial(problem="the lab did not recover: x", answers=9), Bounds(), "the lab did not recover: x"),
+    ],
+)
+def test_a_broken_bound_is_told(trial: Trial, bounds: Bounds, words: str) -> None:
+    row = summarize(CASE, [trial], bounds)
+    assert row.problems == (words,)
+    assert words in as_markdown([row])
+
+
+def test_slack_stretches_times_but_no_count() -> None:
+    trial = Trial(last_wrong_ms=150, longest_missing_ms=1500, empty=1, answers=9)
+    assert summarize(CASE, [trial], Bounds(p99_ms=80), slack=2).problems == ("1 empty answers",)
+
+
+def test_a_fault_may_expect_servfail_or_silence() -> None:
+    trial = Trial(servfail=5, timeouts=500, answers=500)
+    assert summarize(CASE, [trial], Bounds(servfail=True, silence=True)).problems == ()
+
+
+def test_trials_outlive_the_run_that_made_them(tmp_path: Path) -> None:
+    file = tmp_path / "trials.jsonl"
+    kept = Kept(file)
+    kept.add(CASE, Trial(last_wrong_ms=30, answers=10))
+    kept.add(CASE, Trial(last_wrong_ms=40, answers=10))
+    with file.open("a") as opened:
+        opened.write('{"fault": "as-ki')  # killed while it wrote
+    again = Kept(file)
+    assert again.trials == kept.trials
+    again.add(CASE, Trial(last_wrong_ms=50, answers=10))
+    assert [trial.last_wrong_ms for trial in Kept(file).trials[CASE]] == [30, 40, 50]
+
+
+def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("dear diary\nanother line\n")
+    with pytest.raises(LabError, match=r"notes.txt:1: no trial of this lab"):
+        Kept(file)
+    assert file.read_text().startswith("dear diary")
+
+
+def test_every_fault_has_a_name_of_its_own_and_the_quick_ones_exist() -> None:
+    names = [fault.name for fault in ALL_FAULTS]
+    assert len(set(names)) == len(names)
+    assert set(QUICK_FAULTS) <= set(names)
+    assert {
+        *("as-killed", "as-hung", "as-drained", "as-link-cut", "as-back", "agent-killed", "registrar-killed"),
+        *("registrar-frozen-and-woken", "registrars-all-restarted", "as-and-home-registrar-killed"),
+        *("partition", "backend-killed", "pdns-killed", "name-server-killed"),
+    } <= set(names)
+
+
+def test_a_pool_of_twelve_is_not_judged_by_who_came_back() -> None:
+    cases = {(case.fault, case.members) for case, _ in Order().cases()}
+    assert ("as-back", 3) in cases
+    assert ("as-back", 12) not in cases
+
+
+def test_a_trial_in_words_names_what_happened() -> None:
+    text = describe("partition", Trial(last_wrong_ms=12, servfail=3, answers=5, timeouts=2, problem="gone"))
+    assert text.startswith("partition: last wrong after 12 ms")
+    assert text.endswith("0 empty, 3 SERVFAIL, 2 unanswered of 7; gone")
+
+
+def test_the_long_handle_is_33_bytes_long() -> None:
+    sent = message()
+    assert int.from_bytes(sent[2:4], "big") == len(sent) == 4 + 4 + 36
+    assert int.from_bytes(sent[6:8], "big") == 4 + 33
+
+
+def test_trials_are_kept_as_lines_of_json(tmp_path: Path) -> None:
+    Kept(tmp_path / "t").add(CASE, Trial(last_wrong_ms=30))
+    [line] = (tmp_path / "t").read_text().splitlines()
+    entry = json.loads(line)
+    assert (entry["fault"], entry["members"], entry["trial"]["last_wrong_ms"]) == ("as-killed", 3, 30)

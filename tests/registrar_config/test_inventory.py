@@ -1,0 +1,133 @@
+"""The inventory: what it means, every error in it at once, and the files made from it."""
+
+import shlex
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from daemon_kit.config_file import ConfigurationErrors
+from registrar_config.cli import main
+from registrar_config.inventory import Inventory, load_inventory
+from registrar_config.kernel_timers import KERNEL_TIMERS_MS, SCTPD_OPTIONS
+from registrar_config.render import render
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "registrar-config" / "examples" / "inventory.toml"
+
+
+def read(folder: Path, text: str) -> Inventory:
+    file = folder / "inventory.toml"
+    file.write_text(text)
+    return load_inventory(file)
+
+
+def registrars(*addresses: str) -> str:
+    return "".join(
+        f'[[registrar]]\nname = "r{number}"\naddress = "{address}"\n'
+        for number, address in enumerate(addresses, start=1)
+    )
+
+
+def test_the_example_has_three_registrars_on_three_machines() -> None:
+    settings = load_inventory(EXAMPLE).registrars
+    assert list(settings) == ["r1", "r2", "r3"]
+    assert {(one.asap.port, one.enrp.port) for one in settings.values()} == {(3863, 9901)}
+    assert [str(peer) for peer in settings["r2"].peers] == ["10.0.0.1:9901", "10.0.0.3:9901"]
+
+
+def test_on_one_machine_each_gets_ports_of_its_own(tmp_path: Path) -> None:
+    settings = list(read(tmp_path, registrars(*["fd00::1"] * 3)).registrars.values())
+    assert [one.asap.port for one in settings] == [3863, 3864, 3865]
+    assert [one.enrp.port for one in settings] == [9901, 9902, 9903]
+    assert settings[0].asap.address == ip_address("fd00::1")
+
+
+def test_a_given_port_is_not_given_to_another(tmp_path: Path) -> None:
+    text = registrars("10.0.0.1") + registrars("10.0.0.1").replace("r1", "r2") + "asap_port = 3863\n"
+    assert [one.asap.port for one in read(tmp_path, text).registrars.values()] == [3864, 3863]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "registrar: is missing"),
+        (registrars("10.0.0.1") * 2, ":5: registrar[1].name: 'r1' is there twice"),
+        (registrars("10.0.0.1", "fd00::1"), ":6: registrar[1].address: the registrars must all have IPv4"),
+        (registrars("127.0.0.1"), "rspregistrar passes over loopback"),
+        (registrars("nonsense"), ":3: registrar[0].address: "),
+        (registrars("10.0.0.1") + "asap_prot = 1\n", "did you mean 'asap_port'?"),
+        (registrars("10.0.0.1") + "asap_port = 70000\n", ":4: registrar[0].asap_port: "),
+        (registrars("10.0.0.1") + "asap_port = 99\nenrp_port = 99\n", "must differ from asap_port"),
+        (
+            registrars("10.0.0.1").replace('"r1"', '"r1"\nenrp_port = 7')
+            + registrars("10.0.0.1").replace('"r1"', '"r2"\nenrp_port = 7'),
+            "another registrar at 10.0.0.1 has this port",
+        ),
+        (registrars("10.0.0.1") + '[[agent]]\nname = "r1"\naddresses = ["10.1.0.0/16"]\n', "different names"),
+        (registrars("10.0.0.1") + '[[agent]]\nname = "a"\naddresses = ["10.1.0.7/16"]\n', ":6: agent[0]"),
+        (registrars("10.0.0.1") + '[[agent]]\nname = "../a"\naddresses = ["10.1.0.7"]\n', "agent[0].name"),
+        (registrars("10.0.0.1") + '[[backend]]\nname = "b"\naddresses = []\n', "backend[0].addresses"),
+    ],
+)
+def test_an_error_says_where_and_what(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(ConfigurationErrors) as caught:
+        read(tmp_path, text)
+    assert problem in str(caught.value)
+
+
+def test_the_option_file_is_what_run_takes(tmp_path: Path) -> None:
+    files = render(
+        read(tmp_path, "agent_reregistration_ms = 500\n" + registrars("10.0.0.1", "10.0.0.2", "10.0.0.3"))
+    )
+    settings = dict(
+        line.split("=", 1)
+        for line in files["r2"]["registrar-r2.env"].splitlines()
+        if not line.startswith("#")
+    )
+    assert settings["SCTPD_OPTIONS"] == SCTPD_OPTIONS
+    arguments = shlex.split(settings["REGISTRAR_OPTIONS"])
+    assert arguments[:3] == ["--number=2", "--address=10.0.0.2:3863", "--enrp-port=9901"]
+    assert "--peer=10.0.0.1:9901" in arguments
+    assert "--agent-reregistration-ms=500" in arguments
+    assert CliRunner().invoke(main, ["run", *arguments, "--help"]).exit_code == 0
+
+
+def test_every_host_gets_the_sctp_timers() -> None:
+    for files in render(load_inventory(EXAMPLE)).values():
+        text = files["sysctl.d/90-rspdns-sctp.conf"]
+        for name, value in KERNEL_TIMERS_MS.items():
+            assert f"net.sctp.{name} = {value}\n" in text
+        assert "sctp" in files["modules-load.d/rspdns-sctp.conf"].split()
+
+
+def test_render_writes_a_directory_for_each_entry(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["render", str(EXAMPLE), "--output", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        *("r1", "r2", "r3"),
+        *("application-servers", "name-servers"),
+    }
+    assert (tmp_path / "out/r3/registrar-r3.env").exists()
+    assert (tmp_path / "out/name-servers/rspdns.nft").exists()
+
+
+def test_two_registrars_are_refused_with_the_reason_unless_forced(tmp_path: Path) -> None:
+    file = tmp_path / "inventory.toml"
+    file.write_text(registrars("10.0.0.1", "10.0.0.2"))
+    command = ["render", str(file), "--output", str(tmp_path / "out")]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 1
+    assert "a takeover completes only when a third registrar acknowledges it" in done.output
+    assert not (tmp_path / "out").exists()
+    assert CliRunner().invoke(main, [*command, "--force"]).exit_code == 0
+    assert "--force" in (tmp_path / "out/r1/registrar-r1.env").read_text()
+
+
+def test_errors_of_the_file_are_told_without_a_traceback(tmp_path: Path) -> None:
+    file = tmp_path / "inventory.toml"
+    file.write_text("nonsense = 1\n" + registrars("10.0.0.1") + "x = 1\n")
+    done = CliRunner().invoke(main, ["render", str(file)])
+    assert done.exit_code == 1
+    assert f"{file}:1: nonsense: unknown key" in done.output
+    assert f"{file}:5: registrar[0].x: unknown key" in done.output
+    assert "Traceback" not in done.output
