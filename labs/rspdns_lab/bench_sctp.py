@@ -65,7 +65,8 @@ TITLES: Final[Mapping[str, str]] = MappingProxyType(
         "associations_held": "part of them held, and used twice",
         "associations_opened_per_s": "associations opened and used/s",
         "resident_mb": "memory of sctpd with them (MB)",
-        "idle_cpu_percent": "sctpd with idle associations (% of a core)",
+        "idle_cpu_percent": "sctpd with idle associations, its own timers (% of a core)",
+        "idle_cpu_heartbeat_1s_percent": "the same with heartbeats each second, as registrars have them",
         "killed_median_ms": "kill -9 to peer told, median (ms)",
         "killed_p99_ms": "kill -9 to peer told, 99 % (ms)",
         "soak_requests": "soak: requests, each answered",
@@ -82,7 +83,8 @@ def run_sctp_bench(prefix: str, extent: Extent, say: Callable[[str], None]) -> d
     Those of sctpd itself are missing where the kernel has SCTP.
     """
     with Network(prefix) as network:
-        return _Bench(network.add_host("sctp", "10.78.0.1"), extent, say).run()
+        tuned, own = network.add_host("tuned", "10.78.0.1"), network.add_host("own", "10.78.0.2")
+        return _Bench(tuned, own, extent, say).run()
 
 
 def missed(figures: Mapping[str, float]) -> list[str]:
@@ -111,8 +113,10 @@ def as_markdown(figures: Mapping[str, float]) -> str:
 
 
 class _Bench:
-    def __init__(self, host: Host, extent: Extent, say: Callable[[str], None]) -> None:
-        self._host = host
+    """Two hosts: sctpd has the registrars' timers on the first, and its own, a kernel's, on the second."""
+
+    def __init__(self, tuned: Host, own: Host, extent: Extent, say: Callable[[str], None]) -> None:
+        self._tuned, self._own = tuned, own
         self._extent = extent
         self._say = say
         self._sctp = find_sctp()
@@ -141,7 +145,7 @@ class _Bench:
         with self._started("hold", self._extent.associations) as held:
             first = _result(held)
             self._figures["associations"] = self._extent.associations
-            resident_mb = self._resident_mb()
+            resident_mb = _resident_mb(self._tuned)
             assert held.stdin is not None  # noqa: S101 - it was asked for
             held.stdin.write("again\n")
             held.stdin.flush()
@@ -152,18 +156,20 @@ class _Bench:
             self._figures["resident_mb"] = resident_mb
 
     def _idle(self) -> None:
-        with self._started("hold", self._extent.idle_associations) as held:
-            _result(held)
-            time.sleep(1)
-            before_s, started_s = self._cpu_s(), time.monotonic()
-            if before_s is None:
-                return
-            time.sleep(self._extent.idle_s)
-            after_s = self._cpu_s()
-            if after_s is None:
-                raise LabError("sctpd ended while associations were held")
-            share = (after_s - before_s) / (time.monotonic() - started_s)
-            self._figures["idle_cpu_percent"] = share * _PERCENT
+        hosts = {"idle_cpu_percent": self._own, "idle_cpu_heartbeat_1s_percent": self._tuned}
+        for key, host in hosts.items():
+            with self._started("hold", self._extent.idle_associations, host) as held:
+                _result(held)
+                time.sleep(1)
+                before_s, started_s = _cpu_s(host), time.monotonic()
+                if before_s is None:
+                    return
+                time.sleep(self._extent.idle_s)
+                after_s = _cpu_s(host)
+                if after_s is None:
+                    raise LabError("sctpd ended while associations were held")
+                share = (after_s - before_s) / (time.monotonic() - started_s)
+                self._figures[key] = share * _PERCENT
 
     def _killed(self) -> None:
         got = self._measure("killed", self._extent.kills)
@@ -178,9 +184,9 @@ class _Bench:
         self._figures["soak_wrong"] = got["wrong"]
         self._figures["soak_per_s"] = got["per_s"]
 
-    def _command(self, measurement: str, number: int) -> list[str]:
+    def _command(self, measurement: str, number: int, host: Host) -> list[str]:
         peers = [sys.executable, "-m", "rspdns_lab.bench_sctp_peers", measurement, str(number)]
-        return ["nsenter", f"--net={self._host.path}", "--", *self._sctp.command(peers)]
+        return ["nsenter", f"--net={host.path}", "--", *self._sctp.command(peers)]
 
     def _measure(
         self, measurement: str, number: int, timeout_s: float = _MEASUREMENT_TIMEOUT_S
@@ -196,14 +202,17 @@ class _Bench:
         return result
 
     @contextlib.contextmanager
-    def _started(self, measurement: str, number: int) -> Iterator[subprocess.Popen[str]]:
+    def _started(
+        self, measurement: str, number: int, host: Host | None = None
+    ) -> Iterator[subprocess.Popen[str]]:
+        options = "" if host is self._own else SCTPD_OPTIONS
         process = subprocess.Popen(
-            self._command(measurement, number),
+            self._command(measurement, number, host or self._tuned),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "SCTPD_OPTIONS": SCTPD_OPTIONS},
+            env={**os.environ, "SCTPD_OPTIONS": options},
         )
         try:
             yield process
@@ -211,24 +220,27 @@ class _Bench:
             process.kill()
             process.communicate()
 
-    def _daemon(self) -> Path | None:
-        for pid in processes_in(self._host.path):
-            folder = Path(f"/proc/{pid}")
-            with contextlib.suppress(OSError):
-                if (folder / "comm").read_text().strip() == "sctpd":
-                    return folder
+
+def _daemon(host: Host) -> Path | None:
+    for pid in processes_in(host.path):
+        folder = Path(f"/proc/{pid}")
+        with contextlib.suppress(OSError):
+            if (folder / "comm").read_text().strip() == "sctpd":
+                return folder
+    return None
+
+
+def _cpu_s(host: Host) -> float | None:
+    daemon = _daemon(host)
+    return int((daemon / "schedstat").read_text().split()[0]) / 1e9 if daemon else None
+
+
+def _resident_mb(host: Host) -> float | None:
+    daemon = _daemon(host)
+    if daemon is None:
         return None
-
-    def _cpu_s(self) -> float | None:
-        daemon = self._daemon()
-        return int((daemon / "schedstat").read_text().split()[0]) / 1e9 if daemon else None
-
-    def _resident_mb(self) -> float | None:
-        daemon = self._daemon()
-        if daemon is None:
-            return None
-        lines = (daemon / "status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
+    lines = (daemon / "status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
 
 
 def _result(process: "subprocess.Popen[str]") -> dict[str, Any]:

@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <grp.h>
 #include <signal.h>
@@ -9,12 +10,12 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "background.h"
 #include "control.h"
 #include "loop.h"
+#include "manager.h"
 #include "show.h"
 #include "sockets.h"
 #include "stack.h"
@@ -148,8 +149,16 @@ static void parse(struct settings *settings, int argc, char **argv, int *status,
 /* What a kernel does at once waits for this process's turn here, twice in each round trip: before others, where that is allowed. */
 static void come_first(void)
 {
+	char text[8];
+	int fd;
+
 	if (getpriority(PRIO_PROCESS, 0) > NICENESS)
 		setpriority(PRIO_PROCESS, 0, NICENESS);
+	if (getsid(0) != getpid() || (fd = open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC)) < 0)
+		return; /* it shares a session: others' priority isn't its to change */
+	if (write(fd, text, (size_t)snprintf(text, sizeof(text), "%d", NICENESS)) < 0)
+		errno = 0; /* not allowed: then like others */
+	close(fd);
 }
 
 /* One descriptor for each socket and each thread of each client. */
@@ -184,36 +193,6 @@ static void watch_signals(void)
 	loop_add(&signals);
 }
 
-/* A service manager that asked for it is told. */
-static void notify(const char *what)
-{
-	const char *path = getenv("NOTIFY_SOCKET");
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	int fd;
-
-	if (path == NULL || strlen(path) >= sizeof(address.sun_path))
-		return;
-	memcpy(address.sun_path, path, strlen(path));
-	if (address.sun_path[0] == '@')
-		address.sun_path[0] = '\0';
-	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return;
-	sendto(fd, what, strlen(what), MSG_NOSIGNAL, (struct sockaddr *)&address,
-	       (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path)));
-	close(fd);
-}
-
-/* How often a service manager wants to hear that the loop goes round, else it ends and restarts this process. -1: never. */
-static int watchdog_ms(void)
-{
-	const char *limit = getenv("WATCHDOG_USEC"), *process = getenv("WATCHDOG_PID");
-
-	if (limit == NULL || (process != NULL && atol(process) != getpid()) || atol(limit) < 2000)
-		return -1;
-	return (int)(atol(limit) / 2000);
-}
-
 static int sooner(int first_ms, int second_ms)
 {
 	return first_ms < 0 || (second_ms >= 0 && second_ms < first_ms) ? second_ms : first_ms;
@@ -222,7 +201,7 @@ static int sooner(int first_ms, int second_ms)
 static void serve(const struct settings *settings)
 {
 	uint64_t used_ms = loop_now_ms(), unblocked_ms = used_ms, told_ms = used_ms;
-	int tell_ms = watchdog_ms();
+	int tell_ms = manager_watchdog_ms();
 
 	while (!ending) {
 		int next_ms = sooner(timers_run(), users_run(loop_now_ms()));
@@ -236,7 +215,7 @@ static void serve(const struct settings *settings)
 			unblocked_ms = now_ms;
 		}
 		if (tell_ms >= 0 && now_ms - told_ms >= (uint64_t)tell_ms) {
-			notify("WATCHDOG=1");
+			manager_tell("WATCHDOG=1");
 			told_ms = now_ms;
 		}
 		next_ms = sooner(next_ms, tell_ms);
@@ -299,7 +278,7 @@ int main(int argc, char **argv)
 		log_line("cannot start: %s", strerror(-error));
 		return 1;
 	}
-	notify("READY=1");
+	manager_tell("READY=1");
 	if (parent >= 0)
 		background_serves(parent);
 	serve(&settings);

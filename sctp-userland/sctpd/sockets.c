@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <linux/sockios.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "options.h"
@@ -282,19 +280,6 @@ bool sockets_pending(void)
 int sockets_count(void)
 {
 	return count;
-}
-
-uint64_t socket_queued(const struct sctp_socket *s)
-{
-	const struct waiting *waiting;
-	uint64_t bytes = stack_queued(s->so) + s->unsent_length;
-	int unread = 0;
-
-	if (ioctl(s->watch.fd, SIOCOUTQ, &unread) == 0)
-		bytes += (uint64_t)unread;
-	for (waiting = s->waiting; waiting != NULL; waiting = waiting->next)
-		bytes += stack_queued(waiting->so);
-	return bytes;
 }
 
 struct sctp_socket *sockets_first(void)

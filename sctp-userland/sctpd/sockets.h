@@ -64,9 +64,6 @@ struct sctp_socket {
 /* Make a socket for a client; so NULL: a new one. The client's descriptor goes to *client_fd. Return NULL and errno. */
 struct sctp_socket *socket_create(int domain, int type, struct socket *so, uid_t owner, int *client_fd);
 
-/* Bytes queued for and by this socket, those its client has not read yet among them. */
-uint64_t socket_queued(const struct sctp_socket *s);
-
 /* The socket whose client end this descriptor is, NULL: none. */
 struct sctp_socket *socket_of(int client_fd);
 

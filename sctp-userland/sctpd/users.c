@@ -1,8 +1,10 @@
 #define _GNU_SOURCE
 #include "users.h"
 
+#include <linux/sockios.h>
 #include <malloc.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 
 #include "loop.h"
 #include "sockets.h"
@@ -113,6 +115,20 @@ bool users_refuse(uint16_t port)
 	return all_full;
 }
 
+/* Bytes queued for and by this socket, those its client has not read yet among them. */
+static uint64_t queued(const struct sctp_socket *s)
+{
+	const struct waiting *waiting;
+	uint64_t bytes = stack_queued(s->so) + s->unsent_length;
+	int unread = 0;
+
+	if (ioctl(s->watch.fd, SIOCOUTQ, &unread) == 0)
+		bytes += (uint64_t)unread;
+	for (waiting = s->waiting; waiting != NULL; waiting = waiting->next)
+		bytes += stack_queued(waiting->so);
+	return bytes;
+}
+
 static void measure(void)
 {
 	struct mallinfo2 heap = mallinfo2();
@@ -128,7 +144,7 @@ static void measure(void)
 	for (user = first; user != NULL; user = user->next)
 		user->queued = 0;
 	for (s = sockets_first(); s != NULL; s = s->next)
-		s->user->queued += socket_queued(s);
+		s->user->queued += queued(s);
 	any_full = false;
 	for (user = first; user != NULL; user = user->next) {
 		was_full = user->full;
