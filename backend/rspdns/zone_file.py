@@ -6,6 +6,8 @@ the administrator meant them to be served. All errors are reported at once, each
 
 from __future__ import annotations
 
+import re
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +31,8 @@ MAX_TTL_S = 2**31 - 1
 """The largest TTL (RFC 2181 section 8)."""
 _SIGNING = {"RRSIG", "NSEC", "NSEC3", "NSEC3PARAM"}
 _MOST_ERRORS = 50
+_QUOTED_LIST = re.compile(r'\b((?:port|ipv4hint|ipv6hint|mandatory|ech)=)"([^"]*)"')
+"""Parameters that PowerDNS reads without quotes only (RFC 9460 section 2.1 allows both)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +155,15 @@ def _records(lines: list[_Line]) -> dict[str, tuple[Record, ...]]:
 def _content(rdata: dns.rdata.Rdata) -> str:
     """The data as text, names in it without the final dot (unless one is the root, which has no other
     form)."""
+    if rdata.rdtype == dns.rdatatype.CERT:  # PowerDNS reads numbers, no mnemonics (RFC 4398 section 2.2)
+        kind, tag, algorithm = struct.unpack("!HHB", (rdata.to_wire() or b"")[:5])
+        return f"{kind} {tag} {algorithm} {rdata.to_text().split(maxsplit=3)[3].replace(' ', '')}"
     absolute = rdata.to_text()
     relative = rdata.to_text(origin=dns.name.root, relativize=True)
-    return relative if relative.count("@") == absolute.count("@") else absolute
+    content = relative if relative.count("@") == absolute.count("@") else absolute
+    if rdata.rdtype in (dns.rdatatype.SVCB, dns.rdatatype.HTTPS):
+        content = _QUOTED_LIST.sub(r"\1\2", content)
+    return content
 
 
 def _first_lines(lines: list[_Line]) -> dict[tuple[str, str], int]:

@@ -36,6 +36,15 @@ def test_many_types_are_read() -> None:
     assert static.records[f"y.{ZONE}"][0].content == "example.org"
 
 
+def test_what_powerdns_reads_in_one_form_only_is_given_in_that_form() -> None:
+    static = parsed('c CERT PKIX 7 RSASHA256 AQID\nh HTTPS 1 . alpn="h2,h3" port="8443" ipv4hint=192.0.2.1\n')
+    assert static.records[f"c.{ZONE}"][0].content == "1 7 8 AQID"
+    content = static.records[f"h.{ZONE}"][0].content
+    assert 'alpn="h2,h3"' in content
+    assert "port=8443" in content
+    assert "ipv4hint=192.0.2.1" in content
+
+
 def test_records_of_one_set_share_the_smallest_ttl_and_twins_are_one() -> None:
     static = parsed("x 60 A 10.0.0.1\nx 30 A 10.0.0.2\nx 90 A 10.0.0.1\n")
     assert [(record.content, record.ttl) for record in static.records[f"x.{ZONE}"]] == [

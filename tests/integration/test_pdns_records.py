@@ -1,0 +1,303 @@
+"""Every kind of record and of pool on the wire, compared with PowerDNS's own answers to the same zone."""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rserpool.parameters import Protocol
+
+from tests.backend.making import ZONE, member, view, views, zone
+from tests.support.pdns import Pdns
+from tests.support.served import Served, served, until
+
+pytestmark = pytest.mark.timeout(240)
+
+OTHER = "other.example"
+FIXED = r"""
+$TTL 3600
+@        SOA    ns1 hostmaster 1 7200 900 1209600 300
+@        NS     ns1
+@        MX     10 mail
+@        CAA    0 issue "ca.example.net"
+ns1      A      10.0.1.1
+ns1      AAAA   2001:db8:1::1
+as       TXT    "beside the pool"
+as       NAPTR  50 50 "s" "H323+D2U" "" _h323._udp.as
+mail     A      10.0.1.3
+alias    CNAME  mail
+away     CNAME  www.example.com.
+old      DNAME  new.example.com.
+txt      TXT    "one" "two; \"three\"" "\195\164"
+ptr      PTR    mail
+host     HINFO  "PC" "Linux"
+rp       RP     admin.example.net. txt
+afs      AFSDB  1 mail
+loc      LOC    52 22 23.000 N 4 53 32.000 E -2.00m 0.00m 10000m 10m
+ssh      SSHFP  1 1 123456789abcdef67890123456789abcdef67890
+tls      TLSA   3 1 1 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
+uri      URI    10 1 "https://www.example.com/path"
+spf      SPF    "v=spf1 -all"
+kx       KX     10 mail
+cert     CERT   1 0 0 MxFcby9k/yvedMfQgKzhH5er0Mu/vILz45IkskceFGgiWCn/GxHhai6VAuHAoNUz
+pgp      OPENPGPKEY AQMFEg==
+svcb     SVCB   1 mail alpn="h2"
+https    HTTPS  1 . alpn="h2,h3" port="8443"
+eui      EUI48  00-11-22-33-44-55
+fixed    SRV    0 5 5060 mail
+private  TYPE65400 \# 4 0A000001
+*.wild   MX     10 mail
+*.wild   A      10.0.1.7
+a.wild   TXT    "in the way of the wildcard"
+sub      NS     ns.sub
+sub      NS     ns.example.com.
+ns.sub   A      10.0.1.9
+signed   NS     ns.example.com.
+signed   DS     12345 13 2 10bdbc7827d9efb7ec0deee234671a8f0fb0a83126268eb5d9ed8cd4982aacbf
+a.b.c    A      10.0.1.2
+"""
+
+
+def pool(handle: str, service: str, label: str, name: str = "as", more: str = "") -> str:
+    return (
+        f'[[pool]]\nhandle = "{handle}"\nlabel = "{label}"\nservice = "{service}"\nname = "{name}"\n'
+        f'accept = ["10.0.0.0/8", "2001:db8::/32"]\nslow_start_s = 0\n{more}\n'
+    )
+
+
+POOLS = (
+    pool("sip-udp", "_sip._udp", "u")
+    + pool("sip-tcp", "_sip._tcp", "t", more="naptr_preference = 20")
+    + pool("sip-sctp", "_sip._sctp", "s", more="naptr_order = 20")
+    + pool("sips-tcp", "_sips._tcp", "x")
+    + pool("diameter", "_diameter._sctp", "d", "hss", 'naptr_service = "aaa+ap1:diameter.sctp"')
+    + pool("empty", "_ldap._tcp", "l", "dir", 'when_empty = "nodata"')
+    + pool("apex", "_http._tcp", "h", "@")
+)
+ZONES = [
+    zone(POOLS, FIXED),
+    zone(
+        pool("sip-udp", "_sip._udp", "u", "voice"),
+        "$TTL 60\n@ SOA n h 1 2 3 4 5\n@ NS ns.example.net.\n",
+        name=OTHER,
+    ),
+]
+VIEWS = views(
+    view(member(1, "10.0.0.1"), member(2, "2001:db8::2"), member(3, "10.0.0.3", "2001:db8::3")),
+    view(member(1, "10.0.0.1", protocol=Protocol.TCP, port=5070), handle="sip-tcp"),
+    view(
+        member(1, "10.0.0.5", "10.9.0.5", "2001:db8::5", protocol=Protocol.SCTP),
+        member(2, "10.0.0.6", "10.9.0.6", protocol=Protocol.SCTP),
+        handle="sip-sctp",
+    ),
+    view(member(9, "10.0.0.9", protocol=Protocol.TCP, port=5061), handle="sips-tcp"),
+    view(member(7, "10.0.0.7", protocol=Protocol.SCTP, port=3868), handle="diameter"),
+    view(handle="empty"),
+    view(member(8, "2001:db8::8", "10.0.0.8", protocol=Protocol.TCP, port=80), handle="apex"),
+)
+
+
+@dataclass(frozen=True)
+class Both:
+    """The same zone, served live and by PowerDNS's bind backend."""
+
+    live: Served
+    oracle: Pdns
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    folder = tmp_path_factory.mktemp("records")
+    with served(ZONES, VIEWS, folder) as made:
+        made.namespace.ip("address", "add", "127.0.0.2/8", "dev", "lo")
+        transferred = made.pdns.dig("+tcp", "+onesoa", "+noall", "+answer", ZONE, "AXFR")
+        # PowerDNS reads no mnemonics where dig writes them.
+        (folder / "zone").write_text(re.sub(r"(\sCERT\s+)PKIX\b", r"\g<1>1", transferred))
+        (folder / "named.conf").write_text(f'zone "{ZONE}" {{ type master; file "{folder}/zone"; }};\n')
+        oracle = Pdns(made.namespace, folder, "oracle", "127.0.0.2")
+        config = oracle.folder / "pdns.conf"
+        settings = re.sub(r"(?m)^(remote-.*|launch=.*)\n", "", config.read_text())
+        config.write_text(f"{settings}launch=bind\nbind-config={folder}/named.conf\n")
+        oracle.start(ZONE)
+        yield Both(made, oracle)
+
+
+ASK = """
+import json, sys, dns.flags, dns.message, dns.query, dns.rcode
+asked = {}
+for name, qtype in json.load(open(sys.argv[2])):
+    question = dns.message.make_query(name, qtype, use_edns=0, payload=4096, flags=0)
+    said = dns.query.udp(question, sys.argv[1], timeout=30)
+    sections = {
+        title: sorted(line for rrset in getattr(said, title) for line in rrset.to_text().splitlines())
+        for title in ("answer", "authority", "additional")
+    }
+    head = dns.rcode.to_text(said.rcode()) + " " + dns.flags.to_text(said.flags)
+    asked[f"{name} {qtype}"] = {"head": head, **sections}
+print(json.dumps(asked))
+"""
+
+
+def answers(both: Both, pdns: Pdns) -> dict[str, dict[str, Any]]:
+    """What a server says to every question."""
+    questions = both.live.folder / "questions"
+    questions.write_text(json.dumps(QUESTIONS))
+    done = both.live.namespace.run(sys.executable, "-c", ASK, pdns.address, str(questions), timeout_s=200)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+NAMES = sorted(
+    {
+        *("", "as", "_udp.as", "_sip._udp.as", "_sip._tcp.as", "_sip._sctp.as", "_sips._tcp.as", "u.as"),
+        *("00000001.u.as", "00000003.u.as", "00000001.s.as", "00000009.u.as", "hss", "_diameter._sctp.hss"),
+        *("_http._tcp", "h", "00000008.h", "ns1", "mail", "alias", "away", "old", "x.old", "txt", "ptr"),
+        *(
+            "host",
+            "rp",
+            "afs",
+            "loc",
+            "ssh",
+            "tls",
+            "uri",
+            "spf",
+            "kx",
+            "cert",
+            "pgp",
+            "svcb",
+            "https",
+            "eui",
+        ),
+        *("fixed", "private", "wild", "x.wild", "x.y.wild", "a.wild", "b.a.wild", "sub", "x.sub", "ns.sub"),
+        *("signed", "x.signed", "c", "b.c", "a.b.c", "x.b.c", "nobody", "x.as", "x._sip._udp.as"),
+    }
+)
+TYPES = ("ANY", "A", "SRV", "NAPTR", "MX", "TXT", "DS")
+OWN_TYPES = {
+    "": "SOA NS CAA",
+    "ns1": "AAAA",
+    "as": "AAAA",
+    "alias": "CNAME",
+    "old": "DNAME",
+    "ptr": "PTR",
+    "host": "HINFO",
+    "rp": "RP",
+    "afs": "AFSDB",
+    "loc": "LOC",
+    "ssh": "SSHFP",
+    "tls": "TLSA",
+    "uri": "URI",
+    "spf": "SPF",
+    "kx": "KX",
+    "cert": "CERT",
+    "pgp": "OPENPGPKEY",
+    "svcb": "SVCB",
+    "https": "HTTPS",
+    "eui": "EUI48",
+    "private": "TYPE65400",
+    "sub": "NS",
+    "signed": "NS",
+}
+
+
+QUESTIONS = [
+    (f"{label}.{ZONE}".lstrip("."), qtype)
+    for label in NAMES
+    for qtype in (*TYPES, *OWN_TYPES.get(label, "").split())
+]
+
+
+def test_every_answer_is_as_powerdns_gives_it_for_a_fixed_zone(both: Both) -> None:
+    live, fixed = answers(both, both.live.pdns), answers(both, both.oracle)
+    assert len(live) > 300
+    for question, said in live.items():
+        assert said == fixed[question], question
+    for label, types in OWN_TYPES.items():
+        for qtype in types.split():
+            said = live[f"{label}.{ZONE} {qtype}".lstrip(".")]
+            assert said["head"].startswith("NOERROR"), (label, qtype, said)
+            assert said["answer"] or label in ("sub", "signed"), (label, qtype, said)
+
+
+def test_several_transports_of_one_service(both: Both) -> None:
+    pdns = both.live.pdns
+    assert pdns.short(f"as.{ZONE}", "NAPTR") == [
+        f'10 10 "s" "SIP+D2U" "" _sip._udp.as.{ZONE}.',
+        f'10 10 "s" "SIPS+D2T" "" _sips._tcp.as.{ZONE}.',
+        f'10 20 "s" "SIP+D2T" "" _sip._tcp.as.{ZONE}.',
+        f'20 10 "s" "SIP+D2S" "" _sip._sctp.as.{ZONE}.',
+        f'50 50 "s" "H323+D2U" "" _h323._udp.as.{ZONE}.',
+    ]
+    assert pdns.short(f"hss.{ZONE}", "NAPTR") == [
+        f'10 10 "s" "aaa+ap1:diameter.sctp" "" _diameter._sctp.hss.{ZONE}.'
+    ]
+    assert pdns.short(f"_sip._tcp.as.{ZONE}", "SRV") == [f"0 1000 5070 00000001.t.as.{ZONE}."]
+
+
+def test_ipv6_dual_stack_and_multihomed_members(both: Both) -> None:
+    pdns = both.live.pdns
+    found = {
+        name: (pdns.short(f"{name}.as.{ZONE}", "A"), pdns.short(f"{name}.as.{ZONE}", "AAAA"))
+        for name in ("00000001.u", "00000002.u", "00000003.u", "00000001.s")
+    }
+    assert found == {
+        "00000001.u": (["10.0.0.1"], []),
+        "00000002.u": ([], ["2001:db8::2"]),
+        "00000003.u": (["10.0.0.3"], ["2001:db8::3"]),
+        "00000001.s": (["10.0.0.5", "10.9.0.5"], ["2001:db8::5"]),
+    }
+
+
+def test_a_pool_at_the_apex_and_one_pool_in_two_zones(both: Both) -> None:
+    pdns = both.live.pdns
+    assert pdns.short(ZONE, "AAAA") == ["2001:db8::8"]
+    assert len(pdns.short(f"_sip._udp.voice.{OTHER}", "SRV")) == len(
+        pdns.short(f"_sip._udp.as.{ZONE}", "SRV")
+    )
+    both.live.backend.publish({**VIEWS, **views(view(member(1)))})
+    until(lambda: len(pdns.short(f"_sip._udp.voice.{OTHER}", "SRV")) == 1)
+    until(lambda: len(pdns.short(f"_sip._udp.as.{ZONE}", "SRV")) == 1)
+    both.live.backend.publish(VIEWS)
+    until(lambda: len(pdns.short(f"_sip._udp.voice.{OTHER}", "SRV")) == 3)
+
+
+def test_the_serial_of_each_zone_moves_with_its_own_changes(both: Both) -> None:
+    pdns, backend = both.live.pdns, both.live.backend
+
+    def serial(name: str) -> int:
+        return int(pdns.short(name, "SOA")[0].split()[2])
+
+    before = serial(ZONE), serial(OTHER)
+    backend.publish({**VIEWS, **views(view(member(5, protocol=Protocol.TCP), handle="sip-tcp"))})
+    until(lambda: serial(ZONE) > before[0])
+    assert serial(OTHER) == before[1]
+    backend.publish(VIEWS)
+    until(lambda: "10.0.0.1" in pdns.short(f"00000001.t.as.{ZONE}", "A"))
+    assert serial(ZONE) > before[0] + 1
+
+
+def test_a_transfer_with_tsig_is_the_present_snapshot(both: Both, tmp_path: Path) -> None:
+    """Needs a PowerDNS for signed zones: it asks for TSIG keys only there."""
+    with served(ZONES, VIEWS, tmp_path, signed=True, axfr=()) as made:
+        pdns = made.pdns
+        secret = "bm90IHNvIHNlY3JldCBpbiBoZXJlIQ=="  # noqa: S105
+        assert "Transfer failed" in pdns.dig("+tcp", ZONE, "AXFR")
+        pdns.util("import-tsig-key", "transfer", "hmac-sha256", secret)
+        pdns.util("activate-tsig-key", ZONE, "transfer", "primary")
+
+        def transferred(key: str) -> list[str]:
+            said = pdns.dig("+tcp", "+onesoa", "+noall", "+answer", "-y", key, ZONE, "AXFR")
+            return [line for line in said.splitlines() if " IN " in " ".join(line.split()) and line[0] != ";"]
+
+        key = f"hmac-sha256:transfer:{secret}"
+        until(lambda: any("_sip._udp" in line for line in transferred(key)))
+        assert transferred(f"hmac-sha256:transfer:{secret.swapcase()}") == []
+        made.backend.publish({**VIEWS, **views(view(member(42)))})
+        now = [" ".join(line.split()) for line in transferred(key)]
+        assert f"_sip._udp.as.{ZONE}. 1 IN SRV 0 1000 5060 0000002a.u.as.{ZONE}." in now
+        assert not any("00000003.u.as" in line for line in now)
