@@ -69,4 +69,4 @@ class LoadConfig(StrictModel):
     @property
     def every_ms(self) -> int:
         """Return how often to read: what is asked of others by default less often."""
-        return self.interval_ms or (1000 if self.is_asked else 250)
+        return self.interval_ms or (1000 if self.is_asked else 500)

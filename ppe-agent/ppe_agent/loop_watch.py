@@ -12,12 +12,12 @@ from typing import Final
 from daemon_kit import notify
 from daemon_kit.logs import get_logger
 
-_INTERVAL_S: Final = 0.25
+_INTERVAL_S: Final = 0.5
 _STALL_S: Final = 0.5
 
 
 class LoopWatch:
-    """Measures how late the loop is, several times a second."""
+    """Measures how late the loop is, twice a second."""
 
     def __init__(self) -> None:
         self.lag_s = 0.0
@@ -33,9 +33,10 @@ class LoopWatch:
         told_s = time.monotonic()
         while True:
             began_s = time.monotonic()
-            await asyncio.sleep(min(_INTERVAL_S, watchdog_s or _INTERVAL_S))
+            interval_s = min(_INTERVAL_S, watchdog_s or _INTERVAL_S)
+            await asyncio.sleep(interval_s)
             now = time.monotonic()
-            self.lag_s = max(0.0, now - began_s - _INTERVAL_S)
+            self.lag_s = max(0.0, now - began_s - interval_s)
             if self.lag_s > _STALL_S:
                 self.stall_count += 1
                 self.longest_stall_s = max(self.longest_stall_s, self.lag_s)

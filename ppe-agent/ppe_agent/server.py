@@ -74,7 +74,7 @@ class Server:
 
     def start(self) -> None:
         """Begin; needs a running event loop."""
-        self._tasks = [self._spawn(self.registration.run()), self._spawn(self._watch_drain_file())]
+        self._tasks = [self._spawn(self.registration.run())]
         self._watch()
 
     def can_become(self, config: ServerConfig, addresses: Sequence[Address]) -> bool:
@@ -195,6 +195,8 @@ class Server:
             self._spawn(check.run(functools.partial(self._on_outcome, position)))
             for position, check in enumerate(self._checks)
         ]
+        if self._drain_file.path is not None:
+            self._watching.append(self._spawn(self._watch_drain_file(self._drain_file)))
         if self._source is not None:
             self._watching.append(self._spawn(self._watch_load(self._source)))
 
@@ -229,12 +231,11 @@ class Server:
         self._states.save(self.config.name, self._kept)
         return self._kept.identifier
 
-    async def _watch_drain_file(self) -> None:
+    async def _watch_drain_file(self, drain_file: DrainFile) -> None:
         while True:
-            drain_file = self._drain_file
             if drain_file.look():
                 self._log.info("drain_file", path=str(drain_file.path), drained=drain_file.is_there)
-            self._decide()
+                self._decide()
             await drain_file.pause()
 
     async def _watch_load(self, source: LoadSource) -> None:

@@ -1,0 +1,314 @@
+"""What an operator does to a running sidecar, and what can be wrong with it.
+
+One host with three real registrars serves all of these tests; `settle()` restores what each begins with.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.agent_host import PATIENCE_S, Host
+from tests.support.namespaces import Namespace
+
+pytestmark = pytest.mark.timeout(240)
+
+TOML = """\
+registrars = {registrars}
+[state]
+path = "{directory}/state"
+[control]
+path = "{directory}/control.sock"
+[metrics]
+listen = "10.99.0.1:9155"
+[[as]]
+name = "one"
+handle = "agent-test"
+transport = "tcp"
+port = 5060
+drain_file = "{directory}/drain"
+[[as.check]]
+type = "tcp-hold"
+[[as.check]]
+type = "process"
+pid_file = "{directory}/pid"
+[as.damping]
+falls = 0
+[as.load]
+source = "none"
+"""
+
+
+class Operated(Host):
+    """The host of these tests: a server with a pid file, an agent that tells a service manager how it is."""
+
+    def __init__(self, namespace: Namespace, directory: Path) -> None:
+        super().__init__(namespace, directory)
+        self.notifications = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.notifications.bind(str(directory / "notify.sock"))
+        self.notifications.settimeout(PATIENCE_S)
+        self.toml = TOML.format(registrars=json.dumps(self.addresses), directory=directory)
+        self.config.write_text(self.toml)
+        self.server = self.start_tcp_server()
+        (directory / "pid").write_text(str(self.server.pid))
+        self.agent = namespace.start(
+            *(sys.executable, "-m", "ppe_agent.cli", "run", "--log-json", "-c", str(self.config)),
+            sctp=True,
+            log=directory / "agent.log",
+            environment={"NOTIFY_SOCKET": str(directory / "notify.sock"), "WATCHDOG_USEC": "2000000"},
+        )
+
+    def settle(self) -> str:
+        """Bring the configuration of the beginning back; return the identifier that all registrars list."""
+        (self.directory / "drain").unlink(missing_ok=True)
+        self.reload(self.toml)
+        self.until_status(lambda one: one["state"] == "in" and not one["rejected_count"])
+        return self.until_in()
+
+    def reload(self, text: str, problem: str | None = None) -> None:
+        """Have the agent read this configuration; wait until it did, or refused it."""
+        self.config.write_text(text)
+        log = self.directory / "agent.log"
+        before = log.read_text().count('"reload')
+        self.agent.send_signal(signal.SIGHUP)
+        deadline_s = time.monotonic() + PATIENCE_S
+        while log.read_text().count('"reload') == before:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
+        assert (self.status()["reload_problem"] or "") == (problem or "")
+
+    def metrics(self) -> dict[str, float]:
+        """Return every sample that /metrics shows."""
+        done = self.namespace.run(
+            sys.executable,
+            "-c",
+            "import urllib.request as r; print(r.urlopen('http://10.99.0.1:9155/metrics').read().decode())",
+        )
+        assert done.returncode == 0, done.stderr
+        return {
+            sample.name
+            + "".join(f" {key}={value}" for key, value in sorted(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(done.stdout)
+            for sample in family.samples
+        }
+
+    def changes_since(self, before: int) -> list[dict[str, Any]]:
+        return self.watch.changes()[before:]
+
+    def until_changed(self, before: int, condition: Callable[[list[dict[str, Any]]], bool]) -> None:
+        self.watch.until(lambda _: condition(self.changes_since(before)), PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operated]:
+    namespace = Namespace(f"rspdns-test-{os.getpid()}-operated")
+    try:
+        host = Operated(namespace, tmp_path_factory.mktemp("operated"))
+        host.until_in()
+        yield host
+    finally:
+        namespace.close()
+
+
+@pytest.fixture
+def host(running: Operated) -> Operated:
+    running.settle()
+    return running
+
+
+def without(changes: list[dict[str, Any]], identifier: str) -> list[dict[str, Any]]:
+    """Return the views of a registrar that lack this element."""
+    return [change for change in changes if identifier not in (change["elements"] or {identifier: ""})]
+
+
+def test_the_drain_file(host: Operated) -> None:
+    identifier = host.until_in()
+    (host.directory / "drain").touch()
+    host.until_out()
+    one = host.until_state("drained")
+    assert one["reason"] == f"drained by the file {host.directory}/drain; remove it to let it in again"
+    assert one["drained"]
+    said = host.command("undrain")
+    assert said == f"one: drained ({one['reason']})\n"
+    assert host.server.poll() is None
+    (host.directory / "drain").unlink()
+    assert host.until_in() == identifier
+
+
+def test_a_reload_that_changes_checks_and_load_leaves_it_in_its_pool(host: Operated) -> None:
+    identifier = host.until_in()
+    before = len(host.watch.changes())
+    text = host.toml.replace(
+        'type = "process"\npid_file = ', 'type = "exec"\ncommand = ["/bin/cat", "pid"] # '
+    )
+    text = text.replace('"pid"', f'"{host.directory}/pid"')
+    host.reload(text.replace('source = "none"', 'source = "exec"\ncommand = ["/bin/echo", "0.75"]'))
+    host.until_status(lambda one: one["check"][1]["type"] == "exec" and one["check"][1]["last_s"] is not None)
+    host.until_changed(before, lambda changes: sum("0.75" in str(one) for one in changes) >= 3)
+    assert not without(host.changes_since(before), identifier)
+    assert host.until_state("in")["check"][1]["last"] == f"cat succeeded: {host.server.pid}"
+
+
+def test_a_reload_with_errors_changes_nothing_and_says_so(host: Operated) -> None:
+    identifier = host.until_in()
+    before = len(host.watch.changes())
+    wrong = host.toml.replace("port = 5060", "port = 5070").replace('"tcp-hold"', '"tcp-held"')
+    line = wrong[: wrong.index("tcp-held")].count("\n") + 1
+    kinds = "'process', 'tcp', 'tcp-hold', 'sip-options', 'http', 'https', 'exec', 'systemd'"
+    host.reload(wrong, f"{host.config}:{line}: as[0].check[0].type: 'tcp-held' is none of {kinds}")
+    assert host.metrics()["ppe_agent_reload_refused"] == 1
+    assert "The configuration file was not taken at the last reload:" in host.command("status")
+    host.reload(
+        host.toml.replace("control.sock", "other.sock"),
+        "control can't change while the agent runs: restart it for that",
+    )
+    assert host.until_state("in")["port"] == 5060
+    assert not without(host.changes_since(before), identifier)
+    host.config.write_text(host.toml)  # for the commands above all
+
+
+def test_a_reload_adds_changes_and_removes_servers(host: Operated) -> None:
+    identifier = host.until_in()
+    before = len(host.watch.changes())
+    first = host.toml[host.toml.index("[[as]]") :]
+    second = first.replace('"one"', '"two"').replace("port = 5060", "port = 5070", 1)
+    servers = [host.start_tcp_server(port) for port in (5070, 5080)]
+    try:
+        host.reload(host.toml + second)
+        two = host.until_status(lambda one: one["state"] == "in", "two")["identifier"]
+        view = host.watch.until(lambda view: all(len(view[each] or {}) == 2 for each in host.addresses))
+        assert set(view[host.addresses[0]] or {}) == {identifier, two}
+        host.reload(host.toml + second.replace("port = 5070", "port = 5080"))
+        changed = host.until_status(lambda one: one["state"] == "in" and one["port"] == 5080, "two")
+        assert changed["identifier"] == two
+        host.reload(host.toml)
+        host.until_in()
+        assert [one["name"] for one in host.status()["as"]] == ["one"]
+        assert not without(host.changes_since(before), identifier)
+    finally:
+        for server in servers:
+            os.killpg(server.pid, signal.SIGKILL)
+
+
+def test_a_reload_moves_it_off_a_registrar_without_a_gap(host: Operated) -> None:
+    identifier = host.until_in()
+    before = len(host.watch.changes())
+    home = host.until_state("in")["registrar"]
+    others = [each for each in host.addresses if each != home]
+    host.reload(host.toml.replace(json.dumps(host.addresses), json.dumps(others)))
+    host.until_status(lambda one: one["state"] == "in" and one["registrar"] in others)
+    assert [one["address"] for one in host.status()["registrars"]] == others
+    time.sleep(2)  # the old association is closed after 1 s
+    assert not without(host.changes_since(before), identifier)
+
+
+def test_the_service_manager_hears_of_it(host: Operated) -> None:
+    heard: set[str] = set()
+    host.agent.send_signal(signal.SIGHUP)
+    while not {"WATCHDOG=1", "READY=1", "RELOADING=1"} <= heard:
+        heard |= {line for line in host.notifications.recv(1000).decode().split("\n") if "USEC" not in line}
+
+
+def test_metrics(host: Operated) -> None:
+    metrics = host.metrics()
+    server = "as=one handle=agent-test"
+    assert metrics[f"ppe_agent_as_state {server} state=in"] == 1
+    assert metrics[f"ppe_agent_as_state {server} state=down"] == 0
+    assert metrics[f"ppe_agent_check_up {server} of=port 5060 type=tcp-hold"] == 1
+    assert metrics[f"ppe_agent_as_falls_total {server}"] >= 0
+    assert {metrics[f"ppe_agent_registrar_up registrar={each}"] for each in host.addresses} == {1}
+    assert metrics["process_resident_memory_bytes"] > 0
+    assert "ppe_agent_loop_lag_seconds" in metrics
+
+
+def test_watching_the_status(host: Operated) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "ppe_agent.cli", "status", "--watch", "--json", "-c", str(host.config)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as watching:
+        try:
+            assert watching.stdout is not None
+            lines = [json.loads(watching.stdout.readline()) for _ in range(2)]
+        finally:
+            watching.send_signal(signal.SIGINT)
+            _, errors = watching.communicate(timeout=PATIENCE_S)
+    assert [line["as"][0]["state"] for line in lines] == ["in", "in"]
+    assert (watching.returncode, errors) == (0, "")
+
+
+def test_the_control_socket_is_not_for_everybody(host: Operated) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ppe_agent.cli", "drain", "-c", str(host.config)],
+        capture_output=True,
+        text=True,
+        check=False,
+        user=65534,
+        group=65534,
+        extra_groups=[],
+        env={**os.environ, "HOME": "/"},
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert (host.directory / "control.sock").stat().st_mode & 0o777 == 0o660
+    assert host.until_state("in")["drained"] is False
+
+
+@contextlib.contextmanager
+def second_agent(host: Operated, text: str, name: str, port: int) -> Iterator[Host]:
+    """Run another server and its agent, in its own directory, with a copy of the first one's state."""
+    directory = host.directory / name
+    directory.mkdir()
+    shutil.copytree(host.directory / "state", directory / "state")
+    other = Host.__new__(Host)
+    other.namespace, other.directory, other.config = host.namespace, directory, directory / "agent.toml"
+    text = text.replace(f"{host.directory}/", f"{directory}/").replace(":9155", ":9156")
+    other.config.write_text(text.replace("port = 5060", f"port = {port}"))
+    (directory / "pid").write_text(str(os.getpid()))
+    other.address = host.address
+    server, agent = other.start_tcp_server(port), other.start_agent()
+    try:
+        yield other
+    finally:
+        agent.send_signal(signal.SIGTERM)
+        agent.wait(PATIENCE_S)
+        os.killpg(server.pid, signal.SIGKILL)
+
+
+def test_a_copied_state_directory_is_found_out(host: Operated) -> None:
+    with second_agent(host, host.toml, "copied", 5070) as other:
+        view = host.watch.until(lambda view: all(len(view[each] or {}) == 2 for each in host.addresses))
+        listed = set(view[host.addresses[0]] or {})
+        both = [one.until_status(lambda one: one["identifier"] in listed) for one in (host, other)]
+        assert {one["identifier"] for one in both} == listed
+        assert sum(one["collision_count"] for one in both) >= 1
+        kept = json.loads((other.directory / "state" / "one.json").read_text())
+        assert f"{kept['identifier']:08x}" in listed
+        logs = [(one.directory / "agent.log").read_text() for one in (host, other)]
+        assert any('"event": "identifier_collision"' in log and "taken_instead" in log for log in logs)
+
+
+def test_another_transport_is_refused_in_words(host: Operated) -> None:
+    identifier = host.until_in()
+    with second_agent(host, host.toml.replace('"tcp"\nport', '"udp"\nport'), "udp", 5071) as other:
+        one = other.until_status(lambda one: "other members have transport" in one["reason"])
+        assert re.fullmatch(
+            r"registrar \S+ refuses it: .*next attempt in \d+ s. The pool's other members have transport "
+            r'"tcp", this one "udp": take a handle of its own for each transport',
+            one["reason"],
+        )
+        assert one["rejected_count"] >= 1
+    assert host.until_in() == identifier

@@ -1,0 +1,129 @@
+"""The configurations of ppe-agent/QUICKSTART.md: all are right; those whose servers Debian 12 has are run."""
+
+import json
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from ppe_agent import configuration, consistency
+from ppe_agent.configuration import load_configuration
+
+from tests.support.agent_host import ADDRESS, Host
+from tests.support.namespaces import REPOSITORY, Namespace
+
+PAGE = REPOSITORY / "ppe-agent" / "QUICKSTART.md"
+NAMES = ("kamailio", "opensips", "asterisk", "web")
+
+pytestmark = pytest.mark.timeout(240)
+
+# The demo's script, with the modules that the page names.
+KAMAILIO = """\
+#!KAMAILIO
+log_stderror=yes
+debug=0
+children=2
+tcp_children=2
+auto_aliases=no
+dns=no
+rev_dns=no
+tcp_accept_no_cl=yes
+loadmodule "sl.so"
+loadmodule "tm.so"
+loadmodule "rr.so"
+loadmodule "pv.so"
+loadmodule "maxfwd.so"
+loadmodule "dialog.so"
+loadmodule "xhttp.so"
+loadmodule "xhttp_prom.so"
+modparam("xhttp_prom", "xhttp_prom_stats", "all")
+request_route {
+    if (!mf_process_maxfwd_header("10")) {
+        sl_send_reply("483", "Too Many Hops");
+        exit;
+    }
+    sl_send_reply("200", "OK");
+}
+event_route[xhttp:request] {
+    if (prom_check_uri()) {
+        prom_dispatch();
+        return;
+    }
+    xhttp_reply("404", "Not Found", "text/html", "no");
+}
+"""
+
+
+def page(name: str) -> str:
+    """Return the configuration of the page that begins with `# name`."""
+    (text,) = re.findall(rf"```toml\n(# {name}\n.*?)```", PAGE.read_text(), re.DOTALL)
+    return str(text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_configuration_is_right(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (configuration, consistency):
+        monkeypatch.setattr(module, "address_towards", lambda *_: "10.0.0.9")
+    (tmp_path / "agent.toml").write_text(page(name))
+    (server,) = load_configuration(tmp_path / "agent.toml").servers
+    assert server.name == name
+
+
+@pytest.fixture
+def host(namespace: Namespace, tmp_path: Path) -> Host:
+    return Host(namespace, tmp_path)
+
+
+def configure(host: Host, text: str) -> None:
+    """Use a configuration of the page with the registrars, the pool and the directories of the test."""
+    text = re.sub(r"registrars = .*", f"registrars = {json.dumps(host.addresses)}", text)
+    text = re.sub(r"handle    = .*", 'handle = "agent-test"', text)
+    paths = f'[state]\npath = "{host.directory}/state"\n[control]\npath = "{host.directory}/control.sock"\n'
+    host.config.write_text(text.replace("[[as]]", paths + "[[as]]", 1))
+
+
+def test_kamailio(host: Host) -> None:
+    configure(host, page("kamailio"))
+    (host.directory / "kamailio.cfg").write_text(KAMAILIO)
+    listen = [f"udp:{ADDRESS}:5060", f"tcp:{ADDRESS}:5060", "tcp:127.0.0.1:9090"]
+    server = host.namespace.start(
+        *("kamailio", "-f", str(host.directory / "kamailio.cfg"), "-DD", "-E", "-m", "32", "-M", "4"),
+        *(part for each in listen for part in ("-l", each)),
+        *("-Y", str(host.directory), "-P", str(host.directory / "kamailio.pid")),
+        log=host.directory / "kamailio.log",
+    )
+    host.start_agent()
+    host.until_in()
+    one = host.until_status(lambda one: one["state"] == "in" and one["load_problem"] is None)
+    assert one["load"] == 0
+    assert [check["last"] for check in one["check"]] == [
+        "connection held",
+        "OPTIONS answered 483 Too Many Hops",
+    ]
+    os.killpg(server.pid, signal.SIGSTOP)
+    host.until_out()
+    os.killpg(server.pid, signal.SIGCONT)
+    host.until_in()
+    os.killpg(server.pid, signal.SIGKILL)
+    host.until_out()
+    assert host.until_state("down")["reason"] == "tcp-hold: nothing listens on port 5060"
+
+
+def test_a_web_service(host: Host) -> None:
+    configure(host, page("web"))
+    (host.directory / "health").write_text("ok\n")
+    server = host.namespace.start(
+        *(sys.executable, "-m", "http.server", "8080", "--bind", ADDRESS, "-d", str(host.directory)),
+        log=host.directory / "web.log",
+    )
+    host.start_agent()
+    host.until_in()
+    (host.directory / "health").write_text("the database is gone\n")
+    host.until_out()
+    assert host.until_state("down")["reason"] == "http: answered 200 OK, without 'ok' in it"
+    (host.directory / "health").write_text("ok\n")
+    host.until_in()
+    os.killpg(server.pid, signal.SIGKILL)
+    host.until_out()
