@@ -154,9 +154,9 @@ def test_a_reload_that_changes_checks_and_load_leaves_it_in_its_pool(host: Opera
         'type = "process"\npid_file = ', 'type = "exec"\ncommand = ["/bin/cat", "pid"] # '
     )
     text = text.replace('"pid"', f'"{host.directory}/pid"')
-    host.reload(text.replace('source = "none"', 'source = "exec"\ncommand = ["/bin/echo", "0.75"]'))
+    host.reload(text.replace('source = "none"', 'source = "exec"\ncommand = ["/bin/echo", "0.74995"]'))
     host.until_status(lambda one: one["check"][1]["type"] == "exec" and one["check"][1]["last_s"] is not None)
-    host.until_changed(before, lambda changes: sum("0.75" in str(one) for one in changes) >= 3)
+    host.until_changed(before, lambda changes: sum("load=0.7499" in str(one) for one in changes) >= 3)
     assert not without(host.changes_since(before), identifier)
     assert host.until_state("in")["check"][1]["last"] == f"cat succeeded: {host.server.pid}"
 

@@ -1,0 +1,49 @@
+"""What a service tells systemd (sd_notify(3))."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from daemon_kit import notify
+
+
+def test_what_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        assert notify.ready()
+        assert manager.recv(100) == b"READY=1"
+        assert notify.alive()
+        assert manager.recv(100) == b"WATCHDOG=1"
+        assert notify.reloading()
+        first, second = manager.recv(100).split(b"\n")
+        assert first == b"RELOADING=1"
+        assert int(second.removeprefix(b"MONOTONIC_USEC=")) > 0
+
+
+def test_without_systemd_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    assert not notify.alive()
+
+
+@pytest.mark.parametrize(
+    ("usec", "pid", "interval_s"),
+    [
+        ("4000000", None, 2.0),
+        ("4000000", str(os.getpid()), 2.0),
+        ("4000000", "1", None),
+        ("", None, None),
+        ("-1", None, None),
+        ("soon", None, None),
+    ],
+)
+def test_how_often_the_watchdog_wants_to_hear(
+    usec: str, pid: str | None, interval_s: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WATCHDOG_USEC", usec)
+    monkeypatch.delenv("WATCHDOG_PID", raising=False)
+    if pid is not None:
+        monkeypatch.setenv("WATCHDOG_PID", pid)
+    assert notify.watchdog_interval_s() == interval_s
