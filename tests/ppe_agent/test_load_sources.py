@@ -183,6 +183,7 @@ async def test_calls_in_a_sip_header() -> None:
             assert await problem_of(load) == "OPTIONS answered 200 OK, without a number in Calls"
     finally:
         transport.close()
+    await asyncio.sleep(0.1)  # the socket is closed in the loop's next turn
     async with source(source="sip-options", header="Calls", port=port, capacity=120) as load:
         assert await problem_of(load) == f"OPTIONS to port {port}: Connection refused"
 
