@@ -80,7 +80,7 @@ class Operated(Host):
         """Bring the configuration of the beginning back; return the identifier that all registrars list."""
         (self.directory / "drain").unlink(missing_ok=True)
         self.reload(self.toml)
-        self.until_status(lambda one: one["state"] == "in" and not one["rejected_count"])
+        self.until_status(lambda one: one["state"] == "in")
         return self.until_in()
 
     def reload(self, text: str, problem: str | None = None) -> None:
@@ -221,6 +221,9 @@ def test_a_reload_moves_it_off_a_registrar_without_a_gap(host: Operated) -> None
 
 
 def test_the_service_manager_hears_of_it(host: Operated) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while host.notifications.recv(1000, socket.MSG_DONTWAIT):
+            pass  # of the tests before: the queue is short, and what finds it full is lost
     heard: set[str] = set()
     host.agent.send_signal(signal.SIGHUP)
     while not {"WATCHDOG=1", "READY=1", "RELOADING=1"} <= heard:
