@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sctp.test_daemon import SCTPD, daemons, python, wait_for
+from tests.sctp.test_daemon import SCTPD, python, serves, wait_for
 from tests.sctp.test_descriptors import TICKS_PER_S, cpu_ticks
 from tests.support.namespaces import Namespace
 
@@ -110,7 +110,7 @@ def test_killed_while_programs_wait_and_started_again(namespace: Namespace) -> N
     namespace.ip("addr", "add", "10.99.0.1/24", "dev", "silent0")
     namespace.ip("link", "set", "silent0", "up")  # its other end is down: what goes there is lost
     daemon = namespace.start(str(SCTPD))
-    assert wait_for(lambda: daemons(namespace))
+    assert wait_for(lambda: serves(namespace))
     client = namespace.start(sys.executable, "-c", WAITING, sctp=True)
     assert client.stdout is not None
     assert client.stderr is not None
@@ -126,7 +126,7 @@ def test_killed_while_programs_wait_and_started_again(namespace: Namespace) -> N
 def test_another_daemons_socket_is_reset(namespace: Namespace) -> None:
     """A program that did nothing while sctpd was exchanged learns it from its next call."""
     first = namespace.start(str(SCTPD))
-    assert wait_for(lambda: daemons(namespace))
+    assert wait_for(lambda: serves(namespace))
     code = """
 import signal, socket
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
@@ -144,7 +144,7 @@ except OSError as error:
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
     namespace.start(str(SCTPD))
-    assert wait_for(lambda: daemons(namespace))
+    assert wait_for(lambda: serves(namespace))
     os.kill(client.pid, signal.SIGUSR1)
     assert client.stdout.readline() == "104\n"
 
@@ -189,7 +189,7 @@ except OSError as error:
 def test_no_descriptor_at_all(namespace: Namespace) -> None:
     """Not one free: newcomers are turned away by the spare descriptor, not left to wait, and nothing spins."""
     daemon = namespace.start(str(SCTPD))
-    assert wait_for(lambda: daemons(namespace))
+    assert wait_for(lambda: serves(namespace))
     code = """
 import socket, sys
 a = socket.socket(2, 1, 132); a.bind(('127.0.0.1', 5700)); a.listen(5)

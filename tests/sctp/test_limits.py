@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sctp.test_daemon import SCTPD, as_nobody, daemons, wait_for
+from tests.sctp.test_daemon import SCTPD, as_nobody, daemons, serves, wait_for
 from tests.support.namespaces import Namespace
 
 pytestmark = pytest.mark.integration
@@ -30,7 +30,7 @@ def shared() -> Iterator[Namespace]:
     try:
         limits = ("--queue-limit", str(QUEUE_LIMIT_MB), "--connection-limit", "30")
         namespace.start(str(SCTPD), "--everyone", *limits)
-        assert wait_for(lambda: daemons(namespace))
+        assert wait_for(lambda: serves(namespace))
         yield namespace
     finally:
         namespace.close()
@@ -190,7 +190,7 @@ def test_flood_of_a_program_that_never_reads(shared: Namespace) -> None:
 
 def test_all_together_are_limited(namespace: Namespace) -> None:
     namespace.start(str(SCTPD), "--queue-limit", "1000", "--memory-limit", "24")
-    assert wait_for(lambda: daemons(namespace))
+    assert wait_for(lambda: serves(namespace))
     start(namespace, FLOOD, "full")
     assert resident_mb(namespace) < RESIDENT_MB
 
@@ -198,7 +198,7 @@ def test_all_together_are_limited(namespace: Namespace) -> None:
 def test_group_admits(namespace: Namespace) -> None:
     """The group of the socket's permission: its members are served, others aren't."""
     daemon = namespace.start(str(SCTPD), "--group", "nogroup")
-    assert wait_for(lambda: daemons(namespace))
+    assert wait_for(lambda: serves(namespace))
     code = "import socket\ntry:\n    socket.socket(2, 1, 132); print('made')\nexcept OSError:\n    print('refused')"
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)

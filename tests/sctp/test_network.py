@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sctp.test_daemon import SCTPD, daemons, wait_for
+from tests.sctp.test_daemon import SCTPD, serves, wait_for
 from tests.support.namespaces import Namespace
 
 pytestmark = pytest.mark.integration
@@ -282,7 +282,7 @@ SLOW_TIMERS = ("--rto-min", "10000", "--rto-initial", "10000", "--rto-max", "200
 def test_end_of_a_killed_program_comes_from_the_right_address(hosts: tuple[Namespace, Namespace]) -> None:
     """Its socket is gone when SHUTDOWN goes out; on a host with several addresses it must be the association's."""
     hosts[0].start(str(SCTPD), *SLOW_TIMERS)
-    assert wait_for(lambda: daemons(hosts[0]))
+    assert wait_for(lambda: serves(hosts[0]))
     code = """
 import os, signal
 with listener() as waiting:

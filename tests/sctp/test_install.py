@@ -1,0 +1,89 @@
+"""What `make install` puts where, and that it works from there; what `sctpd --status` tells."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sctp.test_daemon import SCTPD, daemons, serves, wait_for
+from tests.support.namespaces import REPOSITORY, Namespace
+
+pytestmark = pytest.mark.integration
+
+INSTALLED = (
+    "bin/sctp-run",
+    "bin/sctpd",
+    "lib/sctp-userland/libsctp-userland.so",
+    "lib/systemd/system/sctpd.service",
+    "share/man/man1/sctp-run.1",
+    "share/man/man8/sctpd.8",
+)
+CONNECTED = """
+import socket, sys
+a = socket.socket(2, 1, 132); a.bind(('127.0.0.1', 5800)); a.listen(1)
+b = socket.socket(2, 1, 132); b.connect(a.getsockname()); c, _ = a.accept()
+print('connected', flush=True)
+c.recv(10)
+"""
+
+
+def install(*variables: str) -> None:
+    command = ["make", "-s", "-C", str(REPOSITORY / "sctp-userland"), "install", *variables]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def test_installed_programs_serve(namespace: Namespace, tmp_path: Path) -> None:
+    install(f"DESTDIR={tmp_path}", "PREFIX=/opt/sctp")
+    prefix = tmp_path / "opt/sctp"
+    for name in INSTALLED:
+        assert (prefix / name).is_file(), name
+    assert "/usr/local" not in (prefix / "lib/systemd/system/sctpd.service").read_text()
+    code = "import socket; socket.socket(2, 1, 132); print('made')"
+    run = namespace.run(str(prefix / "bin/sctp-run"), sys.executable, "-c", code)
+    assert run.stdout == "made\n", run.stderr
+    assert Path(os.readlink(f"/proc/{daemons(namespace)[0]}/exe")).is_relative_to(tmp_path)
+
+
+def test_unit_is_valid(tmp_path: Path) -> None:
+    install(f"PREFIX={tmp_path}")
+    unit = tmp_path / "lib/systemd/system/sctpd.service"
+    text = unit.read_text()
+    assert "\nAmbientCapabilities=CAP_NET_RAW\n" in text
+    assert "\nRestart=always\n" in text
+    if shutil.which("systemd-analyze") is not None:
+        command = ["systemd-analyze", "verify", "--man=no", str(unit)]
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        complaints = [line for line in run.stderr.splitlines() if "sctpd.service" in line]
+        assert not complaints
+
+
+def test_status_shows_sockets_associations_and_paths(namespace: Namespace) -> None:
+    namespace.start(str(SCTPD))
+    assert wait_for(lambda: serves(namespace))
+    empty = namespace.run(str(SCTPD), "--status")
+    assert (empty.returncode, empty.stdout) == (0, "no sockets\n")
+    assert json.loads(namespace.run(str(SCTPD), "--status", "--json").stdout) == []
+    client = namespace.start(sys.executable, "-c", CONNECTED, sctp=True)
+    assert client.stdout is not None
+    assert client.stdout.readline() == "connected\n"
+    sockets = json.loads(namespace.run(str(SCTPD), "--status", "--json").stdout)
+    listener = next(one for one in sockets if one["state"] == "listening")
+    assert (listener["style"], listener["port"], listener["addresses"]) == ("one-to-one", 5800, ["127.0.0.1"])
+    connecting = next(one for one in sockets if one["port"] != listener["port"])
+    (association,) = connecting["associations"]
+    assert (association["state"], association["peer_port"]) == ("established", 5800)
+    assert [(path["address"], path["state"]) for path in association["paths"]] == [("127.0.0.1", "active")]
+    text = namespace.run(str(SCTPD), "--status").stdout
+    assert "one-to-one listening user=0 port=5800 addresses=127.0.0.1\n" in text
+    assert " established peer-port=5800 " in text
+    assert "path 127.0.0.1 active " in text
+
+
+def test_status_without_a_daemon_says_so(namespace: Namespace) -> None:
+    run = namespace.run(str(SCTPD), "--status")
+    assert run.returncode == 1
+    assert "none runs in this network namespace" in run.stderr
