@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from pdns_config.cli import main
-from pdns_config.render import PdnsSettings, render
+from pdns_config.render import Beside, PdnsSettings, render
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "pdns-config" / "examples"
 
@@ -64,6 +64,9 @@ def test_every_line_of_comment_is_short_and_every_setting_of_ours_is_explained()
         {"user": "pdns#"},
         {"backend_timeout_ms": 0},
         {"distributor_threads": 0},
+        {"signed": True, "connector": "http:127.0.0.1:8053"},
+        {"signed": True, "beside": Beside("bind")},
+        {"axfr": ["somewhere"]},
     ],
 )
 def test_what_pdns_conf_cannot_hold_is_refused(wrong: dict[str, object]) -> None:
@@ -80,3 +83,25 @@ def test_the_command_explains_a_wrong_address() -> None:
     result = CliRunner().invoke(main, ["--listen", "somewhere"])
     assert result.exit_code == 1
     assert "'somewhere'" in result.output
+
+
+def test_signed_zones() -> None:
+    settings = settings_of(CliRunner().invoke(main, ["--signed"]).output)
+    assert settings["remote-dnssec"] == "yes"
+    assert settings["negquery-cache-ttl"] == "0", "a proof must be of one moment"
+
+
+def test_beside_another_backend() -> None:
+    options = ["--beside", "bind", "--setting", "bind-config=/etc/powerdns/named.conf"]
+    settings = settings_of(CliRunner().invoke(main, options).output)
+    assert settings["launch"] == "bind,remote"
+    assert settings["bind-config"] == "/etc/powerdns/named.conf"
+
+
+@pytest.mark.parametrize(
+    "options", [["--setting", "a=b"], ["--beside", "remote"], ["--beside", "bind", "--signed"]]
+)
+def test_what_does_not_go_together_is_refused(options: list[str]) -> None:
+    result = CliRunner().invoke(main, options)
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: ")
