@@ -106,6 +106,8 @@ def _registrars(registrars: Iterable[Status]) -> Iterator[Metric]:
     found = {(str(one["number"]), one["address"]): one for one in registrars}
     up = {key: int(one["standing"] != Standing.DOWN.value) for key, one in found.items()}
     yield _gauge("rspdns_registrar_link_up", "1 while associated", up, *labels)
+    pushing = {key: int(one["follow"] == "enrp") for key, one in found.items()}
+    yield _gauge("rspdns_registrar_pushes", "1 while it pushes changes (ENRP), 0: polled", pushing, *labels)
     standings = {
         (*key, standing.value): int(one["standing"] == standing.value)
         for key, one in found.items()

@@ -29,7 +29,9 @@ STATUS = {
             "pools": [{"owner": OWNER, "known": True, "stale_s": None, "members": [MEMBER], "out": []}],
         }
     ],
-    "registrars": [{"number": 1, "address": "10.0.0.1", "standing": "settled", "round_trip_ms": 2.0}],
+    "registrars": [
+        {"number": 1, "address": "10.0.0.1", "standing": "settled", "round_trip_ms": 2.0, "follow": "enrp"}
+    ],
     "pdns": [
         {
             "control": "/run/x",

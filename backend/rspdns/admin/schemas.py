@@ -84,6 +84,8 @@ _REGISTRAR = _object(
     identifier=_or_null(_HEX),
     since_s=_or_null(_number("how long it has this standing")),
     round_trip_ms=_or_null(_number("of the last question")),
+    follow=_text("enrp: it pushes every change; poll: it is asked"),
+    follow_problem=_or_null(_text("why it pushes nothing although it should")),
 )
 _EVENT = _object(
     "Something that happened.",

@@ -135,6 +135,8 @@ export function registrarCard(one, members) {
     make("div", { class: "row spread" }, make("h3", {}, `Registrar ${one.number}`), tag(STANDINGS[one.standing], one.standing)),
     make("p", { class: "mono" }, one.address),
     make("p", { class: "note" }, `${one.identifier ?? "no identifier yet"}${trip}`),
+    make("p", { class: "note" }, one.follow === "enrp" ? "pushes every change" : "is asked for changes"),
+    one.follow_problem ? make("p", { class: "reason" }, `pushes nothing: ${one.follow_problem}`) : null,
     make("p", { class: "note" }, `home of ${members} member${members === 1 ? "" : "s"} · ${one.why}`),
   );
 }
