@@ -79,7 +79,8 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def summarize(case: Case, trials: Sequence[Trial], bounds: Bounds, slack: float = 1.0) -> Row:
-    """Sum up the trials (at least one) of a case; time bounds are multiplied by `slack`."""
+    """Sum up the trials (at least one) of a case; time bounds, and how many questions may
+    stay unanswered, are multiplied by `slack`."""
     times = [one.last_wrong_ms for one in trials]
     found: dict[str, Any] = {
         "p50_ms": percentile(times, 50),
@@ -99,7 +100,8 @@ def summarize(case: Case, trials: Sequence[Trial], bounds: Bounds, slack: float 
     for count, what in ((empty, "empty answers"), (malformed, "malformed answers")):
         problems += [f"{count} {what}"] if count else []
     problems += [f"{servfail} SERVFAIL"] if servfail and not bounds.servfail else []
-    if not bounds.silence and timeouts > 0.02 * answers:  # a busy machine loses a datagram now and then
+    # A busy machine loses a datagram now and then.
+    if not bounds.silence and timeouts > min(0.5, 0.02 * slack) * answers:
         problems.append(f"{timeouts} questions unanswered")
     problems += sorted({one.problem for one in trials if one.problem})
     return Row(case, len(trials), **found, empty=empty, servfail=servfail, timeouts=timeouts, answers=answers,

@@ -108,8 +108,8 @@ def test_a_broken_bound_is_told(trial: Trial, bounds: Bounds, words: str) -> Non
     assert words in as_markdown([row])
 
 
-def test_slack_stretches_times_but_no_count() -> None:
-    trial = Trial(last_wrong_ms=150, longest_missing_ms=1500, empty=1, answers=9)
+def test_slack_stretches_times_and_silence_but_no_count_of_wrong_answers() -> None:
+    trial = Trial(last_wrong_ms=150, longest_missing_ms=1500, empty=1, timeouts=3, answers=100)
     assert summarize(CASE, [trial], Bounds(p99_ms=80), slack=2).problems == ("1 empty answers",)
 
 
