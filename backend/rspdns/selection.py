@@ -20,15 +20,21 @@ def active(weights: Mapping[Key, Weighted]) -> dict[Key, Weighted]:
 def in_order(weights: Mapping[Key, Weighted], draw: random.Random) -> list[Key]:
     """The active members in the order in which they find a place in an SRV answer.
 
-    The best SRV priority comes first; within one the order is drawn by weight: the heavy are shown more often
-    than the light, and nobody never.
+    The best SRV priority comes first; within one the first is drawn by weight, the rest follow in any order.
+    A client chooses by weight among those it is shown (RFC 2782), so over many answers each member of the
+    best priority is chosen exactly in proportion to its weight, however many of them an answer holds: that
+    is how samples are drawn for an unbiased ratio (Midzuno, 1952). Were all places drawn by weight, the heavy
+    would be favoured twice.
     """
     shown = active(weights)
-    return [
-        key
-        for priority in sorted({w.priority for w in shown.values()})
-        for key in in_drawn_order({key: w.weight for key, w in shown.items() if w.priority == priority}, draw)
-    ]
+    order: list[Key] = []
+    for priority in sorted({w.priority for w in shown.values()}):
+        tier = {key: w.weight for key, w in shown.items() if w.priority == priority}
+        first = in_drawn_order(tier, draw)[0]
+        rest = [key for key in tier if key != first]
+        draw.shuffle(rest)
+        order += [first, *rest]
+    return order
 
 
 def first_tier(weights: Mapping[Key, Weighted]) -> dict[Key, Weighted]:

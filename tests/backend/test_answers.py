@@ -1,8 +1,13 @@
 """What the records of a zone with living pools are."""
 
+from collections import Counter
+from itertools import combinations, permutations
+from random import Random
+
 from rserpool.parameters import Protocol
 from rserpool.policies import LeastUsed, Priority, WeightedRandom
 from rspdns import fitting
+from rspdns.answers import build
 from rspdns.snapshot import NODATA, NXDOMAIN
 
 from tests.backend.making import (
@@ -132,6 +137,36 @@ def test_addresses_are_drawn_by_weight_and_not_more_than_max_addresses() -> None
     assert {len(addresses) for addresses in seen} == {2}
     assert sum("10.0.0.1" in addresses for addresses in seen) > 180
     assert {address for addresses in seen for address in addresses} == {"10.0.0.1", "10.0.0.2", "10.0.0.3"}
+
+
+def test_addresses_are_drawn_anew_after_each_ttl_by_weight_without_replacement() -> None:
+    weights = {"10.0.0.1": 500, "10.0.0.2": 250, "10.0.0.3": 250}
+    loads = {1: 0.5, 2: 0.75, 3: 0.75}
+    pool = views(view(*(member(n, policy=LeastUsed(load)) for n, load in loads.items())))
+    own, draw, snapshot = zone(), Random(43), None
+    seen: Counter[tuple[str, ...]] = Counter()
+    for second in range(3000):
+        snapshot = build([own], pool, snapshot, NOW + second, 1, draw)
+        early = build([own], pool, snapshot, NOW + second + 0.9, 1, draw)
+        assert early.nodes is snapshot.nodes, "not before the TTL is over"
+        seen[tuple(contents(snapshot, AS, "A"))] += 1
+    total = sum(weights.values())
+    expected = {
+        pair: 3000
+        * sum(weights[a] / total * weights[b] / (total - weights[a]) for a, b in permutations(pair))
+        for pair in combinations(weights, 2)
+    }
+    assert sum((seen[pair] - many) ** 2 / many for pair, many in expected.items()) < 13.82  # 2 degrees, 0.1 %
+    assert seen.keys() == expected.keys()
+
+
+def test_addresses_are_drawn_anew_on_every_change() -> None:
+    few = [member(n) for n in range(1, 9)]
+    own, draw, snapshot, seen = zone(), Random(47), None, set()
+    for turn in range(60):
+        snapshot = build([own], views(view(*few[: 8 - turn % 2])), snapshot, NOW, 1, draw)
+        seen.add(tuple(contents(snapshot, AS, "A")))
+    assert len(seen) > 15
 
 
 def test_addresses_are_of_the_best_tier_only() -> None:

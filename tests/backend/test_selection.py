@@ -5,12 +5,19 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import cast
 
+import dns.name
+import dns.rdataclass
 import dns.rdataset
+import dns.rdatatype
+import pytest
 from dns.rdtypes.IN.SRV import SRV
 from hypothesis import given
 from hypothesis import strategies as st
+from rserpool.policies import LeastUsed
 from rspdns.selection import active, first_tier, in_drawn_order, in_order
-from rspdns.weights import Weighted
+from rspdns.weights import Weighted, weigh
+
+from tests.backend.making import NOW, member
 
 DRAWS = 10_000
 
@@ -60,6 +67,24 @@ def test_the_second_place_is_drawn_by_weight_among_the_rest() -> None:
         if one != other
     }
     assert chi_square(seen, expected) < 20.52  # 5 degrees of freedom, 0.1 %
+
+
+@pytest.mark.parametrize("shown", [2, 7, 20])
+def test_clients_spread_as_the_weights_say_however_few_an_answer_shows(shown: int) -> None:
+    loads = [place / 20 for place in range(19)] + [0.94]
+    weights = weigh({str(n): member(n, policy=LeastUsed(load)) for n, load in enumerate(loads)}, {}, NOW)
+    srv = {
+        key: SRV(dns.rdataclass.IN, dns.rdatatype.SRV, w.priority, w.weight, 5060, dns.name.from_text(key))
+        for key, w in weights.items()
+    }
+    draw = random.Random(19)
+    random.seed(23)  # dnspython draws from the global generator
+    seen: Counter[str] = Counter()
+    for _ in range(DRAWS):
+        answer = dns.rdataset.from_rdata_list(1, [srv[key] for key in in_order(weights, draw)[:shown]])
+        seen[str(cast(SRV, answer.processing_order()[0]).target).rstrip(".")] += 1
+    expected = {key: float(w.weight) for key, w in weights.items()}
+    assert chi_square(seen, expected) < 43.82  # 19 degrees of freedom, 0.1 %
 
 
 def test_clients_spread_as_the_srv_weights_say() -> None:
