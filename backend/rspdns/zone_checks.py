@@ -93,15 +93,20 @@ def _naptr_problem(site: Site) -> str:
 def _label_problems(zone: Zone) -> Iterator[tuple[Pool, str]]:
     """Target names must be of one pool only: PE identifiers are unique within a pool."""
     taken: dict[str, str] = {}
+    """What is at a name, or somewhere below it."""
+
+    def take(name: str, what: str) -> None:
+        for one in (name, *names.ancestors(name, zone.name)):
+            taken.setdefault(one, what)
+
     for site in zone.sites:
-        taken[site.name] = f"the name of {site.pools[0].config.target_label!r}"
-        taken |= {pool.owner: f"the SRV records of {pool.config.target_label!r}" for pool in site.pools}
+        take(site.name, f"the name of {site.pools[0].config.target_label!r}")
+        for pool in site.pools:
+            take(pool.owner, f"the SRV records of {pool.config.target_label!r}")
     for pool in (pool for site in zone.sites for pool in site.pools):
-        for name, what in taken.items():
-            if name == pool.targets or names.is_below(name, pool.targets):
-                yield pool, f"targets would be below {pool.targets}, where {what} is; give it another label"
-                break
-        taken[pool.targets] = f"the targets of {pool.config.target_label!r}"
+        if (what := taken.get(pool.targets)) is not None:
+            yield pool, f"targets would be below {pool.targets}, where {what} is; give it another label"
+        take(pool.targets, f"the targets of {pool.config.target_label!r}")
 
 
 def _has(site: Site, name: str, types: Sequence[str]) -> bool:

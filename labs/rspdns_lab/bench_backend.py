@@ -1,9 +1,10 @@
 """The backend of the benchmark: its answers, connector and purges are the real ones, its pools are made up.
 
-    python -m rspdns_lab.bench_backend FOLDER CHANGES_PER_S
+    python -m rspdns_lab.bench_backend FOLDER CHANGES_PER_S [--log FILE]
 
 Serves the zones configured in FOLDER/rspdns.toml. CHANGES_PER_S times a second one pool, each in turn, loses
-its last member or has it back.
+its last member or has it back. With --log it is always the first pool, and FILE gets a line "C <monotonic
+time> <members>" for each change and "P <time>" when its last purge is through.
 """
 
 import asyncio
@@ -35,10 +36,11 @@ _LONG_AGO_S = -1000.0
 def main() -> None:
     """Serve until killed."""
     folder, changes_per_s = Path(sys.argv[1]), float(sys.argv[2])
-    uvloop.run(_serve(load_configuration(folder / "rspdns.toml"), changes_per_s))
+    log = Path(sys.argv[4]) if sys.argv[3:4] == ["--log"] else None
+    uvloop.run(_serve(load_configuration(folder / "rspdns.toml"), changes_per_s, log))
 
 
-async def _serve(config: BackendConfig, changes_per_s: float) -> None:
+async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) -> None:
     handles = list(config.accept_by_handle)
     views = {handle: _full_view(number, handle) for number, handle in enumerate(handles)}
     responder = Responder()
@@ -56,11 +58,25 @@ async def _serve(config: BackendConfig, changes_per_s: float) -> None:
     for turn in itertools.count():
         next_s = max(next_s + 1 / changes_per_s, time.monotonic() - 1)  # after a pause, no burst
         await asyncio.sleep(next_s - time.monotonic())
-        handle = handles[turn % len(handles)]
-        views[handle] = _toggled(views[handle], _full_view(turn % len(handles), handle))
+        place = turn % len(handles) if log is None else 0
+        handle = handles[place]
+        views[handle] = _toggled(views[handle], _full_view(place, handle))
         before, after = responder.snapshot, _build(config, views, responder.snapshot)
         responder.swap(after)
+        swapped_s = time.monotonic()
         purger.purge(changed_names(before, after))
+        if log is not None:
+            await _write(log, swapped_s, len(views[handle].members), purger)
+
+
+async def _write(log: Path, swapped_s: float, members: int, purger: Purger) -> None:
+    """Write the change down, and when it is purged for the last time."""
+    with log.open("a") as file:
+        file.write(f"C {swapped_s:.6f} {members}\n")
+    while any(control.waiting for control in purger.sockets):  # noqa: ASYNC110 - the purger tells nobody
+        await asyncio.sleep(0.001)
+    with log.open("a") as file:
+        file.write(f"P {time.monotonic():.6f}\n")
 
 
 def _build(config: BackendConfig, views: Mapping[str, PoolView], previous: Snapshot | None) -> Snapshot:
