@@ -5,10 +5,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import cast
 
-import dns.name
-import dns.rdataclass
+import dns.rdata
 import dns.rdataset
-import dns.rdatatype
 import pytest
 from dns.rdtypes.IN.SRV import SRV
 from hypothesis import given
@@ -74,7 +72,7 @@ def test_clients_spread_as_the_weights_say_however_few_an_answer_shows(shown: in
     loads = [place / 20 for place in range(19)] + [0.94]
     weights = weigh({str(n): member(n, policy=LeastUsed(load)) for n, load in enumerate(loads)}, {}, NOW)
     srv = {
-        key: SRV(dns.rdataclass.IN, dns.rdatatype.SRV, w.priority, w.weight, 5060, dns.name.from_text(key))
+        key: dns.rdata.from_text("IN", "SRV", f"{w.priority} {w.weight} 5060 {key}.")
         for key, w in weights.items()
     }
     draw = random.Random(19)
