@@ -1,5 +1,6 @@
 # make demo   everything: installs what is missing, builds, starts the lab, kills an application server, shows DNS converge
 # make test   everything: installs what is missing, builds, runs the tests
+# make test-kernel   of these, what runs on a kernel's own SCTP, in User-Mode Linux: conformance, both on one wire, the demo
 # make bench  queries per second against PowerDNS with static names, side by side
 # make bench-sctp  SCTP against kernel UDP and TCP; BENCH_OPTIONS='--quick', '--soak 1000000', '--json FILE'
 # make fuzz   fuzzes sctp-userland, FUZZ_SECONDS=300 for each of two fuzzers
@@ -9,7 +10,7 @@
 # make clean  removes the virtual environment, builds and caches
 # make lock   renews the pinned Python packages (versions and hashes only)
 # make help   this text
-.PHONY: help setup demo test bench bench-sctp fuzz lint man clean lock
+.PHONY: help setup demo test test-kernel bench bench-sctp fuzz lint man clean lock
 
 BIN := .venv/bin
 PACKAGES := rserpool daemon_kit rspdns ppe_agent registrar_config pdns_config rspdns_lab
@@ -34,6 +35,9 @@ ifeq ($(findstring not integration,$(PYTEST_OPTIONS)),)
 	@[ "$$(id -u)" -eq 0 ] || { echo "$$NEEDS_ROOT" >&2; exit 1; }
 endif
 	@$(BIN)/pytest $(PYTEST_OPTIONS)
+
+test-kernel: setup
+	@$(BIN)/pytest -v tests/sctp/test_kernel.py tests/sctp/test_wire.py tests/integration/test_demo_on_a_kernel.py $(PYTEST_OPTIONS)
 
 bench:
 	@setup/setup.sh bench

@@ -42,7 +42,15 @@ def main() -> None:
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), help='Write the figures here ("-": stdout).'
 )
-def demo(json_file: Path | None) -> None:
+@click.option(
+    "--slow",
+    type=click.FloatRange(1, 100),
+    default=1.0,
+    show_default=True,
+    help="This machine is so many times slower (an emulated one): bounds, patience and the client's beat are "
+    "stretched. What may never be wrong still may not, and no answer may be empty.",
+)
+def demo(json_file: Path | None, slow: float) -> None:
     """Kill, drain and cut parts of the chain, and show what DNS answers meanwhile.
 
     Exit status: 0 all bounds kept, 1 a bound broken, 2 the lab can't run here.
@@ -53,7 +61,7 @@ def demo(json_file: Path | None) -> None:
         console.width = WIDTH_WITHOUT_TERMINAL
     try:
         become_root(sys.argv[1:])
-        outcome = run_demo(console)
+        outcome = run_demo(console, slow)
     except LabError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(EXIT_CANNOT_RUN)

@@ -70,9 +70,9 @@ class RegistrarHost:
         """Start it."""
         self.program.start()
 
-    def wait(self) -> None:
+    def wait(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait until rspregistrar runs."""
-        wait_until(self.registrar_pids, f"rspregistrar on {self.host.name}", START_TIMEOUT_S, self.program)
+        wait_until(self.registrar_pids, f"rspregistrar on {self.host.name}", timeout_s, self.program)
 
     def registrar_pids(self) -> list[int]:
         """Return rspregistrar's process identifier, or nothing while there is none."""
@@ -139,10 +139,10 @@ class NameServerHost:
         """Start the backend; PowerDNS would give up without it and follows in `wait()`."""
         self.backend.start()
 
-    def wait(self) -> None:
+    def wait(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait for the backend, then start PowerDNS."""
         remote = self.folder / "remote.sock"
-        wait_until(remote.exists, f"the backend on {self.host.name}", START_TIMEOUT_S, self.backend)
+        wait_until(remote.exists, f"the backend on {self.host.name}", timeout_s, self.backend)
         self.pdns.start()
 
     def kill(self) -> float:
@@ -179,13 +179,21 @@ class ApplicationServerHost:
     """A host with a SIP server and its sidecar."""
 
     def __init__(
-        self, host: Host, registrars: Sequence[str], load: float, folder: Path, sctp: SctpRunner
+        self,
+        host: Host,
+        registrars: Sequence[str],
+        load: float,
+        folder: Path,
+        sctp: SctpRunner,
+        slow: float = 1.0,
     ) -> None:
         self.host = host
         self._control = folder / "agent.sock"
         self._identifier: str | None = None
         (folder / "load").write_text(f"{load}\n")
-        (folder / "agent.toml").write_text(texts.agent_toml(host.name, host.address, registrars, folder))
+        (folder / "agent.toml").write_text(
+            texts.agent_toml(host.name, host.address, registrars, folder, slow)
+        )
         (folder / "kamailio.cfg").write_text(texts.kamailio_cfg(host.address, host.name))
         (folder / "state").mkdir()
         sip = ["kamailio", "-f", str(folder / "kamailio.cfg"), "-DD", "-E", "-m", "16", "-M", "4"]
@@ -203,17 +211,17 @@ class ApplicationServerHost:
         self.sip.start()
         self.agent.start()
 
-    def start_sip(self) -> float:
+    def start_sip(self, timeout_s: float = START_TIMEOUT_S) -> float:
         """Start the SIP server again; return the monotonic time when it answers."""
         self.sip.start()
-        return self.wait_for_sip()
+        return self.wait_for_sip(timeout_s)
 
-    def wait_for_sip(self) -> float:
+    def wait_for_sip(self, timeout_s: float = START_TIMEOUT_S) -> float:
         """Wait until the SIP server answers; return the monotonic time."""
         wait_until(
             lambda: answers_options(self.host),
             f"the SIP server on {self.host.name}",
-            START_TIMEOUT_S,
+            timeout_s,
             self.sip,
         )
         return time.monotonic()

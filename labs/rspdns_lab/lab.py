@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from rspdns_lab.errors import LabError
-from rspdns_lab.hosts import ApplicationServerHost, NameServerHost, RegistrarHost, wait_until
+from rspdns_lab.hosts import START_TIMEOUT_S, ApplicationServerHost, NameServerHost, RegistrarHost, wait_until
 from rspdns_lab.network import Network
 from rspdns_lab.observations import Recorder
 from rspdns_lab.plan import (
@@ -43,6 +43,7 @@ class Lab:
     def __init__(self, setting: Setting | None = None) -> None:
         check_programs()
         self.setting = setting or Setting()
+        self.start_timeout_s = START_TIMEOUT_S * self.setting.slow
         self.sctp = find_sctp(tuned=self.setting.tuned)
         self.network = Network(f"rspdns-{os.getpid()}-{secrets.token_hex(2)}")
         self.folder = Path()
@@ -85,24 +86,29 @@ class Lab:
         for registrar in self.registrars.values():
             registrar.start()
         for registrar in self.registrars.values():
-            registrar.wait()
+            registrar.wait(self.start_timeout_s)
 
     def start_application_servers(self) -> None:
         """Start the SIP servers and their agents."""
         for server in self.application_servers.values():
             server.start()
         for server in self.application_servers.values():
-            server.wait_for_sip()
+            server.wait_for_sip(self.start_timeout_s)
 
     def start_name_servers(self) -> None:
         """Start backends and PowerDNS, and the client that asks them every millisecond."""
         for server in self.name_servers.values():
             server.start()
         for server in self.name_servers.values():
-            server.wait()
+            server.wait(self.start_timeout_s)
         client = self.network.hosts[CLIENT[0]]
         self._prober = start_prober(
-            client, list(NAME_SERVERS.values()), QUESTIONS, self.recorder, self.folder
+            client,
+            list(NAME_SERVERS.values()),
+            QUESTIONS,
+            self.recorder,
+            self.folder,
+            interval_ms=self.setting.slow,
         )
 
     def wait_until_all_are_answered(self, timeout_s: float = CONVERGE_TIMEOUT_S) -> None:
@@ -120,7 +126,7 @@ class Lab:
             )
 
         try:
-            wait_until(converged, "DNS answers with all application servers", timeout_s)
+            wait_until(converged, "DNS answers with all application servers", timeout_s * self.setting.slow)
         except LabError as error:
             raise LabError(f"{error}\n{self._who_is_missing()}") from None
 
@@ -131,7 +137,7 @@ class Lab:
             states = [server.registrar_standings() for server in self.name_servers.values()]
             return all(standings == ["settled"] * len(REGISTRARS) for standings in states)
 
-        wait_until(settled, "backends that take every registrar for settled", timeout_s)
+        wait_until(settled, "backends that take every registrar for settled", timeout_s * self.setting.slow)
 
     def busiest_registrar(self) -> str:
         """Return the registrar that is home to most application servers."""
@@ -196,7 +202,12 @@ class Lab:
             )
         for name in self.setting.application_servers:
             self.application_servers[name] = ApplicationServerHost(
-                hosts[name], registrars, self.setting.load(name), self.folder / name, self.sctp
+                hosts[name],
+                registrars,
+                self.setting.load(name),
+                self.folder / name,
+                self.sctp,
+                self.setting.slow,
             )
 
     def _answered(self, server: int) -> frozenset[str]:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rspdns_lab.lab import Lab
@@ -14,6 +14,7 @@ QUIET_S: Final = 1.0
 POLL_S: Final = 0.05
 MOST_UNANSWERED: Final = 0.02
 """A busy machine loses a datagram now and then; more than this share of the answers is a fault."""
+MOST_UNANSWERED_WHEN_SLOW: Final = 0.5
 PROBE_TIMEOUT_S: Final = 1.0
 
 
@@ -40,6 +41,12 @@ class Step:
     watch_s: float = 2.0
     undo: Undo | None = None
     settle: Callable[[Lab], None] = Lab.wait_until_all_are_answered
+    most_unanswered: float = MOST_UNANSWERED
+
+    def slowed(self, slow: float) -> "Step":
+        """Return the step for a machine that is `slow` times slower."""
+        most = min(self.most_unanswered * slow, max(self.most_unanswered, MOST_UNANSWERED_WHEN_SLOW))
+        return replace(self, bound_ms=self.bound_ms * slow, most_unanswered=most)
 
     @property
     def bound(self) -> str:
@@ -88,7 +95,7 @@ class Result:
                 found.append(f"{count} {what}")
         if not verdict.answers:
             found.append("no answers at all")
-        elif verdict.timeouts > MOST_UNANSWERED * verdict.answers:
+        elif verdict.timeouts > self.step.most_unanswered * verdict.answers:
             found.append(f"{verdict.timeouts} questions unanswered")
         return found
 
@@ -161,7 +168,7 @@ def _kill_as(lab: Lab) -> Fault:
 
 def _start_as(lab: Lab) -> Fault:
     started_at_s = time.monotonic()
-    at_s = lab.application_servers["as1"].start_sip()
+    at_s = lab.application_servers["as1"].start_sip(lab.start_timeout_s)
     return Fault(at_s, "as1: SIP server answers again", _without([]), started_at_s=started_at_s)
 
 

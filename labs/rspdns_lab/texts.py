@@ -3,8 +3,11 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from rspdns_lab.plan import HANDLE, NETWORK, REREGISTRATION_MS, SIP_PORT, ZONE, Follow
+
+_CHECK_TIMEOUT_MS: Final = 250
 
 
 def kamailio_cfg(address: str, name: str) -> str:
@@ -31,8 +34,12 @@ request_route {{
 """
 
 
-def agent_toml(name: str, address: str, registrars: Sequence[str], folder: Path) -> str:
-    """Return the sidecar's configuration: both checks, load from the file `load` in its folder."""
+def agent_toml(name: str, address: str, registrars: Sequence[str], folder: Path, slow: float = 1.0) -> str:
+    """Return the sidecar's configuration: both checks, load from the file `load` in its folder.
+
+    On a machine that is `slow` times slower the checks have more patience.
+    """
+    timeout_ms = round(_CHECK_TIMEOUT_MS * slow)
     return f"""registrars = {_array(registrars)}
 reregistration_ms = {REREGISTRATION_MS}
 
@@ -52,9 +59,11 @@ policy = "least-used"
 
 [[as.check]]
 type = "tcp-hold"
+timeout_ms = {timeout_ms}
 
 [[as.check]]
 type = "sip-options"
+timeout_ms = {timeout_ms}
 
 [as.damping]
 falls = 0    # a lab kills its servers as often as it likes
