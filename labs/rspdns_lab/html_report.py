@@ -5,10 +5,10 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import matplotlib as mpl
-from matplotlib.figure import Figure as Plot
+if TYPE_CHECKING:  # half a second that only who plots should pay
+    from matplotlib.figure import Figure as Plot
 
 Table = Sequence[Sequence[str]]
 """Rows of cells; the first row is the heading."""
@@ -40,7 +40,7 @@ class Section:
     title: str
     text: str = ""
     table: Table = ()
-    plots: Sequence[tuple[str, Plot]] = field(default=())
+    plots: Sequence[tuple[str, "Plot"]] = field(default=())
 
 
 def write_page(file: Path, title: str, text: str, sections: Sequence[Section]) -> None:
@@ -61,8 +61,10 @@ def markdown_table(table: Table) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def new_plot(width_inch: float = 9.0, height_inch: float = 4.0) -> Plot:
+def new_plot(width_inch: float = 9.0, height_inch: float = 4.0) -> "Plot":
     """Return an empty plot of the size that suits a page."""
+    from matplotlib.figure import Figure as Plot
+
     return Plot(figsize=(width_inch, height_inch), layout="constrained")
 
 
@@ -86,7 +88,9 @@ def _table(table: Table) -> str:
     return f'<div class="table"><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _svg(plot: Plot) -> str:
+def _svg(plot: "Plot") -> str:
+    import matplotlib as mpl
+
     text = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "rspdns", "svg.fonttype": "none"}):
         plot.savefig(text, format="svg", metadata={"Date": None, "Creator": None})

@@ -3,15 +3,16 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
-
-from matplotlib.figure import Figure as Plot
+from typing import TYPE_CHECKING, Final
 
 from rspdns_lab.html_report import Section, Table, markdown_table, new_plot, write_page
 from rspdns_lab.ims.calls import Figures, Measurement, sum_up
 from rspdns_lab.ims.faults import FAULTS, ImsFault
 from rspdns_lab.ims.plan import APPROACHES, TIMER_B_MS
 from rspdns_lab.side_by_side.plan import TITLES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Plot
 
 _HEAD: Final = (
     "DNS served by",
@@ -86,7 +87,7 @@ def write_html(file: Path, trials: Sequence[Measurement]) -> None:
     write_page(file, "IMS calls while an application server fails", _INTRO, sections)
 
 
-def _plot(trials: Sequence[Measurement]) -> Plot:
+def _plot(trials: Sequence[Measurement]) -> "Plot":
     plot = new_plot()
     axes = plot.subplots()
     for key in APPROACHES:
