@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyroute2 import IPRoute, netns  # type: ignore[import-untyped]
+from pyroute2 import config as pyroute2_config
 from pyroute2.netlink.exceptions import NetlinkError  # type: ignore[import-untyped]
 
 from rspdns_lab.errors import LabError
 
 NAMESPACE_FOLDER: Final = Path("/run/netns")
 _CLONE_NEWNET: Final = 0x40000000
+pyroute2_config.default_communicate_timeout = 60  # s; its 2 s are too short for a busy or emulated machine
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 

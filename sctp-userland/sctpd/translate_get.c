@@ -155,9 +155,13 @@ int translate_get(struct sctp_socket *s, int option, char *value, size_t *length
 	case LX_PEER_ADDR_PARAMS:
 		return get_peer_parameters(s, value, length);
 	case LX_DEFAULT_SEND_PARAM: {
-		struct sctp_sndinfo from = { .snd_assoc_id = association };
+		struct sctp_sndinfo from = { 0 };
 		struct lx_sndrcvinfo to = { 0 };
 
+		if (*length < sizeof(to))
+			return EINVAL;
+		memcpy(&to, value, sizeof(to)); /* the association isn't its first field */
+		association = from.snd_assoc_id = to.assoc_id;
 		size = sizeof(from);
 		error = get(s, SCTP_DEFAULT_SNDINFO, &from, &size);
 		to.stream = from.snd_sid;
@@ -165,6 +169,23 @@ int translate_get(struct sctp_socket *s, int option, char *value, size_t *length
 		to.ppid = from.snd_ppid;
 		to.context = from.snd_context;
 		to.timetolive = s->default_timetolive;
+		to.assoc_id = association;
+		return error != 0 ? error : give(value, length, &to, sizeof(to));
+	}
+	case LX_DEFAULT_SNDINFO: {
+		struct sctp_sndinfo from = { 0 };
+		struct lx_sndinfo to = { 0 };
+
+		if (*length < sizeof(to))
+			return EINVAL;
+		memcpy(&to, value, sizeof(to));
+		association = from.snd_assoc_id = to.assoc_id;
+		size = sizeof(from);
+		error = get(s, SCTP_DEFAULT_SNDINFO, &from, &size);
+		to.sid = from.snd_sid;
+		to.flags = from.snd_flags & SCTP_UNORDERED ? LX_UNORDERED : 0;
+		to.ppid = from.snd_ppid;
+		to.context = from.snd_context;
 		to.assoc_id = association;
 		return error != 0 ? error : give(value, length, &to, sizeof(to));
 	}

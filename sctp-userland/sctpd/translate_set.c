@@ -20,7 +20,6 @@ static const struct same { /* equal layouts, other numbers */
 	{ LX_MAX_BURST, SCTP_MAX_BURST },
 	{ LX_GET_ASSOC_NUMBER, SCTP_GET_ASSOC_NUMBER },
 	{ LX_GET_ASSOC_ID_LIST, SCTP_GET_ASSOC_ID_LIST },
-	{ LX_DEFAULT_SNDINFO, SCTP_DEFAULT_SNDINFO },
 	{ LX_REUSE_PORT, SCTP_REUSE_PORT },
 	{ LX_PR_SUPPORTED, SCTP_PR_SUPPORTED },
 	{ LX_RECONFIG_SUPPORTED, SCTP_RECONFIG_SUPPORTED },
@@ -115,6 +114,22 @@ static int set_default_send(struct sctp_socket *s, const char *value, size_t len
 	return set(s, SCTP_DEFAULT_SNDINFO, &to, sizeof(to));
 }
 
+static int set_default_send_information(struct sctp_socket *s, const char *value, size_t length)
+{
+	struct lx_sndinfo from;
+	struct sctp_sndinfo to = { 0 };
+
+	if (length < sizeof(from))
+		return EINVAL;
+	memcpy(&from, value, sizeof(from));
+	to.snd_sid = from.sid;
+	to.snd_flags = from.flags & LX_UNORDERED ? SCTP_UNORDERED : 0;
+	to.snd_ppid = from.ppid;
+	to.snd_context = from.context;
+	to.snd_assoc_id = from.assoc_id;
+	return set(s, SCTP_DEFAULT_SNDINFO, &to, sizeof(to));
+}
+
 static int set_primary(struct sctp_socket *s, int option, const char *value, size_t length)
 {
 	struct lx_prim from;
@@ -179,6 +194,8 @@ int translate_set(struct sctp_socket *s, int option, const char *value, size_t l
 		return set_peer_parameters(s, value, length);
 	case LX_DEFAULT_SEND_PARAM:
 		return set_default_send(s, value, length);
+	case LX_DEFAULT_SNDINFO:
+		return set_default_send_information(s, value, length);
 	case LX_PRIMARY_ADDR:
 		return set_primary(s, SCTP_PRIMARY_ADDR, value, length);
 	case LX_SET_PEER_PRIMARY_ADDR:

@@ -5,7 +5,6 @@ import socket
 import struct
 import threading
 
-from tests.sctp.cases_one_to_one import expect
 from tests.sctp.sctp_api import (
     ABORT,
     ASSOC_CHANGE,
@@ -29,6 +28,7 @@ from tests.sctp.sctp_api import (
     associated,
     bindx,
     connectx,
+    expect,
     get_option,
     loopback,
     one_to_many,
@@ -166,9 +166,10 @@ def case_empty_message() -> None:
 
 def case_default_send_parameters() -> None:
     with associated() as (client, to_server, server, _):
-        client.setsockopt(
-            SOL_SCTP, SCTP_DEFAULT_SEND_PARAM, SNDRCV.pack(4, 0, 0, socket.htonl(77), 0, 0, 0, 0, to_server)
-        )
+        chosen = SNDRCV.pack(4, 0, 0, socket.htonl(77), 0, 0, 0, 0, to_server)
+        client.setsockopt(SOL_SCTP, SCTP_DEFAULT_SEND_PARAM, chosen)
+        asked = SNDRCV.pack(0, 0, 0, 0, 0, 0, 0, 0, to_server)
+        assert get_option(client, SCTP_DEFAULT_SEND_PARAM, asked) == chosen
         client.sendto(b"x", ("127.0.0.1", server.getsockname()[1]))
         got = receive_data(server)
         assert (got.stream, got.ppid) == (4, 77)

@@ -2,42 +2,26 @@
 
 import errno
 import os
-import select
 import socket
 import struct
-import threading
 import time
 
 from tests.sctp.sctp_api import (
     ABORT,
-    ASSOC_CHANGE,
-    COMM_LOST,
     EOF,
     SCTP_INITMSG,
     SCTP_NODELAY,
     SOL_SCTP,
     connected,
+    expect,
     listener,
-    loopback,
     one_to_one,
     readable,
     receive,
     receive_data,
     send,
     subscribe,
-    writable,
 )
-
-
-def expect(number: int, call: object, *arguments: object) -> None:
-    """Assert that a call fails with this errno."""
-    try:
-        call(*arguments)  # type: ignore[operator]
-    except OSError as error:
-        got = error.errno or 0
-    else:
-        got = 0
-    assert got == number, f"{errno.errorcode.get(got, 'no error')} instead of {errno.errorcode[number]}"
 
 
 def echo(family: int) -> None:
@@ -153,105 +137,10 @@ def case_refused() -> None:
         assert time.monotonic() - started < 2
 
 
-def case_refused_without_blocking() -> None:
-    with one_to_one() as client:
-        client.setblocking(False)
-        expect(errno.EINPROGRESS, client.connect, ("127.0.0.1", 9))
-        assert writable(client, 5)
-        assert client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED
-        assert client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
-
-
-def case_connect_without_blocking() -> None:
-    with listener() as waiting, one_to_one() as client:
-        client.setblocking(False)
-        expect(errno.EINPROGRESS, client.connect, waiting.getsockname())
-        assert writable(client, 5)
-        assert client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
-        expect(errno.EISCONN, client.connect, waiting.getsockname())
-        waiting.accept()[0].close()
-
-
-def case_accept_without_blocking() -> None:
-    with listener() as waiting, one_to_one() as client:
-        waiting.setblocking(False)
-        expect(errno.EAGAIN, waiting.accept)
-        assert not readable(waiting)
-        client.connect(waiting.getsockname())
-        assert readable(waiting, 5)
-        waiting.accept()[0].close()
-        expect(errno.EAGAIN, waiting.accept)
-
-
 def case_accept_needs_listening() -> None:
     with one_to_one() as fresh:
         fresh.bind(("127.0.0.1", 0))
         expect(errno.EINVAL, fresh.accept)
-
-
-def case_end_of_file() -> None:
-    with connected() as (client, server):
-        client.send(b"last words")
-        client.close()
-        assert server.recv(100) == b"last words"
-        assert server.recv(100) == b""
-        assert server.recv(100) == b""
-
-
-def case_send_after_end() -> None:
-    with connected() as (client, server):
-        client.close()
-        assert server.recv(100) == b""
-        expect(errno.EPIPE, server.send, b"too late")
-
-
-def case_shutdown_writing() -> None:
-    with connected() as (client, server):
-        client.send(b"all I have")
-        client.shutdown(socket.SHUT_WR)
-        assert server.recv(100) == b"all I have"
-        assert server.recv(100) == b""
-        expect(errno.EPIPE, client.send, b"more")
-        expect(errno.ENOTCONN, client.recv, 100)
-
-
-def case_shutdown_unconnected() -> None:
-    with one_to_one() as fresh:
-        expect(errno.ENOTCONN, fresh.shutdown, socket.SHUT_WR)
-
-
-def case_abort_by_linger() -> None:
-    with connected() as (client, server):
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        client.close()
-        assert readable(server, 5)
-        expect(errno.ECONNRESET, server.recv, 100)
-        expect(errno.ENOTCONN, server.recv, 100)
-        expect(errno.ENOTCONN, server.recv, 100)
-
-
-def case_abort_by_unread_data() -> None:
-    with connected() as (client, server):
-        server.send(b"never read")
-        assert readable(client, 5)
-        client.close()
-        assert readable(server, 5)
-        expect(errno.ECONNRESET, server.recv, 100)
-
-
-def case_abort_is_notified() -> None:
-    with listener() as waiting, one_to_one() as client:
-        subscribe(waiting, association=True)
-        client.connect(waiting.getsockname())
-        server, _ = waiting.accept()
-        with server:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            client.close()
-            while True:
-                got = receive(server)
-                assert got.is_notification
-                if got.notification == ASSOC_CHANGE and got.state == COMM_LOST:
-                    break
 
 
 def case_flags_for_one_to_many_only() -> None:
@@ -262,120 +151,9 @@ def case_flags_for_one_to_many_only() -> None:
         assert server.recv(10) == b"a"
 
 
-def case_send_unconnected() -> None:
-    with one_to_one() as fresh:
-        expect(errno.EPIPE, lambda: fresh.send(b"nowhere", socket.MSG_NOSIGNAL))
-
-
-def case_address_in_use() -> None:
-    with listener() as waiting, one_to_one() as other:
-        expect(errno.EADDRINUSE, other.bind, waiting.getsockname())
-
-
-def case_address_not_local() -> None:
-    with one_to_one() as fresh:
-        expect(errno.EADDRNOTAVAIL, fresh.bind, ("192.0.2.1", 0))
-
-
-def case_bind_again_after_close() -> None:
-    with listener() as waiting:
-        name = waiting.getsockname()
-    with one_to_one() as other:
-        other.bind(name)
-        other.listen(1)
-
-
-def case_listen_again_beside_accepted() -> None:
-    with one_to_one() as waiting:
-        waiting.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        waiting.bind(("127.0.0.1", 0))
-        waiting.listen(1)
-        name = waiting.getsockname()
-        with one_to_one() as client:
-            client.connect(name)
-            server, _ = waiting.accept()
-            waiting.close()
-            with server, one_to_one() as again:
-                again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                again.bind(name)
-                again.listen(1)
-                server.send(b"still here")
-                assert client.recv(100) == b"still here"
-
-
-def case_blocking_reader_wakes() -> None:
-    with connected() as (client, server):
-        got: list[bytes] = []
-        thread = threading.Thread(target=lambda: got.append(server.recv(100)))
-        thread.start()
-        time.sleep(0.1)
-        client.send(b"wake up")
-        thread.join(5)
-        assert got == [b"wake up"]
-
-
-def case_receive_timeout() -> None:
-    with connected() as (client, _):
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 100000))
-        started = time.monotonic()
-        expect(errno.EAGAIN, client.recv, 100)
-        assert 0.05 < time.monotonic() - started < 2
-
-
-def case_full_buffer() -> None:
-    """EAGAIN when the peer doesn't read; not writable then; writable when it reads; nothing lost."""
-    with connected() as (client, server):
-        client.setblocking(False)
-        sent = 0
-        while sent < 20000 and writable(client, 0.3):
-            try:
-                client.send(b"%09d" % sent + b"x" * 1000)
-                sent += 1
-            except BlockingIOError:
-                pass
-        assert 10 < sent < 20000
-        expect(errno.EAGAIN, client.send, b"x" * 1009)
-        for number in range(sent):
-            assert server.recv(2000)[:9] == b"%09d" % number
-        assert writable(client, 5)
-        client.send(b"goes on")
-        assert server.recv(100) == b"goes on"
-
-
-def case_blocking_send_waits() -> None:
-    with connected() as (client, server):
-        count = 3000
-
-        def write() -> None:
-            for number in range(count):
-                client.send(b"%09d" % number + b"x" * 1000)
-
-        thread = threading.Thread(target=write)
-        thread.start()
-        time.sleep(0.3)
-        for number in range(count):
-            assert server.recv(2000)[:9] == b"%09d" % number
-        thread.join(10)
-        assert not thread.is_alive()
-
-
 def case_too_large() -> None:
     with connected() as (client, _):
         expect(errno.EMSGSIZE, client.send, bytes(10_000_000))
-
-
-def case_epoll() -> None:
-    with connected() as (client, server), select.epoll() as poll:
-        poll.register(server, select.EPOLLIN | select.EPOLLRDHUP)
-        assert poll.poll(0.05) == []
-        client.send(b"x")
-        assert poll.poll(5) == [(server.fileno(), select.EPOLLIN)]
-        assert server.recv(10) == b"x"
-        assert poll.poll(0.05) == []
-        client.close()
-        events = dict(poll.poll(5))[server.fileno()]
-        assert events & select.EPOLLIN
-        assert events & select.EPOLLRDHUP
 
 
 def case_read_and_write() -> None:
@@ -409,15 +187,3 @@ def case_many_connections() -> None:
             assert server.recv(100) == b"%d" % number
         for sock in clients + servers:
             sock.close()
-
-
-def case_wildcard_ipv6_listener_takes_ipv4() -> None:
-    with one_to_one(socket.AF_INET6) as waiting, one_to_one() as client:
-        waiting.bind(("::", 0))
-        waiting.listen(1)
-        client.connect((loopback(socket.AF_INET), waiting.getsockname()[1]))
-        server, address = waiting.accept()
-        with server:
-            assert address[0].endswith("127.0.0.1")
-            client.send(b"mixed")
-            assert server.recv(10) == b"mixed"

@@ -9,12 +9,12 @@ import sys
 import time
 from collections.abc import Callable
 
-from tests.sctp.cases_one_to_one import expect
 from tests.sctp.sctp_api import (
     COMM_LOST,
     SHUTDOWN_COMP,
     associated,
     connected,
+    expect,
     listener,
     one_to_many,
     one_to_one,
@@ -240,3 +240,29 @@ def case_threads_share_a_socket() -> None:
             assert receive_data(server).data == b"x" * 100
         for thread in threads:
             thread.join(5)
+
+
+def case_exec_without_the_socket() -> None:
+    """A descriptor that closes on exec doesn't keep the association."""
+    with connected() as (client, server):
+        pid = child(lambda: os.execvp("sleep", ["sleep", "60"]))  # noqa: S606
+        client.close()
+        assert server.recv(100) == b""
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def case_killed_group_of_holders() -> None:
+    """Several processes hold one socket: it lives until the last of them is dead."""
+    with connected() as (client, server):
+        pids = [child(lambda: time.sleep(60)) for _ in range(3)]
+        for pid in pids:
+            os.setpgid(pid, pids[0])
+        client.close()
+        os.kill(pids[1], signal.SIGKILL)
+        assert not readable(server, 0.2)
+        os.killpg(pids[0], signal.SIGKILL)
+        assert readable(server, 5)
+        assert server.recv(100) == b""
+        for pid in pids:
+            os.waitpid(pid, 0)

@@ -2,6 +2,7 @@
 
 import ctypes
 import ctypes.util
+import errno
 import os
 import select
 import socket
@@ -14,14 +15,15 @@ SOL_SCTP = 132
 SCTP_RTOINFO, SCTP_ASSOCINFO, SCTP_INITMSG, SCTP_NODELAY, SCTP_AUTOCLOSE = range(5)
 SCTP_PRIMARY_ADDR, SCTP_PEER_ADDR_PARAMS, SCTP_DEFAULT_SEND_PARAM, SCTP_EVENTS = 6, 9, 10, 11
 SCTP_MAXSEG, SCTP_STATUS, SCTP_GET_PEER_ADDR_INFO, SCTP_DELAYED_SACK, SCTP_RECVRCVINFO = 13, 14, 15, 16, 32
-SCTP_GET_ASSOC_NUMBER, SCTP_DEFAULT_SNDINFO = 28, 34
+SCTP_GET_ASSOC_NUMBER, SCTP_GET_ASSOC_ID_LIST, SCTP_DEFAULT_SNDINFO, SCTP_EVENT = 28, 29, 34, 127
 SCTP_PEELOFF, SCTP_GET_PEER_ADDRS, SCTP_GET_LOCAL_ADDRS, SCTP_CONNECTX3 = 102, 108, 109, 111
 CMSG_SNDRCV, CMSG_SNDINFO, CMSG_RCVINFO = 1, 2, 3
 MSG_NOTIFICATION = 0x8000
 UNORDERED, ABORT, EOF = 1, 4, 0x200
 ASSOC_CHANGE, PEER_ADDR_CHANGE, SEND_FAILED, REMOTE_ERROR, SHUTDOWN_EVENT = range(0x8001, 0x8006)
 COMM_UP, COMM_LOST, RESTART, SHUTDOWN_COMP, CANT_START = range(5)
-ADDR_AVAILABLE, ADDR_UNREACHABLE = range(2)
+ADDR_AVAILABLE, ADDR_UNREACHABLE, ADDR_CONFIRMED = 0, 1, 5
+SEND_FAILED_HEADER = 48  # bytes of the notification before the message
 ESTABLISHED = 4
 PATH_INACTIVE, PATH_PF, PATH_ACTIVE, PATH_UNCONFIRMED = range(4)
 
@@ -262,3 +264,14 @@ def path_state(sock: socket.socket, association: int, address: tuple[str, int]) 
     asked = PATH_INFORMATION.pack(association, pack_addresses([address]), 0, 0, 0, 0, 0)
     state: int = PATH_INFORMATION.unpack(get_option(sock, SCTP_GET_PEER_ADDR_INFO, asked))[2]
     return state
+
+
+def expect(number: int, call: object, *arguments: object) -> None:
+    """Assert that a call fails with this errno."""
+    try:
+        call(*arguments)  # type: ignore[operator]
+    except OSError as error:
+        got = error.errno or 0
+    else:
+        got = 0
+    assert got == number, f"{errno.errorcode.get(got, 'no error')} instead of {errno.errorcode[number]}"

@@ -1,0 +1,241 @@
+"""Addresses and ports: binding, several addresses, IPv4 beside IPv6."""
+
+import contextlib
+import errno
+import socket
+import struct
+
+from tests.sctp.sctp_api import (
+    COMM_UP,
+    SCTP_PRIMARY_ADDR,
+    SOL_SCTP,
+    addresses_of,
+    bindx,
+    connectx,
+    expect,
+    get_option,
+    listener,
+    loopback,
+    one_to_many,
+    one_to_one,
+    pack_addresses,
+    peeloff,
+    receive_change,
+    receive_data,
+    send,
+    unpack_addresses,
+)
+
+
+def case_address_in_use() -> None:
+    with listener() as waiting, one_to_one() as other:
+        expect(errno.EADDRINUSE, other.bind, waiting.getsockname())
+
+
+def case_address_not_local() -> None:
+    with one_to_one() as fresh:
+        expect(errno.EADDRNOTAVAIL, fresh.bind, ("192.0.2.1", 0))
+
+
+def case_bind_again_after_close() -> None:
+    with listener() as waiting:
+        name = waiting.getsockname()
+    with one_to_one() as other:
+        other.bind(name)
+        other.listen(1)
+
+
+def case_listen_again_beside_accepted() -> None:
+    with one_to_one() as waiting:
+        waiting.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        waiting.bind(("127.0.0.1", 0))
+        waiting.listen(1)
+        name = waiting.getsockname()
+        with one_to_one() as client:
+            client.connect(name)
+            server, _ = waiting.accept()
+            waiting.close()
+            with server, one_to_one() as again:
+                again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                again.bind(name)
+                again.listen(1)
+                server.send(b"still here")
+                assert client.recv(100) == b"still here"
+
+
+def case_wildcard_ipv6_listener_takes_ipv4() -> None:
+    with one_to_one(socket.AF_INET6) as waiting, one_to_one() as client:
+        waiting.bind(("::", 0))
+        waiting.listen(1)
+        client.connect((loopback(socket.AF_INET), waiting.getsockname()[1]))
+        server, address = waiting.accept()
+        with server:
+            assert address[0].endswith("127.0.0.1")
+            client.send(b"mixed")
+            assert server.recv(10) == b"mixed"
+
+
+def case_connect_again_after_refusal() -> None:
+    with listener() as waiting, one_to_one() as client:
+        expect(errno.ECONNREFUSED, client.connect, ("127.0.0.1", 9))
+        client.connect(waiting.getsockname())
+        server, _ = waiting.accept()
+        with server:
+            client.send(b"second try")
+            assert server.recv(100) == b"second try"
+            server.send(b"answer")
+            assert client.recv(100) == b"answer"
+
+
+def case_two_sockets_on_one_port() -> None:
+    """Different addresses, the same port: each gets its own."""
+    with one_to_many() as first, one_to_many() as second, one_to_many() as client:
+        first.bind(("127.0.0.1", 0))
+        port = first.getsockname()[1]
+        second.bind(("127.0.0.2", port))
+        for sock in (first, second):
+            sock.listen(1)
+        send(client, b"to the second", to=("127.0.0.2", port))
+        assert receive_data(second).data == b"to the second"
+        send(client, b"to the first", to=("127.0.0.1", port))
+        assert receive_data(first).data == b"to the first"
+
+
+def case_listening_port_with_equal_client_port() -> None:
+    """Both ends use the same port number, on two addresses."""
+    with one_to_many() as first, one_to_many() as second:
+        first.bind(("127.0.0.1", 0))
+        port = first.getsockname()[1]
+        second.bind(("127.0.0.2", port))
+        for sock in (first, second):
+            sock.listen(5)
+        send(first, b"from the first", to=("127.0.0.2", port))
+        got = receive_data(second)
+        assert (got.data, got.address) == (b"from the first", ("127.0.0.1", port))
+        send(second, b"back", association=got.association)
+        assert receive_data(first).address == ("127.0.0.2", port)
+
+
+def case_ipv4_seen_by_an_ipv6_socket() -> None:
+    """IPv4 peers have mapped addresses there, in and out."""
+    with one_to_many(socket.AF_INET6) as server, one_to_many() as client:
+        server.bind(("::", 0))
+        server.listen(1)
+        send(client, b"x", to=("127.0.0.1", server.getsockname()[1]))
+        got = receive_data(server)
+        assert got.address is not None
+        assert got.address[0] == "::ffff:127.0.0.1"
+        server.sendto(b"y", got.address)
+        assert receive_data(client).data == b"y"
+        assert addresses_of(server, got.association, peer=True)[0][0] == "::ffff:127.0.0.1"
+
+
+def case_mapped_address_connects() -> None:
+    with listener() as waiting, one_to_one(socket.AF_INET6) as client:
+        client.connect(("::ffff:127.0.0.1", waiting.getsockname()[1]))
+        server, _ = waiting.accept()
+        with server:
+            assert client.getpeername()[0] == "::ffff:127.0.0.1"
+            client.send(b"x")
+            assert server.recv(10) == b"x"
+
+
+def case_name_of_a_connected_wildcard_socket() -> None:
+    with one_to_one() as waiting, one_to_one() as client:
+        waiting.bind(("0.0.0.0", 0))
+        waiting.listen(1)
+        client.connect(("127.0.0.1", waiting.getsockname()[1]))
+        server, _ = waiting.accept()
+        with server:
+            assert client.getsockname()[0] == "127.0.0.1"
+            assert server.getsockname()[0] == "127.0.0.1"
+
+
+def two_addresses() -> tuple[socket.socket, int]:
+    """Return a listening one-to-many socket on 127.0.0.1 and 127.0.0.2, and its port."""
+    server = one_to_many()
+    server.bind(("127.0.0.1", 0))
+    port: int = server.getsockname()[1]
+    bindx(server, [("127.0.0.2", port)])
+    server.listen(4)
+    return server, port
+
+
+def case_bind_twice() -> None:
+    with one_to_one() as sock:
+        sock.bind(("127.0.0.1", 0))
+        expect(errno.EINVAL, sock.bind, ("127.0.0.1", 0))
+
+
+def case_bindx_removes() -> None:
+    server, port = two_addresses()
+    with server:
+        bindx(server, [("127.0.0.2", port)], flags=2)
+        assert addresses_of(server, peer=False) == [("127.0.0.1", port)]
+        with one_to_one() as client:
+            expect(errno.ECONNREFUSED, client.connect, ("127.0.0.2", port))
+            expect(0, client.connect, ("127.0.0.1", port))
+
+
+def case_bindx_of_another_port() -> None:
+    server, port = two_addresses()
+    with server:
+        expect(errno.EINVAL, bindx, server, [("127.0.0.3", port + 1)])
+
+
+def case_connectx_to_several_addresses() -> None:
+    server, port = two_addresses()
+    with server, one_to_many() as client:
+        both = [("127.0.0.2", port), ("127.0.0.1", port)]
+        association = connectx(client, both)
+        assert receive_change(client, COMM_UP).changed_association == association
+        assert sorted(addresses_of(client, association, peer=True)) == sorted(both)
+        send(client, b"x", association=association)
+        assert receive_data(server).data == b"x"
+
+
+def case_connectx_without_blocking() -> None:
+    server, port = two_addresses()
+    with server, one_to_many() as client:
+        client.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            connectx(client, [("127.0.0.1", port)])
+        assert receive_change(client, COMM_UP).is_notification
+
+
+def case_connectx_refused() -> None:
+    with one_to_one() as client:
+        expect(errno.ECONNREFUSED, connectx, client, [("127.0.0.1", 9)])
+
+
+def case_addresses_of_an_association() -> None:
+    server, port = two_addresses()
+    with server, one_to_many() as client:
+        client.bind(("127.0.0.3", 0))
+        send(client, b"x", to=("127.0.0.1", port))
+        got = receive_data(server)
+        assert addresses_of(server, got.association, peer=True) == [client.getsockname()]
+        assert sorted(addresses_of(server, got.association, peer=False)) == [
+            ("127.0.0.1", port),
+            ("127.0.0.2", port),
+        ]
+
+
+def case_primary_address() -> None:
+    server, port = two_addresses()
+    with server, one_to_many() as client:
+        association = connectx(client, [("127.0.0.1", port)])
+        receive_change(client, COMM_UP)
+        chosen = struct.pack("=i", association) + pack_addresses([("127.0.0.2", port)]).ljust(128, b"\0")
+        client.setsockopt(SOL_SCTP, SCTP_PRIMARY_ADDR, chosen)
+        answer = get_option(client, SCTP_PRIMARY_ADDR, struct.pack("=i", association) + bytes(128))
+        assert unpack_addresses(answer[4:], 1) == [("127.0.0.2", port)]
+
+
+def case_peeled_off_keeps_its_addresses() -> None:
+    server, port = two_addresses()
+    with server, one_to_many() as client:
+        association = connectx(client, [("127.0.0.1", port)])
+        receive_change(client, COMM_UP)
+        with peeloff(client, association) as peeled:
+            assert sorted(addresses_of(peeled, peer=True)) == [("127.0.0.1", port), ("127.0.0.2", port)]
