@@ -22,6 +22,8 @@ from rspdns_lab.errors import LabError
 from rspdns_lab.ims.cli import ims
 from rspdns_lab.leftovers import remove_leftovers
 from rspdns_lab.privilege import become_root
+from rspdns_lab.told_plainly import told_plainly
+from rspdns_lab.watch.run import run_watch
 
 EXIT_BOUND_BROKEN = 1
 EXIT_CANNOT_RUN = 2
@@ -80,6 +82,20 @@ main.add_command(ims)
 main.add_command(compare)
 main.add_command(chaos)
 main.add_command(loss)
+
+
+@main.command()
+@click.option(
+    "--admin-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Loopback port of the live page; 0: a free one, which is shown.",
+)
+def watch(admin_port: int) -> None:
+    """Show the running lab, and kill, hang, cut, drain, overload and revive its servers with a key."""
+    with told_plainly():
+        become_root(sys.argv[1:])
+        run_watch(Console(highlight=False), admin_port)
 
 
 @main.command()

@@ -1,0 +1,126 @@
+"""How a running lab looks in the terminal. Pure: facts in, something to print out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from rspdns_lab.plan import APPLICATION_SERVERS, SRV_OWNER
+from rspdns_lab.timeline import Event
+from rspdns_lab.watch.doings import DOINGS
+
+MOST_EVENTS: Final = 14
+_BAR_CELLS: Final = 20
+
+
+@dataclass
+class Scene:
+    """What is shown: what was done to each server, the status of each name server's backend, and the events.
+
+    `answers`: of each name server, the SRV answer as (address, priority, weight), None while there is none.
+    """
+
+    chosen: str
+    marks: dict[str, str] = field(default_factory=dict)
+    statuses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    answers: Mapping[str, Sequence[tuple[str, int, int]] | None] = field(default_factory=dict)
+    events: Sequence[Event] = ()
+    now_s: float = 0.0
+    note: str = ""
+
+
+def draw(scene: Scene) -> RenderableType:
+    """Return the whole screen."""
+    return Group(
+        Panel(_servers(scene), title=f"{SRV_OWNER} SRV", title_align="left"),
+        Panel(_registrars(scene), title="registrars", title_align="left"),
+        Panel(_events(scene), title="events", title_align="left"),
+        _keys(scene),
+    )
+
+
+def _servers(scene: Scene) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("", "server", "address", "done to it", *scene.answers, "load", "backend says"):
+        table.add_column(heading, no_wrap=heading != "backend says")
+    members = _members(scene)
+    for number, (name, address) in enumerate(APPLICATION_SERVERS.items(), start=1):
+        style = "bold" if name == scene.chosen else ""
+        sign = "▶" if name == scene.chosen else " "
+        member = members.get(address, {})
+        table.add_row(
+            f"{sign}{number}",
+            name,
+            address,
+            Text(scene.marks.get(name, ""), style="red"),
+            *(_answer(answer, address) for answer in scene.answers.values()),
+            _bar(member.get("load")),
+            escape(str(member.get("reason") or "")),
+            style=style,
+        )
+    return table
+
+
+def _members(scene: Scene) -> dict[str, Mapping[str, Any]]:
+    """Return what the first backend that answers says of each address."""
+    for status in scene.statuses.values():
+        found: dict[str, Mapping[str, Any]] = {}
+        for zone in status.get("zones", ()):
+            for pool in zone.get("pools", ()):
+                for member in (*pool.get("out", ()), *pool.get("members", ())):
+                    found[str(member.get("address"))] = member
+        if found:
+            return found
+    return {}
+
+
+def _answer(answer: Sequence[tuple[str, int, int]] | None, address: str) -> Text:
+    if answer is None:
+        return Text("no answer", style="red")
+    for found, priority, weight in answer:
+        if found == address:
+            return Text(f"in, {priority} {weight}", style="green")
+    return Text("out", style="red")
+
+
+def _bar(load: object) -> Text:
+    if not isinstance(load, int | float):
+        return Text("")
+    cells = round(max(0.0, min(1.0, float(load))) * _BAR_CELLS)
+    style = "red" if load >= 0.95 else "yellow" if load >= 0.75 else "green"
+    return Text("█" * cells, style=style) + Text("░" * (_BAR_CELLS - cells) + f" {load:.0%}", style="dim")
+
+
+def _registrars(scene: Scene) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("")
+    rows: dict[str, list[str]] = {}
+    for name, status in scene.statuses.items():
+        table.add_column(f"by {name}")
+        for registrar in status.get("registrars", ()):
+            standing = str(registrar.get("standing"))
+            rows.setdefault(str(registrar.get("address")), []).append(standing)
+    for address, standings in rows.items():
+        table.add_row(address, *standings)
+    return table
+
+
+def _events(scene: Scene) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(justify="right", style="cyan", no_wrap=True)
+    table.add_column(style="magenta", no_wrap=True)
+    table.add_column(overflow="fold")
+    for event in sorted(scene.events)[-MOST_EVENTS:]:
+        table.add_row(f"{scene.now_s - event.at_s:.1f} s ago", event.where, event.what)
+    return table
+
+
+def _keys(scene: Scene) -> Text:
+    numbers = f"1-{len(APPLICATION_SERVERS)} choose   "
+    keys = "   ".join(f"{doing.key} {doing.word}" for doing in DOINGS)
+    return Text(f" {numbers}{keys}   q quit   {scene.note}", style="reverse")

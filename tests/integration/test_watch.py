@@ -1,0 +1,60 @@
+"""`rspdns-lab watch` in a real terminal: a key kills a server, and the view says that it is out of DNS."""
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+
+import pytest
+
+GENEROUS_S = 90.0
+
+
+def read_until(terminal: int, pattern: str) -> str:
+    text = ""
+    end_s = time.monotonic() + GENEROUS_S
+    while time.monotonic() < end_s:
+        if select.select([terminal], [], [], 0.5)[0]:
+            try:
+                text += os.read(terminal, 65536).decode(errors="replace")
+            except OSError:  # the program has ended
+                break
+            if re.search(pattern, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)):
+                return text
+    raise AssertionError(f"{pattern} was not shown; the end: {text[-3000:]}")
+
+
+@pytest.mark.timeout(240)
+def test_a_key_kills_a_server_and_the_view_follows() -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "150", "LINES": "50", "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "rspdns_lab.cli", "watch"]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    try:
+        read_until(ours, r"as2 +10\.53\.0\.32 +in, 0 \d+ +in, 0 \d+")
+        os.write(ours, b"2k")
+        read_until(ours, r"as2 +10\.53\.0\.32 +killed +out +out")
+        os.write(ours, b"r")
+        read_until(ours, r"as2 +10\.53\.0\.32 +in, 0 \d+ +in, 0 \d+")
+        os.write(ours, b"q")
+        while process.poll() is None and select.select([ours], [], [], GENEROUS_S)[0]:
+            try:
+                os.read(ours, 65536)
+            except OSError:
+                break
+        assert process.wait(30) == 0
+    finally:
+        process.terminate()
+        process.wait(30)
+        os.close(ours)
+
+
+def test_without_a_terminal_it_says_so() -> None:
+    command = [sys.executable, "-m", "rspdns_lab.cli", "watch"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "error: rspdns-lab watch needs a terminal to read keys from\n"
