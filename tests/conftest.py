@@ -5,8 +5,13 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.namespaces import Namespace
+
+# Without deadlines: the machine may be busy with something else.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 @pytest.fixture

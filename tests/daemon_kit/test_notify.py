@@ -32,7 +32,7 @@ def test_without_systemd_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     ("usec", "pid", "interval_s"),
     [
         ("4000000", None, 2.0),
-        ("4000000", str(os.getpid()), 2.0),
+        pytest.param("4000000", str(os.getpid()), 2.0, id="this process"),
         ("4000000", "1", None),
         ("", None, None),
         ("-1", None, None),

@@ -31,7 +31,7 @@ def test_the_view_says_who_is_in_with_which_weight_and_why_somebody_is_out() -> 
             {
                 "pools": [
                     {
-                        "members": [{"address": "10.53.0.32", "load": 0.4, "reason": "registered"}],
+                        "members": [{"addresses": ["10.53.0.32"], "load": 0.4}],
                         "out": [{"address": "10.53.0.31", "reason": "deleted by its [home]"}],
                     }
                 ]

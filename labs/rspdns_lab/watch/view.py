@@ -60,7 +60,7 @@ def _servers(scene: Scene) -> Table:
             Text(scene.marks.get(name, ""), style="red"),
             *(_answer(answer, address) for answer in scene.answers.values()),
             _bar(member.get("load")),
-            escape(str(member.get("reason") or "")),
+            escape(str(member.get("reason") or ("in the pool" if member else ""))),
             style=style,
         )
     return table
@@ -72,8 +72,10 @@ def _members(scene: Scene) -> dict[str, Mapping[str, Any]]:
         found: dict[str, Mapping[str, Any]] = {}
         for zone in status.get("zones", ()):
             for pool in zone.get("pools", ()):
-                for member in (*pool.get("out", ()), *pool.get("members", ())):
+                for member in pool.get("out", ()):
                     found[str(member.get("address"))] = member
+                for member in pool.get("members", ()):
+                    found |= dict.fromkeys(member.get("addresses", ()), member)
         if found:
             return found
     return {}
