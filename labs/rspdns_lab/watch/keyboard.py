@@ -1,5 +1,6 @@
 """Single keys from a terminal, without waiting for them and without showing them."""
 
+import os
 import select
 import sys
 import termios
@@ -33,4 +34,4 @@ class Keyboard:
         """Return the next key, or nothing when none is pressed in time."""
         if not select.select([self._file], [], [], timeout_s)[0]:
             return ""
-        return sys.stdin.read(1)
+        return os.read(self._file, 1).decode(errors="replace")  # sys.stdin would read ahead
