@@ -20,7 +20,12 @@ EXIT_BOUND_BROKEN = 1
 @click.option("--trials", type=click.IntRange(1, 10_000), default=10, show_default=True)
 @click.option("--quick", is_flag=True, help=f"One trial of {', '.join(QUICK_FAULTS)}, in a pool of 3.")
 @click.option(
-    "--fault", "names", multiple=True, type=click.Choice([one.name for one in ALL_FAULTS]), help="Only this."
+    "--fault",
+    "names",
+    multiple=True,
+    type=click.Choice([one.name for one in ALL_FAULTS]),
+    metavar="FAULT",
+    help=f"Only this, or these: {', '.join(one.name for one in ALL_FAULTS)}.",
 )
 @click.option(
     "--members", "sizes", multiple=True, type=click.IntRange(2, MOST_MEMBERS), help="Only this size."

@@ -26,7 +26,7 @@ def start(module: str, missing: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     ("module", "missing", "extra"),
-    [("rspdns", "dns", "backend"), ("ppe_agent", "psutil", "agent"), ("rspdns_lab", "pyroute2", "labs")],
+    [("rspdns", "dns", "backend"), ("ppe_agent", "pydantic", "agent"), ("rspdns_lab", "pyroute2", "labs")],
 )
 def test_a_missing_library_is_one_clear_line(module: str, missing: str, extra: str) -> None:
     done = start(module, missing)

@@ -34,6 +34,7 @@ pytestmark = pytest.mark.timeout(110)
 
 ALL = set(SIP_PORTS)
 HOSTILE_PORT = 3899
+HOSTILE_ENRP_PORT = 9899
 SENDER = REPOSITORY / "tests" / "integration" / "send_messages.py"
 
 
@@ -42,7 +43,7 @@ class Attacked:
 
     def __init__(self, chain: WholeChain) -> None:
         self.chain = chain
-        chain.add_registrar(f"{ADDRESS}:{HOSTILE_PORT}")
+        chain.add_registrar(f"{ADDRESS}:{HOSTILE_PORT}/{HOSTILE_ENRP_PORT}")
         self.hostile = chain.folder / "hostile.log"
         chain.namespace.start(
             *(sys.executable, "-m", "tests.support.hostile_registrar"),

@@ -26,7 +26,12 @@ _QUICK_SECONDS = 6
 
 @click.command()
 @click.option(
-    "--fault", "faults", multiple=True, type=click.Choice(_NAMES), help="Only this one; repeatable."
+    "--fault",
+    "faults",
+    multiple=True,
+    type=click.Choice(_NAMES),
+    metavar="FAULT",
+    help=f"Of {', '.join(_NAMES)}.",
 )
 @click.option("--approach", "approaches", multiple=True, type=click.Choice(APPROACHES), help="Only this one.")
 @click.option("--trials", type=click.IntRange(1, 1000), default=1, show_default=True, help="Of each fault.")
