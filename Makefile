@@ -14,7 +14,7 @@
 
 BIN := .venv/bin
 # Test files run side by side: most tests wait more than they work.
-WORKERS ?= 2
+WORKERS ?= 3
 PACKAGES := rserpool daemon_kit rspdns ppe_agent registrar_config pdns_config rspdns_lab
 
 define NEEDS_ROOT
