@@ -14,7 +14,7 @@
 
 BIN := .venv/bin
 # Test files run side by side: most tests wait more than they work.
-WORKERS ?= 3
+WORKERS ?= 2
 PACKAGES := rserpool daemon_kit rspdns ppe_agent registrar_config pdns_config rspdns_lab
 
 define NEEDS_ROOT
@@ -36,7 +36,7 @@ test: setup
 ifeq ($(findstring not integration,$(PYTEST_OPTIONS)),)
 	@[ "$$(id -u)" -eq 0 ] || { echo "$$NEEDS_ROOT" >&2; exit 1; }
 endif
-	@$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_OPTIONS)
+	@$(BIN)/pytest -n $(WORKERS) --dist loadfile $(PYTEST_OPTIONS)
 
 test-kernel: setup
 	@$(BIN)/pytest -v tests/sctp/test_kernel.py tests/sctp/test_wire.py tests/integration/demo_on_a_kernel.py $(PYTEST_OPTIONS)

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import IO
+from typing import IO, Final
 
 import dns.exception
 import dns.message
@@ -39,6 +39,10 @@ def read_message(body: bytes) -> Reading:
         return read_usual(body)
     except (struct.error, IndexError, LookupError, ValueError):
         return read_any(body)
+
+
+_MOST_NAME_BYTES: Final = 255
+"""RFC 1035, section 2.3.4."""
 
 
 def read_usual(body: bytes) -> Reading:
@@ -78,7 +82,7 @@ def read_usual(body: bytes) -> Reading:
 def _read_name(body: bytes, place: int) -> tuple[bytes, int]:
     """Return the name at `place` in lower case, and the place after it; pointers are off by 2 bytes."""
     labels: list[bytes] = []
-    end = 0
+    end = size = 0
     while length := body[place]:
         if length >= 0xC0:
             end = end or place + 2
@@ -91,6 +95,9 @@ def _read_name(body: bytes, place: int) -> tuple[bytes, int]:
         else:
             labels.append(body[place : place + 1 + length])
             place += 1 + length
+            size += 1 + length
+            if size > _MOST_NAME_BYTES:  # else labels and a pointer back to them would go round for ever
+                raise ValueError("a name without end")
     return b"".join(labels).lower(), end or place + 1
 
 

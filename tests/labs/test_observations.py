@@ -5,6 +5,7 @@ import struct
 import dns.message
 import dns.rcode
 import dns.rrset
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rspdns_lab.observations import Recorder, read_any, read_message, read_usual
@@ -88,6 +89,13 @@ def test_the_quick_reader_reads_what_dnspython_reads() -> None:
         message(SRV[0].replace("00000001.u", "A.U"), additional=("a.u.as.demo.example. A 10.53.0.31",)),
     ):
         assert read_usual(body) == read_any(body)
+
+
+def test_a_name_that_goes_round_ends() -> None:
+    body = bytearray(message(*SRV[:1], additional=HOSTS[:1]))
+    body[10:14] = b"\x01a\xc0\x0c"  # a label, and a pointer back to it
+    with pytest.raises(ValueError, match="without end"):
+        read_usual(bytes(body))
 
 
 @settings(derandomize=True, deadline=None)
