@@ -72,6 +72,8 @@ class HttpConnector:
             line = orjson.dumps({"method": method, "parameters": parameters})
         except remote.RequestError as problem:
             return _reply(400, orjson.dumps({"error": str(problem)}))
+        except orjson.JSONEncodeError:
+            return _reply(400, b'{"error":"the request is no UTF-8"}')
         reply = self._responder.respond(line)
         if not isinstance(reply, bytes):
             reply = await reply

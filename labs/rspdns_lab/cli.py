@@ -18,16 +18,13 @@ from rspdns_lab.bench_sctp import as_markdown as bench_sctp_table
 from rspdns_lab.chaos_cli import chaos, loss
 from rspdns_lab.compare.cli import compare
 from rspdns_lab.demo import run_demo
-from rspdns_lab.errors import LabError
 from rspdns_lab.ims.cli import ims
 from rspdns_lab.leftovers import remove_leftovers
 from rspdns_lab.privilege import become_root
-from rspdns_lab.told_plainly import told_plainly
+from rspdns_lab.told_plainly import EXIT_INTERRUPTED, told_plainly
 from rspdns_lab.watch.run import run_watch
 
 EXIT_BOUND_BROKEN = 1
-EXIT_CANNOT_RUN = 2
-EXIT_INTERRUPTED = 130
 WIDTH_WITHOUT_TERMINAL = 130
 
 
@@ -61,15 +58,9 @@ def demo(json_file: Path | None, slow: float) -> None:
     console = Console(stderr=to_stdout, highlight=False)
     if not console.is_terminal:
         console.width = WIDTH_WITHOUT_TERMINAL
-    try:
+    with told_plainly():
         become_root(sys.argv[1:])
         outcome = run_demo(console, slow)
-    except LabError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(EXIT_CANNOT_RUN)
-    except KeyboardInterrupt:
-        click.echo("interrupted; everything is cleaned up", err=True)
-        sys.exit(EXIT_INTERRUPTED)
     text = json.dumps(outcome.as_json(), indent=2)
     if to_stdout:
         click.echo(text)
@@ -121,18 +112,12 @@ def clean() -> None:
 def bench(rounds: int, seconds: int, trials: int, json_file: Path | None) -> None:
     """Measure speed: queries per second against PowerDNS serving the same names from a file, side by side;
     from a change to the last wrong answer; memory, idle processor time and start-up with 10,000 PEs."""
-    try:
+    with told_plainly():
         become_root(sys.argv[1:])
         with tempfile.TemporaryDirectory(prefix=f"rspdns-bench-{os.getpid()}-") as folder:
             figures = run_bench(
                 Path(folder), f"rspdns-{os.getpid()}-bench", rounds, seconds, trials, click.echo
             )
-    except LabError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(EXIT_CANNOT_RUN)
-    except KeyboardInterrupt:
-        click.echo("interrupted; everything is cleaned up", err=True)
-        sys.exit(EXIT_INTERRUPTED)
     click.echo(f"\n{as_markdown(figures)}")
     if json_file is not None:
         json_file.write_text(json.dumps(figures, indent=2) + "\n")
@@ -149,15 +134,9 @@ def bench_sctp(quick: bool, soak: int | None, json_file: Path | None) -> None:
     """
     extent = QUICK if quick else Extent()
     extent = extent if soak is None else replace(extent, soak=soak)
-    try:
+    with told_plainly():
         become_root(sys.argv[1:])
         figures = run_sctp_bench(f"rspdns-{os.getpid()}-bench", extent, click.echo)
-    except LabError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(EXIT_CANNOT_RUN)
-    except KeyboardInterrupt:
-        click.echo("interrupted; everything is cleaned up", err=True)
-        sys.exit(EXIT_INTERRUPTED)
     click.echo(f"\n{bench_sctp_table(figures)}")
     if json_file is not None:
         json_file.write_text(json.dumps(figures, indent=2) + "\n")

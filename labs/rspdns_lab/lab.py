@@ -7,7 +7,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -163,18 +163,7 @@ class Lab:
 
     def close(self) -> None:
         """End all programs, remove namespaces and files. Safe to repeat; not interrupted by Ctrl-C."""
-        with uninterrupted():
-            programs = list(self.programs())
-            for program in programs:
-                program.terminate()
-            end_s = time.monotonic() + _STOP_TIMEOUT_S
-            while any(program.is_running for program in programs) and time.monotonic() < end_s:
-                time.sleep(0.02)
-            for program in programs:
-                program.ended()
-            self.network.close()
-            if self.folder != Path():
-                shutil.rmtree(self.folder, ignore_errors=True)
+        end_lab(list(self.programs()), self.network, self.folder)
 
     def _build(self) -> None:
         for name, address in (
@@ -225,6 +214,21 @@ class Lab:
             if not program.is_running or program.name in ("agent", "backend")
         ]
         return "\n".join(lines)
+
+
+def end_lab(programs: Sequence[Program], network: Network, folder: Path) -> None:
+    """End programs in this order, remove namespaces and files. Safe to repeat; not interrupted by Ctrl-C."""
+    with uninterrupted():
+        for program in programs:
+            program.terminate()
+        end_s = time.monotonic() + _STOP_TIMEOUT_S
+        while any(program.is_running for program in programs) and time.monotonic() < end_s:
+            time.sleep(0.02)
+        for program in programs:
+            program.ended()
+        network.close()
+        if folder != Path():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -35,6 +35,7 @@ def test_each_token_gives_its_right(tmp_path: Path) -> None:
         None,
         "",
         "Bearer",
+        "Bearer \udcff\udc80",
         f"Basic {WRITER}",
         f"Bearer {WRITER}x",
         f"Bearer {WRITER[:-1]}",

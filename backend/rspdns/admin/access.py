@@ -41,7 +41,8 @@ class Access:
     def right_of(self, authorization: str | None) -> Right:
         """What the header Authorization (RFC 6750) gives the right to; in the same time for every token."""
         scheme, _, token = (authorization or "").partition(" ")
-        given = sha256(token.strip().encode()).digest()
+        # Bytes that are no UTF-8 come as surrogates.
+        given = sha256(token.strip().encode(errors="surrogateescape")).digest()
         may_write = sum(hmac.compare_digest(given, one) for one in self.write)
         may_read = sum(hmac.compare_digest(given, one) for one in self.read)
         if scheme.lower() != "bearer":

@@ -6,9 +6,7 @@ The same servers and the same faults at the same moments for every approach; onl
 import functools
 import os
 import secrets
-import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -21,7 +19,7 @@ import dns.rdatatype
 
 from rspdns_lab.errors import LabError
 from rspdns_lab.hosts import RegistrarHost, wait_until
-from rspdns_lab.lab import uninterrupted
+from rspdns_lab.lab import end_lab
 from rspdns_lab.network import Network, call_in
 from rspdns_lab.plan import APPLICATION_SERVERS, REGISTRARS, SRV_OWNER
 from rspdns_lab.preconditions import check_programs, find_sctp
@@ -32,7 +30,6 @@ from rspdns_lab.side_by_side.plan import NAME_SERVERS, TITLES
 
 _NEEDED: Final = MappingProxyType({"sipp": "sip-tester"})
 _CONVERGE_TIMEOUT_S: Final = 120.0
-_STOP_TIMEOUT_S: Final = 4.0
 
 
 class SideBySideLab:
@@ -103,18 +100,7 @@ class SideBySideLab:
 
     def close(self) -> None:
         """End all programs, remove namespaces and files. Safe to repeat; not interrupted by Ctrl-C."""
-        with uninterrupted():
-            programs = list(self.programs())
-            for program in programs:
-                program.terminate()
-            end_s = time.monotonic() + _STOP_TIMEOUT_S
-            while any(program.is_running for program in programs) and time.monotonic() < end_s:
-                time.sleep(0.02)
-            for program in programs:
-                program.ended()
-            self.network.close()
-            if self.folder != Path():
-                shutil.rmtree(self.folder, ignore_errors=True)
+        end_lab(list(self.programs()), self.network, self.folder)
 
     def build(self) -> None:
         """Make all hosts with their files; nothing runs yet. Labs built on this one add theirs."""

@@ -26,6 +26,7 @@ class Relay(threading.Thread):
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self._listener.bind(("127.0.0.1", local_port))
+            self._listener.listen()  # now, not when the thread runs: who has the url may use it
         except OSError as error:
             raise LabError(f"port {local_port} of 127.0.0.1: {error.strerror}") from None
         self._loop = asyncio.new_event_loop()
