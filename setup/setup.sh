@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Sets up all that `make demo` (argument: demo), `make test` (test), `make bench` (bench) or `make lint` (lint) needs and
+# Sets up all that `make demo` (argument: demo), `make test` and `make bench` (test) or `make lint` (lint) needs and
 # is not there: Debian packages, the virtual environment in .venv, the build of sctp-userland (not for lint, which needs
 # no Debian package but python3-venv). Safe to repeat.
 set -euo pipefail
-role=${1:?usage: setup.sh demo|test|bench|lint}
+role=${1:?usage: setup.sh demo|test|lint}
 top=$(cd "$(dirname "$0")/.." && pwd)
 cd "$top"
 
@@ -14,7 +14,7 @@ wanted_packages() {
         find_python >/dev/null 2>&1 || echo python3-venv
         return
     fi
-    awk -v role="$role" '/^#/ || NF < 2 { next } $2 == "demo" || $2 == role || role == "bench" { print $1 }' \
+    awk -v role="$role" '/^#/ || NF < 2 { next } $2 == "demo" || $2 == role { print $1 }' \
         setup/debian-packages
 }
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import click
 
 from rspdns_lab.chaos import ALL_FAULTS, QUICK_FAULTS, SIZES, Order, run_chaos
-from rspdns_lab.chaos_summary import Kept, as_markdown
+from rspdns_lab.chaos_report import write_html
+from rspdns_lab.chaos_summary import Kept, table
+from rspdns_lab.html_report import markdown_table
 from rspdns_lab.loss import run_loss
 from rspdns_lab.plan import MOST_MEMBERS, Follow
 from rspdns_lab.privilege import become_root
@@ -37,6 +39,7 @@ EXIT_BOUND_BROKEN = 1
 @click.option("--results", type=click.Path(path_type=Path, dir_okay=False),
               help="Every trial is added to this file; those in it are not run again.")  # fmt: skip
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here.")
+@click.option("--html", "html_file", type=click.Path(path_type=Path), help="One page with tables and plots.")
 def chaos(
     trials: int,
     quick: bool,
@@ -47,6 +50,7 @@ def chaos(
     seed: int,
     results: Path | None,
     json_file: Path | None,
+    html_file: Path | None,
 ) -> None:
     """Break every part again and again at random moments, and sum up what DNS answered.
 
@@ -60,10 +64,13 @@ def chaos(
         order = Order(faults, tuple(dict.fromkeys(sizes)) or SIZES, follow, trials, slack, seed)
         rows = run_chaos(order, Kept(results), click.echo)
     ok = bool(rows) and not any(row.problems for row in rows)
-    click.echo(f"\n{as_markdown(rows)}")
+    click.echo(f"\n{markdown_table(table(rows))}")
     if json_file is not None:
         figures = {"ok": ok, "follow": follow, "faults": [row.as_json() for row in rows]}
         json_file.write_text(json.dumps(figures, indent=2) + "\n")
+    if html_file is not None:
+        with told_plainly():
+            write_html(html_file, rows, slack)
     sys.exit(0 if ok else EXIT_BOUND_BROKEN)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from rspdns_lab.chaos_verdict import Trial
 from rspdns_lab.errors import LabError
+from rspdns_lab.html_report import Table
 
 
 @dataclass(frozen=True)
@@ -108,22 +109,17 @@ def summarize(case: Case, trials: Sequence[Trial], bounds: Bounds, slack: float 
                problems=tuple(problems))  # fmt: skip
 
 
-def as_markdown(rows: Iterable[Row]) -> str:
-    """Return the table."""
-    lines = [
-        "| fault | members | trials | p50 | p99 | max | live one missing | empty | SERVFAIL | bounds |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+def table(rows: Iterable[Row]) -> Table:
+    """Return the table of a report."""
+    lines: list[Sequence[str]] = [
+        ("fault", "members", "trials", "p50", "p99", "max", "live one missing", "empty", "SERVFAIL", "bounds")
     ]
     for row in rows:
-        times = " | ".join(
-            f"{value:.0f} ms" for value in (row.p50_ms, row.p99_ms, row.max_ms, row.missing_ms)
-        )
+        times = (f"{value:.0f} ms" for value in (row.p50_ms, row.p99_ms, row.max_ms, row.missing_ms))
+        counts = (str(row.empty), str(row.servfail))
         kept = "; ".join(row.problems) or "kept"
-        lines.append(
-            f"| {row.case.fault} | {row.case.members} | {row.trials} | {times} "
-            f"| {row.empty} | {row.servfail} | {kept} |"
-        )
-    return "\n".join(lines)
+        lines.append([row.case.fault, str(row.case.members), str(row.trials), *times, *counts, kept])
+    return lines
 
 
 class Kept:

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -12,7 +11,7 @@ from types import FrameType
 import click
 from rich.console import Console
 
-from rspdns_lab.bench import as_markdown, run_bench
+from rspdns_lab.bench.cli import bench
 from rspdns_lab.bench_sctp import AIMS, QUICK, TITLES, Extent, missed, run_sctp_bench
 from rspdns_lab.bench_sctp import as_markdown as bench_sctp_table
 from rspdns_lab.chaos_cli import chaos, loss
@@ -70,6 +69,7 @@ def demo(json_file: Path | None, slow: float) -> None:
 
 
 main.add_command(ims)
+main.add_command(bench)
 main.add_command(compare)
 main.add_command(chaos)
 main.add_command(loss)
@@ -94,33 +94,6 @@ def clean() -> None:
     """Remove what labs left behind that were killed with SIGKILL (any other end cleans up by itself)."""
     removed = remove_leftovers()
     click.echo("\n".join(f"removed {name}" for name in removed) or "nothing left behind")
-
-
-@main.command()
-@click.option("--rounds", type=click.IntRange(1, 100), default=5, show_default=True)
-@click.option(
-    "--seconds", type=click.IntRange(1, 600), default=5, show_default=True, help="Of each question time."
-)
-@click.option(
-    "--trials",
-    type=click.IntRange(0, 100_000),
-    default=1000,
-    show_default=True,
-    help="Changes watched until the last wrong answer, idle and loaded; 0: none.",
-)
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here.")
-def bench(rounds: int, seconds: int, trials: int, json_file: Path | None) -> None:
-    """Measure speed: queries per second against PowerDNS serving the same names from a file, side by side;
-    from a change to the last wrong answer; memory, idle processor time and start-up with 10,000 PEs."""
-    with told_plainly():
-        become_root(sys.argv[1:])
-        with tempfile.TemporaryDirectory(prefix=f"rspdns-bench-{os.getpid()}-") as folder:
-            figures = run_bench(
-                Path(folder), f"rspdns-{os.getpid()}-bench", rounds, seconds, trials, click.echo
-            )
-    click.echo(f"\n{as_markdown(figures)}")
-    if json_file is not None:
-        json_file.write_text(json.dumps(figures, indent=2) + "\n")
 
 
 @main.command("bench-sctp")

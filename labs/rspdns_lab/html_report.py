@@ -27,10 +27,22 @@ th, td { padding: .35rem .8rem; border-bottom: 1px solid var(--line);
   text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 thead { background: var(--soft); }
-figure { margin: 1.5rem 0; background: #fff; border-radius: .5rem; padding: .5rem; }
-figure svg { width: 100%; height: auto; }
-figcaption { color: #444; padding: 0 .5rem .3rem; }
+p { max-width: 46rem; }
+figure { margin: 1.5rem 0; border: 1px solid var(--line); border-radius: .5rem; padding: .5rem; }
+figure div { overflow-x: auto; }
+figure svg { display: block; width: 100%; min-width: 38rem; height: auto; }
+figure svg text { fill: var(--ink); }
+figcaption { padding: .3rem .5rem; font-size: .9rem; }
+@media (max-width: 40rem) {
+  body { margin: 1rem auto; }
+  th, td { padding: .3rem .5rem; font-size: .85rem; }
+  h1 { font-size: 1.5rem; }
+}
 """
+
+
+_INKS: Final = {"#000000": "var(--ink)", "#ffffff": "var(--paper)", "#cccccc": "var(--line)"}
+"""Matplotlib's own colours, and what they are on a page that may be dark."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +87,9 @@ def _section(section: Section) -> str:
     if section.table:
         parts.append(_table(section.table))
     for caption, plot in section.plots:
-        parts.append(f"<figure>{_svg(plot)}<figcaption>{html.escape(caption)}</figcaption></figure>")
+        parts.append(
+            f"<figure><div>{_svg(plot)}</div><figcaption>{html.escape(caption)}</figcaption></figure>"
+        )
     return "\n".join([*parts, "</section>\n"])
 
 
@@ -94,4 +108,7 @@ def _svg(plot: "Plot") -> str:
     text = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "rspdns", "svg.fonttype": "none"}):
         plot.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    return text.getvalue()[text.getvalue().index("<svg") :]
+    drawn = text.getvalue()
+    for colour, ours in _INKS.items():
+        drawn = drawn.replace(colour, ours)
+    return drawn[drawn.index("<svg") :]

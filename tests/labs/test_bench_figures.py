@@ -1,11 +1,21 @@
-"""From what was written down during a benchmark to its figures."""
+"""From what was written down during a benchmark to its figures and its report."""
+
+import json
+import re
+from pathlib import Path
 
 import dns.message
 import dns.rrset
+import dns.zone
 import pytest
-from rspdns_lab.bench import Rate, figures_of
-from rspdns_lab.bench_convergence import Change, Reply, read_changes, read_replies
-from rspdns_lab.bench_convergence import figures_of as convergence_of
+from click.testing import CliRunner
+from rspdns_lab.bench.convergence import Change, Followed, Reply, followed, read_changes, read_replies
+from rspdns_lab.bench.questions import Rate, figures_of
+from rspdns_lab.bench.report import as_json, as_markdown, figures, write_html
+from rspdns_lab.bench.run import Result, read_result
+from rspdns_lab.bench.scale import Size, exponent
+from rspdns_lab.bench.zone import lua_zone, static_zone
+from rspdns_lab.cli import main
 from rspdns_lab.errors import LabError
 
 
@@ -21,13 +31,13 @@ def test_the_last_wrong_answer_after_each_change_counts() -> None:
         Reply(3.07, 3.08, 3),  # stale after the last purge
         Reply(3.2, 3.3, 2),
     ]
-    figures = convergence_of(changes, replies)
-    assert figures["changes"] == 3
-    assert figures["last_wrong_p50_ms"] == pytest.approx(4.0)
-    assert figures["last_wrong_max_ms"] == pytest.approx(70.0)
-    assert figures["stale_after_purges"] == 1
+    found = followed("idle", changes, replies)
+    assert found.changes == 3
+    assert found.last_wrong_p50_ms == pytest.approx(4.0)
+    assert found.last_wrong_max_ms == pytest.approx(70.0)
+    assert found.stale_after_purges == 1
     with pytest.raises(LabError):
-        convergence_of(changes, [])
+        followed("idle", changes, [])
 
 
 def test_changes_and_replies_are_read() -> None:
@@ -39,15 +49,85 @@ def test_changes_and_replies_are_read() -> None:
     assert read_replies([f"B 0 {body}", "R 0 0 1.5 1.6 0", "T 0 0 1.7"]) == [Reply(1.5, 1.6, 2)]
 
 
+def rates(key: str, *measured: tuple[float, float]) -> list[Rate]:
+    return [Rate(number, key, *one, 80, 90, 100) for number, one in enumerate(measured, 1)]
+
+
+def size(pools: int, members: int, rss_mib: float, gone_p50_ms: float = 5.0) -> Size:
+    return Size(pools, members, 1.5, rss_mib, 2.5, 90, gone_p50_ms, 9, 6, 10, 20)
+
+
+ALL: list[Result] = [
+    *rates("static_qps", (100, 10), (10, 12), (50, 11)),
+    *rates("live_qps", (90, 10), (9.5, 10), (40, 10)),
+    *rates("live_qps_100_changes", (50, 20), (9, 24), (20, 22)),
+    *rates("uncached_qps", (1, 1000), (1, 1000), (1, 1000)),
+    Followed("idle", 1000, 2.5, 4.5, 9.5, 0),
+    size(1, 1, 50),
+    size(10, 10, 52),
+    size(100, 10, 70),
+    size(1000, 10, 250),
+]
+
+
 def test_ratios_are_those_of_a_round() -> None:
-    rates = {
-        "static_qps": [Rate(100, 10), Rate(10, 12), Rate(50, 11)],
-        "live_qps": [Rate(90, 10), Rate(9.5, 10), Rate(40, 10)],
-        "live_qps_100_changes": [Rate(50, 20), Rate(9, 20), Rate(20, 20)],
-        "uncached_qps": [Rate(1, 1000)] * 3,
-    }
-    figures = figures_of(rates)
-    assert figures["live_qps"] == 40
-    assert figures["live_qps_ratio"] == pytest.approx(0.9)
-    assert figures["static_cpu_us"] == 11
-    assert figures["live_100_changes_cpu_us"] == 20
+    known = figures_of([one for one in ALL if isinstance(one, Rate)])
+    assert known["live_qps"] == 40
+    assert known["live_qps_ratio"] == pytest.approx(0.9)
+    assert known["static_cpu_us"] == 11
+    assert known["live_100_changes_cpu_us"] == 22
+    assert known["live_100_changes_cpu_ratio"] == pytest.approx(2)
+    assert known["uncached_latency_p99_us"] == 100
+
+
+def test_what_is_asked_for_by_name_is_there() -> None:
+    known = figures(ALL)
+    keys = ("static_qps", "live_qps", "live_qps_100_changes", "uncached_qps", "rss_mib", "idle_cpu_percent")
+    assert set(keys) <= set(known)
+    assert known["rss_mib"] == 250
+    assert known["last_wrong_p95_ms_idle"] == 4.5
+    assert known["rss_exponent"] == pytest.approx(1.0)
+    assert "gone_exponent" not in known, "it does not grow"
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
+def test_the_exponent_is_that_of_what_was_added(power: float) -> None:
+    sizes = [
+        size(1, 1, 40),
+        *(size(pools, 10, 40 + 0.1 * (10 * pools) ** power) for pools in (10, 100, 1000)),
+    ]
+    assert exponent(sizes, lambda one: one.rss_mib) == pytest.approx(power)
+    assert exponent(sizes[:2], lambda one: one.rss_mib) is None
+    assert exponent([], lambda one: one.rss_mib) is None
+
+
+def test_the_report_has_a_row_for_each_and_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
+    text = as_markdown(ALL)
+    assert re.search(r"\| rspdns, 100 a second \| 22\.0 \| 2\.00 \| 20 \| 0\.50 \| 80 \| 90 \| 100 \|", text)
+    assert re.search(r"\| 1,000 \| 10,000 \| 1\.5 \| 250 \|", text)
+    write_html(tmp_path / "page", ALL)
+    page = (tmp_path / "page").read_text()
+    assert page.count("<svg") == 3
+    assert not re.search(r'(src|href)="(?!#)', page)
+
+
+def test_results_are_read_back_and_a_finished_run_is_resumed_without_a_lab(tmp_path: Path) -> None:
+    trials = json.loads(json.dumps(as_json(ALL)))["trials"]
+    assert [read_result(one) for one in trials] == ALL
+    file = tmp_path / "bench.json"
+    file.write_text(json.dumps({"trials": trials}))
+    options = ["--only", "scale", "--most-elements", "1", "--json", str(file), "--resume"]
+    done = CliRunner().invoke(main, ["bench", *options, "--html", str(tmp_path / "page")])
+    assert done.exit_code == 0, done.output
+    assert "rspdns, every PowerDNS cache off" in done.output
+    assert (tmp_path / "page").exists()
+    file.write_text('{"trials": [{"fault": "as-killed"}]}')
+    done = CliRunner().invoke(main, ["bench", *options])
+    assert (done.exit_code, "no report of this lab" in done.output) == (2, True)
+
+
+def test_lua_serves_the_names_of_the_static_zone() -> None:
+    static = dns.zone.from_text(static_zone(), relativize=False)
+    srv = sorted(record.to_text() for _, _, record in static.iterate_rdatas("SRV"))
+    made = re.findall(r"\['(10[0-9.]+)'\]='([^']+)'", lua_zone())
+    assert sorted(f"0 1000 5060 {name}" for _, name in made) == srv

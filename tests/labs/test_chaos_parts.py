@@ -1,13 +1,16 @@
 """What a trial of the chaos lab showed, the sum of many, and the file they are kept in."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from rspdns_lab.chaos import ALL_FAULTS, QUICK_FAULTS, Order, describe
-from rspdns_lab.chaos_summary import Bounds, Case, Kept, as_markdown, percentile, summarize
+from rspdns_lab.chaos_report import write_html
+from rspdns_lab.chaos_summary import Bounds, Case, Kept, percentile, summarize, table
 from rspdns_lab.chaos_verdict import Trial, judge_trial
 from rspdns_lab.errors import LabError
+from rspdns_lab.html_report import markdown_table
 from rspdns_lab.long_handle import message
 from rspdns_lab.verdict import Kind, Observation
 
@@ -105,7 +108,7 @@ def test_a_row_within_its_bounds_has_no_problem() -> None:
 def test_a_broken_bound_is_told(trial: Trial, bounds: Bounds, words: str) -> None:
     row = summarize(CASE, [trial], bounds)
     assert row.problems == (words,)
-    assert words in as_markdown([row])
+    assert words in markdown_table(table([row]))
 
 
 def test_slack_stretches_times_and_silence_but_no_count_of_wrong_answers() -> None:
@@ -173,3 +176,16 @@ def test_trials_are_kept_as_lines_of_json(tmp_path: Path) -> None:
     [line] = (tmp_path / "t").read_text().splitlines()
     entry = json.loads(line)
     assert (entry["fault"], entry["members"], entry["trial"]["last_wrong_ms"]) == ("as-killed", 3, 30)
+
+
+def test_the_page_tells_each_fault_and_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
+    cases = [Case("as-killed", 3, "enrp"), Case("as-killed", 12, "enrp"), Case("pdns-killed", 3, "enrp")]
+    rows = [summarize(case, [Trial(last_wrong_ms=20, answers=9)], Bounds(max_ms=10)) for case in cases]
+    page = tmp_path / "chaos.html"
+    write_html(page, rows, slack=2)
+    text = page.read_text()
+    assert text.count("<svg") == 2, "one for each size of pool"
+    assert "bounds were broken by as-killed, pdns-killed" in text
+    assert "SIGKILL to one PowerDNS" in text
+    assert "multiplied by 2" in text
+    assert not re.search(r'(src|href)="(?!#)', text)

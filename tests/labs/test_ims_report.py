@@ -68,4 +68,4 @@ def test_a_file_of_something_else_is_not_resumed(tmp_path: Path) -> None:
     file.write_text("[]")
     done = CliRunner().invoke(main, ["ims", "--json", str(file), "--resume"])
     assert done.exit_code == 2
-    assert "no lab's report" in done.output
+    assert "no report of this lab" in done.output

@@ -3,13 +3,11 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
-from rspdns_lab.errors import LabError
 from rspdns_lab.ims.calls import Measurement
 from rspdns_lab.ims.faults import FAULTS
 from rspdns_lab.ims.lab import ImsLab
@@ -17,7 +15,7 @@ from rspdns_lab.ims.plan import APPROACHES
 from rspdns_lab.ims.report import as_markdown, problems, summaries, write_html
 from rspdns_lab.ims.run import run_fault
 from rspdns_lab.privilege import become_root
-from rspdns_lab.results_file import read_trials, write_results
+from rspdns_lab.report_files import ReportFiles, report_options, trials_left
 from rspdns_lab.told_plainly import told_plainly
 
 _NAMES = [fault.name for fault in FAULTS]
@@ -46,11 +44,7 @@ _QUICK_SECONDS = 6
     help="Calls go on after the fault.",
 )
 @click.option("--quick", is_flag=True, help=f"Calls go on for {_QUICK_SECONDS} s only.")
-@click.option(
-    "--json", "json_file", type=click.Path(path_type=Path), help="Figures and every call; kept up as it runs."
-)
-@click.option("--resume", is_flag=True, help="Go on where the run that wrote the JSON file ended.")
-@click.option("--html", "html_file", type=click.Path(path_type=Path), help="One page with tables and plots.")
+@report_options
 def ims(
     faults: Sequence[str],
     approaches: Sequence[str],
@@ -58,36 +52,30 @@ def ims(
     rate: int,
     seconds: int,
     quick: bool,
-    json_file: Path | None,
-    resume: bool,
-    html_file: Path | None,
+    report: ReportFiles,
 ) -> None:
     """Place calls through an S-CSCF while application servers fail, with every way to serve DNS side by side.
 
     Exit status: 0 rspdns kept its bounds, 1 it broke one, 2 the lab can't run here.
     """
-    if resume and json_file is None:
-        raise click.UsageError("--resume needs --json FILE, where the earlier run's results are")
     console = Console(stderr=True, highlight=False)
     seconds = _QUICK_SECONDS if quick else seconds
     keys = [key for key in APPROACHES if not approaches or key in approaches]
     wanted = [fault for fault in FAULTS if not faults or fault.name in faults]
     with told_plainly():
         become_root(sys.argv[1:])
-        found = _read(json_file) if resume else []
+        found = report.earlier(_measurement)
         done = {(one.fault, one.trial) for one in found}
-        plan = [(fault, trial) for trial in range(1, trials + 1) for fault in wanted]
-        plan = [(fault, trial) for fault, trial in plan if (fault.name, trial) not in done]
+        plan = trials_left(wanted, trials, done, lambda fault: fault.name)
         if plan:
             console.print(f"starting the lab: {', '.join(keys)}; {len(plan)} faults to go")
             with ImsLab(keys) as lab:
                 lab.start()
                 for fault, trial in plan:
                     found += run_fault(lab, fault, trial, rate, seconds, console.print)
-                    write_results(json_file, _as_json(found))
+                    report.keep(_as_json(found))
         figures = summaries(found)
-        if html_file is not None:
-            write_html(html_file, found)
+        report.show(write_html, found)
     click.echo(as_markdown(figures))
     broken = problems(figures)
     for problem in broken:
@@ -102,12 +90,5 @@ def _as_json(found: Sequence[Measurement]) -> dict[str, Any]:
     }
 
 
-def _read(file: Path | None) -> list[Measurement]:
-    """Return the trials of an earlier run. Raises LabError when the file holds none."""
-    try:
-        return [
-            Measurement(**{**one, "calls": [tuple(call) for call in one["calls"]]})
-            for one in read_trials(file)
-        ]
-    except (TypeError, LookupError):
-        raise LabError(f"{file} is not a report of rspdns-lab ims; remove it, or name another file") from None
+def _measurement(fields: dict[str, Any]) -> Measurement:
+    return Measurement(**{**fields, "calls": [tuple(call) for call in fields["calls"]]})

@@ -12,20 +12,22 @@ import sys
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import dns.message
 import dns.rdatatype
 
-from rspdns_lab import bench_zone
-from rspdns_lab.bench_programs import dnsperf, start_live
+from rspdns_lab.bench import zone
+from rspdns_lab.bench.programs import dnsperf, start_live
+from rspdns_lab.bench.questions import percentile
 from rspdns_lab.errors import LabError
 from rspdns_lab.hosts import wait_until
 from rspdns_lab.network import Host
 from rspdns_lab.processes import Program
 
 CHANGES_PER_S = 8.0
+PORTS = {"idle": 5401, "loaded": 5402}
 BOUNDS_MS = {"idle": 10.0, "loaded": 60.0}
 """What is aimed at, for the 95th percentile."""
 
@@ -48,39 +50,52 @@ class Reply:
     members: int
 
 
-def run_convergence(
-    host: Host, folder: Path, port: int, trials: int, say: Callable[[str], None]
-) -> dict[str, float]:
-    """Measure `trials` changes without and with load. Raises LabError."""
-    figures: dict[str, float] = {}
-    for place, kind in enumerate(("idle", "loaded")):
-        own = folder / f"convergence-{kind}"
-        log = own / "changes"
-        programs = start_live(host, own, port + place, CHANGES_PER_S, "--log", str(log))
-        asker = Program("prober", host, _prober(host, port + place), own / "replies")
-        try:
-            asker.start()
-            wait_until(functools.partial(_has_answers, own / "replies"), "the first answer", 60, asker)
-            with dnsperf(host, folder, port + place) if kind == "loaded" else contextlib.nullcontext():
-                _wait(log, trials, programs)
-            asker.stop()
-        finally:
-            for program in (asker, *programs):
-                program.stop()
-        changes = read_changes(log.read_text().splitlines())
-        replies = read_replies((own / "replies").read_text().split("\n")[:-1])
-        found = figures_of(changes, replies)
-        figures |= {f"{key}_{kind}": value for key, value in found.items()}
-        say(
-            f"change to last wrong answer, {kind}: p50 {found['last_wrong_p50_ms']:.1f} ms, "
-            f"p95 {found['last_wrong_p95_ms']:.1f} ms, max {found['last_wrong_max_ms']:.1f} ms in "
-            f"{found['changes']:.0f} changes; wrong after the last purge: {found['stale_after_purges']:.0f}"
-        )
-    return figures
+@dataclass(frozen=True)
+class Followed:
+    """How DNS followed the changes; times in ms, from the change to the last wrong answer after it."""
+
+    kind: str
+    changes: int
+    last_wrong_p50_ms: float
+    last_wrong_p95_ms: float
+    last_wrong_max_ms: float
+    stale_after_purges: int
+    """How many changes had a wrong answer after the last purge."""
+
+    def as_json(self) -> dict[str, object]:
+        """Return it for programs."""
+        return {"part": "changes", **asdict(self)}
 
 
-def figures_of(changes: Sequence[Change], replies: Sequence[Reply]) -> dict[str, float]:
-    """Percentiles of the time from each change to the last wrong answer asked for after it, in ms.
+def run_convergence(host: Host, folder: Path, kind: str, trials: int, say: Callable[[str], None]) -> Followed:
+    """Measure `trials` changes, without ("idle") or with load ("loaded"). Raises LabError."""
+    own = folder / f"convergence-{kind}"
+    log = own / "changes"
+    (folder / "questions").write_text(zone.questions())
+    programs = start_live(host, own, PORTS[kind], CHANGES_PER_S, "--log", str(log))
+    asker = Program("prober", host, _prober(host, PORTS[kind]), own / "replies")
+    try:
+        asker.start()
+        wait_until(functools.partial(_has_answers, own / "replies"), "the first answer", 60, asker)
+        with dnsperf(host, folder, PORTS[kind]) if kind == "loaded" else contextlib.nullcontext():
+            _wait(log, trials, programs)
+        asker.stop()
+    finally:
+        for program in (asker, *programs):
+            program.stop()
+    changes = read_changes(log.read_text().splitlines())
+    replies = read_replies((own / "replies").read_text().split("\n")[:-1])
+    found = followed(kind, changes, replies)
+    say(
+        f"change to last wrong answer, {kind}: p50 {found.last_wrong_p50_ms:.1f} ms, "
+        f"p95 {found.last_wrong_p95_ms:.1f} ms, max {found.last_wrong_max_ms:.1f} ms in "
+        f"{found.changes} changes; wrong after the last purge: {found.stale_after_purges}"
+    )
+    return found
+
+
+def followed(kind: str, changes: Sequence[Change], replies: Sequence[Reply]) -> Followed:
+    """Sum up. Raises LabError when no question was answered between changes.
 
     An answer counts for a change if it came before the next one. Changes without any answer are left out.
     """
@@ -99,13 +114,14 @@ def figures_of(changes: Sequence[Change], replies: Sequence[Reply]) -> dict[str,
     if not last_wrong_ms:
         raise LabError("no question was answered between the changes")
     last_wrong_ms.sort()
-    return {
-        "changes": len(last_wrong_ms),
-        "last_wrong_p50_ms": _percentile(last_wrong_ms, 0.5),
-        "last_wrong_p95_ms": _percentile(last_wrong_ms, 0.95),
-        "last_wrong_max_ms": last_wrong_ms[-1],
-        "stale_after_purges": stale,
-    }
+    return Followed(
+        kind=kind,
+        changes=len(last_wrong_ms),
+        last_wrong_p50_ms=percentile(last_wrong_ms, 0.5),
+        last_wrong_p95_ms=percentile(last_wrong_ms, 0.95),
+        last_wrong_max_ms=last_wrong_ms[-1],
+        stale_after_purges=stale,
+    )
 
 
 def read_changes(lines: Sequence[str]) -> list[Change]:
@@ -134,12 +150,8 @@ def read_replies(lines: Sequence[str]) -> list[Reply]:
     return replies
 
 
-def _percentile(ordered: Sequence[float], part: float) -> float:
-    return ordered[min(len(ordered) - 1, math.ceil(part * len(ordered)) - 1)]
-
-
 def _prober(host: Host, port: int) -> list[str]:
-    question = f"SRV:{bench_zone.owner(0)}"
+    question = f"SRV:{zone.owner(0)}"
     command = [sys.executable, "-m", "rspdns_lab.prober", "--interval-ms=1"]
     return [*command, f"--server={host.address}:{port}", f"--question={question}"]
 

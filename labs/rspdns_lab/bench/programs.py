@@ -12,9 +12,11 @@ from pathlib import Path
 import dns.exception
 import dns.message
 import dns.query
+import dns.rdatatype
+import dns.rrset
 import psutil
 
-from rspdns_lab import bench_zone
+from rspdns_lab.bench import zone
 from rspdns_lab.errors import LabError
 from rspdns_lab.hosts import wait_until
 from rspdns_lab.network import Host, call_in
@@ -22,6 +24,7 @@ from rspdns_lab.processes import Program
 
 _RATE = re.compile(r"Queries per second:\s+([0-9.]+)")
 _COMPLETED = re.compile(r"Queries completed:\s+([0-9]+)")
+_LATENCY = re.compile(r"^> NOERROR .* ([0-9.]+)$", re.MULTILINE)
 _CODES = re.compile(r"Response codes:\s+NOERROR [0-9]+ \(100\.00%\)")
 
 
@@ -31,14 +34,22 @@ class Answered:
 
     per_s: float
     count: int
+    latencies_us: tuple[float, ...] = ()
+    """Of each answer, in order, if it was asked with -v."""
 
 
 def start_live(
-    host: Host, folder: Path, port: int, changes_per_s: float, *options: str, cached: bool = True
+    host: Host,
+    folder: Path,
+    port: int,
+    changes_per_s: float,
+    *options: str,
+    cached: bool = True,
+    signed: bool = False,
 ) -> list[Program]:
     """Start PowerDNS with the backend of the benchmark and wait until it answers. Raises LabError."""
-    bench_zone.write_live(folder, host.address, port, cached=cached)
-    command = [sys.executable, "-m", "rspdns_lab.bench_backend", str(folder), str(changes_per_s), *options]
+    zone.write_live(folder, host.address, port, cached=cached, signed=signed)
+    command = [sys.executable, "-m", "rspdns_lab.bench.backend", str(folder), str(changes_per_s), *options]
     backend = Program("backend", host, command, folder / "backend.log")
     backend.start()
     wait_until((folder / "remote.sock").exists, "the backend of the benchmark", 60, backend)
@@ -47,19 +58,35 @@ def start_live(
 
 def start_pdns(host: Host, folder: Path, port: int, *others: Program) -> Program:
     """Start PowerDNS with the configuration in `folder` and wait until it answers. Raises LabError."""
-    program = Program("pdns_server", host, ["pdns_server", f"--config-dir={folder}"], folder / "pdns.log")
+    return start_name_server(host, folder, port, ["pdns_server", f"--config-dir={folder}"], *others)
+
+
+def start_name_server(
+    host: Host, folder: Path, port: int, command: Sequence[str], *others: Program
+) -> Program:
+    """Start a name server and wait until it answers. Raises LabError."""
+    program = Program(command[0], host, command, folder / "name-server.log")
     program.start()
-    wait_until(functools.partial(_answers, host, port), "PowerDNS", 60, program, *others)
+    wait_until(functools.partial(_answers, host, port), command[0], 60, program, *others)
     return program
 
 
+def is_signed(host: Host, port: int) -> bool:
+    """Tell whether answers have signatures."""
+    return any(rrset.rdtype == dns.rdatatype.RRSIG for rrset in _answer(host, port))
+
+
 def _answers(host: Host, port: int) -> bool:
-    query = dns.message.make_query(bench_zone.owner(0), "SRV")
+    return bool(_answer(host, port))
+
+
+def _answer(host: Host, port: int) -> Sequence[dns.rrset.RRset]:
+    query = dns.message.make_query(zone.owner(0), "SRV", want_dnssec=True)
     try:
         reply = call_in(host.path, lambda: dns.query.udp(query, host.address, timeout=0.5, port=port))
     except (OSError, dns.exception.DNSException):
-        return False
-    return bool(reply.answer)
+        return ()
+    return list(reply.answer)
 
 
 def cpu_s(programs: Sequence[Program]) -> float:
@@ -73,22 +100,27 @@ def cpu_s(programs: Sequence[Program]) -> float:
     return spent_s
 
 
-def ask(host: Host, folder: Path, port: int, seconds: int) -> Answered:
-    """Ask with dnsperf, as fast as answers come. Raises LabError when not every answer is right."""
-    command = _command(host, folder, port, seconds)
-    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + 60)
+def ask(host: Host, folder: Path, port: int, *limits: str) -> Answered:
+    """Ask with dnsperf, as fast as answers come unless `limits` (options of dnsperf) say otherwise.
+
+    Raises LabError when not every answer is right.
+    """
+    run = subprocess.run(
+        _command(host, folder, port, *limits), capture_output=True, text=True, check=False, timeout=660
+    )
     rate, done = _RATE.search(run.stdout), _COMPLETED.search(run.stdout)
     if run.returncode != 0 or rate is None or done is None or done.group(1) == "0":
         raise LabError(f"dnsperf failed: {run.stderr.strip() or run.stdout.strip()[-400:]}")
     if not _CODES.search(run.stdout):
         raise LabError(f"not every answer was NOERROR:\n{run.stdout.strip()[-600:]}")
-    return Answered(float(rate.group(1)), int(done.group(1)))
+    latencies_us = sorted(1e6 * float(taken) for taken in _LATENCY.findall(run.stdout))
+    return Answered(float(rate.group(1)), int(done.group(1)), tuple(latencies_us))
 
 
 @contextlib.contextmanager
 def dnsperf(host: Host, folder: Path, port: int) -> Iterator[None]:
     """Have dnsperf ask all the while."""
-    command = _command(host, folder, port, 24 * 3600)
+    command = _command(host, folder, port, "-l", str(24 * 3600))
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             yield
@@ -96,6 +128,6 @@ def dnsperf(host: Host, folder: Path, port: int) -> Iterator[None]:
             process.kill()
 
 
-def _command(host: Host, folder: Path, port: int, seconds: int) -> list[str]:
+def _command(host: Host, folder: Path, port: int, *limits: str) -> list[str]:
     command = ["nsenter", f"--net={host.path}", "--", "dnsperf", "-s", host.address, "-p", str(port)]
-    return [*command, "-d", str(folder / "questions"), "-l", str(seconds), "-c", "8", "-q", "200"]
+    return [*command, "-d", str(folder / "questions"), "-c", "8", "-q", "200", *limits]

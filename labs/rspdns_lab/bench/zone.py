@@ -1,12 +1,16 @@
 """The names of the benchmark: the same ones as a live zone for rspdns, and as a static one for PowerDNS."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pdns_config.render import PdnsSettings, render
 
 ZONE = "bench.example.net"
+NETWORK = "10.77.0.0/16"
+"""All members are in it, and the name servers too."""
 POOLS = 100
 MEMBERS = 3
+PORT = 5060
 
 
 def member_identifier(pool: int, place: int) -> int:
@@ -29,7 +33,7 @@ def questions() -> str:
     return "".join(f"{owner(pool)} SRV\n" for pool in range(POOLS))
 
 
-def write_live(folder: Path, address: str, port: int, *, cached: bool) -> None:
+def write_live(folder: Path, address: str, port: int, *, cached: bool = True, signed: bool = False) -> None:
     """Write the files of a name server with rspdns behind it."""
     (folder / "zones.d").mkdir(parents=True)
     (folder / "rspdns.toml").write_text(
@@ -51,36 +55,65 @@ def write_live(folder: Path, address: str, port: int, *, cached: bool) -> None:
         listen_port=port,
         connector=f"unix:{folder}/remote.sock",
         socket_dir=str(folder),
+        signed=signed,
     )
     text = render(settings)
     (folder / "pdns.conf").write_text(text if cached else _without_caches(text))
 
 
-def write_static(folder: Path, address: str, port: int) -> None:
-    """Write the files of a name server that has the same records in a zone file (bind backend)."""
-    folder.mkdir(parents=True)
-    (folder / f"{ZONE}.zone").write_text(_apex() + _records())
-    (folder / "named.conf").write_text(f'zone "{ZONE}" {{ type master; file "{folder}/{ZONE}.zone"; }};\n')
+def write_pdns(folder: Path, address: str, port: int, backend: Sequence[str]) -> None:
+    """Write the configuration of a PowerDNS like that of `write_live`, but with another backend."""
     settings = PdnsSettings(listen_address=address, listen_port=port, socket_dir=str(folder))
     lines = [line for line in render(settings).splitlines() if not line.startswith(("launch", "remote-"))]
-    (folder / "pdns.conf").write_text(
-        "\n".join([*lines, "launch=bind", f"bind-config={folder}/named.conf", ""])
-    )
+    (folder / "pdns.conf").write_text("\n".join([*lines, *backend, ""]))
+
+
+def static_zone() -> str:
+    """Return the same records as a zone file."""
+    return _apex() + "".join(_srv(pool) + _others(pool) for pool in range(POOLS))
+
+
+def lua_zone() -> str:
+    """Return a zone file whose SRV records are made, for each question, from the members that are up."""
+    return _apex() + "".join(_lua_srv(pool) + _others(pool) for pool in range(POOLS))
+
+
+def write_bind(folder: Path, text: str) -> list[str]:
+    """Write a zone for PowerDNS' bind backend, and return the settings that have it served."""
+    (folder / f"{ZONE}.zone").write_text(text)
+    (folder / "named.conf").write_text(f'zone "{ZONE}" {{ type master; file "{folder}/{ZONE}.zone"; }};\n')
+    return ["launch=bind", f"bind-config={folder}/named.conf"]
 
 
 def _apex() -> str:
     return f"$ORIGIN {ZONE}.\n$TTL 300\n@ SOA ns hostmaster 1 3600 600 86400 5\n@ NS ns\nns A 10.77.255.1\n"
 
 
-def _records() -> str:
-    lines = []
-    for pool in range(POOLS):
-        for place in range(MEMBERS):
-            target = f"{member_identifier(pool, place):08x}.u.as{pool}"
-            lines.append(f"{owner(pool)}. 5 SRV 0 1000 5060 {target}\n")
-            lines.append(f"{target} 5 A {member_address(pool, place)}\n")
-        lines.append(f'as{pool} 5 NAPTR 10 10 "s" "SIP+D2U" "" {owner(pool)}.\n')
-        lines += [f"as{pool} 5 A {member_address(pool, place)}\n" for place in range(2)]
+def _target(pool: int, place: int) -> str:
+    return f"{member_identifier(pool, place):08x}.u.as{pool}"
+
+
+def _srv(pool: int) -> str:
+    targets = (_target(pool, place) for place in range(MEMBERS))
+    return "".join(f"{owner(pool)}. 5 SRV 0 1000 {PORT} {target}\n" for target in targets)
+
+
+def _lua_srv(pool: int) -> str:
+    members = {member_address(pool, place): f"{_target(pool, place)}.{ZONE}." for place in range(MEMBERS)}
+    names = ",".join(f"['{address}']='{name}'" for address, name in members.items())
+    addresses = ",".join(f"'{address}'" for address in members)
+    code = (
+        f";local names={{{names}}} local found={{}} "
+        f"for _,ip in pairs(ifportup({PORT},{{{addresses}}},{{selector='all'}})) do "
+        f"found[#found+1]='0 1000 {PORT} '..names[ip] end return found"
+    )
+    return f'{owner(pool)}. 5 LUA SRV "{code}"\n'
+
+
+def _others(pool: int) -> str:
+    lines = [f"{_target(pool, place)} 5 A {member_address(pool, place)}\n" for place in range(MEMBERS)]
+    lines.append(f'as{pool} 5 NAPTR 10 10 "s" "SIP+D2U" "" {owner(pool)}.\n')
+    lines += [f"as{pool} 5 A {member_address(pool, place)}\n" for place in range(2)]
     return "".join(lines)
 
 

@@ -1,6 +1,6 @@
 """The backend of the benchmark: its answers, connector and purges are the real ones, its pools are made up.
 
-    python -m rspdns_lab.bench_backend FOLDER CHANGES_PER_S [--log FILE]
+    python -m rspdns_lab.bench.backend FOLDER CHANGES_PER_S [--log FILE]
 
 Serves the zones configured in FOLDER/rspdns.toml. CHANGES_PER_S times a second one pool, each in turn, loses
 its last member or has it back. With --log it is always the first pool, and FILE gets a line "C <monotonic
@@ -23,12 +23,13 @@ from rserpool.policies import LeastUsed
 from rspdns.answers import build
 from rspdns.configuration import BackendConfig, load_configuration
 from rspdns.connector_unix import UnixConnector, unix_path
+from rspdns.dnssec_store import DnssecStore
 from rspdns.purge import Purger
 from rspdns.responder import Responder
 from rspdns.snapshot import Snapshot, changed_names
 from rspdns.views import Member, PoolView
 
-from rspdns_lab.bench_zone import MEMBERS, member_address, member_identifier
+from rspdns_lab.bench.zone import MEMBERS, member_address, member_identifier
 
 _LONG_AGO_S = -1000.0
 
@@ -43,9 +44,9 @@ def main() -> None:
 async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) -> None:
     handles = list(config.accept_by_handle)
     views = {handle: _full_view(number, handle) for number, handle in enumerate(handles)}
-    responder = Responder()
-    responder.swap(_build(config, views, None))
     purger = Purger(config.pdns.control)
+    responder = Responder(store=DnssecStore(config.state.path, lambda zone: purger.purge({f"{zone}$"})))
+    responder.swap(_build(config, views, None))
     purger.start()
     path = unix_path(config.pdns.connector)
     if path is None:

@@ -1,0 +1,97 @@
+"""The command `rspdns-lab bench`."""
+
+import os
+import secrets
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from rspdns_lab.bench import scale
+from rspdns_lab.bench.report import as_json, as_markdown, write_html
+from rspdns_lab.bench.run import PARTS, Order, check, read_result, run_bench
+from rspdns_lab.bench.variants import BY_KEY
+from rspdns_lab.privilege import become_root
+from rspdns_lab.report_files import ReportFiles, report_options
+from rspdns_lab.told_plainly import told_plainly
+
+_MOST_ELEMENTS = 10_000
+_QUICK_ELEMENTS = 100
+
+
+@click.command()
+@click.option("--only", "parts", multiple=True, type=click.Choice(PARTS), help="Measure only this, or these.")
+@click.option(
+    "--variant",
+    "variants",
+    multiple=True,
+    type=click.Choice(list(BY_KEY)),
+    metavar="KEY",
+    help=f"Ask only this, or these: {', '.join(BY_KEY)}.",
+)
+@click.option("--rounds", type=click.IntRange(1, 100), default=5, show_default=True)
+@click.option(
+    "--seconds", type=click.IntRange(1, 600), default=5, show_default=True, help="Each is asked, in a round."
+)
+@click.option(
+    "--trials",
+    type=click.IntRange(0, 100_000),
+    default=1000,
+    show_default=True,
+    help="Changes watched until the last wrong answer, idle and loaded; 0: none.",
+)
+@click.option(
+    "--most-elements",
+    type=click.IntRange(1, _MOST_ELEMENTS),
+    default=_MOST_ELEMENTS,
+    show_default=True,
+    help="Leave larger sizes out.",
+)
+@click.option(
+    "--quick", is_flag=True, help=f"One round of 1 s, 20 changes, {_QUICK_ELEMENTS} elements; says less."
+)
+@report_options
+def bench(
+    parts: Sequence[str],
+    variants: Sequence[str],
+    rounds: int,
+    seconds: int,
+    trials: int,
+    most_elements: int,
+    quick: bool,
+    report: ReportFiles,
+) -> None:
+    """Measure speed: questions answered beside other name servers, static and live; from a change to the last
+    wrong answer; memory, processor time and convergence with up to 1,000 pools and 10,000 pool elements.
+
+    Exit status: 0 measured (the tables say what is aimed at), 2 it can't run here.
+    """
+    if quick:
+        rounds, seconds, trials = 1, 1, 20
+        most_elements = min(most_elements, _QUICK_ELEMENTS)
+    order = Order(
+        parts=parts or PARTS,
+        variants=[key for key in BY_KEY if not variants or key in variants],
+        rounds=rounds,
+        seconds=seconds,
+        trials=trials,
+        sizes=[size for size in scale.SIZES if size[0] * size[1] <= most_elements],
+        extent=scale.QUICK if quick else scale.FULL,
+    )
+    with told_plainly():
+        become_root(sys.argv[1:])
+        found = report.earlier(read_result)
+        check(order)
+        with tempfile.TemporaryDirectory(prefix=f"rspdns-lab-{os.getpid()}-") as folder:
+            prefix = f"rspdns-{os.getpid()}-{secrets.token_hex(2)}"
+            for results in run_bench(order, list(found), Path(folder), prefix, _say):
+                found += results
+                report.keep(as_json(found))
+        report.show(write_html, found)
+    click.echo(as_markdown(found))
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)

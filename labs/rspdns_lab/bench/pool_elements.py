@@ -1,0 +1,149 @@
+"""Simulates thousands of pool elements over a few associations.
+
+    python -m rspdns_lab.bench.pool_elements ADDRESS POOLS MEMBERS CONTROL REGISTRAR...
+
+Each registrar has one association, and is home to all elements of every third pool (of three registrars). All
+are at ADDRESS, each with a port of its own. When all are registered, the control socket CONTROL is there; it
+takes `leave` and `join` (`pool`, `place`: one deregisters, or registers again) and `loads` (`count`, `per_s`:
+so many report another load). The answer's `at_s` is the monotonic time just before the first was sent.
+"""
+
+import asyncio
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from daemon_kit.control import ControlServer
+from rserpool.asap import (
+    AsapMessage,
+    Deregistration,
+    DeregistrationResponse,
+    EndpointKeepAlive,
+    EndpointKeepAliveAck,
+    Registration,
+    RegistrationResponse,
+)
+from rserpool.asyncio_endpoint import ASAP, MessageEndpoint
+from rserpool.parameters import PoolElement, Protocol, Transport
+from rserpool.policies import LeastUsed
+from rserpool.registrar_choice import RegistrarAddress
+from rserpool.sctp import AssociationUp, Notification, SctpSocket
+
+from rspdns_lab.bench.scale_files import element_identifier, handle_of
+
+_UNANSWERED = 64
+"""So many messages to a registrar may wait for its answer."""
+_LIFE_MS = 3_600_000
+_FIRST_PORT = 1024
+
+
+class Association:
+    """The pool elements of one registrar."""
+
+    def __init__(self, own: str, registrar: RegistrarAddress) -> None:
+        self.ready = asyncio.Event()
+        self._own = own
+        self._waiting: deque[AsapMessage] = deque()
+        self._unanswered = 0
+        self._association: int | None = None
+        self._endpoint: MessageEndpoint[AsapMessage] = MessageEndpoint(
+            ASAP,
+            SctpSocket(local_addresses=(own,)),
+            on_message=self._take,
+            on_notification=self._happened,
+            on_dead=sys.exit,
+        )
+        self._endpoint.connect(registrar.endpoint)
+
+    def register(self, pool: int, place: int, members: int, load: float = 0.3) -> None:
+        """Register an element, or report its load."""
+        port = _FIRST_PORT + (pool * members + place) % (65536 - _FIRST_PORT)
+        transport = Transport(Protocol.UDP, port, (IPv4Address(self._own),))
+        element = PoolElement(element_identifier(pool, place), 0, _LIFE_MS, transport, LeastUsed(load))
+        self._send(Registration(handle_of(pool).encode(), element))
+
+    def deregister(self, pool: int, place: int) -> None:
+        """Deregister it."""
+        self._send(Deregistration(handle_of(pool).encode(), element_identifier(pool, place)))
+
+    def _send(self, message: AsapMessage) -> None:
+        self.ready.clear()
+        self._waiting.append(message)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while self._association is not None and self._waiting and self._unanswered < _UNANSWERED:
+            self._unanswered += 1
+            self._endpoint.send(self._association, self._waiting.popleft())
+        if not self._waiting and not self._unanswered:
+            self.ready.set()
+
+    def _happened(self, notification: Notification) -> None:
+        if isinstance(notification, AssociationUp):
+            self._association = notification.association
+            self._go_on()
+        else:
+            sys.exit(f"a registrar is gone: {notification}")
+
+    def _take(self, association: int, message: AsapMessage, _peer: tuple[str, int]) -> None:
+        if isinstance(message, EndpointKeepAlive):
+            identifier = message.identifier
+            if identifier is not None:
+                self._endpoint.send(association, EndpointKeepAliveAck(message.handle, identifier))
+        elif isinstance(message, RegistrationResponse | DeregistrationResponse):
+            if getattr(message, "rejected", False):
+                sys.exit(f"refused: {message}")
+            self._unanswered -= 1
+            self._go_on()
+
+
+async def _simulate(
+    own: str, pools: int, members: int, control: Path, registrars: Sequence[RegistrarAddress]
+) -> None:
+    associations = [Association(own, registrar) for registrar in registrars]
+
+    def of(pool: int) -> Association:
+        return associations[pool % len(associations)]
+
+    async def leave(asked: Mapping[str, Any]) -> dict[str, Any]:
+        began_s = time.monotonic()
+        of(asked["pool"]).deregister(asked["pool"], asked["place"])
+        return {"at_s": began_s}
+
+    async def join(asked: Mapping[str, Any]) -> dict[str, Any]:
+        began_s = time.monotonic()
+        of(asked["pool"]).register(asked["pool"], asked["place"], members)
+        return {"at_s": began_s}
+
+    async def report_loads(asked: Mapping[str, Any]) -> dict[str, Any]:
+        began_s = time.monotonic()
+        for number in range(asked["count"]):
+            await asyncio.sleep(began_s + number / asked["per_s"] - time.monotonic())
+            pool, place = number % pools, number // pools % members
+            of(pool).register(pool, place, members, 0.1 + 0.8 * (number % 7) / 7)
+        return {"at_s": began_s}
+
+    for pool in range(pools):
+        for place in range(members):
+            of(pool).register(pool, place, members)
+    for association in associations:
+        await association.ready.wait()
+    await ControlServer(control, {"leave": leave, "join": join, "loads": report_loads}).start()
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    uvloop.run(
+        _simulate(
+            sys.argv[1],
+            int(sys.argv[2]),
+            int(sys.argv[3]),
+            Path(sys.argv[4]),
+            [RegistrarAddress.parse(registrar) for registrar in sys.argv[5:]],
+        )
+    )

@@ -1,0 +1,141 @@
+"""Questions a second: every variant asked in turn, round after round.
+
+Only the ratios mean something on a machine whose cores dnsperf shares. Steadier still is the processor time
+that a name server and its backend spend on one answered question, whoever else uses the machine.
+"""
+
+import contextlib
+import math
+import os
+import signal
+import statistics
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rspdns_lab.bench import zone
+from rspdns_lab.bench.programs import ask, cpu_s
+from rspdns_lab.bench.variants import BY_KEY, Variant, members_that_answer
+from rspdns_lab.network import Host
+from rspdns_lab.processes import Program
+
+LATENCY_QUESTIONS_PER_S = 500
+"""Latencies are measured at a load that every variant bears: at full load they only tell how many questions
+dnsperf has under way."""
+_FIRST_PORT = 5301
+_PER_RUN = zone.POOLS
+"""Questions that dnsperf asks when it goes through its list once."""
+
+
+Running = Mapping[Variant, tuple[int, Sequence[Program]]]
+"""The port of each variant, and what runs for it."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """One measurement. Processor time is for each answered question; times are in microseconds."""
+
+    round: int
+    variant: str
+    per_s: float
+    cpu_us: float
+    latency_p50_us: float = 0.0
+    latency_p95_us: float = 0.0
+    latency_p99_us: float = 0.0
+
+    def as_json(self) -> dict[str, object]:
+        """Return it for programs."""
+        return {"part": "questions", **asdict(self)}
+
+
+def run_round(
+    host: Host,
+    folder: Path,
+    number: int,
+    programs: Running,
+    keys: Collection[str],
+    seconds: int,
+    say: Callable[[str], None],
+) -> list[Rate]:
+    """Ask each of these variants for `seconds`."""
+    found = []
+    for variant, (port, own) in programs.items():
+        if variant.key not in keys:
+            continue
+        _let_run(programs, variant)
+        options = ("-D",) if variant.signed else ()
+        ask(host, folder, port, "-n", "2", *options)  # fills the caches
+        calm = (*options, "-v", "-Q", str(LATENCY_QUESTIONS_PER_S))
+        runs = str(max(2, min(5, seconds) * LATENCY_QUESTIONS_PER_S // _PER_RUN))
+        latencies_us = ask(host, folder, port, "-n", runs, *calm).latencies_us
+        before_s = cpu_s(own)
+        answered = ask(host, folder, port, "-l", str(seconds), *options)
+        spent_s = cpu_s(own) - before_s
+        cpu_us = 1e6 * spent_s / answered.count
+        percentiles = (round(percentile(latencies_us, part), 1) for part in (0.5, 0.95, 0.99))
+        found.append(Rate(number, variant.key, answered.per_s, cpu_us, *percentiles))
+        say(
+            f"round {number}: {variant.title}: {answered.per_s:,.0f} queries/s, {cpu_us:.1f} us of processor "
+            f"time each; latency p50 {found[-1].latency_p50_us:.0f} us, p99 {found[-1].latency_p99_us:.0f} us"
+        )
+    return found
+
+
+@contextlib.contextmanager
+def variants_running(host: Host, folder: Path, keys: Collection[str]) -> Iterator[Running]:
+    """Start the variants; yield the port and the programs of each; stop them."""
+    (folder / "questions").write_text(zone.questions())
+    programs: dict[Variant, tuple[int, Sequence[Program]]] = {}
+    with members_that_answer(host):
+        try:
+            for place, key in enumerate(BY_KEY):
+                if key in keys:
+                    port = _FIRST_PORT + place
+                    programs[BY_KEY[key]] = (port, BY_KEY[key].start(host, folder / key, port))
+            yield programs
+        finally:
+            _let_run(programs, None)
+            for _, own in programs.values():
+                for program in own:
+                    program.stop()
+
+
+def figures_of(rates: Sequence[Rate]) -> dict[str, float]:
+    """The medians over the rounds; ratios are those of each round, since rounds differ more than variants."""
+    figures = {}
+    for key, variant in BY_KEY.items():
+        own = [rate for rate in rates if rate.variant == key]
+        if not own:
+            continue
+        name = base(key)
+        figures[key] = statistics.median(rate.per_s for rate in own)
+        figures[f"{name}_cpu_us"] = statistics.median(rate.cpu_us for rate in own)
+        for part in ("latency_p50_us", "latency_p95_us", "latency_p99_us"):
+            figures[f"{name}_{part}"] = statistics.median(getattr(rate, part) for rate in own)
+        of_static = {rate.round: rate for rate in rates if rate.variant == variant.compared_with}
+        pairs = [(rate, of_static[rate.round]) for rate in own if rate.round in of_static]
+        if pairs:
+            figures[f"{key}_ratio"] = statistics.median(one.per_s / static.per_s for one, static in pairs)
+            figures[f"{name}_cpu_ratio"] = statistics.median(
+                one.cpu_us / static.cpu_us for one, static in pairs
+            )
+    return figures
+
+
+def base(key: str) -> str:
+    """Return how the other figures of a variant are called: `live_qps_100_changes`, `live_100_changes`."""
+    return key.replace("_qps", "", 1)
+
+
+def percentile(ordered: Sequence[float], part: float) -> float:
+    """Return the smallest of `ordered` that this part (0..1) of all don't exceed; 0 of nothing."""
+    return ordered[min(len(ordered) - 1, math.ceil(part * len(ordered)) - 1)] if ordered else 0.0
+
+
+def _let_run(programs: Running, variant: Variant | None) -> None:
+    """Stop the programs of every other variant, which would take its processor time; None: let all run."""
+    for other, (_, own) in programs.items():
+        for program in own:
+            if program.is_running:
+                go_on = variant is None or other == variant
+                os.killpg(program.pid, signal.SIGCONT if go_on else signal.SIGSTOP)

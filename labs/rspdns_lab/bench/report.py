@@ -1,0 +1,225 @@
+"""What `rspdns-lab bench` found: figures for programs, tables, and one HTML page with plots."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from rspdns_lab.bench import convergence, scale
+from rspdns_lab.bench.convergence import Followed
+from rspdns_lab.bench.questions import LATENCY_QUESTIONS_PER_S, Rate, base, figures_of
+from rspdns_lab.bench.run import Result
+from rspdns_lab.bench.scale import Size, exponent
+from rspdns_lab.bench.variants import BY_KEY
+from rspdns_lab.html_report import Section, Table, markdown_table, new_plot, write_page
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Plot
+
+_INTRO: Final = (
+    "What liveness costs. The same names are served by name servers that know nothing of life, by some that "
+    "check, and by rspdns; dnsperf asks each in turn, round after round in one run. It shares the processor "
+    "with them: what counts is the processor time for one answer, and ratios; queries a second come second."
+)
+_LATENCIES: Final = f"Latencies are at {LATENCY_QUESTIONS_PER_S} questions a second."
+_SCALE: Final = (
+    "Real registrars, backend and PowerDNS; simulated pool elements, over one association for each "
+    "registrar. Idle: nobody asks, no load changes; keep-alives are rare, since three registrars that ask "
+    "10,000 elements every 300 ms would use the whole machine. Exponents are of what a size takes more "
+    "than the smallest: 1 grows as the number of elements, 0 does not grow."
+)
+AIMS: Final[Mapping[str, float]] = MappingProxyType({"live_qps": 0.9, "live_qps_100_changes": 0.9})
+"""What is aimed at: queries a second against `static_qps`."""
+LEAST_UNCACHED_QPS: Final = 3000
+GROWING: Final[Mapping[str, tuple[str, Callable[[Size], float]]]] = MappingProxyType(
+    {
+        "rss_exponent": ("memory, MiB", lambda size: size.rss_mib),
+        "idle_cpu_exponent": ("idle, % of a core", lambda size: size.idle_cpu_percent),
+        "startup_exponent": ("start-up, s", lambda size: size.startup_s),
+        "gone_exponent": ("out of DNS after, ms (median)", lambda size: size.gone_p50_ms),
+        "updated_cpu_exponent": ("processor time for a load, us", lambda size: size.updated_cpu_us),
+    }
+)
+"""What is measured against size: the figure of its exponent, a title, the value."""
+
+
+OF_LARGEST: Final = (
+    "startup_s", "rss_mib", "idle_cpu_percent", "updated_cpu_us", "gone_p50_ms", "back_p50_ms"
+)  # fmt: skip
+"""Figures of 1,000 pools of 10 elements, or of the largest size that was measured."""
+
+
+def figures(found: Sequence[Result]) -> dict[str, float]:
+    """Return every figure by its key; those that were not measured are missing."""
+    all_of = figures_of([one for one in found if isinstance(one, Rate)])
+    for one in found:
+        if isinstance(one, Followed):
+            for key in ("changes", "last_wrong_p50_ms", "last_wrong_p95_ms", "last_wrong_max_ms"):
+                all_of[f"{key}_{one.kind}"] = getattr(one, key)
+            all_of[f"stale_after_purges_{one.kind}"] = one.stale_after_purges
+    sizes = _sizes(found)
+    if sizes:
+        largest = next((one for one in sizes if (one.pools, one.members) == scale.AIMED_AT), sizes[-1])
+        all_of |= {"scale_pools": largest.pools, "scale_elements": largest.elements}
+        for key in OF_LARGEST:
+            all_of[key] = getattr(largest, key)
+    for key, (_, value) in GROWING.items():
+        power = exponent(sizes, value)
+        if power is not None:
+            all_of[key] = round(power, 2)
+    return all_of
+
+
+def as_json(found: Sequence[Result]) -> dict[str, Any]:
+    """Return everything for programs: the figures, and every measurement under `trials`."""
+    return {**figures(found), "trials": [one.as_json() for one in found]}
+
+
+def as_markdown(found: Sequence[Result]) -> str:
+    """Return the tables."""
+    tables = (_questions_table(found), _changes_table(found), _scale_table(found), _exponents_table(found))
+    return "\n".join(markdown_table(table) for table in tables if len(table) > 1)
+
+
+def write_html(file: Path, found: Sequence[Result]) -> None:
+    """Write the page. Raises OSError."""
+    sections = []
+    if any(isinstance(one, Rate) for one in found):
+        plots = [
+            ("Processor time for one answer. Green is rspdns.", _cpu_plot(found)),
+            (f"How long an answer takes. {_LATENCIES}", _latency_plot(found)),
+        ]
+        sections.append(Section("Questions", _LATENCIES, _questions_table(found), plots))
+    if any(isinstance(one, Followed) for one in found):
+        text = "From a change in the backend to the last answer without it, asked every millisecond."
+        sections.append(Section("Changes", text, _changes_table(found)))
+    if _sizes(found):
+        caption = "Dots of one colour: pools of so many elements. Both axes are logarithmic."
+        sections.append(Section("Size", _SCALE, _scale_table(found), [(caption, _scale_plot(found))]))
+        sections.append(Section("How it grows", "", _exponents_table(found)))
+    write_page(file, "What liveness costs", _INTRO, sections)
+
+
+def _sizes(found: Sequence[Result]) -> list[Size]:
+    return sorted((one for one in found if isinstance(one, Size)), key=lambda one: (one.elements, one.pools))
+
+
+def _questions_table(found: Sequence[Result]) -> Table:
+    known = figures_of([one for one in found if isinstance(one, Rate)])
+    rows: list[Sequence[str]] = [
+        ("served by", "CPU us each", "against static", "queries/s", "against static", "p50 us", "p95 us",
+         "p99 us", "aimed at")
+    ]  # fmt: skip
+    for key, variant in BY_KEY.items():
+        if key in known:
+            name = base(key)
+            ratios = [known.get(ratio) for ratio in (f"{name}_cpu_ratio", f"{key}_ratio")]
+            cpu, qps = ("-" if ratio is None else f"{ratio:.2f}" for ratio in ratios)
+            latencies = [f"{known[f'{name}_latency_{part}_us']:,.0f}" for part in ("p50", "p95", "p99")]
+            aim = f"{AIMS[key]:g} of static" if key in AIMS else ""
+            aim = f"{LEAST_UNCACHED_QPS:,} queries/s" if key == "uncached_qps" else aim
+            cpu_us = f"{known[f'{name}_cpu_us']:.1f}"
+            rows.append([variant.title, cpu_us, cpu, f"{known[key]:,.0f}", qps, *latencies, aim])
+    return rows
+
+
+def _changes_table(found: Sequence[Result]) -> Table:
+    rows: list[Sequence[str]] = [
+        ("machine", "changes", "p50 ms", "p95 ms", "max ms", "wrong after the last purge", "aimed at, p95")
+    ]
+    for one in found:
+        if isinstance(one, Followed):
+            times = (one.last_wrong_p50_ms, one.last_wrong_p95_ms, one.last_wrong_max_ms)
+            rows.append(
+                [one.kind, str(one.changes), *(f"{ms:.1f}" for ms in times), str(one.stale_after_purges),
+                 f"{convergence.BOUNDS_MS[one.kind]:g} ms"]
+            )  # fmt: skip
+    return rows
+
+
+def _scale_table(found: Sequence[Result]) -> Table:
+    rows: list[Sequence[str]] = [
+        ("pools", "elements", "start-up s", "memory MiB", "idle CPU %", "CPU us for a load", "gone p50 ms",
+         "gone max ms", "back p50 ms", "back max ms", "a registrar, MiB")
+    ]  # fmt: skip
+    for one in _sizes(found):
+        whole = [f"{one.pools:,}", f"{one.elements:,}", f"{one.startup_s:.1f}", f"{one.rss_mib:.0f}"]
+        times = [f"{ms:.1f}" for ms in (one.gone_p50_ms, one.gone_max_ms, one.back_p50_ms, one.back_max_ms)]
+        cpu = [f"{one.idle_cpu_percent:.1f}", f"{one.updated_cpu_us:.0f}"]
+        rows.append([*whole, *cpu, *times, f"{one.registrar_rss_mib:.0f}"])
+    return rows
+
+
+def _exponents_table(found: Sequence[Result]) -> Table:
+    rows: list[Sequence[str]] = [("what", "exponent of the number of elements")]
+    sizes = _sizes(found)
+    for title, value in GROWING.values():
+        power = exponent(sizes, value)
+        if len(sizes) > 2:
+            rows.append([title, "does not grow" if power is None else f"{power:.2f}"])
+    return rows
+
+
+def _is_live(key: str) -> bool:
+    return key.startswith(("live", "uncached", "signed"))
+
+
+def _known(found: Sequence[Result]) -> tuple[dict[str, float], list[str]]:
+    known = figures_of([one for one in found if isinstance(one, Rate)])
+    return known, [key for key in BY_KEY if key in known]
+
+
+def _cpu_plot(found: Sequence[Result]) -> "Plot":
+    known, keys = _known(found)
+    plot = new_plot(height_inch=0.32 * len(keys) + 1.2)
+    axes = plot.subplots()
+    values = [known[f"{base(key)}_cpu_us"] for key in keys]
+    colours = ["#009e73" if _is_live(key) else "#9aa0a6" for key in keys]
+    bars = axes.barh([BY_KEY[key].title for key in keys], values, color=colours)
+    axes.bar_label(bars, [f"{value:,.1f}" for value in values], padding=4, fontsize="small")
+    axes.set(xscale="log", xlabel="microseconds of processor time for one answer")
+    axes.margins(x=0.12)
+    axes.invert_yaxis()
+    return plot
+
+
+def _latency_plot(found: Sequence[Result]) -> "Plot":
+    known, keys = _known(found)
+    plot = new_plot(height_inch=0.32 * len(keys) + 1.2)
+    axes = plot.subplots()
+    titles = [BY_KEY[key].title for key in keys]
+    for part, colour in (("p50", "#009e73"), ("p95", "#e69f00"), ("p99", "#d55e00")):
+        values = [known[f"{base(key)}_latency_{part}_us"] for key in keys]
+        axes.plot(values, titles, "o", color=colour, label=part)
+    axes.set(xscale="log", xlabel="microseconds until the answer")
+    axes.grid(axis="y", color="#8888", linewidth=0.4)
+    axes.invert_yaxis()
+    axes.legend(loc="best", fontsize="small")
+    return plot
+
+
+def _scale_plot(found: Sequence[Result]) -> "Plot":
+    sizes = _sizes(found)
+    plot = new_plot(height_inch=8.0)
+    panels = plot.subplots(3, 2).flatten()
+    for axes, (key, (title, value)) in zip(panels, GROWING.items(), strict=False):
+        _grow(axes, sizes, title, value, figures(found).get(key))
+    for axes in panels[len(GROWING) :]:
+        axes.set_visible(False)
+    return plot
+
+
+def _grow(
+    axes: "Axes", sizes: Sequence[Size], title: str, value: Callable[[Size], float], power: float | None
+) -> None:
+    for members, colour in ((1, "#9aa0a6"), (10, "#009e73"), (100, "#0072b2")):
+        own = [one for one in sizes if one.members == members]
+        if own:
+            line = "o-" if len(own) > 1 else "o"
+            values = [max(value(one), 0.01) for one in own]
+            axes.plot([one.elements for one in own], values, line, color=colour, label=f"of {members}")
+    shown = "does not grow" if power is None else f"exponent {power:.2f}"
+    axes.set(xscale="log", yscale="log", xlabel="pool elements")
+    axes.set_title(f"{title}: {shown}", fontsize="medium")
+    axes.legend(fontsize="small")

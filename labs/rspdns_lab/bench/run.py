@@ -1,0 +1,95 @@
+"""`rspdns-lab bench`: what is to be measured, in which order; what was measured already is not again."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rspdns_lab.bench import scale
+from rspdns_lab.bench.convergence import PORTS, Followed, run_convergence
+from rspdns_lab.bench.questions import Rate, run_round, variants_running
+from rspdns_lab.bench.scale import Extent, Size, run_size
+from rspdns_lab.bench.variants import BY_KEY
+from rspdns_lab.network import Network
+from rspdns_lab.preconditions import check_programs
+
+PARTS: Final = ("questions", "changes", "scale")
+HOST: Final = ("bench", "10.77.0.254")
+Result = Rate | Followed | Size
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be measured: `parts` of PARTS; `variants`, by their keys, in `rounds` of `seconds` each.
+
+    `trials`: how many changes are watched, idle and loaded. `sizes`: pools, and elements in each.
+    """
+
+    parts: Sequence[str] = PARTS
+    variants: Sequence[str] = tuple(BY_KEY)
+    rounds: int = 5
+    seconds: int = 5
+    trials: int = 1000
+    sizes: Sequence[tuple[int, int]] = scale.SIZES
+    extent: Extent = scale.FULL
+
+
+def check(order: Order) -> None:
+    """Raise LabError when a program is missing."""
+    needed: dict[str, str] = {}
+    if "questions" in order.parts:
+        needed |= {BY_KEY[key].program: BY_KEY[key].package for key in order.variants}
+    if {"questions", "changes"} & set(order.parts):
+        needed["dnsperf"] = "dnsperf"
+    check_programs(needed)
+
+
+def run_bench(
+    order: Order, found: Sequence[Result], folder: Path, prefix: str, say: Say
+) -> Iterator[Sequence[Result]]:
+    """Measure what `found` does not hold yet; yield results as they come. Raises LabError.
+
+    `folder` takes the files of the run, `prefix` begins the names of its namespaces.
+    """
+    if "changes" in order.parts and order.trials:
+        kinds = {one.kind for one in found if isinstance(one, Followed)}
+        for kind in PORTS:
+            if kind not in kinds:
+                with Network(f"{prefix}-c") as network:
+                    host = network.add_host(*HOST)
+                    yield [run_convergence(host, folder, kind, order.trials, say)]
+    if "questions" in order.parts:
+        yield from _rounds(order, found, folder, prefix, say)
+    if "scale" in order.parts:
+        sizes = {(one.pools, one.members) for one in found if isinstance(one, Size)}
+        for pools, members in order.sizes:
+            if (pools, members) not in sizes:
+                own = folder / f"scale-{pools}-{members}"
+                yield [run_size(f"{prefix}-s", own, pools, members, order.extent, say)]
+
+
+def _rounds(
+    order: Order, found: Sequence[Result], folder: Path, prefix: str, say: Say
+) -> Iterator[Sequence[Result]]:
+    done = {(one.round, one.variant) for one in found if isinstance(one, Rate)}
+    rounds = {
+        number: [key for key in order.variants if (number, key) not in done]
+        for number in range(1, order.rounds + 1)
+    }
+    if not any(rounds.values()):
+        return
+    with Network(f"{prefix}-q") as network:
+        host = network.add_host(*HOST)
+        say(f"starting {len(order.variants)} name servers")
+        with variants_running(host, folder, order.variants) as programs:
+            for number, keys in rounds.items():
+                if keys:
+                    yield run_round(host, folder, number, programs, keys, order.seconds, say)
+
+
+def read_result(fields: Mapping[str, Any]) -> Result:
+    """Return a result as it was written to JSON. Raises TypeError or LookupError for something else."""
+    kinds: dict[str, type[Rate | Followed | Size]] = {"questions": Rate, "changes": Followed, "scale": Size}
+    rest = {key: value for key, value in fields.items() if key != "part"}
+    return kinds[fields["part"]](**rest)

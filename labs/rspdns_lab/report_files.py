@@ -1,0 +1,86 @@
+"""Where a lab's report goes: options of its command, results kept up while it runs, read back to resume."""
+
+import functools
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from rspdns_lab.errors import LabError
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class ReportFiles:
+    """The files of a report: figures and every trial, from which a run can go on, and a page to look at."""
+
+    json_file: Path | None = None
+    resume: bool = False
+    html_file: Path | None = None
+
+    def earlier(self, read: Callable[[dict[str, Any]], T]) -> list[T]:
+        """Return the trials of the run to resume, each made by `read`; none for a run that begins.
+
+        `read` may raise TypeError or LookupError. Raises LabError when the file is another lab's report, or
+        none at all.
+        """
+        if not self.resume or self.json_file is None or not self.json_file.exists():
+            return []
+        try:
+            return [read(dict(one)) for one in json.loads(self.json_file.read_text())["trials"]]
+        except (ValueError, TypeError, LookupError):
+            raise LabError(
+                f"{self.json_file} is no report of this lab; remove it, or name another file"
+            ) from None
+
+    def keep(self, report: Mapping[str, Any]) -> None:
+        """Write the report, if there is a file for it; never half. Raises OSError."""
+        if self.json_file is not None:
+            temporary = self.json_file.with_name(f".{self.json_file.name}.new")
+            temporary.write_text(json.dumps(report) + "\n")
+            temporary.replace(self.json_file)
+
+    def show(self, write_page: Callable[[Path, Sequence[T]], None], found: Sequence[T]) -> None:
+        """Write the page, if there is a file for it. Raises OSError."""
+        if self.html_file is not None:
+            write_page(self.html_file, found)
+
+
+def report_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add `--json`, `--resume` and `--html` to a command, which gets them as `report`."""
+
+    @functools.wraps(command)
+    def with_report(
+        json_file: Path | None, *, resume: bool, html_file: Path | None, **arguments: Any
+    ) -> None:
+        if resume and json_file is None:
+            raise click.UsageError("--resume needs --json FILE, where the earlier run's results are")
+        command(report=ReportFiles(json_file, resume, html_file), **arguments)
+
+    for option in (
+        click.option("--html", "html_file", type=_FILE, help="One page with tables and plots."),
+        click.option("--resume", is_flag=True, help="Go on where the run that wrote the JSON file ended."),
+        click.option("--json", "json_file", type=_FILE, help="Figures and every trial; kept up as it runs."),
+    ):
+        with_report = option(with_report)
+    return with_report
+
+
+def trials_left(
+    faults: Sequence[S], trials: int, done: Collection[tuple[str, int]], name: Callable[[S], str] = str
+) -> list[tuple[S, int]]:
+    """Return what is still to be done, the first trial of each fault before the second of any."""
+    return [
+        (fault, trial)
+        for trial in range(1, trials + 1)
+        for fault in faults
+        if (name(fault), trial) not in done
+    ]
+
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
