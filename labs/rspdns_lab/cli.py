@@ -19,6 +19,7 @@ from rspdns_lab.compare.cli import compare
 from rspdns_lab.demo import run_demo
 from rspdns_lab.ims.cli import ims
 from rspdns_lab.leftovers import remove_leftovers
+from rspdns_lab.network import network_prefix
 from rspdns_lab.privilege import become_root
 from rspdns_lab.told_plainly import EXIT_INTERRUPTED, told_plainly
 from rspdns_lab.watch.run import run_watch
@@ -109,7 +110,7 @@ def bench_sctp(quick: bool, soak: int | None, json_file: Path | None) -> None:
     extent = extent if soak is None else replace(extent, soak=soak)
     with told_plainly():
         become_root(sys.argv[1:])
-        figures = run_sctp_bench(f"rspdns-{os.getpid()}-bench", extent, click.echo)
+        figures = run_sctp_bench(network_prefix(), extent, click.echo)
     click.echo(f"\n{bench_sctp_table(figures)}")
     if json_file is not None:
         json_file.write_text(json.dumps(figures, indent=2) + "\n")

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import secrets
 import shutil
 import signal
 import tempfile
@@ -13,7 +12,7 @@ from typing import Final
 
 from rspdns_lab.errors import LabError
 from rspdns_lab.hosts import START_TIMEOUT_S, ApplicationServerHost, NameServerHost, RegistrarHost, wait_until
-from rspdns_lab.network import Network
+from rspdns_lab.network import Network, network_prefix
 from rspdns_lab.observations import Recorder
 from rspdns_lab.plan import (
     CLIENT,
@@ -45,7 +44,7 @@ class Lab:
         self.setting = setting or Setting()
         self.start_timeout_s = START_TIMEOUT_S * self.setting.slow
         self.sctp = find_sctp(tuned=self.setting.tuned)
-        self.network = Network(f"rspdns-{os.getpid()}-{secrets.token_hex(2)}")
+        self.network = Network(network_prefix())
         self.folder = Path()
         self.recorder = Recorder(complete=[question.startswith("SRV:") for question in QUESTIONS])
         self.registrars: dict[str, RegistrarHost] = {}

@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import secrets
 import signal
 import threading
 import time
@@ -132,6 +133,11 @@ class Network:
             if error.code == errno.EOPNOTSUPP:
                 raise LabError("this kernel has no veth or no bridge interfaces") from None
             raise LabError(f"can't set up the network of {namespace}: {error}") from None
+
+
+def network_prefix() -> str:
+    """Return what the namespaces of a lab of this process begin with; `leftovers.py` knows them by it."""
+    return f"rspdns-{os.getpid()}-{secrets.token_hex(2)}"
 
 
 def _make_bridge(lan: Any) -> None:

@@ -1,7 +1,6 @@
 """The command `rspdns-lab bench`."""
 
 import os
-import secrets
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from rspdns_lab.bench import scale
 from rspdns_lab.bench.report import as_json, as_markdown, write_html
 from rspdns_lab.bench.run import PARTS, Order, check, read_result, run_bench
 from rspdns_lab.bench.variants import BY_KEY
+from rspdns_lab.network import network_prefix
 from rspdns_lab.privilege import become_root
 from rspdns_lab.report_files import ReportFiles, report_options
 from rspdns_lab.told_plainly import told_plainly
@@ -85,8 +85,7 @@ def bench(
         found = report.earlier(read_result)
         check(order)
         with tempfile.TemporaryDirectory(prefix=f"rspdns-lab-{os.getpid()}-") as folder:
-            prefix = f"rspdns-{os.getpid()}-{secrets.token_hex(2)}"
-            for results in run_bench(order, list(found), Path(folder), prefix, _say):
+            for results in run_bench(order, list(found), Path(folder), network_prefix(), _say):
                 found += results
                 report.keep(as_json(found))
         report.show(write_html, found)

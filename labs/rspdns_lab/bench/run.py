@@ -56,7 +56,7 @@ def run_bench(
         kinds = {one.kind for one in found if isinstance(one, Followed)}
         for kind in PORTS:
             if kind not in kinds:
-                with Network(f"{prefix}-c") as network:
+                with Network(prefix) as network:
                     host = network.add_host(*HOST)
                     yield [run_convergence(host, folder, kind, order.trials, say)]
     if "questions" in order.parts:
@@ -66,7 +66,7 @@ def run_bench(
         for pools, members in order.sizes:
             if (pools, members) not in sizes:
                 own = folder / f"scale-{pools}-{members}"
-                yield [run_size(f"{prefix}-s", own, pools, members, order.extent, say)]
+                yield [run_size(prefix, own, pools, members, order.extent, say)]
 
 
 def _rounds(
@@ -79,7 +79,7 @@ def _rounds(
     }
     if not any(rounds.values()):
         return
-    with Network(f"{prefix}-q") as network:
+    with Network(prefix) as network:
         host = network.add_host(*HOST)
         say(f"starting {len(order.variants)} name servers")
         with variants_running(host, folder, order.variants) as programs:

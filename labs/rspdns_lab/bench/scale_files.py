@@ -36,7 +36,7 @@ def write_files(folder: Path, address: str, registrars: list[str], pools: int) -
     )
     tables = "".join(
         f'[[pool]]\nhandle = "{handle_of(pool)}"\nlabel = "u"\nservice = "_sip._udp"\nname = "as{pool}"\n'
-        'accept = ["10.0.0.0/8"]\n'
+        'accept = ["10.0.0.0/8"]\nwhen_empty = "nodata"\n'
         for pool in range(pools)
     )
     (folder / "zones.d" / f"{ZONE}.toml").write_text(f'zone = "{ZONE}"\nstatic = "{ZONE}.zone"\n{tables}')

@@ -5,7 +5,6 @@ The same servers and the same faults at the same moments for every approach; onl
 
 import functools
 import os
-import secrets
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ import dns.rdatatype
 from rspdns_lab.errors import LabError
 from rspdns_lab.hosts import RegistrarHost, wait_until
 from rspdns_lab.lab import end_lab
-from rspdns_lab.network import Network, call_in
+from rspdns_lab.network import Network, call_in, network_prefix
 from rspdns_lab.plan import APPLICATION_SERVERS, REGISTRARS, SRV_OWNER
 from rspdns_lab.preconditions import check_programs, find_sctp
 from rspdns_lab.processes import Program
@@ -47,7 +46,7 @@ class SideBySideLab:
             programs["pdns_control"] = "pdns-server pdns-backend-bind"
         check_programs(programs)
         self._sctp = find_sctp()
-        self.network = Network(f"rspdns-{os.getpid()}-{secrets.token_hex(2)}")
+        self.network = Network(network_prefix())
         self.folder = Path()
         self.registrars: list[RegistrarHost] = []
         self.servers: dict[str, ApplicationServer] = {}
