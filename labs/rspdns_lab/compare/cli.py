@@ -8,7 +8,7 @@ from rich.console import Console
 
 from rspdns_lab.compare.lab import TITLES, CompareLab
 from rspdns_lab.compare.report import as_json, as_markdown, measurement, summaries, write_html
-from rspdns_lab.compare.run import FAULTS, run_fault
+from rspdns_lab.compare.run import FAULTS, run_fault, undo_fault
 from rspdns_lab.compare.voip import CODECS, FRAMINGS
 from rspdns_lab.privilege import become_root
 from rspdns_lab.report_files import ReportFiles, report_options, trials_left
@@ -64,7 +64,9 @@ def compare(
             console.print(f"starting the lab: {', '.join(keys)}; {len(plan)} faults to go")
             with CompareLab(keys) as lab:
                 lab.start()
-                for fault, trial in plan:
+                for place, (fault, trial) in enumerate(plan):
+                    if place:
+                        undo_fault(lab, plan[place - 1][0])
                     found += run_fault(lab, fault, trial, seconds, carrier, console.print)
                     report.keep(as_json(carrier, found))
         report.show(write_html, found)

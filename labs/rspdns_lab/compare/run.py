@@ -42,7 +42,7 @@ def run_fault(
     carrier: tuple[int, str, str],
     say: Callable[[str], None],
 ) -> list[Measurement]:
-    """Let streams flow, do the fault to the server of every one of them, judge, undo.
+    """Let streams flow, do the fault to the server of every one of them, judge. The fault stays.
 
     `carrier`: calls, codec and framing of each stream. Raises LabError when a stream did not flow before.
     """
@@ -68,7 +68,6 @@ def run_fault(
             else converged_by_takeover_ms(stream, after, here, at_ns)
         )
         found.append(Measurement(fault, key, trial, converged_ms, judge(stream, after, here)))
-    _undo(lab, fault)
     return found
 
 
@@ -110,7 +109,8 @@ def _do(lab: CompareLab, fault: str) -> None:
         lab.network.cut(first.host)
 
 
-def _undo(lab: CompareLab, fault: str) -> None:
+def undo_fault(lab: CompareLab, fault: str) -> None:
+    """Take a fault back, and wait until all is as before. Raises LabError."""
     if fault == "administered":
         for one in lab.approaches.values():
             one.undrain(FIRST)

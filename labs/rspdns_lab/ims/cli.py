@@ -71,7 +71,10 @@ def ims(
             console.print(f"starting the lab: {', '.join(keys)}; {len(plan)} faults to go")
             with ImsLab(keys) as lab:
                 lab.start()
-                for fault, trial in plan:
+                for place, (fault, trial) in enumerate(plan):
+                    if place:
+                        plan[place - 1][0].undo(lab)
+                        lab.wait_until_all_are_named()
                     found += run_fault(lab, fault, trial, rate, seconds, console.print)
                     report.keep(_as_json(found))
         figures = summaries(found)

@@ -18,7 +18,10 @@ _TAIL_S: Final = 1.5 * TIMER_B_MS / 1000 + 5
 def run_fault(
     lab: ImsLab, fault: ImsFault, trial: int, rate_per_s: int, seconds: int, say: Callable[[str], None]
 ) -> list[Measurement]:
-    """Place calls, do the fault, go on for `seconds`, wait for the last call, undo. Raises LabError."""
+    """Place calls, do the fault, go on for `seconds`, wait for the last call. The fault stays.
+
+    Raises LabError when no call came through before.
+    """
     sent_before = {key: len(read_sent(_log(lab, key))) for key in lab.approaches}
     for caller in lab.callers.values():
         caller.start(rate_per_s, rate_per_s * (CALM_S + seconds))
@@ -38,8 +41,6 @@ def run_fault(
         sent = read_sent(_log(lab, key))[sent_before[key] :]
         calls = read_calls(caller.lines())
         found.append(measure(fault.name, key, trial, calls, sent, at_s, fault.dead_addresses))
-    fault.undo(lab)
-    lab.wait_until_all_are_named()
     return found
 
 

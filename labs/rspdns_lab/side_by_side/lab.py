@@ -28,7 +28,8 @@ from rspdns_lab.side_by_side.approaches import Approach, Gdnsd, Rspdns, ZoneFile
 from rspdns_lab.side_by_side.plan import NAME_SERVERS, TITLES
 
 _NEEDED: Final = MappingProxyType({"sipp": "sip-tester"})
-_CONVERGE_TIMEOUT_S: Final = 120.0
+_CONVERGE_TIMEOUT_S: Final = 240.0
+"""By its defaults gdnsd takes a server in again after 20 checks of 8 s."""
 
 
 class SideBySideLab:
