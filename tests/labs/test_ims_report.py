@@ -37,6 +37,12 @@ def test_the_markdown_has_a_row_for_each_approach() -> None:
     assert "as1 100%" in text
 
 
+def test_calls_per_server_stand_beside_what_the_weights_say() -> None:
+    text = as_markdown(summaries(TRIALS))
+    assert "| rspdns | as1 44%, as2 33%, as3 22% | as1 100% | as2 100% |" in text
+    assert re.search(r"\| static zone .*\| as1 33%, as2 33%, as3 33% \|", text)
+
+
 def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
     page = tmp_path / "ims.html"
     write_html(page, TRIALS)

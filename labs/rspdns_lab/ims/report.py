@@ -9,6 +9,7 @@ from rspdns_lab.html_report import Section, Table, markdown_table, new_plot, wri
 from rspdns_lab.ims.calls import Figures, Measurement, sum_up
 from rspdns_lab.ims.faults import FAULTS, ImsFault
 from rspdns_lab.ims.plan import APPROACHES, TIMER_B_MS
+from rspdns_lab.plan import LOADS
 from rspdns_lab.side_by_side.plan import TITLES
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _HEAD: Final = (
     "sent to the dead",
     "last to the dead, s",
 )
-_SHARE_HEAD: Final = ("DNS served by", "calls per server before", "after")
+_SHARE_HEAD: Final = ("DNS served by", "weights say", "calls per server before", "after")
 _INTRO: Final = (
     "Callers place calls through an S-CSCF stand-in (Kamailio: NAPTR, SRV, A, weights, failover, the timers "
     "of RFC 3261) to three application servers; one of them fails. Every approach to DNS has the same calls, "
@@ -121,8 +122,22 @@ def _table(figures: Sequence[Figures]) -> Table:
 
 
 def _share_table(figures: Sequence[Figures]) -> Table:
-    rows = ((TITLES[one.approach], _shares(one.share_before), _shares(one.share_after)) for one in figures)
+    rows = (
+        (
+            TITLES[one.approach],
+            _shares(due(one.approach)),
+            _shares(one.share_before),
+            _shares(one.share_after),
+        )
+        for one in figures
+    )
     return [_SHARE_HEAD, *rows]
+
+
+def due(approach: str) -> dict[str, float]:
+    """Return which part of the calls each server is due before the fault: rspdns alone knows loads."""
+    free = {server: 1 - load if approach == "rspdns" else 1 for server, load in LOADS.items()}
+    return {server: part / sum(free.values()) for server, part in free.items()}
 
 
 def _shares(shares: Mapping[str, float]) -> str:
