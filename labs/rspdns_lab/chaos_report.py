@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from rspdns_lab.chaos import ALL_FAULTS
 from rspdns_lab.chaos_summary import Bounds, Row, table
-from rspdns_lab.html_report import Section, new_plot, write_page
+from rspdns_lab.html_report import Section, legend_above, new_plot, plain_numbers, write_page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,7 +68,8 @@ def _plot(rows: Sequence[Row], slack: float) -> "Plot":
     axes.set(xlabel="ms from the fault to the last wrong answer")
     axes.grid(axis="y", color="#8888", linewidth=0.4)
     axes.invert_yaxis()
-    axes.legend(loc="lower right", fontsize="small")
+    plain_numbers(axes.xaxis)
+    legend_above(axes)
     return plot
 
 

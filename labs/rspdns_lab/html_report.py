@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:  # half a second that only who plots should pay
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure as Plot
 
 Table = Sequence[Sequence[str]]
@@ -25,6 +27,9 @@ h1, h2 { line-height: 1.2; } h2 { margin-top: 2.5rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem .8rem; border-bottom: 1px solid var(--line);
   text-align: right; white-space: nowrap; }
+th { white-space: normal; vertical-align: bottom; }
+td:first-child { min-width: 11rem; }
+td:first-child, td:last-child { white-space: normal; }
 th:first-child, td:first-child { text-align: left; }
 thead { background: var(--soft); }
 p { max-width: 46rem; }
@@ -36,6 +41,7 @@ figcaption { padding: .3rem .5rem; font-size: .9rem; }
 @media (max-width: 40rem) {
   body { margin: 1rem auto; }
   th, td { padding: .3rem .5rem; font-size: .85rem; }
+  td:first-child { min-width: 8rem; }
   h1 { font-size: 1.5rem; }
 }
 """
@@ -78,6 +84,19 @@ def new_plot(width_inch: float = 9.0, height_inch: float = 4.0) -> "Plot":
     from matplotlib.figure import Figure as Plot
 
     return Plot(figsize=(width_inch, height_inch), layout="constrained")
+
+
+def plain_numbers(axis: "Axis") -> None:
+    """Have a logarithmic axis say 1,000 instead of 10 to the third."""
+    from matplotlib.ticker import NullFormatter, StrMethodFormatter
+
+    axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def legend_above(axes: "Axes", columns: int = 4) -> None:
+    """Put the legend where it hides nothing."""
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, fontsize="small", frameon=False)
 
 
 def _section(section: Section) -> str:

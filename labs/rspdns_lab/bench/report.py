@@ -11,14 +11,22 @@ from rspdns_lab.bench.questions import LATENCY_QUESTIONS_PER_S, Rate, base, figu
 from rspdns_lab.bench.run import Result
 from rspdns_lab.bench.scale import Size, exponent
 from rspdns_lab.bench.variants import BY_KEY
-from rspdns_lab.html_report import Section, Table, markdown_table, new_plot, write_page
+from rspdns_lab.html_report import (
+    Section,
+    Table,
+    legend_above,
+    markdown_table,
+    new_plot,
+    plain_numbers,
+    write_page,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Plot
 
 _INTRO: Final = (
-    "What liveness costs. The same names are served by name servers that know nothing of life, by some that "
+    "The same names are served by name servers that know nothing of life, by some that "
     "check, and by rspdns; dnsperf asks each in turn, round after round in one run. It shares the processor "
     "with them: what counts is the processor time for one answer, and ratios; queries a second come second."
 )
@@ -179,7 +187,8 @@ def _cpu_plot(found: Sequence[Result]) -> "Plot":
     bars = axes.barh([BY_KEY[key].title for key in keys], values, color=colours)
     axes.bar_label(bars, [f"{value:,.1f}" for value in values], padding=4, fontsize="small")
     axes.set(xscale="log", xlabel="microseconds of processor time for one answer")
-    axes.margins(x=0.12)
+    axes.set_xlim(1, 2.5 * max(values))
+    plain_numbers(axes.xaxis)
     axes.invert_yaxis()
     return plot
 
@@ -195,7 +204,8 @@ def _latency_plot(found: Sequence[Result]) -> "Plot":
     axes.set(xscale="log", xlabel="microseconds until the answer")
     axes.grid(axis="y", color="#8888", linewidth=0.4)
     axes.invert_yaxis()
-    axes.legend(loc="best", fontsize="small")
+    plain_numbers(axes.xaxis)
+    legend_above(axes)
     return plot
 
 
@@ -222,4 +232,7 @@ def _grow(
     shown = "does not grow" if power is None else f"exponent {power:.2f}"
     axes.set(xscale="log", yscale="log", xlabel="pool elements")
     axes.set_title(f"{title}: {shown}", fontsize="medium")
+    axes.set_ylim(bottom=max(0.01, 0.5 * min(value(one) for one in sizes)), top=2 * max(map(value, sizes)))
+    for axis in (axes.xaxis, axes.yaxis):
+        plain_numbers(axis)
     axes.legend(fontsize="small")

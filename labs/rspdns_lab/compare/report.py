@@ -9,7 +9,15 @@ from typing import Any, Final
 from rspdns_lab.compare.lab import TITLES
 from rspdns_lab.compare.run import FAULTS, Measurement
 from rspdns_lab.compare.voip import Quality
-from rspdns_lab.html_report import Section, Table, markdown_table, new_plot, write_page
+from rspdns_lab.html_report import (
+    Section,
+    Table,
+    legend_above,
+    markdown_table,
+    new_plot,
+    plain_numbers,
+    write_page,
+)
 
 NOTES: Final = (
     "Address takeover (CARP, VRRP) keeps one address: a sender notices nothing but the gap, whatever he "
@@ -96,8 +104,10 @@ def write_html(file: Path, trials: Sequence[Measurement]) -> None:
         axes.barh(names, [max(one.glitch_max_ms, 1.0) for one in of_one], color="#cfd4da", label="worst")
         axes.barh(names, [max(one.glitch_median_ms, 1.0) for one in of_one], color="#009e73", label="median")
         axes.set(xscale="log", xlabel="glitch, ms: speech that was lost (1 stands for none)")
+        axes.set_xlim(left=0.8)
+        plain_numbers(axes.xaxis)
         axes.invert_yaxis()
-        axes.legend(loc="lower right", fontsize="small")
+        legend_above(axes)
         sections.append(Section(f"{fault}: {title}", "", _table(found, fault), [("Glitch", plot)]))
     write_page(file, "How long a voice is gone", NOTES, sections)
 

@@ -5,7 +5,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from rspdns_lab.html_report import Section, Table, markdown_table, new_plot, write_page
+from rspdns_lab.html_report import (
+    Section,
+    Table,
+    legend_above,
+    markdown_table,
+    new_plot,
+    plain_numbers,
+    write_page,
+)
 from rspdns_lab.ims.calls import Figures, Measurement, sum_up
 from rspdns_lab.ims.faults import FAULTS, ImsFault
 from rspdns_lab.ims.plan import APPROACHES, TIMER_B_MS
@@ -102,7 +110,8 @@ def _plot(trials: Sequence[Measurement]) -> "Plot":
     axes.axvline(0, color="#d00", linewidth=1)
     axes.axhline(TIMER_B_MS, color="#bbb", linewidth=0.8, linestyle="--")
     axes.set(yscale="log", xlabel="call began, s after the fault", ylabel="set-up delay, ms")
-    axes.legend(loc="center left", fontsize="small")
+    plain_numbers(axes.yaxis)
+    legend_above(axes, 2)
     return plot
 
 
