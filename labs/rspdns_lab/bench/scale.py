@@ -38,6 +38,7 @@ BACKEND: Final = "10.78.0.21"
 ELEMENTS: Final = "10.78.0.31"
 SIZES: Final = ((1, 1), (10, 10), (100, 10), (10, 100), (1000, 10), (100, 100))
 """Pools, and elements in each. The smallest shows what the program itself takes."""
+QUICK_SIZES: Final = ((10, 10),)
 KEEP_ALIVE_MS: Final = 60_000
 BOUNDS: Final = {"rss_mib": 300.0, "idle_cpu_percent": 10.0, "startup_s": 5.0}
 """What is aimed at with 1,000 pools of 10."""
