@@ -269,6 +269,8 @@ print(receive_data(client).data, flush=True)
     pids = subprocess.run(
         ["ip", "netns", "pids", hosts[1].name], capture_output=True, text=True, check=True
     ).stdout.split()
+    # Stopped first: a daemon that outlives its client by a moment would still say SHUTDOWN.
+    subprocess.run(["kill", "-STOP", *pids], check=True)
     subprocess.run(["kill", "-9", *pids], check=True)
     server.wait(5)
     serve(hosts[1], "10.1.0.2")

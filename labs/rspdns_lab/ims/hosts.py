@@ -1,5 +1,6 @@
 """The SIP hosts of the IMS lab beside its application servers: S-CSCFs (Kamailio) and callers (SIPp)."""
 
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,8 +19,13 @@ def make_cscf(host: Host, name_server: str, folder: Path) -> Program:
     """Return an S-CSCF stand-in whose resolver asks `name_server` and nobody else."""
     (folder / "kamailio.cfg").write_text(texts.cscf_cfg(host.address))
     (folder / "resolv.conf").write_text(f"nameserver {name_server}\noptions timeout:1 attempts:2\n")
-    bind = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
-    command = ["unshare", "--mount", "sh", "-c", bind, str(folder / "resolv.conf")]
+    command = [
+        sys.executable,
+        "-m",
+        "rspdns_lab.private_file",
+        str(folder / "resolv.conf"),
+        "/etc/resolv.conf",
+    ]
     command += ["kamailio", "-f", str(folder / "kamailio.cfg"), "-DD", "-E", "-m", "32", "-M", "4"]
     return Program("cscf", host, [*command, "-w", str(folder)], folder / "cscf.log")
 

@@ -12,7 +12,7 @@ class ImsLab(SideBySideLab):
     """A running IMS lab for some of the approaches; see SideBySideLab."""
 
     def __init__(self, approaches: Sequence[str] = APPROACHES) -> None:
-        super().__init__(approaches, {"unshare": "util-linux"})
+        super().__init__(approaches, {})
         self.cscfs: dict[str, Program] = {}
         self.callers: dict[str, Caller] = {}
 
