@@ -281,7 +281,7 @@ def test_the_serial_of_each_zone_moves_with_its_own_changes(both: Both) -> None:
     assert serial(OTHER) == before[1]
     backend.publish(VIEWS)
     until(lambda: "10.0.0.1" in pdns.short(f"00000001.t.as.{ZONE}", "A"))
-    assert serial(ZONE) > before[0] + 1
+    until(lambda: serial(ZONE) > before[0] + 1)  # PowerDNS may hold the SOA for a moment longer
 
 
 def test_a_transfer_with_tsig_is_the_present_snapshot(both: Both, tmp_path: Path) -> None:
