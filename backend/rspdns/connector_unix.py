@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import cast
 
+from daemon_kit import notify
 from daemon_kit.logs import get_logger
 
-from rspdns.listening import inherited_listener, make_listener
+from rspdns.listening import CONNECTION, inherited_connections, inherited_listener, make_listener
 from rspdns.responder import FAILURE
 
 MAX_REQUEST_BYTES = 64 * 1024
 MAX_CONNECTIONS = 512
 """PowerDNS has one for each distributor thread, and some more."""
 SOCKET_MODE = 0o660
+CLOSE_TIMEOUT_S = 1.0
+"""So long may the last answers take, and systemd to keep the connections."""
 
 Reply = bytes | Awaitable[bytes]
 Respond = Callable[[bytes], Reply]
@@ -30,6 +36,10 @@ class UnixConnector:
 
     A listening socket inherited from systemd is used when it is the one at `path`. A request above 64 KiB
     ends its connection; PowerDNS connects again by itself.
+
+    PowerDNS notices a broken connection by its next question only, and answers that SERVFAIL. So systemd
+    keeps each connection (its file descriptor store), also when this process is killed, and hands it to the
+    next process: questions asked meanwhile wait in it.
     """
 
     def __init__(
@@ -54,10 +64,18 @@ class UnixConnector:
         if listener is None:
             listener = make_listener(self._path, self._mode)
         loop = asyncio.get_running_loop()
+        inherited = inherited_connections()
+        if inherited:
+            get_logger("connector").info("connections_inherited", connections=len(inherited))
+        for connection in inherited:
+            await loop.connect_accepted_socket(lambda: self._connection(is_stored=True), connection)
         self._server = await loop.create_unix_server(self._connection, sock=listener)
 
     async def close(self) -> None:
-        """Answer no more; remove the socket unless it is systemd's."""
+        """Answer no more; remove the socket unless it is systemd's, and leave it the connections.
+
+        What was read is answered, unless it takes more than `CLOSE_TIMEOUT_S`.
+        """
         if self._server is None:
             return
         self._server.close()
@@ -65,17 +83,28 @@ class UnixConnector:
         if not self._is_inherited:
             with contextlib.suppress(OSError):
                 self._path.unlink()
+        for connection in self.connections:
+            connection.take_no_more()
+        end_s = time.monotonic() + CLOSE_TIMEOUT_S
+        while (  # noqa: ASYNC110 - seldom, and not for long
+            any(connection.is_busy for connection in self.connections) and time.monotonic() < end_s
+        ):
+            await asyncio.sleep(0.005)
+        if any(connection.is_stored for connection in self.connections):
+            await asyncio.to_thread(notify.barrier, CLOSE_TIMEOUT_S)
         for connection in list(self.connections):
-            connection.close()
+            connection.leave()
 
-    def _connection(self) -> _Connection:
-        return _Connection(self._conversation(), self.connections)
+    def _connection(self, *, is_stored: bool = False) -> _Connection:
+        return _Connection(self._conversation(), self.connections, is_stored=is_stored)
 
 
 class _Connection(asyncio.Protocol):
-    def __init__(self, respond: Respond, connections: set[_Connection]) -> None:
+    def __init__(self, respond: Respond, connections: set[_Connection], *, is_stored: bool) -> None:
         self._respond = respond
         self._connections = connections
+        self.is_stored = is_stored
+        self._is_leaving = False
         self._transport: asyncio.Transport | None = None
         self._rest = b""
         self._waiting: list[bytes] = []
@@ -90,11 +119,24 @@ class _Connection(asyncio.Protocol):
             made.abort()
             return
         self._connections.add(self)
+        self.is_stored = self.is_stored or notify.store(CONNECTION, self._fileno)
+
+    @property
+    def _fileno(self) -> int:
+        number: int = cast(asyncio.Transport, self._transport).get_extra_info("socket").fileno()
+        return number
 
     def connection_lost(self, problem: Exception | None) -> None:
+        if self.is_stored:
+            self._shut_down()
         self._connections.discard(self)
         self._transport = None
         self._waiting.clear()
+
+    def _shut_down(self) -> None:
+        """Tell the other end, which closing does not: systemd has a copy, and drops it by this."""
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._fileno)) as copy:
+            copy.shutdown(socket.SHUT_RDWR)
 
     def data_received(self, data: bytes) -> None:
         if self._transport is None:
@@ -146,8 +188,27 @@ class _Connection(asyncio.Protocol):
         if self._answering is None and not self._is_full and self._waiting:
             waiting, self._waiting = self._waiting, []
             self._answer(waiting)
-        if self._answering is None and not self._is_full and self._transport is not None:
+        is_free = self._answering is None and not self._is_full and not self._is_leaving
+        if is_free and self._transport is not None:
             self._transport.resume_reading()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something that was read is not answered yet, or the answer not yet on its way."""
+        unsent = self._transport is not None and self._transport.get_write_buffer_size() > 0
+        return unsent or self._answering is not None or bool(self._waiting)
+
+    def take_no_more(self) -> None:
+        """Read nothing more."""
+        self._is_leaving = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def leave(self) -> None:
+        """Leave the connection to systemd, if it keeps it and nothing is owed to PowerDNS; else end it."""
+        if self.is_stored and not self.is_busy and not self._rest:
+            self.is_stored = False  # so that it is not shut down
+        self.close()
 
     def close(self) -> None:
         """End the connection after what is written."""

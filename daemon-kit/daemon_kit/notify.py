@@ -2,12 +2,17 @@
 
 import os
 import re
+import select
 import socket
 import time
+from collections.abc import Sequence
 
 
-def sd_notify(state: str) -> bool:
-    """Send `state`, e.g. "READY=1", to the service manager; return whether there is one that took it."""
+def sd_notify(state: str, descriptors: Sequence[int] = ()) -> bool:
+    """Send `state`, e.g. "READY=1", to the service manager; return whether there is one that took it.
+
+    `descriptors` go with it.
+    """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address[:1] not in ("/", "@"):
         return False
@@ -16,10 +21,39 @@ def sd_notify(state: str) -> bool:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
             sender.setblocking(False)
-            sender.sendto(state.encode(), address)
+            sender.connect(address)
+            if descriptors:
+                socket.send_fds(sender, [state.encode()], list(descriptors))
+            else:
+                sender.send(state.encode())
     except OSError:
         return False  # the service goes on without its manager
     return True
+
+
+def store(name: str, descriptor: int) -> bool:
+    """Have the manager keep a copy of `descriptor`, and hand it to the next process of this service.
+
+    That finds it by this name in LISTEN_FDNAMES (sd_listen_fds_with_names(3)). It needs
+    `FileDescriptorStoreMax=` in the unit; nobody tells whether it was kept. The manager drops it when its
+    other end hangs up.
+    """
+    return sd_notify(f"FDSTORE=1\nFDNAME={name}", [descriptor])
+
+
+def barrier(timeout_s: float) -> bool:
+    """Wait until the manager has read all that was sent to it; whether it did (sd_notify_barrier(3))."""
+    seen, given = os.pipe2(os.O_CLOEXEC)
+    try:
+        try:
+            is_sent = sd_notify("BARRIER=1", [given])
+        finally:
+            os.close(given)
+        poll = select.poll()
+        poll.register(seen, 0)  # a hang-up is always told
+        return is_sent and bool(poll.poll(1000 * timeout_s))
+    finally:
+        os.close(seen)
 
 
 def ready() -> bool:

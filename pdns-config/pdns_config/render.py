@@ -223,6 +223,12 @@ def _threads(settings: PdnsSettings) -> list[Line]:
             "... and never come near this: PowerDNS ends itself when the queue is full (default 5000), which "
             "is what a hung backend would do to it.",
         ),
+        (
+            "queue-limit",
+            settings.backend_timeout_ms + 500,
+            "A question that waited so long (ms) gets no answer at all: more than the timeout above, so that "
+            "those that wait for a restarting backend get theirs.",
+        ),
     ]
 
 

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,48 @@ def test_what_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert int(second.removeprefix(b"MONOTONIC_USEC=")) > 0
 
 
+def test_a_descriptor_is_kept_and_a_barrier_waits_until_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        reader, writer = os.pipe()
+        assert notify.store("a-pipe", writer)
+        os.close(writer)
+        data, (kept,), _, _ = socket.recv_fds(manager, 100, 4)
+        assert data == b"FDSTORE=1\nFDNAME=a-pipe"
+        os.write(kept, b"hello")
+        assert os.read(reader, 100) == b"hello"
+        os.close(kept)
+        os.close(reader)
+
+        assert not notify.barrier(0.01), "nobody has read it"
+        waiting = threading.Timer(0.05, answer_barriers, (manager,))
+        waiting.start()
+        assert notify.barrier(10)
+        waiting.join()
+
+
+def answer_barriers(manager: socket.socket) -> None:
+    """Close what came with the barriers that were sent."""
+    manager.settimeout(0.1)
+    while True:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(manager, 100, 4)
+        except TimeoutError:
+            return
+        assert data == b"BARRIER=1"
+        for one in descriptors:
+            os.close(one)
+
+
 def test_without_systemd_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     assert not notify.alive()
+    assert not notify.store("name", 0)
+    assert not notify.barrier(10)
 
 
 @pytest.mark.parametrize(

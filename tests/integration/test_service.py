@@ -182,27 +182,6 @@ def test_zones_are_read_again(chain: Chain, members: Members) -> None:
     assert chain.targets() == {1}
 
 
-def test_an_inherited_socket_outlives_the_backend(chain: Chain, members: Members) -> None:
-    """As systemd's socket activation does it: the socket is made once, before the backend."""
-    program = chain.folder / "activate.py"
-    program.write_text(
-        "import os, socket, sys\n"
-        "listener = socket.socket(socket.AF_UNIX)\n"
-        "if not os.path.exists(sys.argv[1]):\n"
-        "    listener.bind(sys.argv[1]); listener.listen(64)\n"
-        "os.dup2(listener.fileno(), 3); os.set_inheritable(3, True)\n"
-        "os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1')\n"
-        "os.execvp(sys.argv[2], sys.argv[2:])\n"
-    )
-    remote = chain.folder / "remote.sock"
-    backend = chain.start_backend("python3", str(program), str(remote))
-    chain.pdns.start(ZONE)
-    until(chain.is_known, 40, chain.log)
-    join(chain, members, 1)
-    assert end(backend) == 0
-    assert remote.exists(), "the socket is not ours to remove"
-
-
 def test_a_second_backend_at_the_same_sockets_says_so(chain: Chain) -> None:
     chain.start_backend()
     second = chain.command("serve")

@@ -16,6 +16,7 @@ from registrar_config.embedded import embedded_commands, embedded_registrars
 from tests.support.agent_host import give_address
 from tests.support.namespaces import Namespace
 from tests.support.pdns import Pdns
+from tests.support.service_manager import ServiceManager
 
 ADDRESS = "10.99.0.1"
 ZONE = "ims.example.net"
@@ -47,9 +48,12 @@ def until(condition: Callable[[], object], timeout_s: float = GENEROUS_S, log: P
 
 
 class Chain:
-    """`when_empty` and more keys of the pool are given as TOML text."""
+    """`when_empty` and more keys of the pool are given as TOML text, `pdns` are settings of pdns-config."""
 
-    def __init__(self, namespace: Namespace, folder: Path, more: str = "") -> None:
+    agent_reregistration_ms = 300
+    """A registrar is settled when it has been up for twice as long."""
+
+    def __init__(self, namespace: Namespace, folder: Path, more: str = "", **pdns: Any) -> None:
         self.namespace = namespace
         self.folder = folder
         self.config = folder / "rspdns.toml"
@@ -57,7 +61,7 @@ class Chain:
         self.registrars = embedded_registrars(ADDRESS)
         give_address(namespace, ADDRESS)
         self.registrar_programs = [self._start_registrar(number) for number in (1, 2, 3)]
-        self.pdns = Pdns(namespace, folder)
+        self.pdns = Pdns(namespace, folder, **pdns)
         self.write_zone(POOL + more)
         self.config.write_text(f"""registrars = {json.dumps(self.registrars)}
 [pdns]
@@ -70,24 +74,31 @@ path = "{folder}/state"
 """)
 
     def _start_registrar(self, number: int) -> subprocess.Popen[str]:
-        command = [*embedded_commands(ADDRESS)[number - 1], "--agent-reregistration-ms=300", "--log-json"]
+        settling = f"--agent-reregistration-ms={self.agent_reregistration_ms}"
+        command = [*embedded_commands(ADDRESS)[number - 1], settling, "--log-json"]
         return self.namespace.start(*command, sctp=True, log=self.folder / f"registrar-{number}.log")
 
-    def start_registrars(self) -> None:
-        """Start all registrars anew."""
-        self.registrar_programs = [self._start_registrar(number) for number in (1, 2, 3)]
+    def start_registrars(self, *numbers: int) -> None:
+        """Start these registrars anew; without any, all."""
+        for number in numbers or (1, 2, 3):
+            self.registrar_programs[number - 1] = self._start_registrar(number)
 
-    def write_zone(self, pools: str) -> None:
+    def kill_registrars(self) -> None:
+        """All of them, with their sentinels and supervisors."""
+        for program in self.registrar_programs:
+            end(program, signal.SIGKILL)
+
+    def write_zone(self, pools: str, fixed: str = FIXED) -> None:
         """Write the zone's files."""
         zones = self.folder / "zones.d"
         zones.mkdir(exist_ok=True)
         (zones / f"{ZONE}.toml").write_text(f'zone = "{ZONE}"\nstatic = "{ZONE}.zone"\n{pools}')
-        (zones / f"{ZONE}.zone").write_text(FIXED)
+        (zones / f"{ZONE}.zone").write_text(fixed)
 
-    def start_backend(self, *wrapper: str) -> subprocess.Popen[str]:
-        """Start the backend and wait until it answers."""
+    def start_backend(self, manager: ServiceManager | None = None) -> subprocess.Popen[str]:
+        """Start the backend, as this service manager does if one is given, and wait until it answers."""
         command = [
-            *wrapper,
+            *(manager.wrapper() if manager else ()),
             sys.executable,
             "-m",
             "rspdns.cli",
@@ -96,7 +107,13 @@ path = "{folder}/state"
             "-c",
             str(self.config),
         ]
-        backend = self.namespace.start(*command, sctp=True, log=self.log)
+        backend = self.namespace.start(
+            *command,
+            sctp=True,
+            log=self.log,
+            environment=manager.environment if manager else None,
+            descriptors=manager.descriptors if manager else (),
+        )
         until(lambda: backend.poll() is not None or self.status() is not None, log=self.log)
         assert backend.poll() is None, self.log.read_text()
         return backend
@@ -108,10 +125,10 @@ path = "{folder}/state"
         until(self.is_known, 40, self.log)
         return backend
 
-    def status(self) -> dict[str, Any] | None:
-        """What the backend says; None while it does not."""
+    def status(self, admin: Path | None = None) -> dict[str, Any] | None:
+        """What the backend, with this admin socket, says; None while it does not."""
         try:
-            return request(self.folder / "admin.sock", "status")
+            return request(admin or self.folder / "admin.sock", "status")
         except ControlError:
             return None
 
@@ -127,9 +144,9 @@ path = "{folder}/state"
         status = self.status() or {"registrars": [{"standing": ""}]}
         return all(one["standing"] == "settled" for one in status["registrars"]) and self.pool()["known"]
 
-    def targets(self) -> set[int] | str:
+    def targets(self, owner: str = OWNER) -> set[int] | str:
         """The PE identifiers DNS gives, or the status of an answer without any."""
-        said = self.pdns.dig(OWNER, "SRV")
+        said = self.pdns.dig(owner, "SRV")
         found = {
             int(line.split()[-1].partition(".")[0], 16) for line in said.splitlines() if "\tSRV\t" in line
         }

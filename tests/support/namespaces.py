@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from registrar_config.kernel_timers import SCTPD_OPTIONS
@@ -42,8 +42,12 @@ class Namespace:
         sctp: bool = False,
         log: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        descriptors: Sequence[int] = (),
     ) -> subprocess.Popen[str]:
-        """Start a program in a session of its own; output goes to `log`, or to pipes without one."""
+        """Start a program in a session of its own; output goes to `log`, or to pipes without one.
+
+        It inherits `descriptors`.
+        """
         with contextlib.ExitStack() as stack:
             output = stack.enter_context(log.open("a")) if log else subprocess.PIPE
             process = subprocess.Popen(
@@ -54,6 +58,7 @@ class Namespace:
                 text=True,
                 start_new_session=True,
                 env={**os.environ, "SCTPD_OPTIONS": SCTPD_OPTIONS, **(environment or {})},
+                pass_fds=descriptors,
             )
         self._processes.append(process)
         return process

@@ -1,0 +1,97 @@
+"""Does for a service what systemd does: holds its socket and what it stores, for its next process."""
+
+import contextlib
+import os
+import select
+import socket
+import threading
+from pathlib import Path
+
+_HAND_OVER = """
+import fcntl, os, sys
+descriptors = [fcntl.fcntl(int(one), fcntl.F_DUPFD, 600) for one in sys.argv[1].split(",")]
+for place, one in enumerate(descriptors):
+    os.dup2(one, 3 + place)
+    os.close(one)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(descriptors)), LISTEN_FDNAMES=sys.argv[2])
+os.execvp(sys.argv[3], sys.argv[3:])
+"""
+
+
+class ServiceManager:
+    """Holds the listening socket at `path`.
+
+    Source: sd_listen_fds(3), sd_pid_notify_with_fds(3), sd_notify_barrier(3).
+    """
+
+    def __init__(self, path: Path, notify_socket: Path) -> None:
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen(128)
+        self._stored: list[tuple[str, int]] = []
+        self.is_keeping = True
+        self.told: list[str] = []
+        self._mail = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._mail.bind(str(notify_socket))
+        self.environment = {"NOTIFY_SOCKET": str(notify_socket)}
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
+
+    def _read(self) -> None:
+        while True:
+            data, descriptors, _, _ = socket.recv_fds(self._mail, 4096, 16)
+            if data == b"END":
+                return
+            text = data.decode()
+            self.told.append(text)
+            state = dict(line.split("=", 1) for line in text.splitlines())
+            if state.get("FDSTORE") == "1" and self.is_keeping:
+                self._stored += [(state["FDNAME"], one) for one in descriptors]
+                continue
+            for one in descriptors:  # a barrier's, too
+                os.close(one)
+
+    def keep_nothing(self) -> None:
+        """From now on, as without `FileDescriptorStoreMax=`."""
+        self.is_keeping = False
+        self._drop_all()
+
+    def _drop_all(self) -> None:
+        while self._stored:
+            os.close(self._stored.pop()[1])
+
+    def drop_the_dead(self) -> None:
+        """Forget what hung up, which systemd does by itself."""
+        for one in list(self._stored):
+            poll = select.poll()
+            poll.register(one[1], 0)
+            if poll.poll(0):
+                self._stored.remove(one)
+                os.close(one[1])
+
+    @property
+    def stored(self) -> int:
+        """How many living descriptors it keeps."""
+        self.drop_the_dead()
+        return len(self._stored)
+
+    @property
+    def descriptors(self) -> list[int]:
+        """What the next process must inherit, by these numbers."""
+        self.drop_the_dead()
+        return [self._listener.fileno(), *(one for _, one in self._stored)]
+
+    def wrapper(self) -> list[str]:
+        """What starts a command with these descriptors as systemd would."""
+        names = ":".join(["rspdns.socket", *(name for name, _ in self._stored)])
+        numbers = ",".join(str(one) for one in self.descriptors)
+        return ["python3", "-c", _HAND_OVER, numbers, names]
+
+    def close(self) -> None:
+        """Give up everything."""
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto(b"END", self._mail.getsockname())
+        self._reading.join(10)
+        self._mail.close()
+        self._listener.close()
+        self._drop_all()
