@@ -4,6 +4,8 @@ Each registrar has a copy of the handlespace. It is exact about the PEs whose ho
 may have missed any number of updates until `sync()`. A registrar can be frozen and wake with an old copy,
 or be restarted: then it has a new identifier, an empty or copied handlespace, and perhaps its former
 sentinel, until it is settled.
+
+Each pushes what happens to its own PEs (ENRP). The pushes of one arrive in order, but late, or not at all.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rserpool.parameters import PoolElement, Protocol
-from rspdns.belief import Reply, sentinel_handle
+from rspdns.belief import Push, Reply, Table, sentinel_handle
 
 from tests.backend.belief_support import POOL, Play, pe
 
@@ -34,6 +36,8 @@ class Registrar:
     question: Question | None = None
     purges_s: float = float("inf")
     """When its former life's sentinel is found dead."""
+    pushes: list[tuple[PoolElement, bool]] = field(default_factory=list)
+    """On their way, and whether they are deletions."""
 
 
 class World:
@@ -59,6 +63,7 @@ class World:
         self.homes[identifier] = place
         home = self.registrars[place]
         home.listing[identifier] = home.identifier
+        home.pushes.append((pe(identifier, home.identifier), False))
         for registrar, is_told in zip(self.registrars, told, strict=True):
             if is_told and not registrar.is_frozen:
                 registrar.listing[identifier] = home.identifier
@@ -70,6 +75,8 @@ class World:
             is_home = registrar.listing.get(identifier) == registrar.identifier
             if not registrar.is_frozen and (is_home or is_told):
                 registrar.listing.pop(identifier, None)
+                if is_home:
+                    registrar.pushes.append((pe(identifier, registrar.identifier), True))
 
     def find_homes(self, place: int) -> None:
         """Agents whose registrars are all dead or frozen have found one that answers."""
@@ -106,11 +113,17 @@ class World:
         registrar.is_frozen, registrar.question = True, None
         self.play.silence(place)
 
-    def thaw(self, place: int, old_answers: int) -> None:
+    def thaw(self, place: int, old_answers: int, *, pushes_arrive: bool) -> None:
         """It answers from its old copy a few times before it has read what it missed."""
         registrar = self.registrars[place]
         registrar.is_frozen = False
+        for identifier, home in self.homes.items():
+            if registrar.listing.get(identifier) == registrar.identifier and home != place:
+                # It reads that the PE's association is lost before it reads where the PE went.
+                registrar.pushes.append((pe(identifier, registrar.identifier), True))
         self.find_homes(place)
+        while pushes_arrive and registrar.pushes:
+            self.deliver(place)
         for _ in range(old_answers):
             self.poll(place)
         self.sync(place)
@@ -151,6 +164,33 @@ class World:
         registrar.sentinels = {self.fresh(): registrar.identifier}
         registrar.question = None
         self.poll(place)
+
+    # Pushes
+
+    def deliver(self, place: int) -> None:
+        """The next push arrives, if there is one."""
+        registrar = self.registrars[place]
+        if registrar.pushes:
+            element, gone = registrar.pushes.pop(0)
+            self.play.belief.push(Push(place, registrar.identifier, POOL, self.play.now, element, gone))
+            self.play.wait(0.001)
+
+    def table(self, place: int, *, own: bool) -> None:
+        """The registrar gives its handle table, or that of its own PEs, after all it has pushed."""
+        registrar = self.registrars[place]
+        while registrar.pushes:
+            self.deliver(place)
+        elements = tuple(
+            pe(identifier, home)
+            for identifier, home in sorted(registrar.listing.items())
+            if not own or home == registrar.identifier
+        )
+        asked_s = self.play.now
+        self.play.wait(0.001)
+        self.play.belief.table(
+            Table(place, registrar.identifier, asked_s, self.play.now, {POOL: elements}, own)
+        )
+        self.play.wait(0.001)
 
     # Questions
 

@@ -81,15 +81,29 @@ class BeliefMachine(RuleBasedStateMachine):
     def sync(self, place: int) -> None:
         self.world.sync(place)
 
+    @rule(place=PLACES, count=st.integers(1, 4))
+    def pushes_arrive(self, place: int, count: int) -> None:
+        for _ in range(count):
+            self.world.deliver(place)
+
+    @rule(place=PLACES)
+    def a_push_is_lost(self, place: int) -> None:
+        del self.world.registrars[place].pushes[:1]
+
+    @rule(place=PLACES, own=st.booleans())
+    def give_table(self, place: int, own: bool) -> None:
+        if self.usable(place):
+            self.world.table(place, own=own)
+
     @rule(place=PLACES)
     def freeze(self, place: int) -> None:
         if self.usable(place):
             self.world.freeze(place)
 
-    @rule(place=PLACES, old_answers=st.integers(0, 3))
-    def thaw(self, place: int, old_answers: int) -> None:
+    @rule(place=PLACES, old_answers=st.integers(0, 3), pushes_arrive=st.booleans())
+    def thaw(self, place: int, old_answers: int, pushes_arrive: bool) -> None:
         if not self.usable(place):
-            self.world.thaw(place, old_answers)
+            self.world.thaw(place, old_answers, pushes_arrive=pushes_arrive)
 
     @rule(place=PLACES, copy_of=st.none() | PLACES, former=st.sampled_from(["none", "own", "own", "peer"]))
     def restart(self, place: int, copy_of: int | None, former: str) -> None:
@@ -107,10 +121,15 @@ class BeliefMachine(RuleBasedStateMachine):
         self.world.play.wait(seconds)
 
     @precondition(lambda self: any(r.is_settled and not r.is_frozen for r in self.world.registrars))
-    @rule()
-    def rest(self) -> None:
-        """Everything that is under way arrives: then members are exactly who is alive."""
+    @rule(pushes_arrive=st.booleans())
+    def rest(self, pushes_arrive: bool) -> None:
+        """Everything that is under way arrives, or all pushes are lost: then members are exactly who is
+        alive."""
         world = self.world
+        for registrar in world.registrars:
+            while pushes_arrive and registrar.pushes:
+                world.deliver(registrar.place)
+            registrar.pushes.clear()
         for registrar in world.registrars:
             if self.usable(registrar.place) and not registrar.is_settled:
                 world.settle(registrar.place)

@@ -154,8 +154,23 @@ def test_more_than_128_members_come_and_go_though_answers_are_cut_off() -> None:
 def test_a_table_of_own_children_says_nothing_about_those_of_others() -> None:
     play = settled()
     assert table(play, 0, pe(3, R1), own=True) == [POOL]
+    assert play.members() == [1, 2, 3]
+    assert (0, POOL) in play.asked(), "is who is no child of it any more dead, or has it moved?"
+    play.answer(0, pe(2, R2), pe(3, R1))
     assert play.members() == [2, 3]
     assert table(play, 0, pe(3, R1), own=True) == []
+
+
+def test_who_is_no_child_any_more_because_it_moved_never_blinks() -> None:
+    play = settled()
+    table(play, 0, own=True)
+    assert play.members() == [1, 2]
+    play.answer(0, pe(1, R3), pe(2, R2))
+    assert play.members() == [1, 2]
+    play.answer(2, pe(1, R3), pe(2, R2))
+    play.answer(1, pe(1, R3), pe(2, R2))
+    assert play.members() == [1, 2]
+    assert play.asked() == set()
 
 
 def test_a_table_from_before_a_push_is_not_news() -> None:

@@ -125,12 +125,11 @@ class Listing:
         claim.remembered, claim.last_s = True, max(claim.last_s, self.answered_at_s)
         return True
 
-    def own_children(
-        self, home: int, elements: Iterable[PoolElement], asked_at_s: float, settled: bool
-    ) -> bool:
+    def own_children(self, home: int, elements: Iterable[PoolElement], asked_at_s: float) -> bool:
         """Take all PEs whose home the registrar is, `home` being its identifier, as of `asked_at_s` or later.
 
-        Return whether who is in or their homes changed.
+        One that is no child of it any more may have died or moved: that only an answer tells, to a question
+        asked from now on. Return whether who is in or their homes changed.
         """
         changed = False
         owned = set()
@@ -138,16 +137,17 @@ class Listing:
             owned.add(element.identifier)
             if not self._is_newer(element.identifier, asked_at_s):
                 changed |= self.push(element, asked_at_s)
-        gone = [
-            identifier
-            for identifier, claim in self.claims.items()
-            if identifier not in owned
-            and not claim.remembered
-            and claim.element.home_registrar == home
-            and not self._is_newer(identifier, asked_at_s)
-        ]
-        for identifier in gone:
-            changed |= self.delete(identifier, asked_at_s, settled)
+        for identifier, claim in self.claims.items():
+            if (
+                identifier not in owned
+                and not claim.remembered
+                and claim.element.home_registrar == home
+                and not self._is_newer(identifier, asked_at_s)
+            ):
+                self.elements = None
+                claim.remembered, claim.last_s = True, max(claim.last_s, self.answered_at_s)
+                claim.asked_s = claim.since_s = asked_at_s
+                changed = True
         return changed
 
     def settled_anew(self) -> None:

@@ -70,12 +70,10 @@ class PoolBelief:
             return listing.delete(element.identifier, at_s, settled)
         return listing.push(element, at_s)
 
-    def own_children(
-        self, place: int, home: int, elements: Iterable[PoolElement], asked_at_s: float, settled: bool
-    ) -> bool:
+    def own_children(self, place: int, home: int, elements: Iterable[PoolElement], asked_at_s: float) -> bool:
         """Take all PEs whose `home` the registrar is. Return True when that changes who is listed."""
         listing = self._listings.setdefault(place, Listing())
-        return listing.own_children(home, elements, asked_at_s, settled) and self._set_dirty()
+        return listing.own_children(home, elements, asked_at_s) and self._set_dirty()
 
     def _set_dirty(self) -> bool:
         self.is_dirty = True

@@ -118,7 +118,7 @@ class Belief:
         for handle, pool in self._pools.items():
             elements = table.pools.get(handle, ())
             if table.own_children_only:
-                news = pool.own_children(table.registrar, table.sender, elements, table.asked_at_s, settled)
+                news = pool.own_children(table.registrar, table.sender, elements, table.asked_at_s)
             else:
                 reply = Reply(
                     table.registrar,
