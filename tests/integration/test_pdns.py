@@ -4,18 +4,16 @@ import json
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rspdns.views import PoolView
 
 from tests.backend.making import TCP, UDP, ZONE, member, view, views, zone
 from tests.support.namespaces import REPOSITORY, Namespace
 from tests.support.pdns import Pdns
 from tests.support.scripted_backend import ScriptedBackend
-from tests.support.slow_connector import SlowConnector
+from tests.support.served import Served, served, status, until
 
 OWNER = f"_sip._udp.as.{ZONE}"
 FIXED = """
@@ -34,31 +32,26 @@ NOT_KNOWN = TCP.replace('"as"', '"other"')
 ZONES = [zone(UDP + NOT_KNOWN, FIXED)]
 TWO = views(view(member(1), member(2, "2001:db8::2")))
 
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(ZONES, TWO, tmp_path_factory.mktemp("pdns")) as made:
+        yield made
+
 
 @pytest.fixture
-def backend(tmp_path: Path) -> Iterator[ScriptedBackend]:
-    made = ScriptedBackend(ZONES, tmp_path, [tmp_path / "pdns" / "pdns.controlsocket"])
-    made.start(TWO)
-    yield made
-    made.stop()
+def backend(everything: Served) -> ScriptedBackend:
+    if everything.backend.views is not TWO:
+        everything.backend.publish(TWO)
+        until(lambda: len(everything.pdns.short(OWNER, "SRV")) == 2)
+    return everything.backend
 
 
 @pytest.fixture
-def pdns(backend: ScriptedBackend, namespace: Namespace, tmp_path: Path) -> Pdns:
-    made = Pdns(namespace, tmp_path)
-    made.start(ZONE)
-    return made
-
-
-def until(condition: Callable[[], object], timeout_s: float = 10) -> None:
-    end_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end_s, "did not happen"
-        time.sleep(0.01)
-
-
-def status(said: str) -> str:
-    return said.partition("status: ")[2].partition(",")[0]
+def pdns(everything: Served, backend: ScriptedBackend) -> Pdns:
+    return everything.pdns
 
 
 def soa_ttl(said: str) -> int:
@@ -104,7 +97,7 @@ def test_fixed_records(pdns: Pdns) -> None:
     assert f"ns.sub.{ZONE}." in referral.partition("AUTHORITY SECTION")[2]
 
 
-@pytest.mark.parametrize("name", [f"nobody.{ZONE}", f"00000003.u.as.{ZONE}", f"x.{OWNER}"])
+@pytest.mark.parametrize("name", [f"nobody.{ZONE}", f"0000dead.u.as.{ZONE}", f"x.{OWNER}"])
 def test_no_such_name(pdns: Pdns, name: str) -> None:
     said = pdns.dig(name, "A")
     assert status(said) == "NXDOMAIN"
@@ -183,18 +176,6 @@ print(json.dumps(found))
     }
 
 
-def test_a_change_is_served_soon_and_the_serial_moves(pdns: Pdns, backend: ScriptedBackend) -> None:
-    before = int(pdns.short(ZONE, "SOA")[0].split()[2])
-    assert len(pdns.short(OWNER, "SRV")) == 2
-    began_s = time.monotonic()
-    backend.publish(views(view(member(2))))
-    until(lambda: pdns.short(OWNER, "SRV") == [f"0 1000 5060 00000002.u.as.{ZONE}."])
-    took_s = time.monotonic() - began_s
-    assert took_s < 1, "slower than the caches run out: the purge does not work"
-    until(lambda: int(pdns.short(ZONE, "SOA")[0].split()[2]) > before)
-    assert pdns.short(f"00000001.u.as.{ZONE}", "A") == []
-
-
 def test_a_zone_transfer(pdns: Pdns, backend: ScriptedBackend) -> None:
     said = pdns.dig("+tcp", ZONE, "AXFR")
     assert "communications error" in said, "a zone that is not wholly known"
@@ -205,31 +186,26 @@ def test_a_zone_transfer(pdns: Pdns, backend: ScriptedBackend) -> None:
     assert "10.0.1.2" in said
 
 
-def test_a_new_zone_is_served_at_once(pdns: Pdns, backend: ScriptedBackend) -> None:
-    assert status(pdns.dig("new.example", "SOA")) == "REFUSED"
-    backend.set_zones([*ZONES, zone("", FIXED, name="new.example")], TWO)
-    until(lambda: status(pdns.dig("new.example", "SOA")) == "NOERROR")
-    assert pdns.short("ns1.new.example", "A") == ["10.0.1.1"]
+def test_the_backend_restarts(tmp_path: Path) -> None:
+    with served(ZONES, TWO, tmp_path) as own:
+        pdns, backend = own.pdns, own.backend
+        again = ScriptedBackend(ZONES, tmp_path, [pdns.control])
+        assert len(pdns.short(OWNER, "SRV")) == 2
+        serial = int(pdns.short(ZONE, "SOA")[0].split()[2])
+        backend.publish(TWO)
+        backend._in_loop(backend.connector.close())
+        try:
+            until(lambda: status(pdns.dig("x.not-cached." + ZONE, "A")) == "SERVFAIL")
+            again.start(views(view(member(2))))
+            until(lambda: pdns.short(OWNER, "SRV") == [f"0 1000 5060 00000002.u.as.{ZONE}."])
+            assert int(pdns.short(ZONE, "SOA")[0].split()[2]) > serial, "the serial went back"
+        finally:
+            again.stop()
+        assert pdns.process is not None
+        assert pdns.process.poll() is None
 
 
-def test_the_backend_restarts(pdns: Pdns, backend: ScriptedBackend, tmp_path: Path) -> None:
-    again = ScriptedBackend(ZONES, tmp_path, [pdns.control])
-    assert len(pdns.short(OWNER, "SRV")) == 2
-    serial = int(pdns.short(ZONE, "SOA")[0].split()[2])
-    backend.publish(TWO)
-    backend._in_loop(backend.connector.close())
-    try:
-        until(lambda: status(pdns.dig("x.not-cached." + ZONE, "A")) == "SERVFAIL")
-        again.start(views(view(member(2))))
-        until(lambda: pdns.short(OWNER, "SRV") == [f"0 1000 5060 00000002.u.as.{ZONE}."])
-        assert int(pdns.short(ZONE, "SOA")[0].split()[2]) > serial, "the serial went back"
-    finally:
-        again.stop()
-    assert pdns.process is not None
-    assert pdns.process.poll() is None
-
-
-def test_garbage_on_the_connector_harms_nobody(pdns: Pdns, tmp_path: Path) -> None:
+def test_garbage_on_the_connector_harms_nobody(pdns: Pdns, everything: Served) -> None:
     for garbage in (
         b"\x00\xff\n" * 100,
         b"{" * 200_000,
@@ -239,7 +215,7 @@ def test_garbage_on_the_connector_harms_nobody(pdns: Pdns, tmp_path: Path) -> No
     ):
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(5)
-            client.connect(str(tmp_path / "remote.sock"))
+            client.connect(str(everything.folder / "remote.sock"))
             try:
                 client.sendall(garbage)
                 client.shutdown(socket.SHUT_WR)
@@ -250,7 +226,7 @@ def test_garbage_on_the_connector_harms_nobody(pdns: Pdns, tmp_path: Path) -> No
     assert len(pdns.short(OWNER, "SRV")) == 2
 
 
-def test_clients_that_never_read_harm_nobody(pdns: Pdns, tmp_path: Path) -> None:
+def test_clients_that_never_read_harm_nobody(pdns: Pdns, everything: Served) -> None:
     request = json.dumps({"method": "list", "parameters": {"zonename": ZONE}}).encode() + b"\n"
     clients = []
     try:
@@ -258,7 +234,7 @@ def test_clients_that_never_read_harm_nobody(pdns: Pdns, tmp_path: Path) -> None
             client = socket.socket(socket.AF_UNIX)
             clients.append(client)
             client.setblocking(False)
-            client.connect(str(tmp_path / "remote.sock"))
+            client.connect(str(everything.folder / "remote.sock"))
             try:
                 while True:
                     client.send(request * 100)
@@ -268,38 +244,6 @@ def test_clients_that_never_read_harm_nobody(pdns: Pdns, tmp_path: Path) -> None
     finally:
         for client in clients:
             client.close()
-
-
-def test_the_same_backend_serves_two_powerdns(
-    backend: ScriptedBackend, namespace: Namespace, tmp_path: Path
-) -> None:
-    first, second = Pdns(namespace, tmp_path), Pdns(namespace, tmp_path, "pdns2", "127.0.0.2")
-    for one in (first, second):
-        one.start(ZONE)
-    backend.publish(views(view(member(2))))
-    for one in (first, second):
-        until(lambda one=one: len(one.short(OWNER, "SRV")) == 1)  # type: ignore[misc]
-
-
-def test_a_stuck_control_socket_holds_up_only_its_own(namespace: Namespace, tmp_path: Path) -> None:
-    """PowerDNS reads one control client after the other; one that says nothing holds up all."""
-    first, second = Pdns(namespace, tmp_path), Pdns(namespace, tmp_path, "pdns2", "127.0.0.2")
-    backend = ScriptedBackend(ZONES, tmp_path, [first.control, second.control])
-    backend.start(TWO)
-    try:
-        for one in (first, second):
-            one.start(ZONE)
-        with socket.socket(socket.AF_UNIX) as idle:
-            idle.connect(str(first.control))
-            time.sleep(0.1)
-            backend.publish(views(view(member(9))))
-            nine = [f"0 1000 5060 00000009.u.as.{ZONE}."]
-            until(lambda: second.short(OWNER, "SRV") == nine, 1)
-            until(lambda: backend.purger.sockets[0].problem)
-        until(lambda: backend.purger.sockets[0].problem is None)
-        until(lambda: first.short(OWNER, "SRV") == nine, 4)
-    finally:
-        backend.stop()
 
 
 def test_powerdns_does_not_start_without_the_backend(namespace: Namespace, tmp_path: Path) -> None:
@@ -319,69 +263,3 @@ def test_the_example_configuration_is_taken_by_powerdns() -> None:
         check=False,
     )
     assert said.returncode == 0, said.stdout + said.stderr
-
-
-LOAD = """
-import socket, sys, time
-import dns.message
-questions = [dns.message.make_query(name, "SRV").to_wire() for name in sys.argv[1:]]
-client = socket.socket(type=socket.SOCK_DGRAM)
-client.connect(("127.0.0.1", 53))
-client.settimeout(1)
-while True:
-    for question in questions:
-        for _ in range(20):
-            client.send(question)
-    try:
-        for _ in range(20 * len(questions)):
-            client.recv(4096)
-    except OSError:
-        pass
-    time.sleep(0.002)
-"""
-
-
-def test_no_old_answer_outlives_the_last_purge(
-    backend: ScriptedBackend, namespace: Namespace, tmp_path: Path
-) -> None:
-    """A look-up under way during a purge puts the old answer back; the repeats must remove it."""
-    slow = SlowConnector(tmp_path / "slow.sock", tmp_path / "remote.sock", delay_s=0.002)
-    pdns = Pdns(namespace, tmp_path, remote="slow.sock")
-    try:
-        pdns.start(ZONE)
-        namespace.start(sys.executable, "-c", LOAD, OWNER)
-        time.sleep(0.5)
-        for change in range(40):
-            backend.publish(views(view(member(1))))
-            time.sleep(0.003 + change % 10 / 1000)  # the look-ups that this change brings are under way
-            backend.publish(views(view(member(100 + change))))
-            time.sleep(0.2)
-            assert pdns.short(OWNER, "SRV") == [f"0 1000 5060 {100 + change:08x}.u.as.{ZONE}."]
-    finally:
-        slow.close()
-
-
-def test_a_thousand_members_change_at_once(
-    backend: ScriptedBackend, namespace: Namespace, tmp_path: Path
-) -> None:
-    pools = "".join(
-        UDP.replace("sip-udp", f"p{number}").replace('"as"', f'"as{number}"') for number in range(100)
-    )
-    made = Pdns(namespace, tmp_path)
-
-    def everyone(shift: int) -> dict[str, PoolView]:
-        of_pools = (
-            view(*(member(shift + one, f"10.0.{number}.{one + 1}") for one in range(10)), handle=f"p{number}")
-            for number in range(100)
-        )
-        return views(*of_pools)
-
-    backend.set_zones([zone(pools, FIXED, head="ttl = 60")], everyone(0))
-    made.start(ZONE)
-    asked = [f"_sip._udp.as{number}.{ZONE}" for number in (0, 50, 99)]
-    for owner in asked:
-        assert all(line.split()[3].startswith("0000000") for line in made.short(owner, "SRV"))
-    backend.publish(everyone(0x1000))
-    changed_s = time.monotonic()
-    until(lambda: all("00001" in line for owner in asked for line in made.short(owner, "SRV")))
-    assert time.monotonic() - changed_s < 10, "slower than the packet cache runs out"

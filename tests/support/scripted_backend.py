@@ -37,7 +37,7 @@ class ScriptedBackend:
         connector: str | None = None,
         namespace: str | None = None,
     ) -> None:
-        self._zones = zones
+        self.zones = zones
         self._connector = connector or f"unix:{folder}/remote.sock"
         self.zone_names = [zone.name for zone in zones]
         self._folder = folder
@@ -55,6 +55,7 @@ class ScriptedBackend:
 
     def start(self, views: Mapping[str, PoolView]) -> None:
         """Begin to serve."""
+        self.views = views
         self._thread.start()
         self._in_loop(self._start(views))
 
@@ -83,7 +84,7 @@ class ScriptedBackend:
         self.responder = Responder(store=self.store)
         self.connector = make_connector(self._connector, self.responder, self.store)
         self.publisher = Publisher(
-            self._zones,
+            self.zones,
             SerialNumbers(self._folder, 1000.0),
             self.responder.swap,
             self.purger,
@@ -96,6 +97,7 @@ class ScriptedBackend:
         self.purger.start()
 
     async def _publish(self, views: Mapping[str, PoolView]) -> None:
+        self.views = views
         self.publisher.publish(views)
 
     async def _set_zones(self, zones: Sequence[Zone], views: Mapping[str, PoolView]) -> None:
