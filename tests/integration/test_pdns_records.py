@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -282,25 +281,3 @@ def test_the_serial_of_each_zone_moves_with_its_own_changes(both: Both) -> None:
     backend.publish(VIEWS)
     until(lambda: "10.0.0.1" in pdns.short(f"00000001.t.as.{ZONE}", "A"))
     until(lambda: serial(ZONE) > before[0] + 1)  # PowerDNS may hold the SOA for a moment longer
-
-
-def test_a_transfer_with_tsig_is_the_present_snapshot(both: Both, tmp_path: Path) -> None:
-    """Needs a PowerDNS for signed zones: it asks for TSIG keys only there."""
-    with served(ZONES, VIEWS, tmp_path, signed=True, axfr=()) as made:
-        pdns = made.pdns
-        secret = "bm90IHNvIHNlY3JldCBpbiBoZXJlIQ=="  # noqa: S105
-        assert "Transfer failed" in pdns.dig("+tcp", ZONE, "AXFR")
-        pdns.util("import-tsig-key", "transfer", "hmac-sha256", secret)
-        pdns.util("activate-tsig-key", ZONE, "transfer", "primary")
-
-        def transferred(key: str) -> list[str]:
-            said = pdns.dig("+tcp", "+onesoa", "+noall", "+answer", "-y", key, ZONE, "AXFR")
-            return [line for line in said.splitlines() if " IN " in " ".join(line.split()) and line[0] != ";"]
-
-        key = f"hmac-sha256:transfer:{secret}"
-        until(lambda: any("_sip._udp" in line for line in transferred(key)))
-        assert transferred(f"hmac-sha256:transfer:{secret.swapcase()}") == []
-        made.backend.publish({**VIEWS, **views(view(member(42)))})
-        now = [" ".join(line.split()) for line in transferred(key)]
-        assert f"_sip._udp.as.{ZONE}. 1 IN SRV 0 1000 5060 0000002a.u.as.{ZONE}." in now
-        assert not any("00000003.u.as" in line for line in now)
