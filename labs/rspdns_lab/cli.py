@@ -22,6 +22,7 @@ from rspdns_lab.leftovers import remove_leftovers
 from rspdns_lab.network import network_prefix
 from rspdns_lab.privilege import become_root
 from rspdns_lab.told_plainly import EXIT_INTERRUPTED, told_plainly
+from rspdns_lab.watch.relay import HANDED_ON, listener_on_loopback
 from rspdns_lab.watch.run import run_watch
 
 EXIT_BOUND_BROKEN = 1
@@ -85,9 +86,9 @@ main.add_command(loss)
 )
 def watch(admin_port: int) -> None:
     """Show the running lab, and kill, hang, cut, drain, overload and revive its servers with a key."""
-    with told_plainly():
-        become_root(sys.argv[1:])
-        run_watch(Console(highlight=False), admin_port)
+    with told_plainly(), listener_on_loopback(admin_port) as listener:
+        become_root(sys.argv[1:], {HANDED_ON: str(listener.fileno())})
+        run_watch(Console(highlight=False), listener)
 
 
 @main.command()

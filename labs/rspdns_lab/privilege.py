@@ -4,7 +4,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from rspdns_lab.errors import LabError
 
@@ -18,10 +19,11 @@ def in_user_namespace(command: Sequence[str]) -> list[str]:
     return [*_UNSHARE, "sh", "-c", _WITH_OWN_RUN, "sh", *command]
 
 
-def become_root(arguments: Sequence[str]) -> None:
+def become_root(arguments: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})) -> None:
     """Return if this is root; otherwise start `rspdns-lab arguments` anew in a user namespace.
 
-    Raises LabError when neither is possible.
+    `environment`: what it finds there besides. Inheritable descriptors stay open. Raises LabError when
+    neither is possible.
     """
     if os.geteuid() == 0:
         return
@@ -32,4 +34,4 @@ def become_root(arguments: Sequence[str]) -> None:
     if trial.returncode != 0:
         raise LabError(f"{needs}; this machine allows neither ({trial.stderr.strip() or 'unshare failed'})")
     command = in_user_namespace([sys.executable, "-m", "rspdns_lab.cli", *arguments])
-    os.execvp(command[0], command)  # noqa: S606 - an argument list, no shell
+    os.execvpe(command[0], command, {**os.environ, **environment})  # noqa: S606 - an argument list, no shell

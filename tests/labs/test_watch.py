@@ -10,7 +10,7 @@ from rspdns_lab.network import Host
 from rspdns_lab.processes import Program
 from rspdns_lab.timeline import Event
 from rspdns_lab.watch.log_tail import LogTail
-from rspdns_lab.watch.relay import Relay
+from rspdns_lab.watch.relay import Relay, listener_on_loopback
 from rspdns_lab.watch.view import Scene, draw
 
 from tests.support.namespaces import Namespace
@@ -87,7 +87,7 @@ def test_the_relay_brings_a_page_out_of_a_namespace(namespaces: Callable[[], Nam
     process = inside.start("python3", "-c", code)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    relay = Relay(Host("ns1", "127.0.0.1", inside.name, "ns1"), 8054)
+    relay = Relay(Host("ns1", "127.0.0.1", inside.name, "ns1"), 8054, listener_on_loopback(0))
     relay.start()
     try:
         for _ in range(3):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import socket
 import threading
 from pathlib import Path
@@ -9,26 +10,40 @@ from pathlib import Path
 from rspdns_lab.errors import LabError
 from rspdns_lab.network import Host, call_in
 
+HANDED_ON = "RSPDNS_LAB_LISTENER"
+"""In the environment: the number of a listening socket that this program inherited."""
 _CHUNK_BYTES = 65536
 
 
-class Relay(threading.Thread):
-    """Relays 127.0.0.1:`local_port` to 127.0.0.1:`port` on `host`. Port 0: a free one; see `url`.
+def listener_on_loopback(port: int) -> socket.socket:
+    """Return a socket that listens on 127.0.0.1, 0: at a free port. Raises LabError when the port is taken.
 
-    Raises LabError when the local port is taken.
+    It is the machine's loopback even if this program goes on in a namespace of its own: then a socket that
+    was made before, and handed on by `HANDED_ON`, is returned.
     """
+    handed_on = os.environ.get(HANDED_ON)
+    if handed_on is not None:
+        return socket.socket(fileno=int(handed_on))
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", port))
+        listener.listen()  # now, not when somebody accepts: who has the url may use it
+    except OSError as error:
+        listener.close()
+        raise LabError(f"port {port} of 127.0.0.1: {error.strerror}") from None
+    listener.set_inheritable(True)
+    return listener
 
-    def __init__(self, host: Host, port: int, local_port: int = 0) -> None:
+
+class Relay(threading.Thread):
+    """Relays what `listener` accepts to 127.0.0.1:`port` on `host`, and closes it in the end."""
+
+    def __init__(self, host: Host, port: int, listener: socket.socket) -> None:
         super().__init__(daemon=True)
         self._path: Path = host.path
         self._port = port
-        self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            self._listener.bind(("127.0.0.1", local_port))
-            self._listener.listen()  # now, not when the thread runs: who has the url may use it
-        except OSError as error:
-            raise LabError(f"port {local_port} of 127.0.0.1: {error.strerror}") from None
+        self._listener = listener
         self._loop = asyncio.new_event_loop()
         self._ended = asyncio.Event()
 

@@ -1,5 +1,6 @@
 """`rspdns-lab watch`: the running lab in the terminal, and keys that break it."""
 
+import socket
 import time
 from collections.abc import Mapping
 from typing import Any, Final
@@ -25,10 +26,10 @@ _FRAME_S: Final = 0.25
 _TOLD: Final = ("agent", "backend", "registrar")
 
 
-def run_watch(console: Console, admin_port: int) -> None:
+def run_watch(console: Console, listener: socket.socket) -> None:
     """Start the lab, show it until `q`, end it. Raises LabError.
 
-    `admin_port`: where on loopback the first backend's live page is to be found, 0 for a free port.
+    `listener`: where the first backend's live page is to be found.
     """
     with Keyboard() as keyboard, Lab() as lab:
         with console.status("starting registrars, application servers and name servers"):
@@ -37,7 +38,7 @@ def run_watch(console: Console, admin_port: int) -> None:
             lab.start_name_servers()
             lab.wait_until_all_are_answered()
         first = next(iter(NAME_SERVERS))
-        relay = Relay(lab.network.hosts[first], ADMIN_PORT, admin_port)
+        relay = Relay(lab.network.hosts[first], ADMIN_PORT, listener)
         relay.start()
         scene = Scene(chosen=next(iter(APPLICATION_SERVERS)), note=f"live page: {relay.url}")
         tail = LogTail(MOST_EVENTS)
