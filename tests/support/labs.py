@@ -7,6 +7,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from rspdns_lab.privilege import in_user_namespace
+
 LAB = (sys.executable, "-m", "rspdns_lab.cli")
 NAMESPACES = Path("/run/netns")
 _ORDINARY_USER = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
@@ -17,7 +19,8 @@ def as_ordinary_user() -> Sequence[str]:
 
     Nothing where the machine allows none (a chroot, for one): there a lab needs root.
     """
-    allowed = subprocess.run([*_ORDINARY_USER, "true"], capture_output=True, check=False)
+    way = [*_ORDINARY_USER, *in_user_namespace(["true"])]
+    allowed = subprocess.run(way, capture_output=True, check=False)
     return _ORDINARY_USER if allowed.returncode == 0 else ()
 
 
