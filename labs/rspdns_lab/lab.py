@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -24,7 +23,7 @@ from rspdns_lab.plan import (
 )
 from rspdns_lab.preconditions import check_programs, find_sctp
 from rspdns_lab.probing import start_prober
-from rspdns_lab.processes import Program
+from rspdns_lab.processes import Program, end_programs
 from rspdns_lab.wall_clock import build_wall_clock
 
 CONVERGE_TIMEOUT_S: Final = 60.0
@@ -218,13 +217,7 @@ class Lab:
 def end_lab(programs: Sequence[Program], network: Network, folder: Path) -> None:
     """End programs in this order, remove namespaces and files. Safe to repeat; not interrupted by Ctrl-C."""
     with uninterrupted():
-        for program in programs:
-            program.terminate()
-        end_s = time.monotonic() + _STOP_TIMEOUT_S
-        while any(program.is_running for program in programs) and time.monotonic() < end_s:
-            time.sleep(0.02)
-        for program in programs:
-            program.ended()
+        end_programs(programs, _STOP_TIMEOUT_S)
         network.close()
         if folder != Path():
             shutil.rmtree(folder, ignore_errors=True)

@@ -130,6 +130,17 @@ class Program:
                 self._process.wait(timeout_s)
 
 
+def end_programs(programs: Sequence[Program], timeout_s: float = 5.0) -> None:
+    """End all of them in order, at the same time, and by force after `timeout_s`. Safe to repeat."""
+    for program in programs:
+        program.terminate()
+    end_s = time.monotonic() + timeout_s
+    while any(program.is_running for program in programs) and time.monotonic() < end_s:
+        time.sleep(0.02)
+    for program in programs:
+        program.ended()
+
+
 def children_of(pid: int, name: str) -> list[int]:
     """Return the identifiers of the processes called `name` that descend from `pid`."""
     parents: dict[int, tuple[int, str]] = {}

@@ -10,12 +10,10 @@ import pytest
 from tests.support.labs import LAB, as_ordinary_user, traces
 
 VARIANTS = (
-    "static_qps",
     "sqlite_qps",
     "lua_shared_qps",
     "gdnsd_qps",
     "knot_qps",
-    "live_qps_100_changes",
     "signed_qps",
 )
 

@@ -10,6 +10,7 @@ import os
 import signal
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,12 +18,13 @@ from rspdns_lab.bench import zone
 from rspdns_lab.bench.programs import ask, cpu_s
 from rspdns_lab.bench.variants import BY_KEY, Variant, members_that_answer
 from rspdns_lab.network import Host
-from rspdns_lab.processes import Program
+from rspdns_lab.processes import Program, end_programs
 
 LATENCY_QUESTIONS_PER_S = 500
 """Latencies are measured at a load that every variant bears: at full load they only tell how many questions
 dnsperf has under way."""
 _FIRST_PORT = 5301
+_STARTED_AT_ONCE = 4
 _PER_RUN = zone.POOLS
 """Questions that dnsperf asks when it goes through its list once."""
 
@@ -66,7 +68,7 @@ def run_round(
         options = ("-D",) if variant.signed else ()
         ask(host, folder, port, "-n", "2", *options)  # fills the caches
         calm = (*options, "-v", "-Q", str(LATENCY_QUESTIONS_PER_S))
-        runs = str(max(2, min(5, seconds) * LATENCY_QUESTIONS_PER_S // _PER_RUN))
+        runs = str(max(2, min(4, seconds - 1) * LATENCY_QUESTIONS_PER_S // _PER_RUN))
         latencies_us = ask(host, folder, port, "-n", runs, *calm).latencies_us
         before_s = cpu_s(own)
         answered = ask(host, folder, port, "-l", str(seconds), *options)
@@ -88,16 +90,18 @@ def variants_running(host: Host, folder: Path, keys: Collection[str]) -> Iterato
     programs: dict[Variant, tuple[int, Sequence[Program]]] = {}
     with members_that_answer(host):
         try:
-            for place, key in enumerate(BY_KEY):
-                if key in keys:
-                    port = _FIRST_PORT + place
-                    programs[BY_KEY[key]] = (port, BY_KEY[key].start(host, folder / key, port))
+            with ThreadPoolExecutor(_STARTED_AT_ONCE) as threads:
+                started = {
+                    variant: (port, threads.submit(variant.start, host, folder / variant.key, port))
+                    for port, variant in enumerate(BY_KEY.values(), _FIRST_PORT)
+                    if variant.key in keys
+                }
+            for variant, (port, own) in started.items():
+                programs[variant] = (port, own.result())
             yield programs
         finally:
             _let_run(programs, None)
-            for _, own in programs.values():
-                for program in own:
-                    program.stop()
+            end_programs([program for _, own in programs.values() for program in own])
 
 
 def figures_of(rates: Sequence[Rate]) -> dict[str, float]:

@@ -31,7 +31,7 @@ from rspdns_lab.errors import LabError
 from rspdns_lab.hosts import wait_until
 from rspdns_lab.network import Host, Network, call_in
 from rspdns_lab.preconditions import find_sctp
-from rspdns_lab.processes import Program
+from rspdns_lab.processes import Program, end_programs
 
 REGISTRARS: Final = ("10.78.0.11", "10.78.0.12", "10.78.0.13")
 BACKEND: Final = "10.78.0.21"
@@ -98,8 +98,9 @@ def run_size(
 ) -> Size:
     """Start everything with so many pools, measure, end it. Raises LabError."""
     with Network(prefix) as network, contextlib.ExitStack() as cleanup:
-        scene = _Scene(network, folder, pools, members, cleanup)
-        size = scene.measure(extent)
+        programs: list[Program] = []
+        cleanup.callback(end_programs, programs)
+        size = _Scene(network, folder, pools, members, programs, cleanup).measure(extent)
     say(
         f"{pools:,} pools of {members}: all known after {size.startup_s:.1f} s, {size.rss_mib:.0f} MiB, "
         f"{size.idle_cpu_percent:.1f} % of a core idle, {size.updated_cpu_us:.0f} us for a load; "
@@ -127,11 +128,17 @@ def exponent(sizes: Sequence[Size], value: Callable[[Size], float]) -> float | N
 
 class _Scene:
     def __init__(
-        self, network: Network, folder: Path, pools: int, members: int, cleanup: contextlib.ExitStack
+        self,
+        network: Network,
+        folder: Path,
+        pools: int,
+        members: int,
+        programs: list[Program],
+        cleanup: contextlib.ExitStack,
     ) -> None:
         self._pools, self._members = pools, members
         self._folder = folder
-        self._cleanup = cleanup
+        self._programs = programs
         self._sctp = find_sctp()
         self._control = folder / "elements.sock"
         folder.mkdir(parents=True)
@@ -216,7 +223,7 @@ class _Scene:
         log = self._folder / f"{name}.log"
         program = Program(name, host, command, log, self._sctp.environment)
         program.start()
-        self._cleanup.callback(program.stop)
+        self._programs.append(program)
         return program
 
     def _changes(self, trials: int) -> tuple[list[float], list[float]]:
