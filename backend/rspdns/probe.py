@@ -51,7 +51,8 @@ class Prober:
         self._method = method
         self._book = ProbeBook(max_per_s=max_per_s)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._news = asyncio.Event()
+        self._is_news = False
+        self._wake = asyncio.Event()
 
     def set_pools(self, pools: Mapping[str, PoolProbing]) -> None:
         """The zones changed."""
@@ -60,7 +61,8 @@ class Prober:
 
     def changed(self) -> None:
         """Members may have come or gone."""
-        self._news.set()
+        self._is_news = True
+        self._wake.set()
 
     @property
     def problems(self) -> list[str]:
@@ -76,8 +78,9 @@ class Prober:
         try:
             while True:
                 now = time.monotonic()
-                if now >= news_at_s and (self._news.is_set() or now >= targets_at_s):
-                    self._news.clear()
+                self._wake.clear()
+                if now >= news_at_s and (self._is_news or now >= targets_at_s):
+                    self._is_news = False
                     self._take_targets(now)
                     spent_s = time.monotonic() - now
                     targets_at_s = now + max(TARGETS_AFTER_S, 10 * spent_s)
@@ -86,23 +89,30 @@ class Prober:
                     task = asyncio.create_task(self._probe(target))
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
-                due_s = min(self._book.next_due_s, news_at_s if self._news.is_set() else targets_at_s)
-                await self._sleep(max(LOOK_EVERY_S, due_s - time.monotonic()))
+                due_s = min(self._book.next_due_s, news_at_s if self._is_news else targets_at_s)
+                await self._sleep(due_s - time.monotonic())
         finally:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _sleep(self, seconds: float) -> None:
-        if self._news.is_set() or seconds <= LOOK_EVERY_S:
-            await asyncio.sleep(seconds)
-            return
+        """Sleep for so long, or until something happened: an outcome can make others due at once."""
+        await asyncio.sleep(LOOK_EVERY_S)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), seconds)
+            async with asyncio.timeout(max(0.0, seconds - LOOK_EVERY_S)):  # wait_for() may swallow the end
+                await self._wake.wait()
 
     def _take_targets(self, now: float) -> None:
+        views = self._belief.views(now)
         targets = [
-            Target(handle, member, self._pools[handle].plan, self._pools[handle].group)
+            Target(
+                handle,
+                member,
+                self._pools[handle].plan,
+                self._pools[handle].group,
+                is_suspected=member.identifier in views[handle].suspected,
+            )
             for handle, members in self._belief.probe_targets(now).items()
             if handle in self._pools
             for member in members
@@ -115,6 +125,7 @@ class Prober:
             outcome = await self._method(target.member, target.plan)
         finally:
             self._found(self._book.result(target, outcome, time.monotonic()))
+            self._wake.set()
 
     def _found(self, findings: list[Finding]) -> None:
         for finding in findings:

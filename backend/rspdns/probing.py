@@ -34,6 +34,8 @@ JITTER = 0.1
 """Intervals differ by up to this part, so that probes spread by themselves."""
 WITNESSES = 2
 """So many others are probed at once when a member of the pool begins to fail."""
+SUSPECT_REPEAT_S = 0.05
+"""A suspect that failed is probed again after this."""
 REMEMBERED_S = 60.0
 """A verified member that is gone and comes back within this time is still unreachable, if it was."""
 
@@ -53,12 +55,13 @@ class Plan:
     """How the members of one pool are probed.
 
     `method` "connect" is TCP or SCTP by connecting, as the member's transport says. `verified`: all the time;
-    else only while no registrar can vouch for the pool. `report`: registrars are told of the unreachable.
+    else only while no registrar can vouch for the pool, or the home registrar of a member is lost. `report`:
+    registrars are told of the unreachable.
     """
 
     method: Method = "connect"
     interval_s: float = 1.0
-    timeout_s: float = 0.5
+    timeout_s: float = 0.3
     fall: int = 2
     rise: int = 2
     verified: bool = False
@@ -69,13 +72,15 @@ class Plan:
 class Target:
     """One member of one pool; with another address, port or plan it is another target.
 
-    `group` is the pool it belongs to, where several handles shard one; its handle if not given.
+    `group` is the pool it belongs to, where several handles shard one; its handle if not given. A
+    `is_suspected` one is probed at once, and again soon.
     """
 
     handle: str
     member: Member
     plan: Plan = Plan()
     group: str = ""
+    is_suspected: bool = False
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -158,7 +163,10 @@ class ProbeBook:
             if record is None:
                 self._add(key, target, now)
             else:
+                is_news = target.is_suspected and not record.target.is_suspected
                 record.target = target
+                if is_news and not record.under_way:
+                    self._queue(record, now, urgent=True)
                 if record.gone_at_s is not None:
                     record.gone_at_s = None
                     self._queue(record, now, urgent=True)
@@ -202,7 +210,10 @@ class ProbeBook:
         began_to_fail = self._note(record, outcome)
         changing = record.streak > 0
         factor = 1 + JITTER * (2 * self._draw.random() - 1)
-        self._queue(record, now + factor * plan.interval_s / (2 if changing else 1), urgent=changing)
+        pause_s = plan.interval_s / (2 if changing else 1)
+        if changing and record.target.is_suspected:
+            pause_s = min(pause_s, SUSPECT_REPEAT_S)
+        self._queue(record, now + factor * pause_s, urgent=changing)
         findings = []
         if not record.reachable and record.streak >= plan.rise:
             record.reachable, record.streak = True, 0
@@ -247,7 +258,8 @@ class ProbeBook:
         group = self._groups.setdefault(target.group or target.handle, _Group())
         record = _Record(target, group, now)
         self._records[key] = group.records[key] = record
-        self._queue(record, now + self._draw.random() * target.plan.interval_s, urgent=False)
+        delay_s = 0.0 if target.is_suspected else self._draw.random() * target.plan.interval_s
+        self._queue(record, now + delay_s, urgent=target.is_suspected)
 
     def _remove(self, key: tuple[object, ...], record: _Record) -> None:
         self.under_way -= record.under_way

@@ -58,6 +58,9 @@ class PoolView:
 
     `unreachable` are in `out` too: those that the backend's own probe does not reach. They are shown when
     nobody else is in, since a pool must not become empty by a fault of the probe.
+
+    `suspected` are the identifiers of those whose home registrar is lost and who have not registered
+    elsewhere: the backend probes them itself.
     """
 
     handle: str
@@ -67,3 +70,4 @@ class PoolView:
     stale_since_s: float | None = None
     recent: tuple[Member, ...] = ()
     unreachable: tuple[Member, ...] = ()
+    suspected: tuple[int, ...] = ()

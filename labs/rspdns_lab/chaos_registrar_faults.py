@@ -165,8 +165,8 @@ REGISTRAR_FAULTS: Final = (
         "as-and-home-registrar-killed",
         "the AS's cable pulled and SIGKILL to its home registrar",
         _cut_server_and_kill_home,
-        # A takeover; where none is completed, the registration life (three re-registrations) ends it.
-        Bounds(p50_ms=3000, max_ms=8000),
+        # The backends probe it: no takeover is waited for.
+        Bounds(p50_ms=1500, max_ms=2500),
         _plug_server_in,
         watch_s=8,
     ),

@@ -15,7 +15,7 @@ from rspdns.probe import Prober
 from rspdns.probe_methods import probe
 from rspdns.probe_plans import PoolProbing
 from rspdns.probing import Outcome, Plan
-from rspdns.views import Member
+from rspdns.views import Member, PoolView
 
 CONNECT = Plan("connect", timeout_s=0.5)
 
@@ -152,6 +152,38 @@ async def test_a_lost_packet_or_two_are_no_failure() -> None:
         assert await probe(member(port, Protocol.UDP), options(3.0)) is Outcome.ALIVE
         assert len(server.requests) == 3
         assert len(set(server.requests)) == 1, "a repetition (RFC 3261 section 17.1.2.2)"
+
+
+async def test_what_an_outcome_makes_due_is_not_waited_for() -> None:
+    """Eight failures in a row of a suspect, 50 ms apart, while nothing else is due."""
+    members = [member(5060, Protocol.UDP, number) for number in (1, 2)]
+
+    class Believer:
+        """Suspects the first of two."""
+
+        fell = asyncio.Event()
+
+        def views(self, now: float) -> dict[str, PoolView]:
+            return {"pool": PoolView("pool", tuple(members), suspected=(1,))}
+
+        def probe_targets(self, now: float) -> dict[str, tuple[Member, ...]]:
+            return {"pool": tuple(members)}
+
+        def probed(self, handle: str, member: Member, reachable: bool, now: float) -> None:
+            self.fell.set()
+
+    async def method(member: Member, plan: Plan) -> Outcome:
+        return Outcome.ALIVE if member.identifier == 2 else Outcome.FAILED
+
+    believer = Believer()
+    plan = Plan("sip-options", interval_s=3600, timeout_s=0.001, fall=8)
+    prober = Prober(
+        cast("Belief", believer), {"pool": PoolProbing(plan, "pool")}, lambda: None, method=method
+    )
+    running = asyncio.create_task(prober.run())
+    async with asyncio.timeout(4):
+        await believer.fell.wait()
+    running.cancel()
 
 
 async def test_a_stale_pool_loses_the_unreachable_and_gets_them_back() -> None:

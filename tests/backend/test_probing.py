@@ -290,3 +290,18 @@ def test_with_another_port_it_is_another_target_with_another_load_it_is_not() ->
     same = replace(target(1, port=5061), member=replace(target(1, port=5061).member, since_s=7.0))
     book.set_targets([same], 2.6)
     assert book.due(4.0) == []
+
+
+def test_a_suspect_is_probed_at_once_and_soon_again_beside_a_witness() -> None:
+    one, other = target(1), target(2)
+    world = World(one, other)
+    world.run(3)
+    world.dead = {1}
+    before = world.probes[1]
+    world.set(replace(one, is_suspected=True), other)
+    world.run(0.02)
+    assert world.probes[1] == before + 1, "at once"
+    world.run(0.8)
+    assert world.out == {1}
+    world.set(other)
+    assert world.out == set(), "it is no target any more"

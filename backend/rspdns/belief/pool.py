@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
 
@@ -15,12 +15,14 @@ from rspdns.belief.crowd import Crowd
 from rspdns.belief.decisions import Decision, decide
 from rspdns.belief.history import History
 from rspdns.belief.listing import MEMORY, Claim, Listing, Overruled
+from rspdns.belief.orphans import Orphans
 from rspdns.belief.rules import RENEW_STALE_S, BeliefEvent, PoolRules, Reply
 from rspdns.views import Member, OutMember, PoolView
 
 UNREACHABLE = "the backend's own probe does not reach it"
 AND_STALE = f"{UNREACHABLE}, and no registrar can vouch for it"
 AND_VOUCHED = f"{UNREACHABLE}, although the registrars list it"
+AND_ORPHANED = f"{UNREACHABLE}, and its home registrar is lost"
 _Place = tuple[tuple[IPv4Address | IPv6Address, ...], int]
 
 
@@ -41,6 +43,7 @@ class PoolBelief:
         self._listings: dict[int, Listing] = {}
         self._crowd = Crowd()
         self._history = History()
+        self._orphans = Orphans()
         self._members: dict[int, Member] = {}
         """Who is in, those found unreachable by the backend's own probe included."""
         self._unreachable: dict[int, _Place] = {}
@@ -99,7 +102,8 @@ class PoolBelief:
                 claim.overruled = None
 
     def probed(self, member: Member, reachable: bool) -> None:
-        """The backend's own probe came to a conclusion; it counts while the pool is stale, or verified."""
+        """The backend's own probe came to a conclusion; it counts while the pool is stale or verified, and
+        about a member whose home registrar is lost."""
         place = member.addresses, member.port
         known = self._unreachable.get(member.identifier)
         if not reachable and known != place:
@@ -127,13 +131,18 @@ class PoolBelief:
     @property
     def next_deadline_s(self) -> float | None:
         """When time alone changes something."""
-        times = (self._crowd.next_deadline_s, self._history.next_deadline_s)
+        times = (
+            self._crowd.next_deadline_s,
+            self._history.next_deadline_s,
+            self._orphans.next_deadline_s,
+        )
         return min((time_s for time_s in times if time_s is not None), default=None)
 
     @property
     def probe_targets(self) -> tuple[Member, ...]:
-        """The members of a stale or verified pool, the unreachable too; else nobody."""
-        if self.view.stale_since_s is None and not self.rules.verified:
+        """The members of a pool that is stale, verified, or has somebody whose home registrar is lost (the
+        others are the witnesses), the unreachable too; else nobody."""
+        if not (self._is_probed(self.view.stale_since_s) or self.view.suspected):
             return ()
         return tuple(self._members[identifier] for identifier in sorted(self._members))
 
@@ -148,8 +157,13 @@ class PoolBelief:
         events = self._hold_back(members, out, decisions, court, now)
         if any(decision.vouched for decision in decisions.values()):
             self._vouched_s = now
+        homes = {identifier: member.home_registrar for identifier, member in members.items()}
+        self._orphans.update(homes, court.homes, now)
+        suspected = self._orphans.suspects(self._unreachable)
         stale_s = self._stale(court, stale_since_s)
-        unreachable = self._drop_unreachable(members, out, stale_s)
+        if not suspected and not self._is_probed(stale_s):
+            self._unreachable.clear()
+        unreachable = self._drop_unreachable(members, out, stale_s, suspected)
         before = {one.identifier: one for one in (*self.view.members, *self.view.unreachable)}
         reasons = self._why_out(decisions, out)
         events += _events(self.handle, self.view, members, out, reasons, now)
@@ -164,6 +178,7 @@ class PoolBelief:
             stale_since_s=stale_s,
             recent=() if members else self._recent(),
             unreachable=unreachable,
+            suspected=suspected,
         )
         self.view = self.view if view == self.view else view
         return events
@@ -261,8 +276,6 @@ class PoolBelief:
         if court.settled:
             self._stale_since_s = None
             self._vouched_s = float("-inf")
-            if not self.rules.verified:
-                self._unreachable.clear()
             return None
         since_s = self._stale_since_s if self._stale_since_s is not None else stale_since_s
         if math.isfinite(self._vouched_s):
@@ -270,20 +283,28 @@ class PoolBelief:
         return since_s
 
     def _drop_unreachable(
-        self, members: dict[int, Member], out: dict[int, OutMember], stale_s: float | None
+        self,
+        members: dict[int, Member],
+        out: dict[int, OutMember],
+        stale_s: float | None,
+        suspected: Collection[int],
     ) -> tuple[Member, ...]:
         """Take from `members` whom the backend's own probe does not reach, and return them."""
         self._members = dict(members)
-        if stale_s is None and not self.rules.verified:
-            return ()
-        reason = AND_VOUCHED if stale_s is None else AND_STALE
+        everybody = self._is_probed(stale_s)
+        vouched = AND_VOUCHED if stale_s is None else AND_STALE
         dropped = []
         for identifier, place in sorted(self._unreachable.items()):
-            member = members.get(identifier)
+            member = members.get(identifier) if everybody or identifier in suspected else None
             if member is not None and (member.addresses, member.port) == place:
+                reason = AND_ORPHANED if stale_s is None and identifier in suspected else vouched
                 dropped.append(members.pop(identifier))
                 out[identifier] = OutMember(identifier, member.addresses[0], member.port, reason, 0.0)
         return tuple(dropped)
+
+    def _is_probed(self, stale_s: float | None) -> bool:
+        """Whether the backend's own probe has a say about all members."""
+        return stale_s is not None or self.rules.verified
 
     def _recent(self) -> tuple[Member, ...]:
         """The last good ones; `accept` may have changed since they were in."""

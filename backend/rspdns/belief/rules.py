@@ -23,6 +23,14 @@ CROWD_WINDOW_S = 0.5
 """More than half of a pool gone within this time is questioned, ..."""
 CROWD_QUESTIONED_S = 1.0
 """... for so long at most."""
+ORPHAN_AFTER_S = 0.2
+"""A live member whose home registrar is lost registers elsewhere within 100 ms; one that has not after so
+long is probed by the backend itself, ..."""
+ORPHAN_PROBED_S = 10.0
+"""... for so long at most (by then it was taken over, or its registration life has ended): a registrar may be
+out of reach from here for days, while its members answer to it."""
+ADOPTED_AFTER_S = 1.0
+"""One that another registrar took over counts as vouched for after so long: it has answered a keep-alive."""
 RECENT_S = 10.0
 """Who was in so lately is among the last good ones of a pool that became empty."""
 BLINK_S = 1.0

@@ -208,10 +208,14 @@ class Belief:
 
     def probe_targets(self, now: float) -> dict[str, tuple[Member, ...]]:
         """The members to be probed, those found unreachable too: of verified pools always, of the others
-        while no settled registrar answers."""
+        while no settled registrar answers, or while the home registrar of one of them is lost."""
         self.views(now)
         stale = not self._court.settled
-        pools = [(handle, pool) for handle, pool in self._pools.items() if stale or pool.rules.verified]
+        pools = [
+            (handle, pool)
+            for handle, pool in self._pools.items()
+            if stale or pool.rules.verified or pool.view.suspected
+        ]
         return {handle: targets for handle, pool in pools if (targets := pool.probe_targets)}
 
     @property

@@ -1,0 +1,77 @@
+"""Members whose home registrar is lost: the backend's own probe has a say about them.
+
+Nobody who is entitled to deny such a member can: it stays in until another registrar has taken it over and
+found it dead, which takes seconds, or until its registration life ends. A live one registers elsewhere within
+100 ms. So who has not is probed, and believed to be dead when nobody is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from rspdns.belief.rules import ADOPTED_AFTER_S, ORPHAN_AFTER_S, ORPHAN_PROBED_S
+
+
+@dataclass(slots=True)
+class _Orphan:
+    since_s: float
+    adopted_s: float | None = None
+    """When another settled registrar became its home."""
+
+
+class Orphans:
+    """The members of one pool whose home is lost, and those that have a new one since a moment only."""
+
+    def __init__(self) -> None:
+        self._homes: dict[int, int] = {}
+        """The settled registrar that each member had last."""
+        self._orphans: dict[int, _Orphan] = {}
+        self._now = float("-inf")
+
+    def update(self, homes: Mapping[int, int], settled: Collection[int], now: float) -> None:
+        """Take the `homes` of all members and the identifiers of the settled registrars."""
+        self._now = now
+        for identifier in self._homes.keys() - homes.keys():
+            del self._homes[identifier]
+            self._orphans.pop(identifier, None)
+        if not settled:
+            return  # the pool is stale: all are probed
+        for identifier, home in homes.items():
+            orphan = self._orphans.get(identifier)
+            if home in settled:
+                self._homes[identifier] = home
+                if orphan is not None and self._is_adopted(orphan):
+                    del self._orphans[identifier]
+            elif orphan is not None:
+                orphan.adopted_s = None
+            elif self._homes.get(identifier) == home:
+                self._orphans[identifier] = _Orphan(now)
+
+    def _is_adopted(self, orphan: _Orphan) -> bool:
+        """Whether its new home has listed it for so long that it answered a keep-alive."""
+        if orphan.adopted_s is None:
+            orphan.adopted_s = self._now
+        was_quick = orphan.adopted_s < orphan.since_s + ORPHAN_AFTER_S
+        return was_quick or self._now >= orphan.adopted_s + ADOPTED_AFTER_S
+
+    def suspects(self, unreachable: Collection[int]) -> tuple[int, ...]:
+        """Who is to be probed. Once found unreachable it is so until it answers, has a home, or is gone."""
+        return tuple(
+            sorted(
+                identifier
+                for identifier, orphan in self._orphans.items()
+                if self._now >= orphan.since_s + ORPHAN_AFTER_S
+                and (identifier in unreachable or self._now < orphan.since_s + ORPHAN_PROBED_S)
+            )
+        )
+
+    @property
+    def next_deadline_s(self) -> float | None:
+        """When time alone changes who is a suspect."""
+        times = []
+        for orphan in self._orphans.values():
+            times += [orphan.since_s + ORPHAN_AFTER_S, orphan.since_s + ORPHAN_PROBED_S]
+            if orphan.adopted_s is not None:
+                times.append(orphan.adopted_s + ADOPTED_AFTER_S)
+        return min((time_s for time_s in times if time_s > self._now), default=None)

@@ -1,0 +1,120 @@
+"""Members whose home registrar is lost: probed, and out when nobody is there."""
+
+from rspdns.belief.pool import AND_ORPHANED
+from rspdns.views import Member
+
+from tests.backend.belief_support import POOL, R1, R2, Play, pe, settled
+
+
+def orphaned(wait_s: float = 0.3) -> Play:
+    """PE 1 is at home at a registrar that was lost `wait_s` ago; the others go on listing it."""
+    play = settled()
+    play.down(0)
+    listed(play)
+    play.wait(wait_s)
+    return play
+
+
+def listed(play: Play, home: int = R1) -> None:
+    for place in (1, 2):
+        play.answer(place, pe(1, home), pe(2, R2))
+
+
+def probed(play: Play, identifier: int, reachable: bool) -> None:
+    members = play.belief.probe_targets(play.now)[POOL]
+    play.belief.probed(
+        POOL, next(one for one in members if one.identifier == identifier), reachable, play.now
+    )
+
+
+def test_who_does_not_register_elsewhere_is_probed_with_the_others_as_witnesses() -> None:
+    play = orphaned(0.1)
+    assert play.belief.probe_targets(play.now) == {}, "it may be on its way to another registrar"
+    deadline_s = play.belief.next_deadline_s
+    assert deadline_s is not None
+    play.wait(deadline_s - play.now)
+    assert play.view().suspected == (1,)
+    targets: tuple[Member, ...] = play.belief.probe_targets(play.now)[POOL]
+    assert [one.identifier for one in targets] == [1, 2]
+    assert play.members() == [1, 2], "suspected is not yet out"
+
+
+def test_nobody_is_probed_who_registers_elsewhere_in_time() -> None:
+    play = orphaned(0.1)
+    listed(play, R2)
+    play.wait(5)
+    assert play.belief.probe_targets(play.now) == {}
+    assert play.members() == [1, 2]
+
+
+def test_nor_where_no_home_was_lost() -> None:
+    play = Play()
+    play.settle(0, 1)
+    play.up(2)
+    for place in (0, 1, 2):
+        play.answer(place, pe(1, R1), pe(3, 0xC9))
+    play.wait(5)
+    assert play.members() == [1, 3], "3 is at home at a registrar that is starting"
+    assert play.belief.probe_targets(play.now) == {}
+
+
+def test_the_unreachable_is_out_although_registrars_list_it_and_back_when_it_answers() -> None:
+    play = orphaned()
+    probed(play, 1, False)
+    assert play.members() == [2]
+    assert play.out() == {1: AND_ORPHANED}
+    play.wait(60)
+    listed(play)
+    assert play.members() == [2], "however long its takeover is held up"
+    probed(play, 1, True)
+    assert play.members() == [1, 2]
+
+
+def test_only_the_suspects_leave() -> None:
+    play = orphaned()
+    probed(play, 2, False)
+    assert play.members() == [1, 2], "its home lists it"
+
+
+def test_a_takeover_counts_once_it_answered_the_new_homes_keep_alive() -> None:
+    play = orphaned()
+    probed(play, 1, False)
+    listed(play, R2)
+    play.wait(0.9)
+    assert play.members() == [2]
+    deadline_s = play.belief.next_deadline_s
+    assert deadline_s is not None
+    play.wait(deadline_s - play.now)
+    assert play.members() == [1, 2], "only the way from here to there is broken"
+    assert play.belief.probe_targets(play.now) == {}
+
+
+def test_taken_over_and_found_dead_it_is_gone_for_good() -> None:
+    play = orphaned()
+    probed(play, 1, False)
+    listed(play, R2)
+    for place in (1, 2):
+        play.answer(place, pe(2, R2))
+    assert play.members() == [2]
+    play.wait(60)
+    assert play.belief.probe_targets(play.now) == {}
+    listed(play, R2)
+    assert play.members() == [1, 2], "it came back"
+
+
+def test_a_registrar_that_is_out_of_reach_for_long_has_nobody_probed_for_long() -> None:
+    play = orphaned()
+    assert play.view().suspected == (1,)
+    play.wait(10)
+    assert play.view().suspected == ()
+    assert play.members() == [1, 2]
+
+
+def test_who_was_unreachable_stays_so_when_the_last_registrar_is_lost_too() -> None:
+    play = orphaned()
+    probed(play, 1, False)
+    play.down(1, 2)
+    assert play.members() == [2]
+    play.settle(1)
+    play.answer(1, pe(1, R1), pe(2, R2))
+    assert play.members() == [2]
