@@ -5,7 +5,15 @@ import logging
 import sys
 from typing import Any, TextIO, cast
 
-import structlog
+_LOADS_RICH = "rich" not in sys.modules
+if _LOADS_RICH:
+    # structlog would load rich to colour tracebacks: 5 MB in every service. Commands load it themselves.
+    sys.modules["rich"] = cast("Any", None)
+try:
+    import structlog
+finally:
+    if _LOADS_RICH:
+        del sys.modules["rich"]
 
 LEVELS = ("debug", "info", "warning", "error")
 

@@ -5,7 +5,6 @@ PE. Looking is the only way to find out; the registration is then renewed.
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from rserpool.client import RegistrarClient
 from rserpool.errors import RSerPoolError
 from rserpool.registrar_choice import RegistrarAddress
 
+from ppe_agent.pace import next_moment
 from ppe_agent.registration import PoolState, Registration
 
 INTERVAL_S = 0.5
@@ -68,11 +68,9 @@ class RegistrarWatch:
             while True:
                 for gone in self._listed.keys() - set(self._registrations):
                     del self._listed[gone]
-                started_s = time.monotonic()
                 handles = {one.handle for one in self._registrations if one.state in _LOOKED_UP}
-                for handle in sorted(handles):
-                    await self._look_up(handle)
-                await asyncio.sleep(max(0.0, started_s + INTERVAL_S - time.monotonic()))
+                await asyncio.gather(*(self._look_up(handle) for handle in sorted(handles)))
+                await next_moment(INTERVAL_S)
         finally:
             await self._client.close()
 

@@ -12,6 +12,8 @@ from typing import Final
 from daemon_kit import notify
 from daemon_kit.logs import get_logger
 
+from ppe_agent.pace import until_next_s
+
 _INTERVAL_S: Final = 0.5
 _STALL_S: Final = 0.5
 
@@ -33,7 +35,7 @@ class LoopWatch:
         told_s = time.monotonic()
         while True:
             began_s = time.monotonic()
-            interval_s = min(_INTERVAL_S, watchdog_s or _INTERVAL_S)
+            interval_s = until_next_s(min(_INTERVAL_S, watchdog_s or _INTERVAL_S), began_s)
             await asyncio.sleep(interval_s)
             now = time.monotonic()
             self.lag_s = max(0.0, now - began_s - interval_s)

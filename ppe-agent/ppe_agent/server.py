@@ -20,6 +20,7 @@ from ppe_agent.health import Damping, Health
 from ppe_agent.load import LoadReporter
 from ppe_agent.load_config import LoadConfig
 from ppe_agent.load_sources import LoadSource, LoadUnknown, make_source, read_within
+from ppe_agent.pace import next_moment
 from ppe_agent.policy_names import has_load
 from ppe_agent.registration import PoolState, Registration
 from ppe_agent.state import StateDirectory, fresh_identifier
@@ -247,7 +248,7 @@ class Server:
                 if not self._load_was_read:
                     self._load_was_read = True
                     self._decide()
-                await asyncio.sleep(self._load_config.every_ms / 1000)
+                await next_moment(self._load_config.every_ms / 1000)
         finally:
             await source.close()
 

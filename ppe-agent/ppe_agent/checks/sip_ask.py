@@ -48,18 +48,23 @@ class _Requests:
         self._port = port
         self._transport = transport
         self._sequence = 0
+        self._local_host = ""
+        self._local = address
 
     def next(self, local_host: str, local_port: int) -> OptionsRequest:
         self._sequence = self._sequence % 0x7FFFFFFF + 1
+        if local_host != self._local_host:
+            self._local_host, self._local = local_host, ip_address(local_host)
+        token = secrets.token_hex(26)
         return OptionsRequest(
             target=self._address,
             port=self._port,
-            local=ip_address(local_host),
+            local=self._local,
             local_port=local_port,
-            call_id=f"{secrets.token_hex(12)}@ppe-agent",  # each a call of its own: SIPp ignores a second one
+            call_id=f"{token[:24]}@ppe-agent",  # each a call of its own: SIPp ignores a second one
             sequence=self._sequence,
-            branch=f"z9hG4bK{secrets.token_hex(8)}",
-            tag=secrets.token_hex(6),
+            branch=f"z9hG4bK{token[24:40]}",
+            tag=token[40:],
             transport=self._transport,
         )
 

@@ -1,0 +1,20 @@
+"""Work that is done again and again is done together."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from ppe_agent.pace import until_next_s
+
+INTERVALS = st.sampled_from([0.25, 0.5, 1.0])
+
+
+@given(INTERVALS, st.integers(0, 10**9))
+def test_it_is_at_a_multiple_and_neither_at_once_nor_late(interval_s: float, now_ms: int) -> None:
+    now = now_ms / 1000
+    wait_s = until_next_s(interval_s, now)
+    assert interval_s / 2 <= wait_s <= 1.5 * interval_s
+    off_s = (now + wait_s) % interval_s
+    assert min(off_s, interval_s - off_s) < 1e-6
+
+
+def test_who_is_served_a_little_late_keeps_the_pace() -> None:
+    assert abs(until_next_s(0.5, 10.004) - 0.496) < 1e-9
