@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import gc
 import signal
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from rserpool.registrar_choice import RegistrarAddress
 
 from ppe_agent.addresses import NoLocalAddress
 from ppe_agent.configuration import AgentConfig, ServerConfig, addresses_of, load_configuration
+from ppe_agent.discovery import Discovery
 from ppe_agent.lookup import RegistrarWatch
 from ppe_agent.loop_watch import LoopWatch
 from ppe_agent.registration import Registration
@@ -25,12 +27,12 @@ from ppe_agent.server import Server
 from ppe_agent.state import StateDirectory
 
 if TYPE_CHECKING:
-    from daemon_kit.http_server import HttpServer
+    from daemon_kit.page_server import PageServer
 
 # Deregistering takes milliseconds; a registrar that doesn't answer must not delay the end beyond 2 s.
 _LEAVE_TIMEOUT_S: Final = 1.2
 # What can't change while the agent runs.
-_FIXED: Final = ("state", "control", "metrics", "reregistration_ms")
+_FIXED: Final = ("state", "control", "metrics", "multicast", "reregistration_ms")
 
 
 class Agent:
@@ -45,10 +47,14 @@ class Agent:
         self._states = StateDirectory(config.state.path)
         self._states.prepare()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        try:
-            self._servers = [self._make_server(config, server) for server in config.servers]
-        except NoLocalAddress as error:
-            raise FatalError(f'address = "auto": {error}') from None
+        self._log = get_logger("agent")
+        self._registrars = config.registrars
+        self._discovery: Discovery | None = None
+        self._servers: list[Server] = []
+        if config.multicast is not None:
+            self._discovery = Discovery(config.multicast, self._on_registrars)
+        else:
+            self._make_servers()
         self._registrations: list[Registration] = []
         self._watches: dict[RegistrarAddress, tuple[RegistrarWatch, asyncio.Task[None]]] = {}
         self._loop_watch = LoopWatch()
@@ -58,22 +64,22 @@ class Agent:
             config.control.path,
             {"status": self._status, "drain": self._drain, "undrain": self._undrain},
         )
-        self._log = get_logger("agent")
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set, then leave every pool and return."""
         await self._control.start()
         metrics = await self._start_metrics()
         tasks = [self._spawn(self._loop_watch.run()), self._spawn(self._reload_when_wanted())]
-        self._watch_registrars(self._config.registrars)
-        self._note_registrations()
-        for server in self._servers:
-            server.start()
         stopped = asyncio.create_task(stop.wait())
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload_wanted.set)
-        notify.ready()
-        self._log.info("started", servers=[server.config.name for server in self._servers])
         try:
+            if self._discovery is not None:
+                self._discovery.start()
+            else:
+                self._start_servers()
+            notify.ready()
+            self._log.info("started", servers=[server.name for server in self._config.servers])
+            gc.freeze()  # what was loaded stays: the collector need not look at it again and again
             ends: list[asyncio.Future[Any]] = [stopped, self._failed]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if self._failed.done():
@@ -82,6 +88,8 @@ class Agent:
             self._log.info("stopped")
         finally:
             asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
+            if self._discovery is not None:
+                self._discovery.close()
             await asyncio.gather(*(server.close() for server in self._servers))
             tasks += [task for _, task in self._watches.values()]
             for task in (stopped, *tasks):
@@ -101,19 +109,47 @@ class Agent:
         if not task.cancelled() and task.exception() is not None and not self._failed.done():
             self._failed.set_exception(task.exception() or FatalError("unknown"))
 
+    def _make_servers(self) -> None:
+        try:
+            self._servers = [self._make_server(self._config, server) for server in self._config.servers]
+        except NoLocalAddress as error:
+            raise FatalError(f'address = "auto": {error}') from None
+
     def _make_server(self, config: AgentConfig, server: ServerConfig) -> Server:
         """Return the AS, not started. Raises NoLocalAddress, FatalError."""
-        addresses = addresses_of(server, config.registrars[0])
-        return Server(
-            server, addresses, config.registrars, config.reregistration_ms, self._states, self._spawn
-        )
+        registrars = config.registrars or self._registrars
+        addresses = addresses_of(server, registrars[0])
+        return Server(server, addresses, registrars, config.reregistration_ms, self._states, self._spawn)
+
+    def _start_servers(self) -> None:
+        self._watch_registrars(self._registrars)
+        self._note_registrations()
+        for server in self._servers:
+            server.start()
+
+    def _on_registrars(self, registrars: Sequence[RegistrarAddress]) -> None:
+        """Registrars announced themselves, or are silent for long: at least one is known."""
+        is_first = not self._registrars
+        self._registrars = tuple(registrars)
+        self._log.info("registrars", heard=[str(one) for one in registrars])
+        if is_first:
+            try:
+                self._make_servers()
+            except FatalError as error:
+                self._failed.set_exception(error)
+                return
+            self._start_servers()
+            return
+        self._watch_registrars(self._registrars)
+        for server in self._servers:
+            server.registration.update_registrars(self._registrars)
 
     async def _leave(self, servers: Sequence[Server]) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LEAVE_TIMEOUT_S):
                 await asyncio.gather(*(server.leave() for server in servers))
 
-    async def _start_metrics(self) -> "HttpServer | None":
+    async def _start_metrics(self) -> "PageServer | None":
         if self._config.metrics is None:
             return None
         from ppe_agent.metrics import make_server
@@ -165,15 +201,20 @@ class Agent:
         for key in _FIXED:
             if getattr(config, key) != getattr(self._config, key):
                 raise FatalError(f"{key} can't change while the agent runs: restart it for that")
+        registrars = config.registrars or self._registrars
+        if not registrars:
+            self._config = config  # no registrar was heard yet: nothing runs
+            return
         running = {server.config.name: server for server in self._servers}
         servers = []
         for wanted in config.servers:
             now = running.get(wanted.name)
-            stays = now is not None and now.can_become(wanted, addresses_of(wanted, config.registrars[0]))
+            stays = now is not None and now.can_become(wanted, addresses_of(wanted, registrars[0]))
             servers.append(now if now is not None and stays else self._make_server(config, wanted))
         # From here on nothing is refused any more.
         self._config = config
-        self._watch_registrars(config.registrars)
+        self._registrars = registrars
+        self._watch_registrars(registrars)
         ended = [server for server in self._servers if server not in servers]
         began = [server for server in servers if server not in self._servers]
         await self._leave(ended)
@@ -185,7 +226,7 @@ class Agent:
                 server.start()
             else:
                 server.reconfigure(wanted)
-                server.registration.update_registrars(config.registrars)
+                server.registration.update_registrars(registrars)
 
     # Commands
 
@@ -201,6 +242,7 @@ class Agent:
             servers.append({**server.describe(), "listed_by": listed})
         return {
             "registrars": [watch.describe() for watch in watches],
+            "multicast": self._discovery.describe() if self._discovery is not None else None,
             "as": servers,
             "loop": self._loop_watch.describe(),
             "reload_problem": self._reload_problem,
@@ -222,6 +264,8 @@ class Agent:
         """Return the AS that the request names, all when it names none."""
         name = request.get("name")
         chosen = [server for server in self._servers if name is None or server.config.name == name]
+        if not self._servers:
+            raise ControlError("no registrar has announced itself yet: nothing is registered")
         if not chosen:
             names = ", ".join(server.config.name for server in self._servers)
             raise ControlError(f"no AS named {name!r} here; there is {names}")

@@ -54,7 +54,9 @@ def check(config: Path) -> None:
     """Say whether the configuration is right: every error at once, with line and key."""
     loaded = _load(config)
     for server in loaded.servers:
-        addresses = ", ".join(str(address) for address in addresses_of(server, loaded.registrars[0]))
+        addresses = "this host's address towards its registrar"
+        if loaded.registrars or server.address != "auto":
+            addresses = ", ".join(str(address) for address in addresses_of(server, *loaded.registrars[:1]))
         checks = ", ".join(check.type for check in server.check)
         click.echo(
             f"{server.name}: {server.transport} {addresses} port {server.port} in pool {server.handle}, "

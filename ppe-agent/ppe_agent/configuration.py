@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterator
-from ipaddress import ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from daemon_kit.config_file import ConfigurationErrors, StrictModel, TomlDocument, load, read_text
-from daemon_kit.listen_address import ListenText
+from daemon_kit.listen_address import ListenAddress, ListenText
 from daemon_kit.path_types import FilePath, check_path
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator
 from rserpool.policies import Policy
@@ -15,14 +15,16 @@ from rserpool.registrar_choice import RegistrarAddress
 from rserpool.safety import MAX_HANDLE
 
 from ppe_agent import consistency
-from ppe_agent.addresses import Address, address_towards, is_on_this_host, is_reachable
+from ppe_agent.addresses import Address, NoLocalAddress, address_towards, is_on_this_host, is_reachable
 from ppe_agent.check_config import CheckConfig, DampingConfig
-from ppe_agent.config_types import Number, Port, Share, filled
-from ppe_agent.consistency import Problem
+from ppe_agent.config_types import Number, Port, Share, filled, one_line
+from ppe_agent.consistency import MULTICAST, Problem
 from ppe_agent.load_config import LoadConfig
 from ppe_agent.policy_names import POLICY_KEYS, POLICY_KINDS, make_policy
 
 DEFAULT_PATH = Path("/etc/ppe-agent/agent.toml")
+ANNOUNCE_GROUP = "239.0.0.50:3863"
+"""Where rspregistrar announces itself unless told otherwise."""
 
 
 def _registrar(value: object) -> object:
@@ -79,6 +81,22 @@ def _policy(value: str) -> str:
     return value
 
 
+def _unless_multicast(value: object) -> object:
+    """Take "multicast" for: none is written down."""
+    return () if value == MULTICAST else value
+
+
+def _group(value: str) -> str:
+    if not ListenAddress.parse(value).address.is_multicast:
+        raise ValueError("no multicast address: 239.0.0.0/8, or ff00::/8")
+    return value
+
+
+def _network(value: str) -> str:
+    ip_network(value)
+    return value
+
+
 class ServerConfig(StrictModel):
     """`[[as]]`: one application server."""
 
@@ -121,15 +139,33 @@ class MetricsConfig(StrictModel):
     listen: ListenText
 
 
+class MulticastConfig(StrictModel):
+    """`[multicast]`: where registrars announce themselves, and which are believed."""
+
+    accept: Annotated[
+        tuple[Annotated[str, AfterValidator(_network)], ...],
+        filled("the networks in which registrars are, for anyone can announce himself"),
+    ]
+    group: Annotated[str, AfterValidator(_group)] = ANNOUNCE_GROUP
+    interface: Annotated[str, AfterValidator(one_line)] | None = None
+
+    @property
+    def networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """`accept`, parsed."""
+        return tuple(ip_network(text) for text in self.accept)
+
+
 class AgentConfig(StrictModel):
-    """The whole file."""
+    """The whole file. No `registrars`: those that announce themselves, as `multicast` says."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True)
 
     registrars: Annotated[
         tuple[Annotated[RegistrarAddress, BeforeValidator(_registrar)], ...],
         filled("at least one registrar is needed; take three"),
+        BeforeValidator(_unless_multicast),
     ]
+    multicast: MulticastConfig | None = None
     reregistration_ms: Annotated[int, Field(ge=200, le=600_000)] = 2000
     state: StateConfig = StateConfig()
     control: ControlConfig = ControlConfig()
@@ -167,8 +203,12 @@ def control_path(path: str | Path) -> Path:
         raise ConfigurationErrors([document.error(("control", "path"), str(problem))]) from None
 
 
-def addresses_of(server: ServerConfig, first_registrar: RegistrarAddress) -> tuple[Address, ...]:
-    """Return the addresses the AS is registered with. Raises NoLocalAddress."""
-    if server.address == "auto":
-        return (address_towards(first_registrar.host, first_registrar.asap_port),)
-    return server.address
+def addresses_of(
+    server: ServerConfig, first_registrar: RegistrarAddress | None = None
+) -> tuple[Address, ...]:
+    """Return the addresses the AS is registered with; "auto" needs a registrar. Raises NoLocalAddress."""
+    if server.address != "auto":
+        return server.address
+    if first_registrar is None:
+        raise NoLocalAddress("no registrar has announced itself")
+    return (address_towards(first_registrar.host, first_registrar.asap_port),)

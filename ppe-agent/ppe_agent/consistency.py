@@ -12,12 +12,16 @@ from rserpool.registrar_choice import RegistrarAddress
 from ppe_agent.addresses import NoLocalAddress, address_towards
 from ppe_agent.policy_names import POLICY_KEYS, POLICY_KINDS, has_load, keys_of
 
+MULTICAST = "multicast"
+"""In place of a list of registrars: those that announce themselves."""
+
 Problem = tuple[tuple[str | int, ...], str]
 
 
 def problems(document: dict[str, Any]) -> Iterator[Problem]:
     """Yield place and words of everything that is wrong between keys."""
     yield from _registrars_twice(document)
+    yield from _multicast_problems(document)
     yield from duplicates(document, ("as", "*", "name"))
     yield from _same_endpoint_twice(document)
     yield from _pools_at_odds(document)
@@ -35,6 +39,17 @@ def _registrars_twice(document: dict[str, Any]) -> Iterator[Problem]:
             yield place, f"{text} is there twice"
         if registrar is not None:
             seen.add(registrar)
+
+
+def _multicast_problems(document: dict[str, Any]) -> Iterator[Problem]:
+    is_wanted, is_there = document.get("registrars") == MULTICAST, "multicast" in document
+    if is_wanted and not is_there:
+        yield (
+            ("registrars",),
+            'needs [multicast] with accept = ["10.0.0.0/24"]: the networks of the registrars',
+        )
+    if is_there and not is_wanted:
+        yield ("multicast",), f'goes with registrars = "{MULTICAST}" only'
 
 
 def _same_endpoint_twice(document: dict[str, Any]) -> Iterator[Problem]:

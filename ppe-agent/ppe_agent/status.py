@@ -34,6 +34,11 @@ def render(status: dict[str, Any]) -> Group:
         _checks(status["as"]),
         _registrars(status["registrars"]),
     ]
+    if status["multicast"] and not status["multicast"]["heard"]:
+        words = f"No registrar has announced itself at {status['multicast']['group']} yet"
+        if status["multicast"]["ignored"]:
+            words += f"; {status['multicast']['ignored']} announcements were ignored: not in accept, or none"
+        parts.append(Text(words, style="red"))
     if status["reload_problem"]:
         words = f"The configuration file was not taken at the last reload:\n{status['reload_problem']}"
         parts.append(Text(words, style="red"))

@@ -12,7 +12,15 @@ from daemon_kit.run import run_service
 
 from registrar_config.inventory import two_registrars_problem
 from registrar_config.kernel_timers import report_kernel_timers
-from registrar_config.options import ASAP_PORT, ENRP_PORT, Endpoint, RegistrarSettings, arguments
+from registrar_config.options import (
+    ANNOUNCE_GROUP,
+    ASAP_PORT,
+    ENRP_PORT,
+    Endpoint,
+    RegistrarSettings,
+    arguments,
+    parse_group,
+)
 from registrar_config.preflight import check_ports, find_program, without_other
 from registrar_config.render_command import render
 from registrar_config.sentinel import AGENT_REREGISTRATION_MS, Sentinel
@@ -31,6 +39,13 @@ def _read_endpoints(default_port: int) -> Callable[[click.Context, click.Paramet
             raise click.BadParameter(str(error)) from None
 
     return read
+
+
+def _read_group(_context: click.Context, _option: click.Parameter, value: str | None) -> Endpoint | None:
+    try:
+        return None if value is None else parse_group(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def _common(command: Callable[..., None]) -> Callable[..., None]:
@@ -74,6 +89,12 @@ def main() -> None:
 @click.option(
     "--peer", "peers", callback=_read_endpoints(ENRP_PORT), multiple=True, help="Another registrar (ENRP)."
 )
+@click.option(
+    "--announce",
+    callback=_read_group,
+    metavar="GROUP",
+    help=f"Announce it to this multicast group, e.g. {ANNOUNCE_GROUP}.",
+)
 @click.option("--no-sentinel", is_flag=True, help="Leave the sentinel to `rspdns-registrar sentinel`.")
 @click.option(
     "--set-kernel-timers", is_flag=True, help="Set this namespace's SCTP timers (kernel SCTP, root)."
@@ -87,6 +108,7 @@ def run(
     log_json: bool,
     enrp_port: int,
     peers: tuple[Endpoint, ...],
+    announce: Endpoint | None,
     no_sentinel: bool,
     set_kernel_timers: bool,
     force: bool,
@@ -95,7 +117,7 @@ def run(
     logs.configure(log_level, log_json)
     log = logs.get_logger(f"registrar-{number}")
     enrp = Endpoint(asap.address, enrp_port)
-    settings = RegistrarSettings(asap, enrp, tuple(without_other(peers, enrp)))
+    settings = RegistrarSettings(asap, enrp, tuple(without_other(peers, enrp)), announce=announce)
 
     async def serve(stop: asyncio.Event) -> None:
         program = find_program()

@@ -9,7 +9,14 @@ from daemon_kit.config_file import StrictModel, duplicates, find, load
 from daemon_kit.errors import FatalError
 from pydantic import AfterValidator, Field
 
-from registrar_config.options import ASAP_PORT, ENRP_PORT, Endpoint, IPAddress, RegistrarSettings
+from registrar_config.options import (
+    ASAP_PORT,
+    ENRP_PORT,
+    Endpoint,
+    IPAddress,
+    RegistrarSettings,
+    parse_group,
+)
 from registrar_config.preflight import check_scope
 from registrar_config.sentinel import AGENT_REREGISTRATION_MS
 
@@ -35,6 +42,11 @@ def _address(text: str) -> str:
         check_scope(ip_address(text))
     except FatalError as error:
         raise ValueError(str(error)) from None
+    return text
+
+
+def _group(text: str) -> str:
+    parse_group(text)
     return text
 
 
@@ -91,6 +103,8 @@ class Inventory(StrictModel):
     backend: tuple[BackendEntry, ...] = ()
     agent_reregistration_ms: Annotated[int, Field(ge=100, le=600_000)] = AGENT_REREGISTRATION_MS
     """`reregistration_ms` of the agents."""
+    announce: Annotated[str, AfterValidator(_group)] | None = None
+    """The multicast group to which registrars announce themselves, for agents that find them by it."""
 
     @classmethod
     def document_problems(cls, document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
@@ -113,9 +127,13 @@ class Inventory(StrictModel):
         """What each registrar is started with, by its name, in the order of the file."""
         asap = _endpoints(self.registrar, "asap_port", ASAP_PORT)
         enrp = _endpoints(self.registrar, "enrp_port", ENRP_PORT)
+        announce = parse_group(self.announce) if self.announce is not None else None
         return {
             entry.name: RegistrarSettings(
-                asap[position], enrp[position], tuple(one for one in enrp if one != enrp[position])
+                asap[position],
+                enrp[position],
+                tuple(one for one in enrp if one != enrp[position]),
+                announce=announce,
             )
             for position, entry in enumerate(self.registrar)
         }

@@ -8,6 +8,8 @@ from typing import Final
 
 ASAP_PORT: Final = 3863
 ENRP_PORT: Final = 9901
+ANNOUNCE_GROUP: Final = "239.0.0.50:3863"
+"""Where agents listen for announcements unless told otherwise."""
 
 # What each timer is for stands in README.md, in the table of tuned timers. Values in ms.
 TIMERS_MS: Final[Mapping[str, int]] = MappingProxyType(
@@ -56,6 +58,14 @@ class Endpoint:
         return f"{host}:{self.port}"
 
 
+def parse_group(text: str) -> Endpoint:
+    """Read a multicast group as "239.0.0.50" or "239.0.0.50:3863". Raises ValueError saying what is wrong."""
+    group = Endpoint.parse(text, ASAP_PORT)
+    if not group.address.is_multicast:
+        raise ValueError(f"{text!r} is no multicast address: {ANNOUNCE_GROUP}, say")
+    return group
+
+
 @dataclass(frozen=True)
 class RegistrarSettings:
     """One registrar: where it serves agents and backends (ASAP) and its peers (ENRP), and who these are."""
@@ -64,6 +74,8 @@ class RegistrarSettings:
     enrp: Endpoint
     peers: tuple[Endpoint, ...] = ()
     timers_ms: Mapping[str, int] = field(default_factory=lambda: TIMERS_MS)
+    announce: Endpoint | None = None
+    """The multicast group to which it announces itself, for agents that have no list of registrars."""
     log_level: int = 3
     """0 (nothing) to 9; 3 tells when it is ready."""
 
@@ -72,14 +84,14 @@ def arguments(settings: RegistrarSettings, program: str = "rspregistrar") -> lis
     """Return the command line of rspregistrar.
 
     It holds no identifier: a registrar that comes back under its old one makes its peers purge the pool
-    elements it owned. Multicast is off; the peers are given instead.
+    elements it owned. The peers do not look for each other by multicast: they are given.
     """
     endpoints = (settings.asap, settings.enrp, *settings.peers)
     return [
         program,
         f"-asap={settings.asap}",
         f"-enrp={settings.enrp}",
-        "-asapannounce=off",
+        f"-asapannounce={settings.announce or 'off'}",
         "-enrpannounce=off",
         *(f"-peer={peer}" for peer in settings.peers),
         *(f"-{name}={value}" for name, value in settings.timers_ms.items()),

@@ -10,16 +10,17 @@ from ipaddress import collapse_addresses, ip_network
 from typing import Any
 
 from registrar_config.inventory import AgentEntry, BackendEntry, ClientEntry, Inventory, Network
-from registrar_config.options import RegistrarSettings
+from registrar_config.options import RegistrarSettings, parse_group
 
 
 @dataclass(frozen=True)
 class Admission:
-    """Who (None: everyone) may send SCTP to which ports (empty: to all), and why."""
+    """Who (None: everyone) may send SCTP (or UDP) to which ports (empty: to all), and why."""
 
     why: str
     sources: tuple[Network, ...] | None
     ports: tuple[int, ...] = ()
+    protocol: str = "sctp"
 
 
 def packet_filter(inventory: Inventory, name: str) -> str:
@@ -30,6 +31,9 @@ def packet_filter(inventory: Inventory, name: str) -> str:
     networks = _addresses_of(inventory, name)
     admissions = list(_admissions(inventory, networks))
     rules = [rule for admission in admissions for rule in _rules(admission)]
+    dropped = {3863, 9899, 9901}
+    if inventory.announce is not None:
+        dropped.add(parse_group(inventory.announce).port)
     lines = "\n".join(f"        {rule}" for rule in rules)
     return f"""#!/usr/sbin/nft -f
 # Who may speak SCTP to {name}.
@@ -44,8 +48,8 @@ table inet rspdns {{
         iif lo accept
 {lines}
         meta l4proto sctp counter drop
-        # SCTP in UDP (RFC 6951), and announcements by multicast, which are off.
-        udp dport {{ 3863, 9899, 9901 }} counter drop
+        # SCTP in UDP (RFC 6951), and announcements by multicast, which nobody else makes.
+        udp dport {_set(sorted(dropped))} counter drop
     }}
 }}
 """
@@ -73,6 +77,9 @@ def _admissions(inventory: Inventory, networks: Sequence[Network]) -> Iterable[A
     for agent in agents:
         if agent.sctp_ports:
             yield Admission("everyone, to the application servers themselves", None, agent.sctp_ports)
+    if agents and inventory.announce is not None:
+        group = parse_group(inventory.announce)
+        yield Admission("announcements of registrars, to agents", of_registrars, (group.port,), "udp")
     if agents or backends:
         what = " and ".join(
             ["keep-alives to agents"] * bool(agents) + ["answers to backends"] * bool(backends)
@@ -108,7 +115,11 @@ def _rules(admission: Admission) -> Iterable[str]:
     if admission.sources is not None and not admission.sources:
         return
     yield f"# {admission.why}"
-    ports = f"sctp dport {_set(sorted(set(admission.ports)))}" if admission.ports else "meta l4proto sctp"
+    ports = (
+        f"{admission.protocol} dport {_set(sorted(set(admission.ports)))}"
+        if admission.ports
+        else "meta l4proto sctp"
+    )
     if admission.sources is None:
         yield f"{ports} accept"
         return

@@ -32,6 +32,8 @@ def registrar_options(inventory: Inventory, number: int, settings: RegistrarSett
         *(f"--peer={peer}" for peer in settings.peers),
         f"--agent-reregistration-ms={inventory.agent_reregistration_ms}",
     ]
+    if settings.announce is not None:
+        options.append(f"--announce={settings.announce}")
     if len(settings.peers) == 1:
         options.append("--force")
     return f"{_MADE}REGISTRAR_OPTIONS={' '.join(options)}\nSCTPD_OPTIONS={SCTPD_OPTIONS}\n"

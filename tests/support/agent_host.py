@@ -152,6 +152,20 @@ class Host:
             time.sleep(0.05)
         raise AssertionError(f"{seen}; {(self.directory / 'agent.log').read_text()}")
 
+    def until(self, condition: Callable[[dict[str, Any]], bool], log: str = "") -> None:
+        """Wait until `condition` holds of what the control socket tells."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        seen: Any = None
+        while time.monotonic() < deadline_s:
+            try:
+                seen = self.status()
+                if condition(seen):
+                    return
+            except ControlError as problem:
+                seen = problem
+            time.sleep(0.05)
+        raise AssertionError(f"{log} {seen}; {(self.directory / 'agent.log').read_text()}")
+
     def status(self) -> dict[str, Any]:
         """Return what the control socket tells."""
         return request(control_path(self.config), "status", timeout_s=10)

@@ -1,0 +1,101 @@
+"""Registrars that announce themselves: known while they are heard, few, and only where registrars may be."""
+
+from ipaddress import ip_address, ip_network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rserpool.asap import ServerAnnounce
+from rserpool.parameters import Protocol, Transport
+from rserpool.registrar_choice import RegistrarAddress
+from rserpool.registrar_table import EXPIRY_S, MOST_REGISTRARS, RegistrarTable
+
+from rserpool import asap
+
+ACCEPT = (ip_network("10.9.0.0/24"), ip_network("2001:db8::/64"))
+ANNOUNCE = bytes.fromhex("0a00000822222222")  # captured from rspregistrar
+
+
+def table(*hosts: str, now: float = 100.0) -> RegistrarTable:
+    one = RegistrarTable(ACCEPT)
+    for host in hosts:
+        assert one.received(ANNOUNCE, (host, 3863), now)
+    return one
+
+
+def known(of: RegistrarTable) -> list[str]:
+    return [str(one) for one in of.registrars]
+
+
+def test_who_announces_himself_is_known_once_and_by_whence_it_came() -> None:
+    one = table("10.9.0.2", "10.9.0.1", "2001:db8::1")
+    assert not one.received(ANNOUNCE, ("10.9.0.1", 3863), 101.0), "nothing new"
+    assert one.received(ANNOUNCE, ("10.9.0.1", 3864), 101.0), "another one at the same address"
+    assert known(one) == ["10.9.0.1", "10.9.0.1:3864", "10.9.0.2", "[2001:db8::1]"]
+
+
+def test_an_announced_sctp_transport_counts_more_than_whence_it_came() -> None:
+    transport = Transport(Protocol.SCTP, 4000, (ip_address("192.0.2.1"), ip_address("10.9.0.7")))
+    data = asap.encode(ServerAnnounce(1, (transport,)))
+    one = RegistrarTable(ACCEPT)
+    assert one.received(data, ("192.0.2.1", 9), 0.0)
+    assert one.registrars == (RegistrarAddress("10.9.0.7", 4000),)
+
+
+def test_who_is_silent_is_forgotten_but_for_the_last() -> None:
+    one = table("10.9.0.1", "10.9.0.2")
+    one.received(ANNOUNCE, ("10.9.0.2", 3863), 105.0)
+    assert one.next_deadline_s == 100.0 + EXPIRY_S
+    assert not one.expire(109.9)
+    assert one.expire(110.0)
+    assert known(one) == ["10.9.0.2"]
+    assert one.next_deadline_s is None
+    assert not one.expire(1000.0)
+    assert known(one) == ["10.9.0.2"], "there is nobody better to turn to"
+    assert one.received(ANNOUNCE, ("10.9.0.3", 3863), 1000.0)
+    assert one.expire(1000.1)
+    assert known(one) == ["10.9.0.3"]
+
+
+def test_when_all_are_silent_the_one_heard_last_stays() -> None:
+    one = table("10.9.0.1", "10.9.0.2")
+    one.received(ANNOUNCE, ("10.9.0.1", 3863), 101.0)
+    assert one.expire(1000.0)
+    assert known(one) == ["10.9.0.1"]
+
+
+@pytest.mark.parametrize(
+    ("data", "source"),
+    [
+        (ANNOUNCE, ("192.0.2.1", 3863)),
+        (ANNOUNCE, ("fe80::1%eth0", 3863)),
+        (ANNOUNCE, ("10.9.0.1", 0)),
+        (ANNOUNCE[:7], ("10.9.0.1", 3863)),
+        (b"", ("10.9.0.1", 3863)),
+        (ANNOUNCE + bytes(2000), ("10.9.0.1", 3863)),
+        (asap.encode(asap.HandleResolution(b"pool", 1)), ("10.9.0.1", 3863)),
+    ],
+)
+def test_strangers_and_garbage_are_counted_and_ignored(data: bytes, source: tuple[str, int]) -> None:
+    one = RegistrarTable(ACCEPT)
+    assert not one.received(data, source, 0.0)
+    assert (one.registrars, one.ignored) == ((), 1)
+
+
+def test_a_crowd_drives_nobody_out() -> None:
+    one = table("10.9.0.1")
+    for port in range(1, 1000):
+        one.received(ANNOUNCE, ("10.9.0.66", port), 100.0)
+    assert len(one.registrars) == MOST_REGISTRARS
+    assert RegistrarAddress("10.9.0.1") in one.registrars
+    assert one.ignored == 1000 - MOST_REGISTRARS
+
+
+@given(st.lists(st.tuples(st.binary(max_size=64), st.integers(0, 65535)), max_size=30))
+def test_whatever_comes_it_stays_small(datagrams: list[tuple[bytes, int]]) -> None:
+    one = table("10.9.0.1")
+    for data, port in datagrams:
+        one.received(data, ("10.9.0.2", port), 100.0)
+        one.received(ANNOUNCE[:8] + data, ("10.9.0.2", port), 100.0)
+    assert RegistrarAddress("10.9.0.1") in one.registrars
+    assert len(one.registrars) <= MOST_REGISTRARS
