@@ -137,27 +137,35 @@ static void ready(struct watch *watch, uint32_t events)
 		drop(connection);
 }
 
-static bool in_group(uid_t user, gid_t primary)
+static bool is_among(const gid_t *groups, size_t number)
 {
-	gid_t groups[256];
-	int number = 256, i;
-	const struct passwd *entry;
-
-	if (primary == allowed_group)
-		return true;
-	entry = getpwuid(user);
-	if (entry == NULL || getgrouplist(entry->pw_name, entry->pw_gid, groups, &number) < 0)
-		return false;
-	for (i = 0; i < number; i++)
+	for (size_t i = 0; i < number; i++)
 		if (groups[i] == allowed_group)
 			return true;
 	return false;
 }
 
-static bool may_use(const struct ucred *peer)
+/* By the groups the process has (systemd's SupplementaryGroups=, newgrp), or those its user has in the database. */
+static bool in_group(int fd, const struct ucred *peer)
+{
+	gid_t groups[256];
+	socklen_t length = sizeof(groups);
+	int number = 256;
+	const struct passwd *entry;
+
+	if (peer->gid == allowed_group)
+		return true;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &length) == 0 && is_among(groups, length / sizeof(gid_t)))
+		return true;
+	entry = getpwuid(peer->uid);
+	return entry != NULL && getgrouplist(entry->pw_name, entry->pw_gid, groups, &number) >= 0 &&
+	       is_among(groups, (size_t)number);
+}
+
+static bool may_use(int fd, const struct ucred *peer)
 {
 	return everyone_allowed || peer->uid == 0 || peer->uid == geteuid() ||
-	       (allowed_group != (gid_t)-1 && in_group(peer->uid, peer->gid));
+	       (allowed_group != (gid_t)-1 && in_group(fd, peer));
 }
 
 /* The kernel gives out the lowest number, so a high one tells that few are left. */
@@ -175,7 +183,7 @@ bool control_serve(int fd)
 	struct ucred peer;
 	socklen_t length = sizeof(peer);
 
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0 || !may_use(&peer) || count >= CONNECTIONS_MAX ||
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0 || !may_use(fd, &peer) || count >= CONNECTIONS_MAX ||
 	    !user_may_connect(peer.uid) || last_descriptors(fd) || (connection = calloc(1, sizeof(*connection))) == NULL) {
 		close(fd);
 		return false;

@@ -196,7 +196,7 @@ def test_all_together_are_limited(namespace: Namespace) -> None:
 
 
 def test_group_admits(namespace: Namespace) -> None:
-    """The group of the socket's permission: its members are served, others aren't."""
+    """Who is in the group is served, be it by the process's own groups (systemd's SupplementaryGroups=) alone."""
     daemon = namespace.start(str(SCTPD), "--group", "nogroup")
     assert wait_for(lambda: serves(namespace))
     code = "import socket\ntry:\n    socket.socket(2, 1, 132); print('made')\nexcept OSError:\n    print('refused')"
@@ -205,8 +205,14 @@ def test_group_admits(namespace: Namespace) -> None:
         library = Path(folder) / "library.so"
         library.write_bytes((SCTPD.parent / "libsctp-userland.so").read_bytes())
         library.chmod(0o755)
-        for group, expected in (("nogroup", "made\n"), ("12345", "refused\n")):
-            options = ("--reuid", "12345", "--regid", group, "--clear-groups", "--bounding-set", "-all")
+        cases = (
+            (("nogroup", "--clear-groups"), "made\n"),
+            (("12345", "--groups=54321,nogroup"), "made\n"),
+            (("12345", "--clear-groups"), "refused\n"),
+            (("12345", "--groups=54321"), "refused\n"),
+        )
+        for groups, expected in cases:
+            options = ("--reuid", "12345", "--regid", *groups, "--bounding-set", "-all")
             program = ("env", f"LD_PRELOAD={library}", "/usr/bin/python3", "-c", code)
             run = namespace.run("setpriv", *options, *program)
             assert run.stdout == expected, run.stderr
