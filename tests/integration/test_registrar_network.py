@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from daemon_kit.control import request
 from registrar_config.inventory import load_inventory
 from registrar_config.render import render
 from rspdns_lab.hosts import wait_until
@@ -56,6 +57,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
             for _ in range(2):  # loading it again replaces it
                 said = run(made, host, "nft", "-f", str(path))
                 assert said.returncode == 0, said.stderr
+        following = made.folder / "ns2" / "rspdns.toml"
+        following.write_text(following.read_text().replace('follow = "poll"', 'follow = "enrp"'))
         made.start_registrars()
         made.start_application_servers()
         made.start_name_servers()
@@ -118,6 +121,23 @@ def test_registrars_behind_filters_have_each_others_handlespace(lab: Lab) -> Non
     said = run(lab, "as2", *lab.sctp.command([sys.executable, ASK, R1, "rspdns-sentinel-2"]))
     assert said.returncode == 0, said.stderr
     assert len(json.loads(said.stdout)["pool_elements"]) >= 1
+
+
+def test_a_backend_that_follows_is_told_of_changes_through_the_filters(lab: Lab) -> None:
+    """The registrars' handlespace is pushed to ns2, and what changes there; ns1 asks."""
+
+    def follows(name: str) -> list[str]:
+        return [one["follow"] for one in request(lab.folder / name / "admin.sock", "status")["registrars"]]
+
+    wait_until(lambda: follows("ns2") == ["enrp"] * 3, "ns2 following all registrars", 60)
+    assert follows("ns1") == ["poll"] * 3
+    server, address = lab.application_servers["as2"], APPLICATION_SERVERS["as2"]
+    server.drain()
+    wait_until(
+        lambda: all(address not in one.members() for one in lab.name_servers.values()), "both without as2", 60
+    )
+    server.undrain()
+    lab.wait_until_all_are_answered()
 
 
 def test_bytes_that_abort_a_registrar_do_not_reach_it(lab: Lab) -> None:

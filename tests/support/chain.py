@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,8 @@ def until(condition: Callable[[], object], timeout_s: float = GENEROUS_S, log: P
 class Chain:
     """`when_empty` and more keys of the pool are given as TOML text, `pdns` are settings of pdns-config."""
 
+    address = ADDRESS
+    """Where all of it is, IPv4 or IPv6."""
     agent_reregistration_ms = 300
     """A registrar is settled when it has been up for twice as long."""
 
@@ -58,11 +61,12 @@ class Chain:
         self.folder = folder
         self.config = folder / "rspdns.toml"
         self.log = folder / "backend.log"
-        self.registrars = embedded_registrars(ADDRESS)
-        give_address(namespace, ADDRESS)
+        self.registrars = embedded_registrars(self.address)
+        give_address(namespace, self.address)
         self.registrar_programs = [self._start_registrar(number) for number in (1, 2, 3)]
         self.pdns = Pdns(namespace, folder, **pdns)
-        self.write_zone(POOL + more)
+        network = ip_network(f"{self.address}/{64 if ':' in self.address else 32}", strict=False)
+        self.write_zone((POOL + more).replace(f"{ADDRESS}/32", str(network)))
         self.config.write_text(f"""registrars = {json.dumps(self.registrars)}
 [pdns]
 connector = "unix:{folder}/remote.sock"
@@ -75,7 +79,7 @@ path = "{folder}/state"
 
     def _start_registrar(self, number: int) -> subprocess.Popen[str]:
         settling = f"--agent-reregistration-ms={self.agent_reregistration_ms}"
-        command = [*embedded_commands(ADDRESS)[number - 1], settling, "--log-json"]
+        command = [*embedded_commands(self.address)[number - 1], settling, "--log-json"]
         return self.namespace.start(*command, sctp=True, log=self.folder / f"registrar-{number}.log")
 
     def start_registrars(self, *numbers: int) -> None:
