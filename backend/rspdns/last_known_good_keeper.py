@@ -63,7 +63,8 @@ class LastKnownGood:
         """Write when something changed, at most once a second, and at least every 10 s; until cancelled."""
         while True:
             try:
-                await asyncio.wait_for(self._news.wait(), AT_LEAST_EVERY_S)
+                async with asyncio.timeout(AT_LEAST_EVERY_S):
+                    await self._news.wait()
             except TimeoutError:
                 if all(view.stale_since_s is not None for view in self._views.values()):
                     continue

@@ -149,7 +149,8 @@ class ControlSocket:
             return
         self._news.clear()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._news.wait()
 
     async def _tell(self, command: str) -> bool | None:
         """Send a command. True: done. False: try again. None: nobody is there, nothing is cached there."""

@@ -63,7 +63,8 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._process.wait(), STOP_TIMEOUT_S)
+                async with asyncio.timeout(STOP_TIMEOUT_S):
+                    await self._process.wait()
 
     def _last_words(self) -> str:
         try:

@@ -81,7 +81,8 @@ class ControlServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             try:
-                line = await asyncio.wait_for(reader.readline(), IDLE_TIMEOUT_S)
+                async with asyncio.timeout(IDLE_TIMEOUT_S):
+                    line = await reader.readline()
             except ValueError:  # longer than the reader's limit
                 await _send(writer, {"error": f"a request is at most {MAX_LINE_BYTES} bytes"})
                 return
@@ -143,7 +144,8 @@ def request(path: str | Path, command: str, /, *, timeout_s: float = 5.0, **argu
 
 async def _send(writer: asyncio.StreamWriter, answer: dict[str, Any]) -> None:
     writer.write(json.dumps(answer).encode() + b"\n")
-    await asyncio.wait_for(writer.drain(), IDLE_TIMEOUT_S)
+    async with asyncio.timeout(IDLE_TIMEOUT_S):
+        await writer.drain()
 
 
 def _listen(path: Path, mode: int) -> socket.socket:

@@ -107,7 +107,8 @@ class Sentinel:
             deadline_s = self._life.next_deadline_s
             timeout_s = None if deadline_s is None else max(0.0, deadline_s - clock.time())
             try:
-                change = await asyncio.wait_for(self._changes.get(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    change = await self._changes.get()
             except TimeoutError:
                 await self._act(self._life.advance(clock.time()))
             else:

@@ -79,7 +79,8 @@ class Supervisor:
                 restart_in_ms=pause_ms,
             )
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), pause_ms / 1000)
+                async with asyncio.timeout(pause_ms / 1000):
+                    await stop.wait()
 
     def _on_step(self, seconds: float) -> None:
         """Kill the program at once: its timers go by the time of day and are all wrong now."""
@@ -185,4 +186,5 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(number)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), STOP_TIMEOUT_S)
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await process.wait()

@@ -96,7 +96,8 @@ class HandlespaceFollower:
             follower.leave(now)
         self._run()
         try:
-            await asyncio.wait_for(self._all_left.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._all_left.wait()
         except TimeoutError:
             return
 

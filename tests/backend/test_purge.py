@@ -213,3 +213,15 @@ async def test_a_forbidden_socket_is_told(make, purger) -> None:  # type: ignore
     finally:
         os.seteuid(0)
     assert "not allowed" in one.sockets[0].problem
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_it_closes_also_when_news_come_in_the_same_moment(tmp_path: Path, turns: int) -> None:
+    nobody = Purger([str(tmp_path / "none")])
+    nobody.start()
+    await asyncio.sleep(0.05)
+    nobody.purge({"a.example"})
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    async with asyncio.timeout(GENEROUS_S):
+        await nobody.close()

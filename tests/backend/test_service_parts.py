@@ -48,3 +48,22 @@ async def test_a_part_that_breaks_ends_the_service(
     monkeypatch.setattr(getattr(one, part), "run", breaks)
     with pytest.raises(FatalError, match=part):
         await asyncio.wait_for(one.run(asyncio.Event()), 10)
+
+
+@pytest.mark.parametrize("turns", range(5))
+@pytest.mark.parametrize("part", ["keeper", "prober"])
+async def test_a_part_ends_also_when_news_come_in_the_same_moment(
+    tmp_path: Path, part: str, turns: int
+) -> None:
+    one = backend(tmp_path)
+    running = asyncio.create_task(getattr(one, part).run())
+    await asyncio.sleep(0.05)
+    if part == "keeper":
+        one.keeper.changed({})
+    else:
+        one.prober.changed()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    running.cancel()
+    done, _ = await asyncio.wait([running], timeout=5)
+    assert done

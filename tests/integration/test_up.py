@@ -41,6 +41,13 @@ def programs_in(namespace: Namespace) -> list[str]:
     return [command for command in found if "sctpd" not in command.split(" ")[0]]
 
 
+def until_ended(namespace: Namespace, timeout_s: float = 60) -> None:
+    end_s = time.monotonic() + timeout_s
+    while left := programs_in(namespace):
+        assert time.monotonic() < end_s, left
+        time.sleep(0.05)
+
+
 @pytest.fixture
 def host(namespace: Namespace) -> Namespace:
     give_address(namespace, ADDRESS)
@@ -64,7 +71,7 @@ def test_one_command_runs_everything_and_leaves_nothing(
     assert any("pdns_server" in command for command in programs_in(host))
     up.send_signal(how)
     assert up.wait(30) == (-9 if how is signal.SIGKILL else 0)
-    until(lambda: not programs_in(host), log, 20)
+    until_ended(host)
     if how is not signal.SIGKILL:
         assert not list(folder.glob("*.sock")), "a socket was left behind"
 

@@ -36,7 +36,7 @@ def registrar(network: PaperNetwork) -> PaperRegistrar:
 
 @pytest.fixture
 async def client(registrar: PaperRegistrar) -> AsyncIterator[RegistrarClient]:
-    client = RegistrarClient(HOME, timeout_ms=100)
+    client = RegistrarClient(HOME, timeout_ms=500)
     client.start()
     await until(lambda: client.is_up)
     yield client
@@ -63,7 +63,7 @@ class TestClient:
         self, client: RegistrarClient, registrar: PaperRegistrar
     ) -> None:
         registrar.frozen = True
-        with pytest.raises(ResolutionTimeout, match=r"10\.0\.0\.1.*100 ms"):
+        with pytest.raises(ResolutionTimeout, match=r"10\.0\.0\.1.*500 ms"):
             await client.resolve(HANDLE)
 
     async def test_a_cancelled_question_disturbs_no_later_one(
