@@ -2,106 +2,19 @@
 
 import asyncio
 import json
-import socket
-import ssl
-import subprocess
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
-from daemon_kit.control import ControlError
-from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
-from rspdns.admin.access import Access, Right, read_access
-from rspdns.admin.configuration import AdminConfig
+from rspdns.admin.access import read_access
 from rspdns.admin.routes import ROUTES
-from rspdns.admin.server import AdminServer
 from rspdns.admin.stream import STREAMS
-from rspdns.event_log import EventLog
 
+from tests.backend.admin_paper import POOL, Admin
 from tests.backend.test_admin_access import READER, WRITER, tokens
 from tests.backend.test_convergence import event
 from tests.support.json_schema import differences
-
-POOL = {
-    "handles": ["sip-udp"],
-    "name": "as.ims.example.net",
-    "owner": "_sip._udp.as.ims.example.net",
-    "when_empty": "last-good",
-    "known": True,
-    "verify": None,
-    "stale_s": None,
-    "answered_instead": None,
-    "members": [],
-    "out": [
-        {"identifier": "0000000a", "address": None, "port": 5060, "reason": "<b>gone</b>", "since_s": 1.0}
-    ],
-}
-
-
-class Paper:
-    """A service on paper."""
-
-    def __init__(self) -> None:
-        self.purged: list[str] = []
-        self.problem = ""
-        self.asked = 0
-
-    def status(self) -> dict[str, Any]:
-        self.asked += 1
-        return {
-            "zones": [{"zone": "ims.example.net", "serial": 7, "pools": [POOL]}],
-            "registrars": [],
-            "events": [],
-        }
-
-    async def reload(self) -> dict[str, Any]:
-        if self.problem:
-            raise ControlError(self.problem)
-        return {"zones": ["ims.example.net"], "needs_restart": []}
-
-    def purge(self, wanted: Collection[str]) -> None:
-        self.purged += wanted
-
-
-class NoMetrics(Collector):
-    def collect(self) -> list[Metric]:
-        return []
-
-
-class Admin:
-    def __init__(self, folder: Path, **keys: Any) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.host = f"127.0.0.1:{probe.getsockname()[1]}"
-        self.service = Paper()
-        self.log = EventLog([])
-        self.config = AdminConfig(listen=self.host, **keys)
-        access, errors = read_access(folder, self.config.read_tokens, self.config.write_tokens, None, None)
-        assert not errors
-        self.server = AdminServer(self.config, access, self.service, self.log, NoMetrics())
-        self.client = ClientSession()
-
-    async def ask(
-        self, path: str, method: str = "GET", body: object = None, **headers: str
-    ) -> tuple[int, Any, dict[str, str]]:
-        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        if data is not None:
-            headers.setdefault("Content-Type", "application/json")
-        async with self.client.request(
-            method, f"http://{self.host}{path}", data=data, headers=headers
-        ) as answer:
-            kind = answer.content_type
-            told = await (answer.json() if kind == "application/json" else answer.text())
-            return answer.status, told, dict(answer.headers)
-
-    async def write(self, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
-        status, told, _ = await self.ask(
-            path, "POST", body, **{"Authorization": f"Bearer {WRITER}", **headers}
-        )
-        return status, told
 
 
 @pytest.fixture
@@ -306,65 +219,3 @@ async def test_listeners_are_bounded_and_leave_nothing(admin: Admin) -> None:
         while admin.server.api.streams.open:
             admin.log.happened([event()])
             await asyncio.sleep(0.02)
-
-
-async def test_tls_with_a_certificate_that_is_renewed(tmp_path: Path) -> None:
-    def certificate(name: str) -> None:
-        command = [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-        ]
-        command += ["-keyout", "key.pem", "-out", "cert.pem", "-days", "2", "-subj", f"/CN={name}"]
-        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=60)
-
-    def name_shown(host: str) -> str:
-        address, _, port = host.partition(":")
-        shown = ssl.get_server_certificate((address, int(port)), timeout=30)
-        found = subprocess.run(
-            ["openssl", "x509", "-noout", "-subject"], input=shown, capture_output=True, text=True, check=True
-        )
-        return found.stdout.strip()
-
-    certificate("first")
-    read = tokens(tmp_path, "read", READER)
-    admin = Admin(tmp_path, read_tokens=read, tls_certificate="cert.pem", tls_key="key.pem")
-    files = (tmp_path, read, None, "cert.pem", "key.pem")
-    access, errors = read_access(*files)
-    assert not errors
-    server = AdminServer(admin.config, access, admin.service, admin.log, NoMetrics())
-    await server.start()
-    try:
-        url = f"https://{admin.host}/v1/pools"
-        async with admin.client.get(url, ssl=False) as answer:
-            assert answer.status == 401
-        headers = {"Authorization": f"Bearer {READER}", "Origin": f"https://{admin.host}"}
-        async with admin.client.get(url, ssl=False, headers=headers) as answer:
-            assert answer.status == 200
-        assert "first" in await asyncio.to_thread(name_shown, admin.host)
-        certificate("second")
-        server.set_access(read_access(*files)[0])
-        assert "second" in await asyncio.to_thread(name_shown, admin.host)
-    finally:
-        await admin.client.close()
-        await server.close()
-
-
-async def test_reading_elsewhere_than_on_loopback_needs_a_token_whatever_is_reloaded(tmp_path: Path) -> None:
-    outside = AdminConfig(listen="192.0.2.1:8054")
-    server = AdminServer(outside, Access(reading_needs_token=True), Paper(), EventLog([]), NoMetrics())
-    server.set_access(Access())
-    assert server.api.guard.access.right_of(None) is Right.NOTHING
-
-
-async def test_a_taken_address_is_a_problem_and_not_the_end(admin: Admin, tmp_path: Path) -> None:
-    second = AdminServer(admin.config, admin.server.api.guard.access, admin.service, admin.log, NoMetrics())
-    await second.start()
-    assert second.problem is not None
-    assert f"can't listen at {admin.host}" in second.problem
-    await second.close()

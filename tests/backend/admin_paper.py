@@ -1,0 +1,96 @@
+"""The admin API of a service on paper, over a real connection."""
+
+import json
+import socket
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from aiohttp import ClientSession
+from daemon_kit.control import ControlError
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+from rspdns.admin.access import read_access
+from rspdns.admin.configuration import AdminConfig
+from rspdns.admin.server import AdminServer
+from rspdns.event_log import EventLog
+
+from tests.backend.test_admin_access import WRITER
+
+POOL = {
+    "handles": ["sip-udp"],
+    "name": "as.ims.example.net",
+    "owner": "_sip._udp.as.ims.example.net",
+    "when_empty": "last-good",
+    "known": True,
+    "verify": None,
+    "stale_s": None,
+    "answered_instead": None,
+    "members": [],
+    "out": [
+        {"identifier": "0000000a", "address": None, "port": 5060, "reason": "<b>gone</b>", "since_s": 1.0}
+    ],
+}
+
+
+class Paper:
+    """A service on paper."""
+
+    def __init__(self) -> None:
+        self.purged: list[str] = []
+        self.problem = ""
+        self.asked = 0
+
+    def status(self) -> dict[str, Any]:
+        self.asked += 1
+        return {
+            "zones": [{"zone": "ims.example.net", "serial": 7, "pools": [POOL]}],
+            "registrars": [],
+            "events": [],
+        }
+
+    async def reload(self) -> dict[str, Any]:
+        if self.problem:
+            raise ControlError(self.problem)
+        return {"zones": ["ims.example.net"], "needs_restart": []}
+
+    def purge(self, wanted: Collection[str]) -> None:
+        self.purged += wanted
+
+
+class NoMetrics(Collector):
+    def collect(self) -> list[Metric]:
+        return []
+
+
+class Admin:
+    def __init__(self, folder: Path, **keys: Any) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.host = f"127.0.0.1:{probe.getsockname()[1]}"
+        self.service = Paper()
+        self.log = EventLog([])
+        self.config = AdminConfig(listen=self.host, **keys)
+        access, errors = read_access(folder, self.config.read_tokens, self.config.write_tokens, None, None)
+        assert not errors
+        self.server = AdminServer(self.config, access, self.service, self.log, NoMetrics())
+        self.client = ClientSession()
+
+    async def ask(
+        self, path: str, method: str = "GET", body: object = None, **headers: str
+    ) -> tuple[int, Any, dict[str, str]]:
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        if data is not None:
+            headers.setdefault("Content-Type", "application/json")
+        async with self.client.request(
+            method, f"http://{self.host}{path}", data=data, headers=headers
+        ) as answer:
+            kind = answer.content_type
+            told = await (answer.json() if kind == "application/json" else answer.text())
+            return answer.status, told, dict(answer.headers)
+
+    async def write(self, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+        status, told, _ = await self.ask(
+            path, "POST", body, **{"Authorization": f"Bearer {WRITER}", **headers}
+        )
+        return status, told
