@@ -39,7 +39,7 @@ endif
 	@$(BIN)/pytest -n $(WORKERS) --dist loadfile $(PYTEST_OPTIONS)
 
 test-kernel: setup
-	@$(BIN)/pytest -v tests/sctp/test_kernel.py tests/sctp/test_wire.py tests/integration/demo_on_a_kernel.py $(PYTEST_OPTIONS)
+	@$(BIN)/pytest -v tests/sctp/test_kernel.py tests/sctp/test_wire.py tests/integration/test_demo_on_a_kernel.py $(PYTEST_OPTIONS)
 
 bench:
 	@setup/setup.sh test

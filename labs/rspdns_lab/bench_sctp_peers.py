@@ -35,6 +35,7 @@ _STYLES: Final = MappingProxyType(
 _ROUNDS: Final = 7
 _TIMEOUT_S: Final = 60.0
 _AT_ONCE: Final = 100
+_GROUP: Final = 4
 _SCTP_NODELAY: Final = 3
 
 
@@ -84,26 +85,12 @@ def hold(count: int) -> Iterator[dict[str, float]]:
 
 def killed(count: int) -> Iterator[dict[str, float]]:
     """From SIGKILL of a process to the end of file at its peer, in ms."""
-    times = []
-    with _socket("sctp") as listener:
-        listener.bind(_LOOPBACK)
-        listener.listen(16)
-        for _ in range(count):
-            pid = os.fork()
-            if pid == 0:
-                _connect_and_wait(listener.getsockname())
-            peer, _ = listener.accept()
-            with peer:
-                peer.recv(_ROOM)
-                before_s = time.monotonic()
-                os.kill(pid, signal.SIGKILL)
-                with contextlib.suppress(ConnectionResetError):
-                    while peer.recv(_ROOM):
-                        pass
-                times.append((time.monotonic() - before_s) * 1000)
-            os.waitpid(pid, 0)
-    times.sort()
-    yield {"median_ms": statistics.median(times), "p99_ms": times[int(len(times) * 0.99)], "trials": count}
+    yield _told_ms(count, 1)
+
+
+def killed_group(count: int) -> Iterator[dict[str, float]]:
+    """The same for each peer of a process group of four, all killed at once."""
+    yield _told_ms(count, _GROUP)
 
 
 def soak(count: int) -> Iterator[dict[str, float]]:
@@ -246,8 +233,56 @@ def _rate(style: str, count: int) -> float:
     return float(got / seconds) if seconds else 0.0
 
 
-def _connect_and_wait(name: tuple[str, int]) -> None:
+def _told_ms(count: int, members: int) -> dict[str, float]:
+    """From SIGKILL of a process group, `count` times, until each peer of its members saw the end."""
+    times: list[float] = []
+    with _socket("sctp") as listener:
+        listener.bind(_LOOPBACK)
+        listener.listen(16)
+        for _ in range(count):
+            group = 0
+            pids = []
+            for _ in range(members):
+                pid = os.fork()
+                if pid == 0:
+                    _connect_and_wait(listener.getsockname(), group)
+                os.setpgid(pid, group)
+                group = group or pid
+                pids.append(pid)
+            peers = [listener.accept()[0] for _ in pids]
+            for peer in peers:
+                peer.recv(_ROOM)
+            before_s = time.monotonic()
+            os.killpg(group, signal.SIGKILL)
+            times += [(end_s - before_s) * 1000 for end_s in _ends_s(peers)]
+            for pid in pids:
+                os.waitpid(pid, 0)
+    times.sort()
+    return {"median_ms": statistics.median(times), "p99_ms": times[int(len(times) * 0.99)], "trials": count}
+
+
+def _ends_s(peers: list[socket.socket]) -> Iterator[float]:
+    """Close each peer when its association is over; yield when that was."""
+    left = {peer.fileno(): peer for peer in peers}
+    with select.epoll() as poll:
+        for descriptor in left:
+            poll.register(descriptor, select.EPOLLIN)
+        while left:
+            ready = poll.poll(_TIMEOUT_S)
+            if not ready:
+                raise TimeoutError("a peer was not told")
+            for descriptor, _ in ready:
+                with contextlib.suppress(ConnectionResetError):
+                    if left[descriptor].recv(_ROOM):
+                        continue
+                yield time.monotonic()
+                left.pop(descriptor).close()
+
+
+def _connect_and_wait(name: tuple[str, int], group: int) -> None:
     die_with_parent(signal.SIGKILL)()
+    with contextlib.suppress(OSError):  # the parent was first
+        os.setpgid(0, group)
     client = _socket("sctp")
     client.connect(name)
     client.send(b"ready")
@@ -255,7 +290,14 @@ def _connect_and_wait(name: tuple[str, int]) -> None:
 
 
 _MEASUREMENTS: Final = MappingProxyType(
-    {"round-trips": round_trips, "streams": streams, "hold": hold, "killed": killed, "soak": soak}
+    {
+        "round-trips": round_trips,
+        "streams": streams,
+        "hold": hold,
+        "killed": killed,
+        "killed-group": killed_group,
+        "soak": soak,
+    }
 )
 
 

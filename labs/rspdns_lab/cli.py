@@ -13,6 +13,7 @@ from rich.console import Console
 
 from rspdns_lab.bench.cli import bench
 from rspdns_lab.bench_sctp import AIMS, QUICK, TITLES, Extent, missed, run_sctp_bench
+from rspdns_lab.bench_sctp import MEASUREMENTS as SCTP_MEASUREMENTS
 from rspdns_lab.bench_sctp import as_markdown as bench_sctp_table
 from rspdns_lab.chaos_cli import chaos, loss
 from rspdns_lab.compare.cli import compare
@@ -102,7 +103,10 @@ def clean() -> None:
 @click.option("--quick", is_flag=True, help="Little of everything, in seconds; the figures say less.")
 @click.option("--soak", type=click.IntRange(1), help="Requests of the soak; 100,000, quick 2,000.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here.")
-def bench_sctp(quick: bool, soak: int | None, json_file: Path | None) -> None:
+@click.option(
+    "--only", multiple=True, type=click.Choice(SCTP_MEASUREMENTS), help="Not all, but this; repeatable."
+)
+def bench_sctp(quick: bool, soak: int | None, json_file: Path | None, only: tuple[str, ...]) -> None:
     """Measure this host's SCTP (sctpd's, or the kernel's) beside kernel UDP and TCP.
 
     Exit status: 0 every aim reached, 1 one missed, 2 it can't run here.
@@ -111,7 +115,7 @@ def bench_sctp(quick: bool, soak: int | None, json_file: Path | None) -> None:
     extent = extent if soak is None else replace(extent, soak=soak)
     with told_plainly():
         become_root(sys.argv[1:])
-        figures = run_sctp_bench(network_prefix(), extent, click.echo)
+        figures = run_sctp_bench(network_prefix(), extent, click.echo, only)
     click.echo(f"\n{bench_sctp_table(figures)}")
     if json_file is not None:
         json_file.write_text(json.dumps(figures, indent=2) + "\n")

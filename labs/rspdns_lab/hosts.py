@@ -48,6 +48,7 @@ class RegistrarHost:
         folder: Path,
         sctp: SctpRunner,
         clock: Path | None = None,
+        slow: float = 1.0,
     ) -> None:
         self.host = host
         self.clock = WallClock(clock, folder / "clock") if clock else None
@@ -56,6 +57,7 @@ class RegistrarHost:
         command += [f"--number={number}", f"--address={host.address}"]
         command += [f"--agent-reregistration-ms={REREGISTRATION_MS}"]
         command += [f"--peer={peer}" for peer in peers]
+        command += [f"--patience={slow:g}"] if slow > 1 else []
         environment = {**sctp.environment, **(self.clock.environment if self.clock else {})}
         self.program = Program(
             "registrar", host, sctp.command(command), folder / "registrar.log", environment
@@ -112,10 +114,11 @@ class NameServerHost:
         folder: Path,
         sctp: SctpRunner,
         follow: Follow = "enrp",
+        slow: float = 1.0,
     ) -> None:
         self.host = host
         self.folder = folder
-        write_name_server_files(host.address, registrars, name_servers, folder, follow)
+        write_name_server_files(host.address, registrars, name_servers, folder, follow, slow)
         backend = [
             sys.executable,
             "-m",

@@ -176,7 +176,7 @@ class Lab:
         clock = build_wall_clock(self.folder) if self.setting.clocks else None
         for number, name in enumerate(REGISTRARS, start=1):
             self.registrars[name] = RegistrarHost(
-                hosts[name], number, registrars, self.folder / name, self.sctp, clock
+                hosts[name], number, registrars, self.folder / name, self.sctp, clock, self.setting.slow
             )
         for name in NAME_SERVERS:
             self.name_servers[name] = NameServerHost(
@@ -186,6 +186,7 @@ class Lab:
                 self.folder / name,
                 self.sctp,
                 self.setting.follow,
+                self.setting.slow,
             )
         for name in self.setting.application_servers:
             self.application_servers[name] = ApplicationServerHost(

@@ -16,10 +16,12 @@ from registrar_config.options import (
     ANNOUNCE_GROUP,
     ASAP_PORT,
     ENRP_PORT,
+    MOST_PATIENCE,
     Endpoint,
     RegistrarSettings,
     arguments,
     parse_group,
+    patient_timers_ms,
 )
 from registrar_config.preflight import check_ports, find_program, without_other
 from registrar_config.render_command import render
@@ -99,6 +101,13 @@ def main() -> None:
 @click.option(
     "--set-kernel-timers", is_flag=True, help="Set this namespace's SCTP timers (kernel SCTP, root)."
 )
+@click.option(
+    "--patience",
+    type=click.FloatRange(1, MOST_PATIENCE),
+    default=1.0,
+    show_default=True,
+    help="So many times longer agents and peers may be silent: for a host that stands still at times.",
+)
 @click.option("--force", is_flag=True, help="Accept two registrars.")
 def run(
     number: int,
@@ -111,13 +120,15 @@ def run(
     announce: Endpoint | None,
     no_sentinel: bool,
     set_kernel_timers: bool,
+    patience: float,
     force: bool,
 ) -> None:
     """Run one registrar until SIGTERM: started again within a second whenever it dies."""
     logs.configure(log_level, log_json)
     log = logs.get_logger(f"registrar-{number}")
     enrp = Endpoint(asap.address, enrp_port)
-    settings = RegistrarSettings(asap, enrp, tuple(without_other(peers, enrp)), announce=announce)
+    others = tuple(without_other(peers, enrp))
+    settings = RegistrarSettings(asap, enrp, others, patient_timers_ms(patience), announce=announce)
 
     async def serve(stop: asyncio.Event) -> None:
         program = find_program()

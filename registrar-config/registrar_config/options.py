@@ -24,7 +24,22 @@ TIMERS_MS: Final[Mapping[str, int]] = MappingProxyType(
     }
 )
 
+_GIVING_UP: Final = frozenset(
+    {
+        "endpointkeepalivetimeoutinterval",
+        "peermaxtimelastheard",
+        "peermaxtimenoresponse",
+        "takeoverexpiryinterval",
+    }
+)
+MOST_PATIENCE: Final = 100.0
+
 IPAddress = IPv4Address | IPv6Address
+
+
+def patient_timers_ms(patience: float) -> Mapping[str, int]:
+    """Return the timers with those after which somebody is given up `patience` (1 to 100) times as long."""
+    return {name: round(ms * patience) if name in _GIVING_UP else ms for name, ms in TIMERS_MS.items()}
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,11 @@
 #include "notifications.h"
 
+#include <arpa/inet.h>
 #include <string.h>
 
 #define NONE 0
+#define CHUNK_HEADER 4
+#define CAUSE_HEADER 4
 
 static const uint16_t linux_types[] = {
 	[SCTP_ASSOC_CHANGE] = LX_ASSOC_CHANGE,
@@ -73,21 +76,75 @@ static size_t send_failed(const struct sctp_socket *s, const char *from, size_t 
 	return sizeof(result) + data;
 }
 
+/* What usrsctp delivers; usrsctp.h shows another layout. */
+struct pdapi_event {
+	uint16_t type, flags;
+	uint32_t length, indication;
+	uint16_t stream, seq;
+	uint32_t assoc_id;
+};
+
 static size_t partial_delivery(const char *from, size_t length, char *to)
 {
-	struct sctp_pdapi_event event;
+	struct pdapi_event event;
 	struct lx_pdapi_event result = { .type = LX_PARTIAL_DELIVERY_EVENT, .length = sizeof(result) };
 
 	if (length < sizeof(event))
 		return 0;
 	memcpy(&event, from, sizeof(event));
-	result.flags = event.pdapi_flags;
-	result.indication = event.pdapi_indication - SCTP_PARTIAL_DELIVERY_ABORTED;
-	result.assoc_id = event.pdapi_assoc_id;
-	result.stream = event.pdapi_stream;
-	result.seq = event.pdapi_seq;
+	result.flags = event.flags;
+	result.indication = event.indication - SCTP_PARTIAL_DELIVERY_ABORTED;
+	result.assoc_id = event.assoc_id;
+	result.stream = event.stream;
+	result.seq = event.seq;
 	memcpy(to, &result, sizeof(result));
 	return sizeof(result);
+}
+
+/* What came with it: usrsctp gives a list of features or the whole ABORT chunk, Linux the causes in that chunk. */
+static size_t association_change(const char *from, size_t length, char *to)
+{
+	struct sctp_assoc_change change;
+	size_t causes = 0;
+
+	if (length < sizeof(change))
+		return 0;
+	memcpy(&change, from, sizeof(change));
+	if (change.sac_state == SCTP_COMM_LOST && length > sizeof(change) + CHUNK_HEADER)
+		causes = length - sizeof(change) - CHUNK_HEADER;
+	memcpy(to + sizeof(change), from + length - causes, causes);
+	if (change.sac_state != SCTP_COMM_UP && change.sac_state != SCTP_RESTART)
+		change.sac_outbound_streams = change.sac_inbound_streams = 0;
+	change.sac_type = LX_ASSOC_CHANGE;
+	change.sac_error = htons(change.sac_error);
+	change.sac_length = (uint32_t)(sizeof(change) + causes);
+	change.sac_state--;
+	memcpy(to, &change, sizeof(change));
+	return sizeof(change) + causes;
+}
+
+/* usrsctp gives the whole ERROR chunk, Linux one cause: its number in network order, and what follows its header. */
+static size_t remote_error(const char *from, size_t length, char *to)
+{
+	const size_t header = offsetof(struct sctp_remote_error, sre_data);
+	const char *cause = from + header + CHUNK_HEADER;
+	struct sctp_remote_error error;
+	uint16_t size;
+
+	if (length < header + CHUNK_HEADER + CAUSE_HEADER)
+		return 0;
+	memcpy(&error, from, header);
+	memcpy(&error.sre_error, cause, sizeof(error.sre_error));
+	memcpy(&size, cause + sizeof(error.sre_error), sizeof(size));
+	size = ntohs(size);
+	if (size < CAUSE_HEADER || header + CHUNK_HEADER + size > length)
+		return 0;
+	size -= CAUSE_HEADER;
+	error.sre_type = LX_REMOTE_ERROR;
+	error.sre_length = (uint32_t)(header + size);
+	memcpy(to, &error, header);
+	memcpy(to + header, cause + CAUSE_HEADER, size);
+	return header + size;
 }
 
 size_t notification_translate(const struct sctp_socket *s, const char *from, size_t length, char *to, size_t room)
@@ -106,16 +163,11 @@ size_t notification_translate(const struct sctp_socket *s, const char *from, siz
 		return room < sizeof(struct lx_paddr_change) ? 0 : peer_address_change(from, length, to);
 	if (type == SCTP_PARTIAL_DELIVERY_EVENT)
 		return room < sizeof(struct lx_pdapi_event) ? 0 : partial_delivery(from, length, to);
+	if (type == SCTP_ASSOC_CHANGE)
+		return association_change(from, length, to);
+	if (type == SCTP_REMOTE_ERROR)
+		return remote_error(from, length, to);
 	memcpy(to, from, length);
 	memcpy(to, &linux_type, sizeof(linux_type));
-	if (type == SCTP_ASSOC_CHANGE && length >= sizeof(struct sctp_assoc_change)) {
-		struct sctp_assoc_change change;
-
-		memcpy(&change, to, sizeof(change));
-		if (change.sac_state == SCTP_COMM_UP || change.sac_state == SCTP_RESTART)
-			length = change.sac_length = sizeof(change); /* no list of features in Linux */
-		change.sac_state--;
-		memcpy(to, &change, sizeof(change));
-	}
 	return length;
 }

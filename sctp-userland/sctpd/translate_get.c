@@ -110,6 +110,20 @@ static int get_peer_parameters(struct sctp_socket *s, char *value, size_t *lengt
 	return give(value, length, &to, sizeof(to));
 }
 
+/* Of the association that is named in it. */
+static int get_default_send_information(struct sctp_socket *s, struct lx_sndinfo *to)
+{
+	struct sctp_sndinfo from = { .snd_assoc_id = to->assoc_id };
+	size_t size = sizeof(from);
+	int error = get(s, SCTP_DEFAULT_SNDINFO, &from, &size);
+
+	to->sid = from.snd_sid;
+	to->flags = from.snd_flags & SCTP_UNORDERED ? LX_UNORDERED : 0;
+	to->ppid = from.snd_ppid;
+	to->context = from.snd_context;
+	return error;
+}
+
 int translate_get(struct sctp_socket *s, int option, char *value, size_t *length)
 {
 	uint32_t association = 0;
@@ -154,39 +168,29 @@ int translate_get(struct sctp_socket *s, int option, char *value, size_t *length
 	}
 	case LX_PEER_ADDR_PARAMS:
 		return get_peer_parameters(s, value, length);
-	case LX_DEFAULT_SEND_PARAM: {
-		struct sctp_sndinfo from = { 0 };
+	case LX_DEFAULT_SEND_PARAM: { /* the older form of the next */
+		struct lx_sndinfo from = { 0 };
 		struct lx_sndrcvinfo to = { 0 };
 
 		if (*length < sizeof(to))
 			return EINVAL;
-		memcpy(&to, value, sizeof(to)); /* the association isn't its first field */
-		association = from.snd_assoc_id = to.assoc_id;
-		size = sizeof(from);
-		error = get(s, SCTP_DEFAULT_SNDINFO, &from, &size);
-		to.stream = from.snd_sid;
-		to.flags = from.snd_flags & SCTP_UNORDERED ? LX_UNORDERED : 0;
-		to.ppid = from.snd_ppid;
-		to.context = from.snd_context;
+		memcpy(&to, value, sizeof(to));
+		from.assoc_id = to.assoc_id;
+		error = get_default_send_information(s, &from);
+		to.stream = from.sid;
+		to.flags = from.flags;
+		to.ppid = from.ppid;
+		to.context = from.context;
 		to.timetolive = s->default_timetolive;
-		to.assoc_id = association;
 		return error != 0 ? error : give(value, length, &to, sizeof(to));
 	}
 	case LX_DEFAULT_SNDINFO: {
-		struct sctp_sndinfo from = { 0 };
 		struct lx_sndinfo to = { 0 };
 
 		if (*length < sizeof(to))
 			return EINVAL;
-		memcpy(&to, value, sizeof(to));
-		association = from.snd_assoc_id = to.assoc_id;
-		size = sizeof(from);
-		error = get(s, SCTP_DEFAULT_SNDINFO, &from, &size);
-		to.sid = from.snd_sid;
-		to.flags = from.snd_flags & SCTP_UNORDERED ? LX_UNORDERED : 0;
-		to.ppid = from.snd_ppid;
-		to.context = from.snd_context;
-		to.assoc_id = association;
+		memcpy(&to, value, sizeof(to)); /* the association isn't its first field */
+		error = get_default_send_information(s, &to);
 		return error != 0 ? error : give(value, length, &to, sizeof(to));
 	}
 	case LX_PRIMARY_ADDR: {

@@ -97,23 +97,6 @@ static int set_peer_parameters(struct sctp_socket *s, const char *value, size_t 
 	return set(s, SCTP_PEER_ADDR_PARAMS, &to, sizeof(to));
 }
 
-static int set_default_send(struct sctp_socket *s, const char *value, size_t length)
-{
-	struct lx_sndrcvinfo from;
-	struct sctp_sndinfo to = { 0 };
-
-	if (length < sizeof(from))
-		return EINVAL;
-	memcpy(&from, value, sizeof(from));
-	to.snd_sid = from.stream;
-	to.snd_flags = from.flags & LX_UNORDERED ? SCTP_UNORDERED : 0;
-	to.snd_ppid = from.ppid;
-	to.snd_context = from.context;
-	to.snd_assoc_id = from.assoc_id;
-	s->default_timetolive = from.timetolive;
-	return set(s, SCTP_DEFAULT_SNDINFO, &to, sizeof(to));
-}
-
 static int set_default_send_information(struct sctp_socket *s, const char *value, size_t length)
 {
 	struct lx_sndinfo from;
@@ -128,6 +111,20 @@ static int set_default_send_information(struct sctp_socket *s, const char *value
 	to.snd_context = from.context;
 	to.snd_assoc_id = from.assoc_id;
 	return set(s, SCTP_DEFAULT_SNDINFO, &to, sizeof(to));
+}
+
+/* The older form of the same. */
+static int set_default_send(struct sctp_socket *s, const char *value, size_t length)
+{
+	struct lx_sndrcvinfo from;
+	struct lx_sndinfo same_as;
+
+	if (length < sizeof(from))
+		return EINVAL;
+	memcpy(&from, value, sizeof(from));
+	same_as = (struct lx_sndinfo){ from.stream, from.flags, from.ppid, from.context, from.assoc_id };
+	s->default_timetolive = from.timetolive;
+	return set_default_send_information(s, (const char *)&same_as, sizeof(same_as));
 }
 
 static int set_primary(struct sctp_socket *s, int option, const char *value, size_t length)

@@ -29,6 +29,12 @@ def test_the_backend_takes_its_configuration_and_the_zone(tmp_path: Path) -> Non
     assert config.pdns.control == (control,)  # where the backend purges is where PowerDNS listens
 
 
+def test_a_slow_machines_backend_has_more_patience(tmp_path: Path) -> None:
+    write_name_server_files("10.53.0.21", REGISTRAR_LIST, ["10.53.0.21"], tmp_path, slow=10)
+    assert load_configuration(tmp_path / "rspdns.toml").resolve_timeout_ms == 3000
+    assert "timeout=20000" in (tmp_path / "pdns.conf").read_text()
+
+
 @pytest.mark.integration
 def test_kamailio_takes_its_configuration(tmp_path: Path) -> None:
     (tmp_path / "kamailio.cfg").write_text(texts.kamailio_cfg("127.0.0.1", "as1"))

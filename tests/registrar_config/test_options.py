@@ -4,7 +4,14 @@ from ipaddress import ip_address
 
 import pytest
 from registrar_config.embedded import embedded_commands, embedded_registrars
-from registrar_config.options import Endpoint, RegistrarSettings, arguments, embedded_settings
+from registrar_config.options import (
+    TIMERS_MS,
+    Endpoint,
+    RegistrarSettings,
+    arguments,
+    embedded_settings,
+    patient_timers_ms,
+)
 from registrar_config.preflight import without_other
 
 
@@ -21,6 +28,15 @@ def test_peers_are_given_and_multicast_is_off() -> None:
     assert "-peer=10.0.0.2:9901" in line
     assert "-peer=10.0.0.3:9911" in line
     assert {"-asapannounce=off", "-enrpannounce=off"} <= set(line)
+
+
+def test_patience_is_for_the_silent_and_asks_as_often() -> None:
+    timers_ms = patient_timers_ms(10)
+    assert timers_ms["endpointkeepalivetimeoutinterval"] == 5000
+    assert timers_ms["peermaxtimelastheard"] == 10_000
+    for name in ("endpointkeepalivetransmissioninterval", "peerheartbeatcycle", "mentordiscoverytimeout"):
+        assert timers_ms[name] == TIMERS_MS[name]
+    assert patient_timers_ms(1) == TIMERS_MS
 
 
 def test_a_registrar_never_has_a_fixed_identifier() -> None:

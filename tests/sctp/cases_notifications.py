@@ -6,12 +6,14 @@ import struct
 
 from tests.sctp.sctp_api import (
     ABORT,
+    ADAPTATION_INDICATION,
     ADDR_CONFIRMED,
     ASSOC_CHANGE,
     COMM_LOST,
     COMM_UP,
     PATH_ACTIVE,
     PEER_ADDR_CHANGE,
+    SCTP_ADAPTATION_LAYER,
     SCTP_DEFAULT_SNDINFO,
     SCTP_EVENT,
     SCTP_EVENTS,
@@ -35,6 +37,7 @@ from tests.sctp.sctp_api import (
     readable,
     receive,
     receive_data,
+    receive_notification,
     send,
     subscribe,
 )
@@ -167,3 +170,18 @@ def case_no_room_for_ancillary_data() -> None:
         data, ancillary, flags, _ = server.recvmsg(100, 0)
         assert (data, ancillary) == (b"x", [])
         assert flags & socket.MSG_CTRUNC
+
+
+def case_adaptation_of_the_peer() -> None:
+    """Both say what they speak above (RFC 5061, section 4.2.6)."""
+    with one_to_many() as server, one_to_many() as client:
+        for sock, adaptation in ((server, 5), (client, 6)):
+            sock.setsockopt(SOL_SCTP, SCTP_ADAPTATION_LAYER, adaptation)
+            subscribe(sock, data_io=True, association=True, adaptation=True)
+        server.bind(("127.0.0.1", 0))
+        server.listen(1)
+        send(client, b"x", to=server.getsockname())
+        for sock, adaptation in ((server, 6), (client, 5)):
+            got = receive_notification(sock, ADAPTATION_INDICATION)
+            assert struct.unpack_from("=II", got.data, 4) == (16, adaptation)
+            assert got.data[12:16] != bytes(4)

@@ -8,6 +8,7 @@ import threading
 from tests.sctp.sctp_api import (
     ABORT,
     ASSOC_CHANGE,
+    ASSOC_CHANGE_HEADER,
     CANT_START,
     CMSG_SNDINFO,
     COMM_LOST,
@@ -24,6 +25,7 @@ from tests.sctp.sctp_api import (
     SNDINFO,
     SNDRCV,
     SOL_SCTP,
+    USER_INITIATED_ABORT,
     addresses_of,
     associated,
     bindx,
@@ -107,7 +109,8 @@ def case_events_can_be_read_back() -> None:
 def case_refused_is_notified() -> None:
     with one_to_many() as client:
         send(client, b"x", to=("127.0.0.1", 9))
-        assert receive_change(client, CANT_START).is_notification
+        refused = receive_change(client, CANT_START)
+        assert len(refused.data) == ASSOC_CHANGE_HEADER
 
 
 def case_close_is_notified() -> None:
@@ -134,7 +137,18 @@ def case_abort_is_notified() -> None:
 def case_abort_with_reason() -> None:
     with associated() as (client, to_server, server, _):
         send(client, b"reason", flags=ABORT, association=to_server)
-        assert b"reason" in receive_change(server, COMM_LOST).data
+        lost = receive_change(server, COMM_LOST).data
+        length, error, outward, inward = struct.unpack_from("=I2xHHH", lost, 4)
+        assert length == len(lost)
+        assert (socket.ntohs(error), outward, inward) == (USER_INITIATED_ABORT, 0, 0)
+        assert lost[ASSOC_CHANGE_HEADER:] == struct.pack(">HH", USER_INITIATED_ABORT, 10) + b"reason"
+
+
+def case_abort_without_a_reason() -> None:
+    with associated() as (client, to_server, server, _):
+        send(client, b"", flags=ABORT, association=to_server)
+        lost = receive_change(server, COMM_LOST).data
+        assert lost[ASSOC_CHANGE_HEADER:] == struct.pack(">HH", USER_INITIATED_ABORT, 4)
 
 
 def case_unknown_association() -> None:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 SOL_SCTP = 132
 SCTP_RTOINFO, SCTP_ASSOCINFO, SCTP_INITMSG, SCTP_NODELAY, SCTP_AUTOCLOSE = range(5)
+SCTP_ADAPTATION_LAYER, SCTP_PARTIAL_DELIVERY_POINT = 7, 19
 SCTP_PRIMARY_ADDR, SCTP_PEER_ADDR_PARAMS, SCTP_DEFAULT_SEND_PARAM, SCTP_EVENTS = 6, 9, 10, 11
 SCTP_MAXSEG, SCTP_STATUS, SCTP_GET_PEER_ADDR_INFO, SCTP_DELAYED_SACK, SCTP_RECVRCVINFO = 13, 14, 15, 16, 32
 SCTP_GET_ASSOC_NUMBER, SCTP_GET_ASSOC_ID_LIST, SCTP_DEFAULT_SNDINFO, SCTP_EVENT = 28, 29, 34, 127
@@ -21,8 +22,11 @@ CMSG_SNDRCV, CMSG_SNDINFO, CMSG_RCVINFO = 1, 2, 3
 MSG_NOTIFICATION = 0x8000
 UNORDERED, ABORT, EOF = 1, 4, 0x200
 ASSOC_CHANGE, PEER_ADDR_CHANGE, SEND_FAILED, REMOTE_ERROR, SHUTDOWN_EVENT = range(0x8001, 0x8006)
+PARTIAL_DELIVERY_EVENT, ADAPTATION_INDICATION = 0x8006, 0x8007
 COMM_UP, COMM_LOST, RESTART, SHUTDOWN_COMP, CANT_START = range(5)
 ADDR_AVAILABLE, ADDR_UNREACHABLE, ADDR_CONFIRMED = 0, 1, 5
+ASSOC_CHANGE_HEADER = 20  # bytes of the notification before what the peer said
+USER_INITIATED_ABORT = 12
 SEND_FAILED_HEADER = 48  # bytes of the notification before the message
 ESTABLISHED = 4
 PATH_INACTIVE, PATH_PF, PATH_ACTIVE, PATH_UNCONFIRMED = range(4)
@@ -94,11 +98,15 @@ def subscribe(
     send_failure: bool = False,
     peer_error: bool = False,
     shutdown: bool = False,
+    partial_delivery: bool = False,
+    adaptation: bool = False,
 ) -> None:
     sock.setsockopt(
         SOL_SCTP,
         SCTP_EVENTS,
-        bytes([data_io, association, address, send_failure, peer_error, shutdown, 0, 0]),
+        bytes(
+            [data_io, association, address, send_failure, peer_error, shutdown, partial_delivery, adaptation]
+        ),
     )
 
 
@@ -190,6 +198,14 @@ def receive_change(sock: socket.socket, state: int, timeout_s: float = 10) -> Re
     while True:
         got = receive(sock, timeout_s=timeout_s)
         if got.notification == ASSOC_CHANGE and got.state == state:
+            return got
+
+
+def receive_notification(sock: socket.socket, kind: int, timeout_s: float = 10) -> Received:
+    """Receive until a notification of this kind."""
+    while True:
+        got = receive(sock, timeout_s=timeout_s)
+        if got.notification == kind:
             return got
 
 

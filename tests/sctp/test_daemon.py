@@ -20,6 +20,13 @@ pytestmark = pytest.mark.integration
 
 SCTPD = REPOSITORY / "sctp-userland" / "build" / "sctpd"
 EXIT_NO_PRIVILEGE = 77
+CAP_NET_RAW = 13
+SYSTEM_USER = 998
+"""Clients trust an sctpd of such a user, below 1000."""
+CONNECT = (
+    "import socket; a = socket.socket(2, 1, 132); a.bind(('127.0.0.1', 0)); a.listen(1);"
+    "b = socket.socket(2, 1, 132); b.connect(a.getsockname()); print('connected')"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -148,15 +155,27 @@ def test_another_user_is_refused(namespace: Namespace) -> None:
 
 
 def test_clients_need_no_privilege(namespace: Namespace) -> None:
-    code = (
-        "import socket; a = socket.socket(2, 1, 132); a.bind(('127.0.0.1', 0)); a.listen(1);"
-        "b = socket.socket(2, 1, 132); b.connect(a.getsockname()); print('connected')"
-    )
     daemon = namespace.start(str(SCTPD), "--everyone")
     assert wait_for(lambda: serves(namespace))
-    run = as_nobody(namespace, code)
+    run = as_nobody(namespace, CONNECT)
     assert run.stdout == "connected\n", run.stderr
     assert daemon.poll() is None
+
+
+def test_serves_with_the_capability_alone(namespace: Namespace) -> None:
+    """As the unit runs it: another user, CAP_NET_RAW, nothing else."""
+    only = "-all,+net_raw"
+    rights = ("--inh-caps", only, "--ambient-caps", only, "--bounding-set", only)
+    user = ("--reuid", str(SYSTEM_USER), "--regid", str(SYSTEM_USER), "--clear-groups")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        program = shutil.copy(SCTPD, folder)
+        namespace.start("setpriv", *user, *rights, program, "--everyone")
+        assert wait_for(lambda: serves(namespace))
+        status = Path(f"/proc/{daemons(namespace)[0]}/status").read_text()
+        assert f"CapPrm:\t{1 << CAP_NET_RAW:016x}\n" in status
+        run = as_nobody(namespace, CONNECT)
+        assert run.stdout == "connected\n", run.stderr
 
 
 def test_garbage_on_the_control_connection_ends_only_that(namespace: Namespace) -> None:

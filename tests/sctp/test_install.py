@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -59,6 +60,14 @@ def test_unit_is_valid(tmp_path: Path) -> None:
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         complaints = [line for line in run.stderr.splitlines() if "sctpd.service" in line]
         assert not complaints
+
+
+def test_manual_names_every_option() -> None:
+    help_text = subprocess.run([str(SCTPD), "--help"], capture_output=True, text=True, check=True).stdout
+    options = set(re.findall(r"--[a-z-]+", help_text))
+    manual = (REPOSITORY / "sctp-userland/man/sctpd.8").read_text().replace("\\-", "-")
+    assert len(options) > 10
+    assert not [option for option in options if option not in manual]
 
 
 def test_status_shows_sockets_associations_and_paths(namespace: Namespace) -> None:
