@@ -33,6 +33,7 @@ def run_demo(console: Console, slow: float = 1.0) -> Outcome:
     `slow`: this machine is so many times slower than those that the bounds were made for.
     """
     with console.status("making the network") as status, Lab(Setting(slow=slow)) as lab:
+        beat_ms = lab.setting.beat_ms
         status.update("starting three registrars")
         lab.start_registrars()
         status.update("starting three SIP servers, each with its agent")
@@ -45,7 +46,7 @@ def run_demo(console: Console, slow: float = 1.0) -> Outcome:
         lab.wait_until_settled()
         console.print(
             "Three registrars, three SIP servers with agents, two name servers with backends. "
-            f"A client asks both name servers every {f'{slow:g} ms' if slow > 1 else 'millisecond'}. {LEGEND}"
+            f"A client asks both name servers every {beat_ms:g} ms. {LEGEND}"
         )
         show_answer(console, lab)
         results = []

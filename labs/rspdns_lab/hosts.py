@@ -23,18 +23,27 @@ from rspdns_lab.sip import answers_options
 from rspdns_lab.wall_clock import WallClock
 
 START_TIMEOUT_S = 60.0
+_LOOK_EVERY_S = 0.02
+_PAUSES_FOR_A_LOOK = 4
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout_s: float, *programs: Program) -> None:
-    """Wait for `condition`. Raises LabError when it takes too long, or when one of `programs` ends."""
+    """Wait for `condition`. Raises LabError when it takes too long, or when one of `programs` ends.
+
+    What takes long to look at is looked at less often, lest the looking slows down what is waited for.
+    """
     end_s = time.monotonic() + timeout_s
-    while not condition():
+    while True:
+        looked_s = time.monotonic()
+        if condition():
+            return
+        took_s = time.monotonic() - looked_s
         for program in programs:
             program.expect_running()
         if time.monotonic() > end_s:
             logs = "".join(f"\n{program.name}:\n{program.log_end()}" for program in programs)
             raise LabError(f"{what}: not within {timeout_s:g} s{logs}")
-        time.sleep(0.02)
+        time.sleep(max(_LOOK_EVERY_S, _PAUSES_FOR_A_LOOK * took_s))
 
 
 class RegistrarHost:

@@ -106,7 +106,7 @@ class Lab:
             QUESTIONS,
             self.recorder,
             self.folder,
-            interval_ms=self.setting.slow,
+            interval_ms=self.setting.beat_ms,
         )
 
     def wait_until_all_are_answered(self, timeout_s: float = CONVERGE_TIMEOUT_S) -> None:

@@ -43,6 +43,11 @@ class Setting:
     """This machine is so many times slower: the lab waits longer, and asks less often."""
 
     @property
+    def beat_ms(self) -> float:
+        """How often the client asks: a slow machine has other work than answering it."""
+        return 1.0 if self.slow <= 1 else 3 * self.slow
+
+    @property
     def application_servers(self) -> Mapping[str, str]:
         """Their addresses by name."""
         return application_servers(self.members)

@@ -8,6 +8,7 @@ from typing import Final
 from rspdns_lab.plan import HANDLE, NETWORK, REREGISTRATION_MS, SIP_PORT, ZONE, Follow
 
 _CHECK_TIMEOUT_MS: Final = 250
+_POLL_HOT_MS: Final = 50
 _RESOLVE_TIMEOUT_MS: Final = 300
 _MOST_RESOLVE_TIMEOUT_MS: Final = 10_000
 
@@ -80,10 +81,11 @@ max_age_ms = 3600000
 def backend_toml(registrars: Sequence[str], folder: Path, follow: Follow = "enrp", slow: float = 1.0) -> str:
     """Return the backend's configuration; its zones stand in `zones.d` beside it.
 
-    On a machine that is `slow` times slower it waits longer for a registrar's answer.
+    On a machine that is `slow` times slower it asks registrars less often and waits longer for an answer.
     """
     return f"""registrars = {_array(registrars)}
 follow = {_text(follow)}
+poll_hot_ms = {round(_POLL_HOT_MS * slow)}
 resolve_timeout_ms = {min(round(_RESOLVE_TIMEOUT_MS * slow), _MOST_RESOLVE_TIMEOUT_MS)}
 
 [pdns]

@@ -315,8 +315,8 @@ def case_several_clients() -> None:
             client.close()
 
 
-def case_ten_thousand_messages() -> None:
-    count = 10000
+def case_many_messages() -> None:
+    count = 2000
     with associated() as (client, to_server, server, _):
 
         def write() -> None:
