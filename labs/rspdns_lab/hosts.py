@@ -24,7 +24,7 @@ from rspdns_lab.wall_clock import WallClock
 
 START_TIMEOUT_S = 60.0
 _LOOK_EVERY_S = 0.02
-_PAUSES_FOR_A_LOOK = 4
+_LONGEST_PAUSE_S = 0.5
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout_s: float, *programs: Program) -> None:
@@ -43,7 +43,7 @@ def wait_until(condition: Callable[[], object], what: str, timeout_s: float, *pr
         if time.monotonic() > end_s:
             logs = "".join(f"\n{program.name}:\n{program.log_end()}" for program in programs)
             raise LabError(f"{what}: not within {timeout_s:g} s{logs}")
-        time.sleep(max(_LOOK_EVERY_S, _PAUSES_FOR_A_LOOK * took_s))
+        time.sleep(min(max(_LOOK_EVERY_S, 4 * took_s), _LONGEST_PAUSE_S))
 
 
 class RegistrarHost:
