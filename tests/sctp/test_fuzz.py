@@ -12,30 +12,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.namespaces import REPOSITORY, Namespace
+from tests.support.builds import SCTP_USERLAND, build, sanitized
+from tests.support.namespaces import Namespace
 
 pytestmark = pytest.mark.integration
 
 SECONDS = float(os.environ.get("SCTP_FUZZ_SECONDS", "3"))
 GUIDED_SECONDS = 8
-FOLDER = REPOSITORY / "sctp-userland"
 FUZZ = Path(__file__).parent / "fuzz.py"
 
 
-@pytest.fixture(scope="module")
-def sanitized() -> Path:
-    """Return sctpd built with the sanitizers."""
-    subprocess.run(["make", "-s", "-C", str(FOLDER), "asan"], check=True, capture_output=True)
-    return FOLDER / "build-asan" / "sctpd"
-
-
-@pytest.mark.timeout(int(SECONDS) + 120)
+@pytest.mark.timeout(int(SECONDS) + 300)
 @pytest.mark.parametrize("what", ["calls", "packets"])
-def test_hostile(what: str, sanitized: Path, namespace: Namespace, tmp_path: Path) -> None:
+def test_hostile(what: str, namespace: Namespace, tmp_path: Path) -> None:
     """Nothing ends it, and it serves afterwards."""
     log = tmp_path / "log"
     daemon = namespace.start(
-        str(sanitized),
+        str(sanitized() / "sctpd"),
         "--socket-limit",
         "200",
         log=log,
@@ -59,11 +52,11 @@ def fuzzers() -> Path:
     """Return the folder of the fuzzers."""
     if shutil.which("clang") is None:
         pytest.fail("clang is missing: setup/debian-packages names it")
-    subprocess.run(["make", "-s", "-j2", "-C", str(FOLDER), "fuzzers"], check=True)
-    return FOLDER / "build-fuzz"
+    build("fuzzers")
+    return SCTP_USERLAND / "build-fuzz"
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(500)
 @pytest.mark.parametrize("fuzzer", ["calls", "packets"])
 def test_guided_by_coverage(fuzzer: str, fuzzers: Path, tmp_path: Path) -> None:
     """All seeds, then what is made of them: no crash, no report, no answer that isn't one."""
@@ -72,7 +65,7 @@ def test_guided_by_coverage(fuzzer: str, fuzzers: Path, tmp_path: Path) -> None:
     limits = ["-seed=1", f"-max_total_time={GUIDED_SECONDS}", "-max_len=2048", "-len_control=0"]
     command = [str(fuzzers / fuzzer), *limits, "-detect_leaks=0", f"-artifact_prefix={tmp_path}/"]
     run = subprocess.run(
-        [*command, str(corpus), str(FOLDER / "fuzz" / "seeds" / fuzzer)],
+        [*command, str(corpus), str(SCTP_USERLAND / "fuzz" / "seeds" / fuzzer)],
         env={**os.environ, "ASAN_OPTIONS": "quarantine_size_mb=16"},
         capture_output=True,
         text=True,

@@ -9,19 +9,13 @@ import pytest
 from registrar_config.kernel_timers import SCTPD_OPTIONS
 
 from tests.sctp.test_daemon import daemons, wait_for
-from tests.support.namespaces import REPOSITORY, Namespace
+from tests.support.builds import sanitized
+from tests.support.namespaces import Namespace
 
 pytestmark = pytest.mark.integration
 
-FOLDER = REPOSITORY / "sctp-userland"
 RUNNER = Path(__file__).parent / "run_case.py"
 FEWEST_CASES = 60
-
-
-def sanitized() -> Path:
-    """Build both with the sanitizers and return where they are."""
-    subprocess.run(["make", "-s", "-C", str(FOLDER), "asan"], check=True, capture_output=True)
-    return FOLDER / "build-asan"
 
 
 def runtime() -> str:

@@ -1,0 +1,28 @@
+"""Builds of sctp-userland that only tests need: each once, whoever of several test processes asks first."""
+
+import fcntl
+import os
+import subprocess
+from pathlib import Path
+
+from tests.support.namespaces import REPOSITORY
+
+SCTP_USERLAND = REPOSITORY / "sctp-userland"
+
+
+def build(target: str) -> None:
+    """Run make for this target of sctp-userland; another test process waits meanwhile."""
+    folder = os.open(SCTP_USERLAND, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        command = ["make", "-s", "-j2", "-C", str(SCTP_USERLAND), target]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    finally:
+        os.close(folder)
+
+
+def sanitized() -> Path:
+    """Return the folder with sctpd, and in `library/` the library, built with the sanitizers."""
+    build("asan")
+    return SCTP_USERLAND / "build-asan"
