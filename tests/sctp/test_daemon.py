@@ -109,24 +109,9 @@ except OSError as error:
     assert client.stdout is not None
     assert client.stdout.readline() == "connected\n"
     os.kill(daemons(namespace)[0], signal.SIGKILL)
-    assert client.wait(5) == 0
+    assert client.wait(20) == 0
     assert set(client.stdout.read().split()) <= {"104", "32"}, "ECONNRESET or EPIPE"
     assert python(namespace, "import socket; socket.socket(2, 1, 132); print('made')").stdout == "made\n"
-
-
-def test_terminated_daemon_tells_the_peers(namespaces: object) -> None:
-    namespace: Namespace = namespaces()  # type: ignore[operator]
-    client = namespace.start(
-        sys.executable,
-        "-c",
-        "import socket, time; s = socket.socket(2, 1, 132); print('up', flush=True); time.sleep(20)",
-        sctp=True,
-    )
-    assert client.stdout is not None
-    client.stdout.readline()
-    pid = daemons(namespace)[0]
-    os.kill(pid, signal.SIGTERM)
-    assert wait_for(lambda: pid not in daemons(namespace), 5)
 
 
 def test_without_the_capability(namespace: Namespace) -> None:

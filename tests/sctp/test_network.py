@@ -301,6 +301,34 @@ with listener() as waiting:
     assert run(hosts[0], code) == "True\n"
 
 
+def test_terminated_daemon_tells_the_peers(hosts: tuple[Namespace, Namespace]) -> None:
+    """By ABORT: the other host's timers alone would take many times as long."""
+    hosts[1].start(str(SCTPD), *SLOW_TIMERS)
+    assert wait_for(lambda: serves(hosts[1]))
+    server = """
+with one_to_many() as server:
+    server.bind(("10.1.0.2", 5000))
+    server.listen(4)
+    print("listening", flush=True)
+    association = receive_data(server, timeout_s=60).association
+    print("up", flush=True)
+    print(receive_change(server, COMM_LOST, timeout_s=60).changed_association == association, flush=True)
+"""
+    process = hosts[1].start(sys.executable, "-c", PRELUDE + server, sctp=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "listening\n"
+    daemon = hosts[0].start(str(SCTPD))
+    assert wait_for(lambda: serves(hosts[0]))
+    code = "client = one_to_many()\nsend(client, b'x', to=('10.1.0.2', 5000))\ntime.sleep(100)"
+    hosts[0].start(sys.executable, "-c", PRELUDE + code, sctp=True)
+    assert process.stdout.readline() == "up\n"
+    started_s = time.monotonic()
+    daemon.terminate()
+    assert process.stdout.readline() == "True\n"
+    assert time.monotonic() - started_s < 8
+    assert daemon.wait(20) == 0
+
+
 MIXED = """
 client = one_to_many(socket.AF_INET6)
 bindx(client, [("fd00:2::1", 0)])
