@@ -39,7 +39,7 @@ def test_the_demo_on_a_kernel(tmp_path: Path) -> None:
     assert list(steps) == STEPS
     for step in steps.values():
         assert (step["empty"], step["servfail"]) == (0, 0), story
-        assert step["answers"] > 100, story
+        assert step["answers"] > 50, story
     assert steps["as-killed"]["wrong"] > 0  # a fault that nobody can notice would prove nothing
     assert steps["registrar-killed"]["wrong"] == 0
     assert steps["name-server-killed"]["wrong"] == 0
