@@ -80,7 +80,7 @@ def test_many_starts_give_one_daemon_and_it_goes(namespace: Namespace) -> None:
 
 
 def test_daemon_stays_while_a_client_is_silent(namespace: Namespace) -> None:
-    code = "import time; time.sleep(4); import socket; socket.socket(2, 1, 132); print('made')"
+    code = "import time; time.sleep(3); import socket; socket.socket(2, 1, 132); print('made')"
     assert python(namespace, code).stdout == "made\n"
 
 
