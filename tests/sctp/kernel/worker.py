@@ -24,8 +24,8 @@ ANSWER = "answer "  # the guest's console also carries the kernel's own words
 POLL_S = 0.01
 TIMERS_MS = {"rto_min": 50, "rto_initial": 100, "rto_max": 300, "sack_timeout": 20}  # as in the demo
 GUEST_ADDRESSES = {"vec0": ("10.5.0.2/24", "fd05::2/64"), "vec1": ("10.6.0.2/24", "fd06::2/64")}
-# Linux counts most of a kilobyte for each message, however small. With its default, 208 KB, those behind one lost
-# packet of many small ones shut the window, and the lost ones come again one at a time, 0.3 s apart.
+# Linux counts most of a kilobyte for each message, however small. With its default, 208 KB, those behind one
+# lost packet of many small ones shut the window, and the lost ones come again one at a time, 0.3 s apart.
 RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
 HEARTBEATS, NO_HEARTBEATS = 1, 2
 
