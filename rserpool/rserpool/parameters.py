@@ -3,6 +3,7 @@
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 
 from rserpool import policies, wire
@@ -12,6 +13,8 @@ from rserpool.policies import Policy
 from rserpool.wire import Parameters, ParameterType
 from rserpool.wire import UnknownParameter as UnknownParameter
 
+KEPT_ELEMENTS, MAX_KEPT_BYTES = 32_768, 256
+"""So many decoded pool elements are kept, of so many bytes at most."""
 LIFE_UNLIMITED_MS = 0xFFFFFFFF
 """Registration life of a pool element that never expires."""
 
@@ -176,7 +179,14 @@ def encode_pool_element(element: PoolElement) -> bytes:
 
 
 def decode_pool_element(value: bytes) -> PoolElement:
-    """Read the value of a Pool Element parameter: the first transport is the user's, a second ASAP's."""
+    """Read the value of a Pool Element parameter: the first transport is the user's, a second ASAP's.
+
+    The same bytes give the same object: registrars tell the same about most pool elements again and again.
+    """
+    return _kept_pool_element(value) if len(value) <= MAX_KEPT_BYTES else _decode_pool_element(value)
+
+
+def _decode_pool_element(value: bytes) -> PoolElement:
     identifier, home_registrar, life_ms = wire.fixed(value, _POOL_ELEMENT)
     inner = Parameters(value, _IN_POOL_ELEMENT, _POOL_ELEMENT.size)
     transports = _transports(inner)
@@ -191,6 +201,9 @@ def decode_pool_element(value: bytes) -> PoolElement:
         asap_transport=transports[1] if len(transports) == 2 else None,
         unknown=inner.unknown,
     )
+
+
+_kept_pool_element = lru_cache(KEPT_ELEMENTS)(_decode_pool_element)
 
 
 def encode_server_information(server: ServerInformation) -> bytes:
