@@ -2,8 +2,8 @@
 
 Pools that were looked up lately are hot and asked every 50 ms, all others in turn within 10 s. A
 registrar that is followed, and so tells of changes by itself, is asked about hot pools once a second, as a
-check. One that takes long to answer is asked less often, a silent one only about its sentinel. A question is
-never repeated while the same one is unanswered.
+check. What it was never asked about comes first. One that takes long to answer is asked less often, a silent
+one only about its sentinel. A question is never repeated while the same one is unanswered.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 MAX_UNANSWERED = 512
 """Questions under way to one registrar at any time; the next ones wait for the next round."""
+MAX_NEW_PER_ROUND = 100
+"""Pools it was never asked about, at once: the answers of more would hold up everything else."""
 MAX_QUESTIONS_PER_S = 1000
 """To one registrar: with more hot pools than fit, each of them is asked less often."""
 ROUND_TRIPS_PER_ROUND = 4
@@ -42,33 +45,47 @@ class HotPools:
 
     def __init__(self, handles: Iterable[str], intervals: Intervals, now: float) -> None:
         self._hot_for_s = intervals.hot_for_s
-        self._until_s: dict[str, float] = dict.fromkeys(handles, now + intervals.hot_for_s)
+        self._handles = dict.fromkeys(handles)
+        self._until_s = dict.fromkeys(self._handles, now + intervals.hot_for_s)
+        """Of the hot ones."""
+        self._looked_up: set[str] = set()
         self.version = 0
         """Goes up when the pools change."""
 
     def note_query(self, handle: str, now: float) -> bool:
         """Somebody looked the pool up. Return True when it was not hot: then it should be asked at once."""
-        until_s = self._until_s.get(handle)
-        if until_s is None:
+        if handle not in self._handles:
             return False
+        until_s = self._until_s.get(handle, now)
         self._until_s[handle] = now + self._hot_for_s
+        self._looked_up.add(handle)
         return now >= until_s
 
     def set_handles(self, handles: Iterable[str], now: float) -> None:
         """Take new pools: those that were not known are hot."""
-        self._until_s = {
-            handle: self._until_s.get(handle, now + self._hot_for_s) for handle in dict.fromkeys(handles)
-        }
+        before, self._handles = self._handles, dict.fromkeys(handles)
+        new = dict.fromkeys((one for one in self._handles if one not in before), now + self._hot_for_s)
+        kept = {handle: until_s for handle, until_s in self._until_s.items() if handle in self._handles}
+        self._until_s = kept | new
+        self._looked_up &= self._handles.keys()
         self.version += 1
 
     def hot(self, now: float) -> list[str]:
         """The hot pools."""
-        return [handle for handle, until_s in self._until_s.items() if now < until_s]
+        cold = [handle for handle, until_s in self._until_s.items() if now >= until_s]
+        for handle in cold:
+            del self._until_s[handle]
+            self._looked_up.discard(handle)
+        return list(self._until_s)
+
+    def looked_up(self, now: float) -> list[str]:
+        """The hot pools that somebody looked up: not those that are hot because they are new."""
+        return [handle for handle in self._looked_up if now < self._until_s[handle]]
 
     @property
     def handles(self) -> Iterable[str]:
         """All pools."""
-        return self._until_s.keys()
+        return self._handles.keys()
 
 
 class Round:
@@ -85,7 +102,12 @@ class Round:
         self._again: set[str] = set()
         self._asked_s: dict[str, float] = {}
         self._idle: deque[str] = deque()
-        self._idle_version = -1
+        self._idle_at_s = float("inf")
+        self._idle_due = 0.0
+        """How many of these are due, by the time that has passed."""
+        self._version: int | None = None
+        self._new: list[str] = []
+        """What was never asked about since the link came up, in the opposite order."""
         self._hot_turn = 0
 
     def interval_s(self, hot_count: int, round_trip_s: float | None, *, followed: bool = False) -> float:
@@ -93,6 +115,8 @@ class Round:
         slow_s = ROUND_TRIPS_PER_ROUND * (round_trip_s or 0.0)
         if followed:
             return max(SENTINEL_EVERY_S, min(slow_s, SLOWEST_ROUND_S))
+        if self._new or self._version is None:
+            return max(self._intervals.hot_s, min(slow_s, SLOWEST_ROUND_S))
         return max(self._intervals.hot_s, min(max(slow_s, hot_count / MAX_QUESTIONS_PER_S), SLOWEST_ROUND_S))
 
     def due(
@@ -100,12 +124,18 @@ class Round:
     ) -> list[str]:
         """What to ask in this round, the sentinel first. `silent`: the registrar answers nothing at
         present; `followed`: it pushes changes."""
-        hot = pools.hot(now)
-        first = self._unchecked(hot, now) if followed else self._in_turn(hot)
-        wanted = [] if silent else [*first, *self._idle_share(pools, set(hot), interval_s, now)]
+        hot = pools.looked_up(now) if followed else pools.hot(now)
+        self._take_pools(pools, hot, now)
         room = MAX_UNANSWERED - len(self._unanswered)
-        if followed:
-            room = min(room, int(MAX_QUESTIONS_PER_S * interval_s))
+        if silent:
+            wanted = []
+        elif self._new and not followed:
+            wanted = self._unasked(min(room, MAX_NEW_PER_ROUND))
+        else:
+            first = self._unchecked(hot, now) if followed else self._in_turn(hot)
+            wanted = [*first, *self._idle_share(set(hot), now)]
+            if followed:
+                room = min(room, int(MAX_QUESTIONS_PER_S * interval_s))
         asked = [handle for handle in wanted if handle not in self._unanswered][: max(0, room)]
         sentinel_age_s = now - self._asked_s.get(self._sentinel, float("-inf"))
         if self._sentinel not in self._unanswered and (asked or sentinel_age_s >= SENTINEL_EVERY_S):
@@ -141,6 +171,24 @@ class Round:
         """The link was lost: nothing is wanted again, everything is due."""
         self._again.clear()
         self._asked_s.clear()
+        self._version = None
+
+    def _take_pools(self, pools: HotPools, hot: list[str], now: float) -> None:
+        """Take note of other pools, and after a lost link."""
+        if self._version != pools.version:
+            self._version = pools.version
+            self._idle, self._idle_at_s = deque(pools.handles), now
+            hot_first = dict.fromkeys((*hot, *pools.handles))
+            self._new = [handle for handle in reversed(hot_first) if handle not in self._asked_s]
+
+    def _unasked(self, most: int) -> list[str]:
+        """Take from what was never asked about."""
+        found: list[str] = []
+        while self._new and len(found) < most:
+            handle = self._new.pop()
+            if handle not in self._asked_s:
+                found.append(handle)
+        return found
 
     def _in_turn(self, hot: list[str]) -> list[str]:
         """The hot pools, beginning where the last round had no more room."""
@@ -156,18 +204,13 @@ class Round:
         asked_s = {handle: self._asked_s.get(handle, float("-inf")) for handle in hot}
         return sorted((one for one in hot if now - asked_s[one] >= every_s), key=asked_s.__getitem__)
 
-    def _idle_share(self, pools: HotPools, hot: set[str], interval_s: float, now: float) -> list[str]:
-        """As many of the others as are due in this round, so that all had their turn after `idle_s`."""
-        if self._idle_version != pools.version:
-            self._idle, self._idle_version = deque(pools.handles), pools.version
-        share = int(len(self._idle) * interval_s / self._intervals.idle_s) + 1
-        found: list[str] = []
-        for _ in range(len(self._idle)):
-            handle = self._idle[0]
-            age_s = now - self._asked_s.get(handle, float("-inf"))
-            if len(found) >= share or (handle not in hot and age_s < self._intervals.idle_s):
-                break
-            self._idle.rotate(-1)
-            if handle not in hot:
-                found.append(handle)
+    def _idle_share(self, hot: set[str], now: float) -> list[str]:
+        """As many of the others as are due in this round, so that all have their turn in `idle_s`."""
+        passed_s, self._idle_at_s = now - self._idle_at_s, now
+        self._idle_due += len(self._idle) * passed_s / self._intervals.idle_s
+        self._idle_due = min(self._idle_due, MAX_UNANSWERED, len(self._idle))
+        turns = int(self._idle_due)
+        self._idle_due -= turns
+        found = [handle for handle in islice(self._idle, turns) if handle not in hot]
+        self._idle.rotate(-turns)
         return found

@@ -193,7 +193,7 @@ class Backend:
         self.purger.purge({f"{zone}$"})  # PowerDNS keeps keys and metadata for 30 and 60 s
 
     def _hot(self) -> frozenset[str]:
-        return frozenset(self.follower.pools.hot(time.monotonic()))
+        return frozenset(self.follower.pools.looked_up(time.monotonic()))
 
     async def _tell_reload(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return await self.reload()

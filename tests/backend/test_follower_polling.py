@@ -1,6 +1,7 @@
 """When which registrar is asked about which pool."""
 
 from rspdns.polling import (
+    MAX_NEW_PER_ROUND,
     MAX_UNANSWERED,
     REPEAT_AFTER_S,
     SENTINEL_EVERY_S,
@@ -79,23 +80,33 @@ def test_a_silent_registrar_is_asked_about_its_sentinel_only() -> None:
     assert one.due(pools, 0.05, True, 0.3) == [SENTINEL]
 
 
+def test_what_was_never_asked_comes_first_hot_pools_before_others() -> None:
+    pools, one = HotPools(["idle", "hot", "new"], INTERVALS, -100), Round(SENTINEL, INTERVALS)
+    pools.note_query("hot", 0.0)
+    one.asked("idle", 0.0)
+    assert one.due(pools, 0.05, False, 0.0) == [SENTINEL, "hot", "new"]
+
+
 def test_questions_under_way_are_bounded_and_all_hot_pools_get_their_turn() -> None:
     handles = [f"pool-{number}" for number in range(1200)]
     pools, one = HotPools(handles, INTERVALS, 0), Round(SENTINEL, INTERVALS)
-    asked: set[str] = set()
-    for step in range(4):
-        due = one.due(pools, 0.05, False, step * 0.05)
-        assert len(due) <= MAX_UNANSWERED + 1
-        asked |= set(due)
-        for handle in due:
-            one.done(handle)
-    assert asked == {*handles, SENTINEL}
+    for first_s, rounds, most in ((0.0, 12, MAX_NEW_PER_ROUND), (1.0, 3, MAX_UNANSWERED)):
+        asked: set[str] = set()
+        for step in range(rounds):
+            due = one.due(pools, 0.05, False, first_s + step * 0.05)
+            assert len(due) <= most + 1
+            asked |= set(due)
+            for handle in due:
+                one.done(handle)
+        assert asked == {*handles, SENTINEL}
     assert len(one.due(pools, 0.05, False, 9)) <= MAX_UNANSWERED + 1
     assert len(one.due(pools, 0.05, False, 9.05)) <= 1, "nothing more before something is answered"
 
 
 def test_a_slow_registrar_is_asked_less_often() -> None:
     one = Round(SENTINEL, INTERVALS)
+    assert one.interval_s(500, None) == 0.05, "nothing was asked yet"
+    one.due(HotPools(["a"], INTERVALS, 0), 0.05, False, 0)
     assert one.interval_s(3, None) == 0.05
     assert one.interval_s(3, 0.001) == 0.05
     assert one.interval_s(3, 0.1) == 0.4
