@@ -164,9 +164,7 @@ class Follower:
         events = self._belief.take_events()
         if events:
             self._on_events(events)
-        if any(self._views.get(handle) is not view for handle, view in views.items()) or len(views) != len(
-            self._views
-        ):
+        if views is not self._views:
             self._views = views
             self._on_change(views)
         if self._following is not None:

@@ -45,6 +45,20 @@ def test_a_new_load_concerns_nobody_else() -> None:
     assert play.view().members[0].policy == LeastUsed(0.5)
 
 
+def test_who_registers_again_as_before_changes_nothing_and_is_seen_then() -> None:
+    play = settled()
+    views = play.belief.views(play.now)
+    asked_s = play.now
+    assert not push(play, 0, pe(1, R1))
+    assert play.belief.views(play.now) is views, "nothing was thought over"
+    play.answer(0, pe(2, R2), asked_s=asked_s)
+    assert play.members() == [1, 2], "asked before it was seen"
+    assert push(play, 0, pe(1, R1), gone=True)
+    assert play.members() == [2]
+    assert push(play, 0, pe(1, R1))
+    assert play.members() == [1, 2]
+
+
 def test_a_deletion_by_a_registrar_that_is_not_its_home_is_a_question_to_its_home() -> None:
     play = settled()
     push(play, 2, pe(1, R1), gone=True)

@@ -12,13 +12,13 @@ def accepted(
     addresses: Sequence[IPv4Address | IPv6Address], accept: Sequence[IPv4Network | IPv6Network]
 ) -> tuple[IPv4Address | IPv6Address, ...]:
     """Return the addresses that are in one of the networks, each once, in their order."""
-    return tuple(
-        dict.fromkeys(
-            address
-            for address in addresses
-            if any(address.version == network.version and address in network for network in accept)
-        )
-    )
+    if len(addresses) == 1:
+        return tuple(addresses) if _is_in(addresses[0], accept) else ()
+    return tuple(dict.fromkeys(address for address in addresses if _is_in(address, accept)))
+
+
+def _is_in(address: IPv4Address | IPv6Address, networks: Sequence[IPv4Network | IPv6Network]) -> bool:
+    return any(address.version == network.version and address in network for network in networks)
 
 
 def why_refused(transport: Transport, accept: Sequence[IPv4Network | IPv6Network]) -> str | None:

@@ -112,6 +112,16 @@ class Listing:
         self._forget_the_oldest()
         return changed
 
+    def renew(self, element: PoolElement, at_s: float) -> bool:
+        """Take word of a PE that registered again, if it is listed exactly so; else return False."""
+        claim = self.present(element.identifier)
+        if claim is None or claim.overruled is not None or claim.element != element:
+            return False
+        if element.identifier in self.deletions:
+            return False
+        self.pushed_s[element.identifier] = claim.last_s = at_s
+        return True
+
     def delete(self, identifier: int, at_s: float, settled: bool) -> bool:
         """Take word that a PE is gone. Return whether it was listed."""
         self.elements = None

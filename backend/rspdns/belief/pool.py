@@ -59,15 +59,17 @@ class PoolBelief:
         listing = self._listings.setdefault(reply.registrar, Listing())
         if reply.asked_at_s < listing.asked_at_s:
             return False
-        waiting = self.awaited or self._crowd.held_since_s or not self._known
         was_settled = listing.was_settled
         news, members_changed = listing.update(reply, settled)
-        self.is_dirty |= bool(news or waiting or was_settled != listing.was_settled)
+        self.is_dirty |= news or self._is_waiting or was_settled != listing.was_settled
         return members_changed
 
     def push(self, place: int, element: PoolElement, is_deletion: bool, at_s: float, settled: bool) -> bool:
         """Take what a registrar pushed. Return True when it changes who is listed, or with which home."""
         listing = self._listings.setdefault(place, Listing())
+        if not is_deletion and settled and listing.renew(element, at_s):
+            self.is_dirty |= self._is_waiting
+            return False
         self.is_dirty = True
         if is_deletion:
             return listing.delete(element.identifier, at_s, settled)
@@ -81,6 +83,11 @@ class PoolBelief:
     def _set_dirty(self) -> bool:
         self.is_dirty = True
         return True
+
+    @property
+    def _is_waiting(self) -> bool:
+        """Whether any word may settle something."""
+        return bool(self.awaited or self._crowd.held_since_s or not self._known)
 
     def link_lost(self, place: int) -> None:
         """A registrar's life ended."""

@@ -130,12 +130,14 @@ class RegistrarBelief:
         self._waiting_since_s = None
         self._woke_s = None
 
-    def answered(self, now: float) -> None:
-        """It answered something."""
+    def answered(self, now: float) -> bool:
+        """It answered something. Return whether that was waited for."""
         if self._is_silent(now):
             self._woke_s = now
+        was_waiting = self._waiting_since_s is not None
         self._waiting_since_s = None
         self._answered_s = now
+        return was_waiting
 
     def unanswered(self, asked_at_s: float) -> None:
         """A question of `asked_at_s` has no answer yet and is given up."""
@@ -207,6 +209,12 @@ class RegistrarBelief:
         if self._woke_s is not None:
             times.append(self._woke_s + WAKING_S)
         return min((time_s for time_s in times if time_s > now), default=None)
+
+    def steady_until_s(self, now: float) -> float:
+        """Until when neither its standing nor its identifier changes, unless something is told; infinity for
+        never."""
+        times = (self.next_deadline_s(now), self.identified_s + OLD_SENTINEL_TRUSTED_AFTER_S)
+        return min((time_s for time_s in times if time_s is not None and time_s > now), default=float("inf"))
 
     def _is_silent(self, now: float) -> bool:
         return self._waiting_since_s is not None and now >= self._waiting_since_s + SILENT_AFTER_S

@@ -43,12 +43,12 @@ class Belief:
         self._pools = {handle: PoolBelief(handle, rules) for handle, rules in pools.items()}
         self._dirty: set[str] = set(self._pools)
         self._court = Court()
-        self._views: dict[str, PoolView] = {handle: pool.view for handle, pool in self._pools.items()}
+        self._views: Mapping[str, PoolView] = {handle: pool.view for handle, pool in self._pools.items()}
         self._stale_since_s: float | None = None
         self._events: deque[BeliefEvent] = deque(maxlen=_EVENTS_KEPT)
         self._timers_s: dict[str, float] = {}
         self._waiting: set[str] = set()
-        self._now = self._renew_s = float("-inf")
+        self._now = self._renew_s = self._steady_until_s = float("-inf")
 
     # What happens
 
@@ -56,6 +56,7 @@ class Belief:
         """The association with a registrar came up or was lost."""
         self._advance(now)
         self._registrars[registrar].link(up, now)
+        self._steady_until_s = now
         for handle, pool in self._pools.items():
             pool.link_lost(registrar)
             self._note_dirty(handle, pool)
@@ -71,11 +72,13 @@ class Belief:
         if not registrar.link_up or reply.asked_at_s < registrar.link_since_s:
             return False
         self._advance(reply.answered_at_s)
-        registrar.answered(reply.answered_at_s)
+        if registrar.answered(reply.answered_at_s):
+            self._steady_until_s = reply.answered_at_s
         if reply.handle.startswith(SENTINEL_POOL_PREFIX):
             if reply.handle == sentinel_handle(registrar.number):
                 before = registrar.problem
                 registrar.sentinels(reply.pool_elements, reply.answered_at_s)
+                self._steady_until_s = reply.answered_at_s
                 if registrar.problem and registrar.problem != before:
                     self._tell_problem(registrar, reply.answered_at_s)
             self._advance(reply.answered_at_s)
@@ -145,6 +148,7 @@ class Belief:
         """A question of `asked_at_s` was given up; by and by that makes a registrar silent."""
         self._advance(now)
         self._registrars[registrar].unanswered(asked_at_s)
+        self._steady_until_s = now
         self._advance(now)
 
     def probed(self, handle: str, member: Member, reachable: bool, now: float) -> None:
@@ -188,14 +192,20 @@ class Belief:
 
     # What is believed
 
-    def views(self, now: float) -> dict[str, PoolView]:
-        """Every pool. A pool in which nothing changed keeps the very same object."""
+    def views(self, now: float) -> Mapping[str, PoolView]:
+        """Every pool. A pool in which nothing changed keeps the very same object; if none did, so do all."""
         self._advance(now)
         due = {handle for handle, timer_s in self._timers_s.items() if timer_s <= now}
+        changed: dict[str, PoolView] = {}
         for handle in self._dirty | due:
-            self._evaluate(self._pools[handle], now)
+            pool = self._pools[handle]
+            self._evaluate(pool, now)
+            if self._views[handle] is not pool.view:
+                changed[handle] = pool.view
         self._dirty.clear()
-        return dict(self._views)
+        if changed:
+            self._views = {**self._views, **changed}
+        return self._views
 
     def questions(self, now: float) -> list[Question]:
         """The answers that are waited for: to be asked at once."""
@@ -260,7 +270,10 @@ class Belief:
         if not self._court.settled and now >= self._renew_s:
             self._renew_s = now - now % RENEW_STALE_S + RENEW_STALE_S
             self._dirty |= self._pools.keys()
+        if now < self._steady_until_s:
+            return
         identify_all(self._registrars, now)
+        self._steady_until_s = min(registrar.steady_until_s(now) for registrar in self._registrars)
         standings = [(registrar.standing(now), registrar.identifier) for registrar in self._registrars]
         if standings == self._standings:
             return
@@ -296,7 +309,6 @@ class Belief:
     def _evaluate(self, pool: PoolBelief, now: float) -> None:
         stale_since_s = self._stale_since_s if self._stale_since_s is not None else now
         self._events.extend(pool.evaluate(self._court, stale_since_s, now))
-        self._views[pool.handle] = pool.view
         (self._waiting.add if pool.awaited else self._waiting.discard)(pool.handle)
         deadline_s = pool.next_deadline_s
         if deadline_s is None:
