@@ -188,12 +188,10 @@ class ControlSocket:
 
 
 async def _exchange(path: str, command: bytes) -> bytes:
+    """Return what it says: a number or a word, which come in one piece."""
     loop = asyncio.get_running_loop()
-    reply = b""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.setblocking(False)
         await loop.sock_connect(connection, path)
         await loop.sock_sendall(connection, command)
-        while len(reply) < _MAX_REPLY_BYTES and (data := await loop.sock_recv(connection, _MAX_REPLY_BYTES)):
-            reply += data
-    return reply
+        return await loop.sock_recv(connection, _MAX_REPLY_BYTES)
