@@ -17,6 +17,8 @@ from rspdns.snapshot import Node, Snapshot
 FAILURE = b"{}\n"
 NOTHING = b'{"result":false}\n'
 _SPARE_REPLIES = 1000
+MAX_LINES, MAX_LINE_BYTES = 10_000, 1024
+"""Requests whose meaning is kept; each names the client, so that there are more of them than names."""
 _OTHER_METHODS = "other"
 _READS = {**remote_dnssec.METADATA, **remote_dnssec.SECRETS}
 KNOWN = frozenset((*remote.METHODS, *remote.UNSUPPORTED, *_READS, *remote_dnssec.WRITES, NAMES_AROUND))
@@ -42,6 +44,8 @@ class Responder:
         self.failures = 0
         self._on_lookup = on_lookup
         self._kept: dict[tuple[str, str], tuple[Node, bytes]] = {}
+        self._asked: dict[bytes, tuple[str, str]] = {}
+        """Name and type that a request asks for, by its bytes: PowerDNS asks the same again and again."""
         self._chains = Chains()
         self._log = get_logger("remote")
 
@@ -59,14 +63,15 @@ class Responder:
         Never raises, whatever the line holds. `proof` remembers what one connection was told last.
         """
         try:
-            request = orjson.loads(line)
-        except ValueError:
-            return self._failed("not JSON")
-        try:
-            method, parameters = remote.split(request)
+            asked = self._asked.get(line)
+            if asked is not None and (reply := self._kept_reply(asked)) is not None:
+                self.queries["lookup"] += 1
+                self._note(asked[0], proof)
+                return reply
+            method, parameters = remote.split(_decoded(line))
             if method == "lookup":
                 self.queries["lookup"] += 1
-                return self._lookup(parameters, proof)
+                return self._lookup(line, parameters, proof)
             return self.answer(method, parameters, proof)
         except (remote.RequestError, remote.NoAnswer) as problem:
             return self._failed(str(problem))
@@ -92,30 +97,40 @@ class Responder:
             result = False
         return orjson.dumps({"result": result}) + b"\n"
 
-    def _lookup(self, parameters: remote.Parameters, proof: Proof | None) -> bytes:
-        qname, qtype = parameters.get("qname"), parameters.get("qtype")
-        if not isinstance(qname, str) or not isinstance(qtype, str):
-            raise remote.RequestError("a lookup has a qname and a qtype")
-        name = qname.lower().removesuffix(".")
+    def _lookup(self, line: bytes, parameters: remote.Parameters, proof: Proof | None) -> bytes:
+        qname, qtype = remote.text_of(parameters, "qname"), remote.text_of(parameters, "qtype")
+        asked = name, _ = qname.lower().removesuffix("."), qtype
+        self._note(name, proof)
+        reply = self._kept_reply(asked)
+        if reply is None:
+            records = remote.lookup(parameters, self.snapshot)
+            if not records:
+                return NOTHING
+            reply = orjson.dumps({"result": records}) + b"\n"
+            node = self.snapshot.nodes.get(name)
+            if node is None:
+                return reply
+            self._keep(asked, node, reply)
+        if len(line) <= MAX_LINE_BYTES:
+            if len(self._asked) >= MAX_LINES:
+                self._asked.clear()  # of clients that ask no more
+            self._asked[line] = asked
+        return reply
+
+    def _note(self, name: str, proof: Proof | None) -> None:
+        """Somebody looks this name up."""
         self._on_lookup(name)
         if proof is not None and name != proof.shown:
             proof.snapshot, proof.at_s = self.snapshot, time.monotonic()
-        kept = self._kept.get((name, qtype))
-        if kept is not None and kept[0] is self.snapshot.nodes.get(name):
-            return kept[1]
-        records = remote.lookup(parameters, self.snapshot)
-        if not records:
-            return NOTHING
-        reply = orjson.dumps({"result": records}) + b"\n"
-        node = self.snapshot.nodes.get(name)
-        if node is not None:
-            self._keep((name, qtype), node, reply)
-        return reply
 
-    def _keep(self, key: tuple[str, str], node: Node, reply: bytes) -> None:
+    def _kept_reply(self, asked: tuple[str, str]) -> bytes | None:
+        kept = self._kept.get(asked)
+        return kept[1] if kept is not None and kept[0] is self.snapshot.nodes.get(asked[0]) else None
+
+    def _keep(self, asked: tuple[str, str], node: Node, reply: bytes) -> None:
         if len(self._kept) > 2 * len(self.snapshot.nodes) + _SPARE_REPLIES:
             self._kept.clear()  # names that are no more
-        self._kept[key] = node, reply
+        self._kept[asked] = node, reply
 
     async def _change(self, method: str, parameters: remote.Parameters, store: DnssecStore) -> bytes:
         try:
@@ -130,6 +145,13 @@ class Responder:
     def _failed(self, reason: str) -> bytes:
         self.failures += 1
         return orjson.dumps({"error": reason}) + b"\n"
+
+
+def _decoded(line: bytes) -> object:
+    try:
+        return orjson.loads(line)
+    except ValueError:
+        raise remote.RequestError("not JSON") from None
 
 
 class Conversation:

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from rspdns.responder import Responder
+from rspdns.responder import MAX_LINES, Responder
 from rspdns.snapshot import Snapshot
 
 from tests.backend.making import ZONE, answered, member, view, views, zone
@@ -81,6 +81,33 @@ def test_strangers_questions_do_not_fill_the_memory() -> None:
         )
         respond(made, line(f"{number + 1:08x}.u.as.{ZONE}"))
     assert len(made._kept) < 1200
+    for number in range(MAX_LINES + 1):
+        respond(made, b" " * (number % 800) + line(f"ns1.{ZONE}") + b" " * (number // 800))
+    assert len(made._asked) <= MAX_LINES
+
+
+NAMES = (OWNER, f"as.{ZONE}", f"00000001.u.as.{ZONE}", f"u.as.{ZONE}", ZONE, f"nobody.{ZONE}", f"ns1.{ZONE}")
+CLIENTS = ("192.0.2.1", "192.0.2.2")
+questions = st.tuples(
+    st.sampled_from(NAMES), st.sampled_from(("ANY", "SRV", "A", "SOA", "ENT")), st.sampled_from(CLIENTS)
+)
+
+
+@given(st.lists(st.one_of(st.none(), st.sets(st.integers(1, 4)), questions), max_size=40))
+def test_what_is_kept_is_what_a_new_responder_says(
+    steps: list[set[int] | tuple[str, str, str] | None],
+) -> None:
+    """Whatever changes in between: None is a pool nobody tells of, a set is its members."""
+    made = responder()
+    for turn, step in enumerate(steps):
+        if isinstance(step, tuple):
+            name, qtype, client = step
+            parameters = {"qname": f"{name}.", "qtype": qtype, "remote": client}
+            request = json.dumps({"method": "lookup", "parameters": parameters}).encode()
+            assert respond(made, request) == respond(responder(made.snapshot), request)
+        else:
+            seen = {} if step is None else views(view(*map(member, sorted(step))))
+            made.swap(answered(ZONES, seen, made.snapshot, serial=turn + 2))
 
 
 def test_names_are_told_and_requests_counted() -> None:
