@@ -14,7 +14,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from rspdns.views import Member, PoolView
 FORMAT = "rspdns-last-known-good-1"
 FILE_NAME = "last-known-good.json"
 MAX_BYTES = 64 * 1024 * 1024
+CLOCK_DRIFT_S = 0.1
+"""The clocks may drift apart by so much before what was encoded is encoded anew."""
 CLOCK_STEP_S = 10.0
 """Clocks are corrected by so much without meaning anything."""
 
@@ -48,27 +50,50 @@ class RememberedPool:
     stale_since_s: float
 
 
-def encode(views: Mapping[str, PoolView], now: float, wall_s: float) -> bytes:
+@dataclass(slots=True)
+class Encoded:
+    """What `encode()` made of each view the last time, to be used again for those that are the very same."""
+
+    to_wall_s: float = float("nan")
+    pools: dict[str, tuple[PoolView, orjson.Fragment, orjson.Fragment]] = field(default_factory=dict)
+
+
+def encode(views: Mapping[str, PoolView], now: float, wall_s: float, encoded: Encoded | None = None) -> bytes:
     """Return the file's bytes. `now` and `wall_s` are the same moment on the monotonic and on the wall clock.
 
-    Pools that were never known are left out.
+    Pools that were never known are left out. `encoded` is kept from call to call, and saves most of the work
+    while few views change.
     """
-    to_wall_s = wall_s - now
+    encoded = encoded if encoded is not None else Encoded()
+    to_wall_s, before = encoded.to_wall_s, encoded.pools
+    if not abs(wall_s - now - to_wall_s) <= CLOCK_DRIFT_S:
+        to_wall_s, before = wall_s - now, {}
+    pools = {}
+    for handle, view in views.items():
+        if view.known:
+            kept = before.get(handle)
+            pools[handle] = kept if kept and kept[0] is view else _encode_view(view, to_wall_s)
+    encoded.to_wall_s, encoded.pools = to_wall_s, pools
     content = {
         "written_at_s": wall_s,
         "pools": {
-            view.handle: {
-                "vouched_at_s": (now if view.stale_since_s is None else view.stale_since_s) + to_wall_s,
-                "members": [
-                    _encode_member(member, to_wall_s) for member in (*view.members, *view.unreachable)
-                ],
-                "recent": [_encode_member(member, to_wall_s) for member in view.recent],
+            handle: {
+                "vouched_at_s": wall_s if view.stale_since_s is None else view.stale_since_s + to_wall_s,
+                "members": members,
+                "recent": recent,
             }
-            for view in views.values()
-            if view.known
+            for handle, (view, members, recent) in pools.items()
         },
     }
-    return orjson.dumps({"format": FORMAT, "checksum": _checksum(content), "content": content})
+    canonical = _canonical(content)
+    checksum = hashlib.sha256(canonical).hexdigest()
+    return orjson.dumps({"format": FORMAT, "checksum": checksum, "content": orjson.Fragment(canonical)})
+
+
+def _encode_view(view: PoolView, to_wall_s: float) -> tuple[PoolView, orjson.Fragment, orjson.Fragment]:
+    members = [_encode_member(member, to_wall_s) for member in (*view.members, *view.unreachable)]
+    recent = [_encode_member(member, to_wall_s) for member in view.recent]
+    return view, orjson.Fragment(_canonical(members)), orjson.Fragment(_canonical(recent))
 
 
 def decode(data: bytes, now: float, wall_s: float, max_stale_s: float) -> tuple[RememberedPool, ...]:
@@ -135,9 +160,13 @@ def load(directory: str | Path, now: float, wall_s: float, max_stale_s: float) -
 
 def _checksum(content: Any) -> str:
     try:
-        return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
+        return hashlib.sha256(_canonical(content)).hexdigest()
     except (TypeError, ValueError):
         return ""
+
+
+def _canonical(value: object) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 
 def _encode_member(member: Member, to_wall_s: float) -> dict[str, Any]:

@@ -36,6 +36,7 @@ class LastKnownGood:
         self._clock = clock
         self._wall_clock = wall_clock
         self._views: Mapping[str, PoolView] = {}
+        self._encoded = last_known_good.Encoded()
         self._news = asyncio.Event()
         self._log = get_logger("last_known_good")
 
@@ -80,9 +81,8 @@ class LastKnownGood:
             return True
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            last_known_good.save(
-                self._directory, last_known_good.encode(views, self._clock(), self._wall_clock())
-            )
+            now, wall_s = self._clock(), self._wall_clock()
+            last_known_good.save(self._directory, last_known_good.encode(views, now, wall_s, self._encoded))
         except OSError as problem:
             words = (
                 f"{self._directory / last_known_good.FILE_NAME}: cannot be written: {problem.strerror}. "

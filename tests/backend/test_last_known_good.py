@@ -16,7 +16,7 @@ from rserpool.parameters import Protocol
 from rserpool.policies import LeastUsed, Policy, Priority, RoundRobin
 from rspdns import last_known_good
 from rspdns.belief import Belief, PoolRules
-from rspdns.last_known_good import FILE_NAME, DamagedFileError, decode, encode, load, save
+from rspdns.last_known_good import FILE_NAME, DamagedFileError, Encoded, decode, encode, load, save
 from rspdns.last_known_good_keeper import LastKnownGood
 from rspdns.views import Member, PoolView
 
@@ -50,6 +50,30 @@ def test_what_is_written_is_read_after_a_reboot() -> None:
     for before, after in zip(members, pool.members, strict=True):
         assert after == replace(before, since_s=after.since_s, stale=True)
         assert after.since_s == pytest.approx(3.0 - 130)
+
+
+def test_what_is_encoded_again_is_what_would_be_encoded_anew() -> None:
+    encoded = Encoded()
+    views = {"a": view(member(1), recent=(member(2),)), "b": view(member(2)), "c": view(stale_since_s=NOW)}
+    steps: list[tuple[float, dict[str, PoolView]]] = [
+        (0.0, {}),
+        (0.01, {"a": view(member(1, LeastUsed(0.5)))}),
+        (0.0, {"b": view(member(2), known=False)}),
+        (3600.0, {"c": view(member(3), stale_since_s=NOW - 1)}),  # the clock was set
+        (3600.01, {"b": view(member(2))}),
+    ]
+    for step_s, changes in steps:
+        views |= changes
+        again, anew = (
+            decode(encode(views, NOW, WALL + step_s, kept), NOW, WALL + step_s, 3600)
+            for kept in (encoded, None)
+        )
+        assert [pool.handle for pool in again] == [pool.handle for pool in anew]
+        for one, other in zip(again, anew, strict=True):
+            assert one.stale_since_s == pytest.approx(other.stale_since_s, abs=0.02)
+            for pair in zip((*one.members, *one.recent), (*other.members, *other.recent), strict=True):
+                assert replace(pair[0], since_s=0.0) == replace(pair[1], since_s=0.0)
+                assert pair[0].since_s == pytest.approx(pair[1].since_s, abs=0.02)
 
 
 def test_an_unknown_pool_is_not_written() -> None:
