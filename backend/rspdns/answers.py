@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from rspdns.pool_state import PoolState, state_of
 from rspdns.records import site_nodes
-from rspdns.snapshot import Node, SiteAnswers, Snapshot, ZoneAnswers
+from rspdns.snapshot import Ingredients, Node, SiteAnswers, Snapshot, ZoneAnswers
 from rspdns.views import PoolView
 from rspdns.zone import Site, Zone
 
@@ -25,37 +26,69 @@ def build(
     draw: random.Random,
     *,
     max_stale_s: float = 3600.0,
-    is_asked_for: Callable[[str], bool] = lambda handle: True,
+    asked_for: frozenset[str] | None = None,
 ) -> Snapshot:
     """Answer everything anew, sharing with `previous` what did not change.
 
     A pool without an entry in `views` was never seen: SERVFAIL. `now` is monotonic. A zone whose records
-    changed gets `serial`, the others keep theirs. `is_asked_for` tells of a pool handle whether anybody
-    looked it up lately: for the others chance need not choose anew every TTL.
+    changed gets `serial`, the others keep theirs. `asked_for` are the pools that somebody looked up lately
+    (None: all): for the others chance need not choose anew every TTL.
 
     Call it again on every change of the views, and when the snapshot's `rebuild_at_s` comes: weights grow,
     chance draws again, what is too old is served no more.
     """
     before = previous if previous is not None else Snapshot()
-    moment = _Moment(views, now, draw, max_stale_s, is_asked_for)
+    moment = _Moment(views, now, draw, max_stale_s, asked_for)
+    changed = _changed(before.views, views)
+    if _are_same(zones, before) and now < before.rebuild_at_s and moment.asks_for_no_more_than(before):
+        return _with_changes(zones, changed, before, moment, serial)
     old_sites = {site.name: site for zone in before.zone_answers.values() for site in zone.sites}
     answers: dict[str, ZoneAnswers] = {}
     due = [float("inf")]
-    changed = _changed(before.views, views)
     for zone in zones:
         sites = []
         for site in zone.sites:
             old = old_sites.get(site.name)
-            if old is None or old.source[0] is not site or not changed.isdisjoint(site.handles):
-                new = moment.site(site, old, zone.config.live_ttl_s)
-            elif now < moment.due_at_s(site, old):  # most of a thousand sites, a hundred times a second
+            if (
+                old is not None
+                and old.source[0] is site
+                and changed.isdisjoint(site.handles)
+                and now < moment.due_at_s(site, old)
+            ):
                 new = old
             else:
                 new = moment.site(site, old, zone.config.live_ttl_s)
             sites.append(new)
             due.append(moment.due_at_s(site, new))
         answers[zone.name] = _zone(zone, tuple(sites), before.zone_answers.get(zone.name), serial)
-    return Snapshot(answers, _all_nodes(answers, before), min(due), dict(views))
+    return Snapshot(answers, _all_nodes(answers, before), min(due), dict(views), asked_for)
+
+
+def _with_changes(
+    zones: Sequence[Zone], changed: set[str], before: Snapshot, moment: _Moment, serial: int
+) -> Snapshot:
+    """The snapshot of before with the sites of the changed pools made anew: nothing else is due."""
+    answers = dict(before.zone_answers)
+    due = [before.rebuild_at_s]
+    for zone in zones:
+        old = answers[zone.name]
+        places = {place for handle in changed for place in zone.places.get(handle, ())}
+        if places:
+            sites = list(old.sites)
+            for place in places:
+                site = zone.sites[place]
+                sites[place] = moment.site(site, sites[place], zone.config.live_ttl_s)
+                due.append(moment.due_at_s(site, sites[place]))
+            answers[zone.name] = _zone(zone, tuple(sites), old, serial)
+    return Snapshot(answers, _all_nodes(answers, before), min(due), dict(moment.views), before.asked_for)
+
+
+def _are_same(zones: Sequence[Zone], before: Snapshot) -> bool:
+    """Whether these are the zones of before, of the same reading of their files."""
+    old = before.zone_answers
+    return len(zones) == len(old) and all(
+        zone.name in old and old[zone.name].fixed is zone.fixed for zone in zones
+    )
 
 
 def _changed(before: Mapping[str, PoolView], after: Mapping[str, PoolView]) -> set[str]:
@@ -72,13 +105,18 @@ class _Moment:
     now: float
     draw: random.Random
     max_stale_s: float
-    is_asked_for: Callable[[str], bool]
+    asked_for: frozenset[str] | None
+
+    def asks_for_no_more_than(self, before: Snapshot) -> bool:
+        """Whether nobody looks a pool up now for which chance did not draw before."""
+        if before.asked_for is None or self.asked_for is None:
+            return before.asked_for is None
+        return self.asked_for <= before.asked_for
 
     def due_at_s(self, site: Site, answers: SiteAnswers) -> float:
         """When time alone calls for new answers of the site."""
-        if answers.redraw_at_s < answers.rebuild_at_s and any(map(self.is_asked_for, site.handles)):
-            return answers.redraw_at_s
-        return answers.rebuild_at_s
+        is_asked_for = self.asked_for is None or not self.asked_for.isdisjoint(site.handles)
+        return min(answers.redraw_at_s, answers.rebuild_at_s) if is_asked_for else answers.rebuild_at_s
 
     def site(self, site: Site, before: SiteAnswers | None, ttl_s: int) -> SiteAnswers:
         """The site's answers: those of before when what they are made of is the same and no time has come."""
@@ -98,7 +136,8 @@ class _Moment:
             # A load report that moves no weight is no reason to draw again: that would be a purge.
             nodes, redraw_at_s = before.nodes, before.redraw_at_s
         else:
-            nodes, redraw_at_s = self._new_nodes(site, states, before, ttl_s)
+            known = _known_targets(site, ingredients, before)
+            nodes, redraw_at_s = self._new_nodes(site, states, before, ttl_s, known)
         return SiteAnswers(
             name=site.name,
             nodes=nodes,
@@ -110,24 +149,48 @@ class _Moment:
         )
 
     def _new_nodes(
-        self, site: Site, states: Sequence[PoolState], before: SiteAnswers | None, ttl_s: int
+        self,
+        site: Site,
+        states: Sequence[PoolState],
+        before: SiteAnswers | None,
+        ttl_s: int,
+        known: Mapping[str, Node],
     ) -> tuple[Mapping[str, Node], float]:
         """The nodes of a site, those of before when they are equal, and when chance may draw again."""
-        nodes, drawn = site_nodes(site, states, ttl_s, self.draw)
+        nodes, drawn = site_nodes(site, states, ttl_s, self.draw, known)
         redraw_at_s = self.now + max(REDRAW_S, ttl_s) if drawn else float("inf")
         return (before.nodes if before is not None and before.nodes == nodes else nodes), redraw_at_s
 
 
+def _known_targets(
+    site: Site, ingredients: Sequence[Ingredients], before: SiteAnswers | None
+) -> dict[str, Node]:
+    """The nodes of before of the targets whose addresses are the same."""
+    if before is None or before.source[0] is not site:
+        return {}
+    return {
+        target: before.nodes[target]
+        for pool, old, new in zip(site.pools, before.ingredients, ingredients, strict=True)
+        for label, place in new.places.items()
+        if old.places.get(label) == place
+        for target in (pool.target(label),)
+    }
+
+
 def _zone(zone: Zone, sites: tuple[SiteAnswers, ...], before: ZoneAnswers | None, serial: int) -> ZoneAnswers:
     """The zone's answers; with the serial of before when no record changed."""
-    if before is not None and before.fixed is zone.fixed and _same_nodes(before.sites, sites):
+    if before is not None and before.fixed is zone.fixed and not _moved(before.sites, sites):
         serial = before.serial
     soa = zone.static.soa.record(zone.name, serial, zone.config.negative_ttl_s)
     return ZoneAnswers(zone.name, serial, soa, zone.fixed, sites)
 
 
-def _same_nodes(before: Sequence[SiteAnswers], after: Sequence[SiteAnswers]) -> bool:
-    return len(before) == len(after) and all(a.nodes is b.nodes for a, b in zip(before, after, strict=True))
+def _moved(
+    before: Sequence[SiteAnswers], after: Sequence[SiteAnswers]
+) -> list[tuple[SiteAnswers, SiteAnswers]]:
+    """The sites of the same zone, before and after, whose nodes are not the very same."""
+    pairs = zip(before, after, strict=True)
+    return [(one, other) for one, other in pairs if one is not other and one.nodes is not other.nodes]
 
 
 def _all_nodes(answers: Mapping[str, ZoneAnswers], before: Snapshot) -> Mapping[str, Node]:
@@ -137,23 +200,26 @@ def _all_nodes(answers: Mapping[str, ZoneAnswers], before: Snapshot) -> Mapping[
         # A zone may lie inside another one of ours: the names it has are its own.
         outer_first = sorted(answers.values(), key=lambda zone: zone.name.count("."))
         return {name: node for zone in outer_first for name, node in zone.nodes()}
-    changed = [zone for zone in answers.values() if not _same_nodes(old[zone.name].sites, zone.sites)]
+    changed = [
+        (zone, moved)
+        for name, zone in answers.items()
+        if zone is not old[name] and (moved := _moved(old[name].sites, zone.sites))
+    ]
     if not changed:
         return before.nodes
-    nodes = dict(before.nodes)
-    for zone in changed:
-        for site, old_site in zip(zone.sites, old[zone.name].sites, strict=True):
-            if site.nodes is not old_site.nodes:
-                for name in old_site.nodes.keys() - site.nodes.keys():
-                    del nodes[name]
-                nodes.update((name, zone.with_soa(name, node)) for name, node in site.nodes.items())
+    nodes = cast("dict[str, Node]", before.nodes).copy()  # several times faster than dict() where names left
+    for zone, moved in changed:
+        for old_site, site in moved:
+            for name in old_site.nodes.keys() - site.nodes.keys():
+                del nodes[name]
+            nodes.update((name, zone.with_soa(name, node)) for name, node in site.nodes.items())
         nodes[zone.name] = zone.with_soa(zone.name, _apex(zone))
     return nodes
 
 
 def _apex(zone: ZoneAnswers) -> Node:
-    """The node at the zone's apex, which a pool named "@" has made or the zone file."""
-    return next(
-        (site.nodes[zone.name] for site in zone.sites if zone.name in site.nodes),
-        zone.fixed.get(zone.name, Node()),
-    )
+    """The node at the zone's apex, which the zone file or a pool named "@" has made."""
+    fixed = zone.fixed.get(zone.name)
+    if fixed is not None:
+        return fixed
+    return next((site.nodes[zone.name] for site in zone.sites if zone.name in site.nodes), Node())

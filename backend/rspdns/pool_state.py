@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rspdns import weights
-from rspdns.snapshot import PoolMemory
+from rspdns.snapshot import Ingredients, PoolMemory
 from rspdns.views import Member, PoolView
 from rspdns.weights import Weighted
 from rspdns.zone import Pool
@@ -34,10 +34,10 @@ class PoolState:
     rebuild_at_s: float = float("inf")
 
     @property
-    def ingredients(self) -> tuple[object, ...]:
+    def ingredients(self) -> Ingredients:
         """All that the records are made from: where it is the same, so are they, chance apart."""
         places = {label: (member.addresses, member.port) for label, member in self.members.items()}
-        return (self.pool, places, self.weights, self.live, self.static, self.failure)
+        return Ingredients(self.pool, places, self.weights, self.live, self.static, self.failure)
 
 
 def state_of(

@@ -64,7 +64,7 @@ class Publisher:
         self._max_stale_s = max_stale_s
         self._hot = hot
         self._clock = clock
-        self._draw = draw or random.SystemRandom()
+        self._draw = draw or random.Random()  # noqa: S311 - spreads load, no secret
         self._unpurged = {zone.name for zone in zones}
         self._timer: asyncio.TimerHandle | None = None
         self._rested_at_s = float("-inf")
@@ -111,7 +111,7 @@ class Publisher:
             serial,
             self._draw,
             max_stale_s=self._max_stale_s,
-            is_asked_for=hot.__contains__,
+            asked_for=hot,
         )
         self.builds += 1
         if any(zone.serial == serial for zone in new.zones()):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address
+from types import MappingProxyType
 
 from rspdns import fitting, selection
 from rspdns.pool_state import PoolState
@@ -16,9 +17,16 @@ FEWEST = 2
 
 
 def site_nodes(
-    site: Site, states: Sequence[PoolState], ttl_s: int, draw: random.Random
+    site: Site,
+    states: Sequence[PoolState],
+    ttl_s: int,
+    draw: random.Random,
+    known_targets: Mapping[str, Node] = MappingProxyType({}),
 ) -> tuple[dict[str, Node], bool]:
-    """The nodes of a site, and whether chance had a part in them (so that another draw may give others)."""
+    """The nodes of a site, and whether chance had a part in them (so that another draw may give others).
+
+    `known_targets` are the nodes of targets whose addresses are those of the build before.
+    """
     nodes, drawn = _site_node(site, states, ttl_s, draw)
     for state in states:
         owner, by_chance = _owner_node(site, state, ttl_s, draw)
@@ -29,8 +37,11 @@ def site_nodes(
         )
         for label, member in state.members.items():
             target = state.pool.target(label)
-            shown = fitting.addresses_beside(state.pool.owner, target, member.addresses)
-            nodes[target] = Node(tuple(_address(target, address, ttl_s) for address in shown))
+            node = known_targets.get(target)
+            if node is None:
+                shown = fitting.addresses_beside(state.pool.owner, target, member.addresses)
+                node = Node(tuple(_address(target, address, ttl_s) for address in shown))
+            nodes[target] = node
     return nodes, drawn
 
 

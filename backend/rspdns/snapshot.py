@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
 from types import MappingProxyType
+from typing import NamedTuple
 
 from rspdns.views import PoolView
 from rspdns.weights import Weighted
@@ -85,11 +87,22 @@ class PoolMemory:
     weighed_at_s: float
 
 
+class Ingredients(NamedTuple):
+    """What shows of a pool; `places` are addresses and port by target label."""
+
+    pool: object
+    places: Mapping[str, tuple[tuple[IPv4Address | IPv6Address, ...], int]]
+    weights: Mapping[str, Weighted]
+    live: bool
+    static: bool
+    failure: str
+
+
 @dataclass(frozen=True, slots=True)
 class SiteAnswers:
     """The answers at one `<name>.<zone>` and below: SRV, A, AAAA, NAPTR and the targets of all its pools.
 
-    `source` is what they were made from, `ingredients` the part of it that shows, `memory` by SRV owner;
+    `source` is what they were made from, `ingredients` what shows of it by pool, `memory` by SRV owner;
     `rebuild_at_s` (monotonic) is when time alone changes them, `redraw_at_s` when what chance chose may be
     chosen anew; infinity for never.
     """
@@ -97,7 +110,7 @@ class SiteAnswers:
     name: str
     nodes: Mapping[str, Node]
     source: tuple[object, ...]
-    ingredients: tuple[object, ...]
+    ingredients: tuple[Ingredients, ...]
     memory: Mapping[str, PoolMemory]
     rebuild_at_s: float
     redraw_at_s: float
@@ -128,12 +141,13 @@ class ZoneAnswers:
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """All answers at one moment. `rebuild_at_s` (monotonic) is when time alone calls for the next build,
-    `views` what they were made from."""
+    `views` what they were made from, `asked_for` the pools for which chance draws again (None: all)."""
 
     zone_answers: Mapping[str, ZoneAnswers] = field(default_factory=dict)
     nodes: Mapping[str, Node] = field(default_factory=dict)
     rebuild_at_s: float = float("inf")
     views: Mapping[str, PoolView] = field(default_factory=dict)
+    asked_for: frozenset[str] | None = None
 
     def lookup(self, name: str, qtype: str) -> Outcome:
         """Answer one question. `name` in lower case without the final dot; `qtype` as text, "ANY" for all.
@@ -193,18 +207,29 @@ def changed_names(old: Snapshot, new: Snapshot) -> set[str]:
             continue
         if _without_serial(before.soa) != _without_serial(after.soa):
             names.add(zone)
-        names |= _changed(_parts(before), _parts(after))
+        names |= _changed(*_different_parts(before, after))
     return names
 
 
-def _parts(zone: ZoneAnswers) -> list[Mapping[str, Node]]:
-    return [zone.fixed, *(site.nodes for site in zone.sites)]
+def _different_parts(
+    before: ZoneAnswers, after: ZoneAnswers
+) -> tuple[list[Mapping[str, Node]], list[Mapping[str, Node]]]:
+    """The nodes of those parts of two zones that are not the very same."""
+    if before.fixed is after.fixed and len(before.sites) == len(after.sites):
+        pairs = [
+            (one.nodes, other.nodes)
+            for one, other in zip(before.sites, after.sites, strict=True)
+            if one is not other and one.nodes is not other.nodes
+        ]
+        return [one for one, _ in pairs], [other for _, other in pairs]
+    return (
+        [before.fixed, *(site.nodes for site in before.sites)],
+        [after.fixed, *(site.nodes for site in after.sites)],
+    )
 
 
 def _changed(before: list[Mapping[str, Node]], after: list[Mapping[str, Node]]) -> set[str]:
-    kept = {id(part) for part in before} & {id(part) for part in after}
-    old = _merged(part for part in before if id(part) not in kept)
-    new = _merged(part for part in after if id(part) not in kept)
+    old, new = _merged(before), _merged(after)
     names = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
     return names | {
         record.name

@@ -54,6 +54,8 @@ class Zone:
     sites: tuple[Site, ...]
     fixed: Mapping[str, Node]
     """The nodes that pools do not change: fixed records elsewhere, and empty non-terminals."""
+    places: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """By pool handle, which of the sites it has a part in."""
 
     @property
     def name(self) -> str:
@@ -84,7 +86,11 @@ def make_zone(config: ZoneConfig, static: StaticZone) -> Zone:
         )
         for name, of_name in pools.items()
     )
-    return Zone(config, static, sites, _fixed(config.zone, sites, static))
+    places: dict[str, tuple[int, ...]] = {}
+    for place, site in enumerate(sites):
+        for handle in site.handles:
+            places[handle] = (*places.get(handle, ()), place)
+    return Zone(config, static, sites, _fixed(config.zone, sites, static), places)
 
 
 def live_names(site: Site) -> list[str]:

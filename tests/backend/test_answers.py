@@ -4,6 +4,8 @@ from collections import Counter
 from itertools import combinations, permutations
 from random import Random
 
+from hypothesis import given
+from hypothesis import strategies as st
 from rserpool.parameters import Protocol
 from rserpool.policies import LeastUsed, Priority, WeightedRandom
 from rspdns import fitting
@@ -244,3 +246,34 @@ def test_a_newcomers_weight_grows_by_itself() -> None:
         snapshot = answered(own, pool, snapshot, snapshot.rebuild_at_s)
     assert weights == [200, 280, 360, 440, 520, 600, 680, 760, 840, 920]
     assert contents(snapshot, OWNER, "SRV")[1] == f"0 1000 5060 {target(2)}"
+
+
+one_member = st.tuples(
+    st.integers(1, 3),
+    st.lists(st.sampled_from(("10.0.0.1", "10.0.0.2", "2001:db8::1")), min_size=1, max_size=3, unique=True),
+    st.sampled_from((5060, 5061)),
+)
+pools_seen = st.lists(one_member, max_size=3, unique_by=lambda of_one: of_one[0])
+
+
+steps = st.tuples(
+    st.sampled_from(("sip-udp", "sip-tcp")), st.none() | pools_seen, st.sampled_from((0.0, 1.1))
+)
+
+
+@given(st.lists(steps, max_size=10), st.none() | st.just(frozenset({"sip-udp"})))
+def test_what_is_shared_with_the_snapshot_before_is_what_would_be_built_anew(
+    changes: list[tuple[str, list[tuple[int, list[str], int]] | None, float]],
+    asked_for: frozenset[str] | None,
+) -> None:
+    """None: nobody tells of the pool. Chance has no part in A records: at most two of a kind."""
+    own, snapshot, told, now = zone(f"{UDP}max_addresses = 8\n{TCP}max_addresses = 8\n"), None, views(), NOW
+    for handle, of_pool, pause_s in changes:
+        now += pause_s
+        told = {one: seen for one, seen in told.items() if one != handle}
+        if of_pool is not None:
+            protocol = Protocol.UDP if handle == "sip-udp" else Protocol.TCP
+            members = [member(one, *found, port=port, protocol=protocol) for one, found, port in of_pool]
+            told |= views(view(*sorted(members, key=lambda one: one.identifier), handle=handle))
+        snapshot = build([own], told, snapshot, now, 1, Random(1), asked_for=asked_for)
+        assert snapshot.nodes == build([own], told, None, now, 1, Random(1)).nodes

@@ -121,13 +121,11 @@ def test_what_nobody_asks_for_is_not_drawn_again() -> None:
     members = tuple(member(number) for number in range(1, 6))
     pools = views(view(*members), view(*members, handle="other"))
     first = answered(own, pools)
-    later = build(
-        own, pools, first, NOW + 60, 2, random.Random(2), is_asked_for=lambda handle: handle == "other"
-    )
+    later = build(own, pools, first, NOW + 60, 2, random.Random(2), asked_for=frozenset({"other"}))
     assert contents(later, AS, "A") == contents(first, AS, "A")
     assert contents(later, f"other.{ZONE}", "A") != contents(first, f"other.{ZONE}", "A")
     assert later.rebuild_at_s == NOW + 61
-    idle = build(own, pools, first, NOW + 60, 2, random.Random(2), is_asked_for=lambda handle: False)
+    idle = build(own, pools, first, NOW + 60, 2, random.Random(2), asked_for=frozenset())
     assert idle.nodes is first.nodes
     assert idle.rebuild_at_s == float("inf")
 
