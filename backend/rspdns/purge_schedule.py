@@ -2,8 +2,8 @@
 
 A changed name is purged three times: at once, and again 10 and 50 ms later. A look-up that was under way
 during a purge puts the old answer back into PowerDNS's caches; the repeats remove that. Names that change
-while a command is under way go together into the next one, and repeats that are due soon go with it: for each
-command PowerDNS opens a connection to every backend it has, which costs more than the purges in it.
+while a command is under way go together into the next one, and repeats that are due soon go with it: each
+command is a connection of its own, which costs more than the purges.
 """
 
 from __future__ import annotations
