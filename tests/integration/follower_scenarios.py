@@ -298,6 +298,7 @@ async def nobody_pushes(stage: Stage) -> None:
     """What no registrar pushes is found by asking; a pool of 200 is known from the handle table alone."""
     await stage.settled()
     await stage.until("followed", lambda: stage.follow == ["enrp"] * 3)
+    stage.follower.note_query(HANDLE)  # what nobody looks up is asked about every 10 s
     stranger = Stranger(stage.registrars)
     await stranger.connect()
     try:
