@@ -2,26 +2,18 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.labs import LAB, as_ordinary_user
 
 
 @pytest.mark.timeout(240)
 def test_a_voice_comes_back(tmp_path: Path) -> None:
     report = tmp_path / "compare.json"
-    command = [
-        sys.executable,
-        "-m",
-        "rspdns_lab.cli",
-        "compare",
-        "--quick",
-        "--fault",
-        "power-cut",
-        "--calls",
-        "1",
-    ]
+    lab = (*as_ordinary_user(), *LAB)
+    command = [*lab, "compare", "--quick", "--fault", "power-cut", "--calls", "1"]
     command += ["--approach", "rspdns", "--approach", "vrrp-tuned", "--json", str(report)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
     assert done.returncode == 0, done.stderr

@@ -5,37 +5,25 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
-DEMO = (sys.executable, "-m", "rspdns_lab.cli", "demo")
-NAMESPACES = Path("/run/netns")
+from tests.support.labs import LAB, as_ordinary_user, traces, wait_for_namespaces
 
-
-def traces(pid: int) -> list[str]:
-    """Return what is left of the lab that the process `pid` ran: namespaces, files, programs."""
-    namespaces = [str(path) for path in NAMESPACES.glob(f"rspdns-{pid}-*")]
-    programs = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            try:
-                command = (process / "cmdline").read_bytes().decode(errors="replace")
-            except OSError:
-                continue
-            if f"rspdns-lab-{pid}-" in command:
-                programs.append(command)
-    files = [str(path) for path in Path(tempfile.gettempdir()).glob(f"rspdns-lab-{pid}-*")]
-    return namespaces + programs + files
+DEMO = (*LAB, "demo")
 
 
 @pytest.mark.timeout(400)
 def test_the_demo_keeps_its_bounds_and_leaves_nothing(tmp_path: Path) -> None:
+    """Without root, where that can be: with root it is started below, and run by the other labs' tests."""
     figures = tmp_path / "demo.json"
     with subprocess.Popen(
-        [*DEMO, "--json", str(figures)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [*as_ordinary_user(), *DEMO, "--json", str(figures)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as process:
         story, _ = process.communicate(timeout=350)
     assert process.returncode == 0, story
@@ -67,13 +55,6 @@ def test_the_demo_keeps_its_bounds_and_leaves_nothing(tmp_path: Path) -> None:
     assert drained < says < undone
     assert "as2 (weight" not in lines[says]
     assert not traces(process.pid)
-
-
-def wait_for_namespaces(pid: int, count: int) -> None:
-    end_s = time.monotonic() + 60
-    while len(list(NAMESPACES.glob(f"rspdns-{pid}-*"))) < count:
-        assert time.monotonic() < end_s
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -126,25 +107,3 @@ def test_without_any_privilege_there_is_one_clear_line() -> None:
     assert result.returncode == 2, result.stderr
     assert result.stderr.count("\n") == 1
     assert "root" in result.stderr
-
-
-def test_without_root_a_user_namespace_does() -> None:
-    """Where the machine allows it; where not (in a chroot, for one), that is said."""
-    ordinary_user = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
-    allowed = subprocess.run([*ordinary_user, "true"], capture_output=True, text=True, check=False)
-    if allowed.returncode != 0:
-        pytest.skip(f"no unprivileged user namespaces here: {allowed.stderr.strip()}")
-    network = (
-        "from rspdns_lab.network import Network\n"
-        "with Network('rspdns-nobody') as network: print(network.add_host('a', '10.53.0.1').address)"
-    )
-    code = (
-        "import os, sys\n"
-        "from rspdns_lab.privilege import in_user_namespace\n"
-        "assert os.geteuid() == 1000\n"
-        f"command = in_user_namespace([sys.executable, '-c', {network!r}])\n"
-        "os.execvp(command[0], command)\n"
-    )
-    command = [*ordinary_user, sys.executable, "-c", code]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.stdout == "10.53.0.1\n", result.stderr

@@ -5,12 +5,18 @@ import pty
 import re
 import select
 import subprocess
-import sys
 import time
+import urllib.request
 
 import pytest
 
+from tests.support.labs import LAB, as_ordinary_user
+
 GENEROUS_S = 90.0
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
 
 
 def read_until(terminal: int, pattern: str) -> str:
@@ -22,19 +28,24 @@ def read_until(terminal: int, pattern: str) -> str:
                 text += os.read(terminal, 65536).decode(errors="replace")
             except OSError:  # the program has ended
                 break
-            if re.search(pattern, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)):
+            if re.search(pattern, plain(text)):
                 return text
     raise AssertionError(f"{pattern} was not shown; the end: {text[-3000:]}")
 
 
 @pytest.mark.timeout(240)
 def test_a_key_kills_a_server_and_the_view_follows() -> None:
+    """Without root, where that can be: a browser outside the lab finds its live page all the same."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "150", "LINES": "50", "NO_COLOR": "1"}
-    command = [sys.executable, "-m", "rspdns_lab.cli", "watch"]
+    command = [*as_ordinary_user(), *LAB, "watch"]
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
     try:
+        shown = read_until(ours, r"live page: http://127\.0\.0\.1:\d+/")
+        page = re.findall(r"live page: (http://127\.0\.0\.1:\d+/)", plain(shown))[0]
+        with urllib.request.urlopen(page, timeout=30) as answer:  # noqa: S310 - ours
+            assert "<html" in answer.read().decode()
         read_until(ours, r"as2 +10\.53\.0\.32 +in, 0 \d+ +in, 0 \d+")
         os.write(ours, b"2k")
         read_until(ours, r"as2 +10\.53\.0\.32 +killed +out +out")
@@ -56,7 +67,7 @@ def test_a_key_kills_a_server_and_the_view_follows() -> None:
 
 
 def test_without_a_terminal_it_says_so() -> None:
-    command = [sys.executable, "-m", "rspdns_lab.cli", "watch"]
+    command = [*LAB, "watch"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == "error: rspdns-lab watch needs a terminal to read keys from\n"

@@ -1,0 +1,56 @@
+"""`rspdns-lab bench`, shortened: the figures are there; how good they are is for a quiet machine to tell."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.labs import LAB, as_ordinary_user, traces
+
+VARIANTS = (
+    "sqlite_qps",
+    "lua_shared_qps",
+    "gdnsd_qps",
+    "knot_qps",
+    "signed_qps",
+)
+
+
+@pytest.mark.timeout(240)
+def test_every_kind_of_figure_is_there(tmp_path: Path) -> None:
+    report, page = tmp_path / "bench.json", tmp_path / "bench.html"
+    command = [*as_ordinary_user(), *LAB, "bench", "--quick", "--trials", "0"]
+    command += [option for key in VARIANTS for option in ("--variant", key)]
+    command += ["--json", str(report), "--html", str(page)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        story, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, story
+    assert not traces(process.pid)
+    figures = json.loads(report.read_text())
+    for key in VARIANTS:
+        name = key.replace("_qps", "", 1)
+        assert figures[key] > 0
+        assert figures[f"{name}_cpu_us"] > 0
+        assert 0 < figures[f"{name}_latency_p50_us"] <= figures[f"{name}_latency_p99_us"]
+    assert figures["scale_elements"] == 100
+    assert figures["rss_mib"] > 10
+    assert figures["gone_p50_ms"] > 0
+    assert page.read_text().count("<svg") == 3
+
+
+def test_a_name_server_that_does_not_start_ends_it_cleanly(tmp_path: Path) -> None:
+    broken = tmp_path / "knotd"
+    broken.write_text("#!/bin/sh\necho no memory today >&2\nexit 1\n")
+    broken.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = [*LAB, "bench", "--only", "questions", "--variant", "knot_qps"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as process:
+        story, _ = process.communicate(timeout=100)
+    assert process.returncode == 2
+    assert "no memory today" in story
+    assert "Traceback" not in story
+    assert not traces(process.pid)

@@ -1,0 +1,48 @@
+"""Labs as a user starts them, and what they leave behind."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rspdns_lab.privilege import in_user_namespace
+
+LAB = (sys.executable, "-m", "rspdns_lab.cli")
+NAMESPACES = Path("/run/netns")
+_ORDINARY_USER = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
+
+
+def as_ordinary_user() -> Sequence[str]:
+    """Return what a command begins with to be run without root: the lab has to make a user namespace.
+
+    Nothing where the machine allows none (a chroot, for one): there a lab needs root.
+    """
+    way = [*_ORDINARY_USER, *in_user_namespace(["true"])]
+    allowed = subprocess.run(way, capture_output=True, check=False)
+    return _ORDINARY_USER if allowed.returncode == 0 else ()
+
+
+def traces(pid: int) -> list[str]:
+    """Return what is left of the lab that the process `pid` ran: namespaces, files, programs."""
+    namespaces = [str(path) for path in NAMESPACES.glob(f"rspdns-{pid}-*")]
+    programs = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                command = (process / "cmdline").read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            if f"rspdns-lab-{pid}-" in command:
+                programs.append(command)
+    files = [str(path) for path in Path(tempfile.gettempdir()).glob(f"rspdns-lab-{pid}-*")]
+    return namespaces + programs + files
+
+
+def wait_for_namespaces(pid: int, count: int) -> None:
+    """Wait until the lab of the process has so many."""
+    end_s = time.monotonic() + 60
+    while len(list(NAMESPACES.glob(f"rspdns-{pid}-*"))) < count:
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
