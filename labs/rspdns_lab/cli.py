@@ -1,12 +1,9 @@
 """The command `rspdns-lab`."""
 
 import json
-import os
-import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 
 import click
 from rich.console import Console
@@ -19,10 +16,11 @@ from rspdns_lab.chaos_cli import chaos, loss
 from rspdns_lab.compare.cli import compare
 from rspdns_lab.demo import run_demo
 from rspdns_lab.ims.cli import ims
+from rspdns_lab.interruption import end_on_signals
 from rspdns_lab.leftovers import remove_leftovers
 from rspdns_lab.network import network_prefix
 from rspdns_lab.privilege import become_root
-from rspdns_lab.told_plainly import EXIT_INTERRUPTED, told_plainly
+from rspdns_lab.told_plainly import told_plainly
 from rspdns_lab.watch.relay import HANDED_ON, listener_on_loopback
 from rspdns_lab.watch.run import run_watch
 
@@ -36,7 +34,7 @@ def main() -> None:
     """Run labs: the whole chain in network namespaces of its own.
 
     Needs root, or unprivileged user namespaces."""
-    _end_on_signals()
+    end_on_signals()
 
 
 @main.command()
@@ -124,22 +122,6 @@ def bench_sctp(quick: bool, soak: int | None, json_file: Path | None, only: tupl
             f"missed: {TITLES[key]}: {figures[key]:.2f}, aim {' '.join(map(str, AIMS[key]))}", err=True
         )
     sys.exit(EXIT_BOUND_BROKEN if missed(figures) else 0)
-
-
-def _end_on_signals() -> None:
-    """Have SIGINT, SIGTERM and SIGHUP unwind this process, and this one only.
-
-    A child forked on the way (there are some, in libraries) must not run our clean-up when it is signalled.
-    """
-    owner = os.getpid()
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        if os.getpid() != owner:
-            os._exit(EXIT_INTERRUPTED)
-        raise KeyboardInterrupt
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupt)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,7 @@
 """The whole chain in one lab: three registrars, two name servers, three application servers, one client."""
 
-import contextlib
 import os
 import shutil
-import signal
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Final
 
 from rspdns_lab.errors import LabError
 from rspdns_lab.hosts import START_TIMEOUT_S, ApplicationServerHost, NameServerHost, RegistrarHost, wait_until
+from rspdns_lab.interruption import uninterrupted
 from rspdns_lab.network import Network, network_prefix
 from rspdns_lab.observations import Recorder
 from rspdns_lab.plan import (
@@ -222,15 +221,3 @@ def end_lab(programs: Sequence[Program], network: Network, folder: Path) -> None
         network.close()
         if folder != Path():
             shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Ignore Ctrl-C and SIGTERM meanwhile: a half-done clean-up helps nobody."""
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, signal.SIG_IGN) for number in signals]
-    try:
-        yield
-    finally:
-        for number, handler in zip(signals, before, strict=True):
-            signal.signal(number, handler)

@@ -23,6 +23,7 @@ from pyroute2 import config as pyroute2_config
 from pyroute2.netlink.exceptions import NetlinkError  # type: ignore[import-untyped]
 
 from rspdns_lab.errors import LabError
+from rspdns_lab.interruption import uninterrupted
 
 NAMESPACE_FOLDER: Final = Path("/run/netns")
 _CLONE_NEWNET: Final = 0x40000000
@@ -89,14 +90,15 @@ class Network:
         self._set_port(host, "up")
 
     def close(self) -> None:
-        """Kill all that runs in the lab's namespaces and remove them. Safe to repeat."""
-        for namespace in self._made:
-            kill_all_in(NAMESPACE_FOLDER / namespace)
-        while self._made:
-            with contextlib.suppress(OSError):
-                netns.remove(self._made[-1])
-            self._made.pop()
-        self.hosts.clear()
+        """Kill all that runs in the lab's namespaces and remove them. Safe to repeat; not interrupted."""
+        with uninterrupted():
+            for namespace in self._made:
+                kill_all_in(NAMESPACE_FOLDER / namespace)
+            while self._made:
+                with contextlib.suppress(OSError):
+                    netns.remove(self._made[-1])
+                self._made.pop()
+            self.hosts.clear()
 
     def _set_port(self, host: Host, state: str) -> None:
         self._configure(self._lan, lambda lan: lan.link("set", index=_index(lan, host.port), state=state))

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import click
 
 from rspdns_lab.errors import LabError
+from rspdns_lab.interruption import EXIT_INTERRUPTED, interruption_heard
 
 EXIT_CANNOT_RUN = 2
-EXIT_INTERRUPTED = 130
 
 
 @contextlib.contextmanager
@@ -24,5 +24,6 @@ def told_plainly() -> Iterator[None]:
         click.echo(f"error: {error.filename or ''}: {error.strerror or error}", err=True)
         sys.exit(EXIT_CANNOT_RUN)
     except KeyboardInterrupt:
+        interruption_heard()
         click.echo("interrupted; everything is cleaned up", err=True)
         sys.exit(EXIT_INTERRUPTED)
