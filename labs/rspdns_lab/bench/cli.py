@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -32,7 +33,11 @@ _MOST_ELEMENTS = 10_000
 )
 @click.option("--rounds", type=click.IntRange(1, 100), default=5, show_default=True)
 @click.option(
-    "--seconds", type=click.IntRange(1, 600), default=5, show_default=True, help="Each is asked, in a round."
+    "--seconds",
+    type=click.IntRange(1, 600),
+    default=5,
+    show_default=True,
+    help="Each is asked, in a round; each size is watched three times as long.",
 )
 @click.option(
     "--trials",
@@ -78,7 +83,9 @@ def bench(
             for pools, members in (scale.QUICK_SIZES if quick else scale.SIZES)
             if pools * members <= most_elements
         ],
-        extent=scale.QUICK if quick else scale.FULL,
+        extent=scale.QUICK
+        if quick
+        else replace(scale.FULL, look_s=3.0 * seconds, trials=max(1, min(30, trials))),
     )
     with told_plainly():
         become_root(sys.argv[1:])

@@ -88,14 +88,14 @@ def variants_running(host: Host, folder: Path, keys: Collection[str]) -> Iterato
     """Start the variants; yield the port and the programs of each; stop them."""
     (folder / "questions").write_text(zone.questions())
     programs: dict[Variant, tuple[int, Sequence[Program]]] = {}
-    with members_that_answer(host):
+    # The threads stay as long as the programs, which end with the thread that started them.
+    with members_that_answer(host), ThreadPoolExecutor(_STARTED_AT_ONCE) as threads:
         try:
-            with ThreadPoolExecutor(_STARTED_AT_ONCE) as threads:
-                started = {
-                    variant: (port, threads.submit(variant.start, host, folder / variant.key, port))
-                    for port, variant in enumerate(BY_KEY.values(), _FIRST_PORT)
-                    if variant.key in keys
-                }
+            started = {
+                variant: (port, threads.submit(variant.start, host, folder / variant.key, port))
+                for port, variant in enumerate(BY_KEY.values(), _FIRST_PORT)
+                if variant.key in keys
+            }
             for variant, (port, own) in started.items():
                 programs[variant] = (port, own.result())
             yield programs

@@ -36,8 +36,8 @@ from rspdns_lab.processes import Program, end_programs
 REGISTRARS: Final = ("10.78.0.11", "10.78.0.12", "10.78.0.13")
 BACKEND: Final = "10.78.0.21"
 ELEMENTS: Final = "10.78.0.31"
-SIZES: Final = ((1, 1), (10, 10), (100, 10), (10, 100), (1000, 10), (100, 100))
-"""Pools, and elements in each. The smallest shows what the program itself takes."""
+SIZES: Final = ((1, 1), (1000, 10), (10, 10), (100, 10), (10, 100), (100, 100))
+"""Pools, and elements in each. First what the program itself takes, then the size that has aims."""
 QUICK_SIZES: Final = ((10, 10),)
 KEEP_ALIVE_MS: Final = 60_000
 BOUNDS: Final = {"rss_mib": 300.0, "idle_cpu_percent": 10.0, "startup_s": 5.0}
