@@ -9,21 +9,15 @@ import pytest
 
 from tests.support.labs import LAB, as_ordinary_user, traces
 
-VARIANTS = (
-    "sqlite_qps",
-    "lua_shared_qps",
-    "gdnsd_qps",
-    "knot_qps",
-    "signed_qps",
-)
+VARIANTS = ("sqlite_qps", "gdnsd_qps", "knot_qps", "signed_qps")
 
 
 @pytest.mark.timeout(240)
 def test_every_kind_of_figure_is_there(tmp_path: Path) -> None:
-    report, page = tmp_path / "bench.json", tmp_path / "bench.html"
+    report = tmp_path / "bench.json"
     command = [*as_ordinary_user(), *LAB, "bench", "--quick", "--trials", "0"]
     command += [option for key in VARIANTS for option in ("--variant", key)]
-    command += ["--json", str(report), "--html", str(page)]
+    command += ["--json", str(report)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         story, _ = process.communicate(timeout=200)
     assert process.returncode == 0, story
@@ -37,7 +31,6 @@ def test_every_kind_of_figure_is_there(tmp_path: Path) -> None:
     assert figures["scale_elements"] == 100
     assert figures["rss_mib"] > 10
     assert figures["gone_p50_ms"] > 0
-    assert page.read_text().count("<svg") == 3
 
 
 def test_a_name_server_that_does_not_start_ends_it_cleanly(tmp_path: Path) -> None:
