@@ -1,22 +1,29 @@
 """From what was written down during a benchmark to its figures and its report."""
 
+import contextlib
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import dns.message
 import dns.rrset
 import dns.zone
 import pytest
 from click.testing import CliRunner
+from rspdns_lab.bench import questions, run
 from rspdns_lab.bench.convergence import Change, Followed, Reply, followed, read_changes, read_replies
+from rspdns_lab.bench.programs import Answered
 from rspdns_lab.bench.questions import Rate, figures_of
 from rspdns_lab.bench.report import as_json, as_markdown, figures, write_html
-from rspdns_lab.bench.run import Result, read_result
+from rspdns_lab.bench.run import Order, Result, read_result, run_bench
 from rspdns_lab.bench.scale import Size, exponent
+from rspdns_lab.bench.variants import BY_KEY, Variant
 from rspdns_lab.bench.zone import lua_zone, static_zone
 from rspdns_lab.cli import main
 from rspdns_lab.errors import LabError
+from rspdns_lab.processes import Program
 
 
 def test_the_last_wrong_answer_after_each_change_counts() -> None:
@@ -124,6 +131,22 @@ def test_results_are_read_back_and_a_finished_run_is_resumed_without_a_lab(tmp_p
     file.write_text('{"trials": [{"fault": "as-killed"}]}')
     done = CliRunner().invoke(main, ["bench", *options])
     assert (done.exit_code, "no report of this lab" in done.output) == (2, True)
+
+
+def test_an_interrupted_round_goes_on_with_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextlib.contextmanager
+    def variants_running(*_: object) -> Iterator[dict[Variant, tuple[int, list[Program]]]]:
+        yield {BY_KEY["static_qps"]: (1, []), BY_KEY["live_qps"]: (2, [])}
+
+    monkeypatch.setattr(questions, "ask", lambda *_: Answered(100, 10, (1, 2)))
+    monkeypatch.setattr(questions, "cpu_s", lambda _: 1)
+    monkeypatch.setattr(run, "variants_running", variants_running)
+    monkeypatch.setattr(run, "Network", MagicMock())
+    order = Order(("questions",), ("static_qps", "live_qps"), rounds=2)
+    found = [one for several in run_bench(order, [], Path(), "", print) for one in several]
+    assert len(found) == 4
+    again = [one for several in run_bench(order, found[:3], Path(), "", print) for one in several]
+    assert again == found[3:]
 
 
 def test_lua_serves_the_names_of_the_static_zone() -> None:

@@ -58,9 +58,8 @@ def run_round(
     keys: Collection[str],
     seconds: int,
     say: Callable[[str], None],
-) -> list[Rate]:
+) -> Iterator[Rate]:
     """Ask each of these variants for `seconds`."""
-    found = []
     for variant, (port, own) in programs.items():
         if variant.key not in keys:
             continue
@@ -75,12 +74,12 @@ def run_round(
         spent_s = cpu_s(own) - before_s
         cpu_us = 1e6 * spent_s / answered.count
         percentiles = (round(percentile(latencies_us, part), 1) for part in (0.5, 0.95, 0.99))
-        found.append(Rate(number, variant.key, answered.per_s, cpu_us, *percentiles))
+        rate = Rate(number, variant.key, answered.per_s, cpu_us, *percentiles)
         say(
             f"round {number}: {variant.title}: {answered.per_s:,.0f} queries/s, {cpu_us:.1f} us of processor "
-            f"time each; latency p50 {found[-1].latency_p50_us:.0f} us, p99 {found[-1].latency_p99_us:.0f} us"
+            f"time each; latency p50 {rate.latency_p50_us:.0f} us, p99 {rate.latency_p99_us:.0f} us"
         )
-    return found
+        yield rate
 
 
 @contextlib.contextmanager

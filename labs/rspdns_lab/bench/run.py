@@ -85,7 +85,8 @@ def _rounds(
         with variants_running(host, folder, order.variants) as programs:
             for number, keys in rounds.items():
                 if keys:
-                    yield run_round(host, folder, number, programs, keys, order.seconds, say)
+                    for rate in run_round(host, folder, number, programs, keys, order.seconds, say):
+                        yield [rate]
 
 
 def read_result(fields: Mapping[str, Any]) -> Result:
