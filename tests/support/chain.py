@@ -152,7 +152,9 @@ path = "{folder}/state"
         """The PE identifiers DNS gives, or the status of an answer without any."""
         said = self.pdns.dig(owner, "SRV")
         found = {
-            int(line.split()[-1].partition(".")[0], 16) for line in said.splitlines() if "\tSRV\t" in line
+            int(words[-1].partition(".")[0], 16)
+            for words in map(str.split, said.splitlines())
+            if words[3:4] == ["SRV"] and words[-1][8:9] == "."
         }
         return found or said.partition("status: ")[2].partition(",")[0]
 

@@ -54,8 +54,9 @@ class Members:
 
     def kill(self) -> None:
         """The whole process dies."""
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
 
     @property
     def process(self) -> subprocess.Popen[str]:

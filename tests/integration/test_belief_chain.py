@@ -1,0 +1,273 @@
+"""The rules of what is believed, on the real chain, as DNS shows them: rspdns/belief/README.md has them."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from signal import SIGKILL
+from typing import Any
+
+import pytest
+from rspdns.last_known_good import FILE_NAME
+
+from tests.support.chain import ADDRESS, FIXED, HANDLE, OWNER, POOL, ZONE, Chain, end, until
+from tests.support.crowd import Crowd
+from tests.support.dns_watch import DnsWatch
+from tests.support.members import Members
+from tests.support.namespaces import Namespace
+from tests.support.registrars import PoolWatch
+from tests.support.whole_chain import own_namespace
+
+pytestmark = pytest.mark.timeout(240)
+
+EMPTY = ("last-good", "nodata", "static", "servfail")
+TEN = set(range(1, 11))
+
+
+def owner(handle: str) -> str:
+    return OWNER if handle == HANDLE else f"_sip._udp.{handle}.{ZONE}"
+
+
+def pool_text(handle: str) -> str:
+    return POOL.replace(HANDLE, handle).replace('"as"', f'"{handle}"')
+
+
+class Believed(Chain):
+    """A chain with a pool for each kind of `when_empty`, whose registrars take their time to settle."""
+
+    agent_reregistration_ms = 4000
+
+    def __init__(self, namespace: Namespace, folder: Path) -> None:
+        super().__init__(namespace, folder)
+        pools = [POOL, pool_text("many")]
+        pools += [f'{pool_text(kind)}when_empty = "{kind}"\n' for kind in EMPTY]
+        pools.append(pool_text("shards").replace('handle = "shards"', 'handles = ["one", "two"]'))
+        self.write_zone("".join(pools), f"{FIXED}{owner('static')}. SRV 7 7 7777 ns1\n")
+        self.backend = self.start()
+        self.watches = 0
+        self.joined: list[Members | Crowd] = []
+
+    def members_of(self, name: str, *places: int) -> Members:
+        """A process for pool elements that knows the registrars of these places, without any all."""
+        registrars = [self.registrars[place] for place in places or (0, 1, 2)]
+        made = Members(self.namespace, self.folder, ADDRESS, registrars, f"{name}-{len(self.joined)}")
+        self.joined.append(made)
+        return made
+
+    def crowd_of(self, pools: dict[str, tuple[int, int]]) -> Crowd:
+        """A process for many pool elements."""
+        made = Crowd(self.namespace, self.folder, ADDRESS, self.registrars[0], pools)
+        self.joined.append(made)
+        return made
+
+    def of(self, handle: str = HANDLE, admin: Path | None = None) -> dict[str, Any]:
+        """What status says of the pool; that of the backend with this admin socket."""
+        pools = (self.status(admin) or {"zones": [{"pools": []}]})["zones"][0]["pools"]
+        return next((pool for pool in pools if pool["handles"][0] == handle), {"members": []})
+
+    def listed(self, handle: str = HANDLE, admin: Path | None = None) -> set[int]:
+        """Who is in, as status says."""
+        return {int(one["identifier"], 16) for one in self.of(handle, admin)["members"]}
+
+    def shown(self, name: str) -> set[int]:
+        """Who is in DNS."""
+        found = self.targets(name)
+        return found if isinstance(found, set) else set()
+
+    def watch(self) -> DnsWatch:
+        """Ask for the first pool from now on."""
+        self.watches += 1
+        return DnsWatch(self.namespace, OWNER, self.folder / f"watch-{self.watches}.txt")
+
+    def until_never_without(
+        self, condition: Callable[[], object], always: set[int], timeout_s: float = 60
+    ) -> None:
+        """Wait for `condition`; these members are in all the time."""
+
+        def holds() -> object:
+            pool = self.of()
+            if "handles" not in pool:  # no status this time
+                return False
+            missing = always - {int(one["identifier"], 16) for one in pool["members"]}
+            assert not missing, f"{missing} out: {pool}\n{self.log.read_text()[-3000:]}"
+            return condition()
+
+        until(holds, timeout_s, self.log)
+
+    @contextmanager
+    def polling(self) -> Iterator[Path]:
+        """Another backend, without a PowerDNS, that polls; gives its admin socket."""
+        config, admin = self.folder / "polling.toml", self.folder / "polling-admin.sock"
+        text = self.config.read_text().replace("remote.sock", "polling.sock")
+        text = text.replace(f"{self.folder}/admin.sock", f'{admin}"\nlisten = "127.0.0.1:8055')
+        text = text.replace(f"{self.folder}/state", f"{self.folder}/polling")
+        config.write_text(f'follow = "poll"\n{text}')
+        command = (sys.executable, "-m", "rspdns.cli", "serve", "-c", str(config))
+        backend = self.namespace.start(*command, sctp=True, log=self.folder / "polling.log")
+        try:
+            yield admin
+        finally:
+            end(backend)
+
+
+@pytest.fixture(scope="module")
+def believed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Believed]:
+    with own_namespace() as namespace:
+        yield Believed(namespace, tmp_path_factory.mktemp("believed"))
+
+
+@pytest.fixture
+def chain(believed: Believed) -> Iterator[Believed]:
+    """The chain, all registrars settled; whoever joins is gone afterwards."""
+    until(believed.is_known, log=believed.log)
+    yield believed
+    for one in believed.joined:
+        one.kill()
+    handles = (HANDLE, "many", "one", *EMPTY)
+    until(lambda: not any(believed.listed(handle) for handle in handles), log=believed.log)
+
+
+@pytest.fixture
+def ten(chain: Believed) -> Members:
+    """Members 1, 2, 3 of the process returned, which knows all registrars; 4 to 10 know the third alone."""
+    three, seven = chain.members_of("three"), chain.members_of("seven", 2)
+    for identifier in TEN:
+        (three if identifier <= 3 else seven).add(identifier, HANDLE, 5000 + identifier)
+    until(lambda: chain.listed() == TEN, log=chain.log)
+    until(lambda: isinstance(chain.targets(), set))
+    return three
+
+
+def test_three_of_ten_leave_at_once_and_come_back(chain: Believed, ten: Members) -> None:
+    """Less than half of a pool is no crowd. Rules 2 and 3."""
+    watch = chain.watch()
+    began_s = time.monotonic()
+    for identifier in (1, 2, 3):
+        ten.remove(identifier)
+    chain.until_never_without(lambda: chain.listed() == TEN - {1, 2, 3}, TEN - {1, 2, 3})
+    gone_s = time.monotonic()
+    for identifier in (1, 2, 3):
+        ten.add(identifier, HANDLE, 5000 + identifier)
+    chain.until_never_without(lambda: chain.listed() == TEN, TEN - {1, 2, 3})
+    assert gone_s - began_s < 5
+    until(lambda: len(watch.since(gone_s)) > 10)
+    assert not [one for one in watch.since(began_s) if one.problem], "an empty answer"
+
+
+def test_three_of_ten_registered_again_after_all_registrars_restarted(chain: Believed, ten: Members) -> None:
+    """A registrar that has just started denies nobody: rule 1, and rule 5 until then."""
+    log = chain.folder / "asked.log"
+    asked = PoolWatch(chain.namespace, HANDLE, chain.registrars[:2], log)
+    watch = chain.watch()
+    began_s = time.monotonic()
+    chain.kill_registrars()
+    chain.until_never_without(lambda: chain.of()["stale_s"] is not None, TEN)
+    chain.start_registrars(1, 2)
+    three = {f"{identifier:08x}" for identifier in (1, 2, 3)}
+    chain.until_never_without(
+        lambda: [set(found or ()) for found in asked.now().values()] == [three, three], TEN
+    )
+    chain.start_registrars(3)
+    chain.until_never_without(chain.is_known, TEN)
+    chain.until_never_without(lambda: not any(one["stale"] for one in chain.of()["members"]), TEN)
+    assert not [one for one in watch.since(began_s) if one.problem], "an empty answer"
+
+
+def status(chain: Believed) -> dict[str, Any]:
+    return chain.status() or {"registrars": [], "problems": []}
+
+
+def test_a_pool_of_two_loses_one(chain: Believed) -> None:
+    """One is no crowd, although it is half of the pool."""
+    stays, dies = chain.members_of("stays"), chain.members_of("dies")
+    stays.add(21, "nodata", 5021)
+    dies.add(22, "nodata", 5022)
+    until(lambda: chain.targets(owner("nodata")) == {21, 22}, log=chain.log)
+    dies.kill()
+    seen = []
+    until(lambda: seen.append(chain.targets(owner("nodata"))) or seen[-1] == {21}, 5, chain.log)  # type: ignore[func-returns-value]
+    assert all(one in ({21, 22}, {21}) for one in seen), seen
+    stays.kill()
+    until(lambda: chain.targets(owner("nodata")) == "NOERROR", log=chain.log)
+
+
+def test_all_are_drained(chain: Believed) -> None:
+    """Each kind of `when_empty`, on the wire. Rule 4."""
+    members = chain.members_of("drained")
+    for place, kind in enumerate(EMPTY):
+        for identifier in (30 + 2 * place, 31 + 2 * place):
+            members.add(identifier, kind, 5000 + identifier)
+    for place, kind in enumerate(EMPTY):
+        both = {30 + 2 * place, 31 + 2 * place}
+        until(lambda kind=kind, both=both: chain.listed(kind) == both, log=chain.log)  # type: ignore[misc]
+        until(lambda kind=kind, both=both: chain.targets(owner(kind)) == both, log=chain.log)  # type: ignore[misc]
+    for identifier in range(30, 38):
+        members.remove(identifier)
+    until(lambda: not any(chain.listed(kind) for kind in EMPTY), log=chain.log)
+    until(lambda: chain.targets(owner("nodata")) == "NOERROR", log=chain.log)
+    until(lambda: chain.targets(owner("servfail")) == "SERVFAIL", log=chain.log)
+    until(lambda: chain.pdns.short(owner("static"), "SRV") == [f"7 7 7777 ns1.{ZONE}."], log=chain.log)
+    until(lambda: chain.targets(owner("last-good")) == {30, 31}, log=chain.log)
+    for kind in EMPTY:
+        assert f"when_empty = {kind}" in chain.of(kind)["answered_instead"]
+    members.add(30, "last-good", 5030)
+    until(lambda: chain.targets(owner("last-good")) == {30}, log=chain.log)
+    assert chain.of("last-good")["answered_instead"] is None
+
+
+def test_pools_of_two_hundred(chain: Believed) -> None:
+    """By following whatever handles they have; a registrar that is asked names 128 at most, so by handles."""
+    log = chain.folder / "polling.log"
+    with chain.polling() as polled:
+        for pool, pools in (
+            ("many", {"many": (0x1000, 200)}),
+            ("one", {"one": (0x2000, 100), "two": (0x3000, 100)}),
+        ):
+            crowd = chain.crowd_of(pools)
+            everyone = crowd.identifiers
+            until(lambda pool=pool, everyone=everyone: chain.listed(pool) == everyone, log=chain.log)  # type: ignore[misc]
+            if pool == "many":
+                until(lambda: len(chain.listed("many", polled)) >= 128, log=log)
+            else:
+                until(lambda everyone=everyone: chain.listed("one", polled) == everyone, log=log)  # type: ignore[misc]
+            shown: set[int] = set()
+            name = owner("shards" if pool == "one" else pool)
+            until(lambda name=name, shown=shown: shown.update(chain.shown(name)) or len(shown) > 20)  # type: ignore[misc]
+            assert shown <= everyone
+            crowd.kill()
+            until(lambda pool=pool: not chain.listed(pool), log=chain.log)  # type: ignore[misc]
+            until(lambda pool=pool: not chain.listed(pool, polled), log=log)  # type: ignore[misc]
+
+
+def test_the_last_known_good_file(chain: Believed) -> None:
+    """It survives a crash in the middle of writing; damaged, it is refused in words. Rule 5."""
+    members = chain.members_of("known")
+    for identifier in (41, 42):
+        members.add(identifier, HANDLE, 5000 + identifier)
+    until(lambda: chain.targets() == {41, 42}, log=chain.log)
+    time.sleep(1.5)  # it is written once a second
+    path = chain.folder / "state" / FILE_NAME
+    whole = path.read_bytes()
+    half = path.with_name(f".{FILE_NAME}.half")
+
+    end(chain.backend, SIGKILL)
+    chain.kill_registrars()
+    half.write_bytes(whole[: len(whole) // 2])
+    chain.backend = chain.start_backend()
+    until(lambda: chain.targets() == {41, 42}, 10, chain.log)
+    assert chain.of()["stale_s"] is not None
+    assert not half.exists()
+
+    end(chain.backend, SIGKILL)
+    path.write_bytes(whole[: len(whole) // 2])
+    chain.backend = chain.start_backend()
+    until(lambda: chain.targets() == "SERVFAIL", 10, chain.log)
+    (problem,) = status(chain)["problems"]
+    assert problem.startswith(f"{path}: not used: "), problem
+
+    chain.start_registrars()
+    until(chain.is_known, log=chain.log)
+    until(lambda: chain.targets() == {41, 42}, log=chain.log)
+    until(lambda: not status(chain)["problems"], log=chain.log)
+    assert path.read_bytes() != whole[: len(whole) // 2]
