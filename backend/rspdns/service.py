@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping
@@ -38,6 +39,10 @@ from rspdns.purge import Purger
 from rspdns.responder import Responder
 from rspdns.serial_number import SerialNumbers
 from rspdns.views import PoolView
+
+LOOK_FOR_CYCLES_AFTER = 50_000
+"""New objects between two searches for garbage with cycles, of which there is little: with Python's 700 a
+start with 10,000 members takes a third longer."""
 
 
 async def serve(
@@ -106,6 +111,7 @@ class Backend:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. Raises FatalError when it can't start, or a part of it breaks."""
         self._failure = asyncio.get_running_loop().create_future()
+        gc.set_threshold(LOOK_FOR_CYCLES_AFTER)
         async with contextlib.AsyncExitStack() as cleanup:
             await self._start(cleanup)
             self._follow_hangups(cleanup)
