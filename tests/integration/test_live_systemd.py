@@ -1,0 +1,199 @@
+"""The chain as an operator runs it: a live systemd, its units in their sandboxes, ordinary users."""
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.ppe_agent.servers import TCP_SERVER
+from tests.support.live_systemd import PATIENCE_S, LiveSystemd, live_systemd
+
+pytestmark = pytest.mark.timeout(300)
+
+ADDRESS = "10.99.0.1"
+INVENTORY = """\
+[[registrar]]
+name = "r1"
+address = "10.99.0.1"
+[[registrar]]
+name = "r2"
+address = "10.99.0.1"
+[[registrar]]
+name = "r3"
+address = "10.99.0.1"
+[[agent]]
+name = "agents"
+addresses = ["10.99.0.0/24"]
+[[backend]]
+name = "backends"
+addresses = ["10.99.0.0/24"]
+"""
+AGENT = """\
+registrars = ["10.99.0.1", "10.99.0.1:3864", "10.99.0.1:3865"]
+[[as]]
+name = "one"
+handle = "web-tcp"
+transport = "tcp"
+port = 8080
+[[as.check]]
+type = "tcp-hold"
+[as.damping]
+falls = 0
+"""
+BACKEND = """\
+registrars = ["10.99.0.1:3863/9901", "10.99.0.1:3864/9902", "10.99.0.1:3865/9903"]
+[pdns]
+connector = "unix:/run/rspdns/remote.sock"
+control = ["/run/pdns/pdns.controlsocket"]
+"""
+POOL = """\
+zone = "example.net"
+static = "example.net.zone"
+[[pool]]
+handle = "web-tcp"
+label = "w"
+service = "_http._tcp"
+name = "web"
+accept = ["10.99.0.0/24"]
+"""
+ZONE = "@ 3600 SOA ns1 hostmaster 1 7200 900 1209600 1\n@ 3600 NS ns1\nns1 3600 A 127.0.0.1\n"
+SERVER = f"""\
+[Service]
+ExecStart=/opt/python/bin/python3 /opt/server.py 8080 -1 {ADDRESS}
+Environment=PYTHONHOME=/opt/python LD_LIBRARY_PATH=/opt/python/lib
+"""
+UNITS = "/etc/systemd/system"
+REGISTRARS = ["rspdns-registrar@r1", "rspdns-registrar@r2", "rspdns-registrar@r3"]
+OURS = ["ppe-agent", "rspdns", *REGISTRARS]
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSystemd]:
+    """Everything installed as the READMEs say, and started."""
+    with live_systemd(tmp_path_factory.mktemp("live")) as one:
+        backend = "pdns-config/examples/systemd/rspdns"
+        registrar = "registrar-config/examples/systemd/rspdns-registrar@.service"
+        for source, path in (
+            ("ppe-agent/systemd/ppe-agent.service", f"{UNITS}/ppe-agent.service"),
+            ("ppe-agent/systemd/ppe-agent-sctp-run.conf", f"{UNITS}/ppe-agent.service.d/sctp-run.conf"),
+            (registrar, f"{UNITS}/rspdns-registrar@.service"),
+            (f"{registrar}.d/sctp-run.conf", f"{UNITS}/rspdns-registrar@.service.d/sctp-run.conf"),
+            (f"{backend}.service", f"{UNITS}/rspdns.service"),
+            (f"{backend}.service.d/sctp-run.conf", f"{UNITS}/rspdns.service.d/sctp-run.conf"),
+            (f"{backend}.socket", f"{UNITS}/rspdns.socket"),
+        ):
+            one.install(source, path)
+        for path, text in (
+            (f"{UNITS}/server.service", SERVER),
+            ("/opt/server.py", TCP_SERVER),
+            ("/root/inventory.toml", INVENTORY),
+            ("/etc/ppe-agent/agent.toml", AGENT),
+            ("/etc/rspdns/rspdns.toml", BACKEND),
+            ("/etc/rspdns/zones.d/example.net.toml", POOL),
+            ("/etc/rspdns/zones.d/example.net.zone", ZONE),
+        ):
+            one.write(path, text)
+        one.run("rspdns", "registrar", "render", "/root/inventory.toml", "--output", "/root/rendered")
+        for name in ("r1", "r2", "r3"):
+            one.run("cp", f"/root/rendered/{name}/registrar-{name}.env", "/etc/rspdns/")
+        one.run("systemctl", "daemon-reload")
+        one.run("systemctl", "start", "server", *OURS)
+        until(one, lambda: states(one) == {"one": "in"})
+        until(one, lambda: len(members(one)) == 1)
+        yield one
+
+
+def until(machine: LiveSystemd, condition: Callable[[], object]) -> None:
+    end_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end_s, machine.journal()
+        time.sleep(0.1)
+
+
+def states(machine: LiveSystemd) -> dict[str, str]:
+    """Each AS and its state, as the agent tells root."""
+    said = machine.try_run("ppe-agent", "status", "--json")
+    return (
+        {one["name"]: one["state"] for one in json.loads(said.stdout)["as"]} if said.returncode == 0 else {}
+    )
+
+
+def members(machine: LiveSystemd) -> list[str]:
+    """Who is in the pool, as the backend tells."""
+    said = machine.try_run("rspdns", "status", "--json")
+    if said.returncode != 0:
+        return []
+    return [one["identifier"] for one in json.loads(said.stdout)["zones"][0]["pools"][0]["members"]]
+
+
+def restarted(machine: LiveSystemd, unit: str, *kill: str) -> float:
+    """Have a unit's main process killed and wait until it is up again; return when systemd started it anew,
+    in seconds after its end."""
+    before, count = machine.main_pid(unit), int(machine.show(unit, "NRestarts")[0])
+    machine.run("systemctl", "kill", "--kill-who=main", *kill, unit)
+
+    def is_new() -> bool:
+        state, pid, restarts = machine.show(unit, "ActiveState", "MainPID", "NRestarts")
+        return state == "active" and int(pid) not in (0, before) and int(restarts) > count
+
+    until(machine, is_new)
+    said = machine.run("journalctl", "--no-pager", "-o", "short-monotonic", "--unit", unit)
+    ended_s, started_s = (
+        float(re.findall(rf"^\[\s*([0-9.]+)\].*{words}", said, re.M)[-1])
+        for words in ("Main process exited", "Scheduled restart job")
+    )
+    return started_s - ended_s
+
+
+def test_every_unit_runs_confined_and_as_nobody_special(machine: LiveSystemd) -> None:
+    users = {}
+    for unit in OURS:
+        status = (machine.root / f"proc/{machine.main_pid(unit)}/status").read_text()
+        found = dict(re.findall(r"^(\w+):\s+(\S+)", status, re.M))
+        assert int(found["Uid"]) != 0, unit
+        assert (found["NoNewPrivs"], int(found["CapEff"], 16), int(found["CapBnd"], 16)) == ("1", 0, 0), unit
+        users[unit] = machine.show(unit, "User")[0]
+    assert (users["ppe-agent"], users["rspdns"]) == ("ppe-agent", "rspdns")
+    for path in ("run/ppe-agent/control.sock", "var/lib/ppe-agent"):
+        assert (machine.root / path).stat().st_mode & 0o007 == 0, "others have no business there"
+
+
+def test_a_reload_is_taken_whole_or_not_at_all(machine: LiveSystemd) -> None:
+    machine.write("/etc/ppe-agent/agent.toml", AGENT.replace('name = "one"', 'name = "two"'))
+    machine.run("systemctl", "reload", "ppe-agent")
+    until(machine, lambda: states(machine) == {"two": "in"})
+    machine.write("/etc/ppe-agent/agent.toml", AGENT.replace("tcp-hold", "tcp-held"))
+    machine.run("systemctl", "reload", "ppe-agent")
+    until(machine, lambda: "was not taken at the last reload" in machine.run("ppe-agent", "status"))
+    assert states(machine) == {"two": "in"}
+    machine.write("/etc/ppe-agent/agent.toml", AGENT)
+    machine.run("systemctl", "reload", "ppe-agent")
+    until(machine, lambda: states(machine) == {"one": "in"})
+    assert machine.show("ppe-agent", "NRestarts") == ["0"]
+    machine.run("systemctl", "reload", "rspdns")
+    until(machine, lambda: len(members(machine)) == 1)
+
+
+@pytest.mark.parametrize("unit", ["ppe-agent", "rspdns", "rspdns-registrar@r2"])
+def test_what_is_killed_is_started_again(machine: LiveSystemd, unit: str) -> None:
+    assert 0 <= restarted(machine, unit, "--signal=SIGKILL") < 3, "200 ms, on a machine that is not busy"
+    until(machine, lambda: states(machine) == {"one": "in"})
+    until(machine, lambda: len(members(machine)) == 1)
+
+
+def test_an_agent_that_hangs_is_ended_by_the_watchdog(machine: LiveSystemd) -> None:
+    restarted(machine, "ppe-agent", "--signal=SIGSTOP")
+    assert "Watchdog timeout" in machine.journal()
+    until(machine, lambda: states(machine) == {"one": "in"})
+
+
+def test_a_stop_withdraws_the_server_and_ends_well(machine: LiveSystemd) -> None:
+    until(machine, lambda: len(members(machine)) == 1)
+    machine.run("systemctl", "stop", "ppe-agent")
+    assert machine.show("ppe-agent", "Result", "ExecMainStatus") == ["success", "0"]
+    until(machine, lambda: members(machine) == [])
+    machine.run("systemctl", "stop", "rspdns", *REGISTRARS)
+    for unit in ("rspdns", *REGISTRARS):
+        assert machine.show(unit, "Result")[0] == "success", machine.journal()

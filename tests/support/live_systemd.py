@@ -1,0 +1,174 @@
+"""A systemd that runs as process 1 of namespaces of its own, and the project's units in it."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.support.namespaces import REPOSITORY
+
+PATIENCE_S = 60.0
+PROGRAMS = {
+    "ppe-agent": "ppe_agent.cli",
+    "rspdns": "rspdns.cli",
+    "rspdns-registrar": "registrar_config",
+}
+SOURCES = ("rserpool", "daemon-kit", "backend", "ppe-agent", "registrar-config", "pdns-config", "labs")
+
+
+def _prepare() -> str:
+    """The shell commands that install the project: commands in /usr/bin, SCTP in /usr/local, users."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    packages = f"/opt/rspdns/.venv/lib/python{version}/site-packages"
+    environment = {
+        "LD_LIBRARY_PATH": "/opt/python/lib",
+        "PYTHONHOME": "/opt/python",
+        "PYTHONPATH": ":".join([packages, *(f"/opt/rspdns/{one}" for one in SOURCES)]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    exported = " ".join(f"{key}={value}" for key, value in environment.items())
+    lines = ["make --no-print-directory -s -C /opt/rspdns/sctp-userland install"]
+    for name, module in PROGRAMS.items():
+        script = f'#!/bin/sh\\nexport {exported}\\nexec /opt/python/bin/python{version} -m {module} "$@"\\n'
+        lines += [f"printf '{script}' >/usr/bin/{name}", f"chmod 755 /usr/bin/{name}"]
+    lines += [
+        "groupadd --system sctp",
+        "useradd --system --no-create-home sctpd",
+        "useradd --system --no-create-home rspdns",
+        "install -D -m 644 /opt/rspdns/ppe-agent/systemd/ppe-agent.sysusers /etc/sysusers.d/ppe-agent.conf",
+        "systemd-sysusers",
+        "ip link set lo up",
+        "ip link add eth0 type veth peer name eth0-peer",
+        "ip link set eth0-peer up",
+        "ip link set eth0 up",
+        "ip address add 10.99.0.1/24 dev eth0",
+    ]
+    return "\n".join(lines)
+
+
+class LiveSystemd:
+    """systemd, started; `root` is its root directory, as seen from outside."""
+
+    def __init__(self, folder: Path) -> None:
+        self._cgroups = folder / "cgroups"  # it may be mounted nowhere else in a chroot
+        self._cgroups.mkdir()
+        subprocess.run(["mount", "-t", "cgroup2", "cgroup2", str(self._cgroups)], check=True)
+        self._cgroup = self._cgroups / f"rspdns-test-{os.getpid()}"
+        self._cgroup.mkdir()
+        self.log = folder / "systemd.log"
+        lower = folder / "systemd"
+        lower.mkdir()
+        boot = str(REPOSITORY / "tests/support/live_systemd.sh")
+        unshare = [
+            "unshare",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--uts",
+            "--ipc",
+            "--net",
+            "--cgroup",
+            "--kill-child",
+        ]
+        arguments = [*unshare, "sh", boot, str(lower), str(REPOSITORY), sys.base_prefix, _prepare()]
+        with self.log.open("w") as log:
+            self._process = subprocess.Popen(
+                ["sh", "-c", f'echo $$ >{self._cgroup}/cgroup.procs; exec "$@"', "sh", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            self.pid = self._until_booted()
+        except BaseException:
+            self.close()
+            raise
+        self.root = Path(f"/proc/{self.pid}/root")
+
+    def _until_booted(self) -> int:
+        end_s = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end_s:
+            assert self._process.poll() is None, self.log.read_text()
+            for pid in _children(self._process.pid):
+                if self._inside(pid, "systemctl", "is-active", "lab.target").stdout.strip() == "active":
+                    return pid
+            time.sleep(0.1)
+        raise AssertionError(f"systemd did not start: {self.log.read_text()}")
+
+    def _inside(self, pid: int, *command: str) -> subprocess.CompletedProcess[str]:
+        where = ["nsenter", f"--target={pid}", "--all", "--root", "--wd", "--", "env", "-i"]
+        path = "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        return subprocess.run(
+            [*where, path, "COLUMNS=200", *command], capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def try_run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command inside, as root."""
+        return self._inside(self.pid, *command)
+
+    def run(self, *command: str) -> str:
+        """Run a command inside that must succeed; return what it prints."""
+        done = self.try_run(*command)
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}\n{self.journal()}"
+        return done.stdout
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file inside."""
+        target = self.root / path.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+
+    def install(self, source: str, path: str) -> None:
+        """Copy a file of the repository to a path inside."""
+        self.write(path, (REPOSITORY / source).read_text())
+
+    def show(self, unit: str, *properties: str) -> Sequence[str]:
+        """Return properties of a unit, in this order."""
+        said = self.run("systemctl", "show", unit, *(f"--property={one}" for one in properties))
+        found = dict(line.split("=", 1) for line in said.splitlines())
+        return [found[one] for one in properties]
+
+    def main_pid(self, unit: str) -> int:
+        """Return the main process of a unit, as it is numbered inside."""
+        return int(self.show(unit, "MainPID")[0])
+
+    def journal(self) -> str:
+        """Return what all units logged."""
+        return self.try_run("journalctl", "--no-pager", "-o", "short-monotonic").stdout[-20_000:]
+
+    def close(self) -> None:
+        """End everything inside."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # unshare takes process 1, and so all, with it
+        self._process.wait()
+        end_s = time.monotonic() + PATIENCE_S
+        while self._cgroup.exists() and time.monotonic() < end_s:
+            for folder, _, _ in os.walk(self._cgroup, topdown=False):
+                with contextlib.suppress(OSError):
+                    Path(folder).rmdir()
+            time.sleep(0.05)
+        subprocess.run(["umount", "--lazy", str(self._cgroups)], check=True)
+        shutil.rmtree(self.log.parent / "systemd", ignore_errors=True)
+
+
+@contextlib.contextmanager
+def live_systemd(folder: Path) -> Iterator[LiveSystemd]:
+    """A running systemd, ended afterwards."""
+    running = LiveSystemd(folder)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
