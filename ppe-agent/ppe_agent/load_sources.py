@@ -1,4 +1,4 @@
-"""Where a load comes from: this host, a file, a command, a web server, the SIP server itself."""
+"""Where a load comes from: this host (`host_load`), a file, a command, a web server, the SIP server."""
 
 import asyncio
 import json
@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import psutil
-
 from ppe_agent.addresses import Address
 from ppe_agent.checks.sip_ask import make_asker
 from ppe_agent.checks.subprocess_run import run_command
+from ppe_agent.host_load import CpuLoad, LoadAverage
 from ppe_agent.load_config import LoadConfig
 
 _MAX_FILE_BYTES: Final = 64
@@ -39,34 +38,6 @@ class LoadSource(Protocol):
 class _Source:
     async def close(self) -> None:
         """Nothing is held."""
-
-
-class CpuLoad(_Source):
-    """The share of this host's processors that was busy since the last read; at first, its load average."""
-
-    def __init__(self) -> None:
-        self._is_first = True
-
-    async def read(self) -> float:
-        """Return the busy share, 0..1."""
-        busy = psutil.cpu_percent(interval=None) / 100
-        if self._is_first:
-            self._is_first = False
-            return load_average()
-        return min(1.0, max(0.0, busy))
-
-
-class LoadAverage(_Source):
-    """The load average of the last minute for each processor, 1 at most."""
-
-    async def read(self) -> float:
-        """Return it."""
-        return load_average()
-
-
-def load_average() -> float:
-    """Return the load average of the last minute for each processor, 1 at most."""
-    return min(1.0, psutil.getloadavg()[0] / (psutil.cpu_count() or 1))
 
 
 class FileLoad(_Source):
