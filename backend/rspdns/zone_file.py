@@ -6,6 +6,7 @@ the administrator meant them to be served. All errors are reported at once, each
 
 from __future__ import annotations
 
+import io
 import re
 import struct
 from collections.abc import Mapping
@@ -195,40 +196,42 @@ class _Collector:
         self.lines.append(_Line(self.line_number, name, ttl, rdata))
 
 
-class _Reader(dns.zonefile.Reader):
-    """dnspython's reader, which also tells where each record starts and passes no foreign record over."""
+class _Tokenizer(dns.tokenizer.Tokenizer):
+    """dnspython's tokenizer, which also tells the collector where each record and directive begins.
 
-    def __init__(self, tokenizer: dns.tokenizer.Tokenizer, collector: _Collector) -> None:
-        super().__init__(tokenizer, dns.rdataclass.IN, cast(Any, collector))
-        self.zone_origin = dns.name.root
+    Its own count is a line ahead where a line's first word is also its last one.
+    """
+
+    def __init__(self, text: str, file: str, collector: _Collector, first_line: int = 1) -> None:
+        super().__init__(text, filename=file)
+        self.line_number = first_line
         self.collector = collector
-        self.in_record = False
 
-    def _rr_line(self) -> None:
-        self.collector.line_number = self.tok.where()[1]
-        self.in_record = True
-        super()._rr_line()
-        self.in_record = False
+    def get(self, want_leading: bool = False, want_comment: bool = False) -> dns.tokenizer.Token:
+        if want_leading and want_comment:  # so asks the reader for what begins a line, and for nothing else
+            self.collector.line_number = self.line_number
+        return super().get(want_leading, want_comment)
 
 
 def _read(text: str, file: str, origin: dns.name.Name) -> tuple[list[_Line], list[ConfigurationError]]:
     """Every record, and every line that is none; after an error reading goes on at the next owner name."""
-    text_lines = text.splitlines(keepends=True)
+    text_lines = io.StringIO(
+        text, newline=""
+    ).readlines()  # as the tokenizer counts them, unlike splitlines()
     collector = _Collector(origin)
-    reader = _Reader(dns.tokenizer.Tokenizer(text, filename=file), collector)
+    reader = dns.zonefile.Reader(_Tokenizer(text, file, collector), dns.rdataclass.IN, cast(Any, collector))
+    reader.zone_origin = dns.name.root  # passes no record over for lying outside the zone
     errors: list[ConfigurationError] = []
     while len(errors) < _MOST_ERRORS:
         try:
             reader.read()
             break
         except (dns.exception.DNSException, UnicodeError, ValueError) as error:
-            number = collector.line_number if reader.in_record else reader.tok.where()[1]
+            number = min(collector.line_number, len(text_lines))
             errors.append(ConfigurationError(file, number, "", _explain(error, file, text_lines[number - 1])))
-            reader.in_record = False
             while number < len(text_lines) and not _starts_a_record(text_lines[number]):
                 number += 1
-            reader.tok = dns.tokenizer.Tokenizer("".join(text_lines[number:]), filename=file)
-            reader.tok.line_number = number + 1
+            reader.tok = _Tokenizer("".join(text_lines[number:]), file, collector, number + 1)
     return collector.lines, errors
 
 

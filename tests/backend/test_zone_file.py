@@ -99,6 +99,23 @@ ns1   A     nowhere
     assert [int(line.split(":")[1]) for line in found] == [2, 6]
 
 
+@pytest.mark.parametrize("bare", ["$TTL", "$ORIGIN", "$INCLUDE", "$GENERATE", "$TTL ; no value", "www"])
+def test_a_line_of_a_single_word_is_blamed_itself(bare: str) -> None:
+    found = errors_of(f"{FIXED}{bare}\nx A 10.0.0.1\ny A 10.0.0.300\n")
+    assert [int(line.split(":")[1]) for line in found] == [6, 8]
+    assert repr(bare) in found[0]
+    for end in ("", "\n", "\r\n"):
+        (error,) = errors_of(FIXED + bare + end)
+        assert error.startswith(f"z:6: {bare!r} is not understood: ")
+
+
+def test_lines_are_counted_as_editors_do() -> None:
+    found = errors_of(
+        f"; a\x0cpage, a\u2028line\n{FIXED}x A nowhere\n$GENERATE 1-2 y$ 4000000000 A 10.0.0.$\n"
+    )
+    assert [int(line.split(":")[1]) for line in found] == [7, 8, 8]
+
+
 def test_a_missing_or_binary_file_is_one_clear_error(tmp_path: object) -> None:
     with pytest.raises(ConfigurationErrors, match="can't be read: No such file"):
         load_zone_file(f"{tmp_path}/none.zone", ZONE)
