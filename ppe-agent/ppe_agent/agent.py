@@ -7,7 +7,7 @@ import gc
 import signal
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from daemon_kit import notify
 from daemon_kit.config_file import ConfigurationErrors
@@ -25,9 +25,6 @@ from ppe_agent.loop_watch import LoopWatch
 from ppe_agent.registration import Registration
 from ppe_agent.server import Server
 from ppe_agent.state import StateDirectory
-
-if TYPE_CHECKING:
-    from daemon_kit.page_server import PageServer
 
 # Deregistering takes milliseconds; a registrar that doesn't answer must not delay the end beyond 2 s.
 _LEAVE_TIMEOUT_S: Final = 1.2
@@ -67,8 +64,13 @@ class Agent:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set, then leave every pool and return."""
-        await self._control.start()
-        metrics = await self._start_metrics()
+        async with contextlib.AsyncExitStack() as opened:
+            await self._control.start()
+            opened.push_async_callback(self._control.close)
+            await self._start_metrics(opened)
+            await self._run_parts(stop)
+
+    async def _run_parts(self, stop: asyncio.Event) -> None:
         tasks = [self._spawn(self._loop_watch.run()), self._spawn(self._reload_when_wanted())]
         stopped = asyncio.create_task(stop.wait())
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload_wanted.set)
@@ -95,9 +97,6 @@ class Agent:
             for task in (stopped, *tasks):
                 task.cancel()
             await asyncio.gather(stopped, *tasks, return_exceptions=True)
-            if metrics is not None:
-                await metrics.close()
-            await self._control.close()
 
     def _spawn(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Start a part of the agent; when it fails, so does the agent."""
@@ -149,14 +148,14 @@ class Agent:
             async with asyncio.timeout(_LEAVE_TIMEOUT_S):
                 await asyncio.gather(*(server.leave() for server in servers))
 
-    async def _start_metrics(self) -> "PageServer | None":
+    async def _start_metrics(self, opened: contextlib.AsyncExitStack) -> None:
         if self._config.metrics is None:
-            return None
+            return
         from ppe_agent.metrics import make_server
 
         server = make_server(ListenAddress.parse(self._config.metrics.listen), self._describe)
         await server.start()
-        return server
+        opened.push_async_callback(server.close)
 
     def _note_registrations(self) -> None:
         """Tell the watches which registrations there are now."""
