@@ -37,7 +37,7 @@ def packet_filter(inventory: Inventory, name: str) -> str:
     lines = "\n".join(f"        {rule}" for rule in rules)
     return f"""#!/usr/sbin/nft -f
 # Who may speak SCTP to {name}.
-# Made from the inventory by `rspdns registrar render`: change that, not this file. It adds to a firewall that
+# Made from the inventory by `rspdns-registrar render`: change that, not this file. It adds to a firewall that
 # is there: what it drops stays dropped; what it lets through, another may still drop.
 table inet rspdns
 delete table inet rspdns

@@ -8,7 +8,7 @@ from registrar_config.kernel_timers import KERNEL_TIMERS_MS, SCTPD_OPTIONS
 from registrar_config.options import RegistrarSettings
 from registrar_config.packet_filter import packet_filter
 
-_MADE: Final = "# Made from the inventory by `rspdns registrar render`: change that, not this file.\n"
+_MADE: Final = "# Made from the inventory by `rspdns-registrar render`: change that, not this file.\n"
 
 
 def render(inventory: Inventory) -> dict[str, dict[str, str]]:

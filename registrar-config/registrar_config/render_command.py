@@ -1,4 +1,4 @@
-"""The command `rspdns-registrar render`, also `rspdns registrar render`."""
+"""The command `rspdns-registrar render`; with the backend installed, also `rspdns registrar render`."""
 
 import sys
 from pathlib import Path

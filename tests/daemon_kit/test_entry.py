@@ -44,6 +44,15 @@ def test_with_everything_there_the_command_runs(module: str) -> None:
     assert "Usage" in done.stdout
 
 
+def test_the_registrars_command_needs_no_library_of_the_backend() -> None:
+    done = start("registrar_config", "dns")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "render" in done.stdout
+    # A host of a registrar has the extra [registrar] alone: its page names no command that refuses there.
+    page = (Path(__file__).resolve().parents[2] / "registrar-config" / "README.md").read_text()
+    assert [line for line in page.splitlines() if line.startswith("    rspdns ")] == []
+
+
 @pytest.mark.parametrize("module", ["rspdns", "ppe_agent", "rspdns_lab", "registrar_config"])
 def test_every_command_knows_short_help_and_its_version(module: str) -> None:
     for option, expected in (("-h", "Usage"), ("--version", version("rspdns"))):
