@@ -22,6 +22,8 @@ from registrar_config.kernel_timers import SCTPD_OPTIONS
 from registrar_config.preflight import own_address
 from registrar_config.sctp_run import sctp_wrapper
 
+from rspdns.admin.server import PROBLEM as ADMIN_PROBLEM
+from rspdns.admin.server import RETRY_S
 from rspdns.up_address import called, check_address
 from rspdns.up_child import Child
 from rspdns.up_files import DNS_ADDRESS, LIVE_PAGE, OWNER, UpFiles
@@ -55,6 +57,16 @@ def run_up(settings: UpSettings) -> int:
     return run_service(main)
 
 
+def live_page(problems: Sequence[str]) -> str:
+    """Say where the live page is; or, by the `problems` of the backend's status, why there is none."""
+    if not any(problem.startswith(ADMIN_PROBLEM) for problem in problems):
+        return f"The live page is at http://{LIVE_PAGE}/"
+    return (
+        f"There is no live page: the backend can't listen at {LIVE_PAGE}. End the program that does, and the "
+        f"page is there within {RETRY_S:g} s."
+    )
+
+
 class _Up:
     def __init__(self, settings: UpSettings, files: UpFiles) -> None:
         self._settings = settings
@@ -62,6 +74,7 @@ class _Up:
         self._programs = find_programs()
         self._wrapper = sctp_wrapper()
         self._endings: list[asyncio.Task[None]] = []
+        self._problems: list[str] = []
         self._address = settings.address or own_address()
         check_address(self._address, self._wrapper)
         check_dns_port(settings.port)
@@ -134,6 +147,7 @@ class _Up:
             status: dict[str, Any] = request(self._files.admin_socket, "status")
         except ControlError:
             return False
+        self._problems = status["problems"]
         return all(pool["known"] for zone in status["zones"] for pool in zone["pools"])
 
     def _welcome(self) -> str:
@@ -142,7 +156,7 @@ class _Up:
     dig @{DNS_ADDRESS} -p {self._settings.port} {OWNER} SRV
     {shlex.join([called("rspdns"), "status", "-c", str(self._files.backend)])}
 
-The live page is at http://{LIVE_PAGE}/
+{live_page(self._problems)}
 
 The pool is empty. A SIP server at {self._address} port 5060 joins with its sidecar:
 

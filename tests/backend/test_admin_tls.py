@@ -11,6 +11,7 @@ from rspdns.admin.access import Access, Right, read_access
 from rspdns.admin.configuration import AdminConfig
 from rspdns.admin.server import AdminServer
 from rspdns.event_log import EventLog
+from rspdns.up import live_page
 
 from tests.backend.admin_paper import Admin, NoMetrics, Paper
 from tests.backend.test_admin_access import READER, WRITER, tokens
@@ -84,4 +85,7 @@ async def test_a_taken_address_is_a_problem_and_not_the_end(admin: Admin, tmp_pa
     await second.start()
     assert second.problem is not None
     assert f"can't listen at {admin.host}" in second.problem
+    assert "is at http" not in live_page([second.problem]), "`rspdns up` points at no other program's page"
+    assert "no live page" in live_page([second.problem])
+    assert live_page(["another"]) == "The live page is at http://127.0.0.1:8054/"
     await second.close()

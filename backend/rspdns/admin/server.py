@@ -19,6 +19,8 @@ from rspdns.admin.configuration import AdminConfig
 from rspdns.event_log import EventLog
 
 RETRY_S = 5.0
+PROBLEM = "live page, API and metrics"
+"""How a problem begins that is about the admin address."""
 
 
 class AdminServer:
@@ -82,7 +84,7 @@ class AdminServer:
         except FatalError as error:
             if self.problem is None:
                 self._log.warning("not_listening", problem=str(error), remedy="set admin.listen")
-            self.problem = f"live page, API and metrics: {error}; see admin.listen"
+            self.problem = f"{PROBLEM}: {error}; see admin.listen"
             return False
         self._server = server
         self.problem = None
