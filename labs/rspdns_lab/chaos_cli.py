@@ -13,6 +13,7 @@ from rspdns_lab.html_report import markdown_table
 from rspdns_lab.loss import run_loss
 from rspdns_lab.plan import MOST_MEMBERS, Follow
 from rspdns_lab.privilege import become_root
+from rspdns_lab.report_files import ReportPath
 from rspdns_lab.told_plainly import told_plainly
 
 EXIT_BOUND_BROKEN = 1
@@ -36,10 +37,10 @@ EXIT_BOUND_BROKEN = 1
 @click.option("--slack", type=click.FloatRange(1, 1000), default=1.0, show_default=True,
               help="Multiplies the time bounds: a busy machine is slower.")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True, help="For the moments and the victims.")
-@click.option("--results", type=click.Path(path_type=Path, dir_okay=False),
+@click.option("--results", type=ReportPath(),
               help="Every trial is added to this file; those in it are not run again.")  # fmt: skip
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here.")
-@click.option("--html", "html_file", type=click.Path(path_type=Path), help="One page with tables and plots.")
+@click.option("--json", "json_file", type=ReportPath(), help="Write the figures here.")
+@click.option("--html", "html_file", type=ReportPath(), help="One page with tables and plots.")
 def chaos(
     trials: int,
     quick: bool,
@@ -67,7 +68,8 @@ def chaos(
     click.echo(f"\n{markdown_table(table(rows))}")
     if json_file is not None:
         figures = {"ok": ok, "follow": follow, "faults": [row.as_json() for row in rows]}
-        json_file.write_text(json.dumps(figures, indent=2) + "\n")
+        with told_plainly():
+            json_file.write_text(json.dumps(figures, indent=2) + "\n")
     if html_file is not None:
         with told_plainly():
             write_html(html_file, rows, slack)
@@ -78,7 +80,7 @@ def chaos(
 @click.option("--seconds", type=click.FloatRange(1, 86_400), default=600, show_default=True)
 @click.option("--percent", type=click.FloatRange(0.01, 50), default=1.0, show_default=True)
 @click.option("--untuned", is_flag=True, help="With the SCTP timers of an untouched kernel, to compare.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here.")
+@click.option("--json", "json_file", type=ReportPath(), help="Write the figures here.")
 def loss(seconds: float, percent: float, untuned: bool, json_file: Path | None) -> None:
     """Lose packets on every cable, and see whether a live server is removed.
 
@@ -90,5 +92,6 @@ def loss(seconds: float, percent: float, untuned: bool, json_file: Path | None) 
     text = json.dumps(outcome.as_json(), indent=2)
     click.echo(text)
     if json_file is not None:
-        json_file.write_text(text + "\n")
+        with told_plainly():
+            json_file.write_text(text + "\n")
     sys.exit(0 if outcome.ok else EXIT_BOUND_BROKEN)

@@ -20,6 +20,7 @@ from rspdns_lab.interruption import end_on_signals
 from rspdns_lab.leftovers import remove_leftovers
 from rspdns_lab.network import network_prefix
 from rspdns_lab.privilege import become_root
+from rspdns_lab.report_files import STDOUT, ReportPath
 from rspdns_lab.told_plainly import told_plainly
 from rspdns_lab.watch.relay import HANDED_ON, listener_on_loopback
 from rspdns_lab.watch.run import run_watch
@@ -38,9 +39,7 @@ def main() -> None:
 
 
 @main.command()
-@click.option(
-    "--json", "json_file", type=click.Path(path_type=Path), help='Write the figures here ("-": stdout).'
-)
+@click.option("--json", "json_file", type=ReportPath(), help='Write the figures here ("-": stdout).')
 @click.option(
     "--slow",
     type=click.FloatRange(1, 100),
@@ -54,7 +53,7 @@ def demo(json_file: Path | None, slow: float) -> None:
 
     Exit status: 0 all bounds kept, 1 a bound broken, 2 the lab can't run here.
     """
-    to_stdout = json_file == Path("-")
+    to_stdout = json_file == STDOUT
     console = Console(stderr=to_stdout, highlight=False)
     if not console.is_terminal:
         console.width = WIDTH_WITHOUT_TERMINAL
@@ -65,7 +64,8 @@ def demo(json_file: Path | None, slow: float) -> None:
     if to_stdout:
         click.echo(text)
     elif json_file is not None:
-        json_file.write_text(text + "\n")
+        with told_plainly():
+            json_file.write_text(text + "\n")
     sys.exit(0 if outcome.ok else EXIT_BOUND_BROKEN)
 
 
@@ -100,7 +100,7 @@ def clean() -> None:
 @main.command("bench-sctp")
 @click.option("--quick", is_flag=True, help="Little of everything, in seconds; the figures say less.")
 @click.option("--soak", type=click.IntRange(1), help="Requests of the soak; 100,000, quick 2,000.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here.")
+@click.option("--json", "json_file", type=ReportPath(), help="Write the figures here.")
 @click.option(
     "--only", multiple=True, type=click.Choice(SCTP_MEASUREMENTS), help="Not all, but this; repeatable."
 )
@@ -116,7 +116,8 @@ def bench_sctp(quick: bool, soak: int | None, json_file: Path | None, only: tupl
         figures = run_sctp_bench(network_prefix(), extent, click.echo, only)
     click.echo(f"\n{bench_sctp_table(figures)}")
     if json_file is not None:
-        json_file.write_text(json.dumps(figures, indent=2) + "\n")
+        with told_plainly():
+            json_file.write_text(json.dumps(figures, indent=2) + "\n")
     for key in missed(figures):
         click.echo(
             f"missed: {TITLES[key]}: {figures[key]:.2f}, aim {' '.join(map(str, AIMS[key]))}", err=True

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,25 @@ import click
 
 from rspdns_lab.errors import LabError
 
+STDOUT = Path("-")
 T = TypeVar("T")
 S = TypeVar("S")
+
+
+class ReportPath(click.Path):
+    """A file that a command writes at its end, maybe after hours: where it can't be is said at once."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, dir_okay=False, writable=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return the path. Raises click.BadParameter when its folder isn't there or can't be written to."""
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if path != STDOUT and not path.parent.is_dir():
+            self.fail(f"there is no folder {path.parent}; make it, or name another file", param, ctx)
+        if path != STDOUT and not os.access(path.parent, os.W_OK | os.X_OK):
+            self.fail(f"nothing can be written to {path.parent}; name another file", param, ctx)
+        return path
 
 
 @dataclass(frozen=True)
@@ -63,9 +81,11 @@ def report_options(command: Callable[..., None]) -> Callable[..., None]:
         command(report=ReportFiles(json_file, resume, html_file), **arguments)
 
     for option in (
-        click.option("--html", "html_file", type=_FILE, help="One page with tables and plots."),
+        click.option("--html", "html_file", type=ReportPath(), help="One page with tables and plots."),
         click.option("--resume", is_flag=True, help="Go on where the run that wrote the JSON file ended."),
-        click.option("--json", "json_file", type=_FILE, help="Figures and every trial; kept up as it runs."),
+        click.option(
+            "--json", "json_file", type=ReportPath(), help="Figures and every trial; kept up as it runs."
+        ),
     ):
         with_report = option(with_report)
     return with_report
@@ -81,6 +101,3 @@ def trials_left(
         for fault in faults
         if (name(fault), trial) not in done
     ]
-
-
-_FILE = click.Path(path_type=Path, dir_okay=False)
