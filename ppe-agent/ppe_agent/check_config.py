@@ -1,16 +1,23 @@
 """`[[as.check]]` and `[as.damping]` of agent.toml."""
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 from daemon_kit.config_file import StrictModel
 from daemon_kit.path_types import FilePath
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from ppe_agent.checks.base import FAST_RECHECK_MS, Timing
 from ppe_agent.config_types import Milliseconds, Port, check_command, one_line, url_path
 
 Text = Annotated[str, AfterValidator(one_line)]
+ValueT = TypeVar("ValueT")
 StatusCode = Annotated[int, Field(ge=100, le=599)]
+
+
+def _in_order(value: tuple[int, int]) -> tuple[int, int]:
+    if value[0] > value[1]:
+        raise ValueError("status is the lowest and the highest that is life, e.g. [200, 399]")
+    return value
 
 
 class _CheckConfig(StrictModel):
@@ -38,13 +45,15 @@ class ProcessConfig(_CheckConfig):
 
     type: Literal["process"]
     pid_file: FilePath | None = None
-    process: Text | None = None
+    process: Text | None = Field(default=None, validate_default=True)
 
-    @model_validator(mode="after")
-    def _one_is_given(self) -> Self:
-        if self.pid_file is None and self.process is None:
+    # Each key is checked by itself, for a check of the whole would wait until no other key is wrong.
+    @field_validator("process")
+    @classmethod
+    def _one_is_given(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None and info.data.get("pid_file", "a wrong one") is None:
             raise ValueError('type "process" needs a pid_file, or the name of the process: process = "..."')
-        return self
+        return value
 
     @property
     def timing(self) -> Timing:
@@ -78,18 +87,17 @@ class HttpConfig(_PortCheckConfig):
     type: Literal["http", "https"]
     path: Annotated[str, AfterValidator(url_path)] = "/"
     host: Text | None = None
-    status: Annotated[tuple[StatusCode, StatusCode], Field()] = (200, 399)
+    status: Annotated[tuple[StatusCode, StatusCode], AfterValidator(_in_order)] = (200, 399)
     contains: Text | None = None
     verify: bool = True
     ca_file: FilePath | None = None
 
-    @model_validator(mode="after")
-    def _keys_go_together(self) -> Self:
-        if self.type == "http" and (self.ca_file is not None or not self.verify):
-            raise ValueError('"verify" and "ca_file" are for type "https"')
-        if self.status[0] > self.status[1]:
-            raise ValueError("status is the lowest and the highest that is life, e.g. [200, 399]")
-        return self
+    @field_validator("verify", "ca_file")
+    @classmethod
+    def _is_for_https(cls, value: ValueT, info: ValidationInfo) -> ValueT:
+        if info.data.get("type") == "http" and value not in (True, None):
+            raise ValueError(f'"{info.field_name}" is for type "https"')
+        return value
 
 
 class ExecConfig(_CheckConfig):

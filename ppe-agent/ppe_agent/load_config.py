@@ -1,13 +1,15 @@
 """`[as.load]` of agent.toml."""
 
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, TypeVar
 
 from daemon_kit.config_file import StrictModel
 from daemon_kit.path_types import FilePath
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from ppe_agent.check_config import Text
 from ppe_agent.config_types import Milliseconds, Port, Share, check_command
+
+ValueT = TypeVar("ValueT")
 
 _URL = r"^https?://[^\s/?#]+(/[^\s#]*)?$"
 
@@ -28,6 +30,8 @@ _ASKED: Final = frozenset({"exec", "http-json", "prometheus", "sip-options"})
 
 class LoadConfig(StrictModel):
     """`[as.load]`: where the load comes from, and when a change is worth telling the registrar."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(validate_default=True)
 
     source: Literal[
         "cpu", "load-average", "file", "exec", "http-json", "prometheus", "sip-options", "none"
@@ -50,16 +54,19 @@ class LoadConfig(StrictModel):
     max_age_ms: Milliseconds = 10_000
     when_unknown: Share = 0.9
 
-    @model_validator(mode="after")
-    def _keys_go_with_the_source(self) -> Self:
-        needed, allowed = _KEYS[self.source]
-        for key in _ALL_KEYS:
-            is_given = getattr(self, key) is not None
-            if key in needed and not is_given:
-                raise ValueError(f'source "{self.source}" needs a {key}')
-            if is_given and key not in needed and key not in allowed:
-                raise ValueError(f'source "{self.source}" takes no {key}')
-        return self
+    @field_validator(*_ALL_KEYS)
+    @classmethod
+    def _goes_with_the_source(cls, value: ValueT, info: ValidationInfo) -> ValueT:
+        """Check each key by itself, for a check of the whole would wait until no other key is wrong."""
+        source, key = info.data.get("source"), info.field_name
+        if source is None:  # reported at its own line
+            return value
+        needed, allowed = _KEYS[source]
+        if key in needed and value is None:
+            raise ValueError(f'source "{source}" needs a {key}')
+        if value is not None and key not in needed and key not in allowed:
+            raise ValueError(f'source "{source}" takes no {key}')
+        return value
 
     @property
     def is_asked(self) -> bool:
