@@ -3,17 +3,23 @@
 Works on the unchecked document, so that these errors are reported together with those of single keys.
 """
 
+import contextlib
 from collections.abc import Iterator
-from typing import Any
+from ipaddress import ip_address
+from typing import Any, Final
 
 from daemon_kit.config_file import duplicates, find
+from pydantic import TypeAdapter, ValidationError
 from rserpool.registrar_choice import RegistrarAddress
 
-from ppe_agent.addresses import NoLocalAddress, address_towards
+from ppe_agent.addresses import Address, NoLocalAddress, address_towards
+from ppe_agent.config_types import Port
 from ppe_agent.policy_names import POLICY_KEYS, POLICY_KINDS, has_load, keys_of
 
 MULTICAST = "multicast"
 """In place of a list of registrars: those that announce themselves."""
+
+_PORT: Final[TypeAdapter[int]] = TypeAdapter(Port)
 
 Problem = tuple[tuple[str | int, ...], str]
 
@@ -54,16 +60,47 @@ def _multicast_problems(document: dict[str, Any]) -> Iterator[Problem]:
 
 def _same_endpoint_twice(document: dict[str, Any]) -> Iterator[Problem]:
     """Two entries of one pool for the same address and port would be one server with two identifiers."""
-    seen: set[tuple[str, ...]] = set()
+    first = _first_registrar(document)
+    seen: set[tuple[str, str, int, Address | str]] = set()
     for place, server in find(document, ("as", "*")):
-        if isinstance(server, dict) and {"handle", "port"} <= server.keys():
-            endpoint = tuple(
-                repr(server.get(key, default))
-                for key, default in (("handle", ""), ("transport", ""), ("address", "auto"), ("port", 0))
+        port = _port(server.get("port")) if isinstance(server, dict) else None
+        if port is None or "handle" not in server:  # reported at its own line
+            continue
+        pool = (repr(server["handle"]), repr(server.get("transport")), port)
+        mine = {(*pool, address): address for address in _registered(server.get("address", "auto"), first)}
+        if shared := sorted(str(mine[endpoint]) for endpoint in mine.keys() & seen):
+            yield (
+                (*place, "port"),
+                f"the same pool, transport, address ({', '.join(shared)}) and port as in another [[as]]",
             )
-            if endpoint in seen:
-                yield (*place, "port"), "the same pool, transport, address and port as in another [[as]]"
-            seen.add(endpoint)
+        seen |= mine.keys()
+
+
+def _registered(value: object, first: RegistrarAddress | None) -> set[Address | str]:
+    """Return the addresses that `value` stands for, however spelt; "auto" where no registrar is known yet."""
+    if value == "auto":
+        if first is not None:
+            with contextlib.suppress(NoLocalAddress):
+                return {address_towards(first.host, first.asap_port)}
+        return {"auto"}
+    return set(_addresses(value))
+
+
+def _addresses(value: object) -> list[Address]:
+    """Return the addresses in a text or a list of texts; what is none is reported at its own line."""
+    found = []
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str):
+            with contextlib.suppress(ValueError):
+                found.append(ip_address(text))
+    return found
+
+
+def _port(value: object) -> int | None:
+    try:
+        return _PORT.validate_python(value)
+    except ValidationError:
+        return None
 
 
 def _pools_at_odds(document: dict[str, Any]) -> Iterator[Problem]:
@@ -101,15 +138,20 @@ def _address_problems(server: dict[str, Any], document: dict[str, Any]) -> Itera
     if isinstance(address, list) and len(address) > 1 and transport in ("udp", "tcp"):
         # rspregistrar aborts on two.
         yield "address", f"{transport} takes one address; several are for sctp"
-    if isinstance(address, list) and len({str(one) for one in address}) < len(address):
+    addresses = _addresses(address)
+    if len(set(addresses)) < len(addresses):
         yield "address", "an address is there twice"
-    registrars = document.get("registrars")
-    first = _parsed(registrars[0]) if isinstance(registrars, list) and registrars else None
+    first = _first_registrar(document)
     if address == "auto" and first is not None:
         try:
             address_towards(first.host, first.asap_port)
         except NoLocalAddress as error:
             yield "address", f'"auto" finds no address: {error}; write the address of the server'
+
+
+def _first_registrar(document: dict[str, Any]) -> RegistrarAddress | None:
+    registrars = document.get("registrars")
+    return _parsed(registrars[0]) if isinstance(registrars, list) and registrars else None
 
 
 def _parsed(text: object) -> RegistrarAddress | None:

@@ -116,7 +116,8 @@ def test_agent(host: Namespace, tmp_path: Path, command: str) -> None:
         "agent.toml:14: as[0].check[0].interval: unknown key; did you mean 'interval_ms'?",
         "agent.toml:16: as[1].name: 'one' is there twice",
         f"agent.toml:19: as[1].address: {foreign}",
-        "agent.toml:20: as[1].port: the same pool, transport, address and port as in another [[as]]",
+        "agent.toml:20: as[1].port: the same pool, transport, address (192.0.2.77) and port as in "
+        "another [[as]]",
         f"agent.toml:25: as[2].handle: a pool handle has 1 to 32 bytes, this one 33 (is '{LONG}')",
         "agent.toml:28: as[2].polcy: unknown key; did you mean 'policy'?",
     ]

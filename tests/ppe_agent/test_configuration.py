@@ -168,11 +168,50 @@ def test_addresses_that_are_not_one_host(tmp_path: Path, address: str) -> None:
     )
 
 
-def test_the_same_server_twice_in_a_pool(tmp_path: Path) -> None:
-    (error,) = errors_of(tmp_path, RIGHT + RIGHT.split("\n\n")[1].replace("sip-1", "sip-2"))
+def with_another(first: str, second: str, port: str = "5060") -> str:
+    """Return a file with two servers of a pool, which differ in nothing else than this."""
+    other = RIGHT.split("\n\n")[1].replace("sip-1", "sip-2").replace("port = 5060", f"port = {port}")
+    return (RIGHT.replace('"auto"', first) + other.replace('"auto"', second)).replace('"udp"', '"sctp"')
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "shared"),
+    [
+        ('"auto"', '"auto"', "10.20.0.5"),
+        ('"auto"', '"10.20.0.5"', "10.20.0.5"),
+        ('["10.20.0.5"]', '"10.20.0.5"', "10.20.0.5"),
+        ('["10.20.0.5", "10.20.0.6"]', '["10.20.0.6", "10.20.0.5"]', "10.20.0.5, 10.20.0.6"),
+        ('["10.20.0.5", "10.20.0.6"]', '"10.20.0.6"', "10.20.0.6"),
+        ('"2001:db8::1"', '"2001:DB8:0::0:1"', "2001:db8::1"),
+    ],
+)
+def test_the_same_server_twice_in_a_pool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, second: str, shared: str
+) -> None:
+    monkeypatch.setattr(configuration, "is_on_this_host", lambda address: True)
+    (error,) = errors_of(tmp_path, with_another(first, second))
     assert (
-        error == "agent.toml:24: as[1].port: the same pool, transport, address and port as in another [[as]]"
+        error == f"agent.toml:24: as[1].port: the same pool, transport, address ({shared}) and port as in "
+        "another [[as]]"
     )
+
+
+def test_the_same_server_twice_where_the_registrars_are_not_known_yet(tmp_path: Path) -> None:
+    multicast = 'registrars = "multicast"\n[multicast]\naccept = ["10.20.0.0/24"]\n'
+    servers = with_another('"auto"', '"auto"').split("\n", 1)[1]
+    (error,) = errors_of(tmp_path, multicast + servers)
+    assert "address (auto) and port" in error
+
+
+def test_two_servers_on_one_host(tmp_path: Path) -> None:
+    read(tmp_path, with_another('"auto"', '"10.20.0.6"'))
+    read(tmp_path, with_another('"auto"', '["10.20.0.5"]', "5070"))
+
+
+def test_an_address_twice_in_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(configuration, "is_on_this_host", lambda address: True)
+    text = RIGHT.replace('"auto"', '["2001:db8::1", "2001:db8:0::1"]').replace('"udp"', '"sctp"')
+    assert errors_of(tmp_path, text) == ["agent.toml:7: as[0].address: an address is there twice"]
 
 
 def test_members_of_a_pool_that_do_not_agree(tmp_path: Path) -> None:
