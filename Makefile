@@ -36,10 +36,10 @@ test: setup
 ifeq ($(findstring not integration,$(PYTEST_OPTIONS)),)
 	@[ "$$(id -u)" -eq 0 ] || { echo "$$NEEDS_ROOT" >&2; exit 1; }
 endif
-	@$(BIN)/pytest -n $(WORKERS) --dist loadfile $(PYTEST_OPTIONS)
+	@setup/run_tests.sh -n $(WORKERS) --dist loadfile $(PYTEST_OPTIONS)
 
 test-kernel: setup
-	@$(BIN)/pytest -v tests/sctp/test_kernel.py tests/sctp/test_wire.py tests/integration/test_demo_on_a_kernel.py $(PYTEST_OPTIONS)
+	@setup/run_tests.sh -v tests/sctp/test_kernel.py tests/sctp/test_wire.py tests/integration/test_demo_on_a_kernel.py $(PYTEST_OPTIONS)
 
 bench:
 	@setup/setup.sh test

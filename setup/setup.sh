@@ -76,6 +76,7 @@ if [ "$(cat .venv/.rspdns-stamp 2>/dev/null)" != "$stamp" ]; then
     python=$(find_python)
     printf 'setup: making the virtual environment .venv with %s\n' "$python"
     "$python" -m venv --clear .venv
+    export PIP_CACHE_DIR=$PWD/.setup/pip # nothing is left outside the project
     .venv/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r setup/requirements.lock ||
         fail "pip could not install what setup/requirements.lock names; see above"
     .venv/bin/python -m pip --quiet --disable-pip-version-check install --no-deps --no-build-isolation --editable . ||

@@ -1,13 +1,15 @@
-"""The SCTP timers of a kernel that has SCTP. rspregistrar sets none of its own, so the host's must fit.
+"""The SCTP timers of the host: rspregistrar sets none of its own, so these must fit.
 
-With sctp-run they are options of its daemon instead: SCTPD_OPTIONS.
+Of a kernel that has SCTP they are sysctls; with sctp-run, options of its daemon: SCTPD_OPTIONS.
 """
 
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from rserpool.sctp_options import IPPROTO_SCTP, Timers, read_timers
 from structlog.typing import FilteringBoundLogger
 
 SYSCTL_FOLDER: Final = Path("/proc/sys/net/sctp")
@@ -24,8 +26,12 @@ SCTPD_OPTIONS: Final = "--rto-min 50 --rto-initial 100 --rto-max 300 --sack-dela
 def report_kernel_timers(
     log: FilteringBoundLogger, *, change: bool = False, folder: Path = SYSCTL_FOLDER
 ) -> None:
-    """Set the kernel's SCTP timers if `change`; log a warning with the remedy while they don't fit."""
+    """Set the kernel's SCTP timers if `change`; log a warning with the remedy while they don't fit.
+
+    Without SCTP in the kernel, those of sctpd are looked at; they are given at its start only.
+    """
     if not folder.is_dir():
+        _report_sctpd_timers(log)
         return
     if change:
         for name, value in KERNEL_TIMERS_MS.items():
@@ -41,6 +47,26 @@ def report_kernel_timers(
             "kernel_timers_do_not_fit",
             timers_ms=wrong,
             remedy="sysctl -w " + " ".join(f"net.sctp.{name}={KERNEL_TIMERS_MS[name]}" for name in wrong),
+        )
+
+
+def _report_sctpd_timers(log: FilteringBoundLogger) -> None:
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_SEQPACKET, IPPROTO_SCTP) as sock:
+            found = read_timers(sock)
+    except OSError:
+        return  # no SCTP at all is told where the registrar is started
+    if found is not None and found != Timers():
+        log.warning(
+            "sctpd_timers_do_not_fit",
+            timers_ms={
+                "rto_min": found.rto_min_ms,
+                "rto_initial": found.rto_initial_ms,
+                "rto_max": found.rto_max_ms,
+                "sack_delay": found.sack_delay_ms,
+            },
+            remedy=f"SCTPD_OPTIONS='{SCTPD_OPTIONS}' for whoever starts sctpd here first; "
+            "end the one that runs, it keeps the options it was started with",
         )
 
 

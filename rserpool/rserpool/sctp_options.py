@@ -65,6 +65,16 @@ def set_timers(sock: socket.socket, timers: Timers) -> None:
     sock.setsockopt(SOL_SCTP, NODELAY, 1)
 
 
+def read_timers(sock: socket.socket) -> Timers | None:
+    """Return the timers that new associations of the socket will have; None when it doesn't tell."""
+    rto = _get(sock.fileno(), RTOINFO, bytes(_RTOINFO.size), _RTOINFO.size)
+    sack = _get(sock.fileno(), DELAYED_SACK, bytes(_DELAYED_SACK.size), _DELAYED_SACK.size)
+    if rto is None or sack is None:
+        return None
+    _, initial_ms, longest_ms, shortest_ms = _RTOINFO.unpack(rto)
+    return Timers(shortest_ms, initial_ms, longest_ms, _DELAYED_SACK.unpack(sack)[1])
+
+
 def subscribe(sock: socket.socket) -> None:
     """Ask to be told of associations that come, end or shut down, and for RCVINFO with every message."""
     # data_io, association, address, send_failure, peer_error, shutdown, partial_delivery, adaptation
@@ -107,13 +117,20 @@ def local_endpoints(descriptor: int, association: int) -> list[tuple[str, int]]:
 
 
 def _endpoints(descriptor: int, association: int, option: int) -> list[tuple[str, int]]:
-    """Python's getsockopt cannot hand in the association that is meant, hence C's."""
-    buffer = ctypes.create_string_buffer(_ADDRESSES_HEADER.pack(association, 0), _ADDRESSES_BYTES)
-    length = ctypes.c_uint32(_ADDRESSES_BYTES)
+    value = _get(descriptor, option, _ADDRESSES_HEADER.pack(association, 0), _ADDRESSES_BYTES)
+    if value is None:
+        return []
+    return unpack_addresses(value[_ADDRESSES_HEADER.size :], _ADDRESSES_HEADER.unpack_from(value)[1])
+
+
+def _get(descriptor: int, option: int, asked: bytes, size: int) -> bytes | None:
+    """Python's getsockopt cannot hand in the association that is meant, hence C's; None if it fails."""
+    buffer = ctypes.create_string_buffer(asked, size)
+    length = ctypes.c_uint32(size)
     getsockopt = ctypes.CDLL(None).getsockopt
     if getsockopt(descriptor, SOL_SCTP, option, buffer, ctypes.byref(length)) != 0:
-        return []
-    return unpack_addresses(buffer.raw[_ADDRESSES_HEADER.size :], _ADDRESSES_HEADER.unpack_from(buffer)[1])
+        return None
+    return buffer.raw
 
 
 def unpack_addresses(data: bytes, count: int) -> list[tuple[str, int]]:

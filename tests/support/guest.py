@@ -1,6 +1,7 @@
 """Starts the User-Mode Linux guest: a kernel with SCTP as an ordinary process, on the host's files."""
 
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ def guest_command(job: Path, *, memory_mb: int, **arguments: object) -> list[str
         f"mem={memory_mb}M",
         f"init={INIT}",
         "quiet",
+        f"uml_dir={tempfile.gettempdir()}",  # not ~/.uml
         "con=null",
         "con0=null,fd:1",
         f"job={job}",
