@@ -1,5 +1,6 @@
 """Configuration files: TOML into pydantic models, with every error at once, each with file, line and key."""
 
+import copy
 import difflib
 import json
 import re
@@ -120,10 +121,30 @@ def parse(text: str, file: str, model: type[ModelT], *, context: Any = None) -> 
     try:
         result = model.model_validate(document.data, context=context)
     except ValidationError as error:
-        errors += [_explain(document, model, one) for one in error.errors(include_url=False)]
+        found = error.errors(include_url=False)
+        with_known = _without_unknown_keys(document.data, found)
+        try:  # an unknown key keeps the rules between the keys of its table from being looked at
+            model.model_validate(with_known, context=context)
+        except ValidationError as more:
+            found += more.errors(include_url=False)
+        errors += [_explain(document, model, one) for one in found]
     if errors:
         raise ConfigurationErrors(errors)
     return result
+
+
+def _without_unknown_keys(data: dict[str, Any], errors: Sequence[ErrorDetails]) -> dict[str, Any]:
+    known = copy.deepcopy(data)
+    for error in errors:
+        if error["type"] == "extra_forbidden":
+            table: Any = known
+            for part in error["loc"][:-1]:
+                here = range(len(table)) if isinstance(table, list) else table
+                if isinstance(here, dict | range) and part in here:  # unlike the name of a union's member
+                    table = table[part]
+            if isinstance(table, dict):
+                table.pop(error["loc"][-1], None)
+    return known
 
 
 def locate(path_text: str, loc: Sequence[str | int]) -> tuple[int, str]:

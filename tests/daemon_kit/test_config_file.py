@@ -14,7 +14,7 @@ from daemon_kit.config_file import (
     locate,
     parse,
 )
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 
 class Held(StrictModel):
@@ -27,10 +27,22 @@ class Asked(StrictModel):
     timeout_ms: int = 250
 
 
+class Ruled(StrictModel):
+    type: Literal["ruled"]
+    low: int = 0
+    high: int = 9
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "Ruled":
+        if self.low > self.high:
+            raise ValueError("low is above high")
+        return self
+
+
 class Server(StrictModel):
     name: str
     port: int = Field(ge=1, le=65535)
-    check: list[Annotated[Held | Asked, Field(discriminator="type")]] = Field(default=[])
+    check: list[Annotated[Held | Asked | Ruled, Field(discriminator="type")]] = Field(default=[])
 
     @field_validator("name")
     @classmethod
@@ -94,11 +106,19 @@ port = 5.5
         "agent.toml:10: as[1].port: input should be less than or equal to 65535 (is 70000)",
         "agent.toml:11: as[1].check[0].interval_ms: is missing",
         "agent.toml:13: as[1].check[0].timeout_ms: unknown key; known: interval_ms, type",
-        "agent.toml:15: as[1].check[1].type: 'wild' is none of 'held', 'asked'",
+        "agent.toml:15: as[1].check[1].type: 'wild' is none of 'held', 'asked', 'ruled'",
         "agent.toml:16: as[1].check[2].type: is missing",
         "agent.toml:19: as[2].name: 'one' is there twice",
         "agent.toml:20: as[2].port: input should be a valid integer, got a number with a fractional part "
         "(is 5.5)",
+    ]
+
+
+def test_an_unknown_key_hides_no_rule_between_the_keys_of_its_table() -> None:
+    check = '[[as]]\nname = "a"\nport = 1\n[[as.check]]\ntype = "ruled"\nlow = 10\nhihg = 20\n'
+    assert errors_of(f"registrars = []\n{check}") == [
+        "agent.toml:5: as[0].check[0]: low is above high",
+        "agent.toml:8: as[0].check[0].hihg: unknown key; did you mean 'high'?",
     ]
 
 
