@@ -53,6 +53,11 @@ def is_below(name: str, ancestor: str) -> bool:
     return name.endswith("." + ancestor)
 
 
+def is_at_or_below(name: str, ancestor: str) -> bool:
+    """Whether `name` is `ancestor` or lies below it."""
+    return name == ancestor or is_below(name, ancestor)
+
+
 def ancestors(name: str, zone: str) -> list[str]:
     """The names between `name` and the zone's apex, both left out, the nearest first."""
     found = []

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rspdns import names, services
@@ -63,10 +63,13 @@ class Zone:
         return self.config.zone
 
 
-def make_zone(config: ZoneConfig, static: StaticZone) -> Zone:
-    """Put the pools of a checked configuration and the zone's fixed records together."""
+def make_zone(config: ZoneConfig, static: StaticZone, positions: Sequence[int] | None = None) -> Zone:
+    """Put the pools of a checked configuration and the zone's fixed records together.
+
+    `positions` are the pools' places among the [[pool]] tables where `config` doesn't have them all.
+    """
     pools: dict[str, list[Pool]] = {}
-    for position, pool in enumerate(config.pools):
+    for position, pool in zip(positions or range(len(config.pools)), config.pools, strict=True):
         name = names.join(pool.name, config.zone)
         pools.setdefault(name, []).append(
             Pool(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from daemon_kit.config_file import ConfigurationError, TomlDocument
+from daemon_kit.config_file import ConfigurationError, TomlDocument, find
 
 from rspdns import fitting, names
 from rspdns.snapshot import Record
@@ -14,8 +15,31 @@ _ALONE = ("CNAME", "DNAME", "NS")
 """Types that leave no room for live records at their name, or below it."""
 
 
-def problems_of_zone(document: TomlDocument, zone: Zone) -> list[ConfigurationError]:
-    """What is wrong in one zone."""
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """A zone, or what can be read of one whose files have errors."""
+
+    document: TomlDocument
+    zone: Zone
+    doubtful: frozenset[int] = frozenset()
+    """Positions of the pools with an error: those left out, and those that an unknown key may be about."""
+    whole_file: bool = True
+    """Whether every record of the master file could be read."""
+
+    def doubtful_names(self) -> set[str]:
+        """Return the names of the doubtful pools."""
+        found = find(self.document.data, ("pool", "*", "name"))
+        return {
+            names.join(name.lower().rstrip("."), self.zone.name)
+            for place, name in found
+            if place[1] in self.doubtful and isinstance(name, str)
+        }
+
+
+def problems_of_zone(readable: Readable) -> list[ConfigurationError]:
+    """What is wrong in one zone; nothing that only follows from an error already told."""
+    document, zone = readable.document, readable.zone
+    doubtful = readable.doubtful_names()
     problems: list[ConfigurationError] = []
     for site in zone.sites:
         bad_names = [(pool, *found) for pool in site.pools for found in _name_problems(pool)]
@@ -23,40 +47,45 @@ def problems_of_zone(document: TomlDocument, zone: Zone) -> list[ConfigurationEr
         if not bad_names and (text := _naptr_problem(site)):
             problems.append(_at(document, site.pools[-1], "name", text))
         for pool in site.pools:
-            if pool.config.when_empty == "static" and not _has(site, pool.owner, ("SRV",)):
+            is_static = pool.config.when_empty == "static"
+            if is_static and readable.whole_file and not _has(site, pool.owner, ("SRV",)):
                 text = f"the zone file has no SRV record at {pool.owner}"
                 problems.append(_at(document, pool, "when_empty", text))
-        problems += _static_problems(zone, site)
+        problems += _static_problems(zone, site, in_doubt=site.name in doubtful)
     problems += [_at(document, pool, "label", text) for pool, text in _label_problems(zone)]
     problems += _delegation_problems(zone)
-    problems += _name_server_problems(zone)
+    if readable.whole_file:
+        problems += _name_server_problems(zone, doubtful)
     return problems
 
 
-def problems_between(loaded: Sequence[tuple[TomlDocument, Zone]]) -> list[ConfigurationError]:
+def problems_between(zones_read: Sequence[Readable]) -> list[ConfigurationError]:
     """What is wrong between zones: one in two files, an SRV owner in two, a handle with two `accept` or
     two ways to be verified."""
     problems = []
     zones: dict[str, str] = {}
     owners: dict[str, str] = {}
-    pools: dict[str, tuple[Pool, str]] = {}
-    for document, zone in loaded:
+    pools: dict[str, tuple[Pool, Readable]] = {}
+    for readable in zones_read:
+        document, zone = readable.document, readable.zone
         if zone.name in zones:
             text = f"the zone {zone.name} is already in {zones[zone.name]}"
             problems.append(document.error(("zone",), text))
             continue
         zones[zone.name] = document.file
         for pool in (pool for site in zone.sites for pool in site.pools):
-            if pool.owner in owners:
+            if owners.get(pool.owner, zone.name) != zone.name:
                 text = f"the zone {owners[pool.owner]} already has SRV records at {pool.owner}"
                 problems.append(_at(document, pool, "service", text))
             owners.setdefault(pool.owner, zone.name)
             for handle in pool.config.shards:
-                other, file = pools.setdefault(handle, (pool, document.file))
+                other, first = pools.setdefault(handle, (pool, readable))
+                file = first.document.file
+                in_doubt = pool.position in readable.doubtful or other.position in first.doubtful
                 if set(other.config.accept) != set(pool.config.accept):
                     text = f"the pool {handle!r} has other networks in {file}; it can have but one list"
                     problems.append(_at(document, pool, "accept", text))
-                if other.config.verification != pool.config.verification:
+                if other.config.verification != pool.config.verification and not in_doubt:
                     text = f"the pool {handle!r} is verified in another way in {file}"
                     problems.append(_at(document, pool, "verify", text))
     return problems
@@ -113,9 +142,12 @@ def _has(site: Site, name: str, types: Sequence[str]) -> bool:
     return any(record.type in types for record in site.static.get(name, ()))
 
 
-def _static_problems(zone: Zone, site: Site) -> Iterator[ConfigurationError]:
-    """Fixed records where live ones belong. Other types may stand beside them."""
-    fallback = any(pool.config.when_empty == "static" for pool in site.pools)
+def _static_problems(zone: Zone, site: Site, *, in_doubt: bool) -> Iterator[ConfigurationError]:
+    """Fixed records where live ones belong. Other types may stand beside them.
+
+    `in_doubt`: one of the site's pools has an error, and might be one with when_empty = "static".
+    """
+    fallback = in_doubt or any(pool.config.when_empty == "static" for pool in site.pools)
     for pool in site.pools:
         for name, records in zone.static.records.items():
             if names.is_below(name, pool.targets):
@@ -130,7 +162,7 @@ def _static_problems(zone: Zone, site: Site) -> Iterator[ConfigurationError]:
                 yield _in_file(zone, record, "a pool gives this name its addresses" + _IF_MEANT)
     for pool in site.pools:
         for record in site.static.get(pool.owner, ()):
-            if record.type == "SRV" and pool.config.when_empty != "static":
+            if record.type == "SRV" and pool.config.when_empty != "static" and not in_doubt:
                 yield _in_file(zone, record, "a pool gives this name its SRV records" + _IF_MEANT)
                 break
         for record in site.static.get(site.name, ()):
@@ -157,12 +189,12 @@ def _delegation_problems(zone: Zone) -> Iterator[ConfigurationError]:
         yield _in_file(zone, record, f"hides {name}, which a pool needs")
 
 
-def _name_server_problems(zone: Zone) -> Iterator[ConfigurationError]:
+def _name_server_problems(zone: Zone, doubtful: set[str]) -> Iterator[ConfigurationError]:
     """A name server inside the zone needs an address there, or nobody finds it."""
-    sites = {site.name for site in zone.sites}
+    sites = {site.name for site in zone.sites} | doubtful
     for record in zone.static.records[zone.name]:
         server = record.content.lower()
-        if record.type != "NS" or not (server == zone.name or names.is_below(server, zone.name)):
+        if record.type != "NS" or not names.is_at_or_below(server, zone.name):
             continue
         if (
             not any(r.type in ("A", "AAAA") for r in zone.static.records.get(server, ()))

@@ -62,6 +62,8 @@ def not_empty(values: tuple[Value, ...]) -> tuple[Value, ...]:
 
 
 Handle = Annotated[str, AfterValidator(_handle)]
+_ONE_KIND_OF_HANDLE = "needs either handle or handles"
+_NEEDS_VERIFY = "report_unreachable needs verify: without it nobody is probed"
 Seconds = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
@@ -114,7 +116,7 @@ class PoolConfig(StrictModel):
         ):
             raise ValueError(f'verify = "sip-options" needs SIP over UDP or TCP; {self.service} is not')
         if self.report_unreachable and self.verify is None:
-            raise ValueError("report_unreachable needs verify: without it nobody is probed")
+            raise ValueError(_NEEDS_VERIFY)
         return self
 
     @property
@@ -132,7 +134,7 @@ class PoolConfig(StrictModel):
     @model_validator(mode="after")
     def _one_kind_of_handle(self) -> PoolConfig:
         if (self.handle is None) == (self.handles is None):
-            raise ValueError("needs either handle or handles")
+            raise ValueError(_ONE_KIND_OF_HANDLE)
         if self.label is None and not names.is_label(self._first_handle):
             raise ValueError(f"needs a label, since the handle {self._first_handle!r} is no DNS label")
         return self
@@ -171,7 +173,11 @@ class ZoneConfig(StrictModel):
 
     @classmethod
     def document_problems(cls, document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-        """Yield what is wrong between the pools: a handle twice, an SRV owner twice."""
+        """Yield what is wrong between the pools: a handle twice, an SRV owner twice.
+
+        Also what is wrong in one pool and can be told whatever else is: pydantic looks at no rule between the
+        keys of a table that has a wrong one.
+        """
         if "pools" in document:
             yield ("pools",), "unknown key; a pool is a table [[pool]]"
         seen: dict[str, int] = {}
@@ -186,6 +192,11 @@ class ZoneConfig(StrictModel):
                 elif isinstance(handle, str) and isinstance(place[1], int):
                     seen[handle] = place[1]
         yield from _same_owner(document)
+        for place, pool in find(document, ("pool", "*")):
+            if isinstance(pool, dict) and ("handle" in pool) == ("handles" in pool):
+                yield place, _ONE_KIND_OF_HANDLE
+            if isinstance(pool, dict) and pool.get("report_unreachable") is True and "verify" not in pool:
+                yield place, _NEEDS_VERIFY
 
     @property
     def live_ttl_s(self) -> int:

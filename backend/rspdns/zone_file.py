@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
@@ -70,6 +70,22 @@ class StaticZone:
     records: Mapping[str, tuple[Record, ...]]
     lines: Mapping[tuple[str, str], int]
 
+    @classmethod
+    def of_lines(cls, file: str, zone: str, lines: Sequence[_Line]) -> StaticZone:
+        """Return the records of `lines`, those outside the zone apart; a missing SOA is all zeros."""
+        soas = [_soa(line) for line in lines if line.rdata.rdtype == dns.rdatatype.SOA]
+        soa = soas[0] if soas else StartOfAuthority("", "", 0, 0, 0, 0, 0)
+        inside = [line for line in lines if names.is_at_or_below(names.to_text(line.name), zone)]
+        return cls(file, zone, soa, _records(inside), _first_lines(inside))
+
+
+class ZoneFileErrors(ConfigurationErrors):
+    """Every error of a master file, and the records that could be read."""
+
+    def __init__(self, errors: Sequence[ConfigurationError], rest: StaticZone) -> None:
+        super().__init__(errors)
+        self.rest = rest
+
 
 @dataclass(frozen=True, slots=True)
 class _Line:
@@ -84,7 +100,10 @@ class _Line:
 
 
 def load_zone_file(path: str | Path, zone: str) -> StaticZone:
-    """Read the master file `path` of `zone`. Raises ConfigurationErrors with every error found."""
+    """Read the master file `path` of `zone`. Raises ConfigurationErrors with every error found.
+
+    They are ZoneFileErrors when the file itself could be read.
+    """
     return parse_zone_file(read_text(path), str(path), zone)
 
 
@@ -92,14 +111,14 @@ def parse_zone_file(text: str, file: str, zone: str) -> StaticZone:
     """Do what `load_zone_file()` does, for a text at hand."""
     lines, errors = _read(text, file, dns.name.from_text(zone))
     errors += [ConfigurationError(file, *problem) for problem in _problems(lines, zone)]
-    soas = [line for line in lines if line.rdata.rdtype == dns.rdatatype.SOA]
-    if not errors and not soas:
+    if not errors and not any(line.type == "SOA" for line in lines):
         errors.append(ConfigurationError(file, 0, zone, "the zone has no SOA record"))
     if not errors and not any(line.type == "NS" and names.to_text(line.name) == zone for line in lines):
         errors.append(ConfigurationError(file, 0, zone, "the zone has no NS record at its apex"))
+    static = StaticZone.of_lines(file, zone, lines)
     if errors:
-        raise ConfigurationErrors(errors)
-    return StaticZone(file, zone, _soa(soas[0]), _records(lines), _first_lines(lines))
+        raise ZoneFileErrors(errors, static)
+    return static
 
 
 def _problems(lines: list[_Line], zone: str) -> list[tuple[int, str, str]]:
@@ -109,7 +128,7 @@ def _problems(lines: list[_Line], zone: str) -> list[tuple[int, str, str]]:
     for line in lines:
         name = names.to_text(line.name)
         before = types.setdefault(name, set())
-        if name != zone and not names.is_below(name, zone):
+        if not names.is_at_or_below(name, zone):
             found.append((line.number, name, f"lies outside the zone {zone}; is a final dot missing?"))
         elif line.type == "SOA" and name != zone:
             found.append((line.number, name, "an SOA record may stand at the zone's apex only"))

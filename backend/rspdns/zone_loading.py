@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from pathlib import Path
 
-from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, TomlDocument, parse, read_text
+from daemon_kit.config_file import (
+    ConfigurationError,
+    ConfigurationErrors,
+    TomlDocument,
+    find,
+    parse,
+    read_text,
+)
+from pydantic import ValidationError
 
 from rspdns import names
 from rspdns.zone import Zone, make_zone
-from rspdns.zone_checks import problems_between, problems_of_zone
-from rspdns.zone_configuration import ZoneConfig
-from rspdns.zone_file import load_zone_file
+from rspdns.zone_checks import Readable, problems_between, problems_of_zone
+from rspdns.zone_configuration import PoolConfig, ZoneConfig
+from rspdns.zone_file import StaticZone, ZoneFileErrors, load_zone_file
+
+_POOL = re.compile(r"pool\[(\d+)\]")
 
 
 def load_zones(directory: Path) -> tuple[Zone, ...]:
@@ -19,7 +31,7 @@ def load_zones(directory: Path) -> tuple[Zone, ...]:
     Raises ConfigurationErrors with every error of all files. A directory without zones is no error: a backend
     may be started before its first zone.
     """
-    loaded: list[tuple[TomlDocument, Zone]] = []
+    found: list[Readable] = []
     errors: list[ConfigurationError] = []
     try:
         files = sorted(path for path in directory.iterdir() if path.suffix == ".toml")
@@ -27,43 +39,69 @@ def load_zones(directory: Path) -> tuple[Zone, ...]:
         problem = f"the zones directory can't be read: {error.strerror or error}"
         raise ConfigurationErrors([ConfigurationError(str(directory), 0, "", problem)]) from None
     for file in files:
-        try:
-            loaded.append(_load(file))
-        except ConfigurationErrors as error:
-            errors += error.errors
-    errors += problems_between(loaded)
+        readable, of_zone = _load(file)
+        found += [readable] if readable is not None else []
+        errors += of_zone
+    errors += problems_between(found)
     if errors:
         raise ConfigurationErrors(errors)
-    return tuple(sorted((zone for _, zone in loaded), key=lambda zone: zone.name))
+    return tuple(sorted((one.zone for one in found), key=lambda zone: zone.name))
 
 
 def load_zone(path: str | Path) -> Zone:
     """Read one zone. Raises ConfigurationErrors with every error of its two files."""
-    return _load(Path(path))[1]
+    readable, errors = _load(Path(path))
+    if errors or readable is None:
+        raise ConfigurationErrors(errors)
+    return readable.zone
 
 
-def _load(path: Path) -> tuple[TomlDocument, Zone]:
-    text = read_text(path)
-    document = TomlDocument(str(path), text)
+def _load(path: Path) -> tuple[Readable | None, list[ConfigurationError]]:
+    """Read one zone, or as much of it as can be checked, and tell every error of its two files."""
+    try:
+        text = read_text(path)
+        document = TomlDocument(str(path), text)
+    except ConfigurationErrors as error:
+        return None, error.errors
     errors: list[ConfigurationError] = []
     config = static = None
     try:
         config = parse(text, str(path), ZoneConfig)
     except ConfigurationErrors as error:
         errors += error.errors
+    doubtful = frozenset(int(found[1]) for one in errors if (found := _POOL.match(one.key)))
+    zone = _zone_name(document)
     named = document.data.get("static")
-    if isinstance(named, str) and named and (origin := _zone_name(document)):
+    if isinstance(named, str) and named and zone:
         try:
-            static = load_zone_file(path.parent / named, origin)
+            static = load_zone_file(path.parent / named, zone)
+        except ZoneFileErrors as error:
+            errors += error.errors
+            static = error.rest
         except ConfigurationErrors as error:
             errors += error.errors
-    if config is None or static is None:
-        raise ConfigurationErrors(errors)
-    zone = make_zone(config, static)
-    errors += problems_of_zone(document, zone)
-    if errors:
-        raise ConfigurationErrors(errors)
-    return document, zone
+    if not zone:
+        return None, errors
+    whole_file = static is not None and not any(one.file == static.file for one in errors)
+    static = static or StaticZone.of_lines("", zone, ())
+    if config is not None:
+        made = make_zone(config, static)
+    else:
+        pools = _readable_pools(document)
+        made = make_zone(ZoneConfig(zone=zone, static="-", pools=tuple(pools.values())), static, tuple(pools))
+    readable = Readable(document, made, doubtful, whole_file)
+    return readable, errors + problems_of_zone(readable)
+
+
+def _readable_pools(document: TomlDocument) -> dict[int, PoolConfig]:
+    """The pools that are right but for unknown keys, by position."""
+    found: dict[int, PoolConfig] = {}
+    for place, table in find(document.data, ("pool", "*")):
+        if isinstance(table, dict) and isinstance(place[1], int):
+            known = {key: value for key, value in table.items() if key in PoolConfig.model_fields}
+            with contextlib.suppress(ValidationError):
+                found[place[1]] = PoolConfig.model_validate(known)
+    return found
 
 
 def _zone_name(document: TomlDocument) -> str | None:

@@ -182,6 +182,57 @@ def test_one_wrong_key(tmp_path: Path, keys: dict[str, str], place: tuple[int, s
     assert word in problem
 
 
+def test_an_error_in_one_file_of_a_zone_hides_none_in_the_other(tmp_path: Path) -> None:
+    (tmp_path / "zones.d").mkdir()
+    (tmp_path / "zones.d" / "one.zone").write_text(FIXED + "@ NS ns9\nas A 10.0.0.1\n")
+    wrong = UDP + changed(handle='"other"', service='"_sip._tcp"', when_empty='"static"', ttll="3")
+    assert [one[:3] for one in errors(write(tmp_path, GOOD, one=head() + wrong))] == [
+        ("one.toml", 11, "pool[1].label"),
+        ("one.toml", 16, "pool[1].when_empty"),
+        ("one.toml", 17, "pool[1].ttll"),
+        ("one.zone", 4, f"{ZONE} NS"),
+    ]
+
+
+def test_an_error_in_a_zone_file_hides_none_of_the_pools(tmp_path: Path) -> None:
+    (tmp_path / "zones.d").mkdir()
+    fixed = FIXED.replace("10.0.1.1", "10.0.1.300") + "as A 10.0.0.1\nfar.example. A 10.0.0.1\n"
+    (tmp_path / "zones.d" / "one.zone").write_text(fixed)
+    wrong = UDP + changed(handle='"other"', service='"_sip._tcp"')
+    found = errors(write(tmp_path, GOOD, one=head() + wrong))
+    assert ("one.toml", "pool[1].label") in {(file, key) for file, _, key, _ in found}
+    lines = [line for file, line, *_ in found if file == "one.zone"]
+    assert lines == [5, 6, 7], "ns1 is not told to lack its address"
+
+
+@pytest.mark.parametrize("wrong", [{"when_emtpy": '"static"'}, {"when_empty": '"Static"'}])
+def test_what_only_follows_from_an_error_is_not_told(tmp_path: Path, wrong: dict[str, str]) -> None:
+    fixed = FIXED + "_sip._udp.as SRV 0 0 5060 ns1\nas A 10.0.0.1\n@ NS as\n"
+    file, line, key, _ = pool_error(tmp_path, changed(**wrong), fixed)
+    assert (file, line, key) == ("one.toml", 9, f"pool[0].{next(iter(wrong))}")
+
+
+def test_zones_with_errors_are_compared_with_others(tmp_path: Path) -> None:
+    other = head("two", "example.org") + changed(accept='["10.0.0.0/16"]', verfy='"sip-options"')
+    found = errors(write(tmp_path, GOOD, one=head() + UDP + "maxanswers = 3\n", two=other))
+    assert [one[:3] for one in found] == [
+        ("one.toml", 10, "pool[0].maxanswers"),
+        ("two.toml", 8, "pool[0].accept"),
+        ("two.toml", 9, "pool[0].verfy"),
+    ]
+
+
+@pytest.mark.parametrize("wrong", [{"max_answer": "3"}, {"max_answers": "1"}])
+def test_a_wrong_key_hides_no_rule_between_keys(tmp_path: Path, wrong: dict[str, str]) -> None:
+    (tmp_path / "zones.d").mkdir()
+    pools = changed(handle="", report_unreachable="true", **wrong)
+    found = errors(write(tmp_path, GOOD, one=head() + pools))
+    words = " ".join(problem for *_, problem in found)
+    assert "needs either handle or handles" in words
+    assert "report_unreachable needs verify" in words
+    assert len(found) == 3
+
+
 def test_a_handle_is_in_one_pool_of_a_zone_only(tmp_path: Path) -> None:
     other = changed(handle="", handles='["x", "sip-udp"]', label='"v"', service='"_sip._tcp"')
     assert pool_error(tmp_path, UDP + other)[:3] == ("one.toml", 13, "pool[1].handles[1]")
