@@ -119,6 +119,17 @@ def test_a_busy_port_is_one_clear_line(host: Namespace, tmp_path: Path, kind: st
     assert done.stderr == "error: port 5300 of 127.0.0.1 is in use; choose another one with --port\n"
 
 
+def test_a_busy_port_of_the_live_page_is_said(host: Namespace, tmp_path: Path) -> None:
+    busy = host.start(sys.executable, "-u", "-m", "http.server", "--bind=127.0.0.1", "8054")
+    assert busy.stdout is not None
+    assert busy.stdout.readline().startswith("Serving")
+    log = tmp_path / "log"
+    up = host.start(*COMMAND, log=log, environment={"PYTHONUNBUFFERED": "1"})
+    until(lambda: "Ctrl-C stops" in log.read_text() or up.poll() is not None, log)
+    assert "There is no live page: the backend can't listen at 127.0.0.1:8054." in log.read_text()
+    assert "http://" not in log.read_text()
+
+
 def test_a_busy_registrar_port_is_one_clear_line(host: Namespace, tmp_path: Path) -> None:
     log = tmp_path / "first"
     host.start(*COMMAND, log=log, environment={"PYTHONUNBUFFERED": "1"})
