@@ -4,6 +4,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 folder=$(mktemp --directory /tmp/rt.XXXX) || exit 1
+chmod 755 "$folder" # some tests run programs as nobody
 trap 'rm -rf "$folder"' INT TERM
 export TMPDIR=$folder XDG_CACHE_HOME=$folder/cache XDG_CONFIG_HOME=$folder/config
 .venv/bin/pytest --basetemp="$folder/p" "$@"

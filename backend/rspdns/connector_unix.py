@@ -50,7 +50,7 @@ class UnixConnector:
         self._mode = mode
         self._server: asyncio.Server | None = None
         self._is_inherited = False
-        self.connections: set[_Connection] = set()
+        self.connections: dict[_Connection, None] = {}  # the oldest first
 
     @property
     def open_connections(self) -> int:
@@ -100,10 +100,12 @@ class UnixConnector:
 
 
 class _Connection(asyncio.Protocol):
-    def __init__(self, respond: Respond, connections: set[_Connection], *, is_stored: bool) -> None:
+    def __init__(self, respond: Respond, connections: dict[_Connection, None], *, is_stored: bool) -> None:
         self._respond = respond
         self._connections = connections
         self.is_stored = is_stored
+        self.has_asked = is_stored
+        """Whether a whole request came, ever; what systemd kept is PowerDNS's."""
         self._is_leaving = False
         self._transport: asyncio.Transport | None = None
         self._rest = b""
@@ -114,12 +116,23 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's has all of it without being derived from it.
         self._transport = made = cast(asyncio.Transport, transport)
-        if len(self._connections) >= MAX_CONNECTIONS:
+        if len(self._connections) >= MAX_CONNECTIONS and not self._make_room():
             get_logger("connector").warning("connection_refused", limit=MAX_CONNECTIONS)
             made.abort()
             return
-        self._connections.add(self)
+        self._connections[self] = None
         self.is_stored = self.is_stored or notify.store(CONNECTION, self._fileno)
+
+    def _make_room(self) -> bool:
+        """End the oldest connection that never asked anything: idle ones must not keep PowerDNS out."""
+        idle = next((one for one in self._connections if not one.has_asked), None)
+        if idle is None:
+            return False
+        get_logger("connector").warning("idle_connection_ended", limit=MAX_CONNECTIONS)
+        self._connections.pop(idle)
+        if idle._transport is not None:
+            idle._transport.abort()
+        return True
 
     @property
     def _fileno(self) -> int:
@@ -129,7 +142,7 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, problem: Exception | None) -> None:
         if self.is_stored:
             self._shut_down()
-        self._connections.discard(self)
+        self._connections.pop(self, None)
         self._transport = None
         self._waiting.clear()
 
@@ -142,6 +155,7 @@ class _Connection(asyncio.Protocol):
         if self._transport is None:
             return
         *lines, self._rest = (self._rest + data).split(b"\n")
+        self.has_asked = self.has_asked or bool(lines)
         if self._answering is not None or self._waiting:
             self._waiting += lines
         else:

@@ -85,6 +85,9 @@ async def test_a_client_that_does_not_read_is_not_read(path: Path) -> None:
 
 async def test_too_many_clients_are_turned_away_and_the_others_served(path: Path) -> None:
     clients = [await asyncio.open_unix_connection(str(path)) for _ in range(MAX_CONNECTIONS)]
+    for reader, writer in clients:
+        writer.write(b"x\n")
+        assert await asyncio.wait_for(reader.readline(), 5) == b"X\n"
     with contextlib.suppress(ConnectionResetError):
         assert await exchange(path, b"late\n", 1) == [b""]
     reader, writer = clients[0]
@@ -94,6 +97,13 @@ async def test_too_many_clients_are_turned_away_and_the_others_served(path: Path
         writer.close()
     await asyncio.sleep(0.1)
     assert await exchange(path, b"again\n", 1) == [b"AGAIN\n"]
+
+
+async def test_clients_that_never_ask_keep_nobody_out(path: Path) -> None:
+    clients = [await asyncio.open_unix_connection(str(path)) for _ in range(MAX_CONNECTIONS + 50)]
+    assert await exchange(path, b"late\n", 1) == [b"LATE\n"]
+    for _, writer in clients:
+        writer.close()
 
 
 def test_only_owner_and_group_may_connect(tmp_path: Path) -> None:

@@ -250,6 +250,7 @@ def test_watching_the_status(host: Operated) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # it may be ignored where we run
     ) as watching:
         try:
             assert watching.stdout is not None
