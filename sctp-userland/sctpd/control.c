@@ -16,6 +16,7 @@
 
 #define CONNECTIONS_MAX 4096
 #define CONTROL_BUFFER (1024 * 1024)
+#define DESCRIPTORS_MAX 253 /* the most the kernel lets one message bring: it closes itself what finds no room, and may wait */
 #define KEPT_FREE 8 /* descriptors no connection may take: each call brings one along, and makes up to two */
 
 struct connection {
@@ -42,6 +43,15 @@ static void drop(struct connection *connection)
 	count--;
 }
 
+/* Close what a client passed. A socket of his that lingers must not hold us up: ours may be the last copy. */
+static void close_passed(int fd)
+{
+	const struct linger never = { 0 };
+
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &never, sizeof(never));
+	close(fd);
+}
+
 /* Take the first descriptor that came along; close any others. */
 static int take_descriptor(struct msghdr *message)
 {
@@ -60,7 +70,7 @@ static int take_descriptor(struct msghdr *message)
 			if (taken < 0)
 				taken = fd;
 			else
-				close(fd);
+				close_passed(fd);
 		}
 	}
 	return taken;
@@ -117,7 +127,7 @@ static bool serve(struct connection *connection, size_t length, int passed, bool
 static void ready(struct watch *watch, uint32_t events)
 {
 	struct connection *connection = (struct connection *)watch;
-	char control[CMSG_SPACE(4 * sizeof(int))];
+	char control[CMSG_SPACE(DESCRIPTORS_MAX * sizeof(int))];
 	struct iovec vector = { incoming, sizeof(incoming) };
 	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control,
 				  .msg_controllen = sizeof(control) };
@@ -128,11 +138,11 @@ static void ready(struct watch *watch, uint32_t events)
 	(void)events;
 	if (length < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	passed = length > 0 ? take_descriptor(&message) : -1;
+	passed = length >= 0 ? take_descriptor(&message) : -1; /* an empty message may bring some, too */
 	served = length >= (ssize_t)sizeof(struct request) && !(message.msg_flags & MSG_TRUNC) &&
 		 serve(connection, (size_t)length, passed, passed < 0 && message.msg_flags & MSG_CTRUNC);
 	if (passed >= 0)
-		close(passed);
+		close_passed(passed);
 	if (!served)
 		drop(connection);
 }

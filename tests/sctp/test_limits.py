@@ -110,6 +110,62 @@ def test_who_does_not_hold_a_socket_cannot_use_it(shared: Namespace) -> None:
     assert run.stdout == "nothing\n", run.stdout + run.stderr
 
 
+PASSES_WITHOUT_A_WORD = """
+import array, socket
+held = [socket.socketpair()[0] for _ in range(4)]
+rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [one.fileno() for one in held]))]
+for _ in range(100):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:
+        control.connect("\\0sctp-userland")
+        control.sendmsg([b""], rights)
+        assert control.recv(100) == b""
+print("done")
+"""
+
+
+def test_descriptors_that_an_empty_message_brings_are_closed(shared: Namespace) -> None:
+    def descriptors() -> int:
+        return len(os.listdir(f"/proc/{daemons(shared)[0]}/fd"))
+
+    before = descriptors()
+    run = as_nobody(shared, PASSES_WITHOUT_A_WORD)
+    assert run.stdout == "done\n", run.stdout + run.stderr
+    assert wait_for(lambda: descriptors() < before + 50), (before, descriptors())
+
+
+LINGERS = """
+import array, socket, struct
+server = socket.create_server(("127.0.0.1", 0))
+for count in (1, 6):  # the first may be of use, the others never are
+    passed = []
+    for _ in range(count):
+        client = socket.create_connection(server.getsockname())
+        client.setblocking(False)
+        try:
+            while True:
+                client.send(bytes(65536))  # nobody reads: closing would wait
+        except BlockingIOError:
+            pass
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 60))
+        passed.append(client)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:
+        control.connect("\\0sctp-userland")
+        numbers = array.array("i", [client.fileno() for client in passed])
+        control.sendmsg([b"?"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)])
+        for client in passed:
+            client.setblocking(True)
+            socket.close(client.detach())
+        assert control.recv(100) == b""
+print("done")
+"""
+
+
+def test_a_socket_that_lingers_holds_nobody_up(shared: Namespace) -> None:
+    run = as_nobody(shared, LINGERS)
+    assert run.stdout == "done\n", run.stdout + run.stderr
+    assert serves(shared)
+
+
 MANY_THREADS = """
 import socket, threading
 made, over, lock = [], threading.Event(), threading.Lock()
