@@ -27,8 +27,13 @@ def inherited_listener(path: Path, environment: Mapping[str, str] = os.environ) 
         if name == CONNECTION:
             continue
         try:
-            candidate = socket.socket(fileno=os.dup(fd))
+            copy = os.dup(fd)
         except OSError:
+            continue
+        try:
+            candidate = socket.socket(fileno=copy)
+        except OSError:  # no socket
+            os.close(copy)
             continue
         if candidate.family == socket.AF_UNIX and candidate.getsockname() == str(path):
             candidate.setblocking(False)

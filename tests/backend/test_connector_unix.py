@@ -146,6 +146,7 @@ def test_a_place_where_no_socket_can_be_is_told(tmp_path: Path, place: str) -> N
 
 def test_only_our_own_inheritance_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "sock"
+    descriptors = os.listdir("/proc/self/fd")
     for environment in (
         {},
         {"LISTEN_FDS": "1"},
@@ -155,6 +156,7 @@ def test_only_our_own_inheritance_is_taken(tmp_path: Path) -> None:
         {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "99999999"},
     ):
         assert inherited_listener(path, environment) is None
+    assert os.listdir("/proc/self/fd") == descriptors
 
 
 def test_the_inherited_socket_is_found_by_its_path(tmp_path: Path) -> None:

@@ -19,11 +19,17 @@ def plain(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
 
 
+def readable(terminal: int, timeout_s: float) -> bool:
+    poll = select.poll()  # select() takes descriptors below 1024 only
+    poll.register(terminal, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
+
+
 def read_until(terminal: int, pattern: str) -> str:
     text = ""
     end_s = time.monotonic() + GENEROUS_S
     while time.monotonic() < end_s:
-        if select.select([terminal], [], [], 0.5)[0]:
+        if readable(terminal, 0.5):
             try:
                 text += os.read(terminal, 65536).decode(errors="replace")
             except OSError:  # the program has ended
@@ -52,7 +58,7 @@ def test_a_key_kills_a_server_and_the_view_follows() -> None:
         os.write(ours, b"r")
         read_until(ours, r"as2 +10\.53\.0\.32 +in, 0 \d+ +in, 0 \d+")
         os.write(ours, b"q")
-        while process.poll() is None and select.select([ours], [], [], GENEROUS_S)[0]:
+        while process.poll() is None and readable(ours, GENEROUS_S):
             try:
                 os.read(ours, 65536)
             except OSError:
