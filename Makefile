@@ -36,7 +36,7 @@ test: setup
 ifeq ($(findstring not integration,$(PYTEST_OPTIONS)),)
 	@[ "$$(id -u)" -eq 0 ] || { echo "$$NEEDS_ROOT" >&2; exit 1; }
 endif
-	@setup/run_tests.sh -n $(WORKERS) --dist loadfile $(PYTEST_OPTIONS)
+	@setup/run_tests.sh -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_OPTIONS)
 
 test-kernel: setup
 	@setup/run_tests.sh -v tests/sctp/test_kernel.py tests/sctp/test_wire.py tests/integration/test_demo_on_a_kernel.py $(PYTEST_OPTIONS)

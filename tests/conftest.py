@@ -2,7 +2,8 @@
 
 import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,6 +13,9 @@ from tests.support.namespaces import Namespace
 # Without deadlines: the machine may be busy with something else.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+LONG_S = 600.0
+"""A test that may take so long begins before the others, lest one worker waits for it at the end."""
 
 
 @pytest.fixture
@@ -36,8 +40,11 @@ def namespace(namespaces: Callable[[], Namespace]) -> Namespace:
     return namespaces()
 
 
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Mark what runs real programs, so that `-m "not integration"` needs no root."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what runs real programs, so that `-m "not integration"` needs no root; the longest go first."""
+    tests_of = Counter(item.path for item in items)
+    long = {item.path for item in items for mark in item.iter_markers("timeout") if mark.args[0] >= LONG_S}
+    items.sort(key=lambda item: (item.path not in long, -tests_of[item.path]))
     for item in items:
         if "integration" in item.path.parts or "namespaces" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.integration)

@@ -51,13 +51,15 @@ def test_a_transfer_with_tsig_is_the_present_snapshot(transfer: Transfer) -> Non
 
 def test_how_large_a_zone_can_be_transferred(transfer: Transfer) -> None:
     """PowerDNS parses the growing reply again and again within its timeout; `-s` shows where it gives up."""
-    whole = 0
+    whole = 1  # as the test before left it
     for count in (500, 1000, 2000, 4000, 8000):
         everyone = [member(number, f"10.0.{number >> 8}.{number & 255}") for number in range(count)]
         transfer.served.backend.publish(views(view(*everyone)))
-        began_s = time.monotonic()
-        targets = sum(" A " in line and ".u.as." in line for line in transfer.records())
-        took_s = time.monotonic() - began_s
+        targets = -1
+        while targets in (-1, whole):  # so large a snapshot is published after a rest
+            began_s = time.monotonic()
+            targets = sum(" A " in line and ".u.as." in line for line in transfer.records())
+            took_s = time.monotonic() - began_s
         print(f"\n{count} members: {targets} transferred in {took_s:.2f} s")
         assert targets in (0, count), "a part that looks like the whole"
         if not targets:
