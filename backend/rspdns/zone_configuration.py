@@ -5,7 +5,7 @@ What must hold between keys, files and the records of the zone is checked in `rs
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -62,9 +62,25 @@ def not_empty(values: tuple[Value, ...]) -> tuple[Value, ...]:
 
 
 Handle = Annotated[str, AfterValidator(_handle)]
-_ONE_KIND_OF_HANDLE = "needs either handle or handles"
-_NEEDS_VERIFY = "report_unreachable needs verify: without it nobody is probed"
 Seconds = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+def _between_keys(pool: Mapping[str, object]) -> Iterator[str]:
+    """Yield what is wrong between the keys of one pool, of which each by itself may be anything."""
+    verify, service, handles = pool.get("verify"), pool.get("service"), pool.get("handles")
+    if isinstance(service, str):
+        *_, name, transport = ("", *service.lower().split("."))
+        if verify == "tcp" and transport in ("_udp", "_sctp"):
+            yield f'verify = "tcp" needs a service over TCP; {service} is not'
+        if verify == "sip-options" and (transport == "_sctp" or name == "_sips"):
+            yield f'verify = "sip-options" needs SIP over UDP or TCP; {service} is not'
+    if pool.get("report_unreachable") is True and verify is None:
+        yield "report_unreachable needs verify: without it nobody is probed"
+    if ("handle" in pool) == ("handles" in pool):
+        yield "needs either handle or handles"
+    first = pool.get("handle", handles[0] if isinstance(handles, list | tuple) and handles else None)
+    if isinstance(first, str) and first and "label" not in pool and not names.is_label(first):
+        yield f"needs a label, since the handle {first!r} is no DNS label"
 
 
 class PoolConfig(StrictModel):
@@ -108,15 +124,10 @@ class PoolConfig(StrictModel):
     """Tell a member's home registrar (ASAP Endpoint Unreachable, RFC 5352 section 3.5): it may remove it."""
 
     @model_validator(mode="after")
-    def _verifiable(self) -> PoolConfig:
-        if self.verify == "tcp" and self.protocol is not Protocol.TCP:
-            raise ValueError(f'verify = "tcp" needs a service over TCP; {self.service} is not')
-        if self.verify == "sip-options" and (
-            self.protocol is Protocol.SCTP or self.service.startswith("_sips.")
-        ):
-            raise ValueError(f'verify = "sip-options" needs SIP over UDP or TCP; {self.service} is not')
-        if self.report_unreachable and self.verify is None:
-            raise ValueError(_NEEDS_VERIFY)
+    def _keys_agree(self) -> PoolConfig:
+        problem = next(_between_keys(self.model_dump(exclude_unset=True)), None)
+        if problem is not None:
+            raise ValueError(problem)
         return self
 
     @property
@@ -130,14 +141,6 @@ class PoolConfig(StrictModel):
             self.verify_rise,
             self.report_unreachable,
         )
-
-    @model_validator(mode="after")
-    def _one_kind_of_handle(self) -> PoolConfig:
-        if (self.handle is None) == (self.handles is None):
-            raise ValueError(_ONE_KIND_OF_HANDLE)
-        if self.label is None and not names.is_label(self._first_handle):
-            raise ValueError(f"needs a label, since the handle {self._first_handle!r} is no DNS label")
-        return self
 
     @property
     def _first_handle(self) -> str:
@@ -193,10 +196,8 @@ class ZoneConfig(StrictModel):
                     seen[handle] = place[1]
         yield from _same_owner(document)
         for place, pool in find(document, ("pool", "*")):
-            if isinstance(pool, dict) and ("handle" in pool) == ("handles" in pool):
-                yield place, _ONE_KIND_OF_HANDLE
-            if isinstance(pool, dict) and pool.get("report_unreachable") is True and "verify" not in pool:
-                yield place, _NEEDS_VERIFY
+            if isinstance(pool, dict):
+                yield from ((place, problem) for problem in _between_keys(pool))
 
     @property
     def live_ttl_s(self) -> int:

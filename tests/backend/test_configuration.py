@@ -233,6 +233,15 @@ def test_a_wrong_key_hides_no_rule_between_keys(tmp_path: Path, wrong: dict[str,
     assert len(found) == 3
 
 
+@pytest.mark.parametrize("wrong", [{"max_answer": "3"}, {"max_answers": "1"}])
+def test_nor_a_rule_about_values(tmp_path: Path, wrong: dict[str, str]) -> None:
+    (tmp_path / "zones.d").mkdir()
+    pools = changed(handle='"no.label"', label="", verify='"tcp"', **wrong)
+    words = " ".join(problem for *_, problem in errors(write(tmp_path, GOOD, one=head() + pools)))
+    assert 'verify = "tcp" needs a service over TCP' in words
+    assert "needs a label" in words
+
+
 def test_a_handle_is_in_one_pool_of_a_zone_only(tmp_path: Path) -> None:
     other = changed(handle="", handles='["x", "sip-udp"]', label='"v"', service='"_sip._tcp"')
     assert pool_error(tmp_path, UDP + other)[:3] == ("one.toml", 13, "pool[1].handles[1]")
