@@ -13,8 +13,9 @@ from typing import cast
 
 from daemon_kit import notify
 from daemon_kit.logs import get_logger
+from daemon_kit.unix_listener import listen_at
 
-from rspdns.listening import CONNECTION, inherited_connections, inherited_listener, make_listener
+from rspdns.inherited import CONNECTION, inherited_connections, inherited_listener
 from rspdns.responder import FAILURE
 
 MAX_REQUEST_BYTES = 64 * 1024
@@ -62,7 +63,7 @@ class UnixConnector:
         listener = inherited_listener(self._path)
         self._is_inherited = listener is not None
         if listener is None:
-            listener = make_listener(self._path, self._mode)
+            listener = listen_at(self._path, self._mode, "the socket")
         loop = asyncio.get_running_loop()
         inherited = inherited_connections()
         if inherited:

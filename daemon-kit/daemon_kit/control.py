@@ -6,15 +6,14 @@ A request is `{"command": NAME, ...}`; the answer is `{"result": {...}}` or `{"e
 import asyncio
 import contextlib
 import json
-import os
 import socket
-import stat
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
+from daemon_kit.unix_listener import listen_at
 
 Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -149,39 +148,10 @@ async def _send(writer: asyncio.StreamWriter, answer: dict[str, Any]) -> None:
 
 
 def _listen(path: Path, mode: int) -> socket.socket:
-    _remove_stale(path)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.setblocking(False)
-    # Nobody may connect between bind and chmod.
-    previous = os.umask(0o177)
     try:
         if not path.parent.is_dir():
             path.parent.mkdir(mode=0o750)
             path.parent.chmod(0o750)
-        listener.bind(str(path))
-        listener.listen()  # at once: whoever waits for the socket to be there may connect
-        path.chmod(mode)
-    except OSError as error:
-        listener.close()
-        raise FatalError(f"control socket {path} can't be made: {error.strerror or error}") from None
-    finally:
-        os.umask(previous)
-    return listener
-
-
-def _remove_stale(path: Path) -> None:
-    """Remove the socket of a process that died. Raises FatalError when one answers, or it is no socket."""
-    try:
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise FatalError(f"control socket {path} can't be made: a file that is no socket is there")
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.settimeout(1.0)
-            probe.connect(str(path))
-    except FileNotFoundError:
-        return
-    except ConnectionRefusedError:
-        path.unlink(missing_ok=True)
-        return
     except OSError as error:
         raise FatalError(f"control socket {path} can't be made: {error.strerror or error}") from None
-    raise FatalError(f"another process already answers at control socket {path}")
+    return listen_at(path, mode, "control socket")

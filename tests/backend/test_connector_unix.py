@@ -4,16 +4,14 @@ import asyncio
 import contextlib
 import os
 import socket
-import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 
 import pytest
-from daemon_kit.errors import FatalError
 from rspdns.connector_unix import MAX_CONNECTIONS, MAX_REQUEST_BYTES, UnixConnector, unix_path
-from rspdns.listening import inherited_listener, make_listener
+from rspdns.inherited import inherited_listener
 
 
 def respond(line: bytes) -> bytes:
@@ -106,13 +104,6 @@ async def test_clients_that_never_ask_keep_nobody_out(path: Path) -> None:
         writer.close()
 
 
-def test_only_owner_and_group_may_connect(tmp_path: Path) -> None:
-    path = tmp_path / "sock"
-    with make_listener(path, 0o660):
-        assert stat.S_IMODE(path.stat().st_mode) == 0o660
-        assert list(tmp_path.iterdir()) == [path]
-
-
 async def test_the_socket_of_a_dead_process_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "remote.sock"
     with socket.socket(socket.AF_UNIX) as dead:
@@ -121,27 +112,6 @@ async def test_the_socket_of_a_dead_process_is_replaced(tmp_path: Path) -> None:
     await connector.start()
     assert await exchange(path, b"a\n", 1) == [b"A\n"]
     await connector.close()
-
-
-def test_a_living_process_is_not_pushed_aside(tmp_path: Path) -> None:
-    first = make_listener(tmp_path / "sock", 0o660)
-    with pytest.raises(FatalError, match="already answers"):
-        make_listener(tmp_path / "sock", 0o660)
-    first.close()
-
-
-def test_a_file_that_is_no_socket_is_kept(tmp_path: Path) -> None:
-    (tmp_path / "sock").write_text("precious")
-    with pytest.raises(FatalError, match="no socket is there"):
-        make_listener(tmp_path / "sock", 0o660)
-    assert (tmp_path / "sock").read_text() == "precious"
-
-
-@pytest.mark.parametrize("place", ["missing/sock", "x" * 200])
-def test_a_place_where_no_socket_can_be_is_told(tmp_path: Path, place: str) -> None:
-    with pytest.raises(FatalError, match="can't be made"):
-        make_listener(tmp_path / place, 0o660)
-    assert not list(tmp_path.iterdir())
 
 
 def test_only_our_own_inheritance_is_taken(tmp_path: Path) -> None:
@@ -163,7 +133,7 @@ def test_the_inherited_socket_is_found_by_its_path(tmp_path: Path) -> None:
     program = """
 import os, socket, sys
 from pathlib import Path
-from rspdns.listening import inherited_listener
+from rspdns.inherited import inherited_listener
 listeners = []
 for number, name in enumerate(("other", "ours")):
     listener = socket.socket(socket.AF_UNIX)
