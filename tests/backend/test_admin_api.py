@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,6 @@ from tests.backend.admin_paper import POOL, Admin
 from tests.backend.test_admin_access import READER, WRITER, tokens
 from tests.backend.test_convergence import event
 from tests.support.json_schema import differences
-
-
-@pytest.fixture
-async def admin(tmp_path: Path) -> AsyncIterator[Admin]:
-    one = Admin(tmp_path, write_tokens=tokens(tmp_path, "write", WRITER))
-    await one.server.start()
-    yield one
-    await one.client.close()
-    await one.server.close()
 
 
 async def test_reading_is_open_on_loopback(admin: Admin) -> None:

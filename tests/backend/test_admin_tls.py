@@ -3,10 +3,8 @@
 import asyncio
 import ssl
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
 from rspdns.admin.access import Access, Right, read_access
 from rspdns.admin.configuration import AdminConfig
 from rspdns.admin.server import AdminServer
@@ -14,16 +12,7 @@ from rspdns.event_log import EventLog
 from rspdns.up import live_page
 
 from tests.backend.admin_paper import Admin, NoMetrics, Paper
-from tests.backend.test_admin_access import READER, WRITER, tokens
-
-
-@pytest.fixture
-async def admin(tmp_path: Path) -> AsyncIterator[Admin]:
-    one = Admin(tmp_path, write_tokens=tokens(tmp_path, "write", WRITER))
-    await one.server.start()
-    yield one
-    await one.client.close()
-    await one.server.close()
+from tests.backend.test_admin_access import READER, tokens
 
 
 async def test_tls_with_a_certificate_that_is_renewed(tmp_path: Path) -> None:
