@@ -23,15 +23,19 @@ _MS_SLAVE: Final = 0x80000
 
 def run(other: str, file: str, command: Sequence[str]) -> NoReturn:
     """Become `command`, which sees `other` where `file` is. Raises OSError: no privilege, no such file."""
-    if _LIBC.unshare(_CLONE_NEWNS) != 0:
-        raise OSError(ctypes.get_errno(), "no mount namespace of its own")
-    _cut_off()
+    unshare_mounts()
     _mount(other, file, _MS_BIND)
     os.execvp(command[0], list(command))  # noqa: S606
 
 
+def unshare_mounts() -> None:
+    """Have a mount namespace of one's own, whose mounts nobody outside sees. Raises OSError: no privilege."""
+    if _LIBC.unshare(_CLONE_NEWNS) != 0:
+        raise OSError(ctypes.get_errno(), "no mount namespace of its own")
+    _cut_off()
+
+
 def _cut_off() -> None:
-    """Let no mount made here be seen outside."""
     try:
         _mount("none", "/", _MS_REC | _MS_SLAVE)
     except OSError:

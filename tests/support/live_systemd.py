@@ -13,6 +13,13 @@ from pathlib import Path
 from tests.support.namespaces import REPOSITORY
 
 PATIENCE_S = 60.0
+OWN_MOUNTS = """
+import os, sys
+from rspdns_lab.private_file import unshare_mounts
+unshare_mounts()
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+"""Before a program: `unshare --mount` fails in a chroot whose root directory is no mount point."""
 PROGRAMS = {
     "ppe-agent": "ppe_agent.cli",
     "rspdns": "rspdns.cli",
@@ -65,8 +72,8 @@ class LiveSystemd:
         lower.mkdir()
         boot = str(REPOSITORY / "tests/support/live_systemd.sh")
         unshare = [
+            *(sys.executable, "-c", OWN_MOUNTS),
             "unshare",
-            "--mount",
             "--pid",
             "--fork",
             "--uts",
