@@ -12,6 +12,7 @@
 #include "interfaces.h"
 #include "loop.h"
 #include "packets.h"
+#include "restart.h"
 #include "usrsctp_internal.h"
 
 #define ASSOCIATIONS_MAX 16384 /* counted of one socket */
@@ -61,7 +62,7 @@ int stack_start(const struct stack_settings *settings)
 	library_sowakeup = (void (*)(struct socket *, struct sockbuf *))dlsym(RTLD_NEXT, "sowakeup");
 	library_express_sack = (void (*)(struct sctp_tcb *, uint32_t, uint32_t, int *, int))dlsym(RTLD_NEXT,
 												   "sctp_express_handle_sack");
-	if (library_sowakeup == NULL || library_express_sack == NULL)
+	if (library_sowakeup == NULL || library_express_sack == NULL || !restart_prepare())
 		return -ENOSYS;
 	usrsctp_init_nothreads(0, NULL, settings->debug ? debug_line : NULL);
 	usrsctp_sysctl_set_sctp_blackhole(0);

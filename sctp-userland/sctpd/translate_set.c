@@ -24,9 +24,6 @@ static const struct same { /* equal layouts, other numbers */
 	{ LX_PR_SUPPORTED, SCTP_PR_SUPPORTED },
 	{ LX_RECONFIG_SUPPORTED, SCTP_RECONFIG_SUPPORTED },
 	{ LX_ENABLE_STREAM_RESET, SCTP_ENABLE_STREAM_RESET },
-	{ LX_RESET_STREAMS, SCTP_RESET_STREAMS },
-	{ LX_RESET_ASSOC, SCTP_RESET_ASSOC },
-	{ LX_ADD_STREAMS, SCTP_ADD_STREAMS },
 };
 
 int translate_same(int linux_option)

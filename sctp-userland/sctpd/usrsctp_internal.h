@@ -84,7 +84,11 @@ void sctp_common_input_processing(struct mbuf **m, int ip_header_length, int off
 void *sctp_add_addr_to_vrf(uint32_t vrf, void *ifn, uint32_t interface_index, uint32_t interface_type, const char *name,
 			   void *ifa, struct sockaddr *address, uint32_t flags, int dynamic);
 void sctp_del_addr_from_vrf(uint32_t vrf, struct sockaddr *address, uint32_t interface_index, const char *name);
-struct sctp_tcb;
+struct sctp_tcb; /* an association */
+struct sctp_nets { /* an address of its peer: the beginning */
+	struct sctp_nets *next, **previous;
+};
+struct sctp_nets *sctp_findnet(struct sctp_tcb *tcb, struct sockaddr *address);
 void sctp_handle_sack(struct mbuf *m, int offset_segments, int offset_duplicates, struct sctp_tcb *tcb, uint16_t segments,
 		      uint16_t nr_segments, uint16_t duplicates, int *abort_now, uint8_t flags, uint32_t cumulative_ack,
 		      uint32_t window, int ecne_seen);
@@ -101,5 +105,7 @@ int sctp_os_timer_stop(struct callout *timer);
 uint32_t sctp_get_tick_count(void);
 void sctp_wakeup_iterator(void);
 void sctp_express_handle_sack(struct sctp_tcb *tcb, uint32_t cumulative_ack, uint32_t window, int *abort_now, int ecne_seen);
+int sctp_load_addresses_from_init(struct sctp_tcb *tcb, struct mbuf *m, int offset, int limit, struct sockaddr *source,
+				  struct sockaddr *destination, struct sockaddr *instead_of_source, uint16_t port);
 
 #endif
