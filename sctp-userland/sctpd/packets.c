@@ -84,26 +84,36 @@ static bool brings_something(const char *packet, int length)
 	return false;
 }
 
-void packets_input(const char *packet, int length, struct sockaddr *source, struct sockaddr *destination, uint8_t ecn_bits)
+struct mbuf *packets_buffers(int length)
 {
 	struct mbuf *first = NULL, **next = &first;
 	int done;
+
+	for (done = 0; done < length; next = &(*next)->m_next) {
+		*next = sctp_get_mbuf_for_msg(MBUF_CLUSTER, done == 0, MBUF_NOWAIT, 1, MBUF_DATA);
+		if (*next == NULL) {
+			if (first != NULL)
+				m_freem(first);
+			return NULL;
+		}
+		(*next)->m_len = length - done < MBUF_CLUSTER ? length - done : MBUF_CLUSTER;
+		done += (*next)->m_len;
+	}
+	return first;
+}
+
+void packets_input(const char *packet, int length, struct sockaddr *source, struct sockaddr *destination, uint8_t ecn_bits)
+{
+	struct mbuf *first;
 
 	if (length < COMMON_HEADER + CHUNK_HEADER || init_is_wrong(packet + COMMON_HEADER, length - COMMON_HEADER))
 		return;
 	users_note_traffic((uint64_t)length + PACKET_COST);
 	if (brings_something(packet, length) && users_refuse(destination_port(packet)))
 		return; /* as a full queue on the way would */
-	for (done = 0; done < length; next = &(*next)->m_next) {
-		*next = sctp_get_mbuf_for_msg(MBUF_CLUSTER, done == 0, MBUF_NOWAIT, 1, MBUF_DATA);
-		if (*next == NULL) {
-			if (first != NULL)
-				m_freem(first);
-			return;
-		}
-		(*next)->m_len = length - done < MBUF_CLUSTER ? length - done : MBUF_CLUSTER;
-		done += (*next)->m_len;
-	}
+	first = packets_buffers(length);
+	if (first == NULL)
+		return;
 	m_copyback(first, 0, length, packet);
 	sctp_common_input_processing(&first, 0, COMMON_HEADER, length, source, destination, first->m_data,
 				     first->m_data + COMMON_HEADER, 1, ecn_bits, 0, 0);

@@ -9,7 +9,11 @@ int packets_open(void);
 
 /* Give one SCTP packet (from its common header on) to usrsctp; one with its IPv4 header. Any bytes are safe. */
 struct sockaddr;
+struct mbuf;
 void packets_input4(const char *datagram, int length);
 void packets_input(const char *packet, int length, struct sockaddr *source, struct sockaddr *destination, uint8_t ecn_bits);
+
+/* The library's buffers for so many bytes, still to be written; NULL: no memory. */
+struct mbuf *packets_buffers(int length);
 
 #endif
