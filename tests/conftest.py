@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.exact import AGAIN
 from tests.support.namespaces import Namespace
 
 # Without deadlines: the machine may be busy with something else.
@@ -48,8 +49,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "integration" in item.path.parts or "namespaces" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.integration)
-            # A shared machine can stop a whole lab for seconds. The summary names what ran again.
-            item.add_marker(pytest.mark.flaky(reruns=1))
+            item.add_marker(AGAIN)
+        if item.get_closest_marker("exact"):
+            item.add_marker(pytest.mark.flaky(reruns=0), append=False)  # before any other
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

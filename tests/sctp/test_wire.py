@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.sctp.wire_sides import Side, Wire
+from tests.support.exact import AGAIN, BrokenError
 
-# A shared machine can stop a guest for seconds; the summary names what ran again.
-pytestmark = [pytest.mark.flaky(reruns=1), pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = [AGAIN, pytest.mark.integration, pytest.mark.timeout(900)]
 
 MESSAGES = 100_000
 LOSS = """add table inet loss
@@ -83,6 +83,7 @@ def associate(first: Side, second: Side, port: int = 0) -> None:
     first.run("association = receive_data(sock).association")
 
 
+@pytest.mark.exact
 def test_messages_under_loss(pair: tuple[Side, Side], loss: None, request: pytest.FixtureRequest) -> None:
     """Each side sends numbered messages, both at once: none is lost, none comes twice."""
     first, second = pair
@@ -92,6 +93,7 @@ def test_messages_under_loss(pair: tuple[Side, Side], loss: None, request: pytes
     assert [side.result(500) for side in pair] == ["all", "all"]
 
 
+@pytest.mark.exact
 @pytest.mark.parametrize("ipv6", [False, True], ids=["IPv4", "IPv6"])
 def test_large_messages_and_the_end(pair: tuple[Side, Side], ipv6: bool) -> None:
     """Fragments are put together again; an orderly end is one, data before it arrives."""
@@ -154,6 +156,15 @@ def test_a_side_that_forgets_everything(pair: tuple[Side, Side]) -> None:
     assert dies.run("result = receive_data(renewed).data.decode()") == "welcome back"
 
 
+def ask_and_answer(first: Side, second: Side) -> None:
+    """Twenty messages, each answered before the next."""
+    second.start("paths.answer(20)")
+    first.start("result = paths.ask(20)")
+    if (right := first.result()) != 20:
+        raise BrokenError(f"{right} of 20 answers were right")
+    second.result()
+
+
 def test_failover(wire: Wire, pair: tuple[Side, Side]) -> None:
     """One of two paths is cut: messages go on both ways, both sides are told; and told when it is back."""
     open_one = """
@@ -172,17 +183,11 @@ bindx(sock, [({1!r}, port)]); sock.listen(4); result = port
         side.run(f"paths.wait_until_active(({other.addresses[1]!r}, {port}))")
     wire.cut(0)
     try:
-        second.start("paths.answer(20)")
-        first.start("result = paths.ask(20)")
-        assert first.result() == 20
-        second.result()
+        ask_and_answer(first, second)
         for side, other, _ in both:
             side.run(f"paths.wait_for_change(ADDR_UNREACHABLE, {other.addresses[0]!r})")
     finally:
         wire.restore(0)
     for side, other, _ in both:
         side.run(f"paths.wait_for_change(ADDR_AVAILABLE, {other.addresses[0]!r})")
-    second.start("paths.answer(20)")
-    first.start("result = paths.ask(20)")
-    assert first.result() == 20
-    second.result()
+    ask_and_answer(first, second)

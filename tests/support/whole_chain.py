@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.ppe_agent.servers import DATA, TCP_SERVER
 from tests.support.chain import ADDRESS, HANDLE, OWNER, POOL, ZONE, Chain, until
+from tests.support.exact import BrokenError
 from tests.support.namespaces import Namespace
 
 SIP_PORTS = (5060, 5061, 5062)
@@ -128,7 +129,8 @@ class WholeChain(Chain):
         assert not {pid: command for pid, command in before.items() if pid not in now}, "these died"
         for log in sorted(self.folder.rglob("*.log")):
             text = log.read_text(errors="replace")
-            assert "Traceback" not in text, f"{log.name}:\n{text[-4000:]}"
+            if "Traceback" in text:
+                raise BrokenError(f"{log.name}:\n{text[-4000:]}")
 
 
 def _server(transport: str, handle: str, port: int, check: str) -> str:

@@ -28,6 +28,7 @@ GUEST_ADDRESSES = {"vec0": ("10.5.0.2/24", "fd05::2/64"), "vec1": ("10.6.0.2/24"
 # lost packet of many small ones shut the window, and the lost ones come again one at a time, 0.3 s apart.
 RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
 HEARTBEATS, NO_HEARTBEATS = 1, 2
+LOST_AFTER_S = 60  # retransmission takes a second at most, and no machine stops for so long
 
 
 def exchange(sock: socket.socket, count: int) -> str:
@@ -37,9 +38,11 @@ def exchange(sock: socket.socket, count: int) -> str:
         for number in range(count):
             sock.send(b"%d" % number)
 
-    thread = threading.Thread(target=write)
+    thread = threading.Thread(target=write, daemon=True)
     thread.start()
     for number in range(count):
+        if not sctp_api.readable(sock, LOST_AFTER_S):
+            return f"nothing instead of {number}"
         got = sock.recv(1000)
         if got != b"%d" % number:
             return f"{got!r} instead of {number}"
