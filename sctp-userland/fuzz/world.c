@@ -2,6 +2,7 @@
 #include "world.h"
 
 #include <netinet/in.h>
+#include <sanitizer/allocator_interface.h>
 #include <netinet/ip.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@
 #define NOWHERE (-1) /* the raw sockets' descriptor while they aren't open */
 #define TURNS_MAX 16
 #define LONGEST_TIMER_MS 400000
+#define LEFT_BEHIND_MAX (4 << 20) /* bytes: of all inputs together */
 #define COUNTERS (sizeof(struct sctpstat) / sizeof(uint32_t))
 
 struct wire_packet wire[WIRE_MAX];
@@ -27,12 +29,16 @@ void (*wire_watcher)(const uint8_t *sctp, int length);
 
 static uint64_t now_ms = 1000000, random_state;
 static uint32_t before[COUNTERS];
+static size_t allocated_before;
+static long left_behind;
 
 /* usrsctp isn't instrumented; what it counts tells the fuzzer of new behaviour instead. */
 __attribute__((used, section("__libfuzzer_extra_counters"))) static uint8_t counters[COUNTERS];
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
 int __wrap_packets_open(void);
+int __wrap_connect(int fd, const struct sockaddr *to, socklen_t length);
+int __wrap_getsockname(int fd, struct sockaddr *name, socklen_t *length);
 int __wrap_interfaces_watch(void);
 ssize_t __wrap_sendto(int fd, const void *bytes, size_t length, int flags, const struct sockaddr *to, socklen_t to_length);
 ssize_t __real_sendto(int fd, const void *bytes, size_t length, int flags, const struct sockaddr *to, socklen_t to_length);
@@ -106,6 +112,34 @@ int __wrap_interfaces_watch(void)
 		}
 		sctp_add_addr_to_vrf(0, NULL, i + 1, 0, names[i], NULL, (struct sockaddr *)&v6, 0, 0);
 	}
+	return 0;
+}
+
+/* sctpd asks the kernel for its route this way, and this machine's routes are nothing to the fuzzer: each address of the world
+ * is reached from itself, everything else from the first one. */
+static struct sockaddr_in6 asked;
+
+int __wrap_connect(int fd, const struct sockaddr *to, socklen_t length)
+{
+	(void)fd;
+	memset(&asked, 0, sizeof(asked));
+	memcpy(&asked, to, length < sizeof(asked) ? length : sizeof(asked));
+	return 0;
+}
+
+int __wrap_getsockname(int fd, struct sockaddr *name, socklen_t *length)
+{
+	struct sockaddr_in *v4 = (struct sockaddr_in *)&asked;
+	uint32_t host = ntohl(v4->sin_addr.s_addr);
+
+	(void)fd;
+	if (asked.sin6_family == AF_INET && host >> 24 == 127)
+		v4->sin_addr.s_addr = htonl(0x7f000001);
+	else if (asked.sin6_family == AF_INET && host != 0x0a000002)
+		v4->sin_addr.s_addr = htonl(0x0a000001);
+	else if (asked.sin6_family == AF_INET6 && !IN6_IS_ADDR_LOOPBACK(&asked.sin6_addr) && asked.sin6_addr.s6_addr[15] != 2)
+		asked.sin6_addr = (struct in6_addr){ .s6_addr = { 0xfd, [15] = 1 } };
+	memcpy(name, &asked, *length < sizeof(asked) ? *length : sizeof(asked));
 	return 0;
 }
 
@@ -240,6 +274,7 @@ void world_begin(void)
 		start();
 	started = 1;
 	wire_watcher = NULL;
+	allocated_before = __sanitizer_get_current_allocated_bytes();
 }
 
 void world_end(void)
@@ -255,4 +290,9 @@ void world_end(void)
 	}
 	if (sockets_count() != 0 || control_count() != 0)
 		abort();
+	left_behind += (long)__sanitizer_get_current_allocated_bytes() - (long)allocated_before;
+	if (left_behind > LEFT_BEHIND_MAX) {
+		fprintf(stderr, "%ld bytes are left behind by all inputs\n", left_behind);
+		abort();
+	}
 }

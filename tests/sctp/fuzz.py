@@ -1,6 +1,6 @@
-"""Throw mutated calls and mutated packets at the sctpd of this network namespace. Arguments: seconds, seed.
+"""Throw mutated calls and mutated packets at the sctpd of this network namespace. Arguments: what, seconds, seed.
 
-Run under sctp-run for `calls`: it takes the sockets it passes along from there. Whether sctpd (best built by `make asan`) lives is
+Run under sctp-run. It prints how many it threw; status 1 when a bystander's association suffers. Whether sctpd (best built by `make asan`) lives is
 for the caller to see.
 """
 
@@ -102,6 +102,7 @@ def fuzz_calls(seconds: float, seed: int) -> None:
     """Mutated calls, each control connection used until sctpd drops it."""
     chance, end = random.Random(seed), time.monotonic() + seconds
     passed: list[socket.socket] = []
+    made = 0
     while time.monotonic() < end:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:
             control.connect("\0sctp-userland")
@@ -109,6 +110,8 @@ def fuzz_calls(seconds: float, seed: int) -> None:
             with contextlib.suppress(ConnectionResetError, BrokenPipeError):
                 for _ in range(500):
                     call(chance, control, passed)
+                    made += 1
+    print(made)
 
 
 def mutate(chance: random.Random, packet: bytes) -> bytes:
@@ -138,6 +141,14 @@ def fuzz_packets(seconds: float, seed: int) -> None:
     raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_SCTP)
     raw.settimeout(0.2)
     stop = threading.Event()
+    waiting = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_SCTP)
+    waiting.bind(("127.0.0.1", 0))
+    waiting.listen(1)
+    client = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_SCTP)
+    client.connect(waiting.getsockname())
+    server, _ = waiting.accept()
+    bystanders = {waiting.getsockname()[1], client.getsockname()[1]}
+    thrown = 0
 
     def traffic() -> None:
         while not stop.is_set():
@@ -159,10 +170,19 @@ def fuzz_packets(seconds: float, seed: int) -> None:
     while time.monotonic() < end:
         with contextlib.suppress(TimeoutError, PermissionError, OSError):
             packet = raw.recv(70000)[20:]
+            if bystanders & set(struct.unpack("!HH", packet[:4])):
+                continue
             for _ in range(3):
                 raw.sendto(mutate(chance, packet), ("127.0.0.1", 0))
+                thrown += 1
     stop.set()
     thread.join(5)
+    for ours, theirs in ((client, server), (server, client)):
+        theirs.settimeout(30)
+        ours.send(b"still here")
+        if theirs.recv(100) != b"still here":
+            sys.exit("an association that nobody attacked has ended")
+    print(thrown)
 
 
 if __name__ == "__main__":
