@@ -1,0 +1,216 @@
+"""What socket options do, as the peer sees it: attempts, retransmissions, heartbeats."""
+
+import contextlib
+import errno
+import socket
+import struct
+import time
+from collections.abc import Callable
+
+from tests.sctp.played_peer import DATA, HEARTBEAT, INIT, OURS, PLAYED, PORT, SACK, Peer, played
+from tests.sctp.sctp_api import (
+    ADDR_UNREACHABLE,
+    COMM_LOST,
+    COMM_UP,
+    PATH_PARAMETERS,
+    PEER_ADDR_CHANGE,
+    SCTP_ASSOCINFO,
+    SCTP_AUTOCLOSE,
+    SCTP_DELAYED_SACK,
+    SCTP_INITMSG,
+    SCTP_PEER_ADDR_PARAMS,
+    SCTP_RTOINFO,
+    SHUTDOWN_COMP,
+    SOL_SCTP,
+    Received,
+    one_to_many,
+    one_to_one,
+    readable,
+    receive,
+    receive_change,
+    receive_data,
+    send,
+    subscribe,
+    writable,
+)
+
+SHORT_MS, LONG_MS = 100, 30_000
+WATCHED_S = 1.2  # longer than what the programs' sctpd, or a kernel, does by itself with short timers
+HEARTBEATS, NO_HEARTBEATS = 1, 2
+
+
+def begin(
+    style: Callable[[], socket.socket], rto_ms: int, initmsg: tuple[int, ...] = ()
+) -> tuple[socket.socket, int]:
+    """Return a bound socket whose retransmission timeout is `rto_ms`, always, and its port."""
+    sock = style()
+    sock.bind((OURS, 0))
+    sock.setsockopt(SOL_SCTP, SCTP_RTOINFO, struct.pack("=iIII", 0, rto_ms, rto_ms, rto_ms))
+    if initmsg:
+        sock.setsockopt(SOL_SCTP, SCTP_INITMSG, struct.pack("=HHHH", *initmsg))
+    return sock, sock.getsockname()[1]
+
+
+def start_connecting(sock: socket.socket) -> None:
+    sock.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        sock.connect((PLAYED, PORT))
+
+
+def associate(peer: Peer, rto_ms: int) -> tuple[socket.socket, int, int]:
+    """Return a one-to-many socket associated with the peer, its port, and the association."""
+    sock, port = begin(one_to_many, rto_ms)
+    subscribe(sock, data_io=True, association=True, address=True)
+    sock.setblocking(False)
+    send(sock, b"open", to=(PLAYED, PORT))
+    peer.play(lambda: peer.of(port, DATA) and readable(sock))
+    up = receive_change(sock, COMM_UP)
+    return sock, port, up.changed_association
+
+
+def check_path(sock: socket.socket, association: int, interval_ms: int, most_timeouts: int = 0) -> None:
+    """Set how often an idle path is checked (0: never), and how many timeouts it survives (0: as it was)."""
+    flags = HEARTBEATS if interval_ms else NO_HEARTBEATS
+    parameters = PATH_PARAMETERS.pack(association, bytes(128), interval_ms, most_timeouts, 0, 0, flags, 0, 0)
+    sock.setsockopt(SOL_SCTP, SCTP_PEER_ADDR_PARAMS, parameters)
+
+
+def case_attempts_to_begin() -> None:
+    """INITMSG: how often INIT is sent, the longest wait, the streams asked for. RTOINFO: the first wait."""
+    with played() as peer, contextlib.ExitStack() as stack:
+
+        def connecting(rto_ms: int, *initmsg: int) -> tuple[socket.socket, int]:
+            sock, port = begin(one_to_one, rto_ms, initmsg)
+            peer.ignores[port] = {INIT}
+            start_connecting(stack.enter_context(sock))
+            return sock, port
+
+        def over(sock: socket.socket) -> bool:
+            return writable(sock)
+
+        _, patient = connecting(LONG_MS)
+        two, two_port = connecting(SHORT_MS, 7, 9, 2, 0)
+        five, five_port = connecting(SHORT_MS, 0, 0, 5, 0)
+        # Doubled eight times from 100 ms it would take 25 s.
+        capped, _ = begin(one_to_one, SHORT_MS, (0, 0, 8, SHORT_MS))
+        capped.setsockopt(SOL_SCTP, SCTP_RTOINFO, struct.pack("=iIII", 0, SHORT_MS, LONG_MS, SHORT_MS))
+        start_connecting(stack.enter_context(capped))
+        peer.ignores[capped.getsockname()[1]] = {INIT}
+        started_s = time.monotonic()
+        peer.play(lambda: over(two) and over(five) and over(capped))
+        for sock in (two, five, capped):
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ETIMEDOUT
+        assert len(peer.of(two_port, INIT)) == 3, "once, and two attempts more"
+        assert len(peer.of(five_port, INIT)) == 6
+        assert struct.unpack(">HH", peer.of(two_port, INIT)[0].value[8:12]) == (7, 9)
+        assert struct.unpack(">HH", peer.of(five_port, INIT)[0].value[8:12]) != (7, 9)
+        peer.play(timeout_s=started_s + WATCHED_S - time.monotonic())
+        assert len(peer.of(patient, INIT)) == 1
+
+
+def case_retransmissions() -> None:
+    """RTOINFO: when data is sent again. ASSOCINFO: how often, before the association is given up."""
+    with played() as peer, contextlib.ExitStack() as stack:
+        ports = {}
+        for name, rto_ms, most in (("patient", LONG_MS, 9), ("two", SHORT_MS, 2), ("six", SHORT_MS, 6)):
+            sock, port, association = associate(peer, rto_ms)
+            stack.enter_context(sock)
+            option = struct.pack("=iHHIII", association, most, 0, 0, 0, 0)
+            sock.setsockopt(SOL_SCTP, SCTP_ASSOCINFO, option)
+            check_path(sock, association, 0)
+            peer.ignores[port] = {DATA}
+            send(sock, b"unanswered", association=association)
+            ports[name] = sock, port
+        peer.play(timeout_s=WATCHED_S)
+        times = {}
+        for name in ("two", "six"):
+            sock, port = ports[name]
+            end_s = time.monotonic() + 20
+            while not (came := received(sock)) or came.state != COMM_LOST:
+                assert time.monotonic() < end_s
+                peer.play(timeout_s=0.1)
+            times[name] = len([one for one in peer.of(port, DATA) if one.value.endswith(b"unanswered")])
+        assert times == {"two": 3, "six": 7}
+        sent = [one for one in peer.of(ports["patient"][1], DATA) if one.value.endswith(b"unanswered")]
+        assert len(sent) == 1
+
+
+def is_unreachable(came: Received | None) -> bool:
+    return (
+        came is not None
+        and came.notification == PEER_ADDR_CHANGE
+        and came.changed_address[0] == ADDR_UNREACHABLE
+    )
+
+
+def received(sock: socket.socket) -> Received | None:
+    """Return the next notification or message, if one is there."""
+    return receive(sock) if readable(sock) else None
+
+
+def case_heartbeats() -> None:
+    """PEER_ADDR_PARAMS: how often an idle path is checked, and after how many timeouts it is given up."""
+    with played() as peer, contextlib.ExitStack() as stack:
+        made = {}
+        for name, interval_ms in (("never", 0), ("one", SHORT_MS), ("four", SHORT_MS)):
+            sock, port, association = associate(peer, SHORT_MS)
+            stack.enter_context(sock)
+            check_path(sock, association, interval_ms, 50)
+            made[name] = sock, port, association
+        never = made.pop("never")[1]
+        before = len(peer.of(never, HEARTBEAT))
+        peer.play(lambda: all(len(peer.of(port, HEARTBEAT)) > 3 for _, port, _ in made.values()))
+        unanswered = {}
+        for name, most_timeouts in (("one", 1), ("four", 4)):
+            sock, port, association = made[name]
+            answered = len(peer.of(port, HEARTBEAT)) + 1
+            peer.play_until(port, HEARTBEAT, answered)
+            peer.ignores[port] = {HEARTBEAT}
+            check_path(sock, association, SHORT_MS, most_timeouts)
+            end_s = time.monotonic() + 20
+            while not is_unreachable(received(sock)):
+                assert time.monotonic() < end_s
+                peer.play(timeout_s=0.02)
+            unanswered[name] = len(peer.of(port, HEARTBEAT)) - answered
+        assert unanswered["one"] in (2, 3), (
+            unanswered
+        )  # the last one goes out as the path is given up, or does not
+        assert unanswered["four"] == unanswered["one"] + 3, unanswered
+        assert len(peer.of(never, HEARTBEAT)) == before
+
+
+def case_delayed_sack() -> None:
+    """DELAYED_SACK: how long a lonely message waits for it; with a frequency of one, not at all."""
+    with played() as peer, contextlib.ExitStack() as stack:
+        waits: dict[int, float] = {}
+        for delay_ms, frequency in ((500, 2), (500, 1)):
+            sock, port, association = associate(peer, LONG_MS)
+            stack.enter_context(sock)
+            option = struct.pack("=iII", association, delay_ms, frequency)
+            sock.setsockopt(SOL_SCTP, SCTP_DELAYED_SACK, option)
+            peer.send_message(port, b"the first one is answered at once")
+            peer.play_until(port, SACK, 1)
+            for _ in range(1 if frequency == 2 else 6):
+                before, sent_s = len(peer.of(port, SACK)), time.monotonic()
+                peer.send_message(port, b"lonely")
+                peer.play_until(port, SACK, before + 1)
+                waits[frequency] = min(peer.of(port, SACK)[-1].at_s - sent_s, waits.get(frequency, 10.0))
+                if waits[frequency] < 0.3:
+                    break
+        assert waits[1] < 0.3 < waits[2], waits
+
+
+def case_autoclose() -> None:
+    """An idle association is closed in order by the side that asked for it; another one stays."""
+    with one_to_many() as closing, one_to_many() as staying, one_to_many() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(5)
+        closing.setsockopt(SOL_SCTP, SCTP_AUTOCLOSE, 1)
+        associations = {}
+        for sock, name in ((closing, b"closing"), (staying, b"staying")):
+            send(sock, name, to=server.getsockname())
+            associations[name] = receive_data(server).association
+        assert receive_change(server, SHUTDOWN_COMP).changed_association == associations[b"closing"]
+        receive_change(closing, SHUTDOWN_COMP)
+        send(server, b"still there", association=associations[b"staying"])
+        assert receive_data(staying).data == b"still there"
