@@ -64,9 +64,23 @@ SERVER = f"""\
 ExecStart=/opt/python/bin/python3 /opt/server.py 8080 -1 {ADDRESS}
 Environment=PYTHONHOME=/opt/python LD_LIBRARY_PATH=/opt/python/lib
 """
+CAP_NET_RAW = 13
 UNITS = "/etc/systemd/system"
 REGISTRARS = ["rspdns-registrar@r1", "rspdns-registrar@r2", "rspdns-registrar@r3"]
 OURS = ["ppe-agent", "rspdns", *REGISTRARS]
+CLIENT = """
+import socket
+for client_family, address in ((socket.AF_INET, "10.99.0.1"), (socket.AF_INET6, "::1")):
+    with socket.socket(client_family, socket.SOCK_STREAM, 132) as waiting:
+        waiting.bind((address, 0))
+        waiting.listen(1)
+        with socket.socket(client_family, socket.SOCK_STREAM, 132) as client:
+            client.settimeout(30)
+            client.connect(waiting.getsockname())
+            server, _ = waiting.accept()
+            client.send(b"through both")
+            print(server.recv(100).decode())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -176,9 +190,34 @@ def test_a_reload_is_taken_whole_or_not_at_all(machine: LiveSystemd) -> None:
     until(machine, lambda: len(members(machine)) == 1)
 
 
-@pytest.mark.parametrize("unit", ["ppe-agent", "rspdns", "rspdns-registrar@r2"])
+def client(machine: LiveSystemd, group: str) -> str:
+    """What a program of an ordinary user says, with this group alone, that connects sockets to each other."""
+    user = ("setpriv", "--reuid=12345", f"--regid={group}", "--clear-groups", "--bounding-set=-all")
+    program = ("/usr/local/bin/sctp-run", "/usr/bin/python3", "-c", CLIENT)
+    done = machine.try_run(*user, *program)
+    return done.stdout + (done.stderr.splitlines() or [""])[-1]
+
+
+def test_sctpd_in_its_sandbox_serves_its_group_alone(machine: LiveSystemd) -> None:
+    """Raw sockets work with CAP_NET_RAW alone, IPv4 and IPv6; the unit is as `make install` left it."""
+    assert machine.show("sctpd", "FragmentPath", "ActiveState", "User") == [
+        "/usr/local/lib/systemd/system/sctpd.service",
+        "active",
+        "sctpd",
+    ]
+    status = (machine.root / f"proc/{machine.main_pid('sctpd')}/status").read_text()
+    found = dict(re.findall(r"^(\w+):\s+(\S+)", status, re.M))
+    rights = [int(found[name], 16) for name in ("CapEff", "CapBnd")]
+    assert (found["NoNewPrivs"], found["Seccomp"], rights) == ("1", "2", [1 << CAP_NET_RAW] * 2)
+    assert client(machine, "sctp") == "through both\nthrough both\n"
+    assert "through both" not in client(machine, "12345")
+
+
+@pytest.mark.parametrize("unit", ["ppe-agent", "rspdns", "rspdns-registrar@r2", "sctpd"])
 def test_what_is_killed_is_started_again(machine: LiveSystemd, unit: str) -> None:
     assert 0 <= restarted(machine, unit, "--signal=SIGKILL") < 3, "200 ms, on a machine that is not busy"
+    if unit == "sctpd":
+        assert client(machine, "sctp") == "through both\nthrough both\n"
     until(machine, lambda: states(machine) == {"one": "in"})
     until(machine, lambda: len(members(machine)) == 1)
 

@@ -1,25 +1,35 @@
-"""The benchmark runs, and its figures are there; how good they are is for a quiet machine to tell."""
+"""The benchmark runs and misses no aim by far; how good its figures are is for a quiet machine to tell."""
 
 import json
 import subprocess
 from pathlib import Path
 
 import pytest
+from rspdns_lab.bench_sctp import missed
 
+from tests.support.exact import AGAIN, BrokenError
 from tests.support.namespaces import REPOSITORY
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, AGAIN]
+
+FAR = {
+    "round_trip_ratio": 40,  # the aim is 8; 31 was the worst beside fifteen busy programs a core
+    "idle_cpu_percent": 20,
+    "killed_median_ms": 3000,  # who isn't told at once is told by a timeout, or never
+    "killed_group_median_ms": 3000,
+}
 
 
 def test_quick_benchmark(tmp_path: Path) -> None:
-    """Nothing lost, everything held; a slow machine alone makes it miss an aim (status 1)."""
+    """Nothing lost, everything held; a slow machine alone makes it miss another aim (status 1)."""
     figures_file = tmp_path / "figures.json"
     command = [str(REPOSITORY / ".venv/bin/rspdns-lab"), "bench-sctp", "--quick", "--json", str(figures_file)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
     assert run.returncode in (0, 1), run.stdout + run.stderr
     figures = json.loads(figures_file.read_text())
+    if figures["soak_lost"] or figures["soak_wrong"] or figures["associations_held"] != 1:
+        raise BrokenError(run.stdout)
     assert figures["soak_requests"] == 2000
-    assert figures["soak_lost"] == figures["soak_wrong"] == 0
-    assert figures["associations_held"] == 1
-    assert figures["round_trip_ratio"] > 1
+    assert not {key: figures[key] for key, bound in FAR.items() if figures[key] > bound}, run.stdout
+    assert run.returncode == bool(missed(figures))
     assert "| SCTP round trip against UDP |" in run.stdout
