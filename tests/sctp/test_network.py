@@ -52,22 +52,33 @@ def test_address_that_went_cannot_be_bound(hosts: tuple[Namespace, Namespace]) -
 
 
 def test_source_follows_the_routes(hosts: tuple[Namespace, Namespace]) -> None:
-    hosts[0].ip("addr", "add", "10.9.9.9/32", "dev", "lo")
-    hosts[1].ip("addr", "add", "10.8.8.8/32", "dev", "lo")
-    hosts[0].ip("route", "add", "10.8.8.8/32", "via", "10.2.0.2", "src", "10.9.9.9")
-    hosts[1].ip("route", "add", "10.9.9.9/32", "via", "10.2.0.1")
+    """As they are, and as they become while sctpd runs; IPv4 and IPv6."""
+    first, second = hosts
+    for address in ("10.9.9.9/32", "10.9.9.10/32", "fd09::9/128", "fd09::10/128"):
+        first.ip("addr", "add", address, "dev", "lo", *(["nodad"] if ":" in address else []))
+    second.ip("addr", "add", "10.8.8.8/32", "dev", "lo")
+    second.ip("addr", "add", "fd08::8/128", "dev", "lo", "nodad")
+    second.ip("route", "add", "10.9.9.0/24", "via", "10.2.0.1")
+    second.ip("route", "add", "fd09::/64", "via", "fd00:2::1")
     server = """
-waiting = one_to_one()
-waiting.bind(("10.8.8.8", 5000))
+waiting = one_to_one(socket.AF_INET6)
+waiting.bind(("::", 5000))
 waiting.listen(1)
 print("listening", flush=True)
-print(waiting.accept()[1][0], flush=True)
+while True:
+    print(waiting.accept()[1][0].removeprefix("::ffff:"), flush=True)
 """
-    process = hosts[1].start(sys.executable, "-c", PRELUDE + server, sctp=True)
+    process = second.start(sys.executable, "-c", PRELUDE + server, sctp=True)
     assert process.stdout is not None
-    process.stdout.readline()
-    run(hosts[0], "one_to_one().connect(('10.8.8.8', 5000))")
-    assert process.stdout.readline() == "10.9.9.9\n"
+    assert process.stdout.readline() == "listening\n"
+    serve(first)  # keeps its sctpd
+    for last in ("9", "10"):
+        first.ip("route", "replace", "10.8.8.8/32", "via", "10.2.0.2", "src", f"10.9.9.{last}")
+        first.ip("-6", "route", "replace", "fd08::8/128", "via", "fd00:2::2", "src", f"fd09::{last}")
+        run(first, "one_to_one().connect(('10.8.8.8', 5000))")
+        assert process.stdout.readline() == f"10.9.9.{last}\n"
+        run(first, "one_to_one(socket.AF_INET6).connect(('fd08::8', 5000))")
+        assert process.stdout.readline() == f"fd09::{last}\n"
 
 
 def test_closed_port_is_refused_at_once(hosts: tuple[Namespace, Namespace]) -> None:
