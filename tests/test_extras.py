@@ -1,0 +1,57 @@
+"""An operator installs one role: each extra brings all that its programs import."""
+
+import json
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+from packaging.requirements import Requirement
+
+ROLES = {"agent": "ppe_agent", "backend": "rspdns", "registrar": "registrar_config", "labs": "rspdns_lab"}
+
+IMPORT_ALL = """
+import importlib, json, pkgutil, sys
+refused, package = set(json.loads(sys.argv[1])), sys.argv[2]
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in refused:
+            raise ModuleNotFoundError(f"{name} is not installed with this extra")
+sys.meta_path.insert(0, Refuse())
+root = importlib.import_module(package)
+for module in pkgutil.walk_packages(root.__path__, package + "."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+"""
+
+
+def brought_by(extra: str) -> set[str]:
+    """The distributions that `pip install rspdns[extra]` installs."""
+    found: set[str] = set()
+    wanted = [Requirement(f"rspdns[{extra}]")]
+    while wanted:
+        requirement = wanted.pop()
+        key = f"{requirement.name}[{','.join(sorted(requirement.extras))}]"
+        if key in found:
+            continue
+        found |= {key, requirement.name.lower().replace("_", "-")}
+        for text in metadata.requires(requirement.name) or ():
+            inner = Requirement(text)
+            extras = requirement.extras or {""}
+            if inner.marker is None or any(inner.marker.evaluate({"extra": one}) for one in extras):
+                wanted.append(inner)
+    return found
+
+
+@pytest.mark.parametrize(("extra", "package"), ROLES.items())
+def test_an_extra_alone_is_enough(extra: str, package: str) -> None:
+    brought = brought_by(extra)
+    refused = [
+        module
+        for module, owners in metadata.packages_distributions().items()
+        if not any(owner.lower().replace("_", "-") in brought for owner in owners)
+    ]
+    assert "pytest" in refused
+    command = [sys.executable, "-c", IMPORT_ALL, json.dumps(refused), package]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
