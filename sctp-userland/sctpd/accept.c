@@ -52,14 +52,11 @@ struct waiting *socket_take_waiting(struct sctp_socket *s, uint64_t token)
 
 void socket_drop_waiting(struct sctp_socket *s)
 {
-	struct linger linger = { 1, 0 };
-
 	while (s->waiting != NULL) {
 		struct waiting *waiting = s->waiting;
 
 		s->waiting = waiting->next;
-		usrsctp_setsockopt(waiting->so, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
-		usrsctp_close(waiting->so);
+		close_stack_socket(waiting->so, false);
 		free(waiting);
 	}
 	s->waiting_count = 0;

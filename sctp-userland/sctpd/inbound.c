@@ -1,37 +1,175 @@
-/* What goes to the client through our end of its descriptor. One message at most waits here when there is no room. */
+/* What goes to the client through our end of its descriptor.
+ *
+ * At the end it must be known whether the program left data unread, but the kernel then tells only whether it left anything. So a notification
+ * never lies behind unread data: it waits here until all data has been read. What lies in the descriptor then is data exactly if the last
+ * message that went in was. */
 #include <errno.h>
+#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 #include "sockets.h"
 
-bool socket_push(struct sctp_socket *s, const struct inbound *header, const char *bytes, size_t length)
+#define NOTHING 256           /* bytes, less than any message takes: whoever frees one leaves a byte of it for a moment */
+#define BUFFER (512 * 1024)   /* bytes of what lies in a descriptor; the kernel doubles it */
+#define OVERHEAD 1024         /* bytes: of a message's headers, and what the kernel keeps for itself */
+#define AGAIN_MS 50           /* until memory is asked for again */
+#define CONNECTING_MAX 1048576 /* bytes taken before there is room, since the outcome of a connect() may be behind them */
+
+struct unsent {
+	struct unsent *next;
+	size_t length;
+	struct inbound header;
+	char bytes[];
+};
+
+static int without_memory; /* sockets */
+static uint64_t tried_ms;
+
+enum outcome { PUSHED, FULL, BEHIND_DATA, NO_MEMORY };
+
+bool inbound_prepare(int fd)
+{
+	static bool told;
+	int size = BUFFER;
+	socklen_t length = sizeof(size);
+
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size)) < 0)
+		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	if (getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, &length) < 0)
+		return false;
+	if (size >= MESSAGE_MAX + OVERHEAD)
+		return true;
+	if (!told)
+		log_line("no sockets: a message may not fit into a descriptor: set net.core.wmem_max to %d or more, or give CAP_NET_ADMIN",
+			 (MESSAGE_MAX + OVERHEAD) / 2);
+	told = true;
+	errno = ENOBUFS;
+	return false;
+}
+
+static bool all_read(const struct sctp_socket *s)
+{
+	int unread = 0;
+
+	return ioctl(s->watch.fd, SIOCOUTQ, &unread) < 0 || unread < NOTHING;
+}
+
+static enum outcome push(struct sctp_socket *s, const struct inbound *header, const char *bytes, size_t length)
 {
 	struct iovec vector[2] = { { (void *)(uintptr_t)header, sizeof(*header) }, { (void *)(uintptr_t)bytes, length } };
 	struct msghdr message = { .msg_iov = vector, .msg_iovlen = 2 };
 
-	if (s->unsent == NULL && sendmsg(s->watch.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
+	if (header->type == INBOUND_NOTIFICATION && s->last_was_data && !all_read(s))
+		return BEHIND_DATA;
+	if (sendmsg(s->watch.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+		if (errno == EAGAIN)
+			return FULL;
+		if (errno != EPIPE && errno != ECONNRESET && errno != ENOTCONN)
+			return NO_MEMORY;
+		/* The client is gone; hang-up comes. What it didn't get counts as unread, too. */
+		s->left_unread |= errno == ECONNRESET || header->type == INBOUND_DATA;
+	}
+	s->last_was_data = header->type == INBOUND_DATA;
+	return PUSHED;
+}
+
+/* How the descriptor is watched, by what the first of those that wait waits for. */
+static void wait_for(struct sctp_socket *s, enum outcome outcome)
+{
+	uint32_t events = s->watch.events & ~(uint32_t)(EPOLLOUT | EPOLLET);
+
+	if (outcome == FULL)
+		events |= EPOLLOUT;
+	else if (outcome == BEHIND_DATA)
+		events |= EPOLLOUT | EPOLLET; /* at once, then whenever one was read, as long as there is little */
+	without_memory += (outcome == NO_MEMORY) - s->wants_memory;
+	s->wants_memory = outcome == NO_MEMORY; /* then time is waited for */
+	loop_change(&s->watch, events);
+}
+
+int inbound_run(uint64_t now_ms)
+{
+	struct sctp_socket *s;
+
+	if (without_memory == 0)
+		return -1;
+	if (now_ms - tried_ms < AGAIN_MS)
+		return AGAIN_MS;
+	tried_ms = now_ms;
+	for (s = sockets_first(); s != NULL; s = s->next)
+		if (s->wants_memory)
+			socket_look(s);
+	return AGAIN_MS;
+}
+
+bool socket_push(struct sctp_socket *s, const struct inbound *header, const char *bytes, size_t length)
+{
+	enum outcome outcome = s->unsent == NULL ? push(s, header, bytes, length) : FULL;
+	struct unsent **link = &s->unsent, *kept;
+
+	if (outcome == PUSHED)
 		return true;
-	if (s->unsent == NULL && errno != EAGAIN)
-		return true; /* the client is gone; hang-up comes */
-	if (s->unsent != NULL || (s->unsent = malloc(sizeof(*header) + length)) == NULL)
+	kept = malloc(sizeof(*kept) + length);
+	if (kept == NULL) { /* better no more than one missing */
+		s->received_all = true;
+		s->end_error = ENOMEM;
 		return false;
-	memcpy(s->unsent, header, sizeof(*header));
-	memcpy(s->unsent + sizeof(*header), bytes, length);
-	s->unsent_length = sizeof(*header) + length;
-	loop_change(&s->watch, s->watch.events | EPOLLOUT);
-	return false;
+	}
+	kept->next = NULL;
+	kept->length = length;
+	kept->header = *header;
+	if (length > 0)
+		memcpy(kept->bytes, bytes, length);
+	if (s->unsent == NULL)
+		wait_for(s, outcome);
+	while (*link != NULL)
+		link = &(*link)->next;
+	*link = kept;
+	s->unsent_length += sizeof(*header) + length;
+	return socket_may_take(s);
+}
+
+static void forget_first(struct sctp_socket *s)
+{
+	struct unsent *first = s->unsent;
+
+	s->unsent = first->next;
+	s->unsent_length -= sizeof(first->header) + first->length;
+	free(first);
 }
 
 bool socket_push_unsent(struct sctp_socket *s)
 {
+	enum outcome outcome = PUSHED;
+
 	if (s->unsent == NULL)
 		return true;
-	if (send(s->watch.fd, s->unsent, s->unsent_length, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno == EAGAIN)
-		return false;
-	free(s->unsent);
-	s->unsent = NULL;
-	s->unsent_length = 0;
-	loop_change(&s->watch, s->watch.events & ~(uint32_t)EPOLLOUT);
-	return true;
+	while (s->unsent != NULL) {
+		outcome = push(s, &s->unsent->header, s->unsent->bytes, s->unsent->length);
+		if (outcome != PUSHED)
+			break;
+		forget_first(s);
+	}
+	wait_for(s, outcome);
+	return socket_may_take(s);
+}
+
+bool socket_may_take(const struct sctp_socket *s)
+{
+	return s->unsent == NULL || (s->connecting && s->unsent_length < CONNECTING_MAX);
+}
+
+bool socket_drop_unsent(struct sctp_socket *s)
+{
+	bool data = false;
+
+	without_memory -= s->wants_memory;
+	s->wants_memory = false;
+	while (s->unsent != NULL) {
+		data |= s->unsent->header.type == INBOUND_DATA;
+		forget_first(s);
+	}
+	return data;
 }

@@ -204,7 +204,7 @@ static void serve(const struct settings *settings)
 	int tell_ms = manager_watchdog_ms();
 
 	while (!ending) {
-		int next_ms = sooner(timers_run(), users_run(loop_now_ms()));
+		int next_ms = sooner(sooner(timers_run(), users_run(loop_now_ms())), inbound_run(loop_now_ms()));
 		uint64_t now_ms;
 
 		stack_run_deferred_work();

@@ -12,7 +12,6 @@
 #include "stack.h"
 
 #define BUCKETS 1024 /* power of two */
-#define INBOUND_BUFFER (512 * 1024)
 
 static struct sctp_socket *first, *dirty_list;
 static struct sctp_socket *by_stack[BUCKETS], *by_cookie[BUCKETS];
@@ -61,20 +60,24 @@ static void no_upcall(struct socket *so, void *argument, int flags)
 static void unplug(struct sctp_socket *s)
 {
 	char plug[PLUG_SIZE];
+	ssize_t got;
 
 	s->plugged = false;
-	while (recv(s->watch.fd, plug, sizeof(plug), MSG_DONTWAIT) > 0)
-		;
-	loop_change(&s->watch, EPOLLIN | (s->unsent != NULL ? EPOLLOUT : 0));
+	do
+		got = recv(s->watch.fd, plug, sizeof(plug), MSG_DONTWAIT);
+	while (got > 0);
+	s->left_unread |= got < 0 && errno == ECONNRESET;
+	loop_change(&s->watch, s->watch.events | EPOLLIN);
 }
 
 static void hung_up(struct sctp_socket *s)
 {
 	char byte;
-	ssize_t got = recv(s->watch.fd, &byte, 1, MSG_DONTWAIT);
 
-	/* So says the kernel when inbound messages were never read; the end itself needn't be. */
-	socket_destroy(s, got < 0 && errno == ECONNRESET && !s->received_all);
+	/* So says the kernel, once, when inbound messages were never read; the end itself needn't be. */
+	if (recv(s->watch.fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == ECONNRESET)
+		s->left_unread = true;
+	socket_destroy(s, s->left_unread && s->last_was_data && !s->received_all);
 }
 
 void sockets_reap(uint16_t port)
@@ -136,7 +139,7 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, uid_t
 {
 	struct sctp_socket *s = calloc(1, sizeof(*s)), **bucket;
 	socklen_t length = sizeof(s->cookie);
-	int pair[2] = { -1, -1 }, size = CLIENT_SEND_BUFFER, ours = INBOUND_BUFFER;
+	int pair[2] = { -1, -1 }, size = CLIENT_SEND_BUFFER;
 	char name[64];
 	struct sockaddr_un address;
 
@@ -147,8 +150,8 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, uid_t
 	if (so == NULL || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		goto failed;
 	setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
-	if (setsockopt(pair[0], SOL_SOCKET, SO_SNDBUFFORCE, &ours, sizeof(ours)) < 0)
-		setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &ours, sizeof(ours));
+	if (!inbound_prepare(pair[0]))
+		goto failed;
 	do { /* a name taken by someone else is skipped */
 		snprintf(name, sizeof(name), SOCKET_NAME_PREFIX "%llx", (unsigned long long)next_identifier++);
 		errno = 0;
@@ -208,7 +211,6 @@ struct sctp_socket *socket_of(int client_fd)
 
 void socket_destroy(struct sctp_socket *s, bool abort)
 {
-	struct linger linger = { 1, 0 };
 	struct sctp_socket **link;
 
 	if (s->gone)
@@ -229,12 +231,9 @@ void socket_destroy(struct sctp_socket *s, bool abort)
 	loop_remove(&s->watch);
 	close(s->watch.fd);
 	socket_drop_waiting(s);
-	if (abort || s->unsent != NULL)
-		usrsctp_setsockopt(s->so, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
-	usrsctp_close(s->so);
+	abort |= socket_drop_unsent(s);
+	close_stack_socket(s->so, abort);
 	s->so = NULL;
-	free(s->unsent);
-	s->unsent = NULL;
 	socket_look(s); /* freed by the next run */
 }
 

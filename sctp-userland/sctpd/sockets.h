@@ -52,8 +52,11 @@ struct sctp_socket {
 	int bound_count;
 	bool bound_any;
 	uint16_t port;     /* host order, 0: not bound */
-	char *unsent;      /* one inbound message the descriptor had no room for */
-	size_t unsent_length;
+	struct unsent *unsent; /* inbound messages that wait, see inbound.c */
+	size_t unsent_length;  /* bytes */
+	bool wants_memory;     /* ... for memory */
+	bool last_was_data;    /* of what the descriptor took */
+	bool left_unread;      /* the client is gone and has left something unread */
 	int send_buffer, receive_buffer; /* as getsockopt tells */
 	struct waiting *waiting;
 	int waiting_count;
@@ -67,7 +70,7 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, uid_t
 /* The socket whose client end this descriptor is, NULL: none. */
 struct sctp_socket *socket_of(int client_fd);
 
-/* Close: by what the last holder left unread, or by force, with ABORT; else gracefully. */
+/* Close: with ABORT, or when data lies here that the client never got; else gracefully. */
 void socket_destroy(struct sctp_socket *s, bool abort);
 
 /* Notice now which sockets with this port (0: any) have lost their last holder: a close that came before a request counts before it. */
@@ -125,11 +128,24 @@ void socket_accept_all(struct sctp_socket *s);
 struct waiting *socket_take_waiting(struct sctp_socket *s, uint64_t token);
 void socket_drop_waiting(struct sctp_socket *s);
 
-/* inbound.c: push the message that waits, if any; return whether none waits any more. */
-bool socket_push_unsent(struct sctp_socket *s);
+/* inbound.c: give our end of a descriptor room for every message; return false and errno when it can't be had. */
+bool inbound_prepare(int fd);
 
-/* Queue an inbound message; return false when the descriptor is full (then it's kept). */
+/* Try again what found no memory, now and then. Return the ms until the next time, -1: none. */
+int inbound_run(uint64_t now_ms);
+
+/* Push an inbound message, or keep it until it can be; return whether another one may come. */
 bool socket_push(struct sctp_socket *s, const struct inbound *header, const char *bytes, size_t length);
+
+/* Push those that wait, as far as possible; return as above, or ask. */
+bool socket_push_unsent(struct sctp_socket *s);
+bool socket_may_take(const struct sctp_socket *s);
+
+/* Forget those that wait; return whether data was among them. */
+bool socket_drop_unsent(struct sctp_socket *s);
+
+/* close.c: close one of usrsctp's sockets, with ABORT or by what lies unread in it. */
+void close_stack_socket(struct socket *so, bool abort);
 
 static inline socklen_t address_length(const struct sockaddr *address)
 {
