@@ -250,7 +250,7 @@ def case_close_with_data_unread_after_a_notification() -> None:
 
 
 def case_close_of_one_to_many_with_an_unread_notification() -> None:
-    """That of the second association comes while data of the first lies unread; then only the data is read."""
+    """That of the second association came while data of the first lay unread; only the data was read."""
     with one_to_many() as server, one_to_one() as first, one_to_one() as second:
         server.bind(("127.0.0.1", 0))
         server.listen(5)
