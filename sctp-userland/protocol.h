@@ -31,7 +31,7 @@ enum operation {
 	OP_BIND,       /* address */
 	OP_BINDX,      /* argument 0: 1 add, 2 remove; packed addresses */
 	OP_LISTEN,     /* argument 0: backlog */
-	OP_ACCEPT,     /* argument 0, 1: token from INBOUND_ACCEPT -> descriptor, peer address */
+	OP_ACCEPT,     /* after an INBOUND_ACCEPT, which comes again if this fails -> descriptor, peer address */
 	OP_CONNECT,    /* packed addresses; EINPROGRESS, then the descriptor becomes writable; result: association */
 	OP_SEND,       /* struct send_parameters as argument block, address, data */
 	OP_SHUTDOWN,   /* argument 0: SHUT_* */
@@ -73,7 +73,7 @@ struct reply {
 enum inbound_type {
 	INBOUND_DATA = 1,
 	INBOUND_NOTIFICATION,
-	INBOUND_ACCEPT, /* a connection waits: token */
+	INBOUND_ACCEPT, /* a connection waits */
 	INBOUND_ERROR,  /* the next receive fails with this error, once, or from now on (INBOUND_STAYS) */
 };
 
@@ -86,7 +86,6 @@ struct inbound {
 	uint16_t type;
 	uint16_t flags;
 	int32_t error;
-	uint64_t token;
 	uint16_t stream;
 	uint16_t ssn;
 	uint16_t sinfo_flags; /* Linux values */

@@ -64,23 +64,22 @@ static int sctp_accept(int fd, struct sockaddr *address, socklen_t *length, int 
 {
 	int listening = 0, type = 0;
 	socklen_t size = sizeof(int);
-	uint64_t token;
 	struct sockaddr_in6 peer;
 	struct exchange exchange = { .request = { .operation = OP_ACCEPT }, .result = (char *)&peer,
 				     .result_room = sizeof(peer) };
 	socklen_t got;
 
+	if (channel_keep_place(&exchange) < 0)
+		return -1;
 	if (sctp_get_option(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) < 0 ||
 	    sctp_get_option(fd, SOL_SOCKET, SO_TYPE, &type, &size) < 0)
-		return -1;
+		goto failed;
 	if (type != SOCK_STREAM || !listening) {
 		errno = type != SOCK_STREAM ? EOPNOTSUPP : EINVAL;
-		return -1;
+		goto failed;
 	}
-	if (sctp_wait_token(fd, &token) < 0)
-		return -1;
-	exchange.request.argument[0] = (int32_t)(token >> 32);
-	exchange.request.argument[1] = (int32_t)(token & 0xffffffff);
+	if (sctp_wait_connection(fd) < 0)
+		goto failed;
 	if (channel_call(fd, &exchange) < 0)
 		return -1;
 	if (address != NULL && length != NULL) {
@@ -89,6 +88,9 @@ static int sctp_accept(int fd, struct sockaddr *address, socklen_t *length, int 
 		*length = got;
 	}
 	return sctp_take_descriptor(exchange.descriptor, flags);
+failed:
+	channel_free_place(&exchange);
+	return -1;
 }
 
 EXPORT int accept4(int fd, struct sockaddr *address, socklen_t *length, int flags)

@@ -3,8 +3,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -125,8 +127,28 @@ static ssize_t send_request(int connection, int fd, struct exchange *exchange)
 	return sent;
 }
 
+int channel_keep_place(struct exchange *exchange)
+{
+	int fd = exchange->place == 0 ? eventfd(0, EFD_CLOEXEC) : 0;
+
+	if (fd < 0)
+		return -1;
+	if (exchange->place == 0)
+		exchange->place = fd + 1;
+	return 0;
+}
+
+void channel_free_place(struct exchange *exchange)
+{
+	if (exchange->place > 0)
+		close(exchange->place - 1);
+	exchange->place = 0;
+}
+
+/* Return -1 and errno: that of a dead connection, or EMFILE when another thread was quick enough to take the place of the descriptor. */
 static int receive_reply(int connection, struct exchange *exchange)
 {
+	struct pollfd answer = { connection, POLLIN, 0 };
 	char control[CMSG_SPACE(sizeof(int))];
 	struct iovec vector[2] = { { &exchange->reply, sizeof(exchange->reply) },
 				   { exchange->result, exchange->result_room } };
@@ -135,11 +157,21 @@ static int receive_reply(int connection, struct exchange *exchange)
 	struct cmsghdr *item;
 	ssize_t got;
 
+	if (exchange->place > 0)
+		while (poll(&answer, 1, -1) < 0 && errno == EINTR)
+			;
+	channel_free_place(exchange);
 	do
 		got = real()->recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
 	while (got < 0 && errno == EINTR);
-	if (got < (ssize_t)sizeof(exchange->reply))
+	if (got < (ssize_t)sizeof(exchange->reply)) {
+		errno = ECONNRESET;
 		return -1;
+	}
+	if (message.msg_flags & MSG_CTRUNC) {
+		errno = EMFILE;
+		return -1;
+	}
 	item = CMSG_FIRSTHDR(&message);
 	if (item != NULL && item->cmsg_level == SOL_SOCKET && item->cmsg_type == SCM_RIGHTS)
 		memcpy(&exchange->descriptor, CMSG_DATA(item), sizeof(int));
@@ -154,16 +186,19 @@ static int exchange_on(int connection, int fd, struct exchange *exchange, bool *
 		*dead = errno != EMSGSIZE && errno != EBADF;
 		return -1;
 	}
-	if (receive_reply(connection, exchange) < 0) {
-		errno = ECONNRESET;
+	if (receive_reply(connection, exchange) < 0)
 		return -1;
-	}
 	if (exchange->reply.error != 0) {
 		/* This library asks about SCTP sockets only: one that is unknown was another sctpd's, which is gone. */
 		errno = exchange->reply.error == EBADF && fd >= 0 ? ECONNRESET : exchange->reply.error;
 		return -1;
 	}
 	return 0;
+}
+
+static bool brings_descriptor(uint16_t operation)
+{
+	return operation == OP_SOCKET || operation == OP_ACCEPT || operation == OP_PEELOFF;
 }
 
 int channel_call(int fd, struct exchange *exchange)
@@ -176,11 +211,14 @@ int channel_call(int fd, struct exchange *exchange)
 	exchange->request.data_length = (uint32_t)exchange->data_length;
 	exchange->reply = (struct reply){ .result = -1 };
 	exchange->descriptor = -1;
+	if (brings_descriptor(exchange->request.operation) && channel_keep_place(exchange) < 0)
+		return -1;
 	own.in_use = true;
 	for (attempt = 0; attempt < 2; attempt++) {
 		connection = nested ? open_connection() : thread_connection();
 		if (connection < 0) {
-			errno = exchange->request.operation == OP_SOCKET ? EPROTONOSUPPORT : ECONNRESET;
+			if (errno != EMFILE && errno != ENFILE)
+				errno = exchange->request.operation == OP_SOCKET ? EPROTONOSUPPORT : ECONNRESET;
 			break;
 		}
 		result = exchange_on(connection, fd, exchange, &dead);
@@ -193,5 +231,6 @@ int channel_call(int fd, struct exchange *exchange)
 		errno = ECONNRESET;
 	}
 	own.in_use = nested;
+	channel_free_place(exchange);
 	return result;
 }

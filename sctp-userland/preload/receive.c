@@ -213,7 +213,7 @@ ssize_t sctp_receive(int fd, struct msghdr *message, int flags)
 	return got;
 }
 
-int sctp_wait_token(int fd, uint64_t *token)
+int sctp_wait_connection(int fd)
 {
 	struct inbound header;
 	ssize_t got = real()->recvfrom(fd, &header, sizeof(header), 0, NULL, NULL);
@@ -224,6 +224,5 @@ int sctp_wait_token(int fd, uint64_t *token)
 		errno = got == 0 ? ECONNRESET : header.type == INBOUND_ERROR ? header.error : EINVAL;
 		return -1;
 	}
-	*token = header.token;
 	return 0;
 }

@@ -7,7 +7,7 @@
 /* recvmsg() on an SCTP socket. */
 ssize_t sctp_receive(int fd, struct msghdr *message, int flags);
 
-/* Wait for a connection on a listening socket; its token, or -1 and errno. */
-int sctp_wait_token(int fd, uint64_t *token);
+/* Wait until a connection may be asked for on a listening socket. Return 0, or -1 and errno. */
+int sctp_wait_connection(int fd);
 
 #endif

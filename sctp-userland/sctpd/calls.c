@@ -1,7 +1,6 @@
 #include "calls.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "options.h"
@@ -38,23 +37,25 @@ static void inherit(struct sctp_socket *to, const struct sctp_socket *from)
 	options_prepare(to);
 }
 
+/* A connection that can't be had now goes on waiting, and is told of again. */
 static int accept_waiting(struct call *call, struct sctp_socket *s)
 {
-	uint64_t token = (uint64_t)(uint32_t)call->request->argument[0] << 32 | (uint32_t)call->request->argument[1];
-	struct waiting *waiting = socket_take_waiting(s, token);
+	struct waiting *waiting = s->waiting;
 	struct sctp_socket *accepted;
 
+	if (s->waiting_told > 0)
+		s->waiting_told--;
 	if (waiting == NULL)
 		return ECONNABORTED;
+	if (!user_may_open(call->caller))
+		return EMFILE;
+	accepted = socket_create(s->domain, SOCK_STREAM, waiting->so, call->caller, &call->descriptor);
+	if (accepted == NULL)
+		return errno;
 	waiting->peer_length = address_map(&waiting->peer, s->domain);
 	memcpy(call->result, &waiting->peer, waiting->peer_length);
 	call->reply.address_length = waiting->peer_length;
-	accepted = !user_may_open(call->caller)
-			   ? (usrsctp_close(waiting->so), errno = EMFILE, NULL)
-			   : socket_create(s->domain, SOCK_STREAM, waiting->so, call->caller, &call->descriptor);
-	free(waiting);
-	if (accepted == NULL)
-		return errno;
+	socket_forget_first_waiting(s);
 	inherit(accepted, s);
 	return 0;
 }
@@ -72,8 +73,12 @@ static int peel_off(struct call *call, struct sctp_socket *s)
 	if (so == NULL)
 		return errno == ENOENT || errno == ENOTCONN ? EINVAL : errno;
 	peeled = socket_create(s->domain, SOCK_STREAM, so, call->caller, &call->descriptor);
-	if (peeled == NULL)
-		return errno;
+	if (peeled == NULL) {
+		int error = errno;
+
+		close_stack_socket(so, false); /* as Linux does */
+		return error;
+	}
 	inherit(peeled, s);
 	return 0;
 }

@@ -138,6 +138,7 @@ void socket_replace(struct sctp_socket *s, struct socket *fresh)
 struct sctp_socket *socket_create(int domain, int type, struct socket *so, uid_t owner, int *client_fd)
 {
 	struct sctp_socket *s = calloc(1, sizeof(*s)), **bucket;
+	bool given = so != NULL;
 	socklen_t length = sizeof(s->cookie);
 	int pair[2] = { -1, -1 }, size = CLIENT_SEND_BUFFER;
 	char name[64];
@@ -187,7 +188,7 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, uid_t
 	return s;
 failed:
 	size = errno;
-	if (so != NULL)
+	if (so != NULL && !given)
 		usrsctp_close(so);
 	if (pair[0] >= 0)
 		close(pair[0]), close(pair[1]);

@@ -17,7 +17,6 @@
 
 struct waiting { /* an accepted connection the client hasn't fetched yet */
 	struct waiting *next;
-	uint64_t token;
 	struct socket *so;
 	struct sockaddr_in6 peer;
 	socklen_t peer_length;
@@ -59,12 +58,12 @@ struct sctp_socket {
 	bool left_unread;      /* the client is gone and has left something unread */
 	int send_buffer, receive_buffer; /* as getsockopt tells */
 	struct waiting *waiting;
-	int waiting_count;
+	int waiting_count, waiting_told; /* told: announced to the client, and not asked for yet */
 };
 
 #define IS_ONE_TO_ONE(s) ((s)->type == SOCK_STREAM)
 
-/* Make a socket for a client; so NULL: a new one. The client's descriptor goes to *client_fd. Return NULL and errno. */
+/* Make a socket for a client; so NULL: a new one. The client's descriptor goes to *client_fd. Return NULL and errno; then so stays. */
 struct sctp_socket *socket_create(int domain, int type, struct socket *so, uid_t owner, int *client_fd);
 
 /* The socket whose client end this descriptor is, NULL: none. */
@@ -125,7 +124,7 @@ bool socket_deliver(struct sctp_socket *s);
 
 /* accept.c */
 void socket_accept_all(struct sctp_socket *s);
-struct waiting *socket_take_waiting(struct sctp_socket *s, uint64_t token);
+void socket_forget_first_waiting(struct sctp_socket *s);
 void socket_drop_waiting(struct sctp_socket *s);
 
 /* inbound.c: give our end of a descriptor room for every message; return false and errno when it can't be had. */

@@ -196,6 +196,40 @@ def test_connections_of_one_user_are_limited(shared: Namespace) -> None:
     assert run.stdout == "made\n", run.stderr
 
 
+FULL = """
+waiting = listener()
+first, second = one_to_one(), one_to_one()
+first.connect(waiting.getsockname())
+first.send(b"first")
+second.connect(waiting.getsockname())
+second.send(b"second")
+more = one_to_one()
+for _ in range(3):
+    try:
+        print(waiting.accept())
+    except OSError as error:
+        assert error.errno == 24, error
+    assert readable(waiting, 10)
+for gone, client, text in ((more, first, b"first"), (None, second, b"second")):
+    if gone is not None:
+        gone.close()
+    server, name = waiting.accept()
+    assert name == client.getsockname()
+    assert server.recv(100) == text
+    server.close()
+    client.close()
+print("done")
+"""
+
+
+def test_a_connection_that_is_one_too_many_waits(namespace: Namespace) -> None:
+    """As with a kernel's limit on descriptors: it is accepted when there is room, and those behind it after it."""
+    namespace.start(str(SCTPD), "--socket-limit", "4")
+    assert wait_for(lambda: serves(namespace))
+    run = namespace.run(sys.executable, "-c", PRELUDE + FULL, sctp=True)
+    assert run.stdout == "done\n", run.stdout + run.stderr
+
+
 FLOOD = """
 server = one_to_many()
 server.bind(("127.0.0.1", 5602))
