@@ -15,6 +15,8 @@
 #define FIRST_DESCRIPTOR 512 /* out of the way of the program's own, where the limit allows */
 #define SYSTEM_USERS 1000    /* users below run services */
 #define BUFFER (1024 * 1024)
+#define NOTED 65536 /* descriptors */
+#define BITS (8 * (int)sizeof(unsigned long))
 
 /* One connection per thread. Whatever the program did to the descriptor (closed all, forked) shows in inode or process. */
 static __thread struct {
@@ -26,6 +28,9 @@ static __thread struct {
 
 static pthread_key_t thread_ends;
 
+/* Which descriptors are connections, of whatever thread: a bit each, as a forked child must not wait for a lock. */
+static unsigned long noted[NOTED / BITS];
+
 static bool trusted(int fd)
 {
 	struct ucred peer;
@@ -33,6 +38,22 @@ static bool trusted(int fd)
 
 	return real()->getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
 	       (peer.uid < SYSTEM_USERS || peer.uid == geteuid() || peer.uid == getuid());
+}
+
+static bool is_connection(int fd)
+{
+	struct sockaddr_un expected, found;
+	socklen_t length = abstract_name(&expected, CONTROL_NAME), got = sizeof(found);
+
+	return real()->getpeername(fd, (struct sockaddr *)&found, &got) == 0 && got == length &&
+	       memcmp(&found, &expected, length) == 0;
+}
+
+static void close_connection(int fd)
+{
+	if (fd < NOTED)
+		__atomic_and_fetch(&noted[fd / BITS], ~(1UL << fd % BITS), __ATOMIC_RELAXED);
+	close(fd);
 }
 
 static int open_connection(void)
@@ -57,23 +78,40 @@ static int open_connection(void)
 		close(fd);
 		fd = moved;
 	}
+	if (fd < NOTED)
+		__atomic_or_fetch(&noted[fd / BITS], 1UL << fd % BITS, __ATOMIC_RELAXED);
 	return fd;
+}
+
+/* In a child: close the copies of what the parent's threads use. That of the thread that forked stays until the child has its own: a
+ * program that sctp-run started keeps its sctpd. */
+static void forked(void)
+{
+	int saved = errno, word, fd;
+
+	for (word = 0; word < NOTED / BITS; word++)
+		for (fd = word * BITS; noted[word] != 0 && fd < (word + 1) * BITS; fd++)
+			if (noted[word] & 1UL << fd % BITS && fd != own.fd && is_connection(fd))
+				close_connection(fd);
+	errno = saved;
 }
 
 static bool still_ours(void)
 {
 	struct stat status;
 
-	return own.fd >= 0 && own.process == getpid() && fstat(own.fd, &status) == 0 && S_ISSOCK(status.st_mode) &&
-	       status.st_ino == own.inode;
+	return own.fd >= 0 && fstat(own.fd, &status) == 0 && S_ISSOCK(status.st_mode) && status.st_ino == own.inode;
 }
 
 static int thread_connection(void)
 {
 	struct stat status;
 
-	if (still_ours())
-		return own.fd;
+	if (still_ours()) {
+		if (own.process == getpid())
+			return own.fd;
+		close_connection(own.fd); /* the parent's */
+	}
 	own.fd = open_connection();
 	if (own.fd < 0)
 		return -1;
@@ -87,7 +125,7 @@ static void close_own(void *unused)
 {
 	(void)unused;
 	if (still_ours())
-		close(own.fd);
+		close_connection(own.fd);
 	own.fd = -1;
 }
 
@@ -97,6 +135,7 @@ __attribute__((constructor)) static void start(void)
 	int saved = errno;
 
 	pthread_key_create(&thread_ends, close_own);
+	pthread_atfork(NULL, NULL, forked);
 	thread_connection();
 	errno = saved;
 }
@@ -223,11 +262,11 @@ int channel_call(int fd, struct exchange *exchange)
 		}
 		result = exchange_on(connection, fd, exchange, &dead);
 		if (nested)
-			close(connection);
+			close_connection(connection);
 		if (!dead)
 			break;
 		if (!nested)
-			close(connection), own.fd = -1;
+			close_connection(connection), own.fd = -1;
 		errno = ECONNRESET;
 	}
 	own.in_use = nested;

@@ -147,6 +147,49 @@ def test_clients_need_no_privilege(namespace: Namespace) -> None:
     assert daemon.poll() is None
 
 
+FORKS = """
+import os, socket, threading
+def connections():
+    found = 0
+    for number in map(int, os.listdir("/proc/self/fd")):
+        try:
+            with socket.socket(fileno=os.dup(number)) as copy:
+                found += copy.getpeername() == b"\\0sctp-userland"
+        except OSError:
+            pass
+    return found
+def use():
+    socket.socket(2, 1, 132).close()
+    ready.wait()
+    over.wait()
+ready, over = threading.Barrier(6), threading.Event()
+threads = [threading.Thread(target=use) for _ in range(5)]
+for thread in threads:
+    thread.start()
+ready.wait()
+print(connections(), end=" ", flush=True)
+pid = os.fork()
+if pid == 0:
+    print(connections(), end=" ")
+    with socket.socket(2, 1, 132) as first, socket.socket(2, 1, 132) as second:
+        first.bind(("127.0.0.1", 0)); first.listen(1); second.connect(first.getsockname())
+    print(connections(), end=" ", flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+over.set()
+for thread in threads:
+    thread.join()
+with socket.socket(2, 1, 132):
+    print(connections())
+"""
+
+
+def test_a_forked_child_holds_no_connections_of_other_threads(namespace: Namespace) -> None:
+    """It has that of the thread that forked until it takes its own; the parent's stay whole."""
+    run = python(namespace, FORKS)
+    assert run.stdout == "6 1 1 1\n", run.stdout + run.stderr
+
+
 def test_serves_with_the_capability_alone(namespace: Namespace) -> None:
     """As the unit runs it: another user, CAP_NET_RAW, nothing else."""
     only = "-all,+net_raw"
