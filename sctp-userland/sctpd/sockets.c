@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "options.h"
@@ -143,6 +144,7 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, uid_t
 	int pair[2] = { -1, -1 }, size = CLIENT_SEND_BUFFER;
 	char name[64];
 	struct sockaddr_un address;
+	struct stat status;
 
 	if (s == NULL)
 		goto failed;
@@ -157,8 +159,9 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, uid_t
 		snprintf(name, sizeof(name), SOCKET_NAME_PREFIX "%llx", (unsigned long long)next_identifier++);
 		errno = 0;
 	} while (bind(pair[0], (struct sockaddr *)&address, abstract_name(&address, name)) < 0 && errno == EADDRINUSE);
-	if (errno != 0 || getsockopt(pair[1], SOL_SOCKET, SO_COOKIE, &s->cookie, &length) < 0)
+	if (errno != 0 || getsockopt(pair[1], SOL_SOCKET, SO_COOKIE, &s->cookie, &length) < 0 || fstat(pair[1], &status) < 0)
 		goto failed;
+	s->inode = status.st_ino;
 	s->watch = (struct watch){ pair[0], EPOLLIN, ready };
 	s->so = so;
 	s->domain = domain;
@@ -202,10 +205,11 @@ struct sctp_socket *socket_of(int client_fd)
 	uint64_t cookie;
 	socklen_t length = sizeof(cookie);
 	struct sctp_socket *s;
+	struct stat status;
 
-	if (getsockopt(client_fd, SOL_SOCKET, SO_COOKIE, &cookie, &length) < 0)
+	if (getsockopt(client_fd, SOL_SOCKET, SO_COOKIE, &cookie, &length) < 0 || fstat(client_fd, &status) < 0)
 		return NULL;
-	for (s = by_cookie[cookie & (BUCKETS - 1)]; s != NULL && s->cookie != cookie;)
+	for (s = by_cookie[cookie & (BUCKETS - 1)]; s != NULL && (s->cookie != cookie || s->inode != status.st_ino);)
 		s = s->next_cookie;
 	return s;
 }

@@ -27,6 +27,7 @@ struct sctp_socket {
 	struct sctp_socket *next, **previous, *next_in_stack, *next_cookie, *next_dirty;
 	struct socket *so;
 	uint64_t cookie; /* SO_COOKIE of the client's end: how a passed descriptor is recognised */
+	ino_t inode;     /* ... and its inode: before Linux 5.10 another network namespace gives out the same cookies */
 	struct user *user; /* the owner */
 	int domain, type;
 	bool listening, gone;
