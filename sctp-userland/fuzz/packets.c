@@ -78,7 +78,7 @@ static int make_call(int operation, struct sctp_socket *s, int32_t first, int32_
 	struct request request = { .version = PROTOCOL_VERSION, .operation = (uint16_t)operation, .argument = { first, second },
 				   .address_length = (uint32_t)address_length, .data_length = (uint32_t)length };
 	struct call call = { .request = &request, .address = address, .data = data, .result = result, .room = sizeof(result),
-			     .descriptor = -1 };
+			     .passed = -1, .descriptor = -1 };
 
 	call_run(&call, s);
 	world_turn(1, 1);

@@ -80,6 +80,7 @@ static int peel_off(struct call *call, struct sctp_socket *s)
 		return error;
 	}
 	inherit(peeled, s);
+	socket_move_inbound(s, call->passed, peeled, call->descriptor, (uint32_t)call->request->argument[0]);
 	return 0;
 }
 

@@ -12,6 +12,7 @@ struct call {
 	struct reply reply;
 	char *result;	 /* room for ADDRESSES_MAX bytes of addresses, then OPTION_MAX (or a status text's) of data */
 	size_t room;
+	int passed;	 /* the descriptor that came along; -1: none */
 	int descriptor;	 /* to pass to the client, then closed; -1: none */
 };
 

@@ -101,7 +101,8 @@ static bool send_reply(int fd, const struct call *call)
 static bool serve(struct connection *connection, size_t length, int passed, bool lost)
 {
 	struct request request;
-	struct call call = { .request = &request, .caller = connection->user->id, .descriptor = -1 };
+	struct call call = { .request = &request, .caller = connection->user->id, .passed = passed,
+			     .descriptor = -1 };
 	bool sent;
 
 	memcpy(&request, incoming, sizeof(request));

@@ -87,7 +87,7 @@ bool socket_deliver(struct sctp_socket *s)
 		socklen_t from_length = sizeof(header.from), info_length = sizeof(info);
 		unsigned int info_type = SCTP_RECVV_NOINFO;
 		int flags = 0;
-		ssize_t length;
+		ssize_t length, received;
 		const char *what = bytes;
 
 		events = usrsctp_get_events(s->so);
@@ -106,11 +106,13 @@ bool socket_deliver(struct sctp_socket *s)
 		}
 		if (flags & MSG_NOTIFICATION) {
 			learn(s, bytes, (size_t)length);
+			received = length;
 			length = (ssize_t)notification_translate(s, bytes, (size_t)length, translated, sizeof(translated));
 			if (length == 0)
 				continue;
 			what = translated;
 			header.type = INBOUND_NOTIFICATION;
+			header.association = notification_association(bytes, (size_t)received);
 			header.flags = INBOUND_EOR;
 		} else {
 			header.flags = flags & MSG_EOR ? INBOUND_EOR : 0;

@@ -104,30 +104,43 @@ int inbound_run(uint64_t now_ms)
 	return AGAIN_MS;
 }
 
+static void append(struct sctp_socket *s, struct unsent *message)
+{
+	message->next = NULL;
+	if (s->unsent == NULL)
+		s->unsent = message;
+	else
+		s->last_unsent->next = message;
+	s->last_unsent = message;
+	s->unsent_length += sizeof(message->header) + message->length;
+}
+
+static void keep(struct sctp_socket *s, const struct inbound *header, const char *bytes, size_t length)
+{
+	struct unsent *message = malloc(sizeof(*message) + length);
+
+	if (message == NULL) { /* better no more than one missing */
+		s->received_all = true;
+		s->end_error = ENOMEM;
+		return;
+	}
+	message->length = length;
+	message->header = *header;
+	if (length > 0)
+		memcpy(message->bytes, bytes, length);
+	append(s, message);
+}
+
 bool socket_push(struct sctp_socket *s, const struct inbound *header, const char *bytes, size_t length)
 {
-	enum outcome outcome = s->unsent == NULL ? push(s, header, bytes, length) : FULL;
-	struct unsent **link = &s->unsent, *kept;
+	bool first = s->unsent == NULL;
+	enum outcome outcome = first ? push(s, header, bytes, length) : FULL;
 
 	if (outcome == PUSHED)
 		return true;
-	kept = malloc(sizeof(*kept) + length);
-	if (kept == NULL) { /* better no more than one missing */
-		s->received_all = true;
-		s->end_error = ENOMEM;
-		return false;
-	}
-	kept->next = NULL;
-	kept->length = length;
-	kept->header = *header;
-	if (length > 0)
-		memcpy(kept->bytes, bytes, length);
-	if (s->unsent == NULL)
+	if (first)
 		wait_for(s, outcome);
-	while (*link != NULL)
-		link = &(*link)->next;
-	*link = kept;
-	s->unsent_length += sizeof(*header) + length;
+	keep(s, header, bytes, length);
 	return socket_may_take(s);
 }
 
@@ -140,20 +153,56 @@ static void forget_first(struct sctp_socket *s)
 	free(first);
 }
 
-bool socket_push_unsent(struct sctp_socket *s)
+static void push_all(struct sctp_socket *s)
 {
 	enum outcome outcome = PUSHED;
 
-	if (s->unsent == NULL)
-		return true;
-	while (s->unsent != NULL) {
+	while (s->unsent != NULL && outcome == PUSHED) {
 		outcome = push(s, &s->unsent->header, s->unsent->bytes, s->unsent->length);
-		if (outcome != PUSHED)
-			break;
-		forget_first(s);
+		if (outcome == PUSHED)
+			forget_first(s);
 	}
 	wait_for(s, outcome);
+}
+
+bool socket_push_unsent(struct sctp_socket *s)
+{
+	if (s->unsent != NULL)
+		push_all(s);
 	return socket_may_take(s);
+}
+
+/* The client's own end comes with each of its calls: what it hasn't read can be taken back from there, and sorted. */
+void socket_move_inbound(struct sctp_socket *from, int from_fd, struct sctp_socket *to, int to_fd, uint32_t association)
+{
+	static char taken[sizeof(struct inbound) + MESSAGE_MAX + OVERHEAD];
+	struct sctp_socket *partly_read = NULL;
+	struct unsent *kept = from->unsent, *next;
+	struct inbound header;
+	int offset = 0;
+	socklen_t length = sizeof(offset);
+	ssize_t got;
+
+	getsockopt(from_fd, SOL_SOCKET, SO_PEEK_OFF, &offset, &length);
+	from->unsent = NULL;
+	from->unsent_length = 0;
+	while ((got = recv(from_fd, taken, sizeof(taken), MSG_DONTWAIT)) >= (ssize_t)sizeof(header)) {
+		memcpy(&header, taken, sizeof(header));
+		keep(header.association == association ? to : from, &header, taken + sizeof(header), (size_t)got - sizeof(header));
+		if (partly_read == NULL)
+			partly_read = header.association == association ? to : from;
+	}
+	for (; kept != NULL; kept = next) {
+		next = kept->next;
+		append(kept->header.association == association ? to : from, kept);
+	}
+	push_all(from);
+	push_all(to);
+	if (offset <= 0 || partly_read == NULL)
+		return;
+	setsockopt(partly_read == to ? to_fd : from_fd, SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof(offset));
+	offset = 0;
+	setsockopt(partly_read == to ? from_fd : to_fd, SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof(offset));
 }
 
 bool socket_may_take(const struct sctp_socket *s)

@@ -171,3 +171,28 @@ size_t notification_translate(const struct sctp_socket *s, const char *from, siz
 	memcpy(to, &linux_type, sizeof(linux_type));
 	return length;
 }
+
+uint32_t notification_association(const char *from, size_t length)
+{
+	static const size_t offsets[] = {
+		[SCTP_ASSOC_CHANGE] = offsetof(struct sctp_assoc_change, sac_assoc_id),
+		[SCTP_PEER_ADDR_CHANGE] = offsetof(struct sctp_paddr_change, spc_assoc_id),
+		[SCTP_REMOTE_ERROR] = offsetof(struct sctp_remote_error, sre_assoc_id),
+		[SCTP_SHUTDOWN_EVENT] = offsetof(struct sctp_shutdown_event, sse_assoc_id),
+		[SCTP_ADAPTATION_INDICATION] = offsetof(struct sctp_adaptation_event, sai_assoc_id),
+		[SCTP_PARTIAL_DELIVERY_EVENT] = offsetof(struct pdapi_event, assoc_id),
+		[SCTP_STREAM_RESET_EVENT] = offsetof(struct sctp_stream_reset_event, strreset_assoc_id),
+		[SCTP_SENDER_DRY_EVENT] = offsetof(struct sctp_sender_dry_event, sender_dry_assoc_id),
+		[SCTP_ASSOC_RESET_EVENT] = offsetof(struct sctp_assoc_reset_event, assocreset_assoc_id),
+		[SCTP_STREAM_CHANGE_EVENT] = offsetof(struct sctp_stream_change_event, strchange_assoc_id),
+		[SCTP_SEND_FAILED_EVENT] = offsetof(struct sctp_send_failed_event, ssfe_assoc_id),
+	};
+	uint16_t type;
+	uint32_t association;
+
+	memcpy(&type, from, sizeof(type));
+	if (type >= sizeof(offsets) / sizeof(offsets[0]) || offsets[type] == 0 || offsets[type] + sizeof(association) > length)
+		return 0;
+	memcpy(&association, from + offsets[type], sizeof(association));
+	return association;
+}

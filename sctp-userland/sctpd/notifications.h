@@ -11,4 +11,7 @@
  * subscribe to it or Linux has no such notification. */
 size_t notification_translate(const struct sctp_socket *s, const char *from, size_t length, char *to, size_t room);
 
+/* The association that one of usrsctp's is about; 0: none. */
+uint32_t notification_association(const char *from, size_t length);
+
 #endif

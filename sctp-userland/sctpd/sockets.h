@@ -52,7 +52,7 @@ struct sctp_socket {
 	int bound_count;
 	bool bound_any;
 	uint16_t port;     /* host order, 0: not bound */
-	struct unsent *unsent; /* inbound messages that wait, see inbound.c */
+	struct unsent *unsent, *last_unsent; /* inbound messages that wait, see inbound.c */
 	size_t unsent_length;  /* bytes */
 	bool wants_memory;     /* ... for memory */
 	bool last_was_data;    /* of what the descriptor took */
@@ -140,6 +140,9 @@ bool socket_push(struct sctp_socket *s, const struct inbound *header, const char
 /* Push those that wait, as far as possible; return as above, or ask. */
 bool socket_push_unsent(struct sctp_socket *s);
 bool socket_may_take(const struct sctp_socket *s);
+
+/* Give a socket that was peeled off what its association has waiting, read by nobody. The descriptors are the clients' ends. */
+void socket_move_inbound(struct sctp_socket *from, int from_fd, struct sctp_socket *to, int to_fd, uint32_t association);
 
 /* Forget those that wait; return whether data was among them. */
 bool socket_drop_unsent(struct sctp_socket *s);

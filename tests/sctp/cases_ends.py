@@ -11,8 +11,10 @@ from tests.sctp.sctp_api import (
     ASSOC_CHANGE,
     COMM_LOST,
     COMM_UP,
+    SCTP_STATUS,
     connected,
     expect,
+    get_option,
     listener,
     one_to_many,
     one_to_one,
@@ -183,12 +185,20 @@ def case_unaccepted_connection_ends_with_the_listener() -> None:
         expect(errno.EPIPE, client.send, b"to nobody")
 
 
+def wait_until_acknowledged(sock: socket.socket) -> None:
+    """Wait until the peer's stack has all that was sent."""
+    deadline = time.monotonic() + 10
+    while any(struct.unpack_from("=HH", get_option(sock, SCTP_STATUS, bytes(176)), 12)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def case_unaccepted_connection_with_unread_data_ends_by_abort() -> None:
     with one_to_one() as client:
         with listener() as waiting:
             client.connect(waiting.getsockname())
             client.send(b"never read")
-            time.sleep(0.5)
+            wait_until_acknowledged(client)
         assert readable(client, 10)
         expect(errno.ECONNRESET, client.recv, 100)
 
