@@ -393,16 +393,19 @@ def case_many_messages() -> None:
 
 
 def case_autoclose() -> None:
-    with associated() as (client, _, server, _):
-        client.close()
-        receive_change(server, SHUTDOWN_COMP)
-    with one_to_many() as server, one_to_many() as client:
-        client.setsockopt(SOL_SCTP, SCTP_AUTOCLOSE, 1)
+    """An idle association is closed in order by the side that asked for it; another one stays."""
+    with one_to_many() as closing, one_to_many() as staying, one_to_many() as server:
         server.bind(("127.0.0.1", 0))
-        server.listen(1)
-        send(client, b"x", to=server.getsockname())
-        receive_data(server)
-        receive_change(server, SHUTDOWN_COMP, timeout_s=10)
+        server.listen(5)
+        closing.setsockopt(SOL_SCTP, SCTP_AUTOCLOSE, 1)
+        associations = {}
+        for sock, name in ((closing, b"closing"), (staying, b"staying")):
+            send(sock, name, to=server.getsockname())
+            associations[name] = receive_data(server).association
+        assert receive_change(server, SHUTDOWN_COMP).changed_association == associations[b"closing"]
+        receive_change(closing, SHUTDOWN_COMP)
+        send(server, b"still there", association=associations[b"staying"])
+        assert receive_data(staying).data == b"still there"
 
 
 def case_address_family() -> None:
