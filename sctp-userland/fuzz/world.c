@@ -20,7 +20,7 @@
 #define NOWHERE (-1) /* the raw sockets' descriptor while they aren't open */
 #define TURNS_MAX 16
 #define LONGEST_TIMER_MS 400000
-#define LEFT_BEHIND_MAX (4 << 20) /* bytes: of all inputs together */
+#define LEFT_BEHIND_MAX (64 << 20) /* bytes: of all inputs together */
 #define COUNTERS (sizeof(struct sctpstat) / sizeof(uint32_t))
 
 struct wire_packet wire[WIRE_MAX];
