@@ -85,6 +85,8 @@ class Follower:
             )
         self._views: Mapping[str, PoolView] = {}
         self._looking = False
+        self._changed: dict[tuple[str, int], None] = {}
+        """Pools in which something changed at the registrar of a place: the others are to be asked."""
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -167,6 +169,10 @@ class Follower:
         if views is not self._views:
             self._views = views
             self._on_change(views)
+        # Only now: each question waits for the SCTP daemon's turn, and the change is urgent.
+        changed, self._changed = self._changed, {}
+        for handle, place in changed:
+            self.ask_at_once(handle, but=place)
         if self._following is not None:
             self._following.follow_settled(now)
         self._set_timer(self._ask_what_is_waited_for(now), now)
@@ -211,13 +217,12 @@ class Follower:
             )
         )
         if changed:
-            self.ask_at_once(handle, but=place)
+            self._changed[handle, place] = None
         self.look()
 
     def _on_news(self, place: int, changed: Sequence[str]) -> None:
         """A registrar told something by itself; who is in, or their homes, changed in these pools."""
-        for handle in changed[:MOST_ASKED_AT_ONCE]:
-            self.ask_at_once(handle, but=place)
+        self._changed |= dict.fromkeys((handle, place) for handle in changed[:MOST_ASKED_AT_ONCE])
         self.look()
 
     def _on_followed(self, place: int, is_followed: bool) -> None:

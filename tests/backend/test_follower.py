@@ -172,6 +172,22 @@ async def test_a_change_at_one_makes_the_others_be_asked_at_once() -> None:
         assert asyncio.get_running_loop().time() - started_s < 1.0
 
 
+async def test_a_change_is_told_before_others_are_asked_about_it() -> None:
+    async with playing(PlayedSettings(poll_hot_ms=20_000)) as scene:
+        scene.list_everywhere(pe(1, HOMES[0]), pe(2, HOMES[0]))
+        await scene.until(lambda: scene.members == [1, 2])
+        await scene.until(lambda: scene.standings == ["settled"] * 3)
+        await asyncio.sleep(0.05)
+        scene.list_everywhere(pe(1, HOMES[0]))
+        now = asyncio.get_running_loop().time()
+        told = Resolution(POOL.encode(), True, None, (pe(1, HOMES[0]),), now, now)
+        scene.follower.answered(0, POOL, told)
+        await asyncio.sleep(0)
+        assert scene.members == [1]
+        assert [registrar.count(POOL, now) for registrar in scene.registrars] == [0, 0, 0]
+        await scene.until(lambda: [each.count(POOL, now) for each in scene.registrars] == [0, 1, 1])
+
+
 async def test_a_question_of_the_belief_is_asked_at_once() -> None:
     slow = PlayedSettings(poll_hot_ms=3000)
     async with playing(slow) as scene:
