@@ -249,14 +249,14 @@ class Agent:
 
     async def _drain(self, request: dict[str, Any]) -> dict[str, Any]:
         chosen = self._chosen(request)
-        _set_drained(chosen, True)
+        await _set_drained(chosen, True)
         if request.get("wait"):
             await asyncio.gather(*(server.registration.until_out() for server in chosen))
         return {"as": [server.describe() for server in chosen]}
 
     async def _undrain(self, request: dict[str, Any]) -> dict[str, Any]:
         chosen = self._chosen(request)
-        _set_drained(chosen, False)
+        await _set_drained(chosen, False)
         return {"as": [server.describe() for server in chosen]}
 
     def _chosen(self, request: dict[str, Any]) -> Sequence[Server]:
@@ -271,9 +271,18 @@ class Agent:
         return chosen
 
 
-def _set_drained(servers: Sequence[Server], drained: bool) -> None:
+async def _set_drained(servers: Sequence[Server], drained: bool) -> None:
+    for server in servers:
+        server.drain(drained)
+    try:
+        await asyncio.sleep(0)  # the registrar is told now, before the disk is asked, which may take its time
+    finally:
+        _keep(servers)
+
+
+def _keep(servers: Sequence[Server]) -> None:
     try:
         for server in servers:
-            server.drain(drained)
+            server.keep()
     except FatalError as error:
         raise ControlError(f"done, but lost when the agent restarts: {error}") from None

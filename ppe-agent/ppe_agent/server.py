@@ -100,10 +100,16 @@ class Server:
         self._decide()
 
     def drain(self, drained: bool) -> None:
-        """Take the AS out of its pool while it serves on, or (False) let it in again; kept over restarts."""
+        """Take the AS out of its pool while it serves on, or (False) let it in again.
+
+        Call `keep()` once the registrar is told: the disk may take its time.
+        """
         self._kept = replace(self._kept, drained=drained)
-        self._decide()  # before the disk is asked, which may take its time
+        self._decide()
         self._log.info("drained" if drained else "undrained")
+
+    def keep(self) -> None:
+        """Write down what is to outlast a restart of the agent. Raises FatalError."""
         self._states.save(self.config.name, self._kept)
 
     @property
