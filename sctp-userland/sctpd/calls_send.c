@@ -76,6 +76,8 @@ int call_send(struct call *call, struct sctp_socket *s)
 	users_note_traffic(call->request->data_length);
 	if (IS_ONE_TO_ONE(s) && send->flags & (LX_ABORT | LX_EOF))
 		return EINVAL;
+	if (send->flags & LX_SENDALL && send->flags & (LX_ABORT | LX_EOF))
+		return EINVAL; /* usrsctp 0.9.5 would never free the endpoint again */
 	if (send->flags & LX_EOF ? call->request->data_length > 0
 				 : call->request->data_length == 0 && !(send->flags & LX_ABORT))
 		return EINVAL;

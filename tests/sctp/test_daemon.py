@@ -230,6 +230,27 @@ print('done')
     assert python(namespace, "import socket; socket.socket(2, 1, 132); print('made')").stdout == "made\n"
 
 
+def test_ending_all_associations_in_one_send_keeps_no_port(namespace: Namespace) -> None:
+    """SCTP_SENDALL with SCTP_ABORT is refused: usrsctp would keep endpoint, memory and port for ever."""
+    code = f"""
+import sys
+sys.path.insert(0, {str(REPOSITORY)!r})
+from tests.sctp.sctp_api import *
+SENDALL = 0x40
+with one_to_many(socket.AF_INET6, events=False) as sock:
+    sock.bind(('::', 0))
+    name = sock.getsockname()
+    send(sock, b'to itself', to=('::1', name[1]))
+    expect(errno.EINVAL, lambda: send(sock, b'reason', to=('::1', 5013), flags=SENDALL | ABORT))
+    expect(errno.EINVAL, lambda: send(sock, b'', to=('::1', 5013), flags=SENDALL | EOF))
+with one_to_many(socket.AF_INET6, events=False) as again:
+    again.bind(name)
+print('free')
+"""
+    run = python(namespace, code)
+    assert run.stdout == "free\n", run.stderr
+
+
 def test_socket_limit(namespace: Namespace) -> None:
     namespace.start(str(SCTPD), "--socket-limit", "5")
     assert wait_for(lambda: serves(namespace))
