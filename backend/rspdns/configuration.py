@@ -25,7 +25,7 @@ from rspdns.admin.access import Access, read_access
 from rspdns.admin.configuration import AdminConfig
 from rspdns.zone import Zone
 from rspdns.zone_configuration import Network, PoolConfig, ZoneConfig, not_empty
-from rspdns.zone_loading import load_zones
+from rspdns.zone_loading import load_zones, where_named
 
 __all__ = ["AdminConfig", "BackendConfig", "PoolConfig", "ZoneConfig", "load_configuration"]
 
@@ -146,6 +146,9 @@ class BackendConfig(StrictModel):
         }
 
 
+_ACCESS_FILES = ("read_tokens", "write_tokens", "tls_certificate", "tls_key")
+
+
 def _same_enrp_port_twice(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Followed by ENRP, each registrar has an ENRP port of its own."""
     seen: dict[tuple[str, int], RegistrarAddress] = {}
@@ -171,18 +174,16 @@ def load_configuration(path: str | Path) -> BackendConfig:
         config = load(path, BackendConfig)
     except ConfigurationErrors as error:
         errors += error.errors
-    directory = path.parent / (config.zones_dir if config else _zones_dir(path))
+    document = _readable(path)
+    directory = path.parent / _zones_dir(document)
     try:
         zones = load_zones(directory)
     except ConfigurationErrors as error:
-        errors += error.errors
-    access = Access()
-    if config is not None:
-        admin = config.admin
-        access, found = read_access(
-            path.parent, admin.read_tokens, admin.write_tokens, admin.tls_certificate, admin.tls_key
-        )
-        errors += found
+        errors += where_named(document, error.errors, {str(directory): ("zones_dir",)})
+    files = _access_files(document)
+    access, found = read_access(path.parent, *(files.get(key) for key in _ACCESS_FILES))
+    named = {str(path.parent / file): ("admin", key) for key, file in files.items()}
+    errors += where_named(document, found, named)
     if config is None or errors:
         raise ConfigurationErrors(errors)
     return config.with_files(zones, access)
@@ -208,13 +209,29 @@ def differing(old: BackendConfig, new: BackendConfig) -> list[str]:
 
 def zones_directory(path: Path) -> Path:
     """The zones directory that the configuration file `path` leads to; the file may have errors elsewhere."""
-    return path.parent / _zones_dir(path)
+    return path.parent / _zones_dir(_readable(path))
 
 
-def _zones_dir(path: Path) -> str:
-    """The zones directory named also in a file with errors elsewhere: those of the zones are wanted too."""
+def _readable(path: Path) -> TomlDocument:
+    """The file as it is; empty when it is no TOML."""
     try:
-        named = TomlDocument(str(path), read_text(path)).data.get("zones_dir")
+        return TomlDocument(str(path), read_text(path))
     except ConfigurationErrors:
-        named = None
+        return TomlDocument(str(path), "")
+
+
+def _zones_dir(document: TomlDocument) -> str:
+    """The zones directory named also in a file with errors elsewhere: those of the zones are wanted too."""
+    named = document.data.get("zones_dir")
     return named if isinstance(named, str) and named and "\0" not in named else ZONES_DIR
+
+
+def _access_files(document: TomlDocument) -> dict[str, str]:
+    """The files of tokens, certificate and key named also in a file with errors elsewhere."""
+    admin = document.data.get("admin")
+    named = {key: admin.get(key) for key in _ACCESS_FILES} if isinstance(admin, dict) else {}
+    found = {key: file for key, file in named.items() if isinstance(file, str) and file and "\0" not in file}
+    for one, other in (("tls_certificate", "tls_key"), ("tls_key", "tls_certificate")):
+        if other not in found:
+            found.pop(one, None)
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import socket
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -87,8 +88,9 @@ class _Up:
             await self._start(f"registrar-{number}", command, cleanup, sctp=True)
         serve = [sys.executable, "-m", "rspdns.cli", "serve", "-c", str(self._files.backend)]
         await self._start("backend", serve, cleanup, sctp=True)
-        if not await self._until(self._files.remote_socket.exists, stop):
+        if not await self._until(self._backend_answers, stop):
             return
+        cleanup.callback(self._files.pdns_control_socket.unlink, missing_ok=True)  # PowerDNS leaves it
         pdns = [self._programs["pdns_server"], f"--config-dir={self._files.folder}"]
         await self._start("pdns", pdns, cleanup)
         click.echo(f"started; logs in {self._files.folder}; waiting until the registrars are settled ...")
@@ -140,6 +142,15 @@ class _Up:
         for task in self._endings:
             task.cancel()
         await asyncio.gather(*self._endings, return_exceptions=True)
+
+    def _backend_answers(self) -> bool:
+        """Whether PowerDNS can reach the backend: the socket may be one of an earlier run that was killed."""
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(str(self._files.remote_socket))
+            except OSError:
+                return False
+        return True
 
     def _is_known(self) -> bool:
         """Whether the backend can answer for every pool."""

@@ -51,6 +51,11 @@ class UpFiles:
         """Where the backend is asked for its status."""
         return self.folder / "admin.sock"
 
+    @property
+    def pdns_control_socket(self) -> Path:
+        """Where PowerDNS is asked to purge."""
+        return self.folder / "pdns.controlsocket"
+
     def write(self, address: str, port: int, registrars: Sequence[str]) -> None:
         """Write them all, but keep a zone and `agent.toml` that are there: people edit them.
 

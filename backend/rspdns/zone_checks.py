@@ -204,5 +204,5 @@ def _name_server_problems(zone: Zone, doubtful: set[str]) -> Iterator[Configurat
 
 
 def _in_file(zone: Zone, record: Record, text: str) -> ConfigurationError:
-    line = zone.static.lines[record.name, record.type]
+    line = zone.static.lines[record]
     return ConfigurationError(zone.static.file, line, f"{record.name} {record.type}", text)

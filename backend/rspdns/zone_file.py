@@ -62,13 +62,13 @@ class StartOfAuthority:
 
 @dataclass(frozen=True, slots=True)
 class StaticZone:
-    """The records of a zone file, the SOA apart. `records` by owner name, `lines` by owner and type."""
+    """The records of a zone file, the SOA apart. `records` by owner name, `lines` by record."""
 
     file: str
     zone: str
     soa: StartOfAuthority
     records: Mapping[str, tuple[Record, ...]]
-    lines: Mapping[tuple[str, str], int]
+    lines: Mapping[Record, int]
 
     @classmethod
     def of_lines(cls, file: str, zone: str, lines: Sequence[_Line]) -> StaticZone:
@@ -76,7 +76,11 @@ class StaticZone:
         soas = [_soa(line) for line in lines if line.rdata.rdtype == dns.rdatatype.SOA]
         soa = soas[0] if soas else StartOfAuthority("", "", 0, 0, 0, 0, 0)
         inside = [line for line in lines if names.is_at_or_below(names.to_text(line.name), zone)]
-        return cls(file, zone, soa, _records(inside), _first_lines(inside))
+        lines_of = _records(inside)
+        by_owner: dict[str, list[Record]] = {}
+        for record in lines_of:
+            by_owner.setdefault(record.name, []).append(record)
+        return cls(file, zone, soa, {name: tuple(found) for name, found in by_owner.items()}, lines_of)
 
 
 class ZoneFileErrors(ConfigurationErrors):
@@ -157,19 +161,21 @@ def _soa(line: _Line) -> StartOfAuthority:
     )
 
 
-def _records(lines: list[_Line]) -> dict[str, tuple[Record, ...]]:
-    """The records by owner; those of one RRset share the smallest of their TTLs (RFC 2181 section 5.2)."""
+def _records(lines: list[_Line]) -> dict[Record, int]:
+    """The records and their first lines; those of one RRset share the smallest of their TTLs (RFC 2181
+    section 5.2)."""
     ttls: dict[tuple[str, str], int] = {}
     for line in lines:
         key = (names.to_text(line.name), line.type)
         ttls[key] = min(line.ttl_s, ttls.get(key, MAX_TTL_S))
-    by_owner: dict[str, dict[Record, None]] = {}
+    found: dict[Record, int] = {}
     for line in lines:
         name = names.to_text(line.name)
         if line.type != "SOA":
-            record = Record(name, line.type, _content(line.rdata), ttls[name, line.type])
-            by_owner.setdefault(name, {})[record] = None
-    return {name: tuple(records) for name, records in by_owner.items()}
+            found.setdefault(
+                Record(name, line.type, _content(line.rdata), ttls[name, line.type]), line.number
+            )
+    return found
 
 
 def _content(rdata: dns.rdata.Rdata) -> str:
@@ -184,13 +190,6 @@ def _content(rdata: dns.rdata.Rdata) -> str:
     if rdata.rdtype in (dns.rdatatype.SVCB, dns.rdatatype.HTTPS):
         content = _QUOTED_LIST.sub(r"\1\2", content)
     return content
-
-
-def _first_lines(lines: list[_Line]) -> dict[tuple[str, str], int]:
-    found: dict[tuple[str, str], int] = {}
-    for line in lines:
-        found.setdefault((names.to_text(line.name), line.type), line.number)
-    return found
 
 
 class _Collector:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from daemon_kit.config_file import (
@@ -79,7 +80,7 @@ def _load(path: Path) -> tuple[Readable | None, list[ConfigurationError]]:
             errors += error.errors
             static = error.rest
         except ConfigurationErrors as error:
-            errors += error.errors
+            errors += where_named(document, error.errors, {str(path.parent / named): ("static",)})
     if not zone:
         return None, errors
     whole_file = static is not None and not any(one.file == static.file for one in errors)
@@ -91,6 +92,18 @@ def _load(path: Path) -> tuple[Readable | None, list[ConfigurationError]]:
         made = make_zone(ZoneConfig(zone=zone, static="-", pools=tuple(pools.values())), static, tuple(pools))
     readable = Readable(document, made, doubtful, whole_file)
     return readable, errors + problems_of_zone(readable)
+
+
+def where_named(
+    document: TomlDocument, errors: Sequence[ConfigurationError], places: Mapping[str, tuple[str, ...]]
+) -> list[ConfigurationError]:
+    """The errors; one about a file as a whole, at the key in `places` that names the file."""
+    return [
+        document.error(places[one.file], f"{one.file}: {one.problem}")
+        if not one.line and one.file in places
+        else one
+        for one in errors
+    ]
 
 
 def _readable_pools(document: TomlDocument) -> dict[int, PoolConfig]:

@@ -36,6 +36,9 @@ def _registrar(value: object) -> object:
     return registrar
 
 
+_AUTO = '"auto" takes the one towards the first registrar'
+
+
 def _addresses(value: object) -> object:
     """Read "auto", an address or a list of them; the latter two become a tuple of addresses of this host."""
     if value == "auto":
@@ -43,22 +46,22 @@ def _addresses(value: object) -> object:
     texts = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
     if not texts or (isinstance(value, list) and len(texts) < len(value)):
         raise ValueError('"auto", an IP address of this host, or (sctp) a list of them')
-    addresses = []
-    for text in texts:
-        try:
-            address = ip_address(text)
-        except ValueError:
-            raise ValueError(
-                f'{text!r} is no IP address; "auto" takes the one towards the first registrar'
-            ) from None
-        if not is_reachable(address):
-            raise ValueError(f"{text} is not an address at which others reach this host")
-        if not is_on_this_host(address):
-            raise ValueError(
-                f'{text} is no address of this host; "auto" takes the one towards the first registrar'
-            )
-        addresses.append(address)
-    return tuple(addresses)
+    problems = [problem for text in texts if (problem := _address_problem(text))]
+    if problems:
+        raise ValueError("; ".join([*problems, _AUTO]))
+    return tuple(ip_address(text) for text in texts)
+
+
+def _address_problem(text: str) -> str | None:
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return f"{text!r} is no IP address"
+    if not is_reachable(address):
+        return f"{text} is not an address at which others reach this host"
+    if not is_on_this_host(address):
+        return f"{text} is no address of this host"
+    return None
 
 
 def _handle(value: str) -> str:

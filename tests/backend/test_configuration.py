@@ -93,8 +93,11 @@ def test_no_zone_at_all_is_a_backend_before_its_first_zone(tmp_path: Path) -> No
 
 
 def test_a_missing_zones_directory_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "rspdns.toml").write_text(GOOD + 'zones_dir = "elsewhere"\n')
-    assert one_error(tmp_path / "rspdns.toml")[0] == "elsewhere"
+    main = GOOD + 'zones_dir = "elsewhere"\n'
+    (tmp_path / "rspdns.toml").write_text(main)
+    *place, problem = one_error(tmp_path / "rspdns.toml")
+    assert place == ["rspdns.toml", len(main.splitlines()), "zones_dir"]
+    assert f"{tmp_path}/elsewhere: the zones directory can't be read" in problem
 
 
 def test_every_error_of_all_files_at_once(tmp_path: Path) -> None:
@@ -132,7 +135,7 @@ max_answer = 1
         ("rspdns.toml", 1, "registrars[2]"),
         ("rspdns.toml", 2, "folow"),
         ("rspdns.toml", 4, "pdns.connector"),
-        ("none.zone", 0, ""),
+        ("one.toml", 2, "static"),
         ("one.toml", 3, "ttl"),
         ("one.toml", 4, "pool[0].accept"),
         ("one.toml", 5, "pool[0].handle"),
@@ -190,8 +193,29 @@ def test_an_error_in_one_file_of_a_zone_hides_none_in_the_other(tmp_path: Path) 
         ("one.toml", 11, "pool[1].label"),
         ("one.toml", 16, "pool[1].when_empty"),
         ("one.toml", 17, "pool[1].ttll"),
-        ("one.zone", 4, f"{ZONE} NS"),
+        ("one.zone", 6, f"{ZONE} NS"),
     ]
+
+
+def test_a_file_that_can_not_be_read_is_told_where_it_is_named(tmp_path: Path) -> None:
+    main = GOOD + '\nzones_dirr = "x"\n[admin]\nread_tokens = "nowhere"\n'
+    found = errors(write(tmp_path, main, one=head("missing") + UDP))
+    line = main.splitlines().index('read_tokens = "nowhere"') + 1
+    assert [one[:3] for one in found] == [
+        ("rspdns.toml", line - 2, "zones_dirr"),
+        ("rspdns.toml", line, "admin.read_tokens"),
+        ("one.toml", 2, "static"),
+    ]
+    assert f"{tmp_path}/nowhere: can't be read: No such file" in found[1][3]
+    assert f"{tmp_path}/zones.d/missing.zone: can't be read: No such file" in found[2][3]
+
+
+def test_each_name_server_without_address_is_told_at_its_line(tmp_path: Path) -> None:
+    (tmp_path / "zones.d").mkdir()
+    (tmp_path / "zones.d" / "one.zone").write_text(FIXED + "@ NS ns8\n@ NS ns9\n")
+    found = errors(write(tmp_path, GOOD, one=head() + UDP))
+    end = len(FIXED.splitlines())
+    assert [one[:3] for one in found] == [("one.zone", end + line, f"{ZONE} NS") for line in (1, 2)]
 
 
 def test_an_error_in_a_zone_file_hides_none_of_the_pools(tmp_path: Path) -> None:
@@ -277,7 +301,7 @@ def test_targets_and_names_stay_apart(tmp_path: Path) -> None:
 def test_fixed_records_in_the_way_of_live_ones(tmp_path: Path, record: str, word: str) -> None:
     file, line, _, problem = pool_error(tmp_path, UDP, FIXED + record + "\n")
     assert file == "one.zone"
-    assert line == (4 if record.startswith("@ NS") else 6)
+    assert line == 6
     assert word in problem
 
 

@@ -135,13 +135,13 @@ def test_backend(host: Namespace, tmp_path: Path, command: str) -> None:
     found = errors(host, tmp_path, "rspdns.cli", command, "-c", str(tmp_path / "rspdns.toml"))
     expected = [
         ("rspdns.toml:9: state.stale: ", "unknown key"),
-        ("zones.d/missing.zone: ", "No such file"),
         ("zones.d/one.toml:9: pool[1].handle: ", "already used by pool[0]"),
         ("zones.d/one.toml:16: pool[2].service: ", "already has its SRV records"),
         ("zones.d/one.toml:19: pool[3].accept: ", "is missing"),
         ("zones.d/one.toml:20: pool[3].handle: ", "this one 33"),
         ("zones.d/one.toml:24: pool[3].acept: ", "did you mean 'accept'"),
         ("zones.d/one.zone:4: ", "10.99.0.300"),
+        ("zones.d/two.toml:2: static: ", "missing.zone: can't be read: No such file"),
     ]
     assert len(found) == len(expected), "\n".join(found)
     for line, (place, words) in zip(found, expected, strict=True):

@@ -168,6 +168,12 @@ def test_addresses_that_are_not_one_host(tmp_path: Path, address: str) -> None:
     )
 
 
+def test_every_wrong_address_is_told(tmp_path: Path) -> None:
+    several = '["192.0.2.1", "zzz", "0.0.0.0"]'
+    error, _ = errors_of(tmp_path, RIGHT.replace('"auto"', several))
+    assert "192.0.2.1 is no address of this host; 'zzz' is no IP address; 0.0.0.0 is not" in error
+
+
 def with_another(first: str, second: str, port: str = "5060") -> str:
     """Return a file with two servers of a pool, which differ in nothing else than this."""
     other = RIGHT.split("\n\n")[1].replace("sip-1", "sip-2").replace("port = 5060", f"port = {port}")
