@@ -1,4 +1,4 @@
-"""sctpd with too few descriptors: newcomers wait or are turned away, the others are served on, nothing spins."""
+"""sctpd with too few descriptors: newcomers wait or are refused, the others are served on, nothing spins."""
 
 import sys
 from pathlib import Path
