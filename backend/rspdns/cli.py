@@ -75,13 +75,12 @@ def check(config: Path, offline: bool, strict: bool) -> None:
     registered = None if offline else registered_handles(loaded)
     found = warnings(config, loaded, registered)
     for one in loaded.zones:
-        count = len(one.config.pools)
-        click.echo(f"{one.name}: {count} pool{'' if count == 1 else 's'}")
+        click.echo(f"{one.name}: {_counted(len(one.config.pools), 'pool')}")
     for warning in found:
         click.echo(f"warning: {warning}", err=True)
     if registered is None and not offline:
         click.echo("note: neither the backend nor a registrar answers: not known who is registered", err=True)
-    click.echo(f"{config}: no errors{f', {len(found)} warnings' if found else ''}")
+    click.echo(f"{config}: no errors{f', {_counted(len(found), 'warning')}' if found else ''}")
     if found and strict:
         sys.exit(1)
 
@@ -138,8 +137,8 @@ def status(config: Path, as_json: bool, watch: bool) -> None:
 @click.option(
     "--directory",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where the files go, kept afterwards; zones and agent.toml that are there stay as they are. "
-    "Default: a temporary one.",
+    help="Where the files go, kept afterwards; zones and agent.toml that are there stay as they are, "
+    "rspdns.toml and pdns.conf are written anew. Default: a temporary one.",
 )
 @click.option("--log-level", type=click.Choice(logs.LEVELS), default="warning", show_default=True)
 def up(port: int, address: str | None, directory: Path | None, log_level: str) -> None:
@@ -157,6 +156,10 @@ def registrar() -> None:
 main.add_command(zone)
 main.add_command(completion_command("rspdns"))
 registrar.add_command(render)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _load(config: Path) -> BackendConfig:

@@ -105,6 +105,13 @@ policy = "least-used"
 [[as.check]]
 type = "sip-options"
 
+# With one of these beside it a killed server is out within milliseconds:
+# [[as.check]]
+# type = "tcp-hold"  # where it listens on TCP, too
+# [[as.check]]
+# type = "process"
+# process = "kamailio"
+
 [as.load]
 source = "cpu"
 """
