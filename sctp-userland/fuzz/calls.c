@@ -184,7 +184,7 @@ static void let_go(uint8_t which)
 int LLVMFuzzerInitialize(int *argument_count, char ***arguments)
 {
 	(void)argument_count, (void)arguments;
-	user_limits.sockets = 40;
+	user_limits.user.sockets = 40;
 	stranger = open("/dev/null", O_RDWR | O_CLOEXEC);
 	return 0;
 }

@@ -15,7 +15,7 @@ static int open_socket(struct call *call)
 		return EAFNOSUPPORT;
 	if (type != SOCK_STREAM && type != SOCK_SEQPACKET)
 		return ESOCKTNOSUPPORT;
-	if (!user_may_open(call->caller))
+	if (!client_may_open(call->caller))
 		return EMFILE;
 	s = socket_create(domain, type, NULL, call->caller, &call->descriptor);
 	return s == NULL ? errno : 0;
@@ -31,6 +31,8 @@ static void inherit(struct sctp_socket *to, const struct sctp_socket *from)
 	to->port = from->port;
 	to->wants_rcvinfo = from->wants_rcvinfo;
 	to->v6only = from->v6only;
+	to->out_streams = from->out_streams;
+	to->in_streams = from->in_streams;
 	to->send_buffer = from->send_buffer;
 	to->receive_buffer = from->receive_buffer;
 	to->was_connected = true;
@@ -47,7 +49,7 @@ static int accept_waiting(struct call *call, struct sctp_socket *s)
 		s->waiting_told--;
 	if (waiting == NULL)
 		return ECONNABORTED;
-	if (!user_may_open(call->caller))
+	if (!client_may_open(call->caller))
 		return EMFILE;
 	accepted = socket_create(s->domain, SOCK_STREAM, waiting->so, call->caller, &call->descriptor);
 	if (accepted == NULL)
@@ -67,7 +69,7 @@ static int peel_off(struct call *call, struct sctp_socket *s)
 
 	if (IS_ONE_TO_ONE(s))
 		return EINVAL;
-	if (!user_may_open(call->caller))
+	if (!client_may_open(call->caller))
 		return EMFILE;
 	so = usrsctp_peeloff(s->so, (sctp_assoc_t)call->request->argument[0]);
 	if (so == NULL)

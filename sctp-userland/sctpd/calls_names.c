@@ -72,7 +72,7 @@ static bool shares_with_stranger(const struct sctp_socket *s, uint16_t port)
 	if (port == 0 || usrsctp_getsockopt(s->so, IPPROTO_SCTP, SCTP_REUSE_PORT, &shares, &length) < 0 || shares == 0)
 		return false;
 	for (other = sockets_first(); other != NULL; other = other->next)
-		if (other->port == port && other->user != s->user)
+		if (other->port == port && other->client->user != s->client->user)
 			return true;
 	return false;
 }
@@ -80,7 +80,7 @@ static bool shares_with_stranger(const struct sctp_socket *s, uint16_t port)
 /* Whether this caller may have this port; 0 or an errno. */
 static int port_allowed(const struct call *call, const struct sctp_socket *s, uint16_t port)
 {
-	if (port != 0 && call->caller != 0 && port < first_free_port())
+	if (port != 0 && call->caller->user->id != 0 && port < first_free_port())
 		return EACCES;
 	return shares_with_stranger(s, port) ? EADDRINUSE : 0;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "calls.h"
+#include "stack.h"
 #include "translate.h"
 
 /* What a kernel answers instead. */
@@ -44,6 +45,24 @@ static uint16_t usrsctp_policy(uint16_t policy)
 	}
 }
 
+static uint64_t cost(const struct sctp_socket *s)
+{
+	return association_cost(s->out_streams, s->in_streams);
+}
+
+static bool may_begin(const struct sctp_socket *s)
+{
+	return client_may_begin(s->client, cost(s));
+}
+
+static void note_begun(const struct sctp_socket *s)
+{
+	unsigned int begun = stack_begun();
+
+	if (begun > 0)
+		client_begins(s->client, begun * cost(s));
+}
+
 int call_send(struct call *call, struct sctp_socket *s)
 {
 	const struct send_parameters *send = &call->request->send;
@@ -69,7 +88,9 @@ int call_send(struct call *call, struct sctp_socket *s)
 		information.sendv_prinfo.pr_policy = usrsctp_policy(send->pr_policy);
 		information.sendv_prinfo.pr_value = send->pr_value;
 	}
-	if (call->request->data_length > 0 && user_is_full(s->user)) {
+	if (length > 0 && !may_begin(s) && usrsctp_getassocid(s->so, (struct sockaddr *)&to) == 0)
+		return ENOBUFS;
+	if (call->request->data_length > 0 && client_is_full(s->client)) {
 		s->blocked = true;
 		return EAGAIN;
 	}
@@ -84,6 +105,7 @@ int call_send(struct call *call, struct sctp_socket *s)
 	sent = usrsctp_sendv(s->so, call->data, call->request->data_length, length > 0 ? (struct sockaddr *)&to : NULL,
 			     length > 0 ? 1 : 0, given ? &information : NULL,
 			     given ? (socklen_t)sizeof(information) : 0, given ? SCTP_SENDV_SPA : SCTP_SENDV_NOINFO, 0);
+	note_begun(s);
 	if (sent < 0) {
 		s->blocked = errno == EAGAIN;
 		return linux_error(s, errno);
@@ -118,6 +140,8 @@ int call_connect(struct call *call, struct sctp_socket *s)
 		return EISCONN;
 	if (IS_ONE_TO_ONE(s) && (s->connecting || s->was_connected))
 		return s->connecting ? EALREADY : EISCONN;
+	if (!may_begin(s))
+		return ENOBUFS;
 	s->error = 0;
 	if (IS_ONE_TO_ONE(s) && s->failed_before && (error = again_prepare(s)) != 0)
 		return error;
@@ -125,6 +149,7 @@ int call_connect(struct call *call, struct sctp_socket *s)
 		error = usrsctp_connect(s->so, first, address_length(first)) < 0 ? errno : 0;
 	else
 		error = usrsctp_connectx(s->so, first, count, &association) < 0 ? errno : 0;
+	note_begun(s);
 	call_note_port(s);
 	if (error == EALREADY && !IS_ONE_TO_ONE(s)) {
 		struct lx_status status;

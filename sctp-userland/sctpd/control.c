@@ -21,7 +21,7 @@
 
 struct connection {
 	struct watch watch; /* first */
-	struct user *user;
+	struct client *client;
 };
 
 static char incoming[sizeof(struct request) + ADDRESSES_MAX + MESSAGE_MAX + 1];
@@ -38,7 +38,7 @@ static void drop(struct connection *connection)
 {
 	loop_remove(&connection->watch);
 	close(connection->watch.fd);
-	user_drop_connection(connection->user);
+	client_disconnect(connection->client);
 	free(connection);
 	count--;
 }
@@ -101,7 +101,7 @@ static bool send_reply(int fd, const struct call *call)
 static bool serve(struct connection *connection, size_t length, int passed, bool lost)
 {
 	struct request request;
-	struct call call = { .request = &request, .caller = connection->user->id, .passed = passed,
+	struct call call = { .request = &request, .caller = connection->client, .passed = passed,
 			     .descriptor = -1 };
 	bool sent;
 
@@ -195,14 +195,14 @@ bool control_serve(int fd)
 	socklen_t length = sizeof(peer);
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0 || !may_use(fd, &peer) || count >= CONNECTIONS_MAX ||
-	    !user_may_connect(peer.uid) || last_descriptors(fd) || (connection = calloc(1, sizeof(*connection))) == NULL) {
+	    last_descriptors(fd) || (connection = calloc(1, sizeof(*connection))) == NULL) {
 		close(fd);
 		return false;
 	}
 	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 	connection->watch = (struct watch){ fd, EPOLLIN, ready };
-	connection->user = user_take_connection(peer.uid);
-	if (connection->user == NULL) {
+	connection->client = client_connect(peer.uid, peer.pid);
+	if (connection->client == NULL) {
 		close(fd);
 		free(connection);
 		return false;

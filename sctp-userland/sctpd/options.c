@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "stack.h"
 #include "translate.h"
 
 static const struct { /* Linux's event 0x8000 + i to usrsctp's; 0: none */
@@ -27,6 +28,11 @@ static void apply_event(struct sctp_socket *s, int which)
 	usrsctp_setsockopt(s->so, IPPROTO_SCTP, SCTP_EVENT, &event, sizeof(event));
 }
 
+static uint16_t more_of(uint16_t first, int second)
+{
+	return second > UINT16_MAX ? UINT16_MAX : second > first ? (uint16_t)second : first;
+}
+
 void options_prepare(struct sctp_socket *s)
 {
 	int i, on = 1;
@@ -38,6 +44,7 @@ void options_prepare(struct sctp_socket *s)
 		apply_event(s, i);
 	if (s->send_buffer == 0)
 		s->send_buffer = s->receive_buffer = 212992;
+	s->out_streams = more_of(s->out_streams, OUT_STREAMS);
 }
 
 static int set_events(struct sctp_socket *s, const char *value, size_t length)
@@ -85,6 +92,22 @@ static int set_socket_level(struct sctp_socket *s, int option, const char *value
 	return usrsctp_setsockopt(s->so, SOL_SOCKET, option, &number, sizeof(number)) < 0 ? errno : 0;
 }
 
+/* What is kept for an association grows with its streams. */
+static void note_streams(struct sctp_socket *s, int option, const char *value, size_t length)
+{
+	struct sctp_initmsg initial;
+	struct sctp_add_streams added;
+
+	if (option == LX_INITMSG && length >= sizeof(initial)) {
+		memcpy(&initial, value, sizeof(initial));
+		s->out_streams = more_of(s->out_streams, initial.sinit_num_ostreams);
+		s->in_streams = more_of(s->in_streams, initial.sinit_max_instreams);
+	} else if (option == LX_ADD_STREAMS && length >= sizeof(added)) {
+		memcpy(&added, value, sizeof(added));
+		s->out_streams = more_of(s->out_streams, s->out_streams + added.sas_outstrms);
+	}
+}
+
 int options_set(struct sctp_socket *s, int level, int option, const char *value, size_t length)
 {
 	if (level == SOL_SOCKET)
@@ -110,6 +133,7 @@ int options_set(struct sctp_socket *s, int level, int option, const char *value,
 	case LX_RECVNXTINFO:
 		return 0;
 	default:
+		note_streams(s, option, value, length);
 		return translate_set(s, option, value, length);
 	}
 }

@@ -13,6 +13,7 @@
 #include "init_check.h"
 #include "interfaces.h"
 #include "loop.h"
+#include "stack.h"
 #include "users.h"
 #include "usrsctp_internal.h"
 
@@ -67,26 +68,28 @@ static uint16_t destination_port(const char *packet)
 	return ntohs(port);
 }
 
-/* Whether memory may be taken for it: data, or a new association. */
-static bool brings_something(const char *packet, int length)
+/* Whether there is memory for what it brings: data, or a new association. */
+static bool is_refused(const char *packet, int length)
 {
+	bool data = false, begins = false;
 	uint16_t size;
 	int at;
 
 	for (at = COMMON_HEADER; at + CHUNK_HEADER <= length; at += (size + 3) & ~3) {
-		if (packet[at] == SCTP_DATA || packet[at] == SCTP_INITIATION || packet[at] == SCTP_COOKIE_ECHO)
-			return true;
+		data |= packet[at] == SCTP_DATA;
+		begins |= packet[at] == SCTP_INITIATION || packet[at] == SCTP_COOKIE_ECHO;
 		memcpy(&size, packet + at + 2, sizeof(size));
 		size = ntohs(size);
 		if (size < CHUNK_HEADER)
 			break;
 	}
-	return false;
+	return (data || begins) && users_refuse(destination_port(packet), data, begins);
 }
 
 struct mbuf *packets_buffers(int length)
 {
 	struct mbuf *first = NULL, **next = &first;
+	unsigned int begun;
 	int done;
 
 	for (done = 0; done < length; next = &(*next)->m_next) {
@@ -109,7 +112,7 @@ void packets_input(const char *packet, int length, struct sockaddr *source, stru
 	if (length < COMMON_HEADER + CHUNK_HEADER || init_is_wrong(packet + COMMON_HEADER, length - COMMON_HEADER))
 		return;
 	users_note_traffic((uint64_t)length + PACKET_COST);
-	if (brings_something(packet, length) && users_refuse(destination_port(packet)))
+	if (is_refused(packet, length))
 		return; /* as a full queue on the way would */
 	first = packets_buffers(length);
 	if (first == NULL)
@@ -119,6 +122,9 @@ void packets_input(const char *packet, int length, struct sockaddr *source, stru
 				     first->m_data + COMMON_HEADER, 1, ecn_bits, 0, 0);
 	if (first != NULL)
 		m_freem(first);
+	begun = stack_begun();
+	if (begun > 0)
+		users_note_begun(destination_port(packet), begun);
 }
 
 void packets_input4(const char *datagram, int length)

@@ -136,7 +136,7 @@ void socket_replace(struct sctp_socket *s, struct socket *fresh)
 	enter_stack(s);
 }
 
-struct sctp_socket *socket_create(int domain, int type, struct socket *so, uid_t owner, int *client_fd)
+struct sctp_socket *socket_create(int domain, int type, struct socket *so, struct client *owner, int *client_fd)
 {
 	struct sctp_socket *s = calloc(1, sizeof(*s)), **bucket;
 	bool given = so != NULL;
@@ -166,15 +166,10 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, uid_t
 	s->so = so;
 	s->domain = domain;
 	s->type = type;
-	s->user = user_take_socket(owner);
-	if (s->user == NULL)
+	s->client = owner;
+	if (loop_add(&s->watch) < 0)
 		goto failed;
-	if (loop_add(&s->watch) < 0) {
-		size = errno;
-		user_drop_socket(s->user);
-		errno = size;
-		goto failed;
-	}
+	client_open(owner);
 	enter_stack(s);
 	options_prepare(s);
 	s->next = first;
@@ -232,7 +227,7 @@ void socket_destroy(struct sctp_socket *s, bool abort)
 	if (s->next != NULL)
 		s->next->previous = s->previous;
 	count--;
-	user_drop_socket(s->user);
+	client_close(s->client);
 	loop_remove(&s->watch);
 	close(s->watch.fd);
 	socket_drop_waiting(s);

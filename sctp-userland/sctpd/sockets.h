@@ -28,7 +28,7 @@ struct sctp_socket {
 	struct socket *so;
 	uint64_t cookie; /* SO_COOKIE of the client's end: how a passed descriptor is recognised */
 	ino_t inode;     /* ... and its inode: before Linux 5.10 another network namespace gives out the same cookies */
-	struct user *user; /* the owner */
+	struct client *client; /* the owner */
 	int domain, type;
 	bool listening, gone;
 	bool dirty;        /* on the list of those usrsctp has something to say about */
@@ -47,6 +47,7 @@ struct sctp_socket {
 	int backlog;
 	uint8_t events[LX_EVENT_COUNT]; /* as the program subscribed */
 	bool wants_rcvinfo, v6only;
+	uint16_t out_streams, in_streams; /* the most an association of it may have had; 0 inward: the usual number */
 	uint32_t default_timetolive;
 	struct sockaddr_in6 bound[BOUND_MAX]; /* addresses bound to; none: any */
 	int bound_count;
@@ -65,7 +66,7 @@ struct sctp_socket {
 #define IS_ONE_TO_ONE(s) ((s)->type == SOCK_STREAM)
 
 /* Make a socket for a client; so NULL: a new one. The client's descriptor goes to *client_fd. Return NULL and errno; then so stays. */
-struct sctp_socket *socket_create(int domain, int type, struct socket *so, uid_t owner, int *client_fd);
+struct sctp_socket *socket_create(int domain, int type, struct socket *so, struct client *owner, int *client_fd);
 
 /* The socket whose client end this descriptor is, NULL: none. */
 struct sctp_socket *socket_of(int client_fd);

@@ -15,7 +15,6 @@
 #include "restart.h"
 #include "usrsctp_internal.h"
 
-#define ASSOCIATIONS_MAX 16384 /* counted of one socket */
 #define SHUT_WINDOW 2048 /* bytes: no full packet fits */
 
 const struct stack_settings stack_defaults = {
@@ -24,8 +23,10 @@ const struct stack_settings stack_defaults = {
 };
 
 static bool work_waits;
+static unsigned int begun;
 static void (*library_sowakeup)(struct socket *, struct sockbuf *);
 static void (*library_express_sack)(struct sctp_tcb *, uint32_t, uint32_t, int *, int);
+static struct sctp_tcb *(*library_begin)(void *, struct sockaddr *, int *, uint32_t, uint32_t, uint16_t, uint16_t, void *, int);
 
 static void debug_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static void debug_line(const char *format, ...)
@@ -62,7 +63,9 @@ int stack_start(const struct stack_settings *settings)
 	library_sowakeup = (void (*)(struct socket *, struct sockbuf *))dlsym(RTLD_NEXT, "sowakeup");
 	library_express_sack = (void (*)(struct sctp_tcb *, uint32_t, uint32_t, int *, int))dlsym(RTLD_NEXT,
 												   "sctp_express_handle_sack");
-	if (library_sowakeup == NULL || library_express_sack == NULL || !restart_prepare())
+	library_begin = (struct sctp_tcb * (*)(void *, struct sockaddr *, int *, uint32_t, uint32_t, uint16_t, uint16_t, void *, int))
+		dlsym(RTLD_NEXT, "sctp_aloc_assoc");
+	if (library_sowakeup == NULL || library_express_sack == NULL || library_begin == NULL || !restart_prepare())
 		return -ENOSYS;
 	usrsctp_init_nothreads(0, NULL, settings->debug ? debug_line : NULL);
 	usrsctp_sysctl_set_sctp_blackhole(0);
@@ -74,7 +77,7 @@ int stack_start(const struct stack_settings *settings)
 	usrsctp_sysctl_set_sctp_auth_enable(0);
 	usrsctp_sysctl_set_sctp_nrsack_enable(0);
 	usrsctp_sysctl_set_sctp_pktdrop_enable(0);
-	usrsctp_sysctl_set_sctp_nr_outgoing_streams_default(10);
+	usrsctp_sysctl_set_sctp_nr_outgoing_streams_default(OUT_STREAMS);
 	usrsctp_sysctl_set_sctp_rto_min_default(settings->rto_min_ms);
 	usrsctp_sysctl_set_sctp_rto_max_default(settings->rto_max_ms);
 	usrsctp_sysctl_set_sctp_init_rto_max_default(settings->rto_max_ms);
@@ -99,27 +102,69 @@ void stack_run_deferred_work(void)
 	}
 }
 
-uint64_t stack_queued(struct socket *so)
+uint32_t stack_association_list(struct socket *so, const sctp_assoc_t **identifiers)
 {
 	static struct {
 		uint32_t count;
-		sctp_assoc_t identifiers[ASSOCIATIONS_MAX];
-	} list;
-	uint64_t bytes = so->receive.used;
-	struct buffer_use use = { 0 };
-	socklen_t length = sizeof(list);
-	uint32_t i;
+		sctp_assoc_t identifiers[];
+	} *list;
+	static uint32_t room;
+	uint32_t number = 0;
+	socklen_t length = sizeof(number);
 
-	list.count = 0;
-	if (usrsctp_getsockopt(so, IPPROTO_SCTP, SCTP_GET_ASSOC_ID_LIST, &list, &length) < 0)
-		return bytes;
-	for (i = 0; i < list.count && i < ASSOCIATIONS_MAX; i++) {
-		use.association = list.identifiers[i];
-		length = sizeof(use);
-		if (usrsctp_getsockopt(so, IPPROTO_SCTP, GET_BUFFER_USE, &use, &length) == 0)
-			bytes += (uint64_t)use.sending + use.receiving;
+	if (usrsctp_getsockopt(so, IPPROTO_SCTP, SCTP_GET_ASSOC_NUMBER, &number, &length) < 0 || number == 0)
+		return 0;
+	if (number > room) {
+		void *larger = realloc(list, sizeof(*list) + 2 * (size_t)number * sizeof(sctp_assoc_t));
+
+		if (larger == NULL)
+			return 0;
+		list = larger;
+		room = 2 * number;
 	}
-	return bytes;
+	length = (socklen_t)(sizeof(*list) + room * sizeof(sctp_assoc_t));
+	if (usrsctp_getsockopt(so, IPPROTO_SCTP, SCTP_GET_ASSOC_ID_LIST, list, &length) < 0)
+		return 0;
+	*identifiers = list->identifiers;
+	return list->count;
+}
+
+static void measure_association(struct socket *so, sctp_assoc_t identifier, uint16_t out_streams, struct stack_use *use)
+{
+	struct buffer_use queued = { .association = identifier };
+	struct sctp_status status = { .sstat_assoc_id = identifier };
+	socklen_t length = sizeof(queued);
+
+	if (usrsctp_getsockopt(so, IPPROTO_SCTP, GET_BUFFER_USE, &queued, &length) < 0)
+		return;
+	use->queued += (uint64_t)queued.sending + queued.receiving;
+	length = sizeof(status);
+	if (usrsctp_getsockopt(so, IPPROTO_SCTP, SCTP_STATUS, &status, &length) < 0)
+		status.sstat_instrms = 0;
+	use->associations += association_cost(out_streams, status.sstat_instrms);
+}
+
+void stack_measure(struct socket *so, bool one_to_one, uint16_t out_streams, struct stack_use *use)
+{
+	const sctp_assoc_t *identifiers = NULL;
+	struct socket *accepted;
+	uint32_t i, count = one_to_one ? 0 : stack_association_list(so, &identifiers);
+
+	use->queued += so->receive.used;
+	if (one_to_one)
+		measure_association(so, 0, out_streams, use);
+	for (i = 0; i < count; i++)
+		measure_association(so, identifiers[i], out_streams, use);
+	for (accepted = so->complete.first; accepted != NULL; accepted = accepted->entry.first)
+		stack_measure(accepted, true, out_streams, use);
+}
+
+unsigned int stack_begun(void)
+{
+	unsigned int since = begun;
+
+	begun = 0;
+	return since;
 }
 
 uint32_t stack_associations(void)
@@ -145,6 +190,16 @@ void sctp_express_handle_sack(struct sctp_tcb *tcb, uint32_t cumulative_ack, uin
 		sctp_handle_sack(NULL, 0, 0, tcb, 0, 0, 0, abort_now, 0, cumulative_ack, window, ecne_seen);
 	else
 		library_express_sack(tcb, cumulative_ack, window, abort_now, ecne_seen);
+}
+
+/* Each association, whoever begins it, is made here. */
+struct sctp_tcb *sctp_aloc_assoc(void *endpoint, struct sockaddr *peer, int *error, uint32_t tag, uint32_t vrf, uint16_t out_streams,
+				 uint16_t udp_port, void *process, int authenticates)
+{
+	struct sctp_tcb *made = library_begin(endpoint, peer, error, tag, vrf, out_streams, udp_port, process, authenticates);
+
+	begun += made != NULL;
+	return made;
 }
 
 /* No threads: what they would do is done by the loop. */

@@ -23,8 +23,28 @@ int stack_start(const struct stack_settings *settings);
 /* Run work that usrsctp wants done outside of what started it (a thread of its own elsewhere). */
 void stack_run_deferred_work(void);
 
-/* Bytes queued in this socket, both ways. */
-uint64_t stack_queued(struct socket *so);
+/* The identifiers of a one-to-many socket's associations, good until the next call; return their number. */
+uint32_t stack_association_list(struct socket *so, const sctp_assoc_t **identifiers);
+
+#define OUT_STREAMS 10 /* of an association whose program says nothing else, as in a kernel */
+#define ASSOCIATION_COST 4096 /* bytes of memory, with one path */
+#define OUT_STREAM_COST 64
+#define IN_STREAM_COST 40
+
+static inline uint64_t association_cost(uint16_t out_streams, uint16_t in_streams)
+{
+	return ASSOCIATION_COST + out_streams * OUT_STREAM_COST + in_streams * IN_STREAM_COST;
+}
+
+/* Add what this socket has queued, both ways, and what its associations take, of which each has so many outbound streams; with those that
+ * wait to be accepted. */
+struct stack_use {
+	uint64_t queued, associations; /* bytes */
+};
+void stack_measure(struct socket *so, bool one_to_one, uint16_t out_streams, struct stack_use *use);
+
+/* How many associations were begun since the last call, by either side. */
+unsigned int stack_begun(void);
 
 /* Associations that exist (established). */
 uint32_t stack_associations(void);

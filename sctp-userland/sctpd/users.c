@@ -4,180 +4,284 @@
 #include <linux/sockios.h>
 #include <malloc.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 
 #include "loop.h"
 #include "sockets.h"
 #include "stack.h"
 
-#define STEP (1024 * 1024) /* bytes of traffic after which what is queued is measured again */
+#define STEP (1024 * 1024) /* bytes of traffic after which what is held is measured again */
+#define LITTLE (1024 * 1024)
 #define AGAIN_MS 50        /* ... and while someone is full */
+#define PAUSE 10           /* a measurement that took so long isn't made again before as many times that have passed */
+#define PORTS 65536
+#define PORT_SET (PORTS / 8)
 
 struct user_limits user_limits = {
-	.sockets = 16384, .connections = 1024, .queued = 64 * 1024 * 1024, .memory = 512 * 1024 * 1024,
+	.user = { .sockets = 16384, .bytes = 64 * 1024 * 1024 },
+	.client = { .sockets = 8192, .bytes = 32 * 1024 * 1024 },
+	.connections = 1024,
+	.memory = 512 * 1024 * 1024,
 };
 
-static struct user *first;
-static uint64_t traffic, memory, measured_ms;
-static bool all_full, any_full;
+static struct user *users;
+static struct client *clients;
+static uint64_t traffic, measured_ms, took_ms;
+static bool any_full;
+static uint8_t takes_no_data[PORT_SET], begins_none[PORT_SET]; /* ports of those who are full */
 
-static struct user *find(uid_t id)
+static struct user *user_of(uid_t id)
 {
-	struct user *user = first;
+	struct user *user = users;
 
 	while (user != NULL && user->id != id)
 		user = user->next;
-	return user;
-}
-
-static struct user *find_or_make(uid_t id)
-{
-	struct user *user = find(id);
-
 	if (user != NULL || (user = calloc(1, sizeof(*user))) == NULL)
 		return user;
 	user->id = id;
-	user->next = first;
-	first = user;
+	user->next = users;
+	users = user;
 	return user;
 }
 
-static void forget_if_gone(struct user *user)
+static void forget_user_if_gone(struct user *user)
 {
 	struct user **link;
 
-	if (user->sockets > 0 || user->connections > 0)
+	if (user->has.sockets > 0 || user->connections > 0)
 		return;
-	for (link = &first; *link != user;)
+	for (link = &users; *link != user;)
 		link = &(*link)->next;
 	*link = user->next;
 	free(user);
 }
 
-struct user *user_take_socket(uid_t id)
+static void forget_if_gone(struct client *client)
 {
-	struct user *user = find_or_make(id);
+	struct client **link;
+	struct user *user = client->user;
 
-	if (user != NULL)
-		user->sockets++;
-	return user;
+	if (client->has.sockets > 0 || client->connections > 0)
+		return;
+	for (link = &clients; *link != client;)
+		link = &(*link)->next;
+	*link = client->next;
+	free(client);
+	forget_user_if_gone(user);
 }
 
-struct user *user_take_connection(uid_t id)
+struct client *client_connect(uid_t id, pid_t process)
 {
-	struct user *user = find_or_make(id);
+	struct user *user = user_of(id);
+	struct client *client = clients;
 
-	if (user != NULL)
-		user->connections++;
-	return user;
+	if (user == NULL || user->connections >= user_limits.connections)
+		return NULL;
+	while (client != NULL && (client->process != process || client->user != user))
+		client = client->next;
+	if (client == NULL) {
+		client = calloc(1, sizeof(*client));
+		if (client == NULL) {
+			forget_user_if_gone(user);
+			return NULL;
+		}
+		*client = (struct client){ .next = clients, .user = user, .process = process };
+		clients = client;
+	}
+	client->connections++;
+	user->connections++;
+	return client;
 }
 
-void user_drop_socket(struct user *user)
+void client_disconnect(struct client *client)
 {
-	user->sockets--;
-	forget_if_gone(user);
+	client->connections--;
+	client->user->connections--;
+	forget_if_gone(client);
 }
 
-void user_drop_connection(struct user *user)
+bool client_may_open(const struct client *client)
 {
-	user->connections--;
-	forget_if_gone(user);
+	return client->has.sockets < user_limits.client.sockets && client->user->has.sockets < user_limits.user.sockets;
 }
 
-bool user_may_open(uid_t id)
+void client_open(struct client *client)
 {
-	const struct user *user = find(id);
-
-	return user == NULL || user->sockets < user_limits.sockets;
+	client->has.sockets++;
+	client->user->has.sockets++;
 }
 
-bool user_may_connect(uid_t id)
+void client_close(struct client *client)
 {
-	const struct user *user = find(id);
-
-	return user == NULL || user->connections < user_limits.connections;
+	client->has.sockets--;
+	client->user->has.sockets--;
+	forget_if_gone(client);
 }
 
-bool user_is_full(const struct user *user)
+bool client_is_full(const struct client *client)
 {
-	return all_full || user->full;
+	return client->has.full || client->user->has.full;
 }
 
-bool users_refuse(uint16_t port)
+static bool set_has(const uint8_t *set, uint16_t port)
 {
-	const struct sctp_socket *s;
-
-	if (!any_full)
-		return all_full;
-	for (s = sockets_first(); s != NULL && !all_full; s = s->next)
-		if (s->port == port && s->user->full)
-			return true;
-	return all_full;
+	return set[port / 8] >> port % 8 & 1;
 }
 
-/* Bytes queued for and by this socket, those its client has not read yet among them. */
-static uint64_t queued(const struct sctp_socket *s)
+static void set_add(uint8_t *set, uint16_t port)
+{
+	set[port / 8] |= (uint8_t)(1 << port % 8);
+}
+
+bool users_refuse(uint16_t port, bool data, bool begins)
+{
+	return any_full && ((data && set_has(takes_no_data, port)) || (begins && set_has(begins_none, port)));
+}
+
+/* Add what this socket holds, with all that its client has not read yet. */
+static void add_held(const struct sctp_socket *s, struct holding *to)
 {
 	const struct waiting *waiting;
-	uint64_t bytes = stack_queued(s->so) + s->unsent_length;
+	struct stack_use use = { .queued = s->unsent_length };
 	int unread = 0;
 
-	if (ioctl(s->watch.fd, SIOCOUTQ, &unread) == 0)
-		bytes += (uint64_t)unread;
+	stack_measure(s->so, IS_ONE_TO_ONE(s), s->out_streams, &use);
 	for (waiting = s->waiting; waiting != NULL; waiting = waiting->next)
-		bytes += stack_queued(waiting->so);
-	return bytes;
+		stack_measure(waiting->so, true, s->out_streams, &use);
+	if (ioctl(s->watch.fd, SIOCOUTQ, &unread) == 0)
+		use.queued += (uint64_t)unread;
+	to->queued += use.queued;
+	to->associations += use.associations;
+}
+
+static uint64_t sum(const struct holding *has)
+{
+	return has->queued + has->associations;
+}
+
+/* Whether this one may go on after having been full. */
+static bool judge(struct holding *has, const struct share_limits *limits, uint64_t most)
+{
+	bool was_full = has->full, too_much = sum(has) >= most;
+
+	has->full = too_much || has->queued > limits->bytes;
+	has->no_more = too_much || has->associations + ASSOCIATION_COST > limits->bytes;
+	any_full |= has->full || has->no_more;
+	return was_full && !has->full;
+}
+
+/* When the memory for all is used up, those are refused who hold its part for each user, or more; should none hold as much (memory goes
+ * on other things as well), those who hold the average or more. Never those who hold little. */
+static uint64_t fair_share(void)
+{
+	struct mallinfo2 heap = mallinfo2();
+	uint64_t number = 0, all = 0;
+	const struct user *user;
+
+	if (heap.uordblks + heap.hblkhd <= user_limits.memory)
+		return UINT64_MAX;
+	for (user = users; user != NULL; user = user->next, number++)
+		all += sum(&user->has);
+	if (number == 0)
+		return UINT64_MAX;
+	all = (all < user_limits.memory ? all : user_limits.memory) / number;
+	return all > LITTLE ? all : LITTLE;
 }
 
 static void measure(void)
 {
-	struct mallinfo2 heap = mallinfo2();
 	const struct sctp_socket *s;
+	struct client *client;
 	struct user *user;
-	bool relieved = false, was_full = all_full;
+	uint64_t most;
+	bool relieved = false;
 
 	traffic = 0;
 	measured_ms = loop_now_ms();
-	memory = heap.uordblks + heap.hblkhd;
-	all_full = memory > user_limits.memory;
-	relieved = was_full && !all_full;
-	for (user = first; user != NULL; user = user->next)
-		user->queued = 0;
+	for (user = users; user != NULL; user = user->next)
+		user->has.queued = user->has.associations = 0;
+	for (client = clients; client != NULL; client = client->next)
+		client->has.queued = client->has.associations = 0;
 	for (s = sockets_first(); s != NULL; s = s->next)
-		s->user->queued += queued(s);
+		add_held(s, &s->client->has);
+	for (client = clients; client != NULL; client = client->next) {
+		client->user->has.queued += client->has.queued;
+		client->user->has.associations += client->has.associations;
+	}
 	any_full = false;
-	for (user = first; user != NULL; user = user->next) {
-		was_full = user->full;
-		user->full = user->queued > user_limits.queued;
-		relieved |= was_full && !user->full;
-		any_full |= user->full;
+	most = fair_share();
+	for (user = users; user != NULL; user = user->next)
+		relieved |= judge(&user->has, &user_limits.user, most);
+	for (client = clients; client != NULL; client = client->next)
+		relieved |= judge(&client->has, &user_limits.client, UINT64_MAX);
+	if (any_full) {
+		memset(takes_no_data, 0, sizeof(takes_no_data));
+		memset(begins_none, 0, sizeof(begins_none));
+		for (s = sockets_first(); s != NULL; s = s->next) {
+			if (client_is_full(s->client))
+				set_add(takes_no_data, s->port);
+			if (s->client->has.no_more || s->client->user->has.no_more)
+				set_add(begins_none, s->port);
+		}
 	}
 	if (relieved)
 		sockets_unblock_all();
+	took_ms = loop_now_ms() - measured_ms;
+}
+
+static bool measured_just_now(void)
+{
+	return loop_now_ms() - measured_ms < PAUSE * took_ms;
 }
 
 void users_note_traffic(uint64_t bytes)
 {
 	traffic += bytes;
-	if (traffic >= STEP)
+	if (traffic >= STEP && !measured_just_now())
 		measure();
 }
 
 int users_run(uint64_t now_ms)
 {
-	if (!any_full && !all_full)
+	if (!any_full)
 		return -1;
-	if (now_ms - measured_ms >= AGAIN_MS)
+	if (now_ms - measured_ms >= AGAIN_MS && !measured_just_now())
 		measure();
 	return AGAIN_MS;
 }
 
-struct user *users_first(void)
+static bool has_room(const struct client *client, uint64_t bytes)
 {
-	return first;
+	const struct user *user = client->user;
+
+	return !client->has.no_more && !user->has.no_more && client->has.associations + bytes <= user_limits.client.bytes &&
+	       user->has.associations + bytes <= user_limits.user.bytes;
 }
 
-uint64_t users_memory(void)
+bool client_may_begin(const struct client *client, uint64_t bytes)
 {
-	return memory;
+	if (has_room(client, bytes))
+		return true;
+	if (measured_just_now())
+		return false;
+	measure(); /* some may have ended since */
+	return has_room(client, bytes);
+}
+
+void client_begins(struct client *client, uint64_t bytes)
+{
+	client->has.associations += bytes;
+	client->user->has.associations += bytes;
+	users_note_traffic(bytes);
+}
+
+void users_note_begun(uint16_t port, unsigned int associations)
+{
+	const struct sctp_socket *s = sockets_first();
+
+	while (s != NULL && s->port != port)
+		s = s->next;
+	if (s != NULL)
+		client_begins(s->client, associations * association_cost(s->out_streams, s->in_streams));
 }

@@ -1,4 +1,4 @@
-/* What each user has here, and how much of it he may have. */
+/* What each user, and each of his programs (a client: a process), has here, and how much of it he may have. */
 #ifndef USERS_H
 #define USERS_H
 
@@ -6,46 +6,68 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct holding {
+	int sockets;
+	uint64_t queued;       /* bytes sent and not acknowledged, or received and not read, at the last measurement */
+	uint64_t associations; /* bytes these take themselves: measured, and those begun since */
+	bool full;             /* no more may be queued */
+	bool no_more;          /* no association may begin */
+};
+
 struct user {
 	struct user *next;
 	uid_t id;
-	int sockets, connections;
-	uint64_t queued; /* bytes sent and not acknowledged, or received and not read, at the last measurement */
-	bool full;       /* ... which were too many */
+	int connections;
+	struct holding has;
+};
+
+struct client {
+	struct client *next;
+	struct user *user;
+	pid_t process; /* 0: of another namespace of processes; those of one user count as one client */
+	int connections;
+	struct holding has;
+};
+
+struct share_limits {
+	int sockets;
+	uint64_t bytes; /* queued; the same again for associations */
 };
 
 struct user_limits {
-	int sockets, connections;    /* of one user */
-	uint64_t queued;             /* bytes, of one user */
-	uint64_t memory;             /* bytes, of all users together and all that belongs to them */
+	struct share_limits user, client;
+	int connections; /* of one user */
+	uint64_t memory; /* bytes, of all users together and all that belongs to them */
 };
 
 extern struct user_limits user_limits;
 
-/* The entry of a user, who holds one more socket or connection from now on; NULL: out of memory. */
-struct user *user_take_socket(uid_t id);
-struct user *user_take_connection(uid_t id);
-void user_drop_socket(struct user *user);
-void user_drop_connection(struct user *user);
+/* The entry of a process that has one more connection from now on; NULL: its user may have no more, or out of memory. */
+struct client *client_connect(uid_t user, pid_t process);
+void client_disconnect(struct client *client);
 
-/* Whether this user may have another one. */
-bool user_may_open(uid_t id);
-bool user_may_connect(uid_t id);
+/* Whether it may have another socket; it has one more, one less. */
+bool client_may_open(const struct client *client);
+void client_open(struct client *client);
+void client_close(struct client *client);
 
-/* Whether no more may be queued for this user now, his own limit or everybody's being reached. */
-bool user_is_full(const struct user *user);
+/* Whether no more may be queued for it now, its own limit or its user's being reached. */
+bool client_is_full(const struct client *client);
 
-/* Whether a packet that brings something for this port (host order) must be dropped for that reason. */
-bool users_refuse(uint16_t port);
+/* Whether an association of so many bytes may begin; it has begun. */
+bool client_may_begin(const struct client *client, uint64_t bytes);
+void client_begins(struct client *client, uint64_t bytes);
+
+/* Whether a packet for this port (host order) must be dropped, as its owner is full: one that brings data, or begins an association. */
+bool users_refuse(uint16_t port, bool data, bool begins);
+
+/* So many associations were begun by a peer at this port. */
+void users_note_begun(uint16_t port, unsigned int associations);
 
 /* So many bytes came in or went out: now and then, what is queued is measured. */
 void users_note_traffic(uint64_t bytes);
 
 /* Measure again while someone is full. Return when that is due next, in ms; -1: never. */
 int users_run(uint64_t now_ms);
-
-/* For --status. */
-struct user *users_first(void);
-uint64_t users_memory(void);
 
 #endif

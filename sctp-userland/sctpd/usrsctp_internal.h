@@ -104,6 +104,8 @@ int sctp_os_timer_start(struct callout *timer, uint32_t ticks, void (*function)(
 int sctp_os_timer_stop(struct callout *timer);
 uint32_t sctp_get_tick_count(void);
 void sctp_wakeup_iterator(void);
+struct sctp_tcb *sctp_aloc_assoc(void *endpoint, struct sockaddr *peer, int *error, uint32_t tag, uint32_t vrf, uint16_t out_streams,
+				 uint16_t udp_port, void *process, int authenticates);
 void sctp_express_handle_sack(struct sctp_tcb *tcb, uint32_t cumulative_ack, uint32_t window, int *abort_now, int ecne_seen);
 int sctp_load_addresses_from_init(struct sctp_tcb *tcb, struct mbuf *m, int offset, int limit, struct sockaddr *source,
 				  struct sockaddr *destination, struct sockaddr *instead_of_source, uint16_t port);

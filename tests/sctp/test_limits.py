@@ -2,6 +2,7 @@
 
 # ruff: noqa: E501  (programs given as text)
 
+import json
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from tests.support.namespaces import Namespace
 pytestmark = pytest.mark.integration
 
 HERE = Path(__file__).parent
-PRELUDE = f"import sys; sys.path.insert(0, {str(HERE)!r})\nfrom sctp_api import *\nimport threading, time\n"
+PRELUDE = f"import sys; sys.path.insert(0, {str(HERE)!r})\nfrom sctp_api import *\nimport os, threading, time\n"
 QUEUE_LIMIT_MB = 8
 RESIDENT_MB = 150
 """Far above what it takes with the limit, far below what a flood would take without one."""
@@ -279,10 +280,81 @@ def test_flood_of_a_program_that_never_reads(shared: Namespace) -> None:
 
 
 def test_all_together_are_limited(namespace: Namespace) -> None:
-    namespace.start(str(SCTPD), "--queue-limit", "1000", "--memory-limit", "24")
+    """Who holds more than his part of it is refused; another user, who holds little, is served."""
+    limits = ("--queue-limit", "1000", "--client-queue-limit", "1000", "--memory-limit", "24")
+    namespace.start(str(SCTPD), "--everyone", *limits)
     assert wait_for(lambda: serves(namespace))
     start(namespace, FLOOD, "full")
     assert resident_mb(namespace) < RESIDENT_MB
+    run = as_nobody(namespace, ECHO)
+    assert run.stdout == "served\n", run.stderr
+
+
+BEGIN_WIDE = """
+import errno, os, socket, struct, sys
+def wide(style):
+    made = socket.socket(2, style, 132)
+    made.setsockopt(132, 2, struct.pack("HHHH", 65535, 65535, 0, 0))
+    made.setblocking(False)
+    return made
+def begin(made, port):
+    if style == 1:
+        return made.connect_ex(("10.7.0.2", port))
+    try:
+        made.sendto(b"x", ("10.7.0.2", port))
+    except OSError as error:
+        return error.errno
+    return errno.EINPROGRESS
+for style in (1, 5):
+    held = [wide(style)]
+    errors = set()
+    for number in range(60):
+        errors.add(begin(held[-1], 6000 + number))
+        if style == 1:
+            held.append(wide(style))
+    print(errors == {errno.EINPROGRESS, errno.ENOBUFS} or errors, flush=True)
+    for one in held:
+        one.close()
+"""
+
+
+def test_associations_with_many_streams_are_limited(shared: Namespace) -> None:
+    """Nobody answers them; each takes 4 MB and more of sctpd, connected or begun by sending. Those that end are given back."""
+    shared.ip("link", "add", "nowhere", "type", "veth", "peer", "name", "void")
+    shared.ip("addr", "add", "10.7.0.1/24", "dev", "nowhere")
+    shared.ip("link", "set", "nowhere", "up")
+    before_mb = resident_mb(shared)
+    run = as_nobody(shared, BEGIN_WIDE)
+    assert run.stdout == "True\nTrue\n", run.stdout + run.stderr
+    assert resident_mb(shared) - before_mb < QUEUE_LIMIT_MB * 4
+
+
+def test_one_program_is_limited(namespace: Namespace) -> None:
+    """What one program holds neither another one of the same user is refused for, nor a child of it."""
+    limits = ("--client-socket-limit", "210", "--client-queue-limit", "4")
+    namespace.start(str(SCTPD), *limits)
+    assert wait_for(lambda: serves(namespace))
+    more = """
+held = []
+try:
+    while len(held) < 200:
+        held.append(one_to_one())
+except OSError as error:
+    print(error.errno == 24, flush=True)
+if os.fork() == 0:
+    kept = one_to_one()
+    print("full", flush=True)
+time.sleep(100)
+"""
+    flood = start(namespace, FLOOD.replace('print("full", flush=True)\ntime.sleep(100)\n', more), "True")
+    assert flood.stdout is not None
+    assert flood.stdout.readline() == "full\n"
+    run = namespace.run(sys.executable, "-c", ECHO, sctp=True)
+    assert run.stdout == "served\n", run.stderr
+    listed = json.loads(namespace.run(str(SCTPD), "--status", "--json").stdout)
+    processes = [one["process"] for one in listed]
+    assert processes.count(flood.pid) == 210
+    assert len(set(processes)) == 2
 
 
 def test_group_admits(namespace: Namespace) -> None:
