@@ -20,6 +20,8 @@
 #define CONTROL_NAME "sctp-userland"       /* abstract name sctpd listens on (a zero byte comes before it) */
 #define SOCKET_NAME_PREFIX "sctp-userland/" /* abstract name of sctpd's end of each socket, then an identifier */
 
+#define SYSTEM_USERS 1000 /* users below run services: an sctpd of theirs is believed, besides one's own */
+
 #define MESSAGE_MAX (256 * 1024)  /* bytes: the largest user message, usrsctp's send buffer */
 #define ADDRESSES_MAX 2048        /* bytes of packed socket addresses in one request or reply */
 #define OPTION_MAX 4096           /* bytes of one socket option */
@@ -40,7 +42,7 @@ enum operation {
 	OP_GETSOCKNAME,
 	OP_GETPEERNAME,
 	OP_PEELOFF, /* argument 0: association -> descriptor */
-	OP_STATUS,  /* arguments: JSON or text, first socket -> data; result: next socket, 0: these were the last */
+	OP_STATUS,  /* arguments: JSON or text, struct status_place to go on from -> data; result: 1: there is more, after the place in address */
 };
 
 struct send_parameters {
@@ -53,6 +55,14 @@ struct send_parameters {
 	uint16_t pr_policy; /* Linux SCTP_PR_SCTP_* */
 	uint16_t has_information; /* 0: the socket's defaults apply */
 };
+
+/* The last that was shown: sockets have falling numbers, associations rising ones. */
+struct status_place {
+	uint32_t socket;      /* STATUS_BEGIN: none yet */
+	uint32_t association; /* of that socket; STATUS_ALL: it was shown with all of them */
+};
+#define STATUS_BEGIN UINT32_MAX
+#define STATUS_ALL UINT32_MAX
 
 struct request {
 	uint16_t version;

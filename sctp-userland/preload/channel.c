@@ -13,7 +13,6 @@
 #include "real.h"
 
 #define FIRST_DESCRIPTOR 512 /* out of the way of the program's own, where the limit allows */
-#define SYSTEM_USERS 1000    /* users below run services */
 #define BUFFER (1024 * 1024)
 #define NOTED 65536 /* descriptors */
 #define BITS (8 * (int)sizeof(unsigned long))

@@ -140,18 +140,26 @@ static int option_get(struct call *call, struct sctp_socket *s)
 	return error;
 }
 
+static int status(struct call *call)
+{
+	struct status_place place = { (uint32_t)call->request->argument[1], (uint32_t)call->request->argument[2] };
+
+	call->reply.result = status_text(call->result + sizeof(place), call->room - sizeof(place), call->request->argument[0] != 0,
+					 &place, &call->reply.data_length);
+	memcpy(call->result, &place, sizeof(place));
+	call->reply.address_length = sizeof(place);
+	return 0;
+}
+
 static int run(struct call *call, struct sctp_socket *s)
 {
 	const struct request *request = call->request;
-	size_t length;
 
 	switch (request->operation) {
 	case OP_SOCKET:
 		return open_socket(call);
 	case OP_STATUS:
-		call->reply.result = status_text(call->result, call->room, request->argument[0] != 0, request->argument[1], &length);
-		call->reply.data_length = (uint32_t)length;
-		return 0;
+		return status(call);
 	default:
 		break;
 	}

@@ -237,18 +237,21 @@ static void serve(const struct settings *settings)
 	sockets_run();
 }
 
-/* One that runs may be about to end for idleness: unless it answers, take its place. */
+/* One that runs may be about to end for idleness: unless it answers, take its place. One that is stuck still runs. */
 static int listen_or_find_running(const struct settings *settings)
 {
+	enum show_answer answer = SHOW_NONE;
 	int attempt, error = 0;
 
-	for (attempt = 0; attempt < 50; attempt++) {
+	for (attempt = 0; attempt < 50 && answer == SHOW_NONE; attempt++) {
+		if (attempt > 0)
+			usleep(20000);
 		error = control_listen(settings->group, settings->everyone);
-		if (error != -EADDRINUSE || show_answers())
-			break;
-		usleep(20000);
+		if (error != -EADDRINUSE)
+			return error;
+		answer = show_answers();
 	}
-	return error;
+	return answer == SHOW_STRANGER ? -ECONNREFUSED : error;
 }
 
 int main(int argc, char **argv)
@@ -271,6 +274,10 @@ int main(int argc, char **argv)
 		if (!settings.detach)
 			log_line("another one already serves this network namespace");
 		return EXIT_RUNNING;
+	}
+	if (error == -ECONNREFUSED) {
+		log_line("%s", STRANGER_HAS_NAME);
+		return 1;
 	}
 	if (error == 0)
 		error = stack_start(&settings.stack);

@@ -3,10 +3,22 @@
 
 #include <stdbool.h>
 
+#include "../protocol.h"
+
+#define STRANGER_HAS_NAME "a program of another user has its name (@" CONTROL_NAME ") in this network namespace: " \
+	 "see ss -xlp; end that one"
+
 /* Print what the sctpd of this network namespace serves; return the exit status. */
 int show_status(bool json);
 
+enum show_answer {
+	SHOW_NONE,     /* none runs, or it ends just now, or refuses */
+	SHOW_SERVES,
+	SHOW_SILENT,   /* no answer for some seconds */
+	SHOW_STRANGER, /* the name is held by a user whose sctpd isn't to be believed: neither root, nor a system user, nor one's own */
+};
+
 /* Whether an sctpd runs in this network namespace and answers. It then counts its idle time anew. */
-bool show_answers(void);
+enum show_answer show_answers(void);
 
 #endif

@@ -164,6 +164,7 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, struc
 	s->inode = status.st_ino;
 	s->watch = (struct watch){ pair[0], EPOLLIN, ready };
 	s->so = so;
+	s->number = (uint32_t)next_identifier;
 	s->domain = domain;
 	s->type = type;
 	s->client = owner;

@@ -26,6 +26,7 @@ struct sctp_socket {
 	struct watch watch; /* first: the descriptor, our end */
 	struct sctp_socket *next, **previous, *next_in_stack, *next_cookie, *next_dirty;
 	struct socket *so;
+	uint32_t number; /* rises with each new one */
 	uint64_t cookie; /* SO_COOKIE of the client's end: how a passed descriptor is recognised */
 	ino_t inode;     /* ... and its inode: before Linux 5.10 another network namespace gives out the same cookies */
 	struct client *client; /* the owner */

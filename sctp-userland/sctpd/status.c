@@ -3,13 +3,15 @@
 #include <arpa/inet.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sockets.h"
+#include "stack.h"
 #include "translate.h"
 
-#define ASSOCIATIONS_MAX 256 /* shown of one socket */
-#define ONE_SOCKET (16 * 1024)
+#define ONE_PATH 512
+#define ONE_ASSOCIATION (24 * 1024) /* bytes; an association's paths beyond these aren't shown */
 
 struct text {
 	char *at;
@@ -27,6 +29,11 @@ static void add(struct text *text, const char *format, ...)
 	va_end(arguments);
 	if (wrote > 0)
 		text->length += (size_t)wrote < text->room - text->length ? (size_t)wrote : text->room - text->length - 1;
+}
+
+static bool has_room(const struct text *text)
+{
+	return text->room - text->length > ONE_ASSOCIATION;
 }
 
 static void add_address(struct text *text, const struct sockaddr *address)
@@ -57,9 +64,10 @@ static void add_paths(struct text *text, struct sctp_socket *s, uint32_t associa
 {
 	struct sockaddr *list = NULL;
 	int i, count = usrsctp_getpaddrs(s->so, association, &list);
+	size_t end = text->length + ONE_ASSOCIATION - ONE_PATH;
 	const char *from = (const char *)list;
 
-	for (i = 0; i < count; i++) {
+	for (i = 0; i < count && text->length < end; i++) {
 		struct sctp_paddrinfo path = { .spinfo_assoc_id = association };
 		socklen_t length = sizeof(path), size = address_length((const struct sockaddr *)from);
 
@@ -96,23 +104,39 @@ static void add_association(struct text *text, struct sctp_socket *s, uint32_t a
 	add(text, "%s", json ? "]}" : "");
 }
 
-static void add_associations(struct text *text, struct sctp_socket *s, bool json)
+static int ascending(const void *first, const void *second)
 {
-	struct {
-		uint32_t count;
-		sctp_assoc_t identifiers[ASSOCIATIONS_MAX];
-	} list = { 0 };
-	socklen_t length = sizeof(list);
-	uint32_t i;
+	sctp_assoc_t one = *(const sctp_assoc_t *)first, other = *(const sctp_assoc_t *)second;
+
+	return one < other ? -1 : one > other;
+}
+
+/* Write those that come after this one (0: all); return the last one there was room for, STATUS_ALL: no more came. */
+static uint32_t add_associations(struct text *text, struct sctp_socket *s, bool json, uint32_t after)
+{
+	const sctp_assoc_t *list = NULL;
+	sctp_assoc_t *sorted;
+	uint32_t i, count;
 
 	if (IS_ONE_TO_ONE(s)) {
 		add_association(text, s, 0, json, true);
-		return;
+		return STATUS_ALL;
 	}
-	if (usrsctp_getsockopt(s->so, IPPROTO_SCTP, SCTP_GET_ASSOC_ID_LIST, &list, &length) < 0)
-		return;
-	for (i = 0; i < list.count && i < ASSOCIATIONS_MAX; i++)
-		add_association(text, s, list.identifiers[i], json, i == 0);
+	count = stack_association_list(s->so, &list);
+	if (count == 0)
+		return STATUS_ALL;
+	sorted = malloc(count * sizeof(*sorted));
+	if (sorted == NULL)
+		return after;
+	memcpy(sorted, list, count * sizeof(*sorted));
+	qsort(sorted, count, sizeof(*sorted), ascending);
+	for (i = 0; i < count && has_room(text); i++)
+		if (sorted[i] > after) {
+			add_association(text, s, sorted[i], json, after == 0);
+			after = sorted[i];
+		}
+	free(sorted);
+	return i < count ? after : STATUS_ALL;
 }
 
 static const char *socket_state(const struct sctp_socket *s)
@@ -124,7 +148,7 @@ static const char *socket_state(const struct sctp_socket *s)
 	return s->received_all ? "ended" : s->was_connected ? "connected" : "open";
 }
 
-static void add_socket(struct text *text, struct sctp_socket *s, bool json)
+static void add_socket(struct text *text, const struct sctp_socket *s, bool json)
 {
 	int i;
 
@@ -143,20 +167,34 @@ static void add_socket(struct text *text, struct sctp_socket *s, bool json)
 	else
 		add(text, "%s%s%s\n", s->bound_count == 0 ? "any" : "", s->blocked ? " send-buffer-full" : "",
 		    s->unsent != NULL ? " program-does-not-read" : "");
-	add_associations(text, s, json);
-	add(text, "%s", json ? "]},\n" : "");
 }
 
-int status_text(char *to, size_t room, bool json, int first, size_t *length)
+bool status_text(char *to, size_t room, bool json, struct status_place *place, uint32_t *length)
 {
 	struct text text = { to, room, 0 };
 	struct sctp_socket *s = sockets_first();
-	int number;
+	bool begun = place->association != STATUS_ALL && place->socket != STATUS_BEGIN;
 
-	for (number = 0; s != NULL && number < first; number++)
+	while (s != NULL && s->number > place->socket)
 		s = s->next;
-	for (; s != NULL && (text.room - text.length > ONE_SOCKET || number == first); number++, s = s->next)
-		add_socket(&text, s, json);
-	*length = text.length;
-	return s != NULL ? number : 0;
+	if (begun && (s == NULL || s->number != place->socket)) { /* it was closed meanwhile */
+		add(&text, "%s", json ? "]},\n" : "");
+		begun = false;
+	} else if (!begun && s != NULL && s->number == place->socket) {
+		s = s->next;
+	}
+	for (; s != NULL && has_room(&text); s = s->next) {
+		if (!begun) {
+			add_socket(&text, s, json);
+			place->association = 0;
+		}
+		begun = false;
+		place->socket = s->number;
+		place->association = add_associations(&text, s, json, place->association);
+		if (place->association != STATUS_ALL)
+			break;
+		add(&text, "%s", json ? "]},\n" : "");
+	}
+	*length = (uint32_t)text.length;
+	return s != NULL;
 }

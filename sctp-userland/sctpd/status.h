@@ -4,9 +4,12 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-/* Write sockets from the first-th on, whole ones, into at most room bytes. Return the number of the next one to ask for, 0 when these were
- * the last; *length: bytes written. As text, or as JSON objects with a comma after each. */
-int status_text(char *to, size_t room, bool json, int first, size_t *length);
+/* Write what comes after *place, whole associations, into at most room bytes; set *place to the last that was written. Return whether there
+ * is more; *length: bytes written. As text, or as JSON objects with a comma after each: put together they are right whatever has
+ * changed in between. */
+struct status_place;
+bool status_text(char *to, size_t room, bool json, struct status_place *place, uint32_t *length);
 
 #endif

@@ -94,9 +94,66 @@ def test_status_shows_sockets_associations_and_paths(namespace: Namespace) -> No
     assert (association["state"], association["peer_port"]) == ("established", 5800)
     assert [(path["address"], path["state"]) for path in association["paths"]] == [("127.0.0.1", "active")]
     text = namespace.run(str(SCTPD), "--status").stdout
-    assert "one-to-one listening user=0 port=5800 addresses=127.0.0.1\n" in text
+    assert f"one-to-one listening user=0 process={client.pid} port=5800 addresses=127.0.0.1\n" in text
     assert " established peer-port=5800 " in text
     assert "path 127.0.0.1 active " in text
+
+
+MANY = """
+import resource, socket
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+server = socket.socket(2, 5, 132)
+server.bind(("127.0.0.1", 5801))
+server.listen(1000)
+held = []
+for _ in range(1000):
+    held.append(socket.socket(2, 1, 132))
+    held[-1].connect(("127.0.0.1", 5801))
+print("connected", flush=True)
+server.recv(10)
+"""
+
+
+def test_status_shows_a_thousand_associations_of_one_socket(namespace: Namespace) -> None:
+    namespace.start(str(SCTPD))
+    assert wait_for(lambda: serves(namespace))
+    client = namespace.start(sys.executable, "-c", MANY, sctp=True)
+    assert client.stdout is not None
+    assert client.stdout.readline() == "connected\n"
+    sockets = json.loads(namespace.run(str(SCTPD), "--status", "--json").stdout)
+    assert len(sockets) == 1001
+    (server,) = (one for one in sockets if one["style"] == "one-to-many")
+    identifiers = [association["association"] for association in server["associations"]]
+    assert len(set(identifiers)) == len(identifiers) == 1000
+    ports = {association["peer_port"] for association in server["associations"]}
+    assert ports == {one["port"] for one in sockets if one is not server}
+    text = namespace.run(str(SCTPD), "--status").stdout
+    of_server = text[text.index("one-to-many") :].split("one-to-one")[0]
+    assert of_server.count("\n    association ") == of_server.count("\n      path ") == 1000
+
+
+SQUATTER = """
+import os, socket, time
+os.setuid({user})
+squatter = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+squatter.bind("\\0sctp-userland")
+squatter.listen(8)
+print("sits", flush=True)
+time.sleep(100)
+"""
+
+
+@pytest.mark.parametrize(("user", "complaint"), [(12345, "another user has its name"), (0, "doesn't answer")])
+def test_another_program_that_has_the_name_is_told(namespace: Namespace, user: int, complaint: str) -> None:
+    """One of a stranger isn't asked; one that never answers is given up."""
+    squatter = namespace.start(sys.executable, "-c", SQUATTER.format(user=user))
+    assert squatter.stdout is not None
+    assert squatter.stdout.readline() == "sits\n"
+    for options in (("--status",), ()) if user else (("--status", "--json"),):
+        run = namespace.run(str(SCTPD), *options)
+        assert run.returncode == 1
+        assert complaint in run.stderr
+        assert run.stdout == ""
 
 
 def test_status_without_a_daemon_says_so(namespace: Namespace) -> None:

@@ -18,7 +18,9 @@ from tests.support.namespaces import Namespace
 pytestmark = pytest.mark.integration
 
 HERE = Path(__file__).parent
-PRELUDE = f"import sys; sys.path.insert(0, {str(HERE)!r})\nfrom sctp_api import *\nimport os, threading, time\n"
+PRELUDE = (
+    f"import sys; sys.path.insert(0, {str(HERE)!r})\nfrom sctp_api import *\nimport os, threading, time\n"
+)
 QUEUE_LIMIT_MB = 8
 RESIDENT_MB = 150
 """Far above what it takes with the limit, far below what a flood would take without one."""
