@@ -102,7 +102,8 @@ int call_bind(struct call *call, struct sctp_socket *s)
 	if (error != 0)
 		return error;
 	interfaces_admit((struct sockaddr *)&address);
-	sockets_reap(port_of((struct sockaddr *)&address));
+	if (port_of((struct sockaddr *)&address) != 0) /* else any free one will do */
+		sockets_reap(port_of((struct sockaddr *)&address));
 	if (usrsctp_bind(s->so, (struct sockaddr *)&address, (socklen_t)length) < 0)
 		return errno;
 	socket_note_bound(s, (struct sockaddr *)&address);

@@ -23,6 +23,8 @@
 #define AT_ONCE 8
 #define COMMON_HEADER 12
 #define CHUNK_HEADER 4
+#define SMALLEST_MTU 512  /* bytes; below, the kernel fragments */
+#define LARGEST_MTU 1500  /* what usrsctp begins with */
 #define PACKET_COST 256 /* bytes of memory beyond those of the packet */
 
 static char incoming[PACKET_MAX], outgoing[PACKET_MAX];
@@ -33,7 +35,7 @@ static struct watch raw4 = { -1, EPOLLIN, ready4 }, raw6 = { -1, EPOLLIN, ready6
 
 static int open_raw(struct watch *watch, int family)
 {
-	int size = BUFFER_SIZE, yes = 1;
+	int size = BUFFER_SIZE, yes = 1, fragment = IP_PMTUDISC_DONT;
 
 	watch->fd = socket(family, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_SCTP);
 	if (watch->fd < 0)
@@ -42,6 +44,8 @@ static int open_raw(struct watch *watch, int family)
 		setsockopt(watch->fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
 	if (setsockopt(watch->fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size)) < 0)
 		setsockopt(watch->fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	if (family == AF_INET && setsockopt(watch->fd, IPPROTO_IP, IP_MTU_DISCOVER, &fragment, sizeof(fragment)) < 0)
+		return -errno; /* without a header of ours only: with one, usrsctp decides */
 	if (family == AF_INET ? setsockopt(watch->fd, IPPROTO_IP, IP_HDRINCL, &yes, sizeof(yes)) < 0
 			      : setsockopt(watch->fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &yes, sizeof(yes)) < 0)
 		return -errno;
@@ -212,21 +216,62 @@ static int flatten(struct mbuf *packet)
 	return (int)length;
 }
 
+/* usrsctp itself lowers the path's MTU when it is told so here. */
+static void tell_mtu(const struct path_route *route, uint32_t mtu)
+{
+	if (route != NULL && route->entry != NULL && mtu > 0)
+		route->entry->mtu = mtu < SMALLEST_MTU ? SMALLEST_MTU : mtu > LARGEST_MTU ? LARGEST_MTU : mtu;
+}
+
+/* A chunk that has its number stays as long as it is when the path's MTU becomes smaller: it goes in fragments (RFC 9260 section 6.9). With a
+ * header of ours the kernel makes none, so it puts its own. */
+static void send_fragmented(int length, const struct sockaddr_in *destination)
+{
+	const struct ip *header = (const struct ip *)outgoing;
+	size_t skip = header->ip_hl * 4U;
+	char control[CMSG_SPACE(sizeof(struct in_pktinfo))] = { 0 };
+	struct in_pktinfo source = { .ipi_spec_dst = header->ip_src };
+	struct iovec vector = { outgoing + skip, (size_t)length - skip };
+	struct msghdr message = { .msg_name = (void *)(uintptr_t)destination, .msg_namelen = sizeof(*destination), .msg_iov = &vector,
+				  .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+	struct cmsghdr *item = CMSG_FIRSTHDR(&message);
+	const int no = 0, yes = 1;
+
+	item->cmsg_level = IPPROTO_IP;
+	item->cmsg_type = IP_PKTINFO;
+	item->cmsg_len = CMSG_LEN(sizeof(source));
+	memcpy(CMSG_DATA(item), &source, sizeof(source));
+	setsockopt(raw4.fd, IPPROTO_IP, IP_HDRINCL, &no, sizeof(no));
+	sendmsg(raw4.fd, &message, MSG_DONTWAIT);
+	setsockopt(raw4.fd, IPPROTO_IP, IP_HDRINCL, &yes, sizeof(yes));
+}
+
 /* A local error (no route, link down, buffer full) is a lost packet: retransmission and failover must go on, so *result is 0. */
 void sctp_userspace_ip_output(int *result, struct mbuf *packet, void *route, void *tcb, uint32_t vrf)
 {
 	struct sockaddr_in destination = { .sin_family = AF_INET };
 	struct ip *header = (struct ip *)outgoing;
 	int length = flatten(packet);
+	uint32_t mtu;
 
-	(void)route, (void)tcb, (void)vrf;
+	(void)tcb, (void)vrf;
 	*result = 0;
 	if (length < (int)sizeof(*header) + COMMON_HEADER)
 		return;
 	header->ip_len = htons((uint16_t)length);
 	destination.sin_addr = header->ip_dst;
-	interfaces_choose_source4(&header->ip_src, header->ip_dst, outgoing + header->ip_hl * 4);
-	sendto(raw4.fd, outgoing, (size_t)length, MSG_DONTWAIT, (struct sockaddr *)&destination, sizeof(destination));
+	mtu = interfaces_choose_source4(&header->ip_src, header->ip_dst, outgoing + header->ip_hl * 4);
+	if (mtu == 0 || (uint32_t)length <= mtu) {
+		if (sendto(raw4.fd, outgoing, (size_t)length, MSG_DONTWAIT, (struct sockaddr *)&destination, sizeof(destination)) >= 0 ||
+		    errno != EMSGSIZE) {
+			tell_mtu(route, mtu);
+			return;
+		}
+		interfaces_forget_routes(); /* the link's MTU is another one just now */
+		mtu = interfaces_choose_source4(&header->ip_src, header->ip_dst, outgoing + header->ip_hl * 4);
+	}
+	tell_mtu(route, mtu);
+	send_fragmented(length, &destination);
 }
 
 void sctp_userspace_ip6_output(int *result, struct mbuf *packet, void *route, void *tcb, uint32_t vrf)
@@ -241,13 +286,13 @@ void sctp_userspace_ip6_output(int *result, struct mbuf *packet, void *route, vo
 				  .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
 	struct cmsghdr *item = CMSG_FIRSTHDR(&message);
 
-	(void)route, (void)tcb, (void)vrf;
+	(void)tcb, (void)vrf;
 	*result = 0;
 	if (length < (int)sizeof(*header) + COMMON_HEADER)
 		return;
 	destination.sin6_addr = header->ip6_dst;
 	source.ipi6_addr = header->ip6_src;
-	interfaces_choose_source6(&source.ipi6_addr, &header->ip6_dst, outgoing + sizeof(*header));
+	tell_mtu(route, interfaces_choose_source6(&source.ipi6_addr, &header->ip6_dst, outgoing + sizeof(*header)));
 	if (IN6_IS_ADDR_LINKLOCAL(&destination.sin6_addr))
 		destination.sin6_scope_id = source.ipi6_ifindex = interfaces_index_of(&source.ipi6_addr);
 	item->cmsg_level = IPPROTO_IPV6;

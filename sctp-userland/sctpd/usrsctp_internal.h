@@ -53,6 +53,15 @@ struct socket { /* the beginning, checked at start */
 	struct sockbuf receive, send;
 };
 
+/* What the output functions get as route: the library looks there afterwards whether the path's MTU has become smaller. */
+struct route_entry { /* the beginning */
+	void *interface, *address;
+	uint32_t mtu;
+};
+struct path_route { /* the beginning */
+	struct route_entry *entry;
+};
+
 /* A socket option: what an association has queued. */
 #define GET_BUFFER_USE 0x1101
 struct buffer_use {

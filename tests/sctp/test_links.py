@@ -1,11 +1,15 @@
 """Two hosts, and what happens to the links and addresses between them while associations live."""
 
+import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from tests.sctp.test_daemon import SCTPD
 from tests.sctp.two_hosts import ECHO, ECHO_ONCE, PRELUDE, run, serve
 from tests.support.exact import BrokenError
 from tests.support.namespaces import Namespace
@@ -157,3 +161,74 @@ def test_address_removed_and_added_while_an_ipv4_and_ipv6_association_lives(
     code = ECHO_ONCE.format(address="10.1.0.2")
     code = code.replace("client = one_to_many()", "client = one_to_many()\nclient.bind(('10.1.0.1', 0))")
     assert run(hosts[0], code) == "b'x'\n"
+
+
+COUNTS = """
+server = one_to_many()
+server.bind(("0.0.0.0", 5000))
+server.listen(4)
+print("listening", flush=True)
+while True:
+    got = receive_data(server, timeout_s=60)
+    send(server, b"%d" % len(got.data), association=got.association)
+"""
+SENDS = """
+client = one_to_many()
+def talk(sizes):
+    for size in sizes:
+        send(client, bytes(size), to=("{address}", 5000))
+    return [int(receive_data(client, timeout_s=20).data) for _ in sizes] == sizes
+print(talk([1400] * 3), flush=True)
+while "600" not in open("{seen}").read():
+    time.sleep(0.05)
+print(talk([1400] * 20 + [60000]), flush=True)
+print(talk([1400] * 20 + [60000]), flush=True)
+time.sleep(30)
+"""
+
+
+def mtu_after_it_shrinks(
+    server: Namespace, client: Namespace, address: str, shrink: Callable[[], None], seen: Path
+) -> int:
+    """Whether messages still arrive, at the first try and at the second; return the MTU of the path then."""
+    counts = server.start(sys.executable, "-c", PRELUDE + COUNTS, sctp=True)
+    assert counts.stdout is not None
+    assert counts.stdout.readline() == "listening\n"
+    seen.write_text("1500")
+    code = PRELUDE + SENDS.format(address=address, seen=seen)
+    sends = client.start(sys.executable, "-c", code, sctp=True)
+    assert sends.stdout is not None
+    assert sends.stderr is not None
+    assert sends.stdout.readline() == "True\n", sends.stderr.read()
+    shrink()
+    seen.write_text("600")
+    assert sends.stdout.readline() == "True\n", sends.stderr.read()
+    assert sends.stdout.readline() == "True\n", sends.stderr.read()
+    (shown,) = json.loads(client.run(str(SCTPD), "--status", "--json").stdout)
+    mtus = [path["mtu_bytes"] for path in shown["associations"][0]["paths"] if path["address"] == address]
+    return int(mtus[0])
+
+
+def test_mtu_of_the_link_shrinks(hosts: tuple[Namespace, Namespace], tmp_path: Path) -> None:
+    def shrink() -> None:
+        hosts[0].ip("link", "set", "link1", "mtu", "600")
+
+    assert 500 < mtu_after_it_shrinks(hosts[1], hosts[0], "10.1.0.2", shrink, tmp_path / "mtu") <= 600
+
+
+def test_mtu_beyond_a_router_shrinks(namespaces: Callable[[], Namespace], tmp_path: Path) -> None:
+    """The kernel learns it by ICMP, from the router."""
+    first, router, second = namespaces(), namespaces(), namespaces()
+    for number, host in ((1, first), (2, second)):
+        router.ip("link", "add", f"to{number}", "type", "veth", "peer", "name", "out", "netns", host.name)
+        router.ip("addr", "add", f"10.{number}.0.254/24", "dev", f"to{number}")
+        router.ip("link", "set", f"to{number}", "up")
+        host.ip("addr", "add", f"10.{number}.0.1/24", "dev", "out")
+        host.ip("link", "set", "out", "up")
+        host.ip("route", "add", "default", "via", f"10.{number}.0.254")
+    assert router.run("sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward").returncode == 0
+
+    def shrink() -> None:
+        router.ip("link", "set", "to2", "mtu", "600")
+
+    assert 500 < mtu_after_it_shrinks(second, first, "10.2.0.1", shrink, tmp_path / "mtu") <= 600

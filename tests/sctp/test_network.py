@@ -2,13 +2,15 @@
 
 # ruff: noqa: E501  (programs given as text)
 
+import os
+import signal
 import subprocess
 import sys
 import time
 
 import pytest
 
-from tests.sctp.test_daemon import SCTPD, serves, wait_for
+from tests.sctp.test_daemon import SCTPD, daemons, serves, wait_for
 from tests.sctp.two_hosts import ECHO, ECHO_ONCE, PRELUDE, run, serve
 from tests.support.namespaces import Namespace
 
@@ -177,3 +179,65 @@ with one_to_many() as server:
     assert process.stdout.readline() == "True\n"
     assert time.monotonic() - started_s < 8
     assert daemon.wait(20) == 0
+
+
+def test_address_on_no_interface_is_its_binders_alone(hosts: tuple[Namespace, Namespace]) -> None:
+    """What one program has bound, loopback or of a local route, isn't announced elsewhere for the wildcard sockets of others."""
+    hosts[0].ip("route", "add", "local", "10.66.0.0/24", "dev", "lo")
+    hosts[1].ip("route", "add", "10.66.0.0/24", "via", "10.1.0.1")
+    binds = """
+held = [one_to_one(), one_to_one(), one_to_one(socket.AF_INET6)]
+held[0].bind(("127.0.0.2", 0))
+held[1].bind(("10.66.0.5", 5001))
+held[1].listen(1)
+held[2].bind(("::1", 0))
+print("bound", flush=True)
+held[1].accept()[0].recv(10)
+"""
+    holder = hosts[0].start(sys.executable, "-c", PRELUDE + binds, sctp=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "bound\n"
+    server = """
+server = one_to_many()
+server.bind(("10.1.0.2", 5000))
+server.listen(4)
+print("listening", flush=True)
+association = receive_data(server, timeout_s=60).association
+print(sorted(address[0] for address in addresses_of(server, association, peer=True)), flush=True)
+client = one_to_one()
+client.connect(("10.66.0.5", 5001))
+print(addresses_of(client, peer=True), flush=True)
+"""
+    process = hosts[1].start(sys.executable, "-c", PRELUDE + server, sctp=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "listening\n"
+    run(hosts[0], "client = one_to_many()\nsend(client, b'x', to=('10.1.0.2', 5000))\ntime.sleep(1)")
+    assert process.stdout.readline() == "['10.1.0.1', '10.2.0.1']\n"
+    assert process.stdout.readline() == "[('10.66.0.5', 5001)]\n"
+
+
+def test_changes_of_addresses_that_were_lost(hosts: tuple[Namespace, Namespace]) -> None:
+    """More change than the kernel keeps while sctpd stands still: it reads all of them anew."""
+    serve(hosts[0])  # keeps the daemon
+    (daemon,) = daemons(hosts[0])
+    changes = [
+        f"addr {change} 10.9.{number}.1/32 dev lo" for number in range(250) for change in ("add", "del")
+    ]
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        command = hosts[0].command("ip", "-batch", "-")
+        changes += ["addr del 10.1.0.1/24 dev link1", *changes, "addr add 10.1.0.77/24 dev link1"]
+        subprocess.run(command, input="\n".join(changes), text=True, check=True)
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    code = """
+try:
+    one_to_one().bind(("10.1.0.1", 0))
+except OSError as error:
+    print(error.strerror)
+client = one_to_many()
+client.bind(("0.0.0.0", 0))
+print(sorted(address[0] for address in addresses_of(client, peer=False)))
+"""
+    expected = ["10.1.0.77", "10.2.0.1", "127.0.0.1"]
+    assert run(hosts[0], code) == f"Cannot assign requested address\n{expected}\n"
