@@ -265,7 +265,8 @@ bool client_may_begin(const struct client *client, uint64_t bytes)
 		return true;
 	if (measured_just_now())
 		return false;
-	measure(); /* some may have ended since */
+	sockets_reap(0); /* some may have ended since */
+	measure();
 	return has_room(client, bytes);
 }
 

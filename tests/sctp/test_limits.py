@@ -293,7 +293,7 @@ def test_all_together_are_limited(namespace: Namespace) -> None:
 
 
 BEGIN_WIDE = """
-import errno, os, socket, struct, sys
+import errno, socket, struct, time
 def wide(style):
     made = socket.socket(2, style, 132)
     made.setsockopt(132, 2, struct.pack("HHHH", 65535, 65535, 0, 0))
@@ -317,12 +317,13 @@ for style in (1, 5):
     print(errors == {errno.EINPROGRESS, errno.ENOBUFS} or errors, flush=True)
     for one in held:
         one.close()
+    time.sleep(1)
 """
 
 
 def test_associations_with_many_streams_are_limited(shared: Namespace) -> None:
     """Nobody answers them; each takes 4 MB and more of sctpd, connected or begun by sending. Those that end are given back."""
-    shared.ip("link", "add", "nowhere", "type", "veth", "peer", "name", "void")
+    shared.ip("link", "add", "nowhere", "type", "veth", "peer", "name", "void")  # where nobody answers
     shared.ip("addr", "add", "10.7.0.1/24", "dev", "nowhere")
     shared.ip("link", "set", "nowhere", "up")
     before_mb = resident_mb(shared)
