@@ -96,15 +96,11 @@ static int set_socket_level(struct sctp_socket *s, int option, const char *value
 static void note_streams(struct sctp_socket *s, int option, const char *value, size_t length)
 {
 	struct sctp_initmsg initial;
-	struct sctp_add_streams added;
 
 	if (option == LX_INITMSG && length >= sizeof(initial)) {
 		memcpy(&initial, value, sizeof(initial));
 		s->out_streams = more_of(s->out_streams, initial.sinit_num_ostreams);
 		s->in_streams = more_of(s->in_streams, initial.sinit_max_instreams);
-	} else if (option == LX_ADD_STREAMS && length >= sizeof(added)) {
-		memcpy(&added, value, sizeof(added));
-		s->out_streams = more_of(s->out_streams, s->out_streams + added.sas_outstrms);
 	}
 }
 

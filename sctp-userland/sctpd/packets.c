@@ -93,7 +93,6 @@ static bool is_refused(const char *packet, int length)
 struct mbuf *packets_buffers(int length)
 {
 	struct mbuf *first = NULL, **next = &first;
-	unsigned int begun;
 	int done;
 
 	for (done = 0; done < length; next = &(*next)->m_next) {
@@ -112,6 +111,7 @@ struct mbuf *packets_buffers(int length)
 void packets_input(const char *packet, int length, struct sockaddr *source, struct sockaddr *destination, uint8_t ecn_bits)
 {
 	struct mbuf *first;
+	unsigned int begun;
 
 	if (length < COMMON_HEADER + CHUNK_HEADER || init_is_wrong(packet + COMMON_HEADER, length - COMMON_HEADER))
 		return;
