@@ -228,10 +228,10 @@ static void admit(const struct sockaddr_in6 *address)
 	change(true, loopback, address->sin6_family,
 	       address->sin6_family == AF_INET ? (const void *)&((const struct sockaddr_in *)address)->sin_addr
 					       : (const void *)&address->sin6_addr);
-	for (entry = addresses; entry != NULL && entry->next != NULL;)
+	if (!is_known(address))
+		return; /* no memory */
+	for (entry = addresses; entry->next != NULL;)
 		entry = entry->next; /* the last one is the new one */
-	if (entry == NULL)
-		return;
 	entry->admitted = true;
 	usrsctp_index = usrsctp_interface(loopback, &(struct sockaddr_in6){ .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT }, name,
 					  sizeof(name));
@@ -247,6 +247,9 @@ void interfaces_admit(const struct sockaddr *address)
 	memcpy(&local, address, length);
 	local.sin6_port = 0;
 	if (length == 0 || is_known(&local))
+		return;
+	ready(&netlink, EPOLLIN); /* it may have come just now */
+	if (is_known(&local))
 		return;
 	fd = socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
