@@ -9,8 +9,6 @@
 
 #define CALLOUT_ACTIVE 2
 #define CALLOUT_PENDING 4
-#define SHORT_MS 500 /* timers that are kept to the millisecond */
-#define SLACK 8 /* others may be late by up to this part of them */
 
 struct entry {
 	uint64_t due_ms;
@@ -63,19 +61,6 @@ static void take_out(uintptr_t place)
 		move_down(place, last);
 }
 
-/* When a timer is due that runs for so long. Longer ones come together, as in a kernel's timer wheel: heartbeats of a hundred associations
- * then wake us ten times a second, not a hundred times. */
-static uint64_t due_after(uint32_t ms)
-{
-	uint64_t due_ms = loop_now_ms() + ms, step_ms = 1;
-
-	if (ms < SHORT_MS)
-		return due_ms;
-	while (step_ms * 2 <= ms / SLACK)
-		step_ms *= 2;
-	return (due_ms + step_ms - 1) / step_ms * step_ms;
-}
-
 int sctp_os_timer_start(struct callout *timer, uint32_t ticks, void (*function)(void *), void *argument)
 {
 	int was_pending = timer != NULL && timer->flags & CALLOUT_PENDING;
@@ -97,7 +82,7 @@ int sctp_os_timer_start(struct callout *timer, uint32_t ticks, void (*function)(
 	timer->function = function;
 	timer->flags = CALLOUT_ACTIVE | CALLOUT_PENDING;
 	count++;
-	move_up(count - 1, (struct entry){ due_after(ticks != 0 ? ticks : 1), timer });
+	move_up(count - 1, (struct entry){ loop_now_ms() + (ticks != 0 ? ticks : 1), timer });
 	return was_pending;
 }
 
