@@ -80,7 +80,8 @@ def check(config: Path, offline: bool, strict: bool) -> None:
         click.echo(f"warning: {warning}", err=True)
     if registered is None and not offline:
         click.echo("note: neither the backend nor a registrar answers: not known who is registered", err=True)
-    click.echo(f"{config}: no errors{f', {_counted(len(found), 'warning')}' if found else ''}")
+    warned = f", {_counted(len(found), 'warning')}" if found else ""
+    click.echo(f"{config}: no errors{warned}")
     if found and strict:
         sys.exit(1)
 
