@@ -85,8 +85,17 @@ def _pool(
             _member(one, weights.get(labels.get(id(one), "")), now)
             for view in of_pool
             for one in view.members
+            if one.protocol == pool.config.protocol
         ],
-        "out": [_out(one, now) for view in of_pool for one in view.out],
+        "out": [
+            *(_out(one, now) for view in of_pool for one in view.out),
+            *(
+                _of_another_transport(one, pool, now)
+                for view in of_pool
+                for one in view.members
+                if one.protocol != pool.config.protocol
+            ),
+        ],
     }
 
 
@@ -133,6 +142,18 @@ def _out(member: OutMember, now: float) -> dict[str, Any]:
         "address": None if member.address is None else str(member.address),
         "port": member.port,
         "reason": member.reason,
+        "since_s": _age(member.since_s, now),
+    }
+
+
+def _of_another_transport(member: Member, pool: Pool, now: float) -> dict[str, Any]:
+    """A member that this pool doesn't show: its handle is in use for several services, or by mistake."""
+    registered = member.protocol.name.lower()
+    return {
+        "identifier": hexadecimal(member.identifier),
+        "address": str(member.addresses[0]) if member.addresses else None,
+        "port": member.port,
+        "reason": f"registered for {registered}; this pool's service is {pool.config.service}",
         "since_s": _age(member.since_s, now),
     }
 

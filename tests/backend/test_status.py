@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rserpool.parameters import Protocol
 from rserpool.policies import LeastUsed
 from rspdns import status
 from rspdns.snapshot import Snapshot
@@ -52,6 +53,15 @@ def test_nothing_is_answered_instead_of_living_members_or_of_not_knowing() -> No
     assert the_pool("last-good", view(member(1)))["answered_instead"] is None
     assert the_pool("last-good", PoolView("sip-udp"))["answered_instead"] is None
     assert the_pool("last-good")["answered_instead"] is None
+
+
+def test_who_registered_for_another_transport_is_out_and_says_why() -> None:
+    pool = the_pool("last-good", view(member(1), member(2, protocol=Protocol.TCP)))
+    assert [one["identifier"] for one in pool["members"]] == ["00000001"]
+    ((identifier, reason),) = [(one["identifier"], one["reason"]) for one in pool["out"]]
+    assert identifier == "00000002"
+    assert reason == "registered for tcp; this pool's service is _sip._udp"
+    assert reason in text([{"zone": "x", "serial": 1, "pools": [pool]}])
 
 
 def test_members_of_two_shards_with_one_identifier_have_weights_of_their_own() -> None:
