@@ -8,6 +8,7 @@ import shutil
 import socket
 
 from daemon_kit.errors import FatalError
+from pdns_config.modules import lacks_remote_backend
 
 from rspdns.up_files import DNS_ADDRESS
 
@@ -22,7 +23,10 @@ def find_programs() -> dict[str, str]:
     if missing:
         packages = " ".join(PROGRAMS[name] for name in missing)
         raise FatalError(f"not installed: {', '.join(missing)} (Debian: apt-get install {packages})")
-    return {name: path for name, path in found.items() if path is not None}
+    programs = {name: path for name, path in found.items() if path is not None}
+    if lacks_remote_backend(programs["pdns_server"]):
+        raise FatalError("PowerDNS has no remote backend (Debian: apt-get install pdns-backend-remote)")
+    return programs
 
 
 def check_dns_port(port: int) -> None:

@@ -1,12 +1,16 @@
 """Starts a command whose libraries may not be installed: all commands come with the one package."""
 
+import contextlib
+import os
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Final
 
 OWN: Final = frozenset(
     {"daemon_kit", "ppe_agent", "pdns_config", "registrar_config", "rserpool", "rspdns", "rspdns_lab"}
 )
+EXIT_FAILED: Final = 1
 EXIT_NOT_INSTALLED: Final = 2
 EXIT_INTERRUPTED: Final = 130
 
@@ -25,4 +29,17 @@ def run(command: str, module: str, extra: str) -> None:
     except KeyboardInterrupt:  # Ctrl-C while still being loaded
         print(f"{command}: stopped", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
-    main()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal without UTF-8 shows "?"
+            stream.reconfigure(errors="replace")
+    try:
+        try:
+            main()
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        where = error.filename or "its output can't be written"
+        print(f"error: {where}: {error.strerror or error}", file=sys.stderr)
+        with contextlib.suppress(OSError):  # what is still to be written isn't tried again at the end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from daemon_kit.errors import FatalError
+from pdns_config.modules import lacks_remote_backend
 from registrar_config.kernel_timers import SCTPD_OPTIONS
 from registrar_config.sctp_run import sctp_wrapper
 
@@ -53,6 +54,8 @@ def check_programs(more: Mapping[str, str] = MappingProxyType({})) -> None:
         packages = " ".join(dict.fromkeys(missing.values()))
         raise LabError(f"missing: {', '.join(missing)}; install them: apt-get install {packages}")
     os.environ["PATH"] = _SEARCH_PATH
+    if lacks_remote_backend("pdns_server"):
+        raise LabError("PowerDNS has no remote backend; install it: apt-get install pdns-backend-remote")
 
 
 def find_sctp(*, tuned: bool = True) -> SctpRunner:

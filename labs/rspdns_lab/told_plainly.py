@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import tempfile
 from collections.abc import Iterator
 
 import click
@@ -21,7 +22,8 @@ def told_plainly() -> Iterator[None]:
         click.echo(f"error: {error}", err=True)
         sys.exit(EXIT_CANNOT_RUN)
     except OSError as error:
-        click.echo(f"error: {error.filename or ''}: {error.strerror or error}", err=True)
+        where = error.filename or f"a file of the lab (in {tempfile.gettempdir()}) or of its report"
+        click.echo(f"error: {where}: {error.strerror or error}", err=True)
         sys.exit(EXIT_CANNOT_RUN)
     except KeyboardInterrupt:
         interruption_heard()

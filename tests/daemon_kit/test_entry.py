@@ -1,9 +1,11 @@
 """A command without its extra says what to install."""
 
+import os
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,3 +75,30 @@ def test_an_interrupt_while_loading_is_no_traceback(tmp_path: Path) -> None:
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (130, "command: stopped\n")
+
+
+def run_main(tmp_path: Path, body: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "a_module.py").write_text(f"def main():\n    {body}\n")
+    code = "from daemon_kit.entry import run; run('command', 'a_module', 'extra')"
+    options = {"stdout": subprocess.PIPE, **more}
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, stderr=subprocess.PIPE, text=True, check=False, **options
+    )
+
+
+def test_a_full_disk_behind_the_output_is_one_clear_line(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        for body in ("print('x')", "print('x', flush=True)", "print('x'); raise SystemExit(0)"):
+            done = run_main(tmp_path, body, stdout=full)
+            said = "error: its output can't be written: No space left on device\n"
+            assert (done.returncode, done.stderr) == (1, said)
+
+
+def test_a_file_that_can_not_be_opened_is_named(tmp_path: Path) -> None:
+    done = run_main(tmp_path, "open('/nowhere/x')")
+    assert (done.returncode, done.stderr) == (1, "error: /nowhere/x: No such file or directory\n")
+
+
+def test_a_terminal_without_utf8_shows_what_it_can(tmp_path: Path) -> None:
+    done = run_main(tmp_path, "print('\u2501 ok')", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stdout) == (0, "? ok\n")

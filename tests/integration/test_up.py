@@ -1,5 +1,6 @@
 """`rspdns up`: one command, everything runs; Ctrl-C, nothing is left."""
 
+import os
 import shutil
 import signal
 import socket
@@ -157,6 +158,19 @@ def test_a_missing_program_is_named_with_its_package(tmp_path: Path, missing: st
     assert done.returncode == 1
     assert f"not installed: {missing}" in done.stderr
     assert "apt-get install" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [COMMAND, [sys.executable, "-m", "rspdns_lab.cli", "demo"]])
+def test_a_missing_backend_of_powerdns_is_named_with_its_package(tmp_path: Path, command: list[str]) -> None:
+    """Played by a `pdns_server` that lists its modules as the real one does without that package."""
+    fake = tmp_path / "pdns_server"
+    fake.write_text("#!/bin/sh\nprintf 'Modules available:\\nbind\\n'\n")
+    fake.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    assert done.returncode in (1, 2)
+    assert "apt-get install pdns-backend-remote" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
