@@ -31,6 +31,8 @@ from rspdns.up_files import DNS_ADDRESS, LIVE_PAGE, OWNER, UpFiles
 from rspdns.up_preflight import check_dns_port, find_programs
 
 START_TIMEOUT_S = 30.0
+_LAST_LINES_OF_BACKEND = 20
+"""It tells every error of its configuration, a line each."""
 _POLL_S = 0.1
 
 
@@ -87,7 +89,7 @@ class _Up:
         for number, command in enumerate(embedded_commands(self._address), start=1):
             await self._start(f"registrar-{number}", command, cleanup, sctp=True)
         serve = [sys.executable, "-m", "rspdns.cli", "serve", "-c", str(self._files.backend)]
-        await self._start("backend", serve, cleanup, sctp=True)
+        await self._start("backend", serve, cleanup, sctp=True, last_lines=_LAST_LINES_OF_BACKEND)
         if not await self._until(self._backend_answers, stop):
             return
         cleanup.callback(self._files.pdns_control_socket.unlink, missing_ok=True)  # PowerDNS leaves it
@@ -107,11 +109,17 @@ class _Up:
             raise FatalError(f"the files can't be written to {self._files.folder}: {error}") from None
 
     async def _start(
-        self, name: str, argv: Sequence[str], cleanup: AsyncExitStack, *, sctp: bool = False
+        self,
+        name: str,
+        argv: Sequence[str],
+        cleanup: AsyncExitStack,
+        *,
+        sctp: bool = False,
+        last_lines: int = 1,
     ) -> None:
         log = self._files.folder / f"{name}.log"
         wrapper = self._wrapper if sctp else []
-        child = Child(name, [*wrapper, *argv], log, {"SCTPD_OPTIONS": SCTPD_OPTIONS})
+        child = Child(name, [*wrapper, *argv], log, {"SCTPD_OPTIONS": SCTPD_OPTIONS}, last_lines)
         await child.start()
         cleanup.push_async_callback(child.stop)
         self._endings.append(asyncio.ensure_future(child.ended()))

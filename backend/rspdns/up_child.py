@@ -14,6 +14,7 @@ from daemon_kit.errors import FatalError
 
 STOP_TIMEOUT_S = 5.0
 _LAST_WORDS = 300
+"""Characters of a line."""
 
 
 class Child:
@@ -23,9 +24,17 @@ class Child:
     """
 
     def __init__(
-        self, name: str, argv: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        argv: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        last_lines: int = 1,
     ) -> None:
+        """`last_lines`: so many lines of what it said are told when it ends by itself."""
         self.name = name
+        self._last_lines = last_lines
+        self._said_before = 0
         self._argv = argv
         self._log = log
         self._environment = {**os.environ, **(environment or {})}
@@ -34,6 +43,7 @@ class Child:
     async def start(self) -> None:
         """Start it. Raises FatalError."""
         with self._log.open("ab") as output:
+            self._said_before = output.tell()
             try:
                 self._process = await asyncio.create_subprocess_exec(
                     *self._argv,
@@ -68,7 +78,8 @@ class Child:
 
     def _last_words(self) -> str:
         try:
-            lines = self._log.read_text(errors="replace").split("\n")
+            said = self._log.read_bytes()[self._said_before :].decode(errors="replace")
         except OSError:
             return ""
-        return next((line.strip()[:_LAST_WORDS] for line in reversed(lines) if line.strip()), "")
+        lines = [line.strip()[:_LAST_WORDS] for line in said.split("\n") if line.strip()][-self._last_lines :]
+        return lines[0] if len(lines) == 1 else "\n" + "\n".join(lines) if lines else ""

@@ -28,8 +28,10 @@ ANNOUNCE_GROUP = "239.0.0.50:3863"
 
 
 def _registrar(value: object) -> object:
-    if not isinstance(value, str):
+    if isinstance(value, RegistrarAddress):
         return value
+    if not isinstance(value, str):
+        raise ValueError('a registrar is written as text: "10.0.0.1"')  # noqa: TRY004 - pydantic wants it
     registrar = RegistrarAddress.parse(value)
     if not is_reachable(ip_address(registrar.host)):
         raise ValueError(f"{registrar.host} is not an address that a registrar can use")

@@ -38,8 +38,9 @@ def own_address() -> str:
     for address in candidates:
         if not _is_passed_over(ip_address(address)):
             return address
+    found = ", ".join(dict.fromkeys(candidates))
     raise FatalError(
-        f"this host has no IPv4 address but {', '.join(dict.fromkeys(candidates)) or 'none at all'}, and "
+        f"this host has no IPv4 address{f' but {found}' if found else ''}, and "
         "rspregistrar passes over loopback and link-local ones; give it another one, then start this again: "
         "ip link set lo up; ip address add 10.255.255.1/32 dev lo"
     )

@@ -174,6 +174,17 @@ def test_a_missing_backend_of_powerdns_is_named_with_its_package(tmp_path: Path,
     assert done.stderr.count("\n") == 1
 
 
+def test_every_error_of_a_zone_is_told(host: Namespace, tmp_path: Path) -> None:
+    zones = tmp_path / "up" / "zones.d"
+    zones.mkdir(parents=True)
+    (zones / "a.toml").write_text("zone = 1\nfoo = 2\n")
+    done = host.run(*COMMAND[:-1], f"--address={ADDRESS}", f"--directory={tmp_path / 'up'}", timeout_s=60)
+    assert done.returncode == 1
+    assert "a.toml:1: zone: " in done.stderr
+    assert "a.toml:2: foo: unknown key" in done.stderr
+    assert "static: is missing" in done.stderr
+
+
 def test_an_address_that_is_not_ours_is_one_clear_line(host: Namespace) -> None:
     done = host.run(*COMMAND[:-1], "--address=192.0.2.77", timeout_s=60)
     assert done.returncode == 1
