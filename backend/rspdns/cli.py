@@ -79,7 +79,8 @@ def check(config: Path, offline: bool, strict: bool) -> None:
     for warning in found:
         click.echo(f"warning: {warning}", err=True)
     if registered is None and not offline:
-        click.echo("note: neither the backend nor a registrar answers: not known who is registered", err=True)
+        told = "no registrar answers, nor a running backend that knows all these pools (rspdns reload)"
+        click.echo(f"note: not known who is registered: {told}", err=True)
     warned = f", {_counted(len(found), 'warning')}" if found else ""
     click.echo(f"{config}: no errors{warned}")
     if found and strict:
