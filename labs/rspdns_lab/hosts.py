@@ -209,7 +209,9 @@ class ApplicationServerHost:
         (folder / "kamailio.cfg").write_text(texts.kamailio_cfg(host.address, host.name))
         (folder / "state").mkdir()
         sip = ["kamailio", "-f", str(folder / "kamailio.cfg"), "-DD", "-E", "-m", "16", "-M", "4"]
-        self.sip = Program("kamailio", host, [*sip, "-w", str(folder)], folder / "kamailio.log")
+        self.sip = Program(
+            "kamailio", host, [*sip, "-w", str(folder), "-Y", str(folder)], folder / "kamailio.log"
+        )
         agent = [sys.executable, "-m", "ppe_agent.cli", "run", "-c", str(folder / "agent.toml"), "--log-json"]
         self.agent = Program("agent", host, sctp.command(agent), folder / "agent.log", sctp.environment)
 

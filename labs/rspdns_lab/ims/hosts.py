@@ -27,7 +27,7 @@ def make_cscf(host: Host, name_server: str, folder: Path) -> Program:
         "/etc/resolv.conf",
     ]
     command += ["kamailio", "-f", str(folder / "kamailio.cfg"), "-DD", "-E", "-m", "32", "-M", "4"]
-    return Program("cscf", host, [*command, "-w", str(folder)], folder / "cscf.log")
+    return Program("cscf", host, [*command, "-w", str(folder), "-Y", str(folder)], folder / "cscf.log")
 
 
 class Caller:
