@@ -1,13 +1,14 @@
 /* Another connect() on a one-to-one socket whose first one failed: usrsctp's sockets are good for one, Linux's for many. So the socket gets a
  * new one inside, bound as the old one was, with the options the program has set. */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "options.h"
 #include "sockets.h"
 
-#define KEPT_MAX 64 /* options kept of one socket */
+#define KEPT_BYTES 4096 /* of one socket */
 
 struct kept_option {
 	struct kept_option *next;
@@ -16,30 +17,48 @@ struct kept_option {
 	char value[];
 };
 
+static void forget(struct sctp_socket *s, struct kept_option **link)
+{
+	struct kept_option *kept = *link;
+
+	*link = kept->next;
+	s->kept_bytes -= sizeof(*kept) + kept->length;
+	free(kept);
+}
+
+/* Make room: of this option the oldest value goes first, as several may count (one for each event, or address). */
+static bool has_room(struct sctp_socket *s, int level, int option, size_t size)
+{
+	struct kept_option **link = &s->kept;
+
+	while (s->kept_bytes + size > KEPT_BYTES && *link != NULL)
+		if ((*link)->level == level && (*link)->option == option)
+			forget(s, link);
+		else
+			link = &(*link)->next;
+	return s->kept_bytes + size <= KEPT_BYTES;
+}
+
 void again_keep(struct sctp_socket *s, int level, int option, const char *value, size_t length)
 {
-	struct kept_option **link = &s->kept, *kept;
-	int count = 0;
+	size_t size = sizeof(struct kept_option) + length;
+	struct kept_option **link, *kept;
 
-	if (!IS_ONE_TO_ONE(s) || s->was_connected)
+	if (!IS_ONE_TO_ONE(s) || s->was_connected || (level != IPPROTO_SCTP && level != SOL_SOCKET) ||
+	    !has_room(s, level, option, size) || (kept = malloc(size)) == NULL)
 		return;
-	for (; *link != NULL; link = &(*link)->next)
-		count++;
-	if (count >= KEPT_MAX || (kept = malloc(sizeof(*kept) + length)) == NULL)
-		return;
+	for (link = &s->kept; *link != NULL;)
+		link = &(*link)->next;
 	*kept = (struct kept_option){ NULL, level, option, length };
 	memcpy(kept->value, value, length);
 	*link = kept;
+	s->kept_bytes += size;
 }
 
 void again_forget(struct sctp_socket *s)
 {
-	while (s->kept != NULL) {
-		struct kept_option *kept = s->kept;
-
-		s->kept = kept->next;
-		free(kept);
-	}
+	while (s->kept != NULL)
+		forget(s, &s->kept);
 }
 
 int again_prepare(struct sctp_socket *s)

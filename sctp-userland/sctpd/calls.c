@@ -198,8 +198,13 @@ static int run(struct call *call, struct sctp_socket *s)
 
 void call_run(struct call *call, struct sctp_socket *s)
 {
-	int error = run(call, s);
+	int error;
 
+	if (s != NULL)
+		s->served = true;
+	error = run(call, s);
+	if (s != NULL)
+		s->served = false;
 	call->reply.error = error;
 	if (error != 0 && error != EINPROGRESS)
 		call->reply.result = -1;

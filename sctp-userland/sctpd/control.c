@@ -11,11 +11,11 @@
 
 #include "calls.h"
 #include "loop.h"
+#include "passed.h"
 #include "users.h"
 
 #define CONNECTIONS_MAX 4096
 #define CONTROL_BUFFER (1024 * 1024)
-#define DESCRIPTORS_MAX 253 /* the most the kernel lets one message bring: it closes itself what finds no room, and may wait */
 #define KEPT_FREE 8 /* descriptors no connection may take: each call brings one along, and makes up to two */
 
 struct connection {
@@ -36,43 +36,11 @@ static struct watch listener = { -1, EPOLLIN, ready_listener };
 static void drop(struct connection *connection)
 {
 	loop_remove(&connection->watch);
+	passed_drain(connection->watch.fd);
 	close(connection->watch.fd);
 	client_disconnect(connection->client);
 	free(connection);
 	count--;
-}
-
-/* Close what a client passed. A socket of his that lingers must not hold us up: ours may be the last copy. */
-static void close_passed(int fd)
-{
-	const struct linger never = { 0 };
-
-	setsockopt(fd, SOL_SOCKET, SO_LINGER, &never, sizeof(never));
-	close(fd);
-}
-
-/* Take the first descriptor that came along; close any others. */
-static int take_descriptor(struct msghdr *message)
-{
-	struct cmsghdr *item;
-	int taken = -1;
-
-	for (item = CMSG_FIRSTHDR(message); item != NULL; item = CMSG_NXTHDR(message, item)) {
-		size_t i, number = (item->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-		if (item->cmsg_level != SOL_SOCKET || item->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (i = 0; i < number; i++) {
-			int fd;
-
-			memcpy(&fd, CMSG_DATA(item) + i * sizeof(int), sizeof(int));
-			if (taken < 0)
-				taken = fd;
-			else
-				close_passed(fd);
-		}
-	}
-	return taken;
 }
 
 static bool send_reply(int fd, const struct call *call)
@@ -138,11 +106,11 @@ static void ready(struct watch *watch, uint32_t events)
 	(void)events;
 	if (length < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	passed = length >= 0 ? take_descriptor(&message) : -1; /* an empty message may bring some, too */
+	passed = length >= 0 ? passed_take(&message) : -1; /* an empty message may bring some, too */
 	served = length >= (ssize_t)sizeof(struct request) && !(message.msg_flags & MSG_TRUNC) &&
 		 serve(connection, (size_t)length, passed, passed < 0 && message.msg_flags & MSG_CTRUNC);
 	if (passed >= 0)
-		close_passed(passed);
+		passed_close(passed);
 	if (!served)
 		drop(connection);
 }

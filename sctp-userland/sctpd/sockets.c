@@ -10,9 +10,11 @@
 #include <unistd.h>
 
 #include "options.h"
+#include "passed.h"
 #include "stack.h"
 
 #define BUCKETS 1024 /* power of two */
+#define PLUGS_PER_TURN 64
 
 static struct sctp_socket *first, *dirty_list;
 static struct sctp_socket *by_stack[BUCKETS], *by_cookie[BUCKETS];
@@ -60,24 +62,21 @@ static void no_upcall(struct socket *so, void *argument, int flags)
 /* Take the plugs out and watch for the next. */
 static void unplug(struct sctp_socket *s)
 {
-	char plug[PLUG_SIZE];
 	ssize_t got;
+	int turn = 0;
 
 	s->plugged = false;
 	do
-		got = recv(s->watch.fd, plug, sizeof(plug), MSG_DONTWAIT);
-	while (got > 0);
+		got = passed_discard(s->watch.fd);
+	while (got > 0 && ++turn < PLUGS_PER_TURN); /* those that are left come as the next */
 	s->left_unread |= got < 0 && errno == ECONNRESET;
 	loop_change(&s->watch, s->watch.events | EPOLLIN);
 }
 
 static void hung_up(struct sctp_socket *s)
 {
-	char byte;
-
 	/* So says the kernel, once, when inbound messages were never read; the end itself needn't be. */
-	if (recv(s->watch.fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == ECONNRESET)
-		s->left_unread = true;
+	s->left_unread |= passed_drain(s->watch.fd);
 	socket_destroy(s, s->left_unread && s->last_was_data && !s->received_all);
 }
 
@@ -89,7 +88,7 @@ void sockets_reap(uint16_t port)
 		struct pollfd state = { s->watch.fd, 0, 0 };
 
 		next = s->next;
-		if ((port == 0 || s->port == port) && poll(&state, 1, 0) > 0 && state.revents & POLLHUP)
+		if (!s->served && (port == 0 || s->port == port) && poll(&state, 1, 0) > 0 && state.revents & POLLHUP)
 			hung_up(s);
 	}
 }
@@ -230,6 +229,7 @@ void socket_destroy(struct sctp_socket *s, bool abort)
 	count--;
 	client_close(s->client);
 	loop_remove(&s->watch);
+	passed_drain(s->watch.fd);
 	close(s->watch.fd);
 	socket_drop_waiting(s);
 	abort |= socket_drop_unsent(s);

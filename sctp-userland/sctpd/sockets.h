@@ -37,6 +37,8 @@ struct sctp_socket {
 	bool was_connected;
 	bool failed_before; /* a connect() failed: another one needs a new usrsctp socket */
 	struct kept_option *kept;
+	size_t kept_bytes;
+	bool served; /* a call on it is being answered: it must stay until then */
 	bool plugged;      /* a plug lies in the descriptor until there is room or the connection is made */
 	bool blocked;      /* a send found no room; cleared when usrsctp may have some again */
 	bool shut_down;    /* the program shut down its direction */

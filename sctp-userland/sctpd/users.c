@@ -143,7 +143,7 @@ bool users_refuse(uint16_t port, bool data, bool begins)
 static void add_held(const struct sctp_socket *s, struct holding *to)
 {
 	const struct waiting *waiting;
-	struct stack_use use = { .queued = s->unsent_length };
+	struct stack_use use = { .queued = s->unsent_length + s->kept_bytes };
 	int unread = 0;
 
 	stack_measure(s->so, IS_ONE_TO_ONE(s), s->out_streams, &use);

@@ -137,10 +137,12 @@ def test_descriptors_that_an_empty_message_brings_are_closed(shared: Namespace) 
 
 
 LINGERS = """
-import array, socket, struct
+import array, os, socket, struct, sys
+if os.environ.pop("LD_PRELOAD", None):  # the library would take sendmsg() for one of SCTP
+    os.execv(sys.executable, sys.orig_argv)
 server = socket.create_server(("127.0.0.1", 0))
-for count in (1, 6):  # the first may be of use, the others never are
-    passed = []
+def clients(count):
+    made = []
     for _ in range(count):
         client = socket.create_connection(server.getsockname())
         client.setblocking(False)
@@ -150,15 +152,43 @@ for count in (1, 6):  # the first may be of use, the others never are
         except BlockingIOError:
             pass
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 60))
-        passed.append(client)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:
-        control.connect("\\0sctp-userland")
-        numbers = array.array("i", [client.fileno() for client in passed])
-        control.sendmsg([b"?"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)])
+        made.append(client)
+    return made
+def pass_on(to, data, passed):
+    numbers = array.array("i", [client.fileno() for client in passed])
+    try:
+        to.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)])
+    except BrokenPipeError:  # dropped already
         for client in passed:
-            client.setblocking(True)
-            socket.close(client.detach())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
+    for client in passed:
+        client.setblocking(True)
+        socket.close(client.detach())
+def connected():
+    control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    control.connect("\\0sctp-userland")
+    control.settimeout(20)
+    return control
+def new_socket(control):
+    control.send(struct.pack("HH4i24xII", 1, 1, 2, 1, 0, 0, 0, 0))
+    rights = control.recvmsg(4096, socket.CMSG_SPACE(4))[1]
+    return socket.socket(fileno=struct.unpack("i", rights[0][2])[0])
+for count in (1, 6):  # the first may be of use, the others never are
+    with connected() as control:
+        pass_on(control, b"?", clients(count))
         assert control.recv(100) == b""
+with connected() as control:  # left in the queue of a connection that is dropped
+    passed = clients(1)
+    control.send(b"?")
+    pass_on(control, b"?", passed)
+with connected() as control, new_socket(control) as sctp:
+    pass_on(sctp, b"a plug", clients(1))
+    new_socket(control).close()
+with connected() as control:
+    sctp = new_socket(control)
+    pass_on(sctp, b"", clients(1))  # and the end comes after it
+    sctp.close()
+    new_socket(control).close()
 print("done")
 """
 
