@@ -16,7 +16,7 @@ from types import ModuleType
 from rserpool.errors import DecodeError
 
 from rserpool import asap, enrp
-from tests.rserpool.before_the_rfcs import renumber
+from tests.rserpool.before_the_rfcs import number_back, renumber
 from tests.rserpool.pcap_writer import FIRST, LAST
 
 ETHERNET, RAW, LINUX_COOKED, LINUX_COOKED_2 = 1, 101, 113, 276
@@ -47,15 +47,19 @@ def check(path: Path, before_rfc: bool = False) -> Report:
     report = Report()
     for captured in messages(path):
         codec = CODECS[captured.ppid]
-        data = renumber(captured.ppid, captured.data) if before_rfc else captured.data
+        data, flags = renumber(captured.ppid, captured.data) if before_rfc else (captured.data, [])
         try:
             message = codec.decode(data)
         except DecodeError as problem:
             report.problems.append(f"frame {captured.frame}: {problem}: {data.hex()}")
             continue
         report.seen[type(message).__name__] += 1
-        if (again := codec.encode(message)) != data:
-            report.problems.append(f"frame {captured.frame}: {data.hex()} became {again.hex()}: {message}")
+        again = codec.encode(message)
+        if before_rfc:
+            again = number_back(captured.ppid, again, flags)
+        if again != captured.data:
+            was = captured.data.hex()
+            report.problems.append(f"frame {captured.frame}: {was} became {again.hex()}: {message}")
     return report
 
 

@@ -2,7 +2,8 @@
 
     RSPDNS_PCAP=one.pcap:two.pcap pytest tests/rserpool/test_captures.py
 
-RSPDNS_PCAP_BEFORE_RFC=1 renumbers first: for captures of 2007, such as rsplib's published demo capture.
+RSPDNS_PCAP_BEFORE_RFC=1 renumbers first, and back to compare the bytes: for captures of 2007, such as
+rsplib's published demo capture, from before the RFCs gave the numbers of today.
 """
 
 import os
