@@ -1,6 +1,7 @@
 """Strangers send what they please to every part of the whole chain: all go on, DNS is never wrong."""
 
 import contextlib
+import itertools
 import json
 import random
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from daemon_kit.control import request
 
+from tests.sctp.test_daemon import SCTPD
 from tests.support.dns_watch import DnsWatch
 from tests.support.exact import BrokenError
 from tests.support.garbage import asap_seeds, enrp_seeds, mutated
@@ -211,8 +213,17 @@ def test_the_control_sockets(attacked: Attacked, service: str) -> None:
     assert request(path, "status")
 
 
+def follower_ports(chain: WholeChain) -> set[str]:
+    """Where the backend waits for what registrars push."""
+    shown = json.loads(chain.namespace.run(str(SCTPD), "--status", "--json").stdout)
+    listening = [one for one in shown if one["state"] == "listening"]
+    backends = [pid for pid, command in chain.processes().items() if "rspdns.cli serve" in command]
+    return {str(one["port"]) for one in listening if one["process"] in backends}
+
+
 def test_sctp_messages_from_strangers_and_from_a_hostile_registrar(attacked: Attacked) -> None:
-    """The stranger speaks to the agent's port; the registrar, to the associations of backend and agent."""
+    """The stranger speaks to the ports of agent and backend, where registrars would; the registrar, to the
+    associations of both."""
     chain = attacked.chain
     port = re.search(rf"5060/UDP\s+regT:\s+\{{{re.escape(ADDRESS)}\}} (\d+)/SCTP", chain.hsdump(9901))
     assert port
@@ -221,10 +232,12 @@ def test_sctp_messages_from_strangers_and_from_a_hostile_registrar(attacked: Att
     lines.write_text("".join(f"{data.hex()}\n" for data in mutated(seeds, 200, random.Random(3))))
     before = attacked.hostile.read_text().count("messages")
     with attacked.unharmed():
-        for ppid in ("11", "12", "0", "4294967295"):
+        ports = [port[1], *follower_ports(chain)]
+        assert len(ports) > 1
+        for to, ppid in itertools.product(ports, ("11", "12", "0", "4294967295")):
             sent = chain.namespace.run(
                 *("sh", "-c", 'exec "$0" "$1" "$2" "$3" "$4" < "$5"'),
-                *(sys.executable, str(SENDER), ADDRESS, port[1], ppid, str(lines)),
+                *(sys.executable, str(SENDER), ADDRESS, to, ppid, str(lines)),
                 sctp=True,
                 timeout_s=60,
             )
