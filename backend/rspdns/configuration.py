@@ -12,7 +12,7 @@ from daemon_kit.config_file import (
     TomlDocument,
     duplicates,
     find,
-    load,
+    parse,
     read_text,
 )
 from daemon_kit.listen_address import ListenAddress
@@ -170,11 +170,13 @@ def load_configuration(path: str | Path) -> BackendConfig:
     path = Path(path)
     errors = []
     config = None
+    text = ""
     try:
-        config = load(path, BackendConfig)
+        text = read_text(path)  # once: it may be written to meanwhile
+        config = parse(text, str(path), BackendConfig)
     except ConfigurationErrors as error:
         errors += error.errors
-    document = _readable(path)
+    document = _readable(path, text)
     directory = path.parent / _zones_dir(document)
     try:
         zones = load_zones(directory)
@@ -209,13 +211,17 @@ def differing(old: BackendConfig, new: BackendConfig) -> list[str]:
 
 def zones_directory(path: Path) -> Path:
     """The zones directory that the configuration file `path` leads to; the file may have errors elsewhere."""
-    return path.parent / _zones_dir(_readable(path))
-
-
-def _readable(path: Path) -> TomlDocument:
-    """The file as it is; empty when it is no TOML."""
     try:
-        return TomlDocument(str(path), read_text(path))
+        text = read_text(path)
+    except ConfigurationErrors:
+        text = ""
+    return path.parent / _zones_dir(_readable(path, text))
+
+
+def _readable(path: Path, text: str) -> TomlDocument:
+    """The text as it is; empty when it is no TOML."""
+    try:
+        return TomlDocument(str(path), text)
     except ConfigurationErrors:
         return TomlDocument(str(path), "")
 

@@ -4,8 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.sctp.shared_daemon import shared
 from tests.sctp.two_hosts import make_hosts
 from tests.support.namespaces import Namespace
+
+__all__ = ["hosts", "shared"]
 
 
 @pytest.fixture

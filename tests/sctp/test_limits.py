@@ -3,16 +3,15 @@
 # ruff: noqa: E501  (programs given as text)
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.sctp.test_daemon import SCTPD, as_nobody, daemons, serves, wait_for
+from tests.sctp.shared_daemon import QUEUE_LIMIT_MB, resident_mb
+from tests.sctp.test_daemon import SCTPD, as_nobody, serves, wait_for
 from tests.support.namespaces import Namespace
 
 pytestmark = pytest.mark.integration
@@ -21,27 +20,8 @@ HERE = Path(__file__).parent
 PRELUDE = (
     f"import sys; sys.path.insert(0, {str(HERE)!r})\nfrom sctp_api import *\nimport os, threading, time\n"
 )
-QUEUE_LIMIT_MB = 8
 RESIDENT_MB = 150
 """Far above what it takes with the limit, far below what a flood would take without one."""
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Namespace]:
-    """Return a namespace with an sctpd for everyone, and tight limits."""
-    namespace = Namespace(f"rspdns-limits-{os.getpid()}")
-    try:
-        limits = ("--queue-limit", str(QUEUE_LIMIT_MB), "--connection-limit", "30")
-        namespace.start(str(SCTPD), "--everyone", *limits)
-        assert wait_for(lambda: serves(namespace))
-        yield namespace
-    finally:
-        namespace.close()
-
-
-def resident_mb(namespace: Namespace) -> float:
-    status = Path(f"/proc/{daemons(namespace)[0]}/status").read_text()
-    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))) / 1024
 
 
 def start(namespace: Namespace, code: str, expected: str) -> subprocess.Popen[str]:
@@ -111,92 +91,6 @@ def test_who_does_not_hold_a_socket_cannot_use_it(shared: Namespace) -> None:
     start(shared, HOLD_PORT.replace("5600", "5601"), "held")
     run = as_nobody(shared, STRANGER)
     assert run.stdout == "nothing\n", run.stdout + run.stderr
-
-
-PASSES_WITHOUT_A_WORD = """
-import array, socket
-held = [socket.socketpair()[0] for _ in range(4)]
-rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [one.fileno() for one in held]))]
-for _ in range(100):
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:
-        control.connect("\\0sctp-userland")
-        control.sendmsg([b""], rights)
-        assert control.recv(100) == b""
-print("done")
-"""
-
-
-def test_descriptors_that_an_empty_message_brings_are_closed(shared: Namespace) -> None:
-    def descriptors() -> int:
-        return len(os.listdir(f"/proc/{daemons(shared)[0]}/fd"))
-
-    before = descriptors()
-    run = as_nobody(shared, PASSES_WITHOUT_A_WORD)
-    assert run.stdout == "done\n", run.stdout + run.stderr
-    assert wait_for(lambda: descriptors() < before + 50), (before, descriptors())
-
-
-LINGERS = """
-import array, os, socket, struct, sys
-if os.environ.pop("LD_PRELOAD", None):  # the library would take sendmsg() for one of SCTP
-    os.execv(sys.executable, sys.orig_argv)
-server = socket.create_server(("127.0.0.1", 0))
-def clients(count):
-    made = []
-    for _ in range(count):
-        client = socket.create_connection(server.getsockname())
-        client.setblocking(False)
-        try:
-            while True:
-                client.send(bytes(65536))  # nobody reads: closing would wait
-        except BlockingIOError:
-            pass
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 60))
-        made.append(client)
-    return made
-def pass_on(to, data, passed):
-    numbers = array.array("i", [client.fileno() for client in passed])
-    try:
-        to.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)])
-    except BrokenPipeError:  # dropped already
-        for client in passed:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
-    for client in passed:
-        client.setblocking(True)
-        socket.close(client.detach())
-def connected():
-    control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    control.connect("\\0sctp-userland")
-    control.settimeout(20)
-    return control
-def new_socket(control):
-    control.send(struct.pack("HH4i24xII", 1, 1, 2, 1, 0, 0, 0, 0))
-    rights = control.recvmsg(4096, socket.CMSG_SPACE(4))[1]
-    return socket.socket(fileno=struct.unpack("i", rights[0][2])[0])
-for count in (1, 6):  # the first may be of use, the others never are
-    with connected() as control:
-        pass_on(control, b"?", clients(count))
-        assert control.recv(100) == b""
-with connected() as control:  # left in the queue of a connection that is dropped
-    passed = clients(1)
-    control.send(b"?")
-    pass_on(control, b"?", passed)
-with connected() as control, new_socket(control) as sctp:
-    pass_on(sctp, b"a plug", clients(1))
-    new_socket(control).close()
-with connected() as control:
-    sctp = new_socket(control)
-    pass_on(sctp, b"", clients(1))  # and the end comes after it
-    sctp.close()
-    new_socket(control).close()
-print("done")
-"""
-
-
-def test_a_socket_that_lingers_holds_nobody_up(shared: Namespace) -> None:
-    run = as_nobody(shared, LINGERS)
-    assert run.stdout == "done\n", run.stdout + run.stderr
-    assert serves(shared)
 
 
 MANY_THREADS = """

@@ -1,0 +1,178 @@
+"""Clients that speak with sctpd without the library: whatever they send or pass harms nobody."""
+
+import os
+import sys
+
+import pytest
+
+from tests.sctp.shared_daemon import resident_mb
+from tests.sctp.test_daemon import as_nobody, daemons, serves, wait_for
+from tests.support.builds import sanitized
+from tests.support.namespaces import Namespace
+
+pytestmark = pytest.mark.integration
+
+RAW = """
+import array, ctypes, os, signal, socket, struct, sys, time
+if os.environ.pop("LD_PRELOAD", None):  # the library would take sendmsg() for one of SCTP
+    os.execv(sys.executable, sys.orig_argv)
+SOCKET, CONNECT, SET_OPTION = 1, 6, 9
+def connected():
+    control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    control.connect("\\0sctp-userland")
+    control.settimeout(20)
+    return control
+def ask(control, operation, *arguments, address=b"", data=b"", fd=None):
+    head = struct.pack("HH4i24xII", 1, operation, *(*arguments, 0, 0, 0, 0)[:4], len(address), len(data))
+    rights = [] if fd is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
+    control.sendmsg([head + address + data], rights)
+def answer(control):
+    data, rights, *_ = control.recvmsg(1 << 17, socket.CMSG_SPACE(4))
+    error = struct.unpack_from("ii", data)[1]
+    return error, struct.unpack("i", rights[0][2])[0] if rights else -1
+def call(control, *arguments, **more):
+    ask(control, *arguments, **more)
+    return answer(control)
+def new_socket(control, style=socket.SOCK_STREAM):
+    return socket.socket(fileno=call(control, SOCKET, socket.AF_INET, style)[1])
+"""
+PASSES_WITHOUT_A_WORD = """
+held = [socket.socketpair()[0] for _ in range(4)]
+rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [one.fileno() for one in held]))]
+for _ in range(100):
+    with connected() as control:
+        control.sendmsg([b""], rights)
+        assert control.recv(100) == b""
+print("done")
+"""
+
+
+def test_descriptors_that_an_empty_message_brings_are_closed(shared: Namespace) -> None:
+    def descriptors() -> int:
+        return len(os.listdir(f"/proc/{daemons(shared)[0]}/fd"))
+
+    before = descriptors()
+    run = as_nobody(shared, RAW + PASSES_WITHOUT_A_WORD)
+    assert run.stdout == "done\n", run.stdout + run.stderr
+    assert wait_for(lambda: descriptors() < before + 50), (before, descriptors())
+
+
+LINGERS = """
+server = socket.create_server(("127.0.0.1", 0))
+def clients(count):
+    made = []
+    for _ in range(count):
+        client = socket.create_connection(server.getsockname())
+        client.setblocking(False)
+        try:
+            while True:
+                client.send(bytes(65536))  # nobody reads: closing would wait
+        except BlockingIOError:
+            pass
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 60))
+        made.append(client)
+    return made
+def pass_on(to, data, passed):
+    numbers = array.array("i", [client.fileno() for client in passed])
+    try:
+        to.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)])
+    except BrokenPipeError:  # dropped already
+        for client in passed:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
+    for client in passed:
+        client.setblocking(True)
+        socket.close(client.detach())
+for count in (1, 6):  # the first may be of use, the others never are
+    with connected() as control:
+        pass_on(control, b"?", clients(count))
+        assert control.recv(100) == b""
+with connected() as control:  # left in the queue of a connection that is dropped
+    passed = clients(1)
+    control.send(b"?")
+    pass_on(control, b"?", passed)
+with connected() as control, new_socket(control) as sctp:
+    pass_on(sctp, b"a plug", clients(1))
+    new_socket(control).close()
+with connected() as control:
+    sctp = new_socket(control)
+    pass_on(sctp, b"", clients(1))  # and the end comes after it
+    sctp.close()
+    new_socket(control).close()
+print("done")
+"""
+
+
+def test_a_socket_that_lingers_holds_nobody_up(shared: Namespace) -> None:
+    run = as_nobody(shared, RAW + LINGERS)
+    assert run.stdout == "done\n", run.stdout + run.stderr
+    assert serves(shared)
+
+
+SETS_MANY_OPTIONS = """
+with connected() as control:
+    held = [new_socket(control) for _ in range(300)]
+    for one in held:
+        for level, option in ((0, 1), (132, 2)):
+            for _ in range(64):
+                call(control, SET_OPTION, level, option, data=bytes(4096), fd=one.fileno())
+    print("set", flush=True)
+    sys.stdin.readline()
+"""
+KEPT_MB = 30
+"""Far below what these options would take if all were kept (150 MB)."""
+
+
+def test_options_are_kept_within_bounds(shared: Namespace) -> None:
+    before_mb = resident_mb(shared)
+    client = shared.start(sys.executable, "-c", RAW + SETS_MANY_OPTIONS)
+    assert client.stdout is not None
+    assert client.stdout.readline() == "set\n"
+    assert resident_mb(shared) < before_mb + KEPT_MB
+    client.terminate()
+    client.wait(10)
+
+
+ENDS_UNDER_ITS_CALL = """
+daemon = int(sys.argv[1])
+def sctp_address(number):
+    return struct.pack("=H", 2) + struct.pack("!H4B", 9, 10, 99, 0, number) + bytes(8)
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+maker = os.fork()
+if maker == 0:  # who made the socket is gone later, and its account with it
+    with connected() as control:
+        made = new_socket(control, socket.SOCK_SEQPACKET)
+        call(control, SET_OPTION, 132, 2, data=struct.pack("HHHH", 65535, 10, 0, 0), fd=made.fileno())
+        socket.send_fds(theirs, [b"it"], [made.fileno()])
+    os._exit(0)
+fd = socket.recv_fds(ours, 10, 1)[1][0]
+os.waitpid(maker, 0)
+with connected() as control:
+    errors = [call(control, CONNECT, address=sctp_address(number), fd=fd)[0] for number in range(1, 21)]
+    assert 105 in errors, errors  # ENOBUFS: it is looked whether something has ended since
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        time.sleep(0.2)
+        ask(control, CONNECT, address=sctp_address(99), fd=fd)
+        ctypes.CDLL(None).shutdown(fd, 2)
+        os.close(fd)
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    answer(control)
+with connected() as control:
+    new_socket(control).close()
+print("done")
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_socket_is_not_ended_under_the_call_that_is_answered(namespace: Namespace) -> None:
+    daemon = namespace.start(str(sanitized() / "sctpd"), "--everyone")
+    assert wait_for(lambda: serves(namespace), 30)
+    namespace.run("ip", "link", "add", "there", "type", "veth", "peer", "name", "nobody")
+    for link in ("there", "nobody"):
+        namespace.run("ip", "link", "set", link, "up")
+    namespace.run("ip", "address", "add", "10.99.0.254/16", "dev", "there")
+    code = RAW + ENDS_UNDER_ITS_CALL
+    run = namespace.run(sys.executable, "-c", code, str(daemons(namespace)[0]), timeout_s=60)
+    assert run.stdout == "done\n", run.stdout + run.stderr
+    assert daemon.poll() is None
