@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from daemon_kit.regular_file import open_regular
 from rserpool.errors import RSerPoolError
 from rserpool.parameters import Protocol
 from rserpool.policies import Policy, decode_policy, encode_policy
@@ -145,7 +146,7 @@ def load(directory: str | Path, now: float, wall_s: float, max_stale_s: float) -
     path = Path(directory) / FILE_NAME
     _remove_unfinished(path.parent)
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         return ()

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from daemon_kit.logs import get_logger
+from daemon_kit.regular_file import open_regular
 
 FILE_NAME = "serial"
 RESERVED = 10_000
@@ -55,7 +56,7 @@ class SerialNumbers:
 
 def _read(path: Path) -> int:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return max(0, int(file.read(_MAX_FILE_BYTES)))
     except FileNotFoundError:
         return 0

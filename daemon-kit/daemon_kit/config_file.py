@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from daemon_kit.model_keys import known_keys
+from daemon_kit.regular_file import open_regular
 from daemon_kit.toml_lines import Path as Location
 from daemon_kit.toml_lines import key_lines
 
@@ -155,7 +156,7 @@ def locate(path_text: str, loc: Sequence[str | int]) -> tuple[int, str]:
 def read_text(path: str | Path) -> str:
     """Return the text of a file. Raises ConfigurationErrors when it can't be read or isn't UTF-8."""
     try:
-        with Path(path).open("rb") as file:
+        with open_regular(path) as file:
             data = file.read(_MAX_FILE_BYTES + 1)
         if len(data) > _MAX_FILE_BYTES:
             raise ConfigurationErrors([ConfigurationError(str(path), 0, "", "larger than 4 MiB")])

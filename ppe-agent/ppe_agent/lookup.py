@@ -68,11 +68,15 @@ class RegistrarWatch:
             while True:
                 for gone in self._listed.keys() - set(self._registrations):
                     del self._listed[gone]
-                handles = {one.handle for one in self._registrations if one.state in _LOOKED_UP}
+                handles = {one.handle for one in self._registrations if self._is_looked_up(one)}
                 await asyncio.gather(*(self._look_up(handle) for handle in sorted(handles)))
                 await next_moment(INTERVAL_S)
         finally:
             await self._client.close()
+
+    def _is_looked_up(self, registration: Registration) -> bool:
+        # One that left is looked up until it is seen to be gone: otherwise it would be told to be listed for ever.
+        return registration.state in _LOOKED_UP or self._listed.get(registration) is True
 
     async def _look_up(self, handle: bytes) -> None:
         try:

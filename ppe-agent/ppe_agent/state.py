@@ -8,8 +8,10 @@ from pathlib import Path
 
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
+from daemon_kit.regular_file import open_regular
 
 _VERSION = 1
+_MAX_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class StateDirectory:
         """Return the state of the AS `name`; a new one, saved at once, for none or a damaged one."""
         file = self._file(name)
         try:
-            return _decode(file.read_bytes())
+            with open_regular(file) as kept:
+                return _decode(kept.read(_MAX_BYTES))
         except FileNotFoundError:
             pass
         except (OSError, ValueError) as error:

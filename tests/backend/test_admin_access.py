@@ -1,5 +1,6 @@
 """Who may use the admin API: tokens, rates, and what `rspdns check` says about the table [admin]."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -61,8 +62,13 @@ def test_every_error_of_the_files_is_told_with_its_line(tmp_path: Path) -> None:
     assert f"{tmp_path}/short:4: " in said
     assert f"{tmp_path}/short: everybody may read these tokens: chmod o=" in said
     assert f"{tmp_path}/empty: holds no token" in said
-    assert f"{tmp_path}/cert: this certificate and the key {tmp_path}/missing can't be used" in said
+    assert f"{tmp_path}/missing: can't be read: No such file or directory" in said
     assert READER not in said
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    _, pipes = read_access(tmp_path, "pipe", None, "cert", "pipe")
+    assert [str(error) for error in pipes] == [
+        f"{tmp_path}/pipe: can't be read: it is no regular file (a pipe, a device or a socket)"
+    ] * 2
     _, missing = read_access(tmp_path, "nowhere", None, None, None)
     assert "nowhere: can't be read" in str(missing[0])
 

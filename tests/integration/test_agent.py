@@ -50,6 +50,7 @@ def test_a_killed_server_leaves_every_registrar_and_comes_back_as_itself(served:
     kill(server)
     host.until_out(timeout_s=2)
     assert host.until_state("down")["reason"] == "tcp-hold: nothing listens on port 5060"
+    host.until_status(lambda one: one["listed_by"] == [])
     host.start_tcp_server()
     assert host.until_in() == identifier
 

@@ -1,5 +1,6 @@
 """Bad configuration given to the commands: every error at once, with file, line and key, no traceback."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -180,6 +181,9 @@ def test_a_file_that_is_not_there_or_no_file(
     (tmp_path / "folder").mkdir()
     folder = errors(host, tmp_path, module, command, "-c", str(tmp_path / "folder"))
     assert folder[0].startswith("folder: can't be read: Is a directory")
+    os.mkfifo(tmp_path / "pipe")
+    pipe = errors(host, tmp_path, module, command, "-c", str(tmp_path / "pipe"))
+    assert pipe[0] == "pipe: can't be read: it is no regular file (a pipe, a device or a socket)"
 
 
 def test_a_zone_that_is_no_toml_is_told_with_the_errors_of_the_others(

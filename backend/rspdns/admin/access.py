@@ -13,6 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from daemon_kit.config_file import ConfigurationError
+from daemon_kit.regular_file import open_regular
 
 MIN_TOKEN = 20
 """Characters of a token, at least."""
@@ -61,8 +62,11 @@ class Access:
         return context
 
     def load_certificate(self, context: ssl.SSLContext) -> None:
-        """Let `context` use the certificate as its file is now."""
+        """Let `context` use the certificate as its file is now. Raises OSError, with its file's name if known."""
         if self.certificate is not None:
+            for path in (self.certificate, self.key):
+                if path is not None:  # OpenSSL would wait at a pipe, and names no file
+                    open_regular(path).close()
             context.load_cert_chain(self.certificate, self.key)
 
 
@@ -88,13 +92,15 @@ def read_access(
         access.tls()
     except OSError as error:
         problem = f"this certificate and the key {access.key} can't be used: {error.strerror or error}"
-        errors.append(ConfigurationError(str(access.certificate), 0, "", problem))
+        if error.filename is not None:
+            problem = f"can't be read: {error.strerror or error}"
+        errors.append(ConfigurationError(str(error.filename or access.certificate), 0, "", problem))
     return access, errors
 
 
 def _tokens(path: Path, errors: list[ConfigurationError]) -> tuple[bytes, ...]:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             if stat.S_IMODE(path.stat().st_mode) & stat.S_IRWXO:
                 problem = "everybody may read these tokens: chmod o= the file"
                 errors.append(ConfigurationError(str(path), 0, "", problem))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import aiohttp
+from daemon_kit.regular_file import open_regular
 
 from ppe_agent.checks.base import Outcome, PeriodicCheck, Timing, alive, dead, failed
 from ppe_agent.checks.tcp import Address
@@ -23,7 +24,10 @@ def tls_context(verify: bool, ca_file: Path | None) -> ssl.SSLContext | bool:
     """Return what aiohttp takes for `ssl`. Raises OSError when the file can't be read, or is none."""
     if not verify:
         return False
-    return ssl.create_default_context(cafile=str(ca_file)) if ca_file else True
+    if ca_file is None:
+        return True
+    open_regular(ca_file).close()  # OpenSSL would wait at a pipe, and the whole agent with it
+    return ssl.create_default_context(cafile=str(ca_file))
 
 
 class HttpCheck(PeriodicCheck):
