@@ -95,13 +95,22 @@ def lookup(parameters: Parameters, snapshot: Snapshot) -> list[Reply] | bool:
     outcome = snapshot.lookup(name, qtype)
     if isinstance(outcome, Failure):
         raise NoAnswer(outcome.reason)
-    zone = zone_of(name, snapshot)
-    number = zone_id(zone) if zone is not None else -1
     if isinstance(outcome, Found):
+        number = _number_of_zone_of(name, snapshot)
         return [_record(record, number) for record in outcome.records]
     if outcome == NODATA and qtype == ANY:
-        return [_record(Record(name, EMPTY_NON_TERMINAL, "", 0), number)]
+        return nothing_at(name, snapshot)
     return False
+
+
+def nothing_at(name: str, snapshot: Snapshot) -> list[Reply]:
+    """The answer that a name exists without records."""
+    return [_record(Record(name, EMPTY_NON_TERMINAL, "", 0), _number_of_zone_of(name, snapshot))]
+
+
+def _number_of_zone_of(name: str, snapshot: Snapshot) -> int:
+    zone = zone_of(name, snapshot)
+    return zone_id(zone) if zone is not None else -1
 
 
 def _record(record: Record, number: int | None) -> Reply:

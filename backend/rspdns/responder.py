@@ -11,8 +11,9 @@ from daemon_kit.logs import get_logger
 
 from rspdns import remote, remote_dnssec
 from rspdns.denial import NAMES_AROUND, Chains, Proof
+from rspdns.departed import Departed
 from rspdns.dnssec_store import DnssecStore
-from rspdns.snapshot import Node, Snapshot
+from rspdns.snapshot import ANY, Node, Snapshot
 
 FAILURE = b"{}\n"
 NOTHING = b'{"result":false}\n'
@@ -42,15 +43,19 @@ class Responder:
         self.store = store
         self.queries: Counter[str] = Counter()
         self.failures = 0
+        self.clock = time.monotonic
         self._on_lookup = on_lookup
         self._kept: dict[tuple[str, str], tuple[Node, bytes]] = {}
         self._asked: dict[bytes, tuple[str, str]] = {}
         """Name and type that a request asks for, by its bytes: PowerDNS asks the same again and again."""
-        self._chains = Chains()
+        self._departed = Departed()
+        self._chains = Chains(self._departed)
         self._log = get_logger("remote")
 
     def swap(self, snapshot: Snapshot) -> None:
         """Answer from this snapshot from now on."""
+        if self.store is not None and (signed := self.store.signed_zones()):
+            self._departed.note(self.snapshot, snapshot, signed, self.clock())
         self.snapshot = snapshot
 
     def conversation(self) -> Conversation:
@@ -64,7 +69,11 @@ class Responder:
         """
         try:
             asked = self._asked.get(line)
-            if asked is not None and (reply := self._kept_reply(asked)) is not None:
+            if (
+                asked is not None
+                and (reply := self._kept_reply(asked)) is not None
+                and (proof is None or proof.shown != asked[0])
+            ):
                 self.queries["lookup"] += 1
                 self._note(asked[0], proof)
                 return reply
@@ -88,7 +97,7 @@ class Responder:
         if self.store is not None and method in remote_dnssec.WRITES:
             return self._change(method, parameters, self.store)
         if method == NAMES_AROUND:
-            result: object = self._chains.around(parameters, self.snapshot, self.store, proof)
+            result: object = self._chains.around(parameters, self.snapshot, self.store, proof, self.clock())
         elif method in remote.METHODS:
             result = remote.METHODS[method](parameters, self.snapshot)
         elif self.store is not None and method in _READS:
@@ -100,11 +109,19 @@ class Responder:
     def _lookup(self, line: bytes, parameters: remote.Parameters, proof: Proof | None) -> bytes:
         qname, qtype = remote.text_of(parameters, "qname"), remote.text_of(parameters, "qtype")
         asked = name, _ = qname.lower().removesuffix("."), qtype
-        self._note(name, proof)
+        if proof is not None and proof.shown == name:
+            proof.shown = None  # should it be looked up again, that is a question of its own
+            self._on_lookup(name)
+            if proof.is_fresh(self.clock()) and proof.snapshot is not self.snapshot:
+                return _of_the_proof(parameters, proof)
+        else:
+            self._note(name, proof)
         reply = self._kept_reply(asked)
         if reply is None:
             records = remote.lookup(parameters, self.snapshot)
             if not records:
+                if self._departed.looked_up(name, self.clock()) and qtype.upper() == ANY:
+                    return orjson.dumps({"result": remote.nothing_at(name, self.snapshot)}) + b"\n"
                 return NOTHING
             reply = orjson.dumps({"result": records}) + b"\n"
             node = self.snapshot.nodes.get(name)
@@ -118,10 +135,10 @@ class Responder:
         return reply
 
     def _note(self, name: str, proof: Proof | None) -> None:
-        """Somebody looks this name up."""
+        """Somebody looks this name up: a proof that there is nothing must be of this moment."""
         self._on_lookup(name)
-        if proof is not None and name != proof.shown:
-            proof.snapshot, proof.at_s = self.snapshot, time.monotonic()
+        if proof is not None:
+            proof.snapshot, proof.at_s, proof.shown = self.snapshot, self.clock(), None
 
     def _kept_reply(self, asked: tuple[str, str]) -> bytes | None:
         kept = self._kept.get(asked)
@@ -152,6 +169,14 @@ def _decoded(line: bytes) -> object:
         return orjson.loads(line)
     except ValueError:
         raise remote.RequestError("not JSON") from None
+
+
+def _of_the_proof(parameters: remote.Parameters, proof: Proof) -> bytes:
+    """What PowerDNS asks for the types at a name of a proof; it must not remember it, as it is old."""
+    records = remote.lookup(parameters, proof.snapshot)
+    if not isinstance(records, list):
+        return NOTHING
+    return orjson.dumps({"result": [{**record, "scopeMask": 1} for record in records]}) + b"\n"
 
 
 class Conversation:

@@ -207,11 +207,11 @@ def changed_names(old: Snapshot, new: Snapshot) -> set[str]:
             continue
         if _without_serial(before.soa) != _without_serial(after.soa):
             names.add(zone)
-        names |= _changed(*_different_parts(before, after))
+        names |= _changed(*different_parts(before, after))
     return names
 
 
-def _different_parts(
+def different_parts(
     before: ZoneAnswers, after: ZoneAnswers
 ) -> tuple[list[Mapping[str, Node]], list[Mapping[str, Node]]]:
     """The nodes of those parts of two zones that are not the very same."""

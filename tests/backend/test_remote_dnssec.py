@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rspdns.departed import LINGER_S
 from rspdns.dnssec_store import DnssecStore
 from rspdns.remote import zone_id
 from rspdns.responder import KNOWN, Conversation, Responder
@@ -28,6 +29,14 @@ class Asker:
         text = reply if isinstance(reply, bytes) else await reply
         assert text.endswith(b"\n")
         return json.loads(text)
+
+
+class Clock:
+    """The time as the responder sees it."""
+
+    def __init__(self, responder: Responder) -> None:
+        self.now = 0.0
+        responder.clock = lambda: self.now
 
 
 @pytest.fixture
@@ -171,6 +180,40 @@ async def test_a_proof_is_of_the_moment_of_its_question(ask: Asker) -> None:
     assert (await other("getBeforeAndAfterNamesAbsolute", **around))["result"]["before"] == "00000003.u.as"
     await ask("lookup", qname=f"as.{ZONE}.", qtype="ANY")
     assert (await ask("getBeforeAndAfterNamesAbsolute", **around))["result"]["before"] == "00000003.u.as"
+
+
+async def test_a_name_that_left_a_signed_zone_goes_on_existing_while_it_may_be_remembered(ask: Asker) -> None:
+    gone, clock = f"00000002.u.as.{ZONE}.", Clock(ask.responder)
+    empty = [{"qname": gone[:-1], "qtype": "ENT", "content": "", "ttl": 0, "domain_id": zone_id(ZONE)}]
+    around = {"id": zone_id(ZONE), "qname": "00000002.u.as"}
+    await ask("addDomainKey", name=f"{ZONE}.", key=KEY)
+    ask.responder.swap(answered(zone(), views(view(member(1)))))
+    # PowerDNS remembers the name, so that the proof is all it asks for.
+    shown = (await ask("getBeforeAndAfterNamesAbsolute", **around))["result"]
+    assert shown["before"] == "00000002.u.as"
+    clock.now += LINGER_S - 0.1
+    assert await ask("lookup", qname=gone, qtype="ANY") == {"result": empty}
+    clock.now += LINGER_S - 0.1
+    shown = (await ask("getBeforeAndAfterNamesAbsolute", **around))["result"]
+    assert shown["before"] == "00000002.u.as", "remembered since the last look-up"
+    clock.now += 0.2
+    assert await ask("lookup", qname=gone, qtype="ANY") == {"result": False}
+    shown = (await ask("getBeforeAndAfterNamesAbsolute", **around))["result"]
+    assert shown["before"] == "00000001.u.as"
+
+
+async def test_a_name_that_left_an_unsigned_zone_is_no_more(ask: Asker) -> None:
+    ask.responder.swap(answered(zone(), views(view(member(1)))))
+    assert await ask("lookup", qname=f"00000002.u.as.{ZONE}.", qtype="ANY") == {"result": False}
+
+
+async def test_the_types_in_a_proof_are_of_its_moment_and_not_remembered(ask: Asker) -> None:
+    name, around = f"00000002.u.as.{ZONE}.", {"id": zone_id(ZONE), "qname": "00000002.u.as"}
+    (before,) = (await ask("lookup", qname=name, qtype="ANY"))["result"]
+    ask.responder.swap(answered(zone(), views(view(member(1), member(2, "10.0.0.2", "2001:db8::2")))))
+    await ask("getBeforeAndAfterNamesAbsolute", **around)
+    assert await ask("lookup", qname=name, qtype="ANY") == {"result": [{**before, "scopeMask": 1}]}
+    assert len((await ask("lookup", qname=name, qtype="ANY"))["result"]) == 2, "another question"
 
 
 async def test_nothing_is_denied_where_nobody_knows(ask: Asker) -> None:

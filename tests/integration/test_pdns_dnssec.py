@@ -1,14 +1,19 @@
 """Zones signed by PowerDNS with keys that the backend keeps: everything validates, whatever happens."""
 
 import stat
+import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import dns.message
 import pytest
 from rspdns.dnssec_store import FILE_NAME
 
 from tests.backend.making import TCP, UDP, ZONE, member, view, views, zone
+from tests.support.proofs import what_is_wrong
 from tests.support.served import Served, served, status, until
 
 pytestmark = pytest.mark.timeout(240)
@@ -109,24 +114,36 @@ def test_a_referral_is_not_signed_as_ours(signed: Served) -> None:
     assert signed_types <= {"NSEC", "NSEC3"}, "neither the delegation nor the glue is ours to sign"
 
 
-@pytest.mark.parametrize("denial", ["nsec", "nsec3"])
-def test_every_answer_validates_while_members_come_and_go(signed: Served, denial: str) -> None:
-    signed.pdns.util(*(["unset-nsec3", ZONE] if denial == "nsec" else ["set-nsec3", ZONE, "1 0 0 -"]))
+@contextmanager
+def churn(signed: Served) -> Iterator[list[int]]:
+    """Members 3 to 5 come and go, with IPv6 addresses and without; gives the changes so far."""
     ended = threading.Event()
-    changes = 0
+    changes: list[int] = []
 
-    def churn() -> None:
-        nonlocal changes
+    def change() -> None:
         while not ended.wait(0.02):
-            changes += 1
-            extra = [member(number) for number in range(3, 3 + changes % 4)]
+            changes.append(len(changes))
+            extra = [
+                member(one, *([f"2001:db8::{one}"] if len(changes) % 3 == 0 else []))
+                for one in range(3, 3 + len(changes) % 4)
+            ]
             signed.backend.publish(
                 views(view(member(1), member(2, "2001:db8::2"), *extra), view(handle="sip-tcp"))
             )
 
-    churning = threading.Thread(target=churn)
-    churning.start()
+    changing = threading.Thread(target=change)
+    changing.start()
     try:
+        yield changes
+    finally:
+        ended.set()
+        changing.join()
+
+
+@pytest.mark.parametrize("denial", ["nsec", "nsec3"])
+def test_every_answer_validates_while_members_come_and_go(signed: Served, denial: str) -> None:
+    signed.pdns.util(*(["unset-nsec3", ZONE] if denial == "nsec" else ["set-nsec3", ZONE, "1 0 0 -"]))
+    with churn(signed) as changes:
         for turn in range(12):
             for question in (
                 (OWNER, "SRV"),
@@ -137,10 +154,45 @@ def test_every_answer_validates_while_members_come_and_go(signed: Served, denial
             ):
                 said = signed.delv(*question)
                 assert "fully validated" in said, (question, said)
-    finally:
-        ended.set()
-        churning.join()
-    assert changes > 20
+    assert len(changes) > 20
+
+
+ASKING = """
+import socket, sys, time
+import dns.message
+questions = [
+    dns.message.make_query(*question.split(), want_dnssec=True, payload=1232).to_wire()
+    for question in sys.argv[2:]
+]
+client = socket.socket(type=socket.SOCK_DGRAM)
+client.connect(("127.0.0.1", 53))
+client.settimeout(3)
+end_s = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end_s:
+    for question in questions:
+        client.send(question)
+        print(client.recv(4096).hex())
+"""
+
+
+@pytest.mark.parametrize("denial", ["nsec", "nsec3"])
+def test_a_member_that_leaves_is_denied_as_it_was_asked_for(signed: Served, denial: str) -> None:
+    """PowerDNS may know from before that its name exists, and asks for the proof when it does no more."""
+    signed.pdns.util(*(["unset-nsec3", ZONE] if denial == "nsec" else ["set-nsec3", ZONE, "1 0 0 -"]))
+    targets = [f"{one:08x}.u.as.{ZONE}" for one in (3, 4, 5)]
+    questions = [f"{target} {kind}" for target in targets for kind in ("A", "AAAA", "MX")]
+    questions += [f"as.{ZONE} {kind}" for kind in ("AAAA", "MX")]
+    questions += [f"x.{target} A" for target in targets]
+    with churn(signed):
+        said = signed.namespace.run(sys.executable, "-c", ASKING, "4", *questions)
+    answers = [bytes.fromhex(line) for line in said.stdout.split()]
+    assert len(answers) > 100, said.stderr
+    problems = Counter(
+        f"{dns.message.from_wire(wire).question[0]}: {problem}"
+        for wire in answers
+        if (problem := what_is_wrong(wire)) is not None
+    )
+    assert not problems, (len(answers), problems)
 
 
 def test_a_pool_nobody_knows_is_neither_answered_nor_denied(signed: Served) -> None:
