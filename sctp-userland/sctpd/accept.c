@@ -46,7 +46,7 @@ void socket_forget_first_waiting(struct sctp_socket *s)
 void socket_drop_waiting(struct sctp_socket *s)
 {
 	while (s->waiting != NULL) {
-		close_stack_socket(s->waiting->so, false);
+		close_stack_socket(s, s->waiting->so, false);
 		socket_forget_first_waiting(s);
 	}
 }

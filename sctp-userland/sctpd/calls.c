@@ -78,7 +78,7 @@ static int peel_off(struct call *call, struct sctp_socket *s)
 	if (peeled == NULL) {
 		int error = errno;
 
-		close_stack_socket(so, false); /* as Linux does */
+		close_stack_socket(s, so, false); /* as Linux does */
 		return error;
 	}
 	inherit(peeled, s);

@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "sockets.h"
+#include "stack.h"
 
 /* Read until there is data or nothing: usrsctp itself asks only whether anything is left. */
 static bool data_unread(struct socket *so)
@@ -25,11 +26,26 @@ static bool data_unread(struct socket *so)
 	return length > 0;
 }
 
-void close_stack_socket(struct socket *so, bool abort)
+/* Whoever made them is charged with what may go on; false: no memory. */
+static bool keep_associations(const struct sctp_socket *s, struct socket *so)
+{
+	const sctp_assoc_t *identifiers = NULL;
+	uint32_t i, count;
+
+	if (so != s->so || IS_ONE_TO_ONE(s))
+		return closed_keep(s->client, so, 0, s->out_streams);
+	count = stack_association_list(so, &identifiers);
+	for (i = 0; i < count; i++)
+		if (!closed_keep(s->client, so, identifiers[i], s->out_streams))
+			return false;
+	return true;
+}
+
+void close_stack_socket(const struct sctp_socket *s, struct socket *so, bool abort)
 {
 	const struct linger linger = { 1, 0 };
 
-	if (abort || data_unread(so))
+	if (abort || data_unread(so) || !keep_associations(s, so))
 		usrsctp_setsockopt(so, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
 	usrsctp_close(so);
 }

@@ -227,14 +227,14 @@ void socket_destroy(struct sctp_socket *s, bool abort)
 	if (s->next != NULL)
 		s->next->previous = s->previous;
 	count--;
-	client_close(s->client);
 	loop_remove(&s->watch);
 	passed_drain(s->watch.fd);
 	close(s->watch.fd);
 	socket_drop_waiting(s);
 	abort |= socket_drop_unsent(s);
-	close_stack_socket(s->so, abort);
+	close_stack_socket(s, s->so, abort);
 	s->so = NULL;
+	client_close(s->client);
 	socket_look(s); /* freed by the next run */
 }
 

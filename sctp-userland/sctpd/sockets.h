@@ -151,8 +151,12 @@ void socket_move_inbound(struct sctp_socket *from, int from_fd, struct sctp_sock
 /* Forget those that wait; return whether data was among them. */
 bool socket_drop_unsent(struct sctp_socket *s);
 
-/* close.c: close one of usrsctp's sockets, with ABORT or by what lies unread in it. */
-void close_stack_socket(struct socket *so, bool abort);
+/* close.c: close one of usrsctp's sockets, with ABORT or by what lies unread in it. It is that of s, or came from there with one association.
+ * What goes on after it counts to the client of s. */
+void close_stack_socket(const struct sctp_socket *s, struct socket *so, bool abort);
+
+/* closed.c: charge this client with an association whose socket is about to be closed, until it ends. Return false: no memory. */
+bool closed_keep(struct client *client, struct socket *so, sctp_assoc_t association, uint16_t out_streams);
 
 static inline socklen_t address_length(const struct sockaddr *address)
 {

@@ -25,6 +25,7 @@ const struct stack_settings stack_defaults = {
 static bool work_waits;
 static unsigned int begun;
 static void (*library_sowakeup)(struct socket *, struct sockbuf *);
+static int (*library_free)(void *, struct sctp_tcb *, int, int);
 static void (*library_express_sack)(struct sctp_tcb *, uint32_t, uint32_t, int *, int);
 static struct sctp_tcb *(*library_begin)(void *, struct sockaddr *, int *, uint32_t, uint32_t, uint16_t, uint16_t, void *, int);
 
@@ -65,7 +66,8 @@ int stack_start(const struct stack_settings *settings)
 												   "sctp_express_handle_sack");
 	library_begin = (struct sctp_tcb * (*)(void *, struct sockaddr *, int *, uint32_t, uint32_t, uint16_t, uint16_t, void *, int))
 		dlsym(RTLD_NEXT, "sctp_aloc_assoc");
-	if (library_sowakeup == NULL || library_express_sack == NULL || library_begin == NULL || !restart_prepare())
+	library_free = (int (*)(void *, struct sctp_tcb *, int, int))dlsym(RTLD_NEXT, "sctp_free_assoc");
+	if (library_free == NULL || library_sowakeup == NULL || library_express_sack == NULL || library_begin == NULL || !restart_prepare())
 		return -ENOSYS;
 	usrsctp_init_nothreads(0, NULL, settings->debug ? debug_line : NULL);
 	usrsctp_sysctl_set_sctp_blackhole(0);
@@ -129,19 +131,20 @@ uint32_t stack_association_list(struct socket *so, const sctp_assoc_t **identifi
 	return list->count;
 }
 
-static void measure_association(struct socket *so, sctp_assoc_t identifier, uint16_t out_streams, struct stack_use *use)
+sctp_assoc_t stack_measure_association(struct socket *so, sctp_assoc_t identifier, uint16_t out_streams, struct stack_use *use)
 {
 	struct buffer_use queued = { .association = identifier };
 	struct sctp_status status = { .sstat_assoc_id = identifier };
 	socklen_t length = sizeof(queued);
 
 	if (usrsctp_getsockopt(so, IPPROTO_SCTP, GET_BUFFER_USE, &queued, &length) < 0)
-		return;
+		return 0;
 	use->queued += (uint64_t)queued.sending + queued.receiving;
 	length = sizeof(status);
 	if (usrsctp_getsockopt(so, IPPROTO_SCTP, SCTP_STATUS, &status, &length) < 0)
 		status.sstat_instrms = 0;
 	use->associations += association_cost(out_streams, status.sstat_instrms);
+	return status.sstat_assoc_id;
 }
 
 void stack_measure(struct socket *so, bool one_to_one, uint16_t out_streams, struct stack_use *use)
@@ -152,9 +155,9 @@ void stack_measure(struct socket *so, bool one_to_one, uint16_t out_streams, str
 
 	use->queued += so->receive.used;
 	if (one_to_one)
-		measure_association(so, 0, out_streams, use);
+		stack_measure_association(so, 0, out_streams, use);
 	for (i = 0; i < count; i++)
-		measure_association(so, identifiers[i], out_streams, use);
+		stack_measure_association(so, identifiers[i], out_streams, use);
 	for (accepted = so->complete.first; accepted != NULL; accepted = accepted->entry.first)
 		stack_measure(accepted, true, out_streams, use);
 }
@@ -200,6 +203,16 @@ struct sctp_tcb *sctp_aloc_assoc(void *endpoint, struct sockaddr *peer, int *err
 
 	begun += made != NULL;
 	return made;
+}
+
+/* ... and ends here; 0: not yet. */
+int sctp_free_assoc(void *endpoint, struct sctp_tcb *tcb, int how, int from)
+{
+	int freed = library_free(endpoint, tcb, how, from);
+
+	if (freed != 0)
+		closed_ended(tcb);
+	return freed;
 }
 
 /* No threads: what they would do is done by the loop. */

@@ -43,11 +43,18 @@ struct stack_use {
 };
 void stack_measure(struct socket *so, bool one_to_one, uint16_t out_streams, struct stack_use *use);
 
+/* Add the same of one association (0: the one of a one-to-one socket); return its identifier, 0: there is none. */
+sctp_assoc_t stack_measure_association(struct socket *so, sctp_assoc_t identifier, uint16_t out_streams, struct stack_use *use);
+
 /* How many associations were begun since the last call, by either side. */
 unsigned int stack_begun(void);
 
 /* Associations that exist (established). */
 uint32_t stack_associations(void);
+
+/* Provided by closed.c: this association is no more; its address may be another one's from now on. */
+struct sctp_tcb;
+void closed_ended(const struct sctp_tcb *tcb);
 
 /* Provided by the sockets: usrsctp has something to say about this one. Called from deep inside usrsctp: only note it. */
 void socket_wakeup(struct socket *so);

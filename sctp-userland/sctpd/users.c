@@ -9,7 +9,6 @@
 
 #include "loop.h"
 #include "sockets.h"
-#include "stack.h"
 
 #define STEP (1024 * 1024) /* bytes of traffic after which what is held is measured again */
 #define LITTLE (1024 * 1024)
@@ -49,7 +48,11 @@ static void forget_user_if_gone(struct user *user)
 {
 	struct user **link;
 
-	if (user->has.sockets > 0 || user->connections > 0)
+	const struct client *client;
+
+	for (client = clients; client != NULL && client->user != user;)
+		client = client->next;
+	if (client != NULL || user->connections > 0)
 		return;
 	for (link = &users; *link != user;)
 		link = &(*link)->next;
@@ -62,7 +65,7 @@ static void forget_if_gone(struct client *client)
 	struct client **link;
 	struct user *user = client->user;
 
-	if (client->has.sockets > 0 || client->connections > 0)
+	if (client->has.sockets > 0 || client->connections > 0 || client->closed > 0)
 		return;
 	for (link = &clients; *link != client;)
 		link = &(*link)->next;
@@ -116,6 +119,21 @@ void client_close(struct client *client)
 {
 	client->has.sockets--;
 	client->user->has.sockets--;
+	forget_if_gone(client);
+}
+
+void client_keeps_closed(struct client *client, const struct stack_use *use)
+{
+	client->closed++;
+	client->closed_use.queued += use->queued;
+	client->closed_use.associations += use->associations;
+}
+
+void client_lost_closed(struct client *client, const struct stack_use *use)
+{
+	client->closed--;
+	client->closed_use.queued -= use->queued;
+	client->closed_use.associations -= use->associations;
 	forget_if_gone(client);
 }
 
@@ -201,8 +219,10 @@ static void measure(void)
 	measured_ms = loop_now_ms();
 	for (user = users; user != NULL; user = user->next)
 		user->has.queued = user->has.associations = 0;
-	for (client = clients; client != NULL; client = client->next)
-		client->has.queued = client->has.associations = 0;
+	for (client = clients; client != NULL; client = client->next) {
+		client->has.queued = client->closed_use.queued;
+		client->has.associations = client->closed_use.associations;
+	}
 	for (s = sockets_first(); s != NULL; s = s->next)
 		add_held(s, &s->client->has);
 	for (client = clients; client != NULL; client = client->next) {

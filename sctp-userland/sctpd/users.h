@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "stack.h"
+
 struct holding {
 	int sockets;
 	uint64_t queued;       /* bytes sent and not acknowledged, or received and not read, at the last measurement */
@@ -27,6 +29,8 @@ struct client {
 	pid_t process; /* 0: of another namespace of processes; those of one user count as one client */
 	int connections;
 	struct holding has;
+	int closed; /* associations that have outlived their sockets */
+	struct stack_use closed_use;
 };
 
 struct share_limits {
@@ -50,6 +54,10 @@ void client_disconnect(struct client *client);
 bool client_may_open(const struct client *client);
 void client_open(struct client *client);
 void client_close(struct client *client);
+
+/* An association that takes so much has outlived its socket; it is gone, too. Until then it counts like others. */
+void client_keeps_closed(struct client *client, const struct stack_use *use);
+void client_lost_closed(struct client *client, const struct stack_use *use);
 
 /* Whether no more may be queued for it now, its own limit or its user's being reached. */
 bool client_is_full(const struct client *client);

@@ -256,6 +256,59 @@ def test_associations_with_many_streams_are_limited(shared: Namespace) -> None:
     assert resident_mb(shared) - before_mb < QUEUE_LIMIT_MB * 4
 
 
+CLOSES_UNSENT = """
+import errno, os, socket, struct, time
+def leave_behind():
+    # With data for a peer that never answers: the association goes on without its socket, and the program's end.
+    left = socket.socket(2, 5, 132)
+    left.setsockopt(132, 2, struct.pack("HHHH", 65535, 65535, 0, 0))
+    try:
+        left.sendto(b"x", ("10.7.0.2", 6000))
+    except OSError as error:
+        return error.errno
+    finally:
+        left.close()
+    return 0
+answers = [leave_behind() for _ in range(40)]
+print(set(answers) == {0, errno.ENOBUFS} and answers[0] == 0 or answers, flush=True)
+"""
+HOLDS_SOME = """
+with listener() as waiting, one_to_one() as client:
+    client.connect(waiting.getsockname())
+    server = waiting.accept()[0]
+    client.setblocking(False)
+    held = 0
+    try:
+        while True:
+            held += client.send(bytes(20000))
+    except BlockingIOError:
+        pass
+    assert held > 200000
+    with connected() as (other, far):
+        other.send(b"served")
+        print(far.recv(100))
+"""
+
+
+def test_associations_of_closed_sockets_count(namespace: Namespace) -> None:
+    """Who closes sockets whose data nobody takes is charged with them until they end, and he alone."""
+    namespace.start(
+        str(SCTPD), "--everyone", "--queue-limit", "20", "--init-retransmissions", "2", "--rto-max", "1000"
+    )
+    assert wait_for(lambda: serves(namespace))
+    namespace.ip("link", "add", "nowhere", "type", "veth", "peer", "name", "void")
+    namespace.ip("addr", "add", "10.7.0.1/24", "dev", "nowhere")
+    namespace.ip("link", "set", "nowhere", "up")
+    before_mb = resident_mb(namespace)
+    run = as_nobody(namespace, CLOSES_UNSENT)
+    assert run.stdout == "True\n", run.stdout + run.stderr
+    assert resident_mb(namespace) - before_mb < 60  # 40 of them take 270 MB
+    run = namespace.run(sys.executable, "-c", PRELUDE + HOLDS_SOME, sctp=True)
+    assert run.stdout == "b'served'\n", run.stderr
+    again = CLOSES_UNSENT.replace("range(40)", "range(1)").replace("{0, errno.ENOBUFS}", "{0}")
+    assert wait_for(lambda: as_nobody(namespace, again).stdout == "True\n", 60), "they aren't given back"
+
+
 def test_one_program_is_limited(namespace: Namespace) -> None:
     """What one program holds neither another one of the same user is refused for, nor a child of it."""
     limits = ("--client-socket-limit", "210", "--client-queue-limit", "4")

@@ -1,0 +1,55 @@
+/* Associations that go on after their socket was closed, until all has been sent and the peer has agreed to the end: whose they are. */
+#include <stdlib.h>
+
+#include "sockets.h"
+#include "stack.h"
+#include "usrsctp_internal.h"
+
+#define BUCKETS 1024 /* power of two */
+
+struct closed {
+	struct closed *next;
+	const struct sctp_tcb *association;
+	struct client *client;
+	struct stack_use use; /* when the socket was closed: the most it is from then on */
+};
+
+static struct closed *by_association[BUCKETS];
+
+static struct closed **bucket_of(const struct sctp_tcb *association)
+{
+	return &by_association[(uintptr_t)association >> 6 & (BUCKETS - 1)];
+}
+
+bool closed_keep(struct client *client, struct socket *so, sctp_assoc_t association, uint16_t out_streams)
+{
+	struct stack_use use = { 0 };
+	sctp_assoc_t identifier = stack_measure_association(so, association, out_streams, &use);
+	const struct sctp_tcb *tcb = identifier != 0 ? sctp_findassociation_ep_asocid(so->protocol_block, identifier, 0) : NULL;
+	struct closed *kept, **bucket;
+
+	if (tcb == NULL)
+		return true;
+	kept = malloc(sizeof(*kept));
+	if (kept == NULL)
+		return false;
+	bucket = bucket_of(tcb);
+	*kept = (struct closed){ *bucket, tcb, client, use };
+	*bucket = kept;
+	client_keeps_closed(client, &use);
+	return true;
+}
+
+void closed_ended(const struct sctp_tcb *tcb)
+{
+	struct closed **link, *ended;
+
+	for (link = bucket_of(tcb); *link != NULL && (*link)->association != tcb;)
+		link = &(*link)->next;
+	ended = *link;
+	if (ended == NULL)
+		return;
+	*link = ended->next;
+	client_lost_closed(ended->client, &ended->use);
+	free(ended);
+}
