@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from ipaddress import ip_address
 from pathlib import Path
 
 from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, TomlDocument, read_text
@@ -59,6 +60,13 @@ def _registrars(place: _Place, config: BackendConfig) -> Iterator[ConfigurationE
             2: "with two registrars nobody can tell which of them is cut off",
         }[count]
         yield place.warn(("registrars",), f"{why}; three or more are meant")
+    for position, registrar in enumerate(config.registrar_addresses):
+        if ip_address(registrar.host).is_loopback:
+            text = (
+                f"{registrar.host} is reached from this host only, and rspregistrar passes over loopback "
+                "addresses: no server could register there; write the address that the agents use"
+            )
+            yield place.warn(("registrars", position), text)
 
 
 def _zone(place: _Place, zone: Zone, registered: Collection[str] | None) -> Iterator[ConfigurationError]:

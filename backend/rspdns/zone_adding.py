@@ -26,6 +26,10 @@ _OPTIONS = {
 """The options that the keys of a pool come from."""
 
 
+DEFAULT_SERVICE = "_sip._udp"
+DEFAULT_POOL_NAME = "as"
+
+
 @dataclass(frozen=True, slots=True)
 class NameServer:
     """A name server: its absolute name without the final dot, and its address."""
@@ -42,9 +46,15 @@ class NewZone:
     name_servers: tuple[NameServer, ...]
     handle: str
     accept: tuple[str, ...]
-    service: str = "_sip._udp"
-    pool_name: str = "as"
+    service: str = DEFAULT_SERVICE
+    pool_name: str = DEFAULT_POOL_NAME
     label: str | None = None
+
+    @property
+    def owner(self) -> str:
+        """The owner name of the SRV records."""
+        zone = names.normal(self.zone)
+        return names.join(self.service.lower(), names.join(self.pool_name.lower().rstrip("."), zone))
 
 
 def parse_name_server(text: str, zone: str) -> NameServer:

@@ -23,8 +23,12 @@ class Readable:
     zone: Zone
     doubtful: frozenset[int] = frozenset()
     """Positions of the pools with an error: those left out, and those that an unknown key may be about."""
-    whole_file: bool = True
-    """Whether every record of the master file could be read."""
+    unread: frozenset[str] | None = frozenset()
+    """Owner names of what could not be read in the master file; None: any name could have some of that."""
+
+    def is_read(self, name: str) -> bool:
+        """Tell whether every record at `name` in the master file could be read."""
+        return self.unread is not None and name not in self.unread
 
     def doubtful_names(self) -> set[str]:
         """Return the names of the doubtful pools."""
@@ -48,14 +52,13 @@ def problems_of_zone(readable: Readable) -> list[ConfigurationError]:
             problems.append(_at(document, site.pools[-1], "name", text))
         for pool in site.pools:
             is_static = pool.config.when_empty == "static"
-            if is_static and readable.whole_file and not _has(site, pool.owner, ("SRV",)):
+            if is_static and readable.is_read(pool.owner) and not _has(site, pool.owner, ("SRV",)):
                 text = f"the zone file has no SRV record at {pool.owner}"
                 problems.append(_at(document, pool, "when_empty", text))
         problems += _static_problems(zone, site, in_doubt=site.name in doubtful)
     problems += [_at(document, pool, "label", text) for pool, text in _label_problems(zone)]
     problems += _delegation_problems(zone)
-    if readable.whole_file:
-        problems += _name_server_problems(zone, doubtful)
+    problems += _name_server_problems(readable, doubtful)
     return problems
 
 
@@ -71,8 +74,7 @@ def problems_between(zones_read: Sequence[Readable]) -> list[ConfigurationError]
         if zone.name in zones:
             text = f"the zone {zone.name} is already in {zones[zone.name]}"
             problems.append(document.error(("zone",), text))
-            continue
-        zones[zone.name] = document.file
+        zones.setdefault(zone.name, document.file)
         for pool in (pool for site in zone.sites for pool in site.pools):
             if owners.get(pool.owner, zone.name) != zone.name:
                 text = f"the zone {owners[pool.owner]} already has SRV records at {pool.owner}"
@@ -189,16 +191,18 @@ def _delegation_problems(zone: Zone) -> Iterator[ConfigurationError]:
         yield _in_file(zone, record, f"hides {name}, which a pool needs")
 
 
-def _name_server_problems(zone: Zone, doubtful: set[str]) -> Iterator[ConfigurationError]:
+def _name_server_problems(readable: Readable, doubtful: set[str]) -> Iterator[ConfigurationError]:
     """A name server inside the zone needs an address there, or nobody finds it."""
+    zone = readable.zone
     sites = {site.name for site in zone.sites} | doubtful
-    for record in zone.static.records[zone.name]:
+    for record in zone.static.records.get(zone.name, ()):
         server = record.content.lower()
         if record.type != "NS" or not names.is_at_or_below(server, zone.name):
             continue
         if (
             not any(r.type in ("A", "AAAA") for r in zone.static.records.get(server, ()))
             and server not in sites
+            and readable.is_read(server)
         ):
             yield _in_file(zone, record, f"the name server {server} has no address in this zone")
 

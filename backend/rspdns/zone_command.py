@@ -12,7 +12,14 @@ from daemon_kit.config_file import ConfigurationError, ConfigurationErrors
 
 from rspdns.configuration import DEFAULT_PATH, zones_directory
 from rspdns.zone import Zone
-from rspdns.zone_adding import NewZone, add_zone, delegation, parse_name_server
+from rspdns.zone_adding import (
+    DEFAULT_POOL_NAME,
+    DEFAULT_SERVICE,
+    NewZone,
+    add_zone,
+    delegation,
+    parse_name_server,
+)
 from rspdns.zone_loading import load_zones
 from rspdns.zone_showing import delegation_of, described, file_of, files_to_remove
 
@@ -61,8 +68,8 @@ def zone() -> None:
 )
 @click.option("--handle", required=True, help="Pool handle, as the agents register it.")
 @click.option("--accept", multiple=True, required=True, metavar="NETWORK", help="Where members may be.")
-@click.option("--service", default="_sip._udp", show_default=True, help="Protocol of the SRV records.")
-@click.option("--pool-name", default="as", show_default=True, help='Name of the pool; "@": the zone itself.')
+@click.option("--service", help=f"Protocol of the SRV records; default: {DEFAULT_SERVICE}.")
+@click.option("--pool-name", help=f'Name of the pool; "@": the zone itself; default: {DEFAULT_POOL_NAME}.')
 @click.option("--label", help="Label of the pool in target names; default: the handle.")
 @_CONFIG
 @_ZONES_DIR
@@ -71,8 +78,8 @@ def add(
     name_servers: tuple[str, ...],
     handle: str,
     accept: tuple[str, ...],
-    service: str,
-    pool_name: str,
+    service: str | None,
+    pool_name: str | None,
     label: str | None,
     config: Path,
     zones_dir: Path | None,
@@ -80,7 +87,8 @@ def add(
     """Write the two files of zone NAME with one pool, and print what its parent zone needs."""
     try:
         servers = tuple(parse_name_server(text, name) for text in name_servers)
-        new = NewZone(name, servers, handle, accept, service, pool_name, label)
+        where = (service or DEFAULT_SERVICE, pool_name or DEFAULT_POOL_NAME)
+        new = NewZone(name, servers, handle, accept, *where, label)
         files = add_zone(new, _directory(config, zones_dir))
     except ConfigurationErrors as errors:
         click.echo(errors, err=True)
@@ -90,6 +98,13 @@ def add(
         sys.exit(1)
     for file in files:
         click.echo(f"wrote {file}")
+    click.echo(f"SRV records at {new.owner}: the members of pool {handle}")
+    for option, given, taken in (
+        ("--service", service, new.service),
+        ("--pool-name", pool_name, new.pool_name),
+    ):
+        if given is None:
+            click.echo(f"  {taken} was taken, for there was no {option}")
     click.echo("\nThe parent zone needs this; hand it to whoever runs that:\n")
     click.echo(delegation(new))
     if config.exists():

@@ -84,11 +84,17 @@ class StaticZone:
 
 
 class ZoneFileErrors(ConfigurationErrors):
-    """Every error of a master file, and the records that could be read."""
+    """Every error of a master file, the records that could be read, and whose could not.
 
-    def __init__(self, errors: Sequence[ConfigurationError], rest: StaticZone) -> None:
+    `unread`: the owner names of the others; None where any name could have some.
+    """
+
+    def __init__(
+        self, errors: Sequence[ConfigurationError], rest: StaticZone, unread: frozenset[str] | None
+    ) -> None:
         super().__init__(errors)
         self.rest = rest
+        self.unread = unread
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +119,18 @@ def load_zone_file(path: str | Path, zone: str) -> StaticZone:
 
 def parse_zone_file(text: str, file: str, zone: str) -> StaticZone:
     """Do what `load_zone_file()` does, for a text at hand."""
-    lines, errors = _read(text, file, dns.name.from_text(zone))
+    lines, errors, unread = _read(text, file, dns.name.from_text(zone))
+    if not all(names.is_at_or_below(names.to_text(line.name), zone) for line in lines):
+        unread = None  # who knows what was meant
     errors += [ConfigurationError(file, *problem) for problem in _problems(lines, zone)]
-    if not errors and not any(line.type == "SOA" for line in lines):
+    apex_is_read = unread is not None and zone not in unread
+    if apex_is_read and not any(line.type == "SOA" for line in lines):
         errors.append(ConfigurationError(file, 0, zone, "the zone has no SOA record"))
-    if not errors and not any(line.type == "NS" and names.to_text(line.name) == zone for line in lines):
+    if apex_is_read and not any(line.type == "NS" and names.to_text(line.name) == zone for line in lines):
         errors.append(ConfigurationError(file, 0, zone, "the zone has no NS record at its apex"))
     static = StaticZone.of_lines(file, zone, lines)
     if errors:
-        raise ZoneFileErrors(errors, static)
+        raise ZoneFileErrors(errors, static, unread)
     return static
 
 
@@ -231,8 +240,13 @@ class _Tokenizer(dns.tokenizer.Tokenizer):
         return super().get(want_leading, want_comment)
 
 
-def _read(text: str, file: str, origin: dns.name.Name) -> tuple[list[_Line], list[ConfigurationError]]:
-    """Every record, and every line that is none; after an error reading goes on at the next owner name."""
+def _read(
+    text: str, file: str, origin: dns.name.Name
+) -> tuple[list[_Line], list[ConfigurationError], frozenset[str] | None]:
+    """Every record, every line that is none, and the owner names of those (None: they could be any).
+
+    After an error reading goes on at the next owner name.
+    """
     text_lines = io.StringIO(
         text, newline=""
     ).readlines()  # as the tokenizer counts them, unlike splitlines()
@@ -240,6 +254,7 @@ def _read(text: str, file: str, origin: dns.name.Name) -> tuple[list[_Line], lis
     reader = dns.zonefile.Reader(_Tokenizer(text, file, collector), dns.rdataclass.IN, cast(Any, collector))
     reader.zone_origin = dns.name.root  # passes no record over for lying outside the zone
     errors: list[ConfigurationError] = []
+    unread: set[str | None] = set()
     while len(errors) < _MOST_ERRORS:
         try:
             reader.read()
@@ -247,10 +262,25 @@ def _read(text: str, file: str, origin: dns.name.Name) -> tuple[list[_Line], lis
         except (dns.exception.DNSException, UnicodeError, ValueError) as error:
             number = min(collector.line_number, len(text_lines))
             errors.append(ConfigurationError(file, number, "", _explain(error, file, text_lines[number - 1])))
+            unread.add(_owner(text_lines[number - 1], reader))
             while number < len(text_lines) and not _starts_a_record(text_lines[number]):
                 number += 1
             reader.tok = _Tokenizer("".join(text_lines[number:]), file, collector, number + 1)
-    return collector.lines, errors
+    else:
+        unread.add(None)  # whatever follows was not looked at
+    known = frozenset(name for name in unread if name is not None)
+    return collector.lines, errors, None if len(known) < len(unread) else known
+
+
+def _owner(line: str, reader: dns.zonefile.Reader) -> str | None:
+    """The owner name of a line that could not be read; None when that is not known."""
+    words = line.split()
+    if not words or line[0] in ' \t;()$"' or reader.current_origin is None:
+        return None
+    try:
+        return names.to_text(dns.name.from_text(words[0], reader.current_origin))
+    except (dns.exception.DNSException, UnicodeError, ValueError):
+        return None
 
 
 def _starts_a_record(line: str) -> bool:

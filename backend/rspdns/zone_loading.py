@@ -70,6 +70,7 @@ def _load(path: Path) -> tuple[Readable | None, list[ConfigurationError]]:
         config = parse(text, str(path), ZoneConfig)
     except ConfigurationErrors as error:
         errors += error.errors
+    unread: frozenset[str] | None = frozenset()
     doubtful = frozenset(int(found[1]) for one in errors if (found := _POOL.match(one.key)))
     zone = _zone_name(document)
     named = document.data.get("static")
@@ -78,19 +79,19 @@ def _load(path: Path) -> tuple[Readable | None, list[ConfigurationError]]:
             static = load_zone_file(path.parent / named, zone)
         except ZoneFileErrors as error:
             errors += error.errors
-            static = error.rest
+            static, unread = error.rest, error.unread
         except ConfigurationErrors as error:
             errors += where_named(document, error.errors, {str(path.parent / named): ("static",)})
     if not zone:
         return None, errors
-    whole_file = static is not None and not any(one.file == static.file for one in errors)
-    static = static or StaticZone.of_lines("", zone, ())
+    if static is None:
+        static, unread = StaticZone.of_lines("", zone, ()), None
     if config is not None:
         made = make_zone(config, static)
     else:
         pools = _readable_pools(document)
         made = make_zone(ZoneConfig(zone=zone, static="-", pools=tuple(pools.values())), static, tuple(pools))
-    readable = Readable(document, made, doubtful, whole_file)
+    readable = Readable(document, made, doubtful, unread)
     return readable, errors + problems_of_zone(readable)
 
 

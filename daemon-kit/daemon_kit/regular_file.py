@@ -18,16 +18,13 @@ def open_regular(path: str | Path) -> BinaryIO:
         if error.errno == errno.ENXIO:  # a socket
             raise _no_file(path) from None
         raise
-    try:
-        mode = os.fstat(descriptor).st_mode
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(mode):
-            raise _no_file(path)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
         return os.fdopen(descriptor, "rb")
-    except BaseException:
-        os.close(descriptor)
-        raise
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise _no_file(path)
 
 
 def _no_file(path: str | Path) -> OSError:

@@ -75,7 +75,7 @@ class RegistrarWatch:
             await self._client.close()
 
     def _is_looked_up(self, registration: Registration) -> bool:
-        # One that left is looked up until it is seen to be gone: otherwise it would be told to be listed for ever.
+        # One that left is looked up until it is seen to be gone; it would be told to be listed for ever.
         return registration.state in _LOOKED_UP or self._listed.get(registration) is True
 
     async def _look_up(self, handle: bytes) -> None:

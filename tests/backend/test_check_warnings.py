@@ -46,6 +46,13 @@ def test_two_registrars_are_too_few(config: Path) -> None:
     assert told(config).startswith(f"{config}:1: registrars: with two registrars")
 
 
+def test_a_registrar_that_no_server_reaches(config: Path) -> None:
+    config.write_text(config.read_text().replace("10.0.0.2", "127.0.0.2").replace("10.0.0.3", "[::1]:3864"))
+    first, second = told(config).splitlines()
+    assert first.startswith(f"{config}:1: registrars[1]: 127.0.0.2 is reached from this host only")
+    assert second.startswith(f"{config}:1: registrars[2]: ::1 is reached from this host only")
+
+
 def test_long_ttls_and_open_doors(config: Path) -> None:
     write_zone(config.parent, UDP.replace("10.0.0.0/8", "0.0.0.0/0"), "ttl = 61\nnegative_ttl = 300")
     said = told(config)

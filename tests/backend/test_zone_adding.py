@@ -44,7 +44,18 @@ def test_the_command(tmp_path: Path) -> None:
     result = add(tmp_path / "zones.d")
     assert result.exit_code == 0, result.output
     assert f"{ZONE}. 3600 IN NS ns1.{ZONE}." in result.output
+    assert f"SRV records at _sip._udp.as.{ZONE}: the members of pool sip-udp\n" in result.output
+    assert "  _sip._udp was taken, for there was no --service\n" in result.output
+    assert "  as was taken, for there was no --pool-name\n" in result.output
     assert len(load_zones(tmp_path / "zones.d")) == 1
+
+
+def test_what_was_taken_is_told_only_where_nothing_was_given(tmp_path: Path) -> None:
+    result = add(tmp_path, "--service=_http._tcp", "--pool-name=@")
+    assert f"SRV records at _http._tcp.{ZONE}: the members of pool sip-udp\n" in result.output
+    assert "was taken" not in result.output
+    (pool,) = load_zones(tmp_path)[0].sites[0].pools
+    assert pool.owner == f"_http._tcp.{ZONE}"
 
 
 def test_what_is_there_is_never_overwritten(tmp_path: Path) -> None:

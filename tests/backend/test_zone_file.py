@@ -54,9 +54,27 @@ def test_records_of_one_set_share_the_smallest_ttl_and_twins_are_one() -> None:
 
 
 def test_soa_and_ns_are_required() -> None:
-    assert errors_of("$TTL 60\nns1 A 10.0.0.1\n") == [f"z: {ZONE}: the zone has no SOA record"]
+    assert errors_of("$TTL 60\nns1 A 10.0.0.1\n") == [
+        f"z: {ZONE}: the zone has no NS record at its apex",
+        f"z: {ZONE}: the zone has no SOA record",
+    ]
     text = "$TTL 60\n@ SOA ns1 h 1 2 3 4 5\nsub NS ns1\n"
     assert errors_of(text) == [f"z: {ZONE}: the zone has no NS record at its apex"]
+
+
+def test_what_is_missing_is_told_beside_bad_records_unless_one_of_them_is_it() -> None:
+    missing = [f"z: {ZONE}: the zone has no NS record at its apex", f"z: {ZONE}: the zone has no SOA record"]
+    for bad, is_told in (
+        ("www A nowhere", True),
+        ("@ SOA ns1 h 1 2 3", False),
+        (f"{ZONE}. NS", False),
+        ("  NS ns1 ns2", False),
+        ("$GENERATE 1-2 x", False),
+        ("www.example.com. A 10.0.0.1", False),
+    ):
+        found = errors_of(f"$TTL 60\nns1 A 10.0.0.1\n{bad}\n")
+        assert found.pop().startswith("z:3: "), bad
+        assert found == (missing if is_told else []), bad
 
 
 def test_every_error_is_told_with_its_line() -> None:

@@ -62,7 +62,7 @@ class Access:
         return context
 
     def load_certificate(self, context: ssl.SSLContext) -> None:
-        """Let `context` use the certificate as its file is now. Raises OSError, with its file's name if known."""
+        """Let `context` use the certificate as its file is now. Raises OSError."""
         if self.certificate is not None:
             for path in (self.certificate, self.key):
                 if path is not None:  # OpenSSL would wait at a pipe, and names no file
