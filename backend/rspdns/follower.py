@@ -25,6 +25,8 @@ from rspdns.views import Member, PoolView
 
 ITEMS = 128
 """A registrar gives no more in one answer."""
+ASK_FOLLOWED_AFTER_S = 0.02
+"""After a change, those who push changes themselves are asked about it so much later."""
 MOST_ASKED_AT_ONCE = 100
 """Pools that change with one handle table and are asked about at once; the rest is left to the rounds."""
 
@@ -172,10 +174,27 @@ class Follower:
         # Only now: each question waits for the SCTP daemon's turn, and the change is urgent.
         changed, self._changed = self._changed, {}
         for handle, place in changed:
-            self.ask_at_once(handle, but=place)
+            self._ask_others(handle, place)
         if self._following is not None:
             self._following.follow_settled(now)
         self._set_timer(self._ask_what_is_waited_for(now), now)
+
+    def _ask_others(self, handle: str, place: int) -> None:
+        """Something changed at the registrar of a place. Others that are followed tell it by themselves: they are
+        asked only to be sure, when PowerDNS has asked for the answers that were purged."""
+        for registrar in self._registrars:
+            if registrar.place == place:
+                continue
+            if registrar.is_followed:
+                asyncio.get_running_loop().call_later(
+                    ASK_FOLLOWED_AFTER_S, self._ask_later, registrar, handle
+                )
+            else:
+                registrar.ask_at_once(handle)
+
+    def _ask_later(self, registrar: _Registrar, handle: str) -> None:
+        if not self._is_closed:
+            registrar.ask_at_once(handle)
 
     def _ask_what_is_waited_for(self, now: float) -> bool:
         """Return True when a question has to wait a moment, since the last one just went out."""

@@ -17,6 +17,7 @@ from daemon_kit.listen_address import ListenAddress
 from daemon_kit.logs import get_logger
 from rserpool.registrar_choice import RegistrarAddress
 
+from ppe_agent import large_pages
 from ppe_agent.addresses import NoLocalAddress
 from ppe_agent.configuration import AgentConfig, ServerConfig, addresses_of, load_configuration
 from ppe_agent.discovery import Discovery
@@ -82,6 +83,7 @@ class Agent:
             notify.ready()
             self._log.info("started", servers=[server.name for server in self._config.servers])
             gc.freeze()  # what was loaded stays: the collector need not look at it again and again
+            large_pages.gather()
             ends: list[asyncio.Future[Any]] = [stopped, self._failed]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if self._failed.done():

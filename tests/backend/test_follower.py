@@ -78,6 +78,9 @@ class PlayedRegistrar:
     def count(self, handle: str, since_s: float = 0.0) -> int:
         return sum(text == handle and at_s >= since_s for at_s, text in self.asked)
 
+    def first_asked_s(self, handle: str, since_s: float) -> float:
+        return next(at_s for at_s, text in self.asked if text == handle and at_s >= since_s)
+
 
 @dataclass(frozen=True)
 class PlayedSettings:
@@ -186,6 +189,24 @@ async def test_a_change_is_told_before_others_are_asked_about_it() -> None:
         assert scene.members == [1]
         assert [registrar.count(POOL, now) for registrar in scene.registrars] == [0, 0, 0]
         await scene.until(lambda: [each.count(POOL, now) for each in scene.registrars] == [0, 1, 1])
+
+
+async def test_those_who_tell_by_themselves_are_asked_only_when_the_change_is_through() -> None:
+    async with playing(PlayedSettings(poll_hot_ms=20_000)) as scene:
+        scene.list_everywhere(pe(1, HOMES[0]), pe(2, HOMES[0]))
+        await scene.until(lambda: scene.members == [1, 2])
+        await scene.until(lambda: scene.standings == ["settled"] * 3)
+        await asyncio.sleep(0.05)
+        scene.follower._on_followed(1, True)
+        scene.list_everywhere(pe(1, HOMES[0]))
+        now = asyncio.get_running_loop().time()
+        told = Resolution(POOL.encode(), True, None, (pe(1, HOMES[0]),), now, now)
+        scene.follower.answered(0, POOL, told)
+        await scene.until(lambda: all(each.count(POOL, now) for each in scene.registrars[1:]))
+        followed, asked = (scene.registrars[place].first_asked_s(POOL, now) for place in (1, 2))
+        assert followed >= now + follower.ASK_FOLLOWED_AFTER_S - 0.001
+        assert asked < followed
+        assert scene.members == [1]
 
 
 async def test_a_question_of_the_belief_is_asked_at_once() -> None:
