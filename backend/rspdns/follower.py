@@ -180,16 +180,16 @@ class Follower:
         self._set_timer(self._ask_what_is_waited_for(now), now)
 
     def _ask_others(self, handle: str, place: int) -> None:
-        """Something changed at the registrar of a place. Others that are followed tell it by themselves: they are
-        asked only to be sure, when PowerDNS has asked for the answers that were purged."""
+        """Ask the others about what changed at the registrar of a place.
+
+        Those that are followed tell it by themselves: they are asked only to be sure, when PowerDNS has asked
+        for the answers that were purged.
+        """
+        loop = asyncio.get_running_loop()
         for registrar in self._registrars:
-            if registrar.place == place:
-                continue
-            if registrar.is_followed:
-                asyncio.get_running_loop().call_later(
-                    ASK_FOLLOWED_AFTER_S, self._ask_later, registrar, handle
-                )
-            else:
+            if registrar.place != place and registrar.is_followed:
+                loop.call_later(ASK_FOLLOWED_AFTER_S, self._ask_later, registrar, handle)
+            elif registrar.place != place:
                 registrar.ask_at_once(handle)
 
     def _ask_later(self, registrar: _Registrar, handle: str) -> None:

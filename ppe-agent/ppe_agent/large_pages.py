@@ -1,7 +1,8 @@
 """Memory in large pages, so that a killed agent's connections end sooner.
 
 A kernel takes a killed process's memory apart, page by page, before it closes its sockets, and only then do
-the registrars hear of it. With Python's thousands of pages of 4 KB that took half of the time until DNS noticed.
+the registrars hear of it. With Python's thousands of pages of 4 KB that took half of the time until DNS
+noticed.
 """
 
 import ctypes
