@@ -13,6 +13,8 @@ from rspdns import last_known_good
 from rspdns.belief import Belief
 from rspdns.views import PoolView
 
+AFTER_A_CHANGE_S = 0.2
+"""Only then is it written: a disk that is busy holds up the log too, and the change is to reach DNS first."""
 AT_MOST_EVERY_S = 1.0
 AT_LEAST_EVERY_S = 10.0
 """So often the file is written anew although nothing changed: it tells that a registrar still vouches."""
@@ -69,6 +71,7 @@ class LastKnownGood:
             except TimeoutError:
                 if all(view.stale_since_s is not None for view in self._views.values()):
                     continue
+            await asyncio.sleep(AFTER_A_CHANGE_S)
             self._news.clear()
             await asyncio.to_thread(self.save_now)
             await asyncio.sleep(AT_MOST_EVERY_S)

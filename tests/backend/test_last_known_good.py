@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -17,7 +18,7 @@ from rserpool.policies import LeastUsed, Policy, Priority, RoundRobin
 from rspdns import last_known_good
 from rspdns.belief import Belief, PoolRules
 from rspdns.last_known_good import FILE_NAME, DamagedFileError, Encoded, decode, encode, load, save
-from rspdns.last_known_good_keeper import LastKnownGood
+from rspdns.last_known_good_keeper import AFTER_A_CHANGE_S, LastKnownGood
 from rspdns.views import Member, PoolView
 
 NOW, WALL = 5000.0, 1_700_000_000.0
@@ -242,14 +243,16 @@ def test_nothing_known_never_overwrites_a_file(tmp_path: Path) -> None:
     assert len(load(tmp_path, NOW, WALL, 3600)) == 1
 
 
-async def test_changes_are_written_by_themselves(tmp_path: Path) -> None:
+async def test_changes_are_written_by_themselves_when_they_have_reached_dns(tmp_path: Path) -> None:
     one = keeper(tmp_path / "state")
     running = asyncio.create_task(one.run())
+    began_s = time.monotonic()
     try:
         one.changed({"pool": view(member(1))})
         async with asyncio.timeout(10):
             while not (tmp_path / "state" / FILE_NAME).exists():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
+        assert time.monotonic() - began_s >= AFTER_A_CHANGE_S
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
