@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rspdns import remote
-from rspdns.departed import Departed
 from rspdns.dnssec_store import DnssecStore
 from rspdns.nsec import Chain, Nsec3Parameters
+from rspdns.recent import RecentChanges
 from rspdns.snapshot import Snapshot, ZoneAnswers
 
 NAMES_AROUND = "getBeforeAndAfterNamesAbsolute"
@@ -36,8 +36,8 @@ class Proof:
 class Chains:
     """The chains of the zones that are signed, made when they are first asked for."""
 
-    def __init__(self, departed: Departed) -> None:
-        self._departed = departed
+    def __init__(self, recent: RecentChanges) -> None:
+        self._recent = recent
         self._chains: dict[str, Chain] = {}
 
     def around(
@@ -71,7 +71,7 @@ class Chains:
     def _chain(self, zone: ZoneAnswers, store: DnssecStore | None, now: float) -> Chain:
         text = next(iter(store.metadata(zone.name).get("NSEC3PARAM", ())), "") if store is not None else ""
         parameters = Nsec3Parameters.parse(text)
-        departed = self._departed.below(zone.name, now)
+        departed = self._recent.departed(zone.name, now)
         kept = self._chains.get(zone.name)
         if kept is not None and kept.parameters == parameters:
             if kept.zone is zone and kept.departed == departed:

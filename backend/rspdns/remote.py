@@ -14,7 +14,7 @@ import re
 import zlib
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import dns.exception
 import dns.name
@@ -89,7 +89,7 @@ def zone_of(name: str, snapshot: Snapshot) -> str | None:
     return name
 
 
-def lookup(parameters: Parameters, snapshot: Snapshot) -> list[Reply] | bool:
+def lookup(parameters: Parameters, snapshot: Snapshot) -> list[Reply] | Literal[False]:
     """Answer one question; False for nothing. Raises NoAnswer for SERVFAIL, RequestError."""
     name, qtype = name_of(parameters, "qname"), text_of(parameters, "qtype").upper()
     outcome = snapshot.lookup(name, qtype)

@@ -11,8 +11,8 @@ from daemon_kit.logs import get_logger
 
 from rspdns import remote, remote_dnssec
 from rspdns.denial import NAMES_AROUND, Chains, Proof
-from rspdns.departed import Departed
 from rspdns.dnssec_store import DnssecStore
+from rspdns.recent import RecentChanges
 from rspdns.snapshot import ANY, Node, Snapshot
 
 FAILURE = b"{}\n"
@@ -24,6 +24,8 @@ _OTHER_METHODS = "other"
 _READS = {**remote_dnssec.METADATA, **remote_dnssec.SECRETS}
 KNOWN = frozenset((*remote.METHODS, *remote.UNSUPPORTED, *_READS, *remote_dnssec.WRITES, NAMES_AROUND))
 """Every method of PowerDNS 4.7, and more."""
+_OF_NO_CLIENT = "0.0.0.0"  # noqa: S104 - no address to listen at
+"""PowerDNS asks what it needs for a proof without naming the client."""
 _OWN_FAULT = "failed inside the backend; its log says why"
 
 
@@ -48,14 +50,14 @@ class Responder:
         self._kept: dict[tuple[str, str], tuple[Node, bytes]] = {}
         self._asked: dict[bytes, tuple[str, str]] = {}
         """Name and type that a request asks for, by its bytes: PowerDNS asks the same again and again."""
-        self._departed = Departed()
-        self._chains = Chains(self._departed)
+        self._recent = RecentChanges()
+        self._chains = Chains(self._recent)
         self._log = get_logger("remote")
 
     def swap(self, snapshot: Snapshot) -> None:
         """Answer from this snapshot from now on."""
         if self.store is not None and (signed := self.store.signed_zones()):
-            self._departed.note(self.snapshot, snapshot, signed, self.clock())
+            self._recent.note(self.snapshot, snapshot, signed, self.clock())
         self.snapshot = snapshot
 
     def conversation(self) -> Conversation:
@@ -109,18 +111,17 @@ class Responder:
     def _lookup(self, line: bytes, parameters: remote.Parameters, proof: Proof | None) -> bytes:
         qname, qtype = remote.text_of(parameters, "qname"), remote.text_of(parameters, "qtype")
         asked = name, _ = qname.lower().removesuffix("."), qtype
-        if proof is not None and proof.shown == name:
-            proof.shown = None  # should it be looked up again, that is a question of its own
+        if proof is not None and proof.shown == name and parameters.get("remote") == _OF_NO_CLIENT:
             self._on_lookup(name)
-            if proof.is_fresh(self.clock()) and proof.snapshot is not self.snapshot:
-                return _of_the_proof(parameters, proof)
+            if new := self._recent.came(name, self.clock()):
+                return self._types_of_a_proof(parameters, new)
         else:
             self._note(name, proof)
         reply = self._kept_reply(asked)
         if reply is None:
             records = remote.lookup(parameters, self.snapshot)
             if not records:
-                if self._departed.looked_up(name, self.clock()) and qtype.upper() == ANY:
+                if self._recent.exists(name, self.clock()) and qtype.upper() == ANY:
                     return orjson.dumps({"result": remote.nothing_at(name, self.snapshot)}) + b"\n"
                 return NOTHING
             reply = orjson.dumps({"result": records}) + b"\n"
@@ -133,6 +134,12 @@ class Responder:
                 self._asked.clear()  # of clients that ask no more
             self._asked[line] = asked
         return reply
+
+    def _types_of_a_proof(self, parameters: remote.Parameters, new: frozenset[str]) -> bytes:
+        """What is there, but the types that are `new`; PowerDNS must not remember it."""
+        records = remote.lookup(parameters, self.snapshot) or []
+        old = [{**record, "scopeMask": 1} for record in records if record["qtype"] not in new]
+        return orjson.dumps({"result": old or False}) + b"\n"
 
     def _note(self, name: str, proof: Proof | None) -> None:
         """Somebody looks this name up: a proof that there is nothing must be of this moment."""
@@ -169,14 +176,6 @@ def _decoded(line: bytes) -> object:
         return orjson.loads(line)
     except ValueError:
         raise remote.RequestError("not JSON") from None
-
-
-def _of_the_proof(parameters: remote.Parameters, proof: Proof) -> bytes:
-    """What PowerDNS asks for the types at a name of a proof; it must not remember it, as it is old."""
-    records = remote.lookup(parameters, proof.snapshot)
-    if not isinstance(records, list):
-        return NOTHING
-    return orjson.dumps({"result": [{**record, "scopeMask": 1} for record in records]}) + b"\n"
 
 
 class Conversation:

@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rspdns.departed import LINGER_S
 from rspdns.dnssec_store import DnssecStore
+from rspdns.recent import LINGER_S, NEW_FOR_S
 from rspdns.remote import zone_id
 from rspdns.responder import KNOWN, Conversation, Responder
 
 from tests.backend.making import UDP, ZONE, answered, member, view, views, zone
 
 KEY = {"flags": 257, "active": True, "published": False, "content": "Private-key-format: v1.2\n"}
+OF_A_PROOF = {"remote": "0.0.0.0"}
+"""So PowerDNS asks for the types at a name."""
 TWO = answered(zone(), views(view(member(1), member(2))))
 
 
@@ -174,7 +176,7 @@ async def test_a_proof_is_of_the_moment_of_its_question(ask: Asker) -> None:
     around = {"id": zone_id(ZONE), "qname": "00000003.u.as"}
     first = (await ask("getBeforeAndAfterNamesAbsolute", **around))["result"]
     assert first["before"] == "00000002.u.as"
-    await ask("lookup", qname=f"{first['unhashed']}.", qtype="ANY")
+    await ask("lookup", qname=f"{first['unhashed']}.", qtype="ANY", **OF_A_PROOF)
     assert (await ask("getBeforeAndAfterNamesAbsolute", **around))["result"] == first
     other = Asker(ask.responder)
     assert (await other("getBeforeAndAfterNamesAbsolute", **around))["result"]["before"] == "00000003.u.as"
@@ -207,13 +209,21 @@ async def test_a_name_that_left_an_unsigned_zone_is_no_more(ask: Asker) -> None:
     assert await ask("lookup", qname=f"00000002.u.as.{ZONE}.", qtype="ANY") == {"result": False}
 
 
-async def test_the_types_in_a_proof_are_of_its_moment_and_not_remembered(ask: Asker) -> None:
+async def test_a_type_that_just_came_is_in_no_proof_but_answered(ask: Asker) -> None:
     name, around = f"00000002.u.as.{ZONE}.", {"id": zone_id(ZONE), "qname": "00000002.u.as"}
-    (before,) = (await ask("lookup", qname=name, qtype="ANY"))["result"]
+    by_client = {"remote": "192.0.2.1"}
+    clock = Clock(ask.responder)
+    await ask("addDomainKey", name=f"{ZONE}.", key=KEY)
+    (before,) = (await ask("lookup", qname=name, qtype="ANY", **by_client))["result"]
     ask.responder.swap(answered(zone(), views(view(member(1), member(2, "10.0.0.2", "2001:db8::2")))))
+    # PowerDNS may have said from memory that there is no AAAA.
     await ask("getBeforeAndAfterNamesAbsolute", **around)
-    assert await ask("lookup", qname=name, qtype="ANY") == {"result": [{**before, "scopeMask": 1}]}
-    assert len((await ask("lookup", qname=name, qtype="ANY"))["result"]) == 2, "another question"
+    told = await ask("lookup", qname=name, qtype="ANY", **OF_A_PROOF)
+    assert told == {"result": [{**before, "scopeMask": 1}]}, "and it must not be remembered"
+    assert len((await ask("lookup", qname=name, qtype="ANY", **by_client))["result"]) == 2
+    await ask("getBeforeAndAfterNamesAbsolute", **around)
+    clock.now += NEW_FOR_S
+    assert len((await ask("lookup", qname=name, qtype="ANY", **OF_A_PROOF))["result"]) == 2
 
 
 async def test_nothing_is_denied_where_nobody_knows(ask: Asker) -> None:

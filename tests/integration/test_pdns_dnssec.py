@@ -184,7 +184,7 @@ def test_a_member_that_leaves_is_denied_as_it_was_asked_for(signed: Served, deni
     questions += [f"as.{ZONE} {kind}" for kind in ("AAAA", "MX")]
     questions += [f"x.{target} A" for target in targets]
     with churn(signed):
-        said = signed.namespace.run(sys.executable, "-c", ASKING, "4", *questions)
+        said = signed.namespace.run(sys.executable, "-c", ASKING, "3", *questions)
     answers = [bytes.fromhex(line) for line in said.stdout.split()]
     assert len(answers) > 100, said.stderr
     problems = Counter(
