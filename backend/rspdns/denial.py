@@ -1,8 +1,8 @@
 """`getBeforeAndAfterNamesAbsolute`: what PowerDNS asks to prove that a name or a type does not exist.
 
 A proof takes several requests. Between two of them a member may come or go, and a proof made of both would be
-none. So each connection keeps in mind which snapshot told it last that there is nothing, and that name's types
-are answered from the same.
+none. So each connection keeps in mind which snapshot told it last; what PowerDNS may remember from before is
+minded by `rspdns.recent`.
 """
 
 from __future__ import annotations
