@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from daemon_kit.logs import get_logger
 from rserpool.enrp_client import HandlespaceFollower, State
-from rserpool.enrp_follower import Ended, Event, Table, Update
+from rserpool.enrp_follower_events import Ended, Event, Table, Update
 from rserpool.registrar_choice import RegistrarAddress
 
 from rspdns import belief as beliefs

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 
-from rserpool import enrp_follower
 from rserpool.asyncio_endpoint import ENRP, DeadlineTimer, MessageEndpoint
 from rserpool.enrp import EnrpMessage
 from rserpool.enrp_checksum import Ownership
 from rserpool.enrp_courtesy import reply_to
-from rserpool.enrp_follower import Ended, Event, RegistrarFollower, Table, Update
+from rserpool.enrp_follower import LEAVE_AT_MOST_S, RegistrarFollower
+from rserpool.enrp_follower_events import Action, Close, Connect, Ended, Event, Send, Table, Update
 from rserpool.enrp_follower_states import State as State
 from rserpool.parameters import Protocol, Transport
 from rserpool.registrar_choice import RegistrarAddress
@@ -89,7 +89,7 @@ class HandlespaceFollower:
         """Why a registrar is not followed any more; empty while it is, and before."""
         return self._followers[place].problem
 
-    async def leave(self, timeout_s: float = enrp_follower.LEAVE_AT_MOST_S) -> None:
+    async def leave(self, timeout_s: float = LEAVE_AT_MOST_S) -> None:
         """Stop following, and return when no registrar waits for us any more: then `close` harms nobody."""
         now = time.monotonic()
         for follower in self._followers:
@@ -222,14 +222,14 @@ class HandlespaceFollower:
             deadlines = [follower.next_deadline_s for follower in self._followers]
             self._timer.set(min((one for one in deadlines if one is not None), default=None))
 
-    def _do(self, place: int, action: enrp_follower.Action) -> None:
+    def _do(self, place: int, action: Action) -> None:
         match action:
-            case enrp_follower.Connect():
+            case Connect():
                 self._connect(place)
-            case enrp_follower.Send(association, message):
+            case Send(association, message):
                 if self._endpoint:
                     self._endpoint.send(association, message)
-            case enrp_follower.Close(association):
+            case Close(association):
                 if self._endpoint:
                     self._endpoint.close_association(association)
             case Table() | Update() | Ended():

@@ -10,13 +10,14 @@ may have forgotten it, it asks for everything.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from rserpool import enrp
 from rserpool.enrp import EnrpMessage, HandleTableRequest, HandleTableResponse, HandleUpdate, Presence
-from rserpool.enrp_checksum import NO_ELEMENTS, Key, Ownership
+from rserpool.enrp_checksum import NO_ELEMENTS, Ownership
+from rserpool.enrp_follower_events import Action, Close, Connect, Ended, Send, Table, Update
 from rserpool.enrp_follower_states import TRANSITIONS, Input, State
-from rserpool.parameters import PoolElement, ServerInformation, Transport
+from rserpool.enrp_handle_table import HandleTable
+from rserpool.parameters import ServerInformation, Transport
 from rserpool.registrar_choice import backoff_s
 
 PRESENCE_S = 0.75
@@ -30,89 +31,10 @@ GIVE_UP_SILENT_AFTER_S = 6.0
 CONNECT_TIMEOUT_S = 2.0
 PAGE_TIMEOUT_S = 2.0
 """Between two pages of a handle table."""
-MAX_PAGES = 50_000
-MAX_TABLE_ELEMENTS = 100_000
 RETRY_FIRST_S, RETRY_CEILING_S = 0.5, 30.0
 AUDIT_FIRST_S, AUDIT_CEILING_S = 2.0, 60.0
 """Between two handle tables asked for because of a checksum, while they do not mend it."""
 LEAVE_AT_MOST_S = 12.0
-
-Pools = dict[bytes, tuple[PoolElement, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Connect:
-    """Set up an association with the registrar."""
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send `message` on the association."""
-
-    association: int
-    message: EnrpMessage
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    """Close the association gracefully."""
-
-    association: int
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """All pool elements that the registrar lists; with `own_children_only`, all that it owns.
-
-    `sender` is its identifier. It tells of a time between `asked_at_s` and `answered_at_s`: what is pushed
-    within that time is newer.
-    """
-
-    sender: int
-    pools: Pools
-    own_children_only: bool
-    asked_at_s: float
-    answered_at_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """The registrar `sender` tells that a pool element came or changed, or (`is_deletion`) that it left."""
-
-    sender: int
-    handle: bytes
-    pool_element: PoolElement
-    is_deletion: bool
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The registrar is not followed any more, or could not be."""
-
-    reason: str
-
-
-Event = Table | Update | Ended
-Action = Connect | Send | Close | Event
-
-
-@dataclass(slots=True)
-class _Asked:
-    """A handle table under way. `is_leftover`: the rest of one that broke off; a whole one follows.
-
-    `owned` is what the registrar owns by the table, less or more what it has pushed since.
-    """
-
-    own_children_only: bool
-    asked_at_s: float
-    page_at_s: float
-    is_leftover: bool
-    pools: dict[bytes, list[PoolElement]] = field(default_factory=dict)
-    owned: set[Key] = field(default_factory=set)
-    pushed: set[Key] = field(default_factory=set)
-    pages: int = 0
-    elements: int = 0
 
 
 class RegistrarFollower:
@@ -138,7 +60,7 @@ class RegistrarFollower:
         self._is_wanted = is_wanted
         self._transport: Transport | None = None
         self._actions: list[Action] = []
-        self._asked: _Asked | None = None
+        self._asked: HandleTable | None = None
         self._again = False
         self._broke_off = False
         self._failures = 0
@@ -313,15 +235,15 @@ class RegistrarFollower:
             self._ownership.remove(message.handle, element.identifier)
         else:
             self._ownership.add(message.handle, element.identifier, element.home_registrar)
-        if self._asked and len(self._asked.pushed) < MAX_TABLE_ELEMENTS:
-            self._asked.pushed.add((message.handle, element.identifier))
+        if self._asked:
+            self._asked.note_push((message.handle, element.identifier))
         self._actions.append(Update(message.sender, message.handle, element, is_deletion, now))
 
     # Handle tables
 
     def _ask(self, *, own_children_only: bool, now: float) -> None:
         """Ask for a handle table. One at a time: a registrar keeps one place in it for each peer."""
-        self._asked = _Asked(own_children_only, now, now, self._broke_off)
+        self._asked = HandleTable(own_children_only, now, now, self._broke_off)
         self._broke_off = True
         self._send_request()
 
@@ -336,20 +258,8 @@ class RegistrarFollower:
         if page.rejected:
             self._fail("it refuses its handle table", now)
             return
-        asked.page_at_s = now
-        asked.pages += 1
-        for pool in page.pools:
-            asked.elements += len(pool.pool_elements)
-            if asked.is_leftover:
-                continue
-            if self._is_wanted(pool.handle):
-                asked.pools.setdefault(pool.handle, []).extend(pool.pool_elements)
-            asked.owned |= {
-                (pool.handle, element.identifier)
-                for element in pool.pool_elements
-                if element.home_registrar == page.sender
-            }
-        if asked.pages > MAX_PAGES or asked.elements > MAX_TABLE_ELEMENTS:
+        asked.add(page, self._is_wanted, now)
+        if asked.has_no_end:
             self._fail(f"its handle table has no end: {asked.elements} pool elements so far", now)
         elif page.more_to_send:
             self._send_request()
@@ -363,15 +273,14 @@ class RegistrarFollower:
             else:
                 self._take(asked, page.sender, now)
 
-    def _take(self, asked: _Asked, sender: int, now: float) -> None:
+    def _take(self, asked: HandleTable, sender: int, now: float) -> None:
         """The table is whole."""
         self._ownership.replace(sender, asked.owned, but=asked.pushed)
-        pools = {handle: tuple(elements) for handle, elements in asked.pools.items()}
         self._mismatches = 0
         if self._move(Input.TABLE):
             self._failures = 0
             self.problem = ""
-        self._actions.append(Table(sender, pools, asked.own_children_only, asked.asked_at_s, now))
+        self._actions.append(Table(sender, asked.pools, asked.own_children_only, asked.asked_at_s, now))
         if self._again:
             self._again = False
             self._ask(own_children_only=False, now=now)

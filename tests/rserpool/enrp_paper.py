@@ -12,7 +12,8 @@ from rserpool.enrp import (
     UpdateAction,
 )
 from rserpool.enrp_checksum import NO_ELEMENTS, Ownership
-from rserpool.enrp_follower import Action, Ended, Event, RegistrarFollower, Send, Table, Update
+from rserpool.enrp_follower import RegistrarFollower
+from rserpool.enrp_follower_events import Action, Ended, Event, Send, Table, Update
 from rserpool.enrp_follower_states import State
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed

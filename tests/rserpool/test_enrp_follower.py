@@ -17,7 +17,7 @@ from rserpool.enrp import (
 )
 from rserpool.enrp_checksum import NO_ELEMENTS, Ownership, element_sum, finish
 from rserpool.enrp_courtesy import reply_to
-from rserpool.enrp_follower import Close, Connect, Ended, Table, Update
+from rserpool.enrp_follower_events import Close, Connect, Ended, Table, Update
 from rserpool.enrp_follower_states import TRANSITIONS, Input, State
 
 from tests.rserpool.enrp_paper import (

@@ -11,7 +11,7 @@ from typing import Any
 
 from daemon_kit.control import ControlServer, request
 from rserpool.enrp_client import HandlespaceFollower
-from rserpool.enrp_follower import Ended, Event, Table, Update
+from rserpool.enrp_follower_events import Ended, Event, Table, Update
 from rserpool.registrar_choice import RegistrarAddress
 
 from tests.support.members import wait_for_control
