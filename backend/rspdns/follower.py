@@ -14,17 +14,15 @@ from dataclasses import replace
 from typing import Protocol as Interface
 
 from daemon_kit.logs import get_logger
-from rserpool.client import RegistrarClient, Resolution
-from rserpool.errors import RegistrarUnreachable, ResolutionTimeout, RSerPoolError
+from rserpool.client import Resolution
 from rserpool.registrar_choice import RegistrarAddress
 
-from rspdns.belief import Belief, BeliefEvent, RegistrarState, Reply, Standing, sentinel_handle
+from rspdns.asking import Asking
+from rspdns.belief import Belief, BeliefEvent, RegistrarState, Reply, Standing
 from rspdns.following import Following
-from rspdns.polling import REPEAT_AFTER_S, HotPools, Intervals, Round
+from rspdns.polling import REPEAT_AFTER_S, HotPools, Intervals
 from rspdns.views import Member, PoolView
 
-ITEMS = 128
-"""A registrar gives no more in one answer."""
 ASK_FOLLOWED_AFTER_S = 0.02
 """After a change, those who push changes themselves are asked about it so much later."""
 MOST_ASKED_AT_ONCE = 100
@@ -72,7 +70,7 @@ class Follower:
         self._intervals = Intervals(config.poll_hot_ms / 1000, config.poll_hot_for_s, config.poll_idle_s)
         self._pools = HotPools(config.accept_by_handle, self._intervals, time.monotonic())
         self._registrars = [
-            _Registrar(self, place, address, config.resolve_timeout_ms, local_addresses, self._intervals)
+            Asking(self, place, address, config.resolve_timeout_ms, local_addresses, self._intervals)
             for place, address in enumerate(config.registrar_addresses)
         ]
         self._following: Following | None = None
@@ -192,7 +190,7 @@ class Follower:
             elif registrar.place != place:
                 registrar.ask_at_once(handle)
 
-    def _ask_later(self, registrar: _Registrar, handle: str) -> None:
+    def _ask_later(self, registrar: Asking, handle: str) -> None:
         if not self._is_closed:
             registrar.ask_at_once(handle)
 
@@ -262,111 +260,6 @@ class Follower:
     def pools(self) -> HotPools:
         """The pools that are followed."""
         return self._pools
-
-
-class _Registrar:
-    """The questions to one registrar."""
-
-    def __init__(
-        self,
-        follower: Follower,
-        place: int,
-        address: RegistrarAddress,
-        timeout_ms: int,
-        local_addresses: Sequence[str],
-        intervals: Intervals,
-    ) -> None:
-        self.place = place
-        self.client = RegistrarClient(
-            address,
-            timeout_ms=timeout_ms,
-            items=ITEMS,
-            local_addresses=local_addresses,
-            on_link=self._on_link,
-        )
-        self._follower = follower
-        self._round = Round(sentinel_handle(place + 1), intervals)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self.is_followed = False
-
-    def start(self) -> None:
-        self.client.start()
-
-    def follow(self, is_followed: bool) -> None:
-        """It pushes changes from now on, or does not any more: then it is asked often, at once."""
-        self.is_followed = is_followed
-        if not is_followed and self.client.is_up:
-            self._stop_rounds()
-            self._next_round()
-
-    async def close(self) -> None:
-        self._stop_rounds()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.client.close()
-
-    def ask_at_once(self, handle: str) -> bool:
-        """Return False when the last question just went out: the next has to wait a moment."""
-        now = time.monotonic()
-        if not self.client.is_up:
-            return True
-        if self._round.may_ask(handle, now):
-            self._round.asked(handle, now)
-            self._ask(handle)
-            return True
-        return self._round.is_unanswered(handle)
-
-    def _on_link(self, up: bool) -> None:
-        self._follower.link(self.place, up)
-        self._stop_rounds()
-        self._round.forget()
-        if up:
-            self._next_round()
-
-    def _stop_rounds(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _next_round(self) -> None:
-        now = time.monotonic()
-        round_trip_ms = self.client.round_trip_ms
-        round_trip_s = None if round_trip_ms is None else round_trip_ms / 1000
-        pools, followed = self._follower.pools, self.is_followed
-        interval_s = self._round.interval_s(len(pools.hot(now)), round_trip_s, followed=followed)
-        silent = self._follower.is_silent(self.place)
-        for handle in self._round.due(pools, interval_s, silent, now, followed=followed):
-            self._ask(handle)
-        self._timer = asyncio.get_running_loop().call_later(interval_s, self._next_round)
-
-    def _ask(self, handle: str) -> None:
-        task = asyncio.get_running_loop().create_task(self._resolve(handle))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _resolve(self, handle: str) -> None:
-        asked_at_s = time.monotonic()
-        again = False
-        try:
-            resolution = await self.client.resolve(handle.encode())
-        except ResolutionTimeout:
-            again = self._round.done(handle)
-            self._follower.unanswered(self.place, asked_at_s)
-        except RegistrarUnreachable:
-            self._round.done(handle)
-        except RSerPoolError as problem:
-            self._round.done(handle)
-            get_logger("follower").warning("cannot_ask", handle=handle, problem=str(problem))
-        except asyncio.CancelledError:
-            self._round.done(handle)
-            raise
-        else:
-            again = self._round.done(handle)
-            self._follower.answered(self.place, handle, resolution)
-        if again:
-            self.ask_at_once(handle)
 
 
 def _log(events: Sequence[BeliefEvent]) -> None:

@@ -13,7 +13,7 @@ from rserpool.parameters import PoolElement
 from rserpool.pool_user import Resolution
 from rserpool.registrar_choice import RegistrarAddress
 from rserpool.safety import check_handle
-from rspdns import follower
+from rspdns import asking, follower
 from rspdns.belief import Belief
 from rspdns.follower import Follower
 from rspdns.views import PoolView
@@ -140,7 +140,7 @@ async def playing(settings: PlayedSettings | None = None) -> AsyncIterator[Scene
 
 @pytest.fixture(autouse=True)
 def played(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower, "RegistrarClient", PlayedRegistrar)
+    monkeypatch.setattr(asking, "RegistrarClient", PlayedRegistrar)
 
 
 async def test_members_come_and_go() -> None:
