@@ -58,16 +58,21 @@ void socket_note_bound(struct sctp_socket *s, const struct sockaddr *address)
 
 	if (any)
 		s->bound_any = true;
-	if (s->bound_count < (int)(sizeof(s->bound) / sizeof(s->bound[0])))
-		memcpy(&s->bound[s->bound_count++], address, address_length(address));
+	if (s->bound_count == BOUND_MAX)
+		return;
+	memcpy(&s->bound[s->bound_count], address, address_length(address));
+	address_unmap(&s->bound[s->bound_count++]);
 }
 
 void socket_forget_bound(struct sctp_socket *s, const struct sockaddr *address)
 {
+	struct sockaddr_in6 unmapped = { 0 };
 	int i;
 
+	memcpy(&unmapped, address, address_length(address));
+	address_unmap(&unmapped);
 	for (i = 0; i < s->bound_count; i++)
-		if (same((const struct sockaddr *)&s->bound[i], address)) {
+		if (same((const struct sockaddr *)&s->bound[i], (const struct sockaddr *)&unmapped)) {
 			s->bound[i] = s->bound[--s->bound_count];
 			return;
 		}
@@ -81,6 +86,18 @@ static bool is_in(const struct sockaddr_in6 *list, int count, const struct socka
 		if (same((const struct sockaddr *)&list[i], address))
 			return true;
 	return false;
+}
+
+bool socket_is_at(const struct sctp_socket *s, const struct sockaddr *local)
+{
+	uint16_t port; /* at the same place in both families */
+
+	memcpy(&port, (const char *)local + 2, sizeof(port));
+	if (s->port == 0 || s->port != ntohs(port))
+		return false;
+	if (s->bound_count > 0 && !s->bound_any)
+		return is_in(s->bound, s->bound_count, local);
+	return local->sa_family == s->domain || (s->domain == AF_INET6 && !s->v6only);
 }
 
 void socket_note_closed(const struct sctp_socket *s)

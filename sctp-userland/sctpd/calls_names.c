@@ -137,6 +137,8 @@ int call_bindx(struct call *call, struct sctp_socket *s)
 		error = add && s->port == 0 ? port_allowed(call, s, port) : 0;
 		if (error != 0)
 			return error;
+		if (add && s->bound_count == BOUND_MAX)
+			return ENOBUFS;
 		if (add)
 			interfaces_admit((struct sockaddr *)&address);
 		if (usrsctp_bindx(s->so, (struct sockaddr *)&address, 1, add ? SCTP_BINDX_ADD_ADDR : SCTP_BINDX_REM_ADDR) < 0)

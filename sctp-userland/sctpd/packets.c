@@ -64,16 +64,8 @@ int packets_open(void)
 	return error;
 }
 
-static uint16_t destination_port(const char *packet)
-{
-	uint16_t port;
-
-	memcpy(&port, packet + 2, sizeof(port));
-	return ntohs(port);
-}
-
 /* Whether there is memory for what it brings: data, or a new association. */
-static bool is_refused(const char *packet, int length)
+static bool is_refused(const char *packet, int length, const struct sockaddr *destination)
 {
 	bool data = false, begins = false;
 	uint16_t size;
@@ -87,7 +79,7 @@ static bool is_refused(const char *packet, int length)
 		if (size < CHUNK_HEADER)
 			break;
 	}
-	return (data || begins) && users_refuse(destination_port(packet), data, begins);
+	return (data || begins) && users_refuse(destination, data, begins);
 }
 
 struct mbuf *packets_buffers(int length)
@@ -116,7 +108,7 @@ void packets_input(const char *packet, int length, struct sockaddr *source, stru
 	if (length < COMMON_HEADER + CHUNK_HEADER || init_is_wrong(packet + COMMON_HEADER, length - COMMON_HEADER))
 		return;
 	users_note_traffic((uint64_t)length + PACKET_COST);
-	if (is_refused(packet, length))
+	if (is_refused(packet, length, destination))
 		return; /* as a full queue on the way would */
 	first = packets_buffers(length);
 	if (first == NULL)
@@ -128,7 +120,7 @@ void packets_input(const char *packet, int length, struct sockaddr *source, stru
 		m_freem(first);
 	begun = stack_begun();
 	if (begun > 0)
-		users_note_begun(destination_port(packet), begun);
+		users_note_begun(destination, begun);
 }
 
 void packets_input4(const char *datagram, int length)

@@ -94,6 +94,9 @@ void socket_look(struct sctp_socket *s);
  * connecting socket that was never bound gets its port in the middle of connect(): its first packet comes from a port not noted here. */
 bool sockets_may_use(uint16_t port, const struct sockaddr *chosen, const struct sockaddr *wanted, bool connecting);
 
+/* Whether packets for this local address and port may be this socket's. */
+bool socket_is_at(const struct sctp_socket *s, const struct sockaddr *local);
+
 /* IPv4 as the program of an IPv6 socket sees it (::ffff:a.b.c.d), and back; other addresses stay. Room for a sockaddr_in6; return the
  * length. */
 socklen_t address_map(struct sockaddr_in6 *address, int domain);

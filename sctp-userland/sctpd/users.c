@@ -4,18 +4,16 @@
 #include <linux/sockios.h>
 #include <malloc.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 
 #include "loop.h"
+#include "refused.h"
 #include "sockets.h"
 
 #define STEP (1024 * 1024) /* bytes of traffic after which what is held is measured again */
 #define LITTLE (1024 * 1024)
 #define AGAIN_MS 50        /* ... and while someone is full */
 #define PAUSE 10           /* a measurement that took so long isn't made again before as many times that have passed */
-#define PORTS 65536
-#define PORT_SET (PORTS / 8)
 
 struct user_limits user_limits = {
 	.user = { .sockets = 16384, .bytes = 64 * 1024 * 1024 },
@@ -28,7 +26,6 @@ static struct user *users;
 static struct client *clients;
 static uint64_t traffic, measured_ms, took_ms;
 static bool any_full;
-static uint8_t takes_no_data[PORT_SET], begins_none[PORT_SET]; /* ports of those who are full */
 
 static struct user *user_of(uid_t id)
 {
@@ -142,19 +139,9 @@ bool client_is_full(const struct client *client)
 	return client->has.full || client->user->has.full;
 }
 
-static bool set_has(const uint8_t *set, uint16_t port)
+bool users_refuse(const struct sockaddr *local, bool data, bool begins)
 {
-	return set[port / 8] >> port % 8 & 1;
-}
-
-static void set_add(uint8_t *set, uint16_t port)
-{
-	set[port / 8] |= (uint8_t)(1 << port % 8);
-}
-
-bool users_refuse(uint16_t port, bool data, bool begins)
-{
-	return any_full && ((data && set_has(takes_no_data, port)) || (begins && set_has(begins_none, port)));
+	return any_full && refused_at(local, data, begins);
 }
 
 /* Add what this socket holds, with all that its client has not read yet. */
@@ -236,14 +223,10 @@ static void measure(void)
 	for (client = clients; client != NULL; client = client->next)
 		relieved |= judge(&client->has, &user_limits.client, UINT64_MAX);
 	if (any_full) {
-		memset(takes_no_data, 0, sizeof(takes_no_data));
-		memset(begins_none, 0, sizeof(begins_none));
-		for (s = sockets_first(); s != NULL; s = s->next) {
-			if (client_is_full(s->client))
-				set_add(takes_no_data, s->port);
-			if (s->client->has.no_more || s->client->user->has.no_more)
-				set_add(begins_none, s->port);
-		}
+		refused_forget();
+		for (s = sockets_first(); s != NULL; s = s->next)
+			refused_add(s, client_is_full(s->client), s->client->has.no_more || s->client->user->has.no_more);
+		refused_ready();
 	}
 	if (relieved)
 		sockets_unblock_all();
@@ -297,12 +280,13 @@ void client_begins(struct client *client, uint64_t bytes)
 	users_note_traffic(bytes);
 }
 
-void users_note_begun(uint16_t port, unsigned int associations)
+void users_note_begun(const struct sockaddr *local, unsigned int associations)
 {
-	const struct sctp_socket *s = sockets_first();
+	const struct sctp_socket *s, *at = NULL;
 
-	while (s != NULL && s->port != port)
-		s = s->next;
-	if (s != NULL)
-		client_begins(s->client, associations * association_cost(s->out_streams, s->in_streams));
+	for (s = sockets_first(); s != NULL && (at == NULL || !at->listening); s = s->next)
+		if (socket_is_at(s, local))
+			at = s;
+	if (at != NULL)
+		client_begins(at->client, associations * association_cost(at->out_streams, at->in_streams));
 }

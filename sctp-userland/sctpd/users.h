@@ -66,11 +66,12 @@ bool client_is_full(const struct client *client);
 bool client_may_begin(const struct client *client, uint64_t bytes);
 void client_begins(struct client *client, uint64_t bytes);
 
-/* Whether a packet for this port (host order) must be dropped, as its owner is full: one that brings data, or begins an association. */
-bool users_refuse(uint16_t port, bool data, bool begins);
+/* Whether a packet for this address and port must be dropped, as its owner is full: one that brings data, or begins an association. */
+struct sockaddr;
+bool users_refuse(const struct sockaddr *local, bool data, bool begins);
 
-/* So many associations were begun by a peer at this port. */
-void users_note_begun(uint16_t port, unsigned int associations);
+/* So many associations were begun by a peer at this address and port. */
+void users_note_begun(const struct sockaddr *local, unsigned int associations);
 
 /* So many bytes came in or went out: now and then, what is queued is measured. */
 void users_note_traffic(uint64_t bytes);

@@ -193,11 +193,15 @@ print("served")
 
 
 def test_flood_of_a_program_that_never_reads(shared: Namespace) -> None:
-    """100 associations would queue 50 MB and more; the user's limit stops them, and only that user."""
+    """100 associations would queue 50 MB and more; the user's limit stops them, and only that user.
+
+    Not another one who has the same port at another address, either.
+    """
     before_mb = resident_mb(shared)
     flood = start(shared, FLOOD, "full")
     assert resident_mb(shared) - before_mb < QUEUE_LIMIT_MB * 4
     assert as_nobody(shared, ECHO).stdout == "served\n"
+    assert as_nobody(shared, ECHO.replace("('127.0.0.1', 0)", "('127.0.0.2', 5602)")).stdout == "served\n"
     flood.kill()
     flood.wait()
     code = PRELUDE + "with connected() as (client, server):\n client.send(b'x'); print(server.recv(10))"
