@@ -20,14 +20,18 @@ _LEAST_RESIDENT: Final = 0.9
 _LIBC: Final = ctypes.CDLL(None)
 
 
-def gather() -> int:
+def gather(smaps: Path = Path("/proc/self/smaps")) -> int:
     """Move what this process has allocated into large pages where it fills them; return how many.
 
-    It takes a few ms. Where the kernel can't (before Linux 6.1), or has no large page free, all stays as it
-    is.
+    It takes a few ms. Where the kernel can't (before Linux 6.1), has no large page free, or doesn't let us
+    read `smaps`, all stays as it is.
     """
+    try:
+        mappings = list(_full_mappings(smaps.read_text()))
+    except OSError:
+        return 0
     gathered = 0
-    for start, end in list(_full_mappings(Path("/proc/self/smaps").read_text())):
+    for start, end in mappings:
         first = -(-start // LARGE_PAGE) * LARGE_PAGE
         for address in range(first, end - LARGE_PAGE + 1, LARGE_PAGE):
             gathered += _collapse(address)

@@ -35,6 +35,10 @@ def test_what_is_hardly_used_does_not_grow() -> None:
         assert in_memory("Rss") - before < 4 * LARGE_PAGE
 
 
+def test_a_kernel_that_does_not_tell_what_is_where_is_no_error(tmp_path: Path) -> None:
+    assert gather(tmp_path / "none") == 0
+
+
 def can_collapse() -> bool:
     """Tell whether this kernel moves a page that is full on its own: it may be too old, or have none free."""
     with mmap.mmap(-1, 2 * LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
