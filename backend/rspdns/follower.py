@@ -18,7 +18,7 @@ from rserpool.client import Resolution
 from rserpool.registrar_choice import RegistrarAddress
 
 from rspdns.asking import Asking
-from rspdns.belief import Belief, BeliefEvent, RegistrarState, Reply, Standing
+from rspdns.belief import AT_ONCE, Belief, BeliefEvent, RegistrarState, Reply, Standing
 from rspdns.following import Following
 from rspdns.polling import REPEAT_AFTER_S, HotPools, Intervals
 from rspdns.views import Member, PoolView
@@ -162,7 +162,7 @@ class Follower:
         if self._is_closed:
             return
         now = time.monotonic()
-        views = self._belief.views(now)
+        views = self._belief.views(now, AT_ONCE)
         events = self._belief.take_events()
         if events:
             self._on_events(events)
@@ -203,7 +203,7 @@ class Follower:
         return late
 
     def _set_timer(self, late: bool, now: float) -> None:
-        deadline_s = self._belief.next_deadline_s
+        deadline_s = now if self._belief.is_behind else self._belief.next_deadline_s
         if late:
             deadline_s = min(deadline_s if deadline_s is not None else float("inf"), now + REPEAT_AFTER_S)
         if self._timer is not None:

@@ -12,6 +12,7 @@ from typing import IO, Any
 from daemon_kit.child import die_with_parent
 
 from rspdns_lab.errors import LabError
+from rspdns_lab.interruption import uninterrupted
 from rspdns_lab.network import Host
 
 
@@ -77,9 +78,8 @@ class Program:
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """End it in order (SIGTERM), and by force after `timeout_s`. Safe to repeat."""
+        self.terminate()
         if self.is_running:
-            with contextlib.suppress(OSError):
-                os.kill(self.pid, signal.SIGTERM)
             self._wait(timeout_s)
         self.ended()
 
@@ -102,10 +102,11 @@ class Program:
         self._signal(signal.SIGCONT)
 
     def terminate(self) -> None:
-        """Send SIGTERM and don't wait."""
+        """Send SIGTERM and don't wait. One that was frozen goes on, or it would never hear of it."""
         if self.is_running:
             with contextlib.suppress(OSError):
                 os.kill(self.pid, signal.SIGTERM)
+            self.thaw()
 
     def expect_running(self) -> None:
         """Raise LabError with the end of its log when it has ended."""
@@ -131,14 +132,16 @@ class Program:
 
 
 def end_programs(programs: Sequence[Program], timeout_s: float = 5.0) -> None:
-    """End all of them in order, at the same time, and by force after `timeout_s`. Safe to repeat."""
-    for program in programs:
-        program.terminate()
-    end_s = time.monotonic() + timeout_s
-    while any(program.is_running for program in programs) and time.monotonic() < end_s:
-        time.sleep(0.02)
-    for program in programs:
-        program.ended()
+    """End all of them in order, at the same time, and by force after `timeout_s`. Safe to repeat; not
+    interrupted by Ctrl-C."""
+    with uninterrupted():
+        for program in programs:
+            program.terminate()
+        end_s = time.monotonic() + timeout_s
+        while any(program.is_running for program in programs) and time.monotonic() < end_s:
+            time.sleep(0.02)
+        for program in programs:
+            program.ended()
 
 
 def children_of(pid: int, name: str) -> list[int]:

@@ -15,6 +15,8 @@ from rserpool.safety import check_safe
 from rserpool.sctp import AssociationLost, Message, Notification, SctpSocket
 
 _READS_IN_A_ROW = 64
+_MOST_WAITING = 2048
+"""Messages read before time-outs are judged; more than any registrar was asked for at once."""
 MAX_QUEUED = 1024
 """Messages that wait for a full socket buffer; above it they are dropped, and time-outs do the rest."""
 
@@ -124,8 +126,16 @@ class MessageEndpoint(Generic[M]):
         if not self._queue:
             self._loop.remove_writer(self._socket.fileno())
 
+    def read_waiting(self) -> None:
+        """Read all that has arrived. To be called before somebody is found silent: a process that was kept
+        busy for seconds would else take its own silence for that of others."""
+        self._read(_MOST_WAITING)
+
     def _readable(self) -> None:
-        for _ in range(_READS_IN_A_ROW):
+        self._read(_READS_IN_A_ROW)
+
+    def _read(self, most: int) -> None:
+        for _ in range(most):
             if self.is_closed:
                 return
             try:

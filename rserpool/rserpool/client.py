@@ -133,6 +133,8 @@ class RegistrarClient:
         self._run()
 
     def _advance(self) -> None:
+        if self._endpoint:
+            self._endpoint.read_waiting()
         self._user.advance(time.monotonic())
         self._run()
 

@@ -196,6 +196,8 @@ class HandlespaceFollower:
     # What the followers ask for
 
     def _advance(self) -> None:
+        if self._endpoint:
+            self._endpoint.read_waiting()
         now = time.monotonic()
         for follower in self._followers:
             follower.advance(now)

@@ -2,7 +2,8 @@
 
 import pytest
 from rserpool.parameters import Protocol
-from rspdns.belief import Standing
+from rserpool.policies import LeastUsed
+from rspdns.belief import Reply, Standing
 
 from tests.backend.belief_support import POOL, R1, R2, R3, Play, pe
 
@@ -249,3 +250,21 @@ def test_a_sentinel_elsewhere_is_a_mistake_that_is_told_once() -> None:
     assert play.belief.registrar_states(play.now)[0].why.endswith("given to rspdns-registrar")
     play.sentinel(0, (0x51, R1))
     assert play.belief.registrar_states(play.now)[0].problem == ""
+
+
+def test_thousands_of_pools_are_judged_anew_in_steps_and_what_was_told_comes_first() -> None:
+    pools = tuple(f"pool-{number}" for number in range(50))
+    play = Play(pools=pools)
+    play.settle(0, 1, 2)
+    for handle in pools:
+        play.answer(0, pe(1, R1), handle=handle)
+    play.down(1)  # concerns them all
+    listed = (pe(1, R1), pe(2, R1))
+    play.belief.reply(Reply(0, "pool-30", play.now, play.now, True, LeastUsed(0.0), listed))
+    views = play.belief.views(play.now, 10)
+    assert [member.identifier for member in views["pool-30"].members] == [1, 2]
+    steps = 1
+    while play.belief.is_behind:
+        assert play.belief.views(play.now, 10)["pool-30"] is views["pool-30"]
+        steps += 1
+    assert 5 <= steps <= len(pools)

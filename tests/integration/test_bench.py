@@ -2,10 +2,13 @@
 
 import json
 import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
+from rspdns_lab.processes import children_of
 
 from tests.support.labs import LAB, as_ordinary_user, traces
 
@@ -15,7 +18,7 @@ VARIANTS = ("sqlite_qps", "gdnsd_qps", "knot_qps", "signed_qps")
 @pytest.mark.timeout(240)
 def test_every_kind_of_figure_is_there(tmp_path: Path) -> None:
     report = tmp_path / "bench.json"
-    command = [*as_ordinary_user(), *LAB, "bench", "--quick", "--trials", "0"]
+    command = [*as_ordinary_user(), *LAB, "bench", "--quick"]
     command += [option for key in VARIANTS for option in ("--variant", key)]
     command += ["--json", str(report)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
@@ -28,9 +31,35 @@ def test_every_kind_of_figure_is_there(tmp_path: Path) -> None:
         assert figures[key] > 0
         assert figures[f"{name}_cpu_us"] > 0
         assert 0 < figures[f"{name}_latency_p50_us"] <= figures[f"{name}_latency_p99_us"]
+    for kind in ("idle", "loaded"):
+        assert figures[f"changes_{kind}"] > 5
+        assert 0 <= figures[f"last_wrong_p50_ms_{kind}"] <= figures[f"last_wrong_max_ms_{kind}"]
     assert figures["scale_elements"] == 100
     assert figures["rss_mib"] > 10
     assert figures["gone_p50_ms"] > 0
+
+
+def test_interrupted_it_ends_with_all_that_were_stopped_for_the_others_sake() -> None:
+    command = [*LAB, "bench", "--only", "questions", "--seconds", "20"]
+    command += [option for key in ("static_qps", *VARIANTS[1:3]) for option in ("--variant", key)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "starting 3 name servers\n"
+        wait_for_dnsperf(process.pid)
+        process.send_signal(signal.SIGTERM)
+        interrupted_s = time.monotonic()
+        _, rest = process.communicate(timeout=100)
+    assert process.returncode == 130, rest
+    assert time.monotonic() - interrupted_s < 15
+    assert not traces(process.pid)
+
+
+def wait_for_dnsperf(pid: int) -> None:
+    """Wait until the benchmark asks: then one name server runs, and the others stand still."""
+    end_s = time.monotonic() + 60
+    while not children_of(pid, "dnsperf"):
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
 
 
 def test_a_name_server_that_does_not_start_ends_it_cleanly(tmp_path: Path) -> None:

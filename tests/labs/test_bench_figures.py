@@ -3,7 +3,9 @@
 import contextlib
 import json
 import re
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -13,6 +15,7 @@ import dns.zone
 import pytest
 from click.testing import CliRunner
 from rspdns_lab.bench import questions, run
+from rspdns_lab.bench.asker import Asker
 from rspdns_lab.bench.convergence import Change, Followed, Reply, followed, read_changes, read_replies
 from rspdns_lab.bench.programs import Answered
 from rspdns_lab.bench.questions import Rate, figures_of
@@ -154,3 +157,22 @@ def test_lua_serves_the_names_of_the_static_zone() -> None:
     srv = sorted(record.to_text() for _, _, record in static.iterate_rdatas("SRV"))
     made = re.findall(r"\['(10[0-9.]+)'\]='([^']+)'", lua_zone())
     assert sorted(f"0 1000 5060 {name}" for _, name in made) == srv
+
+
+def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server, ThreadPoolExecutor() as threads:
+        server.bind(("127.0.0.1", 0))
+        server.settimeout(20)
+
+        def answer() -> None:
+            asked, address = server.recvfrom(512)
+            reply = dns.message.make_response(dns.message.from_wire(asked))
+            reply.answer = [dns.rrset.from_text("x.example.", 1, "IN", "A", "10.0.0.1")]
+            server.sendto(reply.to_wire(), address)
+
+        with contextlib.closing(Asker("127.0.0.1", server.getsockname()[1])) as asker:
+            assert not asker.finds("x.example.")
+            answer()
+            answered = threads.submit(answer)
+            assert asker.finds("x.example.")
+            answered.result()

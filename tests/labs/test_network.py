@@ -13,7 +13,7 @@ import pytest
 from rspdns_lab.errors import LabError
 from rspdns_lab.leftovers import remove_leftovers
 from rspdns_lab.network import NAMESPACE_FOLDER, Host, Network, call_in, processes_in
-from rspdns_lab.processes import Program, children_of
+from rspdns_lab.processes import Program, children_of, end_programs
 
 pytestmark = pytest.mark.integration
 
@@ -141,6 +141,19 @@ def test_a_program_is_killed_with_all_its_children(network: Network, tmp_path: P
     while processes_in(host.path) and time.monotonic() < deadline_s:
         time.sleep(0.02)
     assert not processes_in(host.path)
+
+
+def test_a_frozen_program_is_ended_in_order_too(network: Network, tmp_path: Path) -> None:
+    host = network.add_host("a", "10.53.0.1")
+    code = "trap 'echo in order; exit' TERM; echo ready; while :; do sleep 0.05; done"
+    program = Program("shell", host, ["sh", "-c", code], tmp_path / "log")
+    program.start()
+    deadline_s = time.monotonic() + 20
+    while "ready" not in program.log_end() and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    program.freeze()
+    end_programs([program], timeout_s=20)
+    assert "in order" in program.log_end()
 
 
 def test_what_a_killed_lab_left_is_removed_and_running_labs_are_not(tmp_path: Path) -> None:

@@ -59,6 +59,15 @@ class TestClient:
         assert [answer.handle for answer in answers] == handles
         assert [answer.found for answer in answers] == [bool(i % 2) for i in range(200)]
 
+    async def test_answers_that_came_while_the_program_was_busy_are_not_too_late(
+        self, client: RegistrarClient, registrar: PaperRegistrar
+    ) -> None:
+        registrar.pools[HANDLE] = {ELEMENT.identifier: ELEMENT}
+        questions = [asyncio.create_task(client.resolve(HANDLE)) for _ in range(200)]
+        await asyncio.sleep(0)
+        time.sleep(0.6)  # noqa: ASYNC251 - longer than the client is patient
+        assert all(answer.found for answer in await asyncio.gather(*questions))
+
     async def test_times_out_naming_the_registrar(
         self, client: RegistrarClient, registrar: PaperRegistrar
     ) -> None:

@@ -10,4 +10,5 @@ from rspdns.belief.rules import Question as Question
 from rspdns.belief.rules import Reply as Reply
 from rspdns.belief.rules import Table as Table
 from rspdns.belief.rules import sentinel_handle as sentinel_handle
+from rspdns.belief.state import AT_ONCE as AT_ONCE
 from rspdns.belief.state import Belief as Belief

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -22,6 +24,9 @@ from rspdns.belief.rules import (
 from rspdns.views import Member, PoolView
 
 _EVENTS_KEPT = 10_000
+AT_ONCE = 500
+"""Members looked at in one go, about 30 ms of work, where thousands are concerned: meanwhile no registrar is
+heard, and no question answered."""
 
 
 class Belief:
@@ -42,6 +47,11 @@ class Belief:
         self._standing_since_s: list[float | None] = [None] * len(registrars)
         self._pools = {handle: PoolBelief(handle, rules) for handle, rules in pools.items()}
         self._dirty: set[str] = set(self._pools)
+        """The pools of which something was told."""
+        self._concerned: set[str] = set()
+        """Those that others are judged about anew, since a registrar's standing changed: they have time."""
+        self.is_behind = False
+        """Whether `views()` was kept from looking at all that has changed."""
         self._court = Court()
         self._views: Mapping[str, PoolView] = {handle: pool.view for handle, pool in self._pools.items()}
         self._stale_since_s: float | None = None
@@ -59,7 +69,8 @@ class Belief:
         self._steady_until_s = now
         for handle, pool in self._pools.items():
             pool.link_lost(registrar)
-            self._note_dirty(handle, pool)
+            if pool.is_dirty:
+                self._concerned.add(handle)
         self._advance(now)
 
     def reply(self, reply: Reply) -> bool:
@@ -188,28 +199,42 @@ class Belief:
         self._views = {handle: pool.view for handle, pool in self._pools.items()}
         self._timers_s.clear()
         self._waiting.clear()
+        self._concerned.clear()
         self._dirty = set(self._pools)
 
     # What is believed
 
-    def views(self, now: float) -> Mapping[str, PoolView]:
-        """Every pool. A pool in which nothing changed keeps the very same object; if none did, so do all."""
+    def views(self, now: float, most: float = math.inf) -> Mapping[str, PoolView]:
+        """Every pool. A pool in which nothing changed keeps the very same object; if none did, so do all.
+
+        When about `most` members have been looked at, the rest keeps its views for now: then `is_behind`,
+        and this is to be called again soon.
+        """
         self._advance(now)
         due = {handle for handle, timer_s in self._timers_s.items() if timer_s <= now}
+        urgent = self._dirty | due
         changed: dict[str, PoolView] = {}
-        for handle in self._dirty | due:
+        looked_at = 0
+        for handle in itertools.chain(urgent, self._concerned - urgent):
+            if looked_at >= most:
+                break
             pool = self._pools[handle]
             self._evaluate(pool, now)
+            self._dirty.discard(handle)
+            self._concerned.discard(handle)
+            looked_at += 1 + len(pool.view.members)
             if self._views[handle] is not pool.view:
                 changed[handle] = pool.view
-        self._dirty.clear()
+        else:
+            looked_at = 0
+        self.is_behind = looked_at > 0
         if changed:
             self._views = {**self._views, **changed}
         return self._views
 
     def questions(self, now: float) -> list[Question]:
         """The answers that are waited for: to be asked at once."""
-        self.views(now)
+        self._keep_up(now)
         return [
             Question(place, handle)
             for handle in sorted(self._waiting)
@@ -219,7 +244,7 @@ class Belief:
     def probe_targets(self, now: float) -> dict[str, tuple[Member, ...]]:
         """The members to be probed, those found unreachable too: of verified pools always, of the others
         while no settled registrar answers, or while the home registrar of one of them is lost."""
-        self.views(now)
+        self._keep_up(now)
         stale = not self._court.settled
         pools = [
             (handle, pool)
@@ -262,6 +287,11 @@ class Belief:
 
     # Within
 
+    def _keep_up(self, now: float) -> None:
+        """Have the views of `now`, unless somebody is catching up with them in small steps."""
+        if not self.is_behind:
+            self.views(now)
+
     def _advance(self, now: float) -> None:
         """Bring the registrars' standings up to `now`; a change concerns every pool."""
         self._now = max(now, self._now)
@@ -269,7 +299,7 @@ class Belief:
             self._stale_since_s = now
         if not self._court.settled and now >= self._renew_s:
             self._renew_s = now - now % RENEW_STALE_S + RENEW_STALE_S
-            self._dirty |= self._pools.keys()
+            self._concerned |= self._pools.keys()
         if now < self._steady_until_s:
             return
         identify_all(self._registrars, now)
@@ -290,7 +320,7 @@ class Belief:
         self._court = _court(standings, now)
         if had_settled and not self._court.settled:
             self._stale_since_s = now
-        self._dirty |= self._pools.keys()
+        self._concerned |= self._pools.keys()
 
     def _tell(self, place: int, new: tuple[Standing, int | None], now: float) -> None:
         registrar = self._registrars[place]

@@ -24,7 +24,7 @@ from rspdns_lab.bench.questions import percentile
 from rspdns_lab.errors import LabError
 from rspdns_lab.hosts import wait_until
 from rspdns_lab.network import Host
-from rspdns_lab.processes import Program
+from rspdns_lab.processes import Program, end_programs
 
 CHANGES_PER_S = 8.0
 PORTS = {"idle": 5401, "loaded": 5402}
@@ -81,8 +81,7 @@ def run_convergence(host: Host, folder: Path, kind: str, trials: int, say: Calla
             _wait(log, trials, programs)
         asker.stop()
     finally:
-        for program in (asker, *programs):
-            program.stop()
+        end_programs([asker, *programs])
     changes = read_changes(log.read_text().splitlines())
     replies = read_replies((own / "replies").read_text().split("\n")[:-1])
     found = followed(kind, changes, replies)

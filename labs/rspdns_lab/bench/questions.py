@@ -6,18 +6,18 @@ that a name server and its backend spend on one answered question, whoever else 
 
 import contextlib
 import math
-import os
-import signal
 import statistics
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rspdns_lab.bench import zone
 from rspdns_lab.bench.programs import ask, cpu_s
 from rspdns_lab.bench.variants import BY_KEY, Variant, members_that_answer
-from rspdns_lab.network import Host
+from rspdns_lab.interruption import uninterrupted
+from rspdns_lab.network import Host, kill_all_in
 from rspdns_lab.processes import Program, end_programs
 
 LATENCY_QUESTIONS_PER_S = 500
@@ -25,6 +25,9 @@ LATENCY_QUESTIONS_PER_S = 500
 dnsperf has under way."""
 _FIRST_PORT = 5301
 _STARTED_AT_ONCE = 4
+_LOOK_EVERY_S = 0.02
+_DNSPERF_PATIENCE_S = 5
+"""With what is lost dnsperf is patient for so long by default, also when all else is answered."""
 _PER_RUN = zone.POOLS
 """Questions that dnsperf asks when it goes through its list once."""
 
@@ -63,8 +66,8 @@ def run_round(
     for variant, (port, own) in programs.items():
         if variant.key not in keys:
             continue
-        _let_run(programs, variant)
-        options = ("-D",) if variant.signed else ()
+        _let_run_alone(programs, variant)
+        options = ["-t", str(min(seconds, _DNSPERF_PATIENCE_S)), *(["-D"] if variant.signed else [])]
         ask(host, folder, port, "-n", "2", *options)  # fills the caches
         calm = (*options, "-v", "-Q", str(LATENCY_QUESTIONS_PER_S))
         runs = str(max(2, min(4, seconds - 1) * LATENCY_QUESTIONS_PER_S // _PER_RUN))
@@ -87,20 +90,29 @@ def variants_running(host: Host, folder: Path, keys: Collection[str]) -> Iterato
     """Start the variants; yield the port and the programs of each; stop them."""
     (folder / "questions").write_text(zone.questions())
     programs: dict[Variant, tuple[int, Sequence[Program]]] = {}
+    started: dict[Variant, tuple[int, Future[list[Program]]]] = {}
     # The threads stay as long as the programs, which end with the thread that started them.
     with members_that_answer(host), ThreadPoolExecutor(_STARTED_AT_ONCE) as threads:
         try:
-            started = {
-                variant: (port, threads.submit(variant.start, host, folder / variant.key, port))
-                for port, variant in enumerate(BY_KEY.values(), _FIRST_PORT)
-                if variant.key in keys
-            }
+            for port, variant in enumerate(BY_KEY.values(), _FIRST_PORT):
+                if variant.key in keys:
+                    started[variant] = port, threads.submit(variant.start, host, folder / variant.key, port)
             for variant, (port, own) in started.items():
                 programs[variant] = (port, own.result())
             yield programs
         finally:
-            _let_run(programs, None)
-            end_programs([program for _, own in programs.values() for program in own])
+            with uninterrupted():
+                _give_up([own for _, own in started.values()], host)
+                end_programs([program for _, own in programs.values() for program in own])
+
+
+def _give_up(starts: Sequence["Future[list[Program]]"], host: Host) -> None:
+    """Begin no start that waits for its turn; break off those under way, which wait for an answer."""
+    for start in starts:
+        start.cancel()
+    while not all(start.done() for start in starts):
+        kill_all_in(host.path)
+        time.sleep(_LOOK_EVERY_S)
 
 
 def figures_of(rates: Sequence[Rate]) -> dict[str, float]:
@@ -135,10 +147,11 @@ def percentile(ordered: Sequence[float], part: float) -> float:
     return ordered[min(len(ordered) - 1, math.ceil(part * len(ordered)) - 1)] if ordered else 0.0
 
 
-def _let_run(programs: Running, variant: Variant | None) -> None:
-    """Stop the programs of every other variant, which would take its processor time; None: let all run."""
+def _let_run_alone(programs: Running, variant: Variant) -> None:
+    """Stop the programs of every other variant, which would take its processor time."""
     for other, (_, own) in programs.items():
         for program in own:
-            if program.is_running:
-                go_on = variant is None or other == variant
-                os.killpg(program.pid, signal.SIGCONT if go_on else signal.SIGSTOP)
+            if program.is_running and other == variant:
+                program.thaw()
+            elif program.is_running:
+                program.freeze()

@@ -9,7 +9,6 @@ import contextlib
 import functools
 import math
 import random
-import socket
 import statistics
 import sys
 import time
@@ -18,13 +17,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import dns.exception
-import dns.message
-import dns.query
 import psutil
 from daemon_kit.control import ControlError, request
 from registrar_config.options import TIMERS_MS, Endpoint, RegistrarSettings, arguments
 
+from rspdns_lab.bench.asker import Asker
 from rspdns_lab.bench.questions import percentile
 from rspdns_lab.bench.scale_files import target, write_files
 from rspdns_lab.errors import LabError
@@ -148,7 +145,7 @@ class _Scene:
         self._registrars = [self._start_registrar(number, host) for number, host in enumerate(hosts, 1)]
         write_files(folder / "ns", BACKEND, list(REGISTRARS), pools)
         self._start_elements()
-        self._asker: socket.socket = call_in(self._elements_host.path, _udp_socket)
+        self._asker: Asker = call_in(self._elements_host.path, functools.partial(Asker, BACKEND))
         cleanup.callback(self._asker.close)
 
     def measure(self, extent: Extent) -> Size:
@@ -254,19 +251,8 @@ class _Scene:
             raise LabError(f"the simulated pool elements: {error}") from None
 
     def _is_shown(self, pool: int, place: int) -> bool:
-        """Tell whether DNS has the element's target. PowerDNS is asked over one socket, made in its host."""
-        query = dns.message.make_query(target(pool, place), "A")
-        try:
-            reply = dns.query.udp(query, BACKEND, timeout=0.5, sock=self._asker)
-        except (OSError, dns.exception.DNSException):
-            return False
-        return bool(reply.answer)
-
-
-def _udp_socket() -> socket.socket:
-    asker = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    asker.setblocking(False)
-    return asker
+        """Tell whether DNS has the element's target."""
+        return self._asker.finds(target(pool, place))
 
 
 def _cpu_s(process: psutil.Process) -> float:
