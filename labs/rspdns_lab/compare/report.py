@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rspdns_lab.compare.lab import TITLES
 from rspdns_lab.compare.run import FAULTS, Measurement
@@ -19,6 +19,9 @@ from rspdns_lab.html_report import (
     write_page,
 )
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Plot
+
 NOTES: Final = (
     "Address takeover (CARP, VRRP) keeps one address: a sender notices nothing but the gap, whatever he "
     "caches, and needs no DNS. But it joins two hosts on one network, one of them idle; it watches the host "
@@ -27,6 +30,8 @@ NOTES: Final = (
     "after the TTL. Neither carries a call's state: the far end must. Here the stream itself asks DNS "
     "again each TTL (1 s)."
 )
+_NO_BAR: Final = 0.4
+_CONVERGED: Final = "From the fault until DNS no longer named the server, or the last packet was lost"
 _HEAD: Final = (
     "who answers",
     "trials",
@@ -98,18 +103,40 @@ def write_html(file: Path, trials: Sequence[Measurement]) -> None:
         of_one = [one for one in found if one.fault == fault]
         if not of_one:
             continue
-        plot = new_plot(height_inch=0.5 * len(of_one) + 1.5)
-        axes = plot.subplots()
-        names = [TITLES[one.approach] for one in of_one]
-        axes.barh(names, [max(one.glitch_max_ms, 1.0) for one in of_one], color="#cfd4da", label="worst")
-        axes.barh(names, [max(one.glitch_median_ms, 1.0) for one in of_one], color="#009e73", label="median")
-        axes.set(xscale="log", xlabel="glitch, ms: speech that was lost (1 stands for none)")
-        axes.set_xlim(left=0.8)
-        plain_numbers(axes.xaxis)
-        axes.invert_yaxis()
-        legend_above(axes)
-        sections.append(Section(f"{fault}: {title}", "", _table(found, fault), [("Glitch", plot)]))
+        converged = _bars(
+            [(one.approach, one.converged_median_ms, one.converged_max_ms) for one in of_one],
+            "converged, ms (1 stands for less)",
+        )
+        glitch = _bars(
+            [(one.approach, one.glitch_median_ms, one.glitch_max_ms) for one in of_one],
+            "glitch, ms: speech that was lost (1 stands for none)",
+        )
+        plots = [(_CONVERGED, converged), ("Glitch", glitch)]
+        sections.append(Section(f"{fault}: {title}", "", _table(found, fault), plots))
     write_page(file, "How long a voice is gone", NOTES, sections)
+
+
+def _bars(rows: Sequence[tuple[str, float | None, float | None]], label: str) -> "Plot":
+    """Plot median and worst of each approach, in ms; None has no bar."""
+    plot = new_plot(height_inch=0.5 * len(rows) + 1.5)
+    axes = plot.subplots()
+    places = range(len(rows))
+    axes.barh(places, [_length(worst) for _, _, worst in rows], color="#cfd4da", label="worst")
+    axes.barh(places, [_length(median) for _, median, _ in rows], color="#009e73", label="median")
+    axes.set_yticks(places, [TITLES[approach] for approach, _, _ in rows])
+    for place, (_, _, worst) in zip(places, rows, strict=True):
+        if worst is None:
+            axes.text(1.0, place, "not in time", verticalalignment="center")
+    axes.set(xscale="log", xlabel=label)
+    axes.set_xlim(left=2 * _NO_BAR)
+    plain_numbers(axes.xaxis)
+    axes.invert_yaxis()
+    legend_above(axes)
+    return plot
+
+
+def _length(time_ms: float | None) -> float:
+    return _NO_BAR if time_ms is None else max(time_ms, 1.0)
 
 
 def _summary(of_one: Sequence[Measurement]) -> Summary:

@@ -1,12 +1,10 @@
 """What a viewer can do to the application servers of a running lab, a key each."""
 
-import contextlib
-import os
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from rspdns_lab.errors import LabError
 from rspdns_lab.lab import Lab
 from rspdns_lab.plan import LOADS
 
@@ -28,7 +26,10 @@ def _kill(lab: Lab, name: str) -> None:
 
 
 def _hang(lab: Lab, name: str) -> None:
-    os.killpg(lab.application_servers[name].sip.pid, signal.SIGSTOP)
+    sip = lab.application_servers[name].sip
+    if not sip.is_running:
+        raise LabError(f"{name} runs no more, so it can't hang; revive it first")
+    sip.freeze()
 
 
 def _cut(lab: Lab, name: str) -> None:
@@ -48,8 +49,7 @@ def _revive(lab: Lab, name: str) -> None:
     server = lab.application_servers[name]
     lab.network.restore(lab.network.hosts[name])
     set_load(lab, name, LOADS[name])
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(server.sip.pid, signal.SIGCONT)
+    server.sip.thaw()
     if not server.sip.is_running:
         server.sip.start()
     server.undrain()
