@@ -97,9 +97,13 @@ def run_size(
     with Network(prefix) as network, contextlib.ExitStack() as cleanup:
         programs: list[Program] = []
         cleanup.callback(end_programs, programs)
-        size = _Scene(network, folder, pools, members, programs, cleanup).measure(extent)
+        what = f"{pools:,} pools of {members}"
+        say(f"{what}: registering the elements")
+        scene = _Scene(network, folder, pools, members, programs, cleanup)
+        say(f"{what}: starting the backend, then watching for {extent.settle_s + 2 * extent.look_s:.0f} s")
+        size = scene.measure(extent)
     say(
-        f"{pools:,} pools of {members}: all known after {size.startup_s:.1f} s, {size.rss_mib:.0f} MiB, "
+        f"{what}: all known after {size.startup_s:.1f} s, {size.rss_mib:.0f} MiB, "
         f"{size.idle_cpu_percent:.1f} % of a core idle, {size.updated_cpu_us:.0f} us for a load; "
         f"gone from DNS after {size.gone_p50_ms:.1f} ms (max {size.gone_max_ms:.1f})"
     )
