@@ -20,7 +20,7 @@ from rspdns_lab.interruption import end_on_signals
 from rspdns_lab.leftovers import remove_leftovers
 from rspdns_lab.network import network_prefix
 from rspdns_lab.privilege import become_root
-from rspdns_lab.report_files import STDOUT, ReportPath
+from rspdns_lab.report_files import STDOUT, ReportPath, hand_over
 from rspdns_lab.told_plainly import told_plainly
 from rspdns_lab.watch.relay import HANDED_ON, listener_on_loopback
 from rspdns_lab.watch.run import run_watch
@@ -60,12 +60,9 @@ def demo(json_file: Path | None, slow: float) -> None:
     with told_plainly():
         become_root(sys.argv[1:])
         outcome = run_demo(console, slow)
-    text = json.dumps(outcome.as_json(), indent=2)
-    if to_stdout:
-        click.echo(text)
-    elif json_file is not None:
+    if json_file is not None:
         with told_plainly():
-            json_file.write_text(text + "\n")
+            hand_over(json_file, json.dumps(outcome.as_json(), indent=2))
     sys.exit(0 if outcome.ok else EXIT_BOUND_BROKEN)
 
 
@@ -117,7 +114,7 @@ def bench_sctp(quick: bool, soak: int | None, json_file: Path | None, only: tupl
     click.echo(f"\n{bench_sctp_table(figures)}")
     if json_file is not None:
         with told_plainly():
-            json_file.write_text(json.dumps(figures, indent=2) + "\n")
+            hand_over(json_file, json.dumps(figures, indent=2))
     for key in missed(figures):
         click.echo(
             f"missed: {TITLES[key]}: {figures[key]:.2f}, aim {' '.join(map(str, AIMS[key]))}", err=True

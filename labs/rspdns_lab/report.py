@@ -15,6 +15,9 @@ from rspdns_lab.timeline import Event
 from rspdns_lab.verdict import Kind, Observation, is_wrong
 
 _MOST_CELLS: Final = 60
+_BESIDE_A_BAR: Final = 16
+_TABLE_COLUMNS: Final = 90
+"""A terminal narrower than this gets lines: a table would cut the words."""
 _CELL_MS: Final = 2.0
 """At least so long is one cell of a bar: shorter ones would often hold no answer."""
 _SIGNS: Final = {"": " ", "dim": "·", "green": "█", "red": "░"}
@@ -50,7 +53,7 @@ def show_result(console: Console, lab: Lab, result: Result, events: Sequence[Eve
         table.add_row(f"{(event.at_s - fault.at_s) * 1000:+.1f} ms", event.where, event.what)
     console.print(table)
     for number in fault.servers:
-        console.print(_bar(result, number))
+        console.print(_bar(result, number, min(_MOST_CELLS, max(1, console.width - _BESIDE_A_BAR))))
     console.print(_summary(result))
     if verdict.timeouts:
         console.print(f"  ({verdict.timeouts} questions went unanswered)")
@@ -63,6 +66,34 @@ def show_undone(console: Console, undo: Undo, back_ms: float) -> None:
 
 def show_end(console: Console, results: Sequence[Result]) -> None:
     """Sum up all steps, and say whether each kept its bound."""
+    console.print()
+    console.print(_end_table(results) if console.width >= _TABLE_COLUMNS else _end_lines(results))
+    broken = [f"{result.step.name} ({'; '.join(result.problems)})" for result in results if result.problems]
+    if broken:
+        console.print(Text(f"bounds broken: {', '.join(broken)}", style="bold red"))
+    else:
+        console.print(Text("all bounds kept", style="bold green"))
+
+
+def _end_lines(results: Sequence[Result]) -> Text:
+    text = Text("How long clients were told wrong\n", style="")
+    for result in results:
+        verdict = result.verdict
+        last = (
+            f"last wrong answer {verdict.last_wrong_ms} ms after it" if verdict.wrong else "no wrong answer"
+        )
+        text.append(
+            f"{result.step.name}, bound: {result.step.bound}\n"
+            f"  {last}\n"
+            f"  {verdict.wrong} wrong, {verdict.empty} empty, "
+            f"{verdict.servfail} SERVFAIL of {verdict.answers}\n",
+            style="red" if result.problems else "",
+        )
+    text.rstrip()
+    return text
+
+
+def _end_table(results: Sequence[Result]) -> Table:
     table = Table(title="How long clients were told wrong", title_justify="left")
     table.add_column("step")
     for heading in ("last wrong answer", "bound", "wrong", "empty", "SERVFAIL", "of answers"):
@@ -81,13 +112,7 @@ def show_end(console: Console, results: Sequence[Result]) -> None:
             str(verdict.answers),
             style=style,
         )
-    console.print()
-    console.print(table)
-    broken = [f"{result.step.name} ({'; '.join(result.problems)})" for result in results if result.problems]
-    if broken:
-        console.print(Text(f"bounds broken: {', '.join(broken)}", style="bold red"))
-    else:
-        console.print(Text("all bounds kept", style="bold green"))
+    return table
 
 
 def _summary(result: Result) -> Text:
@@ -115,11 +140,11 @@ def _worse(style: str, other: str) -> str:
     return max(style, other, key=["", "dim", "green", "red"].index)
 
 
-def _bar(result: Result, server: int) -> Text:
+def _bar(result: Result, server: int, most_cells: int) -> Text:
     """Draw what one name server answered over time: red wrong, green right, dim no answer."""
     fault = result.fault
     span_s = max(0.05, result.verdict.last_wrong_ms / 1000 * 1.6)
-    cells = [""] * min(_MOST_CELLS, int(span_s * 1000 / _CELL_MS))
+    cells = [""] * min(most_cells, int(span_s * 1000 / _CELL_MS))
     for one in result.observations:
         cell = int((one.asked_at_s - fault.at_s) / span_s * len(cells))
         if one.server == server and one.asked_at_s >= fault.at_s and cell < len(cells):

@@ -69,6 +69,23 @@ class ReportFiles:
             write_page(self.html_file, found)
 
 
+def hand_over(path: Path, text: str) -> None:
+    """Write the figures to the file at `path` ("-": stdout), all or, where the disk is full, to stdout.
+
+    Raises LabError when they went to stdout instead: nothing that took minutes to measure is lost.
+    """
+    if path == STDOUT:
+        click.echo(text)
+        return
+    try:
+        path.write_text(text + "\n")
+    except OSError as error:
+        if path.is_file():
+            path.unlink()  # half a report is none
+        click.echo(text)
+        raise LabError(f"{path}: {error.strerror or error}; the figures are printed instead") from None
+
+
 def report_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add `--json`, `--resume` and `--html` to a command, which gets them as `report`."""
 

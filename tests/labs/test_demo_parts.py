@@ -118,9 +118,9 @@ def test_an_answer_is_told_with_weights() -> None:
     assert answer_in_words(None) == "nothing"
 
 
-def shown(show: Callable[[Console], None]) -> str:
+def shown(show: Callable[[Console], None], width: int = 120) -> str:
     file = io.StringIO()
-    show(Console(file=file, width=120))
+    show(Console(file=file, width=width))
     return file.getvalue()
 
 
@@ -130,6 +130,18 @@ def test_the_end_shows_every_step_its_bound_and_that_it_was_kept() -> None:
     assert "37.9 ms" in row
     assert "500 ms" in row
     assert text.splitlines()[-1] == "all bounds kept"
+
+
+def test_a_narrow_terminal_cuts_no_word() -> None:
+    one = result(500, observation(10.0369, ALL))
+    lines = shown(lambda console: show_end(console, [one]), width=60).splitlines()
+    assert lines[1:] == [
+        "How long clients were told wrong",
+        "as-killed, bound: 500 ms",
+        "  last wrong answer 37.9 ms after it",
+        "  1 wrong, 0 empty, 0 SERVFAIL of 1",
+        "all bounds kept",
+    ]
 
 
 def test_the_end_says_which_bound_was_broken() -> None:
