@@ -6,7 +6,6 @@ import asyncio
 import shlex
 import socket
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from rspdns.admin.server import RETRY_S
 from rspdns.up_address import called, check_address
 from rspdns.up_child import Child
 from rspdns.up_files import DNS_ADDRESS, LIVE_PAGE, OWNER, UpFiles
+from rspdns.up_folder import own_folder
 from rspdns.up_preflight import check_dns_port, find_programs
 
 START_TIMEOUT_S = 30.0
@@ -54,7 +54,7 @@ def run_up(settings: UpSettings) -> int:
         async with AsyncExitStack() as cleanup:
             folder = settings.directory
             if folder is None:
-                folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="rspdns-up-")))
+                folder = cleanup.enter_context(own_folder())
             await _Up(settings, UpFiles(folder.resolve())).run(stop, cleanup)
 
     return run_service(main)

@@ -84,6 +84,8 @@ def test_one_command_runs_everything_and_leaves_nothing(
 def test_without_a_directory_no_file_is_left(host: Namespace, tmp_path: Path) -> None:
     log = tmp_path / "log"
     short = Path(tempfile.mkdtemp(prefix="up-"))  # a unix socket's path holds at most 107 bytes
+    (short / "rspdns-up-killed").mkdir()
+    (short / "rspdns-up-killed" / "lock").touch()
     environment = {"TMPDIR": str(short), "PYTHONUNBUFFERED": "1"}
     up = host.start(*COMMAND, log=log, environment=environment)
     until(lambda: "started;" in log.read_text() or up.poll() is not None, log)
