@@ -33,6 +33,8 @@ SLOW_START_FROM = 0.2
 """The part of its weight an element starts with when it comes in."""
 SLOW_START_S = 10.0
 """How long it takes to grow to its whole weight, in seconds."""
+TOGETHER_S = 1.0
+"""Who came within so long of a pool's first member came with it, when there was nobody to take over from."""
 
 _LOAD = (
     policies.LeastUsed,
@@ -80,6 +82,7 @@ def weigh(
     `previous` is what this function gave for the pool the time before (empty at first), `now` monotonic
     seconds; `slow_start_s` 0 switches slow start off.
     """
+    newcomers = _newcomers(members)
     ranks = _ranks(members)
     scale = _scale(members)
     weighted: dict[Key, Weighted] = {}
@@ -87,7 +90,8 @@ def weigh(
         policy = member.policy
         load = effective_load(policy)
         if load is not None:
-            weighted[key] = _by_load(load, previous.get(key), now - member.since_s, slow_start_s)
+            elapsed_s = now - member.since_s if key in newcomers else slow_start_s
+            weighted[key] = _by_load(load, previous.get(key), elapsed_s, slow_start_s)
         elif isinstance(policy, policies.Priority):
             weighted[key] = Weighted(ranks[policy.priority], FULL_WEIGHT)
         elif (registered := _registered_weight(policy)) is not None:
@@ -124,9 +128,19 @@ def grown(elapsed_s: float, slow_start_s: float) -> float:
 def still_growing(members: Mapping[Key, Member], now: float, slow_start_s: float) -> bool:
     """Whether some member's weight will grow by time alone."""
     return any(
-        now - member.since_s < slow_start_s and effective_load(member.policy) is not None
-        for member in members.values()
+        now - members[key].since_s < slow_start_s and effective_load(members[key].policy) is not None
+        for key in _newcomers(members)
     )
+
+
+def _newcomers(members: Mapping[Key, Member]) -> set[Key]:
+    """Who came when others were there already: the others start with their whole weight.
+
+    So they share the work as they would if all grew alike, but without a purge each second: a backend that
+    starts sees every member come in at once.
+    """
+    first_s = min((member.since_s for member in members.values()), default=0.0)
+    return {key for key, member in members.items() if member.since_s > first_s + TOGETHER_S}
 
 
 def _by_load(load: float, before: Weighted | None, elapsed_s: float, slow_start_s: float) -> Weighted:

@@ -248,6 +248,13 @@ def test_a_newcomers_weight_grows_by_itself() -> None:
     assert contents(snapshot, OWNER, "SRV")[1] == f"0 1000 5060 {target(2)}"
 
 
+def test_when_all_come_at_once_nothing_is_built_again() -> None:
+    """As a backend sees it that starts."""
+    first = answered(zone(), views(view(*(member(one, since_s=NOW + one / 10) for one in (1, 2)))))
+    assert first.rebuild_at_s == float("inf")
+    assert [content.split()[1] for content in contents(first, OWNER, "SRV")] == ["1000"] * 2
+
+
 one_member = st.tuples(
     st.integers(1, 3),
     st.lists(st.sampled_from(("10.0.0.1", "10.0.0.2", "2001:db8::1")), min_size=1, max_size=3, unique=True),

@@ -11,6 +11,7 @@ from rspdns.weights import (
     MAX_WEIGHT,
     SLOW_START_S,
     THRESHOLD,
+    TOGETHER_S,
     Weighted,
     effective_load,
     still_growing,
@@ -109,19 +110,35 @@ def test_an_overloaded_element_moves_back_at_95_percent_and_returns_at_85() -> N
 
 @given(loads, st.lists(st.floats(0, 2 * SLOW_START_S), min_size=2))
 def test_a_newcomer_starts_at_a_fifth_and_only_grows(load: float, ages: list[float]) -> None:
-    weights = [of(LeastUsed(load), since_s=NOW - age)[0].weight for age in sorted(ages)]
+    def aged(age: float) -> int:
+        own = {"old": member(1), "new": member(2, policy=LeastUsed(load), since_s=NOW - age)}
+        return weigh(own, {}, NOW)["new"].weight
+
+    weights = [aged(age) for age in sorted(ages)]
     assert weights == sorted(weights)
     full = of(LeastUsed(load))[0].weight
-    assert of(LeastUsed(load), since_s=NOW)[0].weight == max(1, round(full / 5))
-    assert of(LeastUsed(load), since_s=NOW - SLOW_START_S)[0].weight == full
+    assert aged(0.0) == max(1, round(full / 5))
+    assert aged(SLOW_START_S) == full
+
+
+@given(st.lists(st.floats(0, 2 * SLOW_START_S), min_size=1), st.floats(0, SLOW_START_S))
+def test_who_came_first_has_nobody_to_take_over_from(ages: list[float], passed_s: float) -> None:
+    own = {place: member(place, since_s=NOW - age) for place, age in enumerate(ages)}
+    for now in (NOW, NOW + passed_s):
+        weighed = weigh(own, {}, now)
+        for place, age in enumerate(ages):
+            if age >= max(ages) - TOGETHER_S / 2:
+                assert weighed[place].weight == FULL_WEIGHT
 
 
 def test_slow_start_is_over_when_nothing_grows_any_more() -> None:
-    young = {1: member(1, since_s=NOW - 9.9)}
+    young = {1: member(1), 2: member(2, since_s=NOW - 9.9)}
     assert still_growing(young, NOW, SLOW_START_S)
     assert not still_growing(young, NOW + 0.2, SLOW_START_S)
     assert not still_growing(young, NOW, 0.0)
-    assert not still_growing({1: member(1, since_s=NOW, policy=policies.RoundRobin())}, NOW, SLOW_START_S)
+    assert not still_growing({2: young[2]}, NOW, SLOW_START_S), "alone"
+    equal = {1: member(1), 2: member(2, since_s=NOW, policy=policies.RoundRobin())}
+    assert not still_growing(equal, NOW, SLOW_START_S)
 
 
 def test_registered_weights_are_taken_as_they_are_while_they_fit() -> None:
