@@ -27,6 +27,8 @@ class RecentChanges:
         self._departed: dict[str, float] = {}
         """Until when a name exists; who ends first comes first. So it is with `_came`."""
         self._came: dict[str, tuple[float, frozenset[str]]] = {}
+        self._by_zone: dict[str, frozenset[str]] = {}
+        """The departed as `departed()` gave them; emptied when one comes or goes."""
 
     def note(self, old: Snapshot, new: Snapshot, signed: Iterable[str], now: float) -> None:
         """The answers changed from `old` to `new`; only the `signed` zones matter."""
@@ -42,7 +44,7 @@ class RecentChanges:
                 for name, node in part.items():
                     self._note_types(name, old.nodes.get(name), node, now)
         while len(self._departed) > MOST_NAMES:
-            del self._departed[next(iter(self._departed))]
+            self._forget(next(iter(self._departed)))
         while self._came and (len(self._came) > MOST_NAMES or self._came[next(iter(self._came))][0] < now):
             del self._came[next(iter(self._came))]
 
@@ -57,8 +59,12 @@ class RecentChanges:
     def departed(self, zone: str, now: float) -> frozenset[str]:
         """The names of a zone that still exist; some may have come back."""
         while self._departed and self._departed[first := next(iter(self._departed))] < now:
-            del self._departed[first]
-        return frozenset(name for name in self._departed if name.endswith(f".{zone}"))
+            self._forget(first)
+        found = self._by_zone.get(zone)
+        if found is None:
+            found = frozenset(name for name in self._departed if name.endswith(f".{zone}"))
+            self._by_zone[zone] = found
+        return found
 
     def came(self, name: str, now: float) -> frozenset[str]:
         """The types that a name has not had for long."""
@@ -66,8 +72,13 @@ class RecentChanges:
         return types if now < until_s else frozenset()
 
     def _keep(self, name: str, now: float) -> None:
-        self._departed.pop(name, None)
+        if self._departed.pop(name, None) is None:
+            self._by_zone.clear()
         self._departed[name] = now + LINGER_S
+
+    def _forget(self, name: str) -> None:
+        del self._departed[name]
+        self._by_zone.clear()
 
     def _note_types(self, name: str, before: Node | None, after: Node, now: float) -> None:
         if before is after or (before is None and name not in self._departed):
