@@ -80,11 +80,10 @@ def status(config: Path, as_json: bool, watch: bool) -> None:
     if as_json:
         click.echo(json.dumps(result, indent=2))
         return
-    from rich.console import Console
+    from ppe_agent.status import console, render
 
-    from ppe_agent.status import render
-
-    Console().print(render(result))
+    screen = console()
+    screen.print(render(result, screen.width))
 
 
 @main.command()

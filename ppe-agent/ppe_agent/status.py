@@ -2,9 +2,10 @@
 
 import contextlib
 import json
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -25,12 +26,20 @@ _COLOURS = {
 
 
 _WATCH_INTERVAL_S = 1.0
+_WIDE_COLUMNS = 240
+_TABLE_COLUMNS = 160
+"""A narrower terminal shows an AS in lines: in a table of all columns nobody could read the reason."""
 
 
-def render(status: dict[str, Any]) -> Group:
-    """Return the result of the control command `status` for a console."""
+def console() -> Console:
+    """Return the console to print to. Without a terminal it is wide: grep would miss what is folded."""
+    return Console() if sys.stdout.isatty() or "COLUMNS" in os.environ else Console(width=_WIDE_COLUMNS)
+
+
+def render(status: dict[str, Any], columns: int) -> Group:
+    """Return the result of the control command `status` for a console of so many columns."""
     parts: list[RenderableType] = [
-        _servers(status["as"]),
+        (_servers if columns >= _TABLE_COLUMNS else _servers_in_lines)(status["as"]),
         _checks(status["as"]),
         _registrars(status["registrars"]),
     ]
@@ -54,18 +63,23 @@ def watch_status(ask: Callable[[], dict[str, Any] | str], *, as_json: bool) -> N
                 document = {"error": result} if isinstance(result, str) else result
                 print(json.dumps(document), flush=True)
                 time.sleep(_WATCH_INTERVAL_S)
-        with Live(console=Console(), screen=sys.stdout.isatty(), auto_refresh=False) as live:
+        with Live(console=console(), screen=sys.stdout.isatty(), auto_refresh=False) as live:
             while True:
                 result = ask()
-                shown = Text(result, style="red") if isinstance(result, str) else render(result)
+                shown = (
+                    Text(result, style="red")
+                    if isinstance(result, str)
+                    else render(result, live.console.width)
+                )
                 live.update(shown, refresh=True)
                 time.sleep(_WATCH_INTERVAL_S)
 
 
-def _table(title: str, *columns: str) -> Table:
+def _table(title: str, *columns: str, whole: Collection[str] = ()) -> Table:
+    """Make a table; the columns `whole` are never folded."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column in whole)
     return table
 
 
@@ -78,24 +92,40 @@ def _servers(servers: list[dict[str, Any]]) -> Table:
         "Application servers", "name", "state", "why", "pool", "identifier", "load", "registrar", "listed by"
     )
     for server in servers:
-        load = "" if server["load"] is None else f"{server['load']:.0%}"
-        if server["load_problem"]:
-            load += f" ({server['load_problem']})"
         table.add_row(
             escape(server["name"]),
             _coloured(server["state"]),
             escape(server["reason"]),
             escape(server["handle"]),
             server["identifier"],
-            escape(load),
+            escape(_load(server)),
             server["registrar"] or "none",
             ", ".join(server["listed_by"]) or "none",
         )
     return table
 
 
+def _servers_in_lines(servers: list[dict[str, Any]]) -> Table:
+    table = _table("Application servers", "name", "state", "why, and where it is", whole=("state",))
+    for server in servers:
+        load = f", load {_load(server)}" if _load(server) else ""
+        lines = (
+            server["reason"],
+            f"pool {server['handle']}, identifier {server['identifier']}{load}",
+            f"registrar {server['registrar'] or 'none'}, "
+            f"listed by {', '.join(server['listed_by']) or 'none'}",
+        )
+        table.add_row(escape(server["name"]), _coloured(server["state"]), escape("\n".join(lines)))
+    return table
+
+
+def _load(server: dict[str, Any]) -> str:
+    load = "" if server["load"] is None else f"{server['load']:.0%}"
+    return f"{load} ({server['load_problem']})" if server["load_problem"] else load
+
+
 def _checks(servers: list[dict[str, Any]]) -> Table:
-    table = _table("Checks", "AS", "check", "of", "state", "for", "saw last")
+    table = _table("Checks", "AS", "check", "of", "state", "for", "saw last", whole=("check", "state"))
     for server in servers:
         for check in server["check"]:
             since = "" if check["since_s"] is None else f"{check['since_s']:.1f} s"

@@ -1,0 +1,55 @@
+"""`ppe-agent status` for people: readable in a narrow terminal, whole where another program reads it."""
+
+import io
+from typing import Any
+
+import pytest
+from ppe_agent.status import console, render
+from rich.console import Console
+
+REASON = "registrar 10.20.30.1 refuses it: the policy differs from that of the pool; next attempt in 4 s"
+SERVER: dict[str, Any] = {
+    "name": "kamailio",
+    "state": "joining",
+    "reason": REASON,
+    "handle": "sip-as-udp",
+    "identifier": "a1b2c3d4",
+    "load": 0.9,
+    "load_problem": "http://127.0.0.1:9090/metrics answered 404",
+    "registrar": None,
+    "listed_by": ["10.20.30.1", "10.20.30.2"],
+    "check": [
+        {"type": "sip-options", "target": "UDP port 5060", "state": "up", "since_s": 3.0, "last": "200 OK"}
+        | {"last_s": 0.1}
+    ],
+}
+STATUS: dict[str, Any] = {"as": [SERVER], "registrars": [], "multicast": None, "reload_problem": None}
+
+
+def shown(columns: int) -> list[str]:
+    file = io.StringIO()
+    Console(file=file, width=columns).print(render(STATUS, columns))
+    return [" ".join(line.split()) for line in file.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 130])
+def test_a_narrow_terminal_folds_between_words_only(columns: int) -> None:
+    lines = shown(columns)
+    words = {word for line in lines for word in line.split()}
+    expected = f"{REASON} pool sip-as-udp, identifier a1b2c3d4, load 90% listed by 10.20.30.2 sip-options"
+    assert set(expected.split()) <= words
+    assert any(line.startswith("kamailio joining registrar 10.20.30.1") for line in lines)
+
+
+def test_a_wide_one_has_a_line_for_each_server() -> None:
+    (line,) = [line for line in shown(240) if line.startswith("kamailio joining")]
+    problem = SERVER["load_problem"]
+    assert (
+        line == f"kamailio joining {REASON} sip-as-udp a1b2c3d4 90% ({problem}) none 10.20.30.1, 10.20.30.2"
+    )
+
+
+def test_without_a_terminal_it_is_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    assert console().width == 240
