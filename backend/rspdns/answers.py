@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
+from operator import is_not
 from typing import cast
 
 from rspdns.pool_state import PoolState, state_of
 from rspdns.records import site_nodes
-from rspdns.snapshot import Ingredients, Node, SiteAnswers, Snapshot, ZoneAnswers
+from rspdns.snapshot import Ingredients, Node, SiteAnswers, Snapshot, ZoneAnswers, moved_sites
 from rspdns.views import PoolView
 from rspdns.zone import Site, Zone
 
@@ -93,6 +95,8 @@ def _are_same(zones: Sequence[Zone], before: Snapshot) -> bool:
 
 def _changed(before: Mapping[str, PoolView], after: Mapping[str, PoolView]) -> set[str]:
     """The pools whose views are not the very same."""
+    if before.keys() == after.keys():  # in the same order as ever; if not, a few are made anew for nothing
+        return set(compress(after, map(is_not, before.values(), after.values())))
     gone = before.keys() - after.keys()
     return gone | {handle for handle, view in after.items() if before.get(handle) is not view}
 
@@ -179,18 +183,10 @@ def _known_targets(
 
 def _zone(zone: Zone, sites: tuple[SiteAnswers, ...], before: ZoneAnswers | None, serial: int) -> ZoneAnswers:
     """The zone's answers; with the serial of before when no record changed."""
-    if before is not None and before.fixed is zone.fixed and not _moved(before.sites, sites):
+    if before is not None and before.fixed is zone.fixed and not moved_sites(before.sites, sites):
         serial = before.serial
     soa = zone.static.soa.record(zone.name, serial, zone.config.negative_ttl_s)
     return ZoneAnswers(zone.name, serial, soa, zone.fixed, sites)
-
-
-def _moved(
-    before: Sequence[SiteAnswers], after: Sequence[SiteAnswers]
-) -> list[tuple[SiteAnswers, SiteAnswers]]:
-    """The sites of the same zone, before and after, whose nodes are not the very same."""
-    pairs = zip(before, after, strict=True)
-    return [(one, other) for one, other in pairs if one is not other and one.nodes is not other.nodes]
 
 
 def _all_nodes(answers: Mapping[str, ZoneAnswers], before: Snapshot) -> Mapping[str, Node]:
@@ -203,7 +199,7 @@ def _all_nodes(answers: Mapping[str, ZoneAnswers], before: Snapshot) -> Mapping[
     changed = [
         (zone, moved)
         for name, zone in answers.items()
-        if zone is not old[name] and (moved := _moved(old[name].sites, zone.sites))
+        if zone is not old[name] and (moved := moved_sites(old[name].sites, zone.sites))
     ]
     if not changed:
         return before.nodes

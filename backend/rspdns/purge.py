@@ -148,9 +148,14 @@ class ControlSocket:
         if self._rediscover or (timeout_s is not None and timeout_s <= 0):
             return
         self._news.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await self._news.wait()
+        timer = None
+        if timeout_s is not None:
+            timer = asyncio.get_running_loop().call_later(timeout_s, self._news.set)
+        try:
+            await self._news.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     async def _tell(self, command: str) -> bool | None:
         """Send a command. True: done. False: try again. None: nobody is there, nothing is cached there."""
@@ -190,8 +195,10 @@ class ControlSocket:
 async def _exchange(path: str, command: bytes) -> bytes:
     """Return what it says: a number or a word, which come in one piece."""
     loop = asyncio.get_running_loop()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.setblocking(False)
-        await loop.sock_connect(connection, path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as connection:
+        try:
+            connection.connect(path)
+        except BlockingIOError:
+            raise TimeoutError from None  # as many clients as it lets wait are waiting
         await loop.sock_sendall(connection, command)
         return await loop.sock_recv(connection, _MAX_REPLY_BYTES)

@@ -3,7 +3,9 @@
 A changed name is purged three times: at once, and again 10 and 50 ms later. A look-up that was under way
 during a purge puts the old answer back into PowerDNS's caches; the repeats remove that. Names that change
 while a command is under way go together into the next one, and repeats that are due soon go with it: each
-command is a connection of its own, which costs more than the purges.
+command is a connection of its own, for which PowerDNS clears a megabyte, and that costs more than the purges.
+So when changes come all the time, commands are `SPACING_S` apart and take along what gathered meanwhile, and
+a name is purged twice: each purge makes PowerDNS ask for it again.
 """
 
 from __future__ import annotations
@@ -15,6 +17,10 @@ GAPS_S = (0.0, 0.010, 0.040)
 """From the change to the first purge, and from each purge to the next."""
 EARLY_S = 0.003
 """A repeat that is due within this time goes along with a command that is made anyway."""
+SPACING_S = 0.020
+"""Between two commands, on the long run: so long a change waits at most when very many come."""
+BURST = 10
+"""Commands that may come one right after the other: changes that come now and then never wait."""
 RETRY_S = 0.25
 """After a command that did not get through."""
 MAX_NAMES = 2000
@@ -42,6 +48,8 @@ class PurgeSchedule:
 
     def __init__(self) -> None:
         self._queues: tuple[dict[str, float], ...] = tuple({} for _ in (*GAPS_S, RETRY_S))
+        self._spaced_until_s = float("-inf")
+        """When the next command would come if all were `SPACING_S` apart; up to `BURST` may come sooner."""
 
     def __len__(self) -> int:
         return sum(map(len, self._queues))
@@ -57,13 +65,20 @@ class PurgeSchedule:
     @property
     def next_due_s(self) -> float | None:
         """When the next command is due, None when there is nothing to purge."""
-        return min((next(iter(queue.values())) for queue in self._queues if queue), default=None)
+        due_s = min((next(iter(queue.values())) for queue in self._queues if queue), default=None)
+        return None if due_s is None else max(due_s, self._free_at_s)
+
+    @property
+    def _free_at_s(self) -> float:
+        """From when on a command may be made."""
+        return self._spaced_until_s - BURST * SPACING_S
 
     def take(self, now: float) -> Command | None:
         """Return what is due, to be told its end by `done()` or `failed()`."""
         due_s = self.next_due_s
         if due_s is None or due_s > now:
             return None
+        self._spaced_until_s = max(self._spaced_until_s, now) + SPACING_S
         turns: dict[str, int] = {}
         for turn, queue in enumerate(self._queues):
             for name, due_s in queue.items():
@@ -76,9 +91,11 @@ class PurgeSchedule:
 
     def done(self, command: Command, now: float) -> None:
         """PowerDNS purged them: the next turn of each, unless it changed again meanwhile."""
+        turns = 2 if self._free_at_s > now else 1  # the second purge is left out where commands are spaced
         for name, turn in command.turns.items():
-            if turn + 1 < len(GAPS_S) and name not in self._queues[0]:
-                self._queues[turn + 1][name] = now + GAPS_S[turn + 1]
+            following = turn + 1 if turn else turns
+            if following < len(GAPS_S) and name not in self._queues[0]:
+                self._queues[following][name] = now + GAPS_S[following]
 
     def failed(self, command: Command, now: float) -> None:
         """It is not known to have got through: all purges of these names begin anew after a pause."""

@@ -7,9 +7,11 @@ carries pools; what did not change is shared with the snapshot before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
+from itertools import compress
+from operator import is_not
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -211,17 +213,21 @@ def changed_names(old: Snapshot, new: Snapshot) -> set[str]:
     return names
 
 
+def moved_sites(
+    before: Sequence[SiteAnswers], after: Sequence[SiteAnswers]
+) -> list[tuple[SiteAnswers, SiteAnswers]]:
+    """The sites of the same zone, before and after, whose nodes are not the very same."""
+    different = compress(zip(before, after, strict=True), map(is_not, before, after))
+    return [(one, other) for one, other in different if one.nodes is not other.nodes]
+
+
 def different_parts(
     before: ZoneAnswers, after: ZoneAnswers
 ) -> tuple[list[Mapping[str, Node]], list[Mapping[str, Node]]]:
     """The nodes of those parts of two zones that are not the very same."""
     if before.fixed is after.fixed and len(before.sites) == len(after.sites):
-        pairs = [
-            (one.nodes, other.nodes)
-            for one, other in zip(before.sites, after.sites, strict=True)
-            if one is not other and one.nodes is not other.nodes
-        ]
-        return [one for one, _ in pairs], [other for _, other in pairs]
+        pairs = moved_sites(before.sites, after.sites)
+        return [one.nodes for one, _ in pairs], [other.nodes for _, other in pairs]
     return (
         [before.fixed, *(site.nodes for site in before.sites)],
         [after.fixed, *(site.nodes for site in after.sites)],

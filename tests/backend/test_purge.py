@@ -184,8 +184,8 @@ async def test_a_storm_goes_in_few_commands(make, purger) -> None:  # type: igno
         if name.startswith("5"):
             await asyncio.sleep(0)
     await until(lambda: idle(one.sockets[0]))
-    assert all(pdns.purged(name) == 3 for name in names[:10] + names[-10:])
-    assert len(pdns.commands) < len(names) / 2
+    assert all(pdns.purged(name) in (2, 3) for name in names[:10] + names[-10:])
+    assert len(pdns.commands) < len(names) / 10
 
 
 async def test_zones_are_read_again_before_anything_else(make, purger) -> None:  # type: ignore[no-untyped-def]

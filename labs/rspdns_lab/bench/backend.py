@@ -8,6 +8,7 @@ time> <members>" for each change and "P <time>" when its last purge is through.
 """
 
 import asyncio
+import gc
 import itertools
 import random
 import sys
@@ -26,12 +27,14 @@ from rspdns.connector_unix import UnixConnector, unix_path
 from rspdns.dnssec_store import DnssecStore
 from rspdns.purge import Purger
 from rspdns.responder import Responder
+from rspdns.service import LOOK_FOR_CYCLES_AFTER
 from rspdns.snapshot import Snapshot, changed_names
 from rspdns.views import Member, PoolView
 
 from rspdns_lab.bench.zone import MEMBERS, member_address, member_identifier
 
 _LONG_AGO_S = -1000.0
+_CHANCE = random.Random()  # noqa: S311 - spreads load, no secret
 
 
 def main() -> None:
@@ -42,8 +45,11 @@ def main() -> None:
 
 
 async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) -> None:
+    gc.set_threshold(LOOK_FOR_CYCLES_AFTER)
     handles = list(config.accept_by_handle)
-    views = {handle: _full_view(number, handle) for number, handle in enumerate(handles)}
+    full = [_full_view(number, handle) for number, handle in enumerate(handles)]
+    fewer = [replace(view, members=view.members[:-1]) for view in full]
+    views = dict(zip(handles, full, strict=True))
     purger = Purger(config.pdns.control)
     responder = Responder(store=DnssecStore(config.state.path, lambda zone: purger.purge({f"{zone}$"})))
     responder.swap(_build(config, views, None))
@@ -61,7 +67,7 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
         await asyncio.sleep(next_s - time.monotonic())
         place = turn % len(handles) if log is None else 0
         handle = handles[place]
-        views[handle] = _toggled(views[handle], _full_view(place, handle))
+        views[handle] = fewer[place] if views[handle] is full[place] else full[place]
         before, after = responder.snapshot, _build(config, views, responder.snapshot)
         responder.swap(after)
         swapped_s = time.monotonic()
@@ -81,11 +87,7 @@ async def _write(log: Path, swapped_s: float, members: int, purger: Purger) -> N
 
 
 def _build(config: BackendConfig, views: Mapping[str, PoolView], previous: Snapshot | None) -> Snapshot:
-    return build(config.zones, views, previous, time.monotonic(), int(time.time()), random.Random())  # noqa: S311
-
-
-def _toggled(view: PoolView, full: PoolView) -> PoolView:
-    return replace(full, members=full.members[:-1]) if len(view.members) == len(full.members) else full
+    return build(config.zones, views, previous, time.monotonic(), int(time.time()), _CHANCE)
 
 
 def _full_view(number: int, handle: str) -> PoolView:
