@@ -18,7 +18,10 @@ def accepted(
 
 
 def _is_in(address: IPv4Address | IPv6Address, networks: Sequence[IPv4Network | IPv6Network]) -> bool:
-    return any(address.version == network.version and address in network for network in networks)
+    for network in networks:  # noqa: SIM110 - any() takes twice the time, for each member of each view
+        if address.version == network.version and address in network:
+            return True
+    return False
 
 
 def why_refused(transport: Transport, accept: Sequence[IPv4Network | IPv6Network]) -> str | None:

@@ -222,17 +222,18 @@ class PoolBelief:
 
     def _member(self, element: PoolElement, stale: bool, now: float) -> Member:
         transport = element.user_transport
-        member = Member(
+        addresses = accepted(transport.addresses, self.rules.accept)
+        place = (addresses, transport.port)
+        return Member(
             identifier=element.identifier,
             home_registrar=element.home_registrar,
-            addresses=accepted(transport.addresses, self.rules.accept),
+            addresses=addresses,
             port=transport.port,
             protocol=transport.protocol,
             policy=element.policy,
-            since_s=now,
+            since_s=self._history.since_s(element.identifier, place, self._members, now),
             stale=stale,
         )
-        return replace(member, since_s=self._history.since_s(member, self._members, now))
 
     def _hold_back(
         self,
@@ -257,9 +258,7 @@ class PoolBelief:
         candidates = {
             identifier: member
             for identifier, member in self._members.items()
-            if why_refused(Transport(member.protocol, member.port, member.addresses), self.rules.accept)
-            is None
-            and not (identifier in out and identifier in decisions and decisions[identifier].is_in)
+            if identifier in members or self._may_be_held(member, out, decisions)
         }
         before = set(self._crowd.held_since_s)
         held = self._crowd.hold(candidates.keys(), members.keys(), confirmed, now)
@@ -278,6 +277,16 @@ class PoolBelief:
         gone = f"{self._crowd.gone} of {self._crowd.before}"
         words = f"{gone} would be gone within 500 ms: all registrars are asked"
         return [BeliefEvent(now, "questioned", self.handle, None, words)]
+
+    def _may_be_held(
+        self, member: Member, out: Mapping[int, OutMember], decisions: Mapping[int, Decision]
+    ) -> bool:
+        """Whether a member that is not in any more could stay: not one whom `accept` refuses."""
+        identifier = member.identifier
+        if identifier in out and identifier in decisions and decisions[identifier].is_in:
+            return False
+        transport = Transport(member.protocol, member.port, member.addresses)
+        return why_refused(transport, self.rules.accept) is None
 
     def _stale(self, court: Court, stale_since_s: float) -> float | None:
         if court.settled:
