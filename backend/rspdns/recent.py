@@ -14,8 +14,8 @@ from rspdns.snapshot import Node, Snapshot, different_parts
 
 LINGER_S = 3.0
 """After its last look-up: longer than the 2 s for which PowerDNS keeps an answer (`pdns-config`)."""
-NEW_FOR_S = 1.0
-"""After a change, the purge has long been made by then."""
+NEW_FOR_S = 3.0
+"""After a change: by then it was purged, or PowerDNS has forgotten what was before."""
 MOST_NAMES = 20_000
 """Of each kind; with more, the oldest are forgotten."""
 
