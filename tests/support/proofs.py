@@ -21,9 +21,8 @@ Nsec = dns.rdtypes.ANY.NSEC.NSEC
 Nsec3 = dns.rdtypes.ANY.NSEC3.NSEC3
 
 
-def what_is_wrong(wire: bytes) -> str | None:
+def what_is_wrong(answer: dns.message.Message) -> str | None:
     """What a validator would find wrong with an answer that there is nothing; None: it proves that."""
-    answer = dns.message.from_wire(wire)
     question = answer.question[0]
     if answer.answer:
         return None
