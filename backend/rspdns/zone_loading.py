@@ -11,8 +11,8 @@ from daemon_kit.config_file import (
     ConfigurationError,
     ConfigurationErrors,
     TomlDocument,
+    check,
     find,
-    parse,
     read_text,
 )
 from pydantic import ValidationError
@@ -60,14 +60,13 @@ def load_zone(path: str | Path) -> Zone:
 def _load(path: Path) -> tuple[Readable | None, list[ConfigurationError]]:
     """Read one zone, or as much of it as can be checked, and tell every error of its two files."""
     try:
-        text = read_text(path)
-        document = TomlDocument(str(path), text)
+        document = TomlDocument(str(path), read_text(path))
     except ConfigurationErrors as error:
         return None, error.errors
     errors: list[ConfigurationError] = []
     config = static = None
     try:
-        config = parse(text, str(path), ZoneConfig)
+        config = check(document, ZoneConfig)
     except ConfigurationErrors as error:
         errors += error.errors
     unread: frozenset[str] | None = frozenset()

@@ -2,6 +2,7 @@
 
 import copy
 import difflib
+import functools
 import json
 import re
 import tomllib
@@ -73,7 +74,12 @@ class TomlDocument:
             raise ConfigurationErrors([_syntax_error(file, text, str(error))]) from None
         except RecursionError:
             raise ConfigurationErrors([ConfigurationError(file, 0, "", "nested too deeply")]) from None
-        self._lines = key_lines(text)
+        self._text = text
+
+    @functools.cached_property
+    def _lines(self) -> dict[Location, int]:
+        """Only needed to tell an error; of a long file it takes as long as reading it."""
+        return key_lines(self._text)
 
     def has(self, location: Sequence[str | int]) -> bool:
         """Tell whether the last part of `location` is in the document; parts it lacks are passed over."""
@@ -115,7 +121,11 @@ def load(path: str | Path, model: type[ModelT], *, context: Any = None) -> Model
 
 def parse(text: str, file: str, model: type[ModelT], *, context: Any = None) -> ModelT:
     """Do what `load()` does, for a text at hand."""
-    document = TomlDocument(file, text)
+    return check(TomlDocument(file, text), model, context=context)
+
+
+def check(document: TomlDocument, model: type[ModelT], *, context: Any = None) -> ModelT:
+    """Do what `load()` does, for a document at hand."""
     errors = []
     if issubclass(model, StrictModel):
         errors += [document.error(*found) for found in model.document_problems(document.data)]
