@@ -124,8 +124,13 @@ def _addresses(
     most = max(state.pool.config.max_addresses for state in states)
     drawn = False
     records = []
+    best = [
+        (state.members[label].addresses, weighted.weight)
+        for state in states
+        for label, weighted in selection.first_tier(state.weights).items()
+    ]
     for family, data_size in ((IPv4Address, fitting.A_DATA), (IPv6Address, fitting.AAAA_DATA)):
-        candidates = _candidates(states, family)
+        candidates = _candidates(best, family)
         shown = list(candidates)
         limit = min(most, fitting.addresses_that_fit(site.name, data_size))
         if len(candidates) > limit:
@@ -136,15 +141,16 @@ def _addresses(
 
 
 def _candidates(
-    states: Sequence[PoolState], family: type[IPv4Address] | type[IPv6Address]
+    members: Iterable[tuple[Iterable[IPv4Address | IPv6Address], int]],
+    family: type[IPv4Address] | type[IPv6Address],
 ) -> dict[IPv4Address | IPv6Address, int]:
-    """The first address of each member of the best tier; a server that is in two pools counts once."""
+    """The weight by the first address of each member; a server that is in two pools counts once."""
     found: dict[IPv4Address | IPv6Address, int] = {}
-    for state in states:
-        for label, weighted in selection.first_tier(state.weights).items():
-            address = next((a for a in state.members[label].addresses if isinstance(a, family)), None)
-            if address is not None:
-                found[address] = max(weighted.weight, found.get(address, 0))
+    for addresses, weight in members:
+        for address in addresses:
+            if isinstance(address, family):
+                found[address] = max(weight, found.get(address, 0))
+                break
     return found
 
 
