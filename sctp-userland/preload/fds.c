@@ -47,6 +47,16 @@ bool fd_is_sctp(int fd)
 	return answer;
 }
 
+unsigned long fd_inode(int fd)
+{
+	unsigned long word = fd >= 0 && fd < KEPT ? __atomic_load_n(&known[fd], __ATOMIC_RELAXED) : 0;
+	struct stat status;
+
+	if (word != 0)
+		return word >> 1;
+	return fstat(fd, &status) == 0 ? status.st_ino : 0;
+}
+
 bool fd_is_nonblocking(int fd)
 {
 	int flags = fcntl(fd, F_GETFL);

@@ -8,6 +8,9 @@
  * Leaves errno alone. */
 bool fd_is_sctp(int fd);
 
+/* The inode of one; 0: it was closed meanwhile. */
+unsigned long fd_inode(int fd);
+
 bool fd_is_nonblocking(int fd);
 
 #endif

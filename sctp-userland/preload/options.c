@@ -11,6 +11,7 @@
 #include "channel.h"
 #include "real.h"
 #include "send.h"
+#include "turn.h"
 
 static int bindx(int fd, int how, const void *addresses, socklen_t length)
 {
@@ -81,6 +82,8 @@ static int peel_off(int fd, void *value, socklen_t *length, int flags)
 {
 	struct exchange exchange = { .request = { .operation = OP_PEELOFF } };
 	sctp_peeloff_arg_t argument;
+	struct turn turn;
+	int result;
 
 	if (*length < sizeof(argument)) {
 		errno = EINVAL;
@@ -88,7 +91,10 @@ static int peel_off(int fd, void *value, socklen_t *length, int flags)
 	}
 	memcpy(&argument, value, sizeof(argument));
 	exchange.request.argument[0] = argument.associd;
-	if (channel_call(fd, &exchange) < 0)
+	turn_begin(fd, &turn); /* what wasn't read moves to the new socket */
+	result = channel_call(fd, &exchange);
+	turn_end(fd, &turn);
+	if (result < 0)
 		return -1;
 	argument.sd = sctp_take_descriptor(exchange.descriptor, flags);
 	memcpy(value, &argument, sizeof(argument));

@@ -1,22 +1,21 @@
 /* Receiving. A message (header and bytes) lies as one datagram in the descriptor. When the program's buffer is too small for it,
- * what it took is remembered by the kernel as the descriptor's peek offset, so the rest is found by whoever reads next. */
+ * what it took is remembered by the kernel as the descriptor's peek offset, so the rest is found by whoever reads next. Looking at a message
+ * and taking it, whole or in part, are several calls: each reader does them in a turn of its own (turn.c), and waits for messages outside. */
 #define _GNU_SOURCE
 #include "receive.h"
 
 #include <errno.h>
 #include <poll.h>
 #include "linux_headers.h"
-#include <pthread.h>
-#include <stdbool.h>
 #include <string.h>
 
 #include "../protocol.h"
 #include "real.h"
+#include "turn.h"
 
 #define VECTORS 64
 #define HEADER ((int)sizeof(struct inbound))
-
-static pthread_mutex_t partial_lock = PTHREAD_MUTEX_INITIALIZER;
+#define NOTHING_THERE (-2)
 
 static size_t room_of(const struct msghdr *message)
 {
@@ -80,12 +79,18 @@ static void put_from(struct msghdr *message, const struct inbound *header)
 	message->msg_namelen = message->msg_name != NULL ? length : 0;
 }
 
-static ssize_t look(int fd, struct inbound *header, int flags)
+static ssize_t look(int fd, struct inbound *header)
 {
 	struct iovec vector = { header, sizeof(*header) };
 	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1 };
 
-	return real()->recvmsg(fd, &message, flags | MSG_PEEK | MSG_TRUNC);
+	return real()->recvmsg(fd, &message, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
+}
+
+/* Wait until there is something, as long as this call may. No byte is looked at: that would move the peek offset. */
+static ssize_t wait_for_something(int fd, int flags)
+{
+	return real()->recvmsg(fd, &(struct msghdr){ 0 }, MSG_PEEK | (flags & MSG_DONTWAIT));
 }
 
 static int peek_offset(int fd)
@@ -117,13 +122,12 @@ static ssize_t take_whole(int fd, struct inbound *header, const struct msghdr *m
 }
 
 /* Part of a message, or the rest of one, or a look at either. */
-static ssize_t take_part(int fd, const struct inbound *header, ssize_t total, struct msghdr *message, int flags, int offset)
+static ssize_t take_part(int fd, ssize_t total, struct msghdr *message, int flags, int offset)
 {
 	struct msghdr part = { .msg_iov = message->msg_iov, .msg_iovlen = message->msg_iovlen };
 	char nothing;
 	ssize_t got;
 
-	(void)header;
 	if (offset < HEADER)
 		offset = HEADER;
 	set_peek_offset(fd, offset);
@@ -154,7 +158,7 @@ static ssize_t end_of_file(int fd)
 	return -1;
 }
 
-/* One attempt. Return -2 when someone else took the message between looking and taking. */
+/* One attempt, without waiting. */
 static ssize_t attempt(int fd, struct msghdr *message, int flags, struct inbound *header)
 {
 	int offset = peek_offset(fd);
@@ -162,11 +166,11 @@ static ssize_t attempt(int fd, struct msghdr *message, int flags, struct inbound
 
 	if (offset >= 0)
 		set_peek_offset(fd, 0);
-	total = look(fd, header, flags & (MSG_DONTWAIT | MSG_CMSG_CLOEXEC));
+	total = look(fd, header);
 	if (offset >= 0)
 		set_peek_offset(fd, offset);
 	if (total < 0)
-		return total;
+		return errno == EAGAIN ? NOTHING_THERE : -1;
 	if (total < HEADER)
 		return end_of_file(fd);
 	if (header->type == INBOUND_ERROR) {
@@ -183,25 +187,24 @@ static ssize_t attempt(int fd, struct msghdr *message, int flags, struct inbound
 		if (offset >= 0 && flags & MSG_PEEK)
 			set_peek_offset(fd, 0);
 	} else {
-		got = take_part(fd, header, total, message, flags, offset);
+		got = take_part(fd, total, message, flags, offset);
 	}
-	return got < 0 && errno == EAGAIN ? -2 : got;
+	return got;
 }
 
 ssize_t sctp_receive(int fd, struct msghdr *message, int flags)
 {
 	struct inbound header;
+	struct turn turn;
 	ssize_t got;
 
 	do {
-		bool partial = peek_offset(fd) > 0;
-
-		if (partial)
-			pthread_mutex_lock(&partial_lock);
+		turn_begin(fd, &turn);
 		got = attempt(fd, message, flags, &header);
-		if (partial)
-			pthread_mutex_unlock(&partial_lock);
-	} while (got == -2);
+		turn_end(fd, &turn);
+		if (got == NOTHING_THERE && wait_for_something(fd, flags) < 0)
+			got = -1;
+	} while (got == NOTHING_THERE);
 	if (got > 0) {
 		put_from(message, &header);
 		put_information(message, &header);

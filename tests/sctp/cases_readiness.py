@@ -1,6 +1,7 @@
 """Waiting: select, poll, epoll, event loops, calls that block and calls that do not."""
 
 import asyncio
+import contextlib
 import errno
 import select
 import socket
@@ -194,6 +195,61 @@ def case_poll() -> None:
         assert events & select.POLLIN
         assert events & select.POLLRDHUP
         assert server.recv(10) == b""
+
+
+def selected(sock: socket.socket, timeout_s: float = 5) -> tuple[bool, bool, bool]:
+    """Return what select() says of all three: readable, writable, exceptional."""
+    ready = select.select([sock], [sock], [sock], timeout_s)
+    return bool(ready[0]), bool(ready[1]), bool(ready[2])
+
+
+def case_select() -> None:
+    with connected() as (client, server):
+        assert selected(server) == (False, True, False)
+        client.send(b"x")
+        assert readable(server, 5)
+        assert selected(server) == (True, True, False)
+        assert server.recv(10) == b"x"
+        assert selected(server) == (False, True, False)
+
+
+def case_select_while_full() -> None:
+    """Not writable, then writable as soon as the peer has read."""
+    with connected() as (client, server):
+        client.setblocking(False)
+        sent = 0
+        while writable(client, 0.3):
+            with contextlib.suppress(BlockingIOError):
+                sent += client.send(bytes(1000))
+        assert selected(client, 0) == (False, False, False)
+        woken: list[bool] = []
+        thread = threading.Thread(target=lambda: woken.append(writable(client, 20)))
+        thread.start()
+        while sent > 0:
+            sent -= len(server.recv(2000))
+        thread.join(30)
+        assert woken == [True]
+        assert selected(client) == (False, True, False)
+
+
+def case_select_sees_hang_up() -> None:
+    """A thread that waits for something to read is woken by the peer's end, be it in order or an ABORT."""
+    for abort in (False, True):
+        with connected() as (client, server):
+            woken: list[bool] = []
+            thread = threading.Thread(target=lambda sock=server, to=woken: to.append(readable(sock, 20)))
+            thread.start()
+            assert not readable(server, 0.05)
+            if abort:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+            thread.join(30)
+            assert woken == [True]
+            assert selected(server)[::2] == (True, False)
+            if abort:
+                expect(errno.ECONNRESET, server.recv, 10)
+            else:
+                assert server.recv(10) == b""
 
 
 def case_edge_triggered() -> None:
