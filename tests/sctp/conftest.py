@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.sctp.sanitized_daemon import sanitized_daemon
 from tests.sctp.shared_daemon import shared
 from tests.sctp.two_hosts import make_hosts
 from tests.support.namespaces import Namespace
 
-__all__ = ["hosts", "shared"]
+__all__ = ["hosts", "sanitized_daemon", "shared"]
 
 
 @pytest.fixture

@@ -38,6 +38,11 @@ def _only_without_kernel_sctp() -> None:
     pytest.skip("the kernel has SCTP: sctpd isn't used here")
 
 
+def sctpd() -> str:
+    """Return the program sctp-run would start."""
+    return str(Path(os.environ.get("SCTP_USERLAND_BUILD", SCTPD.parent)) / "sctpd")
+
+
 def daemons(namespace: Namespace) -> list[int]:
     """Return the sctpd processes of a namespace."""
     listed = subprocess.run(

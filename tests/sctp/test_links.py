@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.sctp.test_daemon import SCTPD
+from tests.sctp.test_daemon import sctpd
 from tests.sctp.two_hosts import ECHO, ECHO_ONCE, PRELUDE, run, serve
 from tests.support.exact import BrokenError
 from tests.support.namespaces import Namespace
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300), pytest.mark.usefixtures("sanitized_daemon")]
 
 
 TALK = """
@@ -204,7 +204,7 @@ def mtu_after_it_shrinks(
     seen.write_text("600")
     assert sends.stdout.readline() == "True\n", sends.stderr.read()
     assert sends.stdout.readline() == "True\n", sends.stderr.read()
-    (shown,) = json.loads(client.run(str(SCTPD), "--status", "--json").stdout)
+    (shown,) = json.loads(client.run(sctpd(), "--status", "--json").stdout)
     mtus = [path["mtu_bytes"] for path in shown["associations"][0]["paths"] if path["address"] == address]
     return int(mtus[0])
 

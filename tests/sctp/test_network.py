@@ -7,18 +7,20 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from tests.sctp.test_daemon import SCTPD, daemons, serves, wait_for
+from tests.sctp.test_daemon import daemons, sctpd, serves, wait_for
 from tests.sctp.two_hosts import ECHO, ECHO_ONCE, PRELUDE, run, serve
 from tests.support.namespaces import Namespace
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300), pytest.mark.usefixtures("sanitized_daemon")]
 
 
-def test_between_hosts(hosts: tuple[Namespace, Namespace]) -> None:
+def test_between_hosts(hosts: tuple[Namespace, Namespace], sanitized_daemon: Path) -> None:
     serve(hosts[1])
+    assert [Path(f"/proc/{pid}/exe").readlink() for pid in daemons(hosts[1])] == [sanitized_daemon]
     assert run(hosts[0], ECHO_ONCE.format(address="10.1.0.2")) == "b'x'\n"
 
 
@@ -132,7 +134,7 @@ SLOW_TIMERS = ("--rto-min", "10000", "--rto-initial", "10000", "--rto-max", "200
 
 def test_end_of_a_killed_program_comes_from_the_right_address(hosts: tuple[Namespace, Namespace]) -> None:
     """Its socket is gone when SHUTDOWN goes out; on a host with several addresses it must be the association's."""
-    hosts[0].start(str(SCTPD), *SLOW_TIMERS)
+    hosts[0].start(sctpd(), *SLOW_TIMERS)
     assert wait_for(lambda: serves(hosts[0]))
     code = """
 import os, signal
@@ -155,7 +157,7 @@ with listener() as waiting:
 
 def test_terminated_daemon_tells_the_peers(hosts: tuple[Namespace, Namespace]) -> None:
     """By ABORT: the other host's timers alone would take many times as long."""
-    hosts[1].start(str(SCTPD), *SLOW_TIMERS)
+    hosts[1].start(sctpd(), *SLOW_TIMERS)
     assert wait_for(lambda: serves(hosts[1]))
     server = """
 with one_to_many() as server:
@@ -169,7 +171,7 @@ with one_to_many() as server:
     process = hosts[1].start(sys.executable, "-c", PRELUDE + server, sctp=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "listening\n"
-    daemon = hosts[0].start(str(SCTPD))
+    daemon = hosts[0].start(sctpd())
     assert wait_for(lambda: serves(hosts[0]))
     code = "client = one_to_many()\nsend(client, b'x', to=('10.1.0.2', 5000))\ntime.sleep(100)"
     hosts[0].start(sys.executable, "-c", PRELUDE + code, sctp=True)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.namespaces import Namespace
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300), pytest.mark.usefixtures("sanitized_daemon")]
 
 TUNED = (
     "-endpointkeepalivetransmissioninterval=300", "-endpointkeepalivetimeoutinterval=500", "-peerheartbeatcycle=1000",

@@ -3,6 +3,7 @@
 import re
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -21,8 +22,8 @@ add rule inet loss output meta l4proto 132 numgen random mod 100 < 1 counter dro
 
 
 @pytest.fixture(scope="module")
-def links(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
-    """Return both sides for all tests: a guest takes seconds to boot."""
+def links(tmp_path_factory: pytest.TempPathFactory, sanitized_daemon: Path) -> Iterator[Wire]:
+    """Return both sides for all tests: a guest takes seconds to boot. sctpd has the sanitizers."""
     wire = Wire(tmp_path_factory.mktemp("wire"))
     try:
         yield wire
