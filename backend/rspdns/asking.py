@@ -28,6 +28,7 @@ class Asker(Interface):
     def answered(self, place: int, handle: str, resolution: Resolution) -> None: ...  # noqa: D102
     def unanswered(self, place: int, asked_at_s: float) -> None: ...  # noqa: D102
     def is_silent(self, place: int) -> bool: ...  # noqa: D102
+    def is_about_to_tell(self, place: int) -> bool: ...  # noqa: D102
 
 
 class Asking:
@@ -102,7 +103,8 @@ class Asking:
         now = time.monotonic()
         round_trip_ms = self.client.round_trip_ms
         round_trip_s = None if round_trip_ms is None else round_trip_ms / 1000
-        pools, followed = self._asker.pools, self.is_followed
+        # What a whole table is about to tell is not asked for one by one, which would only delay the table.
+        pools, followed = self._asker.pools, self.is_followed or self._asker.is_about_to_tell(self.place)
         interval_s = self._round.interval_s(len(pools.hot(now)), round_trip_s, followed=followed)
         silent = self._asker.is_silent(self.place)
         for handle in self._round.due(pools, interval_s, silent, now, followed=followed):

@@ -256,6 +256,10 @@ class Follower:
         """Whether a registrar answers nothing at present."""
         return self._belief.registrar_states(time.monotonic())[place].standing is Standing.SILENT
 
+    def is_about_to_tell(self, place: int) -> bool:
+        """Whether a registrar's handle table is on its way."""
+        return self._following is not None and self._following.is_about_to_tell(place)
+
     @property
     def pools(self) -> HotPools:
         """The pools that are followed."""

@@ -73,6 +73,10 @@ class Following:
         """The pools have changed: those that are new have not been told of."""
         self._client.ask_for_everything()
 
+    def is_about_to_tell(self, place: int) -> bool:
+        """Whether a registrar was asked for its handle table, which is on its way."""
+        return self._client.state(place) in (State.CONNECTING, State.JOINING)
+
     def problem(self, place: int) -> str:
         """Why a registrar is not followed; empty while it is, and before it was to be."""
         return self._client.problem(place)

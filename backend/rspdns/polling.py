@@ -24,6 +24,9 @@ ROUND_TRIPS_PER_ROUND = 4
 SLOWEST_ROUND_S = 1.0
 SENTINEL_EVERY_S = 0.25
 """The sentinel's pool is asked with every round that asks about pools, and at least so often."""
+MOST_IDLE_CHECKS_PER_S = 20
+"""To a registrar that is followed, about pools nobody looked up: with more than 200 of them it takes longer
+than their interval until all had their turn. 1,000 pools of 10 would else cost a quarter of a core, idle."""
 CHECK_EVERY_S = 1.0
 """How often a followed registrar is asked about a hot pool."""
 REPEAT_AFTER_S = 0.002
@@ -133,7 +136,8 @@ class Round:
             wanted = self._unasked(min(room, MAX_NEW_PER_ROUND))
         else:
             first = self._unchecked(hot, now) if followed else self._in_turn(hot)
-            wanted = [*first, *self._idle_share(set(hot), now)]
+            most_per_s = MOST_IDLE_CHECKS_PER_S if followed else float("inf")
+            wanted = [*first, *self._idle_share(set(hot), now, most_per_s)]
             if followed:
                 room = min(room, int(MAX_QUESTIONS_PER_S * interval_s))
         asked = [handle for handle in wanted if handle not in self._unanswered][: max(0, room)]
@@ -204,10 +208,10 @@ class Round:
         asked_s = {handle: self._asked_s.get(handle, float("-inf")) for handle in hot}
         return sorted((one for one in hot if now - asked_s[one] >= every_s), key=asked_s.__getitem__)
 
-    def _idle_share(self, hot: set[str], now: float) -> list[str]:
+    def _idle_share(self, hot: set[str], now: float, most_per_s: float) -> list[str]:
         """As many of the others as are due in this round, so that all have their turn in `idle_s`."""
         passed_s, self._idle_at_s = now - self._idle_at_s, now
-        self._idle_due += len(self._idle) * passed_s / self._intervals.idle_s
+        self._idle_due += min(len(self._idle) / self._intervals.idle_s, most_per_s) * passed_s
         self._idle_due = min(self._idle_due, MAX_UNANSWERED, len(self._idle))
         turns = int(self._idle_due)
         self._idle_due -= turns

@@ -7,13 +7,18 @@ import math
 
 from ppe_agent.load_config import LoadConfig
 
+_AT_REST = 0.001
+"""Two readings in a row, and what is made of them, that differ by less are the same."""
+_REST_CHANGE = 0.01
+
 
 class LoadReporter:
     """Smooths a load and says when to report it.
 
     Smoothing is exponential with time constant `smoothing_ms`. A value is due when it differs by
-    `min_change` or more from the last one reported, and `min_update_interval_ms` have passed. A source that
-    fails counts as `when_unknown`, or as it last was if that was more: a file at once, a source that has to
+    `min_change` or more from the last one reported, and `min_update_interval_ms` have passed; one that has
+    come to rest already when it differs by a hundredth, or smoothing would hide the last of a change. A
+    source that fails counts as `when_unknown`, or as it last was if that was more: a file at once, a source that has to
     be asked when its last answer is older than `max_age_ms`. Without readings (source "none") the load stays
     0.
     """
@@ -22,6 +27,8 @@ class LoadReporter:
         self._config = config
         self._smoothed = 0.0
         self._is_known = False
+        self._reading = math.nan
+        self._is_at_rest = False
         self._sampled_at_s = -math.inf
         self._reported_at_s = -math.inf
         self.reported = 0.0
@@ -41,6 +48,8 @@ class LoadReporter:
             passed_ms = max(0.0, now - self._sampled_at_s) * 1000
             share = 1 - math.exp(-passed_ms / self._config.smoothing_ms)
             self._smoothed += share * (load - self._smoothed)
+        self._is_at_rest = max(abs(load - self._reading), abs(load - self._smoothed)) < _AT_REST
+        self._reading = load
         self._is_known = True
         self._sampled_at_s = now
         self.problem = None
@@ -57,7 +66,8 @@ class LoadReporter:
         value = self._smoothed if self._is_known else max(self._config.when_unknown, self._smoothed)
         is_first = self._reported_at_s == -math.inf
         if not is_first:
-            if abs(value - self.reported) < self._config.min_change:
+            at_least = min(self._config.min_change, _REST_CHANGE if self._is_at_rest else 1.0)
+            if abs(value - self.reported) < at_least:
                 return None
             if (now - self._reported_at_s) * 1000 < self._config.min_update_interval_ms:
                 return None

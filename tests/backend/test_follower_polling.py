@@ -3,6 +3,7 @@
 from rspdns.polling import (
     MAX_NEW_PER_ROUND,
     MAX_UNANSWERED,
+    MOST_IDLE_CHECKS_PER_S,
     REPEAT_AFTER_S,
     SENTINEL_EVERY_S,
     HotPools,
@@ -65,6 +66,19 @@ def test_idle_pools_take_turns_within_the_idle_interval() -> None:
         assert max(gaps) <= 10.5
         assert len(times) <= 4
     assert sentinel >= 30 / SENTINEL_EVERY_S * 0.8
+
+
+def test_of_a_thousand_idle_pools_few_are_checked_at_a_registrar_that_tells_of_changes() -> None:
+    handles = [f"pool-{number}" for number in range(1000)]
+    pools, one = HotPools(handles, INTERVALS, -100), Round(SENTINEL, INTERVALS)
+    asked: list[str] = []
+    for step in range(4 * 60):
+        due = one.due(pools, SENTINEL_EVERY_S, False, step * SENTINEL_EVERY_S, followed=True)
+        for handle in due:
+            one.done(handle)
+        asked += [handle for handle in due if handle != SENTINEL]
+        assert len(asked) <= MOST_IDLE_CHECKS_PER_S * (step + 1) * SENTINEL_EVERY_S
+    assert set(asked) == set(handles), "each has its turn within a minute"
 
 
 def test_a_hot_pool_is_not_asked_in_the_rotation_too() -> None:

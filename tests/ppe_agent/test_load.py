@@ -30,6 +30,16 @@ def test_only_changes_that_matter_are_reported() -> None:
     assert load.due(2.21) == 0.9
 
 
+def test_what_a_load_comes_to_rest_at_is_reported_though_smoothing_makes_the_last_change_small() -> None:
+    load = LoadReporter(LoadConfig(source="file", path="x", smoothing_ms=1000))
+    load.sample(0.2, 0.0)
+    load.due(0.0)
+    for step in range(1, 100):
+        load.sample(0.97, step / 4)
+        load.due(step / 4)
+    assert load.reported == pytest.approx(0.97, abs=0.01)
+
+
 def test_slow_drift_is_reported_when_it_has_become_a_change() -> None:
     load = reporter(min_change=0.1)
     reported = []
