@@ -18,9 +18,9 @@ class LoadReporter:
     Smoothing is exponential with time constant `smoothing_ms`. A value is due when it differs by
     `min_change` or more from the last one reported, and `min_update_interval_ms` have passed; one that has
     come to rest already when it differs by a hundredth, or smoothing would hide the last of a change. A
-    source that fails counts as `when_unknown`, or as it last was if that was more: a file at once, a source that has to
-    be asked when its last answer is older than `max_age_ms`. Without readings (source "none") the load stays
-    0.
+    source that fails counts as `when_unknown`, or as it last was if that was more: a file at once, a source
+    that has to be asked when its last answer is older than `max_age_ms`. Without readings (source "none")
+    the load stays 0.
     """
 
     def __init__(self, config: LoadConfig) -> None:
