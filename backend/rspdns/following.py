@@ -75,7 +75,7 @@ class Following:
 
     def is_about_to_tell(self, place: int) -> bool:
         """Whether a registrar was asked for its handle table, which is on its way."""
-        return self._client.state(place) in (State.CONNECTING, State.JOINING)
+        return self._client.state(place) is State.JOINING
 
     def problem(self, place: int) -> str:
         """Why a registrar is not followed; empty while it is, and before it was to be."""
