@@ -209,6 +209,16 @@ async def test_those_who_tell_by_themselves_are_asked_only_when_the_change_is_th
         assert scene.members == [1]
 
 
+async def test_what_a_handle_table_is_about_to_tell_is_not_asked_for_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(follower.Follower, "is_about_to_tell", lambda _, place: place == 0)
+    handles = tuple(f"pool-{number}" for number in range(300))
+    async with playing(PlayedSettings((POOL, *handles))) as scene:
+        await scene.until(lambda: {*handles} <= {handle for _, handle in scene.registrars[1].asked})
+        assert len({*handles} & {handle for _, handle in scene.registrars[0].asked}) < 250
+
+
 async def test_a_question_of_the_belief_is_asked_at_once() -> None:
     slow = PlayedSettings(poll_hot_ms=3000)
     async with playing(slow) as scene:
