@@ -38,6 +38,13 @@ REFUSAL = (
 Served = tuple[Host, subprocess.Popen[str], subprocess.Popen[str]]
 
 
+def until(condition: Callable[[], object], timeout_s: float = 40) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
 def kill(process: subprocess.Popen[str]) -> None:
     """Kill what was started through a wrapper, with its whole session."""
     os.killpg(process.pid, signal.SIGKILL)
@@ -134,13 +141,36 @@ def test_found_missing_it_registers_again(served: Served, tmp_path: Path) -> Non
     assert host.until_in() == identifier
 
 
-def test_a_stopped_agent_vouches_for_nothing(served: Served) -> None:
-    host, _, agent = served
+# Loaded by the agent's Python before anything else: SIGUSR1 holds up its event loop and no other thread.
+STALL = """\
+import os, signal, threading, time
+def stall(*_):
+    while not os.path.exists({wake!r}):
+        time.sleep(0.05)
+signal.signal(signal.SIGUSR1, stall)
+def beat():
+    while True:
+        open({beat!r}, "w").close()
+        time.sleep(0.05)
+threading.Thread(target=beat, daemon=True).start()
+"""
+
+
+def test_while_its_event_loop_stalls_nothing_vouches_for_the_server(host: Host) -> None:
+    wake, beat = host.directory / "wake", host.directory / "beat"
+    (host.directory / "sitecustomize.py").write_text(STALL.format(wake=str(wake), beat=str(beat)))
+    host.configure("tcp-hold", "tcp")
+    host.start_tcp_server()
+    agent = host.start_agent({"PYTHONPATH": str(host.directory)})
     identifier = host.until_in()
-    os.killpg(agent.pid, signal.SIGSTOP)
+    agent.send_signal(signal.SIGUSR1)
     host.until_out(timeout_s=8)
-    os.killpg(agent.pid, signal.SIGCONT)
+    beat.unlink()
+    until(beat.exists)  # its process and another thread live on
+    time.sleep(1)  # what is called a stall is longer than half a second, and so is the time between two looks
+    wake.touch()
     assert host.until_in() == identifier
+    until(lambda: host.status()["loop"]["stall_count"] >= 1)
 
 
 def test_load_reaches_every_registrar(served: Served) -> None:

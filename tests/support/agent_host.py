@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +102,12 @@ class Host:
         ]
         return self.namespace.start("sipp", *arguments, log=self.directory / "sipp.log")
 
-    def start_agent(self) -> subprocess.Popen[str]:
+    def start_agent(self, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         return self.namespace.start(
             *(sys.executable, "-m", "ppe_agent.cli", "run", "--log-json", "-c", str(self.config)),
             sctp=True,
             log=self.directory / "agent.log",
+            environment=environment,
         )
 
     def run_command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
