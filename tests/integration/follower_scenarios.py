@@ -1,11 +1,9 @@
 """A follower at real, supervised registrars: run by test_follower.py where SCTP works.
 
     python -m tests.integration.follower_scenarios SCENARIO ADDRESS PID...
-    python -m tests.integration.follower_scenarios element IDENTIFIER REGISTRAR...
 
 ADDRESS is where the registrars are (ASAP ports 3863 and up), PID the supervisors' process identifiers in
-the same order. Exit status 0: the scenario went as it must. `element` is one pool element in a process of
-its own.
+the same order. Exit status 0: the scenario went as it must.
 """
 
 import asyncio
@@ -14,132 +12,18 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from ipaddress import ip_address, ip_network
+from collections.abc import Awaitable, Callable, Sequence
+from ipaddress import ip_address
 
-import psutil
 import uvloop
-from rserpool.element import PoolElementClient
 from rserpool.enrp import HandleUpdate, UpdateAction
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
 from rserpool.registrar_choice import RegistrarAddress
 from rserpool.sctp import AssociationUp, SctpSocket
-from rspdns.belief import Belief, BeliefEvent, PoolRules
-from rspdns.follower import Follower
-from rspdns.views import PoolView
 
 from rserpool import enrp
-
-HANDLE = "sip-as-udp"
-REREGISTRATION_MS = 500
-ACCEPT = (ip_network("10.66.0.0/16"),)
-
-
-@dataclass(frozen=True)
-class FollowerSettings:
-    registrar_addresses: Sequence[RegistrarAddress]
-    accept_by_handle: Mapping[str, object] = field(default_factory=lambda: {HANDLE: ACCEPT})
-    poll_hot_ms: int = 50
-    poll_hot_for_s: float = 60
-    poll_idle_s: float = 10
-    resolve_timeout_ms: int = 300
-    follow: str = "enrp"
-
-
-class Stage:
-    """The registrars, a follower and what it said, and pool elements in processes of their own."""
-
-    def __init__(self, address: str, supervisors: Sequence[int]) -> None:
-        self.address = address
-        self.supervisors = supervisors
-        self.registrars = [
-            RegistrarAddress(address, 3863 + place, 9901 + place) for place in range(len(supervisors))
-        ]
-        self.belief = Belief([str(one) for one in self.registrars], {HANDLE: PoolRules(ACCEPT)})
-        self.follower = Follower(
-            FollowerSettings(self.registrars), self.belief, self._on_change, on_events=self._on_events
-        )
-        self.view = PoolView(HANDLE)
-        self.changes: list[tuple[float, list[int]]] = []
-        self.events: list[BeliefEvent] = []
-        self.elements: dict[int, asyncio.subprocess.Process] = {}
-
-    def _on_change(self, views: Mapping[str, PoolView]) -> None:
-        self.view = views[HANDLE]
-        members = [member.identifier for member in self.view.members]
-        if not self.changes or self.changes[-1][1] != members:
-            self.changes.append((time.monotonic(), members))
-
-    def _on_events(self, events: Sequence[BeliefEvent]) -> None:
-        self.events += events
-        for event in events:
-            print(f"{event.at_s:.3f} {event.kind} {event.identifier} {event.words}", flush=True)
-
-    @property
-    def members(self) -> list[int]:
-        return [member.identifier for member in self.view.members]
-
-    @property
-    def standings(self) -> list[str]:
-        return [state.standing.value for state in self.follower.registrar_states()]
-
-    @property
-    def follow(self) -> list[str]:
-        return [state.follow for state in self.follower.registrar_states()]
-
-    async def until(self, what: str, condition: Callable[[], bool], timeout_s: float = 20) -> float:
-        """Wait for the condition; return how long it took."""
-        started_s = time.monotonic()
-        while not condition():
-            if time.monotonic() - started_s > timeout_s:
-                raise AssertionError(f"not within {timeout_s} s: {what}; {self.members} {self.standings}")
-            await asyncio.sleep(0.002)
-        return time.monotonic() - started_s
-
-    async def settled(self) -> None:
-        await self.until("all registrars settled", lambda: self.standings == ["settled"] * 3)
-
-    async def element(self, identifier: int, *places: int) -> None:
-        """Start a pool element that registers at the registrars of these places, the first one first."""
-        registrars = [str(self.registrars[place]) for place in places or (0, 1, 2)]
-        self.elements[identifier] = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", __spec__.name, "element", str(identifier), self.address, *registrars)
-        )
-        await self.until(f"{identifier} is in", lambda: identifier in self.members)
-
-    async def kill(self, identifier: int) -> float:
-        """Kill a pool element; return how long it was shown after its death."""
-        process = self.elements.pop(identifier)
-        process.kill()
-        took_s = await self.until(f"{identifier} is out", lambda: identifier not in self.members)
-        await process.wait()
-        return took_s
-
-    def registrar_process(self, place: int) -> psutil.Process:
-        """The rspregistrar itself, below its supervisor."""
-        for process in psutil.Process(self.supervisors[place]).children(recursive=True):
-            if process.name() == "rspregistrar":
-                return process
-        raise AssertionError(f"no rspregistrar below {self.supervisors[place]}")
-
-    def home_place(self, identifier: int) -> int | None:
-        """Where a member is at home, by the place of its registrar."""
-        homes = [state.identifier for state in self.follower.registrar_states()]
-        member = next(member for member in self.view.members if member.identifier == identifier)
-        return homes.index(member.home_registrar) if member.home_registrar in homes else None
-
-    def was_always_in(self, identifier: int, since_s: float) -> None:
-        missing = [members for at_s, members in self.changes if at_s >= since_s and identifier not in members]
-        assert not missing, f"{identifier} blinked: {self.changes}"
-
-    async def close(self) -> None:
-        for process in self.elements.values():
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-        await self.follower.close()
+from tests.integration.follower_stage import HANDLE, Stage
 
 
 async def members_come_and_go(stage: Stage) -> None:
@@ -339,25 +223,5 @@ async def play(scenario: str, address: str, supervisors: Sequence[int]) -> None:
         await stage.close()
 
 
-async def be_element(identifier: int, address: str, registrars: Sequence[str]) -> None:
-    transport = Transport(Protocol.UDP, 5000 + identifier, (ip_address(address),))
-    element = PoolElementClient(
-        [RegistrarAddress.parse(one) for one in registrars],
-        HANDLE.encode(),
-        PoolElement(identifier, 0, 3 * REREGISTRATION_MS, transport, LeastUsed(0.0)),
-        local_addresses=(address,),
-        reregistration_ms=REREGISTRATION_MS,
-    )
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    element.start()
-    await stop.wait()
-    await element.deregister()
-    await element.close()
-
-
 if __name__ == "__main__":
-    if sys.argv[1] == "element":
-        asyncio.run(be_element(int(sys.argv[2]), sys.argv[3], sys.argv[4:]))
-    else:
-        uvloop.run(play(sys.argv[1], sys.argv[2], [int(pid) for pid in sys.argv[3:]]))
+    uvloop.run(play(sys.argv[1], sys.argv[2], [int(pid) for pid in sys.argv[3:]]))

@@ -8,6 +8,7 @@ import pytest
 from registrar_config.embedded import embedded_commands
 
 from tests.integration import follower_scenarios as scenarios
+from tests.integration.follower_stage import REREGISTRATION_MS
 from tests.support.namespaces import REPOSITORY, Namespace
 
 ADDRESS = "10.66.0.1"
@@ -25,7 +26,7 @@ def start(namespace: Namespace, directory: Path) -> list[subprocess.Popen[str]]:
     ):
         result = namespace.run(*command.split())
         assert result.returncode == 0, result.stderr
-    interval = f"--agent-reregistration-ms={scenarios.REREGISTRATION_MS}"
+    interval = f"--agent-reregistration-ms={REREGISTRATION_MS}"
     return [
         namespace.start(*command, interval, sctp=True, log=directory / f"registrar-{number}.log")
         for number, command in enumerate(embedded_commands(ADDRESS), start=1)
