@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "sockets.h"
+#include "usrsctp_internal.h"
 
 #define CLOSED 512 /* sockets remembered after they were closed */
 #define CLOSING_MS 300000
@@ -49,14 +50,17 @@ socklen_t address_unmap(struct sockaddr_in6 *address)
 	return address_length((const struct sockaddr *)address);
 }
 
-void socket_note_bound(struct sctp_socket *s, const struct sockaddr *address)
+bool address_is_any(const struct sockaddr *address)
 {
 	const struct sockaddr_in *v4 = (const struct sockaddr_in *)address;
 	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)address;
-	bool any = address->sa_family == AF_INET ? v4->sin_addr.s_addr == INADDR_ANY
-						 : (bool)IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
 
-	if (any)
+	return address->sa_family == AF_INET ? v4->sin_addr.s_addr == INADDR_ANY : (bool)IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
+}
+
+void socket_note_bound(struct sctp_socket *s, const struct sockaddr *address)
+{
+	if (address_is_any(address))
 		s->bound_any = true;
 	if (s->bound_count == BOUND_MAX)
 		return;
@@ -86,6 +90,24 @@ static bool is_in(const struct sockaddr_in6 *list, int count, const struct socka
 		if (same((const struct sockaddr *)&list[i], address))
 			return true;
 	return false;
+}
+
+bool sockets_bind_all(const void *endpoint)
+{
+	const struct sctp_socket *s = sockets_first();
+
+	while (s != NULL && s->so->protocol_block != endpoint)
+		s = s->next;
+	return s == NULL || s->bound_count == 0 || s->bound_any;
+}
+
+bool sockets_bind(const struct sockaddr *address)
+{
+	const struct sctp_socket *s = sockets_first();
+
+	while (s != NULL && !is_in(s->bound, s->bound_count, address))
+		s = s->next;
+	return s != NULL;
 }
 
 bool socket_is_at(const struct sctp_socket *s, const struct sockaddr *local)

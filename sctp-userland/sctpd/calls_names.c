@@ -6,6 +6,7 @@
 
 #include "calls.h"
 #include "interfaces.h"
+#include "routes.h"
 
 int packed_addresses(const char *bytes, size_t length)
 {
@@ -183,7 +184,7 @@ static int local_name(struct call *call, struct sctp_socket *s)
 	if (s->bound_count == 1 && !s->bound_any) {
 		name = s->bound[0];
 	} else if (IS_ONE_TO_ONE(s) && s->was_connected && usrsctp_getpaddrs(s->so, 0, &peers) > 0) {
-		name = interfaces_source_to(peers); /* of the path, as in Linux */
+		name = routes_source_to(peers); /* of the path, as in Linux */
 		usrsctp_freepaddrs(peers);
 	}
 	name.sin6_port = htons(s->port);

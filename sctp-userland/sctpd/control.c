@@ -10,11 +10,11 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "closer.h"
 #include "loop.h"
 #include "passed.h"
 #include "users.h"
 
-#define CONNECTIONS_MAX 4096
 #define CONTROL_BUFFER (1024 * 1024)
 #define KEPT_FREE 8 /* descriptors no connection may take: each call brings one along, and makes up to two */
 
@@ -36,8 +36,7 @@ static struct watch listener = { -1, EPOLLIN, ready_listener };
 static void drop(struct connection *connection)
 {
 	loop_remove(&connection->watch);
-	passed_drain(connection->watch.fd);
-	close(connection->watch.fd);
+	passed_end(connection->client->user->id, connection->watch.fd);
 	client_disconnect(connection->client);
 	free(connection);
 	count--;
@@ -64,8 +63,8 @@ static bool send_reply(int fd, const struct call *call)
 	return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
 }
 
-/* Answer one request. lost: there was no room for the descriptor that came along. Return false when the connection must be dropped. */
-static bool serve(struct connection *connection, size_t length, int passed, bool lost)
+/* Answer one request about this socket. lost: there was no room for the descriptor that came along. Return false when the connection must be dropped. */
+static bool serve(struct connection *connection, size_t length, int passed, struct sctp_socket *s, bool lost)
 {
 	struct request request;
 	struct call call = { .request = &request, .caller = connection->client, .passed = passed,
@@ -84,7 +83,7 @@ static bool serve(struct connection *connection, size_t length, int passed, bool
 	if (lost)
 		call.reply = (struct reply){ .result = -1, .error = EMFILE };
 	else
-		call_run(&call, passed >= 0 ? socket_of(passed) : NULL);
+		call_run(&call, s);
 	sent = send_reply(connection->watch.fd, &call);
 	if (call.descriptor >= 0)
 		close(call.descriptor);
@@ -100,18 +99,23 @@ static void ready(struct watch *watch, uint32_t events)
 	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control,
 				  .msg_controllen = sizeof(control) };
 	ssize_t length = recvmsg(watch->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	uid_t user = connection->client->user->id;
+	struct sctp_socket *s;
 	int passed;
 	bool served;
 
 	(void)events;
 	if (length < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	passed = length >= 0 ? passed_take(&message) : -1; /* an empty message may bring some, too */
+	passed = length >= 0 ? passed_take(user, &message) : -1; /* an empty message may bring some, too */
+	s = passed >= 0 ? socket_of(passed) : NULL;
 	served = length >= (ssize_t)sizeof(struct request) && !(message.msg_flags & MSG_TRUNC) &&
-		 serve(connection, (size_t)length, passed, passed < 0 && message.msg_flags & MSG_CTRUNC);
-	if (passed >= 0)
-		passed_close(passed);
-	if (!served)
+		 serve(connection, (size_t)length, passed, s, passed < 0 && message.msg_flags & MSG_CTRUNC);
+	if (s != NULL)
+		close(passed); /* behind it are only messages of ours */
+	else if (passed >= 0)
+		closer_close(user, passed);
+	if (!served || (passed >= 0 && s == NULL && closer_is_behind(user)))
 		drop(connection);
 }
 
@@ -151,19 +155,19 @@ bool control_serve(int fd)
 {
 	int size = CONTROL_BUFFER;
 	struct connection *connection;
-	struct ucred peer;
+	struct ucred peer = { .uid = (uid_t)-1 };
 	socklen_t length = sizeof(peer);
 
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0 || !may_use(fd, &peer) || count >= CONNECTIONS_MAX ||
-	    last_descriptors(fd) || (connection = calloc(1, sizeof(*connection))) == NULL) {
-		close(fd);
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0 || !may_use(fd, &peer) || last_descriptors(fd) ||
+	    closer_is_behind(peer.uid) || (connection = calloc(1, sizeof(*connection))) == NULL) {
+		passed_end(peer.uid, fd); /* it may have brought some already */
 		return false;
 	}
 	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 	connection->watch = (struct watch){ fd, EPOLLIN, ready };
 	connection->client = client_connect(peer.uid, peer.pid);
 	if (connection->client == NULL) {
-		close(fd);
+		passed_end(peer.uid, fd);
 		free(connection);
 		return false;
 	}
@@ -181,7 +185,10 @@ static void ready_listener(struct watch *watch, uint32_t events)
 	(void)events;
 	if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
 		close(spare);
-		close(accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC));
+		fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (fd >= 0)
+			passed_end((uid_t)-1, fd);
+		fd = -1;
 		spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	}
 	if (fd >= 0)
@@ -206,6 +213,12 @@ int control_listen(gid_t group, bool everyone)
 		return error;
 	}
 	return loop_add(&listener);
+}
+
+void control_end(void)
+{
+	loop_remove(&listener);
+	close(listener.fd);
 }
 
 int control_count(void)

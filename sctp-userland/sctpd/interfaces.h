@@ -1,27 +1,29 @@
-/* The addresses of this network namespace, kept up to date by netlink, and which of them a packet leaves from. */
+/* The addresses of this network namespace, kept up to date by netlink, and those local ones that stand on no interface. */
 #ifndef INTERFACES_H
 #define INTERFACES_H
 
 #include <netinet/in.h>
-#include <stdint.h>
+#include <stdbool.h>
 
-/* Read what is there and follow changes. Return 0 or -errno. */
+/* netlink.c: read what is there and follow changes. Return 0 or -errno. The other one reads what has changed just now. */
 int interfaces_watch(void);
+void interfaces_catch_up(void);
 
-/* Replace *source by the address the routing table prefers for this destination, where the local endpoint of the packet
- * (sctp_header: its common header) may use it. Return the MTU of the path as the kernel knows it, by its link and by ICMP; 0: unknown. */
-uint32_t interfaces_choose_source4(struct in_addr *source, struct in_addr destination, const char *sctp_header);
-uint32_t interfaces_choose_source6(struct in6_addr *source, const struct in6_addr *destination, const char *sctp_header);
+/* An address (IPv4 or IPv6: bytes) stands on an interface now, or no more. */
+void interfaces_change(bool add, unsigned int interface, int family, const void *bytes);
 
-/* Ask the kernel anew for each. */
-void interfaces_forget_routes(void);
+/* From now on all are told; all were: the others are gone. */
+void interfaces_tell_all(void);
+void interfaces_told_all(void);
 
-/* The address packets to this peer leave from, without a port; all zero: there is no route. */
-struct sockaddr_in6 interfaces_source_to(const struct sockaddr *peer);
-
-/* Make an address known that is local without standing on an interface (127.0.0.2, routes of type local): to who binds it. */
+/* Make an address known that is local without standing on an interface (127.0.0.2, routes of type local), to who binds it. It stays known,
+ * so that peers are told at once that its ports are closed, until there are too many. */
 struct sockaddr;
 void interfaces_admit(const struct sockaddr *address);
+
+/* The address, if this entry of usrsctp's is one of those; NULL: it isn't. */
+struct sctp_ifa;
+const struct sockaddr *interfaces_admitted(const struct sctp_ifa *ifa);
 
 /* Index of the interface that has this IPv6 address, 0: none. */
 unsigned int interfaces_index_of(const struct in6_addr *address);

@@ -208,7 +208,7 @@ static void serve(const struct settings *settings)
 	int tell_ms = manager_watchdog_ms();
 
 	while (!ending) {
-		int next_ms = sooner(sooner(timers_run(), users_run(loop_now_ms())), inbound_run(loop_now_ms()));
+		int next_ms = sooner(sooner(timers_run(), users_run()), inbound_run(loop_now_ms()));
 		uint64_t now_ms;
 
 		stack_run_deferred_work();
@@ -235,6 +235,7 @@ static void serve(const struct settings *settings)
 	}
 	sockets_end_all();
 	sockets_run();
+	control_end();
 }
 
 /* One that runs may be about to end for idleness: unless it answers, take its place. One that is stuck still runs. */

@@ -13,6 +13,7 @@
 #include "init_check.h"
 #include "interfaces.h"
 #include "loop.h"
+#include "routes.h"
 #include "stack.h"
 #include "users.h"
 #include "usrsctp_internal.h"
@@ -252,15 +253,15 @@ void sctp_userspace_ip_output(int *result, struct mbuf *packet, void *route, voi
 		return;
 	header->ip_len = htons((uint16_t)length);
 	destination.sin_addr = header->ip_dst;
-	mtu = interfaces_choose_source4(&header->ip_src, header->ip_dst, outgoing + header->ip_hl * 4);
+	mtu = routes_choose_source4(&header->ip_src, header->ip_dst, outgoing + header->ip_hl * 4);
 	if (mtu == 0 || (uint32_t)length <= mtu) {
 		if (sendto(raw4.fd, outgoing, (size_t)length, MSG_DONTWAIT, (struct sockaddr *)&destination, sizeof(destination)) >= 0 ||
 		    errno != EMSGSIZE) {
 			tell_mtu(route, mtu);
 			return;
 		}
-		interfaces_forget_routes(); /* the link's MTU is another one just now */
-		mtu = interfaces_choose_source4(&header->ip_src, header->ip_dst, outgoing + header->ip_hl * 4);
+		routes_forget(); /* the link's MTU is another one just now */
+		mtu = routes_choose_source4(&header->ip_src, header->ip_dst, outgoing + header->ip_hl * 4);
 	}
 	tell_mtu(route, mtu);
 	send_fragmented(length, &destination);
@@ -284,7 +285,7 @@ void sctp_userspace_ip6_output(int *result, struct mbuf *packet, void *route, vo
 		return;
 	destination.sin6_addr = header->ip6_dst;
 	source.ipi6_addr = header->ip6_src;
-	tell_mtu(route, interfaces_choose_source6(&source.ipi6_addr, &header->ip6_dst, outgoing + sizeof(*header)));
+	tell_mtu(route, routes_choose_source6(&source.ipi6_addr, &header->ip6_dst, outgoing + sizeof(*header)));
 	if (IN6_IS_ADDR_LINKLOCAL(&destination.sin6_addr))
 		destination.sin6_scope_id = source.ipi6_ifindex = interfaces_index_of(&source.ipi6_addr);
 	item->cmsg_level = IPPROTO_IPV6;

@@ -1,5 +1,6 @@
-/* Descriptors that clients pass. One may be the last copy of a socket that lingers, whose close() would hold everybody up: so none is left
- * for the kernel to close, in a message that is cut or never read. */
+/* Descriptors that clients pass. One may be the last copy of a socket that lingers, or of one that has such a socket in its queue, or of a file
+ * whose file system is a program: close() waits for these. So none is closed here, or left for the kernel to close, in a message that is cut
+ * or never read. */
 #define _GNU_SOURCE
 #include "passed.h"
 
@@ -9,18 +10,11 @@
 #include <unistd.h>
 
 #include "../protocol.h"
+#include "closer.h"
 
 #define MESSAGES_MAX 4096 /* more than fit into a queue */
 
-void passed_close(int fd)
-{
-	const struct linger never = { 0 };
-
-	setsockopt(fd, SOL_SOCKET, SO_LINGER, &never, sizeof(never));
-	close(fd);
-}
-
-int passed_take(struct msghdr *message)
+int passed_take(uid_t user, struct msghdr *message)
 {
 	struct cmsghdr *item;
 	int taken = -1;
@@ -37,14 +31,17 @@ int passed_take(struct msghdr *message)
 			if (taken < 0)
 				taken = fd;
 			else
-				passed_close(fd);
+				closer_close(user, fd);
 		}
 	}
 	return taken;
 }
 
-/* Return as recv() does. control: how much came besides the bytes. */
-static ssize_t discard(int fd, size_t *control_length)
+struct came {
+	bool control, descriptors; /* besides the bytes */
+};
+
+static ssize_t discard(uid_t user, int fd, struct came *came)
 {
 	char bytes[PLUG_SIZE], control[CMSG_SPACE(DESCRIPTORS_MAX * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
 	struct iovec vector = { bytes, sizeof(bytes) };
@@ -52,37 +49,58 @@ static ssize_t discard(int fd, size_t *control_length)
 	ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	int first;
 
-	*control_length = 0;
+	*came = (struct came){ 0 };
 	if (got < 0)
 		return got;
-	*control_length = message.msg_controllen;
-	first = passed_take(&message);
+	first = passed_take(user, &message);
+	*came = (struct came){ message.msg_controllen > 0, first >= 0 };
 	if (first >= 0)
-		passed_close(first);
+		closer_close(user, first);
 	return got;
 }
 
-ssize_t passed_discard(int fd)
+ssize_t passed_discard(uid_t user, int fd)
 {
-	size_t control_length;
+	struct came came;
 
-	return discard(fd, &control_length);
+	return discard(user, fd, &came);
 }
 
-bool passed_drain(int fd)
+/* Read all there is, up to a message that brought descriptors: return whether there was one, as more may lie behind it. */
+static bool drain(uid_t user, int fd, bool *reset)
 {
-	bool reset = false;
-	size_t control_length;
+	struct came came;
 	ssize_t got;
 	int yes = 1, number;
 
 	setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &yes, sizeof(yes)); /* with every message, though empty: only the end has none */
 	for (number = 0; number < MESSAGES_MAX; number++) {
-		got = discard(fd, &control_length);
+		got = discard(user, fd, &came);
+		if (came.descriptors)
+			return true;
 		if (got < 0 && errno == ECONNRESET)
-			reset = true;
-		else if (got < 0 ? errno != EINTR : got == 0 && control_length == 0)
+			*reset = true;
+		else if (got < 0 ? errno != EINTR : got == 0 && !came.control)
 			break;
 	}
+	return false;
+}
+
+bool passed_was_reset(uid_t user, int fd)
+{
+	bool reset = false;
+
+	drain(user, fd, &reset); /* the kernel says it before all that lies there */
 	return reset;
+}
+
+void passed_end(uid_t user, int fd)
+{
+	bool reset = false;
+
+	shutdown(fd, SHUT_RD); /* nothing more comes */
+	if (drain(user, fd, &reset))
+		closer_close(user, fd);
+	else
+		close(fd);
 }

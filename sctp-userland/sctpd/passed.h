@@ -7,16 +7,16 @@
 
 #define DESCRIPTORS_MAX 253 /* the most the kernel lets one message bring: it closes itself what finds no room */
 
-/* Close a client's descriptor without waiting for what lies behind it. */
-void passed_close(int fd);
-
-/* Take the first descriptor that came along, -1: none; close any others. */
-int passed_take(struct msghdr *message);
+/* Take the first descriptor that came along from this user, -1: none; have any others closed. */
+int passed_take(uid_t user, struct msghdr *message);
 
 /* Read one message from a client and forget it; return as recv() does. */
-ssize_t passed_discard(int fd);
+ssize_t passed_discard(uid_t user, int fd);
 
-/* Read all there is, before our end is closed. Return whether the client left something unread. */
-bool passed_drain(int fd);
+/* Whether the client's end of ours is gone and left something unread. */
+bool passed_was_reset(uid_t user, int fd);
+
+/* Close our end, with all that lies in it. */
+void passed_end(uid_t user, int fd);
 
 #endif

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "closer.h"
 #include "options.h"
 #include "passed.h"
 #include "stack.h"
@@ -65,9 +66,13 @@ static void unplug(struct sctp_socket *s)
 	ssize_t got;
 	int turn = 0;
 
+	if (closer_is_behind(s->client->user->id)) {
+		s->blocked = true; /* looked at again in a while */
+		return;
+	}
 	s->plugged = false;
 	do
-		got = passed_discard(s->watch.fd);
+		got = passed_discard(s->client->user->id, s->watch.fd);
 	while (got > 0 && ++turn < PLUGS_PER_TURN); /* those that are left come as the next */
 	s->left_unread |= got < 0 && errno == ECONNRESET;
 	loop_change(&s->watch, s->watch.events | EPOLLIN);
@@ -76,7 +81,7 @@ static void unplug(struct sctp_socket *s)
 static void hung_up(struct sctp_socket *s)
 {
 	/* So says the kernel, once, when inbound messages were never read; the end itself needn't be. */
-	s->left_unread |= passed_drain(s->watch.fd);
+	s->left_unread |= passed_was_reset(s->client->user->id, s->watch.fd);
 	socket_destroy(s, s->left_unread && s->last_was_data && !s->received_all);
 }
 
@@ -228,8 +233,7 @@ void socket_destroy(struct sctp_socket *s, bool abort)
 		s->next->previous = s->previous;
 	count--;
 	loop_remove(&s->watch);
-	passed_drain(s->watch.fd);
-	close(s->watch.fd);
+	passed_end(s->client->user->id, s->watch.fd);
 	socket_drop_waiting(s);
 	abort |= socket_drop_unsent(s);
 	close_stack_socket(s, s->so, abort);

@@ -102,9 +102,16 @@ bool socket_is_at(const struct sctp_socket *s, const struct sockaddr *local);
 socklen_t address_map(struct sockaddr_in6 *address, int domain);
 socklen_t address_unmap(struct sockaddr_in6 *address);
 
+/* Whether this endpoint of usrsctp's is bound to all addresses of the host. */
+bool sockets_bind_all(const void *endpoint);
+
 /* Remember addresses for the above and for getsockname(). */
+bool address_is_any(const struct sockaddr *address);
 void socket_note_bound(struct sctp_socket *s, const struct sockaddr *address);
 void socket_forget_bound(struct sctp_socket *s, const struct sockaddr *address);
+
+/* Whether any has bound this address by itself. */
+bool sockets_bind(const struct sockaddr *address);
 
 /* Remember them for a while: a closed socket's association goes on until its peer has agreed to the end. */
 void socket_note_closed(const struct sctp_socket *s);

@@ -84,14 +84,15 @@ static void add_paths(struct text *text, struct sctp_socket *s, uint32_t associa
 		usrsctp_freepaddrs(list);
 }
 
-static void add_association(struct text *text, struct sctp_socket *s, uint32_t association, bool json, bool first)
+/* Return whether there was anything to write: one that is being freed is still in the list. */
+static bool add_association(struct text *text, struct sctp_socket *s, uint32_t association, bool json, bool first)
 {
 	struct lx_status status;
 	uint16_t port = 0;
 	struct sockaddr_storage primary;
 
 	if (translate_status(s, association, &status) != 0)
-		return;
+		return false;
 	primary = status.primary.address;
 	memcpy(&port, (const char *)&primary + 2, sizeof(port));
 	add(text,
@@ -102,6 +103,7 @@ static void add_association(struct text *text, struct sctp_socket *s, uint32_t a
 	    status.penddata, status.rwnd);
 	add_paths(text, s, association, json);
 	add(text, "%s", json ? "]}" : "");
+	return true;
 }
 
 static int ascending(const void *first, const void *second)
@@ -131,10 +133,8 @@ static uint32_t add_associations(struct text *text, struct sctp_socket *s, bool 
 	memcpy(sorted, list, count * sizeof(*sorted));
 	qsort(sorted, count, sizeof(*sorted), ascending);
 	for (i = 0; i < count && has_room(text); i++)
-		if (sorted[i] > after) {
-			add_association(text, s, sorted[i], json, after == 0);
+		if (sorted[i] > after && add_association(text, s, sorted[i], json, after == 0))
 			after = sorted[i];
-		}
 	free(sorted);
 	return i < count ? after : STATUS_ALL;
 }

@@ -5,6 +5,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <time.h>
 
 #include "loop.h"
 #include "refused.h"
@@ -13,6 +14,7 @@
 #define STEP (1024 * 1024) /* bytes of traffic after which what is held is measured again */
 #define LITTLE (1024 * 1024)
 #define AGAIN_MS 50        /* ... and while someone is full */
+#define CONNECTIONS_MAX 4096 /* of all users */
 #define PAUSE 10           /* a measurement that took so long isn't made again before as many times that have passed */
 
 struct user_limits user_limits = {
@@ -24,7 +26,8 @@ struct user_limits user_limits = {
 
 static struct user *users;
 static struct client *clients;
-static uint64_t traffic, measured_ms, took_ms;
+static uint64_t traffic, measured_us, took_us;
+static int connections;
 static bool any_full;
 
 static struct user *user_of(uid_t id)
@@ -76,8 +79,12 @@ struct client *client_connect(uid_t id, pid_t process)
 	struct user *user = user_of(id);
 	struct client *client = clients;
 
-	if (user == NULL || user->connections >= user_limits.connections)
+	/* Nobody may have more than are left then: so some are left, whoever has taken all he could. */
+	if (user == NULL || user->connections >= user_limits.connections || user->connections >= CONNECTIONS_MAX - connections) {
+		if (user != NULL)
+			forget_user_if_gone(user);
 		return NULL;
+	}
 	while (client != NULL && (client->process != process || client->user != user))
 		client = client->next;
 	if (client == NULL) {
@@ -91,6 +98,7 @@ struct client *client_connect(uid_t id, pid_t process)
 	}
 	client->connections++;
 	user->connections++;
+	connections++;
 	return client;
 }
 
@@ -98,6 +106,7 @@ void client_disconnect(struct client *client)
 {
 	client->connections--;
 	client->user->connections--;
+	connections--;
 	forget_if_gone(client);
 }
 
@@ -194,7 +203,16 @@ static uint64_t fair_share(void)
 	return all > LITTLE ? all : LITTLE;
 }
 
-static void measure(void)
+static uint64_t now_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* after_reaping: take note first of what has ended. */
+static void measure(bool after_reaping)
 {
 	const struct sctp_socket *s;
 	struct client *client;
@@ -203,7 +221,9 @@ static void measure(void)
 	bool relieved = false;
 
 	traffic = 0;
-	measured_ms = loop_now_ms();
+	measured_us = now_us();
+	if (after_reaping)
+		sockets_reap(0);
 	for (user = users; user != NULL; user = user->next)
 		user->has.queued = user->has.associations = 0;
 	for (client = clients; client != NULL; client = client->next) {
@@ -230,27 +250,27 @@ static void measure(void)
 	}
 	if (relieved)
 		sockets_unblock_all();
-	took_ms = loop_now_ms() - measured_ms;
+	took_us = now_us() - measured_us;
 }
 
 static bool measured_just_now(void)
 {
-	return loop_now_ms() - measured_ms < PAUSE * took_ms;
+	return now_us() - measured_us < PAUSE * took_us;
 }
 
 void users_note_traffic(uint64_t bytes)
 {
 	traffic += bytes;
 	if (traffic >= STEP && !measured_just_now())
-		measure();
+		measure(false);
 }
 
-int users_run(uint64_t now_ms)
+int users_run(void)
 {
 	if (!any_full)
 		return -1;
-	if (now_ms - measured_ms >= AGAIN_MS && !measured_just_now())
-		measure();
+	if (now_us() - measured_us >= AGAIN_MS * 1000 && !measured_just_now())
+		measure(false);
 	return AGAIN_MS;
 }
 
@@ -268,8 +288,7 @@ bool client_may_begin(const struct client *client, uint64_t bytes)
 		return true;
 	if (measured_just_now())
 		return false;
-	sockets_reap(0); /* some may have ended since */
-	measure();
+	measure(true);
 	return has_room(client, bytes);
 }
 

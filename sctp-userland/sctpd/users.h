@@ -40,7 +40,7 @@ struct share_limits {
 
 struct user_limits {
 	struct share_limits user, client;
-	int connections; /* of one user */
+	int connections; /* of one user, and never more than are left for others */
 	uint64_t memory; /* bytes, of all users together and all that belongs to them */
 };
 
@@ -77,6 +77,6 @@ void users_note_begun(const struct sockaddr *local, unsigned int associations);
 void users_note_traffic(uint64_t bytes);
 
 /* Measure again while someone is full. Return when that is due next, in ms; -1: never. */
-int users_run(uint64_t now_ms);
+int users_run(void);
 
 #endif

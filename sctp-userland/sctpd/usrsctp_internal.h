@@ -53,6 +53,11 @@ struct socket { /* the beginning, checked at start */
 	struct sockbuf receive, send;
 };
 
+/* Which addresses matter to an association: all of it. */
+struct scope {
+	uint8_t ipv4_legal, ipv6_legal, upper_layer_legal, loopback, ipv4_private, ipv6_link, ipv6_site;
+};
+
 /* What the output functions get as route: the library looks there afterwards whether the path's MTU has become smaller. */
 struct route_entry { /* the beginning */
 	void *interface, *address;
@@ -90,7 +95,8 @@ void m_copydata(const struct mbuf *m, int offset, int length, char *to);
 void sctp_common_input_processing(struct mbuf **m, int ip_header_length, int offset, int length, struct sockaddr *source,
 				  struct sockaddr *destination, void *sctp_header, void *chunk_header, uint8_t compute_crc,
 				  uint8_t ecn_bits, uint32_t vrf, uint16_t udp_port);
-void *sctp_add_addr_to_vrf(uint32_t vrf, void *ifn, uint32_t interface_index, uint32_t interface_type, const char *name,
+struct sctp_ifa; /* an address of this host */
+struct sctp_ifa *sctp_add_addr_to_vrf(uint32_t vrf, void *ifn, uint32_t interface_index, uint32_t interface_type, const char *name,
 			   void *ifa, struct sockaddr *address, uint32_t flags, int dynamic);
 void sctp_del_addr_from_vrf(uint32_t vrf, struct sockaddr *address, uint32_t interface_index, const char *name);
 struct sctp_tcb; /* an association */
@@ -116,6 +122,9 @@ uint32_t sctp_get_tick_count(void);
 void sctp_wakeup_iterator(void);
 struct sctp_tcb *sctp_aloc_assoc(void *endpoint, struct sockaddr *peer, int *error, uint32_t tag, uint32_t vrf, uint16_t out_streams,
 				 uint16_t udp_port, void *process, int authenticates);
+struct mbuf *sctp_add_addresses_to_i_ia(void *endpoint, struct sctp_tcb *tcb, struct scope *scope, struct mbuf *at, int count,
+					uint16_t *padding, uint16_t *length);
+int sctp_is_address_in_scope(struct sctp_ifa *ifa, struct scope *scope, int update);
 int sctp_free_assoc(void *endpoint, struct sctp_tcb *tcb, int how, int from);
 void sctp_express_handle_sack(struct sctp_tcb *tcb, uint32_t cumulative_ack, uint32_t window, int *abort_now, int ecne_seen);
 int sctp_load_addresses_from_init(struct sctp_tcb *tcb, struct mbuf *m, int offset, int limit, struct sockaddr *source,

@@ -37,6 +37,29 @@ def case_address_not_local() -> None:
         expect(errno.EADDRNOTAVAIL, fresh.bind, ("192.0.2.1", 0))
 
 
+def case_addresses_of_groups_cannot_be_bound() -> None:
+    for group in ("127.255.255.255", "255.255.255.255", "224.0.0.1"):
+        with one_to_one() as fresh:
+            expect(errno.EADDRNOTAVAIL, fresh.bind, (group, 0))
+            expect(errno.EADDRNOTAVAIL, bindx, fresh, [(group, 0)])
+    with one_to_one(socket.AF_INET6) as fresh:
+        expect(errno.EADDRNOTAVAIL, fresh.bind, ("ff0e::1", 0))
+
+
+def case_loopback_address_is_its_binders_alone() -> None:
+    """What stands on no interface isn't told for others, while it is bound and afterwards."""
+    with one_to_one() as holder, one_to_many() as server:
+        holder.bind(("127.0.0.9", 0))
+        server.bind(("127.0.0.1", 0))
+        server.listen(5)
+        for _ in range(2):
+            with one_to_many() as client:
+                send(client, b"x", to=server.getsockname())
+                association = receive_data(server).association
+                assert "127.0.0.9" not in [host for host, _ in addresses_of(server, association, peer=True)]
+            holder.close()
+
+
 def case_bind_again_after_close() -> None:
     with listener() as waiting:
         name = waiting.getsockname()

@@ -123,6 +123,36 @@ def test_connections_of_one_user_are_limited(shared: Namespace) -> None:
     assert run.stdout == "made\n", run.stderr
 
 
+TAKES_ALL = """
+import resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (5000, 5000))
+held = []
+for _ in range(4300):
+    held.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    held[-1].connect("\\0sctp-userland")
+print("taken", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_connections_are_left_for_others(namespace: Namespace) -> None:
+    """However many one user may have: he gets half of all, and another one half of what is left."""
+    namespace.start(str(SCTPD), "--everyone", "--connection-limit", "1000000")
+    assert wait_for(lambda: serves(namespace))
+    user = ("setpriv", "--reuid", "12345", "--clear-groups", "--bounding-set", "-all")
+    taker = subprocess.Popen(
+        namespace.command(*user, "/usr/bin/python3", "-c", TAKES_ALL),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with taker:
+        assert taker.stdout is not None
+        assert taker.stdout.readline() == "taken\n"
+        assert serves(namespace)
+        taker.communicate("\n")
+
+
 FULL = """
 waiting = listener()
 first, second = one_to_one(), one_to_one()
@@ -296,9 +326,8 @@ with listener() as waiting, one_to_one() as client:
 
 def test_associations_of_closed_sockets_count(namespace: Namespace) -> None:
     """Who closes sockets whose data nobody takes is charged with them until they end, and he alone."""
-    namespace.start(
-        str(SCTPD), "--everyone", "--queue-limit", "20", "--init-retransmissions", "2", "--rto-max", "1000"
-    )
+    soon = ("--init-retransmissions", "2", "--rto-initial", "300", "--rto-min", "300", "--rto-max", "500")
+    namespace.start(str(SCTPD), "--everyone", "--queue-limit", "20", *soon)
     assert wait_for(lambda: serves(namespace))
     namespace.ip("link", "add", "nowhere", "type", "veth", "peer", "name", "void")
     namespace.ip("addr", "add", "10.7.0.1/24", "dev", "nowhere")

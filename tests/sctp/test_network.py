@@ -184,17 +184,23 @@ with one_to_many() as server:
 
 
 def test_address_on_no_interface_is_its_binders_alone(hosts: tuple[Namespace, Namespace]) -> None:
-    """What one program has bound, loopback or of a local route, isn't announced elsewhere for the wildcard sockets of others."""
+    """What one program has bound, loopback or of a local route, isn't announced elsewhere for the wildcard sockets of others.
+
+    Its own binder announces one of a local route, beside those of interfaces.
+    """
     hosts[0].ip("route", "add", "local", "10.66.0.0/24", "dev", "lo")
     hosts[1].ip("route", "add", "10.66.0.0/24", "via", "10.1.0.1")
     binds = """
-held = [one_to_one(), one_to_one(), one_to_one(socket.AF_INET6)]
+held = [one_to_one(), one_to_one(), one_to_one(socket.AF_INET6), one_to_many()]
 held[0].bind(("127.0.0.2", 0))
 held[1].bind(("10.66.0.5", 5001))
 held[1].listen(1)
 held[2].bind(("::1", 0))
+bindx(held[3], [("10.1.0.1", 5002), ("10.66.0.6", 5002), ("127.0.0.3", 5002)])
 print("bound", flush=True)
 held[1].accept()[0].recv(10)
+send(held[3], b"x", to=("10.1.0.2", 5000))
+time.sleep(100)
 """
     holder = hosts[0].start(sys.executable, "-c", PRELUDE + binds, sctp=True)
     assert holder.stdout is not None
@@ -209,6 +215,9 @@ print(sorted(address[0] for address in addresses_of(server, association, peer=Tr
 client = one_to_one()
 client.connect(("10.66.0.5", 5001))
 print(addresses_of(client, peer=True), flush=True)
+client.send(b"x")
+association = receive_data(server, timeout_s=60).association
+print(sorted(address[0] for address in addresses_of(server, association, peer=True)), flush=True)
 """
     process = hosts[1].start(sys.executable, "-c", PRELUDE + server, sctp=True)
     assert process.stdout is not None
@@ -216,12 +225,35 @@ print(addresses_of(client, peer=True), flush=True)
     run(hosts[0], "client = one_to_many()\nsend(client, b'x', to=('10.1.0.2', 5000))\ntime.sleep(1)")
     assert process.stdout.readline() == "['10.1.0.1', '10.2.0.1']\n"
     assert process.stdout.readline() == "[('10.66.0.5', 5001)]\n"
+    assert process.stdout.readline() == "['10.1.0.1', '10.66.0.6']\n", "its binder tells of it"
 
 
 def test_changes_of_addresses_that_were_lost(hosts: tuple[Namespace, Namespace]) -> None:
-    """More change than the kernel keeps while sctpd stands still: it reads all of them anew."""
+    """More change than the kernel keeps while sctpd stands still: it reads all of them anew.
+
+    Also when that happens while it reads: 3000 addresses take it some time.
+    """
     serve(hosts[0])  # keeps the daemon
     (daemon,) = daemons(hosts[0])
+    many = [f"10.{number // 250 + 20}.{number % 250}.1/32 dev lo" for number in range(3000)]
+    batch = hosts[0].command("ip", "-batch", "-")
+    subprocess.run(batch, input="\n".join(f"addr add {one}" for one in many), text=True, check=True)
+    churn = "\n".join(
+        f"addr {change} 10.8.{number}.1/32 dev lo" for number in range(250) for change in ("add", "del")
+    )
+    for pause_ms in (1, 3, 5):
+        os.kill(daemon, signal.SIGSTOP)
+        subprocess.run(batch, input=f"{churn}\n{churn}", text=True, check=True)
+        os.kill(daemon, signal.SIGCONT)
+        time.sleep(pause_ms / 1000)
+    os.kill(daemon, signal.SIGSTOP)
+    flush = "\n".join(f"addr del {one}" for one in many)
+    subprocess.run(batch, input=flush, text=True, check=True)
+    os.kill(daemon, signal.SIGCONT)
+    checked = (
+        "try:\n    one_to_one().bind(('10.31.249.1', 0))\nexcept OSError as error:\n    print(error.strerror)"
+    )
+    assert wait_for(lambda: run(hosts[0], checked) == "Cannot assign requested address\n", 20)
     changes = [
         f"addr {change} 10.9.{number}.1/32 dev lo" for number in range(250) for change in ("add", "del")
     ]

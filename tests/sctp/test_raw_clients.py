@@ -57,7 +57,7 @@ def test_descriptors_that_an_empty_message_brings_are_closed(shared: Namespace) 
     assert wait_for(lambda: descriptors() < before + 50), (before, descriptors())
 
 
-LINGERS = """
+LINGER = """
 server = socket.create_server(("127.0.0.1", 0))
 def clients(count):
     made = []
@@ -82,6 +82,8 @@ def pass_on(to, data, passed):
     for client in passed:
         client.setblocking(True)
         socket.close(client.detach())
+"""
+LINGERS = """
 for count in (1, 6):  # the first may be of use, the others never are
     with connected() as control:
         pass_on(control, b"?", clients(count))
@@ -103,9 +105,61 @@ print("done")
 
 
 def test_a_socket_that_lingers_holds_nobody_up(shared: Namespace) -> None:
-    run = as_nobody(shared, RAW + LINGERS)
+    run = as_nobody(shared, RAW + LINGER + LINGERS)
     assert run.stdout == "done\n", run.stdout + run.stderr
     assert serves(shared)
+
+
+BRINGS_MANY = """
+daemon = int(sys.argv[1])
+first, inner = socket.socketpair()
+pass_on(inner, b"x", clients(1))
+inner.close()
+with connected() as control:
+    os.kill(daemon, signal.SIGSTOP)  # its copy is the last one
+    try:
+        pass_on(control, b"?", [first])
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    assert control.recv(100) == b""
+with connected() as control:
+    pass_on(control, b"?", [socket.socketpair()[0] for _ in range(100)])
+    assert control.recv(100) == b""
+print("brought", flush=True)
+deadline = time.monotonic() + 30
+try:
+    while time.monotonic() < deadline:
+        with connected() as control:
+            new_socket(control).close()
+        time.sleep(0.05)
+except (OSError, struct.error):
+    print("refused", flush=True)
+time.sleep(100)
+"""
+MAKES_ONE = """
+with connected() as control:
+    new_socket(control).close()
+print("made")
+"""
+
+
+def test_who_brings_what_takes_long_to_close_is_refused_alone(shared: Namespace) -> None:
+    """A socket that lingers in another one's queue, and a hundred behind it.
+
+    Others are served, their user not until they are closed.
+    """
+    client = shared.start(sys.executable, "-c", RAW + LINGER + BRINGS_MANY, str(daemons(shared)[0]))
+    assert client.stdout is not None
+    assert client.stderr is not None
+    line = client.stdout.readline()
+    assert line == "brought\n", line + client.stderr.read()
+    assert as_nobody(shared, RAW + MAKES_ONE).stdout == "made\n"
+    assert client.stdout.readline() == "refused\n"
+    assert not serves(shared)
+    assert as_nobody(shared, RAW + MAKES_ONE).stdout == "made\n"
+    client.kill()
+    client.wait(10)
+    assert wait_for(lambda: serves(shared), 30)
 
 
 SETS_MANY_OPTIONS = """
@@ -130,6 +184,36 @@ def test_options_are_kept_within_bounds(shared: Namespace) -> None:
     assert resident_mb(shared) < before_mb + KEPT_MB
     client.terminate()
     client.wait(10)
+
+
+IS_REFUSED_OFTEN = """
+def cpu_ns():
+    with open(f"/proc/{sys.argv[1]}/schedstat") as file:
+        return int(file.read().split()[0])
+def sctp_address(number):
+    return struct.pack("=H", 2) + struct.pack("!H4B", 9, 127, 99, number >> 8, number & 255) + bytes(8)
+def cost(*arguments, **more):
+    began = cpu_ns()
+    for _ in range(4000):
+        call(control, *arguments, **more)
+    return cpu_ns() - began
+with connected() as control:
+    held = [new_socket(control) for _ in range(80)]
+    wide = new_socket(control, socket.SOCK_SEQPACKET)
+    call(control, SET_OPTION, 132, 2, data=struct.pack("HHHH", 65535, 10, 0, 0), fd=wide.fileno())
+    numbers = iter(range(100))
+    while (error := call(control, CONNECT, address=sctp_address(next(numbers)), fd=wide.fileno())[0]) != 105:
+        assert error == 115, error
+    normal = cost(10, 1, 4, 4, fd=wide.fileno())
+    refused = cost(CONNECT, address=sctp_address(200), fd=wide.fileno())
+    print(refused < 4 * normal, refused, normal)
+"""
+
+
+def test_refusing_costs_little(shared: Namespace) -> None:
+    """Who may begin no more and asks on: what he holds isn't measured each time."""
+    run = shared.run(sys.executable, "-c", RAW + IS_REFUSED_OFTEN, str(daemons(shared)[0]))
+    assert run.stdout.startswith("True"), run.stdout + run.stderr
 
 
 ENDS_UNDER_ITS_CALL = """

@@ -1,0 +1,55 @@
+/* Which addresses a peer is told (INIT, INIT ACK). The library judges by the interface; one that stands on none is told by who has bound it, and
+ * by nobody else. */
+#define _GNU_SOURCE
+#include "announce.h"
+
+#include <dlfcn.h>
+
+#include "interfaces.h"
+#include "sockets.h"
+#include "usrsctp_internal.h"
+
+static struct mbuf *(*library_add)(void *, struct sctp_tcb *, struct scope *, struct mbuf *, int, uint16_t *, uint16_t *);
+static int (*library_in_scope)(struct sctp_ifa *, struct scope *, int);
+static const void *telling; /* the endpoint for which addresses are told, NULL: none */
+static enum { NOT_ASKED, BINDS_SOME, BINDS_ALL } telling_of;
+
+bool announce_prepare(void)
+{
+	*(void **)&library_add = dlsym(RTLD_NEXT, "sctp_add_addresses_to_i_ia");
+	*(void **)&library_in_scope = dlsym(RTLD_NEXT, "sctp_is_address_in_scope");
+	return library_add != NULL && library_in_scope != NULL;
+}
+
+struct mbuf *sctp_add_addresses_to_i_ia(void *endpoint, struct sctp_tcb *tcb, struct scope *scope, struct mbuf *at, int count,
+					uint16_t *padding, uint16_t *length)
+{
+	telling = endpoint;
+	telling_of = NOT_ASKED;
+	at = library_add(endpoint, tcb, scope, at, count, padding, length);
+	telling = NULL;
+	return at;
+}
+
+static bool is_loopback(const struct sockaddr *address)
+{
+	if (address->sa_family == AF_INET)
+		return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+	return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
+}
+
+int sctp_is_address_in_scope(struct sctp_ifa *ifa, struct scope *scope, int update)
+{
+	const struct sockaddr *address = telling == NULL ? NULL : interfaces_admitted(ifa);
+	struct scope wider;
+
+	if (address == NULL)
+		return library_in_scope(ifa, scope, update);
+	if (telling_of == NOT_ASKED)
+		telling_of = sockets_bind_all(telling) ? BINDS_ALL : BINDS_SOME;
+	if (telling_of == BINDS_ALL)
+		return 0;
+	wider = *scope;
+	wider.loopback |= !is_loopback(address);
+	return library_in_scope(ifa, &wider, update);
+}
