@@ -100,8 +100,8 @@ def case_attempts_to_begin() -> None:
         peer.play(lambda: over(two) and over(five) and over(capped))
         for sock in (two, five, capped):
             assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ETIMEDOUT
-        assert len(peer.of(two_port, INIT)) == 3, "once, and two attempts more"
-        assert len(peer.of(five_port, INIT)) == 6
+        seen = [len(peer.of(port, INIT)) for port in (two_port, five_port)]
+        assert seen == [3, 6], f"once, and two or five attempts more, not {seen}"
         assert struct.unpack(">HH", peer.of(two_port, INIT)[0].value[8:12]) == (7, 9)
         assert struct.unpack(">HH", peer.of(five_port, INIT)[0].value[8:12]) != (7, 9)
         peer.play(timeout_s=started_s + WATCHED_S - time.monotonic())
