@@ -3,8 +3,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include "calls.h"
 #include "stack.h"
 #include "translate.h"
+#include "usrsctp_internal.h"
 
 static const struct { /* Linux's event 0x8000 + i to usrsctp's; 0: none */
 	uint16_t type;
@@ -33,10 +35,37 @@ static uint16_t more_of(uint16_t first, int second)
 	return second > UINT16_MAX ? UINT16_MAX : second > first ? (uint16_t)second : first;
 }
 
+/* Return 0 or an errno. What counts packets believes s->v6only: it is never other than what usrsctp does. */
+static int apply_v6only(struct sctp_socket *s, bool on)
+{
+	struct endpoint *endpoint = s->so->protocol_block;
+
+	if (endpoint == NULL || endpoint->socket != s->so)
+		return ENOPROTOOPT;
+	endpoint->flags = on ? endpoint->flags | ENDPOINT_V6ONLY : endpoint->flags & ~ENDPOINT_V6ONLY;
+	s->v6only = on;
+	return 0;
+}
+
+static int set_v6only(struct sctp_socket *s, const char *value, size_t length)
+{
+	int number;
+
+	if (s->domain != AF_INET6)
+		return ENOPROTOOPT;
+	call_note_port(s);
+	if (length < sizeof(number) || s->port != 0) /* as in Linux, not once it is bound */
+		return EINVAL;
+	memcpy(&number, value, sizeof(number));
+	return apply_v6only(s, number != 0);
+}
+
 void options_prepare(struct sctp_socket *s)
 {
 	int i, on = 1;
 
+	if (s->v6only && apply_v6only(s, true) != 0)
+		s->v6only = false;
 	if (s->domain == AF_INET6) /* as in Linux: IPv4 peers appear as ::ffff:a.b.c.d */
 		usrsctp_setsockopt(s->so, IPPROTO_SCTP, SCTP_I_WANT_MAPPED_V4_ADDR, &on, sizeof(on));
 	usrsctp_setsockopt(s->so, IPPROTO_SCTP, SCTP_RECVRCVINFO, &on, sizeof(on));
@@ -108,10 +137,8 @@ int options_set(struct sctp_socket *s, int level, int option, const char *value,
 {
 	if (level == SOL_SOCKET)
 		return set_socket_level(s, option, value, length);
-	if (level == IPPROTO_IPV6 && option == IPV6_V6ONLY && length >= sizeof(int)) {
-		s->v6only = value[0] != 0;
-		return 0;
-	}
+	if (level == IPPROTO_IPV6 && option == IPV6_V6ONLY)
+		return set_v6only(s, value, length);
 	if (level == IPPROTO_IP || level == IPPROTO_IPV6)
 		return 0; /* TOS, traffic class and the like: accepted, without effect */
 	if (level != IPPROTO_SCTP)

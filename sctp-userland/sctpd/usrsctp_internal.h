@@ -53,6 +53,15 @@ struct socket { /* the beginning, checked at start */
 	struct sockbuf receive, send;
 };
 
+/* What a socket's protocol_block points to. */
+struct endpoint { /* the beginning, checked when it is used */
+	void *in_lists[4], *unused[2];
+	struct socket *socket;
+	uint32_t flow;
+	int flags;
+};
+#define ENDPOINT_V6ONLY 0x8000 /* usrsctp keeps to it, but has no option that sets it */
+
 /* Which addresses matter to an association: all of it. */
 struct scope {
 	uint8_t ipv4_legal, ipv6_legal, upper_layer_legal, loopback, ipv4_private, ipv6_link, ipv6_site;

@@ -153,6 +153,63 @@ def case_ipv4_seen_by_an_ipv6_socket() -> None:
         assert addresses_of(server, got.association, peer=True)[0][0] == "::ffff:127.0.0.1"
 
 
+def ipv6_alone() -> socket.socket:
+    """Return a one-to-many socket on the wildcard that takes IPv6 only."""
+    server = one_to_many(socket.AF_INET6)
+    server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    server.bind(("::", 0))
+    server.listen(5)
+    return server
+
+
+def case_ipv6_only_refuses_ipv4() -> None:
+    with ipv6_alone() as server, one_to_one() as stranger, one_to_many(socket.AF_INET6) as client:
+        port = server.getsockname()[1]
+        expect(errno.ECONNREFUSED, stranger.connect, ("127.0.0.1", port))
+        send(client, b"x", to=("::1", port))
+        assert receive_data(server).data == b"x"
+
+
+def case_ipv6_only_leaves_ipv4_to_others() -> None:
+    with ipv6_alone() as server, one_to_many() as other, one_to_many() as client:
+        port = server.getsockname()[1]
+        other.bind(("0.0.0.0", port))
+        other.listen(5)
+        send(client, b"four", to=("127.0.0.1", port))
+        assert receive_data(other).data == b"four"
+        with one_to_many(socket.AF_INET6) as newer:
+            send(newer, b"six", to=("::1", port))
+            assert receive_data(server).data == b"six"
+
+
+def case_ipv6_only_beside_an_ipv4_wildcard() -> None:
+    """The other way round, and one-to-one."""
+    with one_to_one() as other, one_to_one(socket.AF_INET6) as waiting:
+        other.bind(("0.0.0.0", 0))
+        other.listen(1)
+        waiting.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        waiting.bind(("::", other.getsockname()[1]))
+        waiting.listen(1)
+        with one_to_one(socket.AF_INET6) as client:
+            client.connect(("::1", other.getsockname()[1]))
+            server, _ = waiting.accept()
+            with server:
+                client.send(b"x")
+                assert server.recv(10) == b"x"
+
+
+def case_ipv6_only_is_decided_before_binding() -> None:
+    with one_to_one(socket.AF_INET6) as sock, one_to_one() as of_ipv4:
+        option = (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)
+        expect(errno.ENOPROTOOPT, of_ipv4.setsockopt, *option, 1)
+        sock.setsockopt(*option, 256)
+        assert sock.getsockopt(*option) == 1
+        expect(errno.EINVAL, sock.bind, ("::ffff:127.0.0.1", 0))
+        sock.bind(("::", 0))
+        expect(errno.EINVAL, sock.setsockopt, *option, 0)
+        assert sock.getsockopt(*option) == 1
+
+
 def case_mapped_address_connects() -> None:
     with listener() as waiting, one_to_one(socket.AF_INET6) as client:
         client.connect(("::ffff:127.0.0.1", waiting.getsockname()[1]))

@@ -33,6 +33,13 @@ def echo(family: int) -> None:
             assert client.recv(1000) == b"answer %d" % i
 
 
+def case_no_byte_is_urgent() -> None:
+    with connected() as (client, server):
+        client.send(b"before")
+        client.send(b"urgent", socket.MSG_OOB)
+        assert [server.recv(100) for _ in range(2)] == [b"before", b"urgent"]
+
+
 def case_echo_ipv4() -> None:
     echo(socket.AF_INET)
 
