@@ -40,6 +40,12 @@ def test_it_is_always_started_again_and_within_a_second() -> None:
     assert unit["Unit"]["StartLimitIntervalSec"] == "0", "or systemd gives up after five starts"
 
 
+def test_sctpd_is_never_given_up() -> None:
+    unit = read(ROOT / "sctp-userland/systemd/sctpd.service")
+    assert unit["Service"]["Restart"] == "always"
+    assert unit["Unit"]["StartLimitIntervalSec"] == "0", "or systemd gives up after five starts"
+
+
 def test_it_reads_the_file_that_render_writes() -> None:
     unit = read(UNITS / UNIT)["Service"]
     assert unit["EnvironmentFile"] == "/etc/rspdns/registrar-%i.env"
