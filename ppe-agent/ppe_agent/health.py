@@ -55,6 +55,14 @@ class Health:
         self._held_s = 0.0
         self.fall_count = 0
 
+    def go_on_from(self, before: "Health", now: float) -> None:
+        """Go on with the falls `before` saw, and with its hold if one lasts, by this one's damping."""
+        self.fall_count = before.fall_count
+        if self._damping.falls:
+            self._falls_at_s.extend(before._falls_at_s)
+        if before.held_for_s(now):  # one that is over stays over, or a reload would take a live server out
+            self._hold(before._held_until_s - before._held_s)
+
     @property
     def is_well(self) -> bool:
         """Tell whether every check is up."""

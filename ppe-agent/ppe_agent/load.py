@@ -35,6 +35,13 @@ class LoadReporter:
         self.problem: str | None = None
         """Why there is no reading, in words; None while there is one."""
 
+    def go_on_from(self, before: "LoadReporter") -> None:
+        """Begin with what `before` knew, until the first reading of one's own or until that is too old."""
+        self._smoothed = before._smoothed
+        self._is_known = before._is_known
+        self._sampled_at_s = before._sampled_at_s
+        self.reported = before.reported
+
     @property
     def is_known(self) -> bool:
         """False while `when_unknown` is reported instead of a reading."""
@@ -42,7 +49,8 @@ class LoadReporter:
 
     def sample(self, load: float, now: float) -> None:
         """Take in a reading."""
-        if not self._is_known or self._config.smoothing_ms == 0:
+        is_first = math.isnan(self._reading)
+        if is_first or not self._is_known or self._config.smoothing_ms == 0:
             self._smoothed = load
         else:
             passed_ms = max(0.0, now - self._sampled_at_s) * 1000

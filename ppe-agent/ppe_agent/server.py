@@ -57,6 +57,7 @@ class Server:
         self._log = get_logger("as").bind(name=config.name)
         self._is_stopping = False
         self._hold_timer: asyncio.TimerHandle | None = None
+        self._load_was_read = False
         self._set_up(CheckState.UNKNOWN)
         self.registration = Registration(
             registrars,
@@ -88,14 +89,19 @@ class Server:
     def reconfigure(self, config: ServerConfig) -> None:
         """Go on with other checks, load source or drain file.
 
-        An AS that was well is, until the new checks say otherwise.
+        An AS that was well is, until the new checks say otherwise; one that was held stays held. The last
+        load counts until the new source gave one.
         """
         if config == self.config:
             return
         self.config = config
         for task in self._watching:
             task.cancel()
-        self._set_up(CheckState.UP if self._health.is_well else CheckState.UNKNOWN)
+        health, load = self._health, self._load
+        self._set_up(CheckState.UP if health.is_well else CheckState.UNKNOWN, load)
+        self._health.go_on_from(health, time.monotonic())
+        if self._load.reported != load.reported:  # source "none" from now on: nobody else tells that it is 0
+            self.registration.update_policy(config.policy_with(self._load.reported))
         self._watch()
         self._decide()
 
@@ -177,8 +183,8 @@ class Server:
             return "in", self._health.reason(now)
         return "joining", self.registration.problem or "registering"
 
-    def _set_up(self, state: CheckState) -> None:
-        """Make what `self.config` describes; the checks begin in `state`."""
+    def _set_up(self, state: CheckState, load: LoadReporter | None = None) -> None:
+        """Make what `self.config` describes; the checks begin in `state`, the load as it was in `load`."""
         config, first = self.config, self._addresses[0]
         self._checks = [make_check(one, first, config.port, config.transport) for one in config.check]
         damping = Damping(config.damping.falls, config.damping.window_s, config.damping.well_for_s)
@@ -193,7 +199,10 @@ class Server:
         self._source: LoadSource | None = None
         if has_load(config.policy):
             self._source = make_source(self._load_config, first, config.port, config.transport)
-        self._load_was_read = self._source is None
+            if load is not None and self._source is not None:
+                self._load.go_on_from(load)
+        # Once it was, it stays so: to wait for a new source would take a live server out of its pool.
+        self._load_was_read = self._load_was_read or self._source is None
         self._drain_file = DrainFile(config.drain_file)
 
     def _watch(self) -> None:

@@ -45,8 +45,12 @@ def host(running: Operated) -> Operated:
 
 
 def without(changes: list[dict[str, Any]], identifier: str) -> list[dict[str, Any]]:
-    """Return the views of a registrar that lack this element."""
-    return [change for change in changes if identifier not in (change["elements"] or {identifier: ""})]
+    """Return the views of a registrar that lack this element; None is a registrar that did not answer."""
+    return [
+        change
+        for change in changes
+        if change["elements"] is not None and identifier not in change["elements"]
+    ]
 
 
 def test_the_drain_file(host: Operated) -> None:
@@ -70,11 +74,17 @@ def test_a_reload_that_changes_checks_and_load_leaves_it_in_its_pool(host: Opera
         'type = "process"\npid_file = ', 'type = "exec"\ncommand = ["/bin/cat", "pid"] # '
     )
     text = text.replace('"pid"', f'"{host.directory}/pid"')
-    host.reload(text.replace('source = "none"', 'source = "exec"\ncommand = ["/bin/echo", "0.74995"]'))
+    slow = 'source = "exec"\ncommand = ["/bin/sh", "-c", "sleep 0.5; echo 0.74995"]'
+    host.reload(text.replace('source = "none"', slow))
     host.until_status(lambda one: one["check"][1]["type"] == "exec" and one["check"][1]["last_s"] is not None)
     host.until_changed(before, lambda changes: sum("load=0.7499" in str(one) for one in changes) >= 3)
+    again = len(host.watch.changes())
+    host.reload(text.replace('source = "none"', slow.replace("0.74995", "0.25")))
+    host.until_changed(again, lambda changes: sum("load=0.25" in str(one) for one in changes) >= 3)
     assert not without(host.changes_since(before), identifier)
     assert host.until_state("in")["check"][1]["last"] == f"cat succeeded: {host.server.pid}"
+    host.reload(text)  # source "none" means 0
+    host.until_changed(again, lambda changes: sum("load=0.0)" in str(one) for one in changes) >= 3)
 
 
 def test_a_reload_with_errors_changes_nothing_and_says_so(host: Operated) -> None:
@@ -143,8 +153,12 @@ def test_a_server_that_flaps_is_held_back_and_the_reason_shown(host: Operated) -
         well.unlink()
         host.until_state("down")
         well.touch()
-    reason = host.until_state("held")["reason"]
-    assert re.fullmatch(r"fell 2 times within 60 s: must stay well for 600 s, \d+ s to go", reason)
+    held = r"fell 2 times within 60 s: must stay well for 600 s, \d+ s to go"
+    assert re.fullmatch(held, host.until_state("held")["reason"])
+    host.reload(re.sub(r'type = "process"\npid_file = .*\n', command.replace("100", "150"), text))
+    one = host.status()["as"][0]
+    assert (one["state"], one["fall_count"]) == ("held", 2)
+    assert re.fullmatch(held, one["reason"])
 
 
 def test_a_reload_moves_it_off_a_registrar_without_a_gap(host: Operated) -> None:

@@ -1,6 +1,6 @@
 """A member that keeps falling must stay well for longer before it is let in again."""
 
-from ppe_agent.checks.base import Timing, alive, dead
+from ppe_agent.checks.base import CheckState, Timing, alive, dead
 from ppe_agent.health import Damping, Health
 
 ONCE = Timing(interval_ms=250, timeout_ms=250, fall=1, rise=1)
@@ -69,3 +69,40 @@ def test_all_checks_together_fall_once() -> None:
         health.report(position, alive("up"), 2.0)
     assert health.fall_count == 1
     assert health.is_up(2.0)
+
+
+def reloaded(before: Health, damping: Damping, now: float) -> Health:
+    """Return the health of the checks that a reload began at `now`, as the agent does."""
+    state = CheckState.UP if before.is_well else CheckState.UNKNOWN
+    health = Health([("tcp", "port 2", ONCE)], damping, state=state)
+    health.go_on_from(before, now)
+    return health
+
+
+def test_a_reload_does_not_let_a_held_one_in() -> None:
+    damping = Damping(falls=3, window_s=60, well_for_s=10)
+    health = reloaded(flapping(damping, 10, 20, 30), damping, 33)
+    assert (health.held_for_s(33), health.fall_count) == (8, 3)
+    assert health.reason(34) == "fell 3 times within 60 s: must stay well for 10 s, 7 s to go"
+    assert health.is_up(41)
+
+
+def test_a_reload_while_it_is_down_forgets_no_fall() -> None:
+    damping = Damping(falls=3, window_s=60, well_for_s=10)
+    before = flapping(damping, 10, 20)
+    before.report(0, dead("nothing listens"), 30)
+    health = reloaded(before, damping, 31)
+    health.report(0, alive("up"), 32)
+    assert health.held_for_s(32) == 10
+
+
+def test_a_reload_that_changes_damping_changes_the_hold_from_its_beginning() -> None:
+    before = flapping(Damping(falls=3, window_s=60, well_for_s=10), 10, 20, 30)
+    assert reloaded(before, Damping(falls=3, window_s=60, well_for_s=30), 33).held_for_s(33) == 28
+    assert reloaded(before, Damping(falls=4, window_s=60, well_for_s=10), 33).is_up(33)
+    assert reloaded(before, Damping(falls=0), 33).is_up(33)
+
+
+def test_a_reload_does_not_take_out_one_that_was_let_in() -> None:
+    before = flapping(Damping(falls=3, window_s=60, well_for_s=10), 10, 20, 30)
+    assert reloaded(before, Damping(falls=1, window_s=60, well_for_s=600), 42).is_up(42)

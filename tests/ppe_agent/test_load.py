@@ -109,3 +109,20 @@ def test_before_the_first_reading_the_load_is_unknown() -> None:
     load = reporter(when_unknown=0.7)
     load.unknown("no answer", 0.0)
     assert load.due(0.0) == 0.7
+
+
+def test_after_a_reload_the_last_load_counts_until_there_is_a_reading_or_it_is_too_old() -> None:
+    before = reporter()
+    before.sample(0.3, 0.0)
+    before.due(0.0)
+    asked = LoadConfig(source="exec", command=("/bin/true",), smoothing_ms=10_000, max_age_ms=5000)
+    load, failing = LoadReporter(asked), LoadReporter(asked)
+    for each in (load, failing):
+        each.go_on_from(before)
+        assert each.reported == 0.3
+    load.sample(0.7, 1.0)
+    assert load.due(1.0) == 0.7  # another source: nothing to smooth
+    failing.unknown("no answer", 1.0)
+    assert failing.due(1.0) == 0.3
+    failing.unknown("no answer", 5.0)
+    assert failing.due(5.5) == 0.9
