@@ -72,8 +72,16 @@ class StateDirectory:
                 output.flush()
                 os.fsync(output.fileno())
             new.replace(file)
+            self._sync_directory()  # or a power cut may bring the old name back
         except OSError as error:
             raise FatalError(f"state file {file} can't be written: {error.strerror}") from None
+
+    def _sync_directory(self) -> None:
+        descriptor = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def _file(self, name: str) -> Path:
         return self._path / f"{name}.json"

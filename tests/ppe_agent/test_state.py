@@ -1,5 +1,7 @@
 """What survives a restart."""
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,18 @@ def test_identifier_and_drain_survive(tmp_path: Path) -> None:
     assert first.identifier != states.load("sip-2").identifier
     states.save("sip-1", ServerState(first.identifier, drained=True))
     assert StateDirectory(tmp_path / "new" / "directory").load("sip-1") == ServerState(first.identifier, True)
+
+
+def test_a_power_cut_does_not_undo_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[bool, list[str]]] = []
+
+    def note(descriptor: int) -> None:
+        is_directory = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        synced.append((is_directory, sorted(path.name for path in tmp_path.iterdir())))
+
+    monkeypatch.setattr(os, "fsync", note)
+    StateDirectory(tmp_path).save("sip-1", ServerState(7, drained=True))
+    assert synced == [(False, ["sip-1.new"]), (True, ["sip-1.json"])]  # the file, then its name
 
 
 @pytest.mark.parametrize(
