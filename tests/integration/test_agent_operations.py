@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 from ppe_agent.policy_names import POLICY_KINDS, keys_of
 
-from tests.support.agent_host import PATIENCE_S, Host
+from tests.support.agent_host import ADDRESS, PATIENCE_S, Host
 from tests.support.namespaces import Namespace
 from tests.support.operated_host import Operated
+from tests.support.registrars import PoolWatch
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -264,3 +265,34 @@ def test_another_transport_is_refused_in_words(host: Operated) -> None:
         )
         assert one["rejected_count"] >= 1
     assert host.until_in() == identifier
+
+
+def test_a_pool_of_rsplibs_own_servers_is_refused_in_words(host: Operated) -> None:
+    server = host.namespace.start(
+        *("rspserver", "-echo", "-policy=LeastUsed", "-poolhandle=rsplib", f"-local={ADDRESS}:0"),
+        f"-registrar={ADDRESS}:3863",
+        sctp=True,
+        log=host.directory / "rspserver.log",
+    )
+    try:
+        until_listed(host, "rsplib")
+        second = (
+            host.toml[host.toml.index("[[as]]") :].replace('"one"', '"two"').replace('"tcp"', '"sctp"', 1)
+        )
+        second = second.replace('"agent-test"', '"rsplib"').replace('"tcp-hold"', '"tcp-hold"\nport = 5060')
+        host.reload(host.toml + second.replace("port = 5060\ndrain", "port = 5070\ndrain", 1))
+        one = host.until_status(lambda one: "refuses it" in one["reason"], "two")
+        assert re.fullmatch(
+            r"registrar \S+ refuses it: the control-channel flag differs .*; next attempt in \d+ s. "
+            r"The pool's other members speak ASAP .*, which a sidecar can't: take another handle",
+            one["reason"],
+        )
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+    assert host.until_in()
+
+
+def until_listed(host: Operated, handle: str) -> None:
+    """Wait until every registrar lists somebody in the pool `handle`."""
+    watch = PoolWatch(host.namespace, handle, host.addresses, host.directory / f"watch-{handle}.log")
+    watch.until(lambda view: all(view.get(each) for each in host.addresses))
