@@ -101,15 +101,6 @@ bool sockets_bind_all(const void *endpoint)
 	return s == NULL || s->bound_count == 0 || s->bound_any;
 }
 
-bool sockets_bind(const struct sockaddr *address)
-{
-	const struct sctp_socket *s = sockets_first();
-
-	while (s != NULL && !is_in(s->bound, s->bound_count, address))
-		s = s->next;
-	return s != NULL;
-}
-
 bool socket_is_at(const struct sctp_socket *s, const struct sockaddr *local)
 {
 	uint16_t port; /* at the same place in both families */

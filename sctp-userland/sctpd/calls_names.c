@@ -102,7 +102,7 @@ int call_bind(struct call *call, struct sctp_socket *s)
 	error = port_allowed(call, s, port_of((struct sockaddr *)&address));
 	if (error != 0)
 		return error;
-	interfaces_admit((struct sockaddr *)&address);
+	interfaces_admit(call->caller->user->id, (struct sockaddr *)&address);
 	if (port_of((struct sockaddr *)&address) != 0) /* else any free one will do */
 		sockets_reap(port_of((struct sockaddr *)&address));
 	if (usrsctp_bind(s->so, (struct sockaddr *)&address, (socklen_t)length) < 0)
@@ -141,7 +141,7 @@ int call_bindx(struct call *call, struct sctp_socket *s)
 		if (add && s->bound_count == BOUND_MAX)
 			return ENOBUFS;
 		if (add)
-			interfaces_admit((struct sockaddr *)&address);
+			interfaces_admit(call->caller->user->id, (struct sockaddr *)&address);
 		if (usrsctp_bindx(s->so, (struct sockaddr *)&address, 1, add ? SCTP_BINDX_ADD_ADDR : SCTP_BINDX_REM_ADDR) < 0)
 			return errno;
 		if (add)

@@ -45,6 +45,17 @@ static uint16_t usrsctp_policy(uint16_t policy)
 	}
 }
 
+#define TO_ALL_MAX 1024 /* associations that one message may go to: the loop waits for it */
+
+/* What a message takes that goes to all associations of this socket; UINT64_MAX: too many. */
+static uint64_t queued_for_all(const struct sctp_socket *s, uint64_t length)
+{
+	const sctp_assoc_t *identifiers;
+	uint32_t number = stack_association_list(s->so, &identifiers);
+
+	return number > TO_ALL_MAX ? UINT64_MAX : number * length;
+}
+
 static uint64_t cost(const struct sctp_socket *s)
 {
 	return association_cost(s->out_streams, s->in_streams);
@@ -70,6 +81,7 @@ int call_send(struct call *call, struct sctp_socket *s)
 	struct sockaddr_in6 to = { 0 };
 	size_t length = call->request->address_length;
 	bool given = send->has_information != 0;
+	uint64_t to_all = 0;
 	ssize_t sent;
 
 	if (length > 0) {
@@ -102,6 +114,11 @@ int call_send(struct call *call, struct sctp_socket *s)
 	if (send->flags & LX_EOF ? call->request->data_length > 0
 				 : call->request->data_length == 0 && !(send->flags & LX_ABORT))
 		return EINVAL;
+	if (send->flags & LX_SENDALL) {
+		to_all = queued_for_all(s, call->request->data_length);
+		if (to_all == UINT64_MAX || !client_may_queue(s->client, to_all))
+			return ENOBUFS;
+	}
 	sent = usrsctp_sendv(s->so, call->data, call->request->data_length, length > 0 ? (struct sockaddr *)&to : NULL,
 			     length > 0 ? 1 : 0, given ? &information : NULL,
 			     given ? (socklen_t)sizeof(information) : 0, given ? SCTP_SENDV_SPA : SCTP_SENDV_NOINFO, 0);
@@ -110,6 +127,8 @@ int call_send(struct call *call, struct sctp_socket *s)
 		s->blocked = errno == EAGAIN;
 		return linux_error(s, errno);
 	}
+	if (to_all > 0)
+		client_queues(s->client, to_all);
 	if (length > 0 && IS_ONE_TO_ONE(s))
 		s->was_connected = true;
 	call_note_port(s);

@@ -10,7 +10,6 @@
 #include "loop.h"
 
 #define WAITING_MAX 64 /* of one user */
-#define LONG_MS 1000   /* what is closed normally takes no time */
 #define STACK (256 * 1024)
 
 struct descriptor {
@@ -23,7 +22,6 @@ struct descriptor {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 static struct descriptor *first, **last = &first;
-static uint64_t began_ms; /* when that began */
 
 static void *close_all(void *nothing)
 {
@@ -36,7 +34,6 @@ static void *close_all(void *nothing)
 		while (first == NULL)
 			pthread_cond_wait(&more, &lock);
 		closed = first;
-		began_ms = loop_now_ms();
 		pthread_mutex_unlock(&lock);
 		setsockopt(closed->fd, SOL_SOCKET, SO_LINGER, &never, sizeof(never)); /* those behind it needn't wait either */
 		close(closed->fd);
@@ -75,15 +72,14 @@ bool closer_is_behind(uid_t user)
 	int waiting = 0;
 
 	pthread_mutex_lock(&lock);
-	if (first != NULL && loop_now_ms() - began_ms >= LONG_MS)
-		for (one = first; one != NULL && waiting < WAITING_MAX; one = one->next)
-			waiting += one->user == user;
+	for (one = first; one != NULL && waiting < WAITING_MAX; one = one->next)
+		waiting += one->user == user;
 	told = told && first != NULL;
 	pthread_mutex_unlock(&lock);
 	if (waiting < WAITING_MAX)
 		return false;
 	if (!told)
-		log_line("user %u has passed descriptors that take long to close: until they are closed, his new connections are refused", user);
+		log_line("user %u has passed descriptors that are not closed yet: until they are, his connections are refused", user);
 	told = true;
 	return true;
 }
@@ -101,8 +97,6 @@ void closer_close(uid_t user, int fd)
 	}
 	*closing = (struct descriptor){ NULL, user, fd };
 	pthread_mutex_lock(&lock);
-	if (first == NULL)
-		began_ms = loop_now_ms();
 	*last = closing;
 	last = &closing->next;
 	pthread_cond_signal(&more);

@@ -98,13 +98,18 @@ static void ready(struct watch *watch, uint32_t events)
 	struct iovec vector = { incoming, sizeof(incoming) };
 	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control,
 				  .msg_controllen = sizeof(control) };
-	ssize_t length = recvmsg(watch->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	ssize_t length;
 	uid_t user = connection->client->user->id;
 	struct sctp_socket *s;
 	int passed;
 	bool served;
 
 	(void)events;
+	if (closer_is_behind(user)) {
+		drop(connection); /* before it brings more */
+		return;
+	}
+	length = recvmsg(watch->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (length < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	passed = length >= 0 ? passed_take(user, &message) : -1; /* an empty message may bring some, too */

@@ -5,13 +5,15 @@
 #include <string.h>
 
 #define INIT 1
+#define INIT_ACK 2
+#define ADDRESSES_TAKEN 64 /* of a peer, each of which costs memory and time */
 #define LEAST_WINDOW 1500
 #define PARAMETER_HEADER 4
 #define RANDOM_SIZE 36
 #define SHA1 1
 
 enum chunk { ASCONF = 0xc1, ASCONF_ACK = 0x80 };
-enum parameter { RANDOM = 0x8002, CHUNKS = 0x8003, HMACS = 0x8004, EXTENSIONS = 0x8008 };
+enum parameter { IPV4 = 5, IPV6 = 6, RANDOM = 0x8002, CHUNKS = 0x8003, HMACS = 0x8004, EXTENSIONS = 0x8008 };
 
 struct init {
 	uint8_t type, flags;
@@ -22,7 +24,7 @@ struct init {
 };
 
 struct seen {
-	int random, hmacs, chunks, asconf, protects_asconf, protects_asconf_ack, wrong;
+	int addresses, random, hmacs, chunks, asconf, protects_asconf, protects_asconf_ack, wrong;
 };
 
 static uint16_t read16(const char *at)
@@ -51,6 +53,10 @@ static int lists_sha1(const char *numbers, int length)
 static void see(struct seen *seen, enum parameter type, const char *value, int length)
 {
 	switch (type) {
+	case IPV4:
+	case IPV6:
+		seen->wrong |= ++seen->addresses > ADDRESSES_TAKEN;
+		break;
 	case RANDOM:
 		seen->random = 1;
 		seen->wrong |= length != RANDOM_SIZE - PARAMETER_HEADER;
@@ -80,12 +86,30 @@ static int is_consistent(const struct seen *seen)
 	return !seen->asconf || (authenticates && seen->protects_asconf && seen->protects_asconf_ack);
 }
 
+/* Whether an INIT ACK gives too many addresses; all else of it usrsctp judges. */
+static int gives_too_many(const char *chunks, int length)
+{
+	int at, size, addresses = 0;
+
+	for (at = sizeof(struct init); at + PARAMETER_HEADER <= length; at += (size + 3) & ~3) {
+		uint16_t type = read16(chunks + at);
+
+		size = read16(chunks + at + 2);
+		if (size < PARAMETER_HEADER)
+			break;
+		addresses += type == IPV4 || type == IPV6;
+	}
+	return addresses > ADDRESSES_TAKEN;
+}
+
 int init_is_wrong(const char *chunks, int length)
 {
 	struct seen seen = { 0 };
 	struct init init;
 	int at, size, end;
 
+	if (length > 0 && chunks[0] == INIT_ACK)
+		return gives_too_many(chunks, length);
 	if (length < 1 || chunks[0] != INIT)
 		return 0;
 	if (length < (int)sizeof(init))

@@ -23,6 +23,8 @@ struct address {
 	unsigned int interface;
 	struct sockaddr_in6 value; /* or sockaddr_in */
 	uint32_t seen; /* the round of telling all that told of it, or what came after */
+	uid_t user; /* who had it admitted */
+	bool bound; /* when it was last looked */
 	const struct sctp_ifa *admitted; /* usrsctp's own entry of one that stands on no interface */
 };
 
@@ -172,7 +174,7 @@ static unsigned int nowhere(char *name, size_t room)
 
 /* Known it is from then on to those who bind it, but not to be told to peers for those who bind all: that, usrsctp judges by the interface
  * (and announce.c); whether it may be a source address for them, by what that was when the address was new. */
-static void admit(const struct sockaddr_in6 *address)
+static void admit(uid_t user, const struct sockaddr_in6 *address)
 {
 	unsigned int usrsctp_index;
 	struct address *entry;
@@ -188,8 +190,47 @@ static void admit(const struct sockaddr_in6 *address)
 	entry->admitted = sctp_add_addr_to_vrf(0, NULL, usrsctp_index, 0, name, NULL, (struct sockaddr *)&entry->value, 0, 0);
 	if (entry->admitted == NULL)
 		return;
+	entry->user = user;
 	*place_of(entry->admitted) = entry; /* the end of its list */
 	admitted++;
+}
+
+static int compare(const void *first, const void *second)
+{
+	const struct sockaddr_in6 *one = &(*(struct address *const *)first)->value, *other = &(*(struct address *const *)second)->value;
+
+	if (one->sin6_family != other->sin6_family)
+		return one->sin6_family < other->sin6_family ? -1 : 1;
+	if (one->sin6_family == AF_INET)
+		return memcmp(&((const struct sockaddr_in *)one)->sin_addr, &((const struct sockaddr_in *)other)->sin_addr,
+			      sizeof(struct in_addr));
+	return memcmp(&one->sin6_addr, &other->sin6_addr, sizeof(one->sin6_addr));
+}
+
+/* Find out which of them are bound, looking once at each socket. */
+static void note_bound(void)
+{
+	static struct address *sorted[ADMITTED_MAX];
+	struct address *entry, wanted, *key = &wanted;
+	const struct sctp_socket *s;
+	size_t number = 0;
+	int i;
+
+	for (entry = addresses; entry != NULL; entry = entry->next) {
+		entry->bound = false;
+		if (entry->admitted != NULL && number < ADMITTED_MAX)
+			sorted[number++] = entry;
+	}
+	qsort(sorted, number, sizeof(*sorted), compare);
+	for (s = sockets_first(); s != NULL; s = s->next)
+		for (i = 0; i < s->bound_count; i++) {
+			struct address **found;
+
+			wanted.value = s->bound[i];
+			found = bsearch(&key, sorted, number, sizeof(*sorted), compare);
+			if (found != NULL)
+				(*found)->bound = true;
+		}
 }
 
 /* Forget those that nobody has bound. */
@@ -202,9 +243,10 @@ static void sweep(void)
 	if (loop_now_ms() - swept_ms < SWEEP_MS)
 		return;
 	swept_ms = loop_now_ms();
+	note_bound();
 	for (entry = addresses; entry != NULL; entry = next) {
 		next = entry->next;
-		if (entry->admitted == NULL || sockets_bind((struct sockaddr *)&entry->value))
+		if (entry->admitted == NULL || entry->bound)
 			continue;
 		sctp_del_addr_from_vrf(0, (struct sockaddr *)&entry->value, nowhere(name, sizeof(name)), name);
 		forget(entry);
@@ -236,7 +278,18 @@ static bool is_unicast(const struct sockaddr *address, socklen_t length)
 	return !refused;
 }
 
-void interfaces_admit(const struct sockaddr *address)
+/* Nobody may have more than are left then for others. */
+static bool has_share(uid_t user)
+{
+	const struct address *entry;
+	unsigned int has = 0;
+
+	for (entry = addresses; entry != NULL; entry = entry->next)
+		has += entry->admitted != NULL && entry->user == user;
+	return has < ADMITTED_MAX - admitted;
+}
+
+void interfaces_admit(uid_t user, const struct sockaddr *address)
 {
 	struct sockaddr_in6 local = { 0 };
 	socklen_t length = address_length(address);
@@ -247,9 +300,9 @@ void interfaces_admit(const struct sockaddr *address)
 	local.sin6_port = 0;
 	if (length == 0 || address_is_any((struct sockaddr *)&local) || known(&local) != NULL)
 		return;
-	if (admitted == ADMITTED_MAX)
+	if (!has_share(user))
 		sweep();
-	if (admitted == ADMITTED_MAX)
+	if (!has_share(user))
 		return;
 	interfaces_catch_up(); /* it may have come just now */
 	if (known(&local) != NULL)
@@ -258,7 +311,7 @@ void interfaces_admit(const struct sockaddr *address)
 	if (fd < 0)
 		return;
 	if (bind(fd, (struct sockaddr *)&local, length) == 0 && is_unicast((struct sockaddr *)&local, length)) /* the kernel knows it */
-		admit(&local);
+		admit(user, &local);
 	close(fd);
 }
 

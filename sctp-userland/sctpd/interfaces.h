@@ -4,6 +4,7 @@
 
 #include <netinet/in.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
 /* netlink.c: read what is there and follow changes. Return 0 or -errno. The other one reads what has changed just now. */
 int interfaces_watch(void);
@@ -17,9 +18,9 @@ void interfaces_tell_all(void);
 void interfaces_told_all(void);
 
 /* Make an address known that is local without standing on an interface (127.0.0.2, routes of type local), to who binds it. It stays known,
- * so that peers are told at once that its ports are closed, until there are too many. */
+ * so that peers are told at once that its ports are closed, until there are too many: a user gets no more than are left then for others. */
 struct sockaddr;
-void interfaces_admit(const struct sockaddr *address);
+void interfaces_admit(uid_t user, const struct sockaddr *address);
 
 /* The address, if this entry of usrsctp's is one of those; NULL: it isn't. */
 struct sctp_ifa;

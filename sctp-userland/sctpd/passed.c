@@ -89,7 +89,11 @@ static bool drain(uid_t user, int fd, bool *reset)
 bool passed_was_reset(uid_t user, int fd)
 {
 	bool reset = false;
+	socklen_t length = sizeof(int);
+	int error = 0;
 
+	if (closer_is_behind(user)) /* it may bring no more */
+		return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == ECONNRESET;
 	drain(user, fd, &reset); /* the kernel says it before all that lies there */
 	return reset;
 }
@@ -99,8 +103,10 @@ void passed_end(uid_t user, int fd)
 	bool reset = false;
 
 	shutdown(fd, SHUT_RD); /* nothing more comes */
-	if (drain(user, fd, &reset))
+	if (closer_is_behind(user) || drain(user, fd, &reset)) {
+		shutdown(fd, SHUT_RDWR); /* the other end needn't wait for it */
 		closer_close(user, fd);
-	else
+	} else {
 		close(fd);
+	}
 }

@@ -73,7 +73,7 @@ static void unplug(struct sctp_socket *s)
 	s->plugged = false;
 	do
 		got = passed_discard(s->client->user->id, s->watch.fd);
-	while (got > 0 && ++turn < PLUGS_PER_TURN); /* those that are left come as the next */
+	while (got > 0 && ++turn < PLUGS_PER_TURN && !closer_is_behind(s->client->user->id)); /* those that are left come as the next */
 	s->left_unread |= got < 0 && errno == ECONNRESET;
 	loop_change(&s->watch, s->watch.events | EPOLLIN);
 }

@@ -110,9 +110,6 @@ bool address_is_any(const struct sockaddr *address);
 void socket_note_bound(struct sctp_socket *s, const struct sockaddr *address);
 void socket_forget_bound(struct sctp_socket *s, const struct sockaddr *address);
 
-/* Whether any has bound this address by itself. */
-bool sockets_bind(const struct sockaddr *address);
-
 /* Remember them for a while: a closed socket's association goes on until its peer has agreed to the end. */
 void socket_note_closed(const struct sctp_socket *s);
 

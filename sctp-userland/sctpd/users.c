@@ -274,6 +274,28 @@ int users_run(void)
 	return AGAIN_MS;
 }
 
+static bool has_room_queued(const struct client *client, uint64_t bytes)
+{
+	return client->has.queued + bytes <= user_limits.client.bytes && client->user->has.queued + bytes <= user_limits.user.bytes;
+}
+
+bool client_may_queue(const struct client *client, uint64_t bytes)
+{
+	if (has_room_queued(client, bytes))
+		return true;
+	if (measured_just_now())
+		return false;
+	measure(false);
+	return has_room_queued(client, bytes);
+}
+
+void client_queues(struct client *client, uint64_t bytes)
+{
+	client->has.queued += bytes;
+	client->user->has.queued += bytes;
+	users_note_traffic(bytes);
+}
+
 static bool has_room(const struct client *client, uint64_t bytes)
 {
 	const struct user *user = client->user;

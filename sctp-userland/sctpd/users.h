@@ -62,6 +62,10 @@ void client_lost_closed(struct client *client, const struct stack_use *use);
 /* Whether no more may be queued for it now, its own limit or its user's being reached. */
 bool client_is_full(const struct client *client);
 
+/* Whether so many bytes more may be queued for it; they are. */
+bool client_may_queue(const struct client *client, uint64_t bytes);
+void client_queues(struct client *client, uint64_t bytes);
+
 /* Whether an association of so many bytes may begin; it has begun. */
 bool client_may_begin(const struct client *client, uint64_t bytes);
 void client_begins(struct client *client, uint64_t bytes);

@@ -122,9 +122,13 @@ with connected() as control:
     finally:
         os.kill(daemon, signal.SIGCONT)
     assert control.recv(100) == b""
-with connected() as control:
-    pass_on(control, b"?", [socket.socketpair()[0] for _ in range(100)])
-    assert control.recv(100) == b""
+for _ in range(10):
+    try:
+        with connected() as control:
+            pass_on(control, b"?", [socket.socketpair()[0] for _ in range(100)])
+            assert control.recv(100) == b""
+    except ConnectionError:
+        pass
 print("brought", flush=True)
 deadline = time.monotonic() + 30
 try:
@@ -144,15 +148,18 @@ print("made")
 
 
 def test_who_brings_what_takes_long_to_close_is_refused_alone(shared: Namespace) -> None:
-    """A socket that lingers in another one's queue, and a hundred behind it.
+    """A socket that lingers in another one's queue, with not much more than 64 behind it.
 
     Others are served, their user not until they are closed.
     """
+    folder = f"/proc/{daemons(shared)[0]}/fd"
+    before = len(os.listdir(folder))
     client = shared.start(sys.executable, "-c", RAW + LINGER + BRINGS_MANY, str(daemons(shared)[0]))
     assert client.stdout is not None
     assert client.stderr is not None
     line = client.stdout.readline()
     assert line == "brought\n", line + client.stderr.read()
+    assert len(os.listdir(folder)) < before + 300
     assert as_nobody(shared, RAW + MAKES_ONE).stdout == "made\n"
     assert client.stdout.readline() == "refused\n"
     assert not serves(shared)
@@ -260,3 +267,41 @@ def test_a_socket_is_not_ended_under_the_call_that_is_answered(namespace: Namesp
     run = namespace.run(sys.executable, "-c", code, str(daemons(namespace)[0]), timeout_s=60)
     assert run.stdout == "done\n", run.stdout + run.stderr
     assert daemon.poll() is None
+
+
+GIVES_ADDRESSES = """
+from tests.support.raw_sctp import chunk, packet
+import socket, struct, time
+def begins(tag, addresses):
+    fixed = struct.pack(">IIHHI", tag, 100000, 10, 10, 1)
+    given = b"".join(struct.pack(">HH4B", 5, 8, 10, 9, 9, number) for number in range(addresses))
+    raw.sendto(packet(5777, 5700, 0, chunk(1, 0, fixed + given)), ("127.0.0.1", 0))
+with socket.socket(socket.AF_INET, socket.SOCK_RAW, 132) as raw:
+    raw.settimeout(20)
+    begins(1111, 65)
+    begins(2222, 64)
+    while True:
+        data = raw.recv(65535)[20:]
+        if struct.unpack(">HH", data[:4]) == (5700, 5777):
+            print(struct.unpack(">I", data[4:8])[0], data[12])
+            break
+"""
+LISTENS = """
+import socket, time
+held = socket.socket(2, 1, 132)
+held.bind(("127.0.0.1", 5700))
+held.listen(5)
+print("listening", flush=True)
+time.sleep(100)
+"""
+
+
+def test_a_peer_gives_few_addresses(shared: Namespace) -> None:
+    """Each costs memory and time: an INIT with more than 64 is discarded."""
+    listener = shared.start(sys.executable, "-c", LISTENS, sctp=True)
+    assert listener.stdout is not None
+    assert listener.stdout.readline() == "listening\n"
+    run = shared.run(sys.executable, "-c", GIVES_ADDRESSES)
+    listener.terminate()
+    listener.wait(10)
+    assert run.stdout == "2222 2\n", run.stdout + run.stderr
