@@ -12,15 +12,19 @@
 #define SCTP_USERLAND_PROTOCOL_H
 
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #define PROTOCOL_VERSION 1
 #define CONTROL_NAME "sctp-userland"       /* abstract name sctpd listens on (a zero byte comes before it) */
-#define SOCKET_NAME_PREFIX "sctp-userland/" /* abstract name of sctpd's end of each socket, then an identifier */
+#define SOCKET_NAME_PREFIX "sctp-userland/" /* abstract name of sctpd's end of each socket, then a number nobody can foresee */
 
-#define SYSTEM_USERS 1000 /* users below run services: an sctpd of theirs is believed, besides one's own */
+#define SERVICE_FOLDER "/run/sctp-userland" /* root makes it: an sctpd of its owner is believed, besides root's and one's own */
+#define NOBODY 65534 /* as all are shown that this namespace of users doesn't know */
 
 #define MESSAGE_MAX (256 * 1024)  /* bytes: the largest user message, usrsctp's send buffer */
 #define ADDRESSES_MAX 2048        /* bytes of packed socket addresses in one request or reply */
@@ -35,10 +39,11 @@ enum operation {
 	OP_LISTEN,     /* argument 0: backlog */
 	OP_ACCEPT,     /* after an INBOUND_ACCEPT, which comes again if this fails -> descriptor, peer address */
 	OP_CONNECT,    /* packed addresses; EINPROGRESS, then the descriptor becomes writable; result: association */
-	OP_SEND,       /* struct send_parameters as argument block, address, data */
+	OP_SEND,       /* struct send_parameters as argument block, address, data; result of EAGAIN: the association that has no room, which
+			* argument 0 says of the next attempt of a call that waited for it: ESRCH if it is over */
 	OP_SHUTDOWN,   /* argument 0: SHUT_* */
 	OP_SETSOCKOPT, /* arguments: level, option; data */
-	OP_GETSOCKOPT, /* arguments: level, option, room; data -> data */
+	OP_GETSOCKOPT, /* arguments: level, option, room, whether an error stays that is told; data -> data */
 	OP_GETSOCKNAME,
 	OP_GETPEERNAME,
 	OP_PEELOFF, /* argument 0: association -> descriptor */
@@ -118,6 +123,15 @@ static inline socklen_t abstract_name(struct sockaddr_un *address, const char *n
 		length++;
 	}
 	return (socklen_t)(__builtin_offsetof(struct sockaddr_un, sun_path) + 1 + length);
+}
+
+/* Whether what this user's sctpd says may be believed. */
+static inline bool is_believed(uid_t user)
+{
+	struct stat folder;
+
+	return user == 0 || user == geteuid() || user == getuid() ||
+	       (user != NOBODY && lstat(SERVICE_FOLDER, &folder) == 0 && S_ISDIR(folder.st_mode) && folder.st_uid == user);
 }
 
 #endif

@@ -5,19 +5,23 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../protocol.h"
 #include "../sctpd/control.h"
+#include "../sctpd/disposal.h"
+#include "../sctpd/tasks.h"
 #include "../sctpd/users.h"
 #include "world.h"
 
 #define HELD_MAX 12
 #define RECORDS_MAX 60
+#define COPIES_MAX 4
 
 enum { CALL, RAW, CLOSE, PLUG, READ, PASS_TIME, RECONNECT, SHUT, KINDS };
 
-static int control = -1, stranger = -1;
+static int control = -1, stranger = -1, stranger_socket = -1;
 static int held[HELD_MAX];
 static unsigned int held_count;
 static char frame[sizeof(struct request) + ADDRESSES_MAX + 65536], answer[sizeof(struct reply) + ADDRESSES_MAX + 65536];
@@ -25,10 +29,14 @@ static char frame[sizeof(struct request) + ADDRESSES_MAX + 65536], answer[sizeof
 int LLVMFuzzerInitialize(int *argument_count, char ***arguments);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* On a busy machine the tasks that close what was passed may be behind; then connections are refused, rightly. */
 static void connect_control(void)
 {
-	int pair[2];
+	const struct timespec pause = { 0, 1000000 };
+	int pair[2], tries = 10000;
 
+	while (tasks_are_too_many(getuid()) && tries-- > 0)
+		nanosleep(&pause, NULL);
 	if (control >= 0)
 		close(control);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
@@ -38,9 +46,10 @@ static void connect_control(void)
 		abort();
 }
 
-static void send_frame(size_t length, int passed)
+/* With so many copies of this descriptor. */
+static void send_frame(size_t length, int passed, size_t copies)
 {
-	char space[CMSG_SPACE(sizeof(int))] = { 0 };
+	char space[CMSG_SPACE(COPIES_MAX * sizeof(int))] = { 0 };
 	struct iovec vector = { frame, length };
 	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1 };
 
@@ -48,12 +57,13 @@ static void send_frame(size_t length, int passed)
 		struct cmsghdr *item;
 
 		message.msg_control = space;
-		message.msg_controllen = sizeof(space);
+		message.msg_controllen = CMSG_SPACE(copies * sizeof(int));
 		item = CMSG_FIRSTHDR(&message);
 		item->cmsg_level = SOL_SOCKET;
 		item->cmsg_type = SCM_RIGHTS;
-		item->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(item), &passed, sizeof(int));
+		item->cmsg_len = CMSG_LEN(copies * sizeof(int));
+		while (copies-- > 0)
+			memcpy(CMSG_DATA(item) + copies * sizeof(int), &passed, sizeof(int));
 	}
 	sendmsg(control, &message, MSG_NOSIGNAL);
 }
@@ -98,6 +108,8 @@ static int pick(uint8_t which)
 {
 	if (which == 0xff)
 		return stranger;
+	if (which == 0xfd)
+		return stranger_socket;
 	return which == 0xfe || held_count == 0 ? -1 : held[which % held_count];
 }
 
@@ -160,7 +172,7 @@ static void call(struct input *input)
 		input_bytes(input, address + request.address_length, request.data_length);
 	}
 	memcpy(frame, &request, sizeof(request));
-	send_frame(sizeof(request) + request.address_length + request.data_length, passed);
+	send_frame(sizeof(request) + request.address_length + request.data_length, passed, 1);
 }
 
 static void raw(struct input *input)
@@ -169,7 +181,7 @@ static void raw(struct input *input)
 	size_t length = input_byte(input);
 
 	input_bytes(input, frame, length);
-	send_frame(length, passed);
+	send_frame(length, passed, 1 + length % COPIES_MAX);
 }
 
 static void let_go(uint8_t which)
@@ -185,7 +197,9 @@ int LLVMFuzzerInitialize(int *argument_count, char ***arguments)
 {
 	(void)argument_count, (void)arguments;
 	user_limits.user.sockets = 40;
+	disposal_start();
 	stranger = open("/dev/null", O_RDWR | O_CLOEXEC);
+	stranger_socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	return 0;
 }
 
@@ -209,7 +223,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			let_go(input_byte(&input));
 			break;
 		case PLUG:
-			if ((fd = pick(input_byte(&input))) >= 0 && fd != stranger)
+			if ((fd = pick(input_byte(&input))) >= 0 && fd != stranger && fd != stranger_socket)
 				send(fd, bytes, 1U + input_byte(&input) * 8U, MSG_DONTWAIT | MSG_NOSIGNAL);
 			break;
 		case READ:
@@ -228,6 +242,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			break;
 		}
 		world_turn(1, 1);
+		disposal_run();
+		tasks_run();
 		check_answer();
 	}
 	while (held_count > 0)

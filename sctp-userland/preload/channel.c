@@ -35,8 +35,7 @@ static bool trusted(int fd)
 	struct ucred peer;
 	socklen_t length = sizeof(peer);
 
-	return real()->getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
-	       (peer.uid < SYSTEM_USERS || peer.uid == geteuid() || peer.uid == getuid());
+	return real()->getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && is_believed(peer.uid);
 }
 
 static bool is_connection(int fd)
@@ -216,12 +215,24 @@ static int receive_reply(int connection, struct exchange *exchange)
 	return 0;
 }
 
+/* Why this connection was turned away, if that was said; else ECONNRESET. */
+static int reason(int connection)
+{
+	struct reply said;
+
+	if (real()->recvfrom(connection, &said, sizeof(said), MSG_DONTWAIT, NULL, NULL) != sizeof(said) || said.error == 0)
+		return ECONNRESET;
+	return said.error;
+}
+
 /* One request and its reply; with a connection found dead, once more with a new one. */
 static int exchange_on(int connection, int fd, struct exchange *exchange, bool *dead)
 {
 	*dead = false;
 	if (send_request(connection, fd, exchange) < 0) {
 		*dead = errno != EMSGSIZE && errno != EBADF;
+		if (*dead)
+			errno = reason(connection);
 		return -1;
 	}
 	if (receive_reply(connection, exchange) < 0)
@@ -242,7 +253,7 @@ static bool brings_descriptor(uint16_t operation)
 int channel_call(int fd, struct exchange *exchange)
 {
 	bool nested = own.in_use, dead = false;
-	int attempt, connection, result = -1;
+	int attempt, connection, error, result = -1;
 
 	exchange->request.version = PROTOCOL_VERSION;
 	exchange->request.address_length = (uint32_t)exchange->address_length;
@@ -260,13 +271,14 @@ int channel_call(int fd, struct exchange *exchange)
 			break;
 		}
 		result = exchange_on(connection, fd, exchange, &dead);
-		if (nested)
+		error = errno;
+		if (nested || dead)
 			close_connection(connection);
+		if (dead && !nested)
+			own.fd = -1;
+		errno = error;
 		if (!dead)
 			break;
-		if (!nested)
-			close_connection(connection), own.fd = -1;
-		errno = ECONNRESET;
 	}
 	own.in_use = nested;
 	channel_free_place(exchange);

@@ -10,6 +10,7 @@
 
 #include "channel.h"
 #include "real.h"
+#include "receive.h"
 #include "send.h"
 #include "turn.h"
 
@@ -164,6 +165,7 @@ int sctp_get_option(int fd, int level, int option, void *value, socklen_t *lengt
 {
 	struct exchange exchange = { .request = { .operation = OP_GETSOCKOPT, .argument = { level, option } }, .data = value,
 				     .result = value };
+	int error;
 
 	if (is_native(level, option))
 		return real()->getsockopt(fd, level, option, value, length);
@@ -193,6 +195,11 @@ int sctp_get_option(int fd, int level, int option, void *value, socklen_t *lengt
 	if (channel_call(fd, &exchange) < 0)
 		return -1;
 	*length = exchange.reply.data_length;
+	if (level == SOL_SOCKET && option == SO_ERROR && *length == sizeof(error)) {
+		memcpy(&error, value, sizeof(error));
+		if (error == 0 && (error = sctp_take_error(fd)) != 0)
+			memcpy(value, &error, sizeof(error));
+	}
 	return 0;
 }
 

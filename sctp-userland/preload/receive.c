@@ -173,6 +173,10 @@ static ssize_t attempt(int fd, struct msghdr *message, int flags, struct inbound
 		return errno == EAGAIN ? NOTHING_THERE : -1;
 	if (total < HEADER)
 		return end_of_file(fd);
+	if (header->type == INBOUND_ACCEPT) { /* that is for accept() */
+		errno = ENOTCONN;
+		return -1;
+	}
 	if (header->type == INBOUND_ERROR) {
 		if (!(flags & MSG_PEEK) && !(header->flags & INBOUND_STAYS))
 			take_whole(fd, header, &(struct msghdr){ 0 }, MSG_DONTWAIT);
@@ -214,6 +218,28 @@ ssize_t sctp_receive(int fd, struct msghdr *message, int flags)
 		message->msg_flags = 0;
 	}
 	return got;
+}
+
+int sctp_take_error(int fd)
+{
+	struct inbound header;
+	struct turn turn;
+	int offset, error = 0;
+	ssize_t total;
+
+	turn_begin(fd, &turn);
+	offset = peek_offset(fd);
+	if (offset <= 0) { /* else a message is there before it */
+		total = look(fd, &header);
+		if (offset == 0)
+			set_peek_offset(fd, 0);
+		if (total >= HEADER && header.type == INBOUND_ERROR && !(header.flags & INBOUND_STAYS)) {
+			take_whole(fd, &header, &(struct msghdr){ 0 }, MSG_DONTWAIT);
+			error = header.error;
+		}
+	}
+	turn_end(fd, &turn);
+	return error;
 }
 
 int sctp_wait_connection(int fd)

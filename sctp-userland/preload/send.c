@@ -15,6 +15,7 @@
 #include "channel.h"
 #include "fds.h"
 #include "real.h"
+#include "receive.h"
 
 /* Until sctpd takes the plug out, the descriptor isn't writable: poll() and its kin see it natively. */
 static void plug(int fd)
@@ -147,8 +148,14 @@ ssize_t sctp_send(int fd, const struct msghdr *message, int flags)
 		}
 		if (wait_writable(fd, SO_SNDTIMEO) < 0)
 			break;
+		exchange.request.argument[0] = exchange.reply.result;
 	}
 	free(allocated);
+	if (result < 0 && errno == EPIPE) {
+		int error = sctp_take_error(fd); /* it is told before the signal is sent */
+
+		errno = error != 0 ? error : EPIPE;
+	}
 	if (result < 0 && errno == EPIPE && !(flags & MSG_NOSIGNAL)) {
 		pthread_kill(pthread_self(), SIGPIPE);
 		errno = EPIPE;
@@ -161,7 +168,7 @@ int sctp_connect_to(int fd, const void *addresses, size_t length, int *associati
 	struct exchange exchange = { .request = { .operation = OP_CONNECT }, .address = addresses, .address_length = length };
 	int error = 0;
 	struct exchange outcome = { .request = { .operation = OP_GETSOCKOPT,
-						 .argument = { SOL_SOCKET, SO_ERROR, sizeof(error) } },
+						 .argument = { SOL_SOCKET, SO_ERROR, sizeof(error), 1 } },
 				    .result = (char *)&error, .result_room = sizeof(error) };
 
 	if (channel_call(fd, &exchange) < 0 && errno != EINPROGRESS)

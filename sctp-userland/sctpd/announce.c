@@ -1,16 +1,17 @@
-/* Which addresses a peer is told (INIT, INIT ACK). The library judges by the interface; one that stands on none is told by who has bound it, and
- * by nobody else. */
+/* Which addresses a peer is told (INIT, INIT ACK), and which peers are on this host. The library judges by the interface; an address that stands
+ * on none is told by who has bound it, and by nobody else. */
 #define _GNU_SOURCE
 #include "announce.h"
 
 #include <dlfcn.h>
 
-#include "interfaces.h"
+#include "admitted.h"
 #include "sockets.h"
 #include "usrsctp_internal.h"
 
 static struct mbuf *(*library_add)(void *, struct sctp_tcb *, struct scope *, struct mbuf *, int, uint16_t *, uint16_t *);
 static int (*library_in_scope)(struct sctp_ifa *, struct scope *, int);
+static int (*library_is_local)(struct sockaddr *, uint32_t);
 static const void *telling; /* the endpoint for which addresses are told, NULL: none */
 static enum { NOT_ASKED, BINDS_SOME, BINDS_ALL } telling_of;
 
@@ -18,7 +19,8 @@ bool announce_prepare(void)
 {
 	*(void **)&library_add = dlsym(RTLD_NEXT, "sctp_add_addresses_to_i_ia");
 	*(void **)&library_in_scope = dlsym(RTLD_NEXT, "sctp_is_address_in_scope");
-	return library_add != NULL && library_in_scope != NULL;
+	*(void **)&library_is_local = dlsym(RTLD_NEXT, "sctp_is_address_on_local_host");
+	return library_add != NULL && library_in_scope != NULL && library_is_local != NULL;
 }
 
 struct mbuf *sctp_add_addresses_to_i_ia(void *endpoint, struct sctp_tcb *tcb, struct scope *scope, struct mbuf *at, int count,
@@ -40,7 +42,7 @@ static bool is_loopback(const struct sockaddr *address)
 
 int sctp_is_address_in_scope(struct sctp_ifa *ifa, struct scope *scope, int update)
 {
-	const struct sockaddr *address = telling == NULL ? NULL : interfaces_admitted(ifa);
+	const struct sockaddr *address = telling == NULL ? NULL : admitted_address(ifa);
 	struct scope wider;
 
 	if (address == NULL)
@@ -52,4 +54,10 @@ int sctp_is_address_in_scope(struct sctp_ifa *ifa, struct scope *scope, int upda
 	wider = *scope;
 	wider.loopback |= !is_loopback(address);
 	return library_in_scope(ifa, &wider, update);
+}
+
+/* Packets to an address that nobody has bound yet go to this host nevertheless, from one of its loopback addresses. */
+int sctp_is_address_on_local_host(struct sockaddr *address, uint32_t vrf)
+{
+	return library_is_local(address, vrf) || is_loopback(address);
 }

@@ -92,6 +92,25 @@ static bool is_in(const struct sockaddr_in6 *list, int count, const struct socka
 	return false;
 }
 
+bool socket_is_bound_to(const struct sctp_socket *s, const struct sockaddr *address)
+{
+	struct sockaddr_in6 unmapped = { 0 };
+
+	memcpy(&unmapped, address, address_length(address));
+	address_unmap(&unmapped);
+	return is_in(s->bound, s->bound_count, (const struct sockaddr *)&unmapped);
+}
+
+void socket_note_peer(struct sctp_socket *s)
+{
+	struct sockaddr *list = NULL;
+
+	if (!IS_ONE_TO_ONE(s) || usrsctp_getpaddrs(s->so, 0, &list) <= 0)
+		return;
+	memcpy(&s->peer, list, address_length(list));
+	usrsctp_freepaddrs(list);
+}
+
 bool sockets_bind_all(const void *endpoint)
 {
 	const struct sctp_socket *s = sockets_first();

@@ -36,6 +36,7 @@ static void inherit(struct sctp_socket *to, const struct sctp_socket *from)
 	to->send_buffer = from->send_buffer;
 	to->receive_buffer = from->receive_buffer;
 	to->was_connected = true;
+	socket_note_peer(to);
 	options_prepare(to);
 }
 
@@ -90,10 +91,12 @@ static int listen_on(struct call *call, struct sctp_socket *s)
 {
 	int backlog = call->request->argument[0];
 
+	if (backlog < 0 || (IS_ONE_TO_ONE(s) && s->was_connected))
+		return EINVAL;
 	if (usrsctp_listen(s->so, IS_ONE_TO_ONE(s) || backlog == 0 ? backlog : 1) < 0)
 		return errno;
 	s->listening = backlog > 0 || IS_ONE_TO_ONE(s);
-	s->backlog = backlog < 0 || backlog > 4096 ? 4096 : backlog;
+	s->backlog = backlog > 4096 ? 4096 : backlog;
 	call_note_port(s);
 	socket_look(s);
 	return 0;
@@ -103,14 +106,16 @@ static int shut_down(struct call *call, struct sctp_socket *s)
 {
 	int how = call->request->argument[0];
 
-	if (!IS_ONE_TO_ONE(s))
-		return 0; /* without effect, as in Linux */
 	if (how < SHUT_RD || how > SHUT_RDWR)
 		return EINVAL;
-	if (!s->was_connected)
+	if (s->listening) /* as Linux, which does nothing then */
+		return how == SHUT_WR ? 0 : EOPNOTSUPP;
+	if (!s->was_connected || !IS_ONE_TO_ONE(s))
 		return ENOTCONN;
+	if (how != SHUT_WR)
+		socket_receives_no_more(s);
 	if (how == SHUT_RD)
-		return 0; /* without effect, as in Linux */
+		return 0; /* the peer isn't told, as in Linux */
 	s->shut_down = true;
 	return usrsctp_shutdown(s->so, SHUT_WR) < 0 && errno != ENOTCONN ? errno : 0;
 }
@@ -131,11 +136,13 @@ static int option_get(struct call *call, struct sctp_socket *s)
 	size_t length = request->argument[2] < 0 || request->argument[2] > OPTION_MAX ? OPTION_MAX
 										       : (size_t)request->argument[2];
 	char *value = call->result;
-	int error;
+	int error, pending = IS_ONE_TO_ONE(s) && request->argument[3] != 0 ? s->error : 0;
 
 	memset(value, 0, OPTION_MAX);
 	memcpy(value, call->data, request->data_length < length ? request->data_length : length);
 	error = options_get(s, request->argument[0], request->argument[1], value, &length);
+	if (pending != 0)
+		s->error = pending; /* as Linux does: connect() tells it, and the next call that asks */
 	call->reply.data_length = error == 0 ? (uint32_t)length : 0;
 	return error;
 }
@@ -206,8 +213,10 @@ void call_run(struct call *call, struct sctp_socket *s)
 	if (s != NULL)
 		s->served = false;
 	call->reply.error = error;
-	if (error != 0 && error != EINPROGRESS)
+	if (error != 0 && error != EINPROGRESS && error != EAGAIN)
 		call->reply.result = -1;
-	if (s != NULL)
+	if (s != NULL) {
+		socket_plug(s, call->passed);
 		socket_look(s);
+	}
 }

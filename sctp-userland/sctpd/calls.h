@@ -29,6 +29,9 @@ int call_connect(struct call *call, struct sctp_socket *s);
 /* Number of addresses packed in these bytes, all whole and IPv4 or IPv6; -1: not so. */
 int packed_addresses(const char *bytes, size_t length);
 
+/* Whether a link-local one is among them: usrsctp takes none as source, so nothing could be sent there. */
+bool packed_link_local(const char *bytes, size_t length);
+
 /* Ask usrsctp for the port a socket was bound to by itself. */
 void call_note_port(struct sctp_socket *s);
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "calls.h"
-#include "interfaces.h"
+#include "admitted.h"
 #include "routes.h"
 
 int packed_addresses(const char *bytes, size_t length)
@@ -27,6 +27,24 @@ int packed_addresses(const char *bytes, size_t length)
 		count++;
 	}
 	return count;
+}
+
+bool packed_link_local(const char *bytes, size_t length)
+{
+	struct sockaddr_in6 address;
+
+	while (length > 0) {
+		socklen_t size;
+
+		memcpy(&address, bytes, sizeof(struct sockaddr_in));
+		size = address_length((struct sockaddr *)&address);
+		memcpy(&address, bytes, size);
+		if (address.sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&address.sin6_addr))
+			return true;
+		bytes += size;
+		length -= size;
+	}
+	return false;
 }
 
 static uint16_t port_of(const struct sockaddr *address)
@@ -99,10 +117,12 @@ int call_bind(struct call *call, struct sctp_socket *s)
 		return EAFNOSUPPORT;
 	if (s->port != 0)
 		return EINVAL;
+	if (packed_link_local(call->address, length))
+		return EADDRNOTAVAIL;
 	error = port_allowed(call, s, port_of((struct sockaddr *)&address));
 	if (error != 0)
 		return error;
-	interfaces_admit(call->caller->user->id, (struct sockaddr *)&address);
+	admitted_add(call->caller->user->id, (struct sockaddr *)&address);
 	if (port_of((struct sockaddr *)&address) != 0) /* else any free one will do */
 		sockets_reap(port_of((struct sockaddr *)&address));
 	if (usrsctp_bind(s->so, (struct sockaddr *)&address, (socklen_t)length) < 0)
@@ -121,6 +141,8 @@ int call_bindx(struct call *call, struct sctp_socket *s)
 
 	if (count <= 0)
 		return EINVAL;
+	if (packed_link_local(bytes, call->request->address_length))
+		return EADDRNOTAVAIL;
 	for (i = 0; i < count; i++) {
 		struct sockaddr_in6 address = { 0 };
 		socklen_t length;
@@ -138,10 +160,14 @@ int call_bindx(struct call *call, struct sctp_socket *s)
 		error = add && s->port == 0 ? port_allowed(call, s, port) : 0;
 		if (error != 0)
 			return error;
+		if (add && socket_is_bound_to(s, (struct sockaddr *)&address))
+			return EINVAL;
+		if (!add && s->bound_count <= 1)
+			return EBUSY;
 		if (add && s->bound_count == BOUND_MAX)
 			return ENOBUFS;
 		if (add)
-			interfaces_admit(call->caller->user->id, (struct sockaddr *)&address);
+			admitted_add(call->caller->user->id, (struct sockaddr *)&address);
 		if (usrsctp_bindx(s->so, (struct sockaddr *)&address, 1, add ? SCTP_BINDX_ADD_ADDR : SCTP_BINDX_REM_ADDR) < 0)
 			return errno;
 		if (add)
@@ -186,6 +212,8 @@ static int local_name(struct call *call, struct sctp_socket *s)
 	} else if (IS_ONE_TO_ONE(s) && s->was_connected && usrsctp_getpaddrs(s->so, 0, &peers) > 0) {
 		name = routes_source_to(peers); /* of the path, as in Linux */
 		usrsctp_freepaddrs(peers);
+	} else if (s->peer.sin6_family != AF_UNSPEC) { /* it is over */
+		name = routes_source_to((struct sockaddr *)&s->peer);
 	}
 	name.sin6_port = htons(s->port);
 	call->reply.address_length = address_map(&name, s->domain);
@@ -206,6 +234,8 @@ int call_names(struct call *call, struct sctp_socket *s)
 	if (!local && !all && !IS_ONE_TO_ONE(s))
 		return ENOTCONN;
 	count = local ? usrsctp_getladdrs(s->so, association, &list) : usrsctp_getpaddrs(s->so, association, &list);
+	if (count <= 0 && !local && !all && s->peer.sin6_family != AF_UNSPEC)
+		return give_list(call, (struct sockaddr *)&s->peer, 1, s->domain);
 	if (count <= 0)
 		return local ? EINVAL : all ? EINVAL : ENOTCONN;
 	give_list(call, list, all ? count : 1, s->domain);

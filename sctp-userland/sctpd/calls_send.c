@@ -56,22 +56,49 @@ static uint64_t queued_for_all(const struct sctp_socket *s, uint64_t length)
 	return number > TO_ALL_MAX ? UINT64_MAX : number * length;
 }
 
-static uint64_t cost(const struct sctp_socket *s)
+static uint64_t cost(const struct sctp_socket *s, int addresses)
 {
-	return association_cost(s->out_streams, s->in_streams);
+	return association_cost(s->out_streams, s->in_streams, (unsigned int)addresses - 1);
 }
 
-static bool may_begin(const struct sctp_socket *s)
+/* An association with a peer that has so many addresses. */
+static bool may_begin(const struct sctp_socket *s, int addresses)
 {
-	return client_may_begin(s->client, cost(s));
+	return client_may_begin(s->client, cost(s, addresses));
 }
 
-static void note_begun(const struct sctp_socket *s)
+static void note_begun(const struct sctp_socket *s, int addresses)
 {
-	unsigned int begun = stack_begun();
+	struct stack_begun begun = stack_begun();
 
-	if (begun > 0)
-		client_begins(s->client, begun * cost(s));
+	if (begun.associations > 0)
+		client_begins(s->client, begun.associations * cost(s, addresses));
+}
+
+/* The association that a message waits for, which found no room; 1 if there is only one. */
+static int32_t waits_for(const struct sctp_socket *s, const struct sctp_sndinfo *information, struct sockaddr_in6 *to, bool addressed)
+{
+	if (IS_ONE_TO_ONE(s))
+		return 1;
+	return (int32_t)(addressed ? usrsctp_getassocid(s->so, (struct sockaddr *)to) : information->snd_assoc_id);
+}
+
+/* Whether the peer has ended this association: it never gets room again. */
+static bool is_ended_by_peer(struct sctp_socket *s, int32_t association)
+{
+	struct lx_status status;
+
+	return translate_status(s, IS_ONE_TO_ONE(s) ? 0 : (uint32_t)association, &status) == 0 &&
+	       (status.state == LX_SHUTDOWN_RECEIVED || status.state == LX_SHUTDOWN_ACK_SENT);
+}
+
+/* Whether the association is over that a message has waited for. */
+static bool waited_in_vain(const struct call *call, struct sctp_socket *s)
+{
+	const uint32_t association = (uint32_t)call->request->argument[0];
+	struct lx_status status;
+
+	return association != 0 && translate_status(s, IS_ONE_TO_ONE(s) ? 0 : association, &status) != 0;
 }
 
 int call_send(struct call *call, struct sctp_socket *s)
@@ -83,10 +110,15 @@ int call_send(struct call *call, struct sctp_socket *s)
 	bool given = send->has_information != 0;
 	uint64_t to_all = 0;
 	ssize_t sent;
+	int error;
 
+	if (IS_ONE_TO_ONE(s) && s->listening)
+		return EPIPE;
 	if (length > 0) {
 		if (length > sizeof(to) || packed_addresses(call->address, length) != 1)
 			return EINVAL;
+		if (packed_link_local(call->address, length))
+			return EADDRNOTAVAIL;
 		memcpy(&to, call->address, length);
 		length = address_unmap(&to);
 	}
@@ -100,10 +132,16 @@ int call_send(struct call *call, struct sctp_socket *s)
 		information.sendv_prinfo.pr_policy = usrsctp_policy(send->pr_policy);
 		information.sendv_prinfo.pr_value = send->pr_value;
 	}
-	if (length > 0 && !may_begin(s) && usrsctp_getassocid(s->so, (struct sockaddr *)&to) == 0)
+	if (length > 0 && !may_begin(s, 1) && usrsctp_getassocid(s->so, (struct sockaddr *)&to) == 0)
 		return ENOBUFS;
+	if (waited_in_vain(call, s)) {
+		if (IS_ONE_TO_ONE(s) && socket_push_unsent(s))
+			socket_deliver(s); /* what ended it is told by the next call */
+		return ESRCH;
+	}
 	if (call->request->data_length > 0 && client_is_full(s->client)) {
 		s->blocked = true;
+		call->reply.result = waits_for(s, &information.sendv_sndinfo, &to, length > 0);
 		return EAGAIN;
 	}
 	users_note_traffic(call->request->data_length);
@@ -122,10 +160,17 @@ int call_send(struct call *call, struct sctp_socket *s)
 	sent = usrsctp_sendv(s->so, call->data, call->request->data_length, length > 0 ? (struct sockaddr *)&to : NULL,
 			     length > 0 ? 1 : 0, given ? &information : NULL,
 			     given ? (socklen_t)sizeof(information) : 0, given ? SCTP_SENDV_SPA : SCTP_SENDV_NOINFO, 0);
-	note_begun(s);
+	note_begun(s, 1);
 	if (sent < 0) {
-		s->blocked = errno == EAGAIN;
-		return linux_error(s, errno);
+		error = linux_error(s, errno);
+		if (error == EAGAIN) {
+			call->reply.result = waits_for(s, &information.sendv_sndinfo, &to, length > 0);
+			error = is_ended_by_peer(s, call->reply.result) ? EPIPE : EAGAIN;
+		}
+		s->blocked = error == EAGAIN;
+		if (error == EPIPE && IS_ONE_TO_ONE(s) && socket_push_unsent(s))
+			socket_deliver(s); /* what ended it lies there before the answer */
+		return error;
 	}
 	if (to_all > 0)
 		client_queues(s->client, to_all);
@@ -147,6 +192,8 @@ int call_connect(struct call *call, struct sctp_socket *s)
 
 	if (count <= 0 || length > sizeof(addresses))
 		return EINVAL;
+	if (packed_link_local(call->address, length))
+		return EADDRNOTAVAIL;
 	memcpy(addresses, call->address, length);
 	if (count == 1) { /* connectx itself takes mapped ones */
 		memcpy(&only, addresses, length);
@@ -159,7 +206,7 @@ int call_connect(struct call *call, struct sctp_socket *s)
 		return EISCONN;
 	if (IS_ONE_TO_ONE(s) && (s->connecting || s->was_connected))
 		return s->connecting ? EALREADY : EISCONN;
-	if (!may_begin(s))
+	if (!may_begin(s, count))
 		return ENOBUFS;
 	s->error = 0;
 	if (IS_ONE_TO_ONE(s) && s->failed_before && (error = again_prepare(s)) != 0)
@@ -168,7 +215,7 @@ int call_connect(struct call *call, struct sctp_socket *s)
 		error = usrsctp_connect(s->so, first, address_length(first)) < 0 ? errno : 0;
 	else
 		error = usrsctp_connectx(s->so, first, count, &association) < 0 ? errno : 0;
-	note_begun(s);
+	note_begun(s, count);
 	call_note_port(s);
 	if (error == EALREADY && !IS_ONE_TO_ONE(s)) {
 		struct lx_status status;

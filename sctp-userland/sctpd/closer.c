@@ -1,104 +1,88 @@
+/* close() takes a descriptor out of its table first, then asks the file's system, which may never answer. Whoever waits for that keeps the
+ * table open, with all that is in it: so the one who waits is left alone with the table, which is emptied, and sctpd takes a copy. Else a
+ * killed sctpd would keep its clients' sockets, and its name, for as long as it takes. */
 #define _GNU_SOURCE
 #include "closer.h"
 
-#include <pthread.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <sys/socket.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "loop.h"
+#include "tasks.h"
 
-#define WAITING_MAX 64 /* of one user */
-#define STACK (256 * 1024)
+#define AT_ONCE 20        /* looks */
+#define LOOK_NS 50000     /* between them */
 
-struct descriptor {
-	struct descriptor *next;
-	uid_t user;
-	int fd;
-};
+enum leaving { NOT_YET, LEFT, STAYED };
 
-/* All that the thread touches. The first is the one that is being closed. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
-static struct descriptor *first, **last = &first;
-
-static void *close_all(void *nothing)
+static TASK_CODE int close_one(void *number)
 {
-	const struct linger never = { 0 };
-	struct descriptor *closed;
+	unsigned int fd = (unsigned int)(uintptr_t)number;
 
-	(void)nothing;
-	pthread_mutex_lock(&lock);
-	for (;;) {
-		while (first == NULL)
-			pthread_cond_wait(&more, &lock);
-		closed = first;
-		pthread_mutex_unlock(&lock);
-		setsockopt(closed->fd, SOL_SOCKET, SO_LINGER, &never, sizeof(never)); /* those behind it needn't wait either */
-		close(closed->fd);
-		pthread_mutex_lock(&lock);
-		first = closed->next;
-		if (first == NULL)
-			last = &first;
-		free(closed);
+	syscall(SYS_prctl, PR_SET_NAME, "sctpd-closes");
+	syscall(SYS_close_range, fd, fd, 0); /* unlike close() it never fails */
+	return 0;
+}
+
+static TASK_CODE int empty_table(void *leaving)
+{
+	int state;
+
+	while ((state = atomic_load((atomic_int *)leaving)) == NOT_YET)
+		syscall(SYS_sched_yield);
+	if (state == LEFT)
+		syscall(SYS_close_range, 0, ~0U, 0); /* sctpd has them all: nothing ends by this */
+	return 0;
+}
+
+static bool is_open(int fd)
+{
+	return fcntl(fd, F_GETFD) >= 0;
+}
+
+static void pause_shortly(void)
+{
+	const struct timespec pause = { 0, LOOK_NS };
+
+	nanosleep(&pause, NULL);
+}
+
+/* Have a table of one's own from now on, and leave the old one empty to who waits. */
+static void leave_table(uid_t user)
+{
+	static atomic_int leaving;
+	pid_t process;
+
+	leaving = NOT_YET;
+	process = task_start(user, CLONE_FILES, empty_table, &leaving);
+	if (process < 0) {
+		log_line("cannot leave a descriptor that takes long to close: should this process be killed, its end waits for that");
+		return;
 	}
-	return NULL;
-}
-
-/* No signal is for the thread: the loop reads them. */
-static bool start(void)
-{
-	pthread_attr_t attributes;
-	pthread_t thread;
-	sigset_t all, before;
-	bool started;
-
-	sigfillset(&all);
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attributes, STACK);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	started = pthread_create(&thread, &attributes, close_all, NULL) == 0;
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	pthread_attr_destroy(&attributes);
-	return started;
-}
-
-bool closer_is_behind(uid_t user)
-{
-	static bool told;
-	const struct descriptor *one;
-	int waiting = 0;
-
-	pthread_mutex_lock(&lock);
-	for (one = first; one != NULL && waiting < WAITING_MAX; one = one->next)
-		waiting += one->user == user;
-	told = told && first != NULL;
-	pthread_mutex_unlock(&lock);
-	if (waiting < WAITING_MAX)
-		return false;
-	if (!told)
-		log_line("user %u has passed descriptors that are not closed yet: until they are, his connections are refused", user);
-	told = true;
-	return true;
+	leaving = unshare(CLONE_FILES) == 0 ? LEFT : STAYED;
+	task_ended(process, true);
 }
 
 void closer_close(uid_t user, int fd)
 {
-	static bool started;
-	struct descriptor *closing = malloc(sizeof(*closing));
+	pid_t process = task_start(user, CLONE_FILES, close_one, (void *)(uintptr_t)fd);
+	int look;
 
-	started = started || start();
-	if (closing == NULL || !started) {
-		free(closing);
-		close(fd);
-		return;
+	for (look = 0; process >= 0; look++) {
+		if (task_ended(process, false))
+			break;
+		if (look >= AT_ONCE && !is_open(fd)) {
+			leave_table(user);
+			return;
+		}
+		pause_shortly();
 	}
-	*closing = (struct descriptor){ NULL, user, fd };
-	pthread_mutex_lock(&lock);
-	*last = closing;
-	last = &closing->next;
-	pthread_cond_signal(&more);
-	pthread_mutex_unlock(&lock);
+	if (is_open(fd))
+		close(fd); /* no memory for a task, or before Linux 5.9 */
 }

@@ -2,7 +2,6 @@
 #include "control.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,9 +9,9 @@
 #include <unistd.h>
 
 #include "calls.h"
-#include "closer.h"
 #include "loop.h"
 #include "passed.h"
+#include "tasks.h"
 #include "users.h"
 
 #define CONTROL_BUFFER (1024 * 1024)
@@ -28,7 +27,6 @@ static char outgoing[sizeof(struct reply) + ADDRESSES_MAX + 65536];
 static int count;
 static gid_t allowed_group = (gid_t)-1;
 static bool everyone_allowed;
-static int spare = -1; /* a descriptor to give up when there are no more, so that a client can be turned away */
 
 static void ready_listener(struct watch *watch, uint32_t events);
 static struct watch listener = { -1, EPOLLIN, ready_listener };
@@ -63,8 +61,8 @@ static bool send_reply(int fd, const struct call *call)
 	return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
 }
 
-/* Answer one request about this socket. lost: there was no room for the descriptor that came along. Return false when the connection must be dropped. */
-static bool serve(struct connection *connection, size_t length, int passed, struct sctp_socket *s, bool lost)
+/* Answer one request about this socket. Return false when the connection must be dropped. */
+static bool serve(struct connection *connection, size_t length, int passed, struct sctp_socket *s)
 {
 	struct request request;
 	struct call call = { .request = &request, .caller = connection->client, .passed = passed,
@@ -80,47 +78,48 @@ static bool serve(struct connection *connection, size_t length, int passed, stru
 	call.data = call.address + request.address_length;
 	call.result = outgoing;
 	call.room = sizeof(outgoing);
-	if (lost)
-		call.reply = (struct reply){ .result = -1, .error = EMFILE };
-	else
-		call_run(&call, s);
+	call_run(&call, s);
 	sent = send_reply(connection->watch.fd, &call);
 	if (call.descriptor >= 0)
 		close(call.descriptor);
 	return sent;
 }
 
+/* Take the request that was looked at, and answer it. A socket that isn't of ours may be another sctpd's, which is gone. */
+static bool take_and_serve(struct connection *connection, size_t length, int passed, struct sctp_socket *s)
+{
+	if (length < sizeof(struct request) || length > sizeof(incoming) || (passed >= 0 && s == NULL && !passed_is_socket(passed)))
+		return false;
+	passed_take(connection->watch.fd);
+	return serve(connection, length, passed, s);
+}
+
 /* One request a turn: a client waits for the reply before it sends the next. */
 static void ready(struct watch *watch, uint32_t events)
 {
 	struct connection *connection = (struct connection *)watch;
-	char control[CMSG_SPACE(DESCRIPTORS_MAX * sizeof(int))];
-	struct iovec vector = { incoming, sizeof(incoming) };
-	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control,
-				  .msg_controllen = sizeof(control) };
-	ssize_t length;
 	uid_t user = connection->client->user->id;
 	struct sctp_socket *s;
+	ssize_t length;
 	int passed;
-	bool served;
+	bool more, served;
 
 	(void)events;
-	if (closer_is_behind(user)) {
+	if (tasks_are_too_many(user)) {
 		drop(connection); /* before it brings more */
 		return;
 	}
-	length = recvmsg(watch->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	length = passed_look(watch->fd, incoming, sizeof(incoming), &passed, &more);
 	if (length < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	passed = length >= 0 ? passed_take(user, &message) : -1; /* an empty message may bring some, too */
 	s = passed >= 0 ? socket_of(passed) : NULL;
-	served = length >= (ssize_t)sizeof(struct request) && !(message.msg_flags & MSG_TRUNC) &&
-		 serve(connection, (size_t)length, passed, s, passed < 0 && message.msg_flags & MSG_CTRUNC);
+	served = length > 0 && !more && take_and_serve(connection, (size_t)length, passed, s);
 	if (s != NULL)
 		close(passed); /* behind it are only messages of ours */
 	else if (passed >= 0)
-		closer_close(user, passed);
-	if (!served || (passed >= 0 && s == NULL && closer_is_behind(user)))
+		passed_close(user, passed);
+	passed_keep_spare();
+	if (!served)
 		drop(connection);
 }
 
@@ -156,15 +155,35 @@ static bool last_descriptors(int fd)
 	return getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)fd + KEPT_FREE >= limit.rlim_cur;
 }
 
+static struct ucred peer_of(int fd)
+{
+	struct ucred peer = { .uid = (uid_t)-1 };
+	socklen_t length = sizeof(peer);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0)
+		peer.uid = (uid_t)-1;
+	return peer;
+}
+
+/* Whether this user has passed what never ends. He is told why. */
+static bool is_refused(int fd, uid_t user)
+{
+	const struct reply why = { .result = -1, .error = ETOOMANYREFS };
+
+	if (!tasks_are_too_many(user))
+		return false;
+	send(fd, &why, sizeof(why), MSG_DONTWAIT | MSG_NOSIGNAL);
+	return true;
+}
+
 bool control_serve(int fd)
 {
 	int size = CONTROL_BUFFER;
 	struct connection *connection;
-	struct ucred peer = { .uid = (uid_t)-1 };
-	socklen_t length = sizeof(peer);
+	struct ucred peer = peer_of(fd);
 
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0 || !may_use(fd, &peer) || last_descriptors(fd) ||
-	    closer_is_behind(peer.uid) || (connection = calloc(1, sizeof(*connection))) == NULL) {
+	if (!may_use(fd, &peer) || last_descriptors(fd) || is_refused(fd, peer.uid) ||
+	    (connection = calloc(1, sizeof(*connection))) == NULL) {
 		passed_end(peer.uid, fd); /* it may have brought some already */
 		return false;
 	}
@@ -189,12 +208,12 @@ static void ready_listener(struct watch *watch, uint32_t events)
 
 	(void)events;
 	if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
-		close(spare);
+		passed_give_spare();
 		fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (fd >= 0)
-			passed_end((uid_t)-1, fd);
+			passed_end(peer_of(fd).uid, fd);
 		fd = -1;
-		spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+		passed_keep_spare();
 	}
 	if (fd >= 0)
 		control_serve(fd);
@@ -207,14 +226,14 @@ int control_listen(gid_t group, bool everyone)
 
 	allowed_group = group;
 	everyone_allowed = everyone;
-	spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	passed_keep_spare();
 	listener.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (listener.fd < 0 || bind(listener.fd, (struct sockaddr *)&address, length) < 0 || listen(listener.fd, 128) < 0) {
 		int error = -errno;
 
 		if (listener.fd >= 0)
 			close(listener.fd);
-		close(spare);
+		passed_give_spare();
 		return error;
 	}
 	return loop_add(&listener);

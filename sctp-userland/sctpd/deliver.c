@@ -13,7 +13,33 @@ static void connect_ended(struct sctp_socket *s, int error)
 	s->connecting = false;
 	s->error = error;
 	s->was_connected = error == 0;
+	if (error == 0)
+		socket_note_peer(s);
 	s->failed_before = error != 0;
+}
+
+/* A path on which the first INITs were lost is taken for dead although a later one was answered, and usrsctp sends no data on it before a
+ * heartbeat is answered: so it goes out at once. */
+static void ask_lost_paths(struct sctp_socket *s, sctp_assoc_t association)
+{
+	struct sockaddr *list = NULL;
+	int i, count = usrsctp_getpaddrs(s->so, association, &list);
+	const char *from = (const char *)list;
+
+	for (i = 0; i < count; i++) {
+		struct sctp_paddrinfo path = { .spinfo_assoc_id = association };
+		struct sctp_paddrparams now = { .spp_assoc_id = association, .spp_flags = SPP_HB_DEMAND };
+		socklen_t length = sizeof(path), size = address_length((const struct sockaddr *)from);
+
+		memcpy(&path.spinfo_address, from, size);
+		memcpy(&now.spp_address, from, size);
+		if (usrsctp_getsockopt(s->so, IPPROTO_SCTP, SCTP_GET_PEER_ADDR_INFO, &path, &length) == 0 &&
+		    !(path.spinfo_state & (SCTP_ACTIVE | SCTP_UNCONFIRMED)))
+			usrsctp_setsockopt(s->so, IPPROTO_SCTP, SCTP_PEER_ADDR_PARAMS, &now, sizeof(now));
+		from += size;
+	}
+	if (count > 0)
+		usrsctp_freepaddrs(list);
 }
 
 /* What the daemon itself learns from a notification, subscribed or not. */
@@ -24,7 +50,11 @@ static void learn(struct sctp_socket *s, const char *from, size_t length)
 	if (length < sizeof(change))
 		return;
 	memcpy(&change, from, sizeof(change));
-	if (change.sac_type != SCTP_ASSOC_CHANGE || !s->connecting)
+	if (change.sac_type != SCTP_ASSOC_CHANGE)
+		return;
+	if (change.sac_state == SCTP_COMM_UP || change.sac_state == SCTP_RESTART)
+		ask_lost_paths(s, change.sac_assoc_id);
+	if (!s->connecting)
 		return;
 	if (!IS_ONE_TO_ONE(s) && change.sac_assoc_id != s->connecting_association)
 		return;
@@ -49,7 +79,7 @@ static void finish(struct sctp_socket *s)
 		if (s->end_error != 0)
 			push_error(s, s->end_error, INBOUND_STAYS);
 	}
-	if (s->unsent == NULL)
+	if (s->unsent == NULL && !s->silent_end)
 		shutdown(s->watch.fd, SHUT_WR);
 }
 
@@ -67,6 +97,14 @@ static void ended(struct sctp_socket *s, int error)
 		push_error(s, error, 0);
 	/* Linux: end-of-file where the peer ended it, no connection any more where this side or an ABORT did. */
 	s->end_error = error != 0 || s->shut_down ? ENOTCONN : 0;
+	s->silent_end = error == 0 && s->shut_down;
+	finish(s);
+}
+
+void socket_receives_no_more(struct sctp_socket *s)
+{
+	s->received_all = true;
+	s->silent_end = false;
 	finish(s);
 }
 

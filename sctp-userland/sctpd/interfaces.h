@@ -1,9 +1,10 @@
-/* The addresses of this network namespace, kept up to date by netlink, and those local ones that stand on no interface. */
+/* The addresses of this network namespace, kept up to date by netlink. */
 #ifndef INTERFACES_H
 #define INTERFACES_H
 
 #include <netinet/in.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
 
 /* netlink.c: read what is there and follow changes. Return 0 or -errno. The other one reads what has changed just now. */
@@ -17,16 +18,26 @@ void interfaces_change(bool add, unsigned int interface, int family, const void 
 void interfaces_tell_all(void);
 void interfaces_told_all(void);
 
-/* Make an address known that is local without standing on an interface (127.0.0.2, routes of type local), to who binds it. It stays known,
- * so that peers are told at once that its ports are closed, until there are too many: a user gets no more than are left then for others. */
-struct sockaddr;
-void interfaces_admit(uid_t user, const struct sockaddr *address);
-
-/* The address, if this entry of usrsctp's is one of those; NULL: it isn't. */
-struct sctp_ifa;
-const struct sockaddr *interfaces_admitted(const struct sctp_ifa *ifa);
-
 /* Index of the interface that has this IPv6 address, 0: none. */
 unsigned int interfaces_index_of(const struct in6_addr *address);
+
+/* For admitted.c. */
+struct sctp_ifa;
+struct address {
+	struct address *next, *next_admitted;
+	unsigned int interface;
+	struct sockaddr_in6 value; /* or sockaddr_in */
+	uint32_t seen; /* the round of telling all that told of it, or what came after */
+	uid_t user; /* who had it admitted */
+	bool bound; /* when it was last looked */
+	const struct sctp_ifa *admitted; /* usrsctp's own entry of one that stands on no interface */
+};
+struct address *interfaces_first(void);
+struct address *interfaces_known(const struct sockaddr_in6 *address);
+void interfaces_forget(struct address *address);
+
+/* Tell under which index and name usrsctp is to know an address. */
+#define INTERFACE_NAME 32
+unsigned int interfaces_in_usrsctp(unsigned int interface, const struct sockaddr_in6 *address, char *name, size_t room);
 
 #endif

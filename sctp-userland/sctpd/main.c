@@ -14,12 +14,14 @@
 
 #include "background.h"
 #include "control.h"
+#include "disposal.h"
 #include "loop.h"
 #include "manager.h"
 #include "show.h"
 #include "sockets.h"
 #include "stack.h"
 #include "status.h"
+#include "tasks.h"
 #include "timers.h"
 #include "users.h"
 
@@ -222,7 +224,7 @@ static void serve(const struct settings *settings)
 			manager_tell("WATCHDOG=1");
 			told_ms = now_ms;
 		}
-		next_ms = sooner(next_ms, tell_ms);
+		next_ms = sooner(sooner(next_ms, tell_ms), sooner(disposal_run(), tasks_run()));
 		if (sockets_count() > 0 || control_count() > 0)
 			used_ms = now_ms;
 		else if (settings->idle_exit_s >= 0 && now_ms - used_ms >= (uint64_t)settings->idle_exit_s * 1000)
@@ -255,11 +257,23 @@ static int listen_or_find_running(const struct settings *settings)
 	return answer == SHOW_STRANGER ? -ECONNREFUSED : error;
 }
 
+/* Whoever started us may have closed some of these: then the next sockets would take their place. */
+static void fill_standard_descriptors(void)
+{
+	int fd = open("/dev/null", O_RDWR);
+
+	while (fd >= 0 && fd <= STDERR_FILENO)
+		fd = open("/dev/null", O_RDWR);
+	if (fd >= 0)
+		close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	struct settings settings = { .stack = stack_defaults, .idle_exit_s = -1, .group = (gid_t)-1 };
 	int status = 0, json = 0, parent = -1, error;
 
+	fill_standard_descriptors();
 	parse(&settings, argc, argv, &status, &json);
 	if (status)
 		return show_status(json != 0);
@@ -267,6 +281,7 @@ int main(int argc, char **argv)
 		parent = background_start();
 	raise_limit();
 	come_first();
+	disposal_start();
 	error = loop_start();
 	watch_signals();
 	if (error == 0)

@@ -104,7 +104,7 @@ struct mbuf *packets_buffers(int length)
 void packets_input(const char *packet, int length, struct sockaddr *source, struct sockaddr *destination, uint8_t ecn_bits)
 {
 	struct mbuf *first;
-	unsigned int begun;
+	struct stack_begun begun;
 
 	if (length < COMMON_HEADER + CHUNK_HEADER || init_is_wrong(packet + COMMON_HEADER, length - COMMON_HEADER))
 		return;
@@ -120,7 +120,7 @@ void packets_input(const char *packet, int length, struct sockaddr *source, stru
 	if (first != NULL)
 		m_freem(first);
 	begun = stack_begun();
-	if (begun > 0)
+	if (begun.associations > 0 || begun.more_paths > 0)
 		users_note_begun(destination, begun);
 }
 

@@ -1,100 +1,120 @@
 /* Descriptors that clients pass. One may be the last copy of a socket that lingers, or of one that has such a socket in its queue, or of a file
- * whose file system is a program: close() waits for these. So none is closed here, or left for the kernel to close, in a message that is cut
- * or never read. */
+ * whose file system is a program: close() waits for these, and so does the kernel when it closes what lies in a message that is read and finds
+ * no room. So messages are looked at first. What brought more than the one descriptor that it may is never read: it ends with the
+ * connection, by disposal.c. */
 #define _GNU_SOURCE
 #include "passed.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "../protocol.h"
 #include "closer.h"
+#include "disposal.h"
 
 #define MESSAGES_MAX 4096 /* more than fit into a queue */
 
-int passed_take(uid_t user, struct msghdr *message)
+static int spare = -1;
+
+void passed_keep_spare(void)
 {
-	struct cmsghdr *item;
-	int taken = -1;
-
-	for (item = CMSG_FIRSTHDR(message); item != NULL; item = CMSG_NXTHDR(message, item)) {
-		size_t i, number = (item->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-		if (item->cmsg_level != SOL_SOCKET || item->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (i = 0; i < number; i++) {
-			int fd;
-
-			memcpy(&fd, CMSG_DATA(item) + i * sizeof(int), sizeof(int));
-			if (taken < 0)
-				taken = fd;
-			else
-				closer_close(user, fd);
-		}
-	}
-	return taken;
+	if (spare < 0)
+		spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-struct came {
-	bool control, descriptors; /* besides the bytes */
-};
-
-static ssize_t discard(uid_t user, int fd, struct came *came)
+void passed_give_spare(void)
 {
-	char bytes[PLUG_SIZE], control[CMSG_SPACE(DESCRIPTORS_MAX * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
-	struct iovec vector = { bytes, sizeof(bytes) };
+	if (spare >= 0)
+		close(spare);
+	spare = -1;
+}
+
+bool passed_is_socket(int fd)
+{
+	int type;
+	socklen_t length = sizeof(type);
+
+	return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0;
+}
+
+void passed_close(uid_t user, int fd)
+{
+	const struct linger never = { 0 }; /* for who passed it and closes it last */
+
+	if (setsockopt(fd, SOL_SOCKET, SO_LINGER, &never, sizeof(never)) < 0 || !disposal_add(user, fd))
+		closer_close(user, fd);
+}
+
+static ssize_t look(int from, char *bytes, size_t room, int *fd, bool *more)
+{
+	char control[CMSG_LEN(sizeof(int))] __attribute__((aligned(sizeof(size_t)))); /* CMSG_SPACE would have room for two */
+	struct iovec vector = { bytes, room };
 	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
-	ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	int first;
+	ssize_t length = recvmsg(from, &message, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	const struct cmsghdr *item = length < 0 ? NULL : CMSG_FIRSTHDR(&message);
 
-	*came = (struct came){ 0 };
-	if (got < 0)
-		return got;
-	first = passed_take(user, &message);
-	*came = (struct came){ message.msg_controllen > 0, first >= 0 };
-	if (first >= 0)
-		closer_close(user, first);
-	return got;
+	*fd = -1;
+	*more = length >= 0 && message.msg_flags & MSG_CTRUNC;
+	if (item != NULL && item->cmsg_level == SOL_SOCKET && item->cmsg_type == SCM_RIGHTS)
+		memcpy(fd, CMSG_DATA(item), sizeof(int));
+	return length;
 }
 
-ssize_t passed_discard(uid_t user, int fd)
+ssize_t passed_look(int from, char *bytes, size_t room, int *fd, bool *more)
 {
-	struct came came;
+	ssize_t length = look(from, bytes, room, fd, more);
 
-	return discard(user, fd, &came);
+	if (!*more || *fd >= 0 || spare < 0)
+		return length;
+	passed_give_spare();
+	return look(from, bytes, room, fd, more);
 }
 
-/* Read all there is, up to a message that brought descriptors: return whether there was one, as more may lie behind it. */
-static bool drain(uid_t user, int fd, bool *reset)
+void passed_take(int from)
 {
-	struct came came;
-	ssize_t got;
+	recv(from, NULL, 0, MSG_DONTWAIT);
+}
+
+ssize_t passed_discard(int fd)
+{
+	char bytes[PLUG_SIZE];
+	struct msghdr message = { 0 }; /* no room for descriptors */
+
+	if (recvmsg(fd, &message, MSG_PEEK | MSG_DONTWAIT) >= 0 && message.msg_flags & MSG_CTRUNC)
+		return PASSED_BRINGS;
+	return recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+}
+
+/* Read all there is, up to a message that brought descriptors: return whether there is one. It isn't read. */
+static bool look_through(int fd, bool *reset)
+{
 	int yes = 1, number;
 
 	setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &yes, sizeof(yes)); /* with every message, though empty: only the end has none */
 	for (number = 0; number < MESSAGES_MAX; number++) {
-		got = discard(user, fd, &came);
-		if (came.descriptors)
-			return true;
+		char sender[CMSG_SPACE(sizeof(struct ucred))]; /* no room for descriptors */
+		struct msghdr message = { .msg_control = sender, .msg_controllen = sizeof(sender) };
+		ssize_t got = recvmsg(fd, &message, MSG_PEEK | MSG_DONTWAIT);
+
 		if (got < 0 && errno == ECONNRESET)
 			*reset = true;
-		else if (got < 0 ? errno != EINTR : got == 0 && !came.control)
-			break;
+		else if (got < 0 ? errno != EINTR : message.msg_controllen == 0)
+			return false;
+		else if (got >= 0 && message.msg_flags & MSG_CTRUNC)
+			return true;
+		else if (got >= 0)
+			passed_take(fd);
 	}
-	return false;
+	return true; /* or so it may be */
 }
 
-bool passed_was_reset(uid_t user, int fd)
+bool passed_was_reset(int fd)
 {
 	bool reset = false;
-	socklen_t length = sizeof(int);
-	int error = 0;
 
-	if (closer_is_behind(user)) /* it may bring no more */
-		return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == ECONNRESET;
-	drain(user, fd, &reset); /* the kernel says it before all that lies there */
+	look_through(fd, &reset); /* the kernel says it before all that lies there */
 	return reset;
 }
 
@@ -103,9 +123,9 @@ void passed_end(uid_t user, int fd)
 	bool reset = false;
 
 	shutdown(fd, SHUT_RD); /* nothing more comes */
-	if (closer_is_behind(user) || drain(user, fd, &reset)) {
+	if (look_through(fd, &reset)) {
 		shutdown(fd, SHUT_RDWR); /* the other end needn't wait for it */
-		closer_close(user, fd);
+		passed_close(user, fd);
 	} else {
 		close(fd);
 	}

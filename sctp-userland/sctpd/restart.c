@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "packets.h"
+#include "stack.h"
 #include "usrsctp_internal.h"
 
 #define ADDRESSES_MAX 256
@@ -126,6 +127,9 @@ int sctp_load_addresses_from_init(struct sctp_tcb *association, struct mbuf *m, 
 	result = library_load(association, m, offset, limit, source, destination, instead_of_source, port);
 	if (extended != NULL)
 		m_freem(extended);
+	for (i = 0, address = first_address(association); address != NULL; address = address->next)
+		i++;
+	stack_note_addresses((unsigned int)i);
 	for (i = 0; i < count; i++)
 		if (!has_address(association, before[i]))
 			forget(association, before[i]);

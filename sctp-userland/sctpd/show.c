@@ -37,8 +37,7 @@ static int connect_running(enum show_answer *answer)
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	if (connect(fd, (struct sockaddr *)&address, length) < 0)
 		*answer = errno == EAGAIN ? SHOW_SILENT : SHOW_NONE;
-	else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_length) < 0 ||
-		 (peer.uid >= SYSTEM_USERS && peer.uid != geteuid()))
+	else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_length) < 0 || !is_believed(peer.uid))
 		*answer = SHOW_STRANGER;
 	else
 		return fd;

@@ -15,7 +15,7 @@ enum show_answer {
 	SHOW_NONE,     /* none runs, or it ends just now, or refuses */
 	SHOW_SERVES,
 	SHOW_SILENT,   /* no answer for some seconds */
-	SHOW_STRANGER, /* the name is held by a user whose sctpd isn't to be believed: neither root, nor a system user, nor one's own */
+	SHOW_STRANGER, /* the name is held by a user whose sctpd isn't to be believed: neither root, nor the service's user, nor oneself */
 };
 
 /* Whether an sctpd runs in this network namespace and answers. It then counts its idle time anew. */

@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "closer.h"
 #include "options.h"
 #include "passed.h"
 #include "stack.h"
@@ -20,7 +20,7 @@
 static struct sctp_socket *first, *dirty_list;
 static struct sctp_socket *by_stack[BUCKETS], *by_cookie[BUCKETS];
 static int count;
-static uint64_t next_identifier;
+static uint32_t last_number;
 
 static unsigned int stack_bucket(const struct socket *so)
 {
@@ -60,28 +60,38 @@ static void no_upcall(struct socket *so, void *argument, int flags)
 	(void)so, (void)argument, (void)flags; /* it must be set for wake-ups to happen */
 }
 
-/* Take the plugs out and watch for the next. */
+/* Take the plugs out and watch for the next. One that brings a descriptor is none: who sends it loses the socket, and what is in it. */
 static void unplug(struct sctp_socket *s)
 {
 	ssize_t got;
 	int turn = 0;
 
-	if (closer_is_behind(s->client->user->id)) {
-		s->blocked = true; /* looked at again in a while */
-		return;
-	}
 	s->plugged = false;
 	do
-		got = passed_discard(s->client->user->id, s->watch.fd);
-	while (got > 0 && ++turn < PLUGS_PER_TURN && !closer_is_behind(s->client->user->id)); /* those that are left come as the next */
+		got = passed_discard(s->watch.fd);
+	while (got > 0 && ++turn < PLUGS_PER_TURN); /* those that are left come as the next */
+	if (got == PASSED_BRINGS) {
+		socket_destroy(s, true);
+		return;
+	}
 	s->left_unread |= got < 0 && errno == ECONNRESET;
 	loop_change(&s->watch, s->watch.events | EPOLLIN);
+}
+
+void socket_plug(struct sctp_socket *s, int client_fd)
+{
+	static const char plug[PLUG_SIZE];
+
+	if (s->plugged || !IS_UNCONNECTED(s) || send(client_fd, plug, sizeof(plug), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+		return;
+	s->plugged = true;
+	loop_change(&s->watch, s->watch.events & ~(uint32_t)EPOLLIN);
 }
 
 static void hung_up(struct sctp_socket *s)
 {
 	/* So says the kernel, once, when inbound messages were never read; the end itself needn't be. */
-	s->left_unread |= passed_was_reset(s->client->user->id, s->watch.fd);
+	s->left_unread |= passed_was_reset(s->watch.fd);
 	socket_destroy(s, s->left_unread && s->last_was_data && !s->received_all);
 }
 
@@ -143,6 +153,7 @@ void socket_replace(struct sctp_socket *s, struct socket *fresh)
 struct sctp_socket *socket_create(int domain, int type, struct socket *so, struct client *owner, int *client_fd)
 {
 	struct sctp_socket *s = calloc(1, sizeof(*s)), **bucket;
+	unsigned long long unforeseen;
 	bool given = so != NULL;
 	socklen_t length = sizeof(s->cookie);
 	int pair[2] = { -1, -1 }, size = CLIENT_SEND_BUFFER;
@@ -159,16 +170,16 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, struc
 	setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 	if (!inbound_prepare(pair[0]))
 		goto failed;
-	do { /* a name taken by someone else is skipped */
-		snprintf(name, sizeof(name), SOCKET_NAME_PREFIX "%llx", (unsigned long long)next_identifier++);
-		errno = 0;
-	} while (bind(pair[0], (struct sockaddr *)&address, abstract_name(&address, name)) < 0 && errno == EADDRINUSE);
-	if (errno != 0 || getsockopt(pair[1], SOL_SOCKET, SO_COOKIE, &s->cookie, &length) < 0 || fstat(pair[1], &status) < 0)
+	if (getrandom(&unforeseen, sizeof(unforeseen), 0) < 0)
+		goto failed;
+	snprintf(name, sizeof(name), SOCKET_NAME_PREFIX "%llx", unforeseen); /* any program may take names */
+	if (bind(pair[0], (struct sockaddr *)&address, abstract_name(&address, name)) < 0 ||
+	    getsockopt(pair[1], SOL_SOCKET, SO_COOKIE, &s->cookie, &length) < 0 || fstat(pair[1], &status) < 0)
 		goto failed;
 	s->inode = status.st_ino;
 	s->watch = (struct watch){ pair[0], EPOLLIN, ready };
 	s->so = so;
-	s->number = (uint32_t)next_identifier;
+	s->number = ++last_number;
 	s->domain = domain;
 	s->type = type;
 	s->client = owner;
@@ -187,6 +198,8 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, struc
 	*bucket = s;
 	count++;
 	*client_fd = pair[1];
+	if (!given)
+		socket_plug(s, pair[1]);
 	socket_look(s);
 	return s;
 failed:
@@ -260,7 +273,7 @@ void sockets_run(void)
 		} else if (socket_push_unsent(s) && !socket_deliver(s)) {
 			socket_look(s);
 		}
-		if (!s->gone && s->plugged && !s->connecting && !s->blocked)
+		if (!s->gone && s->plugged && !s->connecting && !s->blocked && !IS_UNCONNECTED(s))
 			unplug(s);
 	}
 }

@@ -39,11 +39,12 @@ struct sctp_socket {
 	struct kept_option *kept;
 	size_t kept_bytes;
 	bool served; /* a call on it is being answered: it must stay until then */
-	bool plugged;      /* a plug lies in the descriptor until there is room or the connection is made */
+	bool plugged;      /* a plug lies in the descriptor until there is room or the connection is made, or fails */
 	bool blocked;      /* a send found no room; cleared when usrsctp may have some again */
 	bool shut_down;    /* the program shut down its direction */
 	bool received_all; /* nothing comes any more */
 	bool end_told;     /* ... which the client was told */
+	bool silent_end;   /* ... without hanging up: the program itself has shut down, and the peer ended, too */
 	int end_error;     /* ... as this error, 0: end of file */
 	uint32_t connecting_association;
 	int error;         /* for SO_ERROR and the next receive */
@@ -56,6 +57,7 @@ struct sctp_socket {
 	int bound_count;
 	bool bound_any;
 	uint16_t port;     /* host order, 0: not bound */
+	struct sockaddr_in6 peer; /* of the latest association of a one-to-one socket, also when that is over; no family: none yet */
 	struct unsent *unsent, *last_unsent; /* inbound messages that wait, see inbound.c */
 	size_t unsent_length;  /* bytes */
 	bool wants_memory;     /* ... for memory */
@@ -68,11 +70,17 @@ struct sctp_socket {
 
 #define IS_ONE_TO_ONE(s) ((s)->type == SOCK_STREAM)
 
+/* Neither connected nor told that this failed: such a socket isn't writable. */
+#define IS_UNCONNECTED(s) (IS_ONE_TO_ONE(s) && !(s)->was_connected && (s)->error == 0)
+
 /* Make a socket for a client; so NULL: a new one. The client's descriptor goes to *client_fd. Return NULL and errno; then so stays. */
 struct sctp_socket *socket_create(int domain, int type, struct socket *so, struct client *owner, int *client_fd);
 
 /* The socket whose client end this descriptor is, NULL: none. */
 struct sctp_socket *socket_of(int client_fd);
+
+/* Make it not writable if it is unconnected; the descriptor is the client's end. */
+void socket_plug(struct sctp_socket *s, int client_fd);
 
 /* Close: with ABORT, or when data lies here that the client never got; else gracefully. */
 void socket_destroy(struct sctp_socket *s, bool abort);
@@ -109,6 +117,10 @@ bool sockets_bind_all(const void *endpoint);
 bool address_is_any(const struct sockaddr *address);
 void socket_note_bound(struct sctp_socket *s, const struct sockaddr *address);
 void socket_forget_bound(struct sctp_socket *s, const struct sockaddr *address);
+bool socket_is_bound_to(const struct sctp_socket *s, const struct sockaddr *address);
+
+/* Remember the peer, for getpeername(). */
+void socket_note_peer(struct sctp_socket *s);
 
 /* Remember them for a while: a closed socket's association goes on until its peer has agreed to the end. */
 void socket_note_closed(const struct sctp_socket *s);
@@ -133,6 +145,9 @@ void again_forget(struct sctp_socket *s);
 
 /* deliver.c: pass on what usrsctp has for this socket. Return false when more remains than one turn allows. */
 bool socket_deliver(struct sctp_socket *s);
+
+/* The program receives what lies there already, and then the end. */
+void socket_receives_no_more(struct sctp_socket *s);
 
 /* accept.c */
 void socket_accept_all(struct sctp_socket *s);

@@ -24,7 +24,7 @@ const struct stack_settings stack_defaults = {
 };
 
 static bool work_waits;
-static unsigned int begun;
+static struct stack_begun begun;
 static void (*library_sowakeup)(struct socket *, struct sockbuf *);
 static int (*library_free)(void *, struct sctp_tcb *, int, int);
 static void (*library_express_sack)(struct sctp_tcb *, uint32_t, uint32_t, int *, int);
@@ -137,6 +137,7 @@ sctp_assoc_t stack_measure_association(struct socket *so, sctp_assoc_t identifie
 	struct buffer_use queued = { .association = identifier };
 	struct sctp_status status = { .sstat_assoc_id = identifier };
 	socklen_t length = sizeof(queued);
+	uint32_t addresses = (uint32_t)identifier, more_paths;
 
 	if (usrsctp_getsockopt(so, IPPROTO_SCTP, GET_BUFFER_USE, &queued, &length) < 0)
 		return 0;
@@ -144,7 +145,11 @@ sctp_assoc_t stack_measure_association(struct socket *so, sctp_assoc_t identifie
 	length = sizeof(status);
 	if (usrsctp_getsockopt(so, IPPROTO_SCTP, SCTP_STATUS, &status, &length) < 0)
 		status.sstat_instrms = 0;
-	use->associations += association_cost(out_streams, status.sstat_instrms);
+	length = sizeof(addresses);
+	if (usrsctp_getsockopt(so, IPPROTO_SCTP, GET_REMOTE_ADDRESS_SIZE, &addresses, &length) < 0)
+		addresses = 0;
+	more_paths = addresses > sizeof(struct sockaddr_in6) ? addresses / sizeof(struct sockaddr_in) - 1 : 0; /* of IPv6 rather too many */
+	use->associations += association_cost(out_streams, status.sstat_instrms, more_paths);
 	return status.sstat_assoc_id;
 }
 
@@ -163,12 +168,17 @@ void stack_measure(struct socket *so, bool one_to_one, uint16_t out_streams, str
 		stack_measure(accepted, true, out_streams, use);
 }
 
-unsigned int stack_begun(void)
+struct stack_begun stack_begun(void)
 {
-	unsigned int since = begun;
+	struct stack_begun since = begun;
 
-	begun = 0;
+	begun = (struct stack_begun){ 0 };
 	return since;
+}
+
+void stack_note_addresses(unsigned int number)
+{
+	begun.more_paths += number > 1 ? number - 1 : 0;
 }
 
 uint32_t stack_associations(void)
@@ -202,7 +212,7 @@ struct sctp_tcb *sctp_aloc_assoc(void *endpoint, struct sockaddr *peer, int *err
 {
 	struct sctp_tcb *made = library_begin(endpoint, peer, error, tag, vrf, out_streams, udp_port, process, authenticates);
 
-	begun += made != NULL;
+	begun.associations += made != NULL;
 	return made;
 }
 

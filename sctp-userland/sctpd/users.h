@@ -59,10 +59,15 @@ void client_close(struct client *client);
 void client_keeps_closed(struct client *client, const struct stack_use *use);
 void client_lost_closed(struct client *client, const struct stack_use *use);
 
+/* All of them, linked. */
+struct user *users_first(void);
+struct client *clients_first(void);
+
 /* Whether no more may be queued for it now, its own limit or its user's being reached. */
 bool client_is_full(const struct client *client);
 
-/* Whether so many bytes more may be queued for it; they are. */
+/* holdings.c
+ * Whether so many bytes more may be queued for it; they are. */
 bool client_may_queue(const struct client *client, uint64_t bytes);
 void client_queues(struct client *client, uint64_t bytes);
 
@@ -74,8 +79,8 @@ void client_begins(struct client *client, uint64_t bytes);
 struct sockaddr;
 bool users_refuse(const struct sockaddr *local, bool data, bool begins);
 
-/* So many associations were begun by a peer at this address and port. */
-void users_note_begun(const struct sockaddr *local, unsigned int associations);
+/* These were begun by a peer at this address and port. */
+void users_note_begun(const struct sockaddr *local, struct stack_begun begun);
 
 /* So many bytes came in or went out: now and then, what is queued is measured. */
 void users_note_traffic(uint64_t bytes);

@@ -82,6 +82,9 @@ struct buffer_use {
 	uint32_t association, sending, receiving; /* receiving: not deliverable yet */
 };
 
+/* Another one: in, the association; out, the bytes its peer's addresses take as those of sockets. */
+#define GET_REMOTE_ADDRESS_SIZE 0x8006
+
 struct callout { /* all of it */
 	uintptr_t place; /* the library's list link, here the place in the heap */
 	void *unused;
@@ -134,6 +137,7 @@ struct sctp_tcb *sctp_aloc_assoc(void *endpoint, struct sockaddr *peer, int *err
 struct mbuf *sctp_add_addresses_to_i_ia(void *endpoint, struct sctp_tcb *tcb, struct scope *scope, struct mbuf *at, int count,
 					uint16_t *padding, uint16_t *length);
 int sctp_is_address_in_scope(struct sctp_ifa *ifa, struct scope *scope, int update);
+int sctp_is_address_on_local_host(struct sockaddr *address, uint32_t vrf);
 int sctp_free_assoc(void *endpoint, struct sctp_tcb *tcb, int how, int from);
 void sctp_express_handle_sack(struct sctp_tcb *tcb, uint32_t cumulative_ack, uint32_t window, int *abort_now, int ecne_seen);
 int sctp_load_addresses_from_init(struct sctp_tcb *tcb, struct mbuf *m, int offset, int limit, struct sockaddr *source,

@@ -6,6 +6,7 @@ import socket
 import struct
 
 from tests.sctp.sctp_api import (
+    CANT_START,
     COMM_UP,
     SCTP_PRIMARY_ADDR,
     SOL_SCTP,
@@ -58,6 +59,15 @@ def case_loopback_address_is_its_binders_alone() -> None:
                 association = receive_data(server).association
                 assert "127.0.0.9" not in [host for host, _ in addresses_of(server, association, peer=True)]
             holder.close()
+
+
+def case_loopback_address_that_nobody_bound_refuses() -> None:
+    """All of 127.0.0.0/8 is this host's, though only 127.0.0.1 stands on an interface."""
+    with one_to_one() as client, one_to_one() as waiting, one_to_many() as many:
+        expect(errno.ECONNREFUSED, client.connect, ("127.0.0.88", 9))
+        expect(errno.ECONNREFUSED, connectx, waiting, [("127.0.0.89", 9)])
+        send(many, b"x", to=("127.3.2.1", 9))
+        assert receive_change(many, CANT_START).is_notification
 
 
 def case_bind_again_after_close() -> None:

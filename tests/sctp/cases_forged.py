@@ -14,6 +14,7 @@ from tests.sctp.sctp_api import (
     SCTP_PARTIAL_DELIVERY_POINT,
     SOL_SCTP,
     Received,
+    addresses_of,
     associated,
     receive,
     receive_data,
@@ -26,6 +27,7 @@ from tests.support.raw_sctp import chunk, packet
 IPV4_HEADER_BYTES, COMMON_HEADER_BYTES = 20, 12
 DATA, ABORT_CHUNK, ERROR_CHUNK = 0, 6, 9
 INVALID_STREAM, PROTOCOL_VIOLATION = 1, 13
+ASCONF_CHUNK, ADD_IP, IPV4_PARAMETER = 0xC1, 0xC001, 5
 BEGINNING = 2
 REMOTE_ERROR_HEADER = struct.Struct("=HHIHxxI")
 
@@ -40,6 +42,8 @@ class Forger(NamedTuple):
     tsn: int
     sequence: int
     """Both of the last message."""
+    association: int
+    """The client's name for it."""
 
     def send(self, chunks: bytes) -> None:
         self.raw.sendto(packet(self.source, self.destination, self.tag, chunks), ("127.0.0.1", 0))
@@ -50,14 +54,14 @@ def forged() -> Iterator[tuple[socket.socket, Forger]]:
     """Yield the client of an association, and who forges its server's packets."""
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_SCTP) as raw:
         raw.settimeout(10)
-        with associated() as (client, _, server, to_client):
+        with associated() as (client, association, server, to_client):
             ports = server.getsockname()[1], client.getsockname()[1]
             send(server, b"seen", association=to_client)
             receive_data(client)
-            yield client, see(raw, *ports)
+            yield client, see(raw, *ports, association)
 
 
-def see(raw: socket.socket, source: int, destination: int) -> Forger:
+def see(raw: socket.socket, source: int, destination: int, association: int) -> Forger:
     """Look for the packet with the message."""
     while True:
         data = raw.recv(65535)[IPV4_HEADER_BYTES:]
@@ -67,7 +71,7 @@ def see(raw: socket.socket, source: int, destination: int) -> Forger:
             length = int.from_bytes(chunks[2:4])
             if chunks[0] == DATA and chunks[16:20] == b"seen":
                 tsn, _, sequence = struct.unpack(">IHH", chunks[4:12])
-                return Forger(raw, source, destination, tag, tsn, sequence)
+                return Forger(raw, source, destination, tag, tsn, sequence, association)
             chunks = chunks[length + 3 & ~3 :]
 
 
@@ -95,6 +99,20 @@ def case_remote_error_unasked() -> None:
         forger.send(chunk(ABORT_CHUNK, 0, b""))
         got = receive(client)
         assert (got.notification, got.state) == (ASSOC_CHANGE, COMM_LOST)
+
+
+def case_addresses_cannot_be_added() -> None:
+    """ASCONF (RFC 5061) isn't agreed on: it is answered as a chunk that nobody knows, and adds nothing."""
+    with forged() as (client, forger):
+        subscribe(client, data_io=True, association=True, address=True, peer_error=True)
+        before = addresses_of(client, forger.association, peer=True)
+        of_peer = struct.pack(">HH4B", IPV4_PARAMETER, 8, 127, 0, 0, 1)
+        for number in range(3):
+            added = struct.pack(">HHIHH4B", ADD_IP, 16, number, IPV4_PARAMETER, 8, 127, 0, 77, number)
+            forger.send(chunk(ASCONF_CHUNK, 0, struct.pack(">I", forger.tsn + number) + of_peer + added))
+        forger.send(chunk(ERROR_CHUNK, 0, struct.pack(">HH", PROTOCOL_VIOLATION, 8) + b"last"))
+        assert error_of(receive_notification(client, REMOTE_ERROR)) == (PROTOCOL_VIOLATION, b"last")
+        assert addresses_of(client, forger.association, peer=True) == before
 
 
 def case_partial_delivery_is_aborted() -> None:

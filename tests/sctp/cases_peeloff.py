@@ -4,6 +4,8 @@ import errno
 import socket
 import struct
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from tests.sctp.sctp_api import (
     COMM_UP,
@@ -66,11 +68,18 @@ def case_peeloff_takes_along_what_was_not_read() -> None:
             assert not readable(server, 0.1)
 
 
-def case_peeloff_takes_along_the_rest_of_a_message() -> None:
+@contextmanager
+def two_clients() -> Iterator[tuple[socket.socket, socket.socket, socket.socket, int]]:
+    """Yield a server, two clients it has been told of, and its identifier of the first one's association."""
     with one_to_many() as server, one_to_one() as first, one_to_one() as second:
         association, _ = two_associations(server, first, second)
         receive_change(server, COMM_UP)
         receive_change(server, COMM_UP)
+        yield server, first, second, association
+
+
+def case_peeloff_takes_along_the_rest_of_a_message() -> None:
+    with two_clients() as (server, first, second, association):
         first.send(b"partly read")
         assert server.recv(7) == b"partly "
         second.send(b"other")
@@ -81,10 +90,7 @@ def case_peeloff_takes_along_the_rest_of_a_message() -> None:
 
 
 def case_peeloff_leaves_the_rest_of_a_message_of_another() -> None:
-    with one_to_many() as server, one_to_one() as first, one_to_one() as second:
-        association, _ = two_associations(server, first, second)
-        receive_change(server, COMM_UP)
-        receive_change(server, COMM_UP)
+    with two_clients() as (server, first, second, association):
         second.send(b"partly read")
         assert server.recv(7) == b"partly "
         first.send(b"first")

@@ -70,7 +70,11 @@ class Peer:
 
     def send(self, port: int, chunks: bytes) -> None:
         """Send to the association of this port."""
-        sctp = packet(PORT, port, self._tags[port], chunks)
+        self.send_from(PORT, port, self._tags[port], chunks)
+
+    def send_from(self, own_port: int, port: int, tag: int, chunks: bytes) -> None:
+        """Send from any port of its own, with any tag."""
+        sctp = packet(own_port, port, tag, chunks)
         addresses = socket.inet_aton(PLAYED) + socket.inet_aton(OURS)
         fields = (0x45, 0, IPV4_HEADER + len(sctp), 0, 0, 64, socket.IPPROTO_SCTP)
         words = struct.unpack(">10H", struct.pack(">BBHHHBBH", *fields, 0) + addresses)

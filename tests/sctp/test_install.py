@@ -77,6 +77,19 @@ def test_manual_names_every_option() -> None:
     assert not [option for option in options if option not in manual]
 
 
+def test_manuals_are_well_formed() -> None:
+    """And that of sctp-run names what its script reads from the environment."""
+    pages = [REPOSITORY / "sctp-userland/man" / name for name in ("sctp-run.1", "sctpd.8")]
+    for page in pages:
+        command = ["groff", "-man", "-Tutf8", "-ww", "-P-cbou", str(page)]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert run.stderr == ""
+        assert "SEE ALSO" in run.stdout
+    script = (REPOSITORY / "sctp-userland/sctp-run").read_text()
+    read = {*re.findall(r"\$\{?(SCTP[A-Z_]+)", script), "SCTPD_OPTIONS"}
+    assert not [name for name in read if name not in pages[0].read_text().replace("\\-", "-")]
+
+
 def test_status_shows_sockets_associations_and_paths(namespace: Namespace) -> None:
     namespace.start(str(SCTPD))
     assert wait_for(lambda: serves(namespace))

@@ -1,0 +1,20 @@
+/* Local addresses that stand on no interface (127.0.0.2, routes of type local). */
+#ifndef ADMITTED_H
+#define ADMITTED_H
+
+#include <sys/socket.h>
+#include <sys/types.h>
+
+/* Make such an address known, to who binds it. It stays known, so that peers are told at once that its ports are closed, until there are too
+ * many: a user gets no more than are left then for others. */
+void admitted_add(uid_t user, const struct sockaddr *address);
+
+/* The address, if this entry of usrsctp's is one of those; NULL: it isn't. */
+struct sctp_ifa;
+const struct sockaddr *admitted_address(const struct sctp_ifa *ifa);
+
+/* It is about to be forgotten, or isn't one of those. */
+struct address;
+void admitted_forget(struct address *address);
+
+#endif

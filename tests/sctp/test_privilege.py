@@ -1,0 +1,106 @@
+"""Who is served by sctpd, and what stays another's whatever he does."""
+
+# ruff: noqa: E501  (programs given as text)
+
+import sys
+
+import pytest
+
+from tests.sctp.shared_daemon import PRELUDE, start
+from tests.sctp.test_daemon import SCTPD, as_nobody, library_for_all, serves, wait_for
+from tests.support.namespaces import Namespace
+
+pytestmark = pytest.mark.integration
+
+HOLD_PORT = """
+held = one_to_one()
+held.setsockopt(132, 36, 1)
+held.bind(("127.0.0.1", 5600))
+held.listen(5)
+print("held", flush=True)
+time.sleep(100)
+"""
+TAKE_PORT = """
+import socket
+for address in ("127.0.0.1", "0.0.0.0"):
+    for style in (1, 5):
+        for level, option in ((1, 2), (1, 15), (132, 36)):
+            taker = socket.socket(2, style, 132)
+            try:
+                taker.setsockopt(level, option, 1)
+            except OSError:
+                pass
+            try:
+                taker.bind((address, 5600))
+                print("bound", address, style, option)
+            except OSError as error:
+                assert error.errno == 98, error
+try:
+    socket.socket(2, 1, 132).bind(("127.0.0.1", 99))
+    print("bound 99")
+except PermissionError:
+    print("refused")
+"""
+
+
+def test_nobody_takes_a_port_of_root(shared: Namespace) -> None:
+    start(shared, HOLD_PORT, "held")
+    run = as_nobody(shared, TAKE_PORT)
+    assert run.stdout == "refused\n", run.stdout + run.stderr
+    own = shared.run(sys.executable, "-c", PRELUDE + "one_to_one().bind(('127.0.0.1', 99))", sctp=True)
+    assert own.returncode == 0, own.stderr
+
+
+STRANGER = """
+import array, os, socket, struct
+for operation in (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control, socket.socketpair()[0] as other:
+        control.connect("\\0sctp-userland")
+        for rights in ([], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [other.fileno()]))]):
+            control.sendmsg([struct.pack("=HH4i", 1, operation, 1, 1, 1, 1) + bytes(24 + 8)], rights)
+            answer = struct.unpack_from("=ii", control.recv(10000))
+            assert answer == (-1, 9), (operation, answer)
+print("nothing")
+"""
+
+
+def test_who_does_not_hold_a_socket_cannot_use_it(shared: Namespace) -> None:
+    """Every call about a socket needs its descriptor; no other one, and no number, takes its place."""
+    start(shared, HOLD_PORT.replace("5600", "5601"), "held")
+    run = as_nobody(shared, STRANGER)
+    assert run.stdout == "nothing\n", run.stdout + run.stderr
+
+
+SHOWS_NAMES = """
+import socket
+held = [socket.socket(2, 1, 132) for _ in range(8)]
+with open("/proc/net/unix") as file:
+    numbers = sorted(int(line.split("@sctp-userland/")[1], 16) for line in file if "@sctp-userland/" in line)
+print(len(numbers) >= 8, min(b - a for a, b in zip(numbers, numbers[1:])) > 1 << 20)
+"""
+
+
+def test_names_of_sockets_cannot_be_taken_before(shared: Namespace) -> None:
+    """Any program may take abstract names: it can't tell which."""
+    run = as_nobody(shared, SHOWS_NAMES)
+    assert run.stdout == "True True\n", run.stdout + run.stderr
+
+
+def test_group_admits(namespace: Namespace) -> None:
+    """Who is in the group is served, be it by the process's own groups (systemd's SupplementaryGroups=) alone."""
+    daemon = namespace.start(str(SCTPD), "--group", "nogroup")
+    assert wait_for(lambda: serves(namespace))
+    code = "import socket\ntry:\n    socket.socket(2, 1, 132); print('made')\nexcept OSError:\n    print('refused')"
+    with library_for_all() as library:
+        cases = (
+            (("nogroup", "--clear-groups"), "made\n"),
+            (("12345", "--groups=54321,nogroup"), "made\n"),
+            (("12345", "--clear-groups"), "refused\n"),
+            (("12345", "--groups=54321"), "refused\n"),
+        )
+        for groups, expected in cases:
+            options = ("--reuid", "12345", "--regid", *groups, "--bounding-set", "-all")
+            program = ("env", f"LD_PRELOAD={library}", "/usr/bin/python3", "-c", code)
+            run = namespace.run("setpriv", *options, *program)
+            assert run.stdout == expected, run.stderr
+    assert daemon.poll() is None
