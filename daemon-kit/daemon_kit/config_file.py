@@ -138,7 +138,7 @@ def check(document: TomlDocument, model: type[ModelT], *, context: Any = None) -
             model.model_validate(with_known, context=context)
         except ValidationError as more:
             found += more.errors(include_url=False)
-        errors += [_explain(document, model, one) for one in found]
+        errors += [_explain(document, model, one) for one in found if not _follows(one, found)]
     if errors:
         raise ConfigurationErrors(errors)
     return result
@@ -208,6 +208,14 @@ def duplicates(document: Any, pattern: Sequence[str]) -> Iterator[tuple[Location
             seen.add(value)
 
 
+def _follows(error: ErrorDetails, errors: Sequence[ErrorDetails]) -> bool:
+    """Tell whether an array is too short only because elements of it are wrong, which is told of each."""
+    location = error["loc"]
+    return error["type"] == "too_short" and any(
+        len(other["loc"]) > len(location) and other["loc"][: len(location)] == location for other in errors
+    )
+
+
 def _explain(document: TomlDocument, model: type[BaseModel], error: ErrorDetails) -> ConfigurationError:
     location = error["loc"]
     if error["type"] == "missing":
@@ -223,6 +231,8 @@ def _explain(document: TomlDocument, model: type[BaseModel], error: ErrorDetails
         if error["type"] == "union_tag_not_found":
             return document.error(location, "is missing")
         return document.error(location, f"{details['tag']!r} is none of {details['expected_tags']}")
+    if error["type"] == "too_short":
+        return document.error(location, f"needs at least {error['ctx']['min_length']}")
     problem = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     value = error["input"]
     if error["type"] in ("tuple_type", "list_type"):

@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 from rserpool import asap, enrp
@@ -15,26 +16,52 @@ from rserpool.safety import check_safe
 from rserpool.sctp import AssociationLost, Message, Notification, SctpSocket
 
 _READS_IN_A_ROW = 64
+_IN_A_ROW_S = 0.005
+"""Messages that come within this time of each other are read in one go: twice as many each time."""
 _MOST_WAITING = 2048
 """Messages read before time-outs are judged; more than any registrar was asked for at once."""
 MAX_QUEUED = 1024
 """Messages that wait for a full socket buffer; above it they are dropped, and time-outs do the rest."""
-
+_KEPT, _MOST_KEPT_BYTES = 128, 1024
+"""So many messages are kept in both forms, of so many bytes at most: the same are said again and again."""
+_SAID_AGAIN = frozenset({asap.HandleResolution, asap.EndpointKeepAliveAck})
 
 M = TypeVar("M", bound=AsapMessage | EnrpMessage)
 
 
 @dataclass(frozen=True, slots=True)
 class Codec(Generic[M]):
-    """How one protocol's messages travel."""
+    """How one protocol's messages travel; `encode` raises UnsafeMessageError for what must not be sent."""
 
     ppid: int
     encode: Callable[[M], bytes]
     decode: Callable[[bytes], M]
 
 
-ASAP: Codec[AsapMessage] = Codec(asap.PPID, asap.encode, asap.decode)
-ENRP: Codec[EnrpMessage] = Codec(enrp.PPID, enrp.encode, enrp.decode)
+def _safe_asap(message: AsapMessage) -> bytes:
+    check_safe(message)
+    return asap.encode(message)
+
+
+def _safe_enrp(message: EnrpMessage) -> bytes:
+    check_safe(message)
+    return enrp.encode(message)
+
+
+_kept_bytes = lru_cache(_KEPT)(_safe_asap)
+_kept_message = lru_cache(_KEPT)(asap.decode)
+
+
+def _encode_asap(message: AsapMessage) -> bytes:
+    return _kept_bytes(message) if type(message) in _SAID_AGAIN else _safe_asap(message)
+
+
+def _decode_asap(data: bytes) -> AsapMessage:
+    return _kept_message(data) if len(data) <= _MOST_KEPT_BYTES else asap.decode(data)
+
+
+ASAP: Codec[AsapMessage] = Codec(asap.PPID, _encode_asap, _decode_asap)
+ENRP: Codec[EnrpMessage] = Codec(enrp.PPID, _safe_enrp, enrp.decode)
 
 
 class MessageEndpoint(Generic[M]):
@@ -59,6 +86,8 @@ class MessageEndpoint(Generic[M]):
         self._on_dead = on_dead
         self._loop = asyncio.get_running_loop()
         self._queue: deque[tuple[int, bytes]] = deque()
+        self._reads = 1
+        self._readable_at_s = float("-inf")
         self.undecodable = 0
         """Messages received that were none."""
         self._loop.add_reader(sock.fileno(), self._readable)
@@ -90,7 +119,6 @@ class MessageEndpoint(Generic[M]):
 
         A message on an association that is gone vanishes: the notification of its end tells.
         """
-        check_safe(message)
         data = self._codec.encode(message)
         if self._queue or not self._send_now(association, data):
             if not self._queue:
@@ -132,7 +160,12 @@ class MessageEndpoint(Generic[M]):
         self._read(_MOST_WAITING)
 
     def _readable(self) -> None:
-        self._read(_READS_IN_A_ROW)
+        # Mostly there is one message; to find out that there is no other costs as much as reading it.
+        now = time.monotonic()
+        is_burst = now - self._readable_at_s < _IN_A_ROW_S
+        self._reads = min(_READS_IN_A_ROW, 2 * self._reads) if is_burst else 1
+        self._readable_at_s = now
+        self._read(self._reads)
 
     def _read(self, most: int) -> None:
         for _ in range(most):

@@ -7,12 +7,15 @@ from collections.abc import Callable, Sequence
 from rserpool import pool_user
 from rserpool.asap import DEFAULT_ITEMS, AsapMessage
 from rserpool.asyncio_endpoint import ASAP, DeadlineTimer, MessageEndpoint
-from rserpool.errors import RegistrarUnreachable
+from rserpool.errors import RegistrarUnreachable, RSerPoolError
 from rserpool.pool_user import Link, PoolUser
 from rserpool.pool_user import Resolution as Resolution
 from rserpool.registrar_choice import RegistrarAddress
 from rserpool.safety import check_handle
 from rserpool.sctp import AssociationUp, Notification, SctpSocket, SctpUnavailable
+
+Answer = Callable[[Resolution | RSerPoolError], None]
+"""Takes the answer to one question, or why there is none; it must not raise."""
 
 
 class RegistrarClient:
@@ -35,11 +38,13 @@ class RegistrarClient:
         self.address = address
         self.problem: str | None = None
         """Why the last attempt to connect failed; None while the association is up."""
+        self.heard_at_s: float | None = None
+        """When a message of the registrar came last, on the monotonic clock; None before the first."""
         self._local_addresses = tuple(local_addresses)
         self._ipv6 = ":" in address.host
         self._on_link = on_link
         self._user = PoolUser(timeout_s=timeout_ms / 1000, items=items)
-        self._answers: dict[int, asyncio.Future[Resolution]] = {}
+        self._answers: dict[int, Answer] = {}
         self._endpoint: MessageEndpoint[AsapMessage] | None = None
         self._association: int | None = None
         self._timer: DeadlineTimer | None = None
@@ -74,18 +79,36 @@ class RegistrarClient:
         Raise ResolutionTimeout when no answer comes in time, RegistrarUnreachable when there is no
         association, UnsafeMessageError for a handle that must not be sent.
         """
+        answer: asyncio.Future[Resolution] = asyncio.get_running_loop().create_future()
+
+        def answered(what: Resolution | RSerPoolError) -> None:
+            if answer.done():
+                return
+            if isinstance(what, Resolution):
+                answer.set_result(what)
+            else:
+                answer.set_exception(what)
+
+        number = self.ask(handle, answered)
+        try:
+            return await answer
+        finally:
+            self._answers.pop(number, None)
+
+    def ask(self, handle: bytes, answered: Answer) -> int:
+        """Ask as `resolve` does, and have `answered` called, maybe before this returns the question's number.
+
+        Raise RegistrarUnreachable when there is no association, UnsafeMessageError for a handle that must not
+        be sent; `answered` is not called then.
+        """
         check_handle(handle)
         try:
             number = self._user.resolve(handle, time.monotonic())
         except RegistrarUnreachable as problem:
             raise RegistrarUnreachable(f"registrar {self.address}: {self.problem or problem}") from None
-        answer: asyncio.Future[Resolution] = asyncio.get_running_loop().create_future()
-        self._answers[number] = answer
-        try:
-            self._run()
-            return await answer
-        finally:
-            self._answers.pop(number, None)
+        self._answers[number] = answered
+        self._run()
+        return number
 
     def report_unreachable(self, handle: bytes, identifier: int) -> None:
         """Tell the registrar that a pool element cannot be reached (several such reports remove it)."""
@@ -115,7 +138,8 @@ class RegistrarClient:
 
     def _message(self, association: int, message: AsapMessage, _peer: tuple[str, int]) -> None:
         if association == self._association:
-            self._user.received(message, time.monotonic())
+            self.heard_at_s = time.monotonic()
+            self._user.received(message, self.heard_at_s)
             self._run()
 
     def _notification(self, notification: Notification) -> None:
@@ -166,12 +190,12 @@ class RegistrarClient:
                 if self._endpoint and self._association is not None:
                     self._endpoint.send(self._association, message)
             case pool_user.Answered(number, resolution):
-                if (answer := self._answers.get(number)) and not answer.done():
-                    answer.set_result(resolution)
+                if answered := self._answers.pop(number, None):
+                    answered(resolution)
             case pool_user.Failed(number, error):
-                if (answer := self._answers.get(number)) and not answer.done():
-                    answer.set_exception(_with_address(error, self.address))
+                if answered := self._answers.pop(number, None):
+                    answered(_with_address(error, self.address))
 
 
-def _with_address(error: Exception, address: RegistrarAddress) -> Exception:
+def _with_address(error: RSerPoolError, address: RegistrarAddress) -> RSerPoolError:
     return type(error)(f"registrar {address}: {error}")

@@ -130,6 +130,15 @@ class PoolElementClient:
         self._machine.register_again(reason, time.monotonic())
         self._run()
 
+    def heed_silence(self, is_heeded: bool) -> None:
+        """Whether to renew the registration at once when the registrar's keep-alives stop.
+
+        For pools so large that a look-up does not tell whether the element is listed.
+        """
+        if is_heeded != self._machine.silence.is_heeded:
+            self._machine.silence.is_heeded = is_heeded
+            self._run()
+
     async def deregister(self, timeout_ms: int = 500) -> bool:
         """Leave the pool; return True when the registrar confirmed it. Ends in state STOPPED either way."""
         self._machine.deregister(time.monotonic(), timeout_ms / 1000)
@@ -200,6 +209,8 @@ class PoolElementClient:
     # What the machine asks for
 
     def _advance(self) -> None:
+        if self._endpoint:
+            self._endpoint.read_waiting()
         self._machine.advance(time.monotonic())
         self._run()
 

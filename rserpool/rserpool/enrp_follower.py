@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from rserpool import enrp
 from rserpool.enrp import EnrpMessage, HandleTableRequest, HandleTableResponse, HandleUpdate, Presence
+from rserpool.enrp_audit import Audit
 from rserpool.enrp_checksum import NO_ELEMENTS, Ownership
 from rserpool.enrp_follower_events import Action, Close, Connect, Ended, Send, Table, Update
 from rserpool.enrp_follower_states import TRANSITIONS, Input, State
@@ -32,8 +33,6 @@ CONNECT_TIMEOUT_S = 2.0
 PAGE_TIMEOUT_S = 2.0
 """Between two pages of a handle table."""
 RETRY_FIRST_S, RETRY_CEILING_S = 0.5, 30.0
-AUDIT_FIRST_S, AUDIT_CEILING_S = 2.0, 60.0
-"""Between two handle tables asked for because of a checksum, while they do not mend it."""
 LEAVE_AT_MOST_S = 12.0
 
 
@@ -68,9 +67,7 @@ class RegistrarFollower:
         self._connect_by_s = float("inf")
         self._heard_s = self._presence_s = float("-inf")
         self._asked_whether_alive = False
-        self._mismatches = 0
-        self._audits = 0
-        self._audit_not_before_s = float("-inf")
+        self._audit = Audit()
         self._leave_by_s = float("inf")
 
     def take_actions(self) -> list[Action]:
@@ -163,7 +160,7 @@ class RegistrarFollower:
             case Presence():
                 if message.reply_required:
                     self._send_presence(now)
-                self._audit(message.checksum, now)
+                self._check(message.checksum, now)
             case enrp.TakeoverServer():
                 self._ownership.take_over(message.target, sender)
 
@@ -190,7 +187,7 @@ class RegistrarFollower:
         self._move(Input.ASSOCIATED)
         self.sender = None
         self._heard_s, self._asked_whether_alive = now, False
-        self._mismatches = self._audits = 0
+        self._audit.begin_anew()
         self._send_presence(now)
         self._ask(own_children_only=False, now=now)
 
@@ -202,11 +199,18 @@ class RegistrarFollower:
         elif now >= self._heard_s + ASK_SILENT_AFTER_S and not self._asked_whether_alive:
             self._asked_whether_alive = True
             self._send_presence(now, reply_required=True)
-        elif now >= self._presence_s + PRESENCE_S:
-            was_away = now >= self._presence_s + FORGOTTEN_AFTER_S
-            self._send_presence(now)
-            if was_away and self._asked is None:
-                self._ask(own_children_only=False, now=now)
+        else:
+            self._keep_present(now)
+
+    def _keep_present(self, now: float) -> None:
+        """Send a presence if one is due. After a pause of our own in which the registrar may have forgotten
+        us ask for everything: of what happened meanwhile it told us nothing."""
+        if now < self._presence_s + PRESENCE_S:
+            return
+        was_away = now >= self._presence_s + FORGOTTEN_AFTER_S
+        self._send_presence(now)
+        if was_away:
+            self.ask_for_everything(now)
 
     def _send_presence(self, now: float, *, reply_required: bool = False) -> None:
         if self._transport is None:
@@ -215,17 +219,11 @@ class RegistrarFollower:
         self._presence_s = now
         self._send(Presence(self.identifier, self.sender or 0, NO_ELEMENTS, server, reply_required))
 
-    def _audit(self, checksum: int, now: float) -> None:
+    def _check(self, checksum: int, now: float) -> None:
         """Hold a presence's checksum against what was pushed."""
         if self.state is not State.FOLLOWING or self._asked or self.sender is None:
             return
-        if checksum == self._ownership.checksum(self.sender):
-            self._mismatches = self._audits = 0
-            return
-        self._mismatches += 1
-        if self._mismatches >= 2 and now >= self._audit_not_before_s:
-            self._audits += 1
-            self._audit_not_before_s = now + backoff_s(self._audits, AUDIT_FIRST_S, AUDIT_CEILING_S)
+        if self._audit.asks(checksum == self._ownership.checksum(self.sender), now):
             self._ask(own_children_only=True, now=now)
 
     def _update(self, message: HandleUpdate, now: float) -> None:
@@ -245,9 +243,11 @@ class RegistrarFollower:
         """Ask for a handle table. One at a time: a registrar keeps one place in it for each peer."""
         self._asked = HandleTable(own_children_only, now, now, self._broke_off)
         self._broke_off = True
-        self._send_request()
+        self._send_request(now)
 
-    def _send_request(self) -> None:
+    def _send_request(self, now: float) -> None:
+        """Ask for the next page, and be known when it is asked for: a registrar refuses it to strangers."""
+        self._keep_present(now)
         if self._asked is not None:
             self._send(HandleTableRequest(self.identifier, self.sender or 0, self._asked.own_children_only))
 
@@ -262,7 +262,7 @@ class RegistrarFollower:
         if asked.has_no_end:
             self._fail(f"its handle table has no end: {asked.elements} pool elements so far", now)
         elif page.more_to_send:
-            self._send_request()
+            self._send_request(now)
         else:
             self._broke_off = False
             self._asked = None
@@ -276,7 +276,7 @@ class RegistrarFollower:
     def _take(self, asked: HandleTable, sender: int, now: float) -> None:
         """The table is whole."""
         self._ownership.replace(sender, asked.owned, but=asked.pushed)
-        self._mismatches = 0
+        self._audit.table_came()
         if self._move(Input.TABLE):
             self._failures = 0
             self.problem = ""

@@ -1,6 +1,7 @@
 """What ASAP and ENRP messages carry: transports, pool elements, registrars (RFC 5354, section 3)."""
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -15,6 +16,8 @@ from rserpool.wire import UnknownParameter as UnknownParameter
 
 KEPT_ELEMENTS, MAX_KEPT_BYTES = 32_768, 256
 """So many decoded pool elements are kept, of so many bytes at most."""
+KEPT_PARTS = 1024
+"""So many of their transports and policies: those of one host, and of one load, are many elements'."""
 LIFE_UNLIMITED_MS = 0xFFFFFFFF
 """Registration life of a pool element that never expires."""
 
@@ -189,21 +192,25 @@ def decode_pool_element(value: bytes) -> PoolElement:
 def _decode_pool_element(value: bytes) -> PoolElement:
     identifier, home_registrar, life_ms = wire.fixed(value, _POOL_ELEMENT)
     inner = Parameters(value, _IN_POOL_ELEMENT, _POOL_ELEMENT.size)
-    transports = _transports(inner)
+    is_kept = len(value) <= MAX_KEPT_BYTES
+    transports = _transports(inner, _kept_transport if is_kept else decode_transport)
     if not 1 <= len(transports) <= 2:
         raise DecodeError(f"pool element 0x{identifier:08x} with {len(transports)} transports")
+    decode_policy = _kept_policy if is_kept else policies.decode_policy
     return PoolElement(
         identifier=identifier,
         home_registrar=home_registrar,
         life_ms=life_ms,
         user_transport=transports[0],
-        policy=policies.decode_policy(inner.one(ParameterType.POLICY)),
+        policy=decode_policy(inner.one(ParameterType.POLICY)),
         asap_transport=transports[1] if len(transports) == 2 else None,
         unknown=inner.unknown,
     )
 
 
 _kept_pool_element = lru_cache(KEPT_ELEMENTS)(_decode_pool_element)
+_kept_transport = lru_cache(KEPT_PARTS)(decode_transport)
+_kept_policy = lru_cache(KEPT_PARTS)(policies.decode_policy)
 
 
 def encode_server_information(server: ServerInformation) -> bytes:
@@ -231,9 +238,11 @@ def decode_transports(parameters: Parameters) -> tuple[Transport, ...]:
     return tuple(_transports(parameters))
 
 
-def _transports(parameters: Parameters) -> list[Transport]:
+def _transports(
+    parameters: Parameters, decode: Callable[[Protocol, bytes], Transport] = decode_transport
+) -> list[Transport]:
     return [
-        decode_transport(Protocol(parameter_type), value)
+        decode(Protocol(parameter_type), value)
         for parameter_type, value in parameters
         if parameter_type in TRANSPORT_TYPES
     ]

@@ -15,6 +15,7 @@ from rserpool.policies import Policy
 from rserpool.pool_element_associations import LEAVE_AFTER_S, Associations, Endpoint
 from rserpool.pool_element_events import Action, Close, CloseAll, Connect, EventKind, Outbox
 from rserpool.pool_element_identity import Identity
+from rserpool.pool_element_silence import Silence
 from rserpool.pool_element_states import TRANSITIONS, Input, State
 from rserpool.registrar_choice import RegistrarAddress, Rotation, preference
 
@@ -61,6 +62,8 @@ class PoolElementMachine:
         """The identifier of the registrar in charge, known from its first keep-alive on."""
         self.confirmed_at_s: float | None = None
         """When a registrar last confirmed the registration."""
+        self.silence = Silence()
+        """Of the registrar in charge; when it is heeded, a silent one is registered at again."""
         self._rotation = Rotation(preference(registrars, handle, element.identifier))
         self._reregistration_s = reregistration_s
         self._pinned = pinned
@@ -86,7 +89,8 @@ class PoolElementMachine:
     @property
     def next_deadline_s(self) -> float | None:
         """When `advance` has something to do; None: not before something else happens."""
-        timers = (self._timer_s, self._associations.next_deadline_s)
+        silent_s = self.silence.deadline_s if self.state is State.REGISTERED else None
+        timers = (self._timer_s, self._associations.next_deadline_s, silent_s)
         return min((timer for timer in timers if timer is not None), default=None)
 
     def take_actions(self) -> list[Action]:
@@ -193,6 +197,8 @@ class PoolElementMachine:
         """Do what is due."""
         for association in self._associations.due(now):
             self._outbox.add(Close(association))
+        if self.state is State.REGISTERED and self.silence.take_due(now):
+            self.register_again("its keep-alives have stopped", now)
         if self._timer_s is None or now < self._timer_s:
             return
         self._timer_s = None
@@ -229,6 +235,7 @@ class PoolElementMachine:
     def _use(self, association: int) -> None:
         if association != self._current:
             self.home_registrar = None
+            self.silence.begin_anew()
         self._current = association
         self._associations.keep(association)
 
@@ -257,6 +264,7 @@ class PoolElementMachine:
         self._rotation.succeeded()
         self._confirmed = association
         self.confirmed_at_s = now
+        self.silence.confirmed(now)
         self._timer_s = now + (WARY_INTERVAL_S if now < self._wary_until_s else self._reregistration_s)
         for left in self._associations.leave_others(association, now):
             # Frozen, it answers when it wakes: that is the moment at which it may remove us everywhere.
@@ -295,6 +303,7 @@ class PoolElementMachine:
             return
         if association == self._current:
             self.home_registrar = message.registrar
+            self.silence.kept_alive(now)
         self._outbox.send(association, self._identity.acknowledgement())
         if message.home and not ours:
             self._send_registration(now)

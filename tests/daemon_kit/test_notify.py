@@ -1,5 +1,6 @@
 """What a service tells systemd (sd_notify(3))."""
 
+import asyncio
 import os
 import socket
 import threading
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from daemon_kit import notify
+from daemon_kit.watchdog import feed_watchdog
 
 
 def test_what_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,3 +89,23 @@ def test_how_often_the_watchdog_wants_to_hear(
     if pid is not None:
         monkeypatch.setenv("WATCHDOG_PID", pid)
     assert notify.watchdog_interval_s() == interval_s
+
+
+async def test_the_watchdog_hears_of_a_loop_that_turns_and_only_of_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = asyncio.Event()
+    monkeypatch.delenv("WATCHDOG_USEC", raising=False)
+    await feed_watchdog(stop)  # nobody wants to hear it
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.setblocking(False)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "40000")
+        feeding = asyncio.create_task(feed_watchdog(stop))
+        for _ in range(3):
+            async with asyncio.timeout(10):
+                assert await asyncio.get_running_loop().sock_recv(manager, 100) == b"WATCHDOG=1"
+        stop.set()
+        async with asyncio.timeout(10):
+            await feeding

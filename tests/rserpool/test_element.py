@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import errno
+import time
 from collections.abc import AsyncIterator, Callable
 from ipaddress import ip_address
 
@@ -10,6 +11,7 @@ import pytest
 from rserpool.element import Event, EventKind, PoolElementClient, State
 from rserpool.errors import UnsafeMessageError
 from rserpool.parameters import PoolElement, Protocol, Transport
+from rserpool.pool_element import RESPONSE_TIMEOUT_S
 from rserpool.sctp import AssociationRestarted, Message
 
 from rserpool import asap
@@ -117,6 +119,20 @@ class TestElement:
         keep_alive = asap.encode(asap.EndpointKeepAlive(0x222, HANDLE, ELEMENT.identifier, True))
         sock.deliver(Message(2, asap.PPID, keep_alive, second_address))
         await until(lambda: element.registrar == new_home)
+
+    async def test_an_answer_that_came_while_the_program_was_busy_is_not_too_late(
+        self, element: PoolElementClient, network: PaperNetwork, events: list[Event]
+    ) -> None:
+        home = element.registrar
+        sock = network.open_sockets[0]
+        for _ in range(3):  # keep-alives come before it
+            keep_alive = asap.encode(asap.EndpointKeepAlive(0x100, HANDLE, ELEMENT.identifier, False))
+            sock.deliver(Message(1, asap.PPID, keep_alive, home.endpoint))  # type: ignore[union-attr]
+        element.update_policy(least_used(0.5))
+        time.sleep(RESPONSE_TIMEOUT_S + 0.1)  # noqa: ASYNC251 - longer than the element is patient
+        await until(lambda: element.state is not State.RENEWING)
+        assert [event.kind for event in events] == [EventKind.REGISTERED]
+        assert element.registrar == home
 
     async def test_a_broken_socket_is_replaced(
         self, element: PoolElementClient, network: PaperNetwork

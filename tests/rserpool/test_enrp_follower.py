@@ -193,6 +193,20 @@ def test_after_a_pause_of_its_own_it_asks_for_everything() -> None:
     assert [request.own_children_only for request in paper.requests()] == [False]
 
 
+def test_after_a_pause_amid_a_table_it_is_no_stranger_when_it_asks_for_the_next_page() -> None:
+    """A registrar that has forgotten it would refuse the page. What it pushed meanwhile never came."""
+    paper = Paper()
+    paper.follow()
+    paper.associate()
+    paper.actions.clear()
+    paper.now += 3.0
+    paper.hear(page(pe(1), more=True))
+    assert [type(message).__name__ for message in paper.sent] == ["Presence", "HandleTableRequest"]
+    paper.hear(page(pe(2)))
+    assert [event.pools for event in paper.events if isinstance(event, Table)] == [{HANDLE: (pe(1), pe(2))}]
+    assert len(paper.requests()) == 2, "everything once more"
+
+
 def test_the_rest_of_a_table_that_broke_off_is_thrown_away() -> None:
     """A registrar goes on where it was when the same peer asks again."""
     paper = Paper()

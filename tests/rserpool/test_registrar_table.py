@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rserpool.asap import ServerAnnounce
 from rserpool.parameters import Protocol, Transport
 from rserpool.registrar_choice import RegistrarAddress
-from rserpool.registrar_table import EXPIRY_S, MOST_REGISTRARS, RegistrarTable
+from rserpool.registrar_table import EXPIRY_S, MOST_OF_A_HOST, MOST_REGISTRARS, RegistrarTable
 
 from rserpool import asap
 
@@ -34,11 +34,14 @@ def test_who_announces_himself_is_known_once_and_by_whence_it_came() -> None:
     assert known(one) == ["10.9.0.1", "10.9.0.1:3864", "10.9.0.2", "[2001:db8::1]"]
 
 
-def test_an_announced_sctp_transport_counts_more_than_whence_it_came() -> None:
+def test_an_announced_sctp_transport_tells_the_port() -> None:
     transport = Transport(Protocol.SCTP, 4000, (ip_address("192.0.2.1"), ip_address("10.9.0.7")))
     data = asap.encode(ServerAnnounce(1, (transport,)))
     one = RegistrarTable(ACCEPT)
-    assert one.received(data, ("192.0.2.1", 9), 0.0)
+    assert one.received(data, ("10.9.0.7", 9), 0.0)
+    assert one.registrars == (RegistrarAddress("10.9.0.7", 4000),)
+    assert not one.received(data, ("192.0.2.1", 9), 0.0), "not where registrars are"
+    assert not one.received(data, ("10.9.0.8", 9), 0.0), "nobody announces others"
     assert one.registrars == (RegistrarAddress("10.9.0.7", 4000),)
 
 
@@ -84,11 +87,21 @@ def test_strangers_and_garbage_are_counted_and_ignored(data: bytes, source: tupl
 
 def test_a_crowd_drives_nobody_out() -> None:
     one = table("10.9.0.1")
-    for port in range(1, 1000):
-        one.received(ANNOUNCE, ("10.9.0.66", port), 100.0)
+    for host in range(2, 200):
+        one.received(ANNOUNCE, (f"10.9.0.{host}", 3863), 100.0)
     assert len(one.registrars) == MOST_REGISTRARS
     assert RegistrarAddress("10.9.0.1") in one.registrars
-    assert one.ignored == 1000 - MOST_REGISTRARS
+    assert one.ignored == 199 - MOST_REGISTRARS
+
+
+def test_one_host_keeps_nobody_out() -> None:
+    one = table("10.9.0.1")
+    for port in range(1, 1000):
+        transport = Transport(Protocol.SCTP, port, (ip_address("10.9.0.66"), ip_address("10.9.0.67")))
+        one.received(ANNOUNCE, ("10.9.0.66", port), 100.0)
+        one.received(asap.encode(ServerAnnounce(1, (transport,))), ("10.9.0.66", 9), 100.0)
+    assert len(one.registrars) == 1 + MOST_OF_A_HOST
+    assert one.received(ANNOUNCE, ("10.9.0.2", 3863), 100.0)
 
 
 @given(st.lists(st.tuples(st.binary(max_size=64), st.integers(0, 65535)), max_size=30))
