@@ -17,6 +17,9 @@ from rspdns.polling import HotPools, Intervals, Round
 
 ITEMS = 128
 """A registrar gives no more in one answer."""
+SENTINEL_FIRST_S, SENTINEL_AWAITED_S = 0.25, 1.0
+"""So long a registrar that is to be followed is asked about its sentinel alone, and so long at most while one
+of the registrars has not answered that yet: none is settled before."""
 
 
 class Asker(Interface):
@@ -29,6 +32,10 @@ class Asker(Interface):
     def unanswered(self, place: int, asked_at_s: float) -> None: ...  # noqa: D102
     def is_silent(self, place: int) -> bool: ...  # noqa: D102
     def is_about_to_tell(self, place: int) -> bool: ...  # noqa: D102
+    @property
+    def follows(self) -> bool: ...  # noqa: D102
+    @property
+    def awaits_sentinels(self) -> bool: ...  # noqa: D102
 
 
 class Asking:
@@ -52,9 +59,13 @@ class Asking:
             on_link=self._on_link,
         )
         self._asker = asker
-        self._round = Round(sentinel_handle(place + 1), intervals)
+        self._sentinel = sentinel_handle(place + 1)
+        self._round = Round(self._sentinel, intervals)
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._link_s = float("-inf")
+        self.awaits_sentinel = False
+        """Whether it is connected, and has not told yet who its sentinel is."""
         self.is_followed = False
 
     def start(self) -> None:
@@ -91,6 +102,7 @@ class Asking:
         self._asker.link(self.place, up)
         self._stop_rounds()
         self._round.forget()
+        self._link_s, self.awaits_sentinel = time.monotonic(), up
         if up:
             self._next_round()
 
@@ -106,8 +118,11 @@ class Asking:
         # What a whole table is about to tell is not asked for one by one, which would only delay the table.
         pools, followed = self._asker.pools, self.is_followed or self._asker.is_about_to_tell(self.place)
         interval_s = self._round.interval_s(len(pools.hot(now)), round_trip_s, followed=followed)
-        silent = self._asker.is_silent(self.place)
-        for handle in self._round.due(pools, interval_s, silent, now, followed=followed):
+        # Of one that is to be followed its sentinel is asked first, alone: once it is settled it tells all.
+        first_s = SENTINEL_AWAITED_S if self._asker.awaits_sentinels else SENTINEL_FIRST_S
+        is_first = self._asker.follows and now < self._link_s + first_s
+        sentinel_only = self._asker.is_silent(self.place) or is_first
+        for handle in self._round.due(pools, interval_s, sentinel_only, now, followed=followed):
             self._ask(handle)
         self._timer = asyncio.get_running_loop().call_later(interval_s, self._next_round)
 
@@ -134,6 +149,7 @@ class Asking:
             raise
         else:
             again = self._round.done(handle)
+            self.awaits_sentinel = self.awaits_sentinel and handle != self._sentinel
             self._asker.answered(self.place, handle, resolution)
         if again:
             self.ask_at_once(handle)

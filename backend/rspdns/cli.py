@@ -14,6 +14,7 @@ from daemon_kit import logs
 from daemon_kit.completion import completion_command
 from daemon_kit.config_file import ConfigurationErrors, TomlDocument, read_text
 from daemon_kit.control import ControlError, request
+from daemon_kit.ctrl_c import until_ctrl_c
 from daemon_kit.run import run_service
 from registrar_config.render_command import render
 
@@ -118,17 +119,15 @@ def status(config: Path, as_json: bool, watch: bool) -> None:
         console.print(view(_ask(config, "status")))
         return
     path = _control_path(config)
-    with Live(view(_ask(config, "status")), console=console, auto_refresh=False, screen=True) as live:
-        try:
-            while True:
-                time.sleep(WATCH_EVERY_S)
-                try:
-                    shown = view(request(path, "status"))
-                except ControlError as error:  # it may be restarting: go on watching
-                    shown = Text(str(error), style="red")
-                live.update(shown, refresh=True)
-        except KeyboardInterrupt:
-            return
+    first = view(_ask(config, "status"))
+    with until_ctrl_c() as goes_on, Live(first, console=console, auto_refresh=False, screen=True) as live:
+        while goes_on():
+            time.sleep(WATCH_EVERY_S)
+            try:
+                shown = view(request(path, "status"))
+            except ControlError as error:  # it may be restarting: go on watching
+                shown = Text(str(error), style="red")
+            live.update(shown, refresh=True)
 
 
 @main.command()

@@ -19,6 +19,8 @@ from rspdns.convergence import Convergence
 KEPT = 200
 QUEUED = 256
 """Events that wait for one listener; it is let go when there are more."""
+LOGGED_EACH = 50
+"""With more events at once, as at the start, the log has a line for each pool instead of each member."""
 CONVERGENCE_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _CHANGING = frozenset({"joined", "left"})
 """The kinds of events that change answers."""
@@ -40,16 +42,19 @@ class Logged:
     def told(self) -> dict[str, Any]:
         """The event as status, API and page tell it."""
         event = self.event
-        about_member = event.handle and event.identifier is not None
         return {
             "number": self.number,
             "at_s": round(self.at_s, 3),
             "kind": event.kind,
             "handle": event.handle,
-            "identifier": f"{event.identifier:08x}" if about_member else None,
+            "identifier": _member(event),
             "words": event.words,
             "converged_ms": None if self.converged_ms is None else round(self.converged_ms, 3),
         }
+
+
+def _member(event: BeliefEvent) -> str | None:
+    return f"{event.identifier:08x}" if event.handle and event.identifier is not None else None
 
 
 class Listener:
@@ -93,10 +98,22 @@ class EventLog:
             self._kept.append(logged)
             if event.kind in _CHANGING:
                 self._unpublished.append(logged.number)
-            whom = {"handle": event.handle, "identifier": logged.told()["identifier"]}
-            self._log.info(event.kind, **(whom if event.handle else {}), why=event.words)
             self._tell(logged)
         del self._unpublished[:-KEPT]
+        if len(events) <= LOGGED_EACH:
+            for event in events:
+                whom = {"handle": event.handle, "identifier": _member(event)} if event.handle else {}
+                self._log.info(event.kind, **whom, why=event.words)
+        else:
+            self._log_by_pool(events)
+
+    def _log_by_pool(self, events: Sequence[BeliefEvent]) -> None:
+        together: dict[tuple[str, str], list[BeliefEvent]] = {}
+        for event in events:
+            together.setdefault((event.kind, event.handle), []).append(event)
+        for (kind, handle), some in together.items():
+            whom = {"handle": handle, "identifiers": [_member(one) for one in some]} if handle else {}
+            self._log.info(kind, **whom, why=", ".join(dict.fromkeys(one.words for one in some)))
 
     def published(self, names: Collection[str]) -> None:
         """What happened so far is in the answers; `names` are to be purged."""

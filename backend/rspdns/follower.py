@@ -124,11 +124,10 @@ class Follower:
             self._following.ask_for_everything()
         self.look()
 
-    def ask_at_once(self, handle: str, but: int | None = None) -> None:
-        """Ask every registrar about the pool, except the one at the place `but`."""
+    def ask_at_once(self, handle: str) -> None:
+        """Ask every registrar about the pool."""
         for registrar in self._registrars:
-            if registrar.place != but:
-                registrar.ask_at_once(handle)
+            registrar.ask_at_once(handle)
 
     def report_unreachable(self, handle: str, member: Member) -> None:
         """Tell the member's home registrar, or all where it is not known, that nobody reaches the member."""
@@ -181,13 +180,14 @@ class Follower:
         """Ask the others about what changed at the registrar of a place.
 
         Those that are followed tell it by themselves: they are asked only to be sure, when PowerDNS has asked
-        for the answers that were purged.
+        for the answers that were purged. Of whom a handle table is on its way nothing is asked but what the
+        belief waits for.
         """
         loop = asyncio.get_running_loop()
         for registrar in self._registrars:
             if registrar.place != place and registrar.is_followed:
                 loop.call_later(ASK_FOLLOWED_AFTER_S, self._ask_later, registrar, handle)
-            elif registrar.place != place:
+            elif registrar.place != place and not self.is_about_to_tell(registrar.place):
                 registrar.ask_at_once(handle)
 
     def _ask_later(self, registrar: Asking, handle: str) -> None:
@@ -197,7 +197,10 @@ class Follower:
     def _ask_what_is_waited_for(self, now: float) -> bool:
         """Return True when a question has to wait a moment, since the last one just went out."""
         late = False
-        for question in self._belief.questions(now):
+        questions = self._belief.questions(now)
+        if len(questions) > MOST_ASKED_AT_ONCE:  # a handle table tells sooner
+            questions = [one for one in questions if not self.is_about_to_tell(one.registrar)]
+        for question in questions:
             registrar = self._registrars[question.registrar]
             late |= registrar.client.is_up and not registrar.ask_at_once(question.handle)
         return late
@@ -257,8 +260,18 @@ class Follower:
         return self._belief.registrar_states(time.monotonic())[place].standing is Standing.SILENT
 
     def is_about_to_tell(self, place: int) -> bool:
-        """Whether a registrar's handle table is on its way."""
+        """Whether a registrar's handle table is on its way, or will be in a moment."""
         return self._following is not None and self._following.is_about_to_tell(place)
+
+    @property
+    def follows(self) -> bool:
+        """Whether registrars are followed, once they are settled, instead of asked alone."""
+        return self._following is not None
+
+    @property
+    def awaits_sentinels(self) -> bool:
+        """Whether a registrar that is connected has not told yet who its sentinel is."""
+        return any(registrar.awaits_sentinel for registrar in self._registrars)
 
     @property
     def pools(self) -> HotPools:

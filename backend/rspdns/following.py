@@ -1,7 +1,8 @@
 """What the registrars push, as news for the belief: the backend as a passive ENRP peer of each of them.
 
 A registrar is followed from the moment in which the belief takes it for settled: one that is starting must
-not hear of us first (`rserpool.enrp_follower` says why).
+not hear of us first (`rserpool.enrp_follower` says why). The first handle table is taken from one of them
+alone: those of the others tell little more, and side by side all come late.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from rserpool.registrar_choice import RegistrarAddress
 from rspdns import belief as beliefs
 from rspdns.belief import Belief, Standing
 from rspdns.polling import HotPools
+
+FIRST_CONNECTED_S, FIRST_TABLE_S = 0.25, 2.0
+"""The other registrars wait so long for the association with the first one, and so long for its handle table,
+at most."""
 
 
 class Following:
@@ -45,6 +50,10 @@ class Following:
         )
         self._problems = [""] * len(registrars)
         self._followed = [False] * len(registrars)
+        self._first: tuple[int, float] | None = None
+        """The registrar that is followed first, and since when."""
+        self._waiting: frozenset[int] = frozenset()
+        """Those that are settled and wait for the first one's handle table."""
         self._is_leaving = False
 
     def start(self) -> None:
@@ -62,20 +71,41 @@ class Following:
         self._client.close()
 
     def follow_settled(self, now: float) -> None:
-        """Follow every registrar that is settled."""
+        """Follow every registrar that is settled, the first of all alone at first."""
         if self._is_leaving:
             return
-        for place, state in enumerate(self._belief.registrar_states(now)):
-            if state.standing is Standing.SETTLED and self._client.state(place) is State.IDLE:
+        places = [
+            place
+            for place, state in enumerate(self._belief.registrar_states(now))
+            if state.standing is Standing.SETTLED and self._client.state(place) is State.IDLE
+        ]
+        if self._first is None and places:
+            self._first = places.pop(0), now
+            self._client.follow(self._first[0])
+        self._waiting = frozenset(places) if self._is_first_alone(now) else frozenset()
+        if not self._waiting:
+            for place in places:
                 self._client.follow(place)
+
+    def _is_first_alone(self, now: float) -> bool:
+        """Whether the first handle table of all is on its way."""
+        if self._first is None:
+            return False
+        place, since_s = self._first
+        match self._client.state(place):
+            case State.JOINING:
+                return now < since_s + FIRST_TABLE_S
+            case State.WAITING | State.CONNECTING:
+                return now < since_s + FIRST_CONNECTED_S
+        return False
 
     def ask_for_everything(self) -> None:
         """The pools have changed: those that are new have not been told of."""
         self._client.ask_for_everything()
 
     def is_about_to_tell(self, place: int) -> bool:
-        """Whether a registrar was asked for its handle table, which is on its way."""
-        return self._client.state(place) is State.JOINING
+        """Whether a registrar's handle table is on its way, or will be after the first one."""
+        return self._client.state(place) is State.JOINING or place in self._waiting
 
     def problem(self, place: int) -> str:
         """Why a registrar is not followed; empty while it is, and before it was to be."""

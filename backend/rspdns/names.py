@@ -8,6 +8,9 @@ import dns.exception
 import dns.name
 
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?")
+_PLAIN = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*")
+_MOST_PLAIN = 253
+"""Characters of the longest name of 255 bytes, without escapes and the final dot."""
 _HOST_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -17,6 +20,8 @@ def normal(text: str) -> str:
     Raises ValueError, with words for a person, for what is no name of letters, digits, hyphens and
     underscores, for a label above 63 and a name above 255 bytes.
     """
+    if len(text) <= _MOST_PLAIN and _PLAIN.fullmatch(text):
+        return text  # ten times faster: thousands of pools have as many
     try:
         name = to_text(dns.name.from_text(text))
     except dns.name.LabelTooLong:

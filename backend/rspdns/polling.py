@@ -123,14 +123,14 @@ class Round:
         return max(self._intervals.hot_s, min(max(slow_s, hot_count / MAX_QUESTIONS_PER_S), SLOWEST_ROUND_S))
 
     def due(
-        self, pools: HotPools, interval_s: float, silent: bool, now: float, *, followed: bool = False
+        self, pools: HotPools, interval_s: float, sentinel_only: bool, now: float, *, followed: bool = False
     ) -> list[str]:
-        """What to ask in this round, the sentinel first. `silent`: the registrar answers nothing at
-        present; `followed`: it pushes changes."""
+        """What to ask in this round, the sentinel first. `sentinel_only`: the registrar answers nothing at
+        present, or may soon tell everything; `followed`: it pushes changes."""
         hot = pools.looked_up(now) if followed else pools.hot(now)
         self._take_pools(pools, hot, now)
         room = MAX_UNANSWERED - len(self._unanswered)
-        if silent:
+        if sentinel_only:
             wanted = []
         elif self._new and not followed:
             wanted = self._unasked(min(room, MAX_NEW_PER_ROUND))

@@ -29,6 +29,8 @@ class Purges(Interface):
 
     def purge(self, names: set[str]) -> None: ...  # noqa: D102
     def rediscover(self) -> None: ...  # noqa: D102
+    @property
+    def free_at_s(self) -> float: ...  # noqa: D102
 
 
 class Publisher:
@@ -68,6 +70,8 @@ class Publisher:
         self._unpurged = {zone.name for zone in zones}
         self._timer: asyncio.TimerHandle | None = None
         self._rested_at_s = float("-inf")
+        self._ready_at_s: float | None = None
+        """When the build may come that a change waits for; None when none waits."""
 
     def start(self, views: Mapping[str, PoolView]) -> None:
         """Publish for the first time. PowerDNS may have run all the while: it reads its zones anew."""
@@ -78,10 +82,14 @@ class Publisher:
         """The views changed: build at once, or when as much time as the last build took has passed since.
 
         So answers to PowerDNS get their share of the time also when thousands of pools change all the time.
+        Then a build also waits until its names can be purged, and takes along what changes meanwhile: nobody
+        would see it earlier.
         """
         self._views = views
-        if self._clock() < self._rested_at_s:
-            self._set_timer(self._rested_at_s)
+        if self._ready_at_s is None:
+            self._ready_at_s = max(self._rested_at_s, self._purger.free_at_s)
+        if self._clock() < self._ready_at_s:
+            self._set_timer(self._ready_at_s)
         else:
             self._build()
 
@@ -101,6 +109,7 @@ class Publisher:
             self._timer = None
 
     def _build(self) -> None:
+        self._ready_at_s = None
         began_s = self._clock()
         old, serial, hot = self.snapshot, self._serials.following, self._hot()
         new = build(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import socket
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -65,6 +66,11 @@ class Purger:
         for control in self.sockets:
             control.purge(names)
 
+    @property
+    def free_at_s(self) -> float:
+        """From when on (monotonic) a change is purged at once; in the past unless they come all the time."""
+        return max((control.free_at_s for control in self.sockets), default=float("-inf"))
+
     def rediscover(self) -> None:
         """Let PowerDNS read the list of zones again."""
         for control in self.sockets:
@@ -92,6 +98,11 @@ class ControlSocket:
     def waiting(self) -> int:
         """How many names wait for one of their purges."""
         return len(self._schedule) + self._under_way
+
+    @property
+    def free_at_s(self) -> float:
+        """See `Purger.free_at_s`."""
+        return self._schedule.free_at_s
 
     def start(self) -> None:
         """Begin to work."""
@@ -150,7 +161,9 @@ class ControlSocket:
         self._news.clear()
         timer = None
         if timeout_s is not None:
-            timer = asyncio.get_running_loop().call_later(timeout_s, self._news.set)
+            # uvloop rounds to milliseconds: a timer that fired too early would be set again and again.
+            whole_ms_s = math.ceil(timeout_s * 1000) / 1000
+            timer = asyncio.get_running_loop().call_later(whole_ms_s, self._news.set)
         try:
             await self._news.wait()
         finally:

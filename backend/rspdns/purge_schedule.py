@@ -4,8 +4,9 @@ A changed name is purged three times: at once, and again 10 and 50 ms later. A l
 during a purge puts the old answer back into PowerDNS's caches; the repeats remove that. Names that change
 while a command is under way go together into the next one, and repeats that are due soon go with it: each
 command is a connection of its own, for which PowerDNS clears a megabyte, and that costs more than the purges.
-So when changes come all the time, commands are `SPACING_S` apart and take along what gathered meanwhile, and
-a name is purged twice: each purge makes PowerDNS ask for it again.
+So when changes come all the time, commands are `SPACING_S` apart and take along what gathered meanwhile, a
+name is purged twice (each purge makes PowerDNS ask for it again), and repeats wait for a change to go along
+with, but not for longer than that.
 """
 
 from __future__ import annotations
@@ -65,11 +66,14 @@ class PurgeSchedule:
     @property
     def next_due_s(self) -> float | None:
         """When the next command is due, None when there is nothing to purge."""
-        due_s = min((next(iter(queue.values())) for queue in self._queues if queue), default=None)
-        return None if due_s is None else max(due_s, self._free_at_s)
+        first, *later, retry = (next(iter(queue.values())) if queue else None for queue in self._queues)
+        free_at_s = self.free_at_s
+        due = [max(at_s, free_at_s) for at_s in (first, retry) if at_s is not None]
+        due += [at_s if at_s >= free_at_s else free_at_s + SPACING_S for at_s in later if at_s is not None]
+        return min(due, default=None)
 
     @property
-    def _free_at_s(self) -> float:
+    def free_at_s(self) -> float:
         """From when on a command may be made."""
         return self._spaced_until_s - BURST * SPACING_S
 
@@ -91,7 +95,7 @@ class PurgeSchedule:
 
     def done(self, command: Command, now: float) -> None:
         """PowerDNS purged them: the next turn of each, unless it changed again meanwhile."""
-        turns = 2 if self._free_at_s > now else 1  # the second purge is left out where commands are spaced
+        turns = 2 if self.free_at_s > now else 1  # the second purge is left out where commands are spaced
         for name, turn in command.turns.items():
             following = turn + 1 if turn else turns
             if following < len(GAPS_S) and name not in self._queues[0]:

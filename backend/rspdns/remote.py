@@ -1,7 +1,7 @@
 """PowerDNS's remote-backend protocol, answered from a snapshot. Pure: a request in, a reply out.
 
     {"method": "lookup", "parameters": {"qname": "as.ims.example.net.", "qtype": "ANY", "zone-id": 1}}
-    {"result": [{"qname": ..., "qtype": ..., "content": ..., "ttl": ..., "domain_id": ...}]}
+    {"result": [{"qname": ..., "qtype": ..., "content": ..., "ttl": ...}]}
 
 `{"result": false}` says "nothing" (NXDOMAIN, NODATA, or a method that is not supported). A reply without
 `result` is a failure: PowerDNS answers SERVFAIL. Source: "Remote Backend" in the PowerDNS documentation.
@@ -97,15 +97,15 @@ def lookup(parameters: Parameters, snapshot: Snapshot) -> list[Reply] | Literal[
         raise NoAnswer(outcome.reason)
     if isinstance(outcome, Found):
         number = _number_of_zone_of(name, snapshot)
-        return [_record(record, number) for record in outcome.records]
+        return [_record(record, number if record.type == "SOA" else None) for record in outcome.records]
     if outcome == NODATA and qtype == ANY:
-        return nothing_at(name, snapshot)
+        return nothing_at(name)
     return False
 
 
-def nothing_at(name: str, snapshot: Snapshot) -> list[Reply]:
+def nothing_at(name: str) -> list[Reply]:
     """The answer that a name exists without records."""
-    return [_record(Record(name, EMPTY_NON_TERMINAL, "", 0), _number_of_zone_of(name, snapshot))]
+    return [_record(Record(name, EMPTY_NON_TERMINAL, "", 0), None)]
 
 
 def _number_of_zone_of(name: str, snapshot: Snapshot) -> int:
@@ -114,6 +114,8 @@ def _number_of_zone_of(name: str, snapshot: Snapshot) -> int:
 
 
 def _record(record: Record, number: int | None) -> Reply:
+    """A record, with its zone's `number` where PowerDNS looks at it: in SOA records, and in what a search
+    finds. It spends more time on reading replies than we do on writing them."""
     reply: Reply = {"qname": record.name, "qtype": record.type, "content": record.content, "ttl": record.ttl}
     if number is not None:
         reply["domain_id"] = number

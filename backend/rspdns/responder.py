@@ -32,7 +32,7 @@ _OWN_FAULT = "failed inside the backend; its log says why"
 class Responder:
     """Answers request lines from the current snapshot.
 
-    Replies to lookups that found something are kept as bytes for as long as the name's node stays the same.
+    Replies about names that exist are kept as bytes for as long as the name's node stays the same.
     `on_lookup` is called with every name that is looked up, in lower case without the final dot. `store`
     keeps what is about signing; without one no zone is signed.
     `queries` counts requests by method, `failures` those answered with a failure.
@@ -120,12 +120,10 @@ class Responder:
         reply = self._kept_reply(asked)
         if reply is None:
             records = remote.lookup(parameters, self.snapshot)
-            if not records:
-                if self._recent.exists(name, self.clock()) and qtype.upper() == ANY:
-                    return orjson.dumps({"result": remote.nothing_at(name, self.snapshot)}) + b"\n"
-                return NOTHING
-            reply = orjson.dumps({"result": records}) + b"\n"
             node = self.snapshot.nodes.get(name)
+            if not records and self._recent.exists(name, self.clock()) and qtype.upper() == ANY:
+                return orjson.dumps({"result": remote.nothing_at(name)}) + b"\n"
+            reply = orjson.dumps({"result": records}) + b"\n" if records else NOTHING
             if node is None:
                 return reply
             self._keep(asked, node, reply)

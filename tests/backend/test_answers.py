@@ -10,6 +10,8 @@ from rserpool.parameters import Protocol
 from rserpool.policies import LeastUsed, Priority, WeightedRandom
 from rspdns import fitting
 from rspdns.answers import build
+from rspdns.pool_state import state_of
+from rspdns.records import site_nodes
 from rspdns.snapshot import NODATA, NXDOMAIN
 
 from tests.backend.making import (
@@ -29,6 +31,7 @@ from tests.backend.making import (
 
 AS = f"as.{ZONE}"
 OWNER = f"_sip._udp.{AS}"
+DRAWS = 10_000
 
 
 def target(identifier: int, label: str = "u") -> str:
@@ -141,25 +144,36 @@ def test_addresses_are_drawn_by_weight_and_not_more_than_max_addresses() -> None
     assert {address for addresses in seen for address in addresses} == {"10.0.0.1", "10.0.0.2", "10.0.0.3"}
 
 
-def test_addresses_are_drawn_anew_after_each_ttl_by_weight_without_replacement() -> None:
+def test_addresses_are_drawn_by_weight_without_replacement() -> None:
     weights = {"10.0.0.1": 500, "10.0.0.2": 250, "10.0.0.3": 250}
     loads = {1: 0.5, 2: 0.75, 3: 0.75}
-    pool = views(view(*(member(n, policy=LeastUsed(load)) for n, load in loads.items())))
-    own, draw, snapshot = zone(), Random(43), None
-    seen: Counter[tuple[str, ...]] = Counter()
-    for second in range(3000):
-        snapshot = build([own], pool, snapshot, NOW + second, 1, draw)
-        early = build([own], pool, snapshot, NOW + second + 0.9, 1, draw)
-        assert early.nodes is snapshot.nodes, "not before the TTL is over"
-        seen[tuple(contents(snapshot, AS, "A"))] += 1
+    (site,) = zone().sites
+    pool = view(*(member(n, policy=LeastUsed(load)) for n, load in loads.items()))
+    state = state_of(site.pools[0], [pool], None, NOW, 3600)
+    draw, seen = Random(43), Counter[tuple[str, ...]]()
+    for _ in range(DRAWS):
+        nodes, drawn = site_nodes(site, [state], 1, draw)
+        assert drawn
+        seen[tuple(record.content for record in nodes[AS].records if record.type == "A")] += 1
     total = sum(weights.values())
     expected = {
-        pair: 3000
+        pair: DRAWS
         * sum(weights[a] / total * weights[b] / (total - weights[a]) for a, b in permutations(pair))
         for pair in combinations(weights, 2)
     }
     assert sum((seen[pair] - many) ** 2 / many for pair, many in expected.items()) < 13.82  # 2 degrees, 0.1 %
     assert seen.keys() == expected.keys()
+
+
+def test_addresses_are_drawn_anew_after_each_ttl() -> None:
+    pool, own, draw, snapshot = views(view(*(member(n) for n in (1, 2, 3)))), zone(), Random(43), None
+    seen = set()
+    for second in range(50):
+        snapshot = build([own], pool, snapshot, NOW + second, 1, draw)
+        early = build([own], pool, snapshot, NOW + second + 0.9, 1, draw)
+        assert early.nodes is snapshot.nodes, "not before the TTL is over"
+        seen.add(tuple(contents(snapshot, AS, "A")))
+    assert len(seen) == 3
 
 
 def test_addresses_are_drawn_anew_on_every_change() -> None:

@@ -1,6 +1,6 @@
 """Members whose home registrar is lost: probed, and out when nobody is there."""
 
-from rspdns.belief.pool import AND_ORPHANED
+from rspdns.belief.reachability import AND_ORPHANED
 from rspdns.views import Member
 
 from tests.backend.belief_support import POOL, R1, R2, Play, pe, settled

@@ -5,7 +5,8 @@ import time
 
 from rspdns.belief import BeliefEvent
 from rspdns.convergence import MAX_WAITING, Convergence
-from rspdns.event_log import QUEUED, EventLog
+from rspdns.event_log import LOGGED_EACH, QUEUED, EventLog
+from structlog.testing import capture_logs
 
 
 def test_a_change_is_done_when_every_powerdns_purged_all_its_names() -> None:
@@ -59,6 +60,22 @@ async def test_listeners_hear_of_an_event_and_again_when_it_has_converged() -> N
     assert moved["converged_ms"] is None, "who moves changes no answer"
     assert log.convergence.count == 1
     assert log.counts == {"left": 1, "moved": 1}
+
+
+def test_of_a_crowd_the_log_has_a_line_for_each_pool_with_everybody_in_it() -> None:
+    crowd = [
+        BeliefEvent(1.0, "joined", f"p{one % 2}", one, f"10.0.0.{one}") for one in range(LOGGED_EACH + 1)
+    ]
+    with capture_logs() as lines:
+        EventLog([]).happened(crowd)
+        EventLog([]).happened(crowd[:2])
+    assert [line["handle"] for line in lines] == ["p0", "p1", "p0", "p1"]
+    together = lines[:2]
+    assert sorted(one for line in together for one in line["identifiers"]) == [
+        f"{one:08x}" for one in range(LOGGED_EACH + 1)
+    ]
+    assert all(event.words in lines[event.identifier % 2]["why"] for event in crowd if event.identifier)
+    assert lines[3]["identifier"] == "00000001"
 
 
 async def test_a_slow_listener_is_let_go() -> None:

@@ -169,7 +169,7 @@ async def test_a_change_at_one_makes_the_others_be_asked_at_once() -> None:
         await asyncio.sleep(0.05)
         started_s = asyncio.get_running_loop().time()
         scene.list_everywhere(pe(1, HOMES[2]))
-        scene.follower.ask_at_once(POOL, but=1)
+        scene.follower._registrars[0].ask_at_once(POOL)
         await scene.until(lambda: scene.members == [1])
         await scene.until(lambda: scene.registrars[1].count(POOL, started_s) >= 1)
         assert asyncio.get_running_loop().time() - started_s < 1.0
@@ -219,6 +219,48 @@ async def test_what_a_handle_table_is_about_to_tell_is_not_asked_for_one_by_one(
         assert len({*handles} & {handle for _, handle in scene.registrars[0].asked}) < 250
 
 
+async def test_of_one_that_may_be_followed_the_sentinel_is_asked_first_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(follower.Follower, "follows", True)
+    async with playing(PlayedSettings((POOL, "other"), poll_hot_ms=200)) as scene:
+        for place, registrar in enumerate(scene.registrars):
+            await scene.until(lambda one=registrar: {POOL, "other"} <= {handle for _, handle in one.asked})  # type: ignore[misc]
+            (first_s, first), (then_s, _) = registrar.asked[:2]
+            assert first == f"rspdns-sentinel-{place + 1}"
+            assert then_s - first_s > 0.15, "its table would be on its way by then"
+
+
+async def test_pools_wait_for_the_sentinel_of_the_slowest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is settled before, and questions about a thousand pools would only delay it."""
+    monkeypatch.setattr(follower.Follower, "follows", True)
+    async with playing(PlayedSettings((POOL, "other"))) as scene:
+        scene.registrars[2].delay_s = 0.6
+        await scene.until(lambda: all(registrar.count(POOL) for registrar in scene.registrars))
+        waits_s = [one.first_asked_s(POOL, 0.0) - scene.registrars[2].asked[0][0] for one in scene.registrars]
+        assert min(waits_s) >= 0.55
+
+
+@pytest.mark.parametrize("count", [follower.MOST_ASKED_AT_ONCE // 2, follower.MOST_ASKED_AT_ONCE + 50])
+async def test_a_handle_table_tells_sooner_than_many_questions_of_the_belief(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower.Follower, "is_about_to_tell", lambda _, place: place == 1)
+    handles = [f"pool-{number}" for number in range(count)]
+    async with playing(PlayedSettings((POOL, *handles), poll_idle_s=1000.0)) as scene:
+        await scene.until(lambda: scene.standings == ["settled"] * 3)
+        scene.registrars[1].asked.clear()
+        now = asyncio.get_running_loop().time()
+        for handle in handles:
+            elements = scene.registrars[0].listing[handle] = (pe(1, HOMES[1]),)
+            told = Resolution(handle.encode(), True, None, elements, now, now)
+            scene.follower.answered(0, handle, told)
+        await scene.until(lambda: all(scene.views[-1][handle].members for handle in handles))
+        await asyncio.sleep(0.05)
+        asked = {handle for _, handle in scene.registrars[1].asked} & {*handles}
+        assert len(asked) == (count if count <= follower.MOST_ASKED_AT_ONCE else 0)
+
+
 async def test_a_question_of_the_belief_is_asked_at_once() -> None:
     slow = PlayedSettings(poll_hot_ms=3000)
     async with playing(slow) as scene:
@@ -226,7 +268,7 @@ async def test_a_question_of_the_belief_is_asked_at_once() -> None:
         await scene.until(lambda: scene.members == [1, 2, 3])
         started_s = asyncio.get_running_loop().time()
         scene.list_everywhere()
-        scene.follower.ask_at_once(POOL, but=1)
+        scene.follower._registrars[0].ask_at_once(POOL)
         await scene.until(lambda: scene.members == [])
         assert asyncio.get_running_loop().time() - started_s < 0.9, "a crowd, confirmed by all"
 

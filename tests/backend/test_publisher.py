@@ -22,6 +22,7 @@ class Scene:
         self.told: list[tuple[str, object]] = []
         self.hot = hot
         self.now = 1000.0
+        self.free_at_s = 0.0
         self.publisher = Publisher(
             zones or (zone(),),
             SerialNumbers(folder, 5.0),
@@ -94,6 +95,26 @@ async def test_nothing_is_purged_when_no_answer_changed(tmp_path: Path) -> None:
     scene.publisher.publish(views(view(member(1, policy=LeastUsed(0.01)))))
     assert scene.purged() == set()
     assert scene.publisher.snapshot.zones()[0].serial == serial
+    scene.publisher.close()
+
+
+async def test_where_purges_have_to_wait_builds_do_too_and_take_all_changes_along(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.publisher.start(views(view(member(1), member(2), member(3))))
+    builds = scene.publisher.builds
+    scene.take()
+    scene.now += 10
+    scene.free_at_s = scene.now + 0.02
+    scene.publisher.publish(views(view(member(2), member(3))))
+    scene.free_at_s += 60  # what goes on meanwhile does not hold it up again
+    scene.publisher.publish(views(view(member(3))))
+    assert scene.take() == []
+    scene.now += 0.02
+    end_s = time.monotonic() + 10
+    while scene.publisher.builds == builds and time.monotonic() < end_s:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.005)
+    assert scene.publisher.builds == builds + 1
+    assert {f"00000001.u.as.{ZONE}", f"00000002.u.as.{ZONE}", OWNER} <= scene.purged()
     scene.publisher.close()
 
 

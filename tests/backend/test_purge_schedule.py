@@ -148,6 +148,19 @@ def test_where_changes_never_end_commands_are_spaced_and_no_change_waits_long() 
         assert purged_s[-1] - purged_s[0] >= GAPS_S[-1] - EARLY_S - 1e-5
 
 
+def test_where_changes_never_end_repeats_go_along_with_them() -> None:
+    schedule = PurgeSchedule()
+    told: list[tuple[float, set[str]]] = []
+    for tick in range(100):
+        schedule.add({f"{tick}"}, tick * SPACING_S)
+        told += run(schedule, (tick + 1) * SPACING_S - 1e-9, start_s=tick * SPACING_S)
+    lasting = [names for when, names in told if when > 1]
+    assert all(
+        any(name == f"{tick}" for name in names) for tick, names in enumerate(lasting, 100 - len(lasting))
+    )
+    assert len(lasting) <= 51
+
+
 def test_after_a_storm_changes_are_purged_at_once_and_three_times_again() -> None:
     schedule = PurgeSchedule()
     for number in range(50):

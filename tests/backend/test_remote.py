@@ -34,7 +34,7 @@ def test_a_name_with_records() -> None:
         f"0 1000 5060 00000002.u.as.{ZONE}",
     }
     assert all(record["qname"] == OWNER and record["ttl"] == 1 for record in found)
-    assert {record["domain_id"] for record in found} == {zone_id(ZONE)}
+    assert not any("domain_id" in record for record in found), "PowerDNS would read it for nothing"
 
 
 def test_one_type_only() -> None:
@@ -46,6 +46,7 @@ def test_a_question_for_the_soa_gets_the_soa_alone() -> None:
     (soa,) = lookup(f"{ZONE}.", "SOA")
     assert soa["qtype"] == "SOA"
     assert soa["content"].split()[2] == "7"
+    assert soa["domain_id"] == zone_id(ZONE), "PowerDNS takes it from here"
 
 
 def test_the_case_of_the_question_does_not_matter() -> None:

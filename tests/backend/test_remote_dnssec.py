@@ -186,7 +186,7 @@ async def test_a_proof_is_of_the_moment_of_its_question(ask: Asker) -> None:
 
 async def test_a_name_that_left_a_signed_zone_goes_on_existing_while_it_may_be_remembered(ask: Asker) -> None:
     gone, clock = f"00000002.u.as.{ZONE}.", Clock(ask.responder)
-    empty = [{"qname": gone[:-1], "qtype": "ENT", "content": "", "ttl": 0, "domain_id": zone_id(ZONE)}]
+    empty = [{"qname": gone[:-1], "qtype": "ENT", "content": "", "ttl": 0}]
     around = {"id": zone_id(ZONE), "qname": "00000002.u.as"}
     await ask("addDomainKey", name=f"{ZONE}.", key=KEY)
     ask.responder.swap(answered(zone(), views(view(member(1)))))

@@ -49,6 +49,16 @@ def test_the_same_question_gets_the_same_answer_from_the_kept_reply() -> None:
     assert targets(json.loads(first)) == {"00000001"}
 
 
+def test_that_a_name_has_nothing_of_a_type_is_kept_as_long_as_the_name_stays_as_it_is() -> None:
+    made = responder()
+    asked = (f"as.{ZONE}", "AAAA")
+    assert ask(made, *asked) == ask(made, *asked) == {"result": False}
+    made.swap(answered(ZONES, views(view(member(1, "2001:db8::1"))), ONE))
+    assert ask(made, *asked)["result"][0]["content"] == "2001:db8::1"
+    made.swap(answered(ZONES, {}))
+    assert "result" not in ask(made, *asked)
+
+
 def test_a_swap_is_seen_at_once_and_keeps_what_did_not_change() -> None:
     made = responder()
     assert targets(ask(made)) == {"00000001"}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from ipaddress import IPv4Address, IPv6Address
 
 from rserpool.parameters import PoolElement, Transport
 
@@ -13,17 +12,13 @@ from rspdns.belief.accept import accepted, why_refused
 from rspdns.belief.claims import Court
 from rspdns.belief.crowd import Crowd
 from rspdns.belief.decisions import Decision, decide
+from rspdns.belief.happenings import happened
 from rspdns.belief.history import History
 from rspdns.belief.listing import MEMORY, Claim, Listing, Overruled
 from rspdns.belief.orphans import Orphans
+from rspdns.belief.reachability import Reachability
 from rspdns.belief.rules import RENEW_STALE_S, BeliefEvent, PoolRules, Reply
 from rspdns.views import Member, OutMember, PoolView
-
-UNREACHABLE = "the backend's own probe does not reach it"
-AND_STALE = f"{UNREACHABLE}, and no registrar can vouch for it"
-AND_VOUCHED = f"{UNREACHABLE}, although the registrars list it"
-AND_ORPHANED = f"{UNREACHABLE}, and its home registrar is lost"
-_Place = tuple[tuple[IPv4Address | IPv6Address, ...], int]
 
 
 class PoolBelief:
@@ -46,8 +41,7 @@ class PoolBelief:
         self._orphans = Orphans()
         self._members: dict[int, Member] = {}
         """Who is in, those found unreachable by the backend's own probe included."""
-        self._unreachable: dict[int, _Place] = {}
-        """By the backend's own probe, and where."""
+        self._reachability = Reachability()
         self._reasons: dict[int, str] = {}
         """Why those held back would be out."""
         self._known = False
@@ -111,14 +105,7 @@ class PoolBelief:
     def probed(self, member: Member, reachable: bool) -> None:
         """The backend's own probe came to a conclusion; it counts while the pool is stale or verified, and
         about a member whose home registrar is lost."""
-        place = member.addresses, member.port
-        known = self._unreachable.get(member.identifier)
-        if not reachable and known != place:
-            self._unreachable[member.identifier] = place
-            self.is_dirty = True
-        elif reachable and known == place:
-            del self._unreachable[member.identifier]
-            self.is_dirty = True
+        self.is_dirty |= self._reachability.probed(member, reachable)
 
     def remember(
         self, members: Iterable[Member], recent: Iterable[Member], stale_since_s: float, now: float
@@ -166,14 +153,17 @@ class PoolBelief:
             self._vouched_s = now
         homes = {identifier: member.home_registrar for identifier, member in members.items()}
         self._orphans.update(homes, court.homes, now)
-        suspected = self._orphans.suspects(self._unreachable)
+        suspected = self._orphans.suspects(self._reachability.unreachable)
         stale_s = self._stale(court, stale_since_s)
         if not suspected and not self._is_probed(stale_s):
-            self._unreachable.clear()
-        unreachable = self._drop_unreachable(members, out, stale_s, suspected)
+            self._reachability.forget()
+        self._members = dict(members)
+        unreachable = self._reachability.drop(
+            members, out, suspected, everybody=self._is_probed(stale_s), stale=stale_s is not None
+        )
         before = {one.identifier: one for one in (*self.view.members, *self.view.unreachable)}
         reasons = self._why_out(decisions, out)
-        events += _events(self.handle, self.view, members, out, reasons, now)
+        events += happened(self.handle, self.view, members, out, reasons, now)
         self._history.note(before, self._members, reasons, now)
         self._reasons = {identifier: reasons[identifier] for identifier in reasons.keys() & members.keys()}
         self._known |= bool(self._members) or any(listing.was_settled for listing in self._listings.values())
@@ -298,26 +288,6 @@ class PoolBelief:
             since_s = max(since_s, self._vouched_s - self._vouched_s % RENEW_STALE_S)
         return since_s
 
-    def _drop_unreachable(
-        self,
-        members: dict[int, Member],
-        out: dict[int, OutMember],
-        stale_s: float | None,
-        suspected: Collection[int],
-    ) -> tuple[Member, ...]:
-        """Take from `members` whom the backend's own probe does not reach, and return them."""
-        self._members = dict(members)
-        everybody = self._is_probed(stale_s)
-        vouched = AND_VOUCHED if stale_s is None else AND_STALE
-        dropped = []
-        for identifier, place in sorted(self._unreachable.items()):
-            member = members.get(identifier) if everybody or identifier in suspected else None
-            if member is not None and (member.addresses, member.port) == place:
-                reason = AND_ORPHANED if stale_s is None and identifier in suspected else vouched
-                dropped.append(members.pop(identifier))
-                out[identifier] = OutMember(identifier, member.addresses[0], member.port, reason, 0.0)
-        return tuple(dropped)
-
     def _is_probed(self, stale_s: float | None) -> bool:
         """Whether the backend's own probe has a say about all members."""
         return stale_s is not None or self.rules.verified
@@ -336,33 +306,3 @@ def _out(element: PoolElement, reason: str) -> OutMember:
     transport = element.user_transport
     address = transport.addresses[0] if transport.addresses else None
     return OutMember(element.identifier, address, transport.port, reason, 0.0)
-
-
-def _events(
-    handle: str,
-    view: PoolView,
-    members: Mapping[int, Member],
-    out: Mapping[int, OutMember],
-    reasons: Mapping[int, str],
-    now: float,
-) -> list[BeliefEvent]:
-    """What happened between `view` and the members of now."""
-    before = {member.identifier: member for member in view.members}
-    events = []
-    for identifier in sorted(members.keys() - before.keys()):
-        words = f"{members[identifier].addresses[0]} port {members[identifier].port}"
-        events.append(BeliefEvent(now, "joined", handle, identifier, words))
-    events += [
-        BeliefEvent(now, "left", handle, identifier, reasons.get(identifier, "left"))
-        for identifier in sorted(before.keys() - members.keys())
-    ]
-    for identifier in sorted(members.keys() & before.keys()):
-        old, new = before[identifier].home_registrar, members[identifier].home_registrar
-        if old != new:
-            words = f"from registrar {old:08x} to {new:08x}"
-            events.append(BeliefEvent(now, "moved", handle, identifier, words))
-    known = {(member.identifier, member.reason) for member in view.out}
-    for identifier, member in sorted(out.items()):
-        if member.reason.startswith("refused") and (identifier, member.reason) not in known:
-            events.append(BeliefEvent(now, "refused", handle, identifier, member.reason))
-    return events

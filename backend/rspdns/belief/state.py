@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rspdns.belief.claims import Court
 from rspdns.belief.pool import PoolBelief
-from rspdns.belief.registrars import RegistrarBelief, RegistrarState, Standing, identify_all
+from rspdns.belief.registrars import RegistrarState
 from rspdns.belief.rules import (
     RENEW_STALE_S,
     SENTINEL_POOL_PREFIX,
@@ -19,8 +19,8 @@ from rspdns.belief.rules import (
     Question,
     Reply,
     Table,
-    sentinel_handle,
 )
+from rspdns.belief.standings import Standings
 from rspdns.views import Member, PoolView
 
 _EVENTS_KEPT = 10_000
@@ -40,11 +40,8 @@ class Belief:
     """
 
     def __init__(self, registrars: Sequence[str], pools: Mapping[str, PoolRules]) -> None:
-        self._registrars = [
-            RegistrarBelief(number, address) for number, address in enumerate(registrars, start=1)
-        ]
-        self._standings: list[tuple[Standing, int | None]] = [(Standing.DOWN, None)] * len(registrars)
-        self._standing_since_s: list[float | None] = [None] * len(registrars)
+        self._events: deque[BeliefEvent] = deque(maxlen=_EVENTS_KEPT)
+        self._standings = Standings(registrars, self._events.append)
         self._pools = {handle: PoolBelief(handle, rules) for handle, rules in pools.items()}
         self._dirty: set[str] = set(self._pools)
         """The pools of which something was told."""
@@ -52,21 +49,18 @@ class Belief:
         """Those that others are judged about anew, since a registrar's standing changed: they have time."""
         self.is_behind = False
         """Whether `views()` was kept from looking at all that has changed."""
-        self._court = Court()
         self._views: Mapping[str, PoolView] = {handle: pool.view for handle, pool in self._pools.items()}
         self._stale_since_s: float | None = None
-        self._events: deque[BeliefEvent] = deque(maxlen=_EVENTS_KEPT)
         self._timers_s: dict[str, float] = {}
         self._waiting: set[str] = set()
-        self._now = self._renew_s = self._steady_until_s = float("-inf")
+        self._now = self._renew_s = float("-inf")
 
     # What happens
 
     def link(self, registrar: int, up: bool, now: float) -> None:
         """The association with a registrar came up or was lost."""
         self._advance(now)
-        self._registrars[registrar].link(up, now)
-        self._steady_until_s = now
+        self._standings.link(registrar, up, now)
         for handle, pool in self._pools.items():
             pool.link_lost(registrar)
             if pool.is_dirty:
@@ -79,26 +73,20 @@ class Belief:
 
         Ignored, and False: answers about unknown pools, and to questions from before the link came up.
         """
-        registrar = self._registrars[reply.registrar]
-        if not registrar.link_up or reply.asked_at_s < registrar.link_since_s:
+        place, now = reply.registrar, reply.answered_at_s
+        if not self._standings.is_of_this_life(place, reply.asked_at_s):
             return False
-        self._advance(reply.answered_at_s)
-        if registrar.answered(reply.answered_at_s):
-            self._steady_until_s = reply.answered_at_s
+        self._advance(now)
+        self._standings.answered(place, now)
         if reply.handle.startswith(SENTINEL_POOL_PREFIX):
-            if reply.handle == sentinel_handle(registrar.number):
-                before = registrar.problem
-                registrar.sentinels(reply.pool_elements, reply.answered_at_s)
-                self._steady_until_s = reply.answered_at_s
-                if registrar.problem and registrar.problem != before:
-                    self._tell_problem(registrar, reply.answered_at_s)
-            self._advance(reply.answered_at_s)
+            self._standings.sentinels(place, reply.handle, reply.pool_elements, now)
+            self._advance(now)
             return False
-        self._advance(reply.answered_at_s)
+        self._advance(now)
         pool = self._pools.get(reply.handle)
         if pool is None:
             return False
-        changed = pool.reply(reply, reply.registrar in self._court.settled)
+        changed = pool.reply(reply, place in self._court.settled)
         self._note_dirty(reply.handle, pool)
         return changed
 
@@ -110,7 +98,7 @@ class Belief:
         """
         self._advance(push.at_s)
         pool = self._pools.get(push.handle)
-        if pool is None or not self._is_own_word(push.registrar, push.sender):
+        if pool is None or not self._standings.is_own_word(push.registrar, push.sender):
             return False
         settled = push.registrar in self._court.settled
         changed = pool.push(push.registrar, push.element, push.is_deletion, push.at_s, settled)
@@ -123,9 +111,8 @@ class Belief:
         It is ignored where `push()` would be, and when it was asked for before the link came up.
         """
         self._advance(table.answered_at_s)
-        registrar = self._registrars[table.registrar]
-        own_word = self._is_own_word(table.registrar, table.sender)
-        if not own_word or table.asked_at_s < registrar.link_since_s:
+        own_word = self._standings.is_own_word(table.registrar, table.sender)
+        if not own_word or not self._standings.is_of_this_life(table.registrar, table.asked_at_s):
             return []
         settled = table.registrar in self._court.settled
         changed = []
@@ -150,16 +137,10 @@ class Belief:
             self._note_dirty(handle, pool)
         return changed
 
-    def _is_own_word(self, place: int, sender: int) -> bool:
-        """Whether what comes from `sender` is known to be this registrar's word."""
-        registrar = self._registrars[place]
-        return registrar.link_up and registrar.identifier == sender
-
     def unanswered(self, registrar: int, asked_at_s: float, now: float) -> None:
         """A question of `asked_at_s` was given up; by and by that makes a registrar silent."""
         self._advance(now)
-        self._registrars[registrar].unanswered(asked_at_s)
-        self._steady_until_s = now
+        self._standings.unanswered(registrar, asked_at_s, now)
         self._advance(now)
 
     def probed(self, handle: str, member: Member, reachable: bool, now: float) -> None:
@@ -256,8 +237,7 @@ class Belief:
     @property
     def next_deadline_s(self) -> float | None:
         """When time alone may change a view."""
-        times: list[float | None] = [registrar.next_deadline_s(self._now) for registrar in self._registrars]
-        times += self._timers_s.values()
+        times = [self._standings.next_deadline_s(self._now), *self._timers_s.values()]
         if not self._court.settled:
             times.append(self._renew_s)
         return min((time_s for time_s in times if time_s is not None), default=None)
@@ -265,19 +245,7 @@ class Belief:
     def registrar_states(self, now: float) -> tuple[RegistrarState, ...]:
         """Every registrar, for status and metrics."""
         self._advance(now)
-        return tuple(
-            RegistrarState(
-                registrar.number,
-                registrar.address,
-                standing,
-                identifier,
-                since_s,
-                problem=registrar.problem,
-            )
-            for registrar, (standing, identifier), since_s in zip(
-                self._registrars, self._standings, self._standing_since_s, strict=True
-            )
-        )
+        return self._standings.states()
 
     def take_events(self) -> list[BeliefEvent]:
         """What happened since the last call, the latest 10,000 at most."""
@@ -286,6 +254,11 @@ class Belief:
         return events
 
     # Within
+
+    @property
+    def _court(self) -> Court:
+        """Who may speak."""
+        return self._standings.court
 
     def _keep_up(self, now: float) -> None:
         """Have the views of `now`, unless somebody is catching up with them in small steps."""
@@ -300,37 +273,16 @@ class Belief:
         if not self._court.settled and now >= self._renew_s:
             self._renew_s = now - now % RENEW_STALE_S + RENEW_STALE_S
             self._concerned |= self._pools.keys()
-        if now < self._steady_until_s:
-            return
-        identify_all(self._registrars, now)
-        self._steady_until_s = min(registrar.steady_until_s(now) for registrar in self._registrars)
-        standings = [(registrar.standing(now), registrar.identifier) for registrar in self._registrars]
-        if standings == self._standings:
-            return
-        before, self._standings = self._standings, standings
-        for place, (old, new) in enumerate(zip(before, standings, strict=True)):
-            if old == new:
-                continue
-            self._standing_since_s[place] = now
-            self._tell(place, new, now)
-            for pool in self._pools.values():
-                if new[0] is Standing.SETTLED:
-                    pool.settled(place)
         had_settled = bool(self._court.settled)
-        self._court = _court(standings, now)
+        settled_anew = self._standings.update(now)
+        if settled_anew is None:
+            return
+        for place in settled_anew:
+            for pool in self._pools.values():
+                pool.settled(place)
         if had_settled and not self._court.settled:
             self._stale_since_s = now
         self._concerned |= self._pools.keys()
-
-    def _tell(self, place: int, new: tuple[Standing, int | None], now: float) -> None:
-        registrar = self._registrars[place]
-        identifier = f", identifier {new[1]:08x}" if new[1] is not None else ""
-        words = f"registrar {registrar.number} ({registrar.address}) is {new[0].value}{identifier}"
-        self._events.append(BeliefEvent(now, "registrar", "", registrar.number, words))
-
-    def _tell_problem(self, registrar: RegistrarBelief, now: float) -> None:
-        words = f"registrar {registrar.number} ({registrar.address}): {registrar.problem}"
-        self._events.append(BeliefEvent(now, "misplaced", "", registrar.number, words))
 
     def _note_dirty(self, handle: str, pool: PoolBelief) -> None:
         if pool.is_dirty:
@@ -345,17 +297,3 @@ class Belief:
             self._timers_s.pop(pool.handle, None)
         else:
             self._timers_s[pool.handle] = deadline_s
-
-
-def _court(standings: Sequence[tuple[Standing, int | None]], now: float) -> Court:
-    settled = {place for place, (standing, _) in enumerate(standings) if standing is Standing.SETTLED}
-    return Court(
-        answering=frozenset(place for place, (standing, _) in enumerate(standings) if standing.answers),
-        settled=frozenset(settled),
-        homes={
-            identifier: place
-            for place, (_, identifier) in enumerate(standings)
-            if place in settled and identifier is not None
-        },
-        since_s=now,
-    )

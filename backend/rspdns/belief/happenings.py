@@ -1,0 +1,38 @@
+"""What happened in a pool between two views, for people: logs, the live page, the stream of events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rspdns.belief.rules import BeliefEvent
+from rspdns.views import Member, OutMember, PoolView
+
+
+def happened(
+    handle: str,
+    view: PoolView,
+    members: Mapping[int, Member],
+    out: Mapping[int, OutMember],
+    reasons: Mapping[int, str],
+    now: float,
+) -> list[BeliefEvent]:
+    """What happened between `view` and the members of now."""
+    before = {member.identifier: member for member in view.members}
+    events = []
+    for identifier in sorted(members.keys() - before.keys()):
+        words = f"{members[identifier].addresses[0]} port {members[identifier].port}"
+        events.append(BeliefEvent(now, "joined", handle, identifier, words))
+    events += [
+        BeliefEvent(now, "left", handle, identifier, reasons.get(identifier, "left"))
+        for identifier in sorted(before.keys() - members.keys())
+    ]
+    for identifier in sorted(members.keys() & before.keys()):
+        old, new = before[identifier].home_registrar, members[identifier].home_registrar
+        if old != new:
+            words = f"from registrar {old:08x} to {new:08x}"
+            events.append(BeliefEvent(now, "moved", handle, identifier, words))
+    known = {(member.identifier, member.reason) for member in view.out}
+    for identifier, member in sorted(out.items()):
+        if member.reason.startswith("refused") and (identifier, member.reason) not in known:
+            events.append(BeliefEvent(now, "refused", handle, identifier, member.reason))
+    return events
