@@ -1,4 +1,8 @@
-"""What to change when a registrar refuses a registration. Pure: causes in, words out."""
+"""What to change when a registrar refuses a registration. Pure: causes in, words out.
+
+Of addresses rspregistrar says one thing only, 0xf008: none that was registered is the association's. Its
+0xf005 (no address or no port left) and 0xf007 (none for ASAP) can't follow once it has found one that is.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -85,8 +89,6 @@ _ADVICE: Final[dict[int, Callable[[PoolElement, PoolElement | None], str]]] = {
     CauseCode.INCONSISTENT_TRANSPORT: _transport,
     0x100A: _transport,
     CauseCode.INCONSISTENT_CONTROL_CHANNEL: _control_channel,
-    0xF005: _address,
-    0xF007: _address,
     0xF008: _address,
     CauseCode.LACK_OF_RESOURCES: _resources,
     **dict.fromkeys(IDENTIFIER_TAKEN, _identifier),

@@ -13,6 +13,7 @@ from daemon_kit.control import ControlError, request
 from daemon_kit.run import run_service
 
 from ppe_agent.configuration import DEFAULT_PATH, AgentConfig, addresses_of, control_path, load_configuration
+from ppe_agent.daemon_threads import DaemonThreads
 
 _CONFIG = click.option(
     "-c",
@@ -23,6 +24,9 @@ _CONFIG = click.option(
     help="Configuration file.",
 )
 _SERVER = click.argument("name", metavar="[AS]", required=False)
+_NAME_THREADS = 8
+_DISK_S = 60.0
+"""So long may the agent's disk take to keep a drain; the server has left its pool long before."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -43,6 +47,8 @@ def run(config: Path, log_level: str, log_json: bool) -> None:
     loaded = _load(config)
 
     async def serve(stop: asyncio.Event) -> None:
+        # Host names in URLs are looked up there; a name server may be silent for a minute.
+        asyncio.get_running_loop().set_default_executor(DaemonThreads(_NAME_THREADS, "names"))
         await Agent(loaded, config).run(stop)
 
     sys.exit(run_service(serve))
@@ -89,10 +95,14 @@ def status(config: Path, as_json: bool, watch: bool) -> None:
 @main.command()
 @_CONFIG
 @_SERVER
-@click.option("--wait", is_flag=True, help="Return when it has left the pool.")
+@click.option(
+    "--wait",
+    is_flag=True,
+    help="Return when a registrar confirmed that it left; fail when none did.",
+)
 def drain(config: Path, name: str | None, wait: bool) -> None:
     """Take a server (default: all) out of its pool; it goes on serving. Kept over restarts."""
-    _show_states(_ask(config, "drain", name=name, wait=wait))
+    _show_states(_ask(config, "drain", timeout_s=_DISK_S, name=name, wait=wait))
 
 
 @main.command()
@@ -100,7 +110,7 @@ def drain(config: Path, name: str | None, wait: bool) -> None:
 @_SERVER
 def undrain(config: Path, name: str | None) -> None:
     """Let a drained server (default: all) into its pool again."""
-    _show_states(_ask(config, "undrain", name=name), is_surprise=True)
+    _show_states(_ask(config, "undrain", timeout_s=_DISK_S, name=name), is_surprise=True)
 
 
 def _load(config: Path) -> AgentConfig:

@@ -12,19 +12,18 @@ from daemon_kit.path_types import FilePath, check_path
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator
 from rserpool.policies import Policy
 from rserpool.registrar_choice import RegistrarAddress
+from rserpool.registrar_table import group_problem
 from rserpool.safety import MAX_HANDLE
 
 from ppe_agent import consistency
 from ppe_agent.addresses import Address, NoLocalAddress, address_towards, is_on_this_host, is_reachable
 from ppe_agent.check_config import CheckConfig, DampingConfig
 from ppe_agent.config_types import Number, Port, Share, filled, one_line
-from ppe_agent.consistency import MULTICAST, Problem
+from ppe_agent.consistency import ANNOUNCE_GROUP, MULTICAST, Problem
 from ppe_agent.load_config import LoadConfig
 from ppe_agent.policy_names import POLICY_KEYS, POLICY_KINDS, make_policy
 
 DEFAULT_PATH = Path("/etc/ppe-agent/agent.toml")
-ANNOUNCE_GROUP = "239.0.0.50:3863"
-"""Where rspregistrar announces itself unless told otherwise."""
 
 
 def _registrar(value: object) -> object:
@@ -92,8 +91,8 @@ def _unless_multicast(value: object) -> object:
 
 
 def _group(value: str) -> str:
-    if not ListenAddress.parse(value).address.is_multicast:
-        raise ValueError("no multicast address: 239.0.0.0/8, or ff00::/8")
+    if problem := group_problem(ListenAddress.parse(value).address):
+        raise ValueError(problem)
     return value
 
 

@@ -5,10 +5,11 @@ Works on the unchecked document, so that these errors are reported together with
 
 import contextlib
 from collections.abc import Iterator
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import Any, Final
 
 from daemon_kit.config_file import duplicates, find
+from daemon_kit.listen_address import ListenAddress
 from pydantic import TypeAdapter, ValidationError
 from rserpool.registrar_choice import RegistrarAddress
 
@@ -18,6 +19,8 @@ from ppe_agent.policy_names import POLICY_KEYS, POLICY_KINDS, has_load, keys_of
 
 MULTICAST = "multicast"
 """In place of a list of registrars: those that announce themselves."""
+ANNOUNCE_GROUP: Final = "239.0.0.50:3863"
+"""Where rspregistrar announces itself unless told otherwise."""
 
 _PORT: Final[TypeAdapter[int]] = TypeAdapter(Port)
 
@@ -56,6 +59,23 @@ def _multicast_problems(document: dict[str, Any]) -> Iterator[Problem]:
         )
     if is_there and not is_wanted:
         yield ("multicast",), f'goes with registrars = "{MULTICAST}" only'
+    yield from _networks_of_another_family(document)
+
+
+def _networks_of_another_family(document: dict[str, Any]) -> Iterator[Problem]:
+    """What is sent to a group comes from an address of its family: networks of the other are of no use."""
+    group = next((text for _, text in find(document, ("multicast", "group"))), ANNOUNCE_GROUP)
+    try:
+        version = ListenAddress.parse(group).address.version
+    except (ValueError, TypeError):
+        return  # reported at its own line
+    for place, text in find(document, ("multicast", "accept", "*")):
+        with contextlib.suppress(ValueError):
+            if isinstance(text, str) and ip_network(text).version != version:
+                yield (
+                    place,
+                    f"{text} is not IPv{version} as the group {group} is: no announcement comes from there",
+                )
 
 
 def _same_endpoint_twice(document: dict[str, Any]) -> Iterator[Problem]:

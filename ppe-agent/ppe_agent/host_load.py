@@ -1,29 +1,32 @@
 """The load of this host: how busy its processors are."""
 
-from typing import Any, Final
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
 
-import psutil
-
-# Linux counts the time of virtual machines in `user` and `nice` too.
-_COUNTED_ELSEWHERE: Final = ("guest", "guest_nice")
-_NOT_BUSY: Final = ("idle", "iowait")
+# The times of all processors in /proc/stat (proc(5)) are: user, nice, system, idle, iowait, irq, softirq,
+# steal, guest, guest_nice. The last two are counted in the first two as well.
+_COUNTED_ONCE: Final = slice(8)
+_NOT_BUSY: Final = slice(3, 5)
+_FIRST_LINE_BYTES: Final = 512
 
 
 class CpuLoad:
-    """The busy share of this host's processors since this object was last read; at first, the load average.
+    """The busy share of this host's processors since this was last read; at first, the load average."""
 
-    psutil.cpu_percent() would remember one reading for all who ask: of several servers of one agent only the
-    first would have a load.
-    """
-
-    def __init__(self) -> None:
-        self._before: Any = None  # psutil's named tuple: its fields depend on the system
+    def __init__(self, statistics: Path = Path("/proc/stat")) -> None:
+        self._statistics = statistics
+        self._descriptor: int | None = None  # held: to open it costs more than to read it
+        self._before: Sequence[int] = ()
         self._load = 0.0
 
     async def read(self) -> float:
         """Return the busy share, 0..1; the last one again while the processors' times stand still."""
-        now = psutil.cpu_times()
-        if self._before is None:
+        if self._descriptor is None:
+            self._descriptor = os.open(self._statistics, os.O_RDONLY | os.O_CLOEXEC)
+        now = processor_times(self._descriptor)
+        if not self._before:
             self._load = load_average()
             self._before = now
         elif (share := busy_share(self._before, now)) is not None:
@@ -32,7 +35,10 @@ class CpuLoad:
         return self._load
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Let go of /proc/stat."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
 class LoadAverage:
@@ -46,19 +52,23 @@ class LoadAverage:
         """Nothing is held."""
 
 
-def busy_share(before: Any, now: Any) -> float | None:
-    """Return the share, 0..1, that was busy between two `psutil.cpu_times()`; None when no time passed."""
+def processor_times(statistics: int) -> tuple[int, ...]:
+    """Return how long the processors did what, in hundredths of a second, in the order of proc(5).
+
+    `statistics` is a descriptor of /proc/stat.
+    """
+    line = os.pread(statistics, _FIRST_LINE_BYTES, 0).partition(b"\n")[0]
+    return tuple(map(int, line.split()[1:]))
+
+
+def busy_share(before: Sequence[int], now: Sequence[int]) -> float | None:
+    """Return the share, 0..1, that was busy between two `processor_times()`; None when no time passed."""
     # A counter may go back a little, as iowait does: that is no time.
-    passed: dict[str, float] = {
-        key: max(0.0, getattr(now, key) - getattr(before, key)) for key in now._fields
-    }
-    total = sum(passed.values()) - sum(passed.get(key, 0.0) for key in _COUNTED_ELSEWHERE)
-    if total <= 0:
-        return None
-    busy = total - sum(passed.get(key, 0.0) for key in _NOT_BUSY)
-    return min(1.0, max(0.0, busy / total))
+    passed = [max(0, later - sooner) for sooner, later in zip(before, now, strict=True)][_COUNTED_ONCE]
+    total = sum(passed)
+    return (total - sum(passed[_NOT_BUSY])) / total if total > 0 else None
 
 
 def load_average() -> float:
     """Return the load average of the last minute for each processor, 1 at most."""
-    return min(1.0, psutil.getloadavg()[0] / (psutil.cpu_count() or 1))
+    return min(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))

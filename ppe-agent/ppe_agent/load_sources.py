@@ -18,6 +18,7 @@ from ppe_agent.host_load import CpuLoad, LoadAverage
 from ppe_agent.load_config import LoadConfig
 
 _MAX_FILE_BYTES: Final = 64
+_MAX_METRIC_BYTES: Final = 64 * 1024
 _NUMBER: Final = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)")
 
 
@@ -49,7 +50,11 @@ class FileLoad(_Source):
         self._capacity = capacity
 
     async def read(self) -> float:
-        """Return the load. Raises LoadUnknown when the file is missing, old or holds no number that fits."""
+        """Return the load. Raises LoadUnknown when the file is missing, old or holds no number that fits.
+
+        One that is younger than now by more than the age allowed is as good as old: the clock was set back
+        since, and nobody wrote it again.
+        """
         try:
             # A pipe or a device must not block the agent.
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -65,6 +70,10 @@ class FileLoad(_Source):
         age_ms = (time.time() - status.st_mtime) * 1000
         if age_ms > self._max_age_ms:
             raise LoadUnknown(f"{self._path} was not written for {age_ms / 1000:.0f} s")
+        if age_ms < -self._max_age_ms:
+            raise LoadUnknown(
+                f"{self._path} was written {-age_ms / 1000:.0f} s from now: the clock was set back"
+            )
         return scaled(data, self._capacity, str(self._path))
 
 
@@ -107,12 +116,10 @@ class HttpLoad(_Source):
         """Return the load. Raises LoadUnknown."""
         import aiohttp
 
-        from ppe_agent.checks.http import read_body
+        from ppe_agent.checks.http import connector, read_body
 
         if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=1), headers={"User-Agent": "ppe-agent"}
-            )
+            self._session = aiohttp.ClientSession(connector=connector(), headers={"User-Agent": "ppe-agent"})
         try:
             async with self._session.get(self._url, allow_redirects=False) as response:
                 if response.status != 200:
@@ -120,6 +127,9 @@ class HttpLoad(_Source):
                 body = await read_body(response)
         except TimeoutError:
             raise
+        except aiohttp.ClientConnectorError as error:
+            number = error.os_error.errno
+            raise LoadUnknown(f"{self._url}: {os.strerror(number) if number else error.os_error}") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise LoadUnknown(f"{self._url}: {str(error)[:120] or type(error).__name__}") from None
         return scaled(self.read_value(body), self._capacity, self._url)
@@ -154,17 +164,24 @@ class PrometheusLoad(HttpLoad):
         super().__init__(url, capacity)
         self._metric = metric
         self._labels = dict(labels)
+        self._lines = re.compile(rb"^" + metric.encode() + rb"[{ \t][^\n]*", re.MULTILINE)
 
     def read_value(self, body: bytes) -> object:
-        """Return the sum. Raises LoadUnknown when there is no such metric."""
+        """Return the sum. Raises LoadUnknown when there is no such metric, or 64 KiB of it."""
         from prometheus_client.parser import text_string_to_metric_families
 
-        # The page may be long, the parser is slow: it gets only the lines that count.
-        lines = [line for line in body.decode("utf-8", "replace").splitlines() if self._is_of_metric(line)]
+        # The page may be long, the parser is slow, and all else waits: it gets only the lines that count.
+        lines = bytearray()
+        for line in self._lines.finditer(body):
+            lines += line[0] + b"\n"
+            if len(lines) > _MAX_METRIC_BYTES:
+                raise LoadUnknown(
+                    f"{self._url} has more than {_MAX_METRIC_BYTES >> 10} KiB of {self._metric}"
+                )
         try:
             samples = [
                 sample
-                for family in text_string_to_metric_families("\n".join(lines) + "\n")
+                for family in text_string_to_metric_families(lines.decode("utf-8", "replace"))
                 for sample in family.samples
                 if sample.name == self._metric and self._labels.items() <= sample.labels.items()
             ]
@@ -176,17 +193,21 @@ class PrometheusLoad(HttpLoad):
             )
         return sum(sample.value for sample in samples)
 
-    def _is_of_metric(self, line: str) -> bool:
-        return line.startswith(self._metric) and line[len(self._metric) :][:1] in ("{", " ", "\t")
-
 
 class SipHeaderLoad(_Source):
     """The number in a header of the answer to SIP OPTIONS: the calls a server has, say."""
 
     def __init__(
-        self, address: Address, port: int, transport: str, header: str, capacity: float | None
+        self,
+        address: Address,
+        port: int,
+        transport: str,
+        header: str,
+        timeout_ms: int,
+        capacity: float | None,
     ) -> None:
         self._header = header
+        self._timeout_ms = timeout_ms
         self._capacity = capacity
         self._port = port
         self._asker = make_asker(address, port, transport, lambda: None)
@@ -194,7 +215,7 @@ class SipHeaderLoad(_Source):
     async def read(self) -> float:
         """Return the load. Raises LoadUnknown."""
         try:
-            response = await self._asker.ask()
+            response = await self._asker.ask(self._timeout_ms)
         except TimeoutError:
             raise
         except OSError as error:
@@ -260,14 +281,19 @@ def make_source(config: LoadConfig, address: Address, port: int, transport: str)
         case "prometheus":
             return PrometheusLoad(config.url or "", config.metric or "", config.labels or {}, capacity)
         case "sip-options":
-            at = config.port or port
-            return SipHeaderLoad(address, at, config.transport or transport, config.header or "", capacity)
+            at, transport = config.port or port, config.transport or transport
+            return SipHeaderLoad(address, at, transport, config.header or "", config.timeout_ms, capacity)
         case "none":
             return None
 
 
-async def read_within(source: LoadSource, timeout_ms: int) -> float:
-    """Read a source for at most `timeout_ms`. Raises LoadUnknown."""
+async def read_within(source: LoadSource, timeout_ms: int | None) -> float:
+    """Read a source for at most `timeout_ms`; None: it is this host's own, and answers at once.
+
+    Raises LoadUnknown.
+    """
+    if timeout_ms is None:
+        return await source.read()
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             return await source.read()

@@ -4,13 +4,13 @@ A registrar that was frozen and wakes can delete a PE that moved meanwhile, ever
 PE. Looking is the only way to find out; the registration is then renewed.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
-from rserpool.client import RegistrarClient
+from rserpool.client import RegistrarClient, Resolution
 from rserpool.errors import RSerPoolError
 from rserpool.registrar_choice import RegistrarAddress
 
@@ -20,6 +20,8 @@ from ppe_agent.registration import PoolState, Registration
 INTERVAL_S = 0.5
 # While an AS is joining, its pool is looked up for what its other members have in common.
 _LOOKED_UP = frozenset({PoolState.IN, PoolState.JOINING})
+LOOKS_UNHEARD = 10
+"""After so many a registrar that never answered is told of: its address may be wrong."""
 REPORTS_THAT_REMOVE = 3
 """So many reports of "endpoint unreachable" make rspregistrar remove a pool element."""
 
@@ -38,7 +40,11 @@ class RegistrarWatch:
         self._registrations = registrations
         self._log = get_logger("lookup").bind(registrar=str(address))
         self._client = make_client(address, on_link=self._on_link)
+        self._is_started = False
+        self._looks_unheard = 0
         self._listed: dict[Registration, bool | None] = {}
+        self.problem: Exception | None = None
+        """What went wrong with an answer, though nothing may."""
 
     def lists(self, registration: Registration) -> bool | None:
         """Tell whether the registrar listed this PE when last asked; None when that is not known."""
@@ -58,35 +64,105 @@ class RegistrarWatch:
             for _ in range(REPORTS_THAT_REMOVE):
                 self._client.report_unreachable(registration.handle, registration.identifier)
 
-    async def run(self) -> None:
-        """Ask for ever. Raises FatalError where there is no SCTP."""
+    def look(self) -> None:
+        """Ask which of the registrations it lists. Raises FatalError where there is no SCTP."""
+        if not self._is_started:
+            self._start()
+        self._tell_if_unheard()
+        for gone in self._listed.keys() - set(self._registrations):
+            del self._listed[gone]
+        for handle in sorted({one.handle for one in self._registrations if self._is_looked_up(one)}):
+            try:
+                self._client.ask(handle, partial(self._answered, handle))
+            except RSerPoolError:
+                return  # away: that says nothing about our PEs
+
+    async def close(self) -> None:
+        """Ask no more."""
+        if self._is_started:
+            await self._client.close()
+
+    def _start(self) -> None:
         try:
             self._client.start()
         except RSerPoolError as error:
             raise FatalError(str(error)) from None
-        try:
-            while True:
-                for gone in self._listed.keys() - set(self._registrations):
-                    del self._listed[gone]
-                handles = {one.handle for one in self._registrations if self._is_looked_up(one)}
-                await asyncio.gather(*(self._look_up(handle) for handle in sorted(handles)))
-                await next_moment(INTERVAL_S)
-        finally:
-            await self._client.close()
+        self._is_started = True
+
+    def _tell_if_unheard(self) -> None:
+        self._looks_unheard = LOOKS_UNHEARD + 1 if self._client.is_up else self._looks_unheard + 1
+        if self._looks_unheard == LOOKS_UNHEARD:
+            self._log.warning("registrar_never_heard", hint="is it running, and is this its address?")
 
     def _is_looked_up(self, registration: Registration) -> bool:
         # One that left is looked up until it is seen to be gone; it would be told to be listed for ever.
-        return registration.state in _LOOKED_UP or self._listed.get(registration) is True
+        is_doubtful = registration.is_unconfirmed or self._listed.get(registration) is True
+        return registration.state in _LOOKED_UP or is_doubtful
 
-    async def _look_up(self, handle: bytes) -> None:
+    def _answered(self, handle: bytes, answer: Resolution | RSerPoolError) -> None:
+        if isinstance(answer, RSerPoolError):
+            return  # silent: that says nothing about our PEs
         try:
-            resolution = await self._client.resolve(handle)
-        except RSerPoolError:
-            return  # silent or away: that says nothing about our PEs
-        for registration in self._registrations:
-            if registration.handle == handle:
-                self._listed[registration] = registration.check_listed(self.address, resolution)
+            for registration in self._registrations:
+                if registration.handle == handle:
+                    self._listed[registration] = registration.check_listed(self.address, answer)
+        except Exception as problem:  # raised by `RegistrarWatches.run()`
+            self.problem = problem
 
     def _on_link(self, is_up: bool) -> None:
         self._listed.clear()
         self._log.info("registrar_link", up=is_up)
+
+
+class RegistrarWatches:
+    """Watches every registrar of `set_registrars()`: all are asked at the same moments."""
+
+    def __init__(self) -> None:
+        self.registrations: list[Registration] = []
+        """Those that are looked up; a reload changes them."""
+        self._watches: dict[RegistrarAddress, RegistrarWatch] = {}
+        self._left: list[RegistrarWatch] = []
+
+    def set_registrars(self, registrars: Sequence[RegistrarAddress]) -> None:
+        """Watch these and no others, from the next moment on."""
+        for address in self._watches.keys() - set(registrars):
+            self._left.append(self._watches.pop(address))
+        for address in registrars:
+            if address not in self._watches:
+                self._watches[address] = RegistrarWatch(address, self.registrations)
+
+    def set_registrations(self, registrations: Sequence[Registration]) -> None:
+        """Look these up and no others; those that leave without a registrar's word are reported to it."""
+        self.registrations[:] = registrations
+        for one in registrations:
+            one.on_unconfirmed = partial(self._report_unreachable, one)
+
+    def listed_by(self, registration: Registration) -> list[str]:
+        """Return the registrars that listed this PE when last asked."""
+        return [str(watch.address) for watch in self._watches.values() if watch.lists(registration) is True]
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return the registrars for people and programs."""
+        return [watch.describe() for watch in self._watches.values()]
+
+    async def run(self) -> None:
+        """Ask for ever, twice a second. Raises FatalError where there is no SCTP."""
+        try:
+            while True:
+                await self._close_left()
+                for watch in self._watches.values():
+                    if watch.problem is not None:
+                        raise watch.problem
+                    watch.look()
+                await next_moment(INTERVAL_S)
+        finally:
+            self.set_registrars(())
+            await self._close_left()
+
+    async def _close_left(self) -> None:
+        while self._left:
+            await self._left.pop().close()
+
+    def _report_unreachable(self, registration: Registration) -> None:
+        for watch in self._watches.values():
+            watch.report_unreachable(registration)

@@ -65,6 +65,9 @@ def _server_metrics(servers: list[dict[str, Any]]) -> Iterator[Metric]:
     load = GaugeMetricFamily("ppe_agent_as_load", "The load as reported, 0 to 1.", labels=names)
     known = GaugeMetricFamily("ppe_agent_as_load_source_up", "1: the load source works.", labels=names)
     listed = GaugeMetricFamily("ppe_agent_as_listed_by", "So many registrars list it.", labels=names)
+    unsaved = GaugeMetricFamily(
+        "ppe_agent_as_state_unsaved", "1: its identifier and drain could not be written.", labels=names
+    )
     check_up = GaugeMetricFamily("ppe_agent_check_up", "1: the check passes.", labels=[*names, "type", "of"])
     counters = {
         key: CounterMetricFamily(f"ppe_agent_as_{name}", words, labels=names)
@@ -78,11 +81,12 @@ def _server_metrics(servers: list[dict[str, Any]]) -> Iterator[Metric]:
             load.add_metric(labels, server["load"])
             known.add_metric(labels, float(server["load_problem"] is None))
         listed.add_metric(labels, len(server["listed_by"]))
+        unsaved.add_metric(labels, float(server["state_problem"] is not None))
         for check in server["check"]:
             check_up.add_metric([*labels, check["type"], check["target"]], float(check["state"] == "up"))
         for key, counter in counters.items():
             counter.add_metric(labels, server[key])
-    yield from (state, load, known, listed, check_up, *counters.values())
+    yield from (state, load, known, listed, unsaved, check_up, *counters.values())
 
 
 def make_server(address: ListenAddress, status: Callable[[], dict[str, Any]]) -> PageServer:

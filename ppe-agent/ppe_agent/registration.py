@@ -22,7 +22,7 @@ from rserpool.errors import RSerPoolError
 from rserpool.parameters import PoolElement, Transport
 from rserpool.policies import Policy
 from rserpool.pool_element_events import Event, EventKind
-from rserpool.registrar_choice import RegistrarAddress
+from rserpool.registrar_choice import REJECTED_CEILING_S, REJECTED_FIRST_S, RegistrarAddress, backoff_s
 
 from ppe_agent.advice import IDENTIFIER_TAKEN, advice
 
@@ -32,6 +32,7 @@ _MAX_ITEMS = 128  # what a registrar tells of a pool at most
 # A registrar tells the others within a millisecond; a question asked sooner than this says little.
 _SETTLED_AFTER_S = 0.1
 _COLLISION_AFTER_S = 0.3
+_COLLISIONS_FORGOTTEN_S = 2 * REJECTED_CEILING_S
 
 _PROBLEMS = {
     EventKind.REJECTED: "{} refuses it",
@@ -85,7 +86,14 @@ class Registration:
         self._is_leaving = False
         self._registered_at_s = 0.0
         self._wanted = False
+        self._was_in = False  # in this stay
+        self.is_unconfirmed = False
+        """It left, but no registrar confirmed that, or was seen without it, since."""
         self._is_renumbered = False
+        self._renumbered_in_a_row = 0
+        self._renumbered_at_s = float("-inf")
+        self._left_at_s = float("inf")
+        self._join_at_s = float("-inf")  # not before
         self._other: PoolElement | None = None  # another member of the pool
         self._last_registrar: RegistrarAddress | None = None
         self._told: set[str] = set()  # problems logged since it was last registered
@@ -136,10 +144,15 @@ class Registration:
         Return whether it is listed there; None when the answer says nothing about it.
         """
         listed = is_listed(resolution, self.identifier)
+        if self._client is not None:
+            # In a large pool this is the only sign: whom a registrar removed, it sends no keep-alives.
+            self._client.heed_silence(is_cut(resolution))
         others = (each for each in resolution.pool_elements if each.identifier != self.identifier)
         self._other = next(others, None)
         mine = next((each for each in resolution.pool_elements if each.identifier == self.identifier), None)
         age_s = resolution.asked_at_s - self._registered_at_s
+        if listed is False and self.state is PoolState.OUT and resolution.asked_at_s > self._left_at_s:
+            self.is_unconfirmed = False
         # Only the registrar in charge is sure to have heard of us last: others may show where we were before.
         knows_best = registrar == self.registrar and age_s > _COLLISION_AFTER_S and self.state is PoolState.IN
         if mine is not None and knows_best:
@@ -169,12 +182,28 @@ class Registration:
         )
         self._element = replace(self._element, identifier=self.identifier)
         self._is_renumbered = True
+        self._pause()
         self._moved.set()
+
+    def _pause(self) -> None:
+        """Join at once after the first collision for long, later after the next one: chance is hardly why."""
+        now = time.monotonic()
+        if now - self._renumbered_at_s > _COLLISIONS_FORGOTTEN_S:
+            self._renumbered_in_a_row = 0
+        self._renumbered_at_s = now
+        wait_s = 0.0
+        if self._renumbered_in_a_row:
+            wait_s = backoff_s(self._renumbered_in_a_row, REJECTED_FIRST_S, REJECTED_CEILING_S)
+        self._renumbered_in_a_row += 1
+        self._join_at_s = now + wait_s
 
     async def run(self) -> None:
         """Join and leave as wanted, for ever. Raises FatalError when this host can't register anything."""
         while True:
             await self._until(wanted=True)
+            if (wait_s := self._join_at_s - time.monotonic()) > 0:
+                await asyncio.sleep(wait_s)
+                continue  # it may not be wanted any more
             try:
                 await self._stay()
             except OSError as error:
@@ -196,6 +225,7 @@ class Registration:
             reregistration_ms=self._reregistration_ms,
             on_event=self._on_event,
         )
+        self._was_in = False
         try:
             client.start()
         except RSerPoolError as error:
@@ -209,6 +239,8 @@ class Registration:
                 return  # without deregistering: that would take the other host out
             self._is_leaving = True
             confirmed = await client.deregister(DEREGISTRATION_TIMEOUT_MS)
+            self.is_unconfirmed = not confirmed and (self._was_in or self.is_unconfirmed)
+            self._left_at_s = time.monotonic()
             if not confirmed:
                 self.on_unconfirmed()
             self._log.info("left_pool", confirmed=confirmed)
@@ -221,6 +253,7 @@ class Registration:
     def _on_event(self, event: Event) -> None:
         if event.kind is EventKind.REGISTERED:
             self._registered_at_s = event.at_s
+            self._was_in = True
             self.problem = None
             self._told.clear()
             if self._last_registrar not in (None, event.registrar):
@@ -269,7 +302,12 @@ def is_listed(resolution: Resolution, identifier: int) -> bool | None:
     """Tell whether a registrar lists the PE; None when its answer was cut to the first 128 without it."""
     if any(element.identifier == identifier for element in resolution.pool_elements):
         return True
-    return None if len(resolution.pool_elements) >= _MAX_ITEMS else False
+    return None if is_cut(resolution) else False
+
+
+def is_cut(resolution: Resolution) -> bool:
+    """Tell whether the pool may have more members than the answer."""
+    return len(resolution.pool_elements) >= _MAX_ITEMS
 
 
 def is_same_server(listed: Transport, mine: Transport) -> bool:

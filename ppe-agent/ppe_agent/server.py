@@ -4,7 +4,6 @@ import asyncio
 import functools
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from typing import Any
 
 from daemon_kit.logs import get_logger
@@ -17,13 +16,13 @@ from ppe_agent.checks.make import make_check
 from ppe_agent.configuration import ServerConfig
 from ppe_agent.drain_file import DrainFile
 from ppe_agent.health import Damping, Health
+from ppe_agent.kept_state import KeptState
 from ppe_agent.load import LoadReporter
 from ppe_agent.load_config import LoadConfig
 from ppe_agent.load_sources import LoadSource, LoadUnknown, make_source, read_within
 from ppe_agent.pace import next_moment
 from ppe_agent.policy_names import has_load
 from ppe_agent.registration import PoolState, Registration
-from ppe_agent.state import StateDirectory, fresh_identifier
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 """Starts a part of the agent; should it fail, the agent ends."""
@@ -44,13 +43,12 @@ class Server:
         addresses: Sequence[Address],
         registrars: Sequence[RegistrarAddress],
         reregistration_ms: int,
-        states: StateDirectory,
+        kept: KeptState,
         spawn: Spawn,
     ) -> None:
         self.config = config
         self._addresses = tuple(addresses)
-        self._states = states
-        self._kept = states.load(config.name)
+        self._kept = kept
         self._spawn = spawn
         self._tasks: list[asyncio.Task[None]] = []
         self._watching: list[asyncio.Task[None]] = []  # those that a reload replaces
@@ -63,7 +61,7 @@ class Server:
             registrars,
             config.handle.encode(),
             PoolElement(
-                identifier=self._kept.identifier,
+                identifier=kept.state.identifier,
                 home_registrar=0,
                 life_ms=_LIVES * reregistration_ms,
                 user_transport=Transport(_PROTOCOLS[config.transport], config.port, self._addresses),
@@ -72,7 +70,7 @@ class Server:
             reregistration_ms=reregistration_ms,
             name=config.name,
         )
-        self.registration.on_collision = self._renumber
+        self.registration.on_collision = kept.renumber
 
     def start(self) -> None:
         """Begin; needs a running event loop."""
@@ -105,23 +103,15 @@ class Server:
         self._watch()
         self._decide()
 
-    def drain(self, drained: bool) -> None:
-        """Take the AS out of its pool while it serves on, or (False) let it in again.
-
-        Call `keep()` once the registrar is told: the disk may take its time.
-        """
-        self._kept = replace(self._kept, drained=drained)
+    def heed_drain(self) -> None:
+        """Take the AS out of its pool while it serves on, or let it in again, as its state says now."""
         self._decide()
-        self._log.info("drained" if drained else "undrained")
-
-    def keep(self) -> None:
-        """Write down what is to outlast a restart of the agent. Raises FatalError."""
-        self._states.save(self.config.name, self._kept)
+        self._log.info("drained" if self._kept.state.drained else "undrained")
 
     @property
     def is_drained(self) -> bool:
         """Tell whether the operator or the drain file keeps it out."""
-        return self._kept.drained or self._drain_file.is_there
+        return self._kept.state.drained or self._drain_file.is_there
 
     async def leave(self) -> None:
         """Leave the pool for good; returns when it is done."""
@@ -146,7 +136,7 @@ class Server:
         return {
             "name": self.config.name,
             "handle": self.config.handle,
-            "identifier": f"{self._kept.identifier:08x}",
+            "identifier": f"{self._kept.state.identifier:08x}",
             "transport": self.config.transport,
             "address": [str(address) for address in self._addresses],
             "port": self.config.port,
@@ -163,6 +153,7 @@ class Server:
             "fall_count": self._health.fall_count,
             "load": round(self._load.reported, 4) if has_load(self.config.policy) else None,
             "load_problem": self._load.problem,
+            "state_problem": self._kept.problem,
             "check": self._health.describe(time.monotonic()),
         }
 
@@ -172,7 +163,7 @@ class Server:
         where = self.registration.state
         if where is PoolState.LEAVING:
             return "leaving", "drained" if self.is_drained else self._health.reason(now)
-        if self._kept.drained:
+        if self._kept.state.drained:
             return "drained", "drained by the operator; undrain lets it in again"
         if self._drain_file.is_there:
             return "drained", f"drained by the file {self._drain_file.path}; remove it to let it in again"
@@ -181,6 +172,8 @@ class Server:
             return state, self._health.reason(now)
         if where is PoolState.IN:
             return "in", self._health.reason(now)
+        if not self._load_was_read:
+            return "joining", f"waiting for the first load ({self._load_config.source})"
         return "joining", self.registration.problem or "registering"
 
     def _set_up(self, state: CheckState, load: LoadReporter | None = None) -> None:
@@ -241,12 +234,6 @@ class Server:
                 self._log.warning("held_back", reason=self._health.reason(now))
         return check.machine.try_soon
 
-    def _renumber(self) -> int:
-        """Take a fresh PE identifier, for good."""
-        self._kept = replace(self._kept, identifier=fresh_identifier())
-        self._states.save(self.config.name, self._kept)
-        return self._kept.identifier
-
     async def _watch_drain_file(self, drain_file: DrainFile) -> None:
         while True:
             if drain_file.look():
@@ -271,7 +258,8 @@ class Server:
         """Read the load; return it when it is worth an update."""
         known_before, problem_before = self._load.is_known, self._load.problem
         try:
-            load = await read_within(source, self._load_config.timeout_ms)
+            patience_ms = self._load_config.timeout_ms if self._load_config.is_asked else None
+            load = await read_within(source, patience_ms)
             self._load.sample(load, time.monotonic())
         except LoadUnknown as problem:
             self._load.unknown(str(problem), time.monotonic())

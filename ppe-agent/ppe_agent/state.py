@@ -1,17 +1,28 @@
-"""What survives a restart: the PE identifier of each AS, and whether it is drained. One file for each."""
+"""What survives a restart: the PE identifier of each AS, and whether it is drained. One file for each.
 
+A disk may take seconds. So while the agent runs, one thread reads and writes these files, in the order in
+which it was asked; the event loop goes on.
+"""
+
+import asyncio
 import json
 import os
 import secrets
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 from daemon_kit.regular_file import open_regular
 
+from ppe_agent.daemon_threads import DaemonThreads
+
 _VERSION = 1
+_FINISH_S = 1.0
 _MAX_BYTES = 64 * 1024
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
@@ -32,7 +43,8 @@ class StateDirectory:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._log = get_logger("state")
+        self._thread = DaemonThreads(1, "state")
+        self._pending: set[asyncio.Future[Any]] = set()
 
     def prepare(self) -> None:
         """Make the directory. Raises FatalError when it can't be written."""
@@ -47,16 +59,49 @@ class StateDirectory:
                 "make it writable for this user, or set path in [state]"
             ) from None
 
+    def reading(self, name: str) -> asyncio.Future[ServerState]:
+        """Do `load()` in the thread, whoever waits for it."""
+        return self._in_thread(self.load, name)
+
+    def writing(self, name: str, state: ServerState) -> asyncio.Future[None]:
+        """Do `save()` in the thread, whoever waits for it."""
+        return self._in_thread(self.save, name, state)
+
+    def _in_thread(self, do: Callable[..., ResultT], *arguments: Any) -> asyncio.Future[ResultT]:
+        done = asyncio.get_running_loop().run_in_executor(self._thread, do, *arguments)
+        self._pending.add(done)
+        done.add_done_callback(self._pending.discard)
+        return asyncio.shield(done)
+
+    async def finish(self) -> None:
+        """Wait for what is being written, but not for long: whoever was told that it is written is right."""
+        if not self._pending:
+            return
+        _, late = await asyncio.wait(self._pending, timeout=_FINISH_S)
+        if late:
+            get_logger("state").warning("ended_before_the_disk", path=str(self._path), pending=len(late))
+
     def load(self, name: str) -> ServerState:
-        """Return the state of the AS `name`; a new one, saved at once, for none or a damaged one."""
+        """Return the state of the AS `name`; a new one, saved at once, when there is none.
+
+        Raises FatalError for a file that can't be read or is damaged: it may say that the AS is drained.
+        """
         file = self._file(name)
         try:
             with open_regular(file) as kept:
                 return _decode(kept.read(_MAX_BYTES))
         except FileNotFoundError:
             pass
-        except (OSError, ValueError) as error:
-            self._log.warning("state_unreadable", file=str(file), problem=str(error))
+        except OSError as error:
+            raise FatalError(
+                f"state file {file} can't be read ({error.strerror or error}), and may say that {name} is "
+                f"drained: make it readable for this user, or remove it: {name} then begins anew, not drained"
+            ) from None
+        except (ValueError, RecursionError) as error:
+            raise FatalError(
+                f"state file {file} is damaged ({error}), and may have said that {name} is drained: "
+                f"remove it: {name} then begins anew, not drained"
+            ) from None
         state = ServerState(fresh_identifier())
         self.save(name, state)
         return state

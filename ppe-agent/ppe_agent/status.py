@@ -1,6 +1,5 @@
 """Shows `ppe-agent status` to people."""
 
-import contextlib
 import json
 import os
 import sys
@@ -8,6 +7,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
+from daemon_kit.ctrl_c import until_ctrl_c
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
@@ -43,10 +43,16 @@ def render(status: dict[str, Any], columns: int) -> Group:
         _checks(status["as"]),
         _registrars(status["registrars"]),
     ]
+    for server in status["as"]:
+        if server["state_problem"]:
+            words = f"{server['name']}: {server['state_problem']}. It goes on, but identifier and drain "
+            parts.append(Text(words + "would be lost should the agent restart now", style="red"))
     if status["multicast"] and not status["multicast"]["heard"]:
         words = f"No registrar has announced itself at {status['multicast']['group']} yet"
         if status["multicast"]["ignored"]:
             words += f"; {status['multicast']['ignored']} announcements were ignored: not in accept, or none"
+        if drained := [each["name"] for each in status["waiting"] if each["state"] == "drained"]:
+            words += f". Drained: {', '.join(drained)}"
         parts.append(Text(words, style="red"))
     if status["reload_problem"]:
         words = f"The configuration file was not taken at the last reload:\n{status['reload_problem']}"
@@ -56,15 +62,16 @@ def render(status: dict[str, Any], columns: int) -> Group:
 
 def watch_status(ask: Callable[[], dict[str, Any] | str], *, as_json: bool) -> None:
     """Show the status every second until Ctrl-C; `ask` returns it, or why there is none just now."""
-    with contextlib.suppress(KeyboardInterrupt):
+    with until_ctrl_c() as goes_on:
         if as_json:
-            while True:
+            while goes_on():
                 result = ask()
                 document = {"error": result} if isinstance(result, str) else result
                 print(json.dumps(document), flush=True)
                 time.sleep(_WATCH_INTERVAL_S)
+            return
         with Live(console=console(), screen=sys.stdout.isatty(), auto_refresh=False) as live:
-            while True:
+            while goes_on():
                 result = ask()
                 shown = (
                     Text(result, style="red")

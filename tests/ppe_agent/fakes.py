@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rserpool.client import Resolution
+from rserpool.client import Answer, Resolution
 from rserpool.errors import RegistrarUnreachable
 from rserpool.parameters import PoolElement
 from rserpool.policies import Policy
@@ -19,11 +19,13 @@ class FakePoolElementClient:
         self.handle = handle
         self.element = element
         self.calls: list[str] = []
+        self.heeds_silence = False
         self.is_registered = False
         self.registrar: RegistrarAddress | None = None
         self.home_registrar: int | None = None
         self.confirms = asyncio.Event()
         self.confirms.set()
+        self.confirmed = True
         self._on_event = on_event
 
     def start(self) -> None:
@@ -41,6 +43,9 @@ class FakePoolElementClient:
     def update_registrars(self, registrars: Sequence[RegistrarAddress]) -> None:
         self.calls.append(f"registrars {', '.join(map(str, registrars))}")
 
+    def heed_silence(self, is_heeded: bool) -> None:
+        self.heeds_silence = is_heeded
+
     def register_again(self, reason: str) -> None:
         self.calls.append(f"again {reason}")
 
@@ -48,7 +53,7 @@ class FakePoolElementClient:
         self.calls.append("deregister")
         self.is_registered = False
         await self.confirms.wait()
-        return True
+        return self.confirmed
 
     async def close(self) -> None:
         self.calls.append("close")
@@ -74,14 +79,17 @@ class FakeRegistrarClient:
         self.elements: tuple[PoolElement, ...] | None = None
         self.asked = asyncio.Event()
         self.on_link = on_link
+        self.is_closed = False
 
     def start(self) -> None: ...
 
-    async def resolve(self, handle: bytes) -> Resolution:
+    def ask(self, handle: bytes, answered: Answer) -> int:
         self.asked.set()
         if self.elements is None:
             raise RegistrarUnreachable("no association")
         now = asyncio.get_running_loop().time()
-        return Resolution(handle, bool(self.elements), None, self.elements, now, now)
+        answered(Resolution(handle, bool(self.elements), None, self.elements, now, now))
+        return 1
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        self.is_closed = True

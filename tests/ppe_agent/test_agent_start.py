@@ -1,4 +1,4 @@
-"""An agent that can't start leaves nothing behind."""
+"""An agent that can't start leaves nothing behind; what a server waits for at the start is told."""
 
 import asyncio
 import socket
@@ -8,21 +8,15 @@ import pytest
 from daemon_kit.errors import FatalError
 from ppe_agent import configuration
 from ppe_agent.agent import Agent
+from ppe_agent.checks.base import alive
 from ppe_agent.configuration import load_configuration
 
-
-async def test_a_busy_metrics_port_leaves_no_control_socket(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(configuration, "is_on_this_host", lambda address: True)
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        (tmp_path / "agent.toml").write_text(f"""\
+CONFIGURATION = """\
 registrars = ["10.20.0.1"]
 [state]
-path = "{tmp_path}/state"
+path = "{directory}/state"
 [control]
-path = "{tmp_path}/control.sock"
+path = "{directory}/control.sock"
 [metrics]
 listen = "127.0.0.1:{port}"
 [[as]]
@@ -33,8 +27,28 @@ address = "10.20.0.5"
 port = 5060
 [[as.check]]
 type = "tcp"
-""")
+"""
+
+
+async def test_a_busy_metrics_port_leaves_no_control_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(configuration, "is_on_this_host", lambda address: True)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        (tmp_path / "agent.toml").write_text(CONFIGURATION.format(directory=tmp_path, port=port))
         agent = Agent(load_configuration(tmp_path / "agent.toml"))
         with pytest.raises(FatalError, match=f"can't listen at 127.0.0.1:{port}: "):
             await agent.run(asyncio.Event())
     assert not (tmp_path / "control.sock").exists()
+
+
+async def test_who_waits_for_its_first_load_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(configuration, "is_on_this_host", lambda address: True)
+    command = '[as.load]\nsource = "exec"\ncommand = ["/bin/sleep", "60"]\n'
+    (tmp_path / "agent.toml").write_text(CONFIGURATION.format(directory=tmp_path, port=1) + command)
+    (server,) = Agent(load_configuration(tmp_path / "agent.toml"))._servers.running
+    while server._on_outcome(0, alive("well")):
+        pass
+    told = server.describe()
+    assert (told["state"], told["reason"]) == ("joining", "waiting for the first load (exec)")

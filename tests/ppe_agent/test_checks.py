@@ -10,10 +10,11 @@ import time
 from collections.abc import AsyncIterator, Callable
 from ipaddress import ip_address
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from ppe_agent.checks.base import CheckState, Verdict
+from ppe_agent.checks.sip_ask import UdpAsker
 from ppe_agent.checks.sip_options import SipOptionsCheck
 from ppe_agent.checks.tcp_hold import TcpHoldCheck, reconnect_delay_ms
 
@@ -51,7 +52,7 @@ async def test_a_host_that_gives_no_socket_fails_the_check_not_the_agent(
 
     async with watching(TcpHoldCheck(LOCALHOST, free_port(), TIMING)) as watcher:
         await watcher.until_state(CheckState.DOWN)
-        monkeypatch.setattr("ppe_agent.checks.tcp.socket.socket", no_socket)
+        monkeypatch.setattr("ppe_agent.checks.tcp.OutgoingSocket", no_socket)
         await watcher.until(lambda: "Too many open files" in watcher.outcomes[-1].reason)
         assert watcher.machine.state is CheckState.DOWN
 
@@ -199,3 +200,60 @@ async def test_other_messages_are_no_life(answers: Callable[[bytes], list[bytes]
 async def test_an_answer_among_garbage_is_found() -> None:
     async with asked(lambda request: [b"garbage", request, reply(request, b"200 OK")]) as watcher:
         await watcher.until_state(CheckState.UP)
+
+
+@contextlib.asynccontextmanager
+async def asker(answers: Callable[[bytes], list[bytes]]) -> AsyncIterator[tuple[UdpAsker, list[object]]]:
+    """Yield one that asks a fake server, and the addresses that it asked from."""
+    heard: list[object] = []
+
+    class Noting(FakeSip):
+        def datagram_received(self, data: bytes, addr: object) -> None:
+            heard.append(addr)
+            super().datagram_received(data, addr)
+
+    transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+        lambda: Noting(answers), local_addr=("127.0.0.1", 0)
+    )
+    asking = UdpAsker(LOCALHOST, transport.get_extra_info("sockname")[1])
+    try:
+        yield asking, heard
+    finally:
+        asking.close()
+        transport.close()
+
+
+async def test_questions_that_are_answered_come_from_one_socket() -> None:
+    async with asker(lambda request: [reply(request, b"200 OK")]) as (asking, heard):
+        for _ in range(5):
+            assert (await asking.ask(5000)).status == 200
+        assert len(set(heard)) == 1
+
+
+async def test_after_silence_or_what_nobody_asked_for_the_next_question_comes_from_a_new_socket() -> None:
+    replies: list[bytes] = []
+    async with asker(lambda request: [reply(request, one) for one in replies]) as (asking, heard):
+        with pytest.raises(TimeoutError):
+            await asking.ask(20)
+        replies[:] = [b"200 OK", b"486 Busy Here"]
+        for _ in range(3):
+            assert (await asking.ask(5000)).status == 200
+            await asyncio.sleep(0.05)  # the second answer comes, too late for this question
+        assert len(heard) == len(set(heard)) == 4
+
+
+async def test_an_error_counts_when_a_new_socket_has_it_too() -> None:
+    """An ICMP error may be made up by whoever guesses the port of a socket that lives long."""
+
+    class Refused:
+        def __init__(self, real: socket.socket) -> None:
+            self.fileno, self.close = real.fileno, real.close
+
+        def send(self, _: bytes) -> int:
+            raise ConnectionRefusedError
+
+    async with asker(lambda request: [reply(request, b"200 OK")]) as (asking, heard):
+        await asking.ask(5000)
+        asking._socket = cast("Any", Refused(cast("Any", asking._socket)))
+        assert (await asking.ask(5000)).status == 200
+        assert len(set(heard)) == 2

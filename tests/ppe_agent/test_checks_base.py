@@ -1,9 +1,23 @@
 """Rise and fall: when attempts change what a check believes."""
 
+import asyncio
+import contextlib
+from typing import ClassVar
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ppe_agent.checks.base import CheckState, RiseFall, Timing, Verdict, pause_ms
+from ppe_agent.check_config import SipOptionsConfig
+from ppe_agent.checks.base import (
+    CheckState,
+    Outcome,
+    PeriodicCheck,
+    RiseFall,
+    Timing,
+    Verdict,
+    alive,
+    pause_ms,
+)
 
 VERDICTS = {"+": Verdict.ALIVE, "-": Verdict.FAILED, "x": Verdict.DEAD}
 STATES = {"?": CheckState.UNKNOWN, "U": CheckState.UP, "D": CheckState.DOWN}
@@ -55,6 +69,30 @@ def test_the_pause_is_short_when_the_next_attempt_should_come_soon() -> None:
     assert (pause_ms(timing, soon=False), pause_ms(timing, soon=True)) == (1000, 50)
     timing = Timing(interval_ms=20, timeout_ms=250, fall=2, rise=2)
     assert (pause_ms(timing, soon=False), pause_ms(timing, soon=True)) == (20, 20)
+
+
+class AlwaysWell(PeriodicCheck):
+    """Takes no time, and keeps what it was to wait instead of waiting."""
+
+    kind = "fake"
+    waits_s: ClassVar[list[float]] = []
+
+    async def attempt(self) -> Outcome:
+        return alive("it is a fake")
+
+    async def _pause(self, time_s: float) -> None:
+        self.waits_s.append(time_s)
+        if len(self.waits_s) == 100:
+            raise asyncio.CancelledError
+
+
+async def test_jitter_shortens_each_interval_by_another_share() -> None:
+    timing = SipOptionsConfig(type="sip-options", interval_ms=10_000, jitter=0.25).timing
+    assert pause_ms(timing, soon=False, draw=1) == 7_500
+    with contextlib.suppress(asyncio.CancelledError):
+        await AlwaysWell("here", timing).run(lambda _: False)
+    assert 7 < min(AlwaysWell.waits_s) < 8.5 < 9 < max(AlwaysWell.waits_s) <= 10
+    assert len(set(AlwaysWell.waits_s)) > 90
 
 
 def test_it_tries_soon_while_attempts_speak_against_the_state_or_nothing_listens() -> None:

@@ -129,6 +129,49 @@ async def test_a_command_leaves_nothing_behind_and_may_talk_without_end(tmp_path
     assert (finished.code, len(finished.output), finished.first_line) == (0, 4096, "x" * 120)
 
 
+@pytest.mark.parametrize("refusal", [None, PermissionError])
+async def test_a_command_that_cannot_be_killed_holds_up_nothing_and_is_reaped(
+    refusal: type[OSError] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that waits for a disk, for which SIGKILL has to wait too, and one that is another user's."""
+
+    def kill(_: int, __: int) -> None:
+        if refusal is not None:
+            raise refusal
+
+    monkeypatch.setattr(os, "killpg", kill)
+    pids, flag = tmp_path / "pids", tmp_path / "flag"
+    command = ["/bin/sh", "-c", f"echo $$ >>{pids}; test -e {flag} || exec sleep 30"]
+    started_s = time.monotonic()
+    with pytest.raises(TimeoutError):
+        await run_command(command, timeout_ms=2000)
+    with pytest.raises(TimeoutError):  # and doesn't pile up
+        await run_command(command, timeout_ms=100)
+    assert time.monotonic() - started_s < 15
+    (pid,) = map(int, pids.read_text().split())
+    os.kill(pid, signal.SIGKILL)
+    deadline_s = time.monotonic() + 10
+    while _is_there(pid):
+        assert time.monotonic() < deadline_s
+        await asyncio.sleep(0.01)
+    flag.touch()
+    assert (await run_command(command, timeout_ms=10_000)).code == 0
+    assert len(pids.read_text().split()) == 2
+
+
+async def test_a_command_does_not_speak_to_systemd_for_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As systemctl does with the socket it finds, at each look: systemd would log each as not permitted."""
+    for name in ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS", "OWN_NAME"):
+        monkeypatch.setenv(name, "here")
+    finished = await run_command(["/bin/sh", "-c", "env | grep =here"], timeout_ms=10_000)
+    assert finished.output == "OWN_NAME=here\n"
+
+
+def _is_there(pid: int) -> bool:
+    """Tell whether it runs, or ended and was not reaped."""
+    return Path(f"/proc/{pid}").exists()
+
+
 def _runs(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"

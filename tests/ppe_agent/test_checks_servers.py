@@ -3,18 +3,21 @@
 import asyncio
 import os
 import signal
+import socket
 import ssl
 import subprocess
+from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ppe_agent.checks.base import CheckState, Outcome, PeriodicCheck, Timing, Verdict, alive, failed
+from ppe_agent.checks.base import Check, CheckState, Outcome, PeriodicCheck, Timing, Verdict, alive, failed
 from ppe_agent.checks.http import HttpCheck
 from ppe_agent.checks.sip_message import ResponseStream
 from ppe_agent.checks.sip_options import SipOptionsCheck
 from ppe_agent.checks.tcp import TcpCheck
+from ppe_agent.checks.tcp_hold import TcpHoldCheck
 
 from tests.ppe_agent.servers import free_port, http_server, kamailio, sipp, tcp_server
 from tests.ppe_agent.watching import TIMING, watching
@@ -32,6 +35,35 @@ async def test_tcp() -> None:
             await watcher.until_state(CheckState.UP)
             assert watcher.last == "accepts connections"
         await watcher.until_state(CheckState.DOWN)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda port: TcpCheck(LOCALHOST, port, PATIENT),
+        lambda port: TcpHoldCheck(LOCALHOST, port, PATIENT),
+        lambda port: HttpCheck(LOCALHOST, port, PATIENT),
+        lambda port: HttpCheck(LOCALHOST, port, PATIENT, scheme="https"),
+        lambda port: SipOptionsCheck(LOCALHOST, port, PATIENT, "tcp"),
+    ],
+)
+async def test_a_connection_with_itself_is_no_life_and_leaves_the_port_to_the_server(
+    make: Callable[[int], Check], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the kernel's choice of a port makes one now and then, where it also chooses the server's."""
+
+    def connect_from_there(self: socket.socket, address: tuple[str, int]) -> None:
+        self.bind(address)
+        super(socket.socket, self).connect(address)
+
+    port = free_port()
+    monkeypatch.setattr(socket.socket, "connect", connect_from_there)
+    async with watching(make(port)) as watcher:
+        await watcher.until(lambda: len(watcher.outcomes) >= 2)
+        assert {outcome.verdict for outcome in watcher.outcomes} == {Verdict.DEAD}
+        assert "nothing listens on" in watcher.last
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", port))  # without SO_REUSEADDR
 
 
 async def test_a_web_server(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """Two hosts with the same PE identifier, and registrars that change, without SCTP."""
 
+import asyncio
 import time
 from dataclasses import replace
 from ipaddress import ip_address
+from types import SimpleNamespace
 
 import pytest
 from ppe_agent import registration
@@ -80,6 +82,32 @@ async def test_a_registrar_that_says_so_is_believed_and_another_cause_is_not_tak
             await settle()
             assert one.identifier == identifier
         assert one.rejected_count == 2
+
+
+async def test_a_registrar_that_takes_no_identifier_is_asked_ever_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once at once, then after 1 s, 2 s, 4 s: here with a clock of the test's own."""
+    pool = FakePool()
+    waits_s: list[float] = []
+    goes_on = asyncio.sleep
+
+    async def sleep(wait_s: float) -> None:
+        waits_s.append(wait_s)
+        one._join_at_s -= wait_s
+        await goes_on(0)
+
+    async with running(pool) as one:
+        await joined(one, pool)
+        one.on_collision = lambda: one.identifier + 1
+        monkeypatch.setattr(registration, "asyncio", SimpleNamespace(sleep=sleep))
+        for rejections in range(1, 6):
+            rejection = Event(EventKind.REJECTED, 0.0, REGISTRAR, "no", (Cause(0x0004),))
+            pool.stays[-1]._on_event(rejection)
+            for _ in range(20):
+                await goes_on(0)
+            assert len(pool.stays) == rejections + 1
+        assert [round(wait_s) for wait_s in waits_s] == [1, 2, 4, 8]
 
 
 async def test_other_registrars_are_handed_on_and_kept_for_the_next_stay() -> None:

@@ -209,6 +209,35 @@ def test_the_same_server_twice_where_the_registrars_are_not_known_yet(tmp_path: 
     assert "address (auto) and port" in error
 
 
+@pytest.mark.parametrize("group", ["10.20.0.1:3863", "[ff02::50]:3863", "[ff01::50]:3863"])
+def test_a_group_to_which_no_registrar_can_announce_itself(tmp_path: Path, group: str) -> None:
+    accept = "2001:db8::/64" if "[" in group else "10.20.0.0/24"
+    multicast = f'registrars = "multicast"\n[multicast]\naccept = ["{accept}"]\ngroup = "{group}"\n'
+    (error,) = errors_of(tmp_path, multicast + RIGHT.split("\n", 1)[1])
+    assert error.startswith("agent.toml:4: multicast.group: ")
+    assert "ff05::50" in error
+
+
+@pytest.mark.parametrize(
+    ("accept", "group", "wrong"),
+    [
+        (
+            '["10.20.0.0/24", "2001:db8::/64"]',
+            "",
+            "2001:db8::/64 is not IPv4 as the group 239.0.0.50",
+        ),
+        ('["10.20.0.0/24"]', 'group = "[ff05::50]:3863"', "10.20.0.0/24 is not IPv6 as the group [ff05::50]"),
+    ],
+)
+def test_networks_from_which_no_announcement_comes(
+    tmp_path: Path, accept: str, group: str, wrong: str
+) -> None:
+    multicast = f'registrars = "multicast"\n[multicast]\n{group}\naccept = {accept}\n'
+    (error,) = errors_of(tmp_path, multicast + RIGHT.split("\n", 1)[1])
+    place = accept.count(",")
+    assert error.startswith(f"agent.toml:4: multicast.accept[{place}]: {wrong}")
+
+
 def test_two_servers_on_one_host(tmp_path: Path) -> None:
     read(tmp_path, with_another('"auto"', '"10.20.0.6"'))
     read(tmp_path, with_another('"auto"', '["10.20.0.5"]', "5070"))

@@ -1,65 +1,172 @@
-"""Drained by the operator: in which order things are done."""
+"""Drained by the operator: in which order things are done, and what a disk can do to it."""
 
 import asyncio
-from functools import partial
+import errno
+import os
+import threading
+import time
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from ppe_agent import configuration, server
+from click.testing import CliRunner
+from daemon_kit.control import ControlError
+from ppe_agent import cli
 from ppe_agent.agent import Agent
 from ppe_agent.configuration import load_configuration
-from ppe_agent.registration import Registration
 from ppe_agent.state import ServerState, StateDirectory
+from rserpool.client import Resolution
+from rserpool.registrar_choice import RegistrarAddress
 
 from tests.ppe_agent.fakes import FakePool
 from tests.ppe_agent.test_registration import settle
+from tests.ppe_agent.whole_agent import patch, until, write
 
-AGENT = """\
-registrars = ["10.20.0.1"]
-[state]
-path = "{directory}/state"
-[control]
-path = "{directory}/control.sock"
-"""
-SERVER = """\
-[[as]]
-name = "{name}"
-handle = "sip"
-transport = "udp"
-address = "10.20.0.5"
-port = {port}
-[[as.check]]
-type = "tcp"
-"""
+
+@pytest.fixture
+async def joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Agent, FakePool]]:
+    """An agent whose two ASes are in their pool."""
+    pool = FakePool()
+    patch(monkeypatch.setattr, pool)
+    write(tmp_path, 5060, 5070)
+    agent = Agent(load_configuration(tmp_path / "agent.toml"))
+    registrations = [one.registration for one in agent._servers.running]
+    running = [asyncio.create_task(one.run()) for one in registrations]
+    for one in registrations:
+        one.want(True)
+    await settle()
+    yield agent, pool
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
 
 
 async def test_every_registrar_is_told_before_the_disk_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    joined: tuple[Agent, FakePool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool = FakePool()
+    agent, pool = joined
     saved: list[tuple[str, bool, list[list[str]]]] = []
 
     def save(_: StateDirectory, name: str, state: ServerState) -> None:
         saved.append((name, state.drained, [stay.calls[:] for stay in pool.stays]))
 
-    monkeypatch.setattr(configuration, "is_on_this_host", lambda address: True)
-    monkeypatch.setattr(server, "Registration", partial(Registration, make_client=pool.make))
-    text = AGENT.format(directory=tmp_path)
-    text += "".join(SERVER.format(name=f"sip-{port}", port=port) for port in (5060, 5070))
-    (tmp_path / "agent.toml").write_text(text)
-    agent = Agent(load_configuration(tmp_path / "agent.toml"))
-    registrations = [one.registration for one in agent._servers]
-    running = [asyncio.create_task(one.run()) for one in registrations]
-    try:
-        for one in registrations:
-            one.want(True)
-        await settle()
-        monkeypatch.setattr(StateDirectory, "save", save)
-        await agent._drain({"command": "drain"})
-        told = [["start", "deregister"], ["start", "deregister"]]
-        assert [calls[:2] for _, _, found in saved for calls in found] == told * 2
-        assert [(name, drained) for name, drained, _ in saved] == [("sip-5060", True), ("sip-5070", True)]
-    finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+    monkeypatch.setattr(StateDirectory, "save", save)
+    await agent._drain({"command": "drain"})
+    told = [["start", "deregister"], ["start", "deregister"]]
+    assert [calls[:2] for _, _, found in saved for calls in found] == told * 2
+    assert [(name, drained) for name, drained, _ in saved] == [("sip-5060", True), ("sip-5070", True)]
+
+
+async def test_a_slow_disk_holds_up_nothing_but_the_answer(
+    joined: tuple[Agent, FakePool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was asked first is written first, so what was asked last counts."""
+    agent, pool = joined
+    disk_goes_on = threading.Event()
+    monkeypatch.setattr(os, "fsync", lambda _: disk_goes_on.wait(5))
+    commands = [
+        asyncio.create_task(agent._drain({})),
+        asyncio.create_task(agent._undrain({"name": "sip-5060"})),
+        asyncio.create_task(agent._drain({"name": "sip-5060"})),
+        asyncio.create_task(agent._undrain({"name": "sip-5070"})),
+    ]
+    await settle()
+    assert not any(one.done() for one in commands)
+    assert [one.is_drained for one in agent._servers.running] == [True, False]
+    assert [stay.calls[:2] for stay in pool.stays[:2]] == [["start", "deregister"]] * 2
+    commands[1].cancel()  # whoever asked is gone: it is written none the less, in its turn
+    disk_goes_on.set()
+    await asyncio.gather(*commands, return_exceptions=True)
+    assert [one.cancelled() for one in commands] == [False, True, False, False]
+    again = StateDirectory(tmp_path / "state")
+    assert [again.load(name).drained for name in ("sip-5060", "sip-5070")] == [True, False]
+
+
+async def test_a_full_disk_is_told_to_who_drains(
+    joined: tuple[Agent, FakePool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, _ = joined
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ControlError, match=r"^done, but lost should the agent restart now: .*No space left"):
+        await agent._drain({})
+    assert all(one.is_drained for one in agent._servers.running)
+
+
+async def test_a_server_drained_while_a_reload_moves_it_stays_drained(
+    joined: tuple[Agent, FakePool], tmp_path: Path
+) -> None:
+    agent, pool = joined
+    agent._path = tmp_path / "agent.toml"
+    agent._path.write_text(agent._path.read_text().replace("5070\n", "5080\n"))
+    pool.stays[1].confirms.clear()
+    reload = asyncio.create_task(agent._reload())
+    await settle()
+    assert pool.stays[1].calls == ["start", "deregister"]
+    await agent._drain({})
+    pool.stays[1].confirms.set()
+    await reload
+    assert [(one.config.port, one.is_drained) for one in agent._servers.running] == [
+        (5060, True),
+        (5080, True),
+    ]
+    await asyncio.gather(*(one.close() for one in agent._servers.running))
+
+
+async def test_who_waits_is_told_when_no_registrar_confirmed_that_it_left(
+    joined: tuple[Agent, FakePool],
+) -> None:
+    """Until one of them is seen without it."""
+    agent, pool = joined
+    pool.stays[1].confirmed = False
+    for _ in range(2):
+        with pytest.raises(ControlError, match=r"^drained, but no registrar confirmed that sip-5070 left: "):
+            await agent._drain({"wait": True})
+    assert all(one.is_drained for one in agent._servers.running)
+    only_one = await agent._drain({"name": "sip-5060", "wait": True})
+    assert [one["state"] for one in only_one["as"]] == ["drained"]
+    now = time.monotonic()
+    gone = Resolution(b"sip", False, None, (), now, now)
+    agent._servers.running[1].registration.check_listed(agent._servers.registrars[0], gone)
+    assert [one["state"] for one in (await agent._drain({"wait": True}))["as"]] == ["drained"] * 2
+
+
+async def test_a_server_can_be_drained_before_the_first_registrar_is_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = FakePool()
+    patch(monkeypatch.setattr, pool)
+    write(tmp_path, 5060, 5070)
+    config = (tmp_path / "agent.toml").read_text().replace('["10.20.0.1"]', '"multicast"')
+    (tmp_path / "agent.toml").write_text(config + '[multicast]\naccept = ["10.20.0.0/24"]\n')
+    agent = Agent(load_configuration(tmp_path / "agent.toml"), tmp_path / "agent.toml")
+    answer = await agent._drain({"name": "sip-5060", "wait": True})
+    assert [(one["name"], one["state"]) for one in answer["as"]] == [("sip-5060", "drained")]
+    assert [one["state"] for one in agent._describe()["waiting"]] == ["drained", "unknown"]
+    assert StateDirectory(tmp_path / "state").load("sip-5060").drained
+    await agent._reload()
+    agent._on_registrars([RegistrarAddress("10.20.0.1")])
+    await until(lambda: len(pool.stays) == 1)
+    assert [one.describe()["state"] for one in agent._servers.running] == ["drained", "in"]
+    await asyncio.gather(*(one.close() for one in agent._servers.running))
+
+
+@pytest.mark.parametrize("command", ["drain", "undrain"])
+def test_the_command_waits_for_a_slow_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    patience_s: list[float] = []
+
+    def answer(*_: Any, timeout_s: float = 5, **__: Any) -> dict[str, Any]:
+        patience_s.append(timeout_s)
+        return {"as": []}
+
+    monkeypatch.setattr(cli, "request", answer)
+    write(tmp_path, 5060)
+    done = CliRunner().invoke(cli.main, [command, "-c", str(tmp_path / "agent.toml")])
+    assert (done.exit_code, done.output) == (0, "")
+    assert patience_s[0] >= 30

@@ -1,43 +1,58 @@
 """How busy this host is: each server of an agent has the same, whoever reads first."""
 
-from collections import namedtuple
-from ipaddress import ip_address
+import os
+from pathlib import Path
 
-import psutil
 import pytest
-from ppe_agent.load_config import LoadConfig
-from ppe_agent.load_sources import LoadSource, make_source
+from ppe_agent.host_load import CpuLoad, processor_times
 
-# Those of Linux.
-Times = namedtuple("Times", "user nice system idle iowait irq softirq steal guest guest_nice")
+# proc(5), of 2006 and of today.
+OLD = ("user", "nice", "system", "idle")
+ALL = (*OLD, "iowait", "irq", "softirq", "steal", "guest", "guest_nice")
 
 
 class Processors:
-    """Times of processors that a test lets pass."""
+    """/proc/stat of processors that a test lets pass time."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.times = Times(100.0, 10.0, 50.0, 1000.0, 20.0, 0.0, 0.0, 0.0, 30.0, 5.0)
-        monkeypatch.setattr(psutil, "cpu_times", lambda percpu=False: self.times)
+    def __init__(self, statistics: Path, keys: tuple[str, ...] = ALL) -> None:
+        self.statistics = statistics
+        self._spent = dict(zip(keys, (10000, 1000, 5000, 100000, 2000, 0, 0, 0, 3000, 500), strict=False))
+        self.spend()
 
     def spend(self, **seconds: float) -> None:
-        self.times = self.times._replace(
-            **{key: getattr(self.times, key) + passed for key, passed in seconds.items()}
-        )
+        for key, passed in seconds.items():
+            self._spent[key] += int(100 * passed)
+        numbers = " ".join(map(str, self._spent.values()))
+        self.statistics.write_text(f"cpu  {numbers}\ncpu0 {numbers}\nintr 6 1 2 3\nctxt 12\n")
+
+    def load(self) -> CpuLoad:
+        return CpuLoad(self.statistics)
 
 
 @pytest.fixture
-def processors(monkeypatch: pytest.MonkeyPatch) -> Processors:
-    return Processors(monkeypatch)
+def processors(tmp_path: Path) -> Processors:
+    return Processors(tmp_path / "stat")
 
 
-def cpu() -> LoadSource:
-    made = make_source(LoadConfig(source="cpu"), ip_address("127.0.0.1"), 5060, "udp")
-    assert made is not None
-    return made
+def test_this_host() -> None:
+    with open("/proc/stat", "rb") as statistics:
+        user, _, _, idle, *_ = processor_times(statistics.fileno())
+    assert user > 0
+    assert idle > 0
+
+
+async def test_nothing_is_held_in_the_end(processors: Processors) -> None:
+    source = processors.load()
+    before = len(os.listdir("/proc/self/fd"))
+    await source.close()
+    await source.read()
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    await source.close()
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 async def test_several_servers_have_the_same_load(processors: Processors) -> None:
-    sources = [cpu() for _ in range(3)]
+    sources = [processors.load() for _ in range(3)]
     for source in sources:
         await source.read()
     for busy in (0.75, 0.25):
@@ -46,14 +61,14 @@ async def test_several_servers_have_the_same_load(processors: Processors) -> Non
 
 
 async def test_waiting_is_not_busy_and_guests_count_once(processors: Processors) -> None:
-    source = cpu()
+    source = processors.load()
     await source.read()
     processors.spend(user=1.5, nice=0.25, system=0.25, idle=1, iowait=1, guest=1.5, guest_nice=0.25)
     assert await source.read() == pytest.approx(0.5)
 
 
 async def test_the_last_load_stays_while_no_time_passes(processors: Processors) -> None:
-    source = cpu()
+    source = processors.load()
     first = await source.read()
     assert await source.read() == first
     processors.spend(user=0.5, idle=0.5)
@@ -61,7 +76,15 @@ async def test_the_last_load_stays_while_no_time_passes(processors: Processors) 
 
 
 async def test_a_counter_that_goes_back_is_no_time(processors: Processors) -> None:
-    source = cpu()
+    source = processors.load()
     await source.read()
     processors.spend(user=0.5, idle=0.5, iowait=-0.75)
     assert await source.read() == pytest.approx(0.5)
+
+
+async def test_fewer_kinds_of_time(tmp_path: Path) -> None:
+    processors = Processors(tmp_path / "stat", OLD)
+    source = processors.load()
+    await source.read()
+    processors.spend(user=0.5, system=0.25, idle=0.25)
+    assert await source.read() == pytest.approx(0.75)

@@ -15,8 +15,10 @@ import pytest
 from ppe_agent.load_config import LoadConfig
 from ppe_agent.load_sources import (
     FileLoad,
+    HttpJsonLoad,
     LoadSource,
     LoadUnknown,
+    PrometheusLoad,
     follow,
     make_source,
     read_within,
@@ -77,6 +79,11 @@ async def test_files_that_are_missing_old_or_no_files(tmp_path: Path) -> None:
     os.utime(old, (time.time() - 60, time.time() - 60))
     with pytest.raises(LoadUnknown, match="was not written for 60 s"):
         await FileLoad(old, 10_000).read()
+    os.utime(old, (time.time() + 61, time.time() + 61))
+    with pytest.raises(LoadUnknown, match=r"was written 6[01] s from now: the clock was set back"):
+        await FileLoad(old, 10_000).read()
+    os.utime(old, (time.time() + 5, time.time() + 5))  # another host's clock
+    assert await FileLoad(old, 10_000).read() == 0.5
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(LoadUnknown, match="no ordinary file"):  # and the agent must not hang on it
         await FileLoad(tmp_path / "pipe", 10_000).read()
@@ -133,6 +140,12 @@ async def test_a_json_pointer(web: tuple[int, Path]) -> None:
         assert await problem_of(load) == f"{url} answers no JSON"
 
 
+async def test_a_page_nobody_serves() -> None:
+    url = f"http://127.0.0.1:{free_port()}/stats"
+    async with source(source="http-json", url=url, pointer="") as load:
+        assert await problem_of(load) == f"{url}: Connection refused"
+
+
 async def test_a_prometheus_metric(web: tuple[int, Path]) -> None:
     port, directory = web
     (directory / "metrics").write_text(METRICS)
@@ -151,11 +164,39 @@ async def test_a_prometheus_metric(web: tuple[int, Path]) -> None:
         assert await problem_of(load) == f"{url} answers no Prometheus metrics"
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"calls 1\n" * (1024 * 1024 // 8),
+        b'calls{kind="' + b'\\"' * (512 * 1024 - 20) + b'"} 1\n',
+        b"\n".join(b'calls{id="%d"} 1' % number for number in range(20_000)),
+    ],
+)
+def test_a_page_full_of_the_metric_does_not_hold_up_the_agent(page: bytes) -> None:
+    started_s = time.thread_time()
+    with pytest.raises(LoadUnknown, match=r"^page has more than 64 KiB of calls$"):
+        PrometheusLoad("page", "calls", {}, None).read_value(page)
+    assert time.thread_time() - started_s < 3  # of the processor; it was 10 s
+
+
+def test_long_pages_with_little_of_the_metric_are_read() -> None:
+    page = (
+        b"other 1\n" * 60_000 + b'calls{kind="a\xe2\x80\xa8b"} 2\r\ncalls\t3\n' + b"calls_total 1\n" * 30_000
+    )
+    assert PrometheusLoad("page", "calls", {}, None).read_value(page) == 5
+
+
+@pytest.mark.parametrize("page", [b"[" * 1_000_000, b'{"a":' * 200_000, b"[" + b"1" * 1_000_000 + b"]"])
+def test_hostile_json_is_refused(page: bytes) -> None:
+    with pytest.raises(LoadUnknown, match=r"^page answers no JSON$"):
+        HttpJsonLoad("page", "/0", None).read_value(page)
+
+
 async def test_a_web_server_that_is_not_there_or_silent() -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}/"
     async with source(source="http-json", url=url, pointer="") as load:
-        assert "Connect call failed" in await problem_of(load)
+        assert "Connection refused" in await problem_of(load)
         with socket.create_server(("127.0.0.1", port)):
             assert await problem_of(load, 200) == "no answer within 200 ms"
 

@@ -4,20 +4,23 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
 import pytest
 from ppe_agent import lookup, registration
-from ppe_agent.lookup import RegistrarWatch
+from ppe_agent.lookup import RegistrarWatch, RegistrarWatches
 from ppe_agent.registration import PoolState, Registration, is_listed
 from rserpool.client import Resolution
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
 from rserpool.pool_element_events import EventKind
 from rserpool.registrar_choice import RegistrarAddress
+from structlog.testing import capture_logs
 
 from tests.ppe_agent.fakes import FakePool, FakeRegistrarClient
+from tests.ppe_agent.whole_agent import until
 
 REGISTRAR = RegistrarAddress("127.0.0.1")
 OTHER = RegistrarAddress("127.0.0.2")
@@ -136,34 +139,84 @@ async def test_a_missing_element_is_registered_again_but_not_on_old_news() -> No
         assert one.missing_count == 1
 
 
-async def test_every_registrar_is_asked_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookup, "INTERVAL_S", 0.01)
-    monkeypatch.setattr(registration, "_SETTLED_AFTER_S", 0.0)
+async def test_in_a_pool_too_large_to_be_looked_up_silence_is_heeded() -> None:
     pool = FakePool()
-    clients: list[FakeRegistrarClient] = []
-
-    def make(address: RegistrarAddress, **options: Any) -> Any:
-        clients.append(FakeRegistrarClient(address, **options))
-        return clients[-1]
-
     async with running(pool) as one:
-        watch = RegistrarWatch(REGISTRAR, [one], make_client=make)
-        task = asyncio.create_task(watch.run())
-        await asyncio.sleep(0.05)
-        assert not clients[0].asked.is_set()  # nothing to look up while out of the pool
         one.want(True)
-        await asyncio.wait_for(clients[0].asked.wait(), 5)
-        assert watch.lists(one) is None
-        clients[0].elements = (ELEMENT,)
-        await asyncio.sleep(0.05)
-        assert watch.lists(one) is True
+        await settle()
+        for identifiers, heeded in ((range(100, 228), True), (range(1, 129), True), ((7,), False)):
+            one.check_listed(OTHER, resolution(*identifiers))
+            assert pool.stays[0].heeds_silence is heeded
         assert pool.stays[0].calls == ["start"]
-        clients[0].elements = ()
+
+
+class Watched:
+    """Registrations looked up at two fake registrars, a hundred times a second."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *looked_up: Registration) -> None:
+        monkeypatch.setattr(lookup, "INTERVAL_S", 0.01)
+        monkeypatch.setattr(registration, "_SETTLED_AFTER_S", 0.0)
+        monkeypatch.setattr(lookup, "RegistrarWatch", partial(RegistrarWatch, make_client=self._make))
+        self.clients: dict[RegistrarAddress, FakeRegistrarClient] = {}
+        self.watches = RegistrarWatches()
+        self.watches.set_registrars([REGISTRAR, OTHER])
+        self.watches.set_registrations(looked_up)
+        self.task = asyncio.create_task(self.watches.run())
+
+    def _make(self, address: RegistrarAddress, **options: Any) -> Any:
+        self.clients[address] = FakeRegistrarClient(address, **options)
+        return self.clients[address]
+
+    async def end(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+async def test_a_registrar_that_never_answers_is_told_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address that is wrong, beside good ones: all goes on, with one registrar fewer than reckoned."""
+    with capture_logs() as told:
+        watched = Watched(monkeypatch)
+        watched.clients[OTHER].is_up = False
+        await until(lambda: len(told) > 0)
+        await asyncio.sleep(3 * lookup.LOOKS_UNHEARD * lookup.INTERVAL_S)
+        await watched.end()
+    warnings = [one for one in told if one["event"] == "registrar_never_heard"]
+    assert [one["registrar"] for one in warnings] == [str(OTHER)]
+
+
+async def test_every_registrar_is_asked_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = FakePool()
+    async with running(pool) as one:
+        watched = Watched(monkeypatch, one)
+        first, second = watched.clients.values()
         await asyncio.sleep(0.05)
-        assert watch.lists(one) is False
-        assert "again not listed by 127.0.0.1" in pool.stays[0].calls
-        clients[0].on_link(False)
-        clients[0].is_up = False
-        assert watch.lists(one) is None
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        assert not first.asked.is_set()  # nothing to look up while out of the pool
+        one.want(True)
+        await until(lambda: first.asked.is_set() and second.asked.is_set())
+        assert watched.watches.listed_by(one) == []
+        first.elements = (ELEMENT,)
+        await until(lambda: watched.watches.listed_by(one) == ["127.0.0.1"])
+        assert pool.stays[0].calls == ["start"]
+        first.elements = ()
+        await until(lambda: "again not listed by 127.0.0.1" in pool.stays[0].calls)
+        assert watched.watches.listed_by(one) == []
+        first.elements = (ELEMENT,)
+        await until(lambda: watched.watches.listed_by(one) == ["127.0.0.1"])
+        first.on_link(False)
+        first.is_up = False
+        assert watched.watches.listed_by(one) == []
+        watched.watches.set_registrars([OTHER])
+        await until(lambda: first.is_closed and not second.is_closed)
+        await watched.end()
+        assert second.is_closed
+
+
+async def test_what_goes_wrong_with_an_answer_ends_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(FakePool()) as one:
+        watched = Watched(monkeypatch, one)
+        one.want(True)
+        monkeypatch.setattr(one, "check_listed", lambda *_: 1 / 0)
+        watched.clients[REGISTRAR].elements = ()
+        async with asyncio.timeout(5):
+            with pytest.raises(ZeroDivisionError):
+                await watched.task

@@ -1,11 +1,13 @@
 """What survives a restart."""
 
+import errno
 import os
 import stat
 from pathlib import Path
 
 import pytest
 from daemon_kit.errors import FatalError
+from ppe_agent import state
 from ppe_agent.state import ServerState, StateDirectory
 
 
@@ -42,14 +44,36 @@ def test_a_power_cut_does_not_undo_it(tmp_path: Path, monkeypatch: pytest.Monkey
         '{"version": 1, "identifier": 4294967296, "drained": false}',
         '{"version": 1, "identifier": 7, "drained": "no"}',
         '{"version": 1, "ident',
+        "[" * 60000,
     ],
 )
-def test_a_damaged_file_is_replaced_by_a_fresh_state(tmp_path: Path, text: str) -> None:
-    (tmp_path / "sip-1.json").write_text(text)
+def test_a_damaged_file_is_refused_and_left_as_it_is(tmp_path: Path, text: str) -> None:
+    """It may have said that the server is drained."""
+    file = tmp_path / "sip-1.json"
+    file.write_text(text)
+    words = r"^state file .*/sip-1.json is damaged \(.*remove it: sip-1 then begins anew, not drained$"
+    with pytest.raises(FatalError, match=words):
+        StateDirectory(tmp_path).load("sip-1")
+    assert file.read_text() == text
+    file.unlink()
+    assert not StateDirectory(tmp_path).load("sip-1").drained
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO])
+def test_a_file_that_cannot_be_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
     states = StateDirectory(tmp_path)
-    state = states.load("sip-1")
-    assert not state.drained
-    assert states.load("sip-1") == state
+    states.save("sip-1", ServerState(7, drained=True))
+
+    def broken(path: Path) -> None:
+        raise OSError(code, os.strerror(code), str(path))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(state, "open_regular", broken)
+        with pytest.raises(FatalError, match=rf"can't be read \({os.strerror(code)}\), and may say "):
+            states.load("sip-1")
+    assert states.load("sip-1") == ServerState(7, drained=True)
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ SERVER: dict[str, Any] = {
     "handle": "sip-as-udp",
     "identifier": "a1b2c3d4",
     "load": 0.9,
+    "state_problem": None,
     "load_problem": "http://127.0.0.1:9090/metrics answered 404",
     "registrar": None,
     "listed_by": ["10.20.30.1", "10.20.30.2"],
@@ -23,7 +24,13 @@ SERVER: dict[str, Any] = {
         | {"last_s": 0.1}
     ],
 }
-STATUS: dict[str, Any] = {"as": [SERVER], "registrars": [], "multicast": None, "reload_problem": None}
+STATUS: dict[str, Any] = {
+    "as": [SERVER],
+    "waiting": [],
+    "registrars": [],
+    "multicast": None,
+    "reload_problem": None,
+}
 
 
 def shown(columns: int) -> list[str]:
@@ -53,3 +60,10 @@ def test_without_a_terminal_it_is_wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setattr("sys.stdout", io.StringIO())
     assert console().width == 240
+
+
+def test_a_state_that_cannot_be_written_is_told() -> None:
+    problem = "state file /state/sip-1.json can't be written: No space left on device"
+    console = Console(width=200, file=io.StringIO(), record=True)
+    console.print(render({**STATUS, "as": [{**SERVER, "state_problem": problem}]}, 200))
+    assert f"{SERVER['name']}: {problem}. It goes on" in console.export_text()

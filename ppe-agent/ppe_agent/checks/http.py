@@ -4,13 +4,13 @@ import asyncio
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 from daemon_kit.regular_file import open_regular
 
 from ppe_agent.checks.base import Outcome, PeriodicCheck, Timing, alive, dead, failed
-from ppe_agent.checks.tcp import Address
+from ppe_agent.checks.tcp import Address, OutgoingSocket
 
 MAX_BODY_BYTES: Final = 1024 * 1024
 
@@ -28,6 +28,11 @@ def tls_context(verify: bool, ca_file: Path | None) -> ssl.SSLContext | bool:
         return True
     open_regular(ca_file).close()  # OpenSSL would wait at a pipe, and the whole agent with it
     return ssl.create_default_context(cafile=str(ca_file))
+
+
+def connector(**options: Any) -> aiohttp.TCPConnector:
+    """Return what keeps one connection, never one with itself."""
+    return aiohttp.TCPConnector(limit=1, socket_factory=lambda info: OutgoingSocket(*info[:3]), **options)
 
 
 class HttpCheck(PeriodicCheck):
@@ -84,9 +89,9 @@ class HttpCheck(PeriodicCheck):
             await self._session.close()
 
     def _open(self) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(limit=1, ssl=tls_context(self._verify, self._ca_file))
+        kept = connector(ssl=tls_context(self._verify, self._ca_file))
         headers = {"User-Agent": "ppe-agent", **({"Host": self._host} if self._host else {})}
-        self._session = aiohttp.ClientSession(connector=connector, headers=headers)
+        self._session = aiohttp.ClientSession(connector=kept, headers=headers)
         return self._session
 
     async def _ask(self, session: aiohttp.ClientSession) -> Outcome:

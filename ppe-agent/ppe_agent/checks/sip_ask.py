@@ -9,6 +9,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, Protocol
 
 from ppe_agent.checks.sip_message import OptionsRequest, Response, ResponseStream, parse_response
+from ppe_agent.checks.tcp import OutgoingSocket
 
 Address = IPv4Address | IPv6Address
 
@@ -20,10 +21,10 @@ _SOCKETS: Final = {"TCP": socket.IPPROTO_TCP, "SCTP": socket.IPPROTO_SCTP}
 class SipAsker(Protocol):
     """Asks one server."""
 
-    async def ask(self) -> Response:
-        """Return the final response to one OPTIONS; raises OSError when the network says that there is none.
+    async def ask(self, timeout_ms: int) -> Response:
+        """Return the final response to one OPTIONS.
 
-        Waits for ever otherwise: the caller has the timeout.
+        Raises TimeoutError, and any other OSError when the network says that there is none.
         """
 
     def close(self) -> None:
@@ -70,30 +71,97 @@ class _Requests:
 
 
 class UdpAsker:
-    """Asks over UDP, from a new socket each time: no late ICMP error or answer is taken for another's."""
+    """Asks over UDP: from one socket while every question is answered, else from a new one.
+
+    So no late ICMP error or answer is taken for another's. An error on a socket that was used before may come
+    from whoever guessed its port in the meantime: it counts only if a new socket has it, too.
+    """
 
     def __init__(self, address: Address, port: int) -> None:
         self._family = socket.AF_INET if address.version == 4 else socket.AF_INET6
         self._to = (str(address), port)
         self._requests = _Requests(address, port, "UDP")
+        self._socket: socket.socket | None = None
+        self._local: tuple[str, int] = ("", 0)
+        self._request: OptionsRequest | None = None
+        self._answer: asyncio.Future[Response] | None = None
 
-    async def ask(self) -> Response:
+    async def ask(self, timeout_ms: int) -> Response:
         """Return the final response to one OPTIONS; raises OSError."""
         loop = asyncio.get_running_loop()
-        # A bare socket: asyncio's datagram transports cost several times as much, four times a second.
-        with socket.socket(self._family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as asking:
-            asking.setblocking(False)
-            asking.connect(self._to)  # the kernel lets in only what comes from there
-            request = self._requests.next(*asking.getsockname()[:2])
-            asking.send(request.encode())
-            while True:
-                response = parse_response(await loop.sock_recv(asking, _READ_BYTES))
-                if response is not None and response.is_final and request.is_answered_by(response):
-                    return response
-                await asyncio.sleep(0)  # a talkative server must not keep the loop from its other work
+        gives_up_s = loop.time() + timeout_ms / 1000
+        if self._socket is not None:
+            try:
+                return await self._ask(self._socket, gives_up_s)
+            except TimeoutError:
+                raise
+            except OSError:
+                pass
+        return await self._ask(self._open(), gives_up_s)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """End the socket."""
+        if self._socket is not None:
+            asyncio.get_running_loop().remove_reader(self._socket)
+            self._socket.close()
+            self._socket = None
+
+    def _open(self) -> socket.socket:
+        # A bare socket: asyncio's datagram transports cost several times as much, four times a second.
+        asking = socket.socket(self._family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        try:
+            asking.connect(self._to)  # the kernel lets in only what comes from there
+            self._local = asking.getsockname()[:2]
+            asyncio.get_running_loop().add_reader(asking, self._readable)
+        except BaseException:
+            asking.close()
+            raise
+        self._socket = asking
+        return asking
+
+    async def _ask(self, asking: socket.socket, gives_up_s: float) -> Response:
+        loop = asyncio.get_running_loop()
+        self._request = request = self._requests.next(*self._local)
+        answer: asyncio.Future[Response] = loop.create_future()
+        self._answer = answer
+        timer = loop.call_at(gives_up_s, _give_up, answer)
+        try:
+            asking.send(request.encode())
+            return await answer
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            timer.cancel()
+            self._answer = None
+
+    def _readable(self) -> None:
+        if self._socket is None:
+            return
+        answer = self._answer
+        try:
+            data = self._socket.recv(_READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            if answer is None or answer.done():
+                self.close()
+            else:
+                answer.set_exception(error)
+            return
+        if answer is None or answer.done():
+            self.close()  # nobody asked: a talkative server must not keep the loop from its other work
+            return
+        response = parse_response(data)
+        if response is None or not response.is_final or self._request is None:
+            return
+        if self._request.is_answered_by(response):
+            answer.set_result(response)
+
+
+def _give_up(answer: asyncio.Future[Response]) -> None:
+    if not answer.done():
+        answer.set_exception(TimeoutError())
 
 
 class StreamAsker:
@@ -114,8 +182,12 @@ class StreamAsker:
         self._answer: asyncio.Future[Response] | None = None
         self._unanswered = 0
 
-    async def ask(self) -> Response:
+    async def ask(self, timeout_ms: int) -> Response:
         """Return the final response to one OPTIONS; raises OSError."""
+        async with asyncio.timeout(timeout_ms / 1000):
+            return await self._ask()
+
+    async def _ask(self) -> Response:
         if self._unanswered >= _UNANSWERED_BEFORE_RECONNECT:
             self.close()
         connection = self._connection or await self._connect()
@@ -146,7 +218,7 @@ class StreamAsker:
     async def _connect(self) -> socket.socket:
         family = socket.AF_INET if self._address.version == 4 else socket.AF_INET6
         kind = socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
-        connection = socket.socket(family, kind, self._protocol)
+        connection = OutgoingSocket(family, kind, self._protocol)
         loop = asyncio.get_running_loop()
         try:
             await loop.sock_connect(connection, self._to)

@@ -5,8 +5,6 @@ is a failed attempt. Over TCP and SCTP the connection is held: when the server c
 made at once.
 """
 
-import asyncio
-
 from ppe_agent.checks.base import Outcome, PeriodicCheck, Timing, alive, dead, failed
 from ppe_agent.checks.sip_ask import Address, make_asker
 
@@ -23,8 +21,7 @@ class SipOptionsCheck(PeriodicCheck):
     async def attempt(self) -> Outcome:
         """Ask once."""
         try:
-            async with asyncio.timeout(self._timing.timeout_ms / 1000):
-                response = await self._asker.ask()
+            response = await self._asker.ask(self._timing.timeout_ms)
         except TimeoutError:
             return failed(f"no answer to OPTIONS on {self.target} within {self._timing.timeout_ms} ms")
         except ConnectionRefusedError:

@@ -13,7 +13,15 @@ from daemon_kit.child import die_with_parent
 
 _KEPT_BYTES: Final = 4096
 _READ_BYTES: Final = 64 * 1024
+_LOOK_AGAIN_S: Final = 0.02
 _DIE_WITH_AGENT: Final = die_with_parent(signal.SIGKILL)
+_OF_THE_SERVICE: Final = frozenset(
+    {"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"}
+)
+"""Between systemd and the agent: a `systemctl` that fails would tell that socket, each time."""
+
+_KILLED: Final[list[subprocess.Popen[bytes]]] = []
+"""Those that were killed and have not ended yet."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +42,24 @@ async def run_command(arguments: Sequence[str], timeout_ms: int) -> Finished:
     """Run a command; its output is read from standard output and standard error together.
 
     Raises OSError when it can't be started, TimeoutError when it takes too long; it is killed then, with all
-    it started in its process group.
+    it started that is still in its process group. One that can't be killed (it waits for a disk, or became
+    another user's) is left to end by itself; until then the same command is not started again, and takes too
+    long.
     """
+    async with asyncio.timeout(timeout_ms / 1000):
+        while _is_ending(list(arguments)):  # noqa: ASYNC110 - it may be one that no pidfd could be had for
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        return await _run(arguments)
+
+
+async def _run(arguments: Sequence[str]) -> Finished:
     loop = asyncio.get_running_loop()
     process = subprocess.Popen(  # noqa: ASYNC220 - returns at once; nothing here waits for the child
         list(arguments),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        env={name: value for name, value in os.environ.items() if name not in _OF_THE_SERVICE},
         preexec_fn=_DIE_WITH_AGENT,
         process_group=0,
         close_fds=True,
@@ -50,7 +68,6 @@ async def run_command(arguments: Sequence[str], timeout_ms: int) -> Finished:
     pipe = process.stdout.fileno()
     os.set_blocking(pipe, False)
     kept = bytearray()
-    pidfd = os.pidfd_open(process.pid)
     exited: asyncio.Future[None] = loop.create_future()
 
     def read() -> None:
@@ -63,21 +80,46 @@ async def run_command(arguments: Sequence[str], timeout_ms: int) -> Finished:
             loop.remove_reader(pipe)
 
     def end() -> None:
+        loop.remove_reader(pidfd)
         if not exited.done():
             exited.set_result(None)
 
-    loop.add_reader(pipe, read)
-    loop.add_reader(pidfd, end)
+    pidfd = -1
     try:
-        async with asyncio.timeout(timeout_ms / 1000):
-            await exited
+        pidfd = os.pidfd_open(process.pid)
+        loop.add_reader(pipe, read)
+        loop.add_reader(pidfd, end)
+        await exited
         read()
     finally:
-        loop.remove_reader(pidfd)
         loop.remove_reader(pipe)
-        os.close(pidfd)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # it, if it still runs, and what it left behind
-        process.wait()
         process.stdout.close()
+        _end(process, pidfd)
     return Finished(process.returncode, kept.decode("utf-8", "replace"))
+
+
+def _is_ending(arguments: list[str]) -> bool:
+    """Tell whether a command was killed before and has not ended yet."""
+    _KILLED[:] = [one for one in _KILLED if one.poll() is None]
+    return any(one.args == arguments for one in _KILLED)
+
+
+def _end(process: subprocess.Popen[bytes], pidfd: int) -> None:
+    """Kill a command, if it still runs, and what it left behind; reap it when it ends, without waiting."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    loop = asyncio.get_running_loop()
+
+    def reap() -> None:
+        if pidfd >= 0:
+            loop.remove_reader(pidfd)
+            os.close(pidfd)
+        if process.poll() is not None and process in _KILLED:
+            _KILLED.remove(process)
+
+    if process.poll() is not None:
+        reap()
+        return
+    _KILLED.append(process)
+    if pidfd >= 0:
+        loop.add_reader(pidfd, reap)

@@ -12,6 +12,7 @@ from ppe_agent.checks.subprocess_run import run_command
 
 _ALIVE: Final = frozenset({"active", "reloading"})
 _PASSING: Final = frozenset({"activating"})
+_NO_BUS: Final = "; whoever is not root asks over D-Bus: is dbus installed here, and running?"
 _PROPERTIES: Final = "LoadState,ActiveState,SubState,MainPID,Result"
 
 
@@ -35,7 +36,8 @@ class SystemdUnitCheck(PeriodicCheck):
         except OSError as error:
             return failed(f"systemctl can't be run: {error.strerror}")
         if finished.code != 0:
-            return failed(f"systemctl: {finished.first_line or f'exit code {finished.code}'}")
+            words = finished.first_line or f"exit code {finished.code}"
+            return failed(f"systemctl: {words}{_NO_BUS if 'connect to bus' in words else ''}")
         outcome, pid = judge(self.target, finished.output)
         self._watch(pid)
         return outcome

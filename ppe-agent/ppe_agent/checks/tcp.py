@@ -1,12 +1,48 @@
 """Connects over TCP and closes at once: somebody listens, and the kernel at least is alive."""
 
 import asyncio
+import errno
 import socket
+import struct
 from ipaddress import IPv4Address, IPv6Address
+from typing import Any, Final
 
 from ppe_agent.checks.base import Outcome, PeriodicCheck, Timing, alive, dead, failed
 
 Address = IPv4Address | IPv6Address
+
+_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+
+
+class OutgoingSocket(socket.socket):
+    """A socket that takes a connection with itself (RFC 9293, 3.5: simultaneous open) for a refused one.
+
+    Where nothing listens on a port that the kernel also gives to clients, one connect in some thousands gets
+    that very port for its own end, and finds itself.
+    """
+
+    def connect(self, address: Any, /) -> None:
+        """Connect. Raises OSError."""
+        super().connect(address)
+        if self._is_with_itself():
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "connected with itself")
+
+    def getsockopt(self, *arguments: Any) -> Any:
+        """Return an option; the error is where event loops learn how a connect went."""
+        value = super().getsockopt(*arguments)
+        if arguments == (socket.SOL_SOCKET, socket.SO_ERROR) and value == 0 and self._is_with_itself():
+            return errno.ECONNREFUSED
+        return value
+
+    def _is_with_itself(self) -> bool:
+        try:
+            if self.getsockname() != self.getpeername():
+                return False
+        except OSError:
+            return False
+        # Closed in the ordinary way it would keep the server from its port for a minute (TIME-WAIT).
+        self.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        return True
 
 
 class TcpCheck(PeriodicCheck):
@@ -32,7 +68,7 @@ async def connect(address: Address, port: int, timeout_ms: int) -> tuple[Outcome
     """Connect over TCP; return what that tells and, when it went well, the connection."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
-        connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        connection = OutgoingSocket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     except OSError as error:
         return failed(f"this host gives no socket: {error.strerror or error}"), None
     target = f"port {port}"

@@ -1,8 +1,8 @@
 """Holds a TCP connection to the server: a dying process is seen at once, by its closed connection.
 
     CONNECTING --connected--> HELD --closed by the server--> CONNECTING at once
-    CONNECTING --refused, host or network unreachable--> dead, tried again after the interval
-    CONNECTING --no answer within the timeout--> failed, tried again
+    CONNECTING --refused--> dead, tried again soon
+    CONNECTING --host or network unreachable, no answer within the timeout--> failed, tried again
 
 Servers close idle connections as they please, so a closed connection says nothing by itself: the next
 connect does. While a server of several processes dies, its listening socket may go last: a connect still

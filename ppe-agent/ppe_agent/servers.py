@@ -1,0 +1,167 @@
+"""Every AS of this host: made, started, reloaded, drained and ended together; watched at all registrars."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+from daemon_kit.errors import FatalError
+from rserpool.registrar_choice import RegistrarAddress
+
+from ppe_agent.addresses import NoLocalAddress
+from ppe_agent.configuration import AgentConfig, ServerConfig, addresses_of
+from ppe_agent.kept_state import KeptState
+from ppe_agent.lookup import RegistrarWatches
+from ppe_agent.server import Server, Spawn
+from ppe_agent.state import StateDirectory
+
+# Deregistering takes milliseconds; a registrar that doesn't answer must not delay the end beyond 2 s.
+_LEAVE_TIMEOUT_S: Final = 1.2
+
+
+class Servers:
+    """The ASes of `config`, and what is kept of each by its name. Raises FatalError when that can't be read.
+
+    While no registrar is known there are none, only what is kept.
+    """
+
+    def __init__(self, config: AgentConfig, spawn: Spawn) -> None:
+        self._config = config
+        self._spawn = spawn
+        self._states = StateDirectory(config.state.path)
+        self._states.prepare()
+        self.kept = {
+            name: KeptState(self._states, name, self._states.load(name))
+            for name in (server.name for server in config.servers)
+        }
+        self.running: list[Server] = []
+        self.registrars: Sequence[RegistrarAddress] = config.registrars
+        self.watches = RegistrarWatches()
+
+    def make(self) -> None:
+        """Make them, not started. Raises FatalError."""
+        try:
+            self.running = [
+                self._make_one(self._config, server, self.kept[server.name])
+                for server in self._config.servers
+            ]
+        except NoLocalAddress as error:
+            raise FatalError(f'address = "auto": {error}') from None
+
+    def _make_one(self, config: AgentConfig, server: ServerConfig, kept: KeptState) -> Server:
+        """Return the AS, not started. Raises NoLocalAddress."""
+        registrars = config.registrars or self.registrars
+        addresses = addresses_of(server, registrars[0])
+        return Server(server, addresses, registrars, config.reregistration_ms, kept, self._spawn)
+
+    def start(self) -> None:
+        """Start what was made."""
+        self._watch()
+        for server in self.running:
+            server.start()
+
+    def set_registrars(self, registrars: Sequence[RegistrarAddress]) -> None:
+        """Use these from now on; with the first ones the servers are made and started. Raises FatalError."""
+        is_first = not self.registrars
+        self.registrars = tuple(registrars)
+        if is_first:
+            self.make()
+            self.start()
+            return
+        self._watch()
+        for server in self.running:
+            server.registration.update_registrars(self.registrars)
+
+    def _watch(self) -> None:
+        self.watches.set_registrars(self.registrars)
+        self.watches.set_registrations([server.registration for server in self.running])
+
+    async def reload(self, config: AgentConfig) -> None:
+        """Take another configuration over, whole or not at all. Raises NoLocalAddress, FatalError."""
+        kept = {}
+        for name in (wanted.name for wanted in config.servers):
+            now_kept = self.kept.get(name)
+            kept[name] = now_kept or KeptState(self._states, name, await self._states.reading(name))
+        registrars = config.registrars or self.registrars
+        if not registrars:
+            self._config, self.kept = config, kept  # no registrar was heard yet: nothing runs
+            return
+        running = {server.config.name: server for server in self.running}
+        servers = []
+        for wanted in config.servers:
+            now = running.get(wanted.name)
+            if now is None or not now.can_become(wanted, addresses_of(wanted, registrars[0])):
+                now = self._make_one(config, wanted, kept[wanted.name])
+            servers.append(now)
+        # From here on nothing is refused any more.
+        self._config = config
+        for name in self.kept.keys() - kept.keys():
+            self.kept[name].close()
+        self.kept = kept
+        self.registrars = registrars
+        self.watches.set_registrars(registrars)
+        ended = [server for server in self.running if server not in servers]
+        began = [server for server in servers if server not in self.running]
+        await _leave(ended)
+        await asyncio.gather(*(server.close() for server in ended))
+        self.running = servers
+        self._watch()
+        for wanted, server in zip(config.servers, servers, strict=True):
+            server.registration.update_registrars(self.registrars)
+            if server not in began:
+                server.reconfigure(wanted)
+                continue
+            server.start()
+
+    async def drain(self, names: Sequence[str], drained: bool) -> None:
+        """Drain these or not; returns when the disk has it. Raises FatalError when it can't be written."""
+        for name in names:
+            self.kept[name].drain(drained)
+        for server in self.running:
+            if server.config.name in names:
+                server.heed_drain()
+        kept = [self.kept[name] for name in names]
+        try:
+            await asyncio.sleep(0)  # the registrar is told first
+        finally:
+            writing = [one.write() for one in kept]
+        await asyncio.gather(*writing)
+
+    async def leave(self, *, at_all: bool) -> None:
+        """Leave every pool, unless not `at_all`; wait, but not for long, for what is being written."""
+        await asyncio.gather(_leave(self.running if at_all else ()), self._states.finish())
+
+    async def close(self) -> None:
+        """End everything, without a word to the registrars unless `leave()` was called before."""
+        await asyncio.gather(*(server.close() for server in self.running))
+        for kept in self.kept.values():
+            kept.close()
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return each AS for people and programs."""
+        return [
+            {**server.describe(), "listed_by": self.watches.listed_by(server.registration)}
+            for server in self.running
+        ]
+
+    def describe_waiting(self) -> list[dict[str, Any]]:
+        """Return the ASes that nothing was done for yet, since no registrar has announced itself."""
+        return [] if self.running else [_waiting(*one) for one in self.kept.items()]
+
+    def describe_these(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Return those of these names, running or waiting."""
+        running = {server.config.name: server for server in self.running}
+        return [
+            running[name].describe() if name in running else _waiting(name, self.kept[name]) for name in names
+        ]
+
+
+async def _leave(servers: Sequence[Server]) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_LEAVE_TIMEOUT_S):
+            await asyncio.gather(*(server.leave() for server in servers))
+
+
+def _waiting(name: str, kept: KeptState) -> dict[str, Any]:
+    state = "drained" if kept.state.drained else "unknown"
+    return {"name": name, "state": state, "reason": "no registrar has announced itself yet"}

@@ -1,0 +1,92 @@
+"""A whole agent without SCTP: its servers are always well, its registrars are fakes."""
+
+import asyncio
+import contextlib
+import gc
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from ppe_agent import configuration, large_pages, lookup, server
+from ppe_agent.agent import Agent
+from ppe_agent.checks.base import alive
+from ppe_agent.configuration import load_configuration
+from ppe_agent.lookup import RegistrarWatch
+from ppe_agent.registration import Registration
+
+from tests.ppe_agent.fakes import FakePool, FakeRegistrarClient
+
+PATIENCE_S = 20
+AGENT = """\
+registrars = ["10.20.0.1"]
+[state]
+path = "{directory}/state"
+[control]
+path = "{directory}/control.sock"
+"""
+SERVER = """\
+[[as]]
+name = "{name}"
+handle = "sip"
+transport = "udp"
+address = "10.20.0.5"
+port = {port}
+policy = "round-robin"
+[[as.check]]
+type = "tcp"
+"""
+
+
+def patch(set_to: Callable[[Any, str, Any], None], pool: FakePool) -> None:
+    """Put fakes in the place of all that would need a network."""
+    set_to(configuration, "is_on_this_host", lambda address: True)
+    set_to(server, "Registration", partial(Registration, make_client=pool.make))
+    set_to(server, "make_check", lambda *_: SimpleNamespace(kind="fake", target="here", run=_always_well))
+    watch = partial(RegistrarWatch, make_client=cast(Any, FakeRegistrarClient))
+    set_to(lookup, "RegistrarWatch", watch)
+    set_to(large_pages, "gather", lambda: 0)
+
+
+@contextlib.asynccontextmanager
+async def running(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, *ports: int
+) -> AsyncIterator[tuple[Agent, FakePool, Callable[[], None]]]:
+    """Run an agent with a server at each port until the block ends or the third item is called."""
+    pool = FakePool()
+    patch(monkeypatch.setattr, pool)
+    monkeypatch.setattr(gc, "freeze", lambda: None)
+    write(directory, *ports)
+    agent = Agent(load_configuration(directory / "agent.toml"), directory / "agent.toml")
+    stop = asyncio.Event()
+    task = asyncio.create_task(agent.run(stop))
+    try:
+        await until(lambda: task.done() or len(pool.stays) == len(ports))
+        yield agent, pool, stop.set
+    finally:
+        stop.set()
+        async with asyncio.timeout(PATIENCE_S):
+            await task
+
+
+def write(directory: Path, *ports: int) -> None:
+    """Write agent.toml with the servers sip-PORT."""
+    text = AGENT.format(directory=directory)
+    text += "".join(SERVER.format(name=f"sip-{port}", port=port) for port in ports)
+    (directory / "agent.toml").write_text(text)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Return when it is so; fail when it is not for long."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
+            await asyncio.sleep(0.01)
+
+
+async def _always_well(report: Callable[[Any], bool]) -> None:
+    while True:
+        while report(alive("it is a fake")):
+            pass
+        await asyncio.sleep(0.05)
