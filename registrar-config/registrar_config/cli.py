@@ -9,7 +9,10 @@ import click
 from daemon_kit import logs, notify
 from daemon_kit.errors import FatalError
 from daemon_kit.run import run_service
+from daemon_kit.watchdog import feed_watchdog
 
+from registrar_config.hang_guard import guard_against_hanging
+from registrar_config.hang_watch import LIMIT_S, HangWatch
 from registrar_config.inventory import two_registrars_problem
 from registrar_config.kernel_timers import report_kernel_timers
 from registrar_config.options import (
@@ -19,6 +22,7 @@ from registrar_config.options import (
     MOST_PATIENCE,
     Endpoint,
     RegistrarSettings,
+    announce_problem,
     arguments,
     parse_group,
     patient_timers_ms,
@@ -123,11 +127,13 @@ def run(
     patience: float,
     force: bool,
 ) -> None:
-    """Run one registrar until SIGTERM: started again within a second whenever it dies."""
+    """Run one registrar until SIGTERM: started again within a second when it dies, in 10 s when it hangs."""
     logs.configure(log_level, log_json)
     log = logs.get_logger(f"registrar-{number}")
     enrp = Endpoint(asap.address, enrp_port)
     others = tuple(without_other(peers, enrp))
+    if announce is not None and (problem := announce_problem(announce, asap.address)):
+        raise click.BadParameter(problem, param_hint="--announce")
     settings = RegistrarSettings(asap, enrp, others, patient_timers_ms(patience), announce=announce)
 
     async def serve(stop: asyncio.Event) -> None:
@@ -139,7 +145,8 @@ def run(
         registrar_stop = asyncio.Event()
         argv = arguments(settings, program)
         if no_sentinel:
-            await Supervisor(argv, log, on_start=notify.ready).run(stop)
+            alone = Supervisor(argv, log, on_start=notify.ready)  # nobody asks it, so nobody sees it hang
+            await run_together([alone.run(stop), feed_watchdog(stop)], stop)
             return
         guard = Sentinel(number, asap, log, agent_reregistration_ms, is_watched=True)
 
@@ -149,7 +156,15 @@ def run(
 
         supervisor = Supervisor(argv, log, on_start, guard.registrar_ready)
         # The sentinel leaves first: then the peers need not find out that it is gone.
-        await run_together([supervisor.run(registrar_stop), then_set(guard.run(stop), registrar_stop)], stop)
+        parts = [
+            supervisor.run(registrar_stop),
+            then_set(guard.run(stop), registrar_stop),
+            feed_watchdog(stop),
+            guard_against_hanging(
+                supervisor, lambda: guard.heard_at_s, log, HangWatch(LIMIT_S * patience), stop
+            ),
+        ]
+        await run_together(parts, stop)
 
     sys.exit(run_service(serve))
 
@@ -168,6 +183,7 @@ def sentinel(
 
     async def serve(stop: asyncio.Event) -> None:
         notify.ready()
-        await Sentinel(number, asap, log, agent_reregistration_ms).run(stop)
+        guard = Sentinel(number, asap, log, agent_reregistration_ms)
+        await run_together([guard.run(stop), feed_watchdog(stop)], stop)
 
     sys.exit(run_service(serve))

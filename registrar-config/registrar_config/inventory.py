@@ -15,6 +15,7 @@ from registrar_config.options import (
     Endpoint,
     IPAddress,
     RegistrarSettings,
+    announce_problem,
     parse_group,
 )
 from registrar_config.preflight import check_scope
@@ -121,6 +122,7 @@ class Inventory(StrictModel):
         for place, version in versions[1:]:
             if version != versions[0][1]:
                 yield place, "the registrars must all have IPv4 addresses, or all IPv6 ones"
+        yield from _announce_problems(document)
 
     @property
     def registrars(self) -> dict[str, RegistrarSettings]:
@@ -165,6 +167,18 @@ def _endpoints(entries: Sequence[RegistrarEntry], key: str, first: int) -> list[
             here.add(port)
         found.append(Endpoint(address, port))
     return found
+
+
+def _announce_problems(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield why the registrars can't announce themselves to the group."""
+    for place, announce in find(document, ("announce",)):
+        addresses = [value for _, value in find(document, ("registrar", "*", "address"))]
+        try:
+            problem = announce_problem(parse_group(announce), ip_address(addresses[0]))
+        except (IndexError, TypeError, ValueError):
+            continue  # told elsewhere
+        if problem:
+            yield place, problem
 
 
 def _port_problems(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -18,9 +18,7 @@ SYSCTL_FOLDER: Final = Path("/proc/sys/net/sctp")
 KERNEL_TIMERS_MS: Final[Mapping[str, int]] = MappingProxyType(
     {"rto_min": 50, "rto_initial": 100, "rto_max": 300, "sack_timeout": 20}
 )
-# The heartbeat: when two registrars connect to each other in the same moment (a network that heals),
-# libusrsctp sends no data on the association before the first heartbeat was answered; its default is 30 s.
-SCTPD_OPTIONS: Final = "--rto-min 50 --rto-initial 100 --rto-max 300 --sack-delay 20 --heartbeat 1000"
+SCTPD_OPTIONS: Final = "--rto-min 50 --rto-initial 100 --rto-max 300 --sack-delay 20"
 
 
 def report_kernel_timers(

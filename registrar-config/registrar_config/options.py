@@ -6,6 +6,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from types import MappingProxyType
 from typing import Final
 
+from rserpool.registrar_table import group_problem
+
 ASAP_PORT: Final = 3863
 ENRP_PORT: Final = 9901
 ANNOUNCE_GROUP: Final = "239.0.0.50:3863"
@@ -74,11 +76,21 @@ class Endpoint:
 
 
 def parse_group(text: str) -> Endpoint:
-    """Read a multicast group as "239.0.0.50" or "239.0.0.50:3863". Raises ValueError saying what is wrong."""
+    """Read a multicast group as "239.0.0.50", "239.0.0.50:3863" or "[ff05::50]:3863".
+
+    Raises ValueError saying what is wrong.
+    """
     group = Endpoint.parse(text, ASAP_PORT)
-    if not group.address.is_multicast:
-        raise ValueError(f"{text!r} is no multicast address: {ANNOUNCE_GROUP}, say")
+    if problem := group_problem(group.address):
+        raise ValueError(f"{text!r}: {problem}")
     return group
+
+
+def announce_problem(group: Endpoint, registrar: IPAddress) -> str:
+    """Return why a registrar at this address can't announce itself to the group; "" if it can."""
+    if group.address.version == registrar.version:
+        return ""
+    return f"{group} is of another address family than the registrar's {registrar}, which it is to announce"
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,13 @@ class Sentinel:
         self._life = SentinelLife(settle_s, _new_identifier, is_ready=not is_watched)
         self._element: PoolElementClient | None = None
         self._identifier = 0
+        self._watch: RegistrarClient | None = None
         self._changes: asyncio.Queue[Change] = asyncio.Queue()
+
+    @property
+    def heard_at_s(self) -> float | None:
+        """When the registrar was heard last, on the monotonic clock; None before the first time."""
+        return self._watch.heard_at_s if self._watch else None
 
     def registrar_started(self) -> None:
         """Take in that the registrar's process was started (again)."""
@@ -82,7 +88,8 @@ class Sentinel:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Watch the registrar and keep its sentinel registered until `stop` is set; then deregister it."""
-        watch = RegistrarClient(self._registrar, local_addresses=(str(self._own),), on_link=self._on_link)
+        own = (str(self._own),)
+        self._watch = watch = RegistrarClient(self._registrar, local_addresses=own, on_link=self._on_link)
         try:
             watch.start()
         except SctpUnavailable as problem:
@@ -148,7 +155,7 @@ class Sentinel:
             self._log.debug("sentinel", event_kind=event.kind.value, detail=event.detail)
 
     async def _look_up(self, watch: RegistrarClient) -> None:
-        """Ask for the sentinel every second: it keeps the association in use and tells when it is lost."""
+        """Ask for the sentinel every second: it keeps the association in use, and the registrar is heard."""
         while True:
             await asyncio.sleep(LOOKUP_INTERVAL_S)
             if self._element is not None and self._element.state is State.STOPPED:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import signal
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -46,6 +45,7 @@ class Supervisor:
         self._last_line = ""
         self.starts = 0
         self.pid: int | None = None
+        self._process: asyncio.subprocess.Process | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
         """Keep the program running until `stop` is set, then end it.
@@ -85,9 +85,13 @@ class Supervisor:
     def _on_step(self, seconds: float) -> None:
         """Kill the program at once: its timers go by the time of day and are all wrong now."""
         self._log.warning("clock_stepped", by_s=round(seconds, 1), pid=self.pid)
-        if self.pid is not None:
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill the program, if it runs: it is started anew."""
+        if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+                self._process.kill()
 
     async def _run_once(self, stop: asyncio.Event) -> int:
         try:
@@ -101,7 +105,7 @@ class Supervisor:
         except OSError as error:
             raise FatalError(f"{self._argv[0]} can't be started: {error.strerror or error}") from None
         self.starts += 1
-        self.pid = process.pid
+        self.pid, self._process = process.pid, process
         self._last_line = ""
         self._log.info("registrar_started", pid=process.pid, start=self.starts)
         self._on_start()
@@ -113,7 +117,7 @@ class Supervisor:
         finally:
             stopping.cancel()
             await _end(process)
-            self.pid = None
+            self.pid = self._process = None
             await reading
         code: int = await ending
         return code

@@ -53,6 +53,9 @@ def test_a_given_port_is_not_given_to_another(tmp_path: Path) -> None:
         ("", "registrar: is missing"),
         (registrars("10.0.0.1") * 2, ":5: registrar[1].name: 'r1' is there twice"),
         (registrars("10.0.0.1", "fd00::1"), ":6: registrar[1].address: the registrars must all have IPv4"),
+        ('announce = "10.0.0.9"\n', ":1: announce: '10.0.0.9': no multicast address: 239.0.0.50"),
+        ('announce = "[ff02::50]:9"\n', ":1: announce: '[ff02::50]:9': announcements to it come from"),
+        ('announce = "ff05::50"\n' + registrars("10.0.0.1"), ":1: announce: [ff05::50]:3863 is of another"),
         (registrars("127.0.0.1"), "rspregistrar passes over loopback"),
         (registrars("nonsense"), ":3: registrar[0].address: "),
         (registrars("10.0.0.1") + "asap_prot = 1\n", "did you mean 'asap_port'?"),
@@ -66,13 +69,21 @@ def test_a_given_port_is_not_given_to_another(tmp_path: Path) -> None:
         (registrars("10.0.0.1") + '[[agent]]\nname = "r1"\naddresses = ["10.1.0.0/16"]\n', "different names"),
         (registrars("10.0.0.1") + '[[agent]]\nname = "a"\naddresses = ["10.1.0.7/16"]\n', ":6: agent[0]"),
         (registrars("10.0.0.1") + '[[agent]]\nname = "../a"\naddresses = ["10.1.0.7"]\n', "agent[0].name"),
-        (registrars("10.0.0.1") + '[[backend]]\nname = "b"\naddresses = []\n', "backend[0].addresses"),
+        (registrars("10.0.0.1") + '[[backend]]\nname = "b"\naddresses = []\n', "addresses: needs at least 1"),
     ],
 )
 def test_an_error_says_where_and_what(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(ConfigurationErrors) as caught:
         read(tmp_path, text)
     assert problem in str(caught.value)
+
+
+def test_a_wrong_address_is_told_once(tmp_path: Path) -> None:
+    """Not also that the list is too short without it."""
+    text = registrars("10.0.0.1") + '[[agent]]\nname = "a"\naddresses = ["10.1.0.7/16"]\n'
+    with pytest.raises(ConfigurationErrors) as caught:
+        read(tmp_path, text)
+    assert len(caught.value.errors) == 1
 
 
 def test_the_option_file_is_what_run_takes(tmp_path: Path) -> None:

@@ -46,6 +46,12 @@ def test_sctpd_is_never_given_up() -> None:
     assert unit["Unit"]["StartLimitIntervalSec"] == "0", "or systemd gives up after five starts"
 
 
+def test_the_watchdog_of_what_carries_sctp_comes_first() -> None:
+    """Who waits for sctpd answers nobody meanwhile, and is not to be blamed."""
+    ours = read(UNITS / UNIT)["Service"]["WatchdogSec"].removesuffix("s")
+    assert int(ours) >= 2 * int(read(ROOT / "sctp-userland/systemd/sctpd.service")["Service"]["WatchdogSec"])
+
+
 def test_it_reads_the_file_that_render_writes() -> None:
     unit = read(UNITS / UNIT)["Service"]
     assert unit["EnvironmentFile"] == "/etc/rspdns/registrar-%i.env"
