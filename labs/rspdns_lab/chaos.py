@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from rspdns_lab.chaos_double_faults import DOUBLE_FAULTS
 from rspdns_lab.chaos_faults import FAULTS
 from rspdns_lab.chaos_registrar_faults import CLOCK_FAULTS, REGISTRAR_FAULTS
 from rspdns_lab.chaos_scene import ChaosFault, Scene, Strike
@@ -15,7 +16,7 @@ from rspdns_lab.errors import LabError
 from rspdns_lab.lab import Lab
 from rspdns_lab.plan import Follow, Setting
 
-ALL_FAULTS: Final = (*FAULTS, *REGISTRAR_FAULTS)
+ALL_FAULTS: Final = (*FAULTS, *REGISTRAR_FAULTS, *DOUBLE_FAULTS)
 QUICK_FAULTS: Final = ("as-killed", "as-drained", "registrar-killed", "clock-stepped-forward")
 SIZES: Final = (2, 3, 12)
 PHASE_S: Final = 2.0

@@ -11,9 +11,10 @@ from rspdns_lab.chaos_report import write_html
 from rspdns_lab.chaos_summary import Kept, table
 from rspdns_lab.html_report import markdown_table
 from rspdns_lab.loss import run_loss
+from rspdns_lab.loss_report import write_html as write_loss
 from rspdns_lab.plan import MOST_MEMBERS, Follow
 from rspdns_lab.privilege import become_root
-from rspdns_lab.report_files import ReportPath
+from rspdns_lab.report_files import ReportPath, hand_over, write_whole
 from rspdns_lab.told_plainly import told_plainly
 
 EXIT_BOUND_BROKEN = 1
@@ -69,7 +70,7 @@ def chaos(
     if json_file is not None:
         figures = {"ok": ok, "follow": follow, "faults": [row.as_json() for row in rows]}
         with told_plainly():
-            json_file.write_text(json.dumps(figures, indent=2) + "\n")
+            hand_over(json_file, json.dumps(figures, indent=2))
     if html_file is not None:
         with told_plainly():
             write_html(html_file, rows, slack)
@@ -81,7 +82,10 @@ def chaos(
 @click.option("--percent", type=click.FloatRange(0.01, 50), default=1.0, show_default=True)
 @click.option("--untuned", is_flag=True, help="With the SCTP timers of an untouched kernel, to compare.")
 @click.option("--json", "json_file", type=ReportPath(), help="Write the figures here.")
-def loss(seconds: float, percent: float, untuned: bool, json_file: Path | None) -> None:
+@click.option("--html", "html_file", type=ReportPath(), help="One page with a table and a plot.")
+def loss(
+    seconds: float, percent: float, untuned: bool, json_file: Path | None, html_file: Path | None
+) -> None:
     """Lose packets on every cable, and see whether a live server is removed.
 
     Exit status: 0 none was removed, 1 one was, 2 the lab can't run here.
@@ -93,5 +97,8 @@ def loss(seconds: float, percent: float, untuned: bool, json_file: Path | None) 
     click.echo(text)
     if json_file is not None:
         with told_plainly():
-            json_file.write_text(text + "\n")
+            write_whole(json_file, text + "\n")
+    if html_file is not None:
+        with told_plainly():
+            write_loss(html_file, outcome)
     sys.exit(0 if outcome.ok else EXIT_BOUND_BROKEN)

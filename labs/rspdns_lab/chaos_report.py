@@ -21,7 +21,12 @@ _CAPTION: Final = (
     "Time to the last wrong answer: p50, p99 and max of the trials; 0: never wrong. A red line is the bound "
     "of p99, or of max where p99 has none."
 )
-_COLOURS: Final = (("p50", "#009e73"), ("p99", "#e69f00"), ("max", "#0072b2"))
+_MARKS: Final = (
+    ("p50", {"marker": "o", "color": "#009e73"}),
+    ("p99", {"marker": "o", "color": "#e69f00"}),
+    ("max", {"marker": "o", "color": "#0072b2", "markersize": 10, "markerfacecolor": "none"}),
+)
+"""The largest is a ring, since it is often p99 as well."""
 _LINEAR_MS: Final = 10.0
 _WHAT: Final = {fault.name: fault for fault in ALL_FAULTS}
 
@@ -57,9 +62,9 @@ def _plot(rows: Sequence[Row], slack: float) -> "Plot":
     plot = new_plot(height_inch=0.32 * len(rows) + 1.2)
     axes = plot.subplots()
     names = [row.case.fault for row in rows]
-    for part, colour in _COLOURS:
+    for part, mark in _MARKS:
         values = [getattr(row, f"{part}_ms") for row in rows]
-        axes.plot(values, range(len(rows)), "o", color=colour, label=part, clip_on=False, zorder=3)
+        axes.plot(values, range(len(rows)), linestyle="", **mark, label=part, clip_on=False, zorder=3)
     for place, row in enumerate(rows):
         _mark_bound(axes, place, _WHAT[row.case.fault].bounds_for(row.case.follow), slack)
     axes.set_yticks(range(len(rows)), names)

@@ -90,7 +90,7 @@ def summarize(case: Case, trials: Sequence[Trial], bounds: Bounds, slack: float 
         "missing_ms": max(one.longest_missing_ms for one in trials),
     }
     problems = [
-        f"{name.removesuffix('_ms')} {value:g} ms, allowed are {bound * slack:g} ms"
+        f"{name.removesuffix('_ms')} {round(value, 1):g} ms, allowed are {bound * slack:g} ms"
         for name, value in found.items()
         if (bound := getattr(bounds, name)) is not None and value > bound * slack
     ]
@@ -104,6 +104,7 @@ def summarize(case: Case, trials: Sequence[Trial], bounds: Bounds, slack: float 
     # A busy machine loses a datagram now and then.
     if not bounds.silence and timeouts > min(0.5, 0.02 * slack) * answers:
         problems.append(f"{timeouts} questions unanswered")
+    problems += ["no answers at all"] if any(not one.answers and not one.problem for one in trials) else []
     problems += sorted({one.problem for one in trials if one.problem})
     return Row(case, len(trials), **found, empty=empty, servfail=servfail, timeouts=timeouts, answers=answers,
                problems=tuple(problems))  # fmt: skip

@@ -12,6 +12,7 @@ from rspdns_lab.bench.cli import bench
 from rspdns_lab.bench_sctp import AIMS, QUICK, TITLES, Extent, missed, run_sctp_bench
 from rspdns_lab.bench_sctp import MEASUREMENTS as SCTP_MEASUREMENTS
 from rspdns_lab.bench_sctp import as_markdown as bench_sctp_table
+from rspdns_lab.bench_sctp_report import write_html as write_bench_sctp
 from rspdns_lab.chaos_cli import chaos, loss
 from rspdns_lab.compare.cli import compare
 from rspdns_lab.demo import run_demo
@@ -39,7 +40,9 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--json", "json_file", type=ReportPath(), help='Write the figures here ("-": stdout).')
+@click.option(
+    "--json", "json_file", type=ReportPath(stdout=True), help='Write the figures here ("-": stdout).'
+)
 @click.option(
     "--slow",
     type=click.FloatRange(1, 100),
@@ -90,18 +93,27 @@ def watch(admin_port: int) -> None:
 @main.command()
 def clean() -> None:
     """Remove what labs left behind that were killed with SIGKILL (any other end cleans up by itself)."""
-    removed = remove_leftovers()
-    click.echo("\n".join(f"removed {name}" for name in removed) or "nothing left behind")
+    removed, kept = remove_leftovers()
+    for name in kept:
+        click.echo(f"error: {name} is another user's lab's: remove it as that user or as root", err=True)
+    if removed or not kept:
+        click.echo("\n".join(f"removed {name}" for name in removed) or "nothing left behind")
+    sys.exit(1 if kept else 0)
 
 
 @main.command("bench-sctp")
 @click.option("--quick", is_flag=True, help="Little of everything, in seconds; the figures say less.")
-@click.option("--soak", type=click.IntRange(1), help="Requests of the soak; 100,000, quick 2,000.")
-@click.option("--json", "json_file", type=ReportPath(), help="Write the figures here.")
+@click.option("--soak", type=click.IntRange(1), help="Requests of the soak; 100,000, quick 10,000.")
+@click.option(
+    "--json", "json_file", type=ReportPath(stdout=True), help='Write the figures here ("-": stdout).'
+)
+@click.option("--html", "html_file", type=ReportPath(), help="One page with a table and plots.")
 @click.option(
     "--only", multiple=True, type=click.Choice(SCTP_MEASUREMENTS), help="Not all, but this; repeatable."
 )
-def bench_sctp(quick: bool, soak: int | None, json_file: Path | None, only: tuple[str, ...]) -> None:
+def bench_sctp(
+    quick: bool, soak: int | None, json_file: Path | None, html_file: Path | None, only: tuple[str, ...]
+) -> None:
     """Measure this host's SCTP (sctpd's, or the kernel's) beside kernel UDP and TCP.
 
     Exit status: 0 every aim reached, 1 one missed, 2 it can't run here.
@@ -115,6 +127,9 @@ def bench_sctp(quick: bool, soak: int | None, json_file: Path | None, only: tupl
     if json_file is not None:
         with told_plainly():
             hand_over(json_file, json.dumps(figures, indent=2))
+    if html_file is not None:
+        with told_plainly():
+            write_bench_sctp(html_file, figures)
     for key in missed(figures):
         click.echo(
             f"missed: {TITLES[key]}: {figures[key]:.2f}, aim {' '.join(map(str, AIMS[key]))}", err=True

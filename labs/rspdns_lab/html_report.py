@@ -2,10 +2,14 @@
 
 import html
 import io
-from collections.abc import Sequence
+import itertools
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from rspdns_lab.report_files import write_whole
 
 if TYPE_CHECKING:  # half a second that only who plots should pay
     from matplotlib.axes import Axes
@@ -27,11 +31,11 @@ h1, h2 { line-height: 1.2; } h2 { margin-top: 2.5rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem .8rem; border-bottom: 1px solid var(--line);
   text-align: right; white-space: nowrap; }
-th { white-space: normal; vertical-align: bottom; }
-td:first-child { min-width: 11rem; }
-td:first-child, td:last-child { white-space: normal; }
+th { white-space: normal; vertical-align: bottom; min-width: 2.5rem; }
+td:first-child { min-width: 11rem; white-space: normal; }
+td.long { min-width: 13rem; white-space: normal; text-align: left; }
 th:first-child, td:first-child { text-align: left; }
-thead { background: var(--soft); }
+thead th { background: var(--soft); }
 p { max-width: 46rem; }
 figure { margin: 1.5rem 0; border: 1px solid var(--line); border-radius: .5rem; padding: .5rem; }
 figure div { overflow-x: auto; }
@@ -42,13 +46,21 @@ figcaption { padding: .3rem .5rem; font-size: .9rem; }
   body { margin: 1rem auto; }
   th, td { padding: .3rem .5rem; font-size: .85rem; }
   td:first-child { min-width: 8rem; }
+  /* Who scrolls a table sideways still sees whose row it is. */
+  th:first-child, td:first-child { position: sticky; left: 0; border-right: 1px solid var(--line); }
+  td:first-child { background: var(--paper); }
+  figcaption::after { content: " The plot scrolls sideways."; }
   h1 { font-size: 1.5rem; }
 }
 """
 
 
+_LONG_CELL: Final = 28
+"""A cell of more characters is a text, broken into lines; a shorter one holds figures."""
 _INKS: Final = {"#000000": "var(--ink)", "#ffffff": "var(--paper)", "#cccccc": "var(--line)"}
 """Matplotlib's own colours, and what they are on a page that may be dark."""
+_ID: Final = re.compile(r'(\sid="|href="#|url\(#)')
+"""What stands before an id in SVG, where one is given or referred to."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +74,15 @@ class Section:
 
 
 def write_page(file: Path, title: str, text: str, sections: Sequence[Section]) -> None:
-    """Write the page. Raises OSError."""
-    body = "".join(_section(section) for section in sections)
-    file.write_text(
+    """Write the page, or leave what was there before. Raises OSError."""
+    number = itertools.count(1)
+    body = "".join(_section(section, number) for section in sections)
+    write_whole(
+        file,
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>\n"
-        f"<body><h1>{html.escape(title)}</h1><p>{html.escape(text)}</p>\n{body}</body></html>\n"
+        f"<body><h1>{html.escape(title)}</h1><p>{html.escape(text)}</p>\n{body}</body></html>\n",
     )
 
 
@@ -99,16 +113,16 @@ def legend_above(axes: "Axes", columns: int = 4) -> None:
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, fontsize="small", frameon=False)
 
 
-def _section(section: Section) -> str:
+def _section(section: Section, number: Iterator[int]) -> str:
+    """Return the section; `number` gives each plot of the page another one."""
     parts = [f"<section><h2>{html.escape(section.title)}</h2>"]
     if section.text:
         parts.append(f"<p>{html.escape(section.text)}</p>")
     if section.table:
         parts.append(_table(section.table))
     for caption, plot in section.plots:
-        parts.append(
-            f"<figure><div>{_svg(plot)}</div><figcaption>{html.escape(caption)}</figcaption></figure>"
-        )
+        drawn = _svg(plot, next(number))
+        parts.append(f"<figure><div>{drawn}</div><figcaption>{html.escape(caption)}</figcaption></figure>")
     return "\n".join([*parts, "</section>\n"])
 
 
@@ -116,12 +130,18 @@ def _table(table: Table) -> str:
     head, *rows = table
     cells = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in head)
     body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+        "<tr>" + "".join(f"<td{_class(cell)}>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+        for row in rows
     )
     return f'<div class="table"><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _svg(plot: "Plot") -> str:
+def _class(cell: str) -> str:
+    return ' class="long"' if len(cell) > _LONG_CELL else ""
+
+
+def _svg(plot: "Plot", number: int) -> str:
+    """Return the plot as SVG whose ids no other plot of the page has: Matplotlib's are alike in each."""
     import matplotlib as mpl
 
     text = io.StringIO()
@@ -130,4 +150,4 @@ def _svg(plot: "Plot") -> str:
     drawn = text.getvalue()
     for colour, ours in _INKS.items():
         drawn = drawn.replace(colour, ours)
-    return drawn[drawn.index("<svg") :]
+    return _ID.sub(rf"\1plot{number}-", drawn[drawn.index("<svg") :])

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -18,9 +19,12 @@ def end_on_signals() -> None:
     """Have SIGINT, SIGTERM and SIGHUP unwind this process, and this one only.
 
     A child forked on the way (there are some, in libraries) must not run our clean-up when it is signalled.
-    Python drops what is raised while it finalizes an object: so it is raised again until somebody heard it.
+    Python drops what is raised while it finalizes an object or forks, and tells so with a traceback: nothing
+    is told of an interruption, which is raised again until somebody heard it.
     """
     owner = os.getpid()
+    told = sys.unraisablehook
+    sys.unraisablehook = lambda dropped: None if dropped.exc_type is KeyboardInterrupt else told(dropped)
 
     def interrupt(number: int, _frame: FrameType | None) -> None:
         if os.getpid() != owner:

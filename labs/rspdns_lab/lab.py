@@ -23,6 +23,7 @@ from rspdns_lab.plan import (
 from rspdns_lab.preconditions import check_programs, find_sctp
 from rspdns_lab.probing import start_prober
 from rspdns_lab.processes import Program, end_programs
+from rspdns_lab.told_plainly import tell_of_full_disk
 from rspdns_lab.wall_clock import build_wall_clock
 
 CONVERGE_TIMEOUT_S: Final = 60.0
@@ -220,4 +221,5 @@ def end_lab(programs: Sequence[Program], network: Network, folder: Path) -> None
         end_programs(programs, _STOP_TIMEOUT_S)
         network.close()
         if folder != Path():
+            tell_of_full_disk(folder)
             shutil.rmtree(folder, ignore_errors=True)

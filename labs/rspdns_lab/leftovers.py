@@ -15,18 +15,22 @@ _NAMESPACE: Final = re.compile(r"rspdns-(\d+)-[0-9a-f]{4}-\w+")
 _FOLDER: Final = re.compile(r"rspdns-lab-(\d+)-\w+")
 
 
-def remove_leftovers() -> list[str]:
-    """Remove everything of labs whose process is gone; return the names of what was removed."""
-    removed = []
+def remove_leftovers() -> tuple[list[str], list[str]]:
+    """Remove everything of labs whose process is gone.
+
+    Return the names of what was removed, and of what could not be: another user's.
+    """
+    removed: list[str] = []
+    kept: list[str] = []
     for path in _orphans(NAMESPACE_FOLDER, _NAMESPACE):
         kill_all_in(path)
         with contextlib.suppress(OSError):
             netns.remove(path.name)
-            removed.append(path.name)
+        (kept if path.exists() else removed).append(path.name)
     for path in _orphans(Path(tempfile.gettempdir()), _FOLDER):
         shutil.rmtree(path, ignore_errors=True)
-        removed.append(str(path))
-    return removed
+        (kept if path.exists() else removed).append(str(path))
+    return removed, kept
 
 
 def _orphans(folder: Path, pattern: re.Pattern[str]) -> list[Path]:

@@ -1,9 +1,9 @@
 """`rspdns-lab loss`: a network that loses packets for a while, and whether any live server is removed."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, NamedTuple
 
 from rspdns_lab.lab import Lab
 from rspdns_lab.packet_filter import lose_packets, lost_packets
@@ -17,12 +17,21 @@ _LOOK_EVERY_S: Final = 1.0
 _KEEP_S: Final = 5.0
 
 
+class Look(NamedTuple):
+    """How many answers had been judged after `at_s` seconds of loss, and how many of them were wrong."""
+
+    at_s: float
+    answers: int
+    wrong: int
+
+
 @dataclass(frozen=True)
 class LossOutcome:
     """What packet loss did to servers that all lived.
 
     `removed`: how often a registrar did not list one of them; `left_dns`: how often a backend dropped one;
-    `wrong`: DNS answers that lacked one; `lost_packets` as the packet filters counted them.
+    `wrong`: DNS answers that lacked one; `lost_packets` as the packet filters counted them; `looks`: how
+    answers added up, about once a second.
     """
 
     seconds: float
@@ -33,15 +42,19 @@ class LossOutcome:
     answers: int
     wrong: int
     lost_packets: int
+    looks: Sequence[Look] = field(default=(), repr=False)
 
     @property
     def ok(self) -> bool:
-        """Whether packets were lost and no live server was."""
-        return self.lost_packets > 0 and not (self.removed or self.left_dns or self.wrong)
+        """Whether packets were lost, DNS was asked, and no live server was lost."""
+        seen = self.lost_packets > 0 and self.answers > 0
+        return seen and not (self.removed or self.left_dns or self.wrong)
 
     def as_json(self) -> dict[str, object]:
         """Return it for programs."""
-        return {"ok": self.ok, **asdict(self)}
+        fields = asdict(self)
+        del fields["looks"]
+        return {"ok": self.ok, **fields}
 
 
 def run_loss(
@@ -65,16 +78,18 @@ def lose_and_watch(
     for host in lab.network.hosts.values():
         lose_packets(host, percent)
     say(f"losing {percent:g} % of all packets for {seconds:g} s")
-    answers, wrong = _watch(lab, seconds, say)
+    looks = _watch(lab, seconds, say)
+    _, answers, wrong = looks[-1]
     lost = sum(lost_packets(host) for host in lab.network.hosts.values())
     removed, left = (now - then for now, then in zip(_counts(lab), before, strict=True))
-    return LossOutcome(seconds, percent, lab.setting.tuned, removed, left, answers, wrong, lost)
+    return LossOutcome(seconds, percent, lab.setting.tuned, removed, left, answers, wrong, lost, looks)
 
 
-def _watch(lab: Lab, seconds: float, say: Callable[[str], object]) -> tuple[int, int]:
-    """Judge the answers as they come, since ten minutes of them are many. Return answers, wrong ones."""
+def _watch(lab: Lab, seconds: float, say: Callable[[str], object]) -> list[Look]:
+    """Judge the answers as they come, since ten minutes of them are many. Return how they added up."""
     begun_s = judged_to_s = time.monotonic()
     answers = wrong = 0
+    looks = [Look(0.0, 0, 0)]
     next_word_s = begun_s + 60
     while judged_to_s < begun_s + seconds:
         time.sleep(_LOOK_EVERY_S)
@@ -84,11 +99,13 @@ def _watch(lab: Lab, seconds: float, say: Callable[[str], object]) -> tuple[int,
         verdict = judge(seen, judged_to_s, lab.addresses, (), tuple(range(len(NAME_SERVERS))))
         answers, wrong = answers + verdict.answers, wrong + verdict.wrong
         judged_to_s = max(judged_to_s, until_s)
+        if judged_to_s - begun_s > looks[-1].at_s:
+            looks.append(Look(judged_to_s - begun_s, answers, wrong))
         lab.recorder.forget(judged_to_s - _KEEP_S)
         if now > next_word_s:
             next_word_s += 60
             say(f"{now - begun_s:.0f} s: {answers} answers, {wrong} wrong, removed {_counts(lab)[0]} times")
-    return answers, wrong
+    return looks
 
 
 def _counts(lab: Lab) -> tuple[int, int]:

@@ -69,6 +69,11 @@ class Program:
         """Whether it was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def exit_status(self) -> int | None:
+        """How it ended, negative for the signal that ended it; None when it runs, or was not started."""
+        return None if self._process is None else self._process.poll()
+
     def kill(self) -> float:
         """Kill the whole group at once (SIGKILL); return the monotonic time just before it."""
         now = time.monotonic()

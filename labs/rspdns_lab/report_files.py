@@ -18,14 +18,20 @@ S = TypeVar("S")
 
 
 class ReportPath(click.Path):
-    """A file that a command writes at its end, maybe after hours: where it can't be is said at once."""
+    """A file that a command writes at its end, maybe after hours: where it can't be is said at once.
 
-    def __init__(self) -> None:
+    `stdout`: whether "-" stands for stdout; otherwise it is refused, since a file of that name helps nobody.
+    """
+
+    def __init__(self, *, stdout: bool = False) -> None:
         super().__init__(path_type=Path, dir_okay=False, writable=True)
+        self._stdout = stdout
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Return the path. Raises click.BadParameter when its folder isn't there or can't be written to."""
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if path == STDOUT and not self._stdout:
+            self.fail("this report goes to a file, not to stdout; name one", param, ctx)
         if path != STDOUT and not path.parent.is_dir():
             self.fail(f"there is no folder {path.parent}; make it, or name another file", param, ctx)
         if path != STDOUT and not os.access(path.parent, os.W_OK | os.X_OK):
@@ -41,27 +47,47 @@ class ReportFiles:
     resume: bool = False
     html_file: Path | None = None
 
-    def earlier(self, read: Callable[[dict[str, Any]], T]) -> list[T]:
+    def earlier(self, read: Callable[[dict[str, Any]], T], options: Mapping[str, Any]) -> list[T]:
         """Return the trials of the run to resume, each made by `read`; none for a run that begins.
 
-        `read` may raise TypeError or LookupError. Raises LabError when the file is another lab's report, or
-        none at all.
+        `read` may raise TypeError or LookupError. `options`: what a trial's figures depend on. Raises
+        LabError when the file is another lab's report, or none at all, or of a run with other options.
         """
         if not self.resume or self.json_file is None or not self.json_file.exists():
             return []
         try:
-            return [read(dict(one)) for one in json.loads(self.json_file.read_text())["trials"]]
-        except (ValueError, TypeError, LookupError):
+            report = json.loads(self.json_file.read_text())
+            found = [read(dict(one)) for one in report["trials"]]
+            before = dict(report.get("options", options))
+        except (ValueError, TypeError, LookupError, AttributeError):
             raise LabError(
                 f"{self.json_file} is no report of this lab; remove it, or name another file"
             ) from None
+        others = [
+            f"{name} was {_in_words(before.get(name))} and is {_in_words(value)} now"
+            for name, value in options.items()
+            if before.get(name) != value
+        ]
+        if others:
+            raise LabError(
+                f"{self.json_file} can't be resumed: {'; '.join(others)}; "
+                "use the same options, or another file"
+            )
+        return found
 
-    def keep(self, report: Mapping[str, Any]) -> None:
-        """Write the report, if there is a file for it; never half. Raises OSError."""
+    def keep(self, report: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+        """Write the report, if there is a file for it; never half. Raises LabError: the disk is full, say.
+
+        `options` as for `earlier`.
+        """
         if self.json_file is not None:
-            temporary = self.json_file.with_name(f".{self.json_file.name}.new")
-            temporary.write_text(json.dumps(report) + "\n")
-            temporary.replace(self.json_file)
+            try:
+                write_whole(self.json_file, json.dumps({"options": options, **report}) + "\n")
+            except OSError as error:
+                raise LabError(
+                    f"{self.json_file}: {error.strerror or error}; what it held before is kept: make room, "
+                    "and go on from there with --resume"
+                ) from None
 
     def show(self, write_page: Callable[[Path, Sequence[T]], None], found: Sequence[T]) -> None:
         """Write the page, if there is a file for it. Raises OSError."""
@@ -69,19 +95,38 @@ class ReportFiles:
             write_page(self.html_file, found)
 
 
+def _in_words(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write the file, or leave what was there before: never half. Raises OSError, which names the file."""
+    place = path.resolve()  # a link stays one
+    if place.exists() and not place.is_file():  # a pipe, a device
+        place.write_text(text)
+        return
+    beside = place.with_name(f".{place.name}.new")
+    try:
+        beside.write_text(text)
+        beside.replace(place)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    finally:
+        beside.unlink(missing_ok=True)
+
+
 def hand_over(path: Path, text: str) -> None:
     """Write the figures to the file at `path` ("-": stdout), all or, where the disk is full, to stdout.
 
-    Raises LabError when they went to stdout instead: nothing that took minutes to measure is lost.
+    Raises LabError when they went to stdout instead: nothing that took minutes to measure is lost, and an
+    older report stays whole.
     """
     if path == STDOUT:
         click.echo(text)
         return
     try:
-        path.write_text(text + "\n")
+        write_whole(path, text + "\n")
     except OSError as error:
-        if path.is_file():
-            path.unlink()  # half a report is none
         click.echo(text)
         raise LabError(f"{path}: {error.strerror or error}; the figures are printed instead") from None
 

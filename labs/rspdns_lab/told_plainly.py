@@ -1,9 +1,11 @@
-"""How a lab's command ends when it can't go on: one clear line, and an exit status."""
+"""What a lab's command says as it runs, and how it ends when it can't go on: a clear line, an exit status."""
 
 import contextlib
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
@@ -11,6 +13,19 @@ from rspdns_lab.errors import LabError
 from rspdns_lab.interruption import EXIT_INTERRUPTED, interruption_heard
 
 EXIT_CANNOT_RUN = 2
+
+
+def say(text: str) -> None:
+    """Tell how far a lab is, on stderr: stdout is for what comes out of it."""
+    click.echo(text, err=True)
+
+
+def tell_of_full_disk(folder: Path) -> None:
+    """Say it when the disk of a lab's folder is full: programs that can't write fail in many ways."""
+    with contextlib.suppress(OSError):
+        disk = os.statvfs(folder)
+        if disk.f_blocks and not disk.f_bavail:
+            say(f"the disk of {folder} is full: what failed may have failed for that (TMPDIR: another place)")
 
 
 @contextlib.contextmanager

@@ -29,6 +29,8 @@ _LINES: Final[Mapping[tuple[str, str], str | Callable[[Entry], str]]] = MappingP
             "registrar",
             "registrar_died",
         ): "rspregistrar ended: {how}; started again in {restart_in_ms} ms",
+        ("registrar", "registrar_hung"): "rspregistrar hangs: {problem}",
+        ("registrar", "registrar_unreachable"): "rspregistrar: {problem}",
         ("registrar", "registrar_started"): "rspregistrar started",
         ("registrar", "registrar_ready"): "rspregistrar has its peers' handlespace",
         ("registrar", "sentinel_registered"): "its new sentinel is in: settled",

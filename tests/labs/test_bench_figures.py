@@ -18,7 +18,7 @@ from rspdns_lab.bench import questions, run
 from rspdns_lab.bench.asker import Asker
 from rspdns_lab.bench.convergence import Change, Followed, Reply, followed, read_changes, read_replies
 from rspdns_lab.bench.programs import Answered
-from rspdns_lab.bench.questions import Rate, figures_of
+from rspdns_lab.bench.questions import Rate, figures_of, percentile
 from rspdns_lab.bench.report import as_json, as_markdown, figures, write_html
 from rspdns_lab.bench.run import Order, Result, read_result, run_bench
 from rspdns_lab.bench.scale import Size, exponent
@@ -46,6 +46,7 @@ def test_the_last_wrong_answer_after_each_change_counts() -> None:
     assert found.last_wrong_p50_ms == pytest.approx(4.0)
     assert found.last_wrong_max_ms == pytest.approx(70.0)
     assert found.stale_after_purges == 1
+    assert found.times_ms == pytest.approx((0, 4, 70))
     with pytest.raises(LabError):
         followed("idle", changes, [])
 
@@ -57,6 +58,24 @@ def test_changes_and_replies_are_read() -> None:
     message.answer = [dns.rrset.from_text("x.example.", 1, "IN", "SRV", "0 1 1 a.", "0 1 1 b.")]
     body = message.to_wire()[2:].hex()
     assert read_replies([f"B 0 {body}", "R 0 0 1.5 1.6 0", "T 0 0 1.7"]) == [Reply(1.5, 1.6, 2)]
+
+
+def test_percentiles_of_changes() -> None:
+    changes = [Change(float(second), 2, second + 0.06) for second in range(21)]
+    # The answer to change n is wrong for n ms; the last change has no other one after it, and doesn't count.
+    replies = [Reply(second + second / 1000, second + 0.5, 3) for second in range(20)]
+    found = followed("loaded", changes, replies)
+    figures = (found.last_wrong_p50_ms, found.last_wrong_p95_ms, found.last_wrong_max_ms)
+    assert figures == pytest.approx((9, 18, 19))
+    assert (found.changes, found.stale_after_purges) == (20, 0)
+
+
+@pytest.mark.parametrize(
+    ("part", "value"), [(0.5, 5.0), (0.51, 6.0), (0.95, 10.0), (0.99, 10.0), (1, 10.0), (0, 1.0)]
+)
+def test_a_percentile_is_one_of_the_values(part: float, value: float) -> None:
+    assert percentile([float(one) for one in range(1, 11)], part) == value
+    assert percentile([], part) == 0
 
 
 def rates(key: str, *measured: tuple[float, float]) -> list[Rate]:
@@ -72,7 +91,8 @@ ALL: list[Result] = [
     *rates("live_qps", (90, 10), (9.5, 10), (40, 10)),
     *rates("live_qps_100_changes", (50, 20), (9, 24), (20, 22)),
     *rates("uncached_qps", (1, 1000), (1, 1000), (1, 1000)),
-    Followed("idle", 1000, 2.5, 4.5, 9.5, 0),
+    Followed("idle", 4, 2.5, 9.5, 9.5, 0, (0.0, 2.5, 4.5, 9.5)),
+    Followed("loaded", 1000, 3.5, 5.5, 19.5, 0),  # of a report that kept no times
     size(1, 1, 50),
     size(10, 10, 52),
     size(100, 10, 70),
@@ -95,7 +115,7 @@ def test_what_is_asked_for_by_name_is_there() -> None:
     keys = ("static_qps", "live_qps", "live_qps_100_changes", "uncached_qps", "rss_mib", "idle_cpu_percent")
     assert set(keys) <= set(known)
     assert known["rss_mib"] == 250
-    assert known["last_wrong_p95_ms_idle"] == 4.5
+    assert known["last_wrong_p95_ms_idle"] == 9.5
     assert known["rss_exponent"] == pytest.approx(1.0)
     assert "gone_exponent" not in known, "it does not grow"
 
@@ -117,7 +137,7 @@ def test_the_report_has_a_row_for_each_and_needs_nothing_from_elsewhere(tmp_path
     assert re.search(r"\| 1,000 \| 10,000 \| 1\.5 \| 250 \|", text)
     write_html(tmp_path / "page", ALL)
     page = (tmp_path / "page").read_text()
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 4
     assert not re.search(r'(src|href)="(?!#)', page)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from rspdns_lab.chaos_verdict import Trial, judge_trial
 from rspdns_lab.errors import LabError
 from rspdns_lab.html_report import markdown_table
 from rspdns_lab.long_handle import message
+from rspdns_lab.loss import LossOutcome
 from rspdns_lab.verdict import Kind, Observation
 
 A, B, C = "10.53.0.31", "10.53.0.32", "10.53.0.33"
@@ -102,7 +104,8 @@ def test_a_row_within_its_bounds_has_no_problem() -> None:
         (Trial(servfail=1, answers=9), Bounds(), "1 SERVFAIL"),
         (Trial(malformed=1, answers=9), Bounds(), "1 malformed answers"),
         (Trial(timeouts=50, answers=100), Bounds(), "50 questions unanswered"),
-        (Trial(problem="the lab did not recover: x", answers=9), Bounds(), "the lab did not recover: x"),
+        (Trial(timeouts=0), Bounds(silence=True), "no answers at all"),
+        (Trial(problem="the lab did not recover: x"), Bounds(), "the lab did not recover: x"),
     ],
 )
 def test_a_broken_bound_is_told(trial: Trial, bounds: Bounds, words: str) -> None:
@@ -153,6 +156,29 @@ def test_every_fault_has_a_name_of_its_own_and_the_quick_ones_exist() -> None:
     } <= set(names)
 
 
+@pytest.mark.parametrize(
+    ("name", "follow", "bounds"),
+    [
+        ("as-killed", "enrp", {"p50_ms": 15, "p99_ms": 60}),
+        ("as-killed", "poll", {"p50_ms": 40, "p99_ms": 80}),
+        ("as-drained", "enrp", {"p99_ms": 60}),
+        ("as-hung", "enrp", {"max_ms": 1000}),
+        ("as-link-cut", "enrp", {"p99_ms": 900}),
+        ("registrar-killed", "poll", {"max_ms": 0, "missing_ms": 1000}),
+        ("registrar-frozen-and-woken", "enrp", {"max_ms": 0, "missing_ms": 1000}),
+        ("registrars-all-restarted", "enrp", {"missing_ms": 1000}),
+        ("as-and-home-registrar-killed", "enrp", {"max_ms": 2500}),
+        ("backend-killed", "enrp", {"p99_ms": 1000}),
+        ("name-server-killed", "enrp", {"max_ms": 0}),
+    ],
+)
+def test_the_bounds_of_the_design_are_what_a_fault_is_held_to(
+    name: str, follow: str, bounds: dict[str, float]
+) -> None:
+    held_to = next(fault for fault in ALL_FAULTS if fault.name == name).bounds_for(follow)
+    assert {key: getattr(held_to, key) for key in bounds} == bounds
+
+
 def test_a_pool_of_twelve_is_not_judged_by_who_came_back() -> None:
     cases = {(case.fault, case.members) for case, _ in Order().cases()}
     assert ("as-back", 3) in cases
@@ -163,6 +189,16 @@ def test_a_trial_in_words_names_what_happened() -> None:
     text = describe("partition", Trial(last_wrong_ms=12, servfail=3, answers=5, timeouts=2, problem="gone"))
     assert text.startswith("partition: last wrong after 12 ms")
     assert text.endswith("0 empty, 3 SERVFAIL, 2 unanswered of 7; gone")
+
+
+def test_loss_that_nobody_asked_about_proves_nothing() -> None:
+    seen = LossOutcome(10, 1, tuned=True, removed=0, left_dns=0, answers=100, wrong=0, lost_packets=5)
+    assert seen.ok
+    assert not replace(seen, answers=0).ok
+    assert not replace(seen, lost_packets=0).ok
+    assert not replace(seen, wrong=1).ok
+    assert not replace(seen, removed=1).ok
+    assert not replace(seen, left_dns=1).ok
 
 
 def test_the_long_handle_is_33_bytes_long() -> None:

@@ -24,7 +24,18 @@ def test_a_summary_has_median_and_worst() -> None:
     rspdns, carp = summaries(TRIALS)
     assert (rspdns.trials, rspdns.converged_median_ms, rspdns.converged_max_ms) == (2, 750.0, 800.0)
     assert (rspdns.glitch_median_ms, rspdns.glitch_max_ms) == (1200.0, 1500.0)
-    assert carp.converged_median_ms is None
+    assert (rspdns.delay_p99_ms, rspdns.jitter_ms) == (0.5, 0.05)
+    assert (carp.converged_median_ms, carp.converged_max_ms, carp.glitch_median_ms) == (None, None, 8000.0)
+
+
+def test_a_summary_of_several_trials_takes_the_worst_call_the_longest_delay_the_median_jitter() -> None:
+    trials = [
+        Measurement("administered", "vrrp", number, 1.0, Quality(100, 3, 30.0, worst, 1.0, p99, jitter))
+        for number, (worst, p99, jitter) in enumerate([(40.0, 9.0, 0.3), (60.0, 2.0, 0.1), (50.0, 4.0, 0.2)])
+    ]
+    found = summaries(trials)[0]
+    assert (found.glitch_median_ms, found.glitch_max_ms) == (30.0, 60.0)
+    assert (found.delay_p99_ms, found.jitter_ms) == (9.0, 0.2)
 
 
 def test_what_did_not_converge_is_not_given_a_figure() -> None:

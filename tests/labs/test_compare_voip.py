@@ -1,9 +1,14 @@
 """Synthetic VoIP: packet sizes and rates, and what a listener makes of what arrives."""
 
+import itertools
+import socket
+
 import pytest
-from rspdns_lab.compare.run import converged_by_dns_ms, converged_by_takeover_ms
+from rspdns_lab.compare import talker
+from rspdns_lab.compare.run import converged_by_dns_ms, converged_by_takeover_ms, expect_flow
 from rspdns_lab.compare.talker import choose
 from rspdns_lab.compare.voip import Received, Sent, Stream, judge, read_packet
+from rspdns_lab.errors import LabError
 
 MS = 1_000_000
 
@@ -14,6 +19,7 @@ MS = 1_000_000
         ("g711", "rtp", 172, 80.0),
         ("g711", "iax2", 164, 76.8),
         ("g726", "rtp", 92, 48.0),
+        ("g726", "iax2", 84, 44.8),
         ("gsm", "rtp", 45, 29.2),
         ("gsm", "iax2", 37, 26.0),
     ],
@@ -25,6 +31,7 @@ def test_a_call_has_the_size_and_rate_of_its_codec(
     assert stream.packets_per_s == 50
     assert len(stream.packet(0, 0, 0)) == packet_bytes
     assert stream.kilobits_per_s == pytest.approx(kilobits_per_s)
+    assert Stream(0, 7, codec, framing).kilobits_per_s == pytest.approx(7 * kilobits_per_s)
 
 
 def test_a_packet_says_what_it_is() -> None:
@@ -54,6 +61,67 @@ def test_jitter_is_what_delays_vary_by() -> None:
     assert quality.jitter_ms == pytest.approx(4.0, rel=0.01)
 
 
+def test_jitter_is_smoothed_as_rfc_3550_says_in_each_call_apart() -> None:
+    # Transits of 1, 5 and 2 ms: 4 / 16 = 0.25, then 0.25 + (3 - 0.25) / 16 = 0.421875; of the other call 0.
+    first = [Received(0, 0, n, n * 20 * MS, (n * 20 + delay) * MS) for n, delay in enumerate((1, 5, 2))]
+    second = [Received(0, 1, n, n * 20 * MS, (n * 20 + 9) * MS) for n in range(3)]
+    arrived = [*second, *reversed(first)]
+    quality = judge(Stream(0, 2), [Sent(one.call, one.sequence, one.sent_ns) for one in arrived], arrived)
+    assert quality.jitter_ms == 0.211
+
+
+def test_delays_of_which_so_many_percent_are_no_longer() -> None:
+    arrived = [Received(0, 0, n, n * 20 * MS, (n * 20 + 200 - n) * MS) for n in range(200)]  # 1 to 200 ms
+    quality = judge(Stream(0, 1), [Sent(0, one.sequence, one.sent_ns) for one in arrived], arrived)
+    assert (quality.delay_p50_ms, quality.delay_p99_ms) == (100.0, 198.0)
+
+
+def test_a_call_of_which_nothing_arrives_is_lost_whole() -> None:
+    sent = [Sent(call, n, n * 20 * MS) for n in range(50) for call in (0, 1)]
+    arrived = [Received(0, 0, n, n * 20 * MS, n * 20 * MS) for n in range(50)]
+    quality = judge(Stream(0, 2), sent, arrived)
+    assert (quality.lost, quality.glitch_ms, quality.worst_glitch_ms) == (50, 500.0, 1000.0)
+    nothing = judge(Stream(0, 2), sent, [])
+    assert (nothing.lost, nothing.delay_p50_ms, nothing.jitter_ms) == (100, 0.0, 0.0)
+
+
+class _Clock:
+    """Stands for the module `time`: nobody waits, and after `end_s` nobody goes on."""
+
+    def __init__(self, end_s: float) -> None:
+        self.now_s, self._end_s = 0.0, end_s
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def monotonic_ns(self) -> int:
+        return round(self.now_s * 1e9)
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        if self.now_s > self._end_s:
+            raise KeyboardInterrupt
+
+
+def test_the_calls_of_a_stream_take_turns_at_the_codecs_rate(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(talker, "time", _Clock(0.9999))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
+        listener.bind(("127.0.0.1", 0))
+        with pytest.raises(KeyboardInterrupt):
+            talker.talk(Stream(7, 4, "gsm", "rtp"), listener.getsockname()[1], lambda: "127.0.0.1", None)
+        packet = read_packet(listener.recv(2048), 0)
+    sent = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert len(sent) == 4 * 50
+    assert [(int(call), int(number)) for _, call, number, _ in sent] == [
+        (call, number) for number in range(50) for call in range(4)
+    ]
+    gaps_ns = {int(after[3]) - int(before[3]) for before, after in itertools.pairwise(sent)}
+    assert gaps_ns <= {5 * MS - 1, 5 * MS, 5 * MS + 1}
+    assert packet == Received(7, 0, 0, 0, 0)
+
+
 def test_dns_has_converged_when_the_dead_one_stays_away() -> None:
     one, both = frozenset({"B"}), frozenset({"A", "B"})
     assert converged_by_dns_ms([(0, both), (30 * MS, one)], 10 * MS, "A") == 20.0
@@ -80,3 +148,12 @@ def test_a_stream_stays_with_its_server_while_that_is_named() -> None:
     assert choose("B", ("A", "B")) == "B"
     assert choose("B", ("A", "C")) == "A"
     assert choose("B", ()) == "B"
+
+
+def test_who_never_spoke_is_not_one_who_lost_nothing() -> None:
+    sent = [Sent(0, n, n * 20 * MS) for n in range(10)]
+    arrived = [Received(0, 0, one.sequence, one.at_ns, one.at_ns) for one in sent]
+    expect_flow("rspdns", sent, arrived, 100 * MS)
+    for spoken, heard in ((sent, arrived[:3]), (sent[5:], arrived), ([], [])):
+        with pytest.raises(LabError, match="rspdns: the stream did not flow"):
+            expect_flow("rspdns", spoken, heard, 100 * MS)

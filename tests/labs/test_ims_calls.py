@@ -46,6 +46,7 @@ def test_only_calls_after_the_fault_count() -> None:
     assert (figures.to_dead, figures.last_to_dead_s) == (1, 0.5)
     assert figures.share_before == {"as1": 0.5, "as2": 0.5}
     assert figures.share_after == {"as2": 1.0}
+    assert figures.share_settled == {}
 
 
 def test_a_fault_that_kills_nobody_has_no_calls_to_the_dead() -> None:

@@ -2,12 +2,16 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 from rspdns_lab.cli import main
 from rspdns_lab.ims.calls import Measurement
+from rspdns_lab.ims.faults import FAULTS
 from rspdns_lab.ims.report import as_markdown, problems, summaries, write_html
+from rspdns_lab.ims.shares import due
 
 TRIALS = [
     Measurement("as-hung", "rspdns", 1, [(-1.0, 9.0, "as1"), (1.0, 12.0, "as2")], [0.3]),
@@ -37,17 +41,44 @@ def test_the_markdown_has_a_row_for_each_approach() -> None:
     assert "as1 100%" in text
 
 
+@pytest.mark.parametrize(
+    ("late", "problem"),
+    [
+        (["as2", "as3", "as2", "as3", "as2", "as3", "as2", "as1"], ""),
+        (["as2", "as3", "as1"], "as1 kept 33% of the calls from 6 s after the fault on, allowed: 15%"),
+        (["as1"], "as1 kept 100% of the calls"),
+        ([], "no call was answered 6 s after the fault or later"),
+    ],
+)
+def test_rspdns_must_move_calls_away_from_an_overloaded_server(late: Sequence[str], problem: str) -> None:
+    early = [(-1.0, 9.0, "as1"), (5.9, 9.0, "as1")]  # its load rises: not judged yet
+    calls = [*early, *((6.0 + place, 9.0, server) for place, server in enumerate(late))]
+    found = problems(summaries([Measurement("as-overloaded", "rspdns", 1, calls, None)]))
+    assert [one.startswith(f"as-overloaded: {problem}") for one in found] == ([True] if problem else [])
+    assert problems(summaries([Measurement("as-overloaded", "static", 1, calls, None)])) == []
+
+
 def test_calls_per_server_stand_beside_what_the_weights_say() -> None:
     text = as_markdown(summaries(TRIALS))
-    assert "| rspdns | as1 44%, as2 33%, as3 22% | as1 100% | as2 100% |" in text
-    assert re.search(r"\| static zone .*\| as1 33%, as2 33%, as3 33% \|", text)
+    assert (
+        "| rspdns | as1 44%, as2 33%, as3 22% | as1 100% | as1 0%, as2 60%, as3 40% | as2 100% | - |" in text
+    )
+    assert re.search(
+        r"\| static zone .*\| as1 33%, as2 33%, as3 33% \|.*\| as1 0%, as2 50%, as3 50% \|", text
+    )
+
+
+def test_a_load_that_rises_changes_what_is_due_where_loads_are_known() -> None:
+    overloaded = next(fault for fault in FAULTS if fault.name == "as-overloaded")
+    assert due("rspdns", overloaded) == pytest.approx({"as1": 0, "as2": 0.6, "as3": 0.4})
+    assert due("gdnsd", overloaded) == pytest.approx({"as1": 1 / 3, "as2": 1 / 3, "as3": 1 / 3})
 
 
 def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
     page = tmp_path / "ims.html"
     write_html(page, TRIALS)
     text = page.read_text()
-    assert text.count("<svg") == 2
+    assert text.count("<svg") == 4  # of each fault: set-up delays, calls per server
     assert not re.search(r'(src|href)="(?!#)', text)
     assert "@import" not in text
 

@@ -24,6 +24,24 @@ except KeyboardInterrupt:
     print("ended")
 """
 )
+# So it is with what is raised in a fork, while the standard library looks after its locks.
+FORKING = (
+    HEAD
+    + """
+import os
+end_on_signals()
+def ready():
+    print("ready", flush=True)
+    time.sleep(60)
+os.register_at_fork(after_in_parent=ready)
+try:
+    if not os.fork():
+        os._exit(0)
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("ended")
+"""
+)
 CLEANING_UP = (
     HEAD
     + """
@@ -37,10 +55,14 @@ with uninterrupted():
 
 
 @pytest.mark.parametrize(
-    ("code", "number"), [(LOST, signal.SIGTERM), (CLEANING_UP, signal.SIGINT)], ids=["lost", "cleaning up"]
+    ("code", "number"),
+    [(LOST, signal.SIGTERM), (FORKING, signal.SIGHUP), (CLEANING_UP, signal.SIGINT)],
+    ids=["lost", "forking", "cleaning up"],
 )
-def test_it_ends(code: str, number: signal.Signals) -> None:
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+def test_it_ends_and_tells_no_traceback(code: str, number: signal.Signals) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"

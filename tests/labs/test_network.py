@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -175,10 +176,27 @@ def test_what_a_killed_lab_left_is_removed_and_running_labs_are_not(tmp_path: Pa
         killed.kill()
         killed.wait()
         assert left_behind(f"rspdns-{killed.pid}-")
-        removed = remove_leftovers()
+        removed, _ = remove_leftovers()
         assert f"rspdns-{killed.pid}-abcd-a" in removed
         assert not left_behind(f"rspdns-{killed.pid}-")
         assert host.path.exists()
+
+
+def test_what_another_user_left_is_not_said_to_be_removed() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own is closed to others
+        Path(folder).chmod(0o755)
+        left = Path(folder, "rspdns-lab-4194305-abc")  # above every process identifier
+        left.mkdir()
+        code = (
+            "import os, sys, tempfile\n"
+            "from rspdns_lab.cli import main\n"
+            f"tempfile.tempdir = {folder!r}\n"
+            "os.setgid(65534); os.setuid(65534); sys.argv = ['rspdns-lab', 'clean']; main()\n"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert left.is_dir()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"error: {left} is another user's lab's" in done.stderr
 
 
 def test_an_early_end_is_told_with_the_programs_own_words(network: Network, tmp_path: Path) -> None:
@@ -197,3 +215,26 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0] != "Z"
     except OSError:
         return False
+
+
+ENDS = """
+from pathlib import Path
+from rspdns_lab.lab import end_lab
+from rspdns_lab.network import Network
+end_lab([], Network("unused"), Path("{folder}/lab"))
+"""
+
+
+@pytest.mark.parametrize("room", ["full", "free"])
+def test_a_lab_that_ends_on_a_full_disk_says_so(tmp_path: Path, room: str) -> None:
+    """Programs that can't write their logs and files fail in ways that don't tell why."""
+    fill = "head --bytes=1M /dev/zero >lab/log 2>/dev/null" if room == "full" else "true"
+    mounted = (
+        f"mount -t tmpfs -o size=64k none {tmp_path} && cd {tmp_path} && mkdir lab && {{ {fill}; cd /; }}"
+    )
+    ends = f"{mounted}; {sys.executable} -c '{ENDS.format(folder=tmp_path)}' && ls {tmp_path}"
+    done = subprocess.run(
+        ["unshare", "--mount", "bash", "-c", ends], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ("is full: what failed may have failed for that" in done.stderr) == (room == "full"), done.stderr
+    assert not done.stdout, "it is removed"

@@ -1,7 +1,10 @@
 """Where a report can't be written is said before the lab begins, not after it."""
 
+import ast
 import importlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,7 @@ from click.testing import CliRunner
 from rspdns_lab import cli
 from rspdns_lab.cli import main
 from rspdns_lab.demo import Outcome
-from rspdns_lab.report_files import ReportPath
+from rspdns_lab.report_files import ReportFiles, ReportPath, write_whole
 
 ALL = ["demo", "ims", "bench", "compare", "chaos", "loss", "bench-sctp"]
 MODULES = [
@@ -49,7 +52,14 @@ def test_a_report_that_is_a_folder(tmp_path: Path) -> None:
 
 def test_a_file_here_and_stdout_are_places_for_a_report(tmp_path: Path) -> None:
     for name in ("x.json", "-", str(tmp_path / "x.json")):
-        assert ReportPath().convert(name, None, None) == Path(name)
+        assert ReportPath(stdout=True).convert(name, None, None) == Path(name)
+
+
+@pytest.mark.parametrize("command", ["ims", "bench", "compare", "chaos", "loss"])
+def test_where_stdout_is_for_the_table_no_file_called_dash_is_made(command: str) -> None:
+    done = CliRunner().invoke(main, [command, "--json", "-"])
+    assert done.exit_code == 2
+    assert "this report goes to a file, not to stdout; name one" in done.output
 
 
 def test_figures_that_the_disk_does_not_take_are_printed_all_the_same(
@@ -65,3 +75,105 @@ def test_figures_that_the_disk_does_not_take_are_printed_all_the_same(
     assert done.stderr == "error: /dev/full: No space left on device; the figures are printed instead\n"
     done = CliRunner().invoke(cli.main, ["demo", "--json", str(tmp_path / "figures")])
     assert (done.stdout, json.loads((tmp_path / "figures").read_text())) == ("", outcome.as_json())
+
+
+ON_A_FULL_DISK = """
+import contextlib, os, subprocess, sys
+from pathlib import Path
+from rspdns_lab.errors import LabError
+from rspdns_lab.html_report import Section, write_page
+from rspdns_lab.private_file import unshare_mounts
+from rspdns_lab.report_files import ReportFiles, hand_over
+unshare_mounts()
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", sys.argv[1]], check=True)
+os.chdir(sys.argv[1])
+for name in ("figures", "trials", "page"):
+    Path(name).write_text("older")
+much = "1234567 " * 4000
+for write in (
+    lambda: hand_over(Path("figures"), much),
+    lambda: ReportFiles(Path("trials")).keep({"trials": [much]}, {}),
+    lambda: write_page(Path("page"), "title", much, [Section("section")]),
+):
+    try:
+        write()
+    except (LabError, OSError) as error:
+        print(error, file=sys.stderr)
+print({path.name: path.read_text() for path in Path().iterdir()}, file=sys.stderr)
+"""
+
+
+def test_a_disk_that_is_full_leaves_older_reports_whole(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ON_A_FULL_DISK, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    figures, trials, page, files = done.stderr.splitlines()
+    full = "No space left on device"
+    assert figures == f"figures: {full}; the figures are printed instead"
+    assert done.stdout == "1234567 " * 4000 + "\n"
+    assert trials.startswith(f"trials: {full}; what it held before is kept")
+    assert page == f"[Errno 28] {full}: 'page'"
+    assert ast.literal_eval(files) == {"figures": "older", "trials": "older", "page": "older"}
+
+
+def test_a_link_to_a_report_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("older")
+    (tmp_path / "here").symlink_to("there")
+    write_whole(tmp_path / "here", "newer")
+    assert (tmp_path / "here").is_symlink()
+    assert (tmp_path / "there").read_text() == "newer"
+
+
+QUALITY = {
+    "sent": 9, "lost": 0, "glitch_ms": 0.0, "worst_glitch_ms": 0.0,
+    "delay_p50_ms": 0.1, "delay_p99_ms": 0.1, "jitter_ms": 0.1,
+}  # fmt: skip
+FOLLOWED = {
+    "changes": 10, "last_wrong_p50_ms": 1.0, "last_wrong_p95_ms": 1.0, "last_wrong_max_ms": 1.0,
+    "stale_after_purges": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "written", "trials", "words"),
+    [
+        (
+            "ims --fault as-killed",
+            {"approaches": ["rspdns"], "rate": 10, "seconds": 20},
+            [{"fault": "as-killed", "approach": "rspdns", "trial": 1, "calls": [], "to_dead_s": []}],
+            "approaches was rspdns and is static, lua, gdnsd, rspdns now",
+        ),
+        (
+            "compare --fault power-cut --approach vrrp --codec gsm --seconds 30",
+            {"approaches": ["vrrp"], "calls": 2, "codec": "g711", "framing": "rtp", "seconds": 130},
+            [{"fault": "power-cut", "approach": "vrrp", "trial": 1, "converged_ms": 1.0, "quality": QUALITY}],
+            "codec was g711 and is gsm now; seconds was 130 and is 30 now",
+        ),
+        (
+            "bench --only changes",
+            {"quick": True, "seconds": 1, "trials": 10},
+            [{"part": "changes", "kind": kind, **FOLLOWED} for kind in ("idle", "loaded")],
+            "quick was True and is False now; seconds was 1 and is 5 now; trials was 10 and is 1000 now",
+        ),
+    ],
+)
+def test_a_run_with_other_options_is_not_gone_on_with(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    arguments: str,
+    written: dict[str, object],
+    trials: list[dict[str, object]],
+    words: str,
+) -> None:
+    """What was measured otherwise, or for others only, would be passed off as what is asked for."""
+    for module in MODULES:
+        monkeypatch.setattr(importlib.import_module(module), "become_root", lambda _: None)
+    file = tmp_path / "report.json"
+    ReportFiles(file).keep({"trials": trials}, written)
+    before = file.read_text()
+    done = CliRunner().invoke(main, [*arguments.split(), "--json", str(file), "--resume"])
+    assert done.exit_code == 2, done.output
+    assert done.stderr == (
+        f"error: {file} can't be resumed: {words}; use the same options, or another file\n"
+    )
+    assert file.read_text() == before

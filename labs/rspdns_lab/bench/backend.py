@@ -1,4 +1,4 @@
-"""The backend of the benchmark: its answers, connector and purges are the real ones, its pools are made up.
+"""The backend of the benchmark: answers, their publishing, connector and purges are real, the pools made up.
 
     python -m rspdns_lab.bench.backend FOLDER CHANGES_PER_S [--log FILE]
 
@@ -10,10 +10,8 @@ time> <members>" for each change and "P <time>" when its last purge is through.
 import asyncio
 import gc
 import itertools
-import random
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -21,20 +19,19 @@ from pathlib import Path
 import uvloop
 from rserpool.parameters import Protocol
 from rserpool.policies import LeastUsed
-from rspdns.answers import build
 from rspdns.configuration import BackendConfig, load_configuration
 from rspdns.connector_unix import UnixConnector, unix_path
 from rspdns.dnssec_store import DnssecStore
+from rspdns.publisher import Publisher
 from rspdns.purge import Purger
 from rspdns.responder import Responder
+from rspdns.serial_number import SerialNumbers
 from rspdns.service import LOOK_FOR_CYCLES_AFTER
-from rspdns.snapshot import Snapshot, changed_names
 from rspdns.views import Member, PoolView
 
 from rspdns_lab.bench.zone import MEMBERS, member_address, member_identifier
 
 _LONG_AGO_S = -1000.0
-_CHANCE = random.Random()  # noqa: S311 - spreads load, no secret
 
 
 def main() -> None:
@@ -52,7 +49,16 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
     views = dict(zip(handles, full, strict=True))
     purger = Purger(config.pdns.control)
     responder = Responder(store=DnssecStore(config.state.path, lambda zone: purger.purge({f"{zone}$"})))
-    responder.swap(_build(config, views, None))
+    serials = SerialNumbers(config.state.path, time.time())
+    publisher = Publisher(
+        config.zones,
+        serials,
+        responder.swap,
+        purger,
+        max_stale_s=config.max_stale_s,
+        hot=frozenset,  # nobody asks for A and AAAA, for which chance would draw anew
+    )
+    publisher.start(views)
     purger.start()
     path = unix_path(config.pdns.connector)
     if path is None:
@@ -68,26 +74,20 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
         place = turn % len(handles) if log is None else 0
         handle = handles[place]
         views[handle] = fewer[place] if views[handle] is full[place] else full[place]
-        before, after = responder.snapshot, _build(config, views, responder.snapshot)
-        responder.swap(after)
-        swapped_s = time.monotonic()
-        purger.purge(changed_names(before, after))
+        changed_s = time.monotonic()
+        publisher.publish(dict(views))
         if log is not None:
-            await _write(log, swapped_s, len(views[handle].members), purger)
+            await _write(log, changed_s, len(views[handle].members), purger)
 
 
-async def _write(log: Path, swapped_s: float, members: int, purger: Purger) -> None:
+async def _write(log: Path, changed_s: float, members: int, purger: Purger) -> None:
     """Write the change down, and when it is purged for the last time."""
     with log.open("a") as file:
-        file.write(f"C {swapped_s:.6f} {members}\n")
+        file.write(f"C {changed_s:.6f} {members}\n")
     while any(control.waiting for control in purger.sockets):  # noqa: ASYNC110 - the purger tells nobody
         await asyncio.sleep(0.001)
     with log.open("a") as file:
         file.write(f"P {time.monotonic():.6f}\n")
-
-
-def _build(config: BackendConfig, views: Mapping[str, PoolView], previous: Snapshot | None) -> Snapshot:
-    return build(config.zones, views, previous, time.monotonic(), int(time.time()), _CHANCE)
 
 
 def _full_view(number: int, handle: str) -> PoolView:

@@ -16,7 +16,7 @@ from rspdns_lab.bench.variants import BY_KEY
 from rspdns_lab.network import network_prefix
 from rspdns_lab.privilege import become_root
 from rspdns_lab.report_files import ReportFiles, report_options
-from rspdns_lab.told_plainly import told_plainly
+from rspdns_lab.told_plainly import say, tell_of_full_disk, told_plainly
 
 _MOST_ELEMENTS = 10_000
 _QUICK_TRIALS = 10
@@ -92,17 +92,17 @@ def bench(
         if quick
         else replace(scale.FULL, look_s=3.0 * seconds, trials=max(1, min(30, trials))),
     )
+    options = {"quick": quick, "seconds": seconds, "trials": trials}
     with told_plainly():
         become_root(sys.argv[1:])
-        found = report.earlier(read_result)
+        found = report.earlier(read_result, options)
         check(order)
         with tempfile.TemporaryDirectory(prefix=f"rspdns-lab-{os.getpid()}-") as folder:
-            for results in run_bench(order, list(found), Path(folder), network_prefix(), _say):
-                found += results
-                report.keep(as_json(found))
+            try:
+                for results in run_bench(order, list(found), Path(folder), network_prefix(), say):
+                    found += results
+                    report.keep(as_json(found), options)
+            finally:
+                tell_of_full_disk(Path(folder))
         report.show(write_html, found)
     click.echo(as_markdown(found))
-
-
-def _say(text: str) -> None:
-    click.echo(text, err=True)

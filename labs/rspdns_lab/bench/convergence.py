@@ -12,7 +12,7 @@ import sys
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import dns.message
@@ -61,6 +61,8 @@ class Followed:
     last_wrong_max_ms: float
     stale_after_purges: int
     """How many changes had a wrong answer after the last purge."""
+    times_ms: Sequence[float] = field(default=(), repr=False)
+    """Of each change, the shortest first; none in reports of before they were kept."""
 
     def as_json(self) -> dict[str, object]:
         """Return it for programs."""
@@ -78,6 +80,7 @@ def run_convergence(host: Host, folder: Path, kind: str, trials: int, say: Calla
         asker.start()
         wait_until(functools.partial(_has_answers, own / "replies"), "the first answer", 60, asker)
         with dnsperf(host, folder, PORTS[kind]) if kind == "loaded" else contextlib.nullcontext():
+            say(f"change to last wrong answer, {kind}: {trials} changes, {trials / CHANGES_PER_S:.0f} s")
             _wait(log, trials, programs)
         asker.stop()
     finally:
@@ -120,6 +123,7 @@ def followed(kind: str, changes: Sequence[Change], replies: Sequence[Reply]) -> 
         last_wrong_p95_ms=percentile(last_wrong_ms, 0.95),
         last_wrong_max_ms=last_wrong_ms[-1],
         stale_after_purges=stale,
+        times_ms=tuple(round(time_ms, 3) for time_ms in last_wrong_ms),
     )
 
 

@@ -5,7 +5,7 @@ import functools
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,12 +20,14 @@ from rspdns_lab.bench import zone
 from rspdns_lab.errors import LabError
 from rspdns_lab.hosts import wait_until
 from rspdns_lab.network import Host, call_in
-from rspdns_lab.processes import Program
+from rspdns_lab.processes import Program, end_programs
 
 _RATE = re.compile(r"Queries per second:\s+([0-9.]+)")
 _COMPLETED = re.compile(r"Queries completed:\s+([0-9]+)")
 _LATENCY = re.compile(r"^> NOERROR .* ([0-9.]+)$", re.MULTILINE)
 _CODES = re.compile(r"Response codes:\s+NOERROR [0-9]+ \(100\.00%\)")
+
+_COMPILING_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,26 @@ def _answer(host: Host, port: int) -> Sequence[dns.rrset.RRset]:
     except (OSError, dns.exception.DNSException):
         return ()
     return list(reply.answer)
+
+
+def compiled(host: Host, module: str, cache: Path) -> Mapping[str, str]:
+    """Have a module and all it imports compiled, as installed programs are; return the environment to use
+    that in. `cache` takes it where Python is told to write none beside the sources.
+
+    On a host of the lab, so that an interruption ends it before the lab's files are removed: it would make
+    them anew. Raises LabError when it takes too long.
+    """
+    environment = {}
+    if sys.dont_write_bytecode:
+        environment = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(cache)}
+    command = [sys.executable, "-c", f"import {module}"]
+    compiling = Program("compiling", host, command, cache.with_suffix(".log"), environment)
+    try:
+        compiling.start()
+        wait_until(lambda: not compiling.is_running, f"{module}, compiled", _COMPILING_S)
+    finally:
+        end_programs([compiling])
+    return environment
 
 
 def cpu_s(programs: Sequence[Program]) -> float:

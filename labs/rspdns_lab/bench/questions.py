@@ -144,7 +144,7 @@ def base(key: str) -> str:
 
 def percentile(ordered: Sequence[float], part: float) -> float:
     """Return the smallest of `ordered` that this part (0..1) of all don't exceed; 0 of nothing."""
-    return ordered[min(len(ordered) - 1, math.ceil(part * len(ordered)) - 1)] if ordered else 0.0
+    return ordered[max(0, math.ceil(part * len(ordered)) - 1)] if ordered else 0.0
 
 
 def _let_run_alone(programs: Running, variant: Variant) -> None:

@@ -37,6 +37,13 @@ _SCALE: Final = (
     "10,000 elements every 300 ms would use the whole machine. Exponents are of what a size takes more "
     "than the smallest: 1 grows as the number of elements, 0 does not grow."
 )
+_SHORTEST_MS: Final = 0.1
+"""Shorter times are plotted as this: the client asks every millisecond."""
+_CHANGES_CAPTION: Final = (
+    "How many of the changes were over after so long. Dots: median, 95th percentile, the longest of all. "
+    "Dashed: what is aimed at for the 95th percentile. "
+    f"{_SHORTEST_MS:g} ms stands for less, and for no wrong answer."
+)
 AIMS: Final[Mapping[str, float]] = MappingProxyType({"live_qps": 0.9, "live_qps_100_changes": 0.9})
 """What is aimed at: queries a second against `static_qps`."""
 LEAST_UNCACHED_QPS: Final = 3000
@@ -101,7 +108,8 @@ def write_html(file: Path, found: Sequence[Result]) -> None:
         sections.append(Section("Questions", _LATENCIES, _questions_table(found), plots))
     if any(isinstance(one, Followed) for one in found):
         text = "From a change in the backend to the last answer without it, asked every millisecond."
-        sections.append(Section("Changes", text, _changes_table(found)))
+        plots = [(_CHANGES_CAPTION, _changes_plot(found))]
+        sections.append(Section("Changes", text, _changes_table(found), plots))
     if _sizes(found):
         caption = "Dots of one colour: pools of so many elements. Both axes are logarithmic."
         sections.append(Section("Size", _SCALE, _scale_table(found), [(caption, _scale_plot(found))]))
@@ -127,7 +135,7 @@ def _questions_table(found: Sequence[Result]) -> Table:
             latencies = [f"{known[f'{name}_latency_{part}_us']:,.0f}" for part in ("p50", "p95", "p99")]
             aim = f"{AIMS[key]:g} of static" if key in AIMS else ""
             aim = f"{LEAST_UNCACHED_QPS:,} queries/s" if key == "uncached_qps" else aim
-            cpu_us = f"{known[f'{name}_cpu_us']:.1f}"
+            cpu_us = f"{known[f'{name}_cpu_us']:,.1f}"
             rows.append([variant.title, cpu_us, cpu, f"{known[key]:,.0f}", qps, *latencies, aim])
     return rows
 
@@ -204,6 +212,25 @@ def _latency_plot(found: Sequence[Result]) -> "Plot":
     axes.set(xscale="log", xlabel="microseconds until the answer")
     axes.grid(axis="y", color="#8888", linewidth=0.4)
     axes.invert_yaxis()
+    plain_numbers(axes.xaxis)
+    legend_above(axes)
+    return plot
+
+
+def _changes_plot(found: Sequence[Result]) -> "Plot":
+    plot = new_plot()
+    axes = plot.subplots()
+    for one in found:
+        if isinstance(one, Followed):
+            colour = {"idle": "#009e73", "loaded": "#0072b2"}[one.kind]
+            times_ms = [max(time_ms, _SHORTEST_MS) for time_ms in one.times_ms]
+            parts = [100 * place / len(times_ms) for place in range(1, len(times_ms) + 1)]
+            axes.step(times_ms, parts, where="post", color=colour, label=f"{one.kind}: {one.changes} changes")
+            known = (one.last_wrong_p50_ms, one.last_wrong_p95_ms, one.last_wrong_max_ms)
+            axes.plot([max(time_ms, _SHORTEST_MS) for time_ms in known], [50, 95, 100], "o", color=colour)
+            axes.axvline(convergence.BOUNDS_MS[one.kind], color=colour, linewidth=0.8, linestyle="--")
+    axes.set(xscale="log", xlabel="from the change to the last wrong answer, ms", ylabel="% of the changes")
+    axes.set_ylim(0, 103)
     plain_numbers(axes.xaxis)
     legend_above(axes)
     return plot

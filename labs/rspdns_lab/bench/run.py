@@ -93,4 +93,6 @@ def read_result(fields: Mapping[str, Any]) -> Result:
     """Return a result as it was written to JSON. Raises TypeError or LookupError for something else."""
     kinds: dict[str, type[Rate | Followed | Size]] = {"questions": Rate, "changes": Followed, "scale": Size}
     rest = {key: value for key, value in fields.items() if key != "part"}
+    if "times_ms" in rest:
+        rest["times_ms"] = tuple(rest["times_ms"])
     return kinds[fields["part"]](**rest)

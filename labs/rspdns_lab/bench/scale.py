@@ -12,9 +12,10 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import psutil
@@ -22,6 +23,7 @@ from daemon_kit.control import ControlError, request
 from registrar_config.options import TIMERS_MS, Endpoint, RegistrarSettings, arguments
 
 from rspdns_lab.bench.asker import Asker
+from rspdns_lab.bench.programs import compiled
 from rspdns_lab.bench.questions import percentile
 from rspdns_lab.bench.scale_files import target, write_files
 from rspdns_lab.errors import LabError
@@ -42,6 +44,7 @@ BOUNDS: Final = {"rss_mib": 300.0, "idle_cpu_percent": 10.0, "startup_s": 5.0}
 AIMED_AT: Final = (1000, 10)
 UPDATES_PER_S: Final = 200
 _PATIENCE_S: Final = 180.0
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _SETTLED_S: Final = 12.0
 """By then the last-known-good file is written, and no pool is looked at often any more."""
 
@@ -213,16 +216,20 @@ class _Scene:
     def _start_backend(self) -> tuple[Program, float]:
         """Start the backend; return it, and how long it took until it knew every element."""
         known = self._folder / "known"
-        command = [sys.executable, "-m", "rspdns_lab.bench.scale_backend"]
+        module = "rspdns_lab.bench.scale_backend"
+        environment = compiled(self._backend_host, module, self._folder.parent / "bytecode")
+        command = [sys.executable, "-m", module]
         command += [str(self._folder / "ns/rspdns.toml"), str(known), str(self._members)]
         began_s = time.monotonic()
-        backend = self._started("backend", self._backend_host, self._sctp.command(command))
+        backend = self._started("backend", self._backend_host, self._sctp.command(command), environment)
         wait_until(known.exists, "the backend that knows every element", _PATIENCE_S, backend)
         return backend, float(known.read_text()) - began_s
 
-    def _started(self, name: str, host: Host, command: Sequence[str]) -> Program:
+    def _started(
+        self, name: str, host: Host, command: Sequence[str], environment: Mapping[str, str] = _NOTHING
+    ) -> Program:
         log = self._folder / f"{name}.log"
-        program = Program(name, host, command, log, self._sctp.environment)
+        program = Program(name, host, command, log, {**self._sctp.environment, **environment})
         program.start()
         self._programs.append(program)
         return program

@@ -118,6 +118,7 @@ def _others(pool: int) -> str:
 
 
 def _without_caches(text: str) -> str:
-    caches = ("cache-ttl", "query-cache-ttl", "negquery-cache-ttl")
-    lines = [line for line in text.splitlines() if line.partition("=")[0] not in caches]
-    return "\n".join([*lines, *(f"{cache}=0" for cache in caches), ""])
+    """Switch the caches off, and what is for them alone: to ask for all types of a name at once."""
+    off = {"cache-ttl": 0, "query-cache-ttl": 0, "negquery-cache-ttl": 0, "consistent-backends": "no"}
+    lines = [line for line in text.splitlines() if line.partition("=")[0] not in off]
+    return "\n".join([*lines, *(f"{key}={value}" for key, value in off.items()), ""])

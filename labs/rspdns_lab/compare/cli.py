@@ -4,7 +4,6 @@ import sys
 from collections.abc import Sequence
 
 import click
-from rich.console import Console
 
 from rspdns_lab.compare.lab import TITLES, CompareLab
 from rspdns_lab.compare.report import as_json, as_markdown, measurement, summaries, write_html
@@ -12,7 +11,7 @@ from rspdns_lab.compare.run import FAULTS, run_fault, undo_fault
 from rspdns_lab.compare.voip import CODECS, FRAMINGS
 from rspdns_lab.privilege import become_root
 from rspdns_lab.report_files import ReportFiles, report_options, trials_left
-from rspdns_lab.told_plainly import told_plainly
+from rspdns_lab.told_plainly import say, told_plainly
 
 _QUICK_SECONDS = 8
 
@@ -51,24 +50,24 @@ def compare(
 
     Exit status: 0 measured, 2 the lab can't run here.
     """
-    console = Console(stderr=True, highlight=False)
     keys = [key for key in TITLES if key in approaches or (not approaches and _is_compared(key, quick))]
     seconds = _QUICK_SECONDS if quick else seconds
     carrier = (calls, codec, framing)
+    options = {"approaches": keys, "calls": calls, "codec": codec, "framing": framing, "seconds": seconds}
     with told_plainly():
         become_root(sys.argv[1:])
-        found = report.earlier(measurement)
+        found = report.earlier(measurement, options)
         done = {(one.fault, one.trial) for one in found}
         plan = trials_left(faults or list(FAULTS), trials, done)
         if plan:
-            console.print(f"starting the lab: {', '.join(keys)}; {len(plan)} faults to go")
+            say(f"starting the lab: {', '.join(keys)}; {len(plan)} faults to go")
             with CompareLab(keys) as lab:
                 lab.start()
                 for place, (fault, trial) in enumerate(plan):
                     if place:
                         undo_fault(lab, plan[place - 1][0])
-                    found += run_fault(lab, fault, trial, seconds, carrier, console.print)
-                    report.keep(as_json(carrier, found))
+                    found += run_fault(lab, fault, trial, seconds, carrier, say)
+                    report.keep(as_json(carrier, found), options)
         report.show(write_html, found)
     click.echo(as_markdown(summaries(found)))
 

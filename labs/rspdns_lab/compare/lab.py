@@ -23,6 +23,7 @@ PORT: Final = 4000
 FIRST: Final = "as1"
 """Where every stream goes at first: the lowest address, since talkers take the first one named."""
 _TAKEOVER_TIMEOUT_S: Final = 30.0
+_TALK_TIMEOUT_S: Final = 60.0
 
 
 class CompareLab(SideBySideLab):
@@ -65,7 +66,7 @@ class CompareLab(SideBySideLab):
             )
 
     def talk(self, calls: int, codec: str, framing: str) -> dict[str, Stream]:
-        """Start a stream for everything that is compared."""
+        """Start a stream for everything that is compared, and wait until all flow. Raises LabError."""
         streams = {}
         for number, key in enumerate(self.keys):
             streams[key] = Stream(number, calls, codec, framing)
@@ -79,6 +80,10 @@ class CompareLab(SideBySideLab):
             log.unlink(missing_ok=True)
             self.talkers[key] = Program(f"talker-{key}", self.network.hosts[TALKER[0]], command, log)
             self.talkers[key].start()
+        for key, talker in self.talkers.items():
+            wait_until(
+                functools.partial(_has_spoken, talker), f"{key}: a first packet", _TALK_TIMEOUT_S, talker
+            )
         return streams
 
     def hush(self) -> None:
@@ -140,6 +145,10 @@ class CompareLab(SideBySideLab):
     def _listen(self, host: Host, folder: Path) -> None:
         command = [sys.executable, "-m", "rspdns_lab.compare.listener", str(PORT)]
         self._listeners.append(Program("listener", host, command, folder / "listener.log"))
+
+
+def _has_spoken(talker: Program) -> bool:
+    return talker.log.exists() and talker.log.stat().st_size > 0
 
 
 def _serves(pair: Pair, first: Host, second: Host) -> bool:

@@ -13,6 +13,8 @@ from rspdns_lab.plan import APPLICATION_SERVERS
 from rspdns_lab.side_by_side.at_once import at_once
 
 CALM_S: Final = 3.0
+_WRITTEN_S: Final = 0.2
+"""By then listeners have written down what came."""
 FAULTS: Final = {
     "administered": "an operator hands the server's work to another one",
     "power-cut": "the server's host falls silent",
@@ -44,7 +46,8 @@ def run_fault(
 ) -> list[Measurement]:
     """Let streams flow, do the fault to the server of every one of them, judge. The fault stays.
 
-    `carrier`: calls, codec and framing of each stream. Raises LabError when a stream did not flow before.
+    `carrier`: calls, codec and framing of each stream. Raises LabError when a stream did not flow before, or
+    ended by itself.
     """
     streams = lab.talk(*carrier)
     time.sleep(CALM_S)
@@ -52,13 +55,17 @@ def run_fault(
     at_ns = time.monotonic_ns()
     _do(lab, fault)
     time.sleep(seconds)
+    for talker in lab.talkers.values():
+        talker.expect_running()  # who fell silent would count as one who lost nothing
     lab.hush()
+    time.sleep(_WRITTEN_S)
     received = lab.received()
     found = []
     for key, stream in streams.items():
         sent, answers = lab.sent(key)
-        arrived = [one for one in received.get(stream.number, []) if one.sent_ns >= sent[0].at_ns]
-        _expect_flow(key, sent, arrived, at_ns)
+        began_ns = min((one.at_ns for one in sent), default=at_ns)
+        arrived = [one for one in received.get(stream.number, []) if one.sent_ns >= began_ns]
+        expect_flow(key, sent, arrived, at_ns)
         after = [one for one in sent if one.at_ns >= at_ns]
         here = [one for one in arrived if one.sent_ns >= at_ns]
         dead = APPLICATION_SERVERS[FIRST]
@@ -92,9 +99,10 @@ def converged_by_takeover_ms(
     return round((max(lost_ns, default=at_ns) - at_ns) / 1e6, 1)
 
 
-def _expect_flow(key: str, sent: Sequence[Sent], arrived: Sequence[Received], at_ns: int) -> None:
+def expect_flow(key: str, sent: Sequence[Sent], arrived: Sequence[Received], at_ns: int) -> None:
+    """Raise LabError when nothing, or little, came through before the fault at `at_ns`."""
     before = sum(one.at_ns < at_ns for one in sent)
-    if sum(one.sent_ns < at_ns for one in arrived) < before * 0.8:
+    if not before or sum(one.sent_ns < at_ns for one in arrived) < before * 0.8:
         raise LabError(f"{key}: the stream did not flow before the fault: nothing can be measured")
 
 

@@ -1,13 +1,11 @@
 """Address takeover, the network-layer alternative: two hosts share an address by CARP or VRRP."""
 
-import os
-import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rspdns_lab.network import Host
-from rspdns_lab.processes import Program, children_of
+from rspdns_lab.processes import Program
 
 
 @dataclass(frozen=True)
@@ -55,12 +53,12 @@ class TakeoverHost:
         self._program.start()
 
     def step_down(self) -> None:
-        """Have the administrator hand the address to the other host."""
-        if self._pair.key == "carp":
-            for pid in [self._program.pid, *children_of(self._program.pid, "ucarp")]:
-                os.kill(pid, signal.SIGUSR2)  # "demote", ucarp(8)
-        else:
-            self._program.stop()  # an orderly stop advertises priority 0, RFC 5798 section 6.4.3
+        """Have the administrator hand the address to the other host: by an orderly stop.
+
+        keepalived then advertises priority 0 (RFC 5798, section 6.4.3). ucarp tells the other host nothing;
+        nor does it at SIGUSR2, and its -P would take the address back as soon as the other host has it.
+        """
+        self._program.stop()
 
     def step_up(self) -> None:
         """Take that back."""

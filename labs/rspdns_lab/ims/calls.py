@@ -51,6 +51,8 @@ class Figures:
 
     `slow` counts calls that were set up after more than a second: somebody listened to silence. `to_dead`
     counts INVITEs sent to a server after it was gone, `last_to_dead_s` is the last of them in any trial.
+    Shares, 0 to 1, are of the calls that were answered; `share_settled` of those that began SETTLED_S or
+    more after the fault.
     """
 
     fault: str
@@ -67,9 +69,13 @@ class Figures:
     last_to_dead_s: float | None
     share_before: dict[str, float]
     share_after: dict[str, float]
+    share_settled: dict[str, float]
 
 
 SLOW_MS: Final = 1000.0
+SETTLED_S: Final = 6.0
+"""Weights have followed by then: an agent smooths its load with a time constant of 1 s, so that 20 % need
+about 4 s to reach 95 %."""
 
 
 def read_calls(lines: Iterable[str]) -> list[Call]:
@@ -143,6 +149,7 @@ def sum_up(trials: Sequence[Measurement]) -> Figures:
         last_to_dead_s=max(to_dead_s, default=0.0) if knows_dead else None,
         share_before=_shares(server for start_s, _, server in calls if start_s < 0),
         share_after=_shares(server for _, _, server in after),
+        share_settled=_shares(server for start_s, _, server in after if start_s >= SETTLED_S),
     )
 
 

@@ -1,12 +1,13 @@
 """The command `rspdns-lab ims`."""
 
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 import click
-from rich.console import Console
+from rspdns.weights import SLOW_START_S
 
 from rspdns_lab.ims.calls import Measurement
 from rspdns_lab.ims.faults import FAULTS
@@ -16,7 +17,7 @@ from rspdns_lab.ims.report import as_markdown, problems, summaries, write_html
 from rspdns_lab.ims.run import run_fault
 from rspdns_lab.privilege import become_root
 from rspdns_lab.report_files import ReportFiles, report_options, trials_left
-from rspdns_lab.told_plainly import told_plainly
+from rspdns_lab.told_plainly import say, told_plainly
 
 _NAMES = [fault.name for fault in FAULTS]
 _QUICK_SECONDS = 6
@@ -58,25 +59,26 @@ def ims(
 
     Exit status: 0 rspdns kept its bounds, 1 it broke one, 2 the lab can't run here.
     """
-    console = Console(stderr=True, highlight=False)
     seconds = _QUICK_SECONDS if quick else seconds
     keys = [key for key in APPROACHES if not approaches or key in approaches]
     wanted = [fault for fault in FAULTS if not faults or fault.name in faults]
+    options = {"approaches": keys, "rate": rate, "seconds": seconds}
     with told_plainly():
         become_root(sys.argv[1:])
-        found = report.earlier(_measurement)
+        found = report.earlier(_measurement, options)
         done = {(one.fault, one.trial) for one in found}
         plan = trials_left(wanted, trials, done, lambda fault: fault.name)
         if plan:
-            console.print(f"starting the lab: {', '.join(keys)}; {len(plan)} faults to go")
+            say(f"starting the lab: {', '.join(keys)}; {len(plan)} faults to go")
             with ImsLab(keys) as lab:
                 lab.start()
                 for place, (fault, trial) in enumerate(plan):
                     if place:
                         plan[place - 1][0].undo(lab)
                         lab.wait_until_all_are_named()
-                    found += run_fault(lab, fault, trial, rate, seconds, console.print)
-                    report.keep(_as_json(found))
+                        time.sleep(SLOW_START_S)
+                    found += run_fault(lab, fault, trial, rate, seconds, say)
+                    report.keep(_as_json(found), options)
         figures = summaries(found)
         report.show(write_html, found)
     click.echo(as_markdown(figures))

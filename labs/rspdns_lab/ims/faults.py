@@ -1,8 +1,9 @@
 """What is done to an application server in the IMS lab, and how it is taken back."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 from rspdns_lab.ims.lab import ImsLab
@@ -11,17 +12,25 @@ from rspdns_lab.side_by_side.at_once import at_once
 
 VICTIM: Final = "as1"
 OVERLOAD: Final = 0.97
+_LEAST_OVERLOADED_S: Final = 12
+"""So long must calls go on for enough of them to show where they go once weights have followed."""
 
 
 @dataclass(frozen=True)
 class ImsFault:
-    """One fault. `dead`: whether no call should go to the victim from then on."""
+    """One fault. `dead`: whether no call should go to the victim from then on.
+
+    `loads`: which servers' loads, 0 to 1, are others from then on. `least_s`: for how long calls go on after
+    it, at least.
+    """
 
     name: str
     title: str
     do: Callable[[ImsLab], None]
     undo: Callable[[ImsLab], None]
     dead: bool = True
+    loads: Mapping[str, float] = field(default_factory=dict)
+    least_s: int = 0
 
     @property
     def dead_addresses(self) -> frozenset[str] | None:
@@ -63,5 +72,7 @@ FAULTS: Final = (
         lambda lab: lab.servers[VICTIM].set_load(OVERLOAD),
         lambda lab: lab.servers[VICTIM].set_load(LOADS[VICTIM]),
         dead=False,
+        loads=MappingProxyType({VICTIM: OVERLOAD}),
+        least_s=_LEAST_OVERLOADED_S,
     ),
 )

@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from rspdns_lab.errors import LabError
 from rspdns_lab.ims import texts
+from rspdns_lab.ims.calls import read_calls
 from rspdns_lab.network import Host
 from rspdns_lab.plan import NAME, SIP_PORT
 from rspdns_lab.processes import Program
 
 _SCENARIO: Final = Path(__file__).with_name("uac.xml")
 _MOST_CALLS: Final = 10_000
+_SIPP_DONE: Final = (0, 1)
+"""With these SIPp ends after its last call: all were set up, or some failed."""
 
 
 def make_cscf(host: Host, name_server: str, folder: Path) -> Program:
@@ -41,6 +45,7 @@ class Caller:
         self._command += ["-trace_logs", "-log_file", str(self.calls)]
         self._folder = folder
         self._program: Program | None = None
+        self._ordered = 0
 
     @property
     def programs(self) -> Sequence[Program]:
@@ -49,18 +54,46 @@ class Caller:
 
     def start(self, rate_per_s: int, calls: int) -> None:
         """Begin to place so many calls; the log of earlier ones goes."""
+        self._ordered = calls
         self.calls.unlink(missing_ok=True)
         command = [*self._command, "-r", str(rate_per_s), "-m", str(calls)]
         self._program = Program("caller", self.host, command, self._folder / "caller.log")
         self._program.start()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until every call has ended; after `timeout_s` the rest are cut off and count as failed."""
+        """Wait until every call has ended; after `timeout_s` the rest are cut off and count as failed.
+
+        Raises LabError when the caller itself ended too early, as `check` does, or was too slow to place
+        all calls.
+        """
         end_s = time.monotonic() + timeout_s
         while self._program is not None and self._program.is_running and time.monotonic() < end_s:
             time.sleep(0.1)
+        self.check()
         if self._program is not None:
             self._program.stop()
+        placed = len(read_calls(self.lines()))
+        if placed < self._ordered:
+            raise LabError(
+                f"{self._folder.name} placed {placed} of {self._ordered} calls in time: this machine is too "
+                "slow for them; lower --rate"
+            )
+
+    def check(self) -> None:
+        """Raise LabError when the caller ended though calls were left to place, or was ended by something.
+
+        The calls it did not place, or did not see answered, tell nothing about DNS.
+        """
+        status = None if self._program is None else self._program.exit_status
+        if self._program is None or status is None:
+            return
+        placed = len(read_calls(self.lines()))
+        if status not in _SIPP_DONE or placed < self._ordered:
+            how = f"signal {-status}" if status < 0 else f"exit status {status}"
+            raise LabError(
+                f"{self._folder.name} ended early ({how}) when it had placed {placed} of {self._ordered} "
+                f"calls, so there is nothing to judge\n{self._program.log_end()}"
+            )
 
     def lines(self) -> list[str]:
         """Return the log."""

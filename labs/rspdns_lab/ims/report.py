@@ -1,6 +1,6 @@
 """What `rspdns-lab ims` found, as tables and as one HTML page with plots. Pure, but for writing the page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -17,7 +17,7 @@ from rspdns_lab.html_report import (
 from rspdns_lab.ims.calls import Figures, Measurement, sum_up
 from rspdns_lab.ims.faults import FAULTS, ImsFault
 from rspdns_lab.ims.plan import APPROACHES, TIMER_B_MS
-from rspdns_lab.plan import LOADS
+from rspdns_lab.ims.shares import CAPTION, TEXT, not_moved, share_plot, share_table
 from rspdns_lab.side_by_side.plan import TITLES
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ _HEAD: Final = (
     "sent to the dead",
     "last to the dead, s",
 )
-_SHARE_HEAD: Final = ("DNS served by", "weights say", "calls per server before", "after")
 _INTRO: Final = (
     "Callers place calls through an S-CSCF stand-in (Kamailio: NAPTR, SRV, A, weights, failover, the timers "
     "of RFC 3261) to three application servers; one of them fails. Every approach to DNS has the same calls, "
@@ -74,6 +73,9 @@ def problems(figures: Sequence[Figures]) -> list[str]:
             found.append(
                 f"{one.fault}: a call went to the dead after {one.last_to_dead_s} s, allowed: {bound_s} s"
             )
+        kept = not_moved(one, next(fault for fault in FAULTS if fault.name == one.fault))
+        if kept:
+            found.append(f"{one.fault}: {kept}")
     return found
 
 
@@ -82,7 +84,7 @@ def as_markdown(figures: Sequence[Figures]) -> str:
     parts = []
     for fault, of_one in _by_fault(figures):
         parts.append(f"### {fault.name}: {fault.title}\n\n{markdown_table(_table(of_one))}")
-        parts.append(markdown_table(_share_table(of_one)))
+        parts.append(markdown_table(share_table(of_one, fault)))
     return "\n".join(parts)
 
 
@@ -92,7 +94,8 @@ def write_html(file: Path, trials: Sequence[Measurement]) -> None:
     for fault, of_one in _by_fault(summaries(trials)):
         plot = _plot([trial for trial in trials if trial.fault == fault.name])
         sections.append(Section(f"{fault.name}: {fault.title}", "", _table(of_one), [(_CAPTION, plot)]))
-        sections.append(Section("Who took the calls", "", _share_table(of_one)))
+        plots = [(CAPTION, share_plot(of_one, fault))]
+        sections.append(Section("Who took the calls", TEXT, share_table(of_one, fault), plots))
     write_page(file, "IMS calls while an application server fails", _INTRO, sections)
 
 
@@ -128,26 +131,3 @@ def _table(figures: Sequence[Figures]) -> Table:
         dead = ["-" if value is None else f"{value:g}" for value in (one.to_dead, one.last_to_dead_s)]
         rows.append([TITLES[one.approach], *counts, *delays, *dead])
     return rows
-
-
-def _share_table(figures: Sequence[Figures]) -> Table:
-    rows = (
-        (
-            TITLES[one.approach],
-            _shares(due(one.approach)),
-            _shares(one.share_before),
-            _shares(one.share_after),
-        )
-        for one in figures
-    )
-    return [_SHARE_HEAD, *rows]
-
-
-def due(approach: str) -> dict[str, float]:
-    """Return which part of the calls each server is due before the fault: rspdns alone knows loads."""
-    free = {server: 1 - load if approach == "rspdns" else 1 for server, load in LOADS.items()}
-    return {server: part / sum(free.values()) for server, part in free.items()}
-
-
-def _shares(shares: Mapping[str, float]) -> str:
-    return ", ".join(f"{server} {share:.0%}" for server, share in shares.items()) or "-"

@@ -20,8 +20,9 @@ def run_fault(
 ) -> list[Measurement]:
     """Place calls, do the fault, go on for `seconds`, wait for the last call. The fault stays.
 
-    Raises LabError when no call came through before.
+    Raises LabError when no call came through before, or when a caller did not place all its calls.
     """
+    seconds = max(seconds, fault.least_s)
     sent_before = {key: len(read_sent(_log(lab, key))) for key in lab.approaches}
     for caller in lab.callers.values():
         caller.start(rate_per_s, rate_per_s * (CALM_S + seconds))
@@ -32,6 +33,8 @@ def run_fault(
     at_s = time.time()
     fault.do(lab)
     time.sleep(seconds)
+    for caller in lab.callers.values():
+        caller.check()
     say(f"{fault.name}, trial {trial}: no more new calls; waiting for the last to end")
     end_s = time.monotonic() + _TAIL_S
     for caller in lab.callers.values():
@@ -47,6 +50,7 @@ def run_fault(
 def _expect_calls(lab: ImsLab, key: str) -> None:
     """Raise LabError when no call came through before anything was broken: then nothing could be measured."""
     lab.cscfs[key].expect_running()
+    lab.callers[key].check()
     if not any(call.server for call in read_calls(lab.callers[key].lines())):
         raise LabError(f"{key}: no call came through before the fault\n{lab.cscfs[key].log_end()}")
 

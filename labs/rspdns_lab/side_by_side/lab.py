@@ -29,7 +29,7 @@ from rspdns_lab.side_by_side.plan import NAME_SERVERS, TITLES
 
 _NEEDED: Final = MappingProxyType({"sipp": "sip-tester"})
 _CONVERGE_TIMEOUT_S: Final = 240.0
-"""By its defaults gdnsd takes a server in again after 20 checks of 8 s."""
+"""By its defaults gdnsd takes a server in again after 20 checks, 10 s apart."""
 
 
 class SideBySideLab:

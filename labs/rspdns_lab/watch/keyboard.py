@@ -1,5 +1,6 @@
 """Single keys from a terminal, without waiting for them and without showing them."""
 
+import contextlib
 import os
 import select
 import sys
@@ -28,7 +29,8 @@ class Keyboard:
     def __exit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        termios.tcsetattr(self._file, termios.TCSADRAIN, self._before)
+        with contextlib.suppress(termios.error):  # it is gone
+            termios.tcsetattr(self._file, termios.TCSADRAIN, self._before)
 
     def key(self, timeout_s: float) -> str:
         """Return the next key, or nothing when none is pressed in time."""
