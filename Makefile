@@ -2,7 +2,7 @@
 # make test   everything: installs what is missing, builds, runs the tests
 # make test-kernel   of these, what runs on a kernel's own SCTP, in User-Mode Linux: conformance, both on one wire, the demo
 # make bench  speed and size: queries per second beside other name servers, changes, 10,000 PEs; BENCH_OPTIONS='--quick', '--html FILE'
-# make bench-sctp  SCTP against kernel UDP and TCP; BENCH_OPTIONS='--quick', '--soak 1000000', '--json FILE'
+# make bench-sctp  SCTP against kernel UDP and TCP; BENCH_OPTIONS='--quick', '--soak 1000000', '--json FILE', '--html FILE'
 # make fuzz   fuzzes sctp-userland, FUZZ_SECONDS=300 for each of two fuzzers
 # make lint   ruff and mypy; needs neither root nor the Debian packages
 # make man    writes the man pages of every command to build/man (MAN=folder: elsewhere)

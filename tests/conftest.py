@@ -54,6 +54,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.flaky(reruns=0), append=False)  # before any other
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say why tests were run again: a second chance that went well tells nothing otherwise."""
+    for report in terminalreporter.getreports("rerun"):
+        terminalreporter.section(f"run again: {report.nodeid}")
+        terminalreporter.write_line("\n".join(report.longreprtext.splitlines()[-25:]))
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Say plainly when the machine can't run a test, instead of failing inside it."""
     if item.get_closest_marker("integration") and os.geteuid() != 0:

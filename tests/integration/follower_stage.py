@@ -26,6 +26,9 @@ from rspdns.views import PoolView
 HANDLE = "sip-as-udp"
 REREGISTRATION_MS = 500
 ACCEPT = (ip_network("10.66.0.0/16"),)
+RULES = {HANDLE: PoolRules(ACCEPT)}
+CHECKED_AFTER_S = 0.2
+"""So long after a change nobody is asked about it any more."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,8 @@ class FollowerSettings:
     accept_by_handle: Mapping[str, object] = field(default_factory=lambda: {HANDLE: ACCEPT})
     poll_hot_ms: int = 50
     poll_hot_for_s: float = 60
-    poll_idle_s: float = 10
+    poll_idle_s: float = 3600
+    """What nobody looks up is as good as never asked about: a registrar that is followed has to tell."""
     resolve_timeout_ms: int = 300
     follow: str = "enrp"
 
@@ -48,7 +52,7 @@ class Stage:
         self.registrars = [
             RegistrarAddress(address, 3863 + place, 9901 + place) for place in range(len(supervisors))
         ]
-        self.belief = Belief([str(one) for one in self.registrars], {HANDLE: PoolRules(ACCEPT)})
+        self.belief = Belief([str(one) for one in self.registrars], RULES)
         self.follower = Follower(
             FollowerSettings(self.registrars), self.belief, self._on_change, on_events=self._on_events
         )
@@ -89,6 +93,19 @@ class Stage:
             await asyncio.sleep(0.002)
         return time.monotonic() - started_s
 
+    async def begin(self) -> None:
+        """Forget what was, and wait until all is as at first: followed, settled, and nobody there."""
+        for identifier in list(self.elements):
+            await self.end(identifier)
+        for rules in ({}, RULES):
+            self.belief.set_pools(rules, time.monotonic())
+            self.follower.set_handles(list(rules))
+        await self.until("nobody", lambda: self.view.known and self.members == [], 60)
+        await self.settled()
+        await self.until("followed", lambda: self.follow == ["enrp"] * 3)
+        self.changes.clear()
+        self.events.clear()
+
     async def settled(self) -> None:
         await self.until("all registrars settled", lambda: self.standings == ["settled"] * 3)
 
@@ -100,13 +117,25 @@ class Stage:
         )
         await self.until(f"{identifier} is in", lambda: identifier in self.members)
 
-    async def kill(self, identifier: int) -> float:
-        """Kill a pool element; return how long it was shown after its death."""
-        process = self.elements.pop(identifier)
-        process.kill()
+    async def kill(self, identifier: int, *others: psutil.Process) -> float:
+        """Kill `others` and a pool element; return how long it was shown after its death.
+
+        When it dies nothing is being asked: only what registrars tell by themselves can show it soon.
+        """
+        await asyncio.sleep(CHECKED_AFTER_S)
+        for other in others:
+            other.kill()
+        self.elements[identifier].kill()
         took_s = await self.until(f"{identifier} is out", lambda: identifier not in self.members)
-        await process.wait()
+        await self.end(identifier)
         return took_s
+
+    async def end(self, identifier: int) -> None:
+        """Kill a pool element, if it lives, and forget it."""
+        process = self.elements.pop(identifier)
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
 
     def registrar_process(self, place: int) -> psutil.Process:
         """The rspregistrar itself, below its supervisor."""
@@ -124,13 +153,6 @@ class Stage:
     def was_always_in(self, identifier: int, since_s: float) -> None:
         missing = [members for at_s, members in self.changes if at_s >= since_s and identifier not in members]
         assert not missing, f"{identifier} blinked: {self.changes}"
-
-    async def close(self) -> None:
-        for process in self.elements.values():
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-        await self.follower.close()
 
 
 async def be_element(identifier: int, address: str, registrars: Sequence[str]) -> None:

@@ -31,13 +31,19 @@ while True:
 """
 
 
+SECOND_ADDRESS = "10.99.0.2"
+
+
 @pytest.fixture
 def host(namespace: Namespace, tmp_path: Path) -> Host:
-    """A host whose agent has registered an SCTP server."""
+    """A host of two addresses whose agent has registered an SCTP server at both."""
     host = Host(namespace, tmp_path)
+    namespace.ip("address", "add", f"{SECOND_ADDRESS}/24", "dev", "eth0")
     host.configure("tcp-hold", "sctp")
     host.config.write_text(
-        host.config.read_text().replace('type = "tcp-hold"', 'type = "tcp-hold"\nport = 5061')
+        host.config.read_text()
+        .replace('type = "tcp-hold"', 'type = "tcp-hold"\nport = 5061')
+        .replace("\nport = 5060", f'\nport = 5060\naddress = ["{ADDRESS}", "{SECOND_ADDRESS}"]')
     )
     namespace.start(sys.executable, "-c", SERVER, ADDRESS, sctp=True, log=tmp_path / "server.log")
     host.start_agent()
@@ -53,7 +59,9 @@ def test_hsdump_shows_what_was_configured(host: Host) -> None:
     assert f"${identifier}" in index
     assert "life=6000ms" in index
     assert "l=25.000%" in index
-    assert re.search(rf"userT: \{{{re.escape(ADDRESS)}\}} 5060/SCTP", index)
+    found = re.search(r"userT: \{(.*)\} 5060/SCTP", index)
+    assert found, index
+    assert set(re.findall(r"[0-9.]+", found[1])) == {ADDRESS, SECOND_ADDRESS}
 
 
 def test_rsplibs_pool_user_talks_to_the_server(host: Host) -> None:

@@ -40,6 +40,7 @@ def test_the_demo_on_a_kernel(tmp_path: Path) -> None:
     for step in steps.values():
         assert (step["empty"], step["servfail"]) == (0, 0), story
         assert step["answers"] > 50, story
-    assert steps["as-killed"]["wrong"] > 0  # a fault that nobody can notice would prove nothing
+    # A fault that nobody can notice would prove nothing. (A killed server may be gone between two questions.)
+    assert steps["as-link-cut"]["wrong"] > 0
     assert steps["registrar-killed"]["wrong"] == 0
     assert steps["name-server-killed"]["wrong"] == 0

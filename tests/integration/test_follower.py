@@ -2,14 +2,18 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from daemon_kit.control import request
 from registrar_config.embedded import embedded_commands
 
 from tests.integration import follower_scenarios as scenarios
 from tests.integration.follower_stage import REREGISTRATION_MS
+from tests.support.members import wait_for_control
 from tests.support.namespaces import REPOSITORY, Namespace
+from tests.support.whole_chain import own_namespace
 
 ADDRESS = "10.66.0.1"
 
@@ -33,15 +37,29 @@ def start(namespace: Namespace, directory: Path) -> list[subprocess.Popen[str]]:
     ]
 
 
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+    """One follower at the same registrars for all scenarios: its control socket and its log."""
+    folder = tmp_path_factory.mktemp("follower")
+    control, log = folder / "stage.sock", folder / "stage.log"
+    with own_namespace() as namespace:
+        pids = [str(process.pid) for process in start(namespace, folder)]
+        program = namespace.start(
+            *(sys.executable, "-m", scenarios.__name__, str(control), ADDRESS, *pids),
+            sctp=True,
+            log=log,
+            environment={"PYTHONPATH": str(REPOSITORY)},
+        )
+        wait_for_control(control, program, log)
+        yield control, log
+
+
 @pytest.mark.parametrize("scenario", scenarios.SCENARIOS)
-def test_scenario(scenario: str, namespace: Namespace, tmp_path: Path) -> None:
-    supervisors = start(namespace, tmp_path)
-    result = namespace.run(
-        *("env", f"PYTHONPATH={REPOSITORY}", sys.executable, "-m", scenarios.__name__),
-        *(scenario, ADDRESS, *(str(process.pid) for process in supervisors)),
-        sctp=True,
-        timeout_s=100,
-    )
-    print(result.stdout)
-    logs = "\n".join(log.read_text()[-1500:] for log in sorted(tmp_path.glob("*.log")))
-    assert result.returncode == 0, f"{result.stdout}\n{result.stderr}\n{logs}"
+def test_scenario(scenario: str, stage: tuple[Path, Path]) -> None:
+    control, log = stage
+    try:
+        request(control, "play", scenario=scenario, timeout_s=scenarios.SCENARIO_TIMEOUT_S + 5)
+    finally:
+        print(log.read_text().rpartition("\n--- ")[2])
+        for one in sorted(log.parent.glob("registrar-*.log")):
+            print(one.read_text()[-1500:])

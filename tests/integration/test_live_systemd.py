@@ -1,6 +1,6 @@
 """The chain as an operator runs it: a live systemd, its units in their sandboxes, ordinary users."""
 
-import json
+import functools
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +13,7 @@ from tests.support.live_systemd import PATIENCE_S, LiveSystemd, live_systemd
 pytestmark = pytest.mark.timeout(300)
 
 ADDRESS = "10.99.0.1"
+INTERVAL_S = 40
 INVENTORY = """\
 [[registrar]]
 name = "r1"
@@ -64,9 +65,14 @@ SERVER = f"""\
 ExecStart=/opt/python/bin/python3 /opt/server.py 8080 -1 {ADDRESS}
 Environment=PYTHONHOME=/opt/python LD_LIBRARY_PATH=/opt/python/lib
 """
+WATCHED = AGENT.replace(
+    'type = "tcp-hold"',
+    f'type = "systemd"\nunit = "server.service"\ninterval_ms = {INTERVAL_S * 1000}\ntimeout_ms = 10000',
+)
 CAP_NET_RAW = 13
 UNITS = "/etc/systemd/system"
 REGISTRARS = ["rspdns-registrar@r1", "rspdns-registrar@r2", "rspdns-registrar@r3"]
+HUNG_REGISTRAR = REGISTRARS[2]
 OURS = ["ppe-agent", "rspdns", *REGISTRARS]
 CLIENT = """
 import socket
@@ -101,6 +107,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSystemd]:
             one.install(source, path)
         for path, text in (
             (f"{UNITS}/server.service", SERVER),
+            (f"{UNITS}/rspdns-registrar@.service.d/soon.conf", "[Service]\nWatchdogSec=5s\n"),
             ("/opt/server.py", TCP_SERVER),
             ("/root/inventory.toml", INVENTORY),
             ("/etc/ppe-agent/agent.toml", AGENT),
@@ -115,7 +122,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSystemd]:
         one.run("systemctl", "daemon-reload")
         one.run("systemctl", "start", "server", *OURS)
         until(one, lambda: states(one) == {"one": "in"})
-        until(one, lambda: len(members(one)) == 1)
+        until(one, lambda: len(members(one) or ()) == 1)
         yield one
 
 
@@ -128,18 +135,14 @@ def until(machine: LiveSystemd, condition: Callable[[], object]) -> None:
 
 def states(machine: LiveSystemd) -> dict[str, str]:
     """Each AS and its state, as the agent tells root."""
-    said = machine.try_run("ppe-agent", "status", "--json")
-    return (
-        {one["name"]: one["state"] for one in json.loads(said.stdout)["as"]} if said.returncode == 0 else {}
-    )
+    said = machine.ask("/run/ppe-agent/control.sock", "status")
+    return {one["name"]: one["state"] for one in said["as"]} if said else {}
 
 
-def members(machine: LiveSystemd) -> list[str]:
-    """Who is in the pool, as the backend tells."""
-    said = machine.try_run("rspdns", "status", "--json")
-    if said.returncode != 0:
-        return []
-    return [one["identifier"] for one in json.loads(said.stdout)["zones"][0]["pools"][0]["members"]]
+def members(machine: LiveSystemd) -> list[str] | None:
+    """Who is in the pool, as the backend tells; None while it does not."""
+    said = machine.ask("/run/rspdns/admin.sock", "status")
+    return [one["identifier"] for one in said["zones"][0]["pools"][0]["members"]] if said else None
 
 
 def restarted(machine: LiveSystemd, unit: str, *kill: str) -> float:
@@ -187,7 +190,7 @@ def test_a_reload_is_taken_whole_or_not_at_all(machine: LiveSystemd) -> None:
     until(machine, lambda: states(machine) == {"one": "in"})
     assert machine.show("ppe-agent", "NRestarts") == ["0"]
     machine.run("systemctl", "reload", "rspdns")
-    until(machine, lambda: len(members(machine)) == 1)
+    until(machine, lambda: len(members(machine) or ()) == 1)
 
 
 def client(machine: LiveSystemd, group: str) -> str:
@@ -219,20 +222,58 @@ def test_what_is_killed_is_started_again(machine: LiveSystemd, unit: str) -> Non
     if unit == "sctpd":
         assert client(machine, "sctp") == "through both\nthrough both\n"
     until(machine, lambda: states(machine) == {"one": "in"})
-    until(machine, lambda: len(members(machine)) == 1)
+    until(machine, lambda: len(members(machine) or ()) == 1)
 
 
-def test_an_agent_that_hangs_is_ended_by_the_watchdog(machine: LiveSystemd) -> None:
-    restarted(machine, "ppe-agent", "--signal=SIGSTOP")
-    assert "Watchdog timeout" in machine.journal()
+@pytest.mark.parametrize("unit", ["ppe-agent", HUNG_REGISTRAR])
+def test_what_hangs_is_ended_by_the_watchdog(machine: LiveSystemd, unit: str) -> None:
+    restarted(machine, unit, "--signal=SIGSTOP")
+    assert "Watchdog timeout" in machine.run("journalctl", "--no-pager", f"--unit={unit}")
     until(machine, lambda: states(machine) == {"one": "in"})
+    until(machine, lambda: len(members(machine) or ()) == 1)
+
+
+def test_a_unit_that_is_not_active_is_out(machine: LiveSystemd) -> None:
+    """An agent that runs as nobody special, in its sandbox, asks systemd; what ends it sees at once."""
+
+    def sees(words: str, count: int) -> bool:
+        said = machine.ask("/run/ppe-agent/control.sock", "status")
+        found = members(machine)
+        return said is not None and words in str(said["as"]) and found is not None and len(found) == count
+
+    machine.write("/etc/ppe-agent/agent.toml", WATCHED)
+    machine.run("systemctl", "reload", "ppe-agent")
+    until(machine, lambda: sees("server.service is active (running)", 1))
+    for ends, words in (
+        ("stop server", "server.service is inactive (dead)"),
+        ("kill --signal=SIGKILL server", "server.service is failed (failed): signal"),
+    ):
+        began_s = time.monotonic()
+        machine.run("systemctl", *ends.split())
+        until(machine, functools.partial(sees, words, 0))
+        assert time.monotonic() - began_s < INTERVAL_S / 2, "seen at the next look, not when it ended"
+        machine.run("systemctl", "start", "server")
+        until(machine, lambda: sees("server.service is active (running)", 1))
+
+    machine.write("/etc/ppe-agent/agent.toml", WATCHED.replace(f"{INTERVAL_S}000", "250"))
+    machine.run("systemctl", "stop", "dbus.socket", "dbus.service")
+    machine.run("systemctl", "reload", "ppe-agent")
+    until(machine, lambda: sees("Failed to connect to bus", 0))
+    machine.run("systemctl", "start", "dbus.socket")
+    until(machine, lambda: sees("server.service is active (running)", 1))
+    journal = machine.run("journalctl", "--no-pager", "--unit=ppe-agent")
+    assert "is dbus installed" in journal
+    assert "Got notification message" not in journal, "systemctl told systemd how it failed, for the agent"
 
 
 def test_a_stop_withdraws_the_server_and_ends_well(machine: LiveSystemd) -> None:
-    until(machine, lambda: len(members(machine)) == 1)
+    until(machine, lambda: len(members(machine) or ()) == 1)
     machine.run("systemctl", "stop", "ppe-agent")
     assert machine.show("ppe-agent", "Result", "ExecMainStatus") == ["success", "0"]
     until(machine, lambda: members(machine) == [])
     machine.run("systemctl", "stop", "rspdns", *REGISTRARS)
+    healthy = [f"--unit={one}" for one in REGISTRARS if one != HUNG_REGISTRAR]
+    said = machine.run("journalctl", "--no-pager", *healthy)
+    assert "Watchdog timeout" not in said, "these told systemd all the time that they are well"
     for unit in ("rspdns", *REGISTRARS):
         assert machine.show(unit, "Result")[0] == "success", machine.journal()

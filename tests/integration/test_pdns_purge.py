@@ -28,6 +28,8 @@ ADDRESSES = ("127.0.0.1", "127.0.0.2")
 LONG = "ttl = 60\nnegative_ttl = 1"
 """Without purges an old answer is given for 20 s (`cache-ttl`) with it."""
 SOON_S = 10.0
+STORM_S, STUCK_S = 5.0, 10.0
+"""What takes a tenth of a second, and 1.3 s, on a machine with nothing else to do."""
 FIXED = "$TTL 3600\n@ SOA ns1 hostmaster 1 7200 900 1209600 300\n@ NS ns1\nns1 A 10.0.1.1\n"
 POOL_TEXTS = [
     UDP.replace("sip-udp", f"p{number}").replace('"as"', f'"as{number}"') for number in range(POOLS)
@@ -160,7 +162,7 @@ def everyone_changes(pair: Pair, what: str) -> None:
     until(lambda: pair.asking.is_right(now))
     took_s = pair.asking.last_wrong_s(now, changed_s)
     print(f"\n{what}: last wrong answer after {1000 * took_s:.0f} ms")
-    assert took_s < SOON_S, "slower than the caches run out"
+    assert took_s < STORM_S
 
 
 def test_a_thousand_members_change_at_once(pair: Pair) -> None:
@@ -199,6 +201,7 @@ def test_a_stuck_control_socket_holds_up_only_its_own(pair: Pair) -> None:
     until(lambda: pair.asking.is_right(now), SOON_S)
     took_s = pair.asking.last_wrong_s(now, changed_s)
     print(f"\nafter a stuck control socket: last wrong answer after {1000 * took_s:.0f} ms")
+    assert took_s < STUCK_S
     until(lambda: pair.backend.purger.sockets[0].problem is None)
 
 

@@ -1,19 +1,24 @@
 """The whole chain behind the rendered packet filters: who has no business there reaches nothing.
 
-And it loses packets. One lab for all: it takes a while to start.
+And its registrars are aborted and parted, and it loses packets. One lab for all: it takes a while to start.
 """
 
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from daemon_kit.control import request
 from registrar_config.inventory import load_inventory
 from registrar_config.render import render
-from rspdns_lab.hosts import wait_until
+from rspdns_lab.chaos_registrar_faults import join_registrars, part_registrars
+from rspdns_lab.chaos_verdict import judge_trial
+from rspdns_lab.hosts import RegistrarHost, wait_until
 from rspdns_lab.lab import Lab
 from rspdns_lab.loss import lose_and_watch
 from rspdns_lab.plan import APPLICATION_SERVERS, NAME_SERVERS, REGISTRARS, Setting
@@ -79,11 +84,10 @@ def run(lab: Lab, host: str, *command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def reached(lab: Lab, host: str, *endpoints: str) -> list[str]:
-    said = run(lab, host, *lab.sctp.command([sys.executable, REACH, *endpoints]))
+def check_reached(lab: Lab, host: str, expected: list[str], *endpoints: str) -> None:
+    said = run(lab, host, *lab.sctp.command([sys.executable, REACH, str(len(expected)), *endpoints]))
     assert said.returncode == 0, said.stderr
-    found: list[str] = json.loads(said.stdout)
-    return found
+    assert json.loads(said.stdout) == expected
 
 
 @pytest.mark.parametrize(
@@ -98,20 +102,20 @@ def reached(lab: Lab, host: str, *endpoints: str) -> list[str]:
 )
 def test_who_reaches_a_registrar(lab: Lab, host: str, asap: bool, enrp: bool) -> None:
     expected = [f"{R1}:3863"] * asap + [f"{R1}:9901"] * enrp
-    assert reached(lab, host, f"{R1}:3863", f"{R1}:9901") == expected
+    check_reached(lab, host, expected, f"{R1}:3863", f"{R1}:9901")
 
 
 def test_only_registrars_reach_an_agent(lab: Lab, tmp_path: Path) -> None:
-    command = lab.sctp.command([sys.executable, REACH, "--listen", str(AGENT_PORT)])
+    command = lab.sctp.command([sys.executable, REACH, "--listen", f"0.0.0.0:{AGENT_PORT}"])
     log = tmp_path / "listener.log"
     listener = Program("listener", lab.network.hosts["as1"], command, log, lab.sctp.environment)
     listener.start()
     try:
         wait_until(lambda: "listening" in log.read_text(), "the listener", 20, listener)
         agent = f"{AS1}:{AGENT_PORT}"
-        assert reached(lab, "r3", agent) == [agent]
-        assert reached(lab, "client", agent) == []
-        assert reached(lab, "ns1", agent) == []
+        check_reached(lab, "r3", [agent], agent)
+        check_reached(lab, "client", [], agent)
+        check_reached(lab, "ns1", [], agent)
     finally:
         listener.ended()
 
@@ -145,6 +149,71 @@ def test_bytes_that_abort_a_registrar_do_not_reach_it(lab: Lab) -> None:
     said = run(lab, "client", *lab.sctp.command([sys.executable, "-m", HANDLE, R1]))
     assert said.returncode == 1, "there was somebody to send it to"
     assert [registrar.registrar_pids() for registrar in lab.registrars.values()] == before
+
+
+@contextmanager
+def nobody_missed(lab: Lab) -> Iterator[None]:
+    """Whatever is done within, no answer is empty, or lacks one of the servers for long: they all live."""
+    lab.wait_until_all_are_answered()
+    lab.wait_until_settled()
+    begun_s = time.monotonic()
+    lab.recorder.forget(begun_s)
+    yield
+    lab.wait_until_settled()
+    seen, everywhere = lab.recorder.since(begun_s), range(len(NAME_SERVERS))
+    trial = judge_trial(seen, begun_s, lab.addresses, (), everywhere, lab.most_shown)
+    assert trial.answers > 1000
+    assert (trial.empty, trial.servfail, trial.malformed) == (0, 0, 0), trial
+    assert trial.longest_missing_ms < 3000, trial  # 1 s on a machine that is not busy: `rspdns-lab chaos`
+
+
+def test_bytes_that_abort_a_registrar_are_sent_to_each_from_where_they_reach_it(lab: Lab) -> None:
+    """All three are gone before the first has settled again: DNS notices nothing."""
+    with nobody_missed(lab):
+        for name, registrar in lab.registrars.items():
+            before = registrar.registrar_pids()
+            said = run(lab, "as2", *lab.sctp.command([sys.executable, "-m", HANDLE, REGISTRARS[name]]))
+            assert said.returncode == 0, said.stderr
+            wait_until(partial(is_another, registrar, before), f"rspregistrar on {name} started anew", 20)
+
+
+def is_another(registrar: RegistrarHost, before: list[int]) -> bool:
+    return registrar.registrar_pids() not in ([], before)
+
+
+def sentinels_at(lab: Lab, name: str) -> list[int]:
+    """Return the numbers of the sentinels that a registrar lists, asked from its own host."""
+    handles = [f"rspdns-sentinel-{number}" for number in range(1, len(REGISTRARS) + 1)]
+    said = run(lab, name, *lab.sctp.command([sys.executable, ASK, REGISTRARS[name], *handles]))
+    assert said.returncode == 0, said.stderr
+    lines = said.stdout.splitlines()
+    return [number for number, line in enumerate(lines, start=1) if json.loads(line)["pool_elements"]]
+
+
+@pytest.mark.parametrize(
+    "sides",
+    [(("r1", "r2"), ("r3",)), (("r1",), ("r2",), ("r3",)), ()],
+    ids=["two sides", "three sides", "its cable pulled"],
+)
+def test_parted_registrars_agree_again_soon_after_the_network_has_healed(
+    lab: Lab, sides: tuple[tuple[str, ...], ...]
+) -> None:
+    """How soon depends on who connects first, and most often both do at once. DNS notices nothing."""
+    alone = lab.network.hosts["r3"]
+    with nobody_missed(lab):
+        part_registrars(lab, sides)
+        if not sides:
+            lab.network.cut(alone)
+        try:
+            wait_until(lambda: sentinels_at(lab, "r3") == [3], "r3 without the sentinels of the others", 60)
+        finally:
+            join_registrars(lab)
+            lab.network.restore(alone)
+        wait_until(
+            lambda: all(sentinels_at(lab, name) == [1, 2, 3] for name in REGISTRARS),
+            "registrars that list each other's sentinels again",
+            15,
+        )
 
 
 def test_lost_packets_remove_no_live_server(lab: Lab) -> None:

@@ -7,8 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,13 @@ import pytest
 from registrar_config.embedded import embedded_commands
 
 from tests.support.namespaces import REPOSITORY, Namespace
+from tests.support.whole_chain import own_namespace
 
 ADDRESS = "10.99.0.1"
+CUT = "add table inet cut; add chain inet cut in {{ type filter hook input priority 0; }}; "
+CUT += "add rule inet cut in sctp dport {0} drop; add rule inet cut in sctp sport {0} drop"
 ASK = str(REPOSITORY / "tests/support/ask_registrar.py")
+SENTINELS = [f"rspdns-sentinel-{number}" for number in (1, 2, 3)]
 
 
 class Registrars:
@@ -28,22 +31,33 @@ class Registrars:
         self.namespace = namespace
         namespace.run("ip", "address", "add", f"{ADDRESS}/32", "dev", "lo")
         self.logs = [folder / f"registrar-{number}.log" for number in (1, 2, 3)]
-        self.programs = [
-            namespace.start(*command, "--log-json", sctp=True, log=log)
-            for command, log in zip(embedded_commands(ADDRESS), self.logs, strict=True)
-        ]
+        self.programs = [self.start(number) for number in (1, 2, 3)]
+
+    def start(self, number: int) -> subprocess.Popen[str]:
+        command = embedded_commands(ADDRESS)[number - 1]
+        return self.namespace.start(*command, "--log-json", sctp=True, log=self.logs[number - 1])
+
+    def complete(self) -> None:
+        """Start those that have ended, and wait until each lists every sentinel, none of a former life."""
+        for place, program in enumerate(self.programs):
+            if program.poll() is not None:
+                self.programs[place] = self.start(place + 1)
         for number in (1, 2, 3):
-            until(partial(self.sentinels, number), 30, self.logs[number - 1])
+            until(
+                lambda at=number: list(map(len, self.listed(at, *SENTINELS))) == [1, 1, 1],  # type: ignore[misc]
+                30,
+                self.logs[number - 1],
+            )
 
-    def listed(self, handle: str, at: int) -> list[dict[str, int]]:
-        result = self.namespace.run(sys.executable, ASK, f"{ADDRESS}:{3862 + at}", handle, sctp=True)
+    def listed(self, at: int, *handles: str) -> list[list[dict[str, int]]]:
+        """Return what a registrar lists in each of these pools."""
+        result = self.namespace.run(sys.executable, ASK, f"{ADDRESS}:{3862 + at}", *handles, sctp=True)
         assert result.returncode == 0, result.stderr
-        answer: dict[str, Any] = json.loads(result.stdout)
-        elements: list[dict[str, int]] = answer["pool_elements"]
-        return elements
+        return [json.loads(line)["pool_elements"] for line in result.stdout.splitlines()]
 
-    def sentinels(self, number: int) -> list[dict[str, int]]:
-        return self.listed(f"rspdns-sentinel-{number}", at=number)
+    def sentinels(self, number: int, at: int) -> list[dict[str, int]]:
+        [found] = self.listed(at, SENTINELS[number - 1])
+        return found
 
     def events(self, number: int, name: str) -> list[dict[str, Any]]:
         lines = [
@@ -62,71 +76,52 @@ def until(condition: Callable[[], object], timeout_s: float, log: Path) -> None:
         time.sleep(0.05)
 
 
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registrars]:
+    with own_namespace() as namespace:
+        three = Registrars(namespace, tmp_path_factory.mktemp("registrars"))
+        three.complete()
+        yield three
+
+
 @pytest.fixture
-def registrars(namespace: Namespace, tmp_path: Path) -> Registrars:
-    return Registrars(namespace, tmp_path)
+def registrars(three: Registrars) -> Registrars:
+    three.complete()
+    return three
 
 
 def test_a_killed_registrar_is_back_and_settles_with_a_new_sentinel(registrars: Registrars) -> None:
-    [before] = registrars.sentinels(1)
+    [before] = registrars.sentinels(1, at=1)
+    starts = len(registrars.events(1, "registrar_started"))
     killed_at_s = time.monotonic()
     os.kill(registrars.pid(1), signal.SIGKILL)
-    until(lambda: len(registrars.events(1, "registrar_started")) == 2, 5, registrars.logs[0])
+    until(lambda: len(registrars.events(1, "registrar_started")) == starts + 1, 5, registrars.logs[0])
     assert time.monotonic() - killed_at_s < 3
     # It has not been up for two intervals: its old sentinel may still be listed, a new one not.
-    assert {one["identifier"] for one in registrars.sentinels(1)} <= {before["identifier"]}
+    assert {one["identifier"] for one in registrars.sentinels(1, at=1)} <= {before["identifier"]}
 
     def settled() -> bool:
-        return [one["identifier"] for one in registrars.sentinels(1)] not in ([], [before["identifier"]])
+        listed = [one["identifier"] for one in registrars.sentinels(1, at=1)]
+        return listed not in ([], [before["identifier"]])
 
     until(settled, 20, registrars.logs[0])
     assert time.monotonic() - killed_at_s > 4
     # Its peers wanted to take the old sentinel over; it refused them and is gone everywhere.
-    until(lambda: len(registrars.listed("rspdns-sentinel-1", at=2)) == 1, 20, registrars.logs[0])
-    [after] = registrars.listed("rspdns-sentinel-1", at=2)
+    until(lambda: len(registrars.sentinels(1, at=2)) == 1, 20, registrars.logs[0])
+    [after] = registrars.sentinels(1, at=2)
     assert after["identifier"] != before["identifier"]
     assert after["home"] != before["home"]
 
 
 def test_a_handle_of_33_bytes_aborts_it_and_it_is_back(registrars: Registrars) -> None:
+    starts = len(registrars.events(1, "registrar_started"))
     result = registrars.namespace.run(
         sys.executable, ASK, f"{ADDRESS}:3863", "--raw-handle-bytes", "33", sctp=True
     )
     assert result.returncode == 0, result.stderr
-    until(lambda: len(registrars.events(1, "registrar_started")) == 2, 5, registrars.logs[0])
-    [death] = registrars.events(1, "registrar_died")
-    assert death["how"] == "signal SIGABRT"
-    until(lambda: registrars.listed("rspdns-sentinel-2", at=1), 20, registrars.logs[0])
-
-
-def test_every_registrar_lists_every_sentinel_and_sigterm_leaves_nothing(registrars: Registrars) -> None:
-    for at in (1, 2, 3):
-        for number in (1, 2, 3):
-            until(partial(registrars.listed, f"rspdns-sentinel-{number}", at), 15, registrars.logs[at - 1])
-    for program in registrars.programs:
-        program.send_signal(signal.SIGTERM)
-    for program, log in zip(registrars.programs, registrars.logs, strict=True):
-        assert program.wait(timeout=15) == 0, log.read_text()
-    until(lambda: not pids(registrars.namespace), 15, registrars.logs[0])
-
-
-def pids(namespace: Namespace) -> list[str]:
-    return subprocess.run(
-        ["ip", "netns", "pids", namespace.name], capture_output=True, text=True, check=True
-    ).stdout.split()
-
-
-def test_a_killed_supervisor_takes_its_registrar_along(registrars: Registrars) -> None:
-    pid = registrars.pid(1)
-    registrars.programs[0].kill()
-    registrars.programs[0].wait()
-
-    def is_gone() -> bool:
-        with contextlib.suppress(OSError):
-            return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0] == "Z"
-        return True
-
-    until(is_gone, 10, registrars.logs[0])
+    until(lambda: len(registrars.events(1, "registrar_started")) == starts + 1, 5, registrars.logs[0])
+    assert registrars.events(1, "registrar_died")[-1]["how"] == "signal SIGABRT"
+    until(lambda: registrars.sentinels(2, at=1), 20, registrars.logs[0])
 
 
 def test_a_busy_port_is_one_clear_line(registrars: Registrars) -> None:
@@ -140,12 +135,59 @@ def test_a_busy_port_is_one_clear_line(registrars: Registrars) -> None:
     )
 
 
+def test_one_that_hangs_is_started_anew_and_one_that_is_cut_off_from_its_host_is_not(
+    registrars: Registrars,
+) -> None:
+    starts = [len(registrars.events(number, "registrar_started")) for number in (1, 2, 3)]
+    hanging = registrars.pid(3)
+    assert registrars.namespace.run("nft", CUT.format(3864)).returncode == 0
+    os.kill(hanging, signal.SIGSTOP)
+    until(lambda: len(registrars.events(3, "registrar_started")) > starts[2], 60, registrars.logs[2])
+    [hung] = registrars.events(3, "registrar_hung")
+    assert (hung["pid"], hung["level"]) == (hanging, "error")
+    assert "SIGSTOP" in hung["problem"]
+    until(lambda: registrars.events(2, "registrar_unreachable"), 60, registrars.logs[1])
+    assert "packet filter" in registrars.events(2, "registrar_unreachable")[0]["problem"]
+    assert registrars.namespace.run("nft", "delete table inet cut").returncode == 0
+    now = [len(registrars.events(number, "registrar_started")) for number in (1, 2, 3)]
+    assert now == [starts[0], starts[1], starts[2] + 1]
+
+
+def test_a_killed_supervisor_takes_its_registrar_along(three: Registrars) -> None:
+    pid = three.pid(1)
+    three.programs[0].kill()
+    three.programs[0].wait()
+
+    def is_gone() -> bool:
+        with contextlib.suppress(OSError):
+            return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0] == "Z"
+        return True
+
+    until(is_gone, 10, three.logs[0])
+
+
+def test_sigterm_leaves_nothing(three: Registrars) -> None:
+    running = [program for program in three.programs if program.poll() is None]
+    for program in running:
+        program.send_signal(signal.SIGTERM)
+    for program in running:
+        assert program.wait(timeout=15) == 0, three.logs[three.programs.index(program)].read_text()
+    until(lambda: not pids(three.namespace), 15, three.logs[0])
+
+
+def pids(namespace: Namespace) -> list[str]:
+    return subprocess.run(
+        ["ip", "netns", "pids", namespace.name], capture_output=True, text=True, check=True
+    ).stdout.split()
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (["--address=10.77.7.7"], "is none of this host"),
         (["--address=127.0.0.1"], "loopback"),
         (["--address=nonsense"], "nonsense"),
+        (["--address=10.99.0.1", "--peer=10.99.0.2"], "two registrars are worse"),
     ],
 )
 def test_what_it_cannot_use_is_said_in_one_line(namespace: Namespace, options: list[str], words: str) -> None:

@@ -29,10 +29,10 @@ COUNT_SCTP = """table inet below {
 """
 
 
-def until(condition: Callable[[], object], timeout_s: float, what: str) -> None:
+def until(condition: Callable[[], object], timeout_s: float, what: str | Path) -> None:
     end_s = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < end_s, what
+        assert time.monotonic() < end_s, what.read_text() if isinstance(what, Path) else what
         time.sleep(0.1)
 
 
@@ -100,7 +100,7 @@ def start_wireguard(host: Namespace, interface: str, folder: Path) -> None:
     log = folder / f"{interface}.log"
 
     host.start("wireguard-go", "-f", interface, log=log)
-    until(lambda: host.run("wg", "show", interface).returncode == 0, 20, log.read_text())
+    until(lambda: host.run("wg", "show", interface).returncode == 0, 20, log)
 
 
 def counted(host: Namespace, name: str) -> int:

@@ -1,7 +1,7 @@
-"""Asks one registrar for one pool and prints what it lists, as JSON. Run it where SCTP works.
+"""Asks one registrar for pools and prints what it lists, a line of JSON each. Run it where SCTP works.
 
-Arguments: registrar's address, pool handle. `--raw-handle-bytes N` sends instead one handle resolution with a
-handle of N bytes, unchecked.
+Arguments: registrar's address, pool handles. `--raw-handle-bytes N` sends instead one handle resolution with
+a handle of N bytes, unchecked.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import json
 import struct
 import sys
 import time
+from collections.abc import Sequence
 
 from rserpool.client import RegistrarClient
 from rserpool.errors import RSerPoolError
@@ -19,14 +20,19 @@ from rserpool.sctp import AssociationUp, SctpSocket
 ASAP_PPID = 11
 
 
-async def ask(address: RegistrarAddress, handle: bytes) -> dict[str, object]:
+async def ask(address: RegistrarAddress, handles: Sequence[str]) -> None:
     client = RegistrarClient(address, timeout_ms=1000)
     client.start()
+    for handle in handles:
+        print(json.dumps(await listed(client, handle.encode())))
+    await client.close()
+
+
+async def listed(client: RegistrarClient, handle: bytes) -> dict[str, object]:
     deadline_s = time.monotonic() + 5
     while time.monotonic() < deadline_s:
         with contextlib.suppress(RSerPoolError):
             resolution = await client.resolve(handle)
-            await client.close()
             return {
                 "found": resolution.found,
                 "pool_elements": [
@@ -58,4 +64,4 @@ if __name__ == "__main__":
     if sys.argv[2] == "--raw-handle-bytes":
         send_long_handle(registrar, int(sys.argv[3]))
     else:
-        print(json.dumps(asyncio.run(ask(registrar, sys.argv[2].encode()))))
+        asyncio.run(ask(registrar, sys.argv[2:]))

@@ -1,12 +1,28 @@
 """Starts the User-Mode Linux guest: a kernel with SCTP as an ordinary process, on the host's files."""
 
+import os
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 
-INIT = Path(__file__).parents[1] / "sctp" / "kernel" / "init.py"
+HERE = Path(__file__).parent
+INIT = HERE.parent / "sctp" / "kernel" / "init.py"
+REGISTERS = HERE / "uml_registers.c"
+BUILT = HERE.parents[1] / ".setup" / "uml-registers.so"
+
+
+def registers_library() -> Path:
+    """Return the library without which no guest starts on processors with AMX, built if need be."""
+    if not BUILT.exists() or BUILT.stat().st_mtime < REGISTERS.stat().st_mtime:
+        BUILT.parent.mkdir(exist_ok=True)
+        made = BUILT.with_name(f"{BUILT.name}.{os.getpid()}")
+        options = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
+        subprocess.run(["gcc", *options, "-o", str(made), str(REGISTERS), "-ldl"], check=True)
+        made.replace(BUILT)
+    return BUILT
 
 
 def guest_command(job: Path, *, memory_mb: int, **arguments: object) -> list[str]:
@@ -18,6 +34,8 @@ def guest_command(job: Path, *, memory_mb: int, **arguments: object) -> list[str
     if linux is None:
         pytest.fail("linux.uml is missing: apt-get install user-mode-linux")
     return [
+        "env",
+        f"LD_PRELOAD={registers_library()}",
         linux,
         "rootfstype=hostfs",
         "rw",

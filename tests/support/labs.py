@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,11 +37,3 @@ def traces(pid: int) -> list[str]:
                 programs.append(command)
     files = [str(path) for path in Path(tempfile.gettempdir()).glob(f"rspdns-lab-{pid}-*")]
     return namespaces + programs + files
-
-
-def wait_for_namespaces(pid: int, count: int) -> None:
-    """Wait until the lab of the process has so many."""
-    end_s = time.monotonic() + 60
-    while len(list(NAMESPACES.glob(f"rspdns-{pid}-*"))) < count:
-        assert time.monotonic() < end_s
-        time.sleep(0.05)

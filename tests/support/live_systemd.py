@@ -9,6 +9,9 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
+
+from daemon_kit.control import ControlError, request
 
 from tests.support.namespaces import REPOSITORY
 
@@ -124,6 +127,13 @@ class LiveSystemd:
         done = self.try_run(*command)
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}\n{self.journal()}"
         return done.stdout
+
+    def ask(self, path: str, command: str) -> dict[str, Any] | None:
+        """Return what a service inside answers at its control socket; None while it does not."""
+        try:
+            return request(self.root / path.lstrip("/"), command, timeout_s=10)
+        except ControlError:
+            return None
 
     def write(self, path: str, text: str) -> None:
         """Write a file inside."""

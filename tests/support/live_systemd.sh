@@ -31,18 +31,18 @@ mkdir -p "$root/opt/rspdns" "$root/opt/python"
 mount --bind "$repository" "$root/opt/rspdns"
 mount --bind "$python" "$root/opt/python"
 
-# Of this machine's own services none is started.
+# Of this machine's own services only the journal is started, and D-Bus, which an ordinary user's `systemctl` needs.
 units=$root/etc/systemd/system
 rm -rf "$units"
 mkdir -p "$units"
 : >"$root/etc/fstab"
 for each in "$root"/lib/systemd/system/sysinit.target.wants/* "$root"/lib/systemd/system/sockets.target.wants/*; do
     case $each in
-        *journald*) ;;
+        *journald* | */dbus.socket) ;;
         *) ln -sf /dev/null "$units/${each##*/}" ;;
     esac
 done
-printf '[Unit]\nDescription=the units under test\nWants=systemd-journald.service\n' >"$units/lab.target"
+printf '[Unit]\nDescription=the units under test\nWants=systemd-journald.service dbus.socket\n' >"$units/lab.target"
 ln -s lab.target "$units/default.target"
 exec chroot "$root" /usr/bin/env -i container=lab PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
     /bin/sh -euc "$prepare"'

@@ -1,6 +1,7 @@
 """Tries to reach SCTP ports and prints which it reached, as a JSON list. Run it where SCTP works.
 
-Arguments: ADDRESS:PORT, ... With `--listen PORT` it listens there instead, until it is killed.
+Arguments: N ADDRESS:PORT, ...: it tries for a while, and for longer while it has not reached N of them. With
+`--listen` for N it listens there instead, until it is killed.
 """
 
 import contextlib
@@ -14,16 +15,19 @@ from registrar_config.preflight import IPPROTO_SCTP
 from rserpool.sctp import AssociationUp, SctpSocket
 
 TIMEOUT_S = 3.0
+PATIENCE_S = 20.0
 
 
-def reached(texts: list[str]) -> list[str]:
+def reached(expected: int, texts: list[str]) -> list[str]:
     endpoints = {text: Endpoint.parse(text, 0) for text in texts}
-    sockets = {text: SctpSocket() for text in texts}
+    sockets = {text: SctpSocket(ipv6=endpoint.address.version == 6) for text, endpoint in endpoints.items()}
     for text, one in sockets.items():
         one.connect((str(endpoints[text].address), endpoints[text].port))
     found: set[str] = set()
-    end_s = time.monotonic() + TIMEOUT_S
-    while time.monotonic() < end_s and len(found) < len(texts):
+    began_s = time.monotonic()
+    while len(found) < len(texts):
+        if time.monotonic() - began_s > (TIMEOUT_S if len(found) >= expected else PATIENCE_S):
+            break
         for text, one in sockets.items():
             with contextlib.suppress(BlockingIOError, OSError):
                 if isinstance(one.receive(), AssociationUp):
@@ -32,16 +36,20 @@ def reached(texts: list[str]) -> list[str]:
     return sorted(found)
 
 
-def listen(port: int) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_SEQPACKET, IPPROTO_SCTP) as listener:
-        listener.bind(("0.0.0.0", port))
-        listener.listen(8)
-        print("listening", flush=True)
-        while True:
-            time.sleep(60)
+def listen(texts: list[str]) -> None:
+    listeners = []
+    for text in texts:
+        endpoint = Endpoint.parse(text, 0)
+        family = socket.AF_INET6 if endpoint.address.version == 6 else socket.AF_INET
+        listeners.append(socket.socket(family, socket.SOCK_SEQPACKET, IPPROTO_SCTP))
+        listeners[-1].bind((str(endpoint.address), endpoint.port))
+        listeners[-1].listen(8)
+    print("listening", flush=True)
+    while True:
+        time.sleep(60)
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "--listen":
-        listen(int(sys.argv[2]))
-    print(json.dumps(reached(sys.argv[1:])))
+        listen(sys.argv[2:])
+    print(json.dumps(reached(int(sys.argv[1]), sys.argv[2:])))

@@ -34,6 +34,7 @@ class ServiceManager:
         self._mail = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._mail.bind(str(notify_socket))
         self.environment = {"NOTIFY_SOCKET": str(notify_socket)}
+        self._read_so_far = threading.Event()
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
 
@@ -42,6 +43,9 @@ class ServiceManager:
             data, descriptors, _, _ = socket.recv_fds(self._mail, 4096, 16)
             if data == b"END":
                 return
+            if data == b"SO FAR":
+                self._read_so_far.set()
+                continue
             text = data.decode()
             self.told.append(text)
             state = dict(line.split("=", 1) for line in text.splitlines())
@@ -60,8 +64,15 @@ class ServiceManager:
         while self._stored:
             os.close(self._stored.pop()[1])
 
+    def _send(self, data: bytes) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto(data, self._mail.getsockname())
+
     def drop_the_dead(self) -> None:
-        """Forget what hung up, which systemd does by itself."""
+        """Read what was sent until now; forget what hung up, which systemd does by itself."""
+        self._read_so_far.clear()
+        self._send(b"SO FAR")
+        assert self._read_so_far.wait(10)
         for one in list(self._stored):
             poll = select.poll()
             poll.register(one[1], 0)
@@ -89,8 +100,8 @@ class ServiceManager:
 
     def close(self) -> None:
         """Give up everything."""
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.sendto(b"END", self._mail.getsockname())
+        with contextlib.suppress(OSError):
+            self._send(b"END")
         self._reading.join(10)
         self._mail.close()
         self._listener.close()

@@ -3,8 +3,8 @@
 python -m tests.support.sidecar_cost [SECONDS]
 """
 
-import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -15,26 +15,19 @@ import psutil
 
 from tests.integration.test_agent_quickstart import KAMAILIO, configure, page
 from tests.support.agent_host import ADDRESS, Host
-from tests.support.namespaces import Namespace
+from tests.support.namespaces import REPOSITORY, Namespace
+from tests.support.processor_time import share_of_a_core
 
-TEN_LINES = """\
-registrars = {registrars}
-[state]
-path = "{directory}/state"
-[control]
-path = "{directory}/control.sock"
-[[as]]
-name = "sip-1"
-handle = "agent-test"
-transport = "udp"
-port = 5060
-[[as.check]]
-type = "tcp-hold"
-[[as.check]]
-type = "sip-options"
-"""
+README = REPOSITORY / "ppe-agent" / "README.md"
 METRICS = '[metrics]\nlisten = "127.0.0.1:9155"\n'
 SETTLING_S = 2.0
+
+
+def ten_lines() -> str:
+    """Return the configuration that the sidecar's README begins with."""
+    found = re.search(r"## Ten lines\n+```toml\n(.*?)```", README.read_text(), re.DOTALL)
+    assert found is not None
+    return found[1]
 
 
 def measure(host: Host, what: str, time_s: float) -> None:
@@ -42,11 +35,9 @@ def measure(host: Host, what: str, time_s: float) -> None:
     agent = host.start_agent()
     host.until_in()
     time.sleep(SETTLING_S)
-    process = psutil.Process(agent.pid)
-    began_s, used_s = time.monotonic(), sum(process.cpu_times()[:2])
-    time.sleep(time_s)
-    share = (sum(process.cpu_times()[:2]) - used_s) / (time.monotonic() - began_s)
-    print(f"{what}: {share:.2%} of a core, {process.memory_info().rss / 1e6:.0f} MB", flush=True)
+    share = share_of_a_core(agent.pid, time_s)
+    memory = psutil.Process(agent.pid).memory_info().rss
+    print(f"{what}: {share:.2%} of a core, {memory / 1e6:.0f} MB", flush=True)
     agent.send_signal(signal.SIGTERM)
     agent.wait()
     host.until_out()
@@ -67,10 +58,9 @@ def main(time_s: float) -> None:
                 *("-Y", str(directory), "-P", str(directory / "kamailio.pid")),
                 log=directory / "kamailio.log",
             )
-            text = TEN_LINES.format(registrars=json.dumps(host.addresses), directory=directory)
-            host.config.write_text(text)
+            configure(host, ten_lines())
             measure(host, "the ten lines", time_s)
-            host.config.write_text(text.replace("[[as]]", f"{METRICS}[[as]]", 1))
+            configure(host, ten_lines().replace("[[as]]", f"{METRICS}[[as]]", 1))
             measure(host, "with metrics", time_s)
             configure(host, page("kamailio"))
             measure(host, "the quick start's Kamailio, its load from Prometheus", time_s)
