@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.exact import AGAIN
 from tests.support.namespaces import Namespace
+from tests.support.second_try import SecondTry
 
 # Without deadlines: the machine may be busy with something else.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -49,16 +49,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "integration" in item.path.parts or "namespaces" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.integration)
-            item.add_marker(AGAIN)
-        if item.get_closest_marker("exact"):
-            item.add_marker(pytest.mark.flaky(reruns=0), append=False)  # before any other
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say why tests were run again: a second chance that went well tells nothing otherwise."""
-    for report in terminalreporter.getreports("rerun"):
-        terminalreporter.section(f"run again: {report.nodeid}")
-        terminalreporter.write_line("\n".join(report.longreprtext.splitlines()[-25:]))
+def pytest_configure(config: pytest.Config) -> None:
+    """Judge failures where they are reported, not in the workers."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(SecondTry())
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 from daemon_kit.errors import FatalError
@@ -42,6 +43,13 @@ def alive(pid: int) -> bool:
     return True
 
 
+def process_name(supervisor: Supervisor) -> str:
+    try:
+        return Path(f"/proc/{supervisor.pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 async def test_a_killed_program_is_back_at_once() -> None:
     async with running("sleep", "60") as (supervisor, _, _):
         await until(lambda: supervisor.pid)
@@ -75,7 +83,7 @@ async def test_a_program_deaf_to_sigterm_is_killed() -> None:
 
 async def test_endless_output_without_a_line_end_stops_nothing() -> None:
     async with running("sh", "-c", "head -c 3000000 /dev/zero; exec sleep 60") as (supervisor, _, task):
-        await asyncio.sleep(1)
+        await until(lambda: process_name(supervisor) == "sleep")
         assert supervisor.starts == 1
         assert not task.done()
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from rspdns_lab.bench_sctp import missed
 
-from tests.support.exact import AGAIN, BrokenError
+from tests.support.exact import BrokenError
 from tests.support.namespaces import REPOSITORY
 
-pytestmark = [pytest.mark.integration, AGAIN]
+pytestmark = pytest.mark.integration
 
 FAR = {
     "round_trip_ratio_best": 12,  # the aim is 8

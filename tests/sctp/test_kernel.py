@@ -7,13 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.sctp.test_conformance import case_names
-from tests.support.exact import AGAIN
 from tests.support.guest import guest_command
 
 KERNEL = Path(__file__).parent / "kernel"
 
 
-@AGAIN
 @pytest.mark.integration
 @pytest.mark.timeout(900)
 def test_every_case_on_a_kernel(tmp_path: Path) -> None:

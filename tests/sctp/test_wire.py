@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.sctp.wire_sides import Side, Wire
-from tests.support.exact import AGAIN, BrokenError
+from tests.support.exact import BrokenError
 
-pytestmark = [AGAIN, pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 MESSAGES = 100_000
 LOSS = """add table inet loss

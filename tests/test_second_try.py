@@ -1,0 +1,92 @@
+"""Which failures are tried once more, by the project's own setup/run_tests.sh."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.namespaces import REPOSITORY
+
+LATE = """
+import os
+from pathlib import Path
+
+def test_late_at_first():
+    seen = Path(__file__).with_name("seen")
+    first = not seen.exists()
+    seen.touch()
+    assert not first, "BrokenError: only in the text"
+    assert "PYTEST_XDIST_WORKER" not in os.environ, "not alone"
+"""
+LATE_TWICE = """
+def test_late_twice(): assert False
+"""
+BROKEN = """
+from tests.support.exact import BrokenError
+def test_broken(): raise BrokenError("one message twice")
+"""
+EXACT = """
+import pytest
+@pytest.mark.exact
+def test_exact(): raise TimeoutError
+"""
+MANY = """
+import pytest
+@pytest.mark.parametrize("number", range(21))
+def test_many(number): assert False
+"""
+PASSES = """
+def test_passes():
+    seen = Path(__file__).with_name("seen-passing")
+    assert not seen.exists(), "a test that passed was run twice"
+    seen.touch()
+"""
+
+
+def run(folder: Path, tests: str) -> subprocess.CompletedProcess[str]:
+    """Run these as the project's own tests are run."""
+    (folder / "test_failing.py").write_text(tests)
+    (folder / "conftest.py").write_text((REPOSITORY / "tests/conftest.py").read_text())
+    options = [
+        "-q",
+        "-n",
+        "2",
+        "-rf",
+        "--tb=no",
+        "-c",
+        str(REPOSITORY / "pyproject.toml"),
+        f"--rootdir={folder}",
+    ]
+    outer = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    done = subprocess.run(
+        [str(REPOSITORY / "setup/run_tests.sh"), *options, str(folder)],
+        env={**outer, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    if left := re.search(r"what they wrote is in (/tmp/rt\.\w+)", done.stderr):
+        shutil.rmtree(left[1])
+    return done
+
+
+def test_who_passes_alone_has_passed(tmp_path: Path) -> None:
+    done = run(tmp_path, LATE + PASSES)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "::test_late_at_first" in done.stdout
+    assert "some of them at their second try" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("tests", "runs"), [(LATE_TWICE, 2), (BROKEN, 1), (EXACT, 1), (LATE + EXACT, 1), (MANY, 1)]
+)
+def test_what_no_busy_machine_explains_fails(tmp_path: Path, tests: str, runs: int) -> None:
+    done = run(tmp_path, tests)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.stdout.count("failed in ") + done.stdout.count("passed in ") == runs, (
+        done.stdout + done.stderr
+    )
