@@ -19,16 +19,16 @@ from daemon_kit.logs import get_logger
 from rserpool.client import Resolution
 from rserpool.element import PoolElementClient
 from rserpool.errors import RSerPoolError
-from rserpool.parameters import PoolElement, Transport
+from rserpool.parameters import PoolElement
 from rserpool.policies import Policy
 from rserpool.pool_element_events import Event, EventKind
 from rserpool.registrar_choice import REJECTED_CEILING_S, REJECTED_FIRST_S, RegistrarAddress, backoff_s
 
 from ppe_agent.advice import IDENTIFIER_TAKEN, advice
+from ppe_agent.listing import is_cut, is_listed, is_same_server
 
 DEREGISTRATION_TIMEOUT_MS = 500
 _RETRY_S = 1.0
-_MAX_ITEMS = 128  # what a registrar tells of a pool at most
 # A registrar tells the others within a millisecond; a question asked sooner than this says little.
 _SETTLED_AFTER_S = 0.1
 _COLLISION_AFTER_S = 0.3
@@ -296,24 +296,3 @@ class Registration:
         while self._wanted is not wanted and not (self._is_renumbered and not wanted):
             self._moved.clear()
             await self._moved.wait()
-
-
-def is_listed(resolution: Resolution, identifier: int) -> bool | None:
-    """Tell whether a registrar lists the PE; None when its answer was cut to the first 128 without it."""
-    if any(element.identifier == identifier for element in resolution.pool_elements):
-        return True
-    return None if is_cut(resolution) else False
-
-
-def is_cut(resolution: Resolution) -> bool:
-    """Tell whether the pool may have more members than the answer."""
-    return len(resolution.pool_elements) >= _MAX_ITEMS
-
-
-def is_same_server(listed: Transport, mine: Transport) -> bool:
-    """Tell whether a listed transport is ours; a registrar may list fewer addresses than were registered."""
-    return (
-        listed.protocol is mine.protocol
-        and listed.port == mine.port
-        and not set(listed.addresses).isdisjoint(mine.addresses)
-    )

@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import Final
+
+from rserpool import asap
 
 
 class State(Enum):
@@ -101,3 +104,13 @@ TRANSITIONS: Mapping[State, Mapping[Input, State]] = {
     State.STOPPED: {},
 }
 """What is not in here changes nothing."""
+
+IS_REGISTERED: Final = frozenset({State.REGISTERED, State.RENEWING})
+DEAF: Final = frozenset({State.IDLE, State.DEREGISTERING, State.STOPPED})
+"""What registrars ask is not answered there."""
+AWAITED_IN: Final[Mapping[type[asap.AsapMessage], frozenset[State]]] = {
+    asap.RegistrationResponse: frozenset({State.REGISTERING, State.RENEWING}),
+    asap.AsapError: frozenset({State.REGISTERING, State.RENEWING}),
+    asap.DeregistrationResponse: frozenset({State.DEREGISTERING}),
+}
+"""In which states an answer of this kind is one."""

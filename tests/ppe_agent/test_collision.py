@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 from ppe_agent import registration
-from ppe_agent.registration import PoolState, Registration, is_same_server
+from ppe_agent.listing import is_same_server
+from ppe_agent.registration import PoolState, Registration
 from rserpool.causes import Cause
 from rserpool.client import Resolution
 from rserpool.parameters import PoolElement, Protocol, Transport

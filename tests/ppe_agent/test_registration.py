@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from ppe_agent import lookup, registration
+from ppe_agent.listing import is_listed
 from ppe_agent.lookup import RegistrarWatch, RegistrarWatches
-from ppe_agent.registration import PoolState, Registration, is_listed
+from ppe_agent.registration import PoolState, Registration
 from rserpool.client import Resolution
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed

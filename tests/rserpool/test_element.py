@@ -11,7 +11,7 @@ import pytest
 from rserpool.element import Event, EventKind, PoolElementClient, State
 from rserpool.errors import UnsafeMessageError
 from rserpool.parameters import PoolElement, Protocol, Transport
-from rserpool.pool_element import RESPONSE_TIMEOUT_S
+from rserpool.pool_element_registering import RESPONSE_TIMEOUT_S
 from rserpool.sctp import AssociationRestarted, Message
 
 from rserpool import asap

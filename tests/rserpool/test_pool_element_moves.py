@@ -3,7 +3,6 @@
 import itertools
 
 import pytest
-from rserpool.pool_element import PINNED_RESPONSE_TIMEOUT_S, RESPONSE_TIMEOUT_S, WARY_INTERVAL_S
 from rserpool.pool_element_associations import (
     LEAVE_AFTER_S,
     LEAVE_SILENT_AFTER_S,
@@ -11,6 +10,11 @@ from rserpool.pool_element_associations import (
     UNASKED_STAY_S,
 )
 from rserpool.pool_element_events import EventKind
+from rserpool.pool_element_registering import (
+    PINNED_RESPONSE_TIMEOUT_S,
+    RESPONSE_TIMEOUT_S,
+    WARY_INTERVAL_S,
+)
 from rserpool.pool_element_states import State
 
 from rserpool import asap
