@@ -35,7 +35,7 @@ JITTER = 0.1
 WITNESSES = 2
 """So many others are probed at once when a member of the pool begins to fail."""
 SUSPECT_REPEAT_S = 0.05
-"""A suspect that failed is probed again after this."""
+"""A suspect that failed is probed again after this, and any member while its registrars are lost."""
 REMEMBERED_S = 60.0
 """A verified member that is gone and comes back within this time is still unreachable, if it was."""
 
@@ -211,7 +211,7 @@ class ProbeBook:
         changing = record.streak > 0
         factor = 1 + JITTER * (2 * self._draw.random() - 1)
         pause_s = plan.interval_s / (2 if changing else 1)
-        if changing and record.target.is_suspected:
+        if changing and (record.target.is_suspected or not (plan.verified or record.wants_to_fall)):
             pause_s = min(pause_s, SUSPECT_REPEAT_S)
         self._queue(record, now + factor * pause_s, urgent=changing)
         findings = []

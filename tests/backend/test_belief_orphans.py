@@ -1,6 +1,6 @@
 """Members whose home registrar is lost: probed, and out when nobody is there."""
 
-from rspdns.belief.reachability import AND_ORPHANED
+from rspdns.belief.reachability import AND_ORPHANED, AND_STALE
 from rspdns.views import Member
 
 from tests.backend.belief_support import POOL, R1, R2, Play, pe, settled
@@ -118,3 +118,51 @@ def test_who_was_unreachable_stays_so_when_the_last_registrar_is_lost_too() -> N
     play.settle(1)
     play.answer(1, pe(1, R1), pe(2, R2))
     assert play.members() == [2]
+
+
+def revived(home: int, *settles: int) -> Play:
+    """All registrars were lost and came back; PE 1, at `home` by now, died meanwhile; then these settle."""
+    play = settled()
+    play.down(0, 1, 2)
+    play.up(0, 1, 2)
+    for place in (0, 1, 2):
+        play.sentinel(place)
+        play.answer(place, pe(1, home), pe(2, home))
+    probed(play, 1, False)
+    assert play.members() == [2]
+    assert play.out() == {1: AND_STALE}
+    for place in settles:
+        play.sentinel(place, (0x71 + place, (0xA9, 0xB9, 0xC9)[place]))
+        play.answer(place, pe(1, home), pe(2, home))
+    return play
+
+
+def test_the_unreachable_stay_out_when_registrars_are_back_that_can_not_vouch_for_them() -> None:
+    play = revived(0xC9, 0, 1)
+    assert play.view().stale_since_s is None
+    assert play.members() == [2]
+    play.wait(60)
+    assert play.members() == [2]
+    probed(play, 1, True)
+    assert play.members() == [1, 2]
+
+
+def test_they_come_back_once_they_answered_their_homes_keep_alive() -> None:
+    play = revived(0xA9, 0, 1)
+    play.wait(0.9)
+    assert play.members() == [2]
+    assert play.belief.probe_targets(play.now) != {}
+    deadline_s = play.belief.next_deadline_s
+    assert deadline_s is not None
+    play.wait(deadline_s - play.now)
+    assert play.members() == [1, 2]
+    assert play.belief.probe_targets(play.now) == {}
+
+
+def test_and_leave_when_their_home_has_found_them_dead() -> None:
+    play = revived(0xA9, 1)
+    play.sentinel(0, (0x71, 0xA9))
+    play.answer(0, pe(2, 0xA9))
+    play.wait(60)
+    assert play.members() == [2]
+    assert play.belief.probe_targets(play.now) == {}

@@ -185,7 +185,10 @@ def test_a_probe_counts_only_while_stale() -> None:
     play.up(0)
     play.sentinel(0, (0x77, 0xA9))
     play.answer(0, pe(1, 0xA9))
+    play.wait(1.1)
     assert play.members() == [1], "a settled registrar vouches again"
+    probed(play, 1, False)
+    assert play.members() == [1]
 
 
 def probed(play: Play, identifier: int, reachable: bool) -> None:

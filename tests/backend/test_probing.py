@@ -305,3 +305,19 @@ def test_a_suspect_is_probed_at_once_and_soon_again_beside_a_witness() -> None:
     assert world.out == {1}
     world.set(other)
     assert world.out == set(), "it is no target any more"
+
+
+def test_while_registrars_are_lost_whoever_failed_once_is_asked_again_at_once() -> None:
+    for number in range(1, 9):
+        world = World(*(target(one) for one in range(1, 9)))
+        world.run(3 + number / 8)
+        world.dead = {number}
+        world.run(STALE.interval_s * (1 + JITTER) + 2 * STALE.timeout_s + 0.1)
+        assert world.out == {number}
+
+
+def test_where_nobody_answers_nobody_is_asked_that_often() -> None:
+    world = World(target(1), target(2))
+    world.dead = {1, 2}
+    world.run(60)
+    assert max(world.probes.values()) < 60 / (STALE.interval_s / 2)

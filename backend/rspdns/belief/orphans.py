@@ -3,6 +3,9 @@
 Nobody who is entitled to deny such a member can: it stays in until another registrar has taken it over and
 found it dead, which takes seconds, or until its registration life ends. A live one registers elsewhere within
 100 ms. So who has not is probed, and believed to be dead when nobody is there.
+
+When all registrars were lost, all members were probed. Whom that did not reach was perhaps registered anew
+before it died, at one that is not settled yet while others that list it are: so it stays a suspect as well.
 """
 
 from __future__ import annotations
@@ -29,14 +32,20 @@ class Orphans:
         self._orphans: dict[int, _Orphan] = {}
         self._now = float("-inf")
 
-    def update(self, homes: Mapping[int, int], settled: Collection[int], now: float) -> None:
-        """Take the `homes` of all members and the identifiers of the settled registrars."""
+    def update(
+        self, homes: Mapping[int, int], settled: Collection[int], unreachable: Collection[int], now: float
+    ) -> None:
+        """Take the `homes` of all members, the identifiers of the settled registrars, and whom the backend's
+        own probe does not reach."""
         self._now = now
         for identifier in self._homes.keys() - homes.keys():
             del self._homes[identifier]
             self._orphans.pop(identifier, None)
-        if not settled:
-            return  # the pool is stale: all are probed
+        if not settled:  # the pool is stale: all are probed
+            for identifier in unreachable:
+                if identifier in homes:
+                    self._orphans.setdefault(identifier, _Orphan(now - ORPHAN_AFTER_S))
+            return
         for identifier, home in homes.items():
             orphan = self._orphans.get(identifier)
             if home in settled:

@@ -152,7 +152,7 @@ class PoolBelief:
         if any(decision.vouched for decision in decisions.values()):
             self._vouched_s = now
         homes = {identifier: member.home_registrar for identifier, member in members.items()}
-        self._orphans.update(homes, court.homes, now)
+        self._orphans.update(homes, court.homes, self._reachability.unreachable, now)
         suspected = self._orphans.suspects(self._reachability.unreachable)
         stale_s = self._stale(court, stale_since_s)
         if not suspected and not self._is_probed(stale_s):
