@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -89,16 +89,41 @@ TITLES: Final[Mapping[str, str]] = MappingProxyType(
 MEASUREMENTS: Final = ("round-trips", "streams", "hold", "idle", "killed", "soak")
 
 
-def run_sctp_bench(
-    prefix: str, extent: Extent, say: Callable[[str], None], only: Collection[str] = ()
-) -> dict[str, float]:
-    """Return the figures by their keys in `TITLES`, of the MEASUREMENTS in `only` or all. Raises LabError.
+@dataclass(frozen=True)
+class Measured:
+    """What one of the MEASUREMENTS came to: figures by their keys in `TITLES`.
 
     Those of sctpd itself are missing where the kernel has SCTP.
     """
+
+    measurement: str
+    figures: Mapping[str, float]
+
+
+def figures_of(found: Iterable[Measured]) -> dict[str, float]:
+    """Return all figures, in the order of `TITLES`."""
+    known = {key: value for one in found for key, value in one.figures.items()}
+    return {key: known[key] for key in TITLES if key in known}
+
+
+def read_measured(fields: Mapping[str, Any]) -> Measured:
+    """Return one as `asdict` gave it to JSON. Raises TypeError or LookupError for something else."""
+    if fields["measurement"] not in MEASUREMENTS or not TITLES.keys() >= fields["figures"].keys():
+        raise LookupError(fields["measurement"])
+    return Measured(**fields)
+
+
+def run_sctp_bench(
+    prefix: str,
+    extent: Extent,
+    measurements: Collection[str],
+    say: Callable[[str], None],
+    take: Callable[[Measured], None],
+) -> None:
+    """Do these of the MEASUREMENTS; `take` gets each when it is done. Raises LabError."""
     with Network(prefix) as network:
         shipped, beating = network.add_host("shipped", "10.78.0.1"), network.add_host("beating", "10.78.0.2")
-        return _Bench(shipped, beating, extent, say).run(only or MEASUREMENTS)
+        _Bench(shipped, beating, extent, say).run(measurements, take)
 
 
 def missed(figures: Mapping[str, float]) -> list[str]:
@@ -142,46 +167,48 @@ class _Bench:
         self._extent = extent
         self._say = say
         self._sctp = find_sctp()
-        self._figures: dict[str, float] = {}
 
-    def run(self, measurements: Collection[str]) -> dict[str, float]:
+    def run(self, measurements: Collection[str], take: Callable[[Measured], None]) -> None:
         steps = (self._round_trips, self._streams, self._hold, self._idle, self._killed, self._soak)
         for name, step in zip(MEASUREMENTS, steps, strict=True):
-            if name not in measurements:
-                continue
-            known = len(self._figures)
-            step()
-            for key, value in list(self._figures.items())[known:]:
-                self._say(f"{TITLES[key]}: {value:,.2f}")
-        return self._figures
+            if name in measurements:
+                self._say(f"measuring {name}")
+                figures = step()
+                for key, value in figures.items():
+                    self._say(f"{TITLES[key]}: {value:,.2f}")
+                take(Measured(name, figures))
 
-    def _round_trips(self) -> None:
+    def _round_trips(self) -> dict[str, float]:
         got = self._measure("round-trips", self._extent.round_trips)
-        self._figures["udp_round_trip_us"] = got["udp"]
-        self._figures["sctp_round_trip_us"] = got["sctp"]
-        self._figures["round_trip_ratio"] = got["sctp"] / got["udp"]
-        self._figures["round_trip_ratio_best"] = got["best_ratio"]
+        return {
+            "udp_round_trip_us": got["udp"],
+            "sctp_round_trip_us": got["sctp"],
+            "round_trip_ratio": got["sctp"] / got["udp"],
+            "round_trip_ratio_best": got["best_ratio"],
+        }
 
-    def _streams(self) -> None:
-        for style, rate in self._measure("streams", self._extent.messages).items():
-            self._figures[f"{style}_messages_per_s"] = rate
+    def _streams(self) -> dict[str, float]:
+        rates = self._measure("streams", self._extent.messages)
+        return {f"{style}_messages_per_s": rate for style, rate in rates.items()}
 
-    def _hold(self) -> None:
+    def _hold(self) -> dict[str, float]:
         with self._started("hold", self._extent.associations) as held:
             first = _result(held)
-            self._figures["associations"] = self._extent.associations
             resident_mb = _resident_mb(self._shipped)
             assert held.stdin is not None  # noqa: S101 - it was asked for
             held.stdin.write("again\n")
             held.stdin.flush()
             used_again = min(first["held"], _result(held)["held"])
-        self._figures["associations_held"] = used_again / self._extent.associations
-        self._figures["associations_opened_per_s"] = first["opened_per_s"]
-        if resident_mb is not None:
-            self._figures["resident_mb"] = resident_mb
+        return {
+            "associations": self._extent.associations,
+            "associations_held": used_again / self._extent.associations,
+            "associations_opened_per_s": first["opened_per_s"],
+            **({} if resident_mb is None else {"resident_mb": resident_mb}),
+        }
 
-    def _idle(self) -> None:
+    def _idle(self) -> dict[str, float]:
         hosts = {"idle_cpu_percent": self._shipped, "idle_cpu_heartbeat_1s_percent": self._beating}
+        figures: dict[str, float] = {}
         with contextlib.ExitStack() as stack:
             for host in hosts.values():
                 _result(stack.enter_context(self._started("hold", self._extent.idle_associations, host)))
@@ -191,27 +218,32 @@ class _Bench:
             for key, host in hosts.items():
                 first_s, last_s = before_s[key], _cpu_s(host)
                 if first_s is None:
-                    return
+                    return {}
                 if last_s is None:
                     raise LabError("sctpd ended while associations were held")
-                self._figures[key] = (last_s - first_s) / (time.monotonic() - started_s) * _PERCENT
+                figures[key] = (last_s - first_s) / (time.monotonic() - started_s) * _PERCENT
+        return figures
 
-    def _killed(self) -> None:
+    def _killed(self) -> dict[str, float]:
+        figures = {}
         for measurement in ("killed", "killed-group"):
             got = self._measure(measurement, self._extent.kills)
             key = measurement.replace("-", "_")
-            self._figures[f"{key}_quarter_ms"] = got["quarter_ms"]
-            self._figures[f"{key}_median_ms"] = got["median_ms"]
-            self._figures[f"{key}_p99_ms"] = got["p99_ms"]
-            self._figures[f"{key}_tcp_median_ms"] = got["tcp_median_ms"]
+            figures[f"{key}_quarter_ms"] = got["quarter_ms"]
+            figures[f"{key}_median_ms"] = got["median_ms"]
+            figures[f"{key}_p99_ms"] = got["p99_ms"]
+            figures[f"{key}_tcp_median_ms"] = got["tcp_median_ms"]
+        return figures
 
-    def _soak(self) -> None:
+    def _soak(self) -> dict[str, float]:
         timeout_s = _MEASUREMENT_TIMEOUT_S + self._extent.soak / _SOAK_SLOWEST_PER_S
         got = self._measure("soak", self._extent.soak, timeout_s)
-        self._figures["soak_requests"] = got["asked"]
-        self._figures["soak_lost"] = got["lost"]
-        self._figures["soak_wrong"] = got["wrong"]
-        self._figures["soak_per_s"] = got["per_s"]
+        return {
+            "soak_requests": got["asked"],
+            "soak_lost": got["lost"],
+            "soak_wrong": got["wrong"],
+            "soak_per_s": got["per_s"],
+        }
 
     def _command(self, measurement: str, number: int, host: Host) -> list[str]:
         peers = [sys.executable, "-m", "rspdns_lab.bench_sctp_peers", measurement, str(number)]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rspdns_lab.bench_sctp import TITLES, in_digits, missed, table
+from rspdns_lab.bench_sctp import TITLES, Measured, figures_of, in_digits, missed, table
 from rspdns_lab.html_report import Section, new_plot, plain_numbers, write_page
 
 if TYPE_CHECKING:
@@ -44,8 +44,9 @@ _BARS: Final = {
 """Titles of bars whose title in the table says \"the same\"."""
 
 
-def write_html(file: Path, figures: Mapping[str, float]) -> None:
+def write_html(file: Path, found: Sequence[Measured]) -> None:
     """Write the page. Raises OSError."""
+    figures = figures_of(found)
     plots = []
     for caption, unit, keys in _PLOTS:
         known = [key for key in keys if key in figures]

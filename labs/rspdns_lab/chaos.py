@@ -1,5 +1,6 @@
 """`rspdns-lab chaos`: every fault, many times, at random moments, asked from the client every millisecond."""
 
+import itertools
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,11 +13,12 @@ from rspdns_lab.chaos_registrar_faults import CLOCK_FAULTS, REGISTRAR_FAULTS
 from rspdns_lab.chaos_scene import ChaosFault, Scene, Strike
 from rspdns_lab.chaos_summary import Case, Kept, Row, summarize
 from rspdns_lab.chaos_verdict import Trial, judge_trial
+from rspdns_lab.chaos_verified_faults import VERIFIED_FAULTS
 from rspdns_lab.errors import LabError
 from rspdns_lab.lab import Lab
 from rspdns_lab.plan import Follow, Setting
 
-ALL_FAULTS: Final = (*FAULTS, *REGISTRAR_FAULTS, *DOUBLE_FAULTS)
+ALL_FAULTS: Final = (*FAULTS, *VERIFIED_FAULTS, *REGISTRAR_FAULTS, *DOUBLE_FAULTS)
 QUICK_FAULTS: Final = ("as-killed", "as-drained", "registrar-killed", "clock-stepped-forward")
 SIZES: Final = (2, 3, 12)
 PHASE_S: Final = 2.0
@@ -51,27 +53,30 @@ class Order:
                 if size in fault.sizes:
                     yield Case(fault.name, size, self.follow), fault
 
+    def rows(self, kept: Kept) -> list[Row]:
+        """Return the table of what `kept` holds of it."""
+        return [
+            summarize(case, trials, fault.bounds_for(self.follow), self.slack)
+            for case, fault in self.cases()
+            if (trials := kept.trials.get(case, []))
+        ]
 
-def run_chaos(order: Order, kept: Kept, say: Say) -> list[Row]:
-    """Run what `kept` does not hold yet, and return the table. Raises LabError when the lab can't run."""
-    for size in order.sizes:
-        while left := list(_left(order, kept, size)):
+
+def run_chaos(order: Order, kept: Kept, say: Say) -> None:
+    """Run what `kept` does not hold yet. Raises LabError when the lab can't run."""
+    for size, verified in itertools.product(order.sizes, (False, True)):
+        while left := list(_left(order, kept, size, verified)):
             before = sum(map(len, kept.trials.values()))
             _run_in_one_lab(order, kept, size, left, say)
             if sum(map(len, kept.trials.values())) == before:
                 raise LabError("the lab came to no trial")
-    return [
-        summarize(case, trials, fault.bounds_for(order.follow), order.slack)
-        for case, fault in order.cases()
-        if (trials := kept.trials.get(case, []))
-    ]
 
 
-def _left(order: Order, kept: Kept, size: int) -> Iterator[tuple[int, Case, ChaosFault]]:
+def _left(order: Order, kept: Kept, size: int, verified: bool) -> Iterator[tuple[int, Case, ChaosFault]]:
     """Yield the trials still to be done, one of each fault and then the next round."""
     for trial in range(order.trials):
         for case, fault in order.cases():
-            if case.members == size and trial >= len(kept.trials.get(case, [])):
+            if (case.members, fault.verified) == (size, verified) and trial >= len(kept.trials.get(case, [])):
                 yield trial, case, fault
 
 
@@ -80,8 +85,10 @@ def _run_in_one_lab(
 ) -> None:
     """Run trials until all are done, or one after which the lab does not recover: that ends this lab."""
     clocks = not CLOCK_FAULTS.isdisjoint(fault.name for _, _, fault in left)
-    say(f"a lab with {size} application servers, registrars followed by {order.follow}")
-    with Lab(Setting(members=size, follow=order.follow, clocks=clocks)) as lab:
+    verified = any(fault.verified for _, _, fault in left)
+    probed = ", each probed by the name servers" if verified else ""
+    say(f"a lab with {size} application servers{probed}, registrars followed by {order.follow}")
+    with Lab(Setting(members=size, follow=order.follow, clocks=clocks, verified=verified)) as lab:
         lab.start_registrars()
         lab.start_application_servers()
         lab.start_name_servers()

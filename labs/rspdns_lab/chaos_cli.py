@@ -1,21 +1,20 @@
-"""The commands `rspdns-lab chaos` and `rspdns-lab loss`."""
+"""The command `rspdns-lab chaos`."""
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from rspdns_lab.chaos import ALL_FAULTS, QUICK_FAULTS, SIZES, Order, run_chaos
 from rspdns_lab.chaos_report import write_html
-from rspdns_lab.chaos_summary import Kept, table
+from rspdns_lab.chaos_summary import Kept, Row, table
 from rspdns_lab.html_report import markdown_table
-from rspdns_lab.loss import run_loss
-from rspdns_lab.loss_report import write_html as write_loss
 from rspdns_lab.plan import MOST_MEMBERS, Follow
 from rspdns_lab.privilege import become_root
-from rspdns_lab.report_files import ReportPath, hand_over, write_whole
-from rspdns_lab.told_plainly import told_plainly
+from rspdns_lab.report_files import ReportPath, hand_over
+from rspdns_lab.told_plainly import say, told_plainly
 
 EXIT_BOUND_BROKEN = 1
 
@@ -61,44 +60,23 @@ def chaos(
     if quick:
         names, sizes, trials = names or QUICK_FAULTS, sizes or (3,), 1
     faults = tuple(one for one in ALL_FAULTS if not names or one.name in names)
-    with told_plainly():
+    order = Order(faults, tuple(dict.fromkeys(sizes)) or SIZES, follow, trials, slack, seed)
+    kept = Kept()
+    with told_plainly(lambda: _as_markdown(order.rows(kept))):
         become_root(sys.argv[1:])
-        order = Order(faults, tuple(dict.fromkeys(sizes)) or SIZES, follow, trials, slack, seed)
-        rows = run_chaos(order, Kept(results), click.echo)
+        kept = Kept(results)
+        run_chaos(order, kept, say)
+    rows = order.rows(kept)
     ok = bool(rows) and not any(row.problems for row in rows)
-    click.echo(f"\n{markdown_table(table(rows))}")
-    if json_file is not None:
-        figures = {"ok": ok, "follow": follow, "faults": [row.as_json() for row in rows]}
-        with told_plainly():
+    click.echo(_as_markdown(rows))
+    with told_plainly():
+        if json_file is not None:
+            figures = {"ok": ok, "follow": follow, "faults": [row.as_json() for row in rows]}
             hand_over(json_file, json.dumps(figures, indent=2))
-    if html_file is not None:
-        with told_plainly():
+        if html_file is not None:
             write_html(html_file, rows, slack)
     sys.exit(0 if ok else EXIT_BOUND_BROKEN)
 
 
-@click.command()
-@click.option("--seconds", type=click.FloatRange(1, 86_400), default=600, show_default=True)
-@click.option("--percent", type=click.FloatRange(0.01, 50), default=1.0, show_default=True)
-@click.option("--untuned", is_flag=True, help="With the SCTP timers of an untouched kernel, to compare.")
-@click.option("--json", "json_file", type=ReportPath(), help="Write the figures here.")
-@click.option("--html", "html_file", type=ReportPath(), help="One page with a table and a plot.")
-def loss(
-    seconds: float, percent: float, untuned: bool, json_file: Path | None, html_file: Path | None
-) -> None:
-    """Lose packets on every cable, and see whether a live server is removed.
-
-    Exit status: 0 none was removed, 1 one was, 2 the lab can't run here.
-    """
-    with told_plainly():
-        become_root(sys.argv[1:])
-        outcome = run_loss(seconds, percent, tuned=not untuned, say=click.echo)
-    text = json.dumps(outcome.as_json(), indent=2)
-    click.echo(text)
-    if json_file is not None:
-        with told_plainly():
-            write_whole(json_file, text + "\n")
-    if html_file is not None:
-        with told_plainly():
-            write_loss(html_file, outcome)
-    sys.exit(0 if outcome.ok else EXIT_BOUND_BROKEN)
+def _as_markdown(rows: Sequence[Row]) -> str:
+    return markdown_table(table(rows)) if rows else ""

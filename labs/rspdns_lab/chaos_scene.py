@@ -81,7 +81,8 @@ class ChaosFault:
     """A fault: `strike` does it and returns when it is over or takes effect, `undo` brings all back.
 
     `watch_s`: at least so long is watched after `strike` has returned. `enrp`: the bounds when registrars are
-    followed, where they differ from those of polling. `sizes`: pools of how many it is for.
+    followed, where they differ from those of polling. `sizes`: pools of how many it is for. `verified`: for
+    pools whose members the backends probe themselves (`verify`).
     """
 
     name: str
@@ -92,6 +93,7 @@ class ChaosFault:
     watch_s: float = 2.0
     enrp: Bounds | None = None
     sizes: tuple[int, ...] = (2, 3, 12)
+    verified: bool = False
 
     def bounds_for(self, follow: str) -> Bounds:
         """Return the bounds that hold when the registrars are followed so."""

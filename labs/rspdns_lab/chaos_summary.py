@@ -126,8 +126,11 @@ def table(rows: Iterable[Row]) -> Table:
 class Kept:
     """Trials in a file of JSON lines, so that a long run can be interrupted and taken up again."""
 
-    def __init__(self, path: Path | None) -> None:
-        """Read what is there. Raises LabError when the file can't be read or holds something else."""
+    def __init__(self, path: Path | None = None) -> None:
+        """Read what is there; without a path nothing outlives this run.
+
+        Raises LabError when the file can't be read or holds something else.
+        """
         self._path = path
         self.trials: dict[Case, list[Trial]] = {}
         if path is None or not path.exists():

@@ -2,24 +2,20 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import click
 from rich.console import Console
 
 from rspdns_lab.bench.cli import bench
-from rspdns_lab.bench_sctp import AIMS, QUICK, TITLES, Extent, missed, run_sctp_bench
-from rspdns_lab.bench_sctp import MEASUREMENTS as SCTP_MEASUREMENTS
-from rspdns_lab.bench_sctp import as_markdown as bench_sctp_table
-from rspdns_lab.bench_sctp_report import write_html as write_bench_sctp
-from rspdns_lab.chaos_cli import chaos, loss
+from rspdns_lab.bench_sctp_cli import bench_sctp
+from rspdns_lab.chaos_cli import chaos
 from rspdns_lab.compare.cli import compare
 from rspdns_lab.demo import run_demo
 from rspdns_lab.ims.cli import ims
 from rspdns_lab.interruption import end_on_signals
 from rspdns_lab.leftovers import remove_leftovers
-from rspdns_lab.network import network_prefix
+from rspdns_lab.loss_cli import loss
 from rspdns_lab.privilege import become_root
 from rspdns_lab.report_files import STDOUT, ReportPath, hand_over
 from rspdns_lab.told_plainly import told_plainly
@@ -74,6 +70,7 @@ main.add_command(bench)
 main.add_command(compare)
 main.add_command(chaos)
 main.add_command(loss)
+main.add_command(bench_sctp)
 
 
 @main.command()
@@ -99,42 +96,6 @@ def clean() -> None:
     if removed or not kept:
         click.echo("\n".join(f"removed {name}" for name in removed) or "nothing left behind")
     sys.exit(1 if kept else 0)
-
-
-@main.command("bench-sctp")
-@click.option("--quick", is_flag=True, help="Little of everything, in seconds; the figures say less.")
-@click.option("--soak", type=click.IntRange(1), help="Requests of the soak; 100,000, quick 10,000.")
-@click.option(
-    "--json", "json_file", type=ReportPath(stdout=True), help='Write the figures here ("-": stdout).'
-)
-@click.option("--html", "html_file", type=ReportPath(), help="One page with a table and plots.")
-@click.option(
-    "--only", multiple=True, type=click.Choice(SCTP_MEASUREMENTS), help="Not all, but this; repeatable."
-)
-def bench_sctp(
-    quick: bool, soak: int | None, json_file: Path | None, html_file: Path | None, only: tuple[str, ...]
-) -> None:
-    """Measure this host's SCTP (sctpd's, or the kernel's) beside kernel UDP and TCP.
-
-    Exit status: 0 every aim reached, 1 one missed, 2 it can't run here.
-    """
-    extent = QUICK if quick else Extent()
-    extent = extent if soak is None else replace(extent, soak=soak)
-    with told_plainly():
-        become_root(sys.argv[1:])
-        figures = run_sctp_bench(network_prefix(), extent, click.echo, only)
-    click.echo(f"\n{bench_sctp_table(figures)}")
-    if json_file is not None:
-        with told_plainly():
-            hand_over(json_file, json.dumps(figures, indent=2))
-    if html_file is not None:
-        with told_plainly():
-            write_bench_sctp(html_file, figures)
-    for key in missed(figures):
-        click.echo(
-            f"missed: {TITLES[key]}: {figures[key]:.2f}, aim {' '.join(map(str, AIMS[key]))}", err=True
-        )
-    sys.exit(EXIT_BOUND_BROKEN if missed(figures) else 0)
 
 
 if __name__ == "__main__":

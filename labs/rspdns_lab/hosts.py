@@ -16,7 +16,7 @@ from rspdns_lab import texts
 from rspdns_lab.errors import LabError
 from rspdns_lab.name_server_files import write_name_server_files
 from rspdns_lab.network import Host
-from rspdns_lab.plan import REREGISTRATION_MS, Follow
+from rspdns_lab.plan import REREGISTRATION_MS, Setting
 from rspdns_lab.preconditions import SctpRunner
 from rspdns_lab.processes import Program, children_of
 from rspdns_lab.sip import answers_options
@@ -122,12 +122,11 @@ class NameServerHost:
         name_servers: Sequence[str],
         folder: Path,
         sctp: SctpRunner,
-        follow: Follow = "enrp",
-        slow: float = 1.0,
+        setting: Setting,
     ) -> None:
         self.host = host
         self.folder = folder
-        write_name_server_files(host.address, registrars, name_servers, folder, follow, slow)
+        write_name_server_files(host.address, registrars, name_servers, folder, setting)
         backend = [
             sys.executable,
             "-m",

@@ -185,8 +185,7 @@ class Lab:
                 list(NAME_SERVERS.values()),
                 self.folder / name,
                 self.sctp,
-                self.setting.follow,
-                self.setting.slow,
+                self.setting,
             )
         for name in self.setting.application_servers:
             self.application_servers[name] = ApplicationServerHost(

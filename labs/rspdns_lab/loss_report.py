@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rspdns_lab.html_report import Section, Table, legend_above, new_plot, write_page
-from rspdns_lab.loss import Look, LossOutcome
+from rspdns_lab.loss import Look, LossOutcome, sum_up
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Plot
@@ -18,16 +18,18 @@ _INTRO: Final = (
 _CAPTION: Final = "Answers a second, and those that lacked a live server: no red is how it should be."
 
 
-def write_html(file: Path, outcome: LossOutcome) -> None:
-    """Write the page. Raises OSError."""
+def write_html(file: Path, parts: Sequence[LossOutcome]) -> None:
+    """Write the page of a run, in one part or more. Raises OSError."""
+    outcome = sum_up(parts)
     timers = "tuned, as shipped" if outcome.tuned else "as kernels have them"
     text = f"{outcome.percent:g} % lost for {outcome.seconds:g} s; SCTP's timers are {timers}."
     plots = [(_CAPTION, _plot(outcome.looks))] if len(outcome.looks) > 1 else []
-    section = Section("No live server was lost" if outcome.ok else "It failed", text, _table(outcome), plots)
+    section = Section("No live server was lost" if outcome.ok else "It failed", text, table(outcome), plots)
     write_page(file, "What lost packets do to live servers", _INTRO, [section])
 
 
-def _table(outcome: LossOutcome) -> Table:
+def table(outcome: LossOutcome) -> Table:
+    """Return the table of a report."""
     rows = (
         ("packets lost", outcome.lost_packets, "more than 0"),
         ("answers", outcome.answers, "more than 0"),

@@ -39,6 +39,8 @@ class Setting:
     """Whether the SCTP timers are ours; the kernel's own show what they are good for."""
     clocks: bool = False
     """Whether each registrar's host has a time of day of its own (needs a C compiler)."""
+    verified: bool = False
+    """Whether the backends probe every application server themselves."""
     slow: float = 1.0
     """This machine is so many times slower: the lab waits longer, and asks less often."""
 

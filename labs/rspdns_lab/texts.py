@@ -100,8 +100,8 @@ path = {_text(folder / "state")}
 """
 
 
-def zone_toml() -> str:
-    """Return the live zone: one pool of SIP servers."""
+def zone_toml(verified: bool = False) -> str:
+    """Return the live zone: one pool of SIP servers; `verified`: the backend probes each of them itself."""
     return f"""zone = {_text(ZONE)}
 static = {_text(f"{ZONE}.zone")}
 ttl = 1
@@ -112,6 +112,7 @@ label = "u"
 service = "_sip._udp"
 name = "as"
 accept = [{_text(NETWORK)}]
+{'verify = "sip-options"' if verified else ""}
 """
 
 

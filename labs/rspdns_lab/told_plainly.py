@@ -4,8 +4,9 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -29,18 +30,27 @@ def tell_of_full_disk(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def told_plainly() -> Iterator[None]:
-    """Turn LabError, OSError and Ctrl-C into a line on stderr and the end of the process."""
+def told_plainly(so_far: Callable[[], str] = lambda: "") -> Iterator[None]:
+    """Turn LabError, OSError and Ctrl-C into a line on stderr and the end of the process.
+
+    `so_far`: what was measured until then, which is shown on stdout: it may have taken hours.
+    """
     try:
         yield
     except LabError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(EXIT_CANNOT_RUN)
+        _end(f"error: {error}", so_far, EXIT_CANNOT_RUN)
     except OSError as error:
         where = error.filename or f"a file of the lab (in {tempfile.gettempdir()}) or of its report"
-        click.echo(f"error: {where}: {error.strerror or error}", err=True)
-        sys.exit(EXIT_CANNOT_RUN)
+        _end(f"error: {where}: {error.strerror or error}", so_far, EXIT_CANNOT_RUN)
     except KeyboardInterrupt:
         interruption_heard()
-        click.echo("interrupted; everything is cleaned up", err=True)
-        sys.exit(EXIT_INTERRUPTED)
+        _end("interrupted; everything is cleaned up", so_far, EXIT_INTERRUPTED)
+
+
+def _end(why: str, so_far: Callable[[], str], status: int) -> NoReturn:
+    measured = so_far()
+    if measured:
+        say("measured until then:")
+        click.echo(measured)
+    say(why)
+    sys.exit(status)

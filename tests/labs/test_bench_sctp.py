@@ -1,6 +1,15 @@
-"""Which figures of the SCTP benchmark miss their aim, and how they are shown."""
+"""Which figures of the SCTP benchmark miss their aim, how they are shown, and how a run is gone on with."""
 
-from rspdns_lab.bench_sctp import AIMS, TITLES, as_markdown, missed
+import json
+import re
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rspdns_lab import bench_sctp_cli
+from rspdns_lab.bench_sctp import AIMS, MEASUREMENTS, TITLES, Measured, as_markdown, missed
+from rspdns_lab.cli import main
 
 GOOD = {
     "round_trip_ratio": 8.0,
@@ -37,3 +46,72 @@ def test_table_shows_aims() -> None:
     assert set(AIMS) <= set(TITLES)
     assert "| SCTP round trip against UDP | 8 | <= 8 |" in as_markdown(GOOD)
     assert "| kill -9 to peer told, median (ms) | 9.90 | < 10 |" in as_markdown(GOOD)
+
+
+ROUND_TRIPS = Measured(
+    "round-trips", {"udp_round_trip_us": 50.0, "sctp_round_trip_us": 500.0, "round_trip_ratio": 10.0}
+)
+KILLED = Measured("killed", {"killed_p99_ms": 1.0})
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Return what each run was to measure; the first is interrupted after its first measurement."""
+    asked: list[list[str]] = []
+
+    def run(
+        _prefix: str, _extent: object, names: Collection[str], _say: object, take: Callable[[Measured], None]
+    ) -> None:
+        asked.append(list(names))
+        for name in names:
+            take(ROUND_TRIPS if name == "round-trips" else Measured(name, {}))
+            if len(asked) == 1:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench_sctp_cli, "become_root", lambda _: None)
+    monkeypatch.setattr(bench_sctp_cli, "run_sctp_bench", run)
+    return asked
+
+
+def test_a_run_that_was_interrupted_is_gone_on_with(tmp_path: Path, runs: list[list[str]]) -> None:
+    file = tmp_path / "figures.json"
+    command = ["bench-sctp", "--json", str(file), "--resume"]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 130, done.output
+    assert "| SCTP round trip against UDP | 10 | <= 8 |" in done.stdout
+    assert json.loads(file.read_text())["round_trip_ratio"] == 10
+    for _ in range(2):  # the second time there is nothing left to do
+        done = CliRunner().invoke(main, command)
+        assert done.exit_code == 1, done.output
+        assert "missed: SCTP round trip against UDP: 10.00, aim <= 8.0" in done.stderr
+    assert runs == [list(MEASUREMENTS), list(MEASUREMENTS[1:])]
+    done = CliRunner().invoke(main, [*command, "--quick"])
+    assert done.exit_code == 2
+    assert "quick was False and is True now; soak was 100000 and is 10000 now" in done.stderr
+    file.write_text('{"trials": [{"measurement": "round-trips", "figures": {"of": 1}}]}')
+    done = CliRunner().invoke(main, command)
+    assert (done.exit_code, "no report of this lab" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("found", "said", "plots"),
+    [
+        ((ROUND_TRIPS, KILLED), ("Missed its aim: SCTP round trip against UDP.", "<td>&lt;= 8</td>"), 2),
+        ((Measured("soak", {"soak_lost": 0.0}),), ("Every aim was reached.",), 0),
+    ],
+)
+def test_the_page(
+    found: Collection[Measured],
+    said: tuple[str, ...],
+    plots: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bench_sctp_cli, "become_root", lambda _: None)
+    monkeypatch.setattr(bench_sctp_cli, "run_sctp_bench", lambda *given: [given[-1](one) for one in found])
+    done = CliRunner().invoke(main, ["bench-sctp", "--html", str(tmp_path / "page")])
+    assert done.exit_code in (0, 1), done.output
+    text = (tmp_path / "page").read_text()
+    assert text.count("<svg") == plots
+    assert [one for one in said if one not in text] == []
+    assert not re.search(r'(src|href)="(?!#)', text)

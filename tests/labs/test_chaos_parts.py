@@ -1,19 +1,24 @@
 """What a trial of the chaos lab showed, the sum of many, and the file they are kept in."""
 
+import contextlib
 import json
 import re
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
-from rspdns_lab.chaos import ALL_FAULTS, QUICK_FAULTS, Order, describe
+from click.testing import CliRunner
+from rspdns_lab import chaos, chaos_cli
+from rspdns_lab.chaos import ALL_FAULTS, QUICK_FAULTS, Order, describe, run_chaos
 from rspdns_lab.chaos_report import write_html
 from rspdns_lab.chaos_summary import Bounds, Case, Kept, percentile, summarize, table
 from rspdns_lab.chaos_verdict import Trial, judge_trial
+from rspdns_lab.cli import main
 from rspdns_lab.errors import LabError
 from rspdns_lab.html_report import markdown_table
 from rspdns_lab.long_handle import message
-from rspdns_lab.loss import LossOutcome
+from rspdns_lab.plan import Setting
 from rspdns_lab.verdict import Kind, Observation
 
 A, B, C = "10.53.0.31", "10.53.0.32", "10.53.0.33"
@@ -169,6 +174,8 @@ def test_every_fault_has_a_name_of_its_own_and_the_quick_ones_exist() -> None:
         ("registrars-all-restarted", "enrp", {"missing_ms": 1000}),
         ("as-and-home-registrar-killed", "enrp", {"max_ms": 2500}),
         ("backend-killed", "enrp", {"p99_ms": 1000}),
+        ("as-unreachable-from-name-servers", "poll", {"p50_ms": 500, "max_ms": 1000, "missing_ms": 1000}),
+        ("all-unreachable-from-name-servers", "enrp", {"max_ms": 0}),
         ("name-server-killed", "enrp", {"max_ms": 0}),
     ],
 )
@@ -185,20 +192,46 @@ def test_a_pool_of_twelve_is_not_judged_by_who_came_back() -> None:
     assert ("as-back", 12) not in cases
 
 
+def test_only_what_the_backends_probe_for_runs_in_a_lab_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Probes by the backends would help against other faults too, which are judged without."""
+    labs = []
+
+    @contextlib.contextmanager
+    def lab(setting: Setting) -> Iterator[MagicMock]:
+        labs.append(setting.verified)
+        yield MagicMock()
+
+    monkeypatch.setattr(chaos, "Lab", lab)
+    monkeypatch.setattr(chaos, "_run_trial", lambda *_: Trial(answers=1))
+    kept = Kept()
+    run_chaos(Order(sizes=(3,), trials=2), kept, lambda _: None)
+    assert labs == [False, True]
+    assert {len(trials) for trials in kept.trials.values()} == {2}
+    assert {case.fault for case in kept.trials} == {fault.name for fault in ALL_FAULTS}
+
+
+def test_a_run_that_is_interrupted_shows_what_was_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    trials = iter([Trial(last_wrong_ms=12, answers=10)])
+
+    def run_trial(*_: object) -> Trial:
+        try:
+            return next(trials)
+        except StopIteration:
+            raise KeyboardInterrupt from None
+
+    monkeypatch.setattr(chaos, "Lab", MagicMock())
+    monkeypatch.setattr(chaos, "_run_trial", run_trial)
+    monkeypatch.setattr(chaos_cli, "become_root", lambda _: None)
+    done = CliRunner().invoke(main, ["chaos", "--quick"])
+    assert done.exit_code == 130, done.output
+    assert "| as-killed | 3 | 1 | 12 ms |" in done.stdout
+    assert done.stderr.endswith("interrupted; everything is cleaned up\n")
+
+
 def test_a_trial_in_words_names_what_happened() -> None:
     text = describe("partition", Trial(last_wrong_ms=12, servfail=3, answers=5, timeouts=2, problem="gone"))
     assert text.startswith("partition: last wrong after 12 ms")
     assert text.endswith("0 empty, 3 SERVFAIL, 2 unanswered of 7; gone")
-
-
-def test_loss_that_nobody_asked_about_proves_nothing() -> None:
-    seen = LossOutcome(10, 1, tuned=True, removed=0, left_dns=0, answers=100, wrong=0, lost_packets=5)
-    assert seen.ok
-    assert not replace(seen, answers=0).ok
-    assert not replace(seen, lost_packets=0).ok
-    assert not replace(seen, wrong=1).ok
-    assert not replace(seen, removed=1).ok
-    assert not replace(seen, left_dns=1).ok
 
 
 def test_the_long_handle_is_33_bytes_long() -> None:

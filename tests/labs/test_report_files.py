@@ -18,6 +18,8 @@ ALL = ["demo", "ims", "bench", "compare", "chaos", "loss", "bench-sctp"]
 MODULES = [
     "rspdns_lab.cli",
     "rspdns_lab.chaos_cli",
+    "rspdns_lab.loss_cli",
+    "rspdns_lab.bench_sctp_cli",
     "rspdns_lab.bench.cli",
     "rspdns_lab.compare.cli",
     "rspdns_lab.ims.cli",
@@ -55,7 +57,7 @@ def test_a_file_here_and_stdout_are_places_for_a_report(tmp_path: Path) -> None:
         assert ReportPath(stdout=True).convert(name, None, None) == Path(name)
 
 
-@pytest.mark.parametrize("command", ["ims", "bench", "compare", "chaos", "loss"])
+@pytest.mark.parametrize("command", ["ims", "bench", "compare", "chaos", "loss", "bench-sctp"])
 def test_where_stdout_is_for_the_table_no_file_called_dash_is_made(command: str) -> None:
     done = CliRunner().invoke(main, [command, "--json", "-"])
     assert done.exit_code == 2

@@ -12,13 +12,21 @@ from rspdns.configuration import load_configuration
 from rspdns_lab import texts
 from rspdns_lab.name_server_files import write_name_server_files
 from rspdns_lab.network import Network
-from rspdns_lab.plan import APPLICATION_SERVERS, HANDLE, NAME_SERVERS, REGISTRARS, SRV_OWNER, ZONE
+from rspdns_lab.plan import (
+    APPLICATION_SERVERS,
+    HANDLE,
+    NAME_SERVERS,
+    REGISTRARS,
+    SRV_OWNER,
+    ZONE,
+    Setting,
+)
 
 REGISTRAR_LIST = list(REGISTRARS.values())
 
 
 def test_the_backend_takes_its_configuration_and_the_zone(tmp_path: Path) -> None:
-    write_name_server_files("10.53.0.21", REGISTRAR_LIST, list(NAME_SERVERS.values()), tmp_path)
+    write_name_server_files("10.53.0.21", REGISTRAR_LIST, list(NAME_SERVERS.values()), tmp_path, Setting())
     config = load_configuration(tmp_path / "rspdns.toml")
     assert config.registrars == tuple(REGISTRAR_LIST)
     [zone] = config.zones
@@ -30,9 +38,18 @@ def test_the_backend_takes_its_configuration_and_the_zone(tmp_path: Path) -> Non
 
 
 def test_a_slow_machines_backend_has_more_patience(tmp_path: Path) -> None:
-    write_name_server_files("10.53.0.21", REGISTRAR_LIST, ["10.53.0.21"], tmp_path, slow=10)
+    write_name_server_files("10.53.0.21", REGISTRAR_LIST, ["10.53.0.21"], tmp_path, Setting(slow=10))
     assert load_configuration(tmp_path / "rspdns.toml").resolve_timeout_ms == 3000
     assert "timeout=20000" in (tmp_path / "pdns.conf").read_text()
+
+
+@pytest.mark.parametrize(("verified", "method"), [(False, None), (True, "sip-options")])
+def test_the_backend_probes_who_is_to_be_verified(tmp_path: Path, verified: bool, method: str | None) -> None:
+    write_name_server_files(
+        "10.53.0.21", REGISTRAR_LIST, ["10.53.0.21"], tmp_path, Setting(verified=verified)
+    )
+    [zone] = load_configuration(tmp_path / "rspdns.toml").zones
+    assert [pool.verify for pool in zone.config.pools] == [method]
 
 
 @pytest.mark.integration

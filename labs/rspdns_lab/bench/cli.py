@@ -11,7 +11,7 @@ import click
 
 from rspdns_lab.bench import scale
 from rspdns_lab.bench.report import as_json, as_markdown, write_html
-from rspdns_lab.bench.run import PARTS, Order, check, read_result, run_bench
+from rspdns_lab.bench.run import PARTS, Order, Result, check, read_result, run_bench
 from rspdns_lab.bench.variants import BY_KEY
 from rspdns_lab.network import network_prefix
 from rspdns_lab.privilege import become_root
@@ -93,9 +93,10 @@ def bench(
         else replace(scale.FULL, look_s=3.0 * seconds, trials=max(1, min(30, trials))),
     )
     options = {"quick": quick, "seconds": seconds, "trials": trials}
-    with told_plainly():
+    found: list[Result] = []
+    with told_plainly(lambda: as_markdown(found)):
         become_root(sys.argv[1:])
-        found = report.earlier(read_result, options)
+        found += report.earlier(read_result, options)
         check(order)
         with tempfile.TemporaryDirectory(prefix=f"rspdns-lab-{os.getpid()}-") as folder:
             try:

@@ -7,7 +7,7 @@ import click
 
 from rspdns_lab.compare.lab import TITLES, CompareLab
 from rspdns_lab.compare.report import as_json, as_markdown, measurement, summaries, write_html
-from rspdns_lab.compare.run import FAULTS, run_fault, undo_fault
+from rspdns_lab.compare.run import FAULTS, Measurement, run_fault, undo_fault
 from rspdns_lab.compare.voip import CODECS, FRAMINGS
 from rspdns_lab.privilege import become_root
 from rspdns_lab.report_files import ReportFiles, report_options, trials_left
@@ -54,9 +54,10 @@ def compare(
     seconds = _QUICK_SECONDS if quick else seconds
     carrier = (calls, codec, framing)
     options = {"approaches": keys, "calls": calls, "codec": codec, "framing": framing, "seconds": seconds}
-    with told_plainly():
+    found: list[Measurement] = []
+    with told_plainly(lambda: as_markdown(summaries(found)) if found else ""):
         become_root(sys.argv[1:])
-        found = report.earlier(measurement, options)
+        found += report.earlier(measurement, options)
         done = {(one.fault, one.trial) for one in found}
         plan = trials_left(faults or list(FAULTS), trials, done)
         if plan:

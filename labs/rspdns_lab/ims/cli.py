@@ -63,9 +63,10 @@ def ims(
     keys = [key for key in APPROACHES if not approaches or key in approaches]
     wanted = [fault for fault in FAULTS if not faults or fault.name in faults]
     options = {"approaches": keys, "rate": rate, "seconds": seconds}
-    with told_plainly():
+    found: list[Measurement] = []
+    with told_plainly(lambda: as_markdown(summaries(found))):
         become_root(sys.argv[1:])
-        found = report.earlier(_measurement, options)
+        found += report.earlier(_measurement, options)
         done = {(one.fault, one.trial) for one in found}
         plan = trials_left(wanted, trials, done, lambda fault: fault.name)
         if plan:

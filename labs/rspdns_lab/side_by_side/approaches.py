@@ -10,7 +10,7 @@ from typing import Final
 from rspdns_lab.errors import LabError
 from rspdns_lab.hosts import NameServerHost
 from rspdns_lab.network import Host
-from rspdns_lab.plan import REGISTRARS, ZONE
+from rspdns_lab.plan import REGISTRARS, ZONE, Setting
 from rspdns_lab.preconditions import SctpRunner
 from rspdns_lab.processes import Program
 from rspdns_lab.side_by_side import texts
@@ -114,7 +114,7 @@ class Rspdns(Approach):
     ) -> None:
         super().__init__(host, folder)
         registrars = list(REGISTRARS.values())
-        self._server = NameServerHost(host, registrars, [host.address], folder, sctp)
+        self._server = NameServerHost(host, registrars, [host.address], folder, sctp, Setting())
         self._drain_at_agent = drain_at_agent
         self._shown: set[str] = set()
 
