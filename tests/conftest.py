@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.namespaces import Namespace
+from tests.support.repeats import Repeats, RepeatsTold
 from tests.support.second_try import SecondTry
 
 # Without deadlines: the machine may be busy with something else.
@@ -52,9 +53,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Judge failures where they are reported, not in the workers."""
+    """Judge failures where they are reported, not in the workers; repeat where the tests run."""
+    config.pluginmanager.register(Repeats())
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(SecondTry())
+        config.pluginmanager.register(RepeatsTold())
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -38,6 +38,23 @@ import pytest
 @pytest.mark.parametrize("number", range(21))
 def test_many(number): assert False
 """
+STOPPED = """
+import os, subprocess, sys
+from pathlib import Path
+
+def stop_this_process():
+    seen = Path(__file__).with_name("seen-stopped")
+    is_first = not seen.exists()
+    seen.touch()
+    if is_first:
+        script = f"kill -STOP {os.getpid()}; sleep 0.8; kill -CONT {os.getpid()}"
+        subprocess.run(["sh", "-c", script], check=True)
+    return is_first
+
+def test_stopped():
+    assert not stop_this_process(), "late"
+"""
+STOPPED_EXACT = "import pytest\n" + STOPPED.replace("def test_", "@pytest.mark.exact\ndef test_")
 PASSES = """
 def test_passes():
     seen = Path(__file__).with_name("seen-passing")
@@ -53,7 +70,7 @@ def run(folder: Path, tests: str) -> subprocess.CompletedProcess[str]:
     options = [
         "-q",
         "-n",
-        "2",
+        "1",
         "-rf",
         "--tb=no",
         "-c",
@@ -90,3 +107,19 @@ def test_what_no_busy_machine_explains_fails(tmp_path: Path, tests: str, runs: i
     assert done.stdout.count("failed in ") + done.stdout.count("passed in ") == runs, (
         done.stdout + done.stderr
     )
+
+
+def test_what_fails_while_nothing_runs_is_repeated_at_once(tmp_path: Path) -> None:
+    done = run(tmp_path, STOPPED)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "\n1 passed, 1 repeated in " in done.stdout
+    assert re.search(
+        r"REPEATED test_failing.py::test_stopped \(nothing ran for 0\.[5-9] s\): .*late", done.stdout
+    ), done.stdout
+    assert "second try" not in done.stderr
+
+
+def test_what_is_exact_is_not_repeated(tmp_path: Path) -> None:
+    done = run(tmp_path, STOPPED_EXACT)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "REPEATED" not in done.stdout

@@ -15,6 +15,12 @@ MOST = 20
 BROKEN = f"{BrokenError.__module__}.{BrokenError.__name__}"
 
 
+def is_explained(report: pytest.TestReport) -> bool:
+    """Whether a busy machine may explain this failure."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return "exact" not in report.keywords and not (crash is not None and crash.message.startswith(BROKEN))
+
+
 class SecondTry:
     """Collects what failed; a pytest plugin of the process that reports."""
 
@@ -27,8 +33,7 @@ class SecondTry:
         if not report.failed:
             return
         self._failed.add(report.nodeid)
-        crash = getattr(report.longrepr, "reprcrash", None)
-        if "exact" in report.keywords or (crash is not None and crash.message.startswith(BROKEN)):
+        if not is_explained(report):
             self._is_final = True
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
