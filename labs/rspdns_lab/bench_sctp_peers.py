@@ -34,7 +34,6 @@ _STYLES: Final = MappingProxyType(
 )
 _ROUNDS: Final = 7
 _TIMEOUT_S: Final = 60.0
-_AT_ONCE: Final = 100
 _GROUP: Final = 4
 _SCTP_NODELAY: Final = 3
 

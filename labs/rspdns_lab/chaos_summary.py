@@ -1,7 +1,6 @@
 """From trials to a verdict: percentiles, bounds, the table; and the file that trials are kept in."""
 
 import json
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 from rspdns_lab.chaos_verdict import Trial
 from rspdns_lab.errors import LabError
 from rspdns_lab.html_report import Table
+from rspdns_lab.percentiles import percentile
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,6 @@ class Row:
             "answers": self.answers,
             "problems": list(self.problems),
         }
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the smallest value that at least `percent` of all `values` (at least one) don't exceed."""
-    ordered = sorted(values)
-    return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
 
 
 def summarize(case: Case, trials: Sequence[Trial], bounds: Bounds, slack: float = 1.0) -> Row:

@@ -1,16 +1,12 @@
 """The whole chain in one lab: three registrars, two name servers, three application servers, one client."""
 
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Final
 
 from rspdns_lab.errors import LabError
 from rspdns_lab.hosts import START_TIMEOUT_S, ApplicationServerHost, NameServerHost, RegistrarHost, wait_until
-from rspdns_lab.interruption import uninterrupted
-from rspdns_lab.network import Network, network_prefix
+from rspdns_lab.lab_base import LabBase
 from rspdns_lab.observations import Recorder
 from rspdns_lab.plan import (
     CLIENT,
@@ -22,47 +18,28 @@ from rspdns_lab.plan import (
 )
 from rspdns_lab.preconditions import check_programs, find_sctp
 from rspdns_lab.probing import start_prober
-from rspdns_lab.processes import Program, end_programs
-from rspdns_lab.told_plainly import tell_of_full_disk
+from rspdns_lab.processes import Program
 from rspdns_lab.wall_clock import build_wall_clock
 
 CONVERGE_TIMEOUT_S: Final = 60.0
 MOST_SHOWN: Final = 7
 """Members in an SRV answer of this zone."""
-_STOP_TIMEOUT_S: Final = 4.0
 
 
-class Lab:
-    """A running lab. Use it as a context manager; leaving it removes every process, namespace and file of it.
-
-    Raises LabError when the machine lacks something, or a part does not start.
-    """
+class Lab(LabBase):
+    """The running chain; see LabBase."""
 
     def __init__(self, setting: Setting | None = None) -> None:
         check_programs()
+        super().__init__()
         self.setting = setting or Setting()
         self.start_timeout_s = START_TIMEOUT_S * self.setting.slow
         self.sctp = find_sctp(tuned=self.setting.tuned)
-        self.network = Network(network_prefix())
-        self.folder = Path()
         self.recorder = Recorder(complete=[question.startswith("SRV:") for question in QUESTIONS])
         self.registrars: dict[str, RegistrarHost] = {}
         self.name_servers: dict[str, NameServerHost] = {}
         self.application_servers: dict[str, ApplicationServerHost] = {}
         self._prober: Program | None = None
-
-    def __enter__(self) -> "Lab":
-        self.folder = Path(tempfile.mkdtemp(prefix=f"rspdns-lab-{os.getpid()}-"))
-        try:
-            self.network.__enter__()
-            self._build()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def addresses(self) -> frozenset[str]:
@@ -159,11 +136,8 @@ class Lab:
         for registrar in self.registrars.values():
             yield from registrar.programs
 
-    def close(self) -> None:
-        """End all programs, remove namespaces and files. Safe to repeat; not interrupted by Ctrl-C."""
-        end_lab(list(self.programs()), self.network, self.folder)
-
-    def _build(self) -> None:
+    def build(self) -> None:
+        """Make all hosts with their files."""
         for name, address in (
             *REGISTRARS.items(),
             *NAME_SERVERS.items(),
@@ -212,13 +186,3 @@ class Lab:
             if not program.is_running or program.name in ("agent", "backend")
         ]
         return "\n".join(lines)
-
-
-def end_lab(programs: Sequence[Program], network: Network, folder: Path) -> None:
-    """End programs in this order, remove namespaces and files. Safe to repeat; not interrupted by Ctrl-C."""
-    with uninterrupted():
-        end_programs(programs, _STOP_TIMEOUT_S)
-        network.close()
-        if folder != Path():
-            tell_of_full_disk(folder)
-            shutil.rmtree(folder, ignore_errors=True)

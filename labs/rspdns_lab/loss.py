@@ -31,9 +31,9 @@ class Look(NamedTuple):
 class LossOutcome:
     """What packet loss did to servers that all lived.
 
-    `removed`: how often a registrar did not list one of them; `left_dns`: how often a backend dropped one;
-    `wrong`: DNS answers that lacked one; `lost_packets` as the packet filters counted them; `looks`: how
-    answers added up, about once a second.
+    `removed`: how often a registrar did not list one of them; `left_dns`: how often a backend dropped one,
+    be it for the few ms in which no answer is made anew; `wrong`: DNS answers that lacked one;
+    `lost_packets` as the packet filters counted them; `looks`: how answers added up, about once a second.
     """
 
     seconds: float

@@ -35,7 +35,7 @@ def table(outcome: LossOutcome) -> Table:
         ("answers", outcome.answers, "more than 0"),
         ("answers that lacked a live server", outcome.wrong, "0"),
         ("a registrar did not list a live server", outcome.removed, "0"),
-        ("a backend took a live server out of DNS", outcome.left_dns, "0"),
+        ("a backend dropped a live server, for some ms at least", outcome.left_dns, "0"),
     )
     return [("what", "how often", "must be"), *((what, f"{count:,}", must) for what, count, must in rows)]
 

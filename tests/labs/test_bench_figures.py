@@ -18,7 +18,7 @@ from rspdns_lab.bench import questions, run
 from rspdns_lab.bench.asker import Asker
 from rspdns_lab.bench.convergence import Change, Followed, Reply, followed, read_changes, read_replies
 from rspdns_lab.bench.programs import Answered
-from rspdns_lab.bench.questions import Rate, figures_of, percentile
+from rspdns_lab.bench.questions import Rate, figures_of
 from rspdns_lab.bench.report import as_json, as_markdown, figures, write_html
 from rspdns_lab.bench.run import Order, Result, read_result, run_bench
 from rspdns_lab.bench.scale import Size, exponent
@@ -68,14 +68,6 @@ def test_percentiles_of_changes() -> None:
     figures = (found.last_wrong_p50_ms, found.last_wrong_p95_ms, found.last_wrong_max_ms)
     assert figures == pytest.approx((9, 18, 19))
     assert (found.changes, found.stale_after_purges) == (20, 0)
-
-
-@pytest.mark.parametrize(
-    ("part", "value"), [(0.5, 5.0), (0.51, 6.0), (0.95, 10.0), (0.99, 10.0), (1, 10.0), (0, 1.0)]
-)
-def test_a_percentile_is_one_of_the_values(part: float, value: float) -> None:
-    assert percentile([float(one) for one in range(1, 11)], part) == value
-    assert percentile([], part) == 0
 
 
 def rates(key: str, *measured: tuple[float, float]) -> list[Rate]:
@@ -135,6 +127,7 @@ def test_the_report_has_a_row_for_each_and_needs_nothing_from_elsewhere(tmp_path
     text = as_markdown(ALL)
     assert re.search(r"\| rspdns, 100 a second \| 22\.0 \| 2\.00 \| 20 \| 0\.50 \| 80 \| 90 \| 100 \|", text)
     assert re.search(r"\| 1,000 \| 10,000 \| 1\.5 \| 250 \|", text)
+    assert "| the backend's memory, MiB | 250.0 | 300 |" in text
     write_html(tmp_path / "page", ALL)
     page = (tmp_path / "page").read_text()
     assert page.count("<svg") == 4

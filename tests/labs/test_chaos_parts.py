@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from rspdns_lab import chaos, chaos_cli
 from rspdns_lab.chaos import ALL_FAULTS, QUICK_FAULTS, Order, describe, run_chaos
 from rspdns_lab.chaos_report import write_html
-from rspdns_lab.chaos_summary import Bounds, Case, Kept, percentile, summarize, table
+from rspdns_lab.chaos_summary import Bounds, Case, Kept, summarize, table
 from rspdns_lab.chaos_verdict import Trial, judge_trial
 from rspdns_lab.cli import main
 from rspdns_lab.errors import LabError
@@ -83,13 +83,6 @@ def test_what_was_asked_before_is_counted_only_when_told_so() -> None:
     assert (trial.servfail, trial.empty, trial.answers) == (0, 0, 1)
     trial = judge_trial(observations, 10.0, {A}, set(), {0}, 7, counted_from_s=9.0)
     assert (trial.servfail, trial.empty, trial.answers, trial.last_wrong_ms) == (1, 1, 3, 0)
-
-
-def test_percentiles_are_values_that_were_measured() -> None:
-    values = [float(value) for value in range(100, 0, -1)]
-    assert [percentile(values, percent) for percent in (50, 99, 100)] == [50, 99, 100]
-    assert percentile([7.0], 99) == 7.0
-    assert percentile([1.0, 9.0], 50) == 1.0
 
 
 def test_a_row_within_its_bounds_has_no_problem() -> None:

@@ -1,6 +1,6 @@
 """What became of the IMS lab's calls, from the logs of SIPp and Kamailio."""
 
-from rspdns_lab.ims.calls import Call, Measurement, Sent, measure, percentile, read_calls, read_sent, sum_up
+from rspdns_lab.ims.calls import Call, Measurement, Sent, measure, read_calls, read_sent, sum_up
 
 
 def test_a_callers_log_tells_who_answered_when_and_which_calls_failed() -> None:
@@ -57,8 +57,3 @@ def test_a_fault_that_kills_nobody_has_no_calls_to_the_dead() -> None:
 def test_trials_add_up() -> None:
     figures = sum_up([trial({"A"}), trial({"A"})])
     assert (figures.trials, figures.calls, figures.to_dead) == (2, 6, 2)
-
-
-def test_percentiles() -> None:
-    assert percentile([], 50) == 0.0
-    assert [percentile([1.0, 2.0, 3.0, 4.0], percent) for percent in (0, 50, 75, 95, 100)] == [1, 2, 3, 4, 4]

@@ -219,9 +219,13 @@ def _alive(pid: int) -> bool:
 
 ENDS = """
 from pathlib import Path
-from rspdns_lab.lab import end_lab
-from rspdns_lab.network import Network
-end_lab([], Network("unused"), Path("{folder}/lab"))
+from rspdns_lab.lab_base import LabBase
+class Lab(LabBase):
+    def programs(self):
+        yield from ()
+lab = Lab()
+lab.folder = Path("{folder}/lab")
+lab.close()
 """
 
 

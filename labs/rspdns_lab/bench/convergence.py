@@ -20,10 +20,10 @@ import dns.rdatatype
 
 from rspdns_lab.bench import zone
 from rspdns_lab.bench.programs import dnsperf, start_live
-from rspdns_lab.bench.questions import percentile
 from rspdns_lab.errors import LabError
 from rspdns_lab.hosts import wait_until
 from rspdns_lab.network import Host
+from rspdns_lab.percentiles import percentile
 from rspdns_lab.processes import Program, end_programs
 
 CHANGES_PER_S = 8.0
@@ -119,8 +119,8 @@ def followed(kind: str, changes: Sequence[Change], replies: Sequence[Reply]) -> 
     return Followed(
         kind=kind,
         changes=len(last_wrong_ms),
-        last_wrong_p50_ms=percentile(last_wrong_ms, 0.5),
-        last_wrong_p95_ms=percentile(last_wrong_ms, 0.95),
+        last_wrong_p50_ms=percentile(last_wrong_ms, 50),
+        last_wrong_p95_ms=percentile(last_wrong_ms, 95),
         last_wrong_max_ms=last_wrong_ms[-1],
         stale_after_purges=stale,
         times_ms=tuple(round(time_ms, 3) for time_ms in last_wrong_ms),

@@ -5,7 +5,6 @@ that a name server and its backend spend on one answered question, whoever else 
 """
 
 import contextlib
-import math
 import statistics
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from rspdns_lab.bench.programs import ask, cpu_s
 from rspdns_lab.bench.variants import BY_KEY, Variant, members_that_answer
 from rspdns_lab.interruption import uninterrupted
 from rspdns_lab.network import Host, kill_all_in
+from rspdns_lab.percentiles import percentile
 from rspdns_lab.processes import Program, end_programs
 
 LATENCY_QUESTIONS_PER_S = 500
@@ -76,7 +76,7 @@ def run_round(
         answered = ask(host, folder, port, "-l", str(seconds), *options)
         spent_s = cpu_s(own) - before_s
         cpu_us = 1e6 * spent_s / answered.count
-        percentiles = (round(percentile(latencies_us, part), 1) for part in (0.5, 0.95, 0.99))
+        percentiles = (round(percentile(latencies_us, part), 1) for part in (50, 95, 99))
         rate = Rate(number, variant.key, answered.per_s, cpu_us, *percentiles)
         say(
             f"round {number}: {variant.title}: {answered.per_s:,.0f} queries/s, {cpu_us:.1f} us of processor "
@@ -140,11 +140,6 @@ def figures_of(rates: Sequence[Rate]) -> dict[str, float]:
 def base(key: str) -> str:
     """Return how the other figures of a variant are called: `live_qps_100_changes`, `live_100_changes`."""
     return key.replace("_qps", "", 1)
-
-
-def percentile(ordered: Sequence[float], part: float) -> float:
-    """Return the smallest of `ordered` that this part (0..1) of all don't exceed; 0 of nothing."""
-    return ordered[max(0, math.ceil(part * len(ordered)) - 1)] if ordered else 0.0
 
 
 def _let_run_alone(programs: Running, variant: Variant) -> None:

@@ -58,7 +58,11 @@ GROWING: Final[Mapping[str, tuple[str, Callable[[Size], float]]]] = MappingProxy
 )
 """What is measured against size: the figure of its exponent, a title, the value."""
 
-
+_AIMED: Final = {
+    "rss_mib": "the backend's memory, MiB",
+    "idle_cpu_percent": "idle, % of a core",
+    "startup_s": "from its start until all are known, s",
+}
 OF_LARGEST: Final = (
     "startup_s", "rss_mib", "idle_cpu_percent", "updated_cpu_us", "gone_p50_ms", "back_p50_ms"
 )  # fmt: skip
@@ -93,7 +97,8 @@ def as_json(found: Sequence[Result]) -> dict[str, Any]:
 
 def as_markdown(found: Sequence[Result]) -> str:
     """Return the tables."""
-    tables = (_questions_table(found), _changes_table(found), _scale_table(found), _exponents_table(found))
+    tables = (_questions_table(found), _changes_table(found), _scale_table(found), _aims_table(found),
+              _exponents_table(found))  # fmt: skip
     return "\n".join(markdown_table(table) for table in tables if len(table) > 1)
 
 
@@ -113,6 +118,8 @@ def write_html(file: Path, found: Sequence[Result]) -> None:
     if _sizes(found):
         caption = "Dots of one colour: pools of so many elements. Both axes are logarithmic."
         sections.append(Section("Size", _SCALE, _scale_table(found), [(caption, _scale_plot(found))]))
+        if len(aims := _aims_table(found)) > 1:
+            sections.append(Section("What is aimed at", "", aims))
         sections.append(Section("How it grows", "", _exponents_table(found)))
     write_page(file, "What liveness costs", _INTRO, sections)
 
@@ -164,6 +171,16 @@ def _scale_table(found: Sequence[Result]) -> Table:
         times = [f"{ms:.1f}" for ms in (one.gone_p50_ms, one.gone_max_ms, one.back_p50_ms, one.back_max_ms)]
         cpu = [f"{one.idle_cpu_percent:.1f}", f"{one.updated_cpu_us:.0f}"]
         rows.append([*whole, *cpu, *times, f"{one.registrar_rss_mib:.0f}"])
+    return rows
+
+
+def _aims_table(found: Sequence[Result]) -> Table:
+    """Return what is aimed at with the size that has aims, and what it was."""
+    rows: list[Sequence[str]] = [("with 1,000 pools of 10 elements", "measured", "aimed at")]
+    for one in _sizes(found):
+        if (one.pools, one.members) == scale.AIMED_AT:
+            measured = ((title, getattr(one, key), scale.BOUNDS[key]) for key, title in _AIMED.items())
+            rows += [[title, f"{value:.1f}", f"{aim:g}"] for title, value, aim in measured]
     return rows
 
 

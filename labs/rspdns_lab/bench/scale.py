@@ -24,11 +24,11 @@ from registrar_config.options import TIMERS_MS, Endpoint, RegistrarSettings, arg
 
 from rspdns_lab.bench.asker import Asker
 from rspdns_lab.bench.programs import compiled
-from rspdns_lab.bench.questions import percentile
 from rspdns_lab.bench.scale_files import target, write_files
 from rspdns_lab.errors import LabError
 from rspdns_lab.hosts import wait_until
 from rspdns_lab.network import Host, Network, call_in
+from rspdns_lab.percentiles import percentile
 from rspdns_lab.preconditions import find_sctp
 from rspdns_lab.processes import Program, end_programs
 
@@ -177,9 +177,9 @@ class _Scene:
             rss_mib=round(resident / 2**20, 1),
             idle_cpu_percent=round(100 * idle_s / extent.look_s, 2),
             updated_cpu_us=round(max(0.0, 1e6 * spent_s / updates), 1),
-            gone_p50_ms=percentile(gone_ms, 0.5),
+            gone_p50_ms=percentile(gone_ms, 50),
             gone_max_ms=gone_ms[-1],
-            back_p50_ms=percentile(back_ms, 0.5),
+            back_p50_ms=percentile(back_ms, 50),
             back_max_ms=back_ms[-1],
             registrar_rss_mib=round(max(map(_registrar_rss_mib, self._registrars)), 1),
         )

@@ -19,7 +19,7 @@ import dns.query
 import dns.rdatatype
 
 from rspdns_lab.compare.voip import Stream
-from rspdns_lab.plan import SRV_OWNER
+from rspdns_lab.lookup import look_up
 
 _ASK_INTERVAL_S = 0.02
 _ASK_TIMEOUT_S = 0.5
@@ -47,18 +47,7 @@ class Answers:
             time.sleep(_ASK_INTERVAL_S)
 
     def _look_up(self) -> set[str]:
-        found: set[str] = set()
-        questions = [(SRV_OWNER, "SRV")]
-        while questions:
-            query = dns.message.make_query(*questions.pop())
-            reply = dns.query.udp(query, self._server, timeout=_ASK_TIMEOUT_S)
-            for rrset in reply.answer:
-                for record in rrset:
-                    if record.rdtype == dns.rdatatype.SRV:
-                        questions.append((record.target.to_text(), "A"))
-                    elif record.rdtype == dns.rdatatype.A:
-                        found.add(record.address)
-        return found
+        return look_up(lambda query: dns.query.udp(query, self._server, timeout=_ASK_TIMEOUT_S))
 
 
 def choose(current: str, addresses: tuple[str, ...]) -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from rspdns_lab.percentiles import percentile
+
 IP_UDP_BYTES: Final = 28
 RTP_HEADER_BYTES: Final = 12
 """RFC 3550, without contributing sources."""
@@ -111,7 +113,7 @@ def judge(stream: Stream, sent: Sequence[Sent], received: Iterable[Received]) ->
     for one in sent:
         if (one.call, one.sequence) not in arrived:
             lost[one.call] = lost.get(one.call, 0) + 1
-    delays = sorted((one.at_ns - one.sent_ns) / 1e6 for one in arrived.values())
+    delays = [(one.at_ns - one.sent_ns) / 1e6 for one in arrived.values()]
     per_packet_ms = 1000 / stream.packets_per_s
     total = sum(lost.values())
     jitters = [_jitter_ms(one for one in arrived.values() if one.call == call) for call in lost]
@@ -120,8 +122,8 @@ def judge(stream: Stream, sent: Sequence[Sent], received: Iterable[Received]) ->
         lost=total,
         glitch_ms=round(total / stream.calls * per_packet_ms, 1),
         worst_glitch_ms=round(max(lost.values()) * per_packet_ms, 1),
-        delay_p50_ms=_percentile(delays, 50),
-        delay_p99_ms=_percentile(delays, 99),
+        delay_p50_ms=round(percentile(delays, 50), 3),
+        delay_p99_ms=round(percentile(delays, 99), 3),
         jitter_ms=round(statistics.mean(jitters), 3),
     )
 
@@ -135,9 +137,3 @@ def _jitter_ms(received: Iterable[Received]) -> float:
             jitter += (abs(transit - before) - jitter) / 16
         before = transit
     return jitter
-
-
-def _percentile(ordered: Sequence[float], percent: float) -> float:
-    if not ordered:
-        return 0.0
-    return round(ordered[max(0, -(-len(ordered) * int(percent) // 100) - 1)], 3)

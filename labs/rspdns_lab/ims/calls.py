@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rspdns_lab.ims.texts import SENT_MARK
+from rspdns_lab.percentiles import percentile
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ def sum_up(trials: Sequence[Measurement]) -> Figures:
     """Return the figures of all trials of one fault under one approach; at least one trial."""
     calls = [call for trial in trials for call in trial.calls]
     after = [call for call in calls if call[0] >= 0]
-    delays = sorted(delay for _, delay, _ in after if delay is not None)
+    delays = [delay for _, delay, _ in after if delay is not None]
     to_dead_s = [at_s for trial in trials for at_s in trial.to_dead_s or ()]
     knows_dead = trials[0].to_dead_s is not None
     return Figures(
@@ -141,24 +142,16 @@ def sum_up(trials: Sequence[Measurement]) -> Figures:
         calls=len(after),
         failed=len(after) - len(delays),
         slow=sum(delay > SLOW_MS for delay in delays),
-        p50_ms=percentile(delays, 50),
-        p95_ms=percentile(delays, 95),
-        p99_ms=percentile(delays, 99),
-        max_ms=percentile(delays, 100),
+        p50_ms=round(percentile(delays, 50), 1),
+        p95_ms=round(percentile(delays, 95), 1),
+        p99_ms=round(percentile(delays, 99), 1),
+        max_ms=round(percentile(delays, 100), 1),
         to_dead=len(to_dead_s) if knows_dead else None,
         last_to_dead_s=max(to_dead_s, default=0.0) if knows_dead else None,
         share_before=_shares(server for start_s, _, server in calls if start_s < 0),
         share_after=_shares(server for _, _, server in after),
         share_settled=_shares(server for start_s, _, server in after if start_s >= SETTLED_S),
     )
-
-
-def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Return the value that `percent` of the ordered values do not exceed; 0.0 of none."""
-    if not ordered:
-        return 0.0
-    place = max(0, -(-len(ordered) * percent // 100) - 1)
-    return round(ordered[int(place)], 1)
 
 
 def _shares(servers: Iterable[str]) -> dict[str, float]:

@@ -4,23 +4,21 @@ The same servers and the same faults at the same moments for every approach; onl
 """
 
 import functools
-import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Final
 
 import dns.exception
 import dns.message
 import dns.query
-import dns.rdatatype
 
 from rspdns_lab.errors import LabError
 from rspdns_lab.hosts import RegistrarHost, wait_until
-from rspdns_lab.lab import end_lab
-from rspdns_lab.network import Network, call_in, network_prefix
-from rspdns_lab.plan import APPLICATION_SERVERS, REGISTRARS, SRV_OWNER
+from rspdns_lab.lab_base import LabBase
+from rspdns_lab.lookup import look_up
+from rspdns_lab.network import call_in
+from rspdns_lab.plan import APPLICATION_SERVERS, REGISTRARS
 from rspdns_lab.preconditions import check_programs, find_sctp
 from rspdns_lab.processes import Program
 from rspdns_lab.side_by_side.application_server import ApplicationServer
@@ -32,11 +30,10 @@ _CONVERGE_TIMEOUT_S: Final = 240.0
 """By its defaults gdnsd takes a server in again after 20 checks, 10 s apart."""
 
 
-class SideBySideLab:
-    """A running lab. A context manager: leaving it removes every process, namespace and file of it.
+class SideBySideLab(LabBase):
+    """A running lab; see LabBase.
 
     `needed`: programs, and the Debian packages they are in, that a lab built on this one needs besides.
-    Raises LabError when the machine lacks something, or a part does not start.
     """
 
     def __init__(self, approaches: Sequence[str], needed: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -46,26 +43,12 @@ class SideBySideLab:
         if any(key != "rspdns" and not key.startswith("gdnsd") for key in approaches):
             programs["pdns_control"] = "pdns-server pdns-backend-bind"
         check_programs(programs)
+        super().__init__()
         self._sctp = find_sctp()
-        self.network = Network(network_prefix())
-        self.folder = Path()
         self.registrars: list[RegistrarHost] = []
         self.servers: dict[str, ApplicationServer] = {}
         self._keys = tuple(approaches)
         self.approaches: dict[str, Approach] = {}
-
-    def __enter__(self) -> Self:
-        self.folder = Path(tempfile.mkdtemp(prefix=f"rspdns-lab-{os.getpid()}-"))
-        try:
-            self.network.__enter__()
-            self.build()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def start(self) -> None:
         """Start every part, and wait until every name server names every application server."""
@@ -97,10 +80,6 @@ class SideBySideLab:
             yield from approach.programs
         for registrar in self.registrars:
             yield from registrar.programs
-
-    def close(self) -> None:
-        """End all programs, remove namespaces and files. Safe to repeat; not interrupted by Ctrl-C."""
-        end_lab(list(self.programs()), self.network, self.folder)
 
     def build(self) -> None:
         """Make all hosts with their files; nothing runs yet. Labs built on this one add theirs."""
@@ -141,20 +120,13 @@ class SideBySideLab:
     def _names_all(self, key: str) -> bool:
         """Tell whether somebody who asks this name server can find every application server."""
         asker = self.approaches[key].host
-        found: set[str] = set()
-        questions = [(SRV_OWNER, "SRV")]
+
+        def ask(query: dns.message.Message) -> dns.message.Message:
+            asking = functools.partial(dns.query.udp, query, asker.address, timeout=0.5)
+            answer: dns.message.Message = call_in(asker.path, asking)
+            return answer
+
         try:
-            while questions:
-                query = dns.message.make_query(*questions.pop())
-                reply = call_in(
-                    asker.path, functools.partial(dns.query.udp, query, asker.address, timeout=0.5)
-                )
-                for rrset in reply.answer:
-                    for record in rrset:
-                        if record.rdtype == dns.rdatatype.SRV:
-                            questions.append((record.target.to_text(), "A"))
-                        elif record.rdtype == dns.rdatatype.A:
-                            found.add(record.address)
+            return look_up(ask) == set(APPLICATION_SERVERS.values())
         except (OSError, dns.exception.DNSException):
             return False
-        return found == set(APPLICATION_SERVERS.values())
