@@ -174,10 +174,10 @@ REGISTRAR_FAULTS: Final = (
         watch_s=8,
     ),
     ChaosFault(
-        "clock-stepped-forward", "an hour, on one registrar's host", _step_clock(HOUR_S), _LIVE, watch_s=8
+        "clock-stepped-forward", "by an hour, on one registrar's host", _step_clock(HOUR_S), _LIVE, watch_s=8
     ),
     ChaosFault(
-        "clock-stepped-back", "an hour, on one registrar's host", _step_clock(-HOUR_S), _LIVE, watch_s=8
+        "clock-stepped-back", "by an hour, on one registrar's host", _step_clock(-HOUR_S), _LIVE, watch_s=8
     ),
 )
 CLOCK_FAULTS: Final = frozenset({"clock-stepped-forward", "clock-stepped-back"})

@@ -28,6 +28,7 @@ _MARKS: Final = (
 )
 """The largest is a ring, since it is often p99 as well."""
 _LINEAR_MS: Final = 10.0
+_LEAST_SHOWN_MS: Final = 100.0
 _WHAT: Final = {fault.name: fault for fault in ALL_FAULTS}
 
 
@@ -69,7 +70,7 @@ def _plot(rows: Sequence[Row], slack: float) -> "Plot":
         _mark_bound(axes, place, _WHAT[row.case.fault].bounds_for(row.case.follow), slack)
     axes.set_yticks(range(len(rows)), names)
     axes.set_xscale("symlog", linthresh=_LINEAR_MS)
-    axes.set_xlim(left=0)
+    axes.set_xlim(0, max(_LEAST_SHOWN_MS, axes.get_xlim()[1]))
     axes.set(xlabel="ms from the fault to the last wrong answer")
     axes.grid(axis="y", color="#8888", linewidth=0.4)
     axes.invert_yaxis()

@@ -33,7 +33,7 @@ th, td { padding: .35rem .8rem; border-bottom: 1px solid var(--line);
   text-align: right; white-space: nowrap; }
 th { white-space: normal; vertical-align: bottom; min-width: 2.5rem; }
 td:first-child { min-width: 11rem; white-space: normal; }
-td.long { min-width: 13rem; white-space: normal; text-align: left; }
+.long { min-width: 13rem; white-space: normal; text-align: left; }
 th:first-child, td:first-child { text-align: left; }
 thead th { background: var(--soft); }
 p { max-width: 46rem; }
@@ -57,6 +57,7 @@ figcaption { padding: .3rem .5rem; font-size: .9rem; }
 
 _LONG_CELL: Final = 28
 """A cell of more characters is a text, broken into lines; a shorter one holds figures."""
+_CODE: Final = re.compile(r"`([^`]+)`")
 _INKS: Final = {"#000000": "var(--ink)", "#ffffff": "var(--paper)", "#cccccc": "var(--line)"}
 """Matplotlib's own colours, and what they are on a page that may be dark."""
 _ID: Final = re.compile(r'(\sid="|href="#|url\(#)')
@@ -117,7 +118,7 @@ def _section(section: Section, number: Iterator[int]) -> str:
     """Return the section; `number` gives each plot of the page another one."""
     parts = [f"<section><h2>{html.escape(section.title)}</h2>"]
     if section.text:
-        parts.append(f"<p>{html.escape(section.text)}</p>")
+        parts.append(f"<p>{_marked_up(section.text)}</p>")
     if section.table:
         parts.append(_table(section.table))
     for caption, plot in section.plots:
@@ -128,16 +129,27 @@ def _section(section: Section, number: Iterator[int]) -> str:
 
 def _table(table: Table) -> str:
     head, *rows = table
-    cells = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in head)
+    classes = [_class(column) for column in zip(*table, strict=True)]
+    cells = "".join(
+        f'<th scope="col"{how}>{_marked_up(cell)}</th>' for cell, how in zip(head, classes, strict=True)
+    )
     body = "".join(
-        "<tr>" + "".join(f"<td{_class(cell)}>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+        "<tr>"
+        + "".join(f"<td{how}>{_marked_up(cell)}</td>" for cell, how in zip(row, classes, strict=True))
+        + "</tr>"
         for row in rows
     )
     return f'<div class="table"><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _class(cell: str) -> str:
-    return ' class="long"' if len(cell) > _LONG_CELL else ""
+def _class(column: Sequence[str]) -> str:
+    """Return how a column is shown: one with a long cell below its head holds texts, in all of its cells."""
+    return ' class="long"' if max(map(len, column[1:]), default=0) > _LONG_CELL else ""
+
+
+def _marked_up(text: str) -> str:
+    """Return a text in HTML; what stands between backticks, as in Markdown, is code."""
+    return _CODE.sub(r"<code>\1</code>", html.escape(text))
 
 
 def _svg(plot: "Plot", number: int) -> str:

@@ -38,3 +38,16 @@ def test_the_same_page_is_written_again(tmp_path: Path) -> None:
     for name in ("first", "second"):
         write_page(tmp_path / name, "title", "text", [Section("one", plots=[("a plot", plot)])])
     assert (tmp_path / "first").read_text() == (tmp_path / "second").read_text()
+
+
+def test_a_column_of_texts_is_one_in_all_its_cells(tmp_path: Path) -> None:
+    """Else short texts stand at the right, among long ones at the left."""
+    long = "SIGKILL to the SIP server, and <more>"
+    table = [("fault", "times", "what is done to `as1`"), ("one", "7", long), ("two", "8", "`drain`")]
+    write_page(tmp_path / "page", "title", "text", [Section("one", table=table)])
+    text = (tmp_path / "page").read_text()
+    assert (
+        '<th scope="col">times</th><th scope="col" class="long">what is done to <code>as1</code></th>' in text
+    )
+    assert f'<td>7</td><td class="long">{long[:-6]}&lt;more&gt;</td>' in text
+    assert '<td>8</td><td class="long"><code>drain</code></td>' in text
