@@ -89,7 +89,7 @@ enum inbound_type {
 	INBOUND_DATA = 1,
 	INBOUND_NOTIFICATION,
 	INBOUND_ACCEPT, /* a connection waits */
-	INBOUND_ERROR,  /* the next receive fails with this error, once, or from now on (INBOUND_STAYS) */
+	INBOUND_ERROR,  /* an error came: SO_ERROR tells it to whoever asks first, be it to receive; or (INBOUND_STAYS) each receive fails with it */
 };
 
 #define INBOUND_EOR 1

@@ -107,6 +107,10 @@ EXPORT int connect(int fd, const struct sockaddr *address, socklen_t length)
 {
 	if (!fd_is_sctp(fd))
 		return real()->connect(fd, address, length);
+	if (address != NULL && length >= sizeof(address->sa_family) && address->sa_family == AF_UNSPEC) {
+		errno = EOPNOTSUPP;
+		return -1;
+	}
 	if (address == NULL || length < sizeof(struct sockaddr_in)) {
 		errno = EINVAL;
 		return -1;

@@ -134,7 +134,9 @@ static int all_addresses(int fd, int operation, void *value, socklen_t *length)
 	}
 	list->addr_num = (uint32_t)exchange.reply.result;
 	memcpy(list->addrs, addresses, exchange.reply.address_length);
-	*length = (socklen_t)(sizeof(*list) + exchange.reply.address_length);
+	*length = (socklen_t)exchange.reply.address_length; /* what is before them counts with the peer's only, as in Linux */
+	if (operation == OP_GETPEERNAME)
+		*length += (socklen_t)sizeof(*list);
 	return 0;
 }
 
@@ -197,8 +199,8 @@ int sctp_get_option(int fd, int level, int option, void *value, socklen_t *lengt
 	*length = exchange.reply.data_length;
 	if (level == SOL_SOCKET && option == SO_ERROR && *length == sizeof(error)) {
 		memcpy(&error, value, sizeof(error));
-		if (error == 0 && (error = sctp_take_error(fd)) != 0)
-			memcpy(value, &error, sizeof(error));
+		if (error != 0)
+			sctp_forget_error(fd);
 	}
 	return 0;
 }

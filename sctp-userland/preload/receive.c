@@ -10,12 +10,14 @@
 #include <string.h>
 
 #include "../protocol.h"
+#include "channel.h"
 #include "real.h"
 #include "turn.h"
 
 #define VECTORS 64
 #define HEADER ((int)sizeof(struct inbound))
 #define NOTHING_THERE (-2)
+#define ERROR_CAME (-3)
 
 static size_t room_of(const struct msghdr *message)
 {
@@ -177,11 +179,13 @@ static ssize_t attempt(int fd, struct msghdr *message, int flags, struct inbound
 		errno = ENOTCONN;
 		return -1;
 	}
-	if (header->type == INBOUND_ERROR) {
-		if (!(flags & MSG_PEEK) && !(header->flags & INBOUND_STAYS))
-			take_whole(fd, header, &(struct msghdr){ 0 }, MSG_DONTWAIT);
+	if (header->type == INBOUND_ERROR && header->flags & INBOUND_STAYS) {
 		errno = header->error;
 		return -1;
+	}
+	if (header->type == INBOUND_ERROR) { /* a look takes it, too, as with a kernel */
+		take_whole(fd, header, &(struct msghdr){ 0 }, MSG_DONTWAIT);
+		return ERROR_CAME;
 	}
 	message->msg_flags = header->flags & INBOUND_EOR ? MSG_EOR : 0;
 	if (header->type == INBOUND_NOTIFICATION)
@@ -196,6 +200,19 @@ static ssize_t attempt(int fd, struct msghdr *message, int flags, struct inbound
 	return got;
 }
 
+/* Return -1 and the error in errno; 0: somebody has been told already. */
+static int ask_error(int fd)
+{
+	int error = 0, saved = errno;
+	struct exchange exchange = { .request = { .operation = OP_GETSOCKOPT, .argument = { SOL_SOCKET, SO_ERROR, sizeof(error) } },
+				     .result = (char *)&error, .result_room = sizeof(error) };
+
+	if (channel_call(fd, &exchange) < 0)
+		return -1;
+	errno = error != 0 ? error : saved;
+	return error != 0 ? -1 : 0;
+}
+
 ssize_t sctp_receive(int fd, struct msghdr *message, int flags)
 {
 	struct inbound header;
@@ -206,9 +223,9 @@ ssize_t sctp_receive(int fd, struct msghdr *message, int flags)
 		turn_begin(fd, &turn);
 		got = attempt(fd, message, flags, &header);
 		turn_end(fd, &turn);
-		if (got == NOTHING_THERE && wait_for_something(fd, flags) < 0)
+		if ((got == NOTHING_THERE && wait_for_something(fd, flags) < 0) || (got == ERROR_CAME && ask_error(fd) < 0))
 			got = -1;
-	} while (got == NOTHING_THERE);
+	} while (got == NOTHING_THERE || got == ERROR_CAME);
 	if (got > 0) {
 		put_from(message, &header);
 		put_information(message, &header);
@@ -220,11 +237,11 @@ ssize_t sctp_receive(int fd, struct msghdr *message, int flags)
 	return got;
 }
 
-int sctp_take_error(int fd)
+void sctp_forget_error(int fd)
 {
+	int saved = errno, offset;
 	struct inbound header;
 	struct turn turn;
-	int offset, error = 0;
 	ssize_t total;
 
 	turn_begin(fd, &turn);
@@ -233,20 +250,21 @@ int sctp_take_error(int fd)
 		total = look(fd, &header);
 		if (offset == 0)
 			set_peek_offset(fd, 0);
-		if (total >= HEADER && header.type == INBOUND_ERROR && !(header.flags & INBOUND_STAYS)) {
+		if (total >= HEADER && header.type == INBOUND_ERROR && !(header.flags & INBOUND_STAYS))
 			take_whole(fd, &header, &(struct msghdr){ 0 }, MSG_DONTWAIT);
-			error = header.error;
-		}
 	}
 	turn_end(fd, &turn);
-	return error;
+	errno = saved;
 }
 
 int sctp_wait_connection(int fd)
 {
 	struct inbound header;
-	ssize_t got = real()->recvfrom(fd, &header, sizeof(header), 0, NULL, NULL);
+	ssize_t got;
 
+	do
+		got = real()->recvfrom(fd, &header, sizeof(header), 0, NULL, NULL);
+	while (got >= HEADER && header.type == INBOUND_ERROR && !(header.flags & INBOUND_STAYS)); /* of a connect() before */
 	if (got < 0)
 		return -1;
 	if (got < HEADER || header.type != INBOUND_ACCEPT) {

@@ -7,9 +7,9 @@
 /* recvmsg() on an SCTP socket. */
 ssize_t sctp_receive(int fd, struct msghdr *message, int flags);
 
-/* Take the error that ended the connection, if it is the next thing to be received: as with a kernel whoever asks first is told, and nobody
- * after him. Return it, or 0. */
-int sctp_take_error(int fd);
+/* Somebody was told the error that is pending, or it counts no more: take away what tells readers to ask for it, if it is the next thing to be
+ * received. Left there it would only make the descriptor readable once more. */
+void sctp_forget_error(int fd);
 
 /* Wait until a connection may be asked for on a listening socket. Return 0, or -1 and errno. */
 int sctp_wait_connection(int fd);

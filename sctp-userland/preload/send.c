@@ -111,6 +111,12 @@ static const void *in_one_piece(const struct msghdr *message, size_t *length, vo
 	return *allocated;
 }
 
+/* Whether this is what ended, or prevented, the connection: it is told once. */
+static bool tells_end(int error)
+{
+	return error == ECONNREFUSED || error == ECONNRESET || error == ECONNABORTED || error == ETIMEDOUT;
+}
+
 ssize_t sctp_send(int fd, const struct msghdr *message, int flags)
 {
 	struct exchange exchange = { .request = { .operation = OP_SEND } };
@@ -151,11 +157,8 @@ ssize_t sctp_send(int fd, const struct msghdr *message, int flags)
 		exchange.request.argument[0] = exchange.reply.result;
 	}
 	free(allocated);
-	if (result < 0 && errno == EPIPE) {
-		int error = sctp_take_error(fd); /* it is told before the signal is sent */
-
-		errno = error != 0 ? error : EPIPE;
-	}
+	if (result < 0 && tells_end(errno))
+		sctp_forget_error(fd);
 	if (result < 0 && errno == EPIPE && !(flags & MSG_NOSIGNAL)) {
 		pthread_kill(pthread_self(), SIGPIPE);
 		errno = EPIPE;
@@ -171,6 +174,7 @@ int sctp_connect_to(int fd, const void *addresses, size_t length, int *associati
 						 .argument = { SOL_SOCKET, SO_ERROR, sizeof(error), 1 } },
 				    .result = (char *)&error, .result_room = sizeof(error) };
 
+	sctp_forget_error(fd); /* of an attempt before */
 	if (channel_call(fd, &exchange) < 0 && errno != EINPROGRESS)
 		return -1;
 	if (association != NULL)

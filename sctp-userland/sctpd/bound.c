@@ -132,6 +132,24 @@ bool socket_is_at(const struct sctp_socket *s, const struct sockaddr *local)
 	return local->sa_family == s->domain || (s->domain == AF_INET6 && !s->v6only);
 }
 
+bool socket_conflicts(const struct sctp_socket *s, const struct sockaddr *address)
+{
+	struct sockaddr_in6 wanted = { 0 };
+	int i;
+
+	memcpy(&wanted, address, address_length(address));
+	address_unmap(&wanted);
+	if (s->port == 0 || s->port != ntohs(wanted.sin6_port))
+		return false;
+	if (!address_is_any((struct sockaddr *)&wanted))
+		return socket_is_at(s, (struct sockaddr *)&wanted);
+	if (wanted.sin6_family == AF_INET6 || s->bound_count == 0 || s->bound_any)
+		return wanted.sin6_family == AF_INET6 || s->domain == AF_INET || !s->v6only;
+	for (i = 0; i < s->bound_count && s->bound[i].sin6_family != AF_INET;)
+		i++;
+	return i < s->bound_count;
+}
+
 void socket_note_closed(const struct sctp_socket *s)
 {
 	struct closed *one = &closed[closed_next++ % CLOSED];

@@ -22,14 +22,21 @@ static int open_socket(struct call *call)
 }
 
 /* What a new socket takes over from the one it came from. */
-static void inherit(struct sctp_socket *to, const struct sctp_socket *from)
+static void inherit(const struct call *call, struct sctp_socket *to, const struct sctp_socket *from)
 {
+	const int yes = 1;
+
+	to->accepted = true;
+	to->reuses = call_reuses_addresses(call);
+	if (to->reuses)
+		setsockopt(call->descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
 	memcpy(to->events, from->events, sizeof(to->events));
 	memcpy(to->bound, from->bound, sizeof(to->bound));
 	to->bound_count = from->bound_count;
 	to->bound_any = from->bound_any;
 	to->port = from->port;
 	to->wants_rcvinfo = from->wants_rcvinfo;
+	to->wants_nxtinfo = from->wants_nxtinfo;
 	to->v6only = from->v6only;
 	to->out_streams = from->out_streams;
 	to->in_streams = from->in_streams;
@@ -59,7 +66,7 @@ static int accept_waiting(struct call *call, struct sctp_socket *s)
 	memcpy(call->result, &waiting->peer, waiting->peer_length);
 	call->reply.address_length = waiting->peer_length;
 	socket_forget_first_waiting(s);
-	inherit(accepted, s);
+	inherit(call, accepted, s);
 	return 0;
 }
 
@@ -82,7 +89,7 @@ static int peel_off(struct call *call, struct sctp_socket *s)
 		close_stack_socket(s, so, false); /* as Linux does */
 		return error;
 	}
-	inherit(peeled, s);
+	inherit(call, peeled, s);
 	socket_move_inbound(s, call->passed, peeled, call->descriptor, (uint32_t)call->request->argument[0]);
 	return 0;
 }
@@ -207,8 +214,10 @@ void call_run(struct call *call, struct sctp_socket *s)
 {
 	int error;
 
-	if (s != NULL)
+	if (s != NULL) {
 		s->served = true;
+		socket_note_error(s);
+	}
 	error = run(call, s);
 	if (s != NULL)
 		s->served = false;

@@ -32,6 +32,9 @@ int packed_addresses(const char *bytes, size_t length);
 /* Whether a link-local one is among them: usrsctp takes none as source, so nothing could be sent there. */
 bool packed_link_local(const char *bytes, size_t length);
 
+/* Whether the program has set SO_REUSEADDR: the kernel keeps that, with the descriptor. */
+bool call_reuses_addresses(const struct call *call);
+
 /* Ask usrsctp for the port a socket was bound to by itself. */
 void call_note_port(struct sctp_socket *s);
 

@@ -96,12 +96,38 @@ static bool shares_with_stranger(const struct sctp_socket *s, uint16_t port)
 	return false;
 }
 
-/* Whether this caller may have this port; 0 or an errno. */
-static int port_allowed(const struct call *call, const struct sctp_socket *s, uint16_t port)
+bool call_reuses_addresses(const struct call *call)
 {
-	if (port != 0 && call->caller->user->id != 0 && port < first_free_port())
+	int yes = 0;
+	socklen_t length = sizeof(yes);
+
+	return getsockopt(call->passed, SOL_SOCKET, SO_REUSEADDR, &yes, &length) == 0 && yes != 0;
+}
+
+/* Whether a connection has this port whose listener may be gone: of all others usrsctp knows it. */
+static bool is_of_accepted(const struct call *call, const struct sctp_socket *s, const struct sockaddr *address)
+{
+	const bool reuses = call_reuses_addresses(call);
+	const struct sctp_socket *other;
+
+	for (other = sockets_first(); other != NULL; other = other->next)
+		if (other != s && other->accepted && !(reuses && other->reuses) && !(s->v6only && other->domain == AF_INET) &&
+		    socket_conflicts(other, address))
+			return true;
+	return false;
+}
+
+/* Whether this caller may have this address and port; 0 or an errno. */
+static int may_bind(const struct call *call, const struct sctp_socket *s, const struct sockaddr *address)
+{
+	const uint16_t port = port_of(address);
+
+	if (port == 0) /* any free one will do */
+		return 0;
+	if (call->caller->user->id != 0 && port < first_free_port())
 		return EACCES;
-	return shares_with_stranger(s, port) ? EADDRINUSE : 0;
+	sockets_reap(port);
+	return shares_with_stranger(s, port) || is_of_accepted(call, s, address) ? EADDRINUSE : 0;
 }
 
 int call_bind(struct call *call, struct sctp_socket *s)
@@ -119,12 +145,10 @@ int call_bind(struct call *call, struct sctp_socket *s)
 		return EINVAL;
 	if (packed_link_local(call->address, length))
 		return EADDRNOTAVAIL;
-	error = port_allowed(call, s, port_of((struct sockaddr *)&address));
+	error = may_bind(call, s, (struct sockaddr *)&address);
 	if (error != 0)
 		return error;
 	admitted_add(call->caller->user->id, (struct sockaddr *)&address);
-	if (port_of((struct sockaddr *)&address) != 0) /* else any free one will do */
-		sockets_reap(port_of((struct sockaddr *)&address));
 	if (usrsctp_bind(s->so, (struct sockaddr *)&address, (socklen_t)length) < 0)
 		return errno;
 	socket_note_bound(s, (struct sockaddr *)&address);
@@ -133,51 +157,104 @@ int call_bind(struct call *call, struct sctp_socket *s)
 	return 0;
 }
 
-int call_bindx(struct call *call, struct sctp_socket *s)
+/* The next of packed addresses, on the socket's port if it names none. */
+static struct sockaddr_in6 next_address(const struct sctp_socket *s, const char **bytes)
+{
+	struct sockaddr_in6 address = { 0 };
+	socklen_t length;
+
+	memcpy(&address, *bytes, sizeof(struct sockaddr_in));
+	length = address_length((struct sockaddr *)&address);
+	memcpy(&address, *bytes, length);
+	*bytes += length;
+	if (address.sin6_port == 0)
+		address.sin6_port = htons(s->port);
+	return address;
+}
+
+static int bind_another(struct call *call, struct sctp_socket *s, const struct sockaddr *address)
+{
+	int error;
+
+	if ((s->port != 0 && port_of(address) != s->port) || socket_is_bound_to(s, address))
+		return EINVAL;
+	if (s->bound_count == BOUND_MAX)
+		return ENOBUFS;
+	error = may_bind(call, s, address);
+	if (error != 0)
+		return error;
+	admitted_add(call->caller->user->id, address);
+	if (usrsctp_bindx(s->so, (struct sockaddr *)(uintptr_t)address, 1, SCTP_BINDX_ADD_ADDR) < 0)
+		return errno;
+	socket_note_bound(s, address);
+	s->port = port_of(address) != 0 ? port_of(address) : s->port;
+	call_note_port(s);
+	return 0;
+}
+
+static int unbind(struct sctp_socket *s, const struct sockaddr *address)
+{
+	if (usrsctp_bindx(s->so, (struct sockaddr *)(uintptr_t)address, 1, SCTP_BINDX_REM_ADDR) < 0)
+		return errno;
+	socket_forget_bound(s, address);
+	return 0;
+}
+
+/* All, or none: but a first bindx() leaves those it could bind, as in Linux. */
+static int add_addresses(struct call *call, struct sctp_socket *s, int count)
 {
 	const char *bytes = call->address;
-	int i, error, count = packed_addresses(bytes, call->request->address_length);
-	bool add = call->request->argument[0] == 1;
+	const bool was_bound = s->bound_count > 0;
+	int i, error = 0, added;
+
+	for (added = 0; added < count && error == 0; added += error == 0) {
+		struct sockaddr_in6 address = next_address(s, &bytes);
+
+		error = bind_another(call, s, (struct sockaddr *)&address);
+	}
+	if (error == 0 || !was_bound)
+		return error;
+	for (bytes = call->address, i = 0; i < added; i++) {
+		struct sockaddr_in6 address = next_address(s, &bytes);
+
+		unbind(s, (struct sockaddr *)&address);
+	}
+	return error;
+}
+
+/* All, or none. */
+static int remove_addresses(struct call *call, struct sctp_socket *s, int count)
+{
+	const char *bytes = call->address;
+	struct sctp_socket after = *s;
+	int i, error = 0;
+
+	for (i = 0; i < count; i++) {
+		struct sockaddr_in6 address = next_address(s, &bytes);
+
+		if (after.bound_count <= 1)
+			return EBUSY;
+		if (port_of((struct sockaddr *)&address) != s->port || !socket_is_bound_to(&after, (struct sockaddr *)&address))
+			return EINVAL;
+		socket_forget_bound(&after, (struct sockaddr *)&address);
+	}
+	for (bytes = call->address, i = 0; i < count && error == 0; i++) {
+		struct sockaddr_in6 address = next_address(s, &bytes);
+
+		error = unbind(s, (struct sockaddr *)&address);
+	}
+	return error;
+}
+
+int call_bindx(struct call *call, struct sctp_socket *s)
+{
+	int count = packed_addresses(call->address, call->request->address_length);
 
 	if (count <= 0)
 		return EINVAL;
-	if (packed_link_local(bytes, call->request->address_length))
+	if (packed_link_local(call->address, call->request->address_length))
 		return EADDRNOTAVAIL;
-	for (i = 0; i < count; i++) {
-		struct sockaddr_in6 address = { 0 };
-		socklen_t length;
-		uint16_t port;
-
-		memcpy(&address, bytes, sizeof(struct sockaddr_in));
-		length = address_length((struct sockaddr *)&address);
-		memcpy(&address, bytes, length);
-		bytes += length;
-		port = port_of((struct sockaddr *)&address);
-		if (s->port != 0 && port == 0)
-			address.sin6_port = htons(s->port);
-		else if (s->port != 0 && port != s->port)
-			return EINVAL;
-		error = add && s->port == 0 ? port_allowed(call, s, port) : 0;
-		if (error != 0)
-			return error;
-		if (add && socket_is_bound_to(s, (struct sockaddr *)&address))
-			return EINVAL;
-		if (!add && s->bound_count <= 1)
-			return EBUSY;
-		if (add && s->bound_count == BOUND_MAX)
-			return ENOBUFS;
-		if (add)
-			admitted_add(call->caller->user->id, (struct sockaddr *)&address);
-		if (usrsctp_bindx(s->so, (struct sockaddr *)&address, 1, add ? SCTP_BINDX_ADD_ADDR : SCTP_BINDX_REM_ADDR) < 0)
-			return errno;
-		if (add)
-			socket_note_bound(s, (struct sockaddr *)&address);
-		else
-			socket_forget_bound(s, (struct sockaddr *)&address);
-		s->port = port != 0 ? port : s->port;
-		call_note_port(s);
-	}
-	return 0;
+	return call->request->argument[0] == 1 ? add_addresses(call, s, count) : remove_addresses(call, s, count);
 }
 
 static int give_list(struct call *call, const struct sockaddr *list, int count, int domain)
@@ -236,8 +313,10 @@ int call_names(struct call *call, struct sctp_socket *s)
 	count = local ? usrsctp_getladdrs(s->so, association, &list) : usrsctp_getpaddrs(s->so, association, &list);
 	if (count <= 0 && !local && !all && s->peer.sin6_family != AF_UNSPEC)
 		return give_list(call, (struct sockaddr *)&s->peer, 1, s->domain);
+	if (count <= 0 && local && association == 0) /* it isn't bound */
+		return 0;
 	if (count <= 0)
-		return local ? EINVAL : all ? EINVAL : ENOTCONN;
+		return all ? EINVAL : ENOTCONN;
 	give_list(call, list, all ? count : 1, s->domain);
 	if (local)
 		usrsctp_freeladdrs(list);

@@ -134,11 +134,8 @@ int call_send(struct call *call, struct sctp_socket *s)
 	}
 	if (length > 0 && !may_begin(s, 1) && usrsctp_getassocid(s->so, (struct sockaddr *)&to) == 0)
 		return ENOBUFS;
-	if (waited_in_vain(call, s)) {
-		if (IS_ONE_TO_ONE(s) && socket_push_unsent(s))
-			socket_deliver(s); /* what ended it is told by the next call */
-		return ESRCH;
-	}
+	if (waited_in_vain(call, s))
+		return ESRCH; /* what ended it is told by the next call */
 	if (call->request->data_length > 0 && client_is_full(s->client)) {
 		s->blocked = true;
 		call->reply.result = waits_for(s, &information.sendv_sndinfo, &to, length > 0);
@@ -168,8 +165,6 @@ int call_send(struct call *call, struct sctp_socket *s)
 			error = is_ended_by_peer(s, call->reply.result) ? EPIPE : EAGAIN;
 		}
 		s->blocked = error == EAGAIN;
-		if (error == EPIPE && IS_ONE_TO_ONE(s) && socket_push_unsent(s))
-			socket_deliver(s); /* what ended it lies there before the answer */
 		return error;
 	}
 	if (to_all > 0)

@@ -3,6 +3,7 @@
 
 #include "notifications.h"
 #include "sockets.h"
+#include "usrsctp_internal.h"
 
 #define PER_TURN 64 /* messages of one socket before the others have their turn */
 
@@ -64,6 +65,14 @@ static void learn(struct sctp_socket *s, const char *from, size_t length)
 		connect_ended(s, length > sizeof(change) ? ECONNREFUSED : ETIMEDOUT);
 }
 
+void socket_note_error(struct sctp_socket *s)
+{
+	if (!IS_ONE_TO_ONE(s) || !s->was_connected || s->error_noted || s->so->error == 0)
+		return;
+	s->error = s->so->error;
+	s->error_noted = true;
+}
+
 static void push_error(struct sctp_socket *s, int error, uint16_t flags)
 {
 	struct inbound header = { .type = INBOUND_ERROR, .flags = INBOUND_EOR | flags, .error = error };
@@ -88,13 +97,17 @@ static void ended(struct sctp_socket *s, int error)
 {
 	if (s->connecting) {
 		connect_ended(s, error == ETIMEDOUT ? error : ECONNREFUSED);
+		push_error(s, s->error, 0);
 		return;
 	}
 	if (s->received_all || !s->was_connected)
 		return;
 	s->received_all = true;
-	if (error != 0)
+	if (error != 0) {
+		s->error = s->error_noted ? s->error : error;
+		s->error_noted = true;
 		push_error(s, error, 0);
+	}
 	/* Linux: end-of-file where the peer ended it, no connection any more where this side or an ABORT did. */
 	s->end_error = error != 0 || s->shut_down ? ENOTCONN : 0;
 	s->silent_end = error == 0 && s->shut_down;
@@ -103,7 +116,7 @@ static void ended(struct sctp_socket *s, int error)
 
 void socket_receives_no_more(struct sctp_socket *s)
 {
-	s->received_all = true;
+	s->received_all = s->discards = true;
 	s->silent_end = false;
 	finish(s);
 }
@@ -131,7 +144,7 @@ bool socket_deliver(struct sctp_socket *s)
 		events = usrsctp_get_events(s->so);
 		if (s->connecting && IS_ONE_TO_ONE(s) && events & SCTP_EVENT_WRITE && !(events & SCTP_EVENT_ERROR))
 			connect_ended(s, 0);
-		if (s->received_all || !(events & (SCTP_EVENT_READ | SCTP_EVENT_ERROR)))
+		if ((s->received_all && !s->discards) || !(events & (SCTP_EVENT_READ | SCTP_EVENT_ERROR)))
 			return true;
 		length = usrsctp_recvv(s->so, bytes, MESSAGE_MAX, (struct sockaddr *)&header.from, &from_length, &info,
 				       &info_length, &info_type, &flags);
@@ -142,8 +155,11 @@ bool socket_deliver(struct sctp_socket *s)
 				ended(s, length < 0 ? errno : 0);
 			return true;
 		}
-		if (flags & MSG_NOTIFICATION) {
+		if (flags & MSG_NOTIFICATION)
 			learn(s, bytes, (size_t)length);
+		if (s->discards)
+			continue;
+		if (flags & MSG_NOTIFICATION) {
 			received = length;
 			length = (ssize_t)notification_translate(s, bytes, (size_t)length, translated, sizeof(translated));
 			if (length == 0)

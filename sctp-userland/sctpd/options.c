@@ -133,6 +133,17 @@ static void note_streams(struct sctp_socket *s, int option, const char *value, s
 	}
 }
 
+static int set_flag(bool *flag, const char *value, size_t length)
+{
+	int number;
+
+	if (length < sizeof(number))
+		return EINVAL;
+	memcpy(&number, value, sizeof(number));
+	*flag = number != 0;
+	return 0;
+}
+
 int options_set(struct sctp_socket *s, int level, int option, const char *value, size_t length)
 {
 	if (level == SOL_SOCKET)
@@ -149,12 +160,9 @@ int options_set(struct sctp_socket *s, int level, int option, const char *value,
 	case LX_EVENT:
 		return set_event(s, value, length);
 	case LX_RECVRCVINFO:
-		if (length < sizeof(int))
-			return EINVAL;
-		s->wants_rcvinfo = value[0] != 0;
-		return 0;
+		return set_flag(&s->wants_rcvinfo, value, length);
 	case LX_RECVNXTINFO:
-		return 0;
+		return set_flag(&s->wants_nxtinfo, value, length); /* without effect */
 	default:
 		note_streams(s, option, value, length);
 		return translate_set(s, option, value, length);
@@ -202,6 +210,21 @@ static int get_socket_level(struct sctp_socket *s, int option, char *value, size
 	}
 }
 
+static int get_event(const struct sctp_socket *s, char *value, size_t *length)
+{
+	struct lx_event event;
+
+	if (*length < sizeof(event))
+		return EINVAL;
+	memcpy(&event, value, sizeof(event));
+	if (event.type < 0x8001 || event.type >= 0x8000 + LX_EVENT_COUNT)
+		return EINVAL;
+	event.on = s->events[event.type - 0x8000] != 0;
+	memcpy(value, &event, sizeof(event));
+	*length = sizeof(event);
+	return 0;
+}
+
 int options_get(struct sctp_socket *s, int level, int option, char *value, size_t *length)
 {
 	if (level == SOL_SOCKET)
@@ -218,8 +241,12 @@ int options_get(struct sctp_socket *s, int level, int option, char *value, size_
 			*length = LX_EVENT_COUNT;
 		memcpy(value, s->events, *length);
 		return 0;
+	case LX_EVENT:
+		return get_event(s, value, length);
 	case LX_RECVRCVINFO:
 		return get_number(value, length, s->wants_rcvinfo);
+	case LX_RECVNXTINFO:
+		return get_number(value, length, s->wants_nxtinfo);
 	default:
 		return translate_get(s, option, value, length);
 	}

@@ -92,7 +92,7 @@ static void hung_up(struct sctp_socket *s)
 {
 	/* So says the kernel, once, when inbound messages were never read; the end itself needn't be. */
 	s->left_unread |= passed_was_reset(s->watch.fd);
-	socket_destroy(s, s->left_unread && s->last_was_data && !s->received_all);
+	socket_destroy(s, s->left_unread && s->last_was_data && (!s->received_all || s->discards));
 }
 
 void sockets_reap(uint16_t port)
@@ -267,10 +267,11 @@ void sockets_run(void)
 			free(s);
 			continue;
 		}
+		socket_note_error(s);
 		if (s->listening && IS_ONE_TO_ONE(s)) {
 			if (socket_push_unsent(s))
 				socket_accept_all(s);
-		} else if (socket_push_unsent(s) && !socket_deliver(s)) {
+		} else if ((socket_push_unsent(s) || s->discards) && !socket_deliver(s)) {
 			socket_look(s);
 		}
 		if (!s->gone && s->plugged && !s->connecting && !s->blocked && !IS_UNCONNECTED(s))

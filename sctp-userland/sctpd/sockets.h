@@ -43,20 +43,24 @@ struct sctp_socket {
 	bool blocked;      /* a send found no room; cleared when usrsctp may have some again */
 	bool shut_down;    /* the program shut down its direction */
 	bool received_all; /* nothing comes any more */
+	bool discards;     /* ... for the program reads no more; what comes is thrown away */
 	bool end_told;     /* ... which the client was told */
 	bool silent_end;   /* ... without hanging up: the program itself has shut down, and the peer ended, too */
 	int end_error;     /* ... as this error, 0: end of file */
 	uint32_t connecting_association;
-	int error;         /* for SO_ERROR and the next receive */
+	int error;         /* for whoever asks first: by SO_ERROR, by receiving, by sending */
+	bool error_noted;  /* it is, or was, what ended the connection */
 	int backlog;
 	uint8_t events[LX_EVENT_COUNT]; /* as the program subscribed */
-	bool wants_rcvinfo, v6only;
+	bool wants_rcvinfo, wants_nxtinfo, v6only;
 	uint16_t out_streams, in_streams; /* the most an association of it may have had; 0 inward: the usual number */
 	uint32_t default_timetolive;
 	struct sockaddr_in6 bound[BOUND_MAX]; /* addresses bound to; none: any */
 	int bound_count;
 	bool bound_any;
 	uint16_t port;     /* host order, 0: not bound */
+	bool accepted;     /* or peeled off: usrsctp wouldn't keep its port from others */
+	bool reuses;       /* ... but may share it (SO_REUSEADDR) */
 	struct sockaddr_in6 peer; /* of the latest association of a one-to-one socket, also when that is over; no family: none yet */
 	struct unsent *unsent, *last_unsent; /* inbound messages that wait, see inbound.c */
 	size_t unsent_length;  /* bytes */
@@ -105,6 +109,9 @@ bool sockets_may_use(uint16_t port, const struct sockaddr *chosen, const struct 
 /* Whether packets for this local address and port may be this socket's. */
 bool socket_is_at(const struct sctp_socket *s, const struct sockaddr *local);
 
+/* Whether who binds this address and port would share them with this socket. */
+bool socket_conflicts(const struct sctp_socket *s, const struct sockaddr *address);
+
 /* IPv4 as the program of an IPv6 socket sees it (::ffff:a.b.c.d), and back; other addresses stay. Room for a sockaddr_in6; return the
  * length. */
 socklen_t address_map(struct sockaddr_in6 *address, int domain);
@@ -146,7 +153,10 @@ void again_forget(struct sctp_socket *s);
 /* deliver.c: pass on what usrsctp has for this socket. Return false when more remains than one turn allows. */
 bool socket_deliver(struct sctp_socket *s);
 
-/* The program receives what lies there already, and then the end. */
+/* Know what ended its connection, also while that lies behind what wasn't read yet. */
+void socket_note_error(struct sctp_socket *s);
+
+/* The program receives what lies there already, and then the end: what comes later is thrown away. */
 void socket_receives_no_more(struct sctp_socket *s);
 
 /* accept.c */

@@ -145,7 +145,7 @@ static const char *socket_state(const struct sctp_socket *s)
 		return "listening";
 	if (s->connecting)
 		return "connecting";
-	return s->received_all ? "ended" : s->was_connected ? "connected" : "open";
+	return s->received_all && !s->discards ? "ended" : s->was_connected ? "connected" : "open";
 }
 
 static void add_socket(struct text *text, const struct sctp_socket *s, bool json)

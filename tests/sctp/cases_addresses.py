@@ -96,6 +96,73 @@ def case_listen_again_beside_accepted() -> None:
                 assert client.recv(100) == b"still here"
 
 
+def case_port_of_accepted_connections_is_in_use() -> None:
+    """Though who listened there has ended; only those who share it by SO_REUSEADDR may have it."""
+    with listener() as waiting, one_to_one() as client:
+        name = waiting.getsockname()
+        client.connect(name)
+        server, _ = waiting.accept()
+        waiting.close()
+        with one_to_one() as again:
+            expect(errno.EADDRINUSE, again.bind, name)
+            expect(errno.EADDRINUSE, again.bind, ("0.0.0.0", name[1]))
+            again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            expect(errno.EADDRINUSE, again.bind, name)
+            again.bind(("127.0.0.2", name[1]))
+        server.close()
+        assert client.recv(10) == b""
+        with one_to_one() as again:
+            again.bind(name)
+
+
+def case_port_of_peeled_off_associations_is_in_use() -> None:
+    with one_to_many() as server, one_to_one() as client:
+        server.bind(("127.0.0.1", 0))
+        server.listen(1)
+        name = server.getsockname()
+        client.connect(name)
+        association = int.from_bytes(receive_change(server, COMM_UP).data[16:20], "little")
+        with peeloff(server, association), one_to_many() as again:
+            server.close()
+            expect(errno.EADDRINUSE, again.bind, name)
+
+
+def bound_to(sock: socket.socket) -> list[str]:
+    return sorted(host for host, _ in addresses_of(sock, peer=False))
+
+
+def case_bindx_adds_all_or_none() -> None:
+    with one_to_one() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+        both = [("127.0.0.2", port), ("192.0.2.1", port)]
+        expect(errno.EADDRNOTAVAIL, bindx, sock, both)
+        assert bound_to(sock) == ["127.0.0.1"]
+        sock.listen(1)
+        expect(errno.EADDRNOTAVAIL, bindx, sock, both)
+        assert bound_to(sock) == ["127.0.0.1"]
+
+
+def case_bindx_removes_all_or_none() -> None:
+    with one_to_one() as sock:
+        bindx(sock, [("127.0.0.1", 0), ("127.0.0.2", 0), ("127.0.0.3", 0)])
+        port = sock.getsockname()[1]
+        all_three = [(f"127.0.0.{last}", port) for last in (1, 2, 3)]
+        expect(errno.EINVAL, bindx, sock, [("127.0.0.9", port)], 2)
+        expect(errno.EINVAL, bindx, sock, [("127.0.0.3", port), ("127.0.0.9", port)], 2)
+        expect(errno.EINVAL, bindx, sock, [("127.0.0.3", port), ("127.0.0.3", port)], 2)
+        expect(errno.EBUSY, bindx, sock, all_three, 2)
+        assert bound_to(sock) == [host for host, _ in all_three]
+        bindx(sock, all_three[:2], 2)
+        assert bound_to(sock) == ["127.0.0.3"]
+
+
+def case_no_addresses_before_binding() -> None:
+    for sock in (one_to_one(), one_to_many()):
+        with sock:
+            assert bound_to(sock) == []
+
+
 def case_wildcard_ipv6_listener_takes_ipv4() -> None:
     with one_to_one(socket.AF_INET6) as waiting, one_to_one() as client:
         waiting.bind(("::", 0))

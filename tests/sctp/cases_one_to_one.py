@@ -1,5 +1,6 @@
 """One-to-one sockets (SOCK_STREAM)."""
 
+import ctypes
 import errno
 import os
 import socket
@@ -14,6 +15,7 @@ from tests.sctp.sctp_api import (
     SOL_SCTP,
     connected,
     expect,
+    libc,
     listener,
     one_to_one,
     readable,
@@ -178,6 +180,17 @@ def case_nodelay() -> None:
         assert client.getsockopt(SOL_SCTP, SCTP_NODELAY) == 0
         client.setsockopt(SOL_SCTP, SCTP_NODELAY, 1)
         assert client.getsockopt(SOL_SCTP, SCTP_NODELAY) == 1
+
+
+def case_connect_to_no_family() -> None:
+    """By that datagram sockets are disconnected; these can't be."""
+    with connected() as (client, server):
+        for length in (2, 16):
+            address = ctypes.create_string_buffer(bytes(16))
+            assert libc.connect(client.fileno(), address, length) == -1
+            assert ctypes.get_errno() == errno.EOPNOTSUPP
+        client.send(b"still there")
+        assert server.recv(20) == b"still there"
 
 
 def case_many_connections() -> None:

@@ -6,13 +6,18 @@ import struct
 import time
 
 from tests.sctp.sctp_api import (
+    ASSOC_CHANGE,
     PATH_PARAMETERS,
     SCTP_ASSOCINFO,
     SCTP_DELAYED_SACK,
+    SCTP_EVENT,
     SCTP_INITMSG,
     SCTP_MAXSEG,
     SCTP_PEER_ADDR_PARAMS,
+    SCTP_RECVNXTINFO,
+    SCTP_RECVRCVINFO,
     SCTP_RTOINFO,
+    SHUTDOWN_EVENT,
     SOL_SCTP,
     associated,
     connected,
@@ -102,6 +107,24 @@ def case_maxseg() -> None:
     with one_to_many() as sock:
         sock.setsockopt(SOL_SCTP, SCTP_MAXSEG, struct.pack("=iI", 0, 1000))
         assert struct.unpack("=iI", sock.getsockopt(SOL_SCTP, SCTP_MAXSEG, 8))[1] == 1000
+
+
+def case_events_one_by_one() -> None:
+    """Each can be set and asked for, before and after binding."""
+    with one_to_many(events=False) as sock:
+        for kind, on in ((ASSOC_CHANGE, 1), (SHUTDOWN_EVENT, 0)):
+            sock.setsockopt(SOL_SCTP, SCTP_EVENT, struct.pack("=iHBx", 0, kind, on))
+            answer = get_option(sock, SCTP_EVENT, struct.pack("=iHBx", 0, kind, 9))
+            assert struct.unpack("=iHBx", answer) == (0, kind, on)
+
+
+def case_what_receive_tells_is_a_number() -> None:
+    """Any but 0 turns it on; each can be read back."""
+    with one_to_many() as sock:
+        for option in (SCTP_RECVRCVINFO, SCTP_RECVNXTINFO):
+            for given, got in ((0x100, 1), (0, 0), (1, 1)):
+                sock.setsockopt(SOL_SCTP, option, struct.pack("=i", given))
+                assert sock.getsockopt(SOL_SCTP, option) == got
 
 
 def case_buffer_sizes_are_doubled() -> None:

@@ -7,6 +7,7 @@ import os
 import select
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -16,6 +17,7 @@ SCTP_RTOINFO, SCTP_ASSOCINFO, SCTP_INITMSG, SCTP_NODELAY, SCTP_AUTOCLOSE = range
 SCTP_ADAPTATION_LAYER, SCTP_PARTIAL_DELIVERY_POINT = 7, 19
 SCTP_PRIMARY_ADDR, SCTP_PEER_ADDR_PARAMS, SCTP_DEFAULT_SEND_PARAM, SCTP_EVENTS = 6, 9, 10, 11
 SCTP_MAXSEG, SCTP_STATUS, SCTP_GET_PEER_ADDR_INFO, SCTP_DELAYED_SACK, SCTP_RECVRCVINFO = 13, 14, 15, 16, 32
+SCTP_RECVNXTINFO = 33
 SCTP_GET_ASSOC_NUMBER, SCTP_GET_ASSOC_ID_LIST, SCTP_DEFAULT_SNDINFO, SCTP_EVENT = 28, 29, 34, 127
 SCTP_PEELOFF, SCTP_GET_PEER_ADDRS, SCTP_GET_LOCAL_ADDRS, SCTP_CONNECTX3 = 102, 108, 109, 111
 CMSG_SNDRCV, CMSG_SNDINFO, CMSG_RCVINFO = 1, 2, 3
@@ -217,13 +219,29 @@ def writable(sock: socket.socket, timeout_s: float = 0) -> bool:
     return bool(select.select([], [sock], [], timeout_s)[1])
 
 
+def wait_for_error(sock: socket.socket, timeout_s: float = 10) -> int:
+    """Return what SO_ERROR tells as soon as it tells something; 0: nothing in all that time."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error != 0 or time.monotonic() > deadline:
+            return error
+        time.sleep(0.01)
+
+
 def get_option(sock: socket.socket, option: int, value: bytes, level: int = SOL_SCTP) -> bytes:
     """getsockopt() whose buffer says what is asked; OSError as usual."""
+    buffer, length = ask_option(sock, option, value, level)
+    return buffer[:length]
+
+
+def ask_option(sock: socket.socket, option: int, value: bytes, level: int = SOL_SCTP) -> tuple[bytes, int]:
+    """Do the same; return the whole buffer, and the length that is told."""
     buffer = ctypes.create_string_buffer(value, len(value))
     length = ctypes.c_uint32(len(value))
     if libc.getsockopt(sock.fileno(), level, option, buffer, ctypes.byref(length)) < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return buffer.raw[: length.value]
+    return buffer.raw, length.value
 
 
 def pack_addresses(addresses: list[tuple[str, int]]) -> bytes:
@@ -271,8 +289,12 @@ def peeloff(sock: socket.socket, association: int) -> socket.socket:
 
 def addresses_of(sock: socket.socket, association: int = 0, *, peer: bool) -> list[tuple[str, int]]:
     option = SCTP_GET_PEER_ADDRS if peer else SCTP_GET_LOCAL_ADDRS
-    answer = get_option(sock, option, struct.pack("=iI", association, 0) + bytes(2000))
-    return unpack_addresses(answer[8:], struct.unpack_from("=I", answer, 4)[0])
+    answer, length = ask_option(sock, option, struct.pack("=iI", association, 0) + bytes(2000))
+    found = unpack_addresses(answer[8:], struct.unpack_from("=I", answer, 4)[0])
+    assert length == len(pack_addresses(found)) + 8 * peer, (
+        "Linux counts what is before the peer's addresses only"
+    )
+    return found
 
 
 def path_state(sock: socket.socket, association: int, address: tuple[str, int]) -> int:

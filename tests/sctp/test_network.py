@@ -115,19 +115,22 @@ except ConnectionRefusedError:
     assert run(hosts[0], code) == "True\n"
 
 
-def test_restarted_peer(hosts: tuple[Namespace, Namespace]) -> None:
+def test_restarted_peer(hosts: tuple[Namespace, Namespace], tmp_path: Path) -> None:
     """The far daemon dies without a word; its successor answers the unknown association with ABORT."""
     server = serve(hosts[1], "10.1.0.2")
-    code = """
+    restarted = tmp_path / "restarted"
+    code = f"""
+import os
 client = one_to_many()
 send(client, b"before", to=("10.1.0.2", 5000))
 association = receive_data(client).association
 print("ready", flush=True)
-time.sleep(2)
+while not os.path.exists({str(restarted)!r}):
+    time.sleep(0.02)
 send(client, b"to the dead", association=association)
-receive_change(client, COMM_LOST)
+receive_change(client, COMM_LOST, timeout_s=100)
 send(client, b"anew", to=("10.1.0.2", 5000))
-print(receive_data(client).data, flush=True)
+print(receive_data(client, timeout_s=100).data, flush=True)
 """
     talk = hosts[0].start(sys.executable, "-c", PRELUDE + code, sctp=True)
     assert talk.stdout is not None
@@ -138,8 +141,9 @@ print(receive_data(client).data, flush=True)
     # Stopped first: a daemon that outlives its client by a moment would still say SHUTDOWN.
     subprocess.run(["kill", "-STOP", *pids], check=True)
     subprocess.run(["kill", "-9", *pids], check=True)
-    server.wait(5)
+    server.wait()
     serve(hosts[1], "10.1.0.2")
+    restarted.touch()
     assert talk.stderr is not None
     assert talk.stdout.readline() == "b'anew'\n", talk.stderr.read()
 
