@@ -30,10 +30,10 @@ Respond = Callable[[bytes], Reply]
 
 
 class UnixConnector:
-    """Answers at the unix socket `path`; `conversation` makes for each connection what answers its lines.
+    """Answers at the unix socket `path`.
 
-    That takes a line and returns the reply, or an awaitable of it, and must not raise. The lines behind one
-    that is being answered wait.
+    `respond` takes a line and returns the reply, or an awaitable of it, and must not raise. The lines behind
+    one that is being answered wait.
 
     A listening socket inherited from systemd is used when it is the one at `path`. A request above 64 KiB
     ends its connection; PowerDNS connects again by itself.
@@ -43,11 +43,9 @@ class UnixConnector:
     next process: questions asked meanwhile wait in it.
     """
 
-    def __init__(
-        self, path: str | Path, conversation: Callable[[], Respond], *, mode: int = SOCKET_MODE
-    ) -> None:
+    def __init__(self, path: str | Path, respond: Respond, *, mode: int = SOCKET_MODE) -> None:
         self._path = Path(path)
-        self._conversation = conversation
+        self._respond = respond
         self._mode = mode
         self._server: asyncio.Server | None = None
         self._is_inherited = False
@@ -97,7 +95,7 @@ class UnixConnector:
             connection.leave()
 
     def _connection(self, *, is_stored: bool = False) -> _Connection:
-        return _Connection(self._conversation(), self.connections, is_stored=is_stored)
+        return _Connection(self._respond, self.connections, is_stored=is_stored)
 
 
 class _Connection(asyncio.Protocol):

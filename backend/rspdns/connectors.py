@@ -30,7 +30,7 @@ def make_connector(connector: str, responder: Responder, store: DnssecStore) -> 
     """
     path = unix_path(connector)
     if path is not None:
-        return UnixConnector(path, responder.conversation)
+        return UnixConnector(path, responder.respond)
     if signed := store.signed_zones():
         raise FatalError(
             f"pdns.connector {connector!r}: the zone {signed[0]} is signed, and keys are handed out over the "

@@ -65,22 +65,17 @@ class Around:
 
 
 class Chain:
-    """The names of a zone in order. Made once for a zone's answers; `hashes` are handed to the next one.
-
-    The names `departed` exist as well, without records.
-    """
+    """The names of a zone in order. Made once for a zone's answers; `hashes` are handed to the next one."""
 
     def __init__(
         self,
         zone: ZoneAnswers,
         parameters: Nsec3Parameters | None = None,
         hashes: Mapping[str, str] | None = None,
-        departed: frozenset[str] = frozenset(),
     ) -> None:
         self.zone = zone
         self.parameters = parameters
-        self.departed = departed
-        nodes = {**dict.fromkeys(departed, Node()), **_visible(zone)}
+        nodes = _visible(zone)
         unknown = {name for name, node in nodes.items() if node.failure}
         self.hashes: dict[str, str] = {}
         if parameters is None:

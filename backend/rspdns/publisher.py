@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol as Interface
 
 from rspdns.answers import build
@@ -27,14 +27,15 @@ _SHORTEST_WAIT_S = 0.001
 class Purges(Interface):
     """What the publisher needs of `rspdns.purge.Purger`."""
 
-    def purge(self, names: set[str]) -> None: ...  # noqa: D102
+    def purge(self, names: Collection[str]) -> None: ...  # noqa: D102
     def rediscover(self) -> None: ...  # noqa: D102
     @property
     def free_at_s(self) -> float: ...  # noqa: D102
 
 
 class Publisher:
-    """Publishes `zones`. `swap` takes each new snapshot before its changes are purged.
+    """Publishes `zones`. `swap` takes each new snapshot before its changes are purged, and
+    returns what is to be purged first.
 
     `hot` gives the pool handles that were looked up lately: only for these chance draws again.
     `on_published` is told, after each build, the names that are to be purged.
@@ -44,7 +45,7 @@ class Publisher:
         self,
         zones: Sequence[Zone],
         serials: SerialNumbers,
-        swap: Callable[[Snapshot], None],
+        swap: Callable[[Snapshot], Collection[str]],
         purger: Purges,
         *,
         max_stale_s: float,
@@ -126,13 +127,14 @@ class Publisher:
         if any(zone.serial == serial for zone in new.zones()):
             self._serials.use(serial)
         self.snapshot = new
-        self._swap(new)
+        first = self._swap(new)
         names = self._whole_zones(new)
         if self.builds > 1:
             names |= changed_names(old, new)
-        self._on_published(names)
-        if names:
-            self._purger.purge(names)
+        names.difference_update(first)
+        self._on_published({*first, *names})
+        if first or names:
+            self._purger.purge((*first, *names))
         ended_s = self._clock()
         self.built_at_s = ended_s
         self._rested_at_s = 2 * ended_s - began_s

@@ -75,7 +75,8 @@ def name_of(parameters: Parameters, key: str) -> str:
 def zone_id(zone: str) -> int:
     """Return the number PowerDNS knows a zone by: 31 bits, the same after every restart and reload.
 
-    Two zones may share one; nothing but `getBeforeAndAfterNamesAbsolute` looks a zone up by it.
+    Two zones may share one; nothing but `getBeforeAndAfterNamesAbsolute` looks a zone up by it. Signed zones
+    have others, see `rspdns.domain_ids`.
     """
     return zlib.crc32(zone.encode()) & 0x7FFFFFFF
 
@@ -89,28 +90,21 @@ def zone_of(name: str, snapshot: Snapshot) -> str | None:
     return name
 
 
-def lookup(parameters: Parameters, snapshot: Snapshot) -> list[Reply] | Literal[False]:
+def lookup(
+    parameters: Parameters, snapshot: Snapshot, number_of: Callable[[str], int] = zone_id
+) -> list[Reply] | Literal[False]:
     """Answer one question; False for nothing. Raises NoAnswer for SERVFAIL, RequestError."""
     name, qtype = name_of(parameters, "qname"), text_of(parameters, "qtype").upper()
     outcome = snapshot.lookup(name, qtype)
     if isinstance(outcome, Failure):
         raise NoAnswer(outcome.reason)
     if isinstance(outcome, Found):
-        number = _number_of_zone_of(name, snapshot)
+        zone = zone_of(name, snapshot)
+        number = number_of(zone) if zone is not None else -1
         return [_record(record, number if record.type == "SOA" else None) for record in outcome.records]
     if outcome == NODATA and qtype == ANY:
-        return nothing_at(name)
+        return [_record(Record(name, EMPTY_NON_TERMINAL, "", 0), None)]
     return False
-
-
-def nothing_at(name: str) -> list[Reply]:
-    """The answer that a name exists without records."""
-    return [_record(Record(name, EMPTY_NON_TERMINAL, "", 0), None)]
-
-
-def _number_of_zone_of(name: str, snapshot: Snapshot) -> int:
-    zone = zone_of(name, snapshot)
-    return zone_id(zone) if zone is not None else -1
 
 
 def _record(record: Record, number: int | None) -> Reply:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import orjson
 from daemon_kit.logs import get_logger
 
 from rspdns import remote, remote_dnssec
-from rspdns.denial import NAMES_AROUND, Chains, Proof
+from rspdns.denial import NAMES_AROUND, Chains
 from rspdns.dnssec_store import DnssecStore
-from rspdns.recent import RecentChanges
-from rspdns.snapshot import ANY, Node, Snapshot
+from rspdns.domain_ids import DomainIds
+from rspdns.snapshot import Node, Snapshot
 
 FAILURE = b"{}\n"
 NOTHING = b'{"result":false}\n'
@@ -24,8 +24,6 @@ _OTHER_METHODS = "other"
 _READS = {**remote_dnssec.METADATA, **remote_dnssec.SECRETS}
 KNOWN = frozenset((*remote.METHODS, *remote.UNSUPPORTED, *_READS, *remote_dnssec.WRITES, NAMES_AROUND))
 """Every method of PowerDNS 4.7, and more."""
-_OF_NO_CLIENT = "0.0.0.0"  # noqa: S104 - no address to listen at
-"""PowerDNS asks what it needs for a proof without naming the client."""
 _OWN_FAULT = "failed inside the backend; its log says why"
 
 
@@ -49,57 +47,51 @@ class Responder:
         self._on_lookup = on_lookup
         self._kept: dict[tuple[str, str], tuple[Node, bytes]] = {}
         self._asked: dict[bytes, tuple[str, str]] = {}
-        """Name and type that a request asks for, by its bytes: PowerDNS asks the same again and again."""
-        self._recent = RecentChanges()
-        self._chains = Chains(self._recent)
+        """Name and type that a request asks for now, by its bytes: PowerDNS asks the same again and again."""
+        self._ids = DomainIds()
+        self._chains = Chains(self._ids)
         self._log = get_logger("remote")
 
-    def swap(self, snapshot: Snapshot) -> None:
-        """Answer from this snapshot from now on."""
+    def swap(self, snapshot: Snapshot) -> Sequence[str]:
+        """Answer from this snapshot from now on. Return the names to purge before what changed."""
+        moved: Sequence[str] = ()
         if self.store is not None and (signed := self.store.signed_zones()):
-            self._recent.note(self.snapshot, snapshot, signed, self.clock())
+            moved = self._ids.note(self.snapshot, snapshot, signed, self.clock())
+            if moved:
+                self._asked.clear()  # what was asked of this moment is of an earlier one now
         self.snapshot = snapshot
+        return moved
 
-    def conversation(self) -> Conversation:
-        """What answers the requests of one connection."""
-        return Conversation(self)
-
-    def respond(self, line: bytes, proof: Proof | None = None) -> bytes | Awaitable[bytes]:
+    def respond(self, line: bytes) -> bytes | Awaitable[bytes]:
         """Return the reply to one line, its newline included; later, if it changes what is kept.
 
-        Never raises, whatever the line holds. `proof` remembers what one connection was told last.
+        Never raises, whatever the line holds.
         """
         try:
             asked = self._asked.get(line)
-            if (
-                asked is not None
-                and (reply := self._kept_reply(asked)) is not None
-                and (proof is None or proof.shown != asked[0])
-            ):
+            if asked is not None and (reply := self._kept_reply(asked)) is not None:
                 self.queries["lookup"] += 1
-                self._note(asked[0], proof)
+                self._on_lookup(asked[0])
                 return reply
             method, parameters = remote.split(_decoded(line))
             if method == "lookup":
                 self.queries["lookup"] += 1
-                return self._lookup(line, parameters, proof)
-            return self.answer(method, parameters, proof)
+                return self._lookup(line, parameters)
+            return self.answer(method, parameters)
         except (remote.RequestError, remote.NoAnswer) as problem:
             return self._failed(str(problem))
         except Exception:
             self._log.exception("lookup_failed")
             return self._failed(_OWN_FAULT)
 
-    def answer(
-        self, method: str, parameters: remote.Parameters, proof: Proof | None = None
-    ) -> bytes | Awaitable[bytes]:
+    def answer(self, method: str, parameters: remote.Parameters) -> bytes | Awaitable[bytes]:
         """Do what `respond()` does, for any method. Raises RequestError, NoAnswer."""
         known = method in KNOWN
         self.queries[method if known else _OTHER_METHODS] += 1
         if self.store is not None and method in remote_dnssec.WRITES:
             return self._change(method, parameters, self.store)
         if method == NAMES_AROUND:
-            result: object = self._chains.around(parameters, self.snapshot, self.store, proof, self.clock())
+            result: object = self._chains.around(parameters, self.snapshot, self.store, self.clock())
         elif method in remote.METHODS:
             result = remote.METHODS[method](parameters, self.snapshot)
         elif self.store is not None and method in _READS:
@@ -108,23 +100,17 @@ class Responder:
             result = False
         return orjson.dumps({"result": result}) + b"\n"
 
-    def _lookup(self, line: bytes, parameters: remote.Parameters, proof: Proof | None) -> bytes:
+    def _lookup(self, line: bytes, parameters: remote.Parameters) -> bytes:
         qname, qtype = remote.text_of(parameters, "qname"), remote.text_of(parameters, "qtype")
         asked = name, _ = qname.lower().removesuffix("."), qtype
-        if proof is not None and proof.shown == name and parameters.get("remote") == _OF_NO_CLIENT:
-            self._on_lookup(name)
-            if new := self._recent.came(name, self.clock()):
-                return self._types_of_a_proof(parameters, new)
-        else:
-            self._note(name, proof)
-        reply = self._kept_reply(asked)
+        self._on_lookup(name)
+        past = self._ids.past(parameters.get("zone-id"), self.clock())
+        reply = self._kept_reply(asked) if past is None else None
         if reply is None:
-            records = remote.lookup(parameters, self.snapshot)
-            node = self.snapshot.nodes.get(name)
-            if not records and self._recent.exists(name, self.clock()) and qtype.upper() == ANY:
-                return orjson.dumps({"result": remote.nothing_at(name)}) + b"\n"
+            records = remote.lookup(parameters, past or self.snapshot, self._ids.of)
             reply = orjson.dumps({"result": records}) + b"\n" if records else NOTHING
-            if node is None:
+            node = self.snapshot.nodes.get(name)
+            if node is None or past is not None:
                 return reply
             self._keep(asked, node, reply)
         if len(line) <= MAX_LINE_BYTES:
@@ -132,18 +118,6 @@ class Responder:
                 self._asked.clear()  # of clients that ask no more
             self._asked[line] = asked
         return reply
-
-    def _types_of_a_proof(self, parameters: remote.Parameters, new: frozenset[str]) -> bytes:
-        """What is there, but the types that are `new`; PowerDNS must not remember it."""
-        records = remote.lookup(parameters, self.snapshot) or []
-        old = [{**record, "scopeMask": 1} for record in records if record["qtype"] not in new]
-        return orjson.dumps({"result": old or False}) + b"\n"
-
-    def _note(self, name: str, proof: Proof | None) -> None:
-        """Somebody looks this name up: a proof that there is nothing must be of this moment."""
-        self._on_lookup(name)
-        if proof is not None:
-            proof.snapshot, proof.at_s, proof.shown = self.snapshot, self.clock(), None
 
     def _kept_reply(self, asked: tuple[str, str]) -> bytes | None:
         kept = self._kept.get(asked)
@@ -174,17 +148,3 @@ def _decoded(line: bytes) -> object:
         return orjson.loads(line)
     except ValueError:
         raise remote.RequestError("not JSON") from None
-
-
-class Conversation:
-    """One connection of PowerDNS: one question after the other."""
-
-    __slots__ = ("_proof", "_responder")
-
-    def __init__(self, responder: Responder) -> None:
-        self._responder = responder
-        self._proof = Proof()
-
-    def __call__(self, line: bytes) -> bytes | Awaitable[bytes]:
-        """Do what `Responder.respond()` does."""
-        return self._responder.respond(line, self._proof)

@@ -115,7 +115,7 @@ def _sections(settings: PdnsSettings) -> list[tuple[str, list[Line]]]:
     return [
         ("Where to answer", _listening(settings)),
         ("The backend", _backend(settings)),
-        ("Caches: they carry the load, and the backend purges what changed", _caches(settings)),
+        ("Caches: they carry the load, and the backend purges what changed", _caches()),
         ("Zone transfers", _transfers(settings)),
         ("Threads and queues", _threads(settings)),
         ("As a service", _service(settings)),
@@ -172,19 +172,7 @@ def _transfers(settings: PdnsSettings) -> list[Line]:
     ]
 
 
-def _caches(settings: PdnsSettings) -> list[Line]:
-    negative: Line = (
-        "negquery-cache-ttl",
-        1,
-        '"No such name", in seconds: a server that comes back must not stay hidden.',
-    )
-    if settings.signed:
-        negative = (
-            "negquery-cache-ttl",
-            0,
-            '"No such name" is asked for anew each time, so that its proof is of the same moment. Whole '
-            "packets are cached all the same.",
-        )
+def _caches() -> list[Line]:
     return [
         ("cache-ttl", 20, "Whole packets, in seconds; never longer than the lowest TTL in them."),
         (
@@ -193,7 +181,11 @@ def _caches(settings: PdnsSettings) -> list[Line]:
             "Answers of the backend, in seconds. It ignores TTLs: this is what a lost purge costs at worst. "
             "Do not switch it off: after a purge under load every waiting question would go to the backend.",
         ),
-        negative,
+        (
+            "negquery-cache-ttl",
+            1,
+            '"No such name", in seconds: a server that comes back must not stay hidden.',
+        ),
         (
             "zone-cache-refresh-interval",
             300,

@@ -14,7 +14,7 @@ def test_a_request_is_answered_and_a_long_one_ends_its_connection(
     new_loop: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path
 ) -> None:
     async def ask() -> tuple[bytes, bytes]:
-        connector = UnixConnector(tmp_path / "remote.sock", lambda: lambda line: line.upper() + b"\n")
+        connector = UnixConnector(tmp_path / "remote.sock", lambda line: line.upper() + b"\n")
         await connector.start()
         reader, writer = await asyncio.open_unix_connection(str(tmp_path / "remote.sock"))
         writer.write(b"hello\n")

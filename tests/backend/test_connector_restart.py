@@ -45,7 +45,7 @@ def upper(line: bytes) -> bytes:
 
 
 async def connector_at(path: Path, respond: Callable[[bytes], bytes | Awaitable[bytes]]) -> UnixConnector:
-    made = UnixConnector(path, lambda: respond)
+    made = UnixConnector(path, respond)
     await made.start()
     return made
 

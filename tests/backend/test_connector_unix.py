@@ -20,7 +20,7 @@ def respond(line: bytes) -> bytes:
 
 @pytest.fixture
 async def path(tmp_path: Path) -> AsyncIterator[Path]:
-    connector = UnixConnector(tmp_path / "remote.sock", lambda: respond)
+    connector = UnixConnector(tmp_path / "remote.sock", respond)
     await connector.start()
     yield tmp_path / "remote.sock"
     await connector.close()
@@ -108,7 +108,7 @@ async def test_the_socket_of_a_dead_process_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "remote.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
-    connector = UnixConnector(path, lambda: respond)
+    connector = UnixConnector(path, respond)
     await connector.start()
     assert await exchange(path, b"a\n", 1) == [b"A\n"]
     await connector.close()
@@ -174,7 +174,7 @@ async def test_the_lines_behind_one_that_takes_its_time_wait(tmp_path: Path) -> 
         asked.append(line)
         return later(line) if line.startswith(b"write") else line + b" now\n"
 
-    connector = UnixConnector(tmp_path / "remote.sock", lambda: respond)
+    connector = UnixConnector(tmp_path / "remote.sock", respond)
     await connector.start()
     try:
         reader, writer = await asyncio.open_unix_connection(str(tmp_path / "remote.sock"))
@@ -203,7 +203,7 @@ async def test_a_client_that_does_not_read_is_not_worked_for(tmp_path: Path) -> 
         answered += 1
         return b"x" * 100_000 + b"\n"
 
-    connector = UnixConnector(tmp_path / "remote.sock", lambda: respond)
+    connector = UnixConnector(tmp_path / "remote.sock", respond)
     await connector.start()
     try:
         reader, writer = await asyncio.open_unix_connection(str(tmp_path / "remote.sock"), limit=2**20)

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Collection
 from pathlib import Path
 from random import Random
 
@@ -23,10 +24,12 @@ class Scene:
         self.hot = hot
         self.now = 1000.0
         self.free_at_s = 0.0
+        self.first: tuple[str, ...] = ()
+        self.purged_in_order: list[str] = []
         self.publisher = Publisher(
             zones or (zone(),),
             SerialNumbers(folder, 5.0),
-            lambda snapshot: self.told.append(("swap", snapshot)),
+            self.swap,
             self,
             max_stale_s=60,
             hot=lambda: self.hot,
@@ -34,7 +37,12 @@ class Scene:
             draw=Random(1),
         )
 
-    def purge(self, names: set[str]) -> None:
+    def swap(self, snapshot: Snapshot) -> tuple[str, ...]:
+        self.told.append(("swap", snapshot))
+        return self.first
+
+    def purge(self, names: Collection[str]) -> None:
+        self.purged_in_order = list(names)
         self.told.append(("purge", set(names)))
 
     def rediscover(self) -> None:
@@ -85,6 +93,15 @@ async def test_but_not_while_there_is_nothing_better_to_say(tmp_path: Path) -> N
     scene.publisher.publish(views(view(member(2))))
     assert WHOLE not in scene.purged()
     scene.publisher.close()
+
+
+async def test_what_the_swap_names_is_purged_before_all_else(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.publisher.start(views(view(member(1))))
+    scene.first = ("zz.example",)
+    scene.publisher.publish(views(view(member(1), member(2))))
+    assert scene.purged_in_order[0] == "zz.example"
+    assert set(scene.purged_in_order) == {"zz.example", OWNER, f"as.{ZONE}", f"00000002.u.as.{ZONE}"}
 
 
 async def test_nothing_is_purged_when_no_answer_changed(tmp_path: Path) -> None:
@@ -156,9 +173,9 @@ async def test_expensive_builds_leave_time_for_answers(tmp_path: Path) -> None:
     builds = scene.publisher.builds
     real_swap = scene.publisher._swap
 
-    def slow_swap(snapshot: Snapshot) -> None:
+    def slow_swap(snapshot: Snapshot) -> Collection[str]:
         scene.now += 0.05
-        real_swap(snapshot)
+        return real_swap(snapshot)
 
     scene.publisher._swap = slow_swap
     scene.publisher.publish(views(view(member(2))))

@@ -6,28 +6,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rserpool.policies import LeastUsed
 from rspdns.dnssec_store import DnssecStore
-from rspdns.recent import LINGER_S, NEW_FOR_S
+from rspdns.domain_ids import KEPT_S
 from rspdns.remote import zone_id
-from rspdns.responder import KNOWN, Conversation, Responder
+from rspdns.responder import KNOWN, Responder
+from rspdns.snapshot import Snapshot
 
-from tests.backend.making import UDP, ZONE, answered, member, view, views, zone
+from tests.backend.making import FIXED, UDP, ZONE, answered, member, view, views, zone
 
 KEY = {"flags": 257, "active": True, "published": False, "content": "Private-key-format: v1.2\n"}
-OF_A_PROOF = {"remote": "0.0.0.0"}
-"""So PowerDNS asks for the types at a name."""
 TWO = answered(zone(), views(view(member(1), member(2))))
 
 
 class Asker:
-    """One connection of PowerDNS."""
+    """A connection of PowerDNS."""
 
     def __init__(self, responder: Responder) -> None:
         self.responder = responder
-        self.conversation = Conversation(responder)
 
     async def __call__(self, method: str, **parameters: Any) -> Any:
-        reply = self.conversation(json.dumps({"method": method, "parameters": parameters}).encode())
+        reply = self.responder.respond(json.dumps({"method": method, "parameters": parameters}).encode())
         text = reply if isinstance(reply, bytes) else await reply
         assert text.endswith(b"\n")
         return json.loads(text)
@@ -168,62 +167,110 @@ async def test_hashed_names_after_nsec3_is_set(ask: Asker) -> None:
     assert result["before"] == "as"
 
 
-async def test_a_proof_is_of_the_moment_of_its_question(ask: Asker) -> None:
-    """A member comes between "no such name" and the proof of that: the proof must not show it."""
-    assert await ask("lookup", qname=f"00000003.u.as.{ZONE}.", qtype="ANY") == {"result": False}
-    three = answered(zone(), views(view(*map(member, (1, 2, 3)))))
-    ask.responder.swap(three)
-    around = {"id": zone_id(ZONE), "qname": "00000003.u.as"}
-    first = (await ask("getBeforeAndAfterNamesAbsolute", **around))["result"]
-    assert first["before"] == "00000002.u.as"
-    await ask("lookup", qname=f"{first['unhashed']}.", qtype="ANY", **OF_A_PROOF)
-    assert (await ask("getBeforeAndAfterNamesAbsolute", **around))["result"] == first
-    other = Asker(ask.responder)
-    assert (await other("getBeforeAndAfterNamesAbsolute", **around))["result"]["before"] == "00000003.u.as"
-    await ask("lookup", qname=f"as.{ZONE}.", qtype="ANY")
-    assert (await ask("getBeforeAndAfterNamesAbsolute", **around))["result"]["before"] == "00000003.u.as"
+class Question:
+    """A question about a signed zone: everything is asked with the number that its SOA tells."""
+
+    def __init__(self, ask: Asker, number: int) -> None:
+        self.ask = ask
+        self.number = number
+
+    @classmethod
+    async def of(cls, ask: Asker) -> "Question":
+        (soa,) = (await ask("lookup", qname=f"{ZONE}.", qtype="SOA", **{"zone-id": -1}))["result"]
+        return cls(ask, soa["domain_id"])
+
+    async def lookup(self, name: str) -> Any:
+        return (await self.ask("lookup", qname=f"{name}.", qtype="ANY", **{"zone-id": self.number}))["result"]
+
+    async def types(self, name: str) -> set[str]:
+        return {record["qtype"] for record in await self.lookup(name) or ()}
+
+    async def before(self, relative: str) -> str:
+        around = await self.ask("getBeforeAndAfterNamesAbsolute", id=self.number, qname=relative)
+        before: str = around["result"]["before"]
+        return before
 
 
-async def test_a_name_that_left_a_signed_zone_goes_on_existing_while_it_may_be_remembered(ask: Asker) -> None:
-    gone, clock = f"00000002.u.as.{ZONE}.", Clock(ask.responder)
-    empty = [{"qname": gone[:-1], "qtype": "ENT", "content": "", "ttl": 0}]
-    around = {"id": zone_id(ZONE), "qname": "00000002.u.as"}
+@pytest.fixture
+async def signed(ask: Asker) -> Asker:
     await ask("addDomainKey", name=f"{ZONE}.", key=KEY)
-    ask.responder.swap(answered(zone(), views(view(member(1)))))
-    # PowerDNS remembers the name, so that the proof is all it asks for.
-    shown = (await ask("getBeforeAndAfterNamesAbsolute", **around))["result"]
-    assert shown["before"] == "00000002.u.as"
-    clock.now += LINGER_S - 0.1
-    assert await ask("lookup", qname=gone, qtype="ANY") == {"result": empty}
-    clock.now += LINGER_S - 0.1
-    shown = (await ask("getBeforeAndAfterNamesAbsolute", **around))["result"]
-    assert shown["before"] == "00000002.u.as", "remembered since the last look-up"
-    clock.now += 0.2
-    assert await ask("lookup", qname=gone, qtype="ANY") == {"result": False}
-    shown = (await ask("getBeforeAndAfterNamesAbsolute", **around))["result"]
-    assert shown["before"] == "00000001.u.as"
+    return ask
 
 
-async def test_a_name_that_left_an_unsigned_zone_is_no_more(ask: Asker) -> None:
-    ask.responder.swap(answered(zone(), views(view(member(1)))))
+def members(*who: int) -> Snapshot:
+    return answered(zone(), views(view(*map(member, who))))
+
+
+async def test_a_question_is_answered_as_of_the_moment_in_which_it_began(signed: Asker) -> None:
+    """One goes, three comes: a question that began before sees neither."""
+    one, three = f"00000001.u.as.{ZONE}", f"00000003.u.as.{ZONE}"
+    old = await Question.of(signed)
+    assert signed.responder.swap(members(2, 3)) == [ZONE], "the SOA is purged first"
+    new = await Question.of(signed)
+    assert new.number != old.number
+    assert await old.types(one) == {"A"}
+    assert await new.types(one) == set()
+    assert await old.types(three) == set()
+    assert await new.types(three) == {"A"}
+    assert [await at.before("00000003.u.as") for at in (old, new)] == ["00000002.u.as", "00000003.u.as"]
+    assert [await at.before("00000001.u.as") for at in (old, new)] == ["00000001.u.as", "_sip._udp.as"]
+    assert [record["qtype"] for record in await old.lookup(ZONE)] == ["SOA", "NS"]
+
+
+async def test_a_type_that_comes_is_another_moment_and_a_weight_is_none(signed: Asker) -> None:
+    name = f"00000002.u.as.{ZONE}"
+    old = await Question.of(signed)
+    assert await old.types(name) == {"A"}
+    both = view(member(1), member(2, "10.0.0.2", "2001:db8::2"))
+    assert signed.responder.swap(answered(zone(), views(both))) == [ZONE]
+    new = await Question.of(signed)
+    assert await old.types(name) == {"A"}
+    assert await new.types(name) == {"A", "AAAA"}
+    busy = view(member(1, policy=LeastUsed(0.5)), member(2, "10.0.0.2", "2001:db8::2"))
+    assert signed.responder.swap(answered(zone(), views(busy))) == []
+    assert (await Question.of(signed)).number == new.number
+    assert any(" 500 " in record["content"] for record in await new.lookup(f"_sip._udp.as.{ZONE}"))
+
+
+async def test_moments_are_forgotten(signed: Asker) -> None:
+    """What was asked with a number nobody can have any more is answered as of now; so after a restart."""
+    clock, numbers = Clock(signed.responder), set()
+    old = await Question.of(signed)
+    for turn in range(3000):
+        signed.responder.swap(members(1 + turn % 2))
+        numbers.add((await Question.of(signed)).number)
+        clock.now += 0.01
+    assert len(numbers) <= 1025, "bounded"
+    clock.now += KEPT_S + 0.1
+    assert await old.types(f"00000001.u.as.{ZONE}") == set()
+    assert await old.types(f"00000002.u.as.{ZONE}") == {"A"}
+    assert await old.before("00000001.u.as") == "_sip._udp.as"
+    assert await old.before("00000002.u.as") == "00000002.u.as"
+
+
+async def test_zones_that_change_as_a_whole(signed: Asker) -> None:
+    """A reload brings another name and takes a pool away."""
+    old = await Question.of(signed)
+    other = answered(zone("", FIXED + "\ninfo TXT text"), {})
+    assert signed.responder.swap(other) == [ZONE]
+    new = await Question.of(signed)
+    assert [await one.before("info") for one in (old, new)] == ["00000002.u.as", "info"]
+    assert signed.responder.swap(Snapshot()) == []
+    assert await new.lookup(f"info.{ZONE}") is False
+
+
+async def test_the_soa_of_an_unsigned_zone_keeps_its_number(ask: Asker) -> None:
+    assert ask.responder.swap(members(1)) == ()
+    assert (await Question.of(ask)).number == zone_id(ZONE)
     assert await ask("lookup", qname=f"00000002.u.as.{ZONE}.", qtype="ANY") == {"result": False}
 
 
-async def test_a_type_that_just_came_is_in_no_proof_but_answered(ask: Asker) -> None:
-    name, around = f"00000002.u.as.{ZONE}.", {"id": zone_id(ZONE), "qname": "00000002.u.as"}
-    by_client = {"remote": "192.0.2.1"}
-    clock = Clock(ask.responder)
-    await ask("addDomainKey", name=f"{ZONE}.", key=KEY)
-    (before,) = (await ask("lookup", qname=name, qtype="ANY", **by_client))["result"]
-    ask.responder.swap(answered(zone(), views(view(member(1), member(2, "10.0.0.2", "2001:db8::2")))))
-    # PowerDNS may have said from memory that there is no AAAA.
-    await ask("getBeforeAndAfterNamesAbsolute", **around)
-    told = await ask("lookup", qname=name, qtype="ANY", **OF_A_PROOF)
-    assert told == {"result": [{**before, "scopeMask": 1}]}, "and it must not be remembered"
-    assert len((await ask("lookup", qname=name, qtype="ANY", **by_client))["result"]) == 2
-    await ask("getBeforeAndAfterNamesAbsolute", **around)
-    clock.now += NEW_FOR_S
-    assert len((await ask("lookup", qname=name, qtype="ANY", **OF_A_PROOF))["result"]) == 2
+@pytest.mark.parametrize("number", [None, "1", [], 2**70, -1, 1.5])
+async def test_numbers_that_are_none(signed: Asker, number: Any) -> None:
+    signed.responder.swap(members(1))
+    odd = Question(signed, number)
+    assert await odd.types(f"00000001.u.as.{ZONE}") == {"A"}
+    assert (await signed("getBeforeAndAfterNamesAbsolute", id=number, qname="x")) == {"result": False}
 
 
 async def test_nothing_is_denied_where_nobody_knows(ask: Asker) -> None:

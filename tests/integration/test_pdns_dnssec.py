@@ -1,42 +1,19 @@
 """Zones signed by PowerDNS with keys that the backend keeps: everything validates, whatever happens."""
 
 import stat
-import sys
-import threading
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import dns.message
-import dns.rcode
 import pytest
 from rspdns.dnssec_store import FILE_NAME
 
-from tests.backend.making import TCP, UDP, ZONE, member, view, views, zone
-from tests.support.proofs import what_is_wrong
+from tests.backend.making import ZONE, member, view, views
 from tests.support.served import Served, served, status, until
+from tests.support.signed_zone import OWNER, TWO, ZONES
+from tests.support.signed_zone import signed as signed
+from tests.support.signed_zone import two_members as two_members
 
 pytestmark = pytest.mark.timeout(240)
 
-OWNER = f"_sip._udp.as.{ZONE}"
-FIXED = """
-$TTL 3600
-@      SOA   ns1 hostmaster 1 7200 900 1209600 300
-@      NS    ns1
-ns1    A     10.0.1.1
-info   TXT   "some text"
-alias  CNAME info
-*.wild MX    10 mail.example.com.
-sub    NS    ns.sub
-ns.sub A     10.0.1.9
-safe   NS    ns.sub
-safe   DS    12345 13 2 10bdbc7827d9efb7ec0deee234671a8f0fb0a83126268eb5d9ed8cd4982aacbf
-a.b.c  A     10.0.1.2
-"""
-EMPTY_POOL = TCP.replace('"as"', '"other"') + 'when_empty = "nodata"\n'
-ZONES = [zone(UDP + EMPTY_POOL, FIXED)]
-TWO = views(view(member(1), member(2, "2001:db8::2")), view(handle="sip-tcp"))
 POSITIVE = [
     (OWNER, "SRV"),
     (f"as.{ZONE}", "A"),
@@ -65,20 +42,6 @@ NO_SUCH_NAME = [
     (f"0.{ZONE}", "A"),
     (f"x.y.as.{ZONE}", "A"),
 ]
-
-
-@pytest.fixture(scope="module")
-def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(ZONES, TWO, tmp_path_factory.mktemp("signed"), signed=True) as made:
-        made.pdns.util("secure-zone", ZONE)
-        until(lambda: made.pdns.short(ZONE, "DNSKEY"))
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def two_members(signed: Served) -> None:
-    signed.backend.publish(TWO)
-    until(lambda: len(signed.pdns.short(OWNER, "SRV")) == 2)
 
 
 def test_keys_are_for_the_service_alone_and_signing_begins_at_once(signed: Served) -> None:
@@ -113,86 +76,6 @@ def test_a_referral_is_not_signed_as_ours(signed: Served) -> None:
     words = said.split()
     signed_types = {words[place + 1] for place, word in enumerate(words) if word == "RRSIG"}
     assert signed_types <= {"NSEC", "NSEC3"}, "neither the delegation nor the glue is ours to sign"
-
-
-@contextmanager
-def churn(signed: Served) -> Iterator[list[int]]:
-    """Members 3 to 5 come and go, with IPv6 addresses and without; gives the changes so far."""
-    ended = threading.Event()
-    changes: list[int] = []
-
-    def change() -> None:
-        while not ended.wait(0.02):
-            changes.append(len(changes))
-            extra = [
-                member(one, *([f"2001:db8::{one}"] if len(changes) % 3 == 0 else []))
-                for one in range(3, 3 + len(changes) % 4)
-            ]
-            signed.backend.publish(
-                views(view(member(1), member(2, "2001:db8::2"), *extra), view(handle="sip-tcp"))
-            )
-
-    changing = threading.Thread(target=change)
-    changing.start()
-    try:
-        yield changes
-    finally:
-        ended.set()
-        changing.join()
-
-
-@pytest.mark.parametrize("denial", ["nsec", "nsec3"])
-def test_every_answer_validates_while_members_come_and_go(signed: Served, denial: str) -> None:
-    signed.pdns.util(*(["unset-nsec3", ZONE] if denial == "nsec" else ["set-nsec3", ZONE, "1 0 0 -"]))
-    with churn(signed) as changes:
-        for turn in range(12):
-            for question in (
-                (OWNER, "SRV"),
-                (f"as.{ZONE}", "A"),
-                (f"as.{ZONE}", "MX"),
-                (f"no{turn}.{ZONE}", "A"),
-                (f"{turn + 9:08x}.u.as.{ZONE}", "A"),
-            ):
-                said = signed.delv(*question)
-                assert "fully validated" in said, (question, said)
-    assert len(changes) > 20
-
-
-ASKING = """
-import socket, sys, time
-import dns.message
-questions = [
-    dns.message.make_query(*question.split(), want_dnssec=True, payload=1232).to_wire()
-    for question in sys.argv[2:]
-]
-client = socket.socket(type=socket.SOCK_DGRAM)
-client.connect(("127.0.0.1", 53))
-client.settimeout(3)
-end_s = time.monotonic() + float(sys.argv[1])
-while time.monotonic() < end_s:
-    for question in questions:
-        client.send(question)
-        print(client.recv(4096).hex())
-"""
-
-
-@pytest.mark.parametrize("denial", ["nsec", "nsec3"])
-def test_a_member_that_leaves_is_denied_as_it_was_asked_for(signed: Served, denial: str) -> None:
-    """PowerDNS may know from before that its name exists, and asks for the proof when it does no more."""
-    signed.pdns.util(*(["unset-nsec3", ZONE] if denial == "nsec" else ["set-nsec3", ZONE, "1 0 0 -"]))
-    targets = [f"{one:08x}.u.as.{ZONE}" for one in (3, 4, 5)]
-    questions = [f"{target} {kind}" for target in targets for kind in ("A", "AAAA", "MX")]
-    questions += [f"as.{ZONE} {kind}" for kind in ("AAAA", "MX")]
-    questions += [f"x.{target} A" for target in targets]
-    with churn(signed):
-        said = signed.namespace.run(sys.executable, "-c", ASKING, "1.5", *questions)
-    answers = [dns.message.from_wire(bytes.fromhex(line)) for line in said.stdout.split()]
-    answers = [one for one in answers if one.rcode() != dns.rcode.SERVFAIL]  # a busy machine's
-    assert len(answers) > 100, said.stderr
-    problems = Counter(
-        f"{one.question[0]}: {problem}" for one in answers if (problem := what_is_wrong(one)) is not None
-    )
-    assert not problems, (len(answers), problems)
 
 
 def test_a_pool_nobody_knows_is_neither_answered_nor_denied(signed: Served) -> None:

@@ -63,7 +63,7 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
     path = unix_path(config.pdns.connector)
     if path is None:
         raise SystemExit("the benchmark serves the unix connector only")
-    connector = UnixConnector(path, responder.conversation)
+    connector = UnixConnector(path, responder.respond)
     await connector.start()
     if not changes_per_s:
         await asyncio.Event().wait()

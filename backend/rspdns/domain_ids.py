@@ -1,0 +1,111 @@
+"""The numbers PowerDNS knows zones by (`domain_id`); those of signed zones name a moment as well.
+
+To deny a name or a type, PowerDNS asks several times: for the name, for those above it and their wildcards,
+for the names around it, for the types at these. Some of it its query cache answers. Members come and go
+meanwhile, and a proof of two moments is none. But every question begins with the SOA of its zone, whose
+`domain_id` comes with all further requests of that question, and the query cache keeps answers by it too. So
+whenever a name or a type comes to or leaves a signed zone, its SOA gets another number, and every request is
+answered as of the moment that its number stands for.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import ChainMap
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import cast
+
+from rspdns.remote import zone_id
+from rspdns.snapshot import Node, Snapshot, ZoneAnswers, different_parts
+
+KEPT_S = 3.0
+"""A moment is kept for longer than the 2 s for which PowerDNS keeps an SOA (`query-cache-ttl`)."""
+_MOMENTS = 1024
+"""As many numbers are a zone's, in turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    snapshot: Snapshot
+    until_s: float
+
+
+class DomainIds:
+    """Which number each zone has now, and what the earlier ones stand for. `now` is monotonic, in seconds."""
+
+    def __init__(self) -> None:
+        self._present: dict[str, int] = {}
+        """Of the signed zones that changed since the start."""
+        self._past: dict[int, _Past] = {}
+        """The oldest first."""
+
+    def of(self, zone: str) -> int:
+        """The number of a zone as it is now."""
+        return self._present.get(zone) or zone_id(zone)
+
+    def past(self, number: object, now: float) -> Snapshot | None:
+        """What a number stood for, as the answers were last; None if it is not one of the past."""
+        past = self._past.get(number) if isinstance(number, int) else None
+        return past.snapshot if past is not None and now <= past.until_s else None
+
+    def zone(self, number: object, current: Snapshot, now: float) -> ZoneAnswers | None:
+        """The zone of a number; as it is now, unless the number is one of the past."""
+        if not isinstance(number, int):
+            return None
+        snapshot = self.past(number, now) or current
+        return next((zone for zone in snapshot.zones() if _is_of(number, zone.name)), None)
+
+    def note(self, old: Snapshot, new: Snapshot, signed: Iterable[str], now: float) -> list[str]:
+        """The answers changed from `old` to `new`: return the `signed` zones that have a new number."""
+        while self._past and self._past[first := next(iter(self._past))].until_s < now:
+            del self._past[first]
+        moved = []
+        for name in signed:
+            before, after = old.zone_answers.get(name), new.zone_answers.get(name)
+            if before is not None and after is not None and before is not after and _differ(before, after):
+                self._renew(before, now)
+                moved.append(name)
+        return moved
+
+    def _renew(self, before: ZoneAnswers, now: float) -> None:
+        old = self.of(before.name)
+        self._past.pop(old, None)
+        self._past[old] = _Past(_snapshot(before), now + KEPT_S)
+        # Numbers of a former life begin elsewhere: PowerDNS may still have answers of it.
+        low = old % _MOMENTS if before.name in self._present else random.randrange(_MOMENTS)  # noqa: S311
+        new = _first(before.name) + (low + 1) % _MOMENTS
+        self._past.pop(new, None)
+        self._present[before.name] = new
+
+
+def _first(zone: str) -> int:
+    return zone_id(zone) // _MOMENTS * _MOMENTS
+
+
+def _is_of(number: int, zone: str) -> bool:
+    return number // _MOMENTS == zone_id(zone) // _MOMENTS
+
+
+def _snapshot(zone: ZoneAnswers) -> Snapshot:
+    """One zone as it was: made fast, since it is seldom asked."""
+    parts = [cast("dict[str, Node]", part) for part in (zone.fixed, *(site.nodes for site in zone.sites))]
+    apex = next((part[zone.name] for part in parts if zone.name in part), Node())
+    own = {zone.name: zone.with_soa(zone.name, apex)}
+    return Snapshot(MappingProxyType({zone.name: zone}), ChainMap(own, *parts))
+
+
+def _differ(before: ZoneAnswers, after: ZoneAnswers) -> bool:
+    """Whether names or types came or went, so that proofs differ."""
+    old, new = (
+        {name: node for part in parts for name, node in part.items()}
+        for parts in different_parts(before, after)
+    )
+    return old.keys() != new.keys() or any(
+        node is not new[name] and _shape(node) != _shape(new[name]) for name, node in old.items()
+    )
+
+
+def _shape(node: Node) -> tuple[set[str], bool]:
+    return {record.type for record in node.records}, bool(node.failure)

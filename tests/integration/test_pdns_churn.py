@@ -1,0 +1,160 @@
+"""While members come and go, every answer of a signed zone is of one moment: denials prove what they say."""
+
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import dns.message
+import dns.rcode
+import pytest
+from rspdns.views import Member
+
+from tests.backend.making import ZONE, member, view, views
+from tests.support.proofs import what_is_wrong
+from tests.support.served import Served
+from tests.support.signed_zone import OWNER
+from tests.support.signed_zone import signed as signed
+from tests.support.signed_zone import two_members as two_members
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@contextmanager
+def churn(signed: Served) -> Iterator[list[int]]:
+    """Members 3 to 5 come and go, with IPv6 addresses and without; gives the changes so far."""
+    ended = threading.Event()
+    changes: list[int] = []
+
+    def change() -> None:
+        while not ended.wait(0.02):
+            changes.append(len(changes))
+            extra = [
+                member(one, *([f"2001:db8::{one}"] if len(changes) % 3 == 0 else []))
+                for one in range(3, 3 + len(changes) % 4)
+            ]
+            signed.backend.publish(
+                views(view(member(1), member(2, "2001:db8::2"), *extra), view(handle="sip-tcp"))
+            )
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    try:
+        yield changes
+    finally:
+        ended.set()
+        changing.join()
+
+
+@pytest.mark.parametrize("denial", ["nsec", "nsec3"])
+def test_every_answer_validates_while_members_come_and_go(signed: Served, denial: str) -> None:
+    signed.pdns.util(*(["unset-nsec3", ZONE] if denial == "nsec" else ["set-nsec3", ZONE, "1 0 0 -"]))
+    with churn(signed) as changes:
+        for turn in range(12):
+            for question in (
+                (OWNER, "SRV"),
+                (f"as.{ZONE}", "A"),
+                (f"as.{ZONE}", "MX"),
+                (f"no{turn}.{ZONE}", "A"),
+                (f"{turn + 9:08x}.u.as.{ZONE}", "A"),
+            ):
+                said = signed.delv(*question)
+                assert "fully validated" in said, (question, said)
+    assert len(changes) > 20
+
+
+ASKING = """
+import socket, sys, time
+import dns.message
+questions = [
+    dns.message.make_query(*question.split(), want_dnssec=True, payload=1232).to_wire()
+    for question in sys.argv[2:]
+]
+client = socket.socket(type=socket.SOCK_DGRAM)
+client.connect(("127.0.0.1", 53))
+client.settimeout(3)
+end_s = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end_s:
+    for question in questions:
+        client.send(question)
+        print(client.recv(4096).hex())
+"""
+
+
+@pytest.mark.parametrize("denial", ["nsec", "nsec3"])
+def test_a_member_that_leaves_is_denied_as_it_was_asked_for(signed: Served, denial: str) -> None:
+    """PowerDNS may know from before that its name exists, and asks for the proof when it does no more."""
+    signed.pdns.util(*(["unset-nsec3", ZONE] if denial == "nsec" else ["set-nsec3", ZONE, "1 0 0 -"]))
+    targets = [f"{one:08x}.u.as.{ZONE}" for one in (3, 4, 5)]
+    questions = [f"{target} {kind}" for target in targets for kind in ("A", "AAAA", "MX")]
+    questions += [f"as.{ZONE} {kind}" for kind in ("AAAA", "MX")]
+    questions += [f"x.{target} A" for target in targets]
+    with churn(signed):
+        said = signed.namespace.run(sys.executable, "-c", ASKING, "1.5", *questions)
+    answers = [dns.message.from_wire(bytes.fromhex(line)) for line in said.stdout.split()]
+    answers = [one for one in answers if one.rcode() != dns.rcode.SERVFAIL]  # a busy machine's
+    assert len(answers) > 100, said.stderr
+    problems = Counter(
+        f"{one.question[0]}: {problem}" for one in answers if (problem := what_is_wrong(one)) is not None
+    )
+    assert not problems, (len(answers), problems)
+
+
+JOIN_EVERY_S = 0.01
+ASKING_FOR_NEWCOMERS = """
+import socket, sys, time
+import dns.message
+seconds, zone, every_s, turn = float(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
+client = socket.socket(type=socket.SOCK_DGRAM)
+client.connect(("127.0.0.1", 53))
+client.settimeout(3)
+end_s = time.monotonic() + seconds
+while time.monotonic() < end_s:
+    turn += 1
+    name = f"{int(time.monotonic() / every_s) % 2**28 + turn % 3:08x}.u.as.{zone}"
+    questions = (name, "A"), (name, "AAAA"), (f"x.{name}", "A"), (name, "MX"), (f"as.{zone}", "AAAA")
+    name, kind = questions[turn % len(questions)]
+    client.send(dns.message.make_query(name, kind, want_dnssec=True, payload=1232).to_wire())
+    print(client.recv(4096).hex())
+"""
+
+
+@contextmanager
+def newcomers(signed: Served) -> Iterator[None]:
+    """Every `JOIN_EVERY_S` one comes that was never there, named by the time; some have an IPv6 address."""
+    ended = threading.Event()
+
+    def newcomer(number: int) -> Member:
+        dual = [f"2001:db8::{1 + number % 99}"] if number % 7 < 2 else []
+        return member(number, f"10.1.{number // 100 % 100}.{number % 100}", *dual)
+
+    def change() -> None:
+        while not ended.wait(JOIN_EVERY_S - time.monotonic() % JOIN_EVERY_S):
+            number = int(time.monotonic() / JOIN_EVERY_S) % 2**28
+            one, other = newcomer(number), newcomer(number - 1)
+            signed.backend.publish(views(view(member(1), one, other), view(handle="sip-tcp")))
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        changing.join()
+
+
+@pytest.mark.parametrize("denial", ["nsec", "nsec3"])
+def test_a_member_that_joins_while_it_is_denied(signed: Served, denial: str) -> None:
+    """Several threads of PowerDNS are asked for who is about to come: what one learned, the others know."""
+    signed.pdns.util(*(["unset-nsec3", ZONE] if denial == "nsec" else ["set-nsec3", ZONE, "1 0 0 -"]))
+    command = [sys.executable, "-c", ASKING_FOR_NEWCOMERS, "4", ZONE, str(JOIN_EVERY_S)]
+    with newcomers(signed), ThreadPoolExecutor() as askers:
+        said = list(askers.map(lambda turn: signed.namespace.run(*command, str(turn)), range(4)))
+    answers = [dns.message.from_wire(bytes.fromhex(line)) for one in said for line in one.stdout.split()]
+    answers = [one for one in answers if one.rcode() != dns.rcode.SERVFAIL]  # a busy machine's
+    assert len(answers) > 100, said
+    problems = Counter(problem for one in answers if (problem := what_is_wrong(one)) is not None)
+    assert not problems, (len(answers), problems)
