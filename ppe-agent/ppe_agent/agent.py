@@ -170,14 +170,11 @@ class Agent:
     async def _drain(self, request: dict[str, Any]) -> dict[str, Any]:
         chosen = self._chosen(request)
         await self._set_drained(chosen, True)
-        if request.get("wait"):
-            servers = [server for server in self._servers.running if server.config.name in chosen]
-            await asyncio.gather(*(one.registration.until_out() for one in servers))
-            if doubtful := [one.config.name for one in servers if one.registration.is_unconfirmed]:
-                raise ControlError(
-                    f"drained, but no registrar confirmed that {', '.join(doubtful)} left: some may list "
-                    "it still. Ask again: it is told as soon as a registrar is seen without it"
-                )
+        if request.get("wait") and (doubtful := await self._servers.until_left(chosen)):
+            raise ControlError(
+                f"drained, but no registrar confirmed that {', '.join(doubtful)} left: some may list "
+                "it still. Ask again: it is told as soon as a registrar is seen without it"
+            )
         return {"as": self._servers.describe_these(chosen)}
 
     async def _undrain(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from daemon_kit.path_types import FilePath
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from ppe_agent.checks.base import FAST_RECHECK_MS, Timing
-from ppe_agent.config_types import Milliseconds, Port, check_command, one_line, url_path
+from ppe_agent.config_types import Milliseconds, Port, check_command, matching, one_line, url_path
 
 Text = Annotated[str, AfterValidator(one_line)]
 ValueT = TypeVar("ValueT")
@@ -117,7 +117,9 @@ class SystemdConfig(_CheckConfig):
     FAST_MS: ClassVar[int] = 250
 
     type: Literal["systemd"]
-    unit: Annotated[Text, Field(pattern=r"^[^\s/-][^\s/]*\.[a-z]+$")]
+    unit: Annotated[
+        Text, matching(r"[^\s/-][^\s/]*\.[a-z]+", "a unit is named with its kind: kamailio.service, say")
+    ]
     scope: Literal["system", "user"] = "system"
     interval_ms: Milliseconds = 1000
     timeout_ms: Milliseconds = 1000

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 from daemon_kit import logs
-from daemon_kit.config_file import ConfigurationErrors
+from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, TomlDocument, read_text
 from daemon_kit.control import ControlError, request
 from daemon_kit.run import run_service
 
@@ -57,8 +57,9 @@ def run(config: Path, log_level: str, log_json: bool) -> None:
 @main.command()
 @_CONFIG
 def check(config: Path) -> None:
-    """Say whether the configuration is right: every error at once, with line and key."""
+    """Say whether the configuration is right and what it names is on this host: every error with its line."""
     loaded = _load(config)
+    doubts = _look_at_host(config, loaded)
     for server in loaded.servers:
         addresses = "this host's address towards its registrar"
         if loaded.registrars or server.address != "auto":
@@ -68,6 +69,8 @@ def check(config: Path) -> None:
             f"{server.name}: {server.transport} {addresses} port {server.port} in pool {server.handle}, "
             f"policy {server.policy}, while these pass: {checks}"
         )
+    for doubt in doubts:
+        click.echo(f"{doubt}; not an error should the sidecar run as another user: try as that one")
     click.echo(f"{config}: no errors")
 
 
@@ -119,6 +122,18 @@ def _load(config: Path) -> AgentConfig:
     except ConfigurationErrors as errors:
         click.echo(errors, err=True)
         sys.exit(1)
+
+
+def _look_at_host(config: Path, loaded: AgentConfig) -> list[ConfigurationError]:
+    """Return what only this user lacks; end with what anybody does."""
+    from ppe_agent.host_check import lacks
+
+    document = TomlDocument(str(config), read_text(config))
+    found = [(lack.is_doubtful, document.error(lack.place, lack.problem)) for lack in lacks(loaded)]
+    if errors := [error for is_doubtful, error in found if not is_doubtful]:
+        click.echo(ConfigurationErrors(errors), err=True)
+        sys.exit(1)
+    return [error for _, error in found]
 
 
 def _ask(config: Path, command: str, **arguments: Any) -> dict[str, Any]:

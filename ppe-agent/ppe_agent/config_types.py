@@ -1,8 +1,9 @@
 """Types that several parts of agent.toml share."""
 
+import re
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 Milliseconds = Annotated[int, Field(ge=10, le=3_600_000)]
 Number = Annotated[int, Field(ge=0, le=0xFFFFFFFF)]
@@ -19,6 +20,17 @@ def filled(problem: str) -> BeforeValidator:
         return value
 
     return BeforeValidator(check)
+
+
+def matching(pattern: str, problem: str) -> AfterValidator:
+    """Refuse text that `pattern` doesn't match as a whole with `problem`."""
+
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(problem)
+        return value
+
+    return AfterValidator(check)
 
 
 def one_line(value: str) -> str:

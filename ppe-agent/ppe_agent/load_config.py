@@ -7,11 +7,20 @@ from daemon_kit.path_types import FilePath
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from ppe_agent.check_config import Text
-from ppe_agent.config_types import Milliseconds, Port, Share, check_command
+from ppe_agent.config_types import Milliseconds, Port, Share, check_command, matching
 
 ValueT = TypeVar("ValueT")
 
-_URL = r"^https?://[^\s/?#]+(/[^\s#]*)?$"
+_URL = matching(
+    r"https?://[^\s/?#]+(/[^\s#]*)?",
+    "a URL begins with http:// or https://: http://127.0.0.1/load, say",
+)
+_POINTER = matching(r"(/[^/]*)*", "a JSON pointer (RFC 6901) begins with /: /calls/active, say")
+_METRIC = matching(
+    r"[A-Za-z_:][A-Za-z0-9_:]*",
+    "the name of a metric has letters, digits, _ and : only; labels have a key of their own",
+)
+_HEADER = matching(r"[A-Za-z0-9.!%*_+`'~-]+", "the name of a SIP header, without spaces and :")
 
 # What each source needs, and what it may have besides.
 _KEYS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
@@ -38,11 +47,11 @@ class LoadConfig(StrictModel):
     ] = "cpu"
     path: FilePath | None = None
     command: Annotated[tuple[str, ...], AfterValidator(check_command)] | None = None
-    url: Annotated[str, Field(pattern=_URL)] | None = None
-    pointer: Annotated[str, Field(pattern=r"^(/[^/]*)*$")] | None = None
-    metric: Annotated[str, Field(pattern=r"^[A-Za-z_:][A-Za-z0-9_:]*$")] | None = None
+    url: Annotated[str, _URL] | None = None
+    pointer: Annotated[str, _POINTER] | None = None
+    metric: Annotated[str, _METRIC] | None = None
     labels: dict[str, str] | None = None
-    header: Annotated[Text, Field(pattern=r"^[A-Za-z0-9.!%*_+`'~-]+$")] | None = None
+    header: Annotated[Text, _HEADER] | None = None
     port: Port | None = None
     transport: Literal["udp", "tcp", "sctp"] | None = None
     capacity: float | None = Field(default=None, gt=0, allow_inf_nan=False)

@@ -87,12 +87,10 @@ class Registration:
         self._registered_at_s = 0.0
         self._wanted = False
         self._was_in = False  # in this stay
-        self.is_unconfirmed = False
-        """It left, but no registrar confirmed that, or was seen without it, since."""
         self._is_renumbered = False
         self._renumbered_in_a_row = 0
         self._renumbered_at_s = float("-inf")
-        self._left_at_s = float("inf")
+        self._left_at_s = float("-inf")
         self._join_at_s = float("-inf")  # not before
         self._other: PoolElement | None = None  # another member of the pool
         self._last_registrar: RegistrarAddress | None = None
@@ -100,6 +98,8 @@ class Registration:
         self._moved = asyncio.Event()
         self._is_out = asyncio.Event()
         self._is_out.set()
+        self._is_gone = asyncio.Event()  # a registrar confirmed that it left, or was seen without it
+        self._is_gone.set()
         self._log = get_logger("registration").bind(name=name)
 
     @property
@@ -110,6 +110,15 @@ class Registration:
         if self._client is None:
             return PoolState.OUT
         return PoolState.IN if self._client.is_registered else PoolState.JOINING
+
+    @property
+    def is_unconfirmed(self) -> bool:
+        """Tell whether it may be listed though it left: no registrar confirmed that, or was seen without."""
+        return not self._is_gone.is_set()
+
+    def doubt(self) -> None:
+        """Take in that an earlier run of the agent may have left it registered."""
+        self._is_gone.clear()
 
     @property
     def registrar(self) -> RegistrarAddress | None:
@@ -152,7 +161,7 @@ class Registration:
         mine = next((each for each in resolution.pool_elements if each.identifier == self.identifier), None)
         age_s = resolution.asked_at_s - self._registered_at_s
         if listed is False and self.state is PoolState.OUT and resolution.asked_at_s > self._left_at_s:
-            self.is_unconfirmed = False
+            self._is_gone.set()
         # Only the registrar in charge is sure to have heard of us last: others may show where we were before.
         knows_best = registrar == self.registrar and age_s > _COLLISION_AFTER_S and self.state is PoolState.IN
         if mine is not None and knows_best:
@@ -215,6 +224,11 @@ class Registration:
         """Return when the AS has left the pool."""
         await self._is_out.wait()
 
+    async def until_gone(self) -> None:
+        """Return when it has left, and a registrar confirmed that, or was seen without it."""
+        await self._is_out.wait()
+        await self._is_gone.wait()
+
     async def _stay(self) -> None:
         """Join, stay while wanted, leave."""
         client = self._make_client(
@@ -239,7 +253,10 @@ class Registration:
                 return  # without deregistering: that would take the other host out
             self._is_leaving = True
             confirmed = await client.deregister(DEREGISTRATION_TIMEOUT_MS)
-            self.is_unconfirmed = not confirmed and (self._was_in or self.is_unconfirmed)
+            if confirmed:
+                self._is_gone.set()
+            elif self._was_in:
+                self._is_gone.clear()
             self._left_at_s = time.monotonic()
             if not confirmed:
                 self.on_unconfirmed()

@@ -71,6 +71,8 @@ class Server:
             name=config.name,
         )
         self.registration.on_collision = kept.renumber
+        if not kept.state.is_fresh:
+            self.registration.doubt()
 
     def start(self) -> None:
         """Begin; needs a running event loop."""

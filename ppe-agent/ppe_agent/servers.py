@@ -17,6 +17,8 @@ from ppe_agent.state import StateDirectory
 
 # Deregistering takes milliseconds; a registrar that doesn't answer must not delay the end beyond 2 s.
 _LEAVE_TIMEOUT_S: Final = 1.2
+# Two looks at each registrar.
+_SEEN_GONE_S: Final = 1.0
 
 
 class Servers:
@@ -126,6 +128,20 @@ class Servers:
         finally:
             writing = [one.write() for one in kept]
         await asyncio.gather(*writing)
+
+    async def until_left(self, names: Sequence[str]) -> Sequence[str]:
+        """Wait until these left; return those that may be listed still, since no registrar says otherwise."""
+        here = {server.config.name: server.registration for server in self.running}
+        leaving = [here[name] for name in names if name in here]
+        await asyncio.gather(*(one.until_out() for one in leaving))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SEEN_GONE_S):
+                await asyncio.gather(*(one.until_gone() for one in leaving))
+        return [
+            name
+            for name in names
+            if (here[name].is_unconfirmed if name in here else not self.kept[name].state.is_fresh)
+        ]
 
     async def leave(self, *, at_all: bool) -> None:
         """Leave every pool, unless not `at_all`; wait, but not for long, for what is being written."""

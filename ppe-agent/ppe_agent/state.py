@@ -9,7 +9,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +31,8 @@ class ServerState:
 
     identifier: int
     drained: bool = False
+    is_fresh: bool = field(default=False, compare=False)
+    """Nobody can have heard of the identifier: this run of the agent made it. Not written."""
 
 
 def fresh_identifier() -> int:
@@ -84,14 +86,25 @@ class StateDirectory:
     def load(self, name: str) -> ServerState:
         """Return the state of the AS `name`; a new one, saved at once, when there is none.
 
+        Raises FatalError as `read()` does, and when it can't be written.
+        """
+        state = self.read(name)
+        if state is None:
+            state = ServerState(fresh_identifier(), is_fresh=True)
+            self.save(name, state)
+        return state
+
+    def read(self, name: str) -> ServerState | None:
+        """Return the state of the AS `name`, None when there is none.
+
         Raises FatalError for a file that can't be read or is damaged: it may say that the AS is drained.
         """
-        file = self._file(name)
+        file = self.file(name)
         try:
             with open_regular(file) as kept:
                 return _decode(kept.read(_MAX_BYTES))
         except FileNotFoundError:
-            pass
+            return None
         except OSError as error:
             raise FatalError(
                 f"state file {file} can't be read ({error.strerror or error}), and may say that {name} is "
@@ -102,17 +115,15 @@ class StateDirectory:
                 f"state file {file} is damaged ({error}), and may have said that {name} is drained: "
                 f"remove it: {name} then begins anew, not drained"
             ) from None
-        state = ServerState(fresh_identifier())
-        self.save(name, state)
-        return state
 
     def save(self, name: str, state: ServerState) -> None:
         """Write the state of the AS `name`, whole or not at all. Raises FatalError."""
-        file = self._file(name)
+        file = self.file(name)
         new = file.with_suffix(".new")
         try:
             with new.open("w") as output:
-                json.dump({"version": _VERSION, **asdict(state)}, output)
+                kept = {"version": _VERSION, "identifier": state.identifier, "drained": state.drained}
+                json.dump(kept, output)
                 output.write("\n")
                 output.flush()
                 os.fsync(output.fileno())
@@ -128,7 +139,8 @@ class StateDirectory:
         finally:
             os.close(descriptor)
 
-    def _file(self, name: str) -> Path:
+    def file(self, name: str) -> Path:
+        """Return where the state of the AS `name` is."""
         return self._path / f"{name}.json"
 
 

@@ -19,6 +19,8 @@ STOP_TIMEOUT_S: Final = 2.0
 STABLE_AFTER_S: Final = 10.0
 _START_WATCH_S: Final = 1.0
 _MAX_LINE_CHARACTERS: Final = 500
+_LAST_WORDS_S: Final = 1.0
+"""What was said longer before the end has nothing to do with it."""
 _READY: Final = "The registrar is ready!"
 
 
@@ -43,6 +45,7 @@ class Supervisor:
         self._on_ready = on_ready
         self._clock = clock or ClockWatch()
         self._last_line = ""
+        self._last_line_at_s = 0.0
         self.starts = 0
         self.pid: int | None = None
         self._process: asyncio.subprocess.Process | None = None
@@ -66,7 +69,8 @@ class Supervisor:
             code = await self._run_once(stop)
             if stop.is_set():
                 return
-            lived_s = time.monotonic() - started_s
+            ended_s = time.monotonic()
+            lived_s = ended_s - started_s
             if self.starts == 1 and code > 0 and lived_s < _START_WATCH_S:
                 raise FatalError(f"{self._argv[0]} gave up at once: {self._last_line or f'exit {code}'}")
             failures = 0 if lived_s >= STABLE_AFTER_S else failures + 1
@@ -75,7 +79,7 @@ class Supervisor:
                 "registrar_died",
                 how=describe_exit(code),
                 lived_s=round(lived_s, 1),
-                last_words=self._last_line,
+                last_words=self._last_line if ended_s - self._last_line_at_s <= _LAST_WORDS_S else "",
                 restart_in_ms=pause_ms,
             )
             with contextlib.suppress(TimeoutError):
@@ -137,7 +141,7 @@ class Supervisor:
         text = line.decode(errors="replace").strip()[:_MAX_LINE_CHARACTERS]
         if not text:
             return
-        self._last_line = text
+        self._last_line, self._last_line_at_s = text, time.monotonic()
         if _READY in text:
             self._log.info("registrar_ready", pid=self.pid)
             self._on_ready()

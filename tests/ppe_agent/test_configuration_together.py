@@ -76,6 +76,10 @@ def test_of_a_load(tmp_path: Path, keys: str, problems: list[str]) -> None:
             'type = "https"\nstatus = [399, 200]',
             "10: as[0].check[0].status: status is the lowest and the highest that is life, e.g. [200, 399]",
         ),
+        (
+            'type = "systemd"\nunit = "kamailio"',
+            "10: as[0].check[0].unit: a unit is named with its kind: kamailio.service, say",
+        ),
     ],
 )
 def test_of_a_check(tmp_path: Path, keys: str, problem: str) -> None:
@@ -87,3 +91,10 @@ def test_of_a_check(tmp_path: Path, keys: str, problem: str) -> None:
 def test_a_wrong_pid_file_is_one_that_is_given(tmp_path: Path) -> None:
     (error,) = errors_of(tmp_path, f'{CHECK}type = "process"\npid_file = 3\n')
     assert error.startswith("agent.toml:10: as[0].check[0].pid_file: ")
+
+
+def test_a_url_without_its_beginning(tmp_path: Path) -> None:
+    load = '[as.load]\nsource = "prometheus"\nmetric = "calls"\nurl = "127.0.0.1:9090/metrics"\n'
+    (error,) = errors_of(tmp_path, f'{CHECK}type = "tcp"\n{load}')
+    words = "a URL begins with http:// or https://: http://127.0.0.1/load, say"
+    assert error == f"agent.toml:13: as[0].load.url: {words} (is '127.0.0.1:9090/metrics')"

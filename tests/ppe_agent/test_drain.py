@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from daemon_kit.control import ControlError
-from ppe_agent import cli
+from ppe_agent import cli, servers
 from ppe_agent.agent import Agent
 from ppe_agent.configuration import load_configuration
 from ppe_agent.state import ServerState, StateDirectory
@@ -117,10 +117,18 @@ async def test_a_server_drained_while_a_reload_moves_it_stays_drained(
     await asyncio.gather(*(one.close() for one in agent._servers.running))
 
 
+def seen_without_it(agent: Agent, position: int) -> None:
+    """Have a registrar list nobody in the pool of this AS."""
+    now = time.monotonic()
+    gone = Resolution(b"sip", False, None, (), now, now)
+    agent._servers.running[position].registration.check_listed(agent._servers.registrars[0], gone)
+
+
 async def test_who_waits_is_told_when_no_registrar_confirmed_that_it_left(
-    joined: tuple[Agent, FakePool],
+    joined: tuple[Agent, FakePool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until one of them is seen without it."""
+    monkeypatch.setattr(servers, "_SEEN_GONE_S", 0.05)
     agent, pool = joined
     pool.stays[1].confirmed = False
     for _ in range(2):
@@ -129,10 +137,41 @@ async def test_who_waits_is_told_when_no_registrar_confirmed_that_it_left(
     assert all(one.is_drained for one in agent._servers.running)
     only_one = await agent._drain({"name": "sip-5060", "wait": True})
     assert [one["state"] for one in only_one["as"]] == ["drained"]
-    now = time.monotonic()
-    gone = Resolution(b"sip", False, None, (), now, now)
-    agent._servers.running[1].registration.check_listed(agent._servers.registrars[0], gone)
+    seen_without_it(agent, 1)
     assert [one["state"] for one in (await agent._drain({"wait": True}))["as"]] == ["drained"] * 2
+
+
+async def test_who_waits_is_given_until_the_registrars_were_looked_at(
+    joined: tuple[Agent, FakePool],
+) -> None:
+    agent, pool = joined
+    pool.stays[1].confirmed = False
+    waiting = asyncio.create_task(agent._drain({"wait": True}))
+    await until(lambda: pool.stays[1].calls == ["start", "deregister", "close"])
+    assert not waiting.done()
+    seen_without_it(agent, 1)
+    assert [one["state"] for one in (await waiting)["as"]] == ["drained"] * 2
+
+
+@pytest.mark.parametrize("registrars", ['["10.20.0.1"]', '"multicast"'])
+async def test_what_an_earlier_run_may_have_left_registered_is_not_taken_for_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registrars: str
+) -> None:
+    """An agent that was killed and started again, and reaches no registrar; the AS 5070 is new."""
+    monkeypatch.setattr(servers, "_SEEN_GONE_S", 0.05)
+    patch(monkeypatch.setattr, FakePool())
+    write(tmp_path, 5060)
+    Agent(load_configuration(tmp_path / "agent.toml"))
+    write(tmp_path, 5060, 5070)
+    config = (tmp_path / "agent.toml").read_text().replace('["10.20.0.1"]', registrars)
+    multicast = '[multicast]\naccept = ["10.20.0.0/24"]\n' if registrars == '"multicast"' else ""
+    (tmp_path / "agent.toml").write_text(config + multicast)
+    agent = Agent(load_configuration(tmp_path / "agent.toml"))
+    with pytest.raises(ControlError, match=r"no registrar confirmed that sip-5060 left: "):
+        await agent._drain({"wait": True})
+    if agent._servers.running:
+        seen_without_it(agent, 0)
+        assert await agent._drain({"wait": True})
 
 
 async def test_a_server_can_be_drained_before_the_first_registrar_is_heard(

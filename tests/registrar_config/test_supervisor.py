@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
+from registrar_config import supervisor as supervision
 from registrar_config.supervisor import Supervisor, describe_exit, restart_ms, run_together
+from structlog.testing import capture_logs
 
 LOG = get_logger("test")
 
@@ -58,6 +60,20 @@ async def test_a_killed_program_is_back_at_once() -> None:
         os.kill(first, signal.SIGKILL)
         await until(lambda: supervisor.pid not in (None, first), timeout_s=5)
         assert supervisor.starts == 2
+
+
+@pytest.mark.parametrize(("counts_for_s", "told"), [(60.0, "what ends it"), (0.1, "")])
+async def test_its_last_words_are_told_unless_they_are_old(
+    monkeypatch: pytest.MonkeyPatch, counts_for_s: float, told: str
+) -> None:
+    monkeypatch.setattr(supervision, "_LAST_WORDS_S", counts_for_s)
+    with capture_logs() as said:
+        async with running("sh", "-c", "echo what ends it; exec sleep 60") as (supervisor, _, _):
+            await until(lambda: supervisor._last_line)
+            await asyncio.sleep(0.2)
+            supervisor.kill()
+            await until(lambda: supervisor.starts == 2)
+    assert [one["last_words"] for one in said if one["event"] == "registrar_died"] == [told]
 
 
 async def test_stopping_leaves_no_process() -> None:

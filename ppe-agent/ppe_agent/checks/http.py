@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-from daemon_kit.regular_file import open_regular
 
 from ppe_agent.checks.base import Outcome, PeriodicCheck, Timing, alive, dead, failed
+from ppe_agent.checks.certificates import trusting
 from ppe_agent.checks.tcp import Address, OutgoingSocket
 
 MAX_BODY_BYTES: Final = 1024 * 1024
@@ -21,13 +21,15 @@ def authority(address: Address, port: int) -> str:
 
 
 def tls_context(verify: bool, ca_file: Path | None) -> ssl.SSLContext | bool:
-    """Return what aiohttp takes for `ssl`. Raises OSError when the file can't be read, or is none."""
+    """Return what aiohttp takes for `ssl`. Raises ValueError when the file can't be read, or is none."""
     if not verify:
         return False
     if ca_file is None:
         return True
-    open_regular(ca_file).close()  # OpenSSL would wait at a pipe, and the whole agent with it
-    return ssl.create_default_context(cafile=str(ca_file))
+    try:
+        return trusting(ca_file)
+    except OSError as error:
+        raise ValueError(f"ca_file {ca_file}: {error.strerror}") from None
 
 
 def connector(**options: Any) -> aiohttp.TCPConnector:

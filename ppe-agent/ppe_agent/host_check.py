@@ -1,0 +1,112 @@
+"""What this host lacks for a configuration that is right: programs, certificates, a place for the state.
+
+For `ppe-agent check`. It only looks: nothing is run, written or asked over the network.
+"""
+
+import os
+import pwd
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from daemon_kit.errors import FatalError
+
+from ppe_agent.check_config import ExecConfig, HttpConfig, SystemdConfig
+from ppe_agent.checks.certificates import trusting
+from ppe_agent.configuration import AgentConfig
+from ppe_agent.state import StateDirectory
+
+Place = tuple[str | int, ...]
+"""A key of agent.toml."""
+
+
+@dataclass(frozen=True)
+class Lack:
+    """What is lacking, and at which key.
+
+    `is_doubtful`: it is only this user that lacks it, and the sidecar may run as another one.
+    """
+
+    place: Place
+    problem: str
+    is_doubtful: bool = False
+
+
+def lacks(config: AgentConfig) -> Iterator[Lack]:
+    """Yield what the sidecar would lack here, were it run by this user."""
+    state = _directory(("state", "path"), "state directory", config.state.path)
+    yield from state
+    if not state:
+        yield from _kept(config)
+    yield from _directory(("control", "path"), "control socket's directory", config.control.path.parent)
+    for i, server in enumerate(config.servers):
+        for j, check in enumerate(server.check):
+            here = ("as", i, "check", j)
+            if isinstance(check, ExecConfig):
+                yield from _program((*here, "command"), check.command[0])
+            elif isinstance(check, SystemdConfig):
+                yield from _program((*here, "type"), "systemctl")
+            elif isinstance(check, HttpConfig) and check.ca_file is not None:
+                yield from _certificates((*here, "ca_file"), check.ca_file)
+        if server.load is not None and server.load.command is not None:
+            yield from _program(("as", i, "load", "command"), server.load.command[0])
+
+
+def _directory(place: Place, what: str, path: Path) -> list[Lack]:
+    """Look whether files can be made in `path`, which itself is made when it is not there."""
+    there = path
+    try:
+        while not there.exists():
+            there = there.parent
+        if not there.is_dir():
+            return [Lack(place, f"{what}: {there} is no directory")]
+        if os.statvfs(there).f_flag & os.ST_RDONLY:
+            return [Lack(place, f"{what}: {there} is on a read-only file system")]
+    except OSError as error:
+        return [Lack(place, f"{what}: {path}: {error.strerror}", isinstance(error, PermissionError))]
+    if os.access(there, os.W_OK | os.X_OK):
+        return []
+    lack = "can't be written" if there == path else "is not there, and can't be made"
+    return [Lack(place, f"{what}: {path} {lack} by {_me()}", is_doubtful=True)]
+
+
+def _kept(config: AgentConfig) -> Iterator[Lack]:
+    """Look whether the state files that are there can be read."""
+    states = StateDirectory(config.state.path)
+    for server in config.servers:
+        try:
+            states.read(server.name)
+        except FatalError as problem:
+            yield Lack(("state", "path"), str(problem), not os.access(states.file(server.name), os.R_OK))
+
+
+def _program(place: Place, name: str) -> Iterator[Lack]:
+    if shutil.which(name) is not None:
+        return
+    if "/" not in name:
+        yield Lack(place, f"no program {name} in {os.environ.get('PATH', os.defpath)}")
+        return
+    try:
+        mode = Path(name).stat().st_mode
+    except OSError as error:
+        yield Lack(place, f"{name}: {error.strerror}", isinstance(error, PermissionError))
+        return
+    if Path(name).is_dir() or not mode & 0o111:
+        yield Lack(place, f"{name} is no program, or not executable")
+    else:
+        yield Lack(place, f"{name} can't be run by {_me()}", is_doubtful=True)
+
+
+def _certificates(place: Place, path: Path) -> Iterator[Lack]:
+    try:
+        trusting(path)
+    except OSError as error:
+        yield Lack(place, f"{path}: {error.strerror}", isinstance(error, PermissionError))
+
+
+def _me() -> str:
+    try:
+        return f"the user {pwd.getpwuid(os.geteuid()).pw_name}"
+    except KeyError:
+        return f"the user {os.geteuid()}"

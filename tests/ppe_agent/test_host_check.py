@@ -1,0 +1,107 @@
+"""What `ppe-agent check` finds lacking on this host, and that it changes nothing to find out."""
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner, Result
+from ppe_agent import cli, configuration
+
+from tests.ppe_agent.whole_agent import write
+
+CHECK = '[[as.check]]\ntype = "{type}"\n{key}\n'
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(configuration, "is_on_this_host", lambda address: True)
+
+
+def check(directory: Path, text: str = "") -> Result:
+    """Run the command on a right configuration with `text` at its end."""
+    write(directory, 5060)
+    with (directory / "agent.toml").open("a") as file:
+        file.write(text)
+    return CliRunner().invoke(cli.main, ["check", "-c", str(directory / "agent.toml")])
+
+
+def test_what_is_there_is_well_and_nothing_is_made_or_run(tmp_path: Path) -> None:
+    command = f'command = ["/bin/sh", "-c", "touch {tmp_path}/was-run"]'
+    done = check(tmp_path, CHECK.format(type="exec", key=command))
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert [path.name for path in tmp_path.iterdir()] == ["agent.toml"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (CHECK.format(type="exec", key='command = ["/nowhere/check"]'), "/nowhere/check: No such file"),
+        (CHECK.format(type="exec", key='command = ["/etc/passwd"]'), "/etc/passwd is no program"),
+        (CHECK.format(type="exec", key='command = ["no-such-check", "-q"]'), "no program no-such-check in /"),
+        (CHECK.format(type="https", key='ca_file = "/nowhere/ca.pem"'), "/nowhere/ca.pem: No such file"),
+        (CHECK.format(type="https", key='ca_file = "/etc/passwd"'), "/etc/passwd: it holds no certificates"),
+        (CHECK.format(type="https", key='ca_file = "/dev/zero"'), "/dev/zero: it is no regular file"),
+    ],
+)
+def test_what_is_missing_is_an_error_with_its_line(tmp_path: Path, text: str, words: str) -> None:
+    done = check(tmp_path, text)
+    key = text.splitlines()[-1].split()[0]
+    last = len((tmp_path / "agent.toml").read_text().splitlines())
+    assert done.stderr.startswith(f"{tmp_path}/agent.toml:{last}: as[0].check[1].{key}: {words}")
+    assert (done.exit_code, done.stdout) == (1, "")
+
+
+def test_a_load_that_is_asked_of_a_missing_program(tmp_path: Path) -> None:
+    write(tmp_path, 5060)
+    file = tmp_path / "agent.toml"
+    load = '[as.load]\nsource = "exec"\ncommand = ["/nowhere/load"]\n'
+    file.write_text(file.read_text().replace("round-robin", "least-used") + load)
+    done = CliRunner().invoke(cli.main, ["check", "-c", str(file)])
+    assert "as[0].load.command: /nowhere/load: No such file" in done.stderr
+
+
+def test_without_systemctl_a_check_of_units_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    done = check(tmp_path, CHECK.format(type="systemd", key='unit = "kamailio.service"'))
+    assert "as[0].check[1].type: no program systemctl in /nowhere" in done.stderr
+
+
+def test_a_damaged_state_is_told_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "sip-5060.json").write_text("{")
+    done = check(tmp_path)
+    assert done.exit_code == 1
+    assert "sip-5060.json is damaged" in done.stderr
+    assert (tmp_path / "state" / "sip-5060.json").read_text() == "{"
+
+
+@pytest.mark.parametrize("below", ["", "/further/down"])
+def test_a_place_for_the_state_that_can_be_none(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").touch()
+    write(tmp_path, 5060)
+    file = tmp_path / "agent.toml"
+    file.write_text(file.read_text().replace("/state", f"/file{below}"))
+    done = CliRunner().invoke(cli.main, ["check", "-c", str(file)])
+    assert done.stderr == f"{file}:3: state.path: state directory: {tmp_path}/file is no directory\n"
+
+
+def test_a_read_only_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
+    done = check(tmp_path)
+    assert f"state.path: state directory: {tmp_path} is on a read-only file system" in done.stderr
+    assert "control.path: control socket's directory: " in done.stderr
+
+
+def test_what_only_this_user_may_not_is_told_but_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sidecar may run as another one, for whom its unit makes these directories."""
+    monkeypatch.setattr(os, "access", lambda _, mode, **__: mode == os.R_OK)
+    done = check(tmp_path, CHECK.format(type="exec", key='command = ["/bin/true"]'))
+    assert (done.exit_code, done.stderr) == (0, "")
+    told = done.stdout.splitlines()[1:-1]
+    assert [line.split(": ")[1] for line in told] == ["state.path", "control.path", "as[0].check[1].command"]
+    for line in told:
+        assert "by the user " in line
+        assert line.endswith("; not an error should the sidecar run as another user: try as that one")
