@@ -33,5 +33,5 @@ def become_root(arguments: Sequence[str], environment: Mapping[str, str] = Mappi
     trial = subprocess.run(in_user_namespace(["true"]), capture_output=True, text=True, check=False)
     if trial.returncode != 0:
         raise LabError(f"{needs}; this machine allows neither ({trial.stderr.strip() or 'unshare failed'})")
-    command = in_user_namespace([sys.executable, "-m", "rspdns_lab.cli", *arguments])
+    command = in_user_namespace([sys.executable, "-m", "rspdns_lab.entry", *arguments])
     os.execvpe(command[0], command, {**os.environ, **environment})  # noqa: S606 - an argument list, no shell

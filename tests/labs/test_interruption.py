@@ -1,10 +1,14 @@
 """A lab that is interrupted ends, even when the interruption is lost on the way, and cleans up whole."""
 
+import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tests.support.labs import as_ordinary_user
 
 HEAD = "import time\nfrom rspdns_lab.interruption import end_on_signals, uninterrupted\n"
 # What is raised while an object is finalized, Python only tells about.
@@ -71,3 +75,29 @@ def test_it_ends_and_tells_no_traceback(code: str, number: signal.Signals) -> No
             assert process.returncode == 0
         finally:
             process.kill()
+
+
+# Python reads this before anything else: Ctrl-C comes while the lab that became root loads its libraries.
+INTERRUPTS_LOADING = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pyroute2" and os.geteuid() == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.mark.integration
+def test_ctrl_c_while_the_lab_in_its_user_namespace_loads_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTS_LOADING)
+    command = [sys.executable, "-c", "from rspdns_lab.entry import main; main()", "demo"]
+    done = subprocess.run(
+        [*as_ordinary_user(), *command],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (130, "rspdns-lab: stopped\n")
