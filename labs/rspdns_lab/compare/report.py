@@ -32,6 +32,7 @@ NOTES: Final = (
 )
 _NO_BAR: Final = 0.4
 _CONVERGED: Final = "From the fault until DNS no longer named the server, or the last packet was lost"
+_GLITCH: Final = "Speech that was lost: lost packets / packet rate"
 _HEAD: Final = (
     "who answers",
     "trials",
@@ -109,9 +110,9 @@ def write_html(file: Path, trials: Sequence[Measurement]) -> None:
         )
         glitch = _bars(
             [(one.approach, one.glitch_median_ms, one.glitch_max_ms) for one in of_one],
-            "glitch, ms: speech that was lost (1 stands for none)",
+            "glitch, ms (1 stands for none)",
         )
-        plots = [(_CONVERGED, converged), ("Glitch", glitch)]
+        plots = [(_CONVERGED, converged), (_GLITCH, glitch)]
         sections.append(Section(f"{fault}: {title}", "", _table(found, fault), plots))
     write_page(file, "How long a voice is gone", NOTES, sections)
 

@@ -68,19 +68,20 @@ def not_moved(one: Figures, fault: ImsFault) -> str:
 
 
 def share_table(figures: Sequence[Figures], fault: ImsFault) -> Table:
-    """Return a row for each approach."""
-    rows = (
-        (
-            TITLES[one.approach],
-            _in_words(due(one.approach)),
-            _in_words(one.share_before),
-            _in_words(due(one.approach, fault)),
-            _in_words(one.share_after),
-            _in_words(one.share_settled),
-        )
-        for one in figures
+    """Return a row for each approach; what weights came to later is told where a load rose."""
+    rows = [_HEAD, *(_row(one, fault) for one in figures)]
+    return rows if fault.loads else [row[:-1] for row in rows]
+
+
+def _row(one: Figures, fault: ImsFault) -> Sequence[str]:
+    return (
+        TITLES[one.approach],
+        _in_words(due(one.approach)),
+        _in_words(one.share_before),
+        _in_words(due(one.approach, fault)),
+        _in_words(one.share_after),
+        _in_words(one.share_settled),
     )
-    return [_HEAD, *rows]
 
 
 def share_plot(figures: Sequence[Figures], fault: ImsFault) -> "Plot":
