@@ -122,10 +122,7 @@ bool sockets_bind_all(const void *endpoint)
 
 bool socket_is_at(const struct sctp_socket *s, const struct sockaddr *local)
 {
-	uint16_t port; /* at the same place in both families */
-
-	memcpy(&port, (const char *)local + 2, sizeof(port));
-	if (s->port == 0 || s->port != ntohs(port))
+	if (s->port == 0 || s->port != address_port(local))
 		return false;
 	if (s->bound_count > 0 && !s->bound_any)
 		return is_in(s->bound, s->bound_count, local);

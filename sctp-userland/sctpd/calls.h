@@ -19,7 +19,7 @@ struct call {
 /* Carry out one call. s is NULL for calls about no socket. Fills call->reply; never fails otherwise. */
 void call_run(struct call *call, struct sctp_socket *s);
 
-/* calls_names.c, calls_send.c: each returns 0 or an errno. */
+/* calls_bind.c, calls_names.c, calls_send.c: each returns 0 or an errno. */
 int call_bind(struct call *call, struct sctp_socket *s);
 int call_bindx(struct call *call, struct sctp_socket *s);
 int call_names(struct call *call, struct sctp_socket *s);

@@ -1,11 +1,8 @@
-/* Addresses: bind, bindx, getsockname, getpeername, and the lists of both ends. */
+/* Addresses as they come and go in calls: getsockname, getpeername, and the lists of both ends. */
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "calls.h"
-#include "admitted.h"
 #include "routes.h"
 
 int packed_addresses(const char *bytes, size_t length)
@@ -47,14 +44,6 @@ bool packed_link_local(const char *bytes, size_t length)
 	return false;
 }
 
-static uint16_t port_of(const struct sockaddr *address)
-{
-	uint16_t port; /* at the same place in both families */
-
-	memcpy(&port, (const char *)address + 2, sizeof(port));
-	return ntohs(port);
-}
-
 void call_note_port(struct sctp_socket *s)
 {
 	struct sockaddr *list = NULL;
@@ -62,199 +51,9 @@ void call_note_port(struct sctp_socket *s)
 	if (s->port != 0)
 		return;
 	if (usrsctp_getladdrs(s->so, 0, &list) > 0)
-		s->port = port_of(list);
+		s->port = address_port(list);
 	if (list != NULL)
 		usrsctp_freeladdrs(list);
-}
-
-/* The first port anyone may bind (ip(7)); root may bind all. */
-static uint16_t first_free_port(void)
-{
-	int port = IPPORT_RESERVED;
-	FILE *file = fopen("/proc/sys/net/ipv4/ip_unprivileged_port_start", "re");
-
-	if (file == NULL)
-		return IPPORT_RESERVED;
-	if (fscanf(file, "%d", &port) != 1)
-		port = IPPORT_RESERVED;
-	fclose(file);
-	return (uint16_t)port;
-}
-
-/* Sharing a port (SCTP_REUSE_PORT) is for sockets of one user. */
-static bool shares_with_stranger(const struct sctp_socket *s, uint16_t port)
-{
-	const struct sctp_socket *other;
-	int shares = 0;
-	socklen_t length = sizeof(shares);
-
-	if (port == 0 || usrsctp_getsockopt(s->so, IPPROTO_SCTP, SCTP_REUSE_PORT, &shares, &length) < 0 || shares == 0)
-		return false;
-	for (other = sockets_first(); other != NULL; other = other->next)
-		if (other->port == port && other->client->user != s->client->user)
-			return true;
-	return false;
-}
-
-bool call_reuses_addresses(const struct call *call)
-{
-	int yes = 0;
-	socklen_t length = sizeof(yes);
-
-	return getsockopt(call->passed, SOL_SOCKET, SO_REUSEADDR, &yes, &length) == 0 && yes != 0;
-}
-
-/* Whether a connection has this port whose listener may be gone: of all others usrsctp knows it. */
-static bool is_of_accepted(const struct call *call, const struct sctp_socket *s, const struct sockaddr *address)
-{
-	const bool reuses = call_reuses_addresses(call);
-	const struct sctp_socket *other;
-
-	for (other = sockets_first(); other != NULL; other = other->next)
-		if (other != s && other->accepted && !(reuses && other->reuses) && !(s->v6only && other->domain == AF_INET) &&
-		    socket_conflicts(other, address))
-			return true;
-	return false;
-}
-
-/* Whether this caller may have this address and port; 0 or an errno. */
-static int may_bind(const struct call *call, const struct sctp_socket *s, const struct sockaddr *address)
-{
-	const uint16_t port = port_of(address);
-
-	if (port == 0) /* any free one will do */
-		return 0;
-	if (call->caller->user->id != 0 && port < first_free_port())
-		return EACCES;
-	sockets_reap(port);
-	return shares_with_stranger(s, port) || is_of_accepted(call, s, address) ? EADDRINUSE : 0;
-}
-
-int call_bind(struct call *call, struct sctp_socket *s)
-{
-	struct sockaddr_in6 address = { 0 };
-	size_t length = call->request->address_length;
-	int error;
-
-	if (length > sizeof(address) || packed_addresses(call->address, length) != 1)
-		return EINVAL;
-	memcpy(&address, call->address, length);
-	if (s->domain == AF_INET && address.sin6_family != AF_INET)
-		return EAFNOSUPPORT;
-	if (s->port != 0)
-		return EINVAL;
-	if (packed_link_local(call->address, length))
-		return EADDRNOTAVAIL;
-	error = may_bind(call, s, (struct sockaddr *)&address);
-	if (error != 0)
-		return error;
-	admitted_add(call->caller->user->id, (struct sockaddr *)&address);
-	if (usrsctp_bind(s->so, (struct sockaddr *)&address, (socklen_t)length) < 0)
-		return errno;
-	socket_note_bound(s, (struct sockaddr *)&address);
-	s->port = port_of((struct sockaddr *)&address);
-	call_note_port(s);
-	return 0;
-}
-
-/* The next of packed addresses, on the socket's port if it names none. */
-static struct sockaddr_in6 next_address(const struct sctp_socket *s, const char **bytes)
-{
-	struct sockaddr_in6 address = { 0 };
-	socklen_t length;
-
-	memcpy(&address, *bytes, sizeof(struct sockaddr_in));
-	length = address_length((struct sockaddr *)&address);
-	memcpy(&address, *bytes, length);
-	*bytes += length;
-	if (address.sin6_port == 0)
-		address.sin6_port = htons(s->port);
-	return address;
-}
-
-static int bind_another(struct call *call, struct sctp_socket *s, const struct sockaddr *address)
-{
-	int error;
-
-	if ((s->port != 0 && port_of(address) != s->port) || socket_is_bound_to(s, address))
-		return EINVAL;
-	if (s->bound_count == BOUND_MAX)
-		return ENOBUFS;
-	error = may_bind(call, s, address);
-	if (error != 0)
-		return error;
-	admitted_add(call->caller->user->id, address);
-	if (usrsctp_bindx(s->so, (struct sockaddr *)(uintptr_t)address, 1, SCTP_BINDX_ADD_ADDR) < 0)
-		return errno;
-	socket_note_bound(s, address);
-	s->port = port_of(address) != 0 ? port_of(address) : s->port;
-	call_note_port(s);
-	return 0;
-}
-
-static int unbind(struct sctp_socket *s, const struct sockaddr *address)
-{
-	if (usrsctp_bindx(s->so, (struct sockaddr *)(uintptr_t)address, 1, SCTP_BINDX_REM_ADDR) < 0)
-		return errno;
-	socket_forget_bound(s, address);
-	return 0;
-}
-
-/* All, or none: but a first bindx() leaves those it could bind, as in Linux. */
-static int add_addresses(struct call *call, struct sctp_socket *s, int count)
-{
-	const char *bytes = call->address;
-	const bool was_bound = s->bound_count > 0;
-	int i, error = 0, added;
-
-	for (added = 0; added < count && error == 0; added += error == 0) {
-		struct sockaddr_in6 address = next_address(s, &bytes);
-
-		error = bind_another(call, s, (struct sockaddr *)&address);
-	}
-	if (error == 0 || !was_bound)
-		return error;
-	for (bytes = call->address, i = 0; i < added; i++) {
-		struct sockaddr_in6 address = next_address(s, &bytes);
-
-		unbind(s, (struct sockaddr *)&address);
-	}
-	return error;
-}
-
-/* All, or none. */
-static int remove_addresses(struct call *call, struct sctp_socket *s, int count)
-{
-	const char *bytes = call->address;
-	struct sctp_socket after = *s;
-	int i, error = 0;
-
-	for (i = 0; i < count; i++) {
-		struct sockaddr_in6 address = next_address(s, &bytes);
-
-		if (after.bound_count <= 1)
-			return EBUSY;
-		if (port_of((struct sockaddr *)&address) != s->port || !socket_is_bound_to(&after, (struct sockaddr *)&address))
-			return EINVAL;
-		socket_forget_bound(&after, (struct sockaddr *)&address);
-	}
-	for (bytes = call->address, i = 0; i < count && error == 0; i++) {
-		struct sockaddr_in6 address = next_address(s, &bytes);
-
-		error = unbind(s, (struct sockaddr *)&address);
-	}
-	return error;
-}
-
-int call_bindx(struct call *call, struct sctp_socket *s)
-{
-	int count = packed_addresses(call->address, call->request->address_length);
-
-	if (count <= 0)
-		return EINVAL;
-	if (packed_link_local(call->address, call->request->address_length))
-		return EADDRNOTAVAIL;
-	return call->request->argument[0] == 1 ? add_addresses(call, s, count) : remove_addresses(call, s, count);
 }
 
 static int give_list(struct call *call, const struct sockaddr *list, int count, int domain)

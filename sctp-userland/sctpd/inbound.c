@@ -131,6 +131,11 @@ static void keep(struct sctp_socket *s, const struct inbound *header, const char
 	append(s, message);
 }
 
+static bool may_take(const struct sctp_socket *s)
+{
+	return s->unsent == NULL || (s->connecting && s->unsent_length < CONNECTING_MAX);
+}
+
 bool socket_push(struct sctp_socket *s, const struct inbound *header, const char *bytes, size_t length)
 {
 	bool first = s->unsent == NULL;
@@ -141,7 +146,7 @@ bool socket_push(struct sctp_socket *s, const struct inbound *header, const char
 	if (first)
 		wait_for(s, outcome);
 	keep(s, header, bytes, length);
-	return socket_may_take(s);
+	return may_take(s);
 }
 
 static void forget_first(struct sctp_socket *s)
@@ -169,7 +174,7 @@ bool socket_push_unsent(struct sctp_socket *s)
 {
 	if (s->unsent != NULL)
 		push_all(s);
-	return socket_may_take(s);
+	return may_take(s);
 }
 
 /* The client's own end comes with each of its calls: what it hasn't read can be taken back from there, and sorted. */
@@ -203,11 +208,6 @@ void socket_move_inbound(struct sctp_socket *from, int from_fd, struct sctp_sock
 	setsockopt(partly_read == to ? to_fd : from_fd, SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof(offset));
 	offset = 0;
 	setsockopt(partly_read == to ? from_fd : to_fd, SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof(offset));
-}
-
-bool socket_may_take(const struct sctp_socket *s)
-{
-	return s->unsent == NULL || (s->connecting && s->unsent_length < CONNECTING_MAX);
 }
 
 bool socket_drop_unsent(struct sctp_socket *s)

@@ -20,7 +20,6 @@ SAME_SIZE(struct lx_paddrparams, struct sctp_paddrparams);
 SAME_SIZE(struct lx_paddrinfo, struct sctp_paddrinfo);
 SAME_SIZE(struct lx_status, struct sctp_status);
 SAME_SIZE(struct lx_event, struct sctp_event);
-SAME_SIZE(struct lx_default_prinfo, struct sctp_default_prinfo);
 SAME_SIZE(struct lx_paddr_change, struct sctp_paddr_change);
 SAME_SIZE(struct lx_pdapi_event, struct sctp_pdapi_event);
 SAME_PLACE(struct lx_send_failed, assoc_id, struct sctp_send_failed, ssf_assoc_id);
@@ -32,7 +31,7 @@ SAME_PLACE(struct lx_paddr_change, assoc_id, struct sctp_paddr_change, spc_assoc
 _Static_assert(LX_RTOINFO == SCTP_RTOINFO && LX_PEER_ADDR_PARAMS == SCTP_PEER_ADDR_PARAMS, "options");
 _Static_assert(LX_EVENTS == SCTP_EVENTS && LX_STATUS == SCTP_STATUS && LX_EVENT == SCTP_EVENT, "options");
 _Static_assert(LX_GET_ASSOC_ID_LIST == SCTP_GET_ASSOC_ID_LIST && LX_RECVRCVINFO == SCTP_RECVRCVINFO, "options");
-_Static_assert(LX_DEFAULT_SNDINFO == SCTP_DEFAULT_SNDINFO && LX_RESET_STREAMS == SCTP_RESET_STREAMS, "options");
+_Static_assert(LX_DEFAULT_SNDINFO == SCTP_DEFAULT_SNDINFO, "options");
 _Static_assert(LX_ASSOC_CHANGE == (int)SCTP_ASSOC_CHANGE && LX_SEND_FAILED_EVENT == (int)SCTP_SEND_FAILED_EVENT, "notifications");
 _Static_assert(LX_UNORDERED == (int)SCTP_UNORDERED && LX_ABORT == (int)SCTP_ABORT && LX_EOF == (int)SCTP_EOF, "flags");
 _Static_assert(LX_SENDALL == (int)SCTP_SENDALL && LX_SACK_IMMEDIATELY == (int)SCTP_SACK_IMMEDIATELY, "flags");

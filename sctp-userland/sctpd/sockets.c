@@ -60,6 +60,54 @@ static void no_upcall(struct socket *so, void *argument, int flags)
 	(void)so, (void)argument, (void)flags; /* it must be set for wake-ups to happen */
 }
 
+static void enter_stack(struct sctp_socket *s)
+{
+	struct sctp_socket **bucket = &by_stack[stack_bucket(s->so)];
+
+	s->next_in_stack = *bucket;
+	*bucket = s;
+	usrsctp_set_non_blocking(s->so, 1);
+	usrsctp_set_upcall(s->so, no_upcall, NULL);
+}
+
+static void leave_stack(struct sctp_socket *s)
+{
+	struct sctp_socket **link = &by_stack[stack_bucket(s->so)];
+
+	while (*link != s)
+		link = &(*link)->next_in_stack;
+	*link = s->next_in_stack;
+}
+
+/* Close: with ABORT, or when data lies here that the client never got; else gracefully. */
+static void destroy(struct sctp_socket *s, bool abort)
+{
+	struct sctp_socket **link;
+
+	if (s->gone)
+		return;
+	s->gone = true;
+	if (s->port != 0)
+		socket_note_closed(s);
+	leave_stack(s);
+	again_forget(s);
+	for (link = &by_cookie[s->cookie & (BUCKETS - 1)]; *link != s;)
+		link = &(*link)->next_cookie;
+	*link = s->next_cookie;
+	*s->previous = s->next;
+	if (s->next != NULL)
+		s->next->previous = s->previous;
+	count--;
+	loop_remove(&s->watch);
+	passed_end(s->client->user->id, s->watch.fd);
+	socket_drop_waiting(s);
+	abort |= socket_drop_unsent(s);
+	close_stack_socket(s, s->so, abort);
+	s->so = NULL;
+	client_close(s->client);
+	socket_look(s); /* freed by the next run */
+}
+
 /* Take the plugs out and watch for the next. One that brings a descriptor is none: who sends it loses the socket, and what is in it. */
 static void unplug(struct sctp_socket *s)
 {
@@ -71,7 +119,7 @@ static void unplug(struct sctp_socket *s)
 		got = passed_discard(s->watch.fd);
 	while (got > 0 && ++turn < PLUGS_PER_TURN); /* those that are left come as the next */
 	if (got == PASSED_BRINGS) {
-		socket_destroy(s, true);
+		destroy(s, true);
 		return;
 	}
 	s->left_unread |= got < 0 && errno == ECONNRESET;
@@ -92,7 +140,7 @@ static void hung_up(struct sctp_socket *s)
 {
 	/* So says the kernel, once, when inbound messages were never read; the end itself needn't be. */
 	s->left_unread |= passed_was_reset(s->watch.fd);
-	socket_destroy(s, s->left_unread && s->last_was_data && (!s->received_all || s->discards));
+	destroy(s, s->left_unread && s->last_was_data && (!s->received_all || s->discards));
 }
 
 void sockets_reap(uint16_t port)
@@ -121,25 +169,6 @@ static void ready(struct watch *watch, uint32_t events)
 		loop_change(watch, s->watch.events & ~(uint32_t)EPOLLIN);
 	}
 	socket_look(s);
-}
-
-static void enter_stack(struct sctp_socket *s)
-{
-	struct sctp_socket **bucket = &by_stack[stack_bucket(s->so)];
-
-	s->next_in_stack = *bucket;
-	*bucket = s;
-	usrsctp_set_non_blocking(s->so, 1);
-	usrsctp_set_upcall(s->so, no_upcall, NULL);
-}
-
-static void leave_stack(struct sctp_socket *s)
-{
-	struct sctp_socket **link = &by_stack[stack_bucket(s->so)];
-
-	while (*link != s)
-		link = &(*link)->next_in_stack;
-	*link = s->next_in_stack;
 }
 
 void socket_replace(struct sctp_socket *s, struct socket *fresh)
@@ -227,34 +256,6 @@ struct sctp_socket *socket_of(int client_fd)
 	return s;
 }
 
-void socket_destroy(struct sctp_socket *s, bool abort)
-{
-	struct sctp_socket **link;
-
-	if (s->gone)
-		return;
-	s->gone = true;
-	if (s->port != 0)
-		socket_note_closed(s);
-	leave_stack(s);
-	again_forget(s);
-	for (link = &by_cookie[s->cookie & (BUCKETS - 1)]; *link != s;)
-		link = &(*link)->next_cookie;
-	*link = s->next_cookie;
-	*s->previous = s->next;
-	if (s->next != NULL)
-		s->next->previous = s->previous;
-	count--;
-	loop_remove(&s->watch);
-	passed_end(s->client->user->id, s->watch.fd);
-	socket_drop_waiting(s);
-	abort |= socket_drop_unsent(s);
-	close_stack_socket(s, s->so, abort);
-	s->so = NULL;
-	client_close(s->client);
-	socket_look(s); /* freed by the next run */
-}
-
 void sockets_run(void)
 {
 	struct sctp_socket *s, *list;
@@ -308,5 +309,5 @@ struct sctp_socket *sockets_first(void)
 void sockets_end_all(void)
 {
 	while (first != NULL)
-		socket_destroy(first, true);
+		destroy(first, true);
 }

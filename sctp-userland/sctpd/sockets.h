@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/types.h>
 #include <usrsctp.h>
 
@@ -85,9 +86,6 @@ struct sctp_socket *socket_of(int client_fd);
 
 /* Make it not writable if it is unconnected; the descriptor is the client's end. */
 void socket_plug(struct sctp_socket *s, int client_fd);
-
-/* Close: with ABORT, or when data lies here that the client never got; else gracefully. */
-void socket_destroy(struct sctp_socket *s, bool abort);
 
 /* Notice now which sockets with this port (0: any) have lost their last holder: a close that came before a request counts before it. */
 void sockets_reap(uint16_t port);
@@ -173,9 +171,8 @@ int inbound_run(uint64_t now_ms);
 /* Push an inbound message, or keep it until it can be; return whether another one may come. */
 bool socket_push(struct sctp_socket *s, const struct inbound *header, const char *bytes, size_t length);
 
-/* Push those that wait, as far as possible; return as above, or ask. */
+/* Push those that wait, as far as possible; return as above. */
 bool socket_push_unsent(struct sctp_socket *s);
-bool socket_may_take(const struct sctp_socket *s);
 
 /* Give a socket that was peeled off what its association has waiting, read by nobody. The descriptors are the clients' ends. */
 void socket_move_inbound(struct sctp_socket *from, int from_fd, struct sctp_socket *to, int to_fd, uint32_t association);
@@ -189,6 +186,15 @@ void close_stack_socket(const struct sctp_socket *s, struct socket *so, bool abo
 
 /* closed.c: charge this client with an association whose socket is about to be closed, until it ends. Return false: no memory. */
 bool closed_keep(struct client *client, struct socket *so, sctp_assoc_t association, uint16_t out_streams);
+
+/* Host order. */
+static inline uint16_t address_port(const struct sockaddr *address)
+{
+	uint16_t port; /* at the same place in both families */
+
+	memcpy(&port, (const char *)address + 2, sizeof(port));
+	return ntohs(port);
+}
 
 static inline socklen_t address_length(const struct sockaddr *address)
 {

@@ -181,14 +181,6 @@ void stack_note_addresses(unsigned int number)
 	begun.more_paths += number > 1 ? number - 1 : 0;
 }
 
-uint32_t stack_associations(void)
-{
-	struct sctpstat statistics;
-
-	usrsctp_get_stat(&statistics);
-	return statistics.sctps_currestab;
-}
-
 /* The library's upcalls don't come for every loss of an association; its wake-ups do. */
 void sowakeup(struct socket *so, struct sockbuf *buffer)
 {

@@ -56,9 +56,6 @@ struct stack_begun stack_begun(void);
 /* A peer has told so many addresses. */
 void stack_note_addresses(unsigned int number);
 
-/* Associations that exist (established). */
-uint32_t stack_associations(void);
-
 /* Provided by closed.c: this association is no more; its address may be another one's from now on. */
 struct sctp_tcb;
 void closed_ended(const struct sctp_tcb *tcb);

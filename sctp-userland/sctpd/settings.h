@@ -1,0 +1,20 @@
+/* The options on the command line. */
+#ifndef SETTINGS_H
+#define SETTINGS_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "stack.h"
+
+struct settings {
+	struct stack_settings stack;
+	long idle_exit_s; /* -1: stay */
+	gid_t group; /* (gid_t)-1: none */
+	bool everyone, detach, status, json;
+};
+
+/* Fill them in, and user_limits; what is wrong is told, and ends the process. */
+void settings_parse(struct settings *settings, int argc, char **argv);
+
+#endif
