@@ -26,7 +26,7 @@ _COLOURS = {
 
 
 _WATCH_INTERVAL_S = 1.0
-_WIDE_COLUMNS = 240
+_WIDE_COLUMNS = 280
 _TABLE_COLUMNS = 160
 """A narrower terminal shows an AS in lines: in a table of all columns nobody could read the reason."""
 
@@ -96,13 +96,23 @@ def _coloured(word: str) -> str:
 
 def _servers(servers: list[dict[str, Any]]) -> Table:
     table = _table(
-        "Application servers", "name", "state", "why", "pool", "identifier", "load", "registrar", "listed by"
+        "Application servers",
+        "name",
+        "state",
+        "why",
+        "address",
+        "pool",
+        "identifier",
+        "load",
+        "registrar",
+        "listed by",
     )
     for server in servers:
         table.add_row(
             escape(server["name"]),
             _coloured(server["state"]),
             escape(server["reason"]),
+            escape(_address(server)),
             escape(server["handle"]),
             server["identifier"],
             escape(_load(server)),
@@ -118,12 +128,17 @@ def _servers_in_lines(servers: list[dict[str, Any]]) -> Table:
         load = f", load {_load(server)}" if _load(server) else ""
         lines = (
             server["reason"],
-            f"pool {server['handle']}, identifier {server['identifier']}{load}",
+            f"{_address(server)} in pool {server['handle']}, identifier {server['identifier']}{load}",
             f"registrar {server['registrar'] or 'none'}, "
             f"listed by {', '.join(server['listed_by']) or 'none'}",
         )
         table.add_row(escape(server["name"]), _coloured(server["state"]), escape("\n".join(lines)))
     return table
+
+
+def _address(server: dict[str, Any]) -> str:
+    """Return where it is registered to serve, which is also where the checks look for it."""
+    return f"{server['transport']} {', '.join(server['address'])} port {server['port']}"
 
 
 def _load(server: dict[str, Any]) -> str:

@@ -12,6 +12,9 @@ SERVER: dict[str, Any] = {
     "name": "kamailio",
     "state": "joining",
     "reason": REASON,
+    "transport": "udp",
+    "address": ["10.20.0.1"],
+    "port": 5060,
     "handle": "sip-as-udp",
     "identifier": "a1b2c3d4",
     "load": 0.9,
@@ -43,23 +46,25 @@ def shown(columns: int) -> list[str]:
 def test_a_narrow_terminal_folds_between_words_only(columns: int) -> None:
     lines = shown(columns)
     words = {word for line in lines for word in line.split()}
-    expected = f"{REASON} pool sip-as-udp, identifier a1b2c3d4, load 90% listed by 10.20.30.2 sip-options"
+    where = "udp 10.20.0.1 port 5060 in pool sip-as-udp, identifier a1b2c3d4"
+    expected = f"{REASON} {where}, load 90% listed by 10.20.30.2 sip-options"
     assert set(expected.split()) <= words
     assert any(line.startswith("kamailio joining registrar 10.20.30.1") for line in lines)
 
 
 def test_a_wide_one_has_a_line_for_each_server() -> None:
-    (line,) = [line for line in shown(240) if line.startswith("kamailio joining")]
+    (line,) = [line for line in shown(280) if line.startswith("kamailio joining")]
     problem = SERVER["load_problem"]
     assert (
-        line == f"kamailio joining {REASON} sip-as-udp a1b2c3d4 90% ({problem}) none 10.20.30.1, 10.20.30.2"
+        line == f"kamailio joining {REASON} udp 10.20.0.1 port 5060 sip-as-udp a1b2c3d4 90% ({problem}) none "
+        "10.20.30.1, 10.20.30.2"
     )
 
 
 def test_without_a_terminal_it_is_wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setattr("sys.stdout", io.StringIO())
-    assert console().width == 240
+    assert console().width == 280
 
 
 def test_a_state_that_cannot_be_written_is_told() -> None:
