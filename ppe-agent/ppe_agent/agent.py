@@ -55,6 +55,7 @@ class Agent:
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set, then leave every pool and return."""
         async with contextlib.AsyncExitStack() as opened:
+            opened.enter_context(self._servers.alone())
             await self._control.start()
             opened.push_async_callback(self._control.close)
             await self._start_metrics(opened)

@@ -32,6 +32,8 @@ class Servers:
         self._spawn = spawn
         self._states = StateDirectory(config.state.path)
         self._states.prepare()
+        self.alone = self._states.alone
+        """While in this context, no other agent can use the same state directory. Raises FatalError."""
         self.kept = {
             name: KeptState(self._states, name, self._states.load(name))
             for name in (server.name for server in config.servers)

@@ -5,10 +5,12 @@ which it was asked; the event loop goes on.
 """
 
 import asyncio
+import contextlib
+import fcntl
 import json
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -60,6 +62,26 @@ class StateDirectory:
                 f"state directory {self._path} can't be written ({error.strerror}); "
                 "make it writable for this user, or set path in [state]"
             ) from None
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other agents from using the directory; the end of this process ends that.
+
+        Raises FatalError when one does: two with the same PE identifiers would undo each other's work.
+        """
+        descriptor = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with contextlib.suppress(OSError):  # a network's file system may have no locks
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise FatalError(
+                        f"state directory {self._path} is used by another ppe-agent that runs; "
+                        "give each a directory of its own (path in [state])"
+                    ) from None
+            yield
+        finally:
+            os.close(descriptor)
 
     def reading(self, name: str) -> asyncio.Future[ServerState]:
         """Do `load()` in the thread, whoever waits for it."""

@@ -11,6 +11,8 @@ from ppe_agent.agent import Agent
 from ppe_agent.checks.base import alive
 from ppe_agent.configuration import load_configuration
 
+from tests.ppe_agent.whole_agent import running
+
 CONFIGURATION = """\
 registrars = ["10.20.0.1"]
 [state]
@@ -52,3 +54,15 @@ async def test_who_waits_for_its_first_load_says_so(tmp_path: Path, monkeypatch:
         pass
     told = server.describe()
     assert (told["state"], told["reason"]) == ("joining", "waiting for the first load (exec)")
+
+
+async def test_two_agents_do_not_share_a_state_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would be one PE that one drains and the other one registers again."""
+    async with running(tmp_path, monkeypatch, 5060):
+        file = tmp_path / "agent.toml"
+        file.write_text(file.read_text().replace("control.sock", "other.sock"))
+        with pytest.raises(FatalError, match=f"^state directory {tmp_path}/state is used by another"):
+            await Agent(load_configuration(file)).run(asyncio.Event())
+        assert not (tmp_path / "other.sock").exists()
