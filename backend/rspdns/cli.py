@@ -104,6 +104,8 @@ def reload(config: Path) -> None:
 @click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
 def status(config: Path, as_json: bool, watch: bool) -> None:
     """Say who is in each pool and who is out, and why; and which registrars are believed."""
+    if watch and (as_json or not sys.stdout.isatty()):
+        raise click.UsageError("--watch is for a terminal; programs use --json, or GET /v1/events/stream")
     if as_json:
         click.echo(json.dumps(_ask(config, "status"), indent=2))
         return

@@ -76,7 +76,7 @@ def files_to_remove(file: Path) -> list[Path]:
         and static.parent == file.parent.resolve()
         and static not in others
     ):
-        found.append(static)
+        found.append(file.parent / static.name)
     return found
 
 

@@ -62,7 +62,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_no_backend_to_ask(config: Path) -> None:
-    for arguments in (["status"], ["status", "--json"], ["status", "--watch"], ["reload"]):
+    for arguments in (["status"], ["status", "--json"], ["reload"]):
         result = run(*arguments, "-c", config)
         assert result.exit_code == 1
         assert "is the service running?" in result.output
@@ -75,6 +75,14 @@ def test_a_connector_for_everybody_is_one_clear_line(config: Path) -> None:
     assert done.returncode == 1
     assert "must be at a loopback address" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_watching_is_for_a_terminal(config: Path, more: list[str]) -> None:
+    """Into a pipe nothing would ever come."""
+    result = run("status", "--watch", *more, "-c", config)
+    assert result.exit_code == 2
+    assert "--watch is for a terminal" in result.output
 
 
 async def test_watching_goes_on_while_the_backend_restarts(config: Path) -> None:
@@ -98,7 +106,8 @@ async def test_watching_goes_on_while_the_backend_restarts(config: Path) -> None
         await server.start()
         await shows(ours, "second")
         watch.send_signal(signal.SIGINT)
-        assert await asyncio.wait_for(watch.wait(), 10) == 0
+        async with asyncio.timeout(20):
+            assert await watch.wait() == 0
     finally:
         os.close(ours)
         if watch.returncode is None:
