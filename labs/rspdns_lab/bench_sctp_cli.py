@@ -7,18 +7,16 @@ from typing import Any
 
 import click
 
-from rspdns_lab.bench_sctp import (
+from rspdns_lab.bench_sctp import QUICK, Extent, run_sctp_bench
+from rspdns_lab.bench_sctp_figures import (
     AIMS,
     MEASUREMENTS,
-    QUICK,
     TITLES,
-    Extent,
     Measured,
     as_markdown,
     figures_of,
     missed,
     read_measured,
-    run_sctp_bench,
 )
 from rspdns_lab.bench_sctp_report import write_html
 from rspdns_lab.network import network_prefix

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rspdns_lab.bench_sctp import TITLES, Measured, figures_of, in_digits, missed, table
+from rspdns_lab.bench_sctp_figures import TITLES, Measured, figures_of, in_digits, missed, table
 from rspdns_lab.html_report import Section, new_plot, plain_numbers, write_page
 
 if TYPE_CHECKING:
