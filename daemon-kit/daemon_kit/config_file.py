@@ -239,6 +239,9 @@ def _explain(document: TomlDocument, model: type[BaseModel], error: ErrorDetails
         problem = "must be a list"
         if isinstance(value, str):
             return document.error(location, f"{problem}: [{json.dumps(value, ensure_ascii=False)}]")
+        if isinstance(value, dict):
+            header = re.sub(r"\[\d+\]", "", document.locate(location)[1])
+            return document.error(location, f"{problem}: a table of it begins with [[{header}]]")
     if isinstance(value, str | int | float) and not _is_word_of(str(value), problem):
         shown = repr(value)
         problem += f" (is {shown if len(shown) <= 80 else shown[:77] + '...'})"
