@@ -25,6 +25,7 @@ from rserpool.registrar_choice import RegistrarAddress
 from rserpool.sctp import SctpUnavailable
 from structlog.typing import FilteringBoundLogger
 
+from registrar_config.number_watch import NumberWatch
 from registrar_config.options import Endpoint
 from registrar_config.sentinel_life import Action, Change, Enter, Leave, SentinelLife
 
@@ -61,6 +62,8 @@ class Sentinel:
     ) -> None:
         self.handle = sentinel_handle(number)
         self._reregistration_ms = agent_reregistration_ms
+        self._life_ms = 3 * agent_reregistration_ms
+        self._number = NumberWatch(self._life_ms / 1000)
         self._own = registrar.address
         self._registrar = RegistrarAddress(str(registrar.address), registrar.port)
         self._log = log
@@ -167,6 +170,18 @@ class Sentinel:
                 listed = {element.identifier for element in resolution.pool_elements}
                 if self._element is not None and self._identifier not in listed:
                     self._element.register_again("missing at its registrar")
+                if self._element is not None:
+                    self._look_for_another(listed - {self._identifier})
+
+    def _look_for_another(self, others: set[int]) -> None:
+        other = self._number.look(asyncio.get_running_loop().time(), others)
+        if other is not None:
+            self._log.warning(
+                "number_taken_twice",
+                also_by=f"{other:08x}",
+                pool=self.handle.decode(),
+                hint="--number is each registrar's own: its place in `registrars` of the DNS backends",
+            )
 
     async def _withdraw(self) -> None:
         if self._element is not None:
@@ -180,7 +195,7 @@ class Sentinel:
         return PoolElement(
             identifier=identifier,
             home_registrar=0,
-            life_ms=3 * self._reregistration_ms,
+            life_ms=self._life_ms,
             user_transport=Transport(Protocol.SCTP, 0, (self._own,)),
             policy=RoundRobin(),
         )
