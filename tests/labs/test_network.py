@@ -14,7 +14,10 @@ import pytest
 from rspdns_lab.errors import LabError
 from rspdns_lab.leftovers import remove_leftovers
 from rspdns_lab.network import NAMESPACE_FOLDER, Host, Network, call_in, processes_in
+from rspdns_lab.privilege import in_user_namespace
 from rspdns_lab.processes import Program, children_of, end_programs
+
+from tests.support.labs import as_ordinary_user, traces
 
 pytestmark = pytest.mark.integration
 
@@ -180,6 +183,26 @@ def test_what_a_killed_lab_left_is_removed_and_running_labs_are_not(tmp_path: Pa
         assert f"rspdns-{killed.pid}-abcd-a" in removed
         assert not left_behind(f"rspdns-{killed.pid}-")
         assert host.path.exists()
+
+
+def test_what_a_killed_lab_of_an_ordinary_user_left_is_ended_too() -> None:
+    """Its namespaces have names in its own user namespace only."""
+    waits = "import sys, time; print('ready', flush=True); time.sleep(300)"
+    code = (
+        "import os, subprocess, sys, tempfile, time\n"
+        "folder = tempfile.mkdtemp(prefix=f'rspdns-lab-{os.getpid()}-')\n"
+        "subprocess.Popen(['unshare', '--net', sys.executable, '-c', sys.argv[1], f'{folder}/server.cfg'])\n"
+        "time.sleep(300)\n"
+    )
+    command = [*as_ordinary_user(), *in_user_namespace([sys.executable, "-c", code, waits])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as killed:
+        assert killed.stdout
+        assert killed.stdout.readline() == b"ready\n"
+        killed.kill()
+        killed.wait()
+        assert len(traces(killed.pid)) == 2, "its folder, its program"
+        remove_leftovers()
+        assert traces(killed.pid) == []
 
 
 def test_what_another_user_left_is_not_said_to_be_removed() -> None:
