@@ -29,7 +29,8 @@ static int bindx(int fd, int how, const void *addresses, socklen_t length)
 /* What the AF_UNIX descriptor keeps by itself: timeouts, REUSEADDR and the like. */
 static int is_native(int level, int option)
 {
-	return level == SOL_SOCKET && option != SO_SNDBUF && option != SO_RCVBUF && option != SO_LINGER &&
+	return level == SOL_SOCKET && option != SO_SNDBUF && option != SO_RCVBUF && option != SO_LINGER && option != SO_PEEK_OFF &&
+	       option != SO_SNDBUFFORCE && option != SO_RCVBUFFORCE &&
 	       option != SO_ERROR && option != SO_TYPE && option != SO_DOMAIN && option != SO_PROTOCOL &&
 	       option != SO_ACCEPTCONN;
 }
@@ -45,6 +46,17 @@ int sctp_set_option(int fd, int level, int option, const void *value, socklen_t 
 	if (value == NULL && length > 0) {
 		errno = EFAULT;
 		return -1;
+	}
+	if (level == SOL_SOCKET && option == SO_PEEK_OFF) { /* receive.c needs it */
+		errno = EOPNOTSUPP;
+		return -1;
+	}
+	if (level == SOL_SOCKET && (option == SO_SNDBUFFORCE || option == SO_RCVBUFFORCE)) {
+		if (geteuid() != 0) {
+			errno = EPERM;
+			return -1;
+		}
+		exchange.request.argument[1] = option == SO_SNDBUFFORCE ? SO_SNDBUF : SO_RCVBUF;
 	}
 	if (level == IPPROTO_SCTP) {
 		switch (option) {
@@ -173,6 +185,10 @@ int sctp_get_option(int fd, int level, int option, void *value, socklen_t *lengt
 		return real()->getsockopt(fd, level, option, value, length);
 	if (value == NULL || length == NULL) {
 		errno = EFAULT;
+		return -1;
+	}
+	if (level == SOL_SOCKET && option == SO_PEEK_OFF) {
+		errno = EOPNOTSUPP;
 		return -1;
 	}
 	if (level == IPPROTO_SCTP) {

@@ -75,11 +75,13 @@ int call_bind(struct call *call, struct sctp_socket *s)
 	size_t length = call->request->address_length;
 	int error;
 
-	if (length > sizeof(address) || packed_addresses(call->address, length) != 1)
-		return EINVAL;
-	memcpy(&address, call->address, length);
-	if (s->domain == AF_INET && address.sin6_family != AF_INET)
+	memcpy(&address, call->address, length < sizeof(address) ? length : sizeof(address));
+	if (length >= sizeof(struct sockaddr_in) && address.sin6_family != AF_UNSPEC &&
+	    address_length((struct sockaddr *)&address) == 0)
 		return EAFNOSUPPORT;
+	if (length > sizeof(address) || packed_addresses(call->address, length) != 1 ||
+	    (s->domain == AF_INET && address.sin6_family != AF_INET))
+		return EINVAL;
 	if (s->port != 0)
 		return EINVAL;
 	if (packed_link_local(call->address, length))

@@ -23,6 +23,8 @@ static int linux_error(struct sctp_socket *s, int error)
 	}
 }
 
+#define KNOWN_FLAGS (LX_UNORDERED | LX_ADDR_OVER | LX_ABORT | LX_SACK_IMMEDIATELY | LX_PR_MASK | LX_SENDALL | LX_EOF)
+
 static uint16_t usrsctp_flags(uint16_t flags)
 {
 	return (uint16_t)((flags & LX_UNORDERED ? SCTP_UNORDERED : 0) | (flags & LX_ADDR_OVER ? SCTP_ADDR_OVER : 0) |
@@ -101,6 +103,11 @@ static bool waited_in_vain(const struct call *call, struct sctp_socket *s)
 	return association != 0 && translate_status(s, IS_ONE_TO_ONE(s) ? 0 : association, &status) != 0;
 }
 
+static bool is_of_peer(const struct sctp_socket *s, struct sockaddr *address)
+{
+	return address_port(address) == address_port((const struct sockaddr *)&s->peer) && usrsctp_getassocid(s->so, address) != 0;
+}
+
 int call_send(struct call *call, struct sctp_socket *s)
 {
 	const struct send_parameters *send = &call->request->send;
@@ -142,8 +149,10 @@ int call_send(struct call *call, struct sctp_socket *s)
 		return EAGAIN;
 	}
 	users_note_traffic(call->request->data_length);
-	if (IS_ONE_TO_ONE(s) && send->flags & (LX_ABORT | LX_EOF))
+	if (send->flags & ~KNOWN_FLAGS || (IS_ONE_TO_ONE(s) && send->flags & (LX_ABORT | LX_EOF)))
 		return EINVAL;
+	if (length > 0 && IS_ONE_TO_ONE(s) && s->was_connected && !s->received_all && !is_of_peer(s, (struct sockaddr *)&to))
+		return EADDRNOTAVAIL;
 	if (send->flags & LX_SENDALL && send->flags & (LX_ABORT | LX_EOF))
 		return EINVAL; /* usrsctp 0.9.5 would never free the endpoint again */
 	if (send->flags & LX_EOF ? call->request->data_length > 0
@@ -169,8 +178,10 @@ int call_send(struct call *call, struct sctp_socket *s)
 	}
 	if (to_all > 0)
 		client_queues(s->client, to_all);
-	if (length > 0 && IS_ONE_TO_ONE(s))
+	if (length > 0 && IS_ONE_TO_ONE(s) && !s->was_connected) {
 		s->was_connected = true;
+		socket_note_peer(s);
+	}
 	call_note_port(s);
 	call->reply.result = (int32_t)call->request->data_length;
 	return 0;

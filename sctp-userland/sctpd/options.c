@@ -8,6 +8,10 @@
 #include "translate.h"
 #include "usrsctp_internal.h"
 
+#define LEAST_BUFFER 4096 /* usrsctp's; what programs are told is Linux's: */
+#define LEAST_SEND_BUFFER 4608
+#define LEAST_RECEIVE_BUFFER 2304
+
 static const struct { /* Linux's event 0x8000 + i to usrsctp's; 0: none */
 	uint16_t type;
 } event_types[LX_EVENT_COUNT] = {
@@ -113,11 +117,13 @@ static int set_socket_level(struct sctp_socket *s, int option, const char *value
 	if (length < sizeof(number))
 		return EINVAL;
 	memcpy(&number, value, sizeof(number));
-	if (number < 4096)
-		number = 4096;
-	if (number > 4 * MESSAGE_MAX)
-		number = 4 * MESSAGE_MAX;
-	*(option == SO_SNDBUF ? &s->send_buffer : &s->receive_buffer) = number * 2;
+	number = number < 0 || number > 4 * MESSAGE_MAX ? 4 * MESSAGE_MAX : number; /* below 0: as Linux, the most there is */
+	if (option == SO_SNDBUF)
+		s->send_buffer = number * 2 > LEAST_SEND_BUFFER ? number * 2 : LEAST_SEND_BUFFER;
+	else
+		s->receive_buffer = number * 2 > LEAST_RECEIVE_BUFFER ? number * 2 : LEAST_RECEIVE_BUFFER;
+	if (number < LEAST_BUFFER)
+		number = LEAST_BUFFER;
 	return usrsctp_setsockopt(s->so, SOL_SOCKET, option, &number, sizeof(number)) < 0 ? errno : 0;
 }
 

@@ -1,16 +1,20 @@
 """Binding: which addresses and ports a socket may have, alone or with others."""
 
+import ctypes
 import errno
 import socket
+import struct
 
 from tests.sctp.sctp_api import (
     COMM_UP,
     addresses_of,
     bindx,
     expect,
+    libc,
     listener,
     one_to_many,
     one_to_one,
+    pack_addresses,
     peeloff,
     receive_change,
     receive_data,
@@ -167,6 +171,16 @@ def two_addresses() -> tuple[socket.socket, int]:
     bindx(server, [("127.0.0.2", port)])
     server.listen(4)
     return server, port
+
+
+def case_bind_to_another_family() -> None:
+    """One that a socket can't have, and one that there isn't."""
+    ipv6 = pack_addresses([("::1", 0)])
+    unknown = struct.pack("=H26x", 77)
+    for address, number in ((ipv6, errno.EINVAL), (unknown, errno.EAFNOSUPPORT)):
+        with one_to_one() as sock:
+            assert libc.bind(sock.fileno(), ctypes.create_string_buffer(address), len(address)) == -1
+            assert ctypes.get_errno() == number
 
 
 def case_bind_twice() -> None:

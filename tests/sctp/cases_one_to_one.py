@@ -193,6 +193,38 @@ def case_connect_to_no_family() -> None:
         assert server.recv(20) == b"still there"
 
 
+def case_send_to_an_address() -> None:
+    """To the peer's own it is as without; another one is refused, as there is a connection already."""
+    with connected() as (client, server):
+        client.sendto(b"to the peer", server.getsockname())
+        assert server.recv(20) == b"to the peer"
+        port = server.getsockname()[1]
+        for other in (("127.0.0.1", 9), ("127.0.0.2", port)):
+            expect(errno.EADDRNOTAVAIL, client.sendto, b"to others", other)
+        client.send(b"last")
+        assert server.recv(20) == b"last"
+
+
+def case_send_to_an_address_connects() -> None:
+    with listener() as waiting, one_to_one() as client:
+        for number in range(3):
+            client.sendto(b"%d" % number, waiting.getsockname())
+        server, _ = waiting.accept()
+        with server:
+            for number in range(3):
+                assert server.recv(20) == b"%d" % number
+            client.sendto(b"last", waiting.getsockname())
+            assert server.recv(20) == b"last"
+
+
+def case_unknown_flags_of_a_message() -> None:
+    with connected() as (client, server):
+        for flags in (0x80, 0x100, 0x8000):
+            expect(errno.EINVAL, lambda sent=flags: send(client, b"x", flags=sent))
+        client.send(b"last")
+        assert server.recv(20) == b"last"
+
+
 def case_many_connections() -> None:
     with listener(backlog=128) as waiting:
         clients, servers = [], []

@@ -1,5 +1,6 @@
 """Socket options."""
 
+import contextlib
 import errno
 import socket
 import struct
@@ -27,6 +28,7 @@ from tests.sctp.sctp_api import (
     one_to_one,
     receive,
     send,
+    writable,
 )
 
 HEARTBEAT_ENABLE, SACK_DELAY_ENABLE = 1, 32
@@ -132,6 +134,38 @@ def case_buffer_sizes_are_doubled() -> None:
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, 50000)
             assert sock.getsockopt(socket.SOL_SOCKET, option) == 100000
+
+
+SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_PEEK_OFF = 32, 33, 42
+
+
+def case_least_buffer_sizes() -> None:
+    with one_to_one() as sock:
+        for option, least in ((socket.SO_SNDBUF, 4608), (socket.SO_RCVBUF, 2304)):
+            for size in (0, 1, 1000):
+                sock.setsockopt(socket.SOL_SOCKET, option, size)
+                assert sock.getsockopt(socket.SOL_SOCKET, option) == max(2 * size, least)
+
+
+def case_buffers_by_force() -> None:
+    """A sender that finds no room isn't told that it may send on."""
+    with connected() as (client, _):
+        for force, option in ((SO_SNDBUFFORCE, socket.SO_SNDBUF), (SO_RCVBUFFORCE, socket.SO_RCVBUF)):
+            client.setsockopt(socket.SOL_SOCKET, force, 100_000)
+            assert client.getsockopt(socket.SOL_SOCKET, option) == 200_000
+        client.setblocking(False)
+        deadline = time.monotonic() + 20
+        while writable(client, 0.5):
+            assert time.monotonic() < deadline, "never full"
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    client.send(bytes(5000))
+
+
+def case_no_peek_offset() -> None:
+    with one_to_one() as sock:
+        expect(errno.EOPNOTSUPP, sock.setsockopt, socket.SOL_SOCKET, SO_PEEK_OFF, 3)
+        expect(errno.EOPNOTSUPP, sock.getsockopt, socket.SOL_SOCKET, SO_PEEK_OFF)
 
 
 def case_unknown_option() -> None:
