@@ -43,7 +43,7 @@ class DomainIds:
 
     def of(self, zone: str) -> int:
         """The number of a zone as it is now."""
-        return self._present.get(zone) or zone_id(zone)
+        return self._present.get(zone, zone_id(zone))
 
     def past(self, number: object, now: float) -> Snapshot | None:
         """What a number stood for, as the answers were last; None if it is not one of the past."""
