@@ -80,21 +80,20 @@ def _members(pools: Iterable[Status]) -> Iterator[Metric]:
     weight = GaugeMetricFamily("rspdns_member_weight", "SRV weight", labels=labels)
     priority = GaugeMetricFamily("rspdns_member_priority", "SRV priority", labels=labels)
     load = GaugeMetricFamily("rspdns_member_load_ratio", "Load it reports, 0..1", labels=labels)
-    shown = 0
+    seen: set[tuple[str, ...]] = set()
     for pool in pools:
-        for member in pool["members"]:
-            if (shown := shown + 1) > MOST_MEMBERS:
-                break
-            values = [pool["owner"], member["identifier"], endpoint(member["addresses"][0], member["port"])]
-            state.add_metric(values, 1)
+        for member in (*pool["members"], *pool["out"]):
+            is_in = "addresses" in member
+            address = member["addresses"][0] if is_in else member["address"] or ""
+            values = pool["owner"], member["identifier"], endpoint(address, member["port"])
+            # One that went over to another handle of its pool is out in the one and in by the other.
+            if values in seen or len(seen) == MOST_MEMBERS:
+                continue
+            seen.add(values)
+            state.add_metric(values, int(is_in))
             for family, key in ((weight, "weight"), (priority, "priority"), (load, "load")):
-                if member[key] is not None:
+                if is_in and member[key] is not None:
                     family.add_metric(values, member[key])
-        for member in pool["out"]:
-            if (shown := shown + 1) > MOST_MEMBERS:
-                break
-            values = [pool["owner"], member["identifier"], endpoint(member["address"] or "", member["port"])]
-            state.add_metric(values, 0)
     yield from (state, weight, priority, load)
     total = sum(len(pool["members"]) + len(pool["out"]) for pool in pools)
     help_text = f"Members without series of their own: more than {MOST_MEMBERS}"

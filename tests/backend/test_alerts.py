@@ -3,6 +3,7 @@
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from daemon_kit.metrics import exposition, registry
 from rspdns.event_log import EventLog
@@ -20,7 +21,7 @@ MEMBER = {
     "priority": 0,
     "load": 0.5,
 }
-STATUS = {
+STATUS: dict[str, Any] = {
     "uptime_s": 1,
     "zones": [
         {
@@ -45,11 +46,11 @@ STATUS = {
 }
 
 
-def exposed() -> str:
+def exposed(status: dict[str, Any] = STATUS) -> str:
     log = EventLog([])
     log.happened([event()])
     log.published({"x"})
-    metrics = BackendMetrics(lambda: STATUS, log, lambda: {"host": 1}, lambda: 0)
+    metrics = BackendMetrics(lambda: status, log, lambda: {"host": 1}, lambda: 0)
     return exposition(registry(metrics)).decode()
 
 
@@ -66,6 +67,18 @@ def test_promtool_finds_nothing_wrong_with_our_metrics() -> None:
         f'rspdns_member_weight{{address="[2001:db8::1]:5060",member="0000000a",owner="{OWNER}"}} 500.0'
         in exposed()
     )
+
+
+def test_who_went_over_to_another_handle_of_its_pool_is_told_once() -> None:
+    """It is in by one of them and still listed as out of the other: two values of one series are none."""
+    left = {"identifier": "0000000a", "address": "2001:db8::1", "port": 5060, "reason": "left", "since_s": 1}
+    other = {**left, "identifier": "0000000b", "address": None}
+    zone = STATUS["zones"][0]
+    moved = {**zone["pools"][0], "out": [left, other]}
+    said = exposed({**STATUS, "zones": [{**zone, "pools": [moved]}]})
+    series = re.findall(r"^(rspdns_member_in.*\}) (.*)$", said, re.MULTILINE)
+    assert [value for _, value in series] == ["1.0", "0.0"]
+    assert len(dict(series)) == 2
 
 
 def test_the_rules_are_about_metrics_there_are() -> None:
