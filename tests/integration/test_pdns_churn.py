@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from statistics import median
 
 import dns.message
 import dns.rcode
@@ -15,12 +16,26 @@ from rspdns.views import Member
 
 from tests.backend.making import ZONE, member, view, views
 from tests.support.proofs import what_is_wrong
-from tests.support.served import Served
+from tests.support.served import Served, until
 from tests.support.signed_zone import OWNER
 from tests.support.signed_zone import signed as signed
 from tests.support.signed_zone import two_members as two_members
 
 pytestmark = pytest.mark.timeout(240)
+
+
+def test_a_change_is_served_at_once(signed: Served) -> None:
+    """Also what is asked about it anew: PowerDNS has to learn of another moment, and not when its caches run
+    out, after 1 to 2 s."""
+    took_s = []
+    for port in range(5070, 5077):
+        until(lambda: signed.pdns.short(f"nobody.{ZONE}", "SOA") == [])
+        began_s = time.monotonic()
+        extra = member(3) if port % 2 else member(4)
+        signed.backend.publish(views(view(member(1, port=port), extra), view(handle="sip-tcp")))
+        until(lambda port=port: any(f" {port} " in one for one in signed.pdns.short(OWNER, "SRV")))  # type: ignore[misc]
+        took_s.append(time.monotonic() - began_s)
+    assert median(took_s) < 2, took_s
 
 
 @contextmanager
