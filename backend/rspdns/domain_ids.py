@@ -20,8 +20,8 @@ from typing import cast
 from rspdns.remote import zone_id
 from rspdns.snapshot import Node, Snapshot, ZoneAnswers, different_parts
 
-KEPT_S = 3.0
-"""A moment is kept for longer than the 2 s for which PowerDNS keeps an SOA (`query-cache-ttl`)."""
+KEPT_S = 5.0
+"""A moment is kept for longer than PowerDNS keeps an SOA: 2 s (`query-cache-ttl`), in whole seconds."""
 _MOMENTS = 1024
 """As many numbers are a zone's, in turn."""
 

@@ -178,8 +178,9 @@ def _caches() -> list[Line]:
         (
             "query-cache-ttl",
             2,
-            "Answers of the backend, in seconds. It ignores TTLs: this is what a lost purge costs at worst. "
-            "Do not switch it off: after a purge under load every waiting question would go to the backend.",
+            "Answers of the backend, in seconds. It ignores TTLs: this, and then the TTL, is what a lost "
+            "purge costs at worst. Do not switch it off: after a purge under load every waiting question "
+            "would go to the backend.",
         ),
         (
             "negquery-cache-ttl",

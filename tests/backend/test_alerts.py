@@ -120,7 +120,7 @@ tests:
         exp_alerts:
           - exp_labels: {{severity: critical, instance: a, control: /run/x}}
             exp_annotations:
-              summary: "PowerDNS at /run/x can't be purged: its answers are up to 2 s old"
+              summary: "PowerDNS at /run/x can't be purged: its answers are up to 4 s old"
               remedy: "rspdns status says why; leave no idle client at the control socket"
 """
 
