@@ -117,7 +117,8 @@ static int bind_another(struct call *call, struct sctp_socket *s, const struct s
 {
 	int error;
 
-	if ((s->port != 0 && address_port(address) != s->port) || socket_is_bound_to(s, address))
+	if ((s->port != 0 && address_port(address) != s->port) || socket_is_bound_to(s, address) ||
+	    (s->port != 0 && address_is_any(address)))
 		return EINVAL;
 	if (s->bound_count == BOUND_MAX)
 		return ENOBUFS;

@@ -133,7 +133,7 @@ int call_send(struct call *call, struct sctp_socket *s)
 	information.sendv_sndinfo.snd_flags = usrsctp_flags(send->flags);
 	information.sendv_sndinfo.snd_ppid = send->ppid;
 	information.sendv_sndinfo.snd_context = send->context;
-	information.sendv_sndinfo.snd_assoc_id = translate_association(s, send->association);
+	information.sendv_sndinfo.snd_assoc_id = length > 0 ? 0 : translate_association(s, send->association); /* an address decides, if given */
 	if (send->pr_policy != 0) {
 		information.sendv_flags |= SCTP_SEND_PRINFO_VALID;
 		information.sendv_prinfo.pr_policy = usrsctp_policy(send->pr_policy);
@@ -187,6 +187,18 @@ int call_send(struct call *call, struct sctp_socket *s)
 	return 0;
 }
 
+static bool is_one_port(const char *addresses, int count)
+{
+	const struct sockaddr *first = (const struct sockaddr *)addresses, *next = first;
+
+	for (; count > 0; count--) {
+		if (address_port(next) != address_port(first))
+			return false;
+		next = (const struct sockaddr *)((const char *)next + address_length(next));
+	}
+	return true;
+}
+
 int call_connect(struct call *call, struct sctp_socket *s)
 {
 	char addresses[ADDRESSES_MAX] = "";
@@ -201,6 +213,8 @@ int call_connect(struct call *call, struct sctp_socket *s)
 	if (packed_link_local(call->address, length))
 		return EADDRNOTAVAIL;
 	memcpy(addresses, call->address, length);
+	if (!is_one_port(addresses, count))
+		return EINVAL;
 	if (count == 1) { /* connectx itself takes mapped ones */
 		memcpy(&only, addresses, length);
 		address_unmap(&only);

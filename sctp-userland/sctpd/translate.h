@@ -14,6 +14,9 @@ uint32_t translate_association(const struct sctp_socket *s, uint32_t association
 /* usrsctp's number of an option with the same layout on both sides, -1: it has none. */
 int translate_same(int linux_option);
 
+/* What Linux says where usrsctp says this: of an association that there isn't. */
+int translate_error(int error);
+
 /* Whether an address is a wildcard or none at all. */
 bool translate_is_any(struct sockaddr_storage address);
 

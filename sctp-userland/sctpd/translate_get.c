@@ -8,7 +8,7 @@ static int get(struct sctp_socket *s, int option, void *value, size_t *length)
 	socklen_t room = (socklen_t)*length;
 
 	if (usrsctp_getsockopt(s->so, IPPROTO_SCTP, option, value, &room) < 0)
-		return errno;
+		return translate_error(errno);
 	*length = room;
 	return 0;
 }

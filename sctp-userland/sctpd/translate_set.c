@@ -36,9 +36,14 @@ int translate_same(int linux_option)
 	return -1;
 }
 
+int translate_error(int error)
+{
+	return error == ENOENT ? EINVAL : error;
+}
+
 static int set(struct sctp_socket *s, int option, const void *value, size_t length)
 {
-	return usrsctp_setsockopt(s->so, IPPROTO_SCTP, option, value, (socklen_t)length) < 0 ? errno : 0;
+	return usrsctp_setsockopt(s->so, IPPROTO_SCTP, option, value, (socklen_t)length) < 0 ? translate_error(errno) : 0;
 }
 
 bool translate_is_any(struct sockaddr_storage address)
@@ -102,6 +107,8 @@ static int set_default_send_information(struct sctp_socket *s, const char *value
 	if (length < sizeof(from))
 		return EINVAL;
 	memcpy(&from, value, sizeof(from));
+	if (from.flags & ~(LX_UNORDERED | LX_ADDR_OVER | LX_ABORT | LX_EOF))
+		return EINVAL;
 	to.snd_sid = from.sid;
 	to.snd_flags = from.flags & LX_UNORDERED ? SCTP_UNORDERED : 0;
 	to.snd_ppid = from.ppid;

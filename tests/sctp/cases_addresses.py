@@ -12,6 +12,7 @@ from tests.sctp.sctp_api import (
     SCTP_PRIMARY_ADDR,
     SOL_SCTP,
     addresses_of,
+    associated,
     connectx,
     expect,
     get_option,
@@ -185,6 +186,24 @@ def case_connectx_without_blocking() -> None:
         with contextlib.suppress(BlockingIOError):
             connectx(client, [("127.0.0.1", port)])
         assert receive_change(client, COMM_UP).is_notification
+
+
+def case_connectx_to_two_ports() -> None:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        for sock in (one_to_one(family), one_to_many(family)):
+            with sock:
+                expect(errno.EINVAL, connectx, sock, [("127.0.0.1", 9), ("127.0.0.2", 10)])
+
+
+def case_an_address_decides_whom_a_message_is_for() -> None:
+    """Not the association that is named beside it."""
+    with associated() as (client, association, server, _), one_to_many() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen(1)
+        send(client, b"x", to=other.getsockname(), association=association)
+        assert receive_data(other).data == b"x"
+        send(client, b"y", to=server.getsockname(), association=association)
+        assert receive_data(server).data == b"y"
 
 
 def case_connectx_refused() -> None:

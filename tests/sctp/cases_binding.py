@@ -128,6 +128,13 @@ def case_bindx_removes_all_or_none() -> None:
         assert bound_to(sock) == ["127.0.0.3"]
 
 
+def case_bindx_adds_no_wildcard() -> None:
+    with one_to_one() as sock:
+        sock.bind(("127.0.0.1", 0))
+        expect(errno.EINVAL, bindx, sock, [("0.0.0.0", sock.getsockname()[1])])
+        assert bound_to(sock) == ["127.0.0.1"]
+
+
 def case_no_addresses_before_binding() -> None:
     for sock in (one_to_one(), one_to_many()):
         with sock:

@@ -10,6 +10,8 @@ from tests.sctp.sctp_api import (
     ASSOC_CHANGE,
     PATH_PARAMETERS,
     SCTP_ASSOCINFO,
+    SCTP_DEFAULT_SEND_PARAM,
+    SCTP_DEFAULT_SNDINFO,
     SCTP_DELAYED_SACK,
     SCTP_EVENT,
     SCTP_INITMSG,
@@ -19,6 +21,8 @@ from tests.sctp.sctp_api import (
     SCTP_RECVRCVINFO,
     SCTP_RTOINFO,
     SHUTDOWN_EVENT,
+    SNDINFO,
+    SNDRCV,
     SOL_SCTP,
     associated,
     connected,
@@ -134,6 +138,28 @@ def case_buffer_sizes_are_doubled() -> None:
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, 50000)
             assert sock.getsockopt(socket.SOL_SOCKET, option) == 100000
+
+
+def case_options_of_an_unknown_association() -> None:
+    with associated() as (client, association, _, _):
+        other = association + 1000
+        for option, value in (
+            (SCTP_RTOINFO, struct.pack("=iIII", other, 100, 300, 50)),
+            (SCTP_ASSOCINFO, struct.pack("=iHHIII", other, 4, 0, 0, 0, 0)),
+            (SCTP_PEER_ADDR_PARAMS, PATH_PARAMETERS.pack(other, bytes(128), 100, 1, 0, 0, 1, 0, 0)),
+            (SCTP_DEFAULT_SEND_PARAM, SNDRCV.pack(1, 0, 0, 0, 0, 0, 0, 0, other)),
+        ):
+            expect(errno.EINVAL, client.setsockopt, SOL_SCTP, option, value)
+            expect(errno.EINVAL, get_option, client, option, value)
+
+
+def case_unknown_flags_by_default() -> None:
+    with associated() as (client, association, _, _):
+        flags = 0x8000
+        older = SNDRCV.pack(0, 0, flags, 0, 0, 0, 0, 0, association)
+        expect(errno.EINVAL, client.setsockopt, SOL_SCTP, SCTP_DEFAULT_SEND_PARAM, older)
+        newer = SNDINFO.pack(0, flags, 0, 0, association)
+        expect(errno.EINVAL, client.setsockopt, SOL_SCTP, SCTP_DEFAULT_SNDINFO, newer)
 
 
 SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_PEEK_OFF = 32, 33, 42
