@@ -67,7 +67,9 @@ def _directory(place: Place, what: str, path: Path) -> list[Lack]:
         return [Lack(place, f"{what}: {path}: {error.strerror}", isinstance(error, PermissionError))]
     if os.access(there, os.W_OK | os.X_OK):
         return []
-    lack = "can't be written" if there == path else "is not there, and can't be made"
+    lack = (
+        "can't be written" if there == path else "is not there (systemd's unit makes it), and can't be made"
+    )
     return [Lack(place, f"{what}: {path} {lack} by {_me()}", is_doubtful=True)]
 
 

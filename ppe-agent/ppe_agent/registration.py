@@ -22,9 +22,10 @@ from rserpool.errors import RSerPoolError
 from rserpool.parameters import PoolElement
 from rserpool.policies import Policy
 from rserpool.pool_element_events import Event, EventKind
-from rserpool.registrar_choice import REJECTED_CEILING_S, REJECTED_FIRST_S, RegistrarAddress, backoff_s
+from rserpool.registrar_choice import RegistrarAddress
 
 from ppe_agent.advice import IDENTIFIER_TAKEN, advice
+from ppe_agent.collision_pause import CollisionPause
 from ppe_agent.listing import is_cut, is_listed, is_same_server
 
 DEREGISTRATION_TIMEOUT_MS = 500
@@ -32,7 +33,6 @@ _RETRY_S = 1.0
 # A registrar tells the others within a millisecond; a question asked sooner than this says little.
 _SETTLED_AFTER_S = 0.1
 _COLLISION_AFTER_S = 0.3
-_COLLISIONS_FORGOTTEN_S = 2 * REJECTED_CEILING_S
 
 _PROBLEMS = {
     EventKind.REJECTED: "{} refuses it",
@@ -88,10 +88,8 @@ class Registration:
         self._wanted = False
         self._was_in = False  # in this stay
         self._is_renumbered = False
-        self._renumbered_in_a_row = 0
-        self._renumbered_at_s = float("-inf")
+        self._pause = CollisionPause()
         self._left_at_s = float("-inf")
-        self._join_at_s = float("-inf")  # not before
         self._other: PoolElement | None = None  # another member of the pool
         self._last_registrar: RegistrarAddress | None = None
         self._told: set[str] = set()  # problems logged since it was last registered
@@ -191,26 +189,14 @@ class Registration:
         )
         self._element = replace(self._element, identifier=self.identifier)
         self._is_renumbered = True
-        self._pause()
+        self._pause.collided(time.monotonic())
         self._moved.set()
-
-    def _pause(self) -> None:
-        """Join at once after the first collision for long, later after the next one: chance is hardly why."""
-        now = time.monotonic()
-        if now - self._renumbered_at_s > _COLLISIONS_FORGOTTEN_S:
-            self._renumbered_in_a_row = 0
-        self._renumbered_at_s = now
-        wait_s = 0.0
-        if self._renumbered_in_a_row:
-            wait_s = backoff_s(self._renumbered_in_a_row, REJECTED_FIRST_S, REJECTED_CEILING_S)
-        self._renumbered_in_a_row += 1
-        self._join_at_s = now + wait_s
 
     async def run(self) -> None:
         """Join and leave as wanted, for ever. Raises FatalError when this host can't register anything."""
         while True:
             await self._until(wanted=True)
-            if (wait_s := self._join_at_s - time.monotonic()) > 0:
+            if (wait_s := self._pause.join_at_s - time.monotonic()) > 0:
                 await asyncio.sleep(wait_s)
                 continue  # it may not be wanted any more
             try:

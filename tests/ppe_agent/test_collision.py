@@ -95,7 +95,7 @@ async def test_a_registrar_that_takes_no_identifier_is_asked_ever_less_often(
 
     async def sleep(wait_s: float) -> None:
         waits_s.append(wait_s)
-        one._join_at_s -= wait_s
+        one._pause.join_at_s -= wait_s
         await goes_on(0)
 
     async with running(pool) as one:
