@@ -1,6 +1,7 @@
 """Starts a command whose libraries may not be installed: all commands come with the one package."""
 
 import contextlib
+import errno
 import os
 import sys
 from importlib import import_module
@@ -10,6 +11,7 @@ from typing import Final
 OWN: Final = frozenset(
     {"daemon_kit", "ppe_agent", "pdns_config", "registrar_config", "rserpool", "rspdns", "rspdns_lab"}
 )
+_OF_OUTPUT: Final = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 EXIT_FAILED: Final = 1
 EXIT_NOT_INSTALLED: Final = 2
 EXIT_INTERRUPTED: Final = 130
@@ -38,8 +40,8 @@ def run(command: str, module: str, extra: str) -> None:
         finally:
             sys.stdout.flush()
     except OSError as error:
-        where = error.filename or "its output can't be written"
-        print(f"error: {where}: {error.strerror or error}", file=sys.stderr)
+        where = error.filename or ("its output can't be written" if error.errno in _OF_OUTPUT else None)
+        print(f"error: {f'{where}: ' if where else ''}{error.strerror or error}", file=sys.stderr)
         with contextlib.suppress(OSError):  # what is still to be written isn't tried again at the end
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)

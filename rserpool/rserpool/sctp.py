@@ -19,6 +19,8 @@ from rserpool.sctp_options import Timers as Timers
 MAX_MESSAGE_BYTES = 0xFFFF
 """No ASAP or ENRP message is longer; what is, is dropped."""
 
+_WITHOUT_SCTP = frozenset({errno.EPROTONOSUPPORT, errno.ESOCKTNOSUPPORT, errno.ECONNRESET})
+"""What making a socket fails with then; the last one comes of sctpd only."""
 _ANCILLARY_BYTES = socket.CMSG_SPACE(options.RCVINFO_BYTES) + 128
 
 Endpoint = tuple[str, int]
@@ -135,9 +137,8 @@ class SctpSocket:
         try:
             self._socket = socket.socket(self._family, socket.SOCK_SEQPACKET, options.IPPROTO_SCTP)
         except OSError as problem:
-            if problem.errno in (errno.EPROTONOSUPPORT, errno.ESOCKTNOSUPPORT):
-                words = "no SCTP here: load the kernel module (modprobe sctp), or start this with sctp-run"
-                raise SctpUnavailable(words) from problem
+            if problem.errno in _WITHOUT_SCTP:
+                raise SctpUnavailable(_why_there_is_none(problem.errno)) from problem
             raise
         try:
             self._socket.setblocking(False)
@@ -249,3 +250,13 @@ def _endpoint(address: object) -> Endpoint:
         mapped = IPv6Address(host.partition("%")[0]).ipv4_mapped
         host = str(mapped) if mapped else host
     return host, port
+
+
+def _why_there_is_none(code: int) -> str:
+    if code == errno.ECONNRESET:
+        return "no SCTP here: sctpd refuses this user, who has to be in its group (sctp), or has just ended"
+    if "libsctp-userland" in os.environ.get("LD_PRELOAD", ""):
+        return (
+            "no SCTP here: sctpd does not run; start it (systemctl start sctpd, or any program with sctp-run)"
+        )
+    return "no SCTP here: load the kernel module (modprobe sctp), or start this with sctp-run"

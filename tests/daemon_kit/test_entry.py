@@ -99,6 +99,11 @@ def test_a_file_that_can_not_be_opened_is_named(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (1, "error: /nowhere/x: No such file or directory\n")
 
 
+def test_what_is_no_file_and_not_the_output_is_not_called_so(tmp_path: Path) -> None:
+    done = run_main(tmp_path, "raise ConnectionResetError(104, 'Connection reset by peer')")
+    assert (done.returncode, done.stderr) == (1, "error: Connection reset by peer\n")
+
+
 def test_a_terminal_without_utf8_shows_what_it_can(tmp_path: Path) -> None:
     done = run_main(tmp_path, "print('\u2501 ok')", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stdout) == (0, "? ok\n")

@@ -239,13 +239,26 @@ def test_closing_what_is_gone_is_fine(kernel: PaperKernel, code: int) -> None:
     SctpSocket().close_association(7)
 
 
+def test_says_whom_sctpd_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+
+    monkeypatch.setattr("socket.socket", refuse)
+    with pytest.raises(SctpUnavailable, match=r"refuses this user, who has to be in its group \(sctp\)"):
+        SctpSocket()
+
+
 @pytest.mark.parametrize("code", [errno.EPROTONOSUPPORT, errno.ESOCKTNOSUPPORT])
 def test_says_what_to_do_without_sctp(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     def refuse(*_: object) -> None:
         raise OSError(code, "not here")
 
     monkeypatch.setattr("socket.socket", refuse)
-    with pytest.raises(SctpUnavailable, match="sctp-run"):
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    with pytest.raises(SctpUnavailable, match="or start this with sctp-run"):
+        SctpSocket()
+    monkeypatch.setenv("LD_PRELOAD", "/usr/local/lib/libsctp-userland.so")
+    with pytest.raises(SctpUnavailable, match="sctpd does not run"):
         SctpSocket()
 
 
