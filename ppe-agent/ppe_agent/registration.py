@@ -30,6 +30,7 @@ from ppe_agent.listing import is_cut, is_listed, is_same_server
 
 DEREGISTRATION_TIMEOUT_MS = 500
 _RETRY_S = 1.0
+DOUBTFUL_LIVES = 2
 # A registrar tells the others within a millisecond; a question asked sooner than this says little.
 _SETTLED_AFTER_S = 0.1
 _COLLISION_AFTER_S = 0.3
@@ -98,6 +99,7 @@ class Registration:
         self._is_out.set()
         self._is_gone = asyncio.Event()  # a registrar confirmed that it left, or was seen without it
         self._is_gone.set()
+        self._doubted_at_s = 0.0
         self._log = get_logger("registration").bind(name=name)
 
     @property
@@ -111,12 +113,17 @@ class Registration:
 
     @property
     def is_unconfirmed(self) -> bool:
-        """Tell whether it may be listed though it left: no registrar confirmed that, or was seen without."""
-        return not self._is_gone.is_set()
+        """Tell whether it may be listed though it left: no registrar confirmed that, or was seen without.
+
+        Two of its lives later none lists it any more; in a large pool that can't be seen.
+        """
+        lives_s = DOUBTFUL_LIVES * self._element.life_ms / 1000
+        return not self._is_gone.is_set() and time.monotonic() - self._doubted_at_s < lives_s
 
     def doubt(self) -> None:
-        """Take in that an earlier run of the agent may have left it registered."""
+        """Take in that it may be registered still, by an earlier run of the agent for instance."""
         self._is_gone.clear()
+        self._doubted_at_s = time.monotonic()
 
     @property
     def registrar(self) -> RegistrarAddress | None:
@@ -242,7 +249,7 @@ class Registration:
             if confirmed:
                 self._is_gone.set()
             elif self._was_in:
-                self._is_gone.clear()
+                self.doubt()
             self._left_at_s = time.monotonic()
             if not confirmed:
                 self.on_unconfirmed()

@@ -29,7 +29,7 @@ Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 _PROTOCOLS = {"udp": Protocol.UDP, "tcp": Protocol.TCP, "sctp": Protocol.SCTP}
 # A registration lives for three intervals, so that two lost renewals don't end it.
-_LIVES = 3
+LIVES = 3
 # What a reload may change while the AS stays in its pool.
 _CHANGEABLE = frozenset({"check", "damping", "load", "drain_file"})
 
@@ -63,7 +63,7 @@ class Server:
             PoolElement(
                 identifier=kept.state.identifier,
                 home_registrar=0,
-                life_ms=_LIVES * reregistration_ms,
+                life_ms=LIVES * reregistration_ms,
                 user_transport=Transport(_PROTOCOLS[config.transport], config.port, self._addresses),
                 policy=config.policy_with(self._load.reported),
             ),

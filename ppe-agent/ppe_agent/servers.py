@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -12,7 +13,8 @@ from ppe_agent.addresses import NoLocalAddress
 from ppe_agent.configuration import AgentConfig, ServerConfig, addresses_of
 from ppe_agent.kept_state import KeptState
 from ppe_agent.lookup import RegistrarWatches
-from ppe_agent.server import Server, Spawn
+from ppe_agent.registration import DOUBTFUL_LIVES
+from ppe_agent.server import LIVES, Server, Spawn
 from ppe_agent.state import StateDirectory
 
 # Deregistering takes milliseconds; a registrar that doesn't answer must not delay the end beyond 2 s.
@@ -30,6 +32,7 @@ class Servers:
     def __init__(self, config: AgentConfig, spawn: Spawn) -> None:
         self._config = config
         self._spawn = spawn
+        self._began_s = time.monotonic()
         self._states = StateDirectory(config.state.path)
         self._states.prepare()
         self.alone = self._states.alone
@@ -138,12 +141,17 @@ class Servers:
         await asyncio.gather(*(one.until_out() for one in leaving))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_SEEN_GONE_S):
-                await asyncio.gather(*(one.until_gone() for one in leaving))
+                await asyncio.gather(*(one.until_gone() for one in leaving if one.is_unconfirmed))
         return [
             name
             for name in names
-            if (here[name].is_unconfirmed if name in here else not self.kept[name].state.is_fresh)
+            if (here[name].is_unconfirmed if name in here else self._may_be_listed(name))
         ]
+
+    def _may_be_listed(self, name: str) -> bool:
+        """Tell whether an earlier run may have left it registered: it waits for the first registrar."""
+        lives_s = DOUBTFUL_LIVES * LIVES * self._config.reregistration_ms / 1000
+        return not self.kept[name].state.is_fresh and time.monotonic() - self._began_s < lives_s
 
     async def leave(self, *, at_all: bool) -> None:
         """Leave every pool, unless not `at_all`; wait, but not for long, for what is being written."""

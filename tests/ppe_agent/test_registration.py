@@ -140,6 +140,18 @@ async def test_a_missing_element_is_registered_again_but_not_on_old_news() -> No
         assert one.missing_count == 1
 
 
+async def test_nobody_lists_it_two_lives_after_it_left_without_a_registrars_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a large pool a registrar never says so."""
+    monkeypatch.setattr(registration, "DOUBTFUL_LIVES", 0.05)
+    async with running(FakePool()) as one:
+        one.doubt()
+        assert one.check_listed(OTHER, resolution(*range(100, 228))) is None
+        assert one.is_unconfirmed
+        await until(lambda: not one.is_unconfirmed)
+
+
 async def test_in_a_pool_too_large_to_be_looked_up_silence_is_heeded() -> None:
     pool = FakePool()
     async with running(pool) as one:
