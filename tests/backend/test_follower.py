@@ -19,6 +19,7 @@ from rspdns.follower import Follower
 from rspdns.views import PoolView
 
 from tests.backend.belief_support import POOL, RULES, pe
+from tests.support.stalls import Mark
 
 HOMES = (0xA1, 0xB2, 0xC3)
 
@@ -123,7 +124,7 @@ class Scene:
         return [state.standing.value for state in self.follower.registrar_states()]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
@@ -167,12 +168,12 @@ async def test_a_change_at_one_makes_the_others_be_asked_at_once() -> None:
     async with playing(slow) as scene:
         await scene.until(lambda: scene.standings == ["settled"] * 3)
         await asyncio.sleep(0.05)
-        started_s = asyncio.get_running_loop().time()
+        started_s, started = asyncio.get_running_loop().time(), Mark.now()
         scene.list_everywhere(pe(1, HOMES[2]))
         scene.follower._registrars[0].ask_at_once(POOL)
         await scene.until(lambda: scene.members == [1])
         await scene.until(lambda: scene.registrars[1].count(POOL, started_s) >= 1)
-        assert asyncio.get_running_loop().time() - started_s < 1.0
+        assert started.ran_s() < 1.0
 
 
 async def test_a_change_is_told_before_others_are_asked_about_it() -> None:
@@ -266,11 +267,11 @@ async def test_a_question_of_the_belief_is_asked_at_once() -> None:
     async with playing(slow) as scene:
         scene.list_everywhere(pe(1, HOMES[0]), pe(2, HOMES[0]), pe(3, HOMES[0]))
         await scene.until(lambda: scene.members == [1, 2, 3])
-        started_s = asyncio.get_running_loop().time()
+        started = Mark.now()
         scene.list_everywhere()
         scene.follower._registrars[0].ask_at_once(POOL)
         await scene.until(lambda: scene.members == [])
-        assert asyncio.get_running_loop().time() - started_s < 0.9, "a crowd, confirmed by all"
+        assert started.ran_s() < 0.9, "a crowd, confirmed by all"
 
 
 async def test_one_question_at_a_time_for_each_pool_and_registrar() -> None:

@@ -28,7 +28,7 @@ from rserpool.sctp import AssociationUp, SctpSocket
 from rserpool import enrp
 from tests.integration.follower_stage import CHECKED_AFTER_S, HANDLE, Stage
 
-SCENARIO_TIMEOUT_S = 100.0
+SCENARIO_TIMEOUT_S = 200.0
 LIFE_MS = 40_000
 """Of what a stranger tells of: a scenario that broke off leaves it behind for so long."""
 

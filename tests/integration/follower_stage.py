@@ -23,6 +23,8 @@ from rspdns.belief import Belief, BeliefEvent, PoolRules
 from rspdns.follower import Follower
 from rspdns.views import PoolView
 
+from tests.support.stalls import Deadline, Mark
+
 HANDLE = "sip-as-udp"
 REREGISTRATION_MS = 500
 ACCEPT = (ip_network("10.66.0.0/16"),)
@@ -86,12 +88,12 @@ class Stage:
 
     async def until(self, what: str, condition: Callable[[], bool], timeout_s: float = 20) -> float:
         """Wait for the condition; return how long it took."""
-        started_s = time.monotonic()
+        started, deadline = Mark.now(), Deadline(timeout_s)
         while not condition():
-            if time.monotonic() - started_s > timeout_s:
+            if deadline.is_over:
                 raise AssertionError(f"not within {timeout_s} s: {what}; {self.members} {self.standings}")
             await asyncio.sleep(0.002)
-        return time.monotonic() - started_s
+        return started.ran_s()
 
     async def begin(self) -> None:
         """Forget what was, and wait until all is as at first: followed, settled, and nobody there."""

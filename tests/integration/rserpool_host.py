@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -13,6 +12,8 @@ from rserpool.errors import RSerPoolError
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed, Policy
 from rserpool.registrar_choice import RegistrarAddress
+
+from tests.support.stalls import Deadline
 
 IDENTIFIER = 0xA001
 SECOND_ADDRESS = "10.66.1.1"
@@ -98,12 +99,12 @@ async def until(
     condition: Callable[[], Awaitable[bool] | bool], within_s: float, words: Callable[[], str] = str
 ) -> None:
     """Wait until `condition` holds; fail with `words` when it does not in time."""
-    deadline_s = time.monotonic() + within_s
+    deadline = Deadline(within_s)
     while True:
         holds = condition()
         if holds if isinstance(holds, bool) else await holds:
             return
-        assert time.monotonic() < deadline_s, f"not within {within_s} s: {words()}"
+        assert not deadline.is_over, f"not within {within_s} s: {words()}"
         await asyncio.sleep(0.01)
 
 

@@ -51,7 +51,7 @@ async def deregistered(here: Host) -> None:
     """After a deregistration no registrar lists the element."""
     element = here.element(b"leaves")
     await here.until_listed(b"leaves", {IDENTIFIER})
-    assert await element.deregister(1000)
+    assert await element.deregister(10_000)
     assert element.state is State.STOPPED
     await here.until_listed(b"leaves", set(), within_s=1)
 
@@ -99,7 +99,7 @@ async def tools_find_it(here: Host) -> None:
 
 
 async def output(*command: str, until_text: str, says: bytes | None = None) -> str:
-    """Run a program until its output holds `until_text` (at most 15 s), and return the output."""
+    """Run a program until its output holds `until_text` (at most 60 s), and return the output."""
     process = await asyncio.create_subprocess_exec(
         "stdbuf", "-o0", *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -107,7 +107,7 @@ async def output(*command: str, until_text: str, says: bytes | None = None) -> s
     assert process.stdout
     text = ""
     try:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while until_text not in text:
                 try:
                     async with asyncio.timeout(1):

@@ -10,7 +10,7 @@ import time
 
 from rserpool.sctp import AssociationUp, SctpSocket
 
-TIMEOUT_S = 5
+TIMEOUT_S = 30
 
 
 def connected(address: str, port: int) -> tuple[SctpSocket, int]:

@@ -15,6 +15,7 @@ import pytest
 from tests.support.agent_host import ADDRESS, HANDLE, Host, give_address, once_within
 from tests.support.crowd import Crowd
 from tests.support.namespaces import Namespace
+from tests.support.stalls import Deadline, Mark
 
 
 @pytest.fixture
@@ -52,9 +53,9 @@ Served = tuple[Host, subprocess.Popen[str], subprocess.Popen[str]]
 
 
 def until(condition: Callable[[], object], timeout_s: float = 40) -> None:
-    deadline_s = time.monotonic() + timeout_s
+    deadline = Deadline(timeout_s)
     while not condition():
-        assert time.monotonic() < deadline_s
+        assert not deadline.is_over
         time.sleep(0.02)
 
 
@@ -125,10 +126,10 @@ def test_drained_is_out_while_it_serves_also_after_a_restart_of_the_agent(served
 
 def test_sigterm_withdraws_and_ends_quickly(served: Served) -> None:
     host, _, agent = served
-    began_s = time.monotonic()
+    began = Mark.now()
     agent.send_signal(signal.SIGTERM)
-    assert agent.wait(10) == 0
-    assert time.monotonic() - began_s < 2
+    assert agent.wait(60) == 0
+    assert began.ran_s() < 2
     host.until_out(timeout_s=2)
     assert not (host.directory / "control.sock").exists()
 
@@ -320,9 +321,9 @@ def test_without_any_registrar_it_says_so_and_still_ends_quickly(
     reason = host.until_state("joining")["reason"]
     assert reason == "registering" or re.match(r"registrar 10\.99\.0\.1\S* can't be reached", reason)
     agent.send_signal(signal.SIGTERM)
-    began_s = time.monotonic()
-    assert agent.wait(10) == 0
-    assert time.monotonic() - began_s < 2
+    began = Mark.now()
+    assert agent.wait(60) == 0
+    assert began.ran_s() < 2
 
 
 def test_it_says_why_a_registrar_refuses_it(served: Served, tmp_path: Path) -> None:

@@ -83,5 +83,5 @@ def test_rsplibs_pool_user_talks_to_the_server(host: Host) -> None:
         time.sleep(2)
     finally:
         user.terminate()
-        said, _ = user.communicate(timeout=20)
+        said, _ = user.communicate(timeout=60)
     assert f"from PE ${identifier}> is anybody there" in said

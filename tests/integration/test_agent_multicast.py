@@ -4,8 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.support.agent_host import ADDRESS, Host, give_address
 from tests.support.namespaces import Namespace
 from tests.support.registrars import PoolWatch
@@ -23,7 +21,6 @@ for number in range(2000):
 """
 
 
-@pytest.mark.timeout(240)
 def test_registrars_that_announce_themselves_are_found_and_strangers_are_not(
     namespace: Namespace, tmp_path: Path
 ) -> None:

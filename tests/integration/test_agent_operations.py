@@ -25,8 +25,6 @@ from tests.support.namespaces import Namespace
 from tests.support.operated_host import Operated
 from tests.support.registrars import PoolWatch
 
-pytestmark = pytest.mark.timeout(240)
-
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operated]:

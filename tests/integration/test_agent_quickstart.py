@@ -21,7 +21,6 @@ NAMES = ("kamailio", "opensips", "asterisk", "web")
 MOST_OF_A_CORE = 0.02
 """Two to three times what it takes here (tests/support/sidecar_cost.py), for slower machines."""
 
-pytestmark = pytest.mark.timeout(240)
 
 # The demo's script, with the modules that the page names.
 KAMAILIO = """\

@@ -17,9 +17,8 @@ from tests.support.dns_watch import DnsWatch
 from tests.support.members import Members
 from tests.support.namespaces import Namespace
 from tests.support.registrars import PoolWatch
+from tests.support.stalls import Mark
 from tests.support.whole_chain import own_namespace
-
-pytestmark = pytest.mark.timeout(240)
 
 EMPTY = ("last-good", "nodata", "static", "servfail")
 TEN = set(range(1, 11))
@@ -142,15 +141,15 @@ def ten(chain: Believed) -> Members:
 def test_three_of_ten_leave_at_once_and_come_back(chain: Believed, ten: Members) -> None:
     """Less than half of a pool is no crowd. Rules 2 and 3."""
     watch = chain.watch()
-    began_s = time.monotonic()
+    began, began_s = Mark.now(), time.monotonic()
     for identifier in (1, 2, 3):
         ten.remove(identifier)
     chain.until_never_without(lambda: chain.listed() == TEN - {1, 2, 3}, TEN - {1, 2, 3})
-    gone_s = time.monotonic()
+    gone_s, took_s = time.monotonic(), began.ran_s()
     for identifier in (1, 2, 3):
         ten.add(identifier, HANDLE, 5000 + identifier)
     chain.until_never_without(lambda: chain.listed() == TEN, TEN - {1, 2, 3})
-    assert gone_s - began_s < 5
+    assert took_s < 5
     until(lambda: len(watch.since(gone_s)) > 10)
     assert not [one for one in watch.since(began_s) if one.problem], "an empty answer"
 
@@ -216,13 +215,13 @@ def test_all_are_drained(chain: Believed) -> None:
     assert chain.of("last-good")["answered_instead"] is None
 
 
-def test_pools_of_two_hundred(chain: Believed) -> None:
+def test_pools_of_more_than_an_answer_names(chain: Believed) -> None:
     """By following whatever handles they have; a registrar that is asked names 128 at most, so by handles."""
     log = chain.folder / "polling.log"
     with chain.polling() as polled:
         for pool, pools in (
-            ("many", {"many": (0x1000, 200)}),
-            ("one", {"one": (0x2000, 100), "two": (0x3000, 100)}),
+            ("many", {"many": (0x1000, 140)}),
+            ("one", {"one": (0x2000, 70), "two": (0x3000, 70)}),
         ):
             crowd = chain.crowd_of(pools)
             everyone = crowd.identifiers

@@ -21,8 +21,6 @@ from tests.support.whole_chain import (
     until,
 )
 
-pytestmark = pytest.mark.timeout(110)
-
 ALL = set(SIP_PORTS)
 
 

@@ -10,6 +10,7 @@ import pytest
 from tests.support import dns_readers
 from tests.support.dns_readers import Question, Reading
 from tests.support.namespaces import Namespace
+from tests.support.stalls import Mark
 from tests.support.whole_chain import (
     ADDRESS,
     HANDLE,
@@ -23,8 +24,6 @@ from tests.support.whole_chain import (
     own_namespace,
     until,
 )
-
-pytestmark = pytest.mark.timeout(110)
 
 NAME = f"as.{ZONE}"
 SOA = f"SOA ns1.{ZONE}. hostmaster.{ZONE}. * 7200 900 1209600 1"
@@ -69,10 +68,10 @@ def test_an_element_of_rsplib_is_in_dns_and_out_when_it_is_killed(chain: WholeCh
     assert re.fullmatch(rf"[0-9a-f]{{8}}\.s\.as\.{re.escape(ZONE)}\.", target)
     assert chain.pdns.short(target, "A") == [ADDRESS]
     assert (target[:8], f"{ADDRESS} {port}/SCTP") in listed(chain.hsdump(9901), "sip-sctp")
-    killed_at_s = time.monotonic()
+    killed = Mark.now()
     kill(second)
     until(lambda: chain.targets_at(SCTP_OWNER) == before)
-    assert time.monotonic() - killed_at_s < 1.5
+    assert killed.ran_s() < 1.5
     assert "status: NXDOMAIN" in chain.pdns.dig(target, "A")
     assert chain.targets_at(OWNER) == set(SIP_PORTS)
 
@@ -103,7 +102,7 @@ def test_rsplibs_pool_user_finds_our_elements(chain: WholeChain, registrar: int)
         time.sleep(1.5)
     finally:
         user.terminate()
-        said, _ = user.communicate(timeout=20)
+        said, _ = user.communicate(timeout=60)
     said = re.sub(r"\x1b\[[0-9;]*m", "", said)
     assert "Successfully got response" in said, said
     pattern = r"Adding pool element to cache: \$([0-9a-f]{8})(?:.*\n)*?.*userT: \{([^}]*)\} (\d+)/UDP"

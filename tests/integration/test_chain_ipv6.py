@@ -11,8 +11,6 @@ import pytest
 from tests.ppe_agent.servers import DATA
 from tests.support.whole_chain import OWNER, SCTP_OWNER, WholeChain, kill, other_pool, own_namespace, until
 
-pytestmark = pytest.mark.timeout(180)
-
 ADDRESS, SECOND = "2001:db8::1", "2001:db8::2"
 AGENT = """\
 registrars = {registrars}

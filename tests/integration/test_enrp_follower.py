@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from registrar_config.options import RegistrarSettings, arguments, embedded_settings
 from rserpool.registrar_choice import RegistrarAddress
 
@@ -17,11 +16,10 @@ from tests.support.follow_watch import FollowWatch
 from tests.support.members import Members
 from tests.support.namespaces import Namespace
 from tests.support.registrars import PoolWatch
+from tests.support.stalls import Deadline
 
 ADDRESS = "10.99.0.1"
 HANDLE = "followed"
-
-pytestmark = pytest.mark.timeout(150)
 
 
 class Chain:
@@ -60,9 +58,9 @@ class Chain:
 
 
 def until(condition: Callable[[], object], what: str, timeout_s: float = 30) -> None:
-    end_s = time.monotonic() + timeout_s
+    deadline = Deadline(timeout_s)
     while not condition():
-        assert time.monotonic() < end_s, f"not within {timeout_s} s: {what}"
+        assert not deadline.is_over, f"not within {timeout_s} s: {what}"
         time.sleep(0.05)
 
 

@@ -17,8 +17,6 @@ from tests.support.whole_chain import own_namespace
 
 ADDRESS = "10.66.0.1"
 
-pytestmark = pytest.mark.timeout(110)
-
 
 def start(namespace: Namespace, directory: Path) -> list[subprocess.Popen[str]]:
     """Start three supervised registrars and their sentinels on an address that is not loopback."""

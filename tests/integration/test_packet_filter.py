@@ -133,7 +133,7 @@ def test_who_reaches_whom_over_ipv6(hosts: Mapping[str, Namespace], tmp_path: Pa
         )
         for name, reached in expected.items()
     }
-    found = {name: set(json.loads(one.communicate(timeout=60)[0])) for name, one in asking.items()}
+    found = {name: set(json.loads(one.communicate(timeout=150)[0])) for name, one in asking.items()}
     assert found == expected
 
 

@@ -12,8 +12,6 @@ from tests.support.signed_zone import OWNER, TWO, ZONES
 from tests.support.signed_zone import signed as signed
 from tests.support.signed_zone import two_members as two_members
 
-pytestmark = pytest.mark.timeout(240)
-
 POSITIVE = [
     (OWNER, "SRV"),
     (f"as.{ZONE}", "A"),

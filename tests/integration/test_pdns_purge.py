@@ -20,8 +20,6 @@ from tests.support.served import status, until
 from tests.support.slow_connector import SlowConnector
 from tests.support.whole_chain import own_namespace
 
-pytestmark = pytest.mark.timeout(150)
-
 OWNER = f"_sip._udp.as.{ZONE}"
 POOLS, MEMBERS = 100, 10
 ADDRESSES = ("127.0.0.1", "127.0.0.2")

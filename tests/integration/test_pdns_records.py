@@ -15,8 +15,6 @@ from tests.backend.making import ZONE, member, view, views, zone
 from tests.support.pdns import Pdns
 from tests.support.served import Served, served, until
 
-pytestmark = pytest.mark.timeout(240)
-
 OTHER = "other.example"
 FIXED = r"""
 $TTL 3600

@@ -9,8 +9,6 @@ import pytest
 from tests.backend.making import FIXED, UDP, ZONE, member, view, views, zone
 from tests.support.served import Served, served, until
 
-pytestmark = pytest.mark.timeout(120)
-
 SECRET = "bm90IHNvIHNlY3JldCBpbiBoZXJlIQ=="  # noqa: S105
 THREE = views(view(*(member(number) for number in (1, 2, 3))))
 

@@ -128,7 +128,6 @@ def end(process: subprocess.Popen[str], number: signal.Signals) -> None:
     os.killpg(process.pid, number)
 
 
-@pytest.mark.timeout(180)
 def test_everything_rsplib_says(namespace: Namespace, tmp_path: Path) -> None:
     scene = Scene(namespace, tmp_path)
     registrars = list(start_registrars(namespace, tmp_path, ADDRESS).values())

@@ -26,8 +26,6 @@ from rspdns_lab.processes import Program
 
 from tests.support.namespaces import REPOSITORY
 
-pytestmark = pytest.mark.timeout(180)
-
 REACH = str(REPOSITORY / "tests/support/reach_sctp.py")
 ASK = str(REPOSITORY / "tests/support/ask_registrar.py")
 HANDLE = "rspdns_lab.long_handle"
@@ -78,7 +76,7 @@ def run(lab: Lab, host: str, *command: str) -> subprocess.CompletedProcess[str]:
         ["nsenter", f"--net={path}", "--", *command],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         env=lab.environment,
         check=False,
     )

@@ -15,6 +15,7 @@ import pytest
 from registrar_config.embedded import embedded_commands
 
 from tests.support.namespaces import REPOSITORY, Namespace
+from tests.support.stalls import Deadline, Mark
 from tests.support.whole_chain import own_namespace
 
 ADDRESS = "10.99.0.1"
@@ -70,9 +71,9 @@ class Registrars:
 
 
 def until(condition: Callable[[], object], timeout_s: float, log: Path) -> None:
-    end_s = time.monotonic() + timeout_s
+    deadline = Deadline(timeout_s)
     while not condition():
-        assert time.monotonic() < end_s, log.read_text()
+        assert not deadline.is_over, log.read_text()
         time.sleep(0.05)
 
 
@@ -93,12 +94,13 @@ def registrars(three: Registrars) -> Registrars:
 def test_a_killed_registrar_is_back_and_settles_with_a_new_sentinel(registrars: Registrars) -> None:
     [before] = registrars.sentinels(1, at=1)
     starts = len(registrars.events(1, "registrar_started"))
-    killed_at_s = time.monotonic()
+    killed, killed_at_s = Mark.now(), time.monotonic()
     os.kill(registrars.pid(1), signal.SIGKILL)
-    until(lambda: len(registrars.events(1, "registrar_started")) == starts + 1, 5, registrars.logs[0])
-    assert time.monotonic() - killed_at_s < 3
+    until(lambda: len(registrars.events(1, "registrar_started")) == starts + 1, 30, registrars.logs[0])
+    assert killed.ran_s() < 3
     # It has not been up for two intervals: its old sentinel may still be listed, a new one not.
-    assert {one["identifier"] for one in registrars.sentinels(1, at=1)} <= {before["identifier"]}
+    listed = {one["identifier"] for one in registrars.sentinels(1, at=1)}
+    assert listed <= {before["identifier"]} or time.monotonic() - killed_at_s > 4
 
     def settled() -> bool:
         listed = [one["identifier"] for one in registrars.sentinels(1, at=1)]
@@ -119,7 +121,7 @@ def test_a_handle_of_33_bytes_aborts_it_and_it_is_back(registrars: Registrars) -
         sys.executable, ASK, f"{ADDRESS}:3863", "--raw-handle-bytes", "33", sctp=True
     )
     assert result.returncode == 0, result.stderr
-    until(lambda: len(registrars.events(1, "registrar_started")) == starts + 1, 5, registrars.logs[0])
+    until(lambda: len(registrars.events(1, "registrar_started")) == starts + 1, 30, registrars.logs[0])
     assert registrars.events(1, "registrar_died")[-1]["how"] == "signal SIGABRT"
     until(lambda: registrars.sentinels(2, at=1), 20, registrars.logs[0])
 
@@ -171,7 +173,7 @@ def test_sigterm_leaves_nothing(three: Registrars) -> None:
     for program in running:
         program.send_signal(signal.SIGTERM)
     for program in running:
-        assert program.wait(timeout=15) == 0, three.logs[three.programs.index(program)].read_text()
+        assert program.wait(timeout=60) == 0, three.logs[three.programs.index(program)].read_text()
     until(lambda: not pids(three.namespace), 15, three.logs[0])
 
 

@@ -18,8 +18,6 @@ from tests.support.namespaces import REPOSITORY, Namespace
 ADDRESSES = {4: "10.66.0.1", 6: "fd66::1"}
 """Not loopback: rspregistrar refuses pool elements with such addresses."""
 
-pytestmark = pytest.mark.timeout(90)
-
 
 @dataclass
 class Registrars:
@@ -36,7 +34,7 @@ class Registrars:
             *("env", f"PYTHONPATH={REPOSITORY}", sys.executable, "-m", scenarios.__name__),
             *(scenario, loop, self.address, *pids),
             sctp=True,
-            timeout_s=60,
+            timeout_s=150,
         )
         tails = "\n".join(log.read_text()[-2000:] for log in self.logs)
         assert result.returncode == 0, f"{result.stdout}\n{result.stderr}\n{tails}"

@@ -11,8 +11,7 @@ import pytest
 from tests.support.chain import ADDRESS, HANDLE, OWNER, POOL, ZONE, Chain, end, until
 from tests.support.members import Members
 from tests.support.namespaces import Namespace
-
-pytestmark = pytest.mark.timeout(180)
+from tests.support.stalls import Mark
 
 
 @pytest.fixture
@@ -35,10 +34,10 @@ def test_joining_and_leaving(chain: Chain, members: Members) -> None:
     chain.start()
     assert chain.targets() == "NOERROR", "known to be empty"
     join(chain, members, 1, 2, 3)
-    left_at_s = time.monotonic()
+    left = Mark.now()
     members.remove(2)
     until(lambda: chain.targets() == {1, 3})
-    assert time.monotonic() - left_at_s < 1
+    assert left.ran_s() < 1
     members.add(2, HANDLE, 5002)
     until(lambda: chain.targets() == {1, 2, 3})
 
@@ -49,10 +48,10 @@ def test_a_killed_server_leaves_at_once(chain: Chain, members: Members) -> None:
     other = Members(chain.namespace, chain.folder, ADDRESS, chain.registrars, "other")
     other.add(3, HANDLE, 5003)
     until(lambda: chain.targets() == {1, 2, 3})
-    killed_at_s = time.monotonic()
+    killed = Mark.now()
     other.kill()
     until(lambda: chain.targets() == {1, 2})
-    assert time.monotonic() - killed_at_s < 1.5
+    assert killed.ran_s() < 1.5
 
 
 def test_load_moves_the_weight(chain: Chain, members: Members) -> None:

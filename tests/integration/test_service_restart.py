@@ -14,8 +14,6 @@ from tests.support.members import Members
 from tests.support.service_manager import ServiceManager
 from tests.support.whole_chain import own_namespace
 
-pytestmark = pytest.mark.timeout(180)
-
 PER_S = 300
 PATIENT_MS = 30_000
 """PowerDNS waits so long for an answer here, so that a busy machine that starts slowly fails no test."""

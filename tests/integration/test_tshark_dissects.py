@@ -126,7 +126,7 @@ def packet(tsn: int, message: Message) -> bytes:
 
 def tshark(path: Path, *arguments: str) -> str:
     command = ["tshark", "-n", "-r", str(path), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=150).stdout
 
 
 @pytest.fixture(scope="module")

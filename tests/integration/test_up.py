@@ -15,17 +15,17 @@ import pytest
 
 from tests.support.agent_host import give_address
 from tests.support.namespaces import Namespace
+from tests.support.stalls import Deadline
 
-pytestmark = pytest.mark.timeout(180)
 ADDRESS = "10.99.0.1"
 OWNER = "_sip._udp.as.ims.example.net"
 COMMAND = [sys.executable, "-m", "rspdns.cli", "up", f"--address={ADDRESS}"]
 
 
 def until(condition: Callable[[], object], log: Path, timeout_s: float = 60) -> None:
-    end_s = time.monotonic() + timeout_s
+    deadline = Deadline(timeout_s)
     while not condition():
-        assert time.monotonic() < end_s, log.read_text()
+        assert not deadline.is_over, log.read_text()
         time.sleep(0.05)
 
 
@@ -44,9 +44,9 @@ def programs_in(namespace: Namespace) -> list[str]:
 
 
 def until_ended(namespace: Namespace, timeout_s: float = 60) -> None:
-    end_s = time.monotonic() + timeout_s
+    deadline = Deadline(timeout_s)
     while left := programs_in(namespace):
-        assert time.monotonic() < end_s, left
+        assert not deadline.is_over, left
         time.sleep(0.05)
 
 
@@ -75,7 +75,7 @@ def test_one_command_runs_everything_and_leaves_nothing(
     assert status.count("settled") >= 3
     assert any("pdns_server" in command for command in programs_in(host))
     up.send_signal(how)
-    assert up.wait(30) == (-9 if how is signal.SIGKILL else 0)
+    assert up.wait(90) == (-9 if how is signal.SIGKILL else 0)
     until_ended(host)
     if how is not signal.SIGKILL:
         assert not [path for path in folder.iterdir() if path.is_socket()], "a socket was left behind"
@@ -91,7 +91,7 @@ def test_without_a_directory_no_file_is_left(host: Namespace, tmp_path: Path) ->
     until(lambda: "started;" in log.read_text() or up.poll() is not None, log)
     assert up.poll() is None, log.read_text()
     up.send_signal(signal.SIGINT)
-    assert up.wait(30) == 0, log.read_text()
+    assert up.wait(90) == 0, log.read_text()
     short.rmdir()  # only an empty folder can be removed
 
 
@@ -121,7 +121,7 @@ def test_a_busy_port_is_one_clear_line(host: Namespace, tmp_path: Path, kind: st
     busy = host.start(sys.executable, "-c", program)
     assert busy.stdout is not None
     assert busy.stdout.readline() == "busy\n"
-    done = host.run(*COMMAND, timeout_s=60)
+    done = host.run(*COMMAND, timeout_s=150)
     assert done.returncode == 1
     assert done.stderr == "error: port 5300 of 127.0.0.1 is in use; choose another one with --port\n"
 
@@ -141,7 +141,7 @@ def test_a_busy_registrar_port_is_one_clear_line(host: Namespace, tmp_path: Path
     log = tmp_path / "first"
     host.start(*COMMAND, log=log, environment={"PYTHONUNBUFFERED": "1"})
     until(lambda: "started;" in log.read_text(), log)
-    second = host.run(*COMMAND, "--port=5301", timeout_s=60)
+    second = host.run(*COMMAND, "--port=5301", timeout_s=150)
     assert second.returncode == 1
     assert second.stderr.startswith(f"error: ASAP port {ADDRESS}:3863 is in use; is another `rspdns up`")
     assert "--address" in second.stderr
@@ -156,7 +156,7 @@ def test_a_missing_program_is_named_with_its_package(tmp_path: Path, missing: st
     empty = tmp_path / "empty"
     empty.write_text("")
     hide = [sys.executable, "-m", "rspdns_lab.private_file", str(empty), path]
-    done = subprocess.run([*hide, *COMMAND], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*hide, *COMMAND], capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 1
     assert f"not installed: {missing}" in done.stderr
     assert "apt-get install" in done.stderr
@@ -170,7 +170,7 @@ def test_a_missing_backend_of_powerdns_is_named_with_its_package(tmp_path: Path,
     fake.write_text("#!/bin/sh\nprintf 'Modules available:\\nbind\\n'\n")
     fake.chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False, env=environment)
     assert done.returncode in (1, 2)
     assert "apt-get install pdns-backend-remote" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -180,7 +180,7 @@ def test_every_error_of_a_zone_is_told(host: Namespace, tmp_path: Path) -> None:
     zones = tmp_path / "up" / "zones.d"
     zones.mkdir(parents=True)
     (zones / "a.toml").write_text("zone = 1\nfoo = 2\n")
-    done = host.run(*COMMAND[:-1], f"--address={ADDRESS}", f"--directory={tmp_path / 'up'}", timeout_s=60)
+    done = host.run(*COMMAND[:-1], f"--address={ADDRESS}", f"--directory={tmp_path / 'up'}", timeout_s=150)
     assert done.returncode == 1
     assert "a.toml:1: zone: " in done.stderr
     assert "a.toml:2: foo: unknown key" in done.stderr
@@ -188,7 +188,7 @@ def test_every_error_of_a_zone_is_told(host: Namespace, tmp_path: Path) -> None:
 
 
 def test_an_address_that_is_not_ours_is_one_clear_line(host: Namespace) -> None:
-    done = host.run(*COMMAND[:-1], "--address=192.0.2.77", timeout_s=60)
+    done = host.run(*COMMAND[:-1], "--address=192.0.2.77", timeout_s=150)
     assert done.returncode == 1
     assert done.stderr.startswith("error: --address: 192.0.2.77 is none of this host")
     assert done.stderr.count("\n") == 1
@@ -214,7 +214,7 @@ def test_without_the_privilege_for_sctp_one_clear_line_says_so(host: Namespace) 
     user = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
     if host.run("python3", "-c", "import socket; socket.socket(2, 5, 132)").returncode == 0:
         pytest.skip("this kernel has SCTP; nobody needs a privilege")
-    done = host.run(*user, *COMMAND, timeout_s=60)
+    done = host.run(*user, *COMMAND, timeout_s=150)
     assert done.returncode == 1
     assert done.stderr.startswith("error: sctpd: CAP_NET_RAW is missing")
     assert "as root" in done.stderr

@@ -12,8 +12,6 @@ from tests.support.members import Members
 from tests.support.namespaces import Namespace
 from tests.support.whole_chain import own_namespace
 
-pytestmark = pytest.mark.timeout(110)
-
 HERE, ROUTER, THERE = (1, 2, 3), "10.99.1.1", "10.99.1.2"
 FAR = 9
 """The member on a host of its own."""

@@ -8,8 +8,6 @@ import subprocess
 import time
 import urllib.request
 
-import pytest
-
 from tests.support.labs import LAB, as_ordinary_user
 
 GENEROUS_S = 90.0
@@ -39,7 +37,6 @@ def read_until(terminal: int, pattern: str) -> str:
     raise AssertionError(f"{pattern} was not shown; the end: {text[-3000:]}")
 
 
-@pytest.mark.timeout(240)
 def test_keys_break_servers_and_the_view_follows() -> None:
     """Without root, where that can be: a browser outside the lab finds its live page all the same."""
     ours, theirs = pty.openpty()

@@ -41,7 +41,7 @@ def receiver(host: Host) -> socket.socket:
     def bind() -> socket.socket:
         made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         made.bind((host.address, 5000))
-        made.settimeout(2)
+        made.settimeout(30)
         return made
 
     result = call_in(host.path, bind)
@@ -68,8 +68,8 @@ def test_hosts_reach_each_other_until_the_cable_is_pulled(network: Network) -> N
         with pytest.raises(TimeoutError):
             inbox.recv(10)
         network.restore(second)
-        inbox.settimeout(5)
-        deadline_s = time.monotonic() + 10
+        inbox.settimeout(30)
+        deadline_s = time.monotonic() + 60
         while time.monotonic() < deadline_s:
             send(first, second, b"back")
             try:
@@ -98,7 +98,7 @@ def test_closing_kills_what_runs_inside_even_what_the_lab_did_not_start(prefix: 
         host = network.add_host("a", "10.53.0.1")
         program = Program("shell", host, ["sh", "-c", "setsid sleep 100 & sleep 100"], tmp_path / "log")
         program.start()
-        deadline_s = time.monotonic() + 5
+        deadline_s = time.monotonic() + 60
         while len(pids := processes_in(host.path)) < 3 and time.monotonic() < deadline_s:
             time.sleep(0.02)
         assert len(pids) >= 3
@@ -136,12 +136,12 @@ def test_a_program_is_killed_with_all_its_children(network: Network, tmp_path: P
     host = network.add_host("a", "10.53.0.1")
     program = Program("shell", host, ["sh", "-c", "sleep 100 & sleep 100"], tmp_path / "log")
     program.start()
-    deadline_s = time.monotonic() + 5
+    deadline_s = time.monotonic() + 60
     while not children_of(program.pid, "sleep") and time.monotonic() < deadline_s:
         time.sleep(0.02)
     assert children_of(program.pid, "sleep")
     program.kill()
-    deadline_s = time.monotonic() + 5
+    deadline_s = time.monotonic() + 60
     while processes_in(host.path) and time.monotonic() < deadline_s:
         time.sleep(0.02)
     assert not processes_in(host.path)
@@ -226,7 +226,7 @@ def test_an_early_end_is_told_with_the_programs_own_words(network: Network, tmp_
     host = network.add_host("a", "10.53.0.1")
     program = Program("shell", host, ["sh", "-c", "echo out of cheese >&2; exit 3"], tmp_path / "log")
     program.start()
-    deadline_s = time.monotonic() + 5
+    deadline_s = time.monotonic() + 60
     while program.is_running and time.monotonic() < deadline_s:
         time.sleep(0.02)
     with pytest.raises(LabError, match="out of cheese"):

@@ -15,6 +15,8 @@ from rspdns_lab.probing import start_prober
 from rspdns_lab.processes import Program
 from rspdns_lab.verdict import Kind
 
+from tests.support.stalls import Deadline
+
 pytestmark = pytest.mark.integration
 
 SRV, A = 0, 1
@@ -58,9 +60,9 @@ def static_server(host: Host, folder: Path) -> Program:
 
 
 def until(condition: Callable[[], object], timeout_s: float = 15) -> None:
-    end_s = time.monotonic() + timeout_s
+    deadline = Deadline(timeout_s)
     while not condition():
-        assert time.monotonic() < end_s, "did not happen"
+        assert not deadline.is_over, "did not happen"
         time.sleep(0.02)
 
 

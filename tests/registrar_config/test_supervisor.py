@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -14,6 +13,8 @@ from daemon_kit.logs import get_logger
 from registrar_config import supervisor as supervision
 from registrar_config.supervisor import Supervisor, describe_exit, restart_ms, run_together
 from structlog.testing import capture_logs
+
+from tests.support.stalls import Deadline
 
 LOG = get_logger("test")
 
@@ -31,9 +32,9 @@ async def running(*argv: str) -> AsyncIterator[tuple[Supervisor, asyncio.Event, 
 
 
 async def until(condition: Callable[[], object], timeout_s: float = 10) -> None:
-    end_s = time.monotonic() + timeout_s
+    deadline = Deadline(timeout_s)
     while not condition():
-        assert time.monotonic() < end_s, "did not happen"
+        assert not deadline.is_over, "did not happen"
         await asyncio.sleep(0.01)
 
 

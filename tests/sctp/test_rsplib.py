@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.namespaces import Namespace
+from tests.support.stalls import Deadline
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300), pytest.mark.usefixtures("sanitized_daemon")]
 
@@ -28,13 +29,13 @@ from sctp_api import *
 client = one_to_one()
 client.connect((sys.argv[1], 3863))
 send(client, struct.pack("!BBHHH", 5, 0, 16, 9, 12) + b"EchoPool", ppid=11)
-print(len(receive(client, timeout_s=5).data))
+print(len(receive(client, timeout_s=30).data))
 """
 
 
 def wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
+    deadline = Deadline(timeout_s)
+    while not deadline.is_over:
         if condition():
             return True
         time.sleep(0.2)

@@ -18,7 +18,7 @@ while data := connection.recv(1000):
 ASK = """
 import socket, time
 connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 132)
-connection.settimeout(5)
+connection.settimeout(60)
 connection.connect(("10.8.0.1", 5001))
 for number in range(20):
     connection.send(b"%d" % number)

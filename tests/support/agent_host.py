@@ -125,7 +125,7 @@ class Host:
             [sys.executable, "-m", "ppe_agent.cli", *arguments, "-c", str(self.config)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=150,
             check=False,
             env={**os.environ, "COLUMNS": "200"},
         )

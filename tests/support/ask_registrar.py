@@ -29,7 +29,7 @@ async def ask(address: RegistrarAddress, handles: Sequence[str]) -> None:
 
 
 async def listed(client: RegistrarClient, handle: bytes) -> dict[str, object]:
-    deadline_s = time.monotonic() + 5
+    deadline_s = time.monotonic() + 15
     while time.monotonic() < deadline_s:
         with contextlib.suppress(RSerPoolError):
             resolution = await client.resolve(handle)
@@ -49,7 +49,7 @@ def send_long_handle(address: RegistrarAddress, length: int) -> None:
     message = struct.pack(">BBH", 5, 0, 4 + len(parameter)) + parameter
     sender = SctpSocket()
     sender.connect(address.endpoint)
-    deadline_s = time.monotonic() + 5
+    deadline_s = time.monotonic() + 15
     while time.monotonic() < deadline_s:
         with contextlib.suppress(BlockingIOError):
             if isinstance(up := sender.receive(), AssociationUp):

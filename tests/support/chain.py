@@ -18,6 +18,7 @@ from tests.support.agent_host import give_address
 from tests.support.namespaces import Namespace
 from tests.support.pdns import Pdns
 from tests.support.service_manager import ServiceManager
+from tests.support.stalls import Deadline
 
 ADDRESS = "10.99.0.1"
 ZONE = "ims.example.net"
@@ -42,9 +43,9 @@ GENEROUS_S = 60.0
 
 def until(condition: Callable[[], object], timeout_s: float = GENEROUS_S, log: Path | None = None) -> None:
     """Wait for `condition`; fail, showing `log`, when it takes too long."""
-    end_s = time.monotonic() + timeout_s
+    deadline = Deadline(timeout_s)
     while not condition():
-        assert time.monotonic() < end_s, log.read_text() if log else "did not happen"
+        assert not deadline.is_over, log.read_text() if log else "did not happen"
         time.sleep(0.02)
 
 
@@ -138,8 +139,8 @@ path = "{folder}/state"
 
     def pool(self) -> dict[str, Any]:
         """The pool in the status."""
-        status = self.status()
-        assert status is not None
+        status: dict[str, Any] = {}
+        until(lambda: status.update(self.status() or {}) or status, log=self.log)
         pool: dict[str, Any] = status["zones"][0]["pools"][0]
         return pool
 
@@ -164,7 +165,7 @@ path = "{folder}/state"
             [sys.executable, "-m", "rspdns.cli", *arguments, "-c", str(self.config)],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=90,
             check=False,
             env={**os.environ, "COLUMNS": "200"},
         )
@@ -173,4 +174,4 @@ path = "{folder}/state"
 def end(program: subprocess.Popen[str], number: signal.Signals = signal.SIGTERM) -> int:
     """Send a signal to a program started in a namespace and wait for its end; return its exit code."""
     os.killpg(program.pid, number)
-    return program.wait(20)
+    return program.wait(60)

@@ -33,14 +33,19 @@ class Reading:
 
 def dig(namespace: Namespace, questions: Sequence[Question]) -> list[Reading]:
     """Ask with BIND's dig."""
-    options = ["+noall", "+comments", "+answer", "+authority", "+norec", "+ignore", "+nocookie", "+tries=1"]
-    return [_from_text(namespace, ["dig", *options], question) for question in questions]
+    options = ["+noall", "+comments", "+answer", "+authority", "+norec", "+ignore", "+nocookie"]
+    return [
+        _from_text(namespace, ["dig", *options, "+tries=2", "+time=10"], question) for question in questions
+    ]
 
 
 def kdig(namespace: Namespace, questions: Sequence[Question]) -> list[Reading]:
     """Ask with Knot's kdig."""
-    options = ["+noall", "+header", "+opt", "+answer", "+authority", "+norec", "+ignore", "+retry=0"]
-    return [_from_text(namespace, ["kdig", *options], question) for question in questions]
+    options = ["+noall", "+header", "+opt", "+answer", "+authority", "+norec", "+ignore"]
+    return [
+        _from_text(namespace, ["kdig", *options, "+retry=1", "+timeout=10"], question)
+        for question in questions
+    ]
 
 
 def _from_text(namespace: Namespace, command: list[str], question: Question) -> Reading:
@@ -81,7 +86,7 @@ found = []
 for name, qtype, size, tcp in json.loads(sys.argv[1]):
     edns = {"use_edns": 0, "payload": size} if size else {}
     query = dns.message.make_query(name, qtype, flags=0, **edns)
-    answer = (dns.query.tcp if tcp else dns.query.udp)(query, "127.0.0.1", timeout=5)
+    answer = (dns.query.tcp if tcp else dns.query.udp)(query, "127.0.0.1", timeout=30)
     sections = [
         [[dns.rdatatype.to_text(rrset.rdtype), one.to_text()] for rrset in section for one in rrset]
         for section in (answer.answer, answer.authority)

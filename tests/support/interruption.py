@@ -3,10 +3,10 @@
 import os
 import signal
 import subprocess
-import time
 from dataclasses import dataclass
 
 from tests.support.labs import LAB, traces
+from tests.support.stalls import Mark
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Interruption:
             while self.said not in story and (line := lab.stdout.readline()):
                 story += line
             lab.send_signal(self.number)
-            interrupted_s = time.monotonic()
+            interrupted = Mark.now()
             try:
-                story += lab.communicate(timeout=60)[0]
+                story += lab.communicate(timeout=120)[0]
             except subprocess.TimeoutExpired:
                 lab.kill()
         found = [f"left {one}" for one in traces(lab.pid)]
-        if time.monotonic() - interrupted_s > 30:
+        if interrupted.ran_s() > 30:
             found.append("did not end soon")
         if self.said not in story or "interrupted; everything is cleaned up" not in story:
             found.append("did not say what it should")

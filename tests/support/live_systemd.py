@@ -115,7 +115,7 @@ class LiveSystemd:
         where = ["nsenter", f"--target={pid}", "--all", "--root", "--wd", "--", "env", "-i"]
         path = "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         return subprocess.run(
-            [*where, path, "COLUMNS=200", *command], capture_output=True, text=True, timeout=60, check=False
+            [*where, path, "COLUMNS=200", *command], capture_output=True, text=True, timeout=150, check=False
         )
 
     def try_run(self, *command: str) -> subprocess.CompletedProcess[str]:

@@ -23,6 +23,7 @@ from rserpool.registrar_choice import RegistrarAddress
 from tests.support.namespaces import REPOSITORY, Namespace
 
 REREGISTRATION_MS = 1000
+PATIENCE_S = 60.0
 
 
 class Members:
@@ -42,15 +43,23 @@ class Members:
 
     def add(self, identifier: int, handle: str, port: int, load: float = 0.0) -> None:
         """Register one, which answers SIP OPTIONS over UDP."""
-        request(self._control, "add", identifier=identifier, handle=handle, port=port, load=load)
+        request(
+            self._control,
+            "add",
+            timeout_s=PATIENCE_S,
+            identifier=identifier,
+            handle=handle,
+            port=port,
+            load=load,
+        )
 
     def set_load(self, identifier: int, load: float) -> None:
         """Register it again with this load."""
-        request(self._control, "load", identifier=identifier, load=load)
+        request(self._control, "load", timeout_s=PATIENCE_S, identifier=identifier, load=load)
 
     def remove(self, identifier: int) -> None:
         """Deregister it."""
-        request(self._control, "remove", identifier=identifier)
+        request(self._control, "remove", timeout_s=PATIENCE_S, identifier=identifier)
 
     def kill(self) -> None:
         """The whole process dies."""

@@ -64,7 +64,7 @@ class Namespace:
         return process
 
     def run(
-        self, *arguments: str, sctp: bool = False, timeout_s: float = 30
+        self, *arguments: str, sctp: bool = False, timeout_s: float = 90
     ) -> subprocess.CompletedProcess[str]:
         """Run a program to its end and return its output."""
         return subprocess.run(

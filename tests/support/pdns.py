@@ -11,7 +11,7 @@ from pdns_config.render import PdnsSettings, render
 
 from tests.support.namespaces import Namespace
 
-START_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 60.0
 
 
 class Pdns:
@@ -53,7 +53,7 @@ class Pdns:
 
     def dig(self, *question: str) -> str:
         """Return what dig prints."""
-        command = ["dig", f"@{self.address}", "+norec", "+tries=1", "+time=3", *question]
+        command = ["dig", f"@{self.address}", "+norec", "+tries=2", "+time=5", *question]
         return self.namespace.run(*command).stdout
 
     def short(self, *question: str) -> list[str]:
@@ -70,4 +70,4 @@ class Pdns:
         """End it."""
         assert self.process is not None
         self.process.terminate()
-        self.process.wait(20)
+        self.process.wait(60)

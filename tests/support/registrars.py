@@ -13,6 +13,7 @@ from registrar_config.options import Endpoint, RegistrarSettings, arguments
 from rserpool.registrar_choice import RegistrarAddress
 
 from tests.support.namespaces import REPOSITORY, Namespace
+from tests.support.stalls import Deadline
 
 
 def start_registrars(
@@ -55,8 +56,8 @@ class PoolWatch:
         self, condition: Callable[[dict[str, dict[str, str] | None]], bool], timeout_s: float = 40
     ) -> dict[str, dict[str, str] | None]:
         """Wait until `condition` holds of what `now()` returns; fail with that when it doesn't."""
-        deadline_s = time.monotonic() + timeout_s
-        while time.monotonic() < deadline_s:
+        deadline = Deadline(timeout_s)
+        while not deadline.is_over:
             view = self.now()
             if condition(view):
                 return view

@@ -11,7 +11,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from tests.support.second_try import is_explained
-from tests.support.stalls import Mark, StallWatch
+from tests.support.stalls import Mark, watch
 
 MOST = 3
 LONGEST_S = 60.0
@@ -21,9 +21,6 @@ REPEATED = "repeated"
 
 class Repeats:
     """Runs the tests of one process."""
-
-    def __init__(self) -> None:
-        self._watch = StallWatch()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
@@ -42,7 +39,7 @@ class Repeats:
             failed = [report for report in reports if report.failed]
             explained = all(report.when == "call" and is_explained(report) for report in failed)
             in_time = time.monotonic() - mark.at_s < LONGEST_S
-            stall = self._watch.since(mark) if failed and explained and in_time else ""
+            stall = watch().since(mark) if failed and explained and in_time else ""
             if not stall or attempt == MOST:
                 yield reports
                 return

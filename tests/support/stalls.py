@@ -1,7 +1,9 @@
 """Whether the machine let the tests run: it may give its cores to others for seconds, or half of the time."""
 
+import os
 import threading
 import time
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +12,8 @@ LONG_S = 0.3
 """Whoever did not run for so long can't tell whether what it tests was late, or itself."""
 LARGE_SHARE = 0.1
 """Of what the cores would have done, given to others by the machine below (`steal` of /proc/stat)."""
+PRESSURE = Path("/proc/pressure/cpu")
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Stall(NamedTuple):
@@ -29,7 +33,7 @@ class StallWatch:
     def since(self, mark: "Mark") -> str:
         """Return what kept this process from running since then, in words; "" when nothing did."""
         time.sleep(2 * TICK_S)  # one that has just ended is noted by then
-        longest_s = max([0.0, *(one.lasted_s for one in self._stalls if one.ended_s >= mark.at_s)])
+        longest_s = max([0.0, *self.lasted_s(mark)])
         if longest_s >= LONG_S:
             return f"nothing ran for {longest_s:.1f} s"
         now = Mark.now()
@@ -37,6 +41,10 @@ class StallWatch:
         if share >= LARGE_SHARE:
             return f"{share:.0%} of the processor went to others"
         return ""
+
+    def lasted_s(self, mark: "Mark") -> list[float]:
+        """Return how long each stall since then was."""
+        return [one.lasted_s for one in self._stalls if one.ended_s >= mark.at_s]
 
     def _watch(self) -> None:
         while True:
@@ -49,15 +57,57 @@ class StallWatch:
                 self._stalls.append(Stall(time.monotonic(), late_s))
 
 
+@cache
+def watch() -> StallWatch:
+    """Return the watch of this process, begun when it is first asked for."""
+    return StallWatch()
+
+
 class Mark(NamedTuple):
-    """A moment, and what the cores had done until then, in ticks."""
+    """A moment, and what the cores had done until then, in ticks; how long somebody had waited for one."""
 
     at_s: float
     ticks: int
     stolen: int
+    waited_s: float
 
     @classmethod
     def now(cls) -> "Mark":
         """Return the present one."""
+        watch()
         fields = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-        return cls(time.monotonic(), sum(fields[:8]), fields[7])
+        return cls(time.monotonic(), sum(fields[:8]), fields[7], _waited_s())
+
+    def ran_s(self) -> float:
+        """Return how long ago it was, without the time in which the machine had too little to give.
+
+        By this a bound is judged alike on a quiet machine and on a busy one. At least a tenth of what passed.
+        """
+        passed_s = time.monotonic() - self.at_s
+        return max(passed_s - self.lacked_s(), passed_s / 10)
+
+    def lacked_s(self) -> float:
+        """Return how long since then a program waited for a processor, or got none at all."""
+        now = Mark.now()
+        counted_s = now.waited_s - self.waited_s + (now.stolen - self.stolen) / TICKS_PER_S
+        return max(counted_s, sum(watch().lasted_s(self)))
+
+
+def _waited_s() -> float:
+    """How long at least one program has waited for a processor so far; 0 where the kernel doesn't tell."""
+    try:
+        return int(PRESSURE.read_text().split("total=", 1)[1].split()[0]) / 1e6
+    except (OSError, IndexError):
+        return 0.0
+
+
+class Deadline:
+    """Over `limit_s` of `Mark.ran_s()` from now on."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s, self._mark = limit_s, Mark.now()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has passed."""
+        return time.monotonic() - self._mark.at_s > self._limit_s and self._mark.ran_s() > self._limit_s
