@@ -16,8 +16,36 @@ from tests.support.second_try import SecondTry
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
-LONG_S = 600.0
-"""A test that may take so long begins before the others, lest one worker waits for it at the end."""
+LONGEST = (
+    "test_ims",
+    "test_demo_on_a_kernel",
+    "test_registrar_network",
+    "test_wire",
+    "test_chaos",
+    "test_service",
+    "test_pdns_churn",
+    "test_rserpool_registrar",
+    "test_belief_chain",
+    "test_agent",
+    "test_kernel",
+    "test_fuzz",
+    "test_follower",
+    "test_demo",
+    "test_bench",
+    "test_up",
+    "test_chain_faults",
+    "test_registrar_supervision",
+    "test_chain_hostile",
+    "test_sanitizers",
+    "test_second_try",
+    "test_registrar_survives",
+    "test_watch",
+    "test_live_systemd",
+    "test_service_restart",
+    "test_pdns_purge",
+    "test_hostile_bytes",
+)
+"""Files of 20 s and more begin before the others, the longest first: lest one worker waits at the end."""
 
 
 @pytest.fixture
@@ -45,8 +73,8 @@ def namespace(namespaces: Callable[[], Namespace]) -> Namespace:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what runs real programs, so that `-m "not integration"` needs no root; the longest go first."""
     tests_of = Counter(item.path for item in items)
-    long = {item.path for item in items for mark in item.iter_markers("timeout") if mark.args[0] >= LONG_S}
-    items.sort(key=lambda item: (item.path not in long, -tests_of[item.path]))
+    place_of = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: (place_of.get(item.path.stem, len(LONGEST)), -tests_of[item.path]))
     for item in items:
         if "integration" in item.path.parts or "namespaces" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.integration)

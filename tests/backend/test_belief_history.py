@@ -141,7 +141,7 @@ def test_events_tell_what_happened() -> None:
 def test_a_registrar_that_names_others_each_time_does_not_fill_memory() -> None:
     play = Play()
     play.up(0)
-    for turn in range(60):
+    for turn in range(40):
         play.answer(0, *(pe(turn * 128 + number, R1) for number in range(128)))
     play.wait(1.1)
     assert len(play.members()) <= MAX_CLAIMS, "those forgotten were questioned as a crowd for a second"

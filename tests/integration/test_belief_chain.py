@@ -245,7 +245,7 @@ def test_the_last_known_good_file(chain: Believed) -> None:
     for identifier in (41, 42):
         members.add(identifier, HANDLE, 5000 + identifier)
     until(lambda: chain.targets() == {41, 42}, log=chain.log)
-    time.sleep(1.5)  # it is written once a second
+    until(lambda: chain.remembers({41, 42}), log=chain.log)
     path = chain.folder / "state" / FILE_NAME
     whole = path.read_bytes()
     half = path.with_name(f".{FILE_NAME}.half")
@@ -254,14 +254,14 @@ def test_the_last_known_good_file(chain: Believed) -> None:
     chain.kill_registrars()
     half.write_bytes(whole[: len(whole) // 2])
     chain.backend = chain.start_backend()
-    until(lambda: chain.targets() == {41, 42}, 10, chain.log)
+    until(lambda: chain.targets() == {41, 42}, log=chain.log)
     assert chain.of()["stale_s"] is not None
     assert not half.exists()
 
     end(chain.backend, SIGKILL)
     path.write_bytes(whole[: len(whole) // 2])
     chain.backend = chain.start_backend()
-    until(lambda: chain.targets() == "SERVFAIL", 10, chain.log)
+    until(lambda: chain.targets() == "SERVFAIL", log=chain.log)
     (problem,) = status(chain)["problems"]
     assert problem.startswith(f"{path}: not used: "), problem
 

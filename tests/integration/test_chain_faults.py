@@ -37,7 +37,7 @@ def test_a_killed_backend_is_soon_back_and_its_cached_answers_go_on(chain: Whole
     backend = chain.start()
     until(lambda: chain.targets_at(OWNER) == ALL, log=chain.folder / "agent.log")
     watch = DnsWatch(chain.namespace, OWNER, chain.folder / "watch.txt")
-    time.sleep(1.5)  # the last-known-good file is written once a second
+    until(lambda: len(remembered(chain)) == len(ALL))
     # Every cache is filled anew from here, and holds for 1 s at least.
     said = chain.namespace.run("pdns_control", f"--socket-dir={chain.pdns.folder}", "purge")
     assert said.returncode == 0, said.stderr
@@ -88,6 +88,12 @@ def test_without_registrars_answers_go_on_and_the_dead_are_still_dropped(chain: 
 
     chain.start_sip(5061)
     until(lambda: chain.targets_at(OWNER) == ALL, 8, chain.log)
+
+
+def remembered(chain: WholeChain) -> list[int]:
+    """Whom the last-known-good file names."""
+    members = {int(one["identifier"], 16) for one in chain.pool()["members"]}
+    return sorted(members) if chain.remembers(members) else []
 
 
 def pools(chain: WholeChain) -> list[dict[str, Any]]:

@@ -21,8 +21,6 @@ from tests.support.signed_zone import OWNER
 from tests.support.signed_zone import signed as signed
 from tests.support.signed_zone import two_members as two_members
 
-pytestmark = pytest.mark.timeout(240)
-
 
 def test_a_change_is_served_at_once(signed: Served) -> None:
     """Also what is asked about it anew: PowerDNS has to learn of another moment, and not when its caches run

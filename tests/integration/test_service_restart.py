@@ -38,7 +38,7 @@ class Restarted:
         log = self.chain.folder / f"stream-{how.name}.log"
         stream = DnsStream(self.chain.namespace, ZONE, PER_S, log)
         until(lambda: not self.manager.is_keeping or self.manager.stored >= THREADS)
-        time.sleep(1.2)  # the last-known-good file is written once a second
+        until(lambda: self.chain.remembers({1, 2}))
         end(self.backend, how)
         assert (self.chain.folder / "remote.sock").exists(), "the socket is not the backend's to remove"
         self.backend = self.chain.start_backend(self.manager)

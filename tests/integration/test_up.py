@@ -56,59 +56,86 @@ def host(namespace: Namespace) -> Namespace:
     return namespace
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_one_command_runs_everything_and_leaves_nothing(
-    host: Namespace, tmp_path: Path, how: signal.Signals
-) -> None:
-    log = tmp_path / "log"
-    folder = tmp_path / "up"
+def start(host: Namespace, log: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
+    """Start it, and wait until it says that all is ready."""
+    up = host.start(*COMMAND, *options, log=log, environment={**environment, "PYTHONUNBUFFERED": "1"})
+    until(lambda: "ready." in log.read_text() or up.poll() is not None, log)
+    assert up.poll() is None, log.read_text()
+    return up
+
+
+def has_joined(host: Namespace) -> bool:
+    """Whether the server is in DNS."""
+    return "5060" in host.run("dig", "@127.0.0.1", "-p", "5300", "+short", OWNER, "SRV").stdout
+
+
+def test_one_command_runs_everything_and_leaves_nothing(host: Namespace, tmp_path: Path) -> None:
+    """What it prints works when pasted, wherever our commands are; a server with a sidecar joins."""
+    log, folder = tmp_path / "log", tmp_path / "up"
     folder.mkdir()
     with socket.socket(socket.AF_UNIX) as killed:  # a backend that was killed leaves its socket
         killed.bind(str(folder / "remote.sock"))
-    up = host.start(*COMMAND, f"--directory={folder}", log=log, environment={"PYTHONUNBUFFERED": "1"})
-    until(lambda: "ready." in log.read_text() or up.poll() is not None, log)
-    assert up.poll() is None, log.read_text()
+    up = start(host, log, f"--directory={folder}", PATH="/usr/sbin:/usr/bin:/sbin:/bin")
     said = host.run("dig", "@127.0.0.1", "-p", "5300", OWNER, "SRV").stdout
     assert "status: NOERROR" in said
     assert "SOA" in said, "an empty pool that is known to be empty"
-    status = host.run(sys.executable, "-m", "rspdns.cli", "status", "-c", str(folder / "rspdns.toml")).stdout
-    assert status.count("settled") >= 3
     assert any("pdns_server" in command for command in programs_in(host))
-    up.send_signal(how)
-    assert up.wait(90) == (-9 if how is signal.SIGKILL else 0)
-    until_ended(host)
-    if how is not signal.SIGKILL:
-        assert not [path for path in folder.iterdir() if path.is_socket()], "a socket was left behind"
 
+    (status,) = (line.strip() for line in log.read_text().splitlines() if " status -c " in line)
+    (agent,) = (line.strip() for line in log.read_text().splitlines() if " run -c " in line)
+    clean = ("env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "sh", "-c")
+    told = host.run(*clean, status)
+    assert told.returncode == 0, told.stderr
+    assert "nobody lives" in told.stdout
+    assert told.stdout.count("settled") >= 3
+    assert host.run(*clean, agent.replace(" run -c ", " check -c ")).returncode == 0
 
-def test_without_a_directory_no_file_is_left(host: Namespace, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    short = Path(tempfile.mkdtemp(prefix="up-"))  # a unix socket's path holds at most 107 bytes
-    (short / "rspdns-up-killed").mkdir()
-    (short / "rspdns-up-killed" / "lock").touch()
-    environment = {"TMPDIR": str(short), "PYTHONUNBUFFERED": "1"}
-    up = host.start(*COMMAND, log=log, environment=environment)
-    until(lambda: "started;" in log.read_text() or up.poll() is not None, log)
-    assert up.poll() is None, log.read_text()
-    up.send_signal(signal.SIGINT)
-    assert up.wait(90) == 0, log.read_text()
-    short.rmdir()  # only an empty folder can be removed
+    second = host.run(*COMMAND, "--port=5301")
+    assert second.returncode == 1
+    assert second.stderr.startswith(f"error: ASAP port {ADDRESS}:3863 is in use; is another `rspdns up`")
+    assert "--address" in second.stderr
+    assert second.stderr.count("\n") == 1
 
-
-def test_a_server_with_its_sidecar_joins(host: Namespace, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    folder = tmp_path / "up"
     data = Path(__file__).resolve().parents[1] / "ppe_agent" / "data"
-    up = host.start(*COMMAND, f"--directory={folder}", log=log, environment={"PYTHONUNBUFFERED": "1"})
-    until(lambda: "ready." in log.read_text() or up.poll() is not None, log)
     host.start("sipp", "-sf", str(data / "options.xml"), "-i", ADDRESS, "-p", "5060", "-t", "u1", "-nostdin")
-    host.start(
+    sidecar = host.start(
         *(sys.executable, "-m", "ppe_agent.cli", "run", "-c", str(folder / "agent.toml")),
         sctp=True,
         log=tmp_path / "agent.log",
     )
-    dig = ("dig", "@127.0.0.1", "-p", "5300", "+short", OWNER, "SRV")
-    until(lambda: "5060" in host.run(*dig).stdout, tmp_path / "agent.log")
+    until(lambda: has_joined(host), tmp_path / "agent.log")
+    sidecar.terminate()
+    assert sidecar.wait(90) == 0
+    up.send_signal(signal.SIGTERM)
+    assert up.wait(90) == 0
+    until(lambda: not [one for one in programs_in(host) if "sipp" not in one], log)
+    assert not [path for path in folder.iterdir() if path.is_socket()], "a socket was left behind"
+
+
+def test_killed_it_takes_all_along(host: Namespace, tmp_path: Path) -> None:
+    up = start(host, tmp_path / "log", f"--directory={tmp_path / 'up'}")
+    up.send_signal(signal.SIGKILL)
+    assert up.wait(90) == -signal.SIGKILL
+    until_ended(host)
+
+
+def test_without_a_directory_no_file_is_left(host: Namespace, tmp_path: Path) -> None:
+    """Ended by Ctrl-C; and without a live page, whose port is busy."""
+    busy = host.start(sys.executable, "-u", "-m", "http.server", "--bind=127.0.0.1", "8054")
+    assert busy.stdout is not None
+    assert busy.stdout.readline().startswith("Serving")
+    log = tmp_path / "log"
+    short = Path(tempfile.mkdtemp(prefix="up-"))  # a unix socket's path holds at most 107 bytes
+    (short / "rspdns-up-killed").mkdir()
+    (short / "rspdns-up-killed" / "lock").touch()
+    up = start(host, log, TMPDIR=str(short))
+    until(lambda: "Ctrl-C stops" in log.read_text(), log)
+    assert "There is no live page: the backend can't listen at 127.0.0.1:8054." in log.read_text()
+    assert "http://" not in log.read_text()
+    up.send_signal(signal.SIGINT)
+    assert up.wait(90) == 0, log.read_text()
+    until(lambda: not [one for one in programs_in(host) if "http.server" not in one], log)
+    short.rmdir()  # only an empty folder can be removed
 
 
 @pytest.mark.parametrize("kind", ["udp", "tcp"])
@@ -124,28 +151,6 @@ def test_a_busy_port_is_one_clear_line(host: Namespace, tmp_path: Path, kind: st
     done = host.run(*COMMAND, timeout_s=150)
     assert done.returncode == 1
     assert done.stderr == "error: port 5300 of 127.0.0.1 is in use; choose another one with --port\n"
-
-
-def test_a_busy_port_of_the_live_page_is_said(host: Namespace, tmp_path: Path) -> None:
-    busy = host.start(sys.executable, "-u", "-m", "http.server", "--bind=127.0.0.1", "8054")
-    assert busy.stdout is not None
-    assert busy.stdout.readline().startswith("Serving")
-    log = tmp_path / "log"
-    up = host.start(*COMMAND, log=log, environment={"PYTHONUNBUFFERED": "1"})
-    until(lambda: "Ctrl-C stops" in log.read_text() or up.poll() is not None, log)
-    assert "There is no live page: the backend can't listen at 127.0.0.1:8054." in log.read_text()
-    assert "http://" not in log.read_text()
-
-
-def test_a_busy_registrar_port_is_one_clear_line(host: Namespace, tmp_path: Path) -> None:
-    log = tmp_path / "first"
-    host.start(*COMMAND, log=log, environment={"PYTHONUNBUFFERED": "1"})
-    until(lambda: "started;" in log.read_text(), log)
-    second = host.run(*COMMAND, "--port=5301", timeout_s=150)
-    assert second.returncode == 1
-    assert second.stderr.startswith(f"error: ASAP port {ADDRESS}:3863 is in use; is another `rspdns up`")
-    assert "--address" in second.stderr
-    assert second.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("missing", ["pdns_server", "rspregistrar"])
@@ -192,22 +197,6 @@ def test_an_address_that_is_not_ours_is_one_clear_line(host: Namespace) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("error: --address: 192.0.2.77 is none of this host")
     assert done.stderr.count("\n") == 1
-
-
-def test_what_is_printed_can_be_pasted_without_the_commands_on_the_path(
-    host: Namespace, tmp_path: Path
-) -> None:
-    log = tmp_path / "log"
-    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONUNBUFFERED": "1"}
-    up = host.start(*COMMAND, log=log, environment=environment)
-    until(lambda: "ready." in log.read_text() or up.poll() is not None, log)
-    (status,) = (line.strip() for line in log.read_text().splitlines() if " status -c " in line)
-    (agent,) = (line.strip() for line in log.read_text().splitlines() if " run -c " in line)
-    clean = ("env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "sh", "-c")
-    said = host.run(*clean, status)
-    assert said.returncode == 0, said.stderr
-    assert "nobody lives" in said.stdout
-    assert host.run(*clean, agent.replace(" run -c ", " check -c ")).returncode == 0
 
 
 def test_without_the_privilege_for_sctp_one_clear_line_says_so(host: Namespace) -> None:

@@ -29,7 +29,7 @@ def try_decode(codec: ModuleType, data: bytes) -> None:
 
 
 @codecs
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(data=st.binary(max_size=200))
 def test_any_bytes(codec: ModuleType, data: bytes) -> None:
     try_decode(codec, data)
@@ -53,7 +53,7 @@ parameter_trees = st.recursive(
 
 
 @codecs
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(
     number=st.integers(1, 14),
     head=st.sampled_from([0, 4, 8, 12]),
@@ -64,7 +64,7 @@ def test_parameters_in_any_order(codec: ModuleType, number: int, head: int, tree
     try_decode(codec, struct.pack(">BBH", number, 0, len(body) + 4) + body)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(message=s.any_asap | s.any_enrp, data=st.data())
 def test_damaged_messages(message: asap.AsapMessage | enrp.EnrpMessage, data: st.DataObject) -> None:
     codec: ModuleType = asap if isinstance(message, tuple(asap.MESSAGES.values())) else enrp

@@ -20,7 +20,7 @@ from tests.sctp.test_daemon import as_nobody, sctpd, serves, wait_for
 from tests.sctp.test_raw_clients import RAW
 from tests.support.namespaces import Namespace
 
-pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("sanitized_daemon"), pytest.mark.timeout(100)]
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("sanitized_daemon")]
 
 STUCK_FILE = Path(__file__).with_name("stuck_file.py")
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from daemon_kit.control import ControlError, request
 from registrar_config.embedded import embedded_commands, embedded_registrars
+from rspdns.last_known_good import FILE_NAME
 
 from tests.support.agent_host import give_address
 from tests.support.namespaces import Namespace
@@ -158,6 +159,18 @@ path = "{folder}/state"
             if words[3:4] == ["SRV"] and words[-1][8:9] == "."
         }
         return found or said.partition("status: ")[2].partition(",")[0]
+
+    def remembers(self, identifiers: set[int], handle: str = HANDLE) -> bool:
+        """Whether the last-known-good file, written once a second, has just these members."""
+        try:
+            pools = json.loads((self.folder / "state" / FILE_NAME).read_bytes())["content"]["pools"]
+        except FileNotFoundError:
+            return False
+        return (
+            {one["identifier"] for one in pools[handle]["members"]} == identifiers
+            if handle in pools
+            else False
+        )
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run an rspdns command with this configuration."""
