@@ -134,7 +134,7 @@ async def test_certificates_that_are_none_are_named(tmp_path: Path) -> None:
         ("no.pem", "No such file or directory"),
     ):
         check = HttpCheck(LOCALHOST, 443, PATIENT, scheme="https", ca_file=tmp_path / name)
-        assert await check.attempt() == failed(f"port 443: ca_file {tmp_path / name}: {words}")
+        assert await check.attempt() == failed(f"ca_file {tmp_path / name}: {words}")
 
 
 async def test_sip_over_tcp_on_one_connection_and_on_the_next_one(tmp_path: Path) -> None:

@@ -21,15 +21,12 @@ def authority(address: Address, port: int) -> str:
 
 
 def tls_context(verify: bool, ca_file: Path | None) -> ssl.SSLContext | bool:
-    """Return what aiohttp takes for `ssl`. Raises ValueError when the file can't be read, or is none."""
+    """Return what aiohttp takes for `ssl`. Raises OSError when the file can't be read, or is none."""
     if not verify:
         return False
     if ca_file is None:
         return True
-    try:
-        return trusting(ca_file)
-    except OSError as error:
-        raise ValueError(f"ca_file {ca_file}: {error.strerror}") from None
+    return trusting(ca_file)
 
 
 def connector(**options: Any) -> aiohttp.TCPConnector:
@@ -72,8 +69,12 @@ class HttpCheck(PeriodicCheck):
     async def attempt(self) -> Outcome:
         """Ask once."""
         try:
+            session = self._session or self._open()
+        except OSError as error:
+            return failed(f"ca_file {self._ca_file}: {error.strerror}")
+        try:
             async with asyncio.timeout(self._timing.timeout_ms / 1000):
-                return await self._ask(self._session or self._open())
+                return await self._ask(session)
         except TimeoutError:
             return failed(f"no answer on port {self._port} within {self._timing.timeout_ms} ms")
         except aiohttp.ClientConnectorCertificateError as error:
