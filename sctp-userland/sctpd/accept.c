@@ -2,6 +2,15 @@
 #include <stdlib.h>
 
 #include "sockets.h"
+#include "usrsctp_internal.h"
+
+/* As many as Linux takes: one more than listen() said. usrsctp counts only those that aren't here yet; from then on it refuses. */
+void socket_limit_waiting(struct sctp_socket *s)
+{
+	int room = s->backlog + 1 - s->waiting_count;
+
+	s->so->queue_limit = (unsigned short)(room > 0 ? room : 0);
+}
 
 /* Take what usrsctp has accepted, and tell the client how often it may ask. */
 void socket_accept_all(struct sctp_socket *s)
@@ -28,6 +37,7 @@ void socket_accept_all(struct sctp_socket *s)
 		*link = waiting;
 		s->waiting_count++;
 	}
+	socket_limit_waiting(s);
 	while (s->unsent == NULL && s->waiting_told < s->waiting_count) {
 		s->waiting_told++;
 		socket_push(s, &told, NULL, 0);
@@ -40,6 +50,7 @@ void socket_forget_first_waiting(struct sctp_socket *s)
 
 	s->waiting = waiting->next;
 	s->waiting_count--;
+	socket_limit_waiting(s);
 	free(waiting);
 }
 

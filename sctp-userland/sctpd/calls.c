@@ -6,6 +6,8 @@
 #include "options.h"
 #include "status.h"
 
+#define BACKLOG_MAX 4096 /* a kernel's net.core.somaxconn */
+
 static int open_socket(struct call *call)
 {
 	int domain = call->request->argument[0], type = call->request->argument[1];
@@ -21,15 +23,27 @@ static int open_socket(struct call *call)
 	return s == NULL ? errno : 0;
 }
 
+/* What a new descriptor takes over from the one it came from, of what the kernel keeps. */
+static void inherit_native(int from, int to)
+{
+	static const int options[] = { SO_REUSEADDR, SO_KEEPALIVE, SO_RCVTIMEO, SO_SNDTIMEO };
+	size_t i;
+
+	for (i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+		struct timeval value = { 0 }; /* the largest of them */
+		socklen_t length = sizeof(value);
+
+		if (getsockopt(from, SOL_SOCKET, options[i], &value, &length) == 0)
+			setsockopt(to, SOL_SOCKET, options[i], &value, length);
+	}
+}
+
 /* What a new socket takes over from the one it came from. */
 static void inherit(const struct call *call, struct sctp_socket *to, const struct sctp_socket *from)
 {
-	const int yes = 1;
-
 	to->accepted = true;
 	to->reuses = call_reuses_addresses(call);
-	if (to->reuses)
-		setsockopt(call->descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+	inherit_native(call->passed, call->descriptor);
 	memcpy(to->events, from->events, sizeof(to->events));
 	memcpy(to->bound, from->bound, sizeof(to->bound));
 	to->bound_count = from->bound_count;
@@ -103,7 +117,9 @@ static int listen_on(struct call *call, struct sctp_socket *s)
 	if (usrsctp_listen(s->so, IS_ONE_TO_ONE(s) || backlog == 0 ? backlog : 1) < 0)
 		return errno;
 	s->listening = backlog > 0 || IS_ONE_TO_ONE(s);
-	s->backlog = backlog > 4096 ? 4096 : backlog;
+	s->backlog = backlog > BACKLOG_MAX ? BACKLOG_MAX : backlog;
+	if (IS_ONE_TO_ONE(s))
+		socket_limit_waiting(s);
 	call_note_port(s);
 	socket_look(s);
 	return 0;
@@ -147,6 +163,8 @@ static int option_get(struct call *call, struct sctp_socket *s)
 
 	memset(value, 0, OPTION_MAX);
 	memcpy(value, call->data, request->data_length < length ? request->data_length : length);
+	if (!IS_ONE_TO_ONE(s) && request->argument[3] == 0)
+		s->error = 0; /* as in Linux only connect() tells it, and a notification */
 	error = options_get(s, request->argument[0], request->argument[1], value, &length);
 	if (pending != 0)
 		s->error = pending; /* as Linux does: connect() tells it, and the next call that asks */

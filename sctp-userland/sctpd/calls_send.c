@@ -9,7 +9,7 @@
 /* What a kernel answers instead. */
 static int linux_error(struct sctp_socket *s, int error)
 {
-	int pending = s->error;
+	int pending = IS_ONE_TO_ONE(s) ? s->error : 0;
 
 	switch (error) {
 	case ENOENT:

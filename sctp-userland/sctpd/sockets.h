@@ -159,6 +159,7 @@ void socket_receives_no_more(struct sctp_socket *s);
 
 /* accept.c */
 void socket_accept_all(struct sctp_socket *s);
+void socket_limit_waiting(struct sctp_socket *s);
 void socket_forget_first_waiting(struct sctp_socket *s);
 void socket_drop_waiting(struct sctp_socket *s);
 

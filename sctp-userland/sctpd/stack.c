@@ -43,7 +43,7 @@ static void debug_line(const char *format, ...)
 /* Whether this library's sockets look as usrsctp_internal.h says. */
 static bool layout_is_known(void)
 {
-	const int receive = 70001, send = 70002;
+	const int receive = 70001, send = 70002, backlog = 77;
 	struct socket *so = usrsctp_socket(AF_INET, SOCK_STREAM, IPPROTO_SCTP, NULL, NULL, 0, NULL);
 	bool known;
 
@@ -51,7 +51,8 @@ static bool layout_is_known(void)
 		return false;
 	usrsctp_setsockopt(so, SOL_SOCKET, SO_RCVBUF, &receive, sizeof(receive));
 	usrsctp_setsockopt(so, SOL_SOCKET, SO_SNDBUF, &send, sizeof(send));
-	known = so->receive.room == (unsigned int)receive && so->send.room == (unsigned int)send;
+	known = so->receive.room == (unsigned int)receive && so->send.room == (unsigned int)send &&
+		usrsctp_listen(so, backlog) == 0 && so->queue_limit == backlog;
 	usrsctp_close(so);
 	return known;
 }
@@ -72,6 +73,7 @@ int stack_start(const struct stack_settings *settings)
 		return -ENOSYS;
 	usrsctp_init_nothreads(0, NULL, settings->debug ? debug_line : NULL);
 	usrsctp_sysctl_set_sctp_blackhole(0);
+	usrsctp_sysctl_set_sctp_abort_if_one_2_one_hits_limit(1); /* as a kernel refuses when as many wait as may */
 	usrsctp_sysctl_set_sctp_max_retran_chunk(0); /* only the association's and path's own limits end one */
 	usrsctp_sysctl_set_sctp_no_csum_on_loopback(0);
 	usrsctp_sysctl_set_sctp_ecn_enable(0);

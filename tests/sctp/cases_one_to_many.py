@@ -7,6 +7,7 @@ import threading
 
 from tests.sctp.sctp_api import (
     ASSOC_CHANGE,
+    CANT_START,
     CMSG_SNDINFO,
     COMM_UP,
     ESTABLISHED,
@@ -158,6 +159,17 @@ def case_connect_opens_an_association() -> None:
 def case_connect_refused() -> None:
     with one_to_many() as client:
         expect(errno.ECONNREFUSED, client.connect, ("127.0.0.1", 9))
+
+
+def case_refused_is_no_error_of_the_socket() -> None:
+    """connect() tells it if it waits, and a notification."""
+    for blocking in (True, False):
+        with one_to_many() as client:
+            client.setblocking(blocking)
+            expect(errno.ECONNREFUSED if blocking else errno.EINPROGRESS, client.connect, ("127.0.0.1", 9))
+            receive_change(client, CANT_START)
+            assert client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+            expect(errno.EPIPE, client.send, b"x", socket.MSG_NOSIGNAL)
 
 
 def case_connectx() -> None:

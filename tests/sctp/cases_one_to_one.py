@@ -1,5 +1,6 @@
 """One-to-one sockets (SOCK_STREAM)."""
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -223,6 +224,51 @@ def case_unknown_flags_of_a_message() -> None:
             expect(errno.EINVAL, lambda sent=flags: send(client, b"x", flags=sent))
         client.send(b"last")
         assert server.recv(20) == b"last"
+
+
+def fill(waiting: socket.socket, stack: contextlib.ExitStack) -> int:
+    """Connect until that is refused; return how often it was not."""
+    for number in range(100):
+        client = stack.enter_context(one_to_one())
+        client.settimeout(20)
+        try:
+            client.connect(waiting.getsockname())
+        except ConnectionRefusedError:
+            return number
+    raise AssertionError("never refused")
+
+
+def case_backlog() -> None:
+    """One connection more than listen() said waits to be accepted. Further ones are refused at once."""
+    for backlog in (1, 3, 16):
+        with contextlib.ExitStack() as stack:
+            waiting = stack.enter_context(listener(backlog=backlog))
+            assert fill(waiting, stack) == backlog + 1
+            for _ in range(2):
+                stack.enter_context(waiting.accept()[0])
+            assert fill(waiting, stack) == 2
+            waiting.listen(backlog + 3)
+            assert fill(waiting, stack) == 3
+
+
+def case_accepted_inherits() -> None:
+    """Timeouts and the like are those of who listened, for accepted and peeled-off ones."""
+    limit = struct.pack("@ll", 0, 200_000)
+    given = (
+        (socket.SO_RCVTIMEO, limit),
+        (socket.SO_SNDTIMEO, limit),
+        (socket.SO_KEEPALIVE, struct.pack("=i", 1)),
+    )
+    with listener() as waiting, one_to_one() as client:
+        for option, value in given:
+            waiting.setsockopt(socket.SOL_SOCKET, option, value)
+        client.connect(waiting.getsockname())
+        server, _ = waiting.accept()
+        with server:
+            server.setblocking(True)
+            for option, value in given:
+                assert server.getsockopt(socket.SOL_SOCKET, option, len(value)) == value
+            expect(errno.EAGAIN, server.recv, 10)
 
 
 def case_many_connections() -> None:
