@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from daemon_kit.errors import FatalError
 
@@ -17,6 +18,7 @@ from ppe_agent.checks.certificates import trusting
 from ppe_agent.configuration import AgentConfig
 from ppe_agent.state import StateDirectory
 
+_LONGEST_SOCKET: Final = 107
 Place = tuple[str | int, ...]
 """A key of agent.toml."""
 
@@ -40,6 +42,9 @@ def lacks(config: AgentConfig) -> Iterator[Lack]:
     if not state:
         yield from _kept(config)
     yield from _directory(("control", "path"), "control socket's directory", config.control.path.parent)
+    if len(os.fsencode(config.control.path)) > _LONGEST_SOCKET:
+        problem = f"a unix socket's path has {_LONGEST_SOCKET} bytes at most: {config.control.path}"
+        yield Lack(("control", "path"), problem)
     for i, server in enumerate(config.servers):
         for j, check in enumerate(server.check):
             here = ("as", i, "check", j)

@@ -86,6 +86,14 @@ def test_a_place_for_the_state_that_can_be_none(tmp_path: Path, below: str) -> N
     assert done.stderr == f"{file}:3: state.path: state directory: {tmp_path}/file is no directory\n"
 
 
+def test_a_control_socket_with_too_long_a_path(tmp_path: Path) -> None:
+    write(tmp_path, 5060)
+    file = tmp_path / "agent.toml"
+    file.write_text(file.read_text().replace("/control.sock", f"/{'x' * 100}/control.sock"))
+    done = CliRunner().invoke(cli.main, ["check", "-c", str(file)])
+    assert done.stderr.startswith(f"{file}:5: control.path: a unix socket's path has 107 bytes at most: ")
+
+
 def test_a_read_only_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
     done = check(tmp_path)
