@@ -55,6 +55,20 @@ def test_stopped():
     assert not stop_this_process(), "late"
 """
 STOPPED_EXACT = "import pytest\n" + STOPPED.replace("def test_", "@pytest.mark.exact\ndef test_")
+LAB_LATE_AT_FIRST = """
+import pytest
+from pathlib import Path
+
+@pytest.fixture(scope="module")
+def lab():
+    seen = Path(__file__).with_name("seen-lab")
+    is_first = not seen.exists()
+    seen.touch()
+    assert not is_first
+
+@pytest.mark.parametrize("number", range(21))
+def test_in_the_lab(lab, number): pass
+"""
 PASSES = """
 def test_passes():
     seen = Path(__file__).with_name("seen-passing")
@@ -92,7 +106,7 @@ def run(folder: Path, tests: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_who_passes_alone_has_passed(tmp_path: Path) -> None:
-    done = run(tmp_path, LATE + PASSES)
+    done = run(tmp_path, LATE + PASSES + LAB_LATE_AT_FIRST)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "::test_late_at_first" in done.stdout
     assert "some of them at their second try" in done.stderr

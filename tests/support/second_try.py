@@ -32,7 +32,8 @@ class SecondTry:
         """Judge one failure."""
         if not report.failed:
             return
-        self._failed.add(report.nodeid)
+        # What a whole file builds on is one failure, however many tests then lack it.
+        self._failed.add(report.nodeid.split("::")[0] if report.when == "setup" else report.nodeid)
         if not is_explained(report):
             self._is_final = True
 
