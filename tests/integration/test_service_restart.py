@@ -66,7 +66,7 @@ def test_a_killed_backend_costs_at_most_one_answer_for_each_thread(restarted: Re
     told = restarted.restart(SIGKILL)
     assert told.keys() <= {"NXDOMAIN", "SERVFAIL"}, told
     assert told.get("SERVFAIL", 0) <= THREADS, told
-    assert told["NXDOMAIN"] > PER_S
+    assert told["NXDOMAIN"] > PER_S / 3
 
 
 def test_without_the_connections_it_is_one_answer_for_each_thread(restarted: Restarted) -> None:
