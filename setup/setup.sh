@@ -85,5 +85,5 @@ if [ "$(cat .venv/.rspdns-stamp 2>/dev/null)" != "$stamp" ]; then
 fi
 
 [ "$role" != lint ] || exit 0
-make --silent -C sctp-userland >.setup/sctp-userland.log 2>&1 ||
+make --silent -j"$(nproc)" -C sctp-userland >.setup/sctp-userland.log 2>&1 ||
     { tail -20 .setup/sctp-userland.log >&2; fail "sctp-userland does not build (whole log: .setup/sctp-userland.log)"; }
