@@ -112,12 +112,14 @@ static int listen_on(struct call *call, struct sctp_socket *s)
 {
 	int backlog = call->request->argument[0];
 
-	if (backlog < 0 || (IS_ONE_TO_ONE(s) && s->was_connected))
+	if (backlog < 0 || backlog > BACKLOG_MAX) /* a kernel takes what is negative for a lot */
+		backlog = BACKLOG_MAX;
+	if (IS_ONE_TO_ONE(s) && (s->was_connected || (backlog == 0 && !s->listening)))
 		return EINVAL;
 	if (usrsctp_listen(s->so, IS_ONE_TO_ONE(s) || backlog == 0 ? backlog : 1) < 0)
 		return errno;
 	s->listening = backlog > 0 || IS_ONE_TO_ONE(s);
-	s->backlog = backlog > BACKLOG_MAX ? BACKLOG_MAX : backlog;
+	s->backlog = backlog;
 	if (IS_ONE_TO_ONE(s))
 		socket_limit_waiting(s);
 	call_note_port(s);

@@ -251,6 +251,19 @@ def case_backlog() -> None:
             assert fill(waiting, stack) == 3
 
 
+def case_odd_backlogs() -> None:
+    """A negative one is as many as may be, and none is no backlog to begin with."""
+    with one_to_one() as waiting, contextlib.ExitStack() as stack:
+        waiting.bind(("127.0.0.1", 0))
+        expect(errno.EINVAL, waiting.listen, 0)
+        assert libc.listen(waiting.fileno(), -1) == 0
+        clients = [stack.enter_context(one_to_one()) for _ in range(20)]
+        for client in clients:
+            client.connect(waiting.getsockname())
+        waiting.listen(0)
+        expect(errno.ECONNREFUSED, stack.enter_context(one_to_one()).connect, waiting.getsockname())
+
+
 def case_accepted_inherits() -> None:
     """Timeouts and the like are those of who listened, for accepted and peeled-off ones."""
     limit = struct.pack("@ll", 0, 200_000)
