@@ -22,8 +22,10 @@ from rspdns.snapshot import Node, Snapshot, ZoneAnswers, different_parts
 
 KEPT_S = 5.0
 """A moment is kept for longer than PowerDNS keeps an SOA: 2 s (`query-cache-ttl`), in whole seconds."""
-_MOMENTS = 1024
-"""As many numbers are a zone's, in turn."""
+_MOMENTS = 4096
+"""As many numbers are a zone's, in turn: none comes again while PowerDNS has answers of it."""
+_ROWS = 2**30 // _MOMENTS
+"""Of so many numbers each, above those of `zone_id()`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +35,15 @@ class _Past:
 
 
 class DomainIds:
-    """Which number each zone has now, and what the earlier ones stand for. `now` is monotonic, in seconds."""
+    """Which number each zone has now, and what the earlier ones stand for. `now` is monotonic, in seconds.
+
+    A signed zone has a row of numbers to itself, and no other zone's `zone_id()` is in it.
+    """
 
     def __init__(self) -> None:
         self._present: dict[str, int] = {}
-        """Of the signed zones that changed since the start."""
+        """Of the signed zones."""
+        self._rows: dict[int, str] = {}
         self._past: dict[int, _Past] = {}
         """The oldest first."""
 
@@ -54,38 +60,45 @@ class DomainIds:
         """The zone of a number; as it is now, unless the number is one of the past."""
         if not isinstance(number, int):
             return None
-        snapshot = self.past(number, now) or current
-        return next((zone for zone in snapshot.zones() if _is_of(number, zone.name)), None)
+        name = self._rows.get(number // _MOMENTS)
+        if name is None:
+            return next((zone for zone in current.zones() if zone_id(zone.name) == number), None)
+        return (self.past(number, now) or current).zone_answers.get(name)
 
     def note(self, old: Snapshot, new: Snapshot, signed: Iterable[str], now: float) -> list[str]:
         """The answers changed from `old` to `new`: return the `signed` zones that have a new number."""
         while self._past and self._past[first := next(iter(self._past))].until_s < now:
             del self._past[first]
         moved = []
-        for name in signed:
+        for name in sorted(signed):
             before, after = old.zone_answers.get(name), new.zone_answers.get(name)
-            if before is not None and after is not None and before is not after and _differ(before, after):
+            if after is None:
+                continue
+            if name not in self._present:
+                self._add(name)
+            elif before is not None and before is not after and _differ(before, after):
                 self._renew(before, now)
+            else:
+                continue
+            if before is not None:
                 moved.append(name)
         return moved
 
-    def _renew(self, before: ZoneAnswers, now: float) -> None:
-        old = self.of(before.name)
-        self._past.pop(old, None)
-        self._past[old] = _Past(_snapshot(before), now + KEPT_S)
+    def _add(self, name: str) -> None:
+        row = zone_id(name) % _ROWS
+        while _ROWS + row in self._rows:
+            row = (row + 1) % _ROWS
+        self._rows[_ROWS + row] = name
         # Numbers of a former life begin elsewhere: PowerDNS may still have answers of it.
-        low = old % _MOMENTS if before.name in self._present else random.randrange(_MOMENTS)  # noqa: S311
-        new = _first(before.name) + (low + 1) % _MOMENTS
+        self._present[name] = (_ROWS + row) * _MOMENTS + random.randrange(_MOMENTS)  # noqa: S311
+
+    def _renew(self, before: ZoneAnswers, now: float) -> None:
+        old = self._present[before.name]
+        row, low = divmod(old, _MOMENTS)
+        new = row * _MOMENTS + (low + 1) % _MOMENTS
+        self._past[old] = _Past(_snapshot(before), now + KEPT_S)
         self._past.pop(new, None)
         self._present[before.name] = new
-
-
-def _first(zone: str) -> int:
-    return zone_id(zone) // _MOMENTS * _MOMENTS
-
-
-def _is_of(number: int, zone: str) -> bool:
-    return number // _MOMENTS == zone_id(zone) // _MOMENTS
 
 
 def _snapshot(zone: ZoneAnswers) -> Snapshot:

@@ -73,12 +73,12 @@ def name_of(parameters: Parameters, key: str) -> str:
 
 
 def zone_id(zone: str) -> int:
-    """Return the number PowerDNS knows a zone by: 31 bits, the same after every restart and reload.
+    """Return the number PowerDNS lists a zone by: 30 bits, the same after every restart and reload.
 
-    Two zones may share one; nothing but `getBeforeAndAfterNamesAbsolute` looks a zone up by it. Signed zones
-    have others, see `rspdns.domain_ids`.
+    Two zones may share one; nothing looks a signed zone up by it, whose SOA has another: see
+    `rspdns.domain_ids`.
     """
-    return zlib.crc32(zone.encode()) & 0x7FFFFFFF
+    return zlib.crc32(zone.encode()) & 0x3FFFFFFF
 
 
 def zone_of(name: str, snapshot: Snapshot) -> str | None:

@@ -1,0 +1,53 @@
+"""The numbers of many zones: none is answered for by another's."""
+
+from types import MappingProxyType
+
+from rspdns.domain_ids import DomainIds
+from rspdns.remote import zone_id
+from rspdns.snapshot import Node, Record, Snapshot, ZoneAnswers
+
+CROWD = [f"z{number}.example.net" for number in range(4000)]
+"""Some of so many are next to each other, wherever their checksums put them."""
+SIGNED = CROWD[::2]
+
+
+def at(turn: int) -> Snapshot:
+    """All zones; the name in each is another at every turn."""
+    zones = {}
+    for zone in CROWD:
+        node = Node((Record(f"{turn}.{zone}", "TXT", "here", 60),))
+        soa = Record(zone, "SOA", "ns1 hostmaster 1 7200 900 1209600 300", 60)
+        zones[zone] = ZoneAnswers(
+            zone, turn, soa, MappingProxyType({f"{turn}.{zone}": node, zone: Node()}), ()
+        )
+    return Snapshot(zones)
+
+
+def test_many_zones() -> None:
+    ids, turns = DomainIds(), [at(turn) for turn in range(4)]
+    ids.note(Snapshot(), turns[0], SIGNED, now=0)
+    asked: list[tuple[str, int, int]] = []
+    for turn in range(3):
+        asked += ((zone, turn, ids.of(zone)) for zone in SIGNED)
+        assert sorted(ids.note(turns[turn], turns[turn + 1], SIGNED, now=0)) == sorted(SIGNED)
+    for zone, turn, number in asked:
+        past = ids.past(number, now=1)
+        assert past is not None, zone
+        assert f"{turn}.{zone}" in past.nodes
+        assert ids.zone(number, turns[3], now=1) is turns[turn].zone_answers[zone]
+        assert ids.zone(number, turns[3], now=9) is turns[3].zone_answers[zone]
+    for zone in CROWD:
+        assert ids.past(zone_id(zone), now=1) is None, "by this number PowerDNS asks for the SOA"
+    assert {ids.of(zone) - zone_id(zone) for zone in CROWD[1::2]} == {0}, "unsigned"
+
+
+def test_numbers_after_a_restart_are_of_the_same_zones() -> None:
+    """PowerDNS goes on with those of the former life until it learns of the new ones."""
+    former, now, turns = DomainIds(), DomainIds(), [at(turn) for turn in range(3)]
+    for ids, turn in ((former, 0), (now, 1)):
+        ids.note(Snapshot(), turns[turn], SIGNED if turn else SIGNED[::-1], now=0)
+    now.note(turns[1], turns[2], SIGNED, now=0)
+    for zone in SIGNED:
+        found = now.zone(former.of(zone), turns[2], now=1)
+        assert found is not None
+        assert found.name == zone
