@@ -124,14 +124,18 @@ def _sections(settings: PdnsSettings) -> list[tuple[str, list[Line]]]:
 
 def _listening(settings: PdnsSettings) -> list[Line]:
     return [
-        ("local-address", ", ".join(settings.addresses), ""),
-        ("local-port", settings.listen_port, ""),
+        (
+            "local-address",
+            ", ".join(settings.addresses),
+            "Where a resolver on this host has port 53 of 127.0.0.1, name the public addresses alone.",
+        ),
+        ("local-port", settings.listen_port, "UDP and TCP: large answers come over TCP."),
     ]
 
 
 def _backend(settings: PdnsSettings) -> list[Line]:
     lines: list[Line] = [
-        ("launch", "remote", ""),
+        ("launch", "remote", "The remote backend (Debian: pdns-backend-remote) asks rspdns for everything."),
         (
             "remote-connection-string",
             settings.connection_string,
@@ -147,7 +151,7 @@ def _backend(settings: PdnsSettings) -> list[Line]:
             "Each zone is in one of the two backends, the parent zone in the first one: never lay names of "
             "one over a zone of the other, PowerDNS would deny them.",
         )
-        lines += [(key, value, "") for key, value in settings.beside.settings]
+        lines += [(key, value, f"Of {settings.beside.launch}.") for key, value in settings.beside.settings]
     if settings.signed:
         lines += [
             (
@@ -197,8 +201,12 @@ def _caches() -> list[Line]:
 
 def _threads(settings: PdnsSettings) -> list[Line]:
     return [
-        ("receiver-threads", settings.receiver_threads, "With reuseport each has a socket of its own."),
-        ("reuseport", "yes", ""),
+        (
+            "receiver-threads",
+            settings.receiver_threads,
+            "They read the questions and answer from the packet cache.",
+        ),
+        ("reuseport", "yes", "Each of them has a socket of its own, so that none waits for another."),
         (
             "distributor-threads",
             settings.distributor_threads,
@@ -227,7 +235,7 @@ def _threads(settings: PdnsSettings) -> list[Line]:
 
 def _service(settings: PdnsSettings) -> list[Line]:
     owner: list[Line] = [
-        ("setuid", settings.user, ""),
+        ("setuid", settings.user, "Who it becomes once it listens; nobody with rights to anything else."),
         (
             "setgid",
             settings.user,
@@ -241,15 +249,15 @@ def _service(settings: PdnsSettings) -> list[Line]:
             f"The control socket is {settings.control_socket}; the backend purges there.",
         ),
         *(owner if settings.user else []),
-        ("guardian", "no", ""),
-        ("daemon", "no", ""),
+        ("guardian", "no", "Nothing inside restarts it: systemd does."),
+        ("daemon", "no", "Stay in the foreground: systemd watches this very process."),
         ("disable-syslog", "yes", "Log to standard error, which systemd's journal takes."),
         (
             "loglevel",
             3,
             "Errors only: at 4 and above every purged name writes a line, which costs more than the purge.",
         ),
-        ("version-string", "anonymous", ""),
+        ("version-string", "anonymous", "Who asks for version.bind is not told what runs here."),
         (
             "security-poll-suffix",
             "",

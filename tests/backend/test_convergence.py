@@ -3,6 +3,8 @@
 import asyncio
 import time
 
+import pytest
+from prometheus_client.core import HistogramMetricFamily
 from rspdns.belief import BeliefEvent
 from rspdns.convergence import MAX_WAITING, Convergence
 from rspdns.event_log import LOGGED_EACH, QUEUED, EventLog
@@ -58,6 +60,11 @@ async def test_listeners_hear_of_an_event_and_again_when_it_has_converged() -> N
     assert first["converged_ms"] > 0
     assert first["identifier"] == "00000007"
     assert moved["converged_ms"] is None, "who moves changes no answer"
+    histogram = HistogramMetricFamily("rspdns_convergence_seconds", "")
+    log.convergence.add_to(histogram)
+    samples = {(one.name.rpartition("_")[2], one.labels.get("le")): one.value for one in histogram.samples}
+    assert samples["count", None] == 1
+    assert samples["sum", None] == pytest.approx(first["converged_ms"] / 1000, abs=0.001)
     assert log.convergence.count == 1
     assert log.counts == {"left": 1, "moved": 1}
 

@@ -134,6 +134,7 @@ def test_metrics_tell_what_status_tells(chain: AdminChain) -> None:
     assert chain.metric("rspdns_registrar_standing", 'number="3"', 'standing="settled"') == 1
     assert (chain.metric("rspdns_queries_total", 'method="lookup"') or 0) > 0
     assert (chain.metric("rspdns_changes_total", 'kind="joined"') or 0) >= len(SIP_PORTS)
+    until(lambda: (chain.metric("rspdns_convergence_seconds_count") or 0) >= len(SIP_PORTS))
     assert chain.metric("rspdns_pool_stale_seconds", owner) == 0
     assert chain.metric("rspdns_snapshot_age_seconds") is not None
     assert chain.metric("process_resident_memory_bytes")
@@ -286,6 +287,7 @@ def test_the_live_page_can_be_used_by_keyboard_by_screen_readers_and_on_a_phone(
     browser.run("document.getElementById('pause').focus()")
     browser.press("SPACE")
     browser.until("document.getElementById('pause').getAttribute('aria-pressed') === 'true'")
+    assert browser.run("return document.getElementById('events').tabIndex") == 0, "it scrolls"
     assert browser.run("return document.querySelectorAll('main section[aria-labelledby]').length") >= 4
     assert browser.run("return document.querySelectorAll('table caption').length") >= 1
     assert browser.run("return document.querySelectorAll('th:not([scope])').length") == 0

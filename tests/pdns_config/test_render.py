@@ -1,6 +1,7 @@
 """What is rendered, and what is refused."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -41,13 +42,18 @@ def test_a_hung_backend_cannot_end_powerdns() -> None:
     assert int(settings["max-queue-length"]) > 5000
 
 
-def test_every_line_of_comment_is_short_and_every_setting_of_ours_is_explained() -> None:
-    lines = render(PdnsSettings(user="pdns")).splitlines()
+@pytest.mark.parametrize(
+    "case", [{}, {"signed": True}, {"beside": Beside("bind", (("bind-config", "/etc/powerdns/named.conf"),))}]
+)
+def test_every_line_is_short_and_every_setting_is_explained(case: dict[str, Any]) -> None:
+    lines = render(PdnsSettings(user="pdns", **case)).splitlines()
     assert max(len(line) for line in lines) <= 110
-    explained = {"cache-ttl", "query-cache-ttl", "max-queue-length", "loglevel", "setgid", "socket-dir"}
-    for line, before in zip(lines[1:], lines, strict=False):
-        if line.partition("=")[0] in explained:
-            assert before.startswith("# ")
+    settings = [place for place, line in enumerate(lines) if line and not line.startswith("#")]
+    assert len(settings) > 20
+    for place in settings:
+        before = lines[place - 1]
+        assert before.startswith("# "), lines[place]
+        assert not before.startswith("# ---"), lines[place]
 
 
 @pytest.mark.parametrize(
