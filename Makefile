@@ -13,8 +13,8 @@
 .PHONY: help setup demo test test-kernel bench bench-sctp fuzz lint man clean lock
 
 BIN := .venv/bin
-# Test files run side by side: most tests wait more than they work.
-WORKERS ?= 2
+# Test files run side by side: on two processors three of them wait more than they work.
+WORKERS ?= 3
 PACKAGES := rserpool daemon_kit rspdns ppe_agent registrar_config pdns_config rspdns_lab
 
 define NEEDS_ROOT
