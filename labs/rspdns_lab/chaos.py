@@ -11,12 +11,12 @@ from rspdns_lab.chaos_double_faults import DOUBLE_FAULTS
 from rspdns_lab.chaos_faults import FAULTS
 from rspdns_lab.chaos_registrar_faults import CLOCK_FAULTS, REGISTRAR_FAULTS
 from rspdns_lab.chaos_scene import ChaosFault, Scene, Strike
-from rspdns_lab.chaos_summary import Case, Kept, Row, summarize
+from rspdns_lab.chaos_summary import FOLLOWED, Case, Kept, Row, summarize
 from rspdns_lab.chaos_verdict import Trial, judge_trial
 from rspdns_lab.chaos_verified_faults import VERIFIED_FAULTS
 from rspdns_lab.errors import LabError
 from rspdns_lab.lab import Lab
-from rspdns_lab.plan import Follow, Setting
+from rspdns_lab.plan import FOLLOWS, Follow, Setting
 
 ALL_FAULTS: Final = (*FAULTS, *VERIFIED_FAULTS, *REGISTRAR_FAULTS, *DOUBLE_FAULTS)
 QUICK_FAULTS: Final = ("as-killed", "as-drained", "registrar-killed", "clock-stepped-forward")
@@ -34,29 +34,29 @@ Say = Callable[[str], object]
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be run: each of `faults` `trials` times in pools of each of `sizes`.
+    """What is to be run: each of `faults` `trials` times in pools of each of `sizes`, registrars
+    followed in each of the ways of `follows`.
 
     `slack` multiplies the time bounds: a busy machine is slower than the design reckons with.
     """
 
     faults: tuple[ChaosFault, ...] = ALL_FAULTS
     sizes: tuple[int, ...] = SIZES
-    follow: Follow = "enrp"
+    follows: tuple[Follow, ...] = FOLLOWS
     trials: int = 10
     slack: float = 1.0
     seed: int = 1
 
     def cases(self) -> Iterator[tuple[Case, ChaosFault]]:
         """Yield every row of the table to be."""
-        for size in self.sizes:
-            for fault in self.faults:
-                if size in fault.sizes:
-                    yield Case(fault.name, size, self.follow), fault
+        for size, follow, fault in itertools.product(self.sizes, self.follows, self.faults):
+            if size in fault.sizes:
+                yield Case(fault.name, size, follow), fault
 
     def rows(self, kept: Kept) -> list[Row]:
         """Return the table of what `kept` holds of it."""
         return [
-            summarize(case, trials, fault.bounds_for(self.follow), self.slack)
+            summarize(case, trials, fault.bounds_for(case.follow), self.slack)
             for case, fault in self.cases()
             if (trials := kept.trials.get(case, []))
         ]
@@ -64,31 +64,34 @@ class Order:
 
 def run_chaos(order: Order, kept: Kept, say: Say) -> None:
     """Run what `kept` does not hold yet. Raises LabError when the lab can't run."""
-    for size, verified in itertools.product(order.sizes, (False, True)):
-        while left := list(_left(order, kept, size, verified)):
+    for size, follow, verified in itertools.product(order.sizes, order.follows, (False, True)):
+        setting = Setting(members=size, follow=follow, verified=verified)
+        while left := list(_left(order, kept, setting)):
             before = sum(map(len, kept.trials.values()))
-            _run_in_one_lab(order, kept, size, left, say)
+            _run_in_one_lab(order, kept, setting, left, say)
             if sum(map(len, kept.trials.values())) == before:
                 raise LabError("the lab came to no trial")
 
 
-def _left(order: Order, kept: Kept, size: int, verified: bool) -> Iterator[tuple[int, Case, ChaosFault]]:
-    """Yield the trials still to be done, one of each fault and then the next round."""
+def _left(order: Order, kept: Kept, setting: Setting) -> Iterator[tuple[int, Case, ChaosFault]]:
+    """Yield the trials still to be done in such a lab, one of each fault and then the next round."""
+    wanted = (setting.members, setting.follow, setting.verified)
     for trial in range(order.trials):
         for case, fault in order.cases():
-            if (case.members, fault.verified) == (size, verified) and trial >= len(kept.trials.get(case, [])):
+            is_here = (case.members, case.follow, fault.verified) == wanted
+            if is_here and trial >= len(kept.trials.get(case, [])):
                 yield trial, case, fault
 
 
 def _run_in_one_lab(
-    order: Order, kept: Kept, size: int, left: Sequence[tuple[int, Case, ChaosFault]], say: Say
+    order: Order, kept: Kept, setting: Setting, left: Sequence[tuple[int, Case, ChaosFault]], say: Say
 ) -> None:
     """Run trials until all are done, or one after which the lab does not recover: that ends this lab."""
     clocks = not CLOCK_FAULTS.isdisjoint(fault.name for _, _, fault in left)
-    verified = any(fault.verified for _, _, fault in left)
-    probed = ", each probed by the name servers" if verified else ""
-    say(f"a lab with {size} application servers{probed}, registrars followed by {order.follow}")
-    with Lab(Setting(members=size, follow=order.follow, clocks=clocks, verified=verified)) as lab:
+    probed = ", each probed by the name servers" if setting.verified else ""
+    followed = FOLLOWED[setting.follow]
+    say(f"a lab with {setting.members} application servers{probed}, registrars {followed}")
+    with Lab(replace(setting, clocks=clocks)) as lab:
         lab.start_registrars()
         lab.start_application_servers()
         lab.start_name_servers()

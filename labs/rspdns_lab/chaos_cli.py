@@ -11,7 +11,7 @@ from rspdns_lab.chaos import ALL_FAULTS, QUICK_FAULTS, SIZES, Order, run_chaos
 from rspdns_lab.chaos_report import write_html
 from rspdns_lab.chaos_summary import Kept, Row, table
 from rspdns_lab.html_report import markdown_table
-from rspdns_lab.plan import MOST_MEMBERS, Follow
+from rspdns_lab.plan import FOLLOWS, MOST_MEMBERS, Follow
 from rspdns_lab.privilege import become_root
 from rspdns_lab.report_files import ReportPath, hand_over
 from rspdns_lab.told_plainly import say, told_plainly
@@ -21,7 +21,9 @@ EXIT_BOUND_BROKEN = 1
 
 @click.command()
 @click.option("--trials", type=click.IntRange(1, 10_000), default=10, show_default=True)
-@click.option("--quick", is_flag=True, help=f"One trial of {', '.join(QUICK_FAULTS)}, in a pool of 3.")
+@click.option(
+    "--quick", is_flag=True, help=f"One trial of {', '.join(QUICK_FAULTS)}, in a pool of 3, followed by ENRP."
+)
 @click.option(
     "--fault",
     "names",
@@ -33,7 +35,8 @@ EXIT_BOUND_BROKEN = 1
 @click.option(
     "--members", "sizes", multiple=True, type=click.IntRange(2, MOST_MEMBERS), help="Only this size."
 )
-@click.option("--follow", type=click.Choice(["poll", "enrp"]), default="enrp", show_default=True)
+@click.option("--follow", "follows", multiple=True, type=click.Choice(FOLLOWS),
+              help="Only so: registrars followed by ENRP, or polled only.")  # fmt: skip
 @click.option("--slack", type=click.FloatRange(1, 1000), default=1.0, show_default=True,
               help="Multiplies the time bounds: a busy machine is slower.")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True, help="For the moments and the victims.")
@@ -46,7 +49,7 @@ def chaos(
     quick: bool,
     names: tuple[str, ...],
     sizes: tuple[int, ...],
-    follow: Follow,
+    follows: tuple[Follow, ...],
     slack: float,
     seed: int,
     results: Path | None,
@@ -55,12 +58,17 @@ def chaos(
 ) -> None:
     """Break every part again and again at random moments, and sum up what DNS answered.
 
+    In pools of 2, 3 and 12, with registrars followed by ENRP and polled only, unless told otherwise.
+
     Exit status: 0 all bounds kept, 1 a bound broken, 2 the lab can't run here.
     """
     if quick:
-        names, sizes, trials = names or QUICK_FAULTS, sizes or (3,), 1
+        names, sizes, follows, trials = names or QUICK_FAULTS, sizes or (3,), follows or ("enrp",), 1
     faults = tuple(one for one in ALL_FAULTS if not names or one.name in names)
-    order = Order(faults, tuple(dict.fromkeys(sizes)) or SIZES, follow, trials, slack, seed)
+    each_size, each_follow = tuple(dict.fromkeys(sizes)) or SIZES, tuple(dict.fromkeys(follows)) or FOLLOWS
+    order = Order(faults, each_size, each_follow, trials, slack, seed)
+    if not list(order.cases()):
+        raise click.UsageError(f"{', '.join(names)}: not in pools of {', '.join(map(str, each_size))}")
     kept = Kept()
     with told_plainly(lambda: _as_markdown(order.rows(kept))):
         become_root(sys.argv[1:])
@@ -71,7 +79,7 @@ def chaos(
     click.echo(_as_markdown(rows))
     with told_plainly():
         if json_file is not None:
-            figures = {"ok": ok, "follow": follow, "faults": [row.as_json() for row in rows]}
+            figures = {"ok": ok, "faults": [row.as_json() for row in rows]}
             hand_over(json_file, json.dumps(figures, indent=2))
         if html_file is not None:
             write_html(html_file, rows, slack)

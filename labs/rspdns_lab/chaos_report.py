@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rspdns_lab.chaos import ALL_FAULTS
-from rspdns_lab.chaos_summary import Bounds, Row, table
+from rspdns_lab.chaos_summary import FOLLOWED, Bounds, Row, table
 from rspdns_lab.html_report import Section, legend_above, new_plot, plain_numbers, write_page
 
 if TYPE_CHECKING:
@@ -35,16 +35,15 @@ _WHAT: Final = {fault.name: fault for fault in ALL_FAULTS}
 def write_html(file: Path, rows: Sequence[Row], slack: float = 1.0) -> None:
     """Write the page; `slack` multiplied the bounds. Raises OSError."""
     sections = []
-    for size in dict.fromkeys(row.case.members for row in rows):
-        own = [row for row in rows if row.case.members == size]
+    for size, follow in dict.fromkeys((row.case.members, row.case.follow) for row in rows):
+        own = [row for row in rows if (row.case.members, row.case.follow) == (size, follow)]
         plots = [(_CAPTION, _plot(own, slack))]
-        sections.append(Section(f"Pools of {size}", _verdict(own), table(own), plots))
+        title = f"Pools of {size}, registrars {FOLLOWED[follow]}"
+        sections.append(Section(title, _verdict(own), table(own), plots))
     what = [("fault", "what is done"), *((name, _WHAT[name].what) for name in _faults(rows))]
     sections.append(Section("The faults", "", what))
-    followed = {"enrp": "followed by ENRP", "poll": "polled only"}
-    how = ", ".join(followed[follow] for follow in dict.fromkeys(row.case.follow for row in rows))
     more = f" Bounds are multiplied by {slack:g}." if slack != 1 else ""
-    write_page(file, "What DNS says while parts fail", f"{_INTRO} Registrars are {how}.{more}", sections)
+    write_page(file, "What DNS says while parts fail", f"{_INTRO}{more}", sections)
 
 
 def _faults(rows: Sequence[Row]) -> list[str]:

@@ -9,7 +9,7 @@ from functools import cached_property
 from rspdns_lab.chaos_summary import Bounds
 from rspdns_lab.hosts import ApplicationServerHost, NameServerHost, RegistrarHost
 from rspdns_lab.lab import Lab
-from rspdns_lab.plan import NAME_SERVERS, REGISTRARS
+from rspdns_lab.plan import NAME_SERVERS, REGISTRARS, Follow
 
 
 @dataclass
@@ -95,6 +95,6 @@ class ChaosFault:
     sizes: tuple[int, ...] = (2, 3, 12)
     verified: bool = False
 
-    def bounds_for(self, follow: str) -> Bounds:
+    def bounds_for(self, follow: Follow) -> Bounds:
         """Return the bounds that hold when the registrars are followed so."""
         return self.enrp if follow == "enrp" and self.enrp else self.bounds

@@ -1,15 +1,17 @@
 """From trials to a verdict: percentiles, bounds, the table; and the file that trials are kept in."""
 
 import json
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rspdns_lab.chaos_verdict import Trial
 from rspdns_lab.errors import LabError
 from rspdns_lab.html_report import Table
 from rspdns_lab.percentiles import percentile
+from rspdns_lab.plan import FOLLOWS, Follow
 
 
 @dataclass(frozen=True)
@@ -29,13 +31,17 @@ class Bounds:
     """Whether a name server may be silent."""
 
 
+FOLLOWED: Final[Mapping[Follow, str]] = {"enrp": "followed by ENRP", "poll": "polled only"}
+_CASE: Final = ("fault", "members", "registrars")
+
+
 @dataclass(frozen=True)
 class Case:
     """One row of the table: a fault in a pool of `members`, registrars followed as `follow` says."""
 
     fault: str
     members: int
-    follow: str
+    follow: Follow
 
 
 @dataclass(frozen=True)
@@ -107,14 +113,19 @@ def summarize(case: Case, trials: Sequence[Trial], bounds: Bounds, slack: float 
 def table(rows: Iterable[Row]) -> Table:
     """Return the table of a report."""
     lines: list[Sequence[str]] = [
-        ("fault", "members", "trials", "p50", "p99", "max", "live one missing", "empty", "SERVFAIL", "bounds")
+        (*_CASE, *("trials", "p50", "p99", "max", "live one missing", "empty", "SERVFAIL", "bounds"))
     ]
     for row in rows:
         times = (f"{value:.0f} ms" for value in (row.p50_ms, row.p99_ms, row.max_ms, row.missing_ms))
         counts = (str(row.empty), str(row.servfail))
         kept = "; ".join(row.problems) or "kept"
-        lines.append([row.case.fault, str(row.case.members), str(row.trials), *times, *counts, kept])
+        where = (row.case.fault, str(row.case.members), FOLLOWED[row.case.follow])
+        lines.append([*where, str(row.trials), *times, *counts, kept])
     return lines
+
+
+_BEGINNING: Final = b'{"fault": "'
+"""Of every line that `Kept` writes."""
 
 
 class Kept:
@@ -130,24 +141,32 @@ class Kept:
         if path is None or not path.exists():
             return
         try:
-            lines = path.read_text().splitlines()
+            self._read(path)
         except OSError as error:
             raise LabError(f"{path} can't be read: {error.strerror}") from None
+
+    def _read(self, path: Path) -> None:
+        data = path.read_bytes()
+        *lines, half = data.split(b"\n")
+        is_cut = bool(half) and _BEGINNING.startswith(half[: len(_BEGINNING)])
+        if half and not is_cut:
+            lines.append(half)
         for number, line in enumerate(lines, start=1):
             if not line:
                 continue
             try:
                 entry = json.loads(line)
-                case = Case(str(entry["fault"]), int(entry["members"]), str(entry["follow"]))
+                case = Case(
+                    str(entry["fault"]), int(entry["members"]), FOLLOWS[FOLLOWS.index(entry["follow"])]
+                )
                 trial = Trial(**entry["trial"])
             except (ValueError, TypeError, KeyError):
-                if number == len(lines):  # a run that was killed may have left half a line
-                    path.write_text("".join(f"{one}\n" for one in lines[:-1]))
-                    continue
                 raise LabError(
                     f"{path}:{number}: no trial of this lab; give --results another file"
                 ) from None
             self.trials.setdefault(case, []).append(trial)
+        if is_cut:  # a run that was killed, or a disk that was full: the trial is done again
+            os.truncate(path, len(data) - len(half))
 
     def add(self, case: Case, trial: Trial) -> None:
         """Take in one more trial, and write it down at once. Raises LabError when that fails."""

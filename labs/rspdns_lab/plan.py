@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 ZONE: Final = "demo.example"
 NAME: Final = f"as.{ZONE}"
@@ -26,7 +26,9 @@ APPLICATION_SERVERS: Final = application_servers(3)
 LOADS: Final = {"as1": 0.2, "as2": 0.4, "as3": 0.6}
 CLIENT: Final = ("client", "10.53.0.61")
 
-Follow = Literal["poll", "enrp"]
+Follow = Literal["enrp", "poll"]
+FOLLOWS: Final[tuple[Follow, ...]] = get_args(Follow)
+"""How a backend may know of changes: registrars followed by ENRP, or only polled."""
 
 
 @dataclass(frozen=True)

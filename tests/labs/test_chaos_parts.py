@@ -18,7 +18,7 @@ from rspdns_lab.cli import main
 from rspdns_lab.errors import LabError
 from rspdns_lab.html_report import markdown_table
 from rspdns_lab.long_handle import message
-from rspdns_lab.plan import Setting
+from rspdns_lab.plan import FOLLOWS, Follow, Setting
 from rspdns_lab.verdict import Kind, Observation
 
 A, B, C = "10.53.0.31", "10.53.0.32", "10.53.0.33"
@@ -143,6 +143,39 @@ def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> N
     assert file.read_text().startswith("dear diary")
 
 
+@pytest.mark.parametrize("text", ["dear diary", "dear diary\n", '{"trials": []}\n', "\xff\n"])
+def test_a_file_of_one_line_is_no_half_trial(tmp_path: Path, text: str) -> None:
+    """Reports of other labs are one line of JSON."""
+    file = tmp_path / "notes.txt"
+    file.write_text(text, "latin-1")
+    with pytest.raises(LabError, match=r"notes.txt:1: no trial of this lab"):
+        Kept(file)
+    assert file.read_text("latin-1") == text
+
+
+def test_a_trial_of_another_version_is_refused_also_as_the_last(tmp_path: Path) -> None:
+    file = tmp_path / "trials.jsonl"
+    Kept(file).add(CASE, Trial(last_wrong_ms=30))
+    for was, now in (("empty", "void"), ("poll", "both")):
+        text = file.read_text().replace(f'"{was}"', f'"{now}"')
+        other = tmp_path / "other.jsonl"
+        other.write_text(text)
+        with pytest.raises(LabError, match=r"other.jsonl:1: no trial"):
+            Kept(other)
+        assert other.read_text() == text
+
+
+@pytest.mark.parametrize("length", range(1, 150, 12))
+def test_a_line_cut_anywhere_costs_its_trial_alone(tmp_path: Path, length: int) -> None:
+    file = tmp_path / "trials.jsonl"
+    Kept(file).add(CASE, Trial(last_wrong_ms=30))
+    line = file.read_text()
+    cut = min(length, len(line) - 1)
+    file.write_text(line + line[:cut])
+    Kept(file).add(CASE, Trial(last_wrong_ms=50))
+    assert [trial.last_wrong_ms for trial in Kept(file).trials[CASE]] == [30, 50]
+
+
 def test_every_fault_has_a_name_of_its_own_and_the_quick_ones_exist() -> None:
     names = [fault.name for fault in ALL_FAULTS]
     assert len(set(names)) == len(names)
@@ -173,7 +206,7 @@ def test_every_fault_has_a_name_of_its_own_and_the_quick_ones_exist() -> None:
     ],
 )
 def test_the_bounds_of_the_design_are_what_a_fault_is_held_to(
-    name: str, follow: str, bounds: dict[str, float]
+    name: str, follow: Follow, bounds: dict[str, float]
 ) -> None:
     held_to = next(fault for fault in ALL_FAULTS if fault.name == name).bounds_for(follow)
     assert {key: getattr(held_to, key) for key in bounds} == bounds
@@ -197,10 +230,59 @@ def test_only_what_the_backends_probe_for_runs_in_a_lab_of_its_own(monkeypatch: 
     monkeypatch.setattr(chaos, "Lab", lab)
     monkeypatch.setattr(chaos, "_run_trial", lambda *_: Trial(answers=1))
     kept = Kept()
-    run_chaos(Order(sizes=(3,), trials=2), kept, lambda _: None)
+    run_chaos(Order(sizes=(3,), follows=("enrp",), trials=2), kept, lambda _: None)
     assert labs == [False, True]
     assert {len(trials) for trials in kept.trials.values()} == {2}
     assert {case.fault for case in kept.trials} == {fault.name for fault in ALL_FAULTS}
+
+
+def test_registrars_are_followed_and_polled_in_one_run_unless_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    labs: list[tuple[int, str]] = []
+
+    @contextlib.contextmanager
+    def lab(setting: Setting) -> Iterator[MagicMock]:
+        labs.append((setting.members, setting.follow))
+        yield MagicMock()
+
+    monkeypatch.setattr(chaos, "Lab", lab)
+    monkeypatch.setattr(chaos, "_run_trial", lambda *_: Trial(answers=1))
+    monkeypatch.setattr(chaos_cli, "become_root", lambda _: None)
+
+    def run(*arguments: str) -> list[tuple[int, str, int]]:
+        labs.clear()
+        file = tmp_path / "chaos.json"
+        done = CliRunner().invoke(main, ["chaos", "--fault=as-killed", f"--json={file}", *arguments])
+        assert done.exit_code == 0, done.output
+        rows = [
+            (row["members"], row["follow"], row["trials"]) for row in json.loads(file.read_text())["faults"]
+        ]
+        assert [row[:2] for row in rows] == labs
+        assert done.stdout.count("| followed by ENRP | ") == sum(follow == "enrp" for _, follow in labs)
+        assert done.stdout.count("| polled only | ") == sum(follow == "poll" for _, follow in labs)
+        return rows
+
+    every = [(size, follow, 2) for size in (2, 3, 12) for follow in ("enrp", "poll")]
+    assert run("--trials=2") == every
+    assert run("--trials=2", "--follow=enrp", "--follow=poll", "--follow=enrp") == every
+    assert run("--trials=2", "--follow=poll", "--members=3") == [(3, "poll", 2)]
+    assert run("--quick") == [(3, "enrp", 1)]
+    assert run("--quick", "--follow=poll") == [(3, "poll", 1)]
+
+
+def test_a_fault_that_no_chosen_pool_has_is_no_broken_bound() -> None:
+    done = CliRunner().invoke(main, ["chaos", "--fault=as-back", "--members=12"])
+    assert done.exit_code == 2, done.output
+    assert "as-back: not in pools of 12" in done.output
+
+
+def test_each_way_to_follow_is_held_to_its_own_bounds() -> None:
+    kept = Kept()
+    for follow in FOLLOWS:
+        kept.add(Case("as-killed", 3, follow), Trial(last_wrong_ms=30, answers=10))
+    problems = {row.case.follow: row.problems for row in Order().rows(kept)}
+    assert problems == {"enrp": ("p50 30 ms, allowed are 15 ms",), "poll": ()}
 
 
 def test_a_run_that_is_interrupted_shows_what_was_done(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +299,7 @@ def test_a_run_that_is_interrupted_shows_what_was_done(monkeypatch: pytest.Monke
     monkeypatch.setattr(chaos_cli, "become_root", lambda _: None)
     done = CliRunner().invoke(main, ["chaos", "--quick"])
     assert done.exit_code == 130, done.output
-    assert "| as-killed | 3 | 1 | 12 ms |" in done.stdout
+    assert "| as-killed | 3 | followed by ENRP | 1 | 12 ms |" in done.stdout
     assert done.stderr.endswith("interrupted; everything is cleaned up\n")
 
 
@@ -241,13 +323,15 @@ def test_trials_are_kept_as_lines_of_json(tmp_path: Path) -> None:
 
 
 def test_the_page_tells_each_fault_and_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
-    cases = [Case("as-killed", 3, "enrp"), Case("as-killed", 12, "enrp"), Case("pdns-killed", 3, "enrp")]
+    cases = [Case("as-killed", 3, "enrp"), Case("as-killed", 3, "poll"), Case("pdns-killed", 3, "enrp")]
     rows = [summarize(case, [Trial(last_wrong_ms=20, answers=9)], Bounds(max_ms=10)) for case in cases]
     page = tmp_path / "chaos.html"
     write_html(page, rows, slack=2)
     text = page.read_text()
-    assert text.count("<svg") == 2, "one for each size of pool"
+    assert text.count("<svg") == 2, "one for each size of pool and way to follow"
     assert "bounds were broken by as-killed, pdns-killed" in text
     assert "SIGKILL to one PowerDNS" in text
+    assert "<h2>Pools of 3, registrars polled only</h2>" in text
+    assert text.count("<td>followed by ENRP</td>") == 2
     assert "multiplied by 2" in text
     assert not re.search(r'(src|href)="(?!#)', text)
