@@ -63,11 +63,34 @@ def test_the_unreachable_is_out_although_registrars_list_it_and_back_when_it_ans
     probed(play, 1, False)
     assert play.members() == [2]
     assert play.out() == {1: AND_ORPHANED}
-    play.wait(60)
+    play.wait(25)
     listed(play)
-    assert play.members() == [2], "however long its takeover is held up"
+    assert play.members() == [2], "its takeover is held up"
     probed(play, 1, True)
     assert play.members() == [1, 2]
+
+
+def test_a_live_one_that_is_out_of_reach_from_here_is_not_kept_out_for_good() -> None:
+    """Its home is out of reach from here too, but not from the other registrars, which go on listing it."""
+    play = orphaned()
+    probed(play, 1, False)
+    assert play.members() == [2]
+    back_s = until_in(play, 1)
+    assert 20 < back_s < 40
+    assert play.belief.probe_targets(play.now) == {}
+    listed(play)
+    play.wait(100)
+    assert play.members() == [1, 2], "and that does not begin anew"
+
+
+def until_in(play: Play, identifier: int) -> float:
+    """Let time pass, from deadline to deadline, until the member is in; return how long that took."""
+    began_s = play.now
+    while identifier not in play.members():
+        deadline_s = play.belief.next_deadline_s
+        assert deadline_s is not None, "it would stay out for ever"
+        play.wait(deadline_s - play.now)
+    return play.now - began_s
 
 
 def test_only_the_suspects_leave() -> None:
@@ -141,10 +164,47 @@ def test_the_unreachable_stay_out_when_registrars_are_back_that_can_not_vouch_fo
     play = revived(0xC9, 0, 1)
     assert play.view().stale_since_s is None
     assert play.members() == [2]
-    play.wait(60)
+    play.wait(25)
     assert play.members() == [2]
     probed(play, 1, True)
     assert play.members() == [1, 2]
+
+
+def test_nor_are_they_kept_out_for_good_by_a_home_that_never_settles() -> None:
+    """It has no sentinel, or is out of reach from here; how long all registrars were lost does not count."""
+    play = revived(0xC9)
+    play.wait(300)
+    assert play.members() == [2]
+    for place in (0, 1):
+        play.sentinel(place, (0x71 + place, (0xA9, 0xB9)[place]))
+        play.answer(place, pe(1, 0xC9), pe(2, 0xC9))
+    assert play.members() == [2]
+    assert 20 < until_in(play, 1) < 40
+    assert play.belief.probe_targets(play.now) == {}
+
+
+def test_who_left_meanwhile_has_nobody_probed_any_more() -> None:
+    """At home at a registrar that never was settled."""
+    play = Play()
+    play.settle(0, 1)
+    play.up(2)
+    play.sentinel(2)
+    for place in (0, 1, 2):
+        play.answer(place, pe(1, 0xC9), pe(2, R2))
+    play.down(0, 1)
+    probed(play, 1, False)
+    assert play.out() == {1: AND_STALE}
+    play.up(1)
+    play.sentinel(1)
+    play.sentinel(1, (0x72, 0xB9))
+    for place in (1, 2):
+        play.answer(place, pe(1, 0xC9), pe(2, 0xB9))
+    assert play.view().suspected == (1,)
+    for place in (1, 2):
+        play.answer(place, pe(2, 0xB9))
+    assert play.members() == [2]
+    assert play.view().suspected == ()
+    assert play.belief.probe_targets(play.now) == {}
 
 
 def test_they_come_back_once_they_answered_their_homes_keep_alive() -> None:

@@ -6,6 +6,9 @@ found it dead, which takes seconds, or until its registration life ends. A live 
 
 When all registrars were lost, all members were probed. Whom that did not reach was perhaps registered anew
 before it died, at one that is not settled yet while others that list it are: so it stays a suspect as well.
+
+None of this lasts: whom settled registrars go on listing for longer than a takeover or a registration life
+takes answers to its home, and only our way there is broken.
 """
 
 from __future__ import annotations
@@ -13,14 +16,23 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from rspdns.belief.rules import ADOPTED_AFTER_S, ORPHAN_AFTER_S, ORPHAN_PROBED_S
+from rspdns.belief.rules import ADOPTED_AFTER_S, ORPHAN_AFTER_S, ORPHAN_OUT_S, ORPHAN_PROBED_S
 
 
 @dataclass(slots=True)
 class _Orphan:
-    since_s: float
+    suspected_s: float
+    """From when on it is a suspect."""
     adopted_s: float | None = None
     """When another settled registrar became its home."""
+
+    @property
+    def probed_until_s(self) -> float:
+        return self.suspected_s + ORPHAN_PROBED_S
+
+    @property
+    def out_until_s(self) -> float:
+        return self.suspected_s + ORPHAN_OUT_S
 
 
 class Orphans:
@@ -30,6 +42,7 @@ class Orphans:
         self._homes: dict[int, int] = {}
         """The settled registrar that each member had last."""
         self._orphans: dict[int, _Orphan] = {}
+        self._was_stale = False
         self._now = float("-inf")
 
     def update(
@@ -38,14 +51,15 @@ class Orphans:
         """Take the `homes` of all members, the identifiers of the settled registrars, and whom the backend's
         own probe does not reach."""
         self._now = now
-        for identifier in self._homes.keys() - homes.keys():
-            del self._homes[identifier]
+        for identifier in (self._homes.keys() | self._orphans.keys()) - homes.keys():
+            self._homes.pop(identifier, None)
             self._orphans.pop(identifier, None)
-        if not settled:  # the pool is stale: all are probed
-            for identifier in unreachable:
-                if identifier in homes:
-                    self._orphans.setdefault(identifier, _Orphan(now - ORPHAN_AFTER_S))
-            return
+        was_stale, self._was_stale = self._was_stale, not settled
+        if was_stale or self._was_stale:
+            for identifier in homes.keys() & set(unreachable):
+                self._orphans[identifier] = _Orphan(now)
+        if self._was_stale:
+            return  # all are probed, and out when they are not reached
         for identifier, home in homes.items():
             orphan = self._orphans.get(identifier)
             if home in settled:
@@ -55,23 +69,24 @@ class Orphans:
             elif orphan is not None:
                 orphan.adopted_s = None
             elif self._homes.get(identifier) == home:
-                self._orphans[identifier] = _Orphan(now)
+                self._orphans[identifier] = _Orphan(now + ORPHAN_AFTER_S)
 
     def _is_adopted(self, orphan: _Orphan) -> bool:
         """Whether its new home has listed it for so long that it answered a keep-alive."""
         if orphan.adopted_s is None:
             orphan.adopted_s = self._now
-        was_quick = orphan.adopted_s < orphan.since_s + ORPHAN_AFTER_S
+        was_quick = orphan.adopted_s < orphan.suspected_s
         return was_quick or self._now >= orphan.adopted_s + ADOPTED_AFTER_S
 
     def suspects(self, unreachable: Collection[int]) -> tuple[int, ...]:
-        """Who is to be probed. Once found unreachable it is so until it answers, has a home, or is gone."""
+        """Who is to be probed. Who was found unreachable is one until it answers, has a home, or is gone, or
+        was listed all the same for so long that it must live."""
         return tuple(
             sorted(
                 identifier
                 for identifier, orphan in self._orphans.items()
-                if self._now >= orphan.since_s + ORPHAN_AFTER_S
-                and (identifier in unreachable or self._now < orphan.since_s + ORPHAN_PROBED_S)
+                if self._now >= orphan.suspected_s
+                and self._now < (orphan.out_until_s if identifier in unreachable else orphan.probed_until_s)
             )
         )
 
@@ -80,7 +95,7 @@ class Orphans:
         """When time alone changes who is a suspect."""
         times = []
         for orphan in self._orphans.values():
-            times += [orphan.since_s + ORPHAN_AFTER_S, orphan.since_s + ORPHAN_PROBED_S]
+            times += [orphan.suspected_s, orphan.probed_until_s, orphan.out_until_s]
             if orphan.adopted_s is not None:
                 times.append(orphan.adopted_s + ADOPTED_AFTER_S)
         return min((time_s for time_s in times if time_s > self._now), default=None)

@@ -29,6 +29,9 @@ long is probed by the backend itself, ..."""
 ORPHAN_PROBED_S = 10.0
 """... for so long at most (by then it was taken over, or its registration life has ended): a registrar may be
 out of reach from here for days, while its members answer to it."""
+ORPHAN_OUT_S = 30.0
+"""One that is not reached is out for so long at most while settled registrars list it: a takeover takes some
+seconds, one that is held up 10 s, a registration life 6 s. Who is listed still answers to its home."""
 ADOPTED_AFTER_S = 1.0
 """One that another registrar took over counts as vouched for after so long: it has answered a keep-alive."""
 RECENT_S = 10.0
