@@ -4,11 +4,14 @@ import contextlib
 import os
 import socket
 import stat
+import zlib
 from pathlib import Path
 
 from daemon_kit.errors import FatalError
 
 BACKLOG = 128
+MAX_PATH_BYTES = 107
+"""Of a unix socket's path (unix(7))."""
 _PROBE_TIMEOUT_S = 1.0
 
 
@@ -18,11 +21,14 @@ def listen_at(path: Path, mode: int, what: str) -> socket.socket:
     Raises FatalError when that can't be done, or when another process answers there; `what` says what the
     socket is for ("control socket").
     """
+    if is_too_long(path):
+        raise FatalError(
+            f"{what} {path} can't be made: a unix socket's path has {MAX_PATH_BYTES} bytes at most"
+        )
     _remove_stale(path, what)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.setblocking(False)
-    # Bound under another name, so that whoever waits for the socket finds one that listens.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = _temporary(path)
     previous = os.umask(0o177)
     try:
         with contextlib.suppress(FileNotFoundError):
@@ -39,6 +45,19 @@ def listen_at(path: Path, mode: int, what: str) -> socket.socket:
     finally:
         os.umask(previous)
     return listener
+
+
+def is_too_long(path: Path) -> bool:
+    """Tell whether no socket can be made at `path` since it has too many bytes."""
+    return max(len(os.fsencode(one)) for one in (path, _temporary(path))) > MAX_PATH_BYTES
+
+
+def _temporary(path: Path) -> Path:
+    """Return where to bind first, so that whoever waits for the socket finds one that listens.
+
+    A short name, or the path would be too long for it where it isn't for the socket.
+    """
+    return path.with_name(f".{zlib.crc32(os.fsencode(path.name), os.getpid()):08x}")
 
 
 def _remove_stale(path: Path, what: str) -> None:

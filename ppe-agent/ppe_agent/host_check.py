@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Final
 
 from daemon_kit.errors import FatalError
+from daemon_kit.unix_listener import MAX_PATH_BYTES, is_too_long
 
 from ppe_agent.check_config import ExecConfig, HttpConfig, SystemdConfig
 from ppe_agent.checks.certificates import trusting
 from ppe_agent.configuration import AgentConfig
 from ppe_agent.state import StateDirectory
 
-_LONGEST_SOCKET: Final = 107
+_PATH_OF_SERVICES: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where systemd has its services look for programs (systemd.exec(5)); an ordinary user's has less."""
 Place = tuple[str | int, ...]
 """A key of agent.toml."""
 
@@ -42,8 +44,8 @@ def lacks(config: AgentConfig) -> Iterator[Lack]:
     if not state:
         yield from _kept(config)
     yield from _directory(("control", "path"), "control socket's directory", config.control.path.parent)
-    if len(os.fsencode(config.control.path)) > _LONGEST_SOCKET:
-        problem = f"a unix socket's path has {_LONGEST_SOCKET} bytes at most: {config.control.path}"
+    if is_too_long(config.control.path):
+        problem = f"a unix socket's path has {MAX_PATH_BYTES} bytes at most: {config.control.path}"
         yield Lack(("control", "path"), problem)
     for i, server in enumerate(config.servers):
         for j, check in enumerate(server.check):
@@ -92,7 +94,10 @@ def _program(place: Place, name: str) -> Iterator[Lack]:
     if shutil.which(name) is not None:
         return
     if "/" not in name:
-        yield Lack(place, f"no program {name} in {os.environ.get('PATH', os.defpath)}")
+        elsewhere = shutil.which(name, path=_PATH_OF_SERVICES)
+        where = f"; there is {elsewhere}, for services of systemd" if elsewhere else ""
+        problem = f"no program {name} in {os.environ.get('PATH', os.defpath)}{where}"
+        yield Lack(place, problem, is_doubtful=elsewhere is not None)
         return
     try:
         mode = Path(name).stat().st_mode

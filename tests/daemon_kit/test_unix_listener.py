@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from daemon_kit.errors import FatalError
-from daemon_kit.unix_listener import listen_at
+from daemon_kit.unix_listener import MAX_PATH_BYTES, is_too_long, listen_at
 
 
 def test_only_owner_and_group_may_connect(tmp_path: Path) -> None:
@@ -34,3 +34,19 @@ def test_a_place_where_no_socket_can_be_is_told(tmp_path: Path, place: str) -> N
     with pytest.raises(FatalError, match="can't be made"):
         listen_at(tmp_path / place, 0o660, "the socket")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["control.sock", "s"])
+def test_how_long_a_path_may_be_is_known_before(tmp_path: Path, name: str) -> None:
+    for length in range(MAX_PATH_BYTES - 12, MAX_PATH_BYTES + 2):
+        directory = tmp_path / ("x" * (length - len(f"{tmp_path}//{name}")))
+        path = directory / name
+        assert len(bytes(path)) == length
+        directory.mkdir()
+        if is_too_long(path):
+            with pytest.raises(FatalError, match="has 107 bytes at most"):
+                listen_at(path, 0o660, "the socket")
+        else:
+            listen_at(path, 0o660, "the socket").close()
+    assert is_too_long(path)
+    assert not is_too_long(tmp_path / name)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
-from ppe_agent import cli, configuration
+from ppe_agent import cli, configuration, host_check
 
 from tests.ppe_agent.whole_agent import write
 
@@ -61,8 +61,19 @@ def test_a_load_that_is_asked_of_a_missing_program(tmp_path: Path) -> None:
     assert "as[0].load.command: /nowhere/load: No such file" in done.stderr
 
 
+def test_a_program_that_only_the_path_of_this_user_lacks_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ordinary user finds nothing in /usr/sbin; a service of systemd does."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    done = check(tmp_path, CHECK.format(type="exec", key='command = ["sh", "-c", "true"]'))
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "as[0].check[1].command: no program sh in /nowhere; there is /" in done.stdout
+
+
 def test_without_systemctl_a_check_of_units_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(host_check, "_PATH_OF_SERVICES", "/nowhere/either")
     done = check(tmp_path, CHECK.format(type="systemd", key='unit = "kamailio.service"'))
     assert "as[0].check[1].type: no program systemctl in /nowhere" in done.stderr
 
