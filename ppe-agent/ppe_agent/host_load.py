@@ -22,10 +22,17 @@ class CpuLoad:
         self._load = 0.0
 
     async def read(self) -> float:
-        """Return the busy share, 0..1; the last one again while the processors' times stand still."""
+        """Return the busy share, 0..1; the last one again while the processors' times stand still.
+
+        Raises OSError and ValueError: a container's /proc/stat may be a file system's that fails (lxcfs).
+        """
         if self._descriptor is None:
             self._descriptor = os.open(self._statistics, os.O_RDONLY | os.O_CLOEXEC)
-        now = processor_times(self._descriptor)
+        try:
+            now = processor_times(self._descriptor)
+        except (OSError, ValueError):
+            await self.close()
+            raise
         if not self._before:
             self._load = load_average()
             self._before = now

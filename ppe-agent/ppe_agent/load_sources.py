@@ -293,7 +293,10 @@ async def read_within(source: LoadSource, timeout_ms: int | None) -> float:
     Raises LoadUnknown.
     """
     if timeout_ms is None:
-        return await source.read()
+        try:
+            return await source.read()
+        except (OSError, ValueError) as error:
+            raise LoadUnknown(f"this host doesn't tell its load: {error}") from None
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             return await source.read()

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from daemon_kit.errors import FatalError
@@ -35,8 +35,6 @@ class Servers:
         self._began_s = time.monotonic()
         self._states = StateDirectory(config.state.path)
         self._states.prepare()
-        self.alone = self._states.alone
-        """While in this context, no other agent can use the same state directory. Raises FatalError."""
         self.kept = {
             name: KeptState(self._states, name, self._states.load(name))
             for name in (server.name for server in config.servers)
@@ -44,6 +42,18 @@ class Servers:
         self.running: list[Server] = []
         self.registrars: Sequence[RegistrarAddress] = config.registrars
         self.watches = RegistrarWatches()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other agents from using the same state directory while in this context.
+
+        Raises FatalError when one does, or did since the states were read: it may have kept a drain.
+        """
+        with self._states.alone():
+            for name, kept in self.kept.items():
+                if self._states.read(name) != kept.state:
+                    raise FatalError(f"state file {self._states.file(name)} has just changed: start again")
+            yield
 
     def make(self) -> None:
         """Make them, not started. Raises FatalError."""
@@ -111,6 +121,10 @@ class Servers:
         began = [server for server in servers if server not in self.running]
         await _leave(ended)
         await asyncio.gather(*(server.close() for server in ended))
+        for server in began:
+            before = running.get(server.config.name)
+            if before is not None and before.registration.is_unconfirmed:
+                server.registration.doubt()  # it has the same identifier
         self.running = servers
         self._watch()
         for wanted, server in zip(config.servers, servers, strict=True):

@@ -69,9 +69,14 @@ class StateDirectory:
 
         Raises FatalError when one does: two with the same PE identifiers would undo each other's work.
         """
-        descriptor = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with contextlib.suppress(OSError):  # a network's file system may have no locks
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            words = f"state directory {self._path} can't be opened ({error.strerror}): make it readable"
+            raise FatalError(words) from None
+        try:
+            # Over a network there may be no locks, or none of directories (NFS): then nothing keeps it.
+            with contextlib.suppress(OSError):
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from ppe_agent import configuration
 from ppe_agent.agent import Agent
 from ppe_agent.checks.base import alive
 from ppe_agent.configuration import load_configuration
+from ppe_agent.state import StateDirectory
 
-from tests.ppe_agent.whole_agent import running
+from tests.ppe_agent.whole_agent import running, write
 
 CONFIGURATION = """\
 registrars = ["10.20.0.1"]
@@ -66,3 +68,17 @@ async def test_two_agents_do_not_share_a_state_directory(
         with pytest.raises(FatalError, match=f"^state directory {tmp_path}/state is used by another"):
             await Agent(load_configuration(file)).run(asyncio.Event())
         assert not (tmp_path / "other.sock").exists()
+
+
+async def test_what_another_agent_kept_while_this_one_started_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It drained, and ended, after this one had read that nothing is drained."""
+    monkeypatch.setattr(configuration, "is_on_this_host", lambda address: True)
+    write(tmp_path, 5060)
+    agent = Agent(load_configuration(tmp_path / "agent.toml"))
+    states = StateDirectory(tmp_path / "state")
+    states.save("sip-5060", replace(states.load("sip-5060"), drained=True))
+    with pytest.raises(FatalError, match=r"^state file .*/sip-5060.json has just changed: start again$"):
+        await agent.run(asyncio.Event())
+    assert not (tmp_path / "control.sock").exists()

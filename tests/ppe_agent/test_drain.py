@@ -117,6 +117,24 @@ async def test_a_server_drained_while_a_reload_moves_it_stays_drained(
     await asyncio.gather(*(one.close() for one in agent._servers.running))
 
 
+async def test_a_reload_does_not_make_it_gone(
+    joined: tuple[Agent, FakePool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It left unconfirmed, and is moved to another port then: its identifier may be listed still."""
+    monkeypatch.setattr(servers, "_SEEN_GONE_S", 0.05)
+    agent, pool = joined
+    pool.stays[1].confirmed = False
+    await agent._drain({})
+    agent._path = tmp_path / "agent.toml"
+    agent._path.write_text(agent._path.read_text().replace("5070\n", "5080\n"))
+    await agent._reload()
+    with pytest.raises(ControlError, match=r"no registrar confirmed that sip-5070 left: "):
+        await agent._drain({"wait": True})
+    seen_without_it(agent, 1)
+    assert await agent._drain({"wait": True})
+    await asyncio.gather(*(one.close() for one in agent._servers.running))
+
+
 def seen_without_it(agent: Agent, position: int) -> None:
     """Have a registrar list nobody in the pool of this AS."""
     now = time.monotonic()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from ppe_agent.host_load import CpuLoad, processor_times
+from ppe_agent.load_sources import LoadUnknown, read_within
 
 # proc(5), of 2006 and of today.
 OLD = ("user", "nice", "system", "idle")
@@ -88,3 +89,20 @@ async def test_fewer_kinds_of_time(tmp_path: Path) -> None:
     await source.read()
     processors.spend(user=0.5, system=0.25, idle=0.25)
     assert await source.read() == pytest.approx(0.75)
+
+
+async def test_a_host_that_does_not_tell_is_no_reason_to_end(processors: Processors) -> None:
+    """The file system of a container's /proc/stat may end, and come back (lxcfs)."""
+    source = processors.load()
+    await source.read()
+    told, held = processors.statistics.read_text(), len(os.listdir("/proc/self/fd"))
+    processors.statistics.write_text("cpu  what?\n")
+    with pytest.raises(LoadUnknown, match=r"^this host doesn't tell its load: "):
+        await read_within(source, None)
+    assert len(os.listdir("/proc/self/fd")) == held - 1, "opened anew the next time"
+    processors.statistics.unlink()
+    with pytest.raises(LoadUnknown, match="No such file"):
+        await read_within(source, None)
+    processors.statistics.write_text(told)
+    assert 0 <= await read_within(source, None) <= 1
+    await source.close()
