@@ -31,6 +31,7 @@ _ROWS = 2**30 // _MOMENTS
 @dataclass(frozen=True, slots=True)
 class _Past:
     snapshot: Snapshot
+    began: ZoneAnswers
     until_s: float
 
 
@@ -43,6 +44,8 @@ class DomainIds:
     def __init__(self) -> None:
         self._present: dict[str, int] = {}
         """Of the signed zones."""
+        self._began: dict[str, ZoneAnswers] = {}
+        """The signed zones as their present numbers began."""
         self._rows: dict[int, str] = {}
         self._past: dict[int, _Past] = {}
         """The oldest first."""
@@ -57,29 +60,42 @@ class DomainIds:
         return past.snapshot if past is not None and now <= past.until_s else None
 
     def zone(self, number: object, current: Snapshot, now: float) -> ZoneAnswers | None:
-        """The zone of a number; as it is now, unless the number is one of the past."""
+        """The zone of a number; as it is now, unless the number is one of the past.
+
+        Its names and their types are right; the rest may be as it was when the number began: the very same
+        zone is returned for as long as it is one moment's.
+        """
         if not isinstance(number, int):
             return None
         name = self._rows.get(number // _MOMENTS)
         if name is None:
             return next((zone for zone in current.zones() if zone_id(zone.name) == number), None)
-        return (self.past(number, now) or current).zone_answers.get(name)
+        past = self._past.get(number)
+        if past is not None and now <= past.until_s:
+            return past.began
+        answers = current.zone_answers.get(name)
+        return answers and self._began.get(name, answers)
 
     def note(self, old: Snapshot, new: Snapshot, signed: Iterable[str], now: float) -> list[str]:
         """The answers changed from `old` to `new`: return the `signed` zones that have a new number."""
         while self._past and self._past[first := next(iter(self._past))].until_s < now:
             del self._past[first]
         moved = []
-        for name in sorted(signed):
+        names = sorted(signed)
+        for name in self._began.keys() - names:
+            del self._began[name]
+        for name in names:
             before, after = old.zone_answers.get(name), new.zone_answers.get(name)
             if after is None:
+                self._began.pop(name, None)
                 continue
             if name not in self._present:
                 self._add(name)
-            elif before is not None and before is not after and _differ(before, after):
+            elif before is not None and name in self._began:
+                if before is after or not _differ(before, after):
+                    continue
                 self._renew(before, now)
-            else:
-                continue
+            self._began[name] = after
             if before is not None:
                 moved.append(name)
         return moved
@@ -96,7 +112,7 @@ class DomainIds:
         old = self._present[before.name]
         row, low = divmod(old, _MOMENTS)
         new = row * _MOMENTS + (low + 1) % _MOMENTS
-        self._past[old] = _Past(_snapshot(before), now + KEPT_S)
+        self._past[old] = _Past(_snapshot(before), self._began[before.name], now + KEPT_S)
         self._past.pop(new, None)
         self._present[before.name] = new
 

@@ -54,11 +54,10 @@ class Responder:
 
     def swap(self, snapshot: Snapshot) -> Sequence[str]:
         """Answer from this snapshot from now on. Return the names to purge before what changed."""
-        moved: Sequence[str] = ()
-        if self.store is not None and (signed := self.store.signed_zones()):
-            moved = self._ids.note(self.snapshot, snapshot, signed, self.clock())
-            if moved:
-                self._asked.clear()  # what was asked of this moment is of an earlier one now
+        signed = self.store.signed_zones() if self.store is not None else ()
+        moved = self._ids.note(self.snapshot, snapshot, signed, self.clock())
+        if moved:
+            self._asked.clear()  # what was asked of this moment is of an earlier one now
         self.snapshot = snapshot
         return moved
 

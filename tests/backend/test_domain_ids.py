@@ -1,10 +1,16 @@
 """The numbers of many zones: none is answered for by another's."""
 
+from random import Random
 from types import MappingProxyType
 
+from rserpool.policies import LeastUsed
 from rspdns.domain_ids import DomainIds
+from rspdns.nsec import Chain
 from rspdns.remote import zone_id
 from rspdns.snapshot import Node, Record, Snapshot, ZoneAnswers
+
+from tests.backend.making import UDP, ZONE, answered, member, view, views
+from tests.backend.making import zone as made_zone
 
 CROWD = [f"z{number}.example.net" for number in range(4000)]
 """Some of so many are next to each other, wherever their checksums put them."""
@@ -51,3 +57,37 @@ def test_numbers_after_a_restart_are_of_the_same_zones() -> None:
         found = now.zone(former.of(zone), turns[2], now=1)
         assert found is not None
         assert found.name == zone
+
+
+ASKED = ("", "a", "as", "_sip._udp.as", "00000002.u.as", "00000003.u.as", "zz")
+
+
+def test_the_names_of_a_number_are_those_of_its_time() -> None:
+    """Whatever happens to a zone: the names around any are those of the last answers that had this number."""
+    draw, ids, old = Random(1), DomainIds(), Snapshot()
+    expected: dict[int, Chain] = {}
+    for turn in range(400):
+        who = draw.sample(range(1, 5), draw.randrange(5))
+        members = [
+            member(one, f"10.0.0.{one}", *draw.choice([[], ["2001:db8::1"]]), policy=LeastUsed(draw.random()))
+            for one in who
+        ]
+        known = draw.random() < 0.8
+        new = answered(made_zone(UDP), views(view(*members)) if known else {}, old, serial=turn)
+        if draw.random() < 0.05:
+            new = Snapshot()
+        signed = [ZONE] if draw.random() < 0.9 else []
+        ids.note(old, new, signed, now := turn / 10)
+        old = new
+        if not signed or not new.zone_answers:
+            continue
+        current = ids.of(ZONE)
+        expected.pop(current, None)
+        expected[current] = Chain(new.zone_answers[ZONE])
+        for number, chain in [*expected.items()][-10:]:
+            if number == current or ids.past(number, now) is not None:
+                found = ids.zone(number, new, now)
+                assert found is not None
+                around = Chain(found).around
+                assert [around(name) for name in ASKED] == [chain.around(name) for name in ASKED], turn
+    assert len(expected) > 100

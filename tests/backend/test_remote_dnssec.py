@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from rserpool.policies import LeastUsed
+from rspdns import denial
 from rspdns.dnssec_store import DnssecStore
 from rspdns.domain_ids import KEPT_S
+from rspdns.nsec import Chain
 from rspdns.remote import zone_id
 from rspdns.responder import KNOWN, Responder
 from rspdns.snapshot import Snapshot
@@ -233,12 +235,36 @@ async def test_a_type_that_comes_is_another_moment_and_a_weight_is_none(signed: 
     assert any(" 500 " in record["content"] for record in await new.lookup(f"_sip._udp.as.{ZONE}"))
 
 
+async def test_names_are_put_in_order_once_for_a_moment(
+    signed: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loads move all the time, and a large zone takes long."""
+    made: list[object] = []
+
+    class Counted(Chain):
+        def __init__(self, *arguments: Any) -> None:
+            made.append(arguments)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(denial, "Chain", Counted)
+    old = await Question.of(signed)
+    for load in (0.5, 0.6, 0.7):
+        signed.responder.swap(answered(zone(), views(view(member(1, policy=LeastUsed(load)), member(2)))))
+        assert await (await Question.of(signed)).before("00000002.u.as") == "00000002.u.as"
+    assert len(made) == 1
+    signed.responder.swap(members(1))
+    assert await (await Question.of(signed)).before("00000002.u.as") == "00000001.u.as"
+    assert await old.before("00000002.u.as") == "00000002.u.as"
+    assert len(made) == 2
+
+
 async def test_moments_are_forgotten(signed: Asker) -> None:
     """What was asked with a number nobody can have any more is answered as of now; so after a restart."""
     clock, numbers = Clock(signed.responder), set()
+    in_turn = members(1), members(2)
     old = await Question.of(signed)
     for turn in range(5000):
-        signed.responder.swap(members(1 + turn % 2))
+        signed.responder.swap(in_turn[turn % 2])
         numbers.add((await Question.of(signed)).number)
         clock.now += 0.01
     assert len(numbers) <= 4096, "bounded"
@@ -271,7 +297,7 @@ async def test_the_soa_is_of_now_where_powerdns_asks_for_it_by_the_number_of_its
 
 
 async def test_the_soa_of_an_unsigned_zone_keeps_its_number(ask: Asker) -> None:
-    assert ask.responder.swap(members(1)) == ()
+    assert ask.responder.swap(members(1)) == []
     assert (await Question.of(ask)).number == zone_id(ZONE)
     assert await ask("lookup", qname=f"00000002.u.as.{ZONE}.", qtype="ANY") == {"result": False}
 
