@@ -208,6 +208,10 @@ def duplicates(document: Any, pattern: Sequence[str]) -> Iterator[tuple[Location
             seen.add(value)
 
 
+_WORDS = {"model_type": "must be a table", "path_type": "must be a path, as text"}
+"""In place of pydantic's, which tell the names of classes."""
+
+
 def _follows(error: ErrorDetails, errors: Sequence[ErrorDetails]) -> bool:
     """Tell whether an array is too short only because elements of it are wrong, which is told of each."""
     location = error["loc"]
@@ -234,6 +238,7 @@ def _explain(document: TomlDocument, model: type[BaseModel], error: ErrorDetails
     if error["type"] == "too_short":
         return document.error(location, f"needs at least {error['ctx']['min_length']}")
     problem = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    problem = _WORDS.get(error["type"], problem)
     value = error["input"]
     if error["type"] in ("tuple_type", "list_type"):
         problem = "must be a list"

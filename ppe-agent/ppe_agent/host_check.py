@@ -43,7 +43,10 @@ def lacks(config: AgentConfig) -> Iterator[Lack]:
     yield from state
     if not state:
         yield from _kept(config)
-    yield from _directory(("control", "path"), "control socket's directory", config.control.path.parent)
+    control = config.control.path.parent
+    yield from _directory(
+        ("control", "path"), "control socket's directory", control, made_below=control.parent
+    )
     if is_too_long(config.control.path):
         problem = f"a unix socket's path has {MAX_PATH_BYTES} bytes at most: {config.control.path}"
         yield Lack(("control", "path"), problem)
@@ -60,11 +63,17 @@ def lacks(config: AgentConfig) -> Iterator[Lack]:
             yield from _program(("as", i, "load", "command"), server.load.command[0])
 
 
-def _directory(place: Place, what: str, path: Path) -> list[Lack]:
-    """Look whether files can be made in `path`, which itself is made when it is not there."""
+def _directory(place: Place, what: str, path: Path, made_below: Path | None = None) -> list[Lack]:
+    """Look whether files can be made in `path`, which itself is made when it is not there.
+
+    `made_below` has to be there then; None: it is made as well.
+    """
     there = path
     try:
         while not there.exists():
+            if there.is_symlink() or there == made_below:
+                how = "leads nowhere" if there.is_symlink() else "is not there"
+                return [Lack(place, f"{what}: {there} {how}")]
             there = there.parent
         if not there.is_dir():
             return [Lack(place, f"{what}: {there} is no directory")]

@@ -171,3 +171,7 @@ def test_a_text_where_a_list_is_wanted_is_shown_as_one() -> None:
         "agent.toml:2: as: must be a list: a table of it begins with [[as]]"
     ]
     assert errors_of("registrars = 3") == ["agent.toml:1: registrars: must be a list (is 3)"]
+
+
+def test_no_classes_of_ours_in_the_words() -> None:
+    assert errors_of("registrars = []\nas = [3]") == ["agent.toml:2: as[0]: must be a table (is 3)"]
