@@ -60,12 +60,14 @@ bool address_is_any(const struct sockaddr *address)
 
 void socket_note_bound(struct sctp_socket *s, const struct sockaddr *address)
 {
-	if (address_is_any(address))
+	struct sockaddr_in6 unmapped = { 0 };
+
+	memcpy(&unmapped, address, address_length(address));
+	address_unmap(&unmapped);
+	if (address_is_any((struct sockaddr *)&unmapped)) /* ::ffff:0.0.0.0, too: usrsctp and Linux then bind to all of IPv6 as well */
 		s->bound_any = true;
-	if (s->bound_count == BOUND_MAX)
-		return;
-	memcpy(&s->bound[s->bound_count], address, address_length(address));
-	address_unmap(&s->bound[s->bound_count++]);
+	if (s->bound_count < BOUND_MAX)
+		s->bound[s->bound_count++] = unmapped;
 }
 
 void socket_forget_bound(struct sctp_socket *s, const struct sockaddr *address)

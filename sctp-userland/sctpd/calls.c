@@ -114,7 +114,7 @@ static int listen_on(struct call *call, struct sctp_socket *s)
 
 	if (backlog < 0 || backlog > BACKLOG_MAX) /* a kernel takes what is negative for a lot */
 		backlog = BACKLOG_MAX;
-	if (IS_ONE_TO_ONE(s) && (s->was_connected || (backlog == 0 && !s->listening)))
+	if ((IS_ONE_TO_ONE(s) && s->was_connected) || (backlog == 0 && (!s->listening || s->backlog == 0)))
 		return EINVAL;
 	if (usrsctp_listen(s->so, IS_ONE_TO_ONE(s) || backlog == 0 ? backlog : 1) < 0)
 		return errno;
@@ -161,15 +161,16 @@ static int option_get(struct call *call, struct sctp_socket *s)
 	size_t length = request->argument[2] < 0 || request->argument[2] > OPTION_MAX ? OPTION_MAX
 										       : (size_t)request->argument[2];
 	char *value = call->result;
-	int error, pending = IS_ONE_TO_ONE(s) && request->argument[3] != 0 ? s->error : 0;
+	const bool stays = request->argument[3] != 0;
+	int error, pending = IS_ONE_TO_ONE(s) == stays ? s->error : 0;
 
 	memset(value, 0, OPTION_MAX);
 	memcpy(value, call->data, request->data_length < length ? request->data_length : length);
-	if (!IS_ONE_TO_ONE(s) && request->argument[3] == 0)
-		s->error = 0; /* as in Linux only connect() tells it, and a notification */
+	if (!IS_ONE_TO_ONE(s) && !stays)
+		s->error = 0; /* as in Linux only connect() tells it, which may be waiting for it now, and a notification */
 	error = options_get(s, request->argument[0], request->argument[1], value, &length);
 	if (pending != 0)
-		s->error = pending; /* as Linux does: connect() tells it, and the next call that asks */
+		s->error = pending; /* as Linux does, of one-to-one sockets: connect() tells it, and the next call that asks */
 	call->reply.data_length = error == 0 ? (uint32_t)length : 0;
 	return error;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "calls.h"
+#include "routes.h"
 #include "stack.h"
 #include "translate.h"
 
@@ -108,6 +109,12 @@ static bool is_of_peer(const struct sctp_socket *s, struct sockaddr *address)
 	return address_port(address) == address_port((const struct sockaddr *)&s->peer) && usrsctp_getassocid(s->so, address) != 0;
 }
 
+/* Whether an association would have to begin with this peer, to whom there is no route: Linux says so at once. */
+static bool is_unreachable(const struct sctp_socket *s, struct sockaddr *peer)
+{
+	return usrsctp_getassocid(s->so, peer) == 0 && routes_lack(peer);
+}
+
 int call_send(struct call *call, struct sctp_socket *s)
 {
 	const struct send_parameters *send = &call->request->send;
@@ -163,6 +170,9 @@ int call_send(struct call *call, struct sctp_socket *s)
 		if (to_all == UINT64_MAX || !client_may_queue(s->client, to_all))
 			return ENOBUFS;
 	}
+	if (length > 0 && !(send->flags & (LX_SENDALL | LX_ABORT | LX_EOF)) && !(IS_ONE_TO_ONE(s) && s->was_connected) &&
+	    is_unreachable(s, (struct sockaddr *)&to))
+		return ENETUNREACH;
 	sent = usrsctp_sendv(s->so, call->data, call->request->data_length, length > 0 ? (struct sockaddr *)&to : NULL,
 			     length > 0 ? 1 : 0, given ? &information : NULL,
 			     given ? (socklen_t)sizeof(information) : 0, given ? SCTP_SENDV_SPA : SCTP_SENDV_NOINFO, 0);
@@ -226,6 +236,8 @@ int call_connect(struct call *call, struct sctp_socket *s)
 		return EISCONN;
 	if (IS_ONE_TO_ONE(s) && (s->connecting || s->was_connected))
 		return s->connecting ? EALREADY : EISCONN;
+	if (is_unreachable(s, first))
+		return ENETUNREACH;
 	if (!may_begin(s, count))
 		return ENOBUFS;
 	s->error = 0;

@@ -1,5 +1,6 @@
 #include "routes.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -17,6 +18,7 @@ struct route {
 	struct in6_addr destination, source; /* IPv4 as mapped */
 	uint32_t mtu; /* of the path, 0: unknown */
 	uint64_t until_ms;
+	bool none;
 };
 
 static struct route routes[ROUTES];
@@ -48,7 +50,9 @@ static const struct route *route_to(struct sockaddr *destination, socklen_t leng
 			       source.sin6_family == AF_INET ? IP_MTU : IPV6_MTU, &mtu, &mtu_length) == 0)
 			route->mtu = (uint32_t)mtu;
 		route->until_ms = loop_now_ms() + ROUTE_MS;
-	} /* else there is no route now: ask again for the next packet */
+	} else { /* ask again for the next packet */
+		route->none = errno == ENETUNREACH || errno == EHOSTUNREACH;
+	}
 	close(fd);
 	return route;
 }
@@ -108,21 +112,33 @@ uint32_t routes_choose_source6(struct in6_addr *source, const struct in6_addr *d
 	return route->mtu;
 }
 
-struct sockaddr_in6 routes_source_to(const struct sockaddr *peer)
+static const struct route *route_to_peer(const struct sockaddr *peer)
 {
-	struct sockaddr_in6 result = { .sin6_family = peer->sa_family };
-	struct in_addr *source = &((struct sockaddr_in *)&result)->sin_addr;
-	const struct in6_addr *destination = &((const struct sockaddr_in6 *)peer)->sin6_addr;
 	struct sockaddr_in6 to = { 0 };
 	struct in6_addr key = { 0 };
 
 	memcpy(&to, peer, address_length(peer));
-	if (peer->sa_family == AF_INET) {
-		key.s6_addr[10] = key.s6_addr[11] = 0xff;
-		memcpy(key.s6_addr + 12, &((const struct sockaddr_in *)peer)->sin_addr, sizeof(struct in_addr));
-		memcpy(source, &route_to((struct sockaddr *)&to, sizeof(struct sockaddr_in), &key)->source, sizeof(*source));
-	} else {
-		result.sin6_addr = route_to((struct sockaddr *)&to, sizeof(to), destination)->source;
-	}
+	address_unmap(&to);
+	if (to.sin6_family == AF_INET6)
+		return route_to((struct sockaddr *)&to, sizeof(to), &((const struct sockaddr_in6 *)&to)->sin6_addr);
+	key.s6_addr[10] = key.s6_addr[11] = 0xff;
+	memcpy(key.s6_addr + 12, &((const struct sockaddr_in *)&to)->sin_addr, sizeof(struct in_addr));
+	return route_to((struct sockaddr *)&to, sizeof(struct sockaddr_in), &key);
+}
+
+bool routes_lack(const struct sockaddr *peer)
+{
+	return route_to_peer(peer)->none;
+}
+
+struct sockaddr_in6 routes_source_to(const struct sockaddr *peer)
+{
+	struct sockaddr_in6 result = { .sin6_family = peer->sa_family };
+	const struct route *route = route_to_peer(peer);
+
+	if (peer->sa_family == AF_INET)
+		memcpy(&((struct sockaddr_in *)&result)->sin_addr, &route->source, sizeof(struct in_addr));
+	else
+		result.sin6_addr = route->source;
 	return result;
 }

@@ -3,6 +3,7 @@
 #define ROUTES_H
 
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Replace *source by the address the routing table prefers for this destination, where the local endpoint of the packet
@@ -15,5 +16,8 @@ void routes_forget(void);
 
 /* The address packets to this peer leave from, without a port; all zero: there is no route. */
 struct sockaddr_in6 routes_source_to(const struct sockaddr *peer);
+
+/* Whether the kernel says that there is no route to this peer. */
+bool routes_lack(const struct sockaddr *peer);
 
 #endif

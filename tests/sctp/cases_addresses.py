@@ -22,6 +22,7 @@ from tests.sctp.sctp_api import (
     one_to_one,
     pack_addresses,
     peeloff,
+    readable,
     receive_change,
     receive_data,
     send,
@@ -50,6 +51,29 @@ def case_loopback_address_that_nobody_bound_refuses() -> None:
         expect(errno.ECONNREFUSED, connectx, waiting, [("127.0.0.89", 9)])
         send(many, b"x", to=("127.3.2.1", 9))
         assert receive_change(many, CANT_START).is_notification
+
+
+def case_no_route() -> None:
+    """It is told at once, of the first address that connectx() is given; nothing has begun then."""
+    nowhere, elsewhere, also6 = ("10.255.1.1", 77), ("10.255.1.2", 77), ("::ffff:10.255.1.1", 77)
+    for make in (one_to_one, one_to_many):
+        with make() as client, make(socket.AF_INET6) as client6:
+            for _ in range(2):
+                expect(errno.ENETUNREACH, client.connect, nowhere)
+                expect(errno.ENETUNREACH, client.sendto, b"x", nowhere)
+            expect(errno.ENETUNREACH, connectx, client, [nowhere, elsewhere])
+            expect(errno.ENETUNREACH, client6.connect, also6)
+            assert client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+            assert not readable(client, 0)
+            with listener() as waiting:
+                port = waiting.getsockname()[1]
+                expect(
+                    errno.ENETUNREACH,
+                    connectx,
+                    client,
+                    [(nowhere[0], port), (loopback(socket.AF_INET), port)],
+                )
+                connectx(client, [(loopback(socket.AF_INET), port), (nowhere[0], port)])
 
 
 def case_wildcard_ipv6_listener_takes_ipv4() -> None:

@@ -13,6 +13,7 @@ from tests.sctp.sctp_api import (
     ESTABLISHED,
     SCTP_DEFAULT_SEND_PARAM,
     SCTP_EVENTS,
+    SCTP_NODELAY,
     SCTP_RECVRCVINFO,
     SCTP_STATUS,
     SNDINFO,
@@ -170,6 +171,38 @@ def case_refused_is_no_error_of_the_socket() -> None:
             receive_change(client, CANT_START)
             assert client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
             expect(errno.EPIPE, client.send, b"x", socket.MSG_NOSIGNAL)
+
+
+def case_refused_while_another_thread_asks() -> None:
+    """Questions about options don't take the error that connect() waits for."""
+    done, told = threading.Event(), set()
+    with one_to_many(events=False) as client:
+
+        def ask() -> None:
+            while not done.is_set():
+                client.getsockopt(SOL_SCTP, SCTP_NODELAY)
+                told.add(client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        try:
+            for _ in range(50):
+                expect(errno.ECONNREFUSED, client.connect, ("127.0.0.1", 9))
+        finally:
+            done.set()
+            thread.join()
+    assert told == {0}
+
+
+def case_no_backlog() -> None:
+    """listen(0) ends listening, and is an error where nobody listens."""
+    with one_to_many() as server, one_to_one() as client:
+        server.bind(("127.0.0.1", 0))
+        expect(errno.EINVAL, server.listen, 0)
+        server.listen(5)
+        server.listen(0)
+        expect(errno.EINVAL, server.listen, 0)
+        expect(errno.ECONNREFUSED, client.connect, server.getsockname())
 
 
 def case_connectx() -> None:

@@ -262,6 +262,7 @@ def case_odd_backlogs() -> None:
             client.connect(waiting.getsockname())
         waiting.listen(0)
         expect(errno.ECONNREFUSED, stack.enter_context(one_to_one()).connect, waiting.getsockname())
+        expect(errno.EINVAL, waiting.listen, 0)
 
 
 def case_accepted_inherits() -> None:
