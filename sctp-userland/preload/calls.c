@@ -62,7 +62,7 @@ EXPORT int listen(int fd, int backlog)
 
 static int sctp_accept(int fd, struct sockaddr *address, socklen_t *length, int flags)
 {
-	int listening = 0, type = 0;
+	int listening = 0, type = 0, result;
 	socklen_t size = sizeof(int);
 	struct sockaddr_in6 peer;
 	struct exchange exchange = { .request = { .operation = OP_ACCEPT }, .result = (char *)&peer,
@@ -78,9 +78,14 @@ static int sctp_accept(int fd, struct sockaddr *address, socklen_t *length, int 
 		errno = type != SOCK_STREAM ? EOPNOTSUPP : EINVAL;
 		goto failed;
 	}
-	if (sctp_wait_connection(fd) < 0)
-		goto failed;
-	if (channel_call(fd, &exchange) < 0)
+	do {
+		if (channel_keep_place(&exchange) < 0)
+			return -1;
+		if (sctp_wait_connection(fd) < 0)
+			goto failed;
+		result = channel_call(fd, &exchange);
+	} while (result < 0 && errno == ECONNABORTED); /* another process has it */
+	if (result < 0)
 		return -1;
 	if (address != NULL && length != NULL) {
 		got = exchange.reply.address_length;

@@ -12,6 +12,17 @@ void socket_limit_waiting(struct sctp_socket *s)
 	s->so->queue_limit = (unsigned short)(room > 0 ? room : 0);
 }
 
+void sockets_doubt_telling(void)
+{
+	struct sctp_socket *s;
+
+	for (s = sockets_first(); s != NULL; s = s->next)
+		if (s->waiting_told > 0) {
+			s->telling_doubted = true;
+			socket_look(s);
+		}
+}
+
 /* Take what usrsctp has accepted, and tell the client how often it may ask. */
 void socket_accept_all(struct sctp_socket *s)
 {
@@ -38,6 +49,10 @@ void socket_accept_all(struct sctp_socket *s)
 		s->waiting_count++;
 	}
 	socket_limit_waiting(s);
+	if (s->telling_doubted && s->unsent == NULL && inbound_all_read(s)) {
+		s->telling_doubted = false;
+		s->waiting_told = 0; /* who is about to ask finds it all the same, and who is told once too often waits again */
+	}
 	while (s->unsent == NULL && s->waiting_told < s->waiting_count) {
 		s->waiting_told++;
 		socket_push(s, &told, NULL, 0);

@@ -38,6 +38,7 @@ static void drop(struct connection *connection)
 	client_disconnect(connection->client);
 	free(connection);
 	count--;
+	sockets_doubt_telling();
 }
 
 static bool send_reply(int fd, const struct call *call)

@@ -49,7 +49,7 @@ bool inbound_prepare(int fd)
 	return false;
 }
 
-static bool all_read(const struct sctp_socket *s)
+bool inbound_all_read(const struct sctp_socket *s)
 {
 	int unread = 0;
 
@@ -61,7 +61,7 @@ static enum outcome push(struct sctp_socket *s, const struct inbound *header, co
 	struct iovec vector[2] = { { (void *)(uintptr_t)header, sizeof(*header) }, { (void *)(uintptr_t)bytes, length } };
 	struct msghdr message = { .msg_iov = vector, .msg_iovlen = 2 };
 
-	if (header->type == INBOUND_NOTIFICATION && s->last_was_data && !all_read(s))
+	if (header->type == INBOUND_NOTIFICATION && s->last_was_data && !inbound_all_read(s))
 		return BEHIND_DATA;
 	if (sendmsg(s->watch.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
 		if (errno == EAGAIN)

@@ -71,6 +71,7 @@ struct sctp_socket {
 	int send_buffer, receive_buffer; /* as getsockopt tells */
 	struct waiting *waiting;
 	int waiting_count, waiting_told; /* told: announced to the client, and not asked for yet */
+	bool telling_doubted; /* a client ended, which may have been told and never asked */
 };
 
 #define IS_ONE_TO_ONE(s) ((s)->type == SOCK_STREAM)
@@ -160,10 +161,14 @@ void socket_receives_no_more(struct sctp_socket *s);
 /* accept.c */
 void socket_accept_all(struct sctp_socket *s);
 void socket_limit_waiting(struct sctp_socket *s);
+void sockets_doubt_telling(void);
 void socket_forget_first_waiting(struct sctp_socket *s);
 void socket_drop_waiting(struct sctp_socket *s);
 
-/* inbound.c: give our end of a descriptor room for every message; return false and errno when it can't be had. */
+/* inbound.c: whether the client has read all that went in. */
+bool inbound_all_read(const struct sctp_socket *s);
+
+/* Give our end of a descriptor room for every message; return false and errno when it can't be had. */
 bool inbound_prepare(int fd);
 
 /* Try again what found no memory, now and then. Return the ms until the next time, -1: none. */
