@@ -210,3 +210,18 @@ def case_bindx_of_another_port() -> None:
     server, port = two_addresses()
     with server:
         expect(errno.EINVAL, bindx, server, [("127.0.0.3", port + 1)])
+
+
+def case_ipv4_wildcard_of_an_ipv6_socket() -> None:
+    """::ffff:0.0.0.0 is a wildcard, whose port stays in use while a connection has it."""
+    with one_to_one(socket.AF_INET6) as waiting, one_to_one() as client, one_to_one() as another:
+        waiting.bind(("::ffff:0.0.0.0", 0))
+        waiting.listen(5)
+        here = ("127.0.0.1", waiting.getsockname()[1])
+        client.connect(here)
+        server, _ = waiting.accept()
+        with server:
+            waiting.close()
+            expect(errno.EADDRINUSE, another.bind, here)
+            client.send(b"still")
+            assert server.recv(10) == b"still"
