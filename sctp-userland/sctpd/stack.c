@@ -69,7 +69,8 @@ int stack_start(const struct stack_settings *settings)
 	library_begin = (struct sctp_tcb * (*)(void *, struct sockaddr *, int *, uint32_t, uint32_t, uint16_t, uint16_t, void *, int))
 		dlsym(RTLD_NEXT, "sctp_aloc_assoc");
 	library_free = (int (*)(void *, struct sctp_tcb *, int, int))dlsym(RTLD_NEXT, "sctp_free_assoc");
-	if (library_free == NULL || library_sowakeup == NULL || library_express_sack == NULL || library_begin == NULL || !restart_prepare() || !announce_prepare())
+	if (library_free == NULL || library_sowakeup == NULL || library_express_sack == NULL || library_begin == NULL ||
+	    !restart_prepare() || !announce_prepare())
 		return -ENOSYS;
 	usrsctp_init_nothreads(0, NULL, settings->debug ? debug_line : NULL);
 	usrsctp_sysctl_set_sctp_blackhole(0);
