@@ -114,6 +114,7 @@ def _run_trial(scene: Scene, fault: ChaosFault) -> Trial:
     try:
         strike = fault.strike(scene)
         _watch(lab, strike, fault.watch_s)
+        lab.expect_asked()
         result = _judge(lab, strike)
         fault.undo(scene)
         _recover(lab)

@@ -91,7 +91,8 @@ def markdown_table(table: Table) -> str:
     """Return the table in Markdown."""
     head, *rows = table
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    cells = ([cell.replace("|", r"\|") for cell in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
 def new_plot(width_inch: float = 9.0, height_inch: float = 4.0) -> "Plot":

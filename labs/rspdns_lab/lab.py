@@ -86,6 +86,11 @@ class Lab(LabBase):
             interval_ms=self.setting.beat_ms,
         )
 
+    def expect_asked(self) -> None:
+        """Raise LabError when the client asks no more: nothing it was told would be wrong."""
+        if self._prober is not None:
+            self._prober.expect_running()
+
     def wait_until_all_are_answered(self, timeout_s: float = CONVERGE_TIMEOUT_S) -> None:
         """Wait until every name server names every application server; of a large pool, as many as fit.
 

@@ -105,7 +105,10 @@ def lose_and_watch(
     say: Callable[[str], object] = print,
     tell: Callable[[LossOutcome], object] = lambda _: None,
 ) -> LossOutcome:
-    """Lose packets in a lab that runs and has settled; they go on being lost afterwards. Raises LabError."""
+    """Lose packets in a lab that runs and has settled; they go on being lost afterwards.
+
+    Raises LabError, also when a part of the lab ends.
+    """
     for host in lab.network.hosts.values():
         lose_packets(host, percent)
     say(f"losing {percent:g} % of all packets for {seconds:g} s")
@@ -113,6 +116,8 @@ def lose_and_watch(
     told_s = said_s = 0.0
     while watch.watched_s < seconds:
         time.sleep(_LOOK_EVERY_S)
+        for program in lab.programs():
+            program.expect_running()  # what is dead loses nobody
         watch.look()
         if watch.watched_s >= told_s + _TOLD_EVERY_S:
             told_s = watch.watched_s

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import cast
 from unittest.mock import MagicMock
 
 import dns.message
@@ -14,7 +15,7 @@ import dns.rrset
 import dns.zone
 import pytest
 from click.testing import CliRunner
-from rspdns_lab.bench import questions, run
+from rspdns_lab.bench import programs, questions, run
 from rspdns_lab.bench.asker import Asker
 from rspdns_lab.bench.convergence import Change, Followed, Reply, followed, read_changes, read_replies
 from rspdns_lab.bench.programs import Answered
@@ -26,6 +27,7 @@ from rspdns_lab.bench.variants import BY_KEY, Variant
 from rspdns_lab.bench.zone import lua_zone, static_zone
 from rspdns_lab.cli import main
 from rspdns_lab.errors import LabError
+from rspdns_lab.network import Host
 from rspdns_lab.processes import Program
 
 
@@ -163,6 +165,16 @@ def test_an_interrupted_round_goes_on_with_what_it_lacks(monkeypatch: pytest.Mon
     assert len(found) == 4
     again = [one for several in run_bench(order, found[:3], Path(), "", print) for one in several]
     assert again == found[3:]
+
+
+@pytest.mark.parametrize(("command", "ends"), [(["false"], True), (["sleep", "60"], False)])
+def test_load_that_ended_was_none(command: list[str], ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "_command", lambda *_: command)
+    told = pytest.raises(LabError, match="status 1") if ends else contextlib.nullcontext()
+    host = cast(Host, None)
+    with told, programs.dnsperf(host, Path(), 53) as process:
+        if ends:
+            process.wait(60)
 
 
 def test_lua_serves_the_names_of_the_static_zone() -> None:

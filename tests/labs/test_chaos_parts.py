@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -275,6 +276,21 @@ def test_a_fault_that_no_chosen_pool_has_is_no_broken_bound() -> None:
     done = CliRunner().invoke(main, ["chaos", "--fault=as-back", "--members=12"])
     assert done.exit_code == 2, done.output
     assert "as-back: not in pools of 12" in done.output
+
+
+def test_a_client_that_asks_no_more_was_told_nothing_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = LabError("prober on client ended unexpectedly")
+    lab = MagicMock(expect_asked=MagicMock(side_effect=ended))
+    monkeypatch.setattr(chaos, "Lab", MagicMock(return_value=MagicMock(__enter__=lambda _: lab)))
+    monkeypatch.setattr(chaos, "PHASE_S", 0.0)
+    monkeypatch.setattr(chaos, "_watch", lambda *_: None)
+    monkeypatch.setattr(chaos, "_judge", lambda *_: Trial(answers=1))
+    kept = Kept()
+    fault = next(one for one in ALL_FAULTS if one.name == "pdns-killed")
+    order = Order((replace(fault, strike=MagicMock()),), (3,), ("enrp",), trials=1)
+    run_chaos(order, kept, lambda _: None)
+    (row,) = order.rows(kept)
+    assert "the lab did not recover: prober on client ended unexpectedly" in row.problems
 
 
 def test_each_way_to_follow_is_held_to_its_own_bounds() -> None:

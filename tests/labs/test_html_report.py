@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from rspdns_lab.html_report import Section, new_plot, write_page
+from rspdns_lab.html_report import Section, markdown_table, new_plot, write_page
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +38,10 @@ def test_the_same_page_is_written_again(tmp_path: Path) -> None:
     for name in ("first", "second"):
         write_page(tmp_path / name, "title", "text", [Section("one", plots=[("a plot", plot)])])
     assert (tmp_path / "first").read_text() == (tmp_path / "second").read_text()
+
+
+def test_a_bar_in_a_cell_begins_no_other_cell() -> None:
+    assert markdown_table([("what", "why"), ("a", "ip: x|y")]).endswith("| a | ip: x\\|y |\n")
 
 
 def test_a_column_of_texts_is_one_in_all_its_cells(tmp_path: Path) -> None:

@@ -8,11 +8,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 from click.testing import CliRunner
 from rspdns_lab import loss, loss_cli
 from rspdns_lab.cli import main
+from rspdns_lab.errors import LabError
 from rspdns_lab.lab import Lab
 from rspdns_lab.loss import Look, LossOutcome, lose_and_watch, sum_up
 from rspdns_lab.observations import Recorder
@@ -48,7 +50,7 @@ def test_only_what_happens_while_answers_are_judged_is_counted(
     made: Any = SimpleNamespace(
         addresses=frozenset(),
         network=SimpleNamespace(hosts={}),
-        programs=lambda: [SimpleNamespace(name="backend", log=log)],
+        programs=lambda: [SimpleNamespace(name="backend", log=log, expect_running=lambda: None)],
         recorder=Recorder(complete=[True]),
         setting=Setting(),
     )
@@ -60,6 +62,21 @@ def test_only_what_happens_while_answers_are_judged_is_counted(
                 opened.write(json.dumps({"timestamp": at.isoformat(), "event": "left"}) + "\n")
 
     assert lose_and_watch(cast(Lab, made), 0.5, 1.0, log_three).left_dns == 1
+
+
+def test_a_lab_of_which_a_part_ended_did_not_keep_its_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that asks no more, or a name server that answers no more, is told nothing wrong."""
+    ended = LabError("prober on client ended unexpectedly")
+    monkeypatch.setattr(loss, "_LOOK_EVERY_S", 0.05)
+    made: Any = SimpleNamespace(
+        addresses=frozenset(),
+        network=SimpleNamespace(hosts={}),
+        programs=lambda: [SimpleNamespace(name="prober", expect_running=MagicMock(side_effect=ended))],
+        recorder=Recorder(complete=[True]),
+        setting=Setting(),
+    )
+    with pytest.raises(LabError, match="prober on client"):
+        lose_and_watch(cast(Lab, made), 0.5, 1.0, lambda _: None)
 
 
 @pytest.fixture

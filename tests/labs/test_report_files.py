@@ -6,12 +6,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from click.testing import CliRunner
 from rspdns_lab import cli
 from rspdns_lab.cli import main
 from rspdns_lab.demo import Outcome
+from rspdns_lab.errors import LabError
+from rspdns_lab.network import Network
 from rspdns_lab.report_files import ReportFiles, ReportPath, write_whole
 
 ALL = ["demo", "ims", "bench", "compare", "chaos", "loss", "bench-sctp"]
@@ -178,4 +181,45 @@ def test_a_run_with_other_options_is_not_gone_on_with(
     assert done.stderr == (
         f"error: {file} can't be resumed: {words}; use the same options, or another file\n"
     )
+    assert file.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("lab", "options", "trial"),
+    [
+        (
+            "ims",
+            {"approaches": ["static", "lua", "gdnsd", "rspdns"], "rate": 10, "seconds": 20},
+            {"fault": "as-melted", "approach": "rspdns", "trial": 1, "calls": [], "to_dead_s": []},
+        ),
+        (
+            "compare --approach vrrp",
+            {"approaches": ["vrrp"], "calls": 2, "codec": "g711", "framing": "rtp", "seconds": 130},
+            {"fault": "melted", "approach": "vrrp", "trial": 1, "converged_ms": 1.0, "quality": QUALITY},
+        ),
+        (
+            "bench --only changes",
+            {"quick": False, "seconds": 5, "trials": 1000},
+            {"part": "changes", "kind": "molten", **FOLLOWED},
+        ),
+    ],
+)
+def test_a_report_of_another_version_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    lab: str,
+    options: dict[str, object],
+    trial: dict[str, object],
+) -> None:
+    """What this version doesn't know would be missing in its tables, or end it with a traceback."""
+    for module in MODULES:
+        monkeypatch.setattr(importlib.import_module(module), "become_root", lambda _: None)
+    begins = MagicMock(side_effect=LabError("the lab has begun"))
+    monkeypatch.setattr(Network, "__enter__", begins)
+    file = tmp_path / "report.json"
+    ReportFiles(file).keep({"trials": [trial]}, options)
+    before = file.read_text()
+    done = CliRunner().invoke(main, [*lab.split(), "--json", str(file), "--resume"])
+    assert done.exit_code == 2, done.output
+    assert f"error: {file} is no report of this lab" in done.stderr
     assert file.read_text() == before

@@ -140,12 +140,14 @@ def ask(host: Host, folder: Path, port: int, *limits: str) -> Answered:
 
 
 @contextlib.contextmanager
-def dnsperf(host: Host, folder: Path, port: int) -> Iterator[None]:
-    """Have dnsperf ask all the while."""
+def dnsperf(host: Host, folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Have dnsperf ask all the while. Raises LabError when it ended by itself: that is no load."""
     command = _command(host, folder, port, "-l", str(24 * 3600))
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            yield
+            yield process
+            if process.poll() is not None:
+                raise LabError(f"dnsperf ended with status {process.returncode}, and asked no more")
         finally:
             process.kill()
 

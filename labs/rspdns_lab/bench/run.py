@@ -91,6 +91,8 @@ def _rounds(
 
 def read_result(fields: Mapping[str, Any]) -> Result:
     """Return a result as it was written to JSON. Raises TypeError or LookupError for something else."""
+    if fields.get("variant", "live_qps") not in BY_KEY or fields.get("kind", "idle") not in PORTS:
+        raise LookupError("a measurement that there isn't")
     kinds: dict[str, type[Rate | Followed | Size]] = {"questions": Rate, "changes": Followed, "scale": Size}
     rest = {key: value for key, value in fields.items() if key != "part"}
     if "times_ms" in rest:

@@ -83,6 +83,8 @@ def as_json(carrier: tuple[int, str, str], trials: Sequence[Measurement]) -> dic
 
 def measurement(fields: dict[str, Any]) -> Measurement:
     """Return a trial as it was written to JSON. Raises TypeError or LookupError for something else."""
+    if fields["fault"] not in FAULTS or fields["approach"] not in TITLES:
+        raise LookupError("a measurement that there isn't")
     return Measurement(**{**fields, "quality": Quality(**fields["quality"])})
 
 

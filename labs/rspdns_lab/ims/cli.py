@@ -97,4 +97,7 @@ def _as_json(found: Sequence[Measurement]) -> dict[str, Any]:
 
 
 def _measurement(fields: dict[str, Any]) -> Measurement:
-    return Measurement(**{**fields, "calls": [tuple(call) for call in fields["calls"]]})
+    if fields["fault"] not in _NAMES or fields["approach"] not in APPROACHES:
+        raise LookupError("a measurement that there isn't")
+    calls = [(start_s, delay_ms, server) for start_s, delay_ms, server in fields["calls"]]
+    return Measurement(**{**fields, "calls": calls})
