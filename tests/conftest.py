@@ -27,6 +27,7 @@ LONGEST = (
     "test_rserpool_registrar",
     "test_belief_chain",
     "test_agent",
+    "test_agent_registrars",
     "test_kernel",
     "test_fuzz",
     "test_follower",

@@ -1,25 +1,16 @@
-"""What a trial of the chaos lab showed, the sum of many, and the file they are kept in."""
+"""What a trial of the chaos lab showed, and the sum of many."""
 
-import contextlib
-import json
 import re
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from unittest.mock import MagicMock
 
 import pytest
-from click.testing import CliRunner
-from rspdns_lab import chaos, chaos_cli
-from rspdns_lab.chaos import ALL_FAULTS, QUICK_FAULTS, Order, describe, run_chaos
+from rspdns_lab.chaos import ALL_FAULTS, QUICK_FAULTS, describe
 from rspdns_lab.chaos_report import write_html
-from rspdns_lab.chaos_summary import Bounds, Case, Kept, summarize, table
+from rspdns_lab.chaos_summary import Bounds, Case, summarize, table
 from rspdns_lab.chaos_verdict import Trial, judge_trial
-from rspdns_lab.cli import main
-from rspdns_lab.errors import LabError
 from rspdns_lab.html_report import markdown_table
 from rspdns_lab.long_handle import message
-from rspdns_lab.plan import FOLLOWS, Follow, Setting
+from rspdns_lab.plan import Follow
 from rspdns_lab.verdict import Kind, Observation
 
 A, B, C = "10.53.0.31", "10.53.0.32", "10.53.0.33"
@@ -123,60 +114,6 @@ def test_a_fault_may_expect_servfail_or_silence() -> None:
     assert summarize(CASE, [trial], Bounds(servfail=True, silence=True)).problems == ()
 
 
-def test_trials_outlive_the_run_that_made_them(tmp_path: Path) -> None:
-    file = tmp_path / "trials.jsonl"
-    kept = Kept(file)
-    kept.add(CASE, Trial(last_wrong_ms=30, answers=10))
-    kept.add(CASE, Trial(last_wrong_ms=40, answers=10))
-    with file.open("a") as opened:
-        opened.write('{"fault": "as-ki')  # killed while it wrote
-    again = Kept(file)
-    assert again.trials == kept.trials
-    again.add(CASE, Trial(last_wrong_ms=50, answers=10))
-    assert [trial.last_wrong_ms for trial in Kept(file).trials[CASE]] == [30, 40, 50]
-
-
-def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
-    file = tmp_path / "notes.txt"
-    file.write_text("dear diary\nanother line\n")
-    with pytest.raises(LabError, match=r"notes.txt:1: no trial of this lab"):
-        Kept(file)
-    assert file.read_text().startswith("dear diary")
-
-
-@pytest.mark.parametrize("text", ["dear diary", "dear diary\n", '{"trials": []}\n', "\xff\n"])
-def test_a_file_of_one_line_is_no_half_trial(tmp_path: Path, text: str) -> None:
-    """Reports of other labs are one line of JSON."""
-    file = tmp_path / "notes.txt"
-    file.write_text(text, "latin-1")
-    with pytest.raises(LabError, match=r"notes.txt:1: no trial of this lab"):
-        Kept(file)
-    assert file.read_text("latin-1") == text
-
-
-def test_a_trial_of_another_version_is_refused_also_as_the_last(tmp_path: Path) -> None:
-    file = tmp_path / "trials.jsonl"
-    Kept(file).add(CASE, Trial(last_wrong_ms=30))
-    for was, now in (("empty", "void"), ("poll", "both")):
-        text = file.read_text().replace(f'"{was}"', f'"{now}"')
-        other = tmp_path / "other.jsonl"
-        other.write_text(text)
-        with pytest.raises(LabError, match=r"other.jsonl:1: no trial"):
-            Kept(other)
-        assert other.read_text() == text
-
-
-@pytest.mark.parametrize("length", range(1, 150, 12))
-def test_a_line_cut_anywhere_costs_its_trial_alone(tmp_path: Path, length: int) -> None:
-    file = tmp_path / "trials.jsonl"
-    Kept(file).add(CASE, Trial(last_wrong_ms=30))
-    line = file.read_text()
-    cut = min(length, len(line) - 1)
-    file.write_text(line + line[:cut])
-    Kept(file).add(CASE, Trial(last_wrong_ms=50))
-    assert [trial.last_wrong_ms for trial in Kept(file).trials[CASE]] == [30, 50]
-
-
 def test_every_fault_has_a_name_of_its_own_and_the_quick_ones_exist() -> None:
     names = [fault.name for fault in ALL_FAULTS]
     assert len(set(names)) == len(names)
@@ -213,112 +150,6 @@ def test_the_bounds_of_the_design_are_what_a_fault_is_held_to(
     assert {key: getattr(held_to, key) for key in bounds} == bounds
 
 
-def test_a_pool_of_twelve_is_not_judged_by_who_came_back() -> None:
-    cases = {(case.fault, case.members) for case, _ in Order().cases()}
-    assert ("as-back", 3) in cases
-    assert ("as-back", 12) not in cases
-
-
-def test_only_what_the_backends_probe_for_runs_in_a_lab_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Probes by the backends would help against other faults too, which are judged without."""
-    labs = []
-
-    @contextlib.contextmanager
-    def lab(setting: Setting) -> Iterator[MagicMock]:
-        labs.append(setting.verified)
-        yield MagicMock()
-
-    monkeypatch.setattr(chaos, "Lab", lab)
-    monkeypatch.setattr(chaos, "_run_trial", lambda *_: Trial(answers=1))
-    kept = Kept()
-    run_chaos(Order(sizes=(3,), follows=("enrp",), trials=2), kept, lambda _: None)
-    assert labs == [False, True]
-    assert {len(trials) for trials in kept.trials.values()} == {2}
-    assert {case.fault for case in kept.trials} == {fault.name for fault in ALL_FAULTS}
-
-
-def test_registrars_are_followed_and_polled_in_one_run_unless_told_otherwise(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    labs: list[tuple[int, str]] = []
-
-    @contextlib.contextmanager
-    def lab(setting: Setting) -> Iterator[MagicMock]:
-        labs.append((setting.members, setting.follow))
-        yield MagicMock()
-
-    monkeypatch.setattr(chaos, "Lab", lab)
-    monkeypatch.setattr(chaos, "_run_trial", lambda *_: Trial(answers=1))
-    monkeypatch.setattr(chaos_cli, "become_root", lambda _: None)
-
-    def run(*arguments: str) -> list[tuple[int, str, int]]:
-        labs.clear()
-        file = tmp_path / "chaos.json"
-        done = CliRunner().invoke(main, ["chaos", "--fault=as-killed", f"--json={file}", *arguments])
-        assert done.exit_code == 0, done.output
-        rows = [
-            (row["members"], row["follow"], row["trials"]) for row in json.loads(file.read_text())["faults"]
-        ]
-        assert [row[:2] for row in rows] == labs
-        assert done.stdout.count("| followed by ENRP | ") == sum(follow == "enrp" for _, follow in labs)
-        assert done.stdout.count("| polled only | ") == sum(follow == "poll" for _, follow in labs)
-        return rows
-
-    every = [(size, follow, 2) for size in (2, 3, 12) for follow in ("enrp", "poll")]
-    assert run("--trials=2") == every
-    assert run("--trials=2", "--follow=enrp", "--follow=poll", "--follow=enrp") == every
-    assert run("--trials=2", "--follow=poll", "--members=3") == [(3, "poll", 2)]
-    assert run("--quick") == [(3, "enrp", 1)]
-    assert run("--quick", "--follow=poll") == [(3, "poll", 1)]
-
-
-def test_a_fault_that_no_chosen_pool_has_is_no_broken_bound() -> None:
-    done = CliRunner().invoke(main, ["chaos", "--fault=as-back", "--members=12"])
-    assert done.exit_code == 2, done.output
-    assert "as-back: not in pools of 12" in done.output
-
-
-def test_a_client_that_asks_no_more_was_told_nothing_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = LabError("prober on client ended unexpectedly")
-    lab = MagicMock(expect_asked=MagicMock(side_effect=ended))
-    monkeypatch.setattr(chaos, "Lab", MagicMock(return_value=MagicMock(__enter__=lambda _: lab)))
-    monkeypatch.setattr(chaos, "PHASE_S", 0.0)
-    monkeypatch.setattr(chaos, "_watch", lambda *_: None)
-    monkeypatch.setattr(chaos, "_judge", lambda *_: Trial(answers=1))
-    kept = Kept()
-    fault = next(one for one in ALL_FAULTS if one.name == "pdns-killed")
-    order = Order((replace(fault, strike=MagicMock()),), (3,), ("enrp",), trials=1)
-    run_chaos(order, kept, lambda _: None)
-    (row,) = order.rows(kept)
-    assert "the lab did not recover: prober on client ended unexpectedly" in row.problems
-
-
-def test_each_way_to_follow_is_held_to_its_own_bounds() -> None:
-    kept = Kept()
-    for follow in FOLLOWS:
-        kept.add(Case("as-killed", 3, follow), Trial(last_wrong_ms=30, answers=10))
-    problems = {row.case.follow: row.problems for row in Order().rows(kept)}
-    assert problems == {"enrp": ("p50 30 ms, allowed are 15 ms",), "poll": ()}
-
-
-def test_a_run_that_is_interrupted_shows_what_was_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    trials = iter([Trial(last_wrong_ms=12, answers=10)])
-
-    def run_trial(*_: object) -> Trial:
-        try:
-            return next(trials)
-        except StopIteration:
-            raise KeyboardInterrupt from None
-
-    monkeypatch.setattr(chaos, "Lab", MagicMock())
-    monkeypatch.setattr(chaos, "_run_trial", run_trial)
-    monkeypatch.setattr(chaos_cli, "become_root", lambda _: None)
-    done = CliRunner().invoke(main, ["chaos", "--quick"])
-    assert done.exit_code == 130, done.output
-    assert "| as-killed | 3 | followed by ENRP | 1 | 12 ms |" in done.stdout
-    assert done.stderr.endswith("interrupted; everything is cleaned up\n")
-
-
 def test_a_trial_in_words_names_what_happened() -> None:
     text = describe("partition", Trial(last_wrong_ms=12, servfail=3, answers=5, timeouts=2, problem="gone"))
     assert text.startswith("partition: last wrong after 12 ms")
@@ -329,13 +160,6 @@ def test_the_long_handle_is_33_bytes_long() -> None:
     sent = message()
     assert int.from_bytes(sent[2:4], "big") == len(sent) == 4 + 4 + 36
     assert int.from_bytes(sent[6:8], "big") == 4 + 33
-
-
-def test_trials_are_kept_as_lines_of_json(tmp_path: Path) -> None:
-    Kept(tmp_path / "t").add(CASE, Trial(last_wrong_ms=30))
-    [line] = (tmp_path / "t").read_text().splitlines()
-    entry = json.loads(line)
-    assert (entry["fault"], entry["members"], entry["trial"]["last_wrong_ms"]) == ("as-killed", 3, 30)
 
 
 def test_the_page_tells_each_fault_and_needs_nothing_from_elsewhere(tmp_path: Path) -> None:

@@ -28,12 +28,20 @@ def registers_library() -> Path:
 def guest_command(job: Path, *, memory_mb: int, **arguments: object) -> list[str]:
     """Return the command line of a guest that runs the program `job` and powers off.
 
-    The job's output is the guest's. Further arguments stand in the guest's /proc/cmdline.
+    With it end all processes that it is made of: killed alone, it would leave them. The job's output is the
+    guest's. Further arguments stand in the guest's /proc/cmdline.
     """
     linux = shutil.which("linux.uml")
     if linux is None:
         pytest.fail("linux.uml is missing: apt-get install user-mode-linux")
     return [
+        *("unshare", "--pid", "--fork", "--kill-child"),
+        *(
+            "sh",
+            "-c",
+            '"$@"; exit $?',
+            "guest",
+        ),  # the first process of a namespace isn't sent what it doesn't handle
         "env",
         f"LD_PRELOAD={registers_library()}",
         linux,

@@ -1,0 +1,43 @@
+"""A server in its pool by its sidecar, and three registrars, for each test anew."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.agent_host import Host
+from tests.support.namespaces import Namespace
+from tests.support.stalls import Deadline
+
+Served = tuple[Host, subprocess.Popen[str], subprocess.Popen[str]]
+
+
+@pytest.fixture(name="host")
+def agent_host(namespace: Namespace, tmp_path: Path) -> Host:
+    return Host(namespace, tmp_path)
+
+
+@pytest.fixture(name="served")
+def served_by_agent(host: Host) -> Served:
+    """A TCP server held by its agent, in its pool."""
+    host.configure("tcp-hold", "tcp")
+    server, agent = host.start_tcp_server(), host.start_agent()
+    host.until_in()
+    return host, server, agent
+
+
+def until(condition: Callable[[], object], timeout_s: float = 40) -> None:
+    deadline = Deadline(timeout_s)
+    while not condition():
+        assert not deadline.is_over
+        time.sleep(0.02)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """Kill what was started through a wrapper, with its whole session."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
