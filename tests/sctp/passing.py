@@ -2,14 +2,30 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
+import pytest
 
-from tests.sctp.test_daemon import daemons
+from tests.sctp.test_daemon import daemons, serves, wait_for
 from tests.sctp.test_raw_clients import RAW
 from tests.support.exact import BrokenError
 from tests.support.namespaces import Namespace
+
+
+@pytest.fixture(scope="module", name="open_to_all")
+def daemon_open_to_all(sanitized_daemon: Path) -> Iterator[Namespace]:
+    """Return a namespace with an sctpd for everyone."""
+    namespace = Namespace(f"rspdns-open-{os.getpid()}")
+    try:
+        namespace.start(str(sanitized_daemon), "--everyone")
+        assert wait_for(lambda: serves(namespace), 30)
+        yield namespace
+    finally:
+        namespace.close()
+
 
 WAS_DROPPED = """
 REPLY = 16  # bytes of one that only says why

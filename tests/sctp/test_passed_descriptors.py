@@ -6,30 +6,16 @@ With the sctpd that has sanitizers.
 import os
 import resource
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.sctp.passing import LINGERS, WAS_DROPPED, descriptors, main_process, passer
+from tests.sctp.passing import LINGERS, WAS_DROPPED, daemon_open_to_all, descriptors, main_process, passer  # noqa: F401  (a fixture)
 from tests.sctp.sanitized_daemon import sanitized_daemon  # noqa: F401  (a fixture)
 from tests.sctp.test_daemon import as_nobody, sctpd, serves, wait_for
 from tests.sctp.test_raw_clients import RAW
 from tests.support.namespaces import Namespace
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("sanitized_daemon")]
-
-
-@pytest.fixture(scope="module")
-def open_to_all(sanitized_daemon: Path) -> Iterator[Namespace]:  # noqa: F811
-    """Return a namespace with an sctpd for everyone."""
-    namespace = Namespace(f"rspdns-passed-{os.getpid()}")
-    try:
-        namespace.start(str(sanitized_daemon), "--everyone")
-        assert wait_for(lambda: serves(namespace), 30)
-        yield namespace
-    finally:
-        namespace.close()
 
 
 PASSES_WITHOUT_A_WORD = """

@@ -3,7 +3,6 @@
 With the sctpd that has sanitizers.
 """
 
-import os
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sctp.passing import WAS_DROPPED, descriptors, passer
+from tests.sctp.passing import WAS_DROPPED, daemon_open_to_all, descriptors, passer  # noqa: F401  (a fixture)
 from tests.sctp.sanitized_daemon import sanitized_daemon  # noqa: F401  (a fixture)
 from tests.sctp.test_daemon import as_nobody, sctpd, serves, wait_for
 from tests.sctp.test_raw_clients import RAW
@@ -23,18 +22,6 @@ from tests.support.namespaces import Namespace
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("sanitized_daemon")]
 
 STUCK_FILE = Path(__file__).with_name("stuck_file.py")
-
-
-@pytest.fixture(scope="module")
-def open_to_all(sanitized_daemon: Path) -> Iterator[Namespace]:  # noqa: F811
-    """Return a namespace with an sctpd for everyone."""
-    namespace = Namespace(f"rspdns-stuck-{os.getpid()}")
-    try:
-        namespace.start(str(sanitized_daemon), "--everyone")
-        assert wait_for(lambda: serves(namespace), 30)
-        yield namespace
-    finally:
-        namespace.close()
 
 
 @contextmanager
