@@ -4,7 +4,7 @@
 # make bench  speed and size: queries per second beside other name servers, changes, 10,000 PEs; BENCH_OPTIONS='--quick', '--html FILE'
 # make bench-sctp  SCTP against kernel UDP and TCP; BENCH_OPTIONS='--quick', '--soak 1000000', '--json FILE', '--html FILE'
 # make fuzz   fuzzes sctp-userland, FUZZ_SECONDS=300 for each of two fuzzers
-# make lint   ruff and mypy; needs neither root nor the Debian packages
+# make lint   ruff, mypy, the direction of imports; needs neither root nor the Debian packages
 # make man    writes the man pages of every command to build/man (MAN=folder: elsewhere)
 # make setup  installs what is missing for the tests, builds sctp-userland
 # make clean  removes the virtual environment, builds and caches
@@ -56,6 +56,7 @@ lint:
 	@setup/setup.sh lint
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-logo --no-cache
 	@$(BIN)/mypy $(addprefix -p ,$(PACKAGES))
 	@$(BIN)/mypy tests
 

@@ -105,7 +105,7 @@ def run(folder: Path, tests: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def test_who_passes_alone_has_passed(tmp_path: Path) -> None:
+def test_failed_test_that_passes_alone_at_the_end_has_passed(tmp_path: Path) -> None:
     done = run(tmp_path, LATE + PASSES + LAB_LATE_AT_FIRST)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "::test_late_at_first" in done.stdout
@@ -113,23 +113,23 @@ def test_who_passes_alone_has_passed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("tests", "runs"), [(LATE_TWICE, 2), (BROKEN, 1), (LATE + EXACT, 1), (MANY, 1)])
-def test_what_no_busy_machine_explains_fails(tmp_path: Path, tests: str, runs: int) -> None:
+def test_failure_that_no_busy_machine_explains_is_final(tmp_path: Path, tests: str, runs: int) -> None:
     done = run(tmp_path, tests)
     assert done.returncode == 1, done.stdout + done.stderr
     assert len(re.findall(r"^\d+ (?:failed|passed).* in \d", done.stdout, re.MULTILINE)) == runs, done.stdout
 
 
-def test_what_fails_while_nothing_runs_is_repeated_at_once(tmp_path: Path) -> None:
+def test_failure_during_a_stall_is_run_again_at_once(tmp_path: Path) -> None:
     done = run(tmp_path, STOPPED)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^1 passed, \d repeated in ", done.stdout, re.MULTILINE), done.stdout
+    assert re.search(r"^1 passed, \d rerun in ", done.stdout, re.MULTILINE), done.stdout
     assert re.search(
-        r"REPEATED test_failing.py::test_stopped \(nothing ran for 0\.[5-9] s\): .*late", done.stdout
+        r"RUN AGAIN test_failing.py::test_stopped \(nothing ran for 0\.[5-9] s\): .*late", done.stdout
     ), done.stdout
     assert "second try" not in done.stderr
 
 
-def test_what_is_exact_is_not_repeated(tmp_path: Path) -> None:
+def test_exact_test_is_not_run_again(tmp_path: Path) -> None:
     done = run(tmp_path, STOPPED_EXACT)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "REPEATED" not in done.stdout
+    assert "tests run again: 0" in done.stdout

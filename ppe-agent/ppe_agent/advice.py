@@ -7,7 +7,7 @@ Of addresses rspregistrar says one thing only, 0xf008: none that was registered 
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from rserpool.causes import Cause, CauseCode
+from rserpool.errors import Cause, CauseCode
 from rserpool.parameters import PoolElement, Protocol
 
 from ppe_agent.policy_names import name_of

@@ -17,7 +17,7 @@ from rserpool.safety import MAX_HANDLE
 
 from ppe_agent import consistency
 from ppe_agent.addresses import Address, NoLocalAddress, address_towards, is_on_this_host, is_reachable
-from ppe_agent.check_config import CheckConfig, DampingConfig
+from ppe_agent.checks.configuration import CheckConfig, DampingConfig
 from ppe_agent.config_types import Number, Port, Share, filled, one_line
 from ppe_agent.consistency import ANNOUNCE_GROUP, MULTICAST, Problem
 from ppe_agent.load_config import LoadConfig

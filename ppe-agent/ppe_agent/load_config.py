@@ -6,7 +6,7 @@ from daemon_kit.config_file import StrictModel
 from daemon_kit.path_types import FilePath
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
 
-from ppe_agent.check_config import Text
+from ppe_agent.checks.configuration import Text
 from ppe_agent.config_types import Milliseconds, Port, Share, check_command, matching
 
 ValueT = TypeVar("ValueT")

@@ -24,7 +24,7 @@ from rserpool.asap_user import (
     HandleResolution,
     HandleResolutionResponse,
 )
-from rserpool.causes import Cause, decode_causes
+from rserpool.errors import Cause, decode_causes
 from rserpool.parameters import (
     TRANSPORT_TYPES,
     Transport,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from rserpool import wire
-from rserpool.causes import Cause
+from rserpool.errors import Cause
 from rserpool.parameters import (
     PoolElement,
     UnknownParameter,

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 
 from rserpool import wire
 from rserpool.asap_element import AboutElement
-from rserpool.causes import Cause
+from rserpool.errors import Cause
 from rserpool.parameters import (
     PoolElement,
     UnknownParameter,

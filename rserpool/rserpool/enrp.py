@@ -9,8 +9,7 @@ from enum import IntEnum
 from typing import ClassVar, Self
 
 from rserpool import wire
-from rserpool.causes import Cause, decode_causes
-from rserpool.errors import DecodeError
+from rserpool.errors import Cause, DecodeError, decode_causes
 from rserpool.parameters import (
     PoolElement,
     ServerInformation,

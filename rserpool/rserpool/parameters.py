@@ -8,8 +8,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 
 from rserpool import policies, wire
-from rserpool.causes import Cause, decode_causes, encode_causes
-from rserpool.errors import DecodeError, EncodeError
+from rserpool.errors import Cause, DecodeError, EncodeError, decode_causes, encode_causes
 from rserpool.policies import Policy
 from rserpool.wire import Parameters, ParameterType
 from rserpool.wire import UnknownParameter as UnknownParameter

@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from rserpool import asap
-from rserpool.causes import Cause
+from rserpool.errors import Cause
 from rserpool.policies import Policy
 from rserpool.pool_element_associations import LEAVE_AFTER_S, Endpoint
 from rserpool.pool_element_events import Close, EventKind

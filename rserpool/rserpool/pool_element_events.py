@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from rserpool.asap import AsapMessage
-from rserpool.causes import Cause
+from rserpool.errors import Cause
 from rserpool.registrar_choice import RegistrarAddress
 
 

@@ -7,8 +7,7 @@
 from collections.abc import Sequence
 
 from rserpool import asap
-from rserpool.causes import Cause
-from rserpool.errors import RegistrationRejected
+from rserpool.errors import Cause, RegistrationRejected
 from rserpool.parameters import PoolElement
 from rserpool.pool_element_associations import Associations
 from rserpool.pool_element_events import Action, Close, CloseAll, Connect, EventKind, Outbox

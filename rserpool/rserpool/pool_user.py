@@ -20,8 +20,7 @@ from rserpool.asap import (
     HandleResolution,
     HandleResolutionResponse,
 )
-from rserpool.causes import CauseCode
-from rserpool.errors import RegistrarUnreachable, ResolutionTimeout, RSerPoolError
+from rserpool.errors import CauseCode, RegistrarUnreachable, ResolutionTimeout, RSerPoolError
 from rserpool.parameters import PoolElement
 from rserpool.policies import Policy
 from rserpool.registrar_choice import backoff_s

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar, Protocol, Self, TypeVar
 
-from rserpool.causes import Cause, CauseCode
-from rserpool.errors import DecodeError, EncodeError
+from rserpool.errors import Cause, CauseCode, DecodeError, EncodeError
 
 _MESSAGE = struct.Struct(">BBH")
 _PARAMETER = struct.Struct(">HH")

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from rserpool.causes import Cause, CauseCode
+from rserpool.errors import Cause, CauseCode
 from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transport
 from rserpool.policies import KnownPolicy, Policy, Priority
 

@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 import pytest
 from ppe_agent.advice import advice
-from rserpool.causes import Cause
+from rserpool.errors import Cause
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed, RoundRobin, UnknownPolicy
 

@@ -7,7 +7,6 @@ from typing import ClassVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ppe_agent.check_config import SipOptionsConfig
 from ppe_agent.checks.base import (
     CheckState,
     Outcome,
@@ -18,6 +17,7 @@ from ppe_agent.checks.base import (
     alive,
     pause_ms,
 )
+from ppe_agent.checks.configuration import SipOptionsConfig
 
 VERDICTS = {"+": Verdict.ALIVE, "-": Verdict.FAILED, "x": Verdict.DEAD}
 STATES = {"?": CheckState.UNKNOWN, "U": CheckState.UP, "D": CheckState.DOWN}

@@ -10,8 +10,8 @@ import pytest
 from ppe_agent import registration
 from ppe_agent.listing import is_same_server
 from ppe_agent.registration import PoolState, Registration
-from rserpool.causes import Cause
 from rserpool.client import Resolution
+from rserpool.errors import Cause
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.pool_element_events import Event, EventKind
 

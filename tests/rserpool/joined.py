@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
-from rserpool.causes import Cause, CauseCode
+from rserpool.errors import Cause, CauseCode
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
 from rserpool.pool_element import PoolElementMachine

@@ -4,7 +4,7 @@ from dataclasses import fields
 from typing import TypeVar
 
 from hypothesis import strategies as st
-from rserpool.causes import Cause
+from rserpool.errors import Cause
 from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transport, UnknownParameter
 from rserpool.wire import ParameterType
 

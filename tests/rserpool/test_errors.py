@@ -4,8 +4,7 @@ from collections.abc import Callable
 from ipaddress import IPv4Address
 
 import pytest
-from rserpool.causes import Cause, CauseCode
-from rserpool.errors import EncodeError, RegistrationRejected, RSerPoolError
+from rserpool.errors import Cause, CauseCode, EncodeError, RegistrationRejected, RSerPoolError
 from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transport
 from rserpool.policies import LeastUsed, Policy, RoundRobin, UnknownPolicy, WeightedRandom
 

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from rserpool.causes import Cause, CauseCode
+from rserpool.errors import Cause, CauseCode
 from rserpool.pool_element_associations import (
     UNASKED_STAY_S,
     Associations,

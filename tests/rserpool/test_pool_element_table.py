@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from rserpool.causes import Cause, CauseCode
+from rserpool.errors import Cause, CauseCode
 from rserpool.pool_element import PoolElementMachine
 from rserpool.pool_element_states import TRANSITIONS, Input, State
 from rserpool.registrar_choice import preference

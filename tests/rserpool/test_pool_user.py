@@ -3,8 +3,7 @@
 import itertools
 
 import pytest
-from rserpool.causes import Cause, CauseCode
-from rserpool.errors import RegistrarUnreachable, ResolutionTimeout
+from rserpool.errors import Cause, CauseCode, RegistrarUnreachable, ResolutionTimeout
 from rserpool.pool_user import Input, Link, PoolUser, Resolution
 
 from rserpool import asap, pool_user

@@ -3,8 +3,7 @@
 import struct
 
 import pytest
-from rserpool.causes import CauseCode
-from rserpool.errors import DecodeError
+from rserpool.errors import CauseCode, DecodeError
 from rserpool.parameters import UnknownParameter
 from rserpool.wire import ParameterType
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from rserpool.causes import Cause
-from rserpool.errors import UnsafeMessageError
+from rserpool.errors import Cause, UnsafeMessageError
 from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transport
 from rserpool.policies import (
     LeastUsed,

@@ -1,7 +1,8 @@
 """From the configuration of a check to the check."""
 
 from ppe_agent.addresses import Address
-from ppe_agent.check_config import (
+from ppe_agent.checks.base import Check, Timing
+from ppe_agent.checks.configuration import (
     CheckConfig,
     ExecConfig,
     HttpConfig,
@@ -11,7 +12,6 @@ from ppe_agent.check_config import (
     TcpConfig,
     TcpHoldConfig,
 )
-from ppe_agent.checks.base import Check, Timing
 from ppe_agent.checks.exec_check import ExecCheck
 from ppe_agent.checks.process import ProcessCheck
 from ppe_agent.checks.sip_options import SipOptionsCheck
