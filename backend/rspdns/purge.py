@@ -1,7 +1,8 @@
 """Purges changed names from the caches of every PowerDNS this backend serves, over their control sockets.
 
 One command per connection, since PowerDNS reads no second one. Each control socket has its own task: one that
-hangs or is missing never delays another.
+hangs or is missing never delays another. A socket with nothing to purge is asked for a sign of life once a
+second, so that the status knows whether PowerDNS is there before a purge has to find out.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from rspdns.purge_schedule import RETRY_S, PurgeSchedule
 
 TIMEOUT_S = 1.0
 """For one command. PowerDNS serves one client after the other; an idle one holds up all."""
+SIGN_OF_LIFE = "RPING"
+"""A command that PowerDNS answers within microseconds, without a line in its log."""
+SIGN_OF_LIFE_EVERY_S = 1.0
+"""After the last command."""
 NOT_THERE = "no PowerDNS is there"
 _MAX_REPLY_BYTES = 4096
 
@@ -48,9 +53,12 @@ class Purger:
         paths: Sequence[str],
         *,
         timeout_s: float = TIMEOUT_S,
+        sign_of_life_every_s: float = SIGN_OF_LIFE_EVERY_S,
         on_purged: OnPurged = lambda path, names, taken_s: None,
     ) -> None:
-        self.sockets = tuple(ControlSocket(path, timeout_s, on_purged) for path in paths)
+        self.sockets = tuple(
+            ControlSocket(path, timeout_s, sign_of_life_every_s, on_purged) for path in paths
+        )
 
     def start(self) -> None:
         """Begin to work; must run in an event loop. What was asked for before is done then."""
@@ -80,13 +88,16 @@ class Purger:
 class ControlSocket:
     """One PowerDNS's control socket, and what is to be told it."""
 
-    def __init__(self, path: str, timeout_s: float, on_purged: OnPurged) -> None:
+    def __init__(self, path: str, timeout_s: float, sign_of_life_every_s: float, on_purged: OnPurged) -> None:
         self.path = path
         self._on_purged = on_purged
         self.counts = PurgeCounts()
         self.problem: str | None = None
         """Why the last command did not get through; None if it did."""
         self._timeout_s = timeout_s
+        self._sign_of_life_every_s = sign_of_life_every_s
+        self._told_s = float("-inf")
+        """When the last command ended (monotonic)."""
         self._schedule = PurgeSchedule()
         self._under_way = 0
         self._rediscover = False
@@ -106,6 +117,7 @@ class ControlSocket:
 
     def start(self) -> None:
         """Begin to work."""
+        self._told_s = time.monotonic()
         self._task = asyncio.get_running_loop().create_task(self._work())
 
     async def close(self) -> None:
@@ -136,6 +148,8 @@ class ControlSocket:
             taken_s = time.monotonic()
             command = self._schedule.take(taken_s)
             if command is None:
+                if taken_s >= self._sign_of_life_at_s:
+                    await self._tell(SIGN_OF_LIFE)
                 continue
             self._under_way = len(command.turns)
             said = await self._tell("PURGE " + " ".join(command.names))
@@ -155,24 +169,35 @@ class ControlSocket:
     async def _wait(self) -> None:
         """Wait until there is something to do."""
         due_s = self._schedule.next_due_s
-        timeout_s = None if due_s is None else due_s - time.monotonic()
-        if self._rediscover or (timeout_s is not None and timeout_s <= 0):
+        wake_s = self._sign_of_life_at_s if due_s is None else min(due_s, self._sign_of_life_at_s)
+        timeout_s = wake_s - time.monotonic()
+        if self._rediscover or timeout_s <= 0:
             return
         self._news.clear()
-        timer = None
-        if timeout_s is not None:
-            # uvloop rounds to milliseconds: a timer that fired too early would be set again and again.
-            whole_ms_s = math.ceil(timeout_s * 1000) / 1000
-            timer = asyncio.get_running_loop().call_later(whole_ms_s, self._news.set)
+        # uvloop rounds to milliseconds: a timer that fired too early would be set again and again.
+        whole_ms_s = math.ceil(timeout_s * 1000) / 1000
+        timer = asyncio.get_running_loop().call_later(whole_ms_s, self._news.set)
         try:
             await self._news.wait()
         finally:
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
+
+    @property
+    def _sign_of_life_at_s(self) -> float:
+        """When PowerDNS is to be asked for a sign of life, unless it gets a command before."""
+        return self._told_s + self._sign_of_life_every_s
 
     async def _tell(self, command: str) -> bool | None:
         """Send a command. True: done. False: try again. None: nobody is there, nothing is cached there."""
-        self.counts.commands += 1
+        counts = command != SIGN_OF_LIFE
+        self.counts.commands += counts
+        said = await self._send(command)
+        self.counts.failures += counts and not said
+        self._told_s = time.monotonic()
+        return said
+
+    async def _send(self, command: str) -> bool | None:
+        """See `_tell()`."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 reply = await _exchange(self.path, command.encode() + b"\n")
@@ -188,7 +213,7 @@ class ControlSocket:
         except OSError as error:
             self._failed(f"it does not take the command: {error.strerror or error}")
             return False
-        if not (reply.strip().isdigit() or reply == b"Ok"):
+        if not (reply.strip().isdigit() or reply in (b"Ok", b"PONG")):
             self._failed(f"unexpected reply {reply[:80]!r}")
             return False
         if self.problem is not None:
@@ -197,7 +222,6 @@ class ControlSocket:
         return True
 
     def _failed(self, problem: str) -> None:
-        self.counts.failures += 1
         if problem != self.problem:
             # PowerDNS starts after us: that it is not there at first is no reason to worry anyone.
             tell = self._log.info if problem == NOT_THERE else self._log.warning

@@ -7,9 +7,10 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from rspdns.purge import ControlSocket, Purger
+from rspdns.purge import NOT_THERE, ControlSocket, Purger
 
 GENEROUS_S = 5.0
 
@@ -70,8 +71,8 @@ async def make(tmp_path: Path) -> AsyncIterator[Callable[[str], Pdns]]:
 async def purger() -> AsyncIterator[Callable[..., Purger]]:
     made: list[Purger] = []
 
-    def maker(*paths: Path, timeout_s: float = 0.2) -> Purger:
-        made.append(Purger([str(path) for path in paths], timeout_s=timeout_s))
+    def maker(*paths: Path, timeout_s: float = 0.2, **more: Any) -> Purger:
+        made.append(Purger([str(path) for path in paths], timeout_s=timeout_s, **more))
         made[-1].start()
         return made[-1]
 
@@ -149,6 +150,20 @@ async def test_a_missing_socket_keeps_nothing_and_is_used_when_it_comes(make, pu
     one.purge(["new"])
     await until(lambda: pdns.purged("new") == 3)
     assert pdns.purged("old") == 0
+
+
+async def test_powerdns_is_seen_to_come_and_go_while_nothing_is_purged(make, purger) -> None:  # type: ignore[no-untyped-def]
+    path = make("later").path
+    one = purger(path, sign_of_life_every_s=0.05).sockets[0]
+    await until(lambda: one.problem == NOT_THERE)
+    pdns = Pdns(path)
+    pdns.reply = b"PONG"
+    await pdns.start()
+    await until(lambda: one.problem is None)
+    assert {line for _, line in pdns.commands} == {"RPING"}
+    await pdns.stop()
+    await until(lambda: one.problem == NOT_THERE)
+    assert (one.counts.commands, one.counts.failures) == (0, 0), "a sign of life is no purge"
 
 
 async def test_a_dead_powerdns_leaves_its_socket_behind(tmp_path: Path, purger) -> None:  # type: ignore[no-untyped-def]
