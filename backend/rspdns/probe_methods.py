@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import secrets
 import socket
 from ipaddress import IPv4Address, IPv6Address
 
+from daemon_kit.sip import OptionsRequest, Response, ResponseStream, new_request, parse_response
 from rserpool.parameters import Protocol
 
 from rspdns.probing import ATTEMPTS, Outcome, Plan
@@ -95,40 +95,38 @@ async def _attempt(place: tuple[str, int], protocol: int, end_s: float, *, asks:
 
 
 async def _ask(connection: socket.socket, place: tuple[str, int]) -> Outcome:
-    """Send OPTIONS over TCP and read the status lines until one is final."""
+    """Send OPTIONS over TCP and read responses until the final one to it is there."""
     loop = asyncio.get_running_loop()
-    branch = f"z9hG4bK{secrets.token_hex(8)}"
-    await loop.sock_sendall(connection, _request(place, connection.getsockname()[:2], branch, "TCP"))
-    received = b""
-    while len(received) < MAX_REPLY_BYTES and (data := await loop.sock_recv(connection, MAX_REPLY_BYTES)):
-        received += data
-        for message in received.split(b"\r\n\r\n")[:-1]:
-            outcome = _said(message.lstrip(b"\r\n"), branch.encode())
-            if outcome is not None:
+    request = new_request(place, connection.getsockname()[:2], transport="TCP")
+    await loop.sock_sendall(connection, request.encode())
+    stream = ResponseStream()
+    received_bytes = 0
+    while received_bytes < MAX_REPLY_BYTES and (data := await loop.sock_recv(connection, MAX_REPLY_BYTES)):
+        received_bytes += len(data)
+        for response in stream.feed(data):
+            if (outcome := _told_by(response, request)) is not None:
                 return outcome
     return Outcome.FAILED
 
 
-def _said(message: bytes, branch: bytes) -> Outcome | None:
-    """What a SIP message tells: any final response but 503 and 408 is life; None for what answers another
-    request, or is not final."""
-    status = message[8:11]
-    if not message.startswith(b"SIP/2.0 ") or branch not in message[:MAX_REPLY_BYTES]:
+def _told_by(response: Response | None, request: OptionsRequest) -> Outcome | None:
+    """What a response tells; None when it is not final or answers another request."""
+    if response is None or not response.is_final or not request.is_answered_by(response):
         return None
-    if not status.isdigit() or status[:1] == b"1":
-        return None
-    return Outcome.FAILED if status in (b"503", b"408") else Outcome.ALIVE
+    return Outcome.ALIVE if response.shows_life else Outcome.FAILED
 
 
 class _Answer(asyncio.DatagramProtocol):
-    def __init__(self, branch: str) -> None:
+    def __init__(self) -> None:
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._branch = branch.encode()
+        self.request: OptionsRequest | None = None
 
     def datagram_received(self, data: bytes, addr: object) -> None:
         """Take the answer; what answers another request is ignored."""
-        outcome = _said(data, self._branch)
-        if outcome is not None and not self.outcome.done():
+        if self.request is None or self.outcome.done():
+            return
+        outcome = _told_by(parse_response(data), self.request)
+        if outcome is not None:
             self.outcome.set_result(outcome)
 
     def error_received(self, exc: Exception) -> None:
@@ -140,40 +138,20 @@ class _Answer(asyncio.DatagramProtocol):
 
 async def _options(place: tuple[str, int], timeout_s: float) -> Outcome:
     """Send OPTIONS (RFC 3261, section 11) over UDP, repeated while nothing is heard."""
-    branch = f"z9hG4bK{secrets.token_hex(8)}"
     try:
         transport, answer = await asyncio.get_running_loop().create_datagram_endpoint(
-            lambda: _Answer(branch), remote_addr=place
+            _Answer, remote_addr=place
         )
     except OSError as problem:
         return Outcome.UNKNOWN if problem.errno in _UNTRIED else Outcome.FAILED
     try:
-        local_host, local_port = transport.get_extra_info("sockname")[:2]
-        request = _request(place, (local_host, local_port), branch, "UDP")
+        answer.request = new_request(place, transport.get_extra_info("sockname")[:2])
+        data = answer.request.encode()
         for _ in range(ATTEMPTS):
-            transport.sendto(request)
+            transport.sendto(data)
             done, _pending = await asyncio.wait((answer.outcome,), timeout=timeout_s / ATTEMPTS)
             if done:
                 return answer.outcome.result()
         return Outcome.FAILED
     finally:
         transport.close()
-
-
-def _request(place: tuple[str, int], local: tuple[str, int], branch: str, transport: str) -> bytes:
-    there, here = (f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in (place, local))
-    lines = (
-        f"OPTIONS sip:{there} SIP/2.0",
-        f"Via: SIP/2.0/{transport} {here};branch={branch};rport",
-        "Max-Forwards: 70",
-        f"From: <sip:rspdns@{here}>;tag={secrets.token_hex(6)}",
-        f"To: <sip:{there}>",
-        f"Call-ID: {secrets.token_hex(12)}",
-        "CSeq: 1 OPTIONS",
-        f"Contact: <sip:rspdns@{here}>",
-        "Accept: application/sdp",
-        "Content-Length: 0",
-        "",
-        "",
-    )
-    return "\r\n".join(lines).encode()

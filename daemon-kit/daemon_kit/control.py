@@ -1,6 +1,9 @@
 """A control socket: one JSON object per line, in and out, over a unix socket.
 
 A request is `{"command": NAME, ...}`; the answer is `{"result": {...}}` or `{"error": "what is wrong"}`.
+
+A request with a key that its command does not know, or with a value of a wrong type, is refused: a mistyped
+`name` must not turn "drain this server" into "drain all".
 """
 
 import asyncio
@@ -8,6 +11,7 @@ import contextlib
 import json
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +31,29 @@ class ControlError(Exception):
     """A command was refused, or the service can't be reached; the message is for the person who asked."""
 
 
+@dataclass(frozen=True)
+class Command:
+    """A command that takes keys, with the type of each key's value. Null is the same as no key."""
+
+    handler: Handler
+    keys: Mapping[str, type] = field(default_factory=dict)
+
+
 class ControlServer:
     """Answers commands on the unix socket `path`; only owner and group may connect (`mode`).
 
-    `handlers` maps the command's name to a coroutine function that takes the whole request and returns the
-    result, or raises ControlError.
+    `commands` maps the command's name to a coroutine function that takes the whole request and returns the
+    result, or raises ControlError. A command that takes keys is given as a `Command`, which names them.
     """
 
-    def __init__(self, path: str | Path, handlers: Mapping[str, Handler], mode: int = 0o660) -> None:
+    def __init__(
+        self, path: str | Path, commands: Mapping[str, Handler | Command], mode: int = 0o660
+    ) -> None:
         self._path = Path(path)
-        self._handlers = handlers
+        self._commands = {
+            name: command if isinstance(command, Command) else Command(command)
+            for name, command in commands.items()
+        }
         self._mode = mode
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
@@ -95,19 +112,41 @@ class ControlServer:
             request = json.loads(line)
         except (ValueError, RecursionError):
             return {"error": "not JSON"}
-        command = request.get("command") if isinstance(request, dict) else None
-        if not isinstance(command, str):
+        name = request.get("command") if isinstance(request, dict) else None
+        if not isinstance(name, str):
             return {"error": 'a request is a JSON object with a text "command"'}
-        handler = self._handlers.get(command)
-        if handler is None:
-            return {"error": f"unknown command {command[:80]!r}; known: {', '.join(sorted(self._handlers))}"}
+        command = self._commands.get(name)
+        if command is None:
+            return {"error": f"unknown command {name[:80]!r}; known: {', '.join(sorted(self._commands))}"}
         try:
-            return {"result": await handler(request)}
+            _check_keys(name, command.keys, request)
+            return {"result": await command.handler(request)}
         except ControlError as error:
             return {"error": str(error)}
         except Exception:
-            self._log.exception("command_failed", command=command)
-            return {"error": f"{command} failed inside the service; its log says why"}
+            self._log.exception("command_failed", command=name)
+            return {"error": f"{name} failed inside the service; its log says why"}
+
+
+_TYPE_WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", list: "a list"}
+
+
+def _check_keys(command: str, keys: Mapping[str, type], request: Mapping[str, Any]) -> None:
+    """Raise ControlError when the request holds a key that the command does not know, or a wrong type."""
+    for key, value in request.items():
+        if key == "command":
+            continue
+        if key not in keys:
+            known = f"it takes: {', '.join(sorted(keys))}" if keys else "it takes no other keys"
+            raise ControlError(f"{command} does not know the key {key[:80]!r}; {known}; nothing was done")
+        if value is not None and not _is_a(keys[key], value):
+            raise ControlError(f"{key!r} of {command} is {_TYPE_WORDS[keys[key]]}; nothing was done")
+
+
+def _is_a(kind: type, value: Any) -> bool:
+    if isinstance(value, bool):
+        return kind is bool  # to Python, true is a whole number
+    return isinstance(value, (int, float) if kind is float else kind)
 
 
 def request(path: str | Path, command: str, /, *, timeout_s: float = 5.0, **arguments: Any) -> dict[str, Any]:

@@ -1,25 +1,11 @@
 """Asks a SIP server whether it is there (OPTIONS over UDP, RFC 3261, section 11)."""
 
-import secrets
 import socket
+
+from daemon_kit.sip import new_request, parse_response
 
 from rspdns_lab.network import Host, call_in
 from rspdns_lab.plan import SIP_PORT
-
-
-def options_request(address: str, port: int, via: str) -> bytes:
-    """Return an OPTIONS request to `address`, to be answered to `via` ("host:port")."""
-    lines = [
-        f"OPTIONS sip:{address}:{port} SIP/2.0",
-        f"Via: SIP/2.0/UDP {via};branch=z9hG4bK{secrets.token_hex(8)};rport",
-        "Max-Forwards: 70",
-        f"From: <sip:lab@{via}>;tag={secrets.token_hex(4)}",
-        f"To: <sip:{address}:{port}>",
-        f"Call-ID: {secrets.token_hex(8)}",
-        "CSeq: 1 OPTIONS",
-        "Content-Length: 0",
-    ]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
 def answers_options(host: Host, timeout_s: float = 0.1) -> bool:
@@ -30,10 +16,11 @@ def answers_options(host: Host, timeout_s: float = 0.1) -> bool:
             client.settimeout(timeout_s)
             try:
                 client.connect((host.address, SIP_PORT))
-                own_host, own_port = client.getsockname()
-                client.send(options_request(host.address, SIP_PORT, f"{own_host}:{own_port}"))
-                return client.recv(4096).startswith(b"SIP/2.0 200")
+                request = new_request((host.address, SIP_PORT), client.getsockname(), sender="rspdns-lab")
+                client.send(request.encode())
+                response = parse_response(client.recv(4096))
             except OSError:
                 return False
+        return response is not None and request.is_answered_by(response) and response.shows_life
 
     return bool(call_in(host.path, ask))

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from daemon_kit import notify
 from daemon_kit.config_file import ConfigurationErrors
-from daemon_kit.control import ControlError, ControlServer
+from daemon_kit.control import Command, ControlError, ControlServer
 from daemon_kit.errors import FatalError
 from daemon_kit.listen_address import ListenAddress
 from daemon_kit.logs import get_logger
@@ -49,7 +49,11 @@ class Agent:
         self._reload_problem: str | None = None
         self._control = ControlServer(
             config.control.path,
-            {"status": self._status, "drain": self._drain, "undrain": self._undrain},
+            {
+                "status": self._status,
+                "drain": Command(self._drain, {"name": str, "wait": bool}),
+                "undrain": Command(self._undrain, {"name": str}),
+            },
         )
 
     async def run(self, stop: asyncio.Event) -> None:

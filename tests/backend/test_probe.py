@@ -35,8 +35,14 @@ def free_port(kind: socket.SocketKind) -> int:
         return int(one.getsockname()[1])
 
 
+def copied_headers(request: bytes) -> bytes:
+    """Return what a response copies from its request (RFC 3261, section 8.2.6.2)."""
+    wanted = (b"Via:", b"Call-ID:", b"CSeq:")
+    return b"\r\n".join(line for line in request.split(b"\r\n") if line.startswith(wanted))
+
+
 class SipServer(asyncio.DatagramProtocol):
-    """Answers every request with the given lines, Via and Call-ID copied."""
+    """Answers every request with the given lines, VIA replaced by the request's Via, Call-ID and CSeq."""
 
     def __init__(self, answers: list[bytes]) -> None:
         self.answers = answers
@@ -48,10 +54,9 @@ class SipServer(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         self.requests.append(data)
-        via = next(line for line in data.split(b"\r\n") if line.startswith(b"Via:"))
         for answer in self.answers:
             assert self.transport is not None
-            self.transport.sendto(answer.replace(b"VIA", via), addr)
+            self.transport.sendto(answer.replace(b"VIA", copied_headers(data)), addr)
 
 
 @asynccontextmanager
@@ -85,6 +90,7 @@ async def test_tcp_accepted_is_alive_and_refused_is_not() -> None:
         ([b"SIP/2.0 408 Request Timeout\r\nVIA\r\n\r\n"], Outcome.FAILED),
         ([b"SIP/2.0 100 Trying\r\nVIA\r\n\r\n"], Outcome.FAILED),
         ([b"SIP/2.0 200 OK\r\nVia: another\r\n\r\n"], Outcome.FAILED),
+        ([b"SIP/2.0 200 OK\r\nCall-ID: another\r\nVIA\r\n\r\n"], Outcome.FAILED),
         ([b"\x00\xff garbage", b"", b"SIP/2.0 2"], Outcome.FAILED),
         ([], Outcome.FAILED),
     ],
@@ -93,6 +99,7 @@ async def test_sip_options(answers: list[bytes], expected: Outcome) -> None:
     async with sip_server(*answers) as (port, server):
         assert await probe(member(port, Protocol.UDP), options(0.2)) is expected
         assert server.requests[0].startswith(f"OPTIONS sip:127.0.0.1:{port} SIP/2.0\r\n".encode())
+        assert b"\r\nMax-Forwards: 0\r\n" in server.requests[0], "a proxy may not answer for another server"
 
 
 async def test_nobody_listening_on_udp_is_found_at_once() -> None:
@@ -112,9 +119,8 @@ async def test_sip_options_over_tcp() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await reader.readuntil(b"\r\n\r\n")
         asked.append(request)
-        via = next(line for line in request.split(b"\r\n") if line.startswith(b"Via:"))
         for answer in answers:
-            writer.write(answer.replace(b"VIA", via))
+            writer.write(answer.replace(b"VIA", copied_headers(request)))
             await writer.drain()
             await asyncio.sleep(0.01)
         if answers:
@@ -136,7 +142,9 @@ async def test_sip_options_over_tcp() -> None:
         ):
             answers[:] = said
             assert await probe(one, options(0.3)) is expected, said
-            assert asked[-1].startswith(f"OPTIONS sip:127.0.0.1:{port} SIP/2.0\r\nVia: SIP/2.0/TCP ".encode())
+            uri = f"sip:127.0.0.1:{port};transport=tcp"
+            assert asked[-1].startswith(f"OPTIONS {uri} SIP/2.0\r\nVia: SIP/2.0/TCP ".encode())
+            assert b"\r\nMax-Forwards: 0\r\n" in asked[-1]
         assert await probe(one, Plan("tcp")) is Outcome.ALIVE, "it accepts"
     assert await probe(one, options(30)) is Outcome.FAILED
 

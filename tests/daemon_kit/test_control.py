@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from daemon_kit import control
-from daemon_kit.control import ControlError, ControlServer, request
+from daemon_kit.control import Command, ControlError, ControlServer, request
 from daemon_kit.errors import FatalError
 
 
@@ -29,7 +29,14 @@ async def _break(question: dict[str, Any]) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def running(path: Path) -> AsyncIterator[ControlServer]:
-    server = ControlServer(path, {"status": _status, "refuse": _refuse, "break": _break})
+    server = ControlServer(
+        path,
+        {
+            "status": Command(_status, {"what": str, "wait": bool, "share": float}),
+            "refuse": _refuse,
+            "break": _break,
+        },
+    )
     await server.start()
     try:
         yield server
@@ -54,6 +61,31 @@ async def raw(path: Path, data: bytes) -> bytes:
 async def test_a_command_gets_its_answer(tmp_path: Path) -> None:
     async with running(tmp_path / "s"):
         assert await ask(tmp_path / "s", "status", what="all") == {"asked": "all"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (
+            {"whta": "all"},
+            "does not know the key 'whta'; it takes: share, wait, what; nothing was done",
+        ),
+        ({"what": 3}, "'what' of status is a text; nothing was done"),
+        ({"wait": 1}, "'wait' of status is true or false"),
+        ({"wait": "false"}, "'wait' of status is true or false"),
+        ({"share": True}, "'share' of status is a number"),
+        ({"what": ["all"]}, "'what' of status is a text"),
+    ],
+)
+async def test_what_a_command_does_not_know_refuses_the_request(
+    tmp_path: Path, wrong: dict[str, Any], told: str
+) -> None:
+    async with running(tmp_path / "s"):
+        with pytest.raises(ControlError, match=told):
+            await ask(tmp_path / "s", "status", **wrong)
+        with pytest.raises(ControlError, match="refuse does not know the key 'what'; it takes no other keys"):
+            await ask(tmp_path / "s", "refuse", what="all")
+        assert await ask(tmp_path / "s", "status", what=None, share=1) == {"asked": None}
 
 
 async def test_errors_are_told_in_words(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from ipaddress import ip_address
 from typing import Any
 
 import uvloop
-from daemon_kit.control import ControlServer
+from daemon_kit.control import Command, ControlServer
 from rserpool.enrp import HandleUpdate, UpdateAction
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
@@ -232,7 +232,7 @@ async def serve(control: str, address: str, supervisors: Sequence[int]) -> None:
         return {}
 
     stage.follower.start()
-    await ControlServer(control, {"play": play}).start()
+    await ControlServer(control, {"play": Command(play, {"scenario": str})}).start()
     await asyncio.Event().wait()
 
 

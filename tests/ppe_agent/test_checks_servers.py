@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from daemon_kit.sip import ResponseStream
 from ppe_agent.checks.base import Check, CheckState, Outcome, PeriodicCheck, Timing, Verdict, alive, failed
 from ppe_agent.checks.http import HttpCheck
-from ppe_agent.checks.sip_message import ResponseStream
 from ppe_agent.checks.sip_options import SipOptionsCheck
 from ppe_agent.checks.tcp import TcpCheck
 from ppe_agent.checks.tcp_hold import TcpHoldCheck

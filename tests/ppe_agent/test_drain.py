@@ -42,6 +42,20 @@ async def joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     await asyncio.gather(*running, return_exceptions=True)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    ['"as": 5', '"as": "sip-5060"', '"names": ["sip-5060"]', '"name": 5', '"name": true', '"wait": 1'],
+)
+async def test_a_request_with_a_key_that_is_not_known_drains_nobody(
+    joined: tuple[Agent, FakePool], wrong: str
+) -> None:
+    agent, pool = joined
+    for command in ("drain", "undrain"):
+        answer = await agent._control.answer(f'{{"command": "{command}", {wrong}}}\n'.encode())
+        assert "nothing was done" in answer["error"]
+    assert [stay.calls for stay in pool.stays] == [["start"], ["start"]]
+
+
 async def test_every_registrar_is_told_before_the_disk_is_asked(
     joined: tuple[Agent, FakePool], monkeypatch: pytest.MonkeyPatch
 ) -> None:

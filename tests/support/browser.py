@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from daemon_kit.control import ControlError, ControlServer, request
+from daemon_kit.control import Command, ControlError, ControlServer, Handler, request
 
 from tests.support.namespaces import REPOSITORY, Namespace
 
@@ -140,8 +140,15 @@ class _Program:
 
 async def _main(control: str, profile: str) -> None:
     program = await asyncio.to_thread(_Program, profile)
-    names = ("open", "run", "press", "look", "picture", "complaints")
-    await ControlServer(control, {name: getattr(program, name) for name in names}).start()
+    commands: dict[str, Command | Handler] = {
+        "open": Command(program.open, {"url": str}),
+        "run": Command(program.run, {"script": str}),
+        "press": Command(program.press, {"key": str}),
+        "look": Command(program.look, {"dark": bool, "width": int, "height": int}),
+        "picture": Command(program.picture, {"path": str}),
+        "complaints": program.complaints,
+    }
+    await ControlServer(control, commands).start()
     await asyncio.Event().wait()
 
 

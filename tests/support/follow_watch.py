@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from daemon_kit.control import ControlServer, request
+from daemon_kit.control import Command, ControlServer, Handler, request
 from rserpool.enrp_client import HandlespaceFollower
 from rserpool.enrp_follower_events import Ended, Event, Table, Update
 from rserpool.registrar_choice import RegistrarAddress
@@ -89,7 +89,12 @@ async def _main(control: str, *texts: str) -> None:
         states = [follower.state(place).value for place in range(len(registrars))]
         return {"states": states, "events": events}
 
-    server = ControlServer(control, {"follow": follow, "leave": leave, "status": status})
+    commands: dict[str, Command | Handler] = {
+        "follow": Command(follow, {"places": list}),
+        "leave": leave,
+        "status": status,
+    }
+    server = ControlServer(control, commands)
     await server.start()
     await left.wait()
     await asyncio.sleep(0.2)

@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, cast
 
-from daemon_kit.control import ControlError, ControlServer, request
+from daemon_kit.control import Command, ControlError, ControlServer, request
 from rserpool.element import PoolElementClient
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
@@ -140,7 +140,14 @@ class _SipServer(asyncio.DatagramProtocol):
 
 async def _main(control: str, address: str, *registrars: str) -> None:
     program = _Program(address, list(registrars))
-    server = ControlServer(control, {"add": program.add, "load": program.load, "remove": program.remove})
+    server = ControlServer(
+        control,
+        {
+            "add": Command(program.add, {"identifier": int, "port": int, "load": float, "handle": str}),
+            "load": Command(program.load, {"identifier": int, "load": float}),
+            "remove": Command(program.remove, {"identifier": int}),
+        },
+    )
     await server.start()
     await asyncio.Event().wait()
 

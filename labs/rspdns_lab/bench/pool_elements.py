@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
-from daemon_kit.control import ControlServer
+from daemon_kit.control import Command, ControlServer
 from rserpool.asap import (
     AsapMessage,
     Deregistration,
@@ -133,7 +133,13 @@ async def _simulate(
             of(pool).register(pool, place, members)
     for association in associations:
         await association.ready.wait()
-    await ControlServer(control, {"leave": leave, "join": join, "loads": report_loads}).start()
+    one = {"pool": int, "place": int}
+    commands = {
+        "leave": Command(leave, one),
+        "join": Command(join, one),
+        "loads": Command(report_loads, {"count": int, "per_s": int}),
+    }
+    await ControlServer(control, commands).start()
     await asyncio.Event().wait()
 
 

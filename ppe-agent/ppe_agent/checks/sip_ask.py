@@ -2,13 +2,13 @@
 
 import asyncio
 import contextlib
-import secrets
 import socket
 from collections.abc import Callable
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address
 from typing import Final, Protocol
 
-from ppe_agent.checks.sip_message import OptionsRequest, Response, ResponseStream, parse_response
+from daemon_kit.sip import OptionsRequest, Response, ResponseStream, new_request, parse_response
+
 from ppe_agent.checks.tcp import OutgoingSocket
 
 Address = IPv4Address | IPv6Address
@@ -45,28 +45,18 @@ class _Requests:
     """Makes one OPTIONS after the other."""
 
     def __init__(self, address: Address, port: int, transport: str) -> None:
-        self._address = address
-        self._port = port
+        self._target = (str(address), port)
         self._transport = transport
         self._sequence = 0
-        self._local_host = ""
-        self._local = address
 
     def next(self, local_host: str, local_port: int) -> OptionsRequest:
         self._sequence = self._sequence % 0x7FFFFFFF + 1
-        if local_host != self._local_host:
-            self._local_host, self._local = local_host, ip_address(local_host)
-        token = secrets.token_hex(26)
-        return OptionsRequest(
-            target=self._address,
-            port=self._port,
-            local=self._local,
-            local_port=local_port,
-            call_id=f"{token[:24]}@ppe-agent",  # each a call of its own: SIPp ignores a second one
-            sequence=self._sequence,
-            branch=f"z9hG4bK{token[24:40]}",
-            tag=token[40:],
+        return new_request(
+            self._target,
+            (local_host, local_port),
             transport=self._transport,
+            sender="ppe-agent",
+            sequence=self._sequence,
         )
 
 

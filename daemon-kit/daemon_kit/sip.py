@@ -1,12 +1,14 @@
 """The little of SIP (RFC 3261) a health check needs: an OPTIONS request, and reading what answers it.
 
-Pure: bytes in, values out. What is read may be hostile: `parse_response()` is bounded and never raises.
+The checks of the sidecar, the probes of the name server and the labs ask with it. It has neither socket nor
+clock. What is read may be hostile: `parse_response()` and `ResponseStream` are bounded and never raise.
 """
 
 import re
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 MAX_RESPONSE_BYTES: Final = 16 * 1024
@@ -29,7 +31,7 @@ class OptionsRequest:
     """One OPTIONS request and what tells its answer from others.
 
     `branch`, `call_id` and `tag` are tokens of the sender's choice; `branch` begins with z9hG4bK.
-    `transport` is UDP, TCP or SCTP.
+    `transport` is UDP, TCP or SCTP. `sender` is a token that names the program that asks.
     """
 
     target: IPv4Address | IPv6Address
@@ -41,9 +43,13 @@ class OptionsRequest:
     branch: str
     tag: str
     transport: str = "UDP"
+    sender: str = "rspdns"
 
     def encode(self) -> bytes:
-        """Return the request as it goes on the wire; Max-Forwards 0, so that it goes no further."""
+        """Return the request as it goes on the wire.
+
+        Max-Forwards is 0 (RFC 3261, section 11): a proxy must answer it itself and can't ask another server.
+        """
         uri = f"sip:{_host(self.target)}:{self.port}"
         if self.transport != "UDP":
             uri += f";transport={self.transport.lower()}"
@@ -52,13 +58,13 @@ class OptionsRequest:
             f"OPTIONS {uri} SIP/2.0",
             f"Via: SIP/2.0/{self.transport} {here};branch={self.branch};rport",
             "Max-Forwards: 0",
-            f"From: <sip:ppe-agent@{here}>;tag={self.tag}",
+            f"From: <sip:{self.sender}@{here}>;tag={self.tag}",
             f"To: <{uri}>",
             f"Call-ID: {self.call_id}",
             f"CSeq: {self.sequence} OPTIONS",
-            f"Contact: <sip:ppe-agent@{here}>",
+            f"Contact: <sip:{self.sender}@{here}>",
             "Accept: application/sdp",
-            "User-Agent: ppe-agent",
+            f"User-Agent: {self.sender}",
             "Content-Length: 0",
         ]
         return "\r\n".join([*lines, "", ""]).encode("ascii")
@@ -71,6 +77,33 @@ class OptionsRequest:
             and response.method == "OPTIONS"
             and response.branch in (self.branch, "")
         )
+
+
+def new_request(
+    target: tuple[str, int],
+    local: tuple[str, int],
+    *,
+    transport: str = "UDP",
+    sender: str = "rspdns",
+    sequence: int = 1,
+) -> OptionsRequest:
+    """Return a request with unguessable tokens from `local` to `target`, each a numeric address and a port.
+
+    Each request is a call of its own (its Call-ID is new): SIPp ignores a second request in one call.
+    """
+    token = secrets.token_hex(26)
+    return OptionsRequest(
+        target=ip_address(target[0]),
+        port=target[1],
+        local=ip_address(local[0]),
+        local_port=local[1],
+        call_id=f"{token[:24]}@{sender}",
+        sequence=sequence,
+        branch=f"z9hG4bK{token[24:40]}",
+        tag=token[40:],
+        transport=transport,
+        sender=sender,
+    )
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
+from daemon_kit.sip import OptionsRequest, new_request, parse_response
 from hypothesis import given
 from hypothesis import strategies as st
-from ppe_agent.checks.sip_message import OptionsRequest, parse_response
 
 REQUEST = OptionsRequest(
     target=IPv4Address("10.0.0.9"),
@@ -32,6 +32,12 @@ def test_the_request_goes_no_further_than_the_server() -> None:
     assert text.startswith("OPTIONS sip:10.0.0.9:5060 SIP/2.0\r\n")
     assert "\r\nMax-Forwards: 0\r\n" in text
     assert text.endswith("\r\nContent-Length: 0\r\n\r\n")
+
+
+def test_requests_are_told_apart() -> None:
+    first, second = (new_request(("10.0.0.9", 5060), ("10.0.0.8", 40000)) for _ in range(2))
+    assert len({first.call_id, second.call_id, first.branch, second.branch, first.tag, second.tag}) == 6
+    assert "\r\nUser-Agent: rspdns\r\n" in first.encode().decode()
 
 
 def test_ipv6_addresses_stand_in_brackets() -> None:
