@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from operator import is_not
 from typing import cast
@@ -63,7 +63,9 @@ def build(
             sites.append(new)
             due.append(moment.due_at_s(site, new))
         answers[zone.name] = _zone(zone, tuple(sites), before.zone_answers.get(zone.name), serial)
-    return Snapshot(answers, _all_nodes(answers, before), min(due), dict(views), asked_for)
+    nodes = _all_nodes(answers, before)
+    most_labels = max((zone.most_labels for zone in zones), default=1)
+    return Snapshot(answers, nodes, min(due), dict(views), asked_for, most_labels)
 
 
 def _with_changes(
@@ -82,7 +84,13 @@ def _with_changes(
                 sites[place] = moment.site(site, sites[place], zone.config.live_ttl_s)
                 due.append(moment.due_at_s(site, sites[place]))
             answers[zone.name] = _zone(zone, tuple(sites), old, serial)
-    return Snapshot(answers, _all_nodes(answers, before), min(due), dict(moment.views), before.asked_for)
+    return replace(
+        before,
+        zone_answers=answers,
+        nodes=_all_nodes(answers, before),
+        rebuild_at_s=min(due),
+        views=dict(moment.views),
+    )
 
 
 def _are_same(zones: Sequence[Zone], before: Snapshot) -> bool:

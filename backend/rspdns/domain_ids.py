@@ -94,7 +94,7 @@ class DomainIds:
             elif before is not None and name in self._began:
                 if before is after or not _differ(before, after):
                     continue
-                self._renew(before, now)
+                self._renew(before, old.most_labels, now)
             self._began[name] = after
             if before is not None:
                 moved.append(name)
@@ -108,21 +108,22 @@ class DomainIds:
         # Numbers of a former life begin elsewhere: PowerDNS may still have answers of it.
         self._present[name] = (_ROWS + row) * _MOMENTS + random.randrange(_MOMENTS)  # noqa: S311
 
-    def _renew(self, before: ZoneAnswers, now: float) -> None:
+    def _renew(self, before: ZoneAnswers, most_labels: int, now: float) -> None:
         old = self._present[before.name]
         row, low = divmod(old, _MOMENTS)
         new = row * _MOMENTS + (low + 1) % _MOMENTS
-        self._past[old] = _Past(_snapshot(before), self._began[before.name], now + KEPT_S)
+        self._past[old] = _Past(_snapshot(before, most_labels), self._began[before.name], now + KEPT_S)
         self._past.pop(new, None)
         self._present[before.name] = new
 
 
-def _snapshot(zone: ZoneAnswers) -> Snapshot:
+def _snapshot(zone: ZoneAnswers, most_labels: int) -> Snapshot:
     """One zone as it was: made fast, since it is seldom asked."""
     parts = [cast("dict[str, Node]", part) for part in (zone.fixed, *(site.nodes for site in zone.sites))]
     apex = next((part[zone.name] for part in parts if zone.name in part), Node())
     own = {zone.name: zone.with_soa(zone.name, apex)}
-    return Snapshot(MappingProxyType({zone.name: zone}), ChainMap(own, *parts))
+    nodes = ChainMap(own, *parts)
+    return Snapshot(MappingProxyType({zone.name: zone}), nodes, most_labels=most_labels)
 
 
 def _differ(before: ZoneAnswers, after: ZoneAnswers) -> bool:

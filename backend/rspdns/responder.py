@@ -13,7 +13,7 @@ from rspdns import remote, remote_dnssec
 from rspdns.denial import NAMES_AROUND, Chains
 from rspdns.dnssec_store import DnssecStore
 from rspdns.domain_ids import DomainIds
-from rspdns.snapshot import Node, Snapshot
+from rspdns.snapshot import ANY, NXDOMAIN, Node, Snapshot
 
 FAILURE = b"{}\n"
 NOTHING = b'{"result":false}\n'
@@ -106,6 +106,8 @@ class Responder:
         past = self._ids.past(parameters.get("zone-id"), self.clock())
         reply = self._kept_reply(asked) if past is None else None
         if reply is None:
+            if past is None and "\\" not in name and self.snapshot.lookup(name, ANY) is NXDOMAIN:
+                return NOTHING  # most look-ups of a flood
             records = remote.lookup(parameters, past or self.snapshot, self._ids.of)
             reply = orjson.dumps({"result": records}) + b"\n" if records else NOTHING
             node = self.snapshot.nodes.get(name)

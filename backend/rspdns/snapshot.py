@@ -20,6 +20,8 @@ from rspdns.weights import Weighted
 
 ANY = "ANY"
 SOA = "SOA"
+MOST_LABELS = 127
+"""Of a name of 255 bytes (RFC 1035 section 2.3.4)."""
 LIVE_TYPES = frozenset({"SRV", "A", "AAAA", "NAPTR"})
 """What pools give; all else comes from the zone file."""
 
@@ -143,13 +145,18 @@ class ZoneAnswers:
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """All answers at one moment. `rebuild_at_s` (monotonic) is when time alone calls for the next build,
-    `views` what they were made from, `asked_for` the pools for which chance draws again (None: all)."""
+    `views` what they were made from, `asked_for` the pools for which chance draws again (None: all).
+
+    `most_labels` is how many labels a name of these zones can have at most: deeper names are not climbed
+    label by label, so that a look-up costs the same however deep its name is.
+    """
 
     zone_answers: Mapping[str, ZoneAnswers] = field(default_factory=dict)
     nodes: Mapping[str, Node] = field(default_factory=dict)
     rebuild_at_s: float = float("inf")
     views: Mapping[str, PoolView] = field(default_factory=dict)
     asked_for: frozenset[str] | None = None
+    most_labels: int = MOST_LABELS
 
     def lookup(self, name: str, qtype: str) -> Outcome:
         """Answer one question. `name` in lower case without the final dot; `qtype` as text, "ANY" for all.
@@ -173,9 +180,9 @@ class Snapshot:
 
     def _below(self, name: str) -> Outcome:
         """A name without a node: NXDOMAIN, unless it lies below one whose content is not known."""
-        while "." in name:
-            name = name.partition(".")[2]
-            ancestor = self.nodes.get(name)
+        rest = name.rsplit(".", self.most_labels)[1:]  # what is deeper than all zones are has no node
+        for place in range(len(rest)):
+            ancestor = self.nodes.get(".".join(rest[place:]))
             if ancestor is not None:
                 return Failure(ancestor.failure) if ancestor.below and ancestor.failure else NXDOMAIN
         return NXDOMAIN

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rspdns import names, services
-from rspdns.snapshot import Node, Record
+from rspdns.snapshot import MOST_LABELS, Node, Record
 from rspdns.zone_configuration import PoolConfig, ZoneConfig
 from rspdns.zone_file import StaticZone
 
@@ -56,6 +56,8 @@ class Zone:
     """The nodes that pools do not change: fixed records elsewhere, and empty non-terminals."""
     places: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """By pool handle, which of the sites it has a part in."""
+    most_labels: int = MOST_LABELS
+    """Of any of its names, members' target names included."""
 
     @property
     def name(self) -> str:
@@ -93,7 +95,9 @@ def make_zone(config: ZoneConfig, static: StaticZone, positions: Sequence[int] |
     for place, site in enumerate(sites):
         for handle in site.handles:
             places[handle] = (*places.get(handle, ()), place)
-    return Zone(config, static, sites, _fixed(config.zone, sites, static), places)
+    fixed = _fixed(config.zone, sites, static)
+    most_dots = max(name.count(".") for name in (*fixed, *(n for site in sites for n in live_names(site))))
+    return Zone(config, static, sites, fixed, places, most_dots + 2)  # a member's name has a label more
 
 
 def live_names(site: Site) -> list[str]:

@@ -1,13 +1,17 @@
 """Snapshots follow one another: what is shared, what counts as changed, when the serial moves."""
 
 import random
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rserpool.policies import LeastUsed
 from rspdns.answers import build
-from rspdns.snapshot import Snapshot, changed_names
+from rspdns.snapshot import NXDOMAIN, Failure, Node, Snapshot, changed_names
+from rspdns.views import PoolView
 
 from tests.backend.making import FIXED, NOW, UDP, ZONE, answered, contents, member, records, view, views, zone
 
@@ -193,3 +197,27 @@ def contents_of(snapshot: Snapshot, name: str) -> object:
 def shown(snapshot: Snapshot, name: str) -> object:
     node = snapshot.nodes.get(name)
     return node and ([record for record in node.records if record.type != "SOA"], node.failure)
+
+
+class _Counted(dict[str, Node]):
+    """Counts how often a name is looked for in the table."""
+
+    looked = 0
+
+    def get(self, *arguments: Any) -> Any:
+        self.looked += 1
+        return super().get(*arguments)
+
+
+@pytest.mark.parametrize("views_now", [{}, views(view(member(1)))], ids=["unknown", "known"])
+def test_a_deep_name_costs_no_more_than_a_shallow_one(views_now: Mapping[str, PoolView]) -> None:
+    snapshot = answered(zone(), views_now)
+    counts = []
+    for labels in (1, 10, 100):
+        nodes = _Counted(snapshot.nodes)
+        name = ".".join(["x"] * labels + [ZONE])
+        assert replace(snapshot, nodes=nodes).lookup(name, "A") == NXDOMAIN
+        counts.append(nodes.looked)
+    assert counts[2] == counts[1] < 10
+    below_unknown = ".".join(["x"] * 100 + [f"u.as.{ZONE}"])
+    assert isinstance(snapshot.lookup(below_unknown, "A"), Failure) == (not views_now)
