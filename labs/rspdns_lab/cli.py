@@ -8,16 +8,16 @@ import click
 from rich.console import Console
 
 from rspdns_lab.bench.cli import bench
-from rspdns_lab.bench_sctp_cli import bench_sctp
-from rspdns_lab.chaos_cli import chaos
+from rspdns_lab.bench_sctp.cli import bench_sctp
+from rspdns_lab.chaos.cli import chaos
 from rspdns_lab.compare.cli import compare
-from rspdns_lab.demo import run_demo
+from rspdns_lab.demo.run import run_demo
 from rspdns_lab.ims.cli import ims
 from rspdns_lab.interruption import end_on_signals
-from rspdns_lab.leftovers import remove_leftovers
-from rspdns_lab.loss_cli import loss
-from rspdns_lab.privilege import become_root
-from rspdns_lab.report_files import STDOUT, ReportPath, hand_over
+from rspdns_lab.loss.cli import loss
+from rspdns_lab.net.leftovers import remove_leftovers
+from rspdns_lab.net.privilege import become_root
+from rspdns_lab.report.files import STDOUT, ReportPath, hand_over
 from rspdns_lab.told_plainly import told_plainly
 from rspdns_lab.watch.relay import HANDED_ON, listener_on_loopback
 from rspdns_lab.watch.run import run_watch

@@ -7,7 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from rspdns_lab.processes import children_of
+from rspdns_lab.net.processes import children_of
 
 from tests.support.labs import LAB, as_ordinary_user, traces
 from tests.support.stalls import Mark

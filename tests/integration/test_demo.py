@@ -74,7 +74,7 @@ def test_a_part_that_does_not_start_ends_it_cleanly(tmp_path: Path) -> None:
 
 def test_missing_programs_are_named_in_one_line() -> None:
     code = (
-        "import rspdns_lab.preconditions as p\n"
+        "import rspdns_lab.net.preconditions as p\n"
         "p.shutil.which = lambda name, path=None: None if name == 'kamailio' else name\n"
         "import sys; sys.argv = ['rspdns-lab', 'demo']\n"
         "from rspdns_lab.cli import main; main()\n"

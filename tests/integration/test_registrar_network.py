@@ -16,19 +16,19 @@ import pytest
 from daemon_kit.control import request
 from registrar_config.inventory import load_inventory
 from registrar_config.render import render
-from rspdns_lab.chaos_registrar_faults import join_registrars, part_registrars
-from rspdns_lab.chaos_verdict import judge_trial
-from rspdns_lab.hosts import RegistrarHost, wait_until
-from rspdns_lab.lab import Lab
-from rspdns_lab.loss import lose_and_watch
-from rspdns_lab.plan import APPLICATION_SERVERS, NAME_SERVERS, REGISTRARS, Setting
-from rspdns_lab.processes import Program
+from rspdns_lab.chain.hosts import RegistrarHost, wait_until
+from rspdns_lab.chain.lab import Lab
+from rspdns_lab.chain.plan import APPLICATION_SERVERS, NAME_SERVERS, REGISTRARS, Setting
+from rspdns_lab.chaos.faults.registrars import join_registrars, part_registrars
+from rspdns_lab.chaos.verdict import judge_trial
+from rspdns_lab.loss.run import lose_and_watch
+from rspdns_lab.net.processes import Program
 
 from tests.support.namespaces import REPOSITORY
 
 REACH = str(REPOSITORY / "tests/support/reach_sctp.py")
 ASK = str(REPOSITORY / "tests/support/ask_registrar.py")
-HANDLE = "rspdns_lab.long_handle"
+HANDLE = "rspdns_lab.chaos.long_handle"
 AGENT_PORT = 5999
 R1, AS1 = REGISTRARS["r1"], APPLICATION_SERVERS["as1"]
 # r3 has none: on its host only a registrar would get answers, so nothing else there could try the others.

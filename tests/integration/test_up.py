@@ -160,7 +160,7 @@ def test_a_missing_program_is_named_with_its_package(tmp_path: Path, missing: st
     assert path
     empty = tmp_path / "empty"
     empty.write_text("")
-    hide = [sys.executable, "-m", "rspdns_lab.private_file", str(empty), path]
+    hide = [sys.executable, "-m", "rspdns_lab.net.private_file", str(empty), path]
     done = subprocess.run([*hide, *COMMAND], capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 1
     assert f"not installed: {missing}" in done.stderr

@@ -27,8 +27,8 @@ from rspdns_lab.bench.variants import BY_KEY, Variant
 from rspdns_lab.bench.zone import lua_zone, static_zone
 from rspdns_lab.cli import main
 from rspdns_lab.errors import LabError
-from rspdns_lab.network import Host
-from rspdns_lab.processes import Program
+from rspdns_lab.net.network import Host
+from rspdns_lab.net.processes import Program
 
 
 def test_the_last_wrong_answer_after_each_change_counts() -> None:

@@ -4,14 +4,14 @@ import re
 from pathlib import Path
 
 import pytest
-from rspdns_lab.chaos import ALL_FAULTS, QUICK_FAULTS, describe
-from rspdns_lab.chaos_report import write_html
-from rspdns_lab.chaos_summary import Bounds, Case, summarize, table
-from rspdns_lab.chaos_verdict import Trial, judge_trial
-from rspdns_lab.html_report import markdown_table
-from rspdns_lab.long_handle import message
-from rspdns_lab.plan import Follow
-from rspdns_lab.verdict import Kind, Observation
+from rspdns_lab.chain.plan import Follow
+from rspdns_lab.chaos.long_handle import message
+from rspdns_lab.chaos.report import write_html
+from rspdns_lab.chaos.run import ALL_FAULTS, QUICK_FAULTS, describe
+from rspdns_lab.chaos.summary import Bounds, Case, summarize, table
+from rspdns_lab.chaos.verdict import Trial, judge_trial
+from rspdns_lab.observe.verdict import Kind, Observation
+from rspdns_lab.report.html import markdown_table
 
 A, B, C = "10.53.0.31", "10.53.0.32", "10.53.0.33"
 CASE = Case("as-killed", 3, "poll")

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from rspdns_lab.chaos_summary import Case, Kept
-from rspdns_lab.chaos_verdict import Trial
+from rspdns_lab.chaos.summary import Case, Kept
+from rspdns_lab.chaos.verdict import Trial
 from rspdns_lab.errors import LabError
 
 CASE = Case("as-killed", 3, "poll")

@@ -9,13 +9,14 @@ from unittest.mock import MagicMock
 
 import pytest
 from click.testing import CliRunner
-from rspdns_lab import chaos, chaos_cli
-from rspdns_lab.chaos import ALL_FAULTS, Order, run_chaos
-from rspdns_lab.chaos_summary import Case, Kept
-from rspdns_lab.chaos_verdict import Trial
+from rspdns_lab.chain.plan import FOLLOWS, Setting
+from rspdns_lab.chaos import cli as chaos_cli
+from rspdns_lab.chaos import run as chaos
+from rspdns_lab.chaos.run import ALL_FAULTS, Order, run_chaos
+from rspdns_lab.chaos.summary import Case, Kept
+from rspdns_lab.chaos.verdict import Trial
 from rspdns_lab.cli import main
 from rspdns_lab.errors import LabError
-from rspdns_lab.plan import FOLLOWS, Setting
 
 
 def test_a_pool_of_twelve_is_not_judged_by_who_came_back() -> None:

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from rspdns_lab.html_report import Section, markdown_table, new_plot, write_page
+from rspdns_lab.report.html import Section, markdown_table, new_plot, write_page
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from rspdns_lab.chain.hosts import wait_until
 from rspdns_lab.errors import LabError
-from rspdns_lab.hosts import wait_until
 from rspdns_lab.ims import run
 from rspdns_lab.ims.faults import FAULTS
 from rspdns_lab.ims.hosts import Caller
 from rspdns_lab.ims.lab import ImsLab
-from rspdns_lab.network import Host
+from rspdns_lab.net.network import Host
 
 NSENTER = '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n'
 SIPP = """#!/bin/sh

@@ -12,13 +12,14 @@ from unittest.mock import MagicMock
 
 import pytest
 from click.testing import CliRunner
-from rspdns_lab import loss, loss_cli
+from rspdns_lab.chain.lab import Lab
+from rspdns_lab.chain.plan import Setting
 from rspdns_lab.cli import main
 from rspdns_lab.errors import LabError
-from rspdns_lab.lab import Lab
-from rspdns_lab.loss import Look, LossOutcome, lose_and_watch, sum_up
-from rspdns_lab.observations import Recorder
-from rspdns_lab.plan import Setting
+from rspdns_lab.loss import cli as loss_cli
+from rspdns_lab.loss import run as loss
+from rspdns_lab.loss.run import Look, LossOutcome, lose_and_watch, sum_up
+from rspdns_lab.observe.observations import Recorder
 
 SEEN = LossOutcome(10, 1, tuned=True, removed=0, left_dns=0, answers=100, wrong=0, lost_packets=5)
 LOOKS = (Look(0, 0, 0), Look(1, 1000, 7), Look(2, 3000, 7))

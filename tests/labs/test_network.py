@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from rspdns_lab.errors import LabError
-from rspdns_lab.leftovers import remove_leftovers
-from rspdns_lab.network import NAMESPACE_FOLDER, Host, Network, call_in, processes_in
-from rspdns_lab.privilege import in_user_namespace
-from rspdns_lab.processes import Program, children_of, end_programs
+from rspdns_lab.net.leftovers import remove_leftovers
+from rspdns_lab.net.network import NAMESPACE_FOLDER, Host, Network, call_in, processes_in
+from rspdns_lab.net.privilege import in_user_namespace
+from rspdns_lab.net.processes import Program, children_of, end_programs
 
 from tests.support.labs import as_ordinary_user, traces
 
@@ -122,7 +122,7 @@ def test_an_error_inside_leaves_nothing(prefix: str) -> None:
 
 def test_without_privilege_there_is_one_clear_line() -> None:
     code = (
-        "from rspdns_lab.errors import LabError\nfrom rspdns_lab.network import Network\n"
+        "from rspdns_lab.errors import LabError\nfrom rspdns_lab.net.network import Network\n"
         "import os; os.setuid(65534)\n"
         "try:\n    Network('rspdns-x').__enter__()\n"
         "except LabError as error:\n    print(error)\n"
@@ -163,7 +163,7 @@ def test_a_frozen_program_is_ended_in_order_too(network: Network, tmp_path: Path
 def test_what_a_killed_lab_left_is_removed_and_running_labs_are_not(tmp_path: Path) -> None:
     code = (
         "import os, sys, time\nfrom pathlib import Path\n"
-        "from rspdns_lab.network import Network\nfrom rspdns_lab.processes import Program\n"
+        "from rspdns_lab.net.network import Network\nfrom rspdns_lab.net.processes import Program\n"
         "network = Network(f'rspdns-{os.getpid()}-abcd').__enter__()\n"
         f"log = Path({str(tmp_path / 'log')!r})\n"
         "Program('s', network.add_host('a', '10.53.0.1'), ['sleep', '300'], log).start()\n"
@@ -242,7 +242,7 @@ def _alive(pid: int) -> bool:
 
 ENDS = """
 from pathlib import Path
-from rspdns_lab.lab_base import LabBase
+from rspdns_lab.chain.base import LabBase
 class Lab(LabBase):
     def programs(self):
         yield from ()

@@ -8,8 +8,8 @@ import dns.rrset
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rspdns_lab.observations import Recorder, read_any, read_message, read_usual
-from rspdns_lab.verdict import Kind
+from rspdns_lab.observe.observations import Recorder, read_any, read_message, read_usual
+from rspdns_lab.observe.verdict import Kind
 
 
 def message(*answers: str, additional: tuple[str, ...] = (), rcode: int = dns.rcode.NOERROR) -> bytes:

@@ -1,7 +1,7 @@
 """Percentiles: always a value that was measured."""
 
 import pytest
-from rspdns_lab.percentiles import percentile
+from rspdns_lab.observe.percentiles import percentile
 
 
 @pytest.mark.parametrize(

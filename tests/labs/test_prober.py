@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from rspdns_lab.network import Host, Network
-from rspdns_lab.observations import Recorder
-from rspdns_lab.probing import start_prober
-from rspdns_lab.processes import Program
-from rspdns_lab.verdict import Kind
+from rspdns_lab.net.network import Host, Network
+from rspdns_lab.net.processes import Program
+from rspdns_lab.observe.observations import Recorder, start_prober
+from rspdns_lab.observe.verdict import Kind
 
 from tests.support.stalls import Deadline
 
@@ -128,7 +127,7 @@ def test_its_reader_gone_it_ends() -> None:
     command = [
         sys.executable,
         "-m",
-        "rspdns_lab.prober",
+        "rspdns_lab.observe.prober",
         "--server",
         "127.0.0.1:9",
         "--question",

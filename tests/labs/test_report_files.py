@@ -12,17 +12,17 @@ import pytest
 from click.testing import CliRunner
 from rspdns_lab import cli
 from rspdns_lab.cli import main
-from rspdns_lab.demo import Outcome
+from rspdns_lab.demo.run import Outcome
 from rspdns_lab.errors import LabError
-from rspdns_lab.network import Network
-from rspdns_lab.report_files import ReportFiles, ReportPath, write_whole
+from rspdns_lab.net.network import Network
+from rspdns_lab.report.files import ReportFiles, ReportPath, write_whole
 
 ALL = ["demo", "ims", "bench", "compare", "chaos", "loss", "bench-sctp"]
 MODULES = [
     "rspdns_lab.cli",
-    "rspdns_lab.chaos_cli",
-    "rspdns_lab.loss_cli",
-    "rspdns_lab.bench_sctp_cli",
+    "rspdns_lab.chaos.cli",
+    "rspdns_lab.loss.cli",
+    "rspdns_lab.bench_sctp.cli",
     "rspdns_lab.bench.cli",
     "rspdns_lab.compare.cli",
     "rspdns_lab.ims.cli",
@@ -86,9 +86,9 @@ ON_A_FULL_DISK = """
 import contextlib, os, subprocess, sys
 from pathlib import Path
 from rspdns_lab.errors import LabError
-from rspdns_lab.html_report import Section, write_page
-from rspdns_lab.private_file import unshare_mounts
-from rspdns_lab.report_files import ReportFiles, hand_over
+from rspdns_lab.report.html import Section, write_page
+from rspdns_lab.net.private_file import unshare_mounts
+from rspdns_lab.report.files import ReportFiles, hand_over
 unshare_mounts()
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", sys.argv[1]], check=True)
 os.chdir(sys.argv[1])

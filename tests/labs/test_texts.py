@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from pdns_config.render import PdnsSettings
 from rspdns.configuration import load_configuration
-from rspdns_lab import texts
-from rspdns_lab.name_server_files import write_name_server_files
-from rspdns_lab.network import Network
-from rspdns_lab.plan import (
+from rspdns_lab.chain import texts
+from rspdns_lab.chain.name_server_files import write_name_server_files
+from rspdns_lab.chain.plan import (
     APPLICATION_SERVERS,
     HANDLE,
     NAME_SERVERS,
@@ -21,6 +20,7 @@ from rspdns_lab.plan import (
     ZONE,
     Setting,
 )
+from rspdns_lab.net.network import Network
 
 REGISTRAR_LIST = list(REGISTRARS.values())
 

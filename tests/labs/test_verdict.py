@@ -1,7 +1,7 @@
 """Which answers are wrong, and until when."""
 
 import pytest
-from rspdns_lab.verdict import Kind, Observation, is_wrong, judge
+from rspdns_lab.observe.verdict import Kind, Observation, is_wrong, judge
 
 A, B, C = "10.53.0.31", "10.53.0.32", "10.53.0.33"
 

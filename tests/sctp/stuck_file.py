@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 
-from rspdns_lab.private_file import unshare_mounts
+from rspdns_lab.net.private_file import unshare_mounts
 
 REQUEST = struct.Struct("=IIQQIIII")  # length, operation, unique, node, user, group, process, padding
 ANSWER = struct.Struct("=IiQ")  # length, error, unique

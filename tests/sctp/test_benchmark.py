@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from rspdns_lab.bench_sctp_figures import missed
+from rspdns_lab.bench_sctp.figures import missed
 
 from tests.support.exact import BrokenError
 from tests.support.namespaces import REPOSITORY

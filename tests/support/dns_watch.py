@@ -31,7 +31,7 @@ class DnsWatch:
     def __init__(self, namespace: Namespace, owner: str, log: Path) -> None:
         self._log = log
         namespace.start(
-            *(sys.executable, "-m", "rspdns_lab.prober", "--server", "127.0.0.1:53"),
+            *(sys.executable, "-m", "rspdns_lab.observe.prober", "--server", "127.0.0.1:53"),
             *("--question", f"SRV:{owner}", "--interval-ms", str(INTERVAL_MS)),
             *("--timeout-ms", str(1000 * TIMEOUT_S)),
             log=log,

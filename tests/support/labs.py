@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from rspdns_lab.privilege import in_user_namespace
+from rspdns_lab.net.privilege import in_user_namespace
 
 LAB = (sys.executable, "-m", "rspdns_lab.cli")
 NAMESPACES = Path("/run/netns")

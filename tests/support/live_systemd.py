@@ -18,7 +18,7 @@ from tests.support.namespaces import REPOSITORY
 PATIENCE_S = 60.0
 OWN_MOUNTS = """
 import os, sys
-from rspdns_lab.private_file import unshare_mounts
+from rspdns_lab.net.private_file import unshare_mounts
 unshare_mounts()
 os.execvp(sys.argv[1], sys.argv[1:])
 """

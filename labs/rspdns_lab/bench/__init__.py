@@ -1,0 +1,1 @@
+"""`rspdns-lab bench`: questions a second, changes, sizes, beside other name servers."""

@@ -13,9 +13,9 @@ from rspdns_lab.bench import scale
 from rspdns_lab.bench.report import as_json, as_markdown, write_html
 from rspdns_lab.bench.run import PARTS, Order, Result, check, read_result, run_bench
 from rspdns_lab.bench.variants import BY_KEY
-from rspdns_lab.network import network_prefix
-from rspdns_lab.privilege import become_root
-from rspdns_lab.report_files import ReportFiles, report_options
+from rspdns_lab.net.network import network_prefix
+from rspdns_lab.net.privilege import become_root
+from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.told_plainly import say, tell_of_full_disk, told_plainly
 
 _MOST_ELEMENTS = 10_000

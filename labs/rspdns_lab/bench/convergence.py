@@ -20,11 +20,11 @@ import dns.rdatatype
 
 from rspdns_lab.bench import zone
 from rspdns_lab.bench.programs import dnsperf, start_live
+from rspdns_lab.chain.hosts import wait_until
 from rspdns_lab.errors import LabError
-from rspdns_lab.hosts import wait_until
-from rspdns_lab.network import Host
-from rspdns_lab.percentiles import percentile
-from rspdns_lab.processes import Program, end_programs
+from rspdns_lab.net.network import Host
+from rspdns_lab.net.processes import Program, end_programs
+from rspdns_lab.observe.percentiles import percentile
 
 CHANGES_PER_S = 8.0
 PORTS = {"idle": 5401, "loaded": 5402}
@@ -155,7 +155,7 @@ def read_replies(lines: Sequence[str]) -> list[Reply]:
 
 def _prober(host: Host, port: int) -> list[str]:
     question = f"SRV:{zone.owner(0)}"
-    command = [sys.executable, "-m", "rspdns_lab.prober", "--interval-ms=1"]
+    command = [sys.executable, "-m", "rspdns_lab.observe.prober", "--interval-ms=1"]
     return [*command, f"--server={host.address}:{port}", f"--question={question}"]
 
 

@@ -17,10 +17,10 @@ import dns.rrset
 import psutil
 
 from rspdns_lab.bench import zone
+from rspdns_lab.chain.hosts import wait_until
 from rspdns_lab.errors import LabError
-from rspdns_lab.hosts import wait_until
-from rspdns_lab.network import Host, call_in
-from rspdns_lab.processes import Program, end_programs
+from rspdns_lab.net.network import Host, call_in
+from rspdns_lab.net.processes import Program, end_programs
 
 _RATE = re.compile(r"Queries per second:\s+([0-9.]+)")
 _COMPLETED = re.compile(r"Queries completed:\s+([0-9]+)")

@@ -16,9 +16,9 @@ from rspdns_lab.bench import zone
 from rspdns_lab.bench.programs import ask, cpu_s
 from rspdns_lab.bench.variants import BY_KEY, Variant, members_that_answer
 from rspdns_lab.interruption import uninterrupted
-from rspdns_lab.network import Host, kill_all_in
-from rspdns_lab.percentiles import percentile
-from rspdns_lab.processes import Program, end_programs
+from rspdns_lab.net.network import Host, kill_all_in
+from rspdns_lab.net.processes import Program, end_programs
+from rspdns_lab.observe.percentiles import percentile
 
 LATENCY_QUESTIONS_PER_S = 500
 """Latencies are measured at a load that every variant bears: at full load they only tell how many questions

@@ -11,7 +11,7 @@ from rspdns_lab.bench.questions import LATENCY_QUESTIONS_PER_S, Rate, base, figu
 from rspdns_lab.bench.run import Result
 from rspdns_lab.bench.scale import Size, exponent
 from rspdns_lab.bench.variants import BY_KEY
-from rspdns_lab.html_report import (
+from rspdns_lab.report.html import (
     Section,
     Table,
     legend_above,

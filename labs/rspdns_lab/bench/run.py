@@ -10,8 +10,8 @@ from rspdns_lab.bench.convergence import PORTS, Followed, run_convergence
 from rspdns_lab.bench.questions import Rate, run_round, variants_running
 from rspdns_lab.bench.scale import Extent, Size, run_size
 from rspdns_lab.bench.variants import BY_KEY
-from rspdns_lab.network import Network
-from rspdns_lab.preconditions import check_programs
+from rspdns_lab.net.network import Network
+from rspdns_lab.net.preconditions import check_programs
 
 PARTS: Final = ("questions", "changes", "scale")
 HOST: Final = ("bench", "10.77.0.254")

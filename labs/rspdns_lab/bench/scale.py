@@ -25,12 +25,12 @@ from registrar_config.options import TIMERS_MS, Endpoint, RegistrarSettings, arg
 from rspdns_lab.bench.asker import Asker
 from rspdns_lab.bench.programs import compiled
 from rspdns_lab.bench.scale_files import target, write_files
+from rspdns_lab.chain.hosts import wait_until
 from rspdns_lab.errors import LabError
-from rspdns_lab.hosts import wait_until
-from rspdns_lab.network import Host, Network, call_in
-from rspdns_lab.percentiles import percentile
-from rspdns_lab.preconditions import find_sctp
-from rspdns_lab.processes import Program, end_programs
+from rspdns_lab.net.network import Host, Network, call_in
+from rspdns_lab.net.preconditions import find_sctp
+from rspdns_lab.net.processes import Program, end_programs
+from rspdns_lab.observe.percentiles import percentile
 
 REGISTRARS: Final = ("10.78.0.11", "10.78.0.12", "10.78.0.13")
 BACKEND: Final = "10.78.0.21"

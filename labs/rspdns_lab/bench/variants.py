@@ -15,10 +15,10 @@ import dns.zone
 
 from rspdns_lab.bench import zone
 from rspdns_lab.bench.programs import is_signed, start_live, start_name_server, start_pdns
-from rspdns_lab.hosts import wait_until
-from rspdns_lab.network import Host, call_in
-from rspdns_lab.processes import Program
-from rspdns_lab.side_by_side.approaches import run_command
+from rspdns_lab.chain.hosts import wait_until
+from rspdns_lab.chain.side_by_side.approaches import run_command
+from rspdns_lab.net.network import Host, call_in
+from rspdns_lab.net.processes import Program
 
 Start = Callable[[Host, Path, int], list[Program]]
 """Starts a name server on a host, with its files in a folder, at a port; returns when it answers."""

@@ -9,8 +9,8 @@ from rspdns_lab.compare.lab import TITLES, CompareLab
 from rspdns_lab.compare.report import as_json, as_markdown, measurement, summaries, write_html
 from rspdns_lab.compare.run import FAULTS, Measurement, run_fault, undo_fault
 from rspdns_lab.compare.voip import CODECS, FRAMINGS
-from rspdns_lab.privilege import become_root
-from rspdns_lab.report_files import ReportFiles, report_options, trials_left
+from rspdns_lab.net.privilege import become_root
+from rspdns_lab.report.files import ReportFiles, report_options, trials_left
 from rspdns_lab.told_plainly import say, told_plainly
 
 _QUICK_SECONDS = 8

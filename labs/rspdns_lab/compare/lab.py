@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from rspdns_lab.chain.hosts import wait_until
+from rspdns_lab.chain.plan import APPLICATION_SERVERS
+from rspdns_lab.chain.side_by_side.approaches import TITLES as DNS_TITLES
+from rspdns_lab.chain.side_by_side.lab import SideBySideLab
 from rspdns_lab.compare.takeover import PAIRS, Pair, TakeoverHost
 from rspdns_lab.compare.voip import Received, Sent, Stream
 from rspdns_lab.errors import LabError
-from rspdns_lab.hosts import wait_until
-from rspdns_lab.network import Host
-from rspdns_lab.plan import APPLICATION_SERVERS
-from rspdns_lab.processes import Program
-from rspdns_lab.side_by_side.lab import SideBySideLab
-from rspdns_lab.side_by_side.plan import TITLES as DNS_TITLES
+from rspdns_lab.net.network import Host
+from rspdns_lab.net.processes import Program
 
 TITLES: Final = DNS_TITLES | {pair.key: pair.title for pair in PAIRS}
 TALKER: Final = ("talker", "10.53.0.82")

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from rspdns_lab.chain.plan import APPLICATION_SERVERS
+from rspdns_lab.chain.side_by_side.lab import at_once
 from rspdns_lab.compare.lab import FIRST, CompareLab
 from rspdns_lab.compare.voip import Quality, Received, Sent, Stream, judge
 from rspdns_lab.errors import LabError
-from rspdns_lab.plan import APPLICATION_SERVERS
-from rspdns_lab.side_by_side.at_once import at_once
 
 CALM_S: Final = 3.0
 _WRITTEN_S: Final = 0.2

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rspdns_lab.network import Host
-from rspdns_lab.processes import Program
+from rspdns_lab.net.network import Host
+from rspdns_lab.net.processes import Program
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ import dns.message
 import dns.query
 import dns.rdatatype
 
+from rspdns_lab.chain.lookup import look_up
 from rspdns_lab.compare.voip import Stream
-from rspdns_lab.lookup import look_up
 
 _ASK_INTERVAL_S = 0.02
 _ASK_TIMEOUT_S = 0.5

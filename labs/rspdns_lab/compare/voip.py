@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from rspdns_lab.percentiles import percentile
+from rspdns_lab.observe.percentiles import percentile
 
 IP_UDP_BYTES: Final = 28
 RTP_HEADER_BYTES: Final = 12

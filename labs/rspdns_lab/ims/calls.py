@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rspdns_lab.ims.texts import SENT_MARK
-from rspdns_lab.percentiles import percentile
+from rspdns_lab.observe.percentiles import percentile
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from rspdns_lab.ims.lab import ImsLab
 from rspdns_lab.ims.plan import APPROACHES
 from rspdns_lab.ims.report import as_markdown, problems, summaries, write_html
 from rspdns_lab.ims.run import run_fault
-from rspdns_lab.privilege import become_root
-from rspdns_lab.report_files import ReportFiles, report_options, trials_left
+from rspdns_lab.net.privilege import become_root
+from rspdns_lab.report.files import ReportFiles, report_options, trials_left
 from rspdns_lab.told_plainly import say, told_plainly
 
 _NAMES = [fault.name for fault in FAULTS]

@@ -6,9 +6,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
+from rspdns_lab.chain.plan import APPLICATION_SERVERS, LOADS
+from rspdns_lab.chain.side_by_side.lab import at_once
 from rspdns_lab.ims.lab import ImsLab
-from rspdns_lab.plan import APPLICATION_SERVERS, LOADS
-from rspdns_lab.side_by_side.at_once import at_once
 
 VICTIM: Final = "as1"
 OVERLOAD: Final = 0.97

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from rspdns_lab.chain.plan import NAME, SIP_PORT
 from rspdns_lab.errors import LabError
 from rspdns_lab.ims import texts
 from rspdns_lab.ims.calls import read_calls
-from rspdns_lab.network import Host
-from rspdns_lab.plan import NAME, SIP_PORT
-from rspdns_lab.processes import Program
+from rspdns_lab.net.network import Host
+from rspdns_lab.net.processes import Program
 
 _SCENARIO: Final = Path(__file__).with_name("uac.xml")
 _MOST_CALLS: Final = 10_000
@@ -26,7 +26,7 @@ def make_cscf(host: Host, name_server: str, folder: Path) -> Program:
     command = [
         sys.executable,
         "-m",
-        "rspdns_lab.private_file",
+        "rspdns_lab.net.private_file",
         str(folder / "resolv.conf"),
         "/etc/resolv.conf",
     ]

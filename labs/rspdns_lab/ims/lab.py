@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+from rspdns_lab.chain.side_by_side.lab import SideBySideLab
 from rspdns_lab.ims.hosts import Caller, make_cscf
 from rspdns_lab.ims.plan import APPROACHES, CALLER, CALLER_PORTS, CSCFS
-from rspdns_lab.processes import Program
-from rspdns_lab.side_by_side.lab import SideBySideLab
+from rspdns_lab.net.processes import Program
 
 
 class ImsLab(SideBySideLab):

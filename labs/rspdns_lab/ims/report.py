@@ -5,7 +5,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from rspdns_lab.html_report import (
+from rspdns_lab.chain.side_by_side.approaches import TITLES
+from rspdns_lab.ims.calls import Figures, Measurement, sum_up
+from rspdns_lab.ims.faults import FAULTS, ImsFault
+from rspdns_lab.ims.plan import APPROACHES, TIMER_B_MS
+from rspdns_lab.ims.shares import CAPTION, TEXT, not_moved, share_plot, share_table
+from rspdns_lab.report.html import (
     Section,
     Table,
     legend_above,
@@ -14,11 +19,6 @@ from rspdns_lab.html_report import (
     plain_numbers,
     write_page,
 )
-from rspdns_lab.ims.calls import Figures, Measurement, sum_up
-from rspdns_lab.ims.faults import FAULTS, ImsFault
-from rspdns_lab.ims.plan import APPROACHES, TIMER_B_MS
-from rspdns_lab.ims.shares import CAPTION, TEXT, not_moved, share_plot, share_table
-from rspdns_lab.side_by_side.plan import TITLES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Plot

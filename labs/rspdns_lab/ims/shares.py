@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Final
 
 from rspdns.weights import OVERLOADED_AT
 
-from rspdns_lab.html_report import Table, new_plot
+from rspdns_lab.chain.plan import APPLICATION_SERVERS, LOADS
+from rspdns_lab.chain.side_by_side.approaches import TITLES
 from rspdns_lab.ims.calls import SETTLED_S, Figures
 from rspdns_lab.ims.faults import ImsFault
-from rspdns_lab.plan import APPLICATION_SERVERS, LOADS
-from rspdns_lab.side_by_side.plan import TITLES
+from rspdns_lab.report.html import Table, new_plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from rspdns_lab.chain.plan import SIP_PORT
 from rspdns_lab.ims.plan import TIMER_B_MS
-from rspdns_lab.plan import SIP_PORT
 
 SENT_MARK: Final = "SENT"
 """How a line in an S-CSCF's log begins that tells of an INVITE on its way: SENT time address."""

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from rspdns_lab.chain.lab import Lab
+from rspdns_lab.chain.plan import LOADS
 from rspdns_lab.errors import LabError
-from rspdns_lab.lab import Lab
-from rspdns_lab.plan import LOADS
 
 OVERLOAD: Final = 0.97
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from rspdns_lab.processes import Program
-from rspdns_lab.timeline import Event, entry_time_s, monotonic_offset_s
-from rspdns_lab.words import in_words
+from rspdns_lab.net.processes import Program
+from rspdns_lab.observe.part_logs import Event, entry_time_s, in_words, monotonic_offset_s
 
 
 class LogTail:

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 from rspdns_lab.errors import LabError
-from rspdns_lab.network import Host, call_in
+from rspdns_lab.net.network import Host, call_in
 
 HANDED_ON = "RSPDNS_LAB_LISTENER"
 """In the environment: the number of a listening socket that this program inherited."""

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 
+from rspdns_lab.chain.lab import Lab
+from rspdns_lab.chain.plan import APPLICATION_SERVERS, NAME_SERVERS, SRV_QUESTION
 from rspdns_lab.errors import LabError
-from rspdns_lab.lab import Lab
-from rspdns_lab.plan import APPLICATION_SERVERS, NAME_SERVERS, SRV_QUESTION
-from rspdns_lab.timeline import Event
-from rspdns_lab.verdict import Kind
+from rspdns_lab.observe.part_logs import Event
+from rspdns_lab.observe.verdict import Kind
 from rspdns_lab.watch.doings import DOINGS
 from rspdns_lab.watch.keyboard import Keyboard
 from rspdns_lab.watch.log_tail import LogTail

@@ -10,8 +10,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from rspdns_lab.plan import APPLICATION_SERVERS, SRV_OWNER
-from rspdns_lab.timeline import Event
+from rspdns_lab.chain.plan import APPLICATION_SERVERS, SRV_OWNER
+from rspdns_lab.observe.part_logs import Event
 from rspdns_lab.watch.doings import DOINGS
 
 MOST_EVENTS: Final = 14

@@ -1,0 +1,1 @@
+"""`rspdns-lab bench-sctp`: SCTP beside kernel UDP and TCP."""

@@ -1,0 +1,209 @@
+"""The SCTP benchmark: what this host's SCTP costs beside kernel UDP and TCP, in one run.
+
+Everything runs in a network namespace of its own, on loopback; see `bench_sctp_peers` for what is done there.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from registrar_config.kernel_timers import SCTPD_OPTIONS
+
+from rspdns_lab.bench_sctp.figures import MEASUREMENTS, TITLES, Measured
+from rspdns_lab.errors import LabError
+from rspdns_lab.net.network import Host, Network, processes_in
+from rspdns_lab.net.preconditions import find_sctp
+
+_MEASUREMENT_TIMEOUT_S: Final = 900.0
+_SOAK_SLOWEST_PER_S: Final = 50.0
+_PERCENT: Final = 100.0
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much is measured."""
+
+    round_trips: int = 2000
+    messages: int = 50_000
+    associations: int = 1000
+    idle_associations: int = 100
+    idle_s: float = 30.0
+    kills: int = 100
+    soak: int = 100_000
+
+
+QUICK: Final = Extent(200, 2000, 100, 100, 3.0, 20, 10_000)
+
+
+def run_sctp_bench(
+    prefix: str,
+    extent: Extent,
+    measurements: Collection[str],
+    say: Callable[[str], None],
+    take: Callable[[Measured], None],
+) -> None:
+    """Do these of the MEASUREMENTS; `take` gets each when it is done. Raises LabError."""
+    with Network(prefix) as network:
+        shipped, beating = network.add_host("shipped", "10.78.0.1"), network.add_host("beating", "10.78.0.2")
+        _Bench(shipped, beating, extent, say).run(measurements, take)
+
+
+class _Bench:
+    """Two hosts: sctpd has the options it is shipped with, and on the second heartbeats each second."""
+
+    def __init__(self, shipped: Host, beating: Host, extent: Extent, say: Callable[[str], None]) -> None:
+        self._shipped, self._beating = shipped, beating
+        self._extent = extent
+        self._say = say
+        self._sctp = find_sctp()
+
+    def run(self, measurements: Collection[str], take: Callable[[Measured], None]) -> None:
+        steps = (self._round_trips, self._streams, self._hold, self._idle, self._killed, self._soak)
+        for name, step in zip(MEASUREMENTS, steps, strict=True):
+            if name in measurements:
+                self._say(f"measuring {name}")
+                figures = step()
+                for key, value in figures.items():
+                    self._say(f"{TITLES[key]}: {value:,.2f}")
+                take(Measured(name, figures))
+
+    def _round_trips(self) -> dict[str, float]:
+        got = self._measure("round-trips", self._extent.round_trips)
+        return {
+            "udp_round_trip_us": got["udp"],
+            "sctp_round_trip_us": got["sctp"],
+            "round_trip_ratio": got["sctp"] / got["udp"],
+            "round_trip_ratio_best": got["best_ratio"],
+        }
+
+    def _streams(self) -> dict[str, float]:
+        rates = self._measure("streams", self._extent.messages)
+        return {f"{style}_messages_per_s": rate for style, rate in rates.items()}
+
+    def _hold(self) -> dict[str, float]:
+        with self._started("hold", self._extent.associations) as held:
+            first = _result(held)
+            resident_mb = _resident_mb(self._shipped)
+            assert held.stdin is not None  # noqa: S101 - it was asked for
+            held.stdin.write("again\n")
+            held.stdin.flush()
+            used_again = min(first["held"], _result(held)["held"])
+        return {
+            "associations": self._extent.associations,
+            "associations_held": used_again / self._extent.associations,
+            "associations_opened_per_s": first["opened_per_s"],
+            **({} if resident_mb is None else {"resident_mb": resident_mb}),
+        }
+
+    def _idle(self) -> dict[str, float]:
+        hosts = {"idle_cpu_percent": self._shipped, "idle_cpu_heartbeat_1s_percent": self._beating}
+        figures: dict[str, float] = {}
+        with contextlib.ExitStack() as stack:
+            for host in hosts.values():
+                _result(stack.enter_context(self._started("hold", self._extent.idle_associations, host)))
+            time.sleep(1)
+            before_s, started_s = {key: _cpu_s(host) for key, host in hosts.items()}, time.monotonic()
+            time.sleep(self._extent.idle_s)
+            for key, host in hosts.items():
+                first_s, last_s = before_s[key], _cpu_s(host)
+                if first_s is None:
+                    return {}
+                if last_s is None:
+                    raise LabError("sctpd ended while associations were held")
+                figures[key] = (last_s - first_s) / (time.monotonic() - started_s) * _PERCENT
+        return figures
+
+    def _killed(self) -> dict[str, float]:
+        figures = {}
+        for measurement in ("killed", "killed-group"):
+            got = self._measure(measurement, self._extent.kills)
+            key = measurement.replace("-", "_")
+            figures[f"{key}_quarter_ms"] = got["quarter_ms"]
+            figures[f"{key}_median_ms"] = got["median_ms"]
+            figures[f"{key}_p99_ms"] = got["p99_ms"]
+            figures[f"{key}_tcp_median_ms"] = got["tcp_median_ms"]
+        return figures
+
+    def _soak(self) -> dict[str, float]:
+        timeout_s = _MEASUREMENT_TIMEOUT_S + self._extent.soak / _SOAK_SLOWEST_PER_S
+        got = self._measure("soak", self._extent.soak, timeout_s)
+        return {
+            "soak_requests": got["asked"],
+            "soak_lost": got["lost"],
+            "soak_wrong": got["wrong"],
+            "soak_per_s": got["per_s"],
+        }
+
+    def _command(self, measurement: str, number: int, host: Host) -> list[str]:
+        peers = [sys.executable, "-m", "rspdns_lab.bench_sctp.peers", measurement, str(number)]
+        return ["nsenter", f"--net={host.path}", "--", *self._sctp.command(peers)]
+
+    def _measure(
+        self, measurement: str, number: int, timeout_s: float = _MEASUREMENT_TIMEOUT_S
+    ) -> dict[str, Any]:
+        with self._started(measurement, number) as process:
+            try:
+                output, errors = process.communicate(timeout=timeout_s)
+            except subprocess.TimeoutExpired:
+                raise LabError(f"{measurement} did not end within {timeout_s:.0f} s") from None
+        if process.returncode != 0 or not output:
+            raise LabError(f"{measurement} failed:\n{errors.strip()}")
+        result: dict[str, Any] = json.loads(output.splitlines()[-1])
+        return result
+
+    @contextlib.contextmanager
+    def _started(
+        self, measurement: str, number: int, host: Host | None = None
+    ) -> Iterator[subprocess.Popen[str]]:
+        options = SCTPD_OPTIONS + (" --heartbeat 1000" if host is self._beating else "")
+        process = subprocess.Popen(
+            self._command(measurement, number, host or self._shipped),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "SCTPD_OPTIONS": options},
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def _daemon(host: Host) -> Path | None:
+    for pid in processes_in(host.path):
+        folder = Path(f"/proc/{pid}")
+        with contextlib.suppress(OSError):
+            if (folder / "comm").read_text().strip() == "sctpd":
+                return folder
+    return None
+
+
+def _cpu_s(host: Host) -> float | None:
+    daemon = _daemon(host)
+    return int((daemon / "schedstat").read_text().split()[0]) / 1e9 if daemon else None
+
+
+def _resident_mb(host: Host) -> float | None:
+    daemon = _daemon(host)
+    if daemon is None:
+        return None
+    lines = (daemon / "status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
+
+
+def _result(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    assert process.stdout is not None  # noqa: S101 - it was asked for
+    line = process.stdout.readline()
+    if not line:
+        raise LabError(f"a measurement failed:\n{process.communicate()[1].strip()}")
+    result: dict[str, Any] = json.loads(line)
+    return result

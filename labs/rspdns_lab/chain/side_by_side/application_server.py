@@ -1,0 +1,84 @@
+"""An application server of the labs that compare: SIPp, and the sidecar beside it."""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from daemon_kit.control import ControlError, request
+from registrar_config.kernel_timers import SCTPD_OPTIONS
+
+from rspdns_lab.chain import texts
+from rspdns_lab.chain.plan import LOADS, SIP_PORT
+from rspdns_lab.errors import LabError
+from rspdns_lab.net.network import Host
+from rspdns_lab.net.preconditions import SctpRunner
+from rspdns_lab.net.processes import Program
+
+_SCENARIO: Final = Path(__file__).with_name("uas.xml")
+
+
+class ApplicationServer:
+    """A SIPp that takes calls over UDP, one that shows by TCP that it lives, and the sidecar beside them."""
+
+    def __init__(self, host: Host, registrars: Sequence[str], folder: Path, sctp: SctpRunner) -> None:
+        self.host = host
+        self._folder = folder
+        self._control = folder / "agent.sock"
+        self.set_load(LOADS[host.name])
+        (folder / "agent.toml").write_text(texts.agent_toml(host.name, host.address, registrars, folder))
+        (folder / "state").mkdir()
+        command = ["sipp", "-sf", str(_SCENARIO), "-i", host.address, "-p", str(SIP_PORT)]
+        command += ["-s", host.name, "-nostdin"]
+        self._sip = [
+            Program(f"sipp-{transport}", host, [*command, "-t", transport], folder / f"sipp-{transport}.log")
+            for transport in ("u1", "t1")
+        ]
+        agent = [sys.executable, "-m", "ppe_agent.cli", "run", "-c", str(folder / "agent.toml"), "--log-json"]
+        environment = {"SCTPD_OPTIONS": SCTPD_OPTIONS}
+        self._agent = Program("agent", host, sctp.command(agent), folder / "agent.log", environment)
+
+    @property
+    def programs(self) -> Sequence[Program]:
+        """What runs here."""
+        return (self._agent, *self._sip)
+
+    def start(self) -> None:
+        """Start everything."""
+        self.start_sip()
+        self._agent.start()
+
+    def start_sip(self) -> None:
+        """Start the SIP servers, again after a kill."""
+        for program in self._sip:
+            program.start()
+
+    def kill(self) -> None:
+        """Kill the SIP servers, not the agent."""
+        for program in self._sip:
+            program.kill()
+
+    def hang(self) -> None:
+        """Stop the SIP servers where they are: sockets stay open, nothing answers."""
+        self._signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        """Let hung SIP servers go on."""
+        self._signal(signal.SIGCONT)
+
+    def set_load(self, load: float) -> None:
+        """Have it report this load, 0 to 1."""
+        (self._folder / "load").write_text(f"{load}\n")
+
+    def drain(self, *, drained: bool) -> None:
+        """Withdraw it while it goes on serving, or register it again. Raises LabError."""
+        try:
+            request(self._control, "drain" if drained else "undrain")
+        except ControlError as error:
+            raise LabError(f"the agent on {self.host.name}: {error}") from None
+
+    def _signal(self, number: int) -> None:
+        for program in self._sip:
+            os.killpg(program.pid, number)

@@ -1,0 +1,137 @@
+"""The configuration files of a lab's hosts. Pure: facts in, text out."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from rspdns_lab.chain.plan import HANDLE, NETWORK, REREGISTRATION_MS, SIP_PORT, ZONE, Follow
+
+_CHECK_TIMEOUT_MS: Final = 250
+_POLL_HOT_MS: Final = 50
+_RESOLVE_TIMEOUT_MS: Final = 300
+_MOST_RESOLVE_TIMEOUT_MS: Final = 10_000
+
+
+def kamailio_cfg(address: str, name: str) -> str:
+    """Return the configuration of a SIP server that answers OPTIONS over UDP and TCP."""
+    return f"""#!KAMAILIO
+debug=0
+log_stderror=yes
+children=1
+tcp_children=1
+auto_aliases=no
+dns=no
+rev_dns=no
+server_header="Server: {name}"
+listen=udp:{address}:{SIP_PORT}
+listen=tcp:{address}:{SIP_PORT}
+loadmodule "sl.so"
+request_route {{
+    if (method == "OPTIONS") {{
+        sl_send_reply("200", "OK");
+        exit;
+    }}
+    sl_send_reply("405", "Method Not Allowed");
+}}
+"""
+
+
+def agent_toml(name: str, address: str, registrars: Sequence[str], folder: Path, slow: float = 1.0) -> str:
+    """Return the sidecar's configuration: both checks, load from the file `load` in its folder.
+
+    On a machine that is `slow` times slower the checks have more patience.
+    """
+    timeout_ms = round(_CHECK_TIMEOUT_MS * slow)
+    return f"""registrars = {_array(registrars)}
+reregistration_ms = {REREGISTRATION_MS}
+
+[state]
+path = {_text(folder / "state")}
+
+[control]
+path = {_text(folder / "agent.sock")}
+
+[[as]]
+name = {_text(name)}
+handle = {_text(HANDLE)}
+transport = "udp"
+address = {_text(address)}
+port = {SIP_PORT}
+policy = "least-used"
+
+[[as.check]]
+type = "tcp-hold"
+timeout_ms = {timeout_ms}
+
+[[as.check]]
+type = "sip-options"
+timeout_ms = {timeout_ms}
+
+[as.damping]
+falls = 0    # a lab kills its servers as often as it likes
+
+[as.load]
+source = "file"
+path = {_text(folder / "load")}
+max_age_ms = 3600000
+"""
+
+
+def backend_toml(registrars: Sequence[str], folder: Path, follow: Follow = "enrp", slow: float = 1.0) -> str:
+    """Return the backend's configuration; its zones stand in `zones.d` beside it.
+
+    On a machine that is `slow` times slower it asks registrars less often and waits longer for an answer.
+    """
+    return f"""registrars = {_array(registrars)}
+follow = {_text(follow)}
+poll_hot_ms = {round(_POLL_HOT_MS * slow)}
+resolve_timeout_ms = {min(round(_RESOLVE_TIMEOUT_MS * slow), _MOST_RESOLVE_TIMEOUT_MS)}
+
+[pdns]
+connector = {_text(f"unix:{folder}/remote.sock")}
+control = [{_text(folder / "pdns.controlsocket")}]
+
+[admin]
+socket = {_text(folder / "admin.sock")}
+
+[state]
+path = {_text(folder / "state")}
+"""
+
+
+def zone_toml(verified: bool = False) -> str:
+    """Return the live zone: one pool of SIP servers; `verified`: the backend probes each of them itself."""
+    return f"""zone = {_text(ZONE)}
+static = {_text(f"{ZONE}.zone")}
+ttl = 1
+
+[[pool]]
+handle = {_text(HANDLE)}
+label = "u"
+service = "_sip._udp"
+name = "as"
+accept = [{_text(NETWORK)}]
+{'verify = "sip-options"' if verified else ""}
+"""
+
+
+def static_zone(name_servers: Sequence[str]) -> str:
+    """Return the zone's fixed records."""
+    lines = [
+        f"$ORIGIN {ZONE}.",
+        "$TTL 3600",
+        "@ IN SOA ns1 hostmaster 1 3600 600 604800 1",
+    ]
+    for number, address in enumerate(name_servers, start=1):
+        lines += [f"@ IN NS ns{number}", f"ns{number} IN A {address}"]
+    return "\n".join(lines) + "\n"
+
+
+def _text(value: object) -> str:
+    """Return a TOML string; JSON's escapes are TOML's too."""
+    return json.dumps(str(value))
+
+
+def _array(values: Sequence[str]) -> str:
+    return "[" + ", ".join(_text(value) for value in values) + "]"

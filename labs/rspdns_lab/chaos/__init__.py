@@ -1,0 +1,1 @@
+"""`rspdns-lab chaos`: every fault, many times, at random moments, against bounds."""

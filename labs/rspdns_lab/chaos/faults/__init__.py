@@ -1,0 +1,1 @@
+"""The faults that chaos strikes with, and the bounds each has to keep."""

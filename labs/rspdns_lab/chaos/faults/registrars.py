@@ -1,0 +1,183 @@
+"""The faults of registrars and of the network between them, with the bounds they have to keep."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rspdns_lab.chain.hosts import START_TIMEOUT_S, wait_until
+from rspdns_lab.chain.lab import Lab
+from rspdns_lab.chain.plan import CLIENT, REGISTRARS
+from rspdns_lab.chaos.scene import ChaosFault, Scene, Strike, all_live
+from rspdns_lab.chaos.summary import Bounds
+from rspdns_lab.errors import LabError
+from rspdns_lab.net.packet_filter import join_again, keep_apart
+
+HOUR_S: Final = 3600
+HUNG_S: Final = 90.0
+"""A registrar that hangs is killed after 10 s, and the next one at the same host not within a minute."""
+PARTED_S: Final = 15.0
+"""A minority notices the loss of its peers after 12.7 s at the latest."""
+
+
+def _kill_one(scene: Scene) -> Strike:
+    return all_live(scene, scene.registrar.kill_registrar())
+
+
+def _freeze_and_wake(scene: Scene) -> Strike:
+    at_s = scene.registrar.freeze_registrar()
+    time.sleep(1)
+    scene.pause(7)
+    scene.registrar.thaw_registrar()
+    return all_live(scene, at_s)
+
+
+def _hang(scene: Scene) -> Strike:
+    """Stop it for good: its supervisor is to kill it and start another."""
+    before = scene.registrar.registrar_pids()
+    at_s = scene.registrar.freeze_registrar()
+    wait_until(
+        lambda: scene.registrar.registrar_pids() not in ([], before),
+        f"another rspregistrar on {scene.registrar.host.name} in place of the one that hangs",
+        HUNG_S,
+    )
+    return all_live(scene, at_s)
+
+
+def _kill_all(scene: Scene) -> Strike:
+    return all_live(scene, min([one.kill_registrar() for one in scene.lab.registrars.values()]))
+
+
+def _kill_in_turn(scene: Scene) -> Strike:
+    at_s = time.monotonic()
+    for registrar in scene.lab.registrars.values():
+        registrar.kill_registrar()
+        wait_until(registrar.registrar_pids, "the registrar's restart", START_TIMEOUT_S)
+        time.sleep(1)  # so that its end has been noticed
+        scene.lab.wait_until_settled()
+    return all_live(scene, at_s)
+
+
+def _abort(scene: Scene) -> Strike:
+    """Send the bytes that abort rspregistrar from the client's host, and see that they did."""
+    [before] = scene.registrar.registrar_pids() or [0]
+    at_s = time.monotonic()
+    address = scene.registrar.host.address
+    command = scene.lab.sctp.command([sys.executable, "-m", "rspdns_lab.chaos.long_handle", address])
+    subprocess.run(
+        ["nsenter", f"--net={scene.lab.network.hosts[CLIENT[0]].path}", "--", *command],
+        env=scene.lab.environment,
+        timeout=START_TIMEOUT_S,
+        check=False,
+    )
+    if scene.registrar.registrar_pids() == [before]:
+        raise LabError(f"a pool handle of 33 bytes did not end rspregistrar on {scene.registrar.host.name}")
+    return all_live(scene, at_s)
+
+
+def _cut_off(scene: Scene) -> Strike:
+    at_s = time.monotonic()
+    scene.lab.network.cut(scene.registrar.host)
+    time.sleep(PARTED_S)
+    scene.lab.network.restore(scene.registrar.host)
+    return all_live(scene, at_s)
+
+
+def part_registrars(lab: Lab, sides: Sequence[Sequence[str]]) -> None:
+    """Keep registrars (by name) of different sides apart, each way. Raises LabError."""
+    hosts = lab.network.hosts
+    for side in sides:
+        for name in side:
+            keep_apart(hosts[name], [hosts[other] for other in REGISTRARS if other not in side])
+
+
+def join_registrars(lab: Lab) -> None:
+    """Take `part_registrars` back. Raises LabError."""
+    for name in REGISTRARS:
+        join_again(lab.network.hosts[name])
+
+
+def _heal(scene: Scene) -> None:
+    join_registrars(scene.lab)
+
+
+def two_sides(scene: Scene) -> list[list[str]]:
+    """Return the names of the registrars in two lots, the struck one alone in one of them."""
+    alone = scene.registrar.host.name
+    return [[name for name in REGISTRARS if name != alone], [alone]]
+
+
+def _parted(sides: Callable[[Scene], Sequence[Sequence[str]]]) -> Callable[[Scene], Strike]:
+    def strike(scene: Scene) -> Strike:
+        at_s = time.monotonic()
+        part_registrars(scene.lab, sides(scene))
+        time.sleep(PARTED_S)
+        _heal(scene)
+        return all_live(scene, at_s)
+
+    return strike
+
+
+def _step_clock(seconds: int) -> Callable[[Scene], Strike]:
+    def strike(scene: Scene) -> Strike:
+        if scene.registrar.clock is None:
+            raise LabError("this lab was started without clocks of its own")
+        before = scene.registrar.registrar_pids()
+        at_s = time.monotonic()
+        scene.registrar.clock.step(seconds)
+        wait_until(
+            lambda: scene.registrar.registrar_pids() not in ([], before),
+            f"the restart of rspregistrar on {scene.registrar.host.name} after its clock was stepped",
+            START_TIMEOUT_S,
+        )
+        return all_live(scene, at_s)
+
+    return strike
+
+
+_LIVE: Final = Bounds()
+"""Never empty, no live server missing for more than a second."""
+_NEVER_WRONG: Final = Bounds(max_ms=0)
+"""One registrar of three fails: nobody who asks DNS notices."""
+
+REGISTRAR_FAULTS: Final = (
+    ChaosFault(
+        "registrar-killed", "SIGKILL to one rspregistrar, each in turn", _kill_one, _NEVER_WRONG, watch_s=8
+    ),
+    ChaosFault(
+        "registrar-aborted", "a handle of 33 bytes sent to one, each in turn", _abort, _LIVE, watch_s=8
+    ),
+    ChaosFault(
+        "registrar-frozen-and-woken",
+        "SIGSTOP for 1 to 8 s, then SIGCONT",
+        _freeze_and_wake,
+        _NEVER_WRONG,
+        watch_s=8,
+    ),
+    ChaosFault("registrar-hung", "SIGSTOP until it is killed and started anew", _hang, _LIVE, watch_s=8),
+    ChaosFault("registrar-cut-off", "its cable pulled for 15 s", _cut_off, _LIVE, watch_s=8),
+    ChaosFault("registrars-all-restarted", "SIGKILL to all three at once", _kill_all, _LIVE, watch_s=10),
+    ChaosFault(
+        "registrars-restarted-in-turn",
+        "SIGKILL to each when the one before has settled",
+        _kill_in_turn,
+        _LIVE,
+    ),
+    ChaosFault("partition", "{1,2} | {3} for 15 s, then healed", _parted(two_sides), _LIVE, _heal, watch_s=8),
+    ChaosFault(
+        "partition-of-three",
+        "{1} | {2} | {3} for 15 s, then healed",
+        _parted(lambda _scene: [[name] for name in REGISTRARS]),
+        _LIVE,
+        _heal,
+        watch_s=8,
+    ),
+    ChaosFault(
+        "clock-stepped-forward", "by an hour, on one registrar's host", _step_clock(HOUR_S), _LIVE, watch_s=8
+    ),
+    ChaosFault(
+        "clock-stepped-back", "by an hour, on one registrar's host", _step_clock(-HOUR_S), _LIVE, watch_s=8
+    ),
+)
+CLOCK_FAULTS: Final = frozenset({"clock-stepped-forward", "clock-stepped-back"})

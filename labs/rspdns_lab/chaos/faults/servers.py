@@ -1,0 +1,142 @@
+"""The faults of application servers and name servers, with the bounds they have to keep."""
+
+import time
+from dataclasses import replace
+from typing import Final
+
+from rspdns_lab.chain.hosts import START_TIMEOUT_S, wait_until
+from rspdns_lab.chain.lab import Lab
+from rspdns_lab.chain.plan import NAME_SERVERS, SRV_QUESTION
+from rspdns_lab.chaos.scene import ChaosFault, Scene, Strike, all_live, server_dead
+from rspdns_lab.chaos.summary import Bounds
+
+_OTHERS: Final = tuple(range(1, len(NAME_SERVERS)))
+
+
+def _kill_server(scene: Scene) -> Strike:
+    return server_dead(scene, scene.server.sip.kill())
+
+
+def _start_server(scene: Scene) -> None:
+    scene.server.start_sip()
+
+
+def _hang_server(scene: Scene) -> Strike:
+    return server_dead(scene, scene.server.sip.freeze())
+
+
+def _wake_server(scene: Scene) -> None:
+    scene.server.sip.thaw()
+
+
+def _drain_server(scene: Scene) -> Strike:
+    return server_dead(scene, scene.server.drain())
+
+
+def _undrain_server(scene: Scene) -> None:
+    scene.server.undrain()
+
+
+def _cut_server(scene: Scene) -> Strike:
+    at_s = time.monotonic()
+    scene.lab.network.cut(scene.server.host)
+    return server_dead(scene, at_s)
+
+
+def _plug_server_in(scene: Scene) -> None:
+    scene.lab.network.restore(scene.server.host)
+
+
+def _bring_server_back(scene: Scene) -> Strike:
+    """Kill it, wait until nobody is told of it, start it: judged from when it answers."""
+    scene.server.sip.kill()
+    address = scene.server.host.address
+    wait_until(lambda: not is_shown(scene.lab, address), f"{address} to leave DNS", START_TIMEOUT_S)
+    scene.pause(1.0)
+    return all_live(scene, scene.server.start_sip())
+
+
+def is_shown(lab: Lab, address: str) -> bool:
+    """Whether any name server's latest answer names `address`."""
+    readings = [lab.recorder.latest.get((number, SRV_QUESTION)) for number in range(len(NAME_SERVERS))]
+    return any(reading is not None and address in reading.names for reading in readings)
+
+
+def _kill_agent(scene: Scene) -> Strike:
+    return server_dead(scene, scene.server.agent.kill())
+
+
+def _start_agent(scene: Scene) -> None:
+    scene.server.agent.start()
+
+
+def _kill_backend(scene: Scene) -> Strike:
+    """Kill it and start it again, as its unit does; judged from when it is up, or SERVFAIL would count."""
+    killed_at_s = scene.name_server.backend.kill()
+    time.sleep(0.2)
+    strike = all_live(scene, scene.name_server.start_backend())
+    return replace(strike, counted_from_s=killed_at_s)
+
+
+def _kill_pdns(scene: Scene) -> Strike:
+    at_s = scene.name_server.pdns.kill()
+    time.sleep(0.2)
+    scene.name_server.pdns.start()
+    return all_live(scene, at_s)
+
+
+def _kill_name_server(scene: Scene) -> Strike:
+    return Strike(scene.name_server.kill(), scene.lab.addresses, servers=_OTHERS)
+
+
+def _start_name_server(scene: Scene) -> None:
+    scene.name_server.start_backend()
+    scene.name_server.pdns.start()
+
+
+FAULTS: Final = (
+    ChaosFault(
+        "as-killed",
+        "SIGKILL to the SIP server",
+        _kill_server,
+        Bounds(p50_ms=40, p99_ms=80),
+        _start_server,
+        enrp=Bounds(p50_ms=15, p99_ms=60),
+    ),
+    ChaosFault("as-hung", "SIGSTOP to the SIP server", _hang_server, Bounds(max_ms=1000), _wake_server),
+    ChaosFault(
+        "as-drained", "`ppe-agent drain`", _drain_server, Bounds(p99_ms=80), _undrain_server,
+        enrp=Bounds(p99_ms=60),
+    ),
+    ChaosFault("as-link-cut", "the AS's cable pulled", _cut_server, Bounds(p99_ms=900), _plug_server_in),
+    ChaosFault(
+        "as-back",
+        "the SIP server started again; from its first answer on",
+        _bring_server_back,
+        Bounds(p99_ms=2000, missing_ms=None),
+        sizes=(2, 3),
+    ),
+    ChaosFault(
+        "agent-killed", "SIGKILL to the agent", _kill_agent, Bounds(p50_ms=40, p99_ms=80), _start_agent,
+        enrp=Bounds(p50_ms=15, p99_ms=60),
+    ),
+    ChaosFault(
+        "backend-killed",
+        "SIGKILL to one backend, started again 0.2 s later; times from when it is up",
+        _kill_backend,
+        Bounds(p99_ms=1000, servfail=True, silence=True),
+    ),
+    ChaosFault(
+        "pdns-killed",
+        "SIGKILL to one PowerDNS, started again 0.2 s later",
+        _kill_pdns,
+        Bounds(max_ms=0, silence=True),
+    ),
+    ChaosFault(
+        "name-server-killed",
+        "SIGKILL to PowerDNS and backend of one name server; the other one is judged",
+        _kill_name_server,
+        Bounds(max_ms=0),
+        _start_name_server,
+    ),
+)  # fmt: skip

@@ -1,0 +1,162 @@
+"""`rspdns-lab chaos`: every fault, many times, at random moments, asked from the client every millisecond."""
+
+import itertools
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from rspdns_lab.chain.lab import Lab
+from rspdns_lab.chain.plan import FOLLOWS, Follow, Setting
+from rspdns_lab.chaos.faults.doubled import DOUBLE_FAULTS
+from rspdns_lab.chaos.faults.registrars import CLOCK_FAULTS, REGISTRAR_FAULTS
+from rspdns_lab.chaos.faults.servers import FAULTS
+from rspdns_lab.chaos.faults.verified import VERIFIED_FAULTS
+from rspdns_lab.chaos.scene import ChaosFault, Scene, Strike
+from rspdns_lab.chaos.summary import FOLLOWED, Case, Kept, Row, summarize
+from rspdns_lab.chaos.verdict import Trial, judge_trial
+from rspdns_lab.errors import LabError
+
+ALL_FAULTS: Final = (*FAULTS, *VERIFIED_FAULTS, *REGISTRAR_FAULTS, *DOUBLE_FAULTS)
+QUICK_FAULTS: Final = ("as-killed", "as-drained", "registrar-killed", "clock-stepped-forward")
+SIZES: Final = (2, 3, 12)
+PHASE_S: Final = 2.0
+"""A trial begins within so long: agents register again every 2 s."""
+_QUIET_S: Final = 1.0
+_LONGEST_S: Final = 15.0
+"""Answers that are still wrong so long after the time to watch won't become right."""
+_LAST_ANSWERS_S: Final = 0.3
+_RECOVERY_S: Final = 60.0
+
+Say = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be run: each of `faults` `trials` times in pools of each of `sizes`, registrars
+    followed in each of the ways of `follows`.
+
+    `slack` multiplies the time bounds: a busy machine is slower than the design reckons with.
+    """
+
+    faults: tuple[ChaosFault, ...] = ALL_FAULTS
+    sizes: tuple[int, ...] = SIZES
+    follows: tuple[Follow, ...] = FOLLOWS
+    trials: int = 10
+    slack: float = 1.0
+    seed: int = 1
+
+    def cases(self) -> Iterator[tuple[Case, ChaosFault]]:
+        """Yield every row of the table to be."""
+        for size, follow, fault in itertools.product(self.sizes, self.follows, self.faults):
+            if size in fault.sizes:
+                yield Case(fault.name, size, follow), fault
+
+    def rows(self, kept: Kept) -> list[Row]:
+        """Return the table of what `kept` holds of it."""
+        return [
+            summarize(case, trials, fault.bounds_for(case.follow), self.slack)
+            for case, fault in self.cases()
+            if (trials := kept.trials.get(case, []))
+        ]
+
+
+def run_chaos(order: Order, kept: Kept, say: Say) -> None:
+    """Run what `kept` does not hold yet. Raises LabError when the lab can't run."""
+    for size, follow, verified in itertools.product(order.sizes, order.follows, (False, True)):
+        setting = Setting(members=size, follow=follow, verified=verified)
+        while left := list(_left(order, kept, setting)):
+            before = sum(map(len, kept.trials.values()))
+            _run_in_one_lab(order, kept, setting, left, say)
+            if sum(map(len, kept.trials.values())) == before:
+                raise LabError("the lab came to no trial")
+
+
+def _left(order: Order, kept: Kept, setting: Setting) -> Iterator[tuple[int, Case, ChaosFault]]:
+    """Yield the trials still to be done in such a lab, one of each fault and then the next round."""
+    wanted = (setting.members, setting.follow, setting.verified)
+    for trial in range(order.trials):
+        for case, fault in order.cases():
+            is_here = (case.members, case.follow, fault.verified) == wanted
+            if is_here and trial >= len(kept.trials.get(case, [])):
+                yield trial, case, fault
+
+
+def _run_in_one_lab(
+    order: Order, kept: Kept, setting: Setting, left: Sequence[tuple[int, Case, ChaosFault]], say: Say
+) -> None:
+    """Run trials until all are done, or one after which the lab does not recover: that ends this lab."""
+    clocks = not CLOCK_FAULTS.isdisjoint(fault.name for _, _, fault in left)
+    probed = ", each probed by the name servers" if setting.verified else ""
+    followed = FOLLOWED[setting.follow]
+    say(f"a lab with {setting.members} application servers{probed}, registrars {followed}")
+    with Lab(replace(setting, clocks=clocks)) as lab:
+        lab.start_registrars()
+        lab.start_application_servers()
+        lab.start_name_servers()
+        _recover(lab)
+        for number, (trial, case, fault) in enumerate(left, start=1):
+            draw = random.Random(f"{order.seed} {case} {trial}")  # noqa: S311 - chance, not a secret
+            scene = Scene(lab, trial, draw)
+            result = _run_trial(scene, fault)
+            kept.add(case, result)
+            say(f"  {number} of {len(left)}: {describe(fault.name, result)}")
+            if result.problem:
+                return
+
+
+def _run_trial(scene: Scene, fault: ChaosFault) -> Trial:
+    lab = scene.lab
+    scene.pause(PHASE_S)
+    lab.recorder.forget(time.monotonic())
+    result = Trial()
+    try:
+        strike = fault.strike(scene)
+        _watch(lab, strike, fault.watch_s)
+        lab.expect_asked()
+        result = _judge(lab, strike)
+        fault.undo(scene)
+        _recover(lab)
+    except LabError as error:
+        return replace(result, problem=f"the lab did not recover: {str(error).splitlines()[0]}")
+    return result
+
+
+def _recover(lab: Lab) -> None:
+    lab.wait_until_all_are_answered(_RECOVERY_S)
+    lab.wait_until_settled(_RECOVERY_S)
+
+
+def _watch(lab: Lab, strike: Strike, watch_s: float) -> None:
+    """Watch for `watch_s`, and then until the answers have been right for a while."""
+    time.sleep(watch_s)
+    end_s = time.monotonic() + _LONGEST_S
+    while time.monotonic() < end_s and _judge(lab, strike, time.monotonic() - _QUIET_S).last_wrong_ms:
+        time.sleep(0.2)
+    time.sleep(_LAST_ANSWERS_S)
+
+
+def _judge(lab: Lab, strike: Strike, since_s: float | None = None) -> Trial:
+    """Judge all that came since the fault, or only what was asked since `since_s`."""
+    at_s = strike.at_s if since_s is None else max(strike.at_s, since_s)
+    counted_from_s = strike.counted_from_s if since_s is None else None
+    return judge_trial(
+        lab.recorder.since(at_s if counted_from_s is None else counted_from_s),
+        at_s,
+        strike.live,
+        strike.dead,
+        strike.servers,
+        lab.most_shown,
+        counted_from_s,
+    )
+
+
+def describe(name: str, trial: Trial) -> str:
+    """Return a trial in a line."""
+    return (
+        f"{name}: last wrong after {trial.last_wrong_ms:.0f} ms, live one missing for "
+        f"{trial.longest_missing_ms:.0f} ms, {trial.empty} empty, {trial.servfail} SERVFAIL, "
+        f"{trial.timeouts} unanswered of {trial.answers + trial.timeouts}"
+        + (f"; {trial.problem}" if trial.problem else "")
+    )

@@ -1,0 +1,1 @@
+"""`rspdns-lab demo`: the whole chain, one fault after the other, told in the terminal."""

@@ -1,0 +1,1 @@
+"""`rspdns-lab loss`: a network that loses packets removes no live server."""

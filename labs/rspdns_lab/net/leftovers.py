@@ -1,0 +1,76 @@
+"""Removes what a lab left that was itself killed with SIGKILL: namespaces, the processes in them, files."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from pyroute2 import netns  # type: ignore[import-untyped]
+
+from rspdns_lab.net.network import NAMESPACE_FOLDER, kill_all_in
+
+_NAMESPACE: Final = re.compile(r"rspdns-(\d+)-[0-9a-f]{4}-\w+")
+_FOLDER: Final = re.compile(r"rspdns-lab-(\d+)-\w+")
+
+
+def remove_leftovers() -> tuple[list[str], list[str]]:
+    """Remove everything of labs whose process is gone.
+
+    Return the names of what was removed, and of what could not be: another user's.
+    """
+    removed: list[str] = []
+    kept: list[str] = []
+    for path in _orphans(NAMESPACE_FOLDER, _NAMESPACE):
+        kill_all_in(path)
+        with contextlib.suppress(OSError):
+            netns.remove(path.name)
+        (kept if path.exists() else removed).append(path.name)
+    for path in _orphans(Path(tempfile.gettempdir()), _FOLDER):
+        _end_programs_of(path)
+        shutil.rmtree(path, ignore_errors=True)
+        (kept if path.exists() else removed).append(str(path))
+    return removed, kept
+
+
+def _orphans(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
+    found = []
+    with contextlib.suppress(OSError):
+        for path in sorted(folder.iterdir()):
+            match = pattern.fullmatch(path.name)
+            if match and not Path(f"/proc/{match[1]}").exists():
+                found.append(path)
+    return found
+
+
+def _end_programs_of(folder: Path, timeout_s: float = 5.0) -> None:
+    """Kill what runs with files of this lab, and wait until it is gone.
+
+    A lab without root has its namespaces in a user namespace of its own: here they have no names.
+    """
+    end_s = time.monotonic() + timeout_s
+    while (found := _programs_of(folder)) and time.monotonic() < end_s:
+        for pid in found:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def _programs_of(folder: Path) -> list[int]:
+    """Return the identifiers of the programs whose command lines name a file of the folder.
+
+    Whoever looks at one of them is in our network namespace, and left alone.
+    """
+    own = Path("/proc/self/ns/net").stat().st_ino
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            with contextlib.suppress(OSError):  # it has ended, or is another user's
+                named = os.fsencode(folder) + b"/" in (process / "cmdline").read_bytes()
+                if named and (process / "ns/net").stat().st_ino != own:
+                    found.append(int(process.name))
+    return found

@@ -1,0 +1,125 @@
+"""What the parts of a lab wrote to their logs: read, put into time, and told in words for a person.
+
+An entry without a line in `_LINES` is not told.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from rich.markup import escape
+
+MAX_EVENTS: Final = 12
+"""Of one program in one step."""
+
+Entry = Mapping[str, Any]
+
+
+def _agent_link(entry: Entry) -> str:
+    return f"connection to {entry['registrar']} " + ("is up" if entry["up"] else "lost")
+
+
+# Values are templates, filled with the entry, or functions of it. Keys: program, event.
+_LINES: Final[Mapping[tuple[str, str], str | Callable[[Entry], str]]] = MappingProxyType(
+    {
+        ("agent", "check_down"): "{check}: {saw}; it is down",
+        ("agent", "check_up"): "{check}: {saw}; it is up",
+        ("agent", "drained"): "told to drain",
+        ("agent", "undrained"): "told to let it in again",
+        ("agent", "registered"): "registered at {registrar}",
+        ("agent", "deregistered"): "deregistered at {registrar}",
+        ("agent", "registrar-lost"): "lost its registrar {registrar}: {detail}",
+        ("agent", "unanswered"): "{registrar}: {detail}",
+        ("agent", "taken-over"): "{registrar} took over and is its registrar now",
+        ("agent", "missing_at_registrar"): "{registrar} does not list it: registers again",
+        ("agent", "registrar_link"): _agent_link,
+        (
+            "registrar",
+            "registrar_died",
+        ): "rspregistrar ended: {how}; started again in {restart_in_ms} ms",
+        ("registrar", "registrar_hung"): "rspregistrar hangs: {problem}",
+        ("registrar", "registrar_unreachable"): "rspregistrar: {problem}",
+        ("registrar", "registrar_started"): "rspregistrar started",
+        ("registrar", "registrar_ready"): "rspregistrar has its peers' handlespace",
+        ("registrar", "sentinel_registered"): "its new sentinel is in: settled",
+        ("backend", "joined"): "{identifier} is in: {why}",
+        ("backend", "left"): "{identifier} is out: {why}",
+        ("backend", "moved"): "{identifier} moved: {why}",
+        ("backend", "refused"): "{identifier} refused: {why}",
+        ("backend", "questioned"): "many left at once: {why}",
+        ("backend", "registrar"): "{why}",
+    }
+)
+
+
+def in_words(program: str, entry: Entry, names: Mapping[str, str]) -> str:
+    """Return what a log entry of `program` says, empty when it isn't worth a line.
+
+    `names`: what to write for addresses and identifiers.
+    """
+    line = _LINES.get((program, str(entry.get("event", ""))))
+    if line is None:
+        return ""
+    try:
+        text = line(entry) if callable(line) else line.format_map(entry)
+    except (KeyError, ValueError):
+        return ""
+    for written, name in names.items():
+        text = text.replace(written, name)
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+@dataclass(frozen=True, order=True)
+class Event:
+    """Something that happened: when (monotonic, s), where, and what, in words with rich's markup."""
+
+    at_s: float
+    where: str
+    what: str
+
+
+def monotonic_offset_s() -> float:
+    """Return what to add to wall-clock time (s since the epoch) to get monotonic time."""
+    return time.monotonic() - time.time()
+
+
+def log_events(
+    log: Path, host: str, program: str, span: tuple[float, float], names: Mapping[str, str]
+) -> list[Event]:
+    """Return what a program's JSON log says of the time `span` (monotonic, s)."""
+    offset_s = monotonic_offset_s()
+    found = []
+    for entry in read_log(log):
+        at_s = entry_time_s(entry, offset_s)
+        if at_s is not None and span[0] <= at_s <= span[1] and (what := in_words(program, entry, names)):
+            found.append(Event(at_s, f"{host} {program}", escape(what)))
+    return found[:MAX_EVENTS]
+
+
+def read_log(log: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the JSON lines of a log; other lines are passed over."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        if line.startswith("{"):
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(entry, dict):
+                yield entry
+
+
+def entry_time_s(entry: Mapping[str, Any], offset_s: float) -> float | None:
+    """Return the monotonic time of a log entry, or None when it has none."""
+    try:
+        return datetime.fromisoformat(str(entry["timestamp"])).timestamp() + offset_s
+    except (KeyError, ValueError):
+        return None

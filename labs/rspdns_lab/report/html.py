@@ -1,0 +1,166 @@
+"""One self-contained HTML page for a report: text, tables, plots. Nothing in it is fetched from anywhere."""
+
+import html
+import io
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rspdns_lab.report.files import write_whole
+
+if TYPE_CHECKING:  # half a second that only who plots should pay
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure as Plot
+
+Table = Sequence[Sequence[str]]
+"""Rows of cells; the first row is the heading."""
+
+_STYLE: Final = """
+:root { color-scheme: light dark; --ink: #1c2024; --paper: #fcfcfd; --line: #d9dce1; --soft: #f1f3f5; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e8eb; --paper: #16181b; --line: #34393f; --soft: #1f2327; }
+}
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
+h1, h2 { line-height: 1.2; } h2 { margin-top: 2.5rem; }
+.table { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem .8rem; border-bottom: 1px solid var(--line);
+  text-align: right; white-space: nowrap; }
+th { white-space: normal; vertical-align: bottom; min-width: 2.5rem; }
+td:first-child { min-width: 11rem; white-space: normal; }
+.long { min-width: 13rem; white-space: normal; text-align: left; }
+th:first-child, td:first-child { text-align: left; }
+thead th { background: var(--soft); }
+p { max-width: 46rem; }
+figure { margin: 1.5rem 0; border: 1px solid var(--line); border-radius: .5rem; padding: .5rem; }
+figure div { overflow-x: auto; }
+figure svg { display: block; width: 100%; min-width: 38rem; height: auto; }
+figure svg text { fill: var(--ink); }
+figcaption { padding: .3rem .5rem; font-size: .9rem; }
+@media (max-width: 40rem) {
+  body { margin: 1rem auto; }
+  th, td { padding: .3rem .5rem; font-size: .85rem; }
+  td:first-child { min-width: 8rem; }
+  /* Who scrolls a table sideways still sees whose row it is. */
+  th:first-child, td:first-child { position: sticky; left: 0; border-right: 1px solid var(--line); }
+  td:first-child { background: var(--paper); }
+  figcaption::after { content: " The plot scrolls sideways."; }
+  h1 { font-size: 1.5rem; }
+}
+"""
+
+
+_LONG_CELL: Final = 28
+"""A cell of more characters is a text, broken into lines; a shorter one holds figures."""
+_CODE: Final = re.compile(r"`([^`]+)`")
+_INKS: Final = {"#000000": "var(--ink)", "#ffffff": "var(--paper)", "#cccccc": "var(--line)"}
+"""Matplotlib's own colours, and what they are on a page that may be dark."""
+_ID: Final = re.compile(r'(\sid="|href="#|url\(#)')
+"""What stands before an id in SVG, where one is given or referred to."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page: what is seen (`text`), a table, plots with their captions."""
+
+    title: str
+    text: str = ""
+    table: Table = ()
+    plots: Sequence[tuple[str, "Plot"]] = field(default=())
+
+
+def write_page(file: Path, title: str, text: str, sections: Sequence[Section]) -> None:
+    """Write the page, or leave what was there before. Raises OSError."""
+    number = itertools.count(1)
+    body = "".join(_section(section, number) for section in sections)
+    write_whole(
+        file,
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>\n"
+        f"<body><h1>{html.escape(title)}</h1><p>{html.escape(text)}</p>\n{body}</body></html>\n",
+    )
+
+
+def markdown_table(table: Table) -> str:
+    """Return the table in Markdown."""
+    head, *rows = table
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    cells = ([cell.replace("|", r"\|") for cell in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
+
+
+def new_plot(width_inch: float = 9.0, height_inch: float = 4.0) -> "Plot":
+    """Return an empty plot of the size that suits a page."""
+    from matplotlib.figure import Figure as Plot
+
+    return Plot(figsize=(width_inch, height_inch), layout="constrained")
+
+
+def plain_numbers(axis: "Axis") -> None:
+    """Have a logarithmic axis say 1,000 instead of 10 to the third."""
+    from matplotlib.ticker import NullFormatter, StrMethodFormatter
+
+    axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def legend_above(axes: "Axes", columns: int = 4) -> None:
+    """Put the legend where it hides nothing."""
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, fontsize="small", frameon=False)
+
+
+def _section(section: Section, number: Iterator[int]) -> str:
+    """Return the section; `number` gives each plot of the page another one."""
+    parts = [f"<section><h2>{html.escape(section.title)}</h2>"]
+    if section.text:
+        parts.append(f"<p>{_marked_up(section.text)}</p>")
+    if section.table:
+        parts.append(_table(section.table))
+    for caption, plot in section.plots:
+        drawn = _svg(plot, next(number))
+        parts.append(f"<figure><div>{drawn}</div><figcaption>{html.escape(caption)}</figcaption></figure>")
+    return "\n".join([*parts, "</section>\n"])
+
+
+def _table(table: Table) -> str:
+    head, *rows = table
+    classes = [_class(column) for column in zip(*table, strict=True)]
+    cells = "".join(
+        f'<th scope="col"{how}>{_marked_up(cell)}</th>' for cell, how in zip(head, classes, strict=True)
+    )
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td{how}>{_marked_up(cell)}</td>" for cell, how in zip(row, classes, strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    return f'<div class="table"><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _class(column: Sequence[str]) -> str:
+    """Return how a column is shown: one with a long cell below its head holds texts, in all of its cells."""
+    return ' class="long"' if max(map(len, column[1:]), default=0) > _LONG_CELL else ""
+
+
+def _marked_up(text: str) -> str:
+    """Return a text in HTML; what stands between backticks, as in Markdown, is code."""
+    return _CODE.sub(r"<code>\1</code>", html.escape(text))
+
+
+def _svg(plot: "Plot", number: int) -> str:
+    """Return the plot as SVG whose ids no other plot of the page has: Matplotlib's are alike in each."""
+    import matplotlib as mpl
+
+    text = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": "rspdns", "svg.fonttype": "none"}):
+        plot.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    drawn = text.getvalue()
+    for colour, ours in _INKS.items():
+        drawn = drawn.replace(colour, ours)
+    return _ID.sub(rf"\1plot{number}-", drawn[drawn.index("<svg") :])
