@@ -13,14 +13,18 @@ NAMESPACES = Path("/run/netns")
 _ORDINARY_USER = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
 
 
+def has_user_namespaces() -> bool:
+    """Tell whether a lab may make a user namespace here. In a chroot the kernel refuses (EPERM)."""
+    way = [*_ORDINARY_USER, *in_user_namespace(["true"])]
+    return subprocess.run(way, capture_output=True, check=False).returncode == 0
+
+
 def as_ordinary_user() -> Sequence[str]:
     """Return what a command begins with to be run without root: the lab has to make a user namespace.
 
     Nothing where the machine allows none (a chroot, for one): there a lab needs root.
     """
-    way = [*_ORDINARY_USER, *in_user_namespace(["true"])]
-    allowed = subprocess.run(way, capture_output=True, check=False)
-    return _ORDINARY_USER if allowed.returncode == 0 else ()
+    return _ORDINARY_USER if has_user_namespaces() else ()
 
 
 def traces(pid: int) -> list[str]:
