@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from ipaddress import ip_address
 from pathlib import Path
 
 from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, TomlDocument, read_text
 
 from rspdns.configuration import BackendConfig
+from rspdns.departures import Departure
 from rspdns.zone import Zone
 
 LONGEST_TTL_S = 60
@@ -16,20 +17,36 @@ FEWEST_REGISTRARS = 3
 
 
 def warnings(
-    path: Path, config: BackendConfig, registered: Collection[str] | None
+    path: Path,
+    config: BackendConfig,
+    registered: Collection[str] | None,
+    departures: Iterable[Departure] = (),
 ) -> list[ConfigurationError]:
     """Every warning about the right configuration at `path`, each with file, line and key.
 
     `registered` are the pool handles with members, as far as somebody could be asked; None: nobody could.
+    `departures` are what the pools of the running backend would lose.
     """
     found = list(_registrars(_Place(path), config))
+    departures = list(departures)
     for file in sorted((path.parent / config.zones_dir).glob("*.toml")):
         place = _Place(file)
         name = place.data("zone")
         zone = next((one for one in config.zones if one.name == str(name).lower().rstrip(".")), None)
         if zone is not None:
             found += _zone(place, zone, registered)
-    return found
+            found += [_departure(place, zone, one) for one in departures if one.zone == zone.name]
+    gone = [one for one in departures if one.zone_is_gone]
+    return found + [ConfigurationError(str(path.parent / config.zones_dir), 0, "", one.words) for one in gone]
+
+
+def _departure(place: _Place, zone: Zone, departure: Departure) -> ConfigurationError:
+    """What a pool would lose, at the key that is the cause."""
+    pools = (pool for site in zone.sites for pool in site.pools if pool.owner == departure.owner)
+    position = next((pool.position for pool in pools), None)
+    location: tuple[str | int, ...] = () if position is None else ("pool", position, departure.key)
+    only = "; reload --force is needed" if departure.is_refused else ""
+    return place.warn(location, departure.words + only)
 
 
 class _Place:

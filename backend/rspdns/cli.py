@@ -67,19 +67,22 @@ def check(config: Path, offline: bool, strict: bool) -> None:
     """Say whether configuration and zones are right: every error at once, with file, line and key.
 
     Warns of what is allowed and probably not meant: fewer than three registrars, long TTLs, handles that
-    nobody registers (asked of the running backend, or else of the registrars).
+    nobody registers (asked of the running backend, or else of the registrars), and members that are in now
+    and would go on reload, with the reason.
     """
     from rspdns.check_warnings import warnings
-    from rspdns.registered import registered_handles
+    from rspdns.departures import departures
+    from rspdns.registered import Registered, registered
 
     loaded = _load(config)
-    registered = None if offline else registered_handles(loaded)
-    found = warnings(config, loaded, registered)
+    known = Registered() if offline else registered(loaded)
+    going = departures(known.zones, loaded.zones, known.elements)
+    found = warnings(config, loaded, known.handles, going)
     for one in loaded.zones:
         click.echo(f"{one.name}: {_counted(len(one.config.pools), 'pool')}")
     for warning in found:
         click.echo(f"warning: {warning}", err=True)
-    if registered is None and not offline:
+    if known.handles is None and not offline:
         told = "no registrar answers, nor a running backend that knows all these pools (rspdns reload)"
         click.echo(f"note: not known who is registered: {told}", err=True)
     warned = f", {_counted(len(found), 'warning')}" if found else ""
@@ -90,9 +93,16 @@ def check(config: Path, offline: bool, strict: bool) -> None:
 
 @main.command()
 @CONFIG
-def reload(config: Path) -> None:
-    """Let the running backend read its zones again; with an error in any file nothing changes."""
-    told = _ask(config, "reload")
+@click.option("--force", is_flag=True, help="Also when a pool would lose its last member.")
+def reload(config: Path, force: bool) -> None:
+    """Let the running backend read its zones again; with an error in any file nothing changes.
+
+    Nothing changes either when a pool would lose the last member that is in, because of another handle or
+    accept, say: then it takes --force.
+    """
+    told = _ask(config, "reload", force=force)
+    for going in told["going"]:
+        click.echo(f"note: {going}", err=True)
     click.echo(f"serving {', '.join(told['zones']) or 'no zone'}")
     if told["needs_restart"]:
         click.echo(f"after a restart only: {', '.join(told['needs_restart'])}")
@@ -173,9 +183,9 @@ def _load(config: Path) -> BackendConfig:
         sys.exit(1)
 
 
-def _ask(config: Path, command: str) -> dict[str, Any]:
+def _ask(config: Path, command: str, **arguments: Any) -> dict[str, Any]:
     try:
-        return request(_control_path(config), command)
+        return request(_control_path(config), command, **arguments)
     except ConfigurationErrors as errors:
         click.echo(errors, err=True)
     except ControlError as error:

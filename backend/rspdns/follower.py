@@ -15,6 +15,7 @@ from typing import Protocol as Interface
 
 from daemon_kit.logs import get_logger
 from rserpool.client import Resolution
+from rserpool.parameters import PoolElement
 from rserpool.registrar_choice import RegistrarAddress
 
 from rspdns.asking import Asking
@@ -128,6 +129,19 @@ class Follower:
         """Ask every registrar about the pool."""
         for registrar in self._registrars:
             registrar.ask_at_once(handle)
+
+    async def listed(self, handles: Sequence[str]) -> dict[str, list[PoolElement]]:
+        """Ask every registrar about pools that are not followed (yet). Unanswered questions tell nothing."""
+        up = [registrar for registrar in self._registrars if registrar.client.is_up]
+        found: dict[str, dict[int, PoolElement]] = {handle: {} for handle in handles}
+        for handle in handles:
+            answers = await asyncio.gather(
+                *(registrar.client.resolve(handle.encode()) for registrar in up), return_exceptions=True
+            )
+            for answer in answers:
+                if isinstance(answer, Resolution):
+                    found[handle] |= {element.identifier: element for element in answer.pool_elements}
+        return {handle: list(elements.values()) for handle, elements in found.items()}
 
     def report_unreachable(self, handle: str, member: Member) -> None:
         """Tell the member's home registrar, or all where it is not known, that nobody reaches the member."""

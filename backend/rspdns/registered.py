@@ -1,13 +1,16 @@
-"""Which pools have members: asked of the running backend, or of the registrars themselves."""
+"""What is known of the configured pools: asked of the running backend, and of the registrars themselves."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from daemon_kit.control import ControlError, request
 from rserpool.client import RegistrarClient
 from rserpool.errors import RSerPoolError
+from rserpool.parameters import PoolElement
 from rserpool.registrar_choice import RegistrarAddress
 from rserpool.sctp import SctpUnavailable
 
@@ -16,41 +19,66 @@ from rspdns.configuration import BackendConfig
 TIMEOUT_MS = 500
 PATIENCE_S = 3.0
 """For one registrar, its association included."""
+Elements = dict[str, dict[int, PoolElement]]
+"""By handle and identifier, the pool elements that registrars list."""
 
 
-def registered_handles(config: BackendConfig) -> Collection[str] | None:
-    """The configured handles under which somebody is registered; None when nobody could be asked."""
-    if not config.accept_by_handle:
-        return ()
-    told = _told_by_backend(config)
-    return asyncio.run(_told_by_registrars(config)) if told is None else told
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """`handles` are the configured ones under which somebody is registered; None when nobody could be asked.
+
+    `zones` are those of the running backend as its status tells them, `elements` what registrars list under
+    the handles that it does not know.
+    """
+
+    handles: Collection[str] | None = None
+    zones: tuple[Mapping[str, Any], ...] = ()
+    elements: Mapping[str, tuple[PoolElement, ...]] = field(default_factory=dict)
 
 
-def _told_by_backend(config: BackendConfig) -> Collection[str] | None:
-    """What the running backend knows; None when there is none, or it does not know all these handles."""
+def registered(config: BackendConfig) -> Registered:
+    """Ask the running backend, and the registrars about what it does not know."""
+    zones, known, used = _told_by_backend(config)
+    missing = [handle for handle in config.accept_by_handle if handle not in known]
+    if not missing:
+        return Registered(used, zones)
+    found = asyncio.run(_told_by_registrars(config, missing))
+    if found is None:
+        return Registered(None, zones)
+    elements = {handle: tuple(of_handle.values()) for handle, of_handle in found.items()}
+    return Registered({*used, *(handle for handle, some in elements.items() if some)}, zones, elements)
+
+
+def _told_by_backend(
+    config: BackendConfig,
+) -> tuple[tuple[Mapping[str, Any], ...], Collection[str], Collection[str]]:
+    """The zones of the running backend, the handles that it knows, and those that somebody registered."""
     try:
-        status = request(config.admin.socket, "status")
-        pools = [pool for zone in status["zones"] for pool in zone["pools"]]
-        asked = {handle for pool in pools if pool["known"] for handle in pool["handles"]}
-        if not asked >= config.accept_by_handle.keys():
-            return None
-        return {handle for pool in pools if pool["members"] or pool["out"] for handle in pool["handles"]}
+        zones = tuple(request(config.admin.socket, "status")["zones"])
+        pools = [pool for zone in zones for pool in zone["pools"]]
+        known = {handle for pool in pools if pool["known"] for handle in pool["handles"]}
+        used = {handle for pool in pools if pool["members"] or pool["out"] for handle in pool["handles"]}
     except (ControlError, KeyError, TypeError):
+        return (), (), ()
+    return zones, known, used
+
+
+async def _told_by_registrars(config: BackendConfig, handles: Collection[str]) -> Elements | None:
+    """What the registrars list under these handles; None when none of them answers."""
+    answers = await asyncio.gather(*(_told_by(address, handles) for address in config.registrar_addresses))
+    if all(answer is None for answer in answers):
         return None
-
-
-async def _told_by_registrars(config: BackendConfig) -> Collection[str] | None:
-    found: set[str] = set()
-    answers = await asyncio.gather(
-        *(_told_by(address, list(config.accept_by_handle)) for address in config.registrar_addresses)
-    )
+    found: Elements = {handle: {} for handle in handles}
     for answer in answers:
-        found |= answer or set()
-    return None if all(answer is None for answer in answers) else found
+        for handle, elements in (answer or {}).items():
+            found[handle] |= {element.identifier: element for element in elements}
+    return found
 
 
-async def _told_by(address: RegistrarAddress, handles: Collection[str]) -> set[str] | None:
-    """The handles one registrar knows; None when it does not answer."""
+async def _told_by(
+    address: RegistrarAddress, handles: Collection[str]
+) -> dict[str, tuple[PoolElement, ...]] | None:
+    """What one registrar lists; None when it does not answer."""
     up = asyncio.Event()
     client = RegistrarClient(
         address, timeout_ms=TIMEOUT_MS, on_link=lambda is_up: up.set() if is_up else up.clear()
@@ -62,8 +90,7 @@ async def _told_by(address: RegistrarAddress, handles: Collection[str]) -> set[s
     try:
         async with asyncio.timeout(PATIENCE_S):
             await up.wait()
-            resolutions = [await client.resolve(handle.encode()) for handle in handles]
-            return {handle for handle, one in zip(handles, resolutions, strict=True) if one.found}
+            return {handle: (await client.resolve(handle.encode())).pool_elements for handle in handles}
     except (RSerPoolError, TimeoutError, OSError):
         return None
     finally:

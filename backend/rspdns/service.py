@@ -26,6 +26,7 @@ from rspdns.admin.server import AdminServer
 from rspdns.belief import Belief, PoolRules
 from rspdns.configuration import BackendConfig, differing
 from rspdns.connectors import make_connector
+from rspdns.departures import Departure, departures
 from rspdns.dnssec_store import DnssecStore
 from rspdns.event_log import EventLog
 from rspdns.follower import Follower
@@ -202,12 +203,13 @@ class Backend:
         return frozenset(self.follower.pools.looked_up(time.monotonic()))
 
     async def _tell_reload(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return await self.reload()
+        return await self.reload(force=request.get("force") is True)
 
-    async def reload(self) -> dict[str, Any]:
+    async def reload(self, *, force: bool = False) -> dict[str, Any]:
         """Read zones, tokens and certificate again; with an error in any file nothing changes.
 
-        All else needs a restart. Raises ControlError."""
+        Nor does it when a pool would lose its last member, unless by `force`. All else needs a restart.
+        Raises ControlError."""
         if self._reload is None:
             raise ControlError("this backend was started without files to read again")
         async with self._reloading:
@@ -216,11 +218,30 @@ class Backend:
             except ConfigurationErrors as errors:
                 self._log.error("not_reloaded", problems=str(errors).splitlines())
                 raise ControlError(f"nothing was changed:\n{errors}") from None
+            going = await self._departures(config)
+            if any(one.is_refused for one in going) and not force:
+                problems = [one.words for one in going]
+                self._log.error("not_reloaded", problems=problems)
+                lines = "\n".join(problems)
+                words = "nothing was changed, since a pool would lose its last member; --force does it anyway"
+                raise ControlError(f"{words}:\n{lines}")
             self._take(config)
+            for one in going:
+                self._log.warning("members_go", why=one.words)
         return {
             "zones": [zone.name for zone in config.zones],
+            "going": [one.words for one in going],
             "needs_restart": differing(self.config, config),
         }
+
+    async def _departures(self, config: BackendConfig) -> list[Departure]:
+        """What the pools would lose by this configuration."""
+        told = self.status()["zones"]
+        found = departures(told, config.zones)
+        unknown = [handle for handle in config.accept_by_handle if handle not in self.config.accept_by_handle]
+        if unknown and any(one.is_refused for one in found):
+            found = departures(told, config.zones, await self.follower.listed(unknown))
+        return found
 
     def _take(self, config: BackendConfig) -> None:
         self.config = self.config.with_files(config.zones, config.access)

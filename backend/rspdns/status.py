@@ -82,15 +82,15 @@ def _pool(
         "stale_s": _age(min(stale_since_s, default=None), now),
         "answered_instead": _answered_instead(pool, of_pool),
         "members": [
-            _member(one, weights.get(labels.get(id(one), "")), now)
+            _member(view.handle, one, weights.get(labels.get(id(one), "")), now)
             for view in of_pool
             for one in view.members
             if one.protocol == pool.config.protocol
         ],
         "out": [
-            *(_out(one, now) for view in of_pool for one in view.out),
+            *(_out(view.handle, one, now) for view in of_pool for one in view.out),
             *(
-                _of_another_transport(one, pool, now)
+                _of_another_transport(view.handle, one, pool, now)
                 for view in of_pool
                 for one in view.members
                 if one.protocol != pool.config.protocol
@@ -119,9 +119,10 @@ def _answered_instead(pool: Pool, of_pool: Sequence[PoolView]) -> str | None:
     return f"nobody lives; {what} (when_empty = {pool.config.when_empty})"
 
 
-def _member(member: Member, weighted: Weighted | None, now: float) -> dict[str, Any]:
+def _member(handle: str, member: Member, weighted: Weighted | None, now: float) -> dict[str, Any]:
     load = effective_load(member.policy)
     return {
+        "handle": handle,
         "identifier": hexadecimal(member.identifier),
         "addresses": [str(address) for address in member.addresses],
         "port": member.port,
@@ -136,8 +137,9 @@ def _member(member: Member, weighted: Weighted | None, now: float) -> dict[str, 
     }
 
 
-def _out(member: OutMember, now: float) -> dict[str, Any]:
+def _out(handle: str, member: OutMember, now: float) -> dict[str, Any]:
     return {
+        "handle": handle,
         "identifier": hexadecimal(member.identifier),
         "address": None if member.address is None else str(member.address),
         "port": member.port,
@@ -146,10 +148,11 @@ def _out(member: OutMember, now: float) -> dict[str, Any]:
     }
 
 
-def _of_another_transport(member: Member, pool: Pool, now: float) -> dict[str, Any]:
+def _of_another_transport(handle: str, member: Member, pool: Pool, now: float) -> dict[str, Any]:
     """A member that this pool doesn't show: its handle is in use for several services, or by mistake."""
     registered = member.protocol.name.lower()
     return {
+        "handle": handle,
         "identifier": hexadecimal(member.identifier),
         "address": str(member.addresses[0]) if member.addresses else None,
         "port": member.port,
@@ -177,6 +180,12 @@ def purging(purger: Purger) -> list[dict[str, Any]]:
 def endpoint(address: str, port: int) -> str:
     """An address and a port as people write them."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def called(member: Mapping[str, Any]) -> str:
+    """What people call a member or an absent one of the status: its address and port."""
+    addresses = member.get("addresses") or [member["address"]]
+    return "an unknown address" if addresses[0] is None else endpoint(addresses[0], member["port"])
 
 
 def _age(since_s: float | None, now: float) -> float | None:

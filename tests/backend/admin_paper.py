@@ -28,7 +28,14 @@ POOL = {
     "answered_instead": None,
     "members": [],
     "out": [
-        {"identifier": "0000000a", "address": None, "port": 5060, "reason": "<b>gone</b>", "since_s": 1.0}
+        {
+            "handle": "sip-udp",
+            "identifier": "0000000a",
+            "address": None,
+            "port": 5060,
+            "reason": "<b>gone</b>",
+            "since_s": 1.0,
+        }
     ],
 }
 
@@ -49,10 +56,10 @@ class Paper:
             "events": [],
         }
 
-    async def reload(self) -> dict[str, Any]:
+    async def reload(self, *, force: bool = False) -> dict[str, Any]:
         if self.problem:
             raise ControlError(self.problem)
-        return {"zones": ["ims.example.net"], "needs_restart": []}
+        return {"zones": ["ims.example.net"], "going": [], "needs_restart": []}
 
     def purge(self, wanted: Collection[str]) -> None:
         self.purged += wanted

@@ -166,7 +166,7 @@ def test_a_bad_file_changes_nothing_and_says_why(chain: AdminChain) -> None:
         until(lambda: f"_sip._tcp.new.{ZONE}" in str(chain.get("/v1/pools")))
     finally:
         zone.write_text(good)
-        assert chain.post("/v1/reload") == {"zones": [ZONE], "needs_restart": []}
+        assert chain.post("/v1/reload") == {"zones": [ZONE], "going": [], "needs_restart": []}
     until(lambda: chain.targets_at(OWNER) == set(SIP_PORTS))
     assert chain.backend.poll() is None
 
@@ -260,7 +260,7 @@ def test_the_live_page_asks_for_a_token_where_one_is_needed(chain: AdminChain, b
     tokens.chmod(0o600)
     try:
         chain.config.write_text(good.replace("[admin]\n", '[admin]\nread_tokens = "read-tokens"\n'))
-        assert chain.post("/v1/reload") == {"zones": [ZONE], "needs_restart": []}
+        assert chain.post("/v1/reload") == {"zones": [ZONE], "going": [], "needs_restart": []}
         browser.open(f"{URL}/")
         browser.until("!document.getElementById('token-form').hidden")
         assert browser.run("return document.querySelectorAll('tr[data-member]').length") == 0

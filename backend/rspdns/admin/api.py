@@ -40,8 +40,11 @@ class Service(Protocol):
     def status(self) -> dict[str, Any]:
         """What `rspdns status` tells."""
 
-    async def reload(self) -> dict[str, Any]:
-        """Read the files again. Raises ControlError with every error; then nothing changed."""
+    async def reload(self, *, force: bool = False) -> dict[str, Any]:
+        """Read the files again. Raises ControlError with every error; then nothing changed.
+
+        Without `force` it is an error, too, that a pool would lose its last member.
+        """
 
     def purge(self, wanted: Collection[str]) -> None:
         """Purge these names at every PowerDNS; those of the form "name$" with all below them."""
@@ -141,7 +144,7 @@ class Api:
 
     async def _reload(self, request: web.Request) -> web.Response:
         try:
-            told = await self._service.reload()
+            told = await self._service.reload(force=request.query.get("force") == "true")
         except ControlError as error:
             raise Refused(409, "reload", str(error)) from None
         self._fresh_until_s = float("-inf")

@@ -55,7 +55,8 @@ ROUTES = (
         "POST",
         "/v1/reload",
         "reload",
-        "Read zones, tokens and certificate again; with an error in any file nothing changes.",
+        "Read zones, tokens and certificate again; with an error in any file, or when a pool would lose its "
+        "last member, nothing changes. The latter is done all the same with ?force=true.",
         "Reloaded",
         right=Right.WRITE,
     ),

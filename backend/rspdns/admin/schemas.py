@@ -43,6 +43,7 @@ _HEX = {"type": "string", "pattern": "^[0-9a-f]{8}$"}
 
 _MEMBER = _object(
     "A pool element that is in: clients are sent to it.",
+    handle=_text("the pool handle it is registered under"),
     identifier={**_HEX, "description": "PE identifier, as in its target name"},
     addresses=_TEXTS,
     port=_COUNT,
@@ -57,6 +58,7 @@ _MEMBER = _object(
 )
 _OUT = _object(
     "A pool element that is known and not shown.",
+    handle=_text("the pool handle it is registered under"),
     identifier=_HEX,
     address=_or_null(_text()),
     port=_COUNT,
@@ -145,6 +147,7 @@ SCHEMAS: dict[str, Schema] = {
     "Reloaded": _object(
         "What is served now.",
         zones=_TEXTS,
+        going={**_TEXTS, "description": "pools that lost members by it, with the members and reasons"},
         needs_restart={**_TEXTS, "description": "keys that changed and count only after a restart"},
     ),
     "Purge": _object(

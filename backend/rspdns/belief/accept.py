@@ -7,6 +7,9 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from rserpool.parameters import Transport
 
+REFUSED = "refused"
+"""How the reason of a PE begins that does not count."""
+
 
 def accepted(
     addresses: Sequence[IPv4Address | IPv6Address], accept: Sequence[IPv4Network | IPv6Network]
@@ -27,8 +30,8 @@ def _is_in(address: IPv4Address | IPv6Address, networks: Sequence[IPv4Network | 
 def why_refused(transport: Transport, accept: Sequence[IPv4Network | IPv6Network]) -> str | None:
     """Say why a PE with this user transport does not count, None if it does."""
     if not transport.port:
-        return "refused: its port is 0"
+        return f"{REFUSED}: its port is 0"
     if accepted(transport.addresses, accept):
         return None
     listed = ", ".join(str(address) for address in transport.addresses[:4]) or "none"
-    return f"refused: not in the pool's accept networks: {listed}"
+    return f"{REFUSED}: not in the pool's accept networks: {listed}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rspdns.belief.accept import REFUSED
 from rspdns.belief.rules import BeliefEvent
 from rspdns.views import Member, OutMember, PoolView
 
@@ -33,6 +34,6 @@ def happened(
             events.append(BeliefEvent(now, "moved", handle, identifier, words))
     known = {(member.identifier, member.reason) for member in view.out}
     for identifier, member in sorted(out.items()):
-        if member.reason.startswith("refused") and (identifier, member.reason) not in known:
+        if member.reason.startswith(REFUSED) and (identifier, member.reason) not in known:
             events.append(BeliefEvent(now, "refused", handle, identifier, member.reason))
     return events

@@ -1,0 +1,148 @@
+"""Which members that are in now would go if other zone files were read. Pure.
+
+It compares what `rspdns status` tells with a configuration that is not served yet. So `rspdns check`, which
+asks the running backend, and the backend itself before a reload come to the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+
+from rserpool.parameters import PoolElement
+
+from rspdns.belief.accept import REFUSED, accepted
+from rspdns.status import called
+from rspdns.zone import Pool, Zone
+from rspdns.zone_configuration import PoolConfig
+
+NAMED = 8
+"""Members that a sentence names; of more it says how many."""
+Listed = Mapping[str, Sequence[PoolElement]]
+"""The pool elements that registrars list, of handles that the running backend does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """What a pool would lose: `going` are its members in words, each with the reason; `staying` are left.
+
+    `key` is the key of the pool's table that is the cause; empty where the whole pool is not configured any
+    more, and then `zone_is_gone` says whether its zone is not, either.
+    """
+
+    zone: str
+    owner: str
+    going: tuple[str, ...]
+    staying: int
+    key: str
+    zone_is_gone: bool = False
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it takes a reload with `--force`: the pool would lose its last member.
+
+        Not when the whole zone went: nobody removes a zone's file by a slip of the pen.
+        """
+        return not self.staying and not self.zone_is_gone
+
+    @property
+    def words(self) -> str:
+        """The sentence for the administrator."""
+        total = len(self.going) + self.staying
+        going = "the only member that is" if total == 1 else f"all {total} members that are"
+        if self.staying:
+            going = f"{len(self.going)} of the {total} members that are"
+        named = "; ".join(self.going[:NAMED])
+        more = len(self.going) - NAMED
+        return f"{self.owner}: {going} in now would go: {named}" + (f"; {more} more" if more > 0 else "")
+
+
+def departures(
+    told: Iterable[Mapping[str, Any]], zones: Iterable[Zone], listed: Listed | None = None
+) -> list[Departure]:
+    """Every pool of the zones `told` by a status that would lose members if `zones` were served instead."""
+    told = list(told)
+    wanted = {zone.name: zone for zone in zones}
+    pools = {pool.owner: pool for zone in wanted.values() for site in zone.sites for pool in site.pools}
+    known = _known(told)
+    found = []
+    for zone in told:
+        for before in zone["pools"]:
+            if before["members"]:
+                after = pools.get(before["owner"])
+                found.append(_departure(zone["zone"], before, after, wanted, known, listed or {}))
+    return [one for one in found if one.going]
+
+
+def _departure(
+    zone: str,
+    before: Mapping[str, Any],
+    after: Pool | None,
+    wanted: Mapping[str, Zone],
+    known: Mapping[str, Sequence[Mapping[str, Any]]],
+    listed: Listed,
+) -> Departure:
+    if after is None:
+        why = "its pool is not configured any more"
+        going = tuple(f"{called(member)}: {why}" for member in before["members"])
+        return Departure(zone, before["owner"], going, 0, "", zone not in wanted)
+    reasons = {_key(member): _why(member, after.config) for member in before["members"]}
+    going = tuple(
+        f"{called(member)}: {reason[1]}"
+        for member in before["members"]
+        if (reason := reasons[_key(member)]) is not None
+    )
+    staying = {key for key, reason in reasons.items() if reason is None}
+    staying |= _coming(after.config, known, listed) - reasons.keys()
+    key = next((reason[0] for reason in reasons.values() if reason is not None), "")
+    return Departure(zone, before["owner"], going, len(staying), key)
+
+
+def _why(member: Mapping[str, Any], pool: PoolConfig) -> tuple[str, str] | None:
+    """Why a member that is in would not be: the key that is the cause, and words. None when it stays."""
+    if member["handle"] not in pool.shards:
+        words = f"it is registered under the handle {member['handle']}, not {' or '.join(pool.shards)}"
+        return ("handle" if pool.handles is None else "handles"), words
+    if member.get("protocol", pool.protocol.name.lower()) != pool.protocol.name.lower():
+        return "service", f"it serves {member['protocol']}, and the service is {pool.service}"
+    if not accepted([ip_address(address) for address in member["addresses"]], pool.accept):
+        return "accept", "it is not in the accept networks"
+    return None
+
+
+def _coming(
+    pool: PoolConfig, known: Mapping[str, Sequence[Mapping[str, Any]]], listed: Listed
+) -> set[tuple[object, ...]]:
+    """Those who would be in by the new configuration, whatever they are now."""
+    found: set[tuple[object, ...]] = set()
+    for handle in pool.shards:
+        for member in known.get(handle, ()):
+            if _why(member, pool) is None:
+                found.add(_key(member))
+        for element in listed.get(handle, ()):
+            transport = element.user_transport
+            may_come = transport.port and transport.protocol is pool.protocol
+            if may_come and accepted(transport.addresses, pool.accept):
+                found.add((handle, f"{element.identifier:08x}"))
+    return found
+
+
+def _known(told: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """By handle, its members that are in, and those that `accept` refuses: they may come in."""
+    known: dict[str, list[Mapping[str, Any]]] = {}
+    for zone in told:
+        for pool in zone["pools"]:
+            for handle in pool["handles"]:
+                known.setdefault(handle, [])
+            for member in pool["members"]:
+                known[member["handle"]].append(member)
+            for out in pool["out"]:
+                if out["reason"].startswith(REFUSED) and out["address"] is not None:
+                    known[out["handle"]].append({**out, "addresses": [out["address"]]})
+    return known
+
+
+def _key(member: Mapping[str, Any]) -> tuple[object, ...]:
+    return member["handle"], member["identifier"]

@@ -1,0 +1,177 @@
+"""The members that other zone files would take out: told by `check` and `reload`, refused at the last one."""
+
+import asyncio
+import shutil
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from daemon_kit.control import ControlError
+from rserpool.parameters import PoolElement, Protocol, Transport
+from rspdns import status
+from rspdns.belief.accept import REFUSED
+from rspdns.cli import main
+from rspdns.configuration import load_configuration
+from rspdns.departures import departures
+from rspdns.service import Backend
+from rspdns.snapshot import Snapshot
+from rspdns.views import OutMember, PoolView
+
+from tests.backend.making import FIXED, NOW, TCP, UDP, ZONE, member, view, zone
+
+OWNER = f"_sip._udp.as.{ZONE}"
+THREE = view(member(1), member(2), member(3, "10.0.9.3"))
+
+
+def told(pools: str = UDP, *of_pool: PoolView) -> list[dict[str, Any]]:
+    return status.zones([zone(pools)], Snapshot(), {one.handle: one for one in of_pool or (THREE,)}, NOW)
+
+
+def test_the_same_files_take_nobody_out() -> None:
+    assert departures(told(), [zone()]) == []
+
+
+def test_a_narrower_accept_names_who_goes_and_why() -> None:
+    (one,) = departures(told(), [zone(UDP.replace("10.0.0.0/8", "10.0.0.0/24"))])
+    assert (one.key, one.staying, one.is_refused) == ("accept", 2, False)
+    assert one.words == (
+        f"{OWNER}: 1 of the 3 members that are in now would go: "
+        "10.0.9.3:5060: it is not in the accept networks"
+    )
+
+
+@pytest.mark.parametrize(
+    ("after", "key", "why"),
+    [
+        (UDP.replace("10.0.0.0/8", "10.1.0.0/16"), "accept", "it is not in the accept networks"),
+        (UDP.replace("sip-udp", "sip-upd"), "handle", "registered under the handle sip-udp, not sip-upd"),
+        (UDP.replace('"as"', '"sa"'), "", "its pool is not configured any more"),
+    ],
+)
+def test_what_takes_the_last_one_out_is_refused(after: str, key: str, why: str) -> None:
+    (one,) = departures(told(), [zone(after)])
+    assert (one.key, one.staying, one.is_refused) == (key, 0, True)
+    assert f"{OWNER}: all 3 members that are in now would go: 10.0.0.1:5060: " in one.words
+    assert why in one.words
+
+
+def test_a_zone_whose_file_is_gone_is_told_and_not_refused() -> None:
+    (one,) = departures(told(), [])
+    assert not one.is_refused
+    assert one.zone_is_gone
+
+
+def test_a_pool_that_nobody_is_in_loses_nobody() -> None:
+    assert departures(told(UDP, view()), []) == []
+
+
+def test_who_comes_in_by_the_same_change_keeps_the_pool_from_being_empty() -> None:
+    refused = OutMember(9, member(9, "192.0.2.9").addresses[0], 5060, f"{REFUSED}: not in it", NOW)
+    before = told(UDP, view(member(1), out=(refused,)))
+    (one,) = departures(before, [zone(UDP.replace("10.0.0.0/8", "192.0.2.0/24"))])
+    assert (one.staying, one.is_refused) == (1, False)
+
+
+def test_who_is_listed_under_the_new_handle_keeps_the_pool_from_being_empty() -> None:
+    after = zone(UDP.replace("sip-udp", "sip-new"))
+    new, wrong = (
+        PoolElement(5, 1, 0, Transport(protocol, 5060, member(5).addresses), member(5).policy)
+        for protocol in (Protocol.UDP, Protocol.TCP)
+    )
+    assert departures(told(), [after], {"sip-new": [new]})[0].staying == 1
+    assert departures(told(), [after], {"sip-new": [wrong]})[0].is_refused
+
+
+def test_many_members_are_not_all_named() -> None:
+    crowd = view(*(member(number, f"10.0.1.{number}") for number in range(1, 51)))
+    (one,) = departures(told(UDP, crowd), [zone(UDP.replace("10.0.0.0/8", "10.9.0.0/16"))])
+    assert one.words.endswith("10.0.1.8:5060: it is not in the accept networks; 42 more")
+
+
+@pytest.fixture
+async def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Backend]:
+    """A running backend with files, without registrars, that remembers two members."""
+    (tmp_path / "zones.d").mkdir()
+    write(tmp_path, UDP + TCP)
+    (tmp_path / "rspdns.toml").write_text(
+        f"""registrars = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+[pdns]
+connector = "unix:{tmp_path}/remote.sock"
+control = []
+[admin]
+socket = "{tmp_path}/admin.sock"
+listen = "off"
+[state]
+path = "{tmp_path}/state"
+"""
+    )
+    path = tmp_path / "rspdns.toml"
+    one = Backend(load_configuration(path), lambda: load_configuration(path))
+    monkeypatch.setattr(one.follower, "start", one.follower.look)
+    now = time.monotonic()
+    one.belief.remember("sip-udp", [member(1), member(2, "10.0.9.2")], [], now, now)
+    stop = asyncio.Event()
+    running = asyncio.create_task(one.run(stop))
+    async with asyncio.timeout(10):
+        while not (tmp_path / "admin.sock").exists():  # noqa: ASYNC110 - made by the backend itself
+            await asyncio.sleep(0.01)
+    yield one
+    stop.set()
+    await running
+
+
+def write(folder: Path, pools: str) -> None:
+    (folder / "zones.d" / f"{ZONE}.toml").write_text(f'zone = "{ZONE}"\nstatic = "{ZONE}.zone"\n{pools}')
+    (folder / "zones.d" / f"{ZONE}.zone").write_text(FIXED)
+
+
+async def run(*arguments: object) -> Result:
+    return await asyncio.to_thread(CliRunner().invoke, main, [str(argument) for argument in arguments])
+
+
+def members(one: Backend) -> int:
+    return len(one.status()["zones"][0]["pools"][0]["members"])
+
+
+async def test_reload_refuses_to_empty_a_pool_unless_forced(backend: Backend, tmp_path: Path) -> None:
+    write(tmp_path, UDP.replace("10.0.0.0/8", "10.5.0.0/16") + TCP)
+    refused = await run("reload", "-c", tmp_path / "rspdns.toml")
+    assert refused.exit_code == 1
+    assert "nothing was changed, since a pool would lose its last member; --force does it" in refused.output
+    assert f"{OWNER}: all 2 members that are in now would go: 10.0.0.1:5060: " in refused.output
+    assert members(backend) == 2
+    with pytest.raises(ControlError, match="would lose its last member"):
+        await backend.reload()
+    done = await run("reload", "--force", "-c", tmp_path / "rspdns.toml")
+    assert done.exit_code == 0, done.output
+    assert f"note: {OWNER}: all 2 members that are in now would go" in done.output
+    assert members(backend) == 0
+
+
+async def test_reload_tells_who_goes_when_others_stay(backend: Backend, tmp_path: Path) -> None:
+    write(tmp_path, UDP.replace("10.0.0.0/8", "10.0.0.0/24") + TCP)
+    done = await run("reload", "-c", tmp_path / "rspdns.toml")
+    assert done.exit_code == 0, done.output
+    assert f"note: {OWNER}: 1 of the 2 members that are in now would go: 10.0.9.2:5060" in done.output
+    assert members(backend) == 1
+
+
+async def test_check_asks_the_running_backend_who_would_go(backend: Backend, tmp_path: Path) -> None:
+    path, file = tmp_path / "rspdns.toml", tmp_path / "zones.d" / f"{ZONE}.toml"
+    write(tmp_path, UDP.replace("10.0.0.0/8", "10.5.0.0/16") + TCP)
+    said = (await run("check", "-c", path)).output
+    assert f"warning: {file}:9: pool[0].accept: {OWNER}: all 2 members that are in now would go" in said
+    assert "; reload --force is needed" in said
+    assert "would go" not in (await run("check", "--offline", "-c", path)).output
+    write(tmp_path, TCP)
+    said = (await run("check", "-c", path)).output
+    assert f"warning: {file}" in said
+    assert f"{OWNER}: all 2 members that are in now would go: " in said
+    assert "its pool is not configured any more" in said
+    shutil.rmtree(tmp_path / "zones.d")
+    (tmp_path / "zones.d").mkdir()
+    said = (await run("check", "-c", path)).output
+    assert f"warning: {tmp_path}/zones.d: {OWNER}: all 2 members that are in now would go" in said
