@@ -6,11 +6,13 @@
 # make fuzz   fuzzes sctp-userland, FUZZ_SECONDS=300 for each of two fuzzers
 # make lint   ruff, mypy, the direction of imports; needs neither root nor the Debian packages
 # make man    writes the man pages of every command to build/man (MAN=folder: elsewhere)
+# make install    for production: /opt/rspdns, units, man pages, completion (INSTALL.md); DESTDIR, PREFIX, SCTP_USERLAND=yes
+# make uninstall  removes that again; configuration and state stay
 # make setup  installs what is missing for the tests, builds sctp-userland
 # make clean  removes the virtual environment, builds and caches
 # make lock   renews the pinned Python packages (versions and hashes only)
 # make help   this text
-.PHONY: help setup demo test test-kernel bench bench-sctp fuzz lint man clean lock
+.PHONY: help setup demo test test-kernel bench bench-sctp fuzz lint man install uninstall clean lock
 
 BIN := .venv/bin
 # Test files run side by side: on two processors three of them wait more than they work.
@@ -63,6 +65,11 @@ lint:
 man:
 	@setup/setup.sh lint
 	@$(BIN)/python setup/man_pages.py $(or $(MAN),build/man)
+
+install uninstall: export DESTDIR := $(DESTDIR)
+install uninstall: export PREFIX := $(PREFIX)
+install uninstall:
+	@setup/install.sh $@
 
 clean:
 	@$(MAKE) --silent -C sctp-userland clean

@@ -1,6 +1,7 @@
-"""Writes the man pages of every command of this package: python setup/man_pages.py FOLDER"""
+"""Writes man pages (default: of every command): python setup/man_pages.py FOLDER [COMMAND...]"""
 
 import sys
+from collections.abc import Collection
 from importlib import import_module, metadata
 from pathlib import Path
 
@@ -28,11 +29,13 @@ FILES = {
 }
 
 
-def pages() -> dict[str, str]:
-    """The pages by file name."""
+def pages(commands: Collection[str] = ()) -> dict[str, str]:
+    """The pages of `commands` (none given: of all) by file name."""
     distribution = metadata.distribution("rspdns")
     found = {}
     for entry in distribution.entry_points.select(group="console_scripts"):
+        if commands and entry.name not in commands:
+            continue
         group = import_module(entry.module.replace(".entry", ".cli")).main
         more = {"EXIT STATUS": EXIT_STATUS, "FILES": FILES.get(entry.name, ())}
         sections = {title: terms for title, terms in more.items() if terms}
@@ -40,13 +43,13 @@ def pages() -> dict[str, str]:
     return found
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, commands: Collection[str] = ()) -> None:
     """Write them into `folder`/man1."""
     (folder / "man1").mkdir(parents=True, exist_ok=True)
-    for name, text in sorted(pages().items()):
+    for name, text in sorted(pages(commands).items()):
         (folder / "man1" / name).write_text(text)
         print(folder / "man1" / name)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -1,13 +1,16 @@
 """An operator installs one role: each extra brings all that its programs import."""
 
 import json
+import re
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
+SETUP = Path(__file__).resolve().parents[1] / "setup"
 ROLES = {"agent": "ppe_agent", "backend": "rspdns", "registrar": "registrar_config", "labs": "rspdns_lab"}
 
 IMPORT_ALL = """
@@ -25,10 +28,10 @@ for module in pkgutil.walk_packages(root.__path__, package + "."):
 """
 
 
-def brought_by(extra: str) -> set[str]:
-    """The distributions that `pip install rspdns[extra]` installs."""
+def brought_by(*requirements: str) -> set[str]:
+    """The distributions that `pip install` with these requirements installs."""
     found: set[str] = set()
-    wanted = [Requirement(f"rspdns[{extra}]")]
+    wanted = [Requirement(one) for one in requirements]
     while wanted:
         requirement = wanted.pop()
         key = f"{requirement.name}[{','.join(sorted(requirement.extras))}]"
@@ -45,7 +48,7 @@ def brought_by(extra: str) -> set[str]:
 
 @pytest.mark.parametrize(("extra", "package"), ROLES.items())
 def test_an_extra_alone_is_enough(extra: str, package: str) -> None:
-    brought = brought_by(extra)
+    brought = brought_by(f"rspdns[{extra}]")
     refused = [
         module
         for module, owners in metadata.packages_distributions().items()
@@ -55,3 +58,12 @@ def test_an_extra_alone_is_enough(extra: str, package: str) -> None:
     command = [sys.executable, "-c", IMPORT_ALL, json.dumps(refused), package]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_production_environment_has_all_it_needs_and_no_more() -> None:
+    """`make install` takes these lines of the lock file."""
+    listed = [line for line in (SETUP / "production-packages").read_text().splitlines() if line[0] != "#"]
+    needed = brought_by("rspdns[agent,backend,registrar]", "hatchling") - {"rspdns"}
+    assert sorted(listed) == sorted(name for name in needed if "[" not in name)
+    pinned = re.findall(r"^([a-z0-9-]+)==", (SETUP / "requirements.lock").read_text(), re.M)
+    assert set(listed) <= set(pinned)

@@ -18,15 +18,17 @@ EXIT_INTERRUPTED: Final = 130
 
 
 def run(command: str, module: str, extra: str) -> None:
-    """Call `main()` of `module`; where a library is missing, say which extra of the package brings it."""
+    """Call `main()` of `module`; where a library is missing, say what brings it."""
     try:
         main = import_module(module).main
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing in OWN:
             raise
-        remedy = f"pip install 'rspdns[{extra}]'"
-        print(f"{command}: the Python package {missing!r} is missing; install it: {remedy}", file=sys.stderr)
+        print(
+            f"{command}: the Python package {missing!r} is missing. {_remedy(command, extra)}",
+            file=sys.stderr,
+        )
         sys.exit(EXIT_NOT_INSTALLED)
     except KeyboardInterrupt:  # Ctrl-C while still being loaded
         print(f"{command}: stopped", file=sys.stderr)
@@ -45,3 +47,10 @@ def run(command: str, module: str, extra: str) -> None:
         with contextlib.suppress(OSError):  # what is still to be written isn't tried again at the end
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
+
+
+def _remedy(command: str, extra: str) -> str:
+    """What to do in the folder of the source: into Debian's own Python pip installs nothing."""
+    if sys.prefix == sys.base_prefix:
+        return f"In the folder of rspdns's source run `make setup`, then .venv/bin/{command}"
+    return f"In the folder of rspdns's source run: {sys.prefix}/bin/python -m pip install '.[{extra}]'"

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 
-def start(module: str, missing: str) -> subprocess.CompletedProcess[str]:
+def start(module: str, missing: str, first: str = "pass") -> subprocess.CompletedProcess[str]:
     """Run the installed form of a command, with one library hidden."""
     code = (
         "import sys\n"
+        f"{first}\n"
         f"sys.modules[{missing!r}] = None\n"
         "class Hidden:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
@@ -36,7 +37,15 @@ def test_a_missing_library_is_one_clear_line(module: str, missing: str, extra: s
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
     assert f"{missing!r} is missing" in done.stderr
-    assert f"'rspdns[{extra}]'" in done.stderr
+    assert f"source run: {sys.prefix}/bin/python -m pip install '.[{extra}]'" in done.stderr
+
+
+def test_outside_of_a_virtual_environment_a_missing_library_leads_to_make_setup() -> None:
+    """Debian's own Python is externally managed: pip would refuse."""
+    done = start("rspdns_lab", "pyroute2", "sys.prefix = sys.base_prefix")
+    assert done.returncode == 2
+    assert "run `make setup`, then .venv/bin/rspdns-lab" in done.stderr
+    assert "pip" not in done.stderr
 
 
 @pytest.mark.parametrize("module", ["rspdns", "ppe_agent", "rspdns_lab", "registrar_config"])

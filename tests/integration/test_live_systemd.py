@@ -1,14 +1,19 @@
 """The chain as an operator runs it: a live systemd, its units in their sandboxes, ordinary users."""
 
 import functools
+import os
 import re
+import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.ppe_agent.servers import TCP_SERVER
-from tests.support.live_systemd import PATIENCE_S, LiveSystemd, live_systemd
+from tests.support.live_systemd import PATIENCE_S, LiveSystemd, live_systemd, make_install
+from tests.support.namespaces import REPOSITORY
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -62,8 +67,7 @@ accept = ["10.99.0.0/24"]
 ZONE = "@ 3600 SOA ns1 hostmaster 1 7200 900 1209600 1\n@ 3600 NS ns1\nns1 3600 A 127.0.0.1\n"
 SERVER = f"""\
 [Service]
-ExecStart=/opt/python/bin/python3 /opt/server.py 8080 -1 {ADDRESS}
-Environment=PYTHONHOME=/opt/python LD_LIBRARY_PATH=/opt/python/lib
+ExecStart=/usr/bin/python3 /opt/server.py 8080 -1 {ADDRESS}
 """
 WATCHED = AGENT.replace(
     'type = "tcp-hold"',
@@ -73,6 +77,8 @@ CAP_NET_RAW = 13
 UNITS = "/etc/systemd/system"
 REGISTRARS = ["rspdns-registrar@r1", "rspdns-registrar@r2", "rspdns-registrar@r3"]
 HUNG_REGISTRAR = REGISTRARS[2]
+COMMANDS = ["rspdns", "ppe-agent", "rspdns-registrar"]
+PATH = {"PATH": "/usr/bin:/bin"}
 OURS = ["ppe-agent", "rspdns", *REGISTRARS]
 CLIENT = """
 import socket
@@ -90,21 +96,19 @@ for client_family, address in ((socket.AF_INET, "10.99.0.1"), (socket.AF_INET6, 
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSystemd]:
-    """Everything installed as the READMEs say, and started."""
-    with live_systemd(tmp_path_factory.mktemp("live")) as one:
-        backend = "pdns-config/examples/systemd/rspdns"
-        registrar = "registrar-config/examples/systemd/rspdns-registrar@.service"
-        for source, path in (
-            ("ppe-agent/systemd/ppe-agent.service", f"{UNITS}/ppe-agent.service"),
-            ("ppe-agent/systemd/ppe-agent-sctp-run.conf", f"{UNITS}/ppe-agent.service.d/sctp-run.conf"),
-            (registrar, f"{UNITS}/rspdns-registrar@.service"),
-            (f"{registrar}.d/sctp-run.conf", f"{UNITS}/rspdns-registrar@.service.d/sctp-run.conf"),
-            (f"{backend}.service", f"{UNITS}/rspdns.service"),
-            (f"{backend}.service.d/sctp-run.conf", f"{UNITS}/rspdns.service.d/sctp-run.conf"),
-            (f"{backend}.socket", f"{UNITS}/rspdns.socket"),
-        ):
-            one.install(source, path)
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `make install` writes, below a folder."""
+    folder = tmp_path_factory.mktemp("installed")
+    done = make_install(folder, "SCTP_USERLAND=yes")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def machine(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSystemd]:
+    """Everything installed and started as INSTALL.md says."""
+    with live_systemd(tmp_path_factory.mktemp("live"), installed) as one:
+        one.install("pdns-config/examples/pdns.conf", "/etc/powerdns/pdns.conf")
         for path, text in (
             (f"{UNITS}/server.service", SERVER),
             (f"{UNITS}/rspdns-registrar@.service.d/soon.conf", "[Service]\nWatchdogSec=5s\n"),
@@ -116,11 +120,12 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSystemd]:
             ("/etc/rspdns/zones.d/example.net.zone", ZONE),
         ):
             one.write(path, text)
-        one.run("rspdns", "registrar", "render", "/root/inventory.toml", "--output", "/root/rendered")
+        one.run("rspdns-registrar", "render", "/root/inventory.toml", "--output", "/root/rendered")
         for name in ("r1", "r2", "r3"):
             one.run("cp", f"/root/rendered/{name}/registrar-{name}.env", "/etc/rspdns/")
         one.run("systemctl", "daemon-reload")
         one.run("systemctl", "start", "server", *OURS)
+        one.run("systemctl", "start", "pdns")
         until(one, lambda: states(one) == {"one": "in"})
         until(one, lambda: len(members(one) or ()) == 1)
         yield one
@@ -162,6 +167,74 @@ def restarted(machine: LiveSystemd, unit: str, *kill: str) -> float:
         for words in ("Main process exited", "Scheduled restart job")
     )
     return started_s - ended_s
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_installed_commands_start_with_manual_and_completion(machine: LiveSystemd, command: str) -> None:
+    assert "version" in machine.run(command, "--version")
+    assert machine.run("readlink", "-f", f"/usr/local/bin/{command}") == f"/opt/rspdns/bin/{command}\n"
+    page = (machine.root / f"usr/local/share/man/man1/{command}.1").read_text()
+    assert f".SH NAME\n{command}" in page.replace("\\-", "-")
+    script = f"""
+        . /usr/local/share/bash-completion/completions/{command}
+        COMP_WORDS=({command} '') COMP_CWORD=1
+        _{command.replace("-", "_")}_completion {command}
+        echo "${{COMPREPLY[@]}}"
+    """
+    offered = machine.run("bash", "-c", script).split()
+    assert {"check", "status"} <= {*offered} or {"render", "sentinel"} <= {*offered}
+
+
+def test_powerdns_asks_the_backend_at_its_first_start(machine: LiveSystemd) -> None:
+    """The socket is PowerDNS's to open, and it starts after the backend whenever that is enabled."""
+    assert machine.run("stat", "-c", "%U %G", "/run/rspdns/remote.sock") == "rspdns pdns\n"
+    said = machine.run("dig", "@127.0.0.1", "+short", "_http._tcp.web.example.net", "SRV")
+    assert said.split()[2:3] == ["8080"], said
+    machine.run("systemctl", "enable", "rspdns")
+    wanted, after = machine.show("pdns", "Wants", "After")
+    assert "rspdns.service" in wanted
+    assert "rspdns.service" in after
+    assert "rspdns.service" not in machine.show("pdns", "Requires")[0]
+
+
+def test_uninstall_leaves_only_what_an_administrator_wrote(installed: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(installed, copy, symlinks=True, copy_function=os.link)
+    (copy / "etc/rspdns/rspdns.toml").write_text("mine")
+    done = make_install(copy, target="uninstall")
+    assert done.returncode == 0, done.stderr
+    assert [str(path.relative_to(copy)) for path in copy.rglob("*") if not path.is_dir()] == [
+        "etc/rspdns/rspdns.toml"
+    ]
+    assert f"kept: {copy}/etc/rspdns" in done.stdout
+    again = make_install(copy, target="uninstall")
+    assert again.returncode != 0
+    assert "nothing is installed there" in again.stderr
+
+
+def test_no_installed_file_names_the_folder_it_was_made_in(installed: Path) -> None:
+    found = subprocess.run(
+        ["grep", "-rl", str(installed), str(installed)], capture_output=True, text=True, check=False
+    )
+    assert found.stdout == ""
+
+
+def test_install_says_what_it_lacks(tmp_path: Path) -> None:
+    for variables, words in (
+        (["PYTHON=/nowhere/python3"], "/nowhere/python3 is no Python 3.11 or later with venv"),
+        (["PREFIX=relative"], "a path begins with /"),
+    ):
+        done = make_install(tmp_path / "root", *variables)
+        assert done.returncode != 0
+        assert words in done.stderr
+    user = ["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups"]
+    command = [*user, str(REPOSITORY / "setup/install.sh"), "install"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, env={"PATH": "/usr/bin:/bin"}
+    )
+    assert done.returncode == 1
+    assert "run it as root (sudo make install), or set DESTDIR" in done.stderr
+    assert not (tmp_path / "root").exists()
 
 
 def test_every_unit_runs_confined_and_as_nobody_special(machine: LiveSystemd) -> None:

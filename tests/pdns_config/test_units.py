@@ -18,9 +18,10 @@ def read(name: str) -> ConfigParser:
 
 
 def test_powerdns_starts_after_the_backend_but_does_not_end_with_it() -> None:
-    unit = read("pdns.service.d/rspdns.conf")["Unit"]
-    assert unit["After"] == unit["Wants"] == "rspdns.service"
-    assert "Requires" not in unit
+    unit = read("rspdns.service")
+    assert unit["Unit"]["Before"] == "pdns.service"
+    assert "pdns.service" in unit["Install"]["WantedBy"].split()
+    assert "RequiredBy" not in unit["Install"]
 
 
 def test_the_socket_outlives_the_service() -> None:

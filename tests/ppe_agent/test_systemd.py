@@ -7,9 +7,13 @@ from pathlib import Path
 UNITS = Path(__file__).resolve().parents[2] / "ppe-agent" / "systemd"
 
 
-def test_the_unit_is_right_and_confined() -> None:
-    unit = str(UNITS / "ppe-agent.service")
-    checked = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
+def test_the_unit_is_right_and_confined(tmp_path: Path) -> None:
+    text = (UNITS / "ppe-agent.service").read_text()
+    (tmp_path / "ppe-agent.service").write_text(text.replace("/usr/bin/ppe-agent", "/bin/true"))
+    unit = str(tmp_path / "ppe-agent.service")
+    checked = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False
+    )
     assert (checked.returncode, checked.stderr) == (0, "")
     judged = subprocess.run(
         ["systemd-analyze", "security", "--offline=true", "--no-pager", unit],

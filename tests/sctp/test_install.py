@@ -19,6 +19,7 @@ INSTALLED = (
     "bin/sctpd",
     "lib/sctp-userland/libsctp-userland.so",
     "lib/systemd/system/sctpd.service",
+    "lib/sysusers.d/sctpd.conf",
     "share/man/man1/sctp-run.1",
     "share/man/man8/sctpd.8",
 )

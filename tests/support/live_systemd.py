@@ -23,48 +23,30 @@ unshare_mounts()
 os.execvp(sys.argv[1], sys.argv[1:])
 """
 """Before a program: `unshare --mount` fails in a chroot whose root directory is no mount point."""
-PROGRAMS = {
-    "ppe-agent": "ppe_agent.cli",
-    "rspdns": "rspdns.cli",
-    "rspdns-registrar": "registrar_config",
-}
-SOURCES = ("rserpool", "daemon-kit", "backend", "ppe-agent", "registrar-config", "pdns-config", "labs")
+PREPARE = """
+systemd-sysusers
+systemd-tmpfiles --create /usr/local/lib/tmpfiles.d/rspdns.conf
+ip link set lo up
+ip link add eth0 type veth peer name eth0-peer
+ip link set eth0-peer up
+ip link set eth0 up
+ip address add 10.99.0.1/24 dev eth0
+"""
+"""What `make install` without DESTDIR does at its end, and a network."""
+INSTALL_S = 900.0
 
 
-def _prepare() -> str:
-    """The shell commands that install the project: commands in /usr/bin, SCTP in /usr/local, users."""
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    packages = f"/opt/rspdns/.venv/lib/python{version}/site-packages"
-    environment = {
-        "LD_LIBRARY_PATH": "/opt/python/lib",
-        "PYTHONHOME": "/opt/python",
-        "PYTHONPATH": ":".join([packages, *(f"/opt/rspdns/{one}" for one in SOURCES)]),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    exported = " ".join(f"{key}={value}" for key, value in environment.items())
-    lines = ["make --no-print-directory -s -C /opt/rspdns/sctp-userland install"]
-    for name, module in PROGRAMS.items():
-        script = f'#!/bin/sh\\nexport {exported}\\nexec /opt/python/bin/python{version} -m {module} "$@"\\n'
-        lines += [f"printf '{script}' >/usr/bin/{name}", f"chmod 755 /usr/bin/{name}"]
-    lines += [
-        "groupadd --system sctp",
-        "useradd --system --no-create-home sctpd",
-        "useradd --system --no-create-home rspdns",
-        "install -D -m 644 /opt/rspdns/ppe-agent/systemd/ppe-agent.sysusers /etc/sysusers.d/ppe-agent.conf",
-        "systemd-sysusers",
-        "ip link set lo up",
-        "ip link add eth0 type veth peer name eth0-peer",
-        "ip link set eth0-peer up",
-        "ip link set eth0 up",
-        "ip address add 10.99.0.1/24 dev eth0",
-    ]
-    return "\n".join(lines)
+def make_install(folder: Path, *variables: str, target: str = "install") -> subprocess.CompletedProcess[str]:
+    """Run `make install` (or another target) for a root directory; the environment's pip settings apply."""
+    command = ["make", "-s", "-C", str(REPOSITORY), target, f"DESTDIR={folder}", *variables]
+    return subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_S, check=False)
 
 
 class LiveSystemd:
     """systemd, started; `root` is its root directory, as seen from outside."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, installed: Path) -> None:
+        """`installed`: the files of `make install`."""
         self._cgroups = folder / "cgroups"  # it may be mounted nowhere else in a chroot
         self._cgroups.mkdir()
         subprocess.run(["mount", "-t", "cgroup2", "cgroup2", str(self._cgroups)], check=True)
@@ -85,7 +67,7 @@ class LiveSystemd:
             "--cgroup",
             "--kill-child",
         ]
-        arguments = [*unshare, "sh", boot, str(lower), str(REPOSITORY), sys.base_prefix, _prepare()]
+        arguments = [*unshare, "sh", boot, str(lower), str(installed), PREPARE]
         with self.log.open("w") as log:
             self._process = subprocess.Popen(
                 ["sh", "-c", f'echo $$ >{self._cgroup}/cgroup.procs; exec "$@"', "sh", *arguments],
@@ -175,9 +157,9 @@ class LiveSystemd:
 
 
 @contextlib.contextmanager
-def live_systemd(folder: Path) -> Iterator[LiveSystemd]:
-    """A running systemd, ended afterwards."""
-    running = LiveSystemd(folder)
+def live_systemd(folder: Path, installed: Path) -> Iterator[LiveSystemd]:
+    """A running systemd in whose root the files of `make install` are; ended afterwards."""
+    running = LiveSystemd(folder, installed)
     try:
         yield running
     finally:

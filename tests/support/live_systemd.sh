@@ -1,9 +1,9 @@
 #!/bin/sh
 # Boots systemd as process 1 of namespaces of its own, on this machine's root file system with a layer of its own above:
 # nothing outside is changed. Run by live_systemd.py under `unshare`, in a cgroup of its own.
-# $1: an empty folder. $2: the repository. $3: where Python is. $4: a script that is run inside before systemd.
+# $1: an empty folder. $2: what `make install` wrote with DESTDIR. $3: a script that is run inside before systemd.
 set -eu
-folder=$1 repository=$2 python=$3 prepare=$4
+folder=$1 installed=$2 prepare=$3
 mount -t tmpfs tmpfs "$folder"
 mkdir "$folder/upper" "$folder/work" "$folder/root"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$folder/upper,workdir=$folder/work" "$folder/root"
@@ -27,9 +27,7 @@ mkdir "$root/dev/shm" "$root/dev/pts"
 mount -t devpts -o newinstance,ptmxmode=0666 devpts "$root/dev/pts"
 ln -s pts/ptmx "$root/dev/ptmx"
 ln -s /proc/self/fd "$root/dev/fd"
-mkdir -p "$root/opt/rspdns" "$root/opt/python"
-mount --bind "$repository" "$root/opt/rspdns"
-mount --bind "$python" "$root/opt/python"
+cp -a "$installed"/* "$root/" # not the folder itself: its mode would become that of /
 
 # Of this machine's own services only the journal is started, and D-Bus, which an ordinary user's `systemctl` needs.
 units=$root/etc/systemd/system
