@@ -15,7 +15,7 @@ from rspdns.admin.configuration import AdminConfig
 from rspdns.admin.server import AdminServer
 from rspdns.event_log import EventLog
 
-from tests.backend.test_admin_access import WRITER
+from tests.backend.admin_tokens import WRITER
 
 POOL = {
     "handles": ["sip-udp"],

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.backend.admin_paper import Admin
-from tests.backend.test_admin_access import WRITER, tokens
+from tests.backend.admin_tokens import WRITER, tokens
 
 
 @pytest.fixture

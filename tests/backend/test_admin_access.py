@@ -9,14 +9,7 @@ from rspdns.admin.access import Access, Right, read_access
 from rspdns.admin.rate_limit import RateLimit
 from rspdns.configuration import BackendConfig, differing, load_configuration
 
-READER = "reader-0123456789abcdef"
-WRITER = "writer-0123456789abcdef"
-
-
-def tokens(folder: Path, name: str, *lines: str, mode: int = 0o640) -> str:
-    (folder / name).write_text("\n".join(lines) + "\n")
-    (folder / name).chmod(mode)
-    return name
+from tests.backend.admin_tokens import READER, WRITER, tokens
 
 
 def access(folder: Path, **keys: str) -> Access:

@@ -11,8 +11,8 @@ from rspdns.admin.routes import ROUTES
 from rspdns.admin.stream import STREAMS
 
 from tests.backend.admin_paper import POOL, Admin
-from tests.backend.test_admin_access import READER, WRITER, tokens
-from tests.backend.test_convergence import event
+from tests.backend.admin_tokens import READER, WRITER, tokens
+from tests.backend.events import event
 from tests.support.json_schema import differences
 
 

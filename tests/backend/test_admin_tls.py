@@ -12,7 +12,7 @@ from rspdns.event_log import EventLog
 from rspdns.up import live_page
 
 from tests.backend.admin_paper import Admin, NoMetrics, Paper
-from tests.backend.test_admin_access import READER, tokens
+from tests.backend.admin_tokens import READER, tokens
 
 
 async def test_tls_with_a_certificate_that_is_renewed(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from daemon_kit.metrics import exposition, registry
 from rspdns.event_log import EventLog
 from rspdns.metrics import BackendMetrics
 
-from tests.backend.test_convergence import event
+from tests.backend.events import event
 
 RULES = Path(__file__).resolve().parents[2] / "backend" / "examples" / "alerts.yml"
 OWNER = "_sip._udp.as.ims.example.net"

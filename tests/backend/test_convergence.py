@@ -10,6 +10,8 @@ from rspdns.convergence import MAX_WAITING, Convergence
 from rspdns.event_log import LOGGED_EACH, QUEUED, EventLog
 from structlog.testing import capture_logs
 
+from tests.backend.events import event
+
 
 def test_a_change_is_done_when_every_powerdns_purged_all_its_names() -> None:
     waiting = Convergence(["a", "b"])
@@ -42,10 +44,6 @@ def test_the_oldest_of_too_many_is_given_up() -> None:
         waiting.published([number], {f"x{number}"}, 10.0)
     assert waiting.purged("a", ["x0"], 11.0) == ()
     assert waiting.purged("a", ["x1"], 11.0) == (1,)
-
-
-def event(kind: str = "left") -> BeliefEvent:
-    return BeliefEvent(time.monotonic(), kind, "sip-udp", 7, "its home says so")
 
 
 async def test_listeners_hear_of_an_event_and_again_when_it_has_converged() -> None:

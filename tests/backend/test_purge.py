@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from rspdns.purge import NOT_THERE, ControlSocket, Purger
 
+from tests.support.waiting import until_async
+
 GENEROUS_S = 5.0
 
 
@@ -81,13 +83,6 @@ async def purger() -> AsyncIterator[Callable[..., Purger]]:
         await one.close()
 
 
-async def until(condition: Callable[[], object]) -> None:
-    end_s = time.monotonic() + GENEROUS_S
-    while not condition():
-        assert time.monotonic() < end_s, "did not happen"
-        await asyncio.sleep(0.005)
-
-
 def idle(control: ControlSocket) -> bool:
     return control.waiting == 0
 
@@ -97,7 +92,7 @@ async def test_all_names_in_one_command_three_times(make, purger) -> None:  # ty
     await pdns.start()
     one = purger(pdns.path)
     one.purge(["b.example.net", "a.example.net"])
-    await until(lambda: len(pdns.commands) == 3)
+    await until_async(lambda: len(pdns.commands) == 3)
     await asyncio.sleep(0.1)
     assert len(pdns.commands) == 3
     for _, line in pdns.commands:
@@ -117,9 +112,9 @@ async def test_a_stuck_socket_does_not_hold_up_another(make, purger) -> None:  #
     await fine.start()
     one = purger(stuck.path, fine.path, timeout_s=30)
     one.purge(["a"])
-    await until(lambda: fine.purged("a") == 3)
+    await until_async(lambda: fine.purged("a") == 3)
     one.purge(["b"])
-    await until(lambda: fine.purged("b") == 3)
+    await until_async(lambda: fine.purged("b") == 3)
     assert stuck.purged("b") == 0
 
 
@@ -130,11 +125,11 @@ async def test_a_socket_that_was_stuck_gets_everything_later(make, purger) -> No
     await asyncio.sleep(0.05)
     one = purger(pdns.path)
     one.purge(["a"])
-    await until(lambda: one.sockets[0].problem)
+    await until_async(lambda: one.sockets[0].problem)
     assert "within" in one.sockets[0].problem
     one.purge(["b"])
     idle_client.close()
-    await until(lambda: idle(one.sockets[0]))
+    await until_async(lambda: idle(one.sockets[0]))
     assert pdns.purged("a") >= 3
     assert pdns.purged("b") >= 3
     assert one.sockets[0].problem is None
@@ -144,25 +139,25 @@ async def test_a_missing_socket_keeps_nothing_and_is_used_when_it_comes(make, pu
     pdns = make("later")
     one = purger(pdns.path)
     one.purge(["old"])
-    await until(lambda: one.sockets[0].problem)
+    await until_async(lambda: one.sockets[0].problem)
     assert idle(one.sockets[0]), "a PowerDNS that is not there has cached nothing"
     await pdns.start()
     one.purge(["new"])
-    await until(lambda: pdns.purged("new") == 3)
+    await until_async(lambda: pdns.purged("new") == 3)
     assert pdns.purged("old") == 0
 
 
 async def test_powerdns_is_seen_to_come_and_go_while_nothing_is_purged(make, purger) -> None:  # type: ignore[no-untyped-def]
     path = make("later").path
     one = purger(path, sign_of_life_every_s=0.05).sockets[0]
-    await until(lambda: one.problem == NOT_THERE)
+    await until_async(lambda: one.problem == NOT_THERE)
     pdns = Pdns(path)
     pdns.reply = b"PONG"
     await pdns.start()
-    await until(lambda: one.problem is None)
+    await until_async(lambda: one.problem is None)
     assert {line for _, line in pdns.commands} == {"RPING"}
     await pdns.stop()
-    await until(lambda: one.problem == NOT_THERE)
+    await until_async(lambda: one.problem == NOT_THERE)
     assert (one.counts.commands, one.counts.failures) == (0, 0), "a sign of life is no purge"
 
 
@@ -172,7 +167,7 @@ async def test_a_dead_powerdns_leaves_its_socket_behind(tmp_path: Path, purger) 
         listener.bind(str(path))
     one = purger(path)
     one.purge(["a"])
-    await until(lambda: one.sockets[0].problem)
+    await until_async(lambda: one.sockets[0].problem)
     assert idle(one.sockets[0])
 
 
@@ -182,10 +177,10 @@ async def test_an_unexpected_reply_is_tried_again(make, purger) -> None:  # type
     await pdns.start()
     one = purger(pdns.path)
     one.purge(["a"])
-    await until(lambda: one.sockets[0].problem)
+    await until_async(lambda: one.sockets[0].problem)
     assert "Unknown command" in one.sockets[0].problem
     pdns.reply = b"0"
-    await until(lambda: idle(one.sockets[0]))
+    await until_async(lambda: idle(one.sockets[0]))
     assert one.sockets[0].problem is None
 
 
@@ -198,7 +193,7 @@ async def test_a_storm_goes_in_few_commands(make, purger) -> None:  # type: igno
         one.purge([name])
         if name.startswith("5"):
             await asyncio.sleep(0)
-    await until(lambda: idle(one.sockets[0]))
+    await until_async(lambda: idle(one.sockets[0]))
     assert all(pdns.purged(name) in (2, 3) for name in names[:10] + names[-10:])
     assert len(pdns.commands) < len(names) / 10
 
@@ -210,7 +205,7 @@ async def test_zones_are_read_again_before_anything_else(make, purger) -> None: 
     one = purger(pdns.path)
     one.purge(["a"])
     one.rediscover()
-    await until(lambda: len(pdns.commands) >= 4)
+    await until_async(lambda: len(pdns.commands) >= 4)
     assert [line for _, line in pdns.commands][:2] == ["REDISCOVER", "PURGE a"]
 
 
@@ -224,7 +219,7 @@ async def test_a_forbidden_socket_is_told(make, purger) -> None:  # type: ignore
         os.seteuid(65534)
         one = purger(pdns.path)
         one.purge(["a"])
-        await until(lambda: one.sockets[0].problem)
+        await until_async(lambda: one.sockets[0].problem)
     finally:
         os.seteuid(0)
     assert "not allowed" in one.sockets[0].problem

@@ -9,8 +9,9 @@ from rserpool.client import Resolution
 from rserpool.element import EventKind
 from rserpool.errors import ResolutionTimeout, RSerPoolError
 
-from tests.integration.rserpool_host import IDENTIFIER, Host, until
+from tests.integration.rserpool_host import IDENTIFIER, Host
 from tests.support.stalls import Mark
+from tests.support.waiting import until_async
 
 
 async def killed_registrar(here: Host) -> None:
@@ -48,7 +49,7 @@ async def frozen_registrar(here: Host) -> None:
             raise AssertionError("a frozen registrar answered")
         except ResolutionTimeout:
             pass
-        await until(lambda: element.is_registered and element.registrar != first, 5)
+        await until_async(lambda: element.is_registered and element.registrar != first, 5)
     finally:
         os.kill(here.pid(first), signal.SIGCONT)
 
@@ -61,7 +62,7 @@ async def frozen_registrar(here: Host) -> None:
         assert resolution.asked_at_s >= asked_at_s
         return True
 
-    await until(answers, 10)
+    await until_async(answers, 10)
 
 
 async def woken_registrar(here: Host) -> None:
@@ -71,7 +72,7 @@ async def woken_registrar(here: Host) -> None:
     first = element.registrar
     os.kill(here.pid(first), signal.SIGSTOP)
     try:
-        await until(lambda: element.is_registered and element.registrar != first, 5)
+        await until_async(lambda: element.is_registered and element.registrar != first, 5)
         await asyncio.sleep(4)
     finally:
         os.kill(here.pid(first), signal.SIGCONT)
@@ -93,7 +94,7 @@ async def taken_over(here: Host) -> None:
     first = element.registrar
     os.kill(here.pid(first), signal.SIGSTOP)
     try:
-        await until(lambda: EventKind.TAKEN_OVER in here.kinds(), 20)
+        await until_async(lambda: EventKind.TAKEN_OVER in here.kinds(), 20)
         assert element.registrar not in (None, first)
         deadline_s = time.monotonic() + 3
         while time.monotonic() < deadline_s:
@@ -111,7 +112,7 @@ async def pinned(here: Host) -> None:
     await here.until_listed(b"pinned", {IDENTIFIER})
     os.kill(here.pids[0], signal.SIGSTOP)
     try:
-        await until(lambda: EventKind.TAKEOVER_REFUSED in here.kinds(), 20)
+        await until_async(lambda: EventKind.TAKEOVER_REFUSED in here.kinds(), 20)
         await here.until_listed(b"pinned", set(), by=2, within_s=10)
     finally:
         os.kill(here.pids[0], signal.SIGCONT)

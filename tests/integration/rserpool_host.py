@@ -1,8 +1,7 @@
 """What the scenarios with real registrars share: a client to each registrar, pool elements, and waiting."""
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
@@ -13,7 +12,7 @@ from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed, Policy
 from rserpool.registrar_choice import RegistrarAddress
 
-from tests.support.stalls import Deadline
+from tests.support.waiting import until_async
 
 IDENTIFIER = 0xA001
 SECOND_ADDRESS = "10.66.1.1"
@@ -91,21 +90,8 @@ class Host:
             right = [members for members in lists if {each.identifier for each in members} == identifiers]
             return len(right) >= by
 
-        await until(listed, within_s, lambda: f"{handle!r}: {view}")
+        await until_async(listed, within_s, lambda: f"{handle!r}: {view}")
         return view
-
-
-async def until(
-    condition: Callable[[], Awaitable[bool] | bool], within_s: float, words: Callable[[], str] = str
-) -> None:
-    """Wait until `condition` holds; fail with `words` when it does not in time."""
-    deadline = Deadline(within_s)
-    while True:
-        holds = condition()
-        if holds if isinstance(holds, bool) else await holds:
-            return
-        assert not deadline.is_over, f"not within {within_s} s: {words()}"
-        await asyncio.sleep(0.01)
 
 
 @contextlib.asynccontextmanager
@@ -117,7 +103,7 @@ async def host(address: str, pids: list[int]) -> AsyncIterator[Host]:
         here.clients[registrar] = RegistrarClient(registrar, timeout_ms=500)
         here.clients[registrar].start()
     try:
-        await until(lambda: all(client.is_up for client in here.clients.values()), 5)
+        await until_async(lambda: all(client.is_up for client in here.clients.values()), 5)
         yield here
     finally:
         for element in here.elements:

@@ -21,7 +21,8 @@ from rserpool.sctp import AssociationUp, Message, SctpSocket
 
 from rserpool import asap
 from tests.integration import rserpool_faults
-from tests.integration.rserpool_host import IDENTIFIER, SECOND_ADDRESS, Host, host, until
+from tests.integration.rserpool_host import IDENTIFIER, SECOND_ADDRESS, Host, host
+from tests.support.waiting import until_async
 
 
 async def found_by_all(here: Host) -> None:
@@ -32,7 +33,7 @@ async def found_by_all(here: Host) -> None:
         assert members is not None
         assert members[0].user_transport == element.element.user_transport
         assert abs(members[0].policy.load - 0.5) < 1e-6  # type: ignore[union-attr]
-    await until(lambda: element.home_registrar is not None, 2)
+    await until_async(lambda: element.home_registrar is not None, 2)
     homes = {members[0].home_registrar for members in view.values() if members}
     assert homes == {element.home_registrar}
     for load in (0.25, 0.75):
@@ -42,7 +43,7 @@ async def found_by_all(here: Host) -> None:
             members = [each for listed in (await here.view(b"found")).values() for each in listed or []]
             return len(members) == 3 and all(abs(each.policy.load - load) < 1e-6 for each in members)  # type: ignore[union-attr]
 
-        await until(everywhere, 2)
+        await until_async(everywhere, 2)
     assert here.kinds() == [EventKind.REGISTERED]
     assert all(client.round_trip_ms is not None for client in here.clients.values())
 
@@ -61,7 +62,7 @@ async def rejected(here: Host) -> None:
     here.element(b"picky")
     await here.until_listed(b"picky", {IDENTIFIER})
     other = here.element(b"picky", identifier=0xB002, policy=RoundRobin())
-    await until(lambda: EventKind.REJECTED in here.kinds(), 3)
+    await until_async(lambda: EventKind.REJECTED in here.kinds(), 3)
     event = next(event for event in here.events if event.kind is EventKind.REJECTED)
     assert "policy" in event.detail
     assert event.causes
@@ -167,7 +168,7 @@ async def stranger(here: Host) -> None:
             found.extend([received.association] if isinstance(received, AssociationUp) else [])
         return bool(found)
 
-    await until(is_associated, 5)
+    await until_async(is_associated, 5)
     chance = random.Random(1)
     for length in range(0, 2000, 7):
         data = chance.randbytes(length + 1)
@@ -177,7 +178,7 @@ async def stranger(here: Host) -> None:
         await asyncio.sleep(0)
     takeover = EndpointKeepAlive(666, b"unmoved", IDENTIFIER, home=True)
     evil.send(found[0], 11, asap.encode(takeover))
-    await until(lambda: EventKind.TAKEOVER_REFUSED in here.kinds(), 5)
+    await until_async(lambda: EventKind.TAKEOVER_REFUSED in here.kinds(), 5)
     evil.close()
     element.update_policy(LeastUsed(1.0))
     await asyncio.sleep(0.2)

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.agent_host import HANDLE, Host, once_within
-from tests.support.agent_served import Served, agent_host, kill, served_by_agent, until  # noqa: F401  (fixtures)
+from tests.support.agent_served import Served, agent_host, kill, served_by_agent  # noqa: F401  (fixtures)
 from tests.support.namespaces import Namespace
 from tests.support.stalls import Mark
+from tests.support.waiting import until
 
 # Loaded by the agent's Python before anything else: what it writes is on the disk when there is that file.
 SLOW_DISK = """\

@@ -1,8 +1,6 @@
 """The configurations of ppe-agent/QUICKSTART.md: all are right; those whose servers Debian 12 has are run."""
 
-import json
 import os
-import re
 import signal
 import sys
 import time
@@ -13,56 +11,16 @@ from ppe_agent import configuration, consistency
 from ppe_agent.configuration import load_configuration
 
 from tests.support.agent_host import ADDRESS, Host
-from tests.support.namespaces import REPOSITORY, Namespace
+from tests.support.namespaces import Namespace
 from tests.support.processor_time import share_of_a_core
+from tests.support.quickstart import KAMAILIO, configure, page
 
-PAGE = REPOSITORY / "ppe-agent" / "QUICKSTART.md"
 NAMES = ("kamailio", "opensips", "asterisk", "web")
 MOST_OF_A_CORE = 0.02
 """Two to three times what it takes here (tests/support/sidecar_cost.py), for slower machines."""
 
 
 # The demo's script, with the modules that the page names.
-KAMAILIO = """\
-#!KAMAILIO
-log_stderror=yes
-debug=0
-children=2
-tcp_children=2
-auto_aliases=no
-dns=no
-rev_dns=no
-tcp_accept_no_cl=yes
-loadmodule "sl.so"
-loadmodule "tm.so"
-loadmodule "rr.so"
-loadmodule "pv.so"
-loadmodule "maxfwd.so"
-loadmodule "dialog.so"
-loadmodule "xhttp.so"
-loadmodule "xhttp_prom.so"
-modparam("xhttp_prom", "xhttp_prom_stats", "all")
-request_route {
-    if (!mf_process_maxfwd_header("10")) {
-        sl_send_reply("483", "Too Many Hops");
-        exit;
-    }
-    sl_send_reply("200", "OK");
-}
-event_route[xhttp:request] {
-    if (prom_check_uri()) {
-        prom_dispatch();
-        return;
-    }
-    xhttp_reply("404", "Not Found", "text/html", "no");
-}
-"""
-
-
-def page(name: str) -> str:
-    """Return the configuration of the page that begins with `# name`."""
-    (text,) = re.findall(rf"```toml\n(# {name}\n.*?)```", PAGE.read_text(), re.DOTALL)
-    return str(text)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -77,14 +35,6 @@ def test_every_configuration_is_right(name: str, tmp_path: Path, monkeypatch: py
 @pytest.fixture
 def host(namespace: Namespace, tmp_path: Path) -> Host:
     return Host(namespace, tmp_path)
-
-
-def configure(host: Host, text: str) -> None:
-    """Use a configuration of the page with the registrars, the pool and the directories of the test."""
-    text = re.sub(r"registrars = .*", f"registrars = {json.dumps(host.addresses)}", text)
-    text = re.sub(r"handle    = .*", 'handle = "agent-test"', text)
-    paths = f'[state]\npath = "{host.directory}/state"\n[control]\npath = "{host.directory}/control.sock"\n'
-    host.config.write_text(text.replace("[[as]]", paths + "[[as]]", 1))
 
 
 def test_kamailio(host: Host) -> None:

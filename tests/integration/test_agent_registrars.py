@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.agent_host import ADDRESS, HANDLE, Host, give_address, once_within
-from tests.support.agent_served import Served, agent_host, kill, served_by_agent, until  # noqa: F401  (fixtures)
+from tests.support.agent_served import Served, agent_host, kill, served_by_agent  # noqa: F401  (fixtures)
 from tests.support.crowd import Crowd
 from tests.support.namespaces import Namespace
 from tests.support.stalls import Mark
+from tests.support.waiting import until
 
 REFUSAL = (
     r"registrar \S+ refuses it: the policy differs from that of the pool \(cause 0x0005\S*\); next "

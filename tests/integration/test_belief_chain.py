@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from rspdns.last_known_good import FILE_NAME
 
-from tests.support.chain import ADDRESS, FIXED, HANDLE, OWNER, POOL, ZONE, Chain, end, until
+from tests.support.chain import ADDRESS, FIXED, HANDLE, OWNER, POOL, ZONE, Chain, end
 from tests.support.crowd import Crowd
 from tests.support.dns_watch import DnsWatch
 from tests.support.members import Members
 from tests.support.namespaces import Namespace
 from tests.support.registrars import PoolWatch
 from tests.support.stalls import Mark
+from tests.support.waiting import until
 from tests.support.whole_chain import own_namespace
 
 EMPTY = ("last-good", "nodata", "static", "servfail")
@@ -119,12 +120,12 @@ def believed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Believed]:
 @pytest.fixture
 def chain(believed: Believed) -> Iterator[Believed]:
     """The chain, all registrars settled; whoever joins is gone afterwards."""
-    until(believed.is_known, log=believed.log)
+    until(believed.is_known, told=believed.log)
     yield believed
     for one in believed.joined:
         one.kill()
     handles = (HANDLE, "many", "one", *EMPTY)
-    until(lambda: not any(believed.listed(handle) for handle in handles), log=believed.log)
+    until(lambda: not any(believed.listed(handle) for handle in handles), told=believed.log)
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ def ten(chain: Believed) -> Members:
     three, seven = chain.members_of("three"), chain.members_of("seven", 2)
     for identifier in TEN:
         (three if identifier <= 3 else seven).add(identifier, HANDLE, 5000 + identifier)
-    until(lambda: chain.listed() == TEN, log=chain.log)
+    until(lambda: chain.listed() == TEN, told=chain.log)
     until(lambda: isinstance(chain.targets(), set))
     return three
 
@@ -182,13 +183,13 @@ def test_a_pool_of_two_loses_one(chain: Believed) -> None:
     stays, dies = chain.members_of("stays"), chain.members_of("dies")
     stays.add(21, "nodata", 5021)
     dies.add(22, "nodata", 5022)
-    until(lambda: chain.targets(owner("nodata")) == {21, 22}, log=chain.log)
+    until(lambda: chain.targets(owner("nodata")) == {21, 22}, told=chain.log)
     dies.kill()
     seen = []
     until(lambda: seen.append(chain.targets(owner("nodata"))) or seen[-1] == {21}, 5, chain.log)  # type: ignore[func-returns-value]
     assert all(one in ({21, 22}, {21}) for one in seen), seen
     stays.kill()
-    until(lambda: chain.targets(owner("nodata")) == "NOERROR", log=chain.log)
+    until(lambda: chain.targets(owner("nodata")) == "NOERROR", told=chain.log)
 
 
 def test_all_are_drained(chain: Believed) -> None:
@@ -199,19 +200,19 @@ def test_all_are_drained(chain: Believed) -> None:
             members.add(identifier, kind, 5000 + identifier)
     for place, kind in enumerate(EMPTY):
         both = {30 + 2 * place, 31 + 2 * place}
-        until(lambda kind=kind, both=both: chain.listed(kind) == both, log=chain.log)  # type: ignore[misc]
-        until(lambda kind=kind, both=both: chain.targets(owner(kind)) == both, log=chain.log)  # type: ignore[misc]
+        until(lambda kind=kind, both=both: chain.listed(kind) == both, told=chain.log)  # type: ignore[misc]
+        until(lambda kind=kind, both=both: chain.targets(owner(kind)) == both, told=chain.log)  # type: ignore[misc]
     for identifier in range(30, 38):
         members.remove(identifier)
-    until(lambda: not any(chain.listed(kind) for kind in EMPTY), log=chain.log)
-    until(lambda: chain.targets(owner("nodata")) == "NOERROR", log=chain.log)
-    until(lambda: chain.targets(owner("servfail")) == "SERVFAIL", log=chain.log)
-    until(lambda: chain.pdns.short(owner("static"), "SRV") == [f"7 7 7777 ns1.{ZONE}."], log=chain.log)
-    until(lambda: chain.targets(owner("last-good")) == {30, 31}, log=chain.log)
+    until(lambda: not any(chain.listed(kind) for kind in EMPTY), told=chain.log)
+    until(lambda: chain.targets(owner("nodata")) == "NOERROR", told=chain.log)
+    until(lambda: chain.targets(owner("servfail")) == "SERVFAIL", told=chain.log)
+    until(lambda: chain.pdns.short(owner("static"), "SRV") == [f"7 7 7777 ns1.{ZONE}."], told=chain.log)
+    until(lambda: chain.targets(owner("last-good")) == {30, 31}, told=chain.log)
     for kind in EMPTY:
         assert f"when_empty = {kind}" in chain.of(kind)["answered_instead"]
     members.add(30, "last-good", 5030)
-    until(lambda: chain.targets(owner("last-good")) == {30}, log=chain.log)
+    until(lambda: chain.targets(owner("last-good")) == {30}, told=chain.log)
     assert chain.of("last-good")["answered_instead"] is None
 
 
@@ -225,18 +226,18 @@ def test_pools_of_more_than_an_answer_names(chain: Believed) -> None:
         ):
             crowd = chain.crowd_of(pools)
             everyone = crowd.identifiers
-            until(lambda pool=pool, everyone=everyone: chain.listed(pool) == everyone, log=chain.log)  # type: ignore[misc]
+            until(lambda pool=pool, everyone=everyone: chain.listed(pool) == everyone, told=chain.log)  # type: ignore[misc]
             if pool == "many":
-                until(lambda: len(chain.listed("many", polled)) >= 128, log=log)
+                until(lambda: len(chain.listed("many", polled)) >= 128, told=log)
             else:
-                until(lambda everyone=everyone: chain.listed("one", polled) == everyone, log=log)  # type: ignore[misc]
+                until(lambda everyone=everyone: chain.listed("one", polled) == everyone, told=log)  # type: ignore[misc]
             shown: set[int] = set()
             name = owner("shards" if pool == "one" else pool)
             until(lambda name=name, shown=shown: shown.update(chain.shown(name)) or len(shown) > 20)  # type: ignore[misc]
             assert shown <= everyone
             crowd.kill()
-            until(lambda pool=pool: not chain.listed(pool), log=chain.log)  # type: ignore[misc]
-            until(lambda pool=pool: not chain.listed(pool, polled), log=log)  # type: ignore[misc]
+            until(lambda pool=pool: not chain.listed(pool), told=chain.log)  # type: ignore[misc]
+            until(lambda pool=pool: not chain.listed(pool, polled), told=log)  # type: ignore[misc]
 
 
 def test_the_last_known_good_file(chain: Believed) -> None:
@@ -244,8 +245,8 @@ def test_the_last_known_good_file(chain: Believed) -> None:
     members = chain.members_of("known")
     for identifier in (41, 42):
         members.add(identifier, HANDLE, 5000 + identifier)
-    until(lambda: chain.targets() == {41, 42}, log=chain.log)
-    until(lambda: chain.remembers({41, 42}), log=chain.log)
+    until(lambda: chain.targets() == {41, 42}, told=chain.log)
+    until(lambda: chain.remembers({41, 42}), told=chain.log)
     path = chain.folder / "state" / FILE_NAME
     whole = path.read_bytes()
     half = path.with_name(f".{FILE_NAME}.half")
@@ -254,19 +255,19 @@ def test_the_last_known_good_file(chain: Believed) -> None:
     chain.kill_registrars()
     half.write_bytes(whole[: len(whole) // 2])
     chain.backend = chain.start_backend()
-    until(lambda: chain.targets() == {41, 42}, log=chain.log)
+    until(lambda: chain.targets() == {41, 42}, told=chain.log)
     assert chain.of()["stale_s"] is not None
     assert not half.exists()
 
     end(chain.backend, SIGKILL)
     path.write_bytes(whole[: len(whole) // 2])
     chain.backend = chain.start_backend()
-    until(lambda: chain.targets() == "SERVFAIL", log=chain.log)
+    until(lambda: chain.targets() == "SERVFAIL", told=chain.log)
     (problem,) = status(chain)["problems"]
     assert problem.startswith(f"{path}: not used: "), problem
 
     chain.start_registrars()
-    until(chain.is_known, log=chain.log)
-    until(lambda: chain.targets() == {41, 42}, log=chain.log)
-    until(lambda: not status(chain)["problems"], log=chain.log)
+    until(chain.is_known, told=chain.log)
+    until(lambda: chain.targets() == {41, 42}, told=chain.log)
+    until(lambda: not status(chain)["problems"], told=chain.log)
     assert path.read_bytes() != whole[: len(whole) // 2]

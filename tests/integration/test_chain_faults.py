@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.dns_watch import TIMEOUT_S, DnsWatch
+from tests.support.waiting import until
 from tests.support.whole_chain import (
     OWNER,
     SIP_PORTS,
@@ -18,7 +19,6 @@ from tests.support.whole_chain import (
     kill,
     other_pool,
     own_namespace,
-    until,
 )
 
 ALL = set(SIP_PORTS)
@@ -35,7 +35,7 @@ def test_a_killed_backend_is_soon_back_and_its_cached_answers_go_on(chain: Whole
         chain.start_sip(port)
     chain.start_agent()
     backend = chain.start()
-    until(lambda: chain.targets_at(OWNER) == ALL, log=chain.folder / "agent.log")
+    until(lambda: chain.targets_at(OWNER) == ALL, told=chain.folder / "agent.log")
     watch = DnsWatch(chain.namespace, OWNER, chain.folder / "watch.txt")
     until(lambda: len(remembered(chain)) == len(ALL))
     # Every cache is filled anew from here, and holds for 1 s at least.

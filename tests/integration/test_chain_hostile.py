@@ -21,6 +21,7 @@ from tests.support.dns_watch import DnsWatch
 from tests.support.exact import BrokenError
 from tests.support.garbage import asap_seeds, enrp_seeds, mutated
 from tests.support.namespaces import REPOSITORY
+from tests.support.waiting import until
 from tests.support.whole_chain import (
     ADDRESS,
     HANDLE,
@@ -30,7 +31,6 @@ from tests.support.whole_chain import (
     WholeChain,
     kill,
     own_namespace,
-    until,
 )
 
 ALL = set(SIP_PORTS)
@@ -56,7 +56,7 @@ class Attacked:
         self.sip = {port: chain.start_sip(port) for port in SIP_PORTS}
         chain.start_agent(registrars=[*chain.registrars, f"{ADDRESS}:{HOSTILE_PORT}"])
         chain.start()
-        until(lambda: chain.targets_at(OWNER) == ALL, log=chain.folder / "agent.log")
+        until(lambda: chain.targets_at(OWNER) == ALL, told=chain.folder / "agent.log")
         self.watch = DnsWatch(chain.namespace, OWNER, chain.folder / "watch.txt")
 
     @contextlib.contextmanager
@@ -241,10 +241,10 @@ def test_sctp_messages_from_strangers_and_from_a_hostile_registrar(attacked: Att
             )
             assert sent.returncode == 0, sent.stderr
         until(lambda: attacked.hostile.read_text().count("messages") > before + 8)
-    until(chain.is_known, log=chain.log)
+    until(chain.is_known, told=chain.log)
     status = chain.status() or {}
     assert status["registrars"][3]["standing"] != "settled"
-    until(lambda: {one["port"] for one in chain.pool()["members"]} == ALL, log=chain.log)
+    until(lambda: {one["port"] for one in chain.pool()["members"]} == ALL, told=chain.log)
 
 
 def test_packets_that_are_no_sctp(attacked: Attacked) -> None:

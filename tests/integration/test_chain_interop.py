@@ -11,6 +11,7 @@ from tests.support import dns_readers
 from tests.support.dns_readers import Question, Reading
 from tests.support.namespaces import Namespace
 from tests.support.stalls import Mark
+from tests.support.waiting import until
 from tests.support.whole_chain import (
     ADDRESS,
     HANDLE,
@@ -22,7 +23,6 @@ from tests.support.whole_chain import (
     kill,
     other_pool,
     own_namespace,
-    until,
 )
 
 NAME = f"as.{ZONE}"
@@ -39,8 +39,8 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeChain]:
         chain.start_agent()
         chain.start_rspserver("rspserver")
         chain.start()
-        until(lambda: chain.targets_at(OWNER) == set(SIP_PORTS), log=chain.folder / "agent.log")
-        until(lambda: len(chain.targets_at(SCTP_OWNER)) == 1, log=chain.folder / "rspserver.log")
+        until(lambda: chain.targets_at(OWNER) == set(SIP_PORTS), told=chain.folder / "agent.log")
+        until(lambda: len(chain.targets_at(SCTP_OWNER)) == 1, told=chain.folder / "rspserver.log")
         yield chain
 
 
@@ -61,7 +61,7 @@ def listed(index: str, handle: str) -> set[tuple[str, str]]:
 def test_an_element_of_rsplib_is_in_dns_and_out_when_it_is_killed(chain: WholeChain) -> None:
     before = chain.targets_at(SCTP_OWNER)
     second = chain.start_rspserver("second")
-    until(lambda: len(chain.targets_at(SCTP_OWNER)) == 2, log=chain.folder / "second.log")
+    until(lambda: len(chain.targets_at(SCTP_OWNER)) == 2, told=chain.folder / "second.log")
     (port,) = chain.targets_at(SCTP_OWNER) - before
     (record,) = [line for line in chain.pdns.short(SCTP_OWNER, "SRV") if line.split()[2] == str(port)]
     target = record.split()[3]

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.ppe_agent.servers import DATA
-from tests.support.whole_chain import OWNER, SCTP_OWNER, WholeChain, kill, other_pool, own_namespace, until
+from tests.support.waiting import until
+from tests.support.whole_chain import OWNER, SCTP_OWNER, WholeChain, kill, other_pool, own_namespace
 
 ADDRESS, SECOND = "2001:db8::1", "2001:db8::2"
 AGENT = """\
@@ -71,7 +72,7 @@ class SixChain(WholeChain):
         )
 
     def until_shown(self, owner: str, ports: set[int]) -> None:
-        until(lambda: self.targets_at(owner) == ports, log=self.folder / "agent.log")
+        until(lambda: self.targets_at(owner) == ports, told=self.folder / "agent.log")
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +103,7 @@ def test_a_multihomed_server_is_answered_with_both_addresses(chain: SixChain) ->
 
 
 def test_the_load_told_in_a_header_over_sctp_is_its_weight(chain: SixChain) -> None:
-    until(lambda: chain.pdns.short(SCTP_OWNER, "SRV")[0].split()[1] == "700", log=chain.folder / "agent.log")
+    until(lambda: chain.pdns.short(SCTP_OWNER, "SRV")[0].split()[1] == "700", told=chain.folder / "agent.log")
 
 
 def test_options_over_sctp_sees_it_hang_wake_and_die(chain: SixChain) -> None:

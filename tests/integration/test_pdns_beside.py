@@ -5,7 +5,8 @@ from pathlib import Path
 from pdns_config.render import Beside
 
 from tests.backend.making import UDP, ZONE, member, view, views, zone
-from tests.support.served import served, status, until
+from tests.support.served import served, status
+from tests.support.waiting import until
 
 PARENT = ZONE.partition(".")[2]
 OWNER = f"_sip._udp.as.{ZONE}"

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.backend.making import FIXED, UDP, ZONE, member, view, views, zone
-from tests.support.served import Served, served, status, until
+from tests.support.served import Served, served, status
+from tests.support.waiting import until
 
 OWNER = f"_sip._udp.as.{ZONE}"
 ODD = "a/b A 10.0.1.9\n*.wild MX 10 mail.example.com.\n"

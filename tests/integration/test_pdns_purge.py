@@ -16,8 +16,9 @@ from tests.backend.making import UDP, ZONE, member, view, views, zone
 from tests.support.namespaces import Namespace
 from tests.support.pdns import Pdns
 from tests.support.scripted_backend import ScriptedBackend
-from tests.support.served import status, until
+from tests.support.served import status
 from tests.support.slow_connector import SlowConnector
+from tests.support.waiting import until
 from tests.support.whole_chain import own_namespace
 
 OWNER = f"_sip._udp.as.{ZONE}"

@@ -13,7 +13,8 @@ from rserpool.parameters import Protocol
 
 from tests.backend.making import ZONE, member, view, views, zone
 from tests.support.pdns import Pdns
-from tests.support.served import Served, served, until
+from tests.support.served import Served, served
+from tests.support.waiting import until
 
 OTHER = "other.example"
 FIXED = r"""

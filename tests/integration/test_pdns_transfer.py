@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from tests.backend.making import FIXED, UDP, ZONE, member, view, views, zone
-from tests.support.served import Served, served, until
+from tests.support.served import Served, served
+from tests.support.waiting import until
 
 SECRET = "bm90IHNvIHNlY3JldCBpbiBoZXJlIQ=="  # noqa: S105
 THREE = views(view(*(member(number) for number in (1, 2, 3))))

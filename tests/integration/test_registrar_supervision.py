@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ import pytest
 from registrar_config.embedded import embedded_commands
 
 from tests.support.namespaces import REPOSITORY, Namespace
-from tests.support.stalls import Deadline, Mark
+from tests.support.stalls import Mark
+from tests.support.waiting import until
 from tests.support.whole_chain import own_namespace
 
 ADDRESS = "10.99.0.1"
@@ -68,13 +69,6 @@ class Registrars:
 
     def pid(self, number: int) -> int:
         return int(self.events(number, "registrar_started")[-1]["pid"])
-
-
-def until(condition: Callable[[], object], timeout_s: float, log: Path) -> None:
-    deadline = Deadline(timeout_s)
-    while not condition():
-        assert not deadline.is_over, log.read_text()
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chain import ADDRESS, HANDLE, OWNER, POOL, ZONE, Chain, end, until
+from tests.support.chain import ADDRESS, HANDLE, OWNER, POOL, ZONE, Chain, end
 from tests.support.members import Members
 from tests.support.namespaces import Namespace
 from tests.support.stalls import Mark
+from tests.support.waiting import until
 from tests.support.whole_chain import other_pool, own_namespace
 
 
@@ -50,7 +51,7 @@ class Running(Chain):
             self.pdns.start(ZONE)
             self._asked_by_pdns = self.backend
         self.serve(POOL)
-        until(lambda: self.is_known() and not self.pool()["members"], log=self.log)
+        until(lambda: self.is_known() and not self.pool()["members"], told=self.log)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ def members(chain: Running) -> Members:
 def join(chain: Running, members: Members, *identifiers: int) -> None:
     for identifier in identifiers:
         members.add(identifier, HANDLE, 5000 + identifier)
-    until(lambda: chain.targets() == set(identifiers), log=chain.log)
+    until(lambda: chain.targets() == set(identifiers), told=chain.log)
 
 
 def test_joining_and_leaving(chain: Running, members: Members) -> None:
@@ -111,7 +112,7 @@ def test_status_tells_who_is_in_and_why_somebody_is_not(chain: Running, members:
     stranger = chain.members("10.99.0.77")
     join(chain, members, 1)
     stranger.add(7, HANDLE, 5007)
-    until(lambda: "00000007" in [one["identifier"] for one in chain.pool()["out"]], log=chain.log)
+    until(lambda: "00000007" in [one["identifier"] for one in chain.pool()["out"]], told=chain.log)
     assert chain.targets() == {1}
     status = json.loads(chain.command("status", "--json").stdout)
     (pool,) = status["zones"][0]["pools"]
@@ -142,7 +143,7 @@ def test_a_restart_of_the_backend_is_no_empty_answer(
     while time.monotonic() < end_s:
         seen.append(chain.targets())
     # Each of PowerDNS's connections that the restart broke answers SERVFAIL once.
-    until(lambda: seen.append(chain.targets()) or seen[-1] == {1, 2}, log=chain.log)  # type: ignore[func-returns-value]
+    until(lambda: seen.append(chain.targets()) or seen[-1] == {1, 2}, told=chain.log)  # type: ignore[func-returns-value]
     assert all(one in ({1, 2}, "SERVFAIL") for one in seen), seen
     until(lambda: chain.pdns.short(ZONE, "SOA"))
     assert int(chain.pdns.short(ZONE, "SOA")[0].split()[2]) >= serial
@@ -164,7 +165,7 @@ def test_without_registrars_the_last_answers_go_on_also_after_a_restart(
     chain.start_registrars()
     until(chain.is_known, 40, chain.log)
     until(lambda: not any(one["stale"] for one in chain.pool()["members"]), 40)
-    until(lambda: chain.targets() == {1, 2}, log=chain.log)
+    until(lambda: chain.targets() == {1, 2}, told=chain.log)
 
 
 def test_without_any_view_it_is_servfail(namespace: Namespace, tmp_path: Path) -> None:
@@ -234,7 +235,7 @@ def test_an_element_of_rsplib_is_in_dns(chain: Running) -> None:
         log=log,
     )
     owner = f"_sip._sctp.as.{ZONE}"
-    until(lambda: chain.pdns.short(owner, "SRV"), log=log)
+    until(lambda: chain.pdns.short(owner, "SRV"), told=log)
     (record,) = chain.pdns.short(owner, "SRV")
     target = record.split()[3]
     assert target.endswith(f".s.as.{ZONE}.")

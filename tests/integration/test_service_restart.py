@@ -8,10 +8,11 @@ from signal import SIGKILL, SIGTERM, Signals
 import pytest
 from pdns_config.render import PdnsSettings
 
-from tests.support.chain import ADDRESS, HANDLE, ZONE, Chain, end, until
+from tests.support.chain import ADDRESS, HANDLE, ZONE, Chain, end
 from tests.support.dns_stream import DnsStream
 from tests.support.members import Members
 from tests.support.service_manager import ServiceManager
+from tests.support.waiting import until
 from tests.support.whole_chain import own_namespace
 
 PER_S = 300
@@ -31,7 +32,7 @@ class Restarted:
         members = Members(chain.namespace, chain.folder, ADDRESS, chain.registrars)
         members.add(1, HANDLE, 5001)
         members.add(2, HANDLE, 5002)
-        until(lambda: chain.targets() == {1, 2}, log=chain.log)
+        until(lambda: chain.targets() == {1, 2}, told=chain.log)
 
     def restart(self, how: Signals) -> dict[str, int]:
         """Restart the backend while DNS is asked all the time; what was answered, by rcode."""
@@ -42,7 +43,7 @@ class Restarted:
         end(self.backend, how)
         assert (self.chain.folder / "remote.sock").exists(), "the socket is not the backend's to remove"
         self.backend = self.chain.start_backend(self.manager)
-        until(lambda: self.chain.targets() == {1, 2}, log=self.chain.log)
+        until(lambda: self.chain.targets() == {1, 2}, told=self.chain.log)
         time.sleep(0.5)
         return stream.end()
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,17 +15,11 @@ import pytest
 from tests.support.agent_host import give_address
 from tests.support.namespaces import Namespace
 from tests.support.stalls import Deadline
+from tests.support.waiting import until
 
 ADDRESS = "10.99.0.1"
 OWNER = "_sip._udp.as.ims.example.net"
 COMMAND = [sys.executable, "-m", "rspdns.cli", "up", f"--address={ADDRESS}"]
-
-
-def until(condition: Callable[[], object], log: Path, timeout_s: float = 60) -> None:
-    deadline = Deadline(timeout_s)
-    while not condition():
-        assert not deadline.is_over, log.read_text()
-        time.sleep(0.05)
 
 
 def programs_in(namespace: Namespace) -> list[str]:
@@ -59,7 +52,7 @@ def host(namespace: Namespace) -> Namespace:
 def start(host: Namespace, log: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
     """Start it, and wait until it says that all is ready."""
     up = host.start(*COMMAND, *options, log=log, environment={**environment, "PYTHONUNBUFFERED": "1"})
-    until(lambda: "ready." in log.read_text() or up.poll() is not None, log)
+    until(lambda: "ready." in log.read_text() or up.poll() is not None, told=log)
     assert up.poll() is None, log.read_text()
     return up
 
@@ -103,12 +96,12 @@ def test_one_command_runs_everything_and_leaves_nothing(host: Namespace, tmp_pat
         sctp=True,
         log=tmp_path / "agent.log",
     )
-    until(lambda: has_joined(host), tmp_path / "agent.log")
+    until(lambda: has_joined(host), told=tmp_path / "agent.log")
     sidecar.terminate()
     assert sidecar.wait(90) == 0
     up.send_signal(signal.SIGTERM)
     assert up.wait(90) == 0
-    until(lambda: not [one for one in programs_in(host) if "sipp" not in one], log)
+    until(lambda: not [one for one in programs_in(host) if "sipp" not in one], told=log)
     assert not [path for path in folder.iterdir() if path.is_socket()], "a socket was left behind"
 
 
@@ -129,12 +122,12 @@ def test_without_a_directory_no_file_is_left(host: Namespace, tmp_path: Path) ->
     (short / "rspdns-up-killed").mkdir()
     (short / "rspdns-up-killed" / "lock").touch()
     up = start(host, log, TMPDIR=str(short))
-    until(lambda: "Ctrl-C stops" in log.read_text(), log)
+    until(lambda: "Ctrl-C stops" in log.read_text(), told=log)
     assert "There is no live page: the backend can't listen at 127.0.0.1:8054." in log.read_text()
     assert "http://" not in log.read_text()
     up.send_signal(signal.SIGINT)
     assert up.wait(90) == 0, log.read_text()
-    until(lambda: not [one for one in programs_in(host) if "http.server" not in one], log)
+    until(lambda: not [one for one in programs_in(host) if "http.server" not in one], told=log)
     short.rmdir()  # only an empty folder can be removed
 
 

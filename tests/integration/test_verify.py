@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chain import ADDRESS, HANDLE, OWNER, POOL, Chain, until
+from tests.support.chain import ADDRESS, HANDLE, OWNER, POOL, Chain
 from tests.support.dns_watch import DnsWatch
 from tests.support.members import Members
 from tests.support.namespaces import Namespace
+from tests.support.waiting import until
 from tests.support.whole_chain import own_namespace
 
 HERE, ROUTER, THERE = (1, 2, 3), "10.99.1.1", "10.99.1.2"
@@ -44,7 +45,7 @@ class Verified:
         self.until_all()
 
     def until_all(self) -> None:
-        until(lambda: self.chain.targets() == ALL and not self.out(), log=self.chain.log)
+        until(lambda: self.chain.targets() == ALL and not self.out(), told=self.chain.log)
 
     def out(self) -> dict[int, str]:
         return {int(one["identifier"], 16): one["reason"] for one in self.chain.pool()["out"]}
@@ -75,7 +76,7 @@ def _whole_again(verified: Verified) -> Iterator[None]:
 
 def test_an_unreachable_member_with_a_living_sidecar_is_out_with_its_reason(verified: Verified) -> None:
     verified.drop(verified.namespace, f"udp dport {port(2)}")
-    until(lambda: verified.chain.targets() == ALL - {2}, log=verified.chain.log)
+    until(lambda: verified.chain.targets() == ALL - {2}, told=verified.chain.log)
     reason = "the backend's own probe does not reach it, although the registrars list it"
     assert verified.out()[2] == reason
     assert verified.chain.pool()["verify"] == "sip-options"
@@ -101,7 +102,7 @@ def test_when_no_probe_is_answered_dns_goes_on(verified: Verified) -> None:
     verified.drop(verified.namespace, f"udp sport {first}-{last}")  # the answers
     until(
         lambda: "answers the probe" in str((verified.chain.status() or {})["problems"]),
-        log=verified.chain.log,
+        told=verified.chain.log,
     )
     time.sleep(2)
     everyone = {port(identifier) for identifier in ALL}
@@ -111,7 +112,7 @@ def test_when_no_probe_is_answered_dns_goes_on(verified: Verified) -> None:
     assert {len(everyone - one.ports) for one in seen} <= {0, 1}, "nearly all stay"
     verified.pass_all(verified.namespace)
     verified.until_all()
-    until(lambda: (verified.chain.status() or {})["problems"] == [], log=verified.chain.log)
+    until(lambda: (verified.chain.status() or {})["problems"] == [], told=verified.chain.log)
 
 
 def test_registrars_are_told_where_that_is_wanted(verified: Verified) -> None:
@@ -119,9 +120,9 @@ def test_registrars_are_told_where_that_is_wanted(verified: Verified) -> None:
     assert verified.chain.command("reload").returncode == 0
     verified.drop(verified.namespace, f"udp dport {port(2)}")
     # Three reports make rspregistrar remove it; it registers again by itself.
-    until(lambda: "not list it any more" in verified.out().get(2, ""), log=verified.chain.log)
+    until(lambda: "not list it any more" in verified.out().get(2, ""), told=verified.chain.log)
     assert verified.chain.targets() == ALL - {2}
-    until(lambda: "although the registrars list it" in verified.out().get(2, ""), log=verified.chain.log)
+    until(lambda: "although the registrars list it" in verified.out().get(2, ""), told=verified.chain.log)
     assert verified.chain.targets() == ALL - {2}, "it did not come back unproved"
     verified.pass_all(verified.namespace)
     verified.until_all()

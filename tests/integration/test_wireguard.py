@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.namespaces import REPOSITORY, Namespace
-from tests.support.stalls import Deadline
+from tests.support.waiting import until
 
 EXAMPLE = REPOSITORY / "registrar-config/examples/wireguard/rspdns0.conf"
 ASK = str(REPOSITORY / "tests/support/ask_registrar.py")
@@ -28,13 +27,6 @@ COUNT_SCTP = """table inet below {
   }
 }
 """
-
-
-def until(condition: Callable[[], object], timeout_s: float, what: str | Path) -> None:
-    deadline = Deadline(timeout_s)
-    while not condition():
-        assert not deadline.is_over, what.read_text() if isinstance(what, Path) else what
-        time.sleep(0.1)
 
 
 def key(*command: str, given: str = "") -> str:

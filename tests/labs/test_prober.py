@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from rspdns_lab.net.processes import Program
 from rspdns_lab.observe.observations import Recorder, start_prober
 from rspdns_lab.observe.verdict import Kind
 
-from tests.support.stalls import Deadline
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -56,13 +56,6 @@ def static_server(host: Host, folder: Path) -> Program:
         ],
         folder / "pdns.log",
     )
-
-
-def until(condition: Callable[[], object], timeout_s: float = 15) -> None:
-    deadline = Deadline(timeout_s)
-    while not condition():
-        assert not deadline.is_over, "did not happen"
-        time.sleep(0.02)
 
 
 def test_every_question_is_answered_or_counted_as_unanswered(network: Network, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from ppe_agent.metrics import AgentCollector
 from ppe_agent.state import StateDirectory
 
 from tests.ppe_agent.servers import ended
-from tests.ppe_agent.whole_agent import running, until, write
+from tests.ppe_agent.whole_agent import running, write
+from tests.support.waiting import until_async
 
 HELD_UP = """
 import os, socket, sys, threading, time
@@ -47,7 +48,7 @@ async def test_what_a_reload_was_about_to_begin_is_not_left_behind(
         pool.stays[0].confirms.clear()
         write(tmp_path, 5070)
         agent._reload_wanted.set()
-        await until(lambda: "deregister" in pool.stays[0].calls)
+        await until_async(lambda: "deregister" in pool.stays[0].calls)
         await asyncio.sleep(0.5)  # so that the reload would go on while the agent still leaves
         stop()
     assert [stay.calls for stay in pool.stays] == [["start", "deregister", "close"]]
@@ -73,14 +74,14 @@ async def test_a_full_disk_and_another_host_with_the_same_identifier_end_nothing
         with monkeypatch.context() as disk:
             disk.setattr(os, "fsync", full)
             agent._servers.running[0].registration._renumber("10.20.0.9")
-            await until(lambda: agent._describe()["as"][0]["state_problem"] is not None)
+            await until_async(lambda: agent._describe()["as"][0]["state_problem"] is not None)
             told, other = agent._describe()["as"]
             assert "No space left on device" in told["state_problem"]
             assert (other["state_problem"], other["state"]) == (None, "in")
             assert unsaved(agent) == {"sip-5060": 1, "sip-5070": 0}
-            await until(lambda: agent._describe()["as"][0]["state"] == "in")
+            await until_async(lambda: agent._describe()["as"][0]["state"] == "in")
             assert len(pool.stays) == 3
-        await until(lambda: agent._describe()["as"][0]["state_problem"] is None)
+        await until_async(lambda: agent._describe()["as"][0]["state_problem"] is None)
         assert unsaved(agent) == {"sip-5060": 0, "sip-5070": 0}
         kept = StateDirectory(tmp_path / "state").load("sip-5060")
         assert kept.identifier == pool.stays[-1].element.identifier == int(told["identifier"], 16)
@@ -94,7 +95,7 @@ async def test_a_slow_disk_is_asked_once_for_many_identifiers(
     async with running(tmp_path, monkeypatch, 5060) as (agent, _, _):
         monkeypatch.setattr(StateDirectory, "save", lambda _, __, state: saved.append(state.identifier))
         taken = [agent._servers.kept["sip-5060"].renumber() for _ in range(100)]
-        await until(lambda: len(saved) > 1)
+        await until_async(lambda: len(saved) > 1)
         await asyncio.sleep(0.1)
     assert saved == [taken[0], taken[-1]]
 

@@ -16,7 +16,7 @@ from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.pool_element_events import Event, EventKind
 
 from tests.ppe_agent.fakes import FakePool
-from tests.ppe_agent.test_registration import ELEMENT, OTHER, REGISTRAR, running, settle
+from tests.ppe_agent.registrations import ELEMENT, OTHER, REGISTRAR, running, settle
 
 MINE = ELEMENT.user_transport
 THEIRS = Transport(Protocol.UDP, 5060, (ip_address("127.0.0.9"),))

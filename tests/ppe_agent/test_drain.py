@@ -20,8 +20,9 @@ from rserpool.client import Resolution
 from rserpool.registrar_choice import RegistrarAddress
 
 from tests.ppe_agent.fakes import FakePool
-from tests.ppe_agent.test_registration import settle
-from tests.ppe_agent.whole_agent import patch, until, write
+from tests.ppe_agent.registrations import settle
+from tests.ppe_agent.whole_agent import patch, write
+from tests.support.waiting import until_async
 
 
 @pytest.fixture
@@ -179,7 +180,7 @@ async def test_who_waits_is_given_until_the_registrars_were_looked_at(
     agent, pool = joined
     pool.stays[1].confirmed = False
     waiting = asyncio.create_task(agent._drain({"wait": True}))
-    await until(lambda: pool.stays[1].calls == ["start", "deregister", "close"])
+    await until_async(lambda: pool.stays[1].calls == ["start", "deregister", "close"])
     assert not waiting.done()
     seen_without_it(agent, 1)
     assert [one["state"] for one in (await waiting)["as"]] == ["drained"] * 2
@@ -221,7 +222,7 @@ async def test_a_server_can_be_drained_before_the_first_registrar_is_heard(
     assert StateDirectory(tmp_path / "state").load("sip-5060").drained
     await agent._reload()
     agent._on_registrars([RegistrarAddress("10.20.0.1")])
-    await until(lambda: len(pool.stays) == 1)
+    await until_async(lambda: len(pool.stays) == 1)
     assert [one.describe()["state"] for one in agent._servers.running] == ["drained", "in"]
     await asyncio.gather(*(one.close() for one in agent._servers.running))
 

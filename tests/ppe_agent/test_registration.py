@@ -1,11 +1,8 @@
 """One AS and its pool: joining, leaving, being missed."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
-from ipaddress import ip_address
 from typing import Any
 
 import pytest
@@ -14,47 +11,18 @@ from ppe_agent.listing import is_listed
 from ppe_agent.lookup import RegistrarWatch, RegistrarWatches
 from ppe_agent.registration import PoolState, Registration
 from rserpool.client import Resolution
-from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
 from rserpool.pool_element_events import EventKind
 from rserpool.registrar_choice import RegistrarAddress
 from structlog.testing import capture_logs
 
 from tests.ppe_agent.fakes import FakePool, FakeRegistrarClient
-from tests.ppe_agent.whole_agent import until
-
-REGISTRAR = RegistrarAddress("127.0.0.1")
-OTHER = RegistrarAddress("127.0.0.2")
-ELEMENT = PoolElement(
-    identifier=7,
-    home_registrar=0,
-    life_ms=6000,
-    user_transport=Transport(Protocol.UDP, 5060, (ip_address("127.0.0.1"),)),
-    policy=LeastUsed(0.1),
-)
-
-
-@contextlib.asynccontextmanager
-async def running(pool: FakePool) -> AsyncIterator[Registration]:
-    one = Registration(
-        [REGISTRAR], b"pool", ELEMENT, reregistration_ms=2000, name="sip-1", make_client=pool.make
-    )
-    task = asyncio.create_task(one.run())
-    try:
-        yield one
-        assert not task.done(), task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+from tests.ppe_agent.registrations import ELEMENT, OTHER, REGISTRAR, running, settle
+from tests.support.waiting import until_async
 
 
 def state_of(one: Registration) -> PoolState:
     return one.state
-
-
-async def settle() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 async def test_it_joins_and_leaves_as_wanted() -> None:
@@ -149,7 +117,7 @@ async def test_nobody_lists_it_two_lives_after_it_left_without_a_registrars_word
         one.doubt()
         assert one.check_listed(OTHER, resolution(*range(100, 228))) is None
         assert one.is_unconfirmed
-        await until(lambda: not one.is_unconfirmed)
+        await until_async(lambda: not one.is_unconfirmed)
 
 
 async def test_in_a_pool_too_large_to_be_looked_up_silence_is_heeded() -> None:
@@ -190,7 +158,7 @@ async def test_a_registrar_that_never_answers_is_told_of_once(monkeypatch: pytes
     with capture_logs() as told:
         watched = Watched(monkeypatch)
         watched.clients[OTHER].is_up = False
-        await until(lambda: len(told) > 0)
+        await until_async(lambda: len(told) > 0)
         await asyncio.sleep(3 * lookup.LOOKS_UNHEARD * lookup.INTERVAL_S)
         await watched.end()
     warnings = [one for one in told if one["event"] == "registrar_never_heard"]
@@ -205,21 +173,21 @@ async def test_every_registrar_is_asked_again_and_again(monkeypatch: pytest.Monk
         await asyncio.sleep(0.05)
         assert not first.asked.is_set()  # nothing to look up while out of the pool
         one.want(True)
-        await until(lambda: first.asked.is_set() and second.asked.is_set())
+        await until_async(lambda: first.asked.is_set() and second.asked.is_set())
         assert watched.watches.listed_by(one) == []
         first.elements = (ELEMENT,)
-        await until(lambda: watched.watches.listed_by(one) == ["127.0.0.1"])
+        await until_async(lambda: watched.watches.listed_by(one) == ["127.0.0.1"])
         assert pool.stays[0].calls == ["start"]
         first.elements = ()
-        await until(lambda: "again not listed by 127.0.0.1" in pool.stays[0].calls)
+        await until_async(lambda: "again not listed by 127.0.0.1" in pool.stays[0].calls)
         assert watched.watches.listed_by(one) == []
         first.elements = (ELEMENT,)
-        await until(lambda: watched.watches.listed_by(one) == ["127.0.0.1"])
+        await until_async(lambda: watched.watches.listed_by(one) == ["127.0.0.1"])
         first.on_link(False)
         first.is_up = False
         assert watched.watches.listed_by(one) == []
         watched.watches.set_registrars([OTHER])
-        await until(lambda: first.is_closed and not second.is_closed)
+        await until_async(lambda: first.is_closed and not second.is_closed)
         await watched.end()
         assert second.is_closed
 

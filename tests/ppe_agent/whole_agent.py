@@ -18,6 +18,7 @@ from ppe_agent.lookup import RegistrarWatch
 from ppe_agent.registration import Registration
 
 from tests.ppe_agent.fakes import FakePool, FakeRegistrarClient
+from tests.support.waiting import until_async
 
 PATIENCE_S = 20
 AGENT = """\
@@ -63,7 +64,7 @@ async def running(
     stop = asyncio.Event()
     task = asyncio.create_task(agent.run(stop))
     try:
-        await until(lambda: task.done() or len(pool.stays) == len(ports))
+        await until_async(lambda: task.done() or len(pool.stays) == len(ports))
         yield agent, pool, stop.set
     finally:
         stop.set()
@@ -76,13 +77,6 @@ def write(directory: Path, *ports: int) -> None:
     text = AGENT.format(directory=directory)
     text += "".join(SERVER.format(name=f"sip-{port}", port=port) for port in ports)
     (directory / "agent.toml").write_text(text)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Return when it is so; fail when it is not for long."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
-            await asyncio.sleep(0.01)
 
 
 async def _always_well(report: Callable[[Any], bool]) -> None:

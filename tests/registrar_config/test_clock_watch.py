@@ -7,7 +7,7 @@ from daemon_kit.logs import get_logger
 from registrar_config.clock_watch import ClockWatch
 from registrar_config.supervisor import Supervisor
 
-from tests.registrar_config.test_supervisor import until
+from tests.support.waiting import until_async
 
 
 class Clocks:
@@ -73,12 +73,12 @@ async def test_a_stepped_clock_starts_the_program_anew() -> None:
     stop = asyncio.Event()
     task = asyncio.create_task(supervisor.run(stop))
     try:
-        await until(lambda: supervisor.pid)
+        await until_async(lambda: supervisor.pid)
         first = supervisor.pid
         await asyncio.sleep(0.5)
         assert supervisor.pid == first
         clocks.wall_s -= 3600
-        await until(lambda: supervisor.pid not in (None, first))
+        await until_async(lambda: supervisor.pid not in (None, first))
     finally:
         stop.set()
         await asyncio.wait_for(task, 10)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from registrar_config import supervisor as supervision
 from registrar_config.supervisor import Supervisor, describe_exit, restart_ms, run_together
 from structlog.testing import capture_logs
 
-from tests.support.stalls import Deadline
+from tests.support.waiting import until_async
 
 LOG = get_logger("test")
 
@@ -29,13 +29,6 @@ async def running(*argv: str) -> AsyncIterator[tuple[Supervisor, asyncio.Event, 
     finally:
         stop.set()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def until(condition: Callable[[], object], timeout_s: float = 10) -> None:
-    deadline = Deadline(timeout_s)
-    while not condition():
-        assert not deadline.is_over, "did not happen"
-        await asyncio.sleep(0.01)
 
 
 def alive(pid: int) -> bool:
@@ -55,11 +48,11 @@ def process_name(supervisor: Supervisor) -> str:
 
 async def test_a_killed_program_is_back_at_once() -> None:
     async with running("sleep", "60") as (supervisor, _, _):
-        await until(lambda: supervisor.pid)
+        await until_async(lambda: supervisor.pid)
         first = supervisor.pid
         assert first
         os.kill(first, signal.SIGKILL)
-        await until(lambda: supervisor.pid not in (None, first), timeout_s=5)
+        await until_async(lambda: supervisor.pid not in (None, first), timeout_s=5)
         assert supervisor.starts == 2
 
 
@@ -70,16 +63,16 @@ async def test_its_last_words_are_told_unless_they_are_old(
     monkeypatch.setattr(supervision, "_LAST_WORDS_S", counts_for_s)
     with capture_logs() as said:
         async with running("sh", "-c", "echo what ends it; exec sleep 60") as (supervisor, _, _):
-            await until(lambda: supervisor._last_line)
+            await until_async(lambda: supervisor._last_line)
             await asyncio.sleep(0.2)
             supervisor.kill()
-            await until(lambda: supervisor.starts == 2)
+            await until_async(lambda: supervisor.starts == 2)
     assert [one["last_words"] for one in said if one["event"] == "registrar_died"] == [told]
 
 
 async def test_stopping_leaves_no_process() -> None:
     async with running("sleep", "60") as (supervisor, stop, task):
-        await until(lambda: supervisor.pid)
+        await until_async(lambda: supervisor.pid)
         pid = supervisor.pid
         assert pid
         stop.set()
@@ -89,7 +82,7 @@ async def test_stopping_leaves_no_process() -> None:
 
 async def test_a_program_deaf_to_sigterm_is_killed() -> None:
     async with running("sh", "-c", "trap '' TERM; while :; do sleep 0.05; done") as (supervisor, stop, task):
-        await until(lambda: supervisor.pid)
+        await until_async(lambda: supervisor.pid)
         pid = supervisor.pid
         assert pid
         await asyncio.sleep(0.3)
@@ -100,7 +93,7 @@ async def test_a_program_deaf_to_sigterm_is_killed() -> None:
 
 async def test_endless_output_without_a_line_end_stops_nothing() -> None:
     async with running("sh", "-c", "head -c 3000000 /dev/zero; exec sleep 60") as (supervisor, _, task):
-        await until(lambda: process_name(supervisor) == "sleep")
+        await until_async(lambda: process_name(supervisor) == "sleep")
         assert supervisor.starts == 1
         assert not task.done()
 

@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 import errno
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from ipaddress import ip_address
 
 import pytest
@@ -18,14 +18,9 @@ from rserpool import asap, asyncio_endpoint, enrp
 from tests.rserpool.joined import ELEMENT, HANDLE, REGISTRARS, PaperRegistrar
 from tests.rserpool.paper_sockets import PaperNetwork
 from tests.rserpool.paper_sockets import network as network  # the fixture
+from tests.support.waiting import until_async
 
 HOME = REGISTRARS[0]
-
-
-async def until(condition: Callable[[], bool], within_s: float = 30) -> None:
-    async with asyncio.timeout(within_s):
-        while not condition():  # noqa: ASYNC110 - what is waited for knows of no event
-            await asyncio.sleep(0.002)
 
 
 @pytest.fixture
@@ -38,7 +33,7 @@ def registrar(network: PaperNetwork) -> PaperRegistrar:
 async def client(registrar: PaperRegistrar) -> AsyncIterator[RegistrarClient]:
     client = RegistrarClient(HOME, timeout_ms=500)
     client.start()
-    await until(lambda: client.is_up)
+    await until_async(lambda: client.is_up)
     yield client
     await client.close()
 
@@ -104,14 +99,14 @@ class TestClient:
         links: list[bool] = []
         client = RegistrarClient(HOME, on_link=links.append)
         client.start()
-        await until(lambda: client.is_up)
+        await until_async(lambda: client.is_up)
         registrar.dead = True
         network.open_sockets[0].lose(1)
-        await until(lambda: not client.is_up)
+        await until_async(lambda: not client.is_up)
         with pytest.raises(RegistrarUnreachable, match=r"10\.0\.0\.1"):
             await client.resolve(HANDLE)
         registrar.dead = False
-        await until(lambda: client.is_up)
+        await until_async(lambda: client.is_up)
         assert links == [True, False, True]
         assert not (await client.resolve(HANDLE)).found
         assert len(network.open_sockets) == 1
@@ -155,8 +150,8 @@ class TestClient:
 
     async def test_a_broken_socket_is_replaced(self, client: RegistrarClient, network: PaperNetwork) -> None:
         network.open_sockets[0].deliver(OSError(errno.ESHUTDOWN, "gone"))
-        await until(lambda: not client.is_up)
-        await until(lambda: client.is_up)
+        await until_async(lambda: not client.is_up)
+        await until_async(lambda: client.is_up)
         assert len(network.open_sockets) == 1
 
     async def test_without_sctp_start_says_so_and_later_it_waits(
@@ -166,10 +161,10 @@ class TestClient:
         with pytest.raises(SctpUnavailable):
             RegistrarClient(HOME).start()
         network.open_sockets[0].lose(1)
-        await until(lambda: not client.is_up)
+        await until_async(lambda: not client.is_up)
         await asyncio.sleep(0.15)
         network.is_broken = False
-        await until(lambda: client.is_up)
+        await until_async(lambda: client.is_up)
 
     async def test_an_unreachable_network_is_tried_again(self, network: PaperNetwork) -> None:
         client = RegistrarClient(HOME)
@@ -178,7 +173,7 @@ class TestClient:
         assert client.problem
         assert "unreachable" in client.problem
         network.registrars[HOME.endpoint] = PaperRegistrar(0x100)
-        await until(lambda: client.is_up)
+        await until_async(lambda: client.is_up)
         await client.close()
 
     async def test_messages_wait_while_the_buffer_is_full(
@@ -241,7 +236,7 @@ class TestDeadlineTimer:
         start_s = time.monotonic()
         timer.set(start_s + 30)
         timer.set(start_s + 0.02)
-        await until(lambda: len(called_at_s) == 1)
+        await until_async(lambda: len(called_at_s) == 1)
         timer.set(time.monotonic() + 0.01)
         timer.set(None)
         await asyncio.sleep(0.05)

@@ -1,10 +1,9 @@
 """The pool element client on paper sockets: what it does with what a socket can do to it."""
 
-import asyncio
 import dataclasses
 import errno
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from ipaddress import ip_address
 
 import pytest
@@ -18,14 +17,9 @@ from rserpool import asap
 from tests.rserpool.joined import ELEMENT, HANDLE, REGISTRARS, PaperRegistrar, least_used
 from tests.rserpool.paper_sockets import PaperNetwork
 from tests.rserpool.paper_sockets import network as network  # the fixture
+from tests.support.waiting import until_async
 
 HOME = REGISTRARS[0]
-
-
-async def until(condition: Callable[[], bool], within_s: float = 30) -> None:
-    async with asyncio.timeout(within_s):
-        while not condition():  # noqa: ASYNC110 - what is waited for knows of no event
-            await asyncio.sleep(0.002)
 
 
 class TestElement:
@@ -52,7 +46,7 @@ class TestElement:
     ) -> AsyncIterator[PoolElementClient]:
         element = self.make(events)
         element.start()
-        await until(lambda: element.is_registered)
+        await until_async(lambda: element.is_registered)
         yield element
         await element.close()
 
@@ -75,7 +69,7 @@ class TestElement:
         element.update_policy(least_used(0.75))
         element.register_again("test")
         registrar = network.registrars[element.registrar.endpoint]  # type: ignore[union-attr]
-        await until(lambda: registrar.pools[HANDLE][ELEMENT.identifier].policy == least_used(0.75))
+        await until_async(lambda: registrar.pools[HANDLE][ELEMENT.identifier].policy == least_used(0.75))
 
     async def test_moves_when_the_registrar_is_lost(
         self, element: PoolElementClient, network: PaperNetwork
@@ -84,7 +78,7 @@ class TestElement:
         assert first
         network.registrars[first.endpoint].dead = True
         network.open_sockets[0].lose(1)
-        await until(lambda: element.is_registered and element.registrar != first)
+        await until_async(lambda: element.is_registered and element.registrar != first)
 
     async def test_a_registrar_that_started_anew_is_left_too(
         self, element: PoolElementClient, network: PaperNetwork, events: list[Event]
@@ -92,7 +86,7 @@ class TestElement:
         first = element.registrar
         assert first
         network.open_sockets[0].deliver(AssociationRestarted(1, first.endpoint))
-        await until(lambda: element.registrar not in (None, first))
+        await until_async(lambda: element.registrar not in (None, first))
         assert EventKind.REGISTRAR_LOST in [event.kind for event in events]
 
     async def test_follows_a_takeover_announced_by_its_first_message(
@@ -104,7 +98,7 @@ class TestElement:
         sock.associations[9] = new_home.endpoint
         keep_alive = asap.encode(asap.EndpointKeepAlive(0x222, HANDLE, ELEMENT.identifier, True))
         sock.deliver(Message(9, asap.PPID, keep_alive, new_home.endpoint))
-        await until(lambda: element.registrar == new_home and element.home_registrar == 0x222)
+        await until_async(lambda: element.registrar == new_home and element.home_registrar == 0x222)
         assert network.registrars[new_home.endpoint].acknowledged
 
     async def test_knows_a_registrar_by_any_of_its_addresses(
@@ -118,7 +112,7 @@ class TestElement:
         assert sock.associate(second_address) == 2
         keep_alive = asap.encode(asap.EndpointKeepAlive(0x222, HANDLE, ELEMENT.identifier, True))
         sock.deliver(Message(2, asap.PPID, keep_alive, second_address))
-        await until(lambda: element.registrar == new_home)
+        await until_async(lambda: element.registrar == new_home)
 
     async def test_an_answer_that_came_while_the_program_was_busy_is_not_too_late(
         self, element: PoolElementClient, network: PaperNetwork, events: list[Event]
@@ -130,7 +124,7 @@ class TestElement:
             sock.deliver(Message(1, asap.PPID, keep_alive, home.endpoint))  # type: ignore[union-attr]
         element.update_policy(least_used(0.5))
         time.sleep(RESPONSE_TIMEOUT_S + 0.1)  # noqa: ASYNC251 - longer than the element is patient
-        await until(lambda: element.state is not State.RENEWING)
+        await until_async(lambda: element.state is not State.RENEWING)
         assert [event.kind for event in events] == [EventKind.REGISTERED]
         assert element.registrar == home
 
@@ -138,7 +132,7 @@ class TestElement:
         self, element: PoolElementClient, network: PaperNetwork
     ) -> None:
         network.open_sockets[0].deliver(OSError(errno.ESHUTDOWN, "gone"))
-        await until(lambda: len(network.sockets) == 2 and element.is_registered)
+        await until_async(lambda: len(network.sockets) == 2 and element.is_registered)
 
     async def test_port_0_is_the_sockets_own_port(
         self, registrars: list[PaperRegistrar], network: PaperNetwork, events: list[Event]
@@ -146,7 +140,7 @@ class TestElement:
         transport = Transport(Protocol.SCTP, 0, (ip_address("10.0.1.1"),))
         element = self.make(events, dataclasses.replace(ELEMENT, user_transport=transport))
         element.start()
-        await until(lambda: element.is_registered)
+        await until_async(lambda: element.is_registered)
         assert element.local_port == network.sockets[0].port
         assert element.element.user_transport.port == element.local_port
         await element.close()
@@ -174,7 +168,7 @@ class TestElement:
 
         elements.append(PoolElementClient(REGISTRARS, HANDLE, ELEMENT, local_addresses=[], on_event=hear))
         elements[0].start()
-        await until(
+        await until_async(
             lambda: any(
                 member.policy == least_used(0.125)
                 for registrar in registrars

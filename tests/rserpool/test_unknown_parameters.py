@@ -8,7 +8,7 @@ from rserpool.parameters import UnknownParameter
 from rserpool.wire import ParameterType
 
 from rserpool import asap, enrp
-from tests.rserpool.test_vectors import EXPECTED
+from tests.rserpool.vectors import EXPECTED
 
 HANDLE = bytes.fromhex("0009000550000000")
 

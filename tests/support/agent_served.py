@@ -3,15 +3,12 @@
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support.agent_host import Host
 from tests.support.namespaces import Namespace
-from tests.support.stalls import Deadline
 
 Served = tuple[Host, subprocess.Popen[str], subprocess.Popen[str]]
 
@@ -28,13 +25,6 @@ def served_by_agent(host: Host) -> Served:
     server, agent = host.start_tcp_server(), host.start_agent()
     host.until_in()
     return host, server, agent
-
-
-def until(condition: Callable[[], object], timeout_s: float = 40) -> None:
-    deadline = Deadline(timeout_s)
-    while not condition():
-        assert not deadline.is_over
-        time.sleep(0.02)
 
 
 def kill(process: subprocess.Popen[str]) -> None:

@@ -5,8 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from tests.support.agent_host import give_address
 from tests.support.namespaces import Namespace
 from tests.support.pdns import Pdns
 from tests.support.service_manager import ServiceManager
-from tests.support.stalls import Deadline
+from tests.support.waiting import until
 
 ADDRESS = "10.99.0.1"
 ZONE = "ims.example.net"
@@ -40,14 +38,6 @@ FIXED = """$TTL 3600
 ns1  A    127.0.0.1
 """
 GENEROUS_S = 60.0
-
-
-def until(condition: Callable[[], object], timeout_s: float = GENEROUS_S, log: Path | None = None) -> None:
-    """Wait for `condition`; fail, showing `log`, when it takes too long."""
-    deadline = Deadline(timeout_s)
-    while not condition():
-        assert not deadline.is_over, log.read_text() if log else "did not happen"
-        time.sleep(0.02)
 
 
 class Chain:
@@ -120,7 +110,7 @@ path = "{folder}/state"
             environment=manager.environment if manager else None,
             descriptors=manager.descriptors if manager else (),
         )
-        until(lambda: backend.poll() is not None or self.status() is not None, log=self.log)
+        until(lambda: backend.poll() is not None or self.status() is not None, told=self.log)
         assert backend.poll() is None, self.log.read_text()
         return backend
 
@@ -141,7 +131,7 @@ path = "{folder}/state"
     def pool(self) -> dict[str, Any]:
         """The pool in the status."""
         status: dict[str, Any] = {}
-        until(lambda: status.update(self.status() or {}) or status, log=self.log)
+        until(lambda: status.update(self.status() or {}) or status, told=self.log)
         pool: dict[str, Any] = status["zones"][0]["pools"][0]
         return pool
 

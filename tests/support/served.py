@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,6 @@ from rspdns.zone import Zone
 from tests.support.namespaces import Namespace
 from tests.support.pdns import Pdns
 from tests.support.scripted_backend import ScriptedBackend
-from tests.support.stalls import Deadline
 
 GENEROUS_S = 60.0
 
@@ -66,14 +64,6 @@ def served(
             backend.stop()
     finally:
         namespace.close()
-
-
-def until(condition: Callable[[], object], timeout_s: float = GENEROUS_S) -> None:
-    """Wait for a condition."""
-    deadline = Deadline(timeout_s)
-    while not condition():
-        assert not deadline.is_over, "did not happen"
-        time.sleep(0.01)
 
 
 def status(said: str) -> str:

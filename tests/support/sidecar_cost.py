@@ -13,10 +13,10 @@ from pathlib import Path
 
 import psutil
 
-from tests.integration.test_agent_quickstart import KAMAILIO, configure, page
 from tests.support.agent_host import ADDRESS, Host
 from tests.support.namespaces import REPOSITORY, Namespace
 from tests.support.processor_time import share_of_a_core
+from tests.support.quickstart import KAMAILIO, configure, page
 
 README = REPOSITORY / "ppe-agent" / "README.md"
 METRICS = '[metrics]\nlisten = "127.0.0.1:9155"\n'

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.backend.making import TCP, UDP, ZONE, member, view, views, zone
-from tests.support.served import Served, served, until
+from tests.support.served import Served, served
+from tests.support.waiting import until
 
 OWNER = f"_sip._udp.as.{ZONE}"
 FIXED = """

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.ppe_agent.servers import DATA, TCP_SERVER
-from tests.support.chain import ADDRESS, HANDLE, OWNER, POOL, ZONE, Chain, until
+from tests.support.chain import ADDRESS, HANDLE, OWNER, POOL, ZONE, Chain
 from tests.support.exact import BrokenError
 from tests.support.namespaces import Namespace
+from tests.support.waiting import until
 
 SIP_PORTS = (5060, 5061, 5062)
 TCP_PORTS = (5070, 5071)

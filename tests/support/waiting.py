@@ -1,0 +1,48 @@
+"""Waits for what a test expects, up to a bound that leaves out what the machine kept from the test."""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from tests.support.stalls import Deadline
+
+GENEROUS_S = 60.0
+Told = str | Path | Callable[[], str]
+"""What a failure shows: words, the text of a log, or what a function returns then."""
+
+
+def until(
+    condition: Callable[[], object],
+    timeout_s: float = GENEROUS_S,
+    told: Told = "did not happen",
+    every_s: float = 0.02,
+) -> None:
+    """Return when `condition` holds; fail with `told` when it does not within `timeout_s`."""
+    deadline = Deadline(timeout_s)
+    while not condition():
+        assert not deadline.is_over, f"not within {timeout_s} s: {_words(told)}"
+        time.sleep(every_s)
+
+
+async def until_async(
+    condition: Callable[[], object | Awaitable[object]],
+    timeout_s: float = GENEROUS_S,
+    told: Told = "did not happen",
+    every_s: float = 0.01,
+) -> None:
+    """Return when `condition`, a function or a coroutine function, holds; fail as `until()` does."""
+    deadline = Deadline(timeout_s)
+    while True:
+        holds = condition()
+        if await holds if inspect.isawaitable(holds) else holds:
+            return
+        assert not deadline.is_over, f"not within {timeout_s} s: {_words(told)}"
+        await asyncio.sleep(every_s)
+
+
+def _words(told: Told) -> str:
+    if isinstance(told, Path):
+        return told.read_text(errors="replace")
+    return told if isinstance(told, str) else told()
