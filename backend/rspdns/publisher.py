@@ -134,7 +134,8 @@ class Publisher:
         names.difference_update(first)
         self._on_published({*first, *names})
         if first or names:
-            self._purger.purge((*first, *names))
+            # PowerDNS purges one after the other: SRV records last, when their targets' names are up to date.
+            self._purger.purge((*first, *sorted(names, key=_is_service)))
         ended_s = self._clock()
         self.built_at_s = ended_s
         self._rested_at_s = 2 * ended_s - began_s
@@ -160,3 +161,8 @@ class Publisher:
         if at_s != float("inf"):
             delay_s = max(at_s - self._clock(), _SHORTEST_WAIT_S)
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._build)
+
+
+def _is_service(name: str) -> bool:
+    """Whether SRV records stand at this name."""
+    return name.startswith("_")

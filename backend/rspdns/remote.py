@@ -101,13 +101,13 @@ def lookup(
     if isinstance(outcome, Found):
         zone = zone_of(name, snapshot)
         number = number_of(zone) if zone is not None else -1
-        return [_record(record, number if record.type == "SOA" else None) for record in outcome.records]
+        return [as_reply(record, number if record.type == "SOA" else None) for record in outcome.records]
     if outcome == NODATA and qtype == ANY:
-        return [_record(Record(name, EMPTY_NON_TERMINAL, "", 0), None)]
+        return [as_reply(Record(name, EMPTY_NON_TERMINAL, "", 0))]
     return False
 
 
-def _record(record: Record, number: int | None) -> Reply:
+def as_reply(record: Record, number: int | None = None) -> Reply:
     """A record, with its zone's `number` where PowerDNS looks at it: in SOA records, and in what a search
     finds. It spends more time on reading replies than we do on writing them."""
     reply: Reply = {"qname": record.name, "qtype": record.type, "content": record.content, "ttl": record.ttl}
@@ -128,7 +128,7 @@ def _list(parameters: Parameters, snapshot: Snapshot) -> list[Reply] | bool:
             raise NoAnswer(f"{name}: {node.failure}")
     # Without the zone's number, which PowerDNS knows here: it parses the growing reply again and again, so
     # that its size decides how large a zone can be transferred.
-    return [_record(record, None) for record in snapshot.zone_records(zone.name)]
+    return [as_reply(record) for record in snapshot.zone_records(zone.name)]
 
 
 def _domain_info(zone: ZoneAnswers) -> Reply:
@@ -161,7 +161,7 @@ def _search_records(parameters: Parameters, snapshot: Snapshot) -> list[Reply]:
         raise RequestError("the number 'maxResults' is missing")
     matches = re.compile(fnmatch.translate(pattern.lower().replace("[", "[[]"))).fullmatch
     found = (
-        _record(record, zone_id(zone.name))
+        as_reply(record, zone_id(zone.name))
         for zone in snapshot.zones()
         for record in snapshot.zone_records(zone.name)
         if matches(record.name) or matches(record.content.lower())

@@ -11,6 +11,7 @@ from daemon_kit.logs import get_logger
 
 from rspdns import remote, remote_dnssec
 from rspdns.denial import NAMES_AROUND, Chains
+from rspdns.departed import Departed
 from rspdns.dnssec_store import DnssecStore
 from rspdns.domain_ids import DomainIds
 from rspdns.snapshot import ANY, NXDOMAIN, Node, Snapshot
@@ -50,12 +51,14 @@ class Responder:
         """Name and type that a request asks for now, by its bytes: PowerDNS asks the same again and again."""
         self._ids = DomainIds()
         self._chains = Chains(self._ids)
+        self._departed = Departed()
         self._log = get_logger("remote")
 
     def swap(self, snapshot: Snapshot) -> Sequence[str]:
         """Answer from this snapshot from now on. Return the names to purge before what changed."""
         signed = self.store.signed_zones() if self.store is not None else ()
         moved = self._ids.note(self.snapshot, snapshot, signed, self.clock())
+        self._departed.note(self.snapshot, snapshot, signed, self.clock())
         if moved:
             self._asked.clear()  # what was asked of this moment is of an earlier one now
         self.snapshot = snapshot
@@ -106,8 +109,9 @@ class Responder:
         past = self._ids.past(parameters.get("zone-id"), self.clock())
         reply = self._kept_reply(asked) if past is None else None
         if reply is None:
-            if past is None and "\\" not in name and self.snapshot.lookup(name, ANY) is NXDOMAIN:
-                return NOTHING  # most look-ups of a flood
+            absent = remote.name_of(parameters, "qname")
+            if past is None and self.snapshot.lookup(absent, ANY) is NXDOMAIN:
+                return self._departed_reply(absent, qtype)
             records = remote.lookup(parameters, past or self.snapshot, self._ids.of)
             reply = orjson.dumps({"result": records}) + b"\n" if records else NOTHING
             node = self.snapshot.nodes.get(name)
@@ -119,6 +123,12 @@ class Responder:
                 self._asked.clear()  # of clients that ask no more
             self._asked[line] = asked
         return reply
+
+    def _departed_reply(self, name: str, qtype: str) -> bytes:
+        """The reply about a name that does not exist: its records as long as an SRV answer may name it."""
+        node = self._departed.node(name, self.clock()) if self._departed else None
+        records = node and [remote.as_reply(one) for one in node.records if qtype in (ANY, one.type)]
+        return orjson.dumps({"result": records}) + b"\n" if records else NOTHING
 
     def _kept_reply(self, asked: tuple[str, str]) -> bytes | None:
         kept = self._kept.get(asked)
