@@ -27,6 +27,7 @@ from rserpool.registrar_choice import RegistrarAddress
 from ppe_agent.advice import IDENTIFIER_TAKEN, advice
 from ppe_agent.collision_pause import CollisionPause
 from ppe_agent.listing import is_cut, is_listed, is_same_server
+from ppe_agent.outvoted import Outvoted
 
 DEREGISTRATION_TIMEOUT_MS = 500
 _RETRY_S = 1.0
@@ -38,6 +39,7 @@ _COLLISION_AFTER_S = 0.3
 _PROBLEMS = {
     EventKind.REJECTED: "{} refuses it",
     EventKind.REGISTRAR_LOST: "{} was lost",
+    EventKind.REGISTRAR_LEFT: "{} is not believed",
     EventKind.UNREACHABLE: "{} can't be reached",
     EventKind.UNANSWERED: "{} doesn't answer",
 }
@@ -94,6 +96,7 @@ class Registration:
         self._other: PoolElement | None = None  # another member of the pool
         self._last_registrar: RegistrarAddress | None = None
         self._told: set[str] = set()  # problems logged since it was last registered
+        self._outvoted = Outvoted()
         self._moved = asyncio.Event()
         self._is_out = asyncio.Event()
         self._is_out.set()
@@ -181,7 +184,16 @@ class Registration:
             self._registered_at_s = time.monotonic()
             self._log.warning("missing_at_registrar", registrar=str(registrar))
             self._client.register_again(f"not listed by {registrar}")
+        self._leave_if_outvoted(registrar, resolution, listed)
         return listed
+
+    def _leave_if_outvoted(
+        self, registrar: RegistrarAddress, resolution: Resolution, listed: bool | None
+    ) -> None:
+        """Go to another registrar when the one in charge alone knows of the registration, for seconds."""
+        home = self.registrar if self.state is PoolState.IN else None
+        if self._outvoted.told(registrar, home, listed, resolution.answered_at_s) and self._client:
+            self._client.leave_registrar("it confirms the registration, but no other registrar lists it")
 
     def _renumber(self, whose: str) -> None:
         """Take a fresh identifier: another host has ours, and each registration of one hides the other."""

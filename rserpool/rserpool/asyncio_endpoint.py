@@ -106,6 +106,10 @@ class MessageEndpoint(Generic[M]):
         """Return every address of the other side of an association."""
         return [] if self.is_closed else self._socket.peers(association)
 
+    def is_confirmed(self, association: int, peer: tuple[str, int]) -> bool:
+        """Whether the other side of an association has proved that it is at the address `peer`."""
+        return not self.is_closed and self._socket.is_confirmed(association, peer)
+
     def locals(self, association: int) -> list[tuple[str, int]]:
         """Return every address of this side of an association."""
         return [] if self.is_closed else self._socket.locals(association)
@@ -130,6 +134,11 @@ class MessageEndpoint(Generic[M]):
         """Begin a graceful end of one association."""
         if not self.is_closed:
             self._socket.close_association(association)
+
+    def abort_association(self, association: int) -> None:
+        """End one association at once, whether its other side answers or not."""
+        if not self.is_closed:
+            self._socket.abort_association(association)
 
     def close(self) -> None:
         """Close the socket and every association."""

@@ -12,7 +12,7 @@ from rserpool.pool_user import Link, PoolUser
 from rserpool.pool_user import Resolution as Resolution
 from rserpool.registrar_choice import RegistrarAddress
 from rserpool.safety import check_handle
-from rserpool.sctp import AssociationUp, Notification, SctpSocket, SctpUnavailable
+from rserpool.sctp import AssociationUp, Notification, PathChanged, SctpSocket, SctpUnavailable
 
 Answer = Callable[[Resolution | RSerPoolError], None]
 """Takes the answer to one question, or why there is none; it must not raise."""
@@ -148,7 +148,7 @@ class RegistrarClient:
             self.problem = None
             self._user.associated(time.monotonic())
             self._run()
-        else:
+        elif not isinstance(notification, PathChanged):
             self._lost(getattr(notification, "reason", "the registrar cannot be reached"))
 
     def _lost(self, reason: str) -> None:

@@ -9,6 +9,7 @@ from rserpool import pool_element_events as events
 from rserpool.asap import AsapMessage, Registration
 from rserpool.asyncio_endpoint import ASAP, DeadlineTimer, MessageEndpoint
 from rserpool.parameters import PoolElement, Protocol
+from rserpool.peer_identity import Endpoint, PeerIdentities
 from rserpool.policies import Policy
 from rserpool.pool_element import PoolElementMachine
 from rserpool.pool_element_events import Event as Event
@@ -22,9 +23,13 @@ from rserpool.sctp import (
     AssociationRestarted,
     AssociationUp,
     Notification,
+    PathChanged,
     SctpSocket,
     SctpUnavailable,
 )
+
+UNKNOWN = ("", 0)
+"""Stands for the address of an association that told none before it ended."""
 
 
 class PoolElementClient:
@@ -59,7 +64,7 @@ class PoolElementClient:
         self._on_event = on_event
         self._endpoint: MessageEndpoint[AsapMessage] | None = None
         self._associations: set[int] = set()
-        self._known = {registrar.endpoint for registrar in registrars}
+        self._identities: PeerIdentities[AsapMessage] = PeerIdentities(each.endpoint for each in registrars)
         self._timer: DeadlineTimer | None = None
         self._stopped: asyncio.Event = asyncio.Event()
         self._was_deregistered = False
@@ -121,13 +126,21 @@ class PoolElementClient:
 
     def update_registrars(self, registrars: Sequence[RegistrarAddress]) -> None:
         """Use these registrars from now on; it moves at once when its own is none of them."""
-        self._known = {registrar.endpoint for registrar in registrars}
+        self._identities.registrars = frozenset(each.endpoint for each in registrars)
         self._machine.update_registrars(registrars, time.monotonic())
         self._run()
 
     def register_again(self, reason: str) -> None:
         """Renew the registration at once (a look-up missed it, say)."""
         self._machine.register_again(reason, time.monotonic())
+        self._run()
+
+    def leave_registrar(self, reason: str) -> None:
+        """Register at another registrar: what the one in charge says is not what the others say.
+
+        It is not chosen, and may not take over, for 10 s; for longer each time, up to a minute.
+        """
+        self._machine.leave_registrar(reason, time.monotonic())
         self._run()
 
     def heed_silence(self, is_heeded: bool) -> None:
@@ -168,10 +181,13 @@ class PoolElementClient:
             self._machine.element = dataclasses.replace(self._machine.element, user_transport=transport)
         return self._endpoint
 
-    def _message(self, association: int, message: AsapMessage, peer: tuple[str, int]) -> None:
+    def _message(self, association: int, message: AsapMessage, _source: Endpoint) -> None:
         if association not in self._associations:
-            self._up(association, peer)
-        self._machine.received(association, message, time.monotonic())
+            self._up(association, None)
+        if self._identities.is_held(association):
+            self._identities.keep(association, message)
+        else:
+            self._machine.received(association, message, time.monotonic())
         self._run()
 
     def _notification(self, notification: Notification) -> None:
@@ -182,23 +198,38 @@ class PoolElementClient:
             case AssociationRestarted(association, peer):
                 self._down(association, "the registrar started anew")
                 self._up(association, peer)
+            case PathChanged(association) if self._identities.is_held(association):
+                self._up(association, None)
             case AssociationLost(association, _, reason):
                 self._down(association, reason)
             case AssociationFailed(_, peer):
                 self._machine.connect_failed(peer, now, "no answer, or refused")
         self._run()
 
-    def _up(self, association: int, peer: tuple[str, int]) -> None:
-        """Introduce the other side by the address that is configured, should it have several."""
+    def _up(self, association: int, primary: Endpoint | None) -> None:
+        """Introduce the other side by the address that is configured, should it have several; as long as a
+        registrar's address is only claimed, not at all."""
+        if self._endpoint is None:
+            return
         self._associations.add(association)
-        if peer not in self._known and self._endpoint:
-            others = self._endpoint.peers(association)
-            peer = next((other for other in others if other in self._known), peer)
-        self._machine.associated(association, peer, time.monotonic())
+        now = time.monotonic()
+        registrar = self._identities.registrar(self._endpoint, association, primary)
+        if registrar is None and self._identities.hold(self._endpoint, association, now):
+            return
+        self._machine.associated(association, registrar or primary or UNKNOWN, now)
+        for message in self._identities.release(association):
+            self._machine.received(association, message, now)
 
     def _down(self, association: int, reason: str) -> None:
         self._associations.discard(association)
+        self._identities.release(association)
         self._machine.lost(association, time.monotonic(), reason)
+
+    def _abort(self, association: int, reason: str) -> None:
+        """End an association that claims a registrar's address without proof."""
+        if self._endpoint:
+            self._endpoint.abort_association(association)
+        self._down(association, reason)
 
     def _dead(self, reason: str) -> None:
         self._endpoint = None
@@ -211,7 +242,10 @@ class PoolElementClient:
     def _advance(self) -> None:
         if self._endpoint:
             self._endpoint.read_waiting()
-        self._machine.advance(time.monotonic())
+        now = time.monotonic()
+        for association in self._identities.due(now):
+            self._abort(association, "it did not prove a registrar's address")
+        self._machine.advance(now)
         self._run()
 
     def _run(self) -> None:
@@ -226,7 +260,8 @@ class PoolElementClient:
         finally:
             self._is_running = False
         if self._timer:
-            self._timer.set(self._machine.next_deadline_s)
+            deadlines = (self._machine.next_deadline_s, self._identities.next_deadline_s)
+            self._timer.set(min((one for one in deadlines if one is not None), default=None))
 
     def _do(self, action: events.Action) -> None:
         match action:
@@ -250,6 +285,9 @@ class PoolElementClient:
 
     def _connect(self, registrar: RegistrarAddress) -> None:
         try:
-            (self._endpoint or self._open()).connect(registrar.endpoint)
+            endpoint = self._endpoint or self._open()
+            for one in self._identities.pretenders(endpoint, tuple(self._associations), registrar.endpoint):
+                self._abort(one, f"it claims to be registrar {registrar}, which is to be reached")
+            endpoint.connect(registrar.endpoint)
         except (OSError, SctpUnavailable) as problem:
             self._machine.connect_failed(registrar.endpoint, time.monotonic(), str(problem))

@@ -14,6 +14,7 @@ from rserpool.enrp_follower import LEAVE_AT_MOST_S, RegistrarFollower
 from rserpool.enrp_follower_events import Action, Close, Connect, Ended, Event, Send, Table, Update
 from rserpool.enrp_follower_states import State as State
 from rserpool.parameters import Protocol, Transport
+from rserpool.peer_identity import Endpoint, PeerIdentities
 from rserpool.registrar_choice import RegistrarAddress
 from rserpool.safety import check_transport
 from rserpool.sctp import (
@@ -22,6 +23,7 @@ from rserpool.sctp import (
     AssociationRestarted,
     AssociationUp,
     Notification,
+    PathChanged,
     SctpSocket,
     SctpUnavailable,
 )
@@ -58,6 +60,8 @@ class HandlespaceFollower:
         self._ipv6 = any(":" in host for host in (*local_addresses, *(each.host for each in registrars)))
         ownership = Ownership()
         self._followers = [RegistrarFollower(self.identifier, ownership, is_wanted) for _ in registrars]
+        self._place_of = {registrar.enrp_endpoint: place for place, registrar in enumerate(registrars)}
+        self._identities: PeerIdentities[EnrpMessage] = PeerIdentities(self._place_of)
         self._places: dict[int, int] = {}
         self._strangers: set[int] = set()
         self._endpoint: MessageEndpoint[EnrpMessage] | None = None
@@ -123,14 +127,16 @@ class HandlespaceFollower:
         )
         return self._endpoint
 
-    def _message(self, association: int, message: EnrpMessage, peer: tuple[str, int]) -> None:
+    def _message(self, association: int, message: EnrpMessage, _source: Endpoint) -> None:
         if association not in self._places and association not in self._strangers:
-            self._up(association, peer)
+            self._up(association, None)
         if self._endpoint and (reply := reply_to(message, self.identifier)):
             self._endpoint.send(association, reply)
         place = self._places.get(association)
         if place is not None:
             self._followers[place].received(message, time.monotonic())
+        elif self._identities.is_held(association):
+            self._identities.keep(association, message)
         self._run()
 
     def _notification(self, notification: Notification) -> None:
@@ -140,47 +146,51 @@ class HandlespaceFollower:
             case AssociationRestarted(association, peer):
                 self._down(association, "the registrar started anew")
                 self._up(association, peer)
+            case PathChanged(association) if self._identities.is_held(association):
+                self._up(association, None)
             case AssociationLost(association, _, reason):
                 self._down(association, reason)
             case AssociationFailed(_, peer):
-                place = self._place_of(0, peer)
+                place = self._place_of.get(peer)
                 if place is not None:
                     self._followers[place].connect_failed(time.monotonic(), "no answer, or refused")
         self._run()
 
-    def _up(self, association: int, peer: tuple[str, int]) -> None:
-        place = self._place_of(association, peer)
-        if place is not None:
-            self._places[association] = place
-            transport = self._own_transport(association)
-            self._followers[place].associated(association, transport, time.monotonic())
-        elif len(self._strangers) < MAX_STRANGERS:
+    def _up(self, association: int, primary: Endpoint | None) -> None:
+        if self._endpoint is None:
+            return
+        now = time.monotonic()
+        registrar = self._identities.registrar(self._endpoint, association, primary)
+        if registrar is not None:
+            place = self._places[association] = self._place_of[registrar]
+            self._strangers.discard(association)
+            self._followers[place].associated(association, self._own_transport(association), now)
+            for message in self._identities.release(association):
+                self._followers[place].received(message, now)
+        elif association in self._strangers or len(self._strangers) < MAX_STRANGERS:
             self._strangers.add(association)
-        elif self._endpoint:
+            self._identities.hold(self._endpoint, association, now)
+        else:
             self._endpoint.close_association(association)
 
     def _down(self, association: int, reason: str) -> None:
         self._strangers.discard(association)
+        self._identities.release(association)
         place = self._places.pop(association, None)
         if place is not None:
             self._followers[place].lost(association, time.monotonic(), reason)
 
+    def _abort(self, association: int, reason: str) -> None:
+        """End an association that claims a registrar's address without proof."""
+        if self._endpoint:
+            self._endpoint.abort_association(association)
+        self._down(association, reason)
+
     def _dead(self, reason: str) -> None:
         self._endpoint = None
-        for association in tuple(self._places):
+        for association in (*self._places, *self._strangers):
             self._down(association, f"the SCTP socket failed: {reason}")
-        self._strangers.clear()
         self._run()
-
-    def _place_of(self, association: int, peer: tuple[str, int]) -> int | None:
-        """Whose association it is; the other side may have several addresses."""
-        candidates = [peer]
-        if self._endpoint and association:
-            candidates += self._endpoint.peers(association)
-        for place, registrar in enumerate(self._registrars):
-            if registrar.enrp_endpoint in candidates:
-                return place
-        return None
 
     def _own_transport(self, association: int) -> Transport:
         """Where we can be reached: a registrar passes over loopback and link-local addresses."""
@@ -199,6 +209,8 @@ class HandlespaceFollower:
         if self._endpoint:
             self._endpoint.read_waiting()
         now = time.monotonic()
+        for association in self._identities.due(now):
+            self._abort(association, "it did not prove a registrar's address")
         for follower in self._followers:
             follower.advance(now)
         self._run()
@@ -221,7 +233,8 @@ class HandlespaceFollower:
         if all(follower.state is State.LEFT for follower in self._followers):
             self._all_left.set()
         if self._timer:
-            deadlines = [follower.next_deadline_s for follower in self._followers]
+            deadlines = [self._identities.next_deadline_s]
+            deadlines += [follower.next_deadline_s for follower in self._followers]
             self._timer.set(min((one for one in deadlines if one is not None), default=None))
 
     def _do(self, place: int, action: Action) -> None:
@@ -238,7 +251,12 @@ class HandlespaceFollower:
                 self._on_event(place, action)
 
     def _connect(self, place: int) -> None:
+        registrar = self._registrars[place]
         try:
-            (self._endpoint or self._open()).connect(self._registrars[place].enrp_endpoint)
+            endpoint = self._endpoint or self._open()
+            known = (*self._places, *self._strangers)
+            for one in self._identities.pretenders(endpoint, known, registrar.enrp_endpoint):
+                self._abort(one, f"it claims to be registrar {registrar}, which is to be reached")
+            endpoint.connect(registrar.enrp_endpoint)
         except (OSError, SctpUnavailable) as problem:
             self._followers[place].connect_failed(time.monotonic(), str(problem))

@@ -47,6 +47,12 @@ class PoolElementMachine(Registering):
             elif self.state not in DEAF:
                 self._failed(Input.LOST, EventKind.REGISTRAR_LOST, now, "it is no longer configured")
 
+    def leave_registrar(self, reason: str, now: float) -> None:
+        """Register at another registrar, and let the one in charge not take over for a while."""
+        if self.is_registered and not self._pinned:
+            self._rotation.distrust(self._chosen, now)
+            self._failed(Input.LOST, EventKind.REGISTRAR_LEFT, now, reason)
+
     def deregister(self, now: float, timeout_s: float = RESPONSE_TIMEOUT_S) -> None:
         """Leave the pool; ends STOPPED, with a DEREGISTERED event before if the registrar confirmed."""
         if not self._move(Input.DEREGISTER):
@@ -133,8 +139,11 @@ class PoolElementMachine(Registering):
         """Make the sender of a takeover the registrar in charge, unless it must not be."""
         endpoint = self._associations.endpoint(association)
         registrar = self._rotation.at(endpoint)
-        if self._pinned or registrar is None:
+        is_distrusted = registrar is not None and self._rotation.is_distrusted(registrar, now)
+        if self._pinned or registrar is None or is_distrusted:
             why = "the element is pinned" if self._pinned else "it is none of the configured registrars"
+            if is_distrusted:
+                why = "it was left a short time ago"
             words = f"{endpoint[0]} port {endpoint[1]}" if endpoint else "an unknown sender"
             words += f" wants to be home, but {why}"
             self._outbox.tell(EventKind.TAKEOVER_REFUSED, now, registrar, words)

@@ -17,6 +17,8 @@ class EventKind(Enum):
     """A renewal out of turn was asked for; `detail` says why."""
     REGISTRAR_LOST = "registrar-lost"
     """The association with the registrar in charge ended."""
+    REGISTRAR_LEFT = "registrar-left"
+    """The registrar in charge was left, though it confirms the registration; `detail` says why."""
     UNREACHABLE = "unreachable"
     """A registrar cannot be reached."""
     UNANSWERED = "unanswered"
@@ -26,7 +28,8 @@ class EventKind(Enum):
     TAKEN_OVER = "taken-over"
     """Another registrar declared itself home, and was accepted."""
     TAKEOVER_REFUSED = "takeover-refused"
-    """Somebody declared itself home, but the element is pinned, or it is no configured registrar."""
+    """Somebody declared itself home, but the element is pinned, or it is no configured registrar, or one that
+    was left lately."""
     DEREGISTERED = "deregistered"
     STOPPED = "stopped"
     """Over; `detail` says why."""

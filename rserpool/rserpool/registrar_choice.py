@@ -12,6 +12,8 @@ RETRY_FIRST_S = 0.1
 RETRY_CEILING_S = 1.0
 REJECTED_FIRST_S = 1.0
 REJECTED_CEILING_S = 30.0
+DISTRUST_FIRST_S = 10.0
+DISTRUST_CEILING_S = 60.0
 FORGIVE_AFTER_S = 10.0
 """A registrar that failed longer ago than this is as good as one that never failed."""
 
@@ -137,15 +139,29 @@ class Rotation:
         self._failed_at_s: dict[RegistrarAddress, float] = {}
         self._failures = 0
         self._rejections = 0
+        self._distrusted: dict[RegistrarAddress, tuple[int, float]] = {}
+        """How often, and until when."""
 
     def next(self, now: float) -> RegistrarAddress:
         """Return the registrar to try now."""
-        return choose(self._preferred, self._failed_at_s, now)
+        trusted = [one for one in self._preferred if not self.is_distrusted(one, now)]
+        return choose(trusted or self._preferred, self._failed_at_s, now)
+
+    def distrust(self, registrar: RegistrarAddress, now: float) -> None:
+        """Note that a registrar says what no other one does: it is avoided for a while, each time longer."""
+        times = self._distrusted.get(registrar, (0, 0.0))[0] + 1
+        until_s = now + backoff_s(times, DISTRUST_FIRST_S, DISTRUST_CEILING_S)
+        self._distrusted[registrar] = (times, until_s)
+
+    def is_distrusted(self, registrar: RegistrarAddress, now: float) -> bool:
+        """Whether a registrar is to be avoided now."""
+        return now < self._distrusted.get(registrar, (0, float("-inf")))[1]
 
     def replace(self, preferred: Sequence[RegistrarAddress]) -> None:
         """Choose among these from now on; what is known of those that stay is kept."""
         self._preferred = tuple(preferred)
         self._failed_at_s = {one: at_s for one, at_s in self._failed_at_s.items() if one in self._preferred}
+        self._distrusted = {one: what for one, what in self._distrusted.items() if one in self._preferred}
         self._failures = 0
 
     def at(self, endpoint: tuple[str, int] | None) -> RegistrarAddress | None:

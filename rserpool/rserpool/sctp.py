@@ -3,6 +3,7 @@
 Nothing here blocks. `receive` gives one message or one thing that happened to an association at a time.
 """
 
+import contextlib
 import errno
 import os
 import socket
@@ -73,12 +74,22 @@ class AssociationFailed:
     peer: Endpoint
 
 
-Notification = AssociationUp | AssociationLost | AssociationRestarted | AssociationFailed
+@dataclass(frozen=True, slots=True)
+class PathChanged:
+    """A path of an association changed: its address was confirmed, say."""
+
+    association: int
+    peer: Endpoint
+
+
+Notification = AssociationUp | AssociationLost | AssociationRestarted | AssociationFailed | PathChanged
 
 _HEADER = struct.Struct("=HHI")
 _ASSOCIATION_CHANGE = struct.Struct("=HHIHHHHi")
+_PATH_CHANGE = struct.Struct("=HHI128siii")
 _SHUTDOWN = struct.Struct("=HHIi")
 _TYPE_ASSOCIATION_CHANGE = 0x8001
+_TYPE_PATH_CHANGE = 0x8002
 _TYPE_SHUTDOWN = 0x8005
 
 
@@ -97,6 +108,8 @@ def parse_notification(data: bytes, peer: Endpoint) -> Notification | None:
     kind = _HEADER.unpack_from(data)[0]
     if kind == _TYPE_SHUTDOWN and len(data) >= _SHUTDOWN.size:
         return AssociationLost(_SHUTDOWN.unpack_from(data)[3], peer, "the other side closes the association")
+    if kind == _TYPE_PATH_CHANGE and len(data) >= _PATH_CHANGE.size:
+        return PathChanged(_PATH_CHANGE.unpack_from(data)[6], peer)
     if kind != _TYPE_ASSOCIATION_CHANGE or len(data) < _ASSOCIATION_CHANGE.size:
         return None
     _, _, _, state, _, _, _, association = _ASSOCIATION_CHANGE.unpack_from(data)
@@ -188,6 +201,12 @@ class SctpSocket:
             if problem.errno not in (errno.EINVAL, errno.ENOTCONN, errno.EPIPE, errno.ESHUTDOWN, errno.ESRCH):
                 raise
 
+    def abort_association(self, association: int) -> None:
+        """End one association at once; one that is gone already is fine."""
+        info = options.pack_send_info(association, 0, options.FLAG_ABORT)
+        with contextlib.suppress(OSError):
+            self._socket.sendmsg([], [(options.SOL_SCTP, options.SNDINFO, info)])
+
     def receive(self) -> Message | Notification | None:
         """Return what came next; None when it is of no interest, or not whole yet.
 
@@ -220,6 +239,10 @@ class SctpSocket:
     def peers(self, association: int) -> list[Endpoint]:
         """Return every address of the other side of an association; empty for one that is gone."""
         return options.peer_endpoints(self._socket.fileno(), association)
+
+    def is_confirmed(self, association: int, peer: Endpoint) -> bool:
+        """Whether the other side of an association has proved that it is at the address `peer`."""
+        return options.is_confirmed(self._socket.fileno(), self._family, association, peer)
 
     def locals(self, association: int) -> list[Endpoint]:
         """Return every address of this side of an association; empty for one that is gone."""

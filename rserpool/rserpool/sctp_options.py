@@ -15,6 +15,7 @@ INITMSG = 2
 NODELAY = 3
 PEER_ADDR_PARAMS = 9
 EVENTS = 11
+GET_PEER_ADDR_INFO = 15
 DELAYED_SACK = 16
 RECVRCVINFO = 32
 BINDX_ADD = 100
@@ -23,6 +24,7 @@ GET_LOCAL_ADDRS = 109
 
 SNDINFO = 2
 RCVINFO = 3
+FLAG_ABORT = 0x0004
 FLAG_EOF = 0x0200
 MSG_NOTIFICATION = 0x8000
 
@@ -32,6 +34,10 @@ _DELAYED_SACK = struct.Struct("=iII")
 # association, address, heartbeat interval, pathmaxrxt, path MTU, SACK delay, flags, flow label, DSCP
 _PEER_ADDR_PARAMS = struct.Struct("=i128sIHIIIIBx")
 _HEARTBEAT_ENABLE = 1
+# association, address, state, congestion window, smoothed round trip, RTO, path MTU
+_PEER_ADDR_INFO = struct.Struct("=i128siIIII")
+_STATES_OF_CONFIRMED_PATHS = frozenset({0, 1, 2})
+"""Inactive, potentially failed, active; 3 is unconfirmed, 0xffff unknown."""
 _SNDINFO = struct.Struct("=HHIIi")
 _RCVINFO = struct.Struct("=HHHxxIIIIi")
 RCVINFO_BYTES = _RCVINFO.size
@@ -76,9 +82,10 @@ def read_timers(sock: socket.socket) -> Timers | None:
 
 
 def subscribe(sock: socket.socket) -> None:
-    """Ask to be told of associations that come, end or shut down, and for RCVINFO with every message."""
+    """Ask to be told of associations that come, end or shut down, of paths that change, and for RCVINFO with
+    every message."""
     # data_io, association, address, send_failure, peer_error, shutdown, partial_delivery, adaptation
-    sock.setsockopt(SOL_SCTP, EVENTS, bytes((0, 1, 0, 0, 0, 1, 0, 0)))
+    sock.setsockopt(SOL_SCTP, EVENTS, bytes((0, 1, 1, 0, 0, 1, 0, 0)))
     sock.setsockopt(SOL_SCTP, RECVRCVINFO, 1)
 
 
@@ -114,6 +121,21 @@ def peer_endpoints(descriptor: int, association: int) -> list[tuple[str, int]]:
 def local_endpoints(descriptor: int, association: int) -> list[tuple[str, int]]:
     """Return every address and port of an association's own side; empty for one that is gone."""
     return _endpoints(descriptor, association, GET_LOCAL_ADDRS)
+
+
+def is_confirmed(descriptor: int, family: int, association: int, peer: tuple[str, int]) -> bool:
+    """Whether `peer` is an address of the association's other side that has proved to be there.
+
+    What an INIT or INIT ACK lists is only a claim (RFC 9260, section 5.4). Proved are the address to which
+    this side connected, the one at which the other side received its cookie, and those from which a HEARTBEAT
+    was acknowledged. False for an association that is gone.
+    """
+    if peer not in peer_endpoints(descriptor, association):
+        return False  # libusrsctp finds a path by its address alone, whatever the port
+    address = pack_address(family, *peer).ljust(128, b"\0")
+    asked = _PEER_ADDR_INFO.pack(association, address, 0, 0, 0, 0, 0)
+    value = _get(descriptor, GET_PEER_ADDR_INFO, asked, _PEER_ADDR_INFO.size)
+    return value is not None and _PEER_ADDR_INFO.unpack(value)[2] in _STATES_OF_CONFIRMED_PATHS
 
 
 def _endpoints(descriptor: int, association: int, option: int) -> list[tuple[str, int]]:

@@ -49,6 +49,9 @@ class FakePoolElementClient:
     def register_again(self, reason: str) -> None:
         self.calls.append(f"again {reason}")
 
+    def leave_registrar(self, reason: str) -> None:
+        self.calls.append("leave")
+
     async def deregister(self, timeout_ms: int = 500) -> bool:
         self.calls.append("deregister")
         self.is_registered = False

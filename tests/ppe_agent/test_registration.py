@@ -108,6 +108,20 @@ async def test_a_missing_element_is_registered_again_but_not_on_old_news() -> No
         assert one.missing_count == 1
 
 
+async def test_a_home_that_nobody_confirms_is_left() -> None:
+    pool = FakePool()
+    async with running(pool) as one:
+        one.want(True)
+        await settle()
+        pool.stays[0].registrar = REGISTRAR
+        for half_seconds in range(6):
+            one.check_listed(REGISTRAR, resolution(7, asked_at_s=1e9 + half_seconds / 2))
+            one.check_listed(OTHER, resolution(asked_at_s=1e9 + half_seconds / 2))
+        assert "leave" not in pool.stays[0].calls
+        one.check_listed(OTHER, resolution(asked_at_s=1e9 + 3))
+        assert pool.stays[0].calls.count("leave") == 1
+
+
 async def test_nobody_lists_it_two_lives_after_it_left_without_a_registrars_word(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -12,6 +12,7 @@ from rserpool.sctp import (
     Endpoint,
     Message,
     Notification,
+    PathChanged,
     SctpUnavailable,
 )
 
@@ -47,6 +48,9 @@ class PaperSocket:
         self.port = 50_000 + len(network.sockets)
         self.associations: dict[int, Endpoint] = {}
         self.other_addresses: dict[int, list[Endpoint]] = {}
+        self.claimed: dict[int, list[Endpoint]] = {}
+        """Listed by the other side of an association, and not confirmed."""
+        self.aborted: list[int] = []
         self.sent: list[bytes] = []
         self.is_full = False
         self.incoming: deque[Message | Notification | OSError] = deque()
@@ -62,6 +66,8 @@ class PaperSocket:
 
     def connect(self, peer: Endpoint) -> None:
         registrar = self.network.registrars.get(peer)
+        if any(peer in self.peers(one) for one in self.associations if one not in self.aborted):
+            return  # SCTP says EISCONN: there is that association
         if registrar is None:
             raise OSError(errno.ENETUNREACH, "Network is unreachable")
         if registrar.dead:
@@ -84,6 +90,8 @@ class PaperSocket:
         assert ppid == asap.PPID
         self.sent.append(data)
         peer = self.associations[association]
+        if peer not in self.network.registrars:
+            return
         for reply in self.network.registrars[peer].take(asap.decode(data)):
             self.deliver(Message(association, asap.PPID, asap.encode(reply), peer))
 
@@ -95,7 +103,21 @@ class PaperSocket:
         return received
 
     def peers(self, association: int) -> list[Endpoint]:
+        return [*self._confirmed(association), *self.claimed.get(association, [])]
+
+    def is_confirmed(self, association: int, peer: Endpoint) -> bool:
+        return peer in self._confirmed(association)
+
+    def _confirmed(self, association: int) -> list[Endpoint]:
         return [self.associations[association], *self.other_addresses.get(association, [])]
+
+    def confirm(self, association: int, peer: Endpoint) -> None:
+        self.claimed[association].remove(peer)
+        self.other_addresses.setdefault(association, []).append(peer)
+        self.deliver(PathChanged(association, self.associations[association]))
+
+    def abort_association(self, association: int) -> None:
+        self.aborted.append(association)
 
     def forget(self, association: int) -> None:
         pass

@@ -11,6 +11,7 @@ from rserpool.element import Event, EventKind, PoolElementClient, State
 from rserpool.errors import UnsafeMessageError
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.pool_element_registering import RESPONSE_TIMEOUT_S
+from rserpool.registrar_choice import RegistrarAddress
 from rserpool.sctp import AssociationRestarted, Message
 
 from rserpool import asap
@@ -20,6 +21,7 @@ from tests.rserpool.paper_sockets import network as network  # the fixture
 from tests.support.waiting import until_async
 
 HOME = REGISTRARS[0]
+STRANGER = ("10.6.6.6", 3863)
 
 
 class TestElement:
@@ -113,6 +115,56 @@ class TestElement:
         keep_alive = asap.encode(asap.EndpointKeepAlive(0x222, HANDLE, ELEMENT.identifier, True))
         sock.deliver(Message(2, asap.PPID, keep_alive, second_address))
         await until_async(lambda: element.registrar == new_home)
+
+    @pytest.fixture
+    async def claimed(self, element: PoolElementClient, network: PaperNetwork) -> RegistrarAddress:
+        """Association 2 is a stranger's that lists this registrar's address, and says that it took over."""
+        registrar = next(address for address in REGISTRARS if address != element.registrar)
+        sock = network.open_sockets[0]
+        sock.claimed[2] = [registrar.endpoint]
+        assert sock.associate(STRANGER) == 2
+        keep_alive = asap.encode(asap.EndpointKeepAlive(0x222, HANDLE, ELEMENT.identifier, True))
+        # The packet's source is forged: whoever knows the association can do that.
+        sock.deliver(Message(2, asap.PPID, keep_alive, registrar.endpoint))
+        return registrar
+
+    async def test_an_address_that_is_only_listed_makes_nobody_a_registrar(
+        self,
+        element: PoolElementClient,
+        claimed: RegistrarAddress,
+        network: PaperNetwork,
+        events: list[Event],
+    ) -> None:
+        sock = network.open_sockets[0]
+        home = element.registrar
+        await until(lambda: not sock.incoming)
+        assert element.registrar == home
+        assert sock.aborted == []
+        await until(lambda: sock.aborted == [2])
+        assert element.registrar == home
+        assert [event.kind for event in events] == [EventKind.REGISTERED]
+
+    async def test_it_is_taken_for_one_as_soon_as_the_address_is_confirmed(
+        self, element: PoolElementClient, claimed: RegistrarAddress, network: PaperNetwork
+    ) -> None:
+        sock = network.open_sockets[0]
+        await until(lambda: not sock.incoming)
+        network.registrars[STRANGER] = network.registrars[claimed.endpoint]
+        sock.confirm(2, claimed.endpoint)
+        await until(lambda: element.registrar == claimed and element.home_registrar == 0x222)
+        assert sock.aborted == []
+
+    async def test_who_lists_a_registrars_address_is_not_in_the_way_to_it(
+        self, element: PoolElementClient, claimed: RegistrarAddress, network: PaperNetwork
+    ) -> None:
+        sock = network.open_sockets[0]
+        home = element.registrar
+        for address in REGISTRARS:
+            network.registrars[address.endpoint].dead = address != claimed
+        sock.lose(1)
+        await until(lambda: element.registrar not in (None, home))
+        assert element.registrar == claimed
+        assert 2 in sock.aborted
 
     async def test_an_answer_that_came_while_the_program_was_busy_is_not_too_late(
         self, element: PoolElementClient, network: PaperNetwork, events: list[Event]

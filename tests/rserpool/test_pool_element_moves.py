@@ -16,6 +16,7 @@ from rserpool.pool_element_registering import (
     WARY_INTERVAL_S,
 )
 from rserpool.pool_element_states import State
+from rserpool.registrar_choice import DISTRUST_FIRST_S
 
 from rserpool import asap
 from tests.rserpool.joined import (
@@ -43,6 +44,34 @@ def test_a_lost_registrar_is_replaced_in_the_same_instant(joined: JoinedElement)
     assert ELEMENT.identifier in joined.at(joined.machine.registrar).pools[HANDLE]
     assert joined.kinds == [EventKind.REGISTERED, EventKind.REGISTRAR_LOST, EventKind.REGISTERED]
     assert registrations(joined)[-1][0] == joined.now
+
+
+def test_a_registrar_that_is_left_may_not_take_over_for_a_while(joined: JoinedElement) -> None:
+    first = joined.machine.registrar
+    assert first
+    for avoided_s in (DISTRUST_FIRST_S, 2 * DISTRUST_FIRST_S):
+        assert joined.machine.registrar == first
+        joined.machine.leave_registrar("nobody else lists it", joined.now)
+        joined.settle()
+        assert joined.kinds[-2:] == [EventKind.REGISTRAR_LEFT, EventKind.REGISTERED]
+        second = joined.machine.registrar
+        assert second not in (None, first)
+        joined.run(avoided_s - 0.1)
+        joined.receive(joined.associate(first.endpoint), keep_alive(home=True))
+        assert joined.kinds[-1] is EventKind.TAKEOVER_REFUSED
+        assert joined.machine.registrar == second
+        joined.run(0.11)
+        joined.receive(joined.associate(first.endpoint), keep_alive(home=True))
+        assert joined.machine.registrar == first
+
+
+def test_what_is_not_registered_or_pinned_leaves_nobody() -> None:
+    idle = JoinedElement()
+    idle.machine.leave_registrar("nobody else lists it", idle.now)
+    assert idle.machine.state is State.IDLE
+    pinned = JoinedElement(registrars=REGISTRARS[:1], pinned=True).start()
+    pinned.machine.leave_registrar("nobody else lists it", pinned.now)
+    assert pinned.machine.is_registered
 
 
 def test_dead_registrars_are_skipped_in_the_same_instant() -> None:

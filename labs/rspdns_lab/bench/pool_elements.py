@@ -32,7 +32,7 @@ from rserpool.asyncio_endpoint import ASAP, MessageEndpoint
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
 from rserpool.registrar_choice import RegistrarAddress
-from rserpool.sctp import AssociationUp, Notification, SctpSocket
+from rserpool.sctp import AssociationUp, Notification, PathChanged, SctpSocket
 
 from rspdns_lab.bench.scale_files import element_identifier, handle_of
 
@@ -87,7 +87,7 @@ class Association:
         if isinstance(notification, AssociationUp):
             self._association = notification.association
             self._go_on()
-        else:
+        elif not isinstance(notification, PathChanged):
             sys.exit(f"a registrar is gone: {notification}")
 
     def _take(self, association: int, message: AsapMessage, _peer: tuple[str, int]) -> None:

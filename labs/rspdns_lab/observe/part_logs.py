@@ -33,6 +33,7 @@ _LINES: Final[Mapping[tuple[str, str], str | Callable[[Entry], str]]] = MappingP
         ("agent", "undrained"): "told to let it in again",
         ("agent", "registered"): "registered at {registrar}",
         ("agent", "deregistered"): "deregistered at {registrar}",
+        ("agent", "registrar-left"): "left its registrar {registrar}: {detail}",
         ("agent", "registrar-lost"): "lost its registrar {registrar}: {detail}",
         ("agent", "unanswered"): "{registrar}: {detail}",
         ("agent", "taken-over"): "{registrar} took over and is its registrar now",
