@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.agent_host import ADDRESS, HANDLE, Host
-from tests.support.agent_served import until
 from tests.support.namespaces import REPOSITORY, Namespace
+from tests.support.waiting import until
 
 STRANGER, CLAIMED = "10.99.0.66", "10.99.0.11"
 

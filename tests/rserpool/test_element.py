@@ -137,10 +137,10 @@ class TestElement:
     ) -> None:
         sock = network.open_sockets[0]
         home = element.registrar
-        await until(lambda: not sock.incoming)
+        await until_async(lambda: not sock.incoming)
         assert element.registrar == home
         assert sock.aborted == []
-        await until(lambda: sock.aborted == [2])
+        await until_async(lambda: sock.aborted == [2])
         assert element.registrar == home
         assert [event.kind for event in events] == [EventKind.REGISTERED]
 
@@ -148,10 +148,10 @@ class TestElement:
         self, element: PoolElementClient, claimed: RegistrarAddress, network: PaperNetwork
     ) -> None:
         sock = network.open_sockets[0]
-        await until(lambda: not sock.incoming)
+        await until_async(lambda: not sock.incoming)
         network.registrars[STRANGER] = network.registrars[claimed.endpoint]
         sock.confirm(2, claimed.endpoint)
-        await until(lambda: element.registrar == claimed and element.home_registrar == 0x222)
+        await until_async(lambda: element.registrar == claimed and element.home_registrar == 0x222)
         assert sock.aborted == []
 
     async def test_who_lists_a_registrars_address_is_not_in_the_way_to_it(
@@ -162,7 +162,7 @@ class TestElement:
         for address in REGISTRARS:
             network.registrars[address.endpoint].dead = address != claimed
         sock.lose(1)
-        await until(lambda: element.registrar not in (None, home))
+        await until_async(lambda: element.registrar not in (None, home))
         assert element.registrar == claimed
         assert 2 in sock.aborted
 
