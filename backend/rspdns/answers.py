@@ -63,9 +63,15 @@ def build(
             sites.append(new)
             due.append(moment.due_at_s(site, new))
         answers[zone.name] = _zone(zone, tuple(sites), before.zone_answers.get(zone.name), serial)
-    nodes = _all_nodes(answers, before)
-    most_labels = max((zone.most_labels for zone in zones), default=1)
-    return Snapshot(answers, nodes, min(due), dict(views), asked_for, most_labels)
+    return Snapshot(
+        answers,
+        _all_nodes(answers, before),
+        min(due),
+        dict(views),
+        asked_for,
+        max((zone.most_labels for zone in zones), default=1),
+        before.numbers.following(answers),
+    )
 
 
 def _with_changes(
@@ -197,27 +203,30 @@ def _zone(zone: Zone, sites: tuple[SiteAnswers, ...], before: ZoneAnswers | None
     return ZoneAnswers(zone.name, serial, soa, zone.fixed, sites)
 
 
-def _all_nodes(answers: Mapping[str, ZoneAnswers], before: Snapshot) -> Mapping[str, Node]:
-    """Every node by name; a copy of the table of before, patched, when the zones are the same."""
-    old = before.zone_answers
-    if answers.keys() != old.keys() or any(answers[name].fixed is not old[name].fixed for name in answers):
-        # A zone may lie inside another one of ours: the names it has are its own.
-        outer_first = sorted(answers.values(), key=lambda zone: zone.name.count("."))
-        return {name: node for zone in outer_first for name, node in zone.nodes()}
-    changed = [
-        (zone, moved)
-        for name, zone in answers.items()
-        if zone is not old[name] and (moved := moved_sites(old[name].sites, zone.sites))
-    ]
-    if not changed:
-        return before.nodes
-    nodes = cast("dict[str, Node]", before.nodes).copy()  # several times faster than dict() where names left
-    for zone, moved in changed:
-        for old_site, site in moved:
-            for name in old_site.nodes.keys() - site.nodes.keys():
-                del nodes[name]
-            nodes.update((name, zone.with_soa(name, node)) for name, node in site.nodes.items())
-        nodes[zone.name] = zone.with_soa(zone.name, _apex(zone))
+def _all_nodes(answers: Mapping[str, ZoneAnswers], before: Snapshot) -> Mapping[str, Mapping[str, Node]]:
+    """Every node by zone and name: the table of before of each zone that is the same."""
+    tables = {name: _nodes(zone, before) for name, zone in answers.items()}
+    same = tables.keys() == before.nodes.keys() and not any(
+        map(is_not, tables.values(), map(before.nodes.get, tables))
+    )
+    return before.nodes if same else tables
+
+
+def _nodes(zone: ZoneAnswers, before: Snapshot) -> Mapping[str, Node]:
+    """Every node of a zone by name; a patched copy of the table of before, where its files are the same."""
+    old = before.zone_answers.get(zone.name)
+    if old is None or old.fixed is not zone.fixed:
+        return dict(zone.nodes())
+    moved = moved_sites(old.sites, zone.sites) if old is not zone else ()
+    if not moved:
+        return before.nodes[zone.name]
+    # Several times faster than dict() where names left.
+    nodes = cast("dict[str, Node]", before.nodes[zone.name]).copy()
+    for old_site, site in moved:
+        for name in old_site.nodes.keys() - site.nodes.keys():
+            del nodes[name]
+        nodes.update((name, zone.with_soa(name, node)) for name, node in site.nodes.items())
+    nodes[zone.name] = zone.with_soa(zone.name, _apex(zone))
     return nodes
 
 

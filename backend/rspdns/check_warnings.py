@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, Toml
 from rspdns.configuration import BackendConfig
 from rspdns.departures import Departure
 from rspdns.zone import Zone
+from rspdns.zone_checks import cuts_of
 
 LONGEST_TTL_S = 60
 FEWEST_REGISTRARS = 3
@@ -35,6 +36,7 @@ def warnings(
         zone = next((one for one in config.zones if one.name == str(name).lower().rstrip(".")), None)
         if zone is not None:
             found += _zone(place, zone, registered)
+            found += _delegation(place, zone, config.zones)
             found += [_departure(place, zone, one) for one in departures if one.zone == zone.name]
     gone = [one for one in departures if one.zone_is_gone]
     return found + [ConfigurationError(str(path.parent / config.zones_dir), 0, "", one.words) for one in gone]
@@ -84,6 +86,20 @@ def _registrars(place: _Place, config: BackendConfig) -> Iterator[ConfigurationE
                 "addresses: no server could register there; write the address that the agents use"
             )
             yield place.warn(("registrars", position), text)
+
+
+def _delegation(place: _Place, zone: Zone, zones: Sequence[Zone]) -> Iterator[ConfigurationError]:
+    """A zone below another one of ours that does not tell of it."""
+    served = [one.name for one in zones]
+    for outer in zones:
+        at_cut = outer.static.records.get(zone.name, ())
+        if zone.name in cuts_of(outer.name, served) and not any(one.type == "NS" for one in at_cut):
+            text = (
+                f"lies inside the zone {outer.name}, whose file {outer.static.file} has no NS record for it: "
+                f"resolvers that got the keys of {outer.name} refuse its answers, and so do those that asked "
+                "another name server"
+            )
+            yield place.warn(("zone",), text)
 
 
 def _zone(place: _Place, zone: Zone, registered: Collection[str] | None) -> Iterator[ConfigurationError]:

@@ -34,6 +34,8 @@ _PLACES: Mapping[str, tuple[str, ...]] = {
 }
 """What the parts of the path after the method are, by method; none for the others."""
 _NUMBERS = frozenset({"id", "domain_id", "maxResults"})
+_LOOKUPS = frozenset({"lookup", "APILookup"})
+_ZONE_ID = "X-RemoteBackend-zone-id"
 ANSWERED = frozenset((*remote.METHODS, *remote_dnssec.METADATA, NAMES_AROUND))
 """Reading, and nothing that is secret."""
 
@@ -66,6 +68,8 @@ class HttpConnector:
             return _reply(403, b'{"error":"this is not the host asked for"}')
         try:
             method, parameters = parse(request.raw_path, request.query)
+            if method in _LOOKUPS and _ZONE_ID in request.headers:
+                parameters["zone-id"] = _number("zone-id", request.headers[_ZONE_ID])
             if method not in ANSWERED:
                 self._responder.queries["other"] += 1
                 return _reply(200, b'{"result":false}')

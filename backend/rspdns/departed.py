@@ -22,8 +22,8 @@ class Departed:
     """The nodes of the names that left. `now` is monotonic, in seconds."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, tuple[Node, float]] = {}
-        """By name: the node, and until when it is answered. The oldest first."""
+        self._nodes: dict[tuple[str | None, str], tuple[Node, float]] = {}
+        """By zone and name: the node, and until when it is answered. The oldest first."""
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -38,10 +38,10 @@ class Departed:
                 continue
             for was, is_now in moved_sites(before.sites, after.sites):
                 for left in was.nodes.keys() - is_now.nodes.keys():
-                    self._nodes.pop(left, None)
-                    self._nodes[left] = was.nodes[left], now + KEPT_S
+                    self._nodes.pop((name, left), None)
+                    self._nodes[name, left] = was.nodes[left], now + KEPT_S
 
-    def node(self, name: str, now: float) -> Node | None:
-        """The node of a name that left within `KEPT_S`."""
-        node, until_s = self._nodes.get(name, (None, now))
+    def node(self, zone: str | None, name: str, now: float) -> Node | None:
+        """The node of a name that left its zone within `KEPT_S`."""
+        node, until_s = self._nodes.get((zone, name), (None, now))
         return node if now <= until_s else None

@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import cast
 
-from rspdns.remote import zone_id
 from rspdns.snapshot import Node, Snapshot, ZoneAnswers, different_parts
+from rspdns.zone_numbers import LIMIT, ZoneNumbers, zone_id
 
 KEPT_S = 5.0
 """A moment is kept for longer than PowerDNS keeps an SOA: 2 s (`query-cache-ttl`), in whole seconds."""
 _MOMENTS = 4096
 """As many numbers are a zone's, in turn: none comes again while PowerDNS has answers of it."""
-_ROWS = 2**30 // _MOMENTS
-"""Of so many numbers each, above those of `zone_id()`."""
+_ROWS = LIMIT // _MOMENTS
+"""Of so many numbers each, above those of `rspdns.zone_numbers`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class _Past:
 class DomainIds:
     """Which number each zone has now, and what the earlier ones stand for. `now` is monotonic, in seconds.
 
-    A signed zone has a row of numbers to itself, and no other zone's `zone_id()` is in it.
+    A signed zone has a row of numbers to itself, and the number that another zone is listed by is not in it.
     """
 
     def __init__(self) -> None:
@@ -49,10 +49,18 @@ class DomainIds:
         self._rows: dict[int, str] = {}
         self._past: dict[int, _Past] = {}
         """The oldest first."""
+        self._listed = ZoneNumbers()
 
     def of(self, zone: str) -> int:
         """The number of a zone as it is now."""
-        return self._present.get(zone, zone_id(zone))
+        present = self._present.get(zone)
+        return present if present is not None else self._listed.of(zone)
+
+    def zone_name(self, number: object) -> str | None:
+        """The zone that a number stands for, at whichever moment; None for a number of no zone."""
+        if not isinstance(number, int):
+            return None
+        return self._rows.get(number // _MOMENTS) or self._listed.zone(number)
 
     def past(self, number: object, now: float) -> Snapshot | None:
         """What a number stood for, as the answers were last; None if it is not one of the past."""
@@ -65,19 +73,16 @@ class DomainIds:
         Its names and their types are right; the rest may be as it was when the number began: the very same
         zone is returned for as long as it is one moment's.
         """
-        if not isinstance(number, int):
-            return None
-        name = self._rows.get(number // _MOMENTS)
-        if name is None:
-            return next((zone for zone in current.zones() if zone_id(zone.name) == number), None)
-        past = self._past.get(number)
+        name = self.zone_name(number)
+        past = self._past.get(number) if isinstance(number, int) else None
         if past is not None and now <= past.until_s:
             return past.began
-        answers = current.zone_answers.get(name)
-        return answers and self._began.get(name, answers)
+        answers = current.zone_answers.get(name) if name is not None else None
+        return answers and self._began.get(answers.name, answers)
 
     def note(self, old: Snapshot, new: Snapshot, signed: Iterable[str], now: float) -> list[str]:
         """The answers changed from `old` to `new`: return the `signed` zones that have a new number."""
+        self._listed = new.numbers
         while self._past and self._past[first := next(iter(self._past))].until_s < now:
             del self._past[first]
         moved = []
@@ -123,7 +128,8 @@ def _snapshot(zone: ZoneAnswers, most_labels: int) -> Snapshot:
     apex = next((part[zone.name] for part in parts if zone.name in part), Node())
     own = {zone.name: zone.with_soa(zone.name, apex)}
     nodes = ChainMap(own, *parts)
-    return Snapshot(MappingProxyType({zone.name: zone}), nodes, most_labels=most_labels)
+    by_zone = MappingProxyType({zone.name: nodes})
+    return Snapshot(MappingProxyType({zone.name: zone}), by_zone, most_labels=most_labels)
 
 
 def _differ(before: ZoneAnswers, after: ZoneAnswers) -> bool:

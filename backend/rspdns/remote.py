@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import fnmatch
 import re
-import zlib
 from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, Literal
@@ -72,34 +71,28 @@ def name_of(parameters: Parameters, key: str) -> str:
         raise RequestError(f"{key} is no DNS name") from None
 
 
-def zone_id(zone: str) -> int:
-    """Return the number PowerDNS lists a zone by: 30 bits, the same after every restart and reload.
-
-    Two zones may share one; nothing looks a signed zone up by it, whose SOA has another: see
-    `rspdns.domain_ids`.
-    """
-    return zlib.crc32(zone.encode()) & 0x3FFFFFFF
+def lookup(parameters: Parameters, snapshot: Snapshot) -> list[Reply] | Literal[False]:
+    """Answer one question from the zone that its `zone-id` stands for. Raises NoAnswer, RequestError."""
+    zone = snapshot.numbers.zone(parameters.get("zone-id"))
+    return lookup_in(zone, parameters, snapshot, snapshot.numbers.of)
 
 
-def zone_of(name: str, snapshot: Snapshot) -> str | None:
-    """Return the zone that holds `name`, the innermost one."""
-    while name not in snapshot.zone_answers:
-        if "." not in name:
-            return None
-        name = name.partition(".")[2]
-    return name
-
-
-def lookup(
-    parameters: Parameters, snapshot: Snapshot, number_of: Callable[[str], int] = zone_id
+def lookup_in(
+    zone: str | None, parameters: Parameters, snapshot: Snapshot, number_of: Callable[[str], int]
 ) -> list[Reply] | Literal[False]:
-    """Answer one question; False for nothing. Raises NoAnswer for SERVFAIL, RequestError."""
+    """Answer one question from `zone`; False for nothing. Raises NoAnswer for SERVFAIL, RequestError.
+
+    PowerDNS asks the outer zone about the apex of an inner one, too: for the DS record there, and for the
+    delegation. Without a zone (None) the innermost one answers: PowerDNS asks so for an SOA before it knows
+    the zones' numbers, and with a number that it has from before a restart. `number_of` tells the number of
+    a zone.
+    """
     name, qtype = name_of(parameters, "qname"), text_of(parameters, "qtype").upper()
-    outcome = snapshot.lookup(name, qtype)
+    zone = zone if zone is not None else snapshot.zone_of(name)
+    outcome = snapshot.lookup(name, qtype, zone)
     if isinstance(outcome, Failure):
         raise NoAnswer(outcome.reason)
     if isinstance(outcome, Found):
-        zone = zone_of(name, snapshot)
         number = number_of(zone) if zone is not None else -1
         return [as_reply(record, number if record.type == "SOA" else None) for record in outcome.records]
     if outcome == NODATA and qtype == ANY:
@@ -131,9 +124,9 @@ def _list(parameters: Parameters, snapshot: Snapshot) -> list[Reply] | bool:
     return [as_reply(record) for record in snapshot.zone_records(zone.name)]
 
 
-def _domain_info(zone: ZoneAnswers) -> Reply:
+def _domain_info(zone: ZoneAnswers, snapshot: Snapshot) -> Reply:
     return {
-        "id": zone_id(zone.name),
+        "id": snapshot.numbers.of(zone.name),
         "zone": zone.name,
         "kind": "native",
         "serial": zone.serial % 2**32,
@@ -145,11 +138,11 @@ def _domain_info(zone: ZoneAnswers) -> Reply:
 
 def _get_domain_info(parameters: Parameters, snapshot: Snapshot) -> Reply | bool:
     zone = snapshot.zone_answers.get(name_of(parameters, "name"))
-    return _domain_info(zone) if zone is not None else False
+    return _domain_info(zone, snapshot) if zone is not None else False
 
 
 def _get_all_domains(parameters: Parameters, snapshot: Snapshot) -> list[Reply]:
-    return [_domain_info(zone) for zone in snapshot.zones()]
+    return [_domain_info(zone, snapshot) for zone in snapshot.zones()]
 
 
 def _search_records(parameters: Parameters, snapshot: Snapshot) -> list[Reply]:
@@ -161,7 +154,7 @@ def _search_records(parameters: Parameters, snapshot: Snapshot) -> list[Reply]:
         raise RequestError("the number 'maxResults' is missing")
     matches = re.compile(fnmatch.translate(pattern.lower().replace("[", "[[]"))).fullmatch
     found = (
-        as_reply(record, zone_id(zone.name))
+        as_reply(record, snapshot.numbers.of(zone.name))
         for zone in snapshot.zones()
         for record in snapshot.zone_records(zone.name)
         if matches(record.name) or matches(record.content.lower())

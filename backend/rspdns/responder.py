@@ -25,6 +25,8 @@ _OTHER_METHODS = "other"
 _READS = {**remote_dnssec.METADATA, **remote_dnssec.SECRETS}
 KNOWN = frozenset((*remote.METHODS, *remote.UNSUPPORTED, *_READS, *remote_dnssec.WRITES, NAMES_AROUND))
 """Every method of PowerDNS 4.7, and more."""
+_Asked = tuple[str | None, str, str]
+"""Zone, name and type."""
 _OWN_FAULT = "failed inside the backend; its log says why"
 
 
@@ -46,9 +48,10 @@ class Responder:
         self.failures = 0
         self.clock = time.monotonic
         self._on_lookup = on_lookup
-        self._kept: dict[tuple[str, str], tuple[Node, bytes]] = {}
-        self._asked: dict[bytes, tuple[str, str]] = {}
-        """Name and type that a request asks for now, by its bytes: PowerDNS asks the same again and again."""
+        self._kept: dict[_Asked, tuple[Node, bytes]] = {}
+        self._most_kept = _SPARE_REPLIES
+        self._asked: dict[bytes, _Asked] = {}
+        """What a request asks for now, by its bytes: PowerDNS asks the same again and again."""
         self._ids = DomainIds()
         self._chains = Chains(self._ids)
         self._departed = Departed()
@@ -59,9 +62,10 @@ class Responder:
         signed = self.store.signed_zones() if self.store is not None else ()
         moved = self._ids.note(self.snapshot, snapshot, signed, self.clock())
         self._departed.note(self.snapshot, snapshot, signed, self.clock())
-        if moved:
-            self._asked.clear()  # what was asked of this moment is of an earlier one now
+        if moved or snapshot.numbers is not self.snapshot.numbers:
+            self._asked.clear()  # of this moment, which is an earlier one now; of zones that are others now
         self.snapshot = snapshot
+        self._most_kept = 2 * sum(map(len, snapshot.nodes.values())) + _SPARE_REPLIES
         return moved
 
     def respond(self, line: bytes) -> bytes | Awaitable[bytes]:
@@ -73,7 +77,7 @@ class Responder:
             asked = self._asked.get(line)
             if asked is not None and (reply := self._kept_reply(asked)) is not None:
                 self.queries["lookup"] += 1
-                self._on_lookup(asked[0])
+                self._on_lookup(asked[1])
                 return reply
             method, parameters = remote.split(_decoded(line))
             if method == "lookup":
@@ -104,17 +108,19 @@ class Responder:
 
     def _lookup(self, line: bytes, parameters: remote.Parameters) -> bytes:
         qname, qtype = remote.text_of(parameters, "qname"), remote.text_of(parameters, "qtype")
-        asked = name, _ = qname.lower().removesuffix("."), qtype
+        name, number = qname.lower().removesuffix("."), parameters.get("zone-id")
         self._on_lookup(name)
-        past = self._ids.past(parameters.get("zone-id"), self.clock())
+        zone = self._ids.zone_name(number) or self.snapshot.zone_of(name)
+        past = self._ids.past(number, self.clock())
+        asked = zone, name, qtype
         reply = self._kept_reply(asked) if past is None else None
         if reply is None:
             absent = remote.name_of(parameters, "qname")
-            if past is None and self.snapshot.lookup(absent, ANY) is NXDOMAIN:
-                return self._departed_reply(absent, qtype)
-            records = remote.lookup(parameters, past or self.snapshot, self._ids.of)
+            if past is None and self.snapshot.lookup(absent, ANY, zone) is NXDOMAIN:
+                return self._departed_reply(zone, absent, qtype)
+            records = remote.lookup_in(zone, parameters, past or self.snapshot, self._ids.of)
             reply = orjson.dumps({"result": records}) + b"\n" if records else NOTHING
-            node = self.snapshot.nodes.get(name)
+            node = self._node(asked)
             if node is None or past is not None:
                 return reply
             self._keep(asked, node, reply)
@@ -124,18 +130,23 @@ class Responder:
             self._asked[line] = asked
         return reply
 
-    def _departed_reply(self, name: str, qtype: str) -> bytes:
+    def _departed_reply(self, zone: str | None, name: str, qtype: str) -> bytes:
         """The reply about a name that does not exist: its records as long as an SRV answer may name it."""
-        node = self._departed.node(name, self.clock()) if self._departed else None
+        node = self._departed.node(zone, name, self.clock()) if self._departed else None
         records = node and [remote.as_reply(one) for one in node.records if qtype in (ANY, one.type)]
         return orjson.dumps({"result": records}) + b"\n" if records else NOTHING
 
-    def _kept_reply(self, asked: tuple[str, str]) -> bytes | None:
-        kept = self._kept.get(asked)
-        return kept[1] if kept is not None and kept[0] is self.snapshot.nodes.get(asked[0]) else None
+    def _node(self, asked: _Asked) -> Node | None:
+        zone, name, _ = asked
+        nodes = self.snapshot.nodes.get(zone) if zone is not None else None
+        return nodes.get(name) if nodes is not None else None
 
-    def _keep(self, asked: tuple[str, str], node: Node, reply: bytes) -> None:
-        if len(self._kept) > 2 * len(self.snapshot.nodes) + _SPARE_REPLIES:
+    def _kept_reply(self, asked: _Asked) -> bytes | None:
+        kept = self._kept.get(asked)
+        return kept[1] if kept is not None and kept[0] is self._node(asked) else None
+
+    def _keep(self, asked: _Asked, node: Node, reply: bytes) -> None:
+        if len(self._kept) > self._most_kept:
             self._kept.clear()  # names that are no more
         self._kept[asked] = node, reply
 

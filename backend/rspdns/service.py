@@ -16,7 +16,7 @@ from typing import Any
 
 from daemon_kit import notify
 from daemon_kit.config_file import ConfigurationErrors
-from daemon_kit.control import ControlError, ControlServer
+from daemon_kit.control import Command, ControlError, ControlServer
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 from rserpool.sctp import SctpUnavailable
@@ -92,7 +92,8 @@ class Backend:
         self._reload = reload
         self._reloading = asyncio.Lock()
         self._control = ControlServer(
-            config.admin.socket, {"status": self._tell_status, "reload": self._tell_reload}
+            config.admin.socket,
+            {"status": self._tell_status, "reload": Command(self._tell_reload, {"force": bool})},
         )
         self.admin = AdminServer(
             config.admin,

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from rspdns.views import PoolView
 from rspdns.weights import Weighted
+from rspdns.zone_numbers import ZoneNumbers
 
 ANY = "ANY"
 SOA = "SOA"
@@ -149,24 +150,42 @@ class Snapshot:
 
     `most_labels` is how many labels a name of these zones can have at most: deeper names are not climbed
     label by label, so that a look-up costs the same however deep its name is.
+
+    `nodes` are by zone and name: a zone may lie below another one of ours, and the same name has other
+    records in each of them (the apex of the inner one: NS and DS in the outer one). `numbers` is what
+    PowerDNS knows each zone by.
     """
 
     zone_answers: Mapping[str, ZoneAnswers] = field(default_factory=dict)
-    nodes: Mapping[str, Node] = field(default_factory=dict)
+    nodes: Mapping[str, Mapping[str, Node]] = field(default_factory=dict)
     rebuild_at_s: float = float("inf")
     views: Mapping[str, PoolView] = field(default_factory=dict)
     asked_for: frozenset[str] | None = None
     most_labels: int = MOST_LABELS
+    numbers: ZoneNumbers = field(default_factory=ZoneNumbers)
 
-    def lookup(self, name: str, qtype: str) -> Outcome:
-        """Answer one question. `name` in lower case without the final dot; `qtype` as text, "ANY" for all.
+    def zone_of(self, name: str) -> str | None:
+        """The zone that holds `name`, the innermost one; None for a name outside all zones."""
+        if name in self.zone_answers:
+            return name
+        return next((above for above in self._above(name) if above in self.zone_answers), None)
+
+    def lookup(self, name: str, qtype: str, zone: str | None = None) -> Outcome:
+        """Answer one question from `zone`; from the innermost zone that holds `name`, if it is None.
+
+        `name` in lower case without the final dot; `qtype` as text, "ANY" for all.
 
         A question for a type that pools do not give (SOA, NS) is answered even where the pool's records are
         not known; ANY is not, since it would show a part as the whole.
         """
-        node = self.nodes.get(name)
+        if zone is None:
+            zone = self.zone_of(name)
+        nodes = self.nodes.get(zone) if zone is not None else None
+        if nodes is None:
+            return NXDOMAIN
+        node = nodes.get(name)
         if node is None:
-            return self._below(name)
+            return self._below(name, nodes)
         if qtype == ANY:
             if node.failure:
                 return Failure(node.failure)
@@ -178,14 +197,18 @@ class Snapshot:
             return Failure(node.failure)
         return NODATA
 
-    def _below(self, name: str) -> Outcome:
+    def _below(self, name: str, nodes: Mapping[str, Node]) -> Outcome:
         """A name without a node: NXDOMAIN, unless it lies below one whose content is not known."""
-        rest = name.rsplit(".", self.most_labels)[1:]  # what is deeper than all zones are has no node
-        for place in range(len(rest)):
-            ancestor = self.nodes.get(".".join(rest[place:]))
+        for above in self._above(name):
+            ancestor = nodes.get(above)
             if ancestor is not None:
                 return Failure(ancestor.failure) if ancestor.below and ancestor.failure else NXDOMAIN
         return NXDOMAIN
+
+    def _above(self, name: str) -> Iterator[str]:
+        """The names above one that can have a node, the nearest first."""
+        rest = name.rsplit(".", self.most_labels)[1:]  # what is deeper than all zones are has no node
+        return (".".join(rest[place:]) for place in range(len(rest)))
 
     def zones(self) -> tuple[ZoneAnswers, ...]:
         """The zones, sorted by name."""

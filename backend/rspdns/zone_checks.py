@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from daemon_kit.config_file import ConfigurationError, TomlDocument, find
@@ -63,11 +63,10 @@ def problems_of_zone(readable: Readable) -> list[ConfigurationError]:
 
 
 def problems_between(zones_read: Sequence[Readable]) -> list[ConfigurationError]:
-    """What is wrong between zones: one in two files, an SRV owner in two, a handle with two `accept` or
-    two ways to be verified."""
+    """What is wrong between zones: one in two files, a name in two, a handle with two `accept` or two ways
+    to be verified."""
     problems = []
     zones: dict[str, str] = {}
-    owners: dict[str, str] = {}
     pools: dict[str, tuple[Pool, Readable]] = {}
     for readable in zones_read:
         document, zone = readable.document, readable.zone
@@ -76,10 +75,6 @@ def problems_between(zones_read: Sequence[Readable]) -> list[ConfigurationError]
             problems.append(document.error(("zone",), text))
         zones.setdefault(zone.name, document.file)
         for pool in (pool for site in zone.sites for pool in site.pools):
-            if owners.get(pool.owner, zone.name) != zone.name:
-                text = f"the zone {owners[pool.owner]} already has SRV records at {pool.owner}"
-                problems.append(_at(document, pool, "service", text))
-            owners.setdefault(pool.owner, zone.name)
             for handle in pool.config.shards:
                 other, first = pools.setdefault(handle, (pool, readable))
                 file = first.document.file
@@ -90,7 +85,52 @@ def problems_between(zones_read: Sequence[Readable]) -> list[ConfigurationError]
                 if other.config.verification != pool.config.verification and not in_doubt:
                     text = f"the pool {handle!r} is verified in another way in {file}"
                     problems.append(_at(document, pool, "verify", text))
+    for readable in zones_read:
+        problems += _problems_at_cuts(readable, cuts_of(readable.zone.name, zones))
     return problems
+
+
+def cuts_of(zone: str, zones: Collection[str]) -> frozenset[str]:
+    """The zones below `zone`, without those that lie below one of these: where `zone` ends."""
+    inner = {one for one in zones if names.is_below(one, zone)}
+    return frozenset(one for one in inner if inner.isdisjoint(names.ancestors(one, zone)))
+
+
+def _problems_at_cuts(readable: Readable, cuts: frozenset[str]) -> Iterator[ConfigurationError]:
+    """What a zone says of names that are another zone's: NS, DS and glue alone belong there.
+
+    PowerDNS asks the other zone about these names, so nobody would see the rest, but in a transfer.
+    """
+    if not cuts:
+        return
+    zone = readable.zone
+
+    def cut_of(name: str) -> str | None:
+        return next((one for one in (name, *names.ancestors(name, zone.name)) if one in cuts), None)
+
+    for name, records in zone.static.records.items():
+        cut = cut_of(name)
+        if cut is None:
+            continue
+        at_cut = zone.static.records.get(cut, ())
+        servers = {record.content.lower() for record in at_cut if record.type == "NS"}
+        allowed = {"NS", "DS"} if name == cut else set()
+        if name in servers:
+            allowed |= {"A", "AAAA"}
+        wrong = [record for record in records if record.type not in allowed]
+        for record in {record.type: record for record in reversed(wrong)}.values():
+            text = (
+                f"belongs into the zone {cut}, which is served here too: "
+                "only its NS and DS records and the addresses of its name servers may stand here"
+            )
+            yield _in_file(zone, record, text)
+    for site in zone.sites:
+        for pool in site.pools:
+            found = next(filter(None, map(cut_of, (site.name, pool.owner, pool.targets))), None)
+            has_ns = any(record.type == "NS" for record in zone.static.records.get(found or "", ()))
+            if found is not None and not has_ns:  # else the delegation is told of: it hides these names
+                text = f"the pool's names lie in the zone {found}, which is served here too: put it there"
+                yield _at(readable.document, pool, "name", text)
 
 
 def _at(document: TomlDocument, pool: Pool, key: str, text: str) -> ConfigurationError:

@@ -15,8 +15,9 @@ from daemon_kit.listen_address import ListenAddress
 from rspdns.connector_http import HttpConnector, parse
 from rspdns.connectors import make_connector
 from rspdns.dnssec_store import DnssecStore
-from rspdns.remote import RequestError, zone_id
+from rspdns.remote import RequestError
 from rspdns.responder import Responder
+from rspdns.zone_numbers import zone_id
 
 from tests.backend.making import ZONE, answered, member, view, views, zone
 

@@ -6,8 +6,8 @@ from types import MappingProxyType
 from rserpool.policies import LeastUsed
 from rspdns.domain_ids import DomainIds
 from rspdns.nsec import Chain
-from rspdns.remote import zone_id
 from rspdns.snapshot import Node, Record, Snapshot, ZoneAnswers
+from rspdns.zone_numbers import ZoneNumbers, zone_id
 
 from tests.backend.making import UDP, ZONE, answered, member, view, views
 from tests.backend.making import zone as made_zone
@@ -15,6 +15,7 @@ from tests.backend.making import zone as made_zone
 CROWD = [f"z{number}.example.net" for number in range(4000)]
 """Some of so many are next to each other, wherever their checksums put them."""
 SIGNED = CROWD[::2]
+NUMBERS = ZoneNumbers().following(CROWD)
 
 
 def at(turn: int) -> Snapshot:
@@ -26,7 +27,7 @@ def at(turn: int) -> Snapshot:
         zones[zone] = ZoneAnswers(
             zone, turn, soa, MappingProxyType({f"{turn}.{zone}": node, zone: Node()}), ()
         )
-    return Snapshot(zones)
+    return Snapshot(zones, numbers=NUMBERS)
 
 
 def test_many_zones() -> None:
@@ -39,7 +40,7 @@ def test_many_zones() -> None:
     for zone, turn, number in asked:
         past = ids.past(number, now=1)
         assert past is not None, zone
-        assert f"{turn}.{zone}" in past.nodes
+        assert f"{turn}.{zone}" in past.nodes[zone]
         assert ids.zone(number, turns[3], now=1) is turns[turn].zone_answers[zone]
         assert ids.zone(number, turns[3], now=9) is turns[3].zone_answers[zone]
     for zone in CROWD:

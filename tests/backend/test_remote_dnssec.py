@@ -11,9 +11,9 @@ from rspdns import denial
 from rspdns.dnssec_store import DnssecStore
 from rspdns.domain_ids import KEPT_S
 from rspdns.nsec import Chain
-from rspdns.remote import zone_id
 from rspdns.responder import KNOWN, Responder
 from rspdns.snapshot import Snapshot
+from rspdns.zone_numbers import zone_id
 
 from tests.backend.making import FIXED, UDP, ZONE, answered, member, view, views, zone
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rserpool.policies import LeastUsed
 from rspdns.answers import build
-from rspdns.snapshot import NXDOMAIN, Failure, Node, Snapshot, changed_names
+from rspdns.snapshot import NXDOMAIN, Failure, Found, Node, Snapshot, changed_names
 from rspdns.views import PoolView
 
 from tests.backend.making import FIXED, NOW, UDP, ZONE, answered, contents, member, records, view, views, zone
@@ -149,6 +149,32 @@ def test_a_zone_inside_another_keeps_its_own_names() -> None:
     assert contents(snapshot, "ns1.example.net", "A") == ["10.0.1.1"]
 
 
+def test_the_zone_that_is_asked_answers_also_about_names_that_another_one_has() -> None:
+    delegation = f"ims NS ns1.ims\nims DS 1 13 2 {'00' * 32}\nns1.ims A 10.7.7.7\n"
+    outer, inner = zone(OTHER, FIXED + delegation, name="example.net"), zone()
+    snapshot = answered([inner, outer], views(view(member(1)), view(member(2), handle="other")))
+
+    def found(name: str, zone_asked: str, qtype: str = "ANY") -> list[tuple[str, str]]:
+        outcome = snapshot.lookup(name, qtype, zone_asked)
+        return [(one.type, one.content) for one in outcome.records] if isinstance(outcome, Found) else []
+
+    assert [kind for kind, _ in found(ZONE, "example.net")] == ["NS", "DS"]
+    assert [kind for kind, _ in found(ZONE, ZONE)] == ["SOA", "NS"]
+    assert found(f"ns1.{ZONE}", "example.net") == [("A", "10.7.7.7")]
+    assert found(f"ns1.{ZONE}", ZONE) == [("A", "10.0.1.1")]
+    assert snapshot.lookup(OWNER, "SRV", "example.net") == NXDOMAIN
+    assert snapshot.lookup("_sip._udp.other.example.net", "SRV", ZONE) == NXDOMAIN
+    assert found("_sip._udp.other.example.net", "example.net")
+
+
+def test_a_change_of_one_zone_leaves_the_others_as_they_are() -> None:
+    outer, inner = zone(OTHER, name="example.net"), zone()
+    one = answered([inner, outer], views(view(member(1)), view(member(2), handle="other")))
+    two = answered([inner, outer], views(view(member(3)), view(member(2), handle="other")), one, serial=2)
+    assert two.nodes["example.net"].keys() == one.nodes["example.net"].keys()
+    assert two.nodes[ZONE] == dict(two.zone_answers[ZONE].nodes())
+
+
 def test_a_zone_transfer_has_every_record_once_soa_first() -> None:
     snapshot = answered(zone(UDP.replace('"as"', '"@"')), views(view(member(1))))
     listed = snapshot.zone_records(ZONE)
@@ -181,11 +207,13 @@ def test_a_patched_snapshot_is_what_a_fresh_one_would_be(
         now += draw.choice([0.1, 5.0])
         before, snapshot = snapshot, answered(own, seen, snapshot, now, serial=int(now * 10))
         fresh = answered(own, seen, None, now, serial=snapshot.zones()[0].serial)
-        assert snapshot.nodes.keys() == fresh.nodes.keys()
-        assert dict(snapshot.zone_answers[ZONE].nodes()) == dict(snapshot.nodes)
+        assert snapshot.nodes[ZONE].keys() == fresh.nodes[ZONE].keys()
+        assert dict(snapshot.zone_answers[ZONE].nodes()) == dict(snapshot.nodes[ZONE])
         assert contents_of(snapshot, "other") == contents_of(fresh, "other")
         differing = {
-            n for n in before.nodes.keys() | snapshot.nodes.keys() if shown(before, n) != shown(snapshot, n)
+            n
+            for n in before.nodes.get(ZONE, {}).keys() | snapshot.nodes[ZONE].keys()
+            if shown(before, n) != shown(snapshot, n)
         }
         assert differing <= changed_names(before, snapshot)
 
@@ -195,7 +223,7 @@ def contents_of(snapshot: Snapshot, name: str) -> object:
 
 
 def shown(snapshot: Snapshot, name: str) -> object:
-    node = snapshot.nodes.get(name)
+    node = snapshot.nodes.get(ZONE, {}).get(name)
     return node and ([record for record in node.records if record.type != "SOA"], node.failure)
 
 
@@ -214,9 +242,9 @@ def test_a_deep_name_costs_no_more_than_a_shallow_one(views_now: Mapping[str, Po
     snapshot = answered(zone(), views_now)
     counts = []
     for labels in (1, 10, 100):
-        nodes = _Counted(snapshot.nodes)
+        nodes = _Counted(snapshot.nodes[ZONE])
         name = ".".join(["x"] * labels + [ZONE])
-        assert replace(snapshot, nodes=nodes).lookup(name, "A") == NXDOMAIN
+        assert replace(snapshot, nodes={ZONE: nodes}).lookup(name, "A") == NXDOMAIN
         counts.append(nodes.looked)
     assert counts[2] == counts[1] < 10
     below_unknown = ".".join(["x"] * 100 + [f"u.as.{ZONE}"])

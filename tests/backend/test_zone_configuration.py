@@ -171,7 +171,7 @@ def test_one_zone_is_in_one_file(tmp_path: Path) -> None:
 def test_zones_inside_each_other_do_not_share_an_owner(tmp_path: Path) -> None:
     outer = head("two", "example.net") + changed(name='"as.ims"', handle='"other"')
     path = write(tmp_path, GOOD, one=head() + UDP, two=outer)
-    assert one_error(path)[:3] == ("two.toml", 5, "pool[0].service")
+    assert one_error(path)[:3] == ("two.toml", 7, "pool[0].name")
 
 
 @pytest.mark.parametrize("value", ["a\\u0000b", ""])

@@ -11,7 +11,9 @@ from tests.support.waiting import until
 
 OWNER = f"_sip._udp.as.{ZONE}"
 ODD = "a/b A 10.0.1.9\n*.wild MX 10 mail.example.com.\n"
-ZONES = [zone(UDP, FIXED + ODD)]
+CUT = f"inner NS ns1\ninner DS 1 13 2 {'00' * 32}\n"
+INNER = f"inner.{ZONE}"
+ZONES = [zone(UDP, FIXED + ODD + CUT), zone("", FIXED, name=INNER)]
 TWO = views(view(member(1), member(2, "2001:db8::2")))
 
 
@@ -31,6 +33,12 @@ def test_answers(http: Served) -> None:
     assert pdns.short(f"x.wild.{ZONE}", "MX") == ["10 mail.example.com."]
     assert status(pdns.dig(f"nobody.{ZONE}", "A")) == "NXDOMAIN"
     assert status(pdns.dig(f"_udp.as.{ZONE}", "A")) == "NOERROR"
+
+
+def test_the_outer_zone_answers_for_the_cut_to_an_inner_one(http: Served) -> None:
+    assert len(http.pdns.short(INNER, "DS")) == 1
+    assert len(http.pdns.short(INNER, "SOA")) == 1
+    assert http.pdns.short(f"ns1.{INNER}", "A") == ["10.0.1.1"]
 
 
 def test_changes_are_served_soon_and_the_unknown_is_servfail(http: Served) -> None:

@@ -1,17 +1,14 @@
 """Every kind of record and of pool on the wire, compared with PowerDNS's own answers to the same zone."""
 
-import json
-import re
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 from rserpool.parameters import Protocol
 
 from tests.backend.making import ZONE, member, view, views, zone
+from tests.support.oracle import answers, start_oracle
 from tests.support.pdns import Pdns
 from tests.support.served import Served, served
 from tests.support.waiting import until
@@ -112,43 +109,7 @@ class Both:
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     folder = tmp_path_factory.mktemp("records")
     with served(ZONES, VIEWS, folder) as made:
-        made.namespace.ip("address", "add", "127.0.0.2/8", "dev", "lo")
-        transferred = made.pdns.dig("+tcp", "+onesoa", "+noall", "+answer", ZONE, "AXFR")
-        # PowerDNS reads no mnemonics where dig writes them.
-        (folder / "zone").write_text(re.sub(r"(\sCERT\s+)PKIX\b", r"\g<1>1", transferred))
-        (folder / "named.conf").write_text(f'zone "{ZONE}" {{ type master; file "{folder}/zone"; }};\n')
-        oracle = Pdns(made.namespace, folder, "oracle", "127.0.0.2")
-        config = oracle.folder / "pdns.conf"
-        settings = re.sub(r"(?m)^(remote-.*|launch=.*)\n", "", config.read_text())
-        config.write_text(f"{settings}launch=bind\nbind-config={folder}/named.conf\n")
-        oracle.start(ZONE)
-        yield Both(made, oracle)
-
-
-ASK = """
-import json, sys, dns.flags, dns.message, dns.query, dns.rcode
-asked = {}
-for name, qtype in json.load(open(sys.argv[2])):
-    question = dns.message.make_query(name, qtype, use_edns=0, payload=4096, flags=0)
-    said = dns.query.udp(question, sys.argv[1], timeout=30)
-    sections = {
-        title: sorted(line for rrset in getattr(said, title) for line in rrset.to_text().splitlines())
-        for title in ("answer", "authority", "additional")
-    }
-    head = dns.rcode.to_text(said.rcode()) + " " + dns.flags.to_text(said.flags)
-    asked[f"{name} {qtype}"] = {"head": head, **sections}
-print(json.dumps(asked))
-"""
-
-
-def answers(both: Both, pdns: Pdns) -> dict[str, dict[str, Any]]:
-    """What a server says to every question."""
-    questions = both.live.folder / "questions"
-    questions.write_text(json.dumps(QUESTIONS))
-    done = both.live.namespace.run(sys.executable, "-c", ASK, pdns.address, str(questions), timeout_s=200)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, dict[str, Any]] = json.loads(done.stdout)
-    return found
+        yield Both(made, start_oracle(made, [ZONE]))
 
 
 NAMES = sorted(
@@ -212,7 +173,7 @@ QUESTIONS = [
 
 
 def test_every_answer_is_as_powerdns_gives_it_for_a_fixed_zone(both: Both) -> None:
-    live, fixed = answers(both, both.live.pdns), answers(both, both.oracle)
+    live, fixed = (answers(both.live, pdns, QUESTIONS) for pdns in (both.live.pdns, both.oracle))
     assert len(live) > 300
     for question, said in live.items():
         assert said == fixed[question], question
