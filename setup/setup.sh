@@ -59,9 +59,9 @@ find_python() {
 }
 
 mkdir -p .setup
-missing=$(missing_packages) || fail "dpkg-query is missing: this set-up knows Debian 12 and its relatives only"
+missing=$(missing_packages) || fail "dpkg-query is missing: this set-up knows Debian 12, 13 and their relatives only"
 if [ -n "$missing" ]; then
-    command -v apt-get >/dev/null || fail "apt-get is missing: this set-up knows Debian 12 and its relatives only"
+    command -v apt-get >/dev/null || fail "apt-get is missing: this set-up knows Debian 12, 13 and their relatives only"
     if [ "$(id -u)" -ne 0 ]; then
         fail "system packages are missing; install them, then run this again:
     sudo apt-get install --no-install-recommends $missing"

@@ -13,7 +13,7 @@ from typing import cast
 
 from daemon_kit import notify
 from daemon_kit.logs import get_logger
-from daemon_kit.unix_listener import listen_at
+from daemon_kit.unix_listener import SOCKET_STAYS, listen_at
 
 from rspdns.inherited import CONNECTION, inherited_connections, inherited_listener
 from rspdns.responder import FAILURE
@@ -68,7 +68,7 @@ class UnixConnector:
             get_logger("connector").info("connections_inherited", connections=len(inherited))
         for connection in inherited:
             await loop.connect_accepted_socket(lambda: self._connection(is_stored=True), connection)
-        self._server = await loop.create_unix_server(self._connection, sock=listener)
+        self._server = await loop.create_unix_server(self._connection, sock=listener, **SOCKET_STAYS)
 
     async def close(self) -> None:
         """Answer no more; remove the socket unless it is systemd's, and leave it the connections.

@@ -17,7 +17,7 @@ from typing import Any
 
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
-from daemon_kit.unix_listener import listen_at
+from daemon_kit.unix_listener import SOCKET_STAYS, listen_at
 
 Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -65,7 +65,9 @@ class ControlServer:
         Raises FatalError when the socket can't be made or another process answers there.
         """
         listener = _listen(self._path, self._mode)
-        self._server = await asyncio.start_unix_server(self._accept, sock=listener, limit=MAX_LINE_BYTES)
+        self._server = await asyncio.start_unix_server(
+            self._accept, sock=listener, limit=MAX_LINE_BYTES, **SOCKET_STAYS
+        )
 
     async def close(self) -> None:
         """Stop answering and remove the socket."""

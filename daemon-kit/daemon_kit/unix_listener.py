@@ -4,11 +4,19 @@ import contextlib
 import os
 import socket
 import stat
+import sys
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Final
 
 from daemon_kit.errors import FatalError
 
+SOCKET_STAYS: Final[Mapping[str, Any]] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+"""For `create_unix_server()`, which from Python 3.13 on removes the socket's path when the server is closed.
+
+Whoever made the path removes it: a socket that systemd made, or that a successor inherits, has to stay.
+"""
 BACKLOG = 128
 MAX_PATH_BYTES = 107
 """Of a unix socket's path (unix(7))."""

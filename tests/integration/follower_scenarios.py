@@ -232,7 +232,10 @@ async def serve(control: str, address: str, supervisors: Sequence[int]) -> None:
         return {}
 
     stage.follower.start()
-    await ControlServer(control, {"play": Command(play, {"scenario": str})}).start()
+    server = ControlServer(
+        control, {"play": Command(play, {"scenario": str})}
+    )  # kept: one that nobody refers to stops listening
+    await server.start()
     await asyncio.Event().wait()
 
 

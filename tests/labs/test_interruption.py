@@ -65,7 +65,11 @@ with uninterrupted():
 )
 def test_it_ends_and_tells_no_traceback(code: str, number: signal.Signals) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        # From Python 3.12 on a program that forks beside its threads is warned, if it is `-c` itself.
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as process:
         try:
             assert process.stdout is not None

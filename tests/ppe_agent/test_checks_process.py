@@ -14,7 +14,7 @@ from ppe_agent.checks.base import CheckState, Timing, Verdict
 from ppe_agent.checks.exec_check import ExecCheck
 from ppe_agent.checks.process import ProcessCheck
 from ppe_agent.checks.subprocess_run import run_command
-from ppe_agent.checks.systemd_unit import SystemdUnitCheck, judge
+from ppe_agent.checks.systemd_unit import SystemdUnitCheck, explained, judge
 
 from tests.ppe_agent.watching import TIMING, watching
 from tests.support.stalls import Deadline, Mark
@@ -232,3 +232,16 @@ async def test_where_there_is_no_systemd(tmp_path: Path, monkeypatch: pytest.Mon
     async with watching(SystemdUnitCheck("sip.service", TIMING)) as watcher:
         await watcher.until_state(CheckState.DOWN)
         assert watcher.last == "systemctl can't be run: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Failed to connect to bus: No such file or directory",
+        "Failed to connect to system scope bus via local transport: No such file or directory",
+        "Failed to connect to user scope bus via machine transport: Permission denied",
+    ],
+)
+def test_what_any_systemd_says_without_a_bus_is_explained(words: str) -> None:
+    assert "is dbus installed here" in explained(words)
+    assert explained("Unit server.service could not be found.") == "Unit server.service could not be found."

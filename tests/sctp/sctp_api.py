@@ -304,6 +304,12 @@ def path_state(sock: socket.socket, association: int, address: tuple[str, int]) 
     return state
 
 
+def is_kernel_from(*version: int) -> bool:
+    """Tell whether SCTP is a kernel's here, of this version or a later one; sctpd behaves as Linux 6.1."""
+    release = os.uname().release.split("-")[0].split(".")
+    return os.path.isdir("/proc/net/sctp") and [int(part) for part in release[:2]] >= list(version)
+
+
 def expect(number: int, call: object, *arguments: object) -> None:
     """Assert that a call fails with this errno."""
     try:

@@ -148,7 +148,8 @@ async def _main(control: str, profile: str) -> None:
         "picture": Command(program.picture, {"path": str}),
         "complaints": program.complaints,
     }
-    await ControlServer(control, commands).start()
+    server = ControlServer(control, commands)  # kept: one that nobody refers to stops listening
+    await server.start()
     await asyncio.Event().wait()
 
 

@@ -139,7 +139,8 @@ async def _simulate(
         "join": Command(join, one),
         "loads": Command(report_loads, {"count": int, "per_s": int}),
     }
-    await ControlServer(control, commands).start()
+    server = ControlServer(control, commands)  # kept: one that nobody refers to stops listening
+    await server.start()
     await asyncio.Event().wait()
 
 

@@ -5,6 +5,7 @@
 
 import asyncio
 import os
+import re
 from typing import Final
 
 from ppe_agent.checks.base import Outcome, PeriodicCheck, Timing, alive, dead, failed
@@ -12,8 +13,15 @@ from ppe_agent.checks.subprocess_run import run_command
 
 _ALIVE: Final = frozenset({"active", "reloading"})
 _PASSING: Final = frozenset({"activating"})
+# systemd 252: "Failed to connect to bus: ..."; 257: "Failed to connect to system scope bus via ...".
+_LACKS_BUS: Final = re.compile("[Ff]ailed to connect to (?:[a-z]+ scope )?bus")
 _NO_BUS: Final = "; whoever is not root asks over D-Bus: is dbus installed here, and running?"
 _PROPERTIES: Final = "LoadState,ActiveState,SubState,MainPID,Result"
+
+
+def explained(words: str) -> str:
+    """Return what systemctl said when it failed, with what to look at where it found no bus."""
+    return words + (_NO_BUS if _LACKS_BUS.search(words) else "")
 
 
 class SystemdUnitCheck(PeriodicCheck):
@@ -37,7 +45,7 @@ class SystemdUnitCheck(PeriodicCheck):
             return failed(f"systemctl can't be run: {error.strerror}")
         if finished.code != 0:
             words = finished.first_line or f"exit code {finished.code}"
-            return failed(f"systemctl: {words}{_NO_BUS if 'connect to bus' in words else ''}")
+            return failed(f"systemctl: {explained(words)}")
         outcome, pid = judge(self.target, finished.output)
         self._watch(pid)
         return outcome
