@@ -15,6 +15,7 @@ from daemon_kit.completion import completion_command
 from daemon_kit.config_file import ConfigurationErrors, TomlDocument, read_text
 from daemon_kit.control import ControlError, request
 from daemon_kit.ctrl_c import until_ctrl_c
+from daemon_kit.errors import FatalError
 from daemon_kit.run import run_service
 from registrar_config.render_command import render
 
@@ -47,6 +48,7 @@ def main() -> None:
 def serve(config: Path, log_level: str | None, log_json: bool) -> None:
     """Run the backend until SIGTERM."""
     import uvloop
+    from rserpool.sctp import SctpUnavailable, check_available
 
     from rspdns import service
 
@@ -54,6 +56,10 @@ def serve(config: Path, log_level: str | None, log_json: bool) -> None:
     logs.configure(log_level or loaded.log_level, json=log_json)
 
     async def run(stop: asyncio.Event) -> None:
+        try:
+            check_available()
+        except SctpUnavailable as problem:
+            raise FatalError(str(problem)) from None
         await service.serve(loaded, stop, lambda: load_configuration(config))
 
     sys.exit(run_service(run, loop_factory=uvloop.new_event_loop))
@@ -153,12 +159,17 @@ def status(config: Path, as_json: bool, watch: bool) -> None:
     help="Where the files go, kept afterwards; zones and agent.toml that are there stay as they are, "
     "rspdns.toml and pdns.conf are written anew. Default: a temporary one.",
 )
+@click.option("--no-servers", is_flag=True, help="Start with an empty pool: without the three SIP servers.")
 @click.option("--log-level", type=click.Choice(logs.LEVELS), default="warning", show_default=True)
-def up(port: int, address: str | None, directory: Path | None, log_level: str) -> None:
-    """Run everything on this machine: three registrars, the backend and PowerDNS with an example zone."""
+def up(port: int, address: str | None, directory: Path | None, no_servers: bool, log_level: str) -> None:
+    """Try everything on this machine.
+
+    Runs three registrars, the backend, PowerDNS with an example zone, and three small SIP servers with
+    their sidecars, until Ctrl-C; prints what to ask, kill and watch. What ends is started again.
+    """
     from rspdns.up import UpSettings, run_up
 
-    sys.exit(run_up(UpSettings(port=port, address=address, directory=directory, log_level=log_level)))
+    sys.exit(run_up(UpSettings(port, address, directory, log_level, has_servers=not no_servers)))
 
 
 @main.group()

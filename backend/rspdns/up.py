@@ -1,4 +1,7 @@
-"""`rspdns up`: three registrars with sentinels, the backend and PowerDNS on one machine, one example zone."""
+"""`rspdns up`: three registrars, the backend, PowerDNS and three SIP servers with sidecars on one machine.
+
+What ends once all is ready is started again after a pause, as systemd would do it.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,24 @@ from rspdns.admin.server import PROBLEM as ADMIN_PROBLEM
 from rspdns.admin.server import RETRY_S
 from rspdns.up_address import called, check_address
 from rspdns.up_child import Child
-from rspdns.up_files import DNS_ADDRESS, LIVE_PAGE, OWNER, UpFiles
+from rspdns.up_files import DNS_ADDRESS, HANDLE, LIVE_PAGE, OWNER, SERVERS, UpFiles
 from rspdns.up_folder import own_folder
-from rspdns.up_preflight import check_dns_port, find_programs
+from rspdns.up_preflight import check_dns_port, check_server_ports, find_programs
 
 START_TIMEOUT_S = 30.0
+SERVERS_TIMEOUT_S = 20.0
 _LAST_LINES_OF_BACKEND = 20
 """It tells every error of its configuration, a line each."""
 _POLL_S = 0.1
+
+PAUSE_S = 0.2
+"""Before what ended is started again: `RestartSec=` of the units of registrars, backend and sidecars ..."""
+PDNS_PAUSE_S = 1.0
+"""... and of PowerDNS's."""
+SERVER_PAUSE_S = 15.0
+"""A killed SIP server stays away for so long that a person sees it missing."""
+MAX_PAUSE_S = 30.0
+"""What ends again and again within this time waits twice as long each time, up to this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +57,7 @@ class UpSettings:
     address: str | None
     directory: Path | None
     log_level: str
+    has_servers: bool = True
 
 
 def run_up(settings: UpSettings) -> int:
@@ -76,16 +90,25 @@ class _Up:
         self._files = files
         self._programs = find_programs()
         self._wrapper = sctp_wrapper()
-        self._endings: list[asyncio.Task[None]] = []
+        self._running: list[asyncio.Task[None]] = []
         self._problems: list[str] = []
+        self._members = 0
+        self._is_ready = False
         self._address = settings.address or own_address()
         check_address(self._address, self._wrapper)
         check_dns_port(settings.port)
+        if settings.has_servers:
+            check_server_ports(self._address, SERVERS.values())
 
     async def run(self, stop: asyncio.Event, cleanup: AsyncExitStack) -> None:
         """Start all in order, wait for `stop`, and let `cleanup` end them in reverse order."""
         self._write_files()
-        cleanup.push_async_callback(self._forget_endings)
+        try:
+            await self._run(stop, cleanup)
+        finally:
+            await self._start_no_more()
+
+    async def _run(self, stop: asyncio.Event, cleanup: AsyncExitStack) -> None:
         for number, command in enumerate(embedded_commands(self._address), start=1):
             await self._start(f"registrar-{number}", command, cleanup, sctp=True)
         serve = [sys.executable, "-m", "rspdns.cli", "serve", "-c", str(self._files.backend)]
@@ -94,12 +117,33 @@ class _Up:
             return
         cleanup.callback(self._files.pdns_control_socket.unlink, missing_ok=True)  # PowerDNS leaves it
         pdns = [self._programs["pdns_server"], f"--config-dir={self._files.folder}"]
-        await self._start("pdns", pdns, cleanup)
+        await self._start("pdns", pdns, cleanup, pause_s=PDNS_PAUSE_S)
+        if self._settings.has_servers:
+            await self._start_servers(cleanup)
         click.echo(f"started; logs in {self._files.folder}; waiting until the registrars are settled ...")
         if await self._until(self._is_known, stop):
-            click.echo(self._welcome())
-            await self._until(lambda: False, stop, timeout_s=None)
+            self._is_ready = True
+            if await self._until_servers_are_in(stop):
+                click.echo(self._welcome())
+                await self._until(lambda: False, stop, timeout_s=None)
         click.echo("\nstopping ...")
+
+    async def _start_servers(self, cleanup: AsyncExitStack) -> None:
+        for name, port in SERVERS.items():
+            server = [sys.executable, "-m", "rspdns.up_sip_server", self._address, str(port)]
+            await self._start(name, server, cleanup, pause_s=SERVER_PAUSE_S)
+            sidecar = [sys.executable, "-m", "ppe_agent.cli", "run", "-c", str(self._files.sidecar(name))]
+            await self._start(f"{name}-sidecar", sidecar, cleanup, sctp=True)
+
+    async def _until_servers_are_in(self, stop: asyncio.Event) -> bool:
+        """Wait until DNS shows them; False on `stop`. A zone that was edited may show others, or none."""
+        if not self._settings.has_servers:
+            return True
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + SERVERS_TIMEOUT_S
+        return await self._until(
+            lambda: self._is_known() and (self._members >= len(SERVERS) or loop.time() > end_s), stop
+        )
 
     def _write_files(self) -> None:
         try:
@@ -116,13 +160,33 @@ class _Up:
         *,
         sctp: bool = False,
         last_lines: int = 1,
+        pause_s: float = PAUSE_S,
     ) -> None:
+        """Start a program, and have it kept running; `pause_s` passes before it is started again."""
         log = self._files.folder / f"{name}.log"
         wrapper = self._wrapper if sctp else []
-        child = Child(name, [*wrapper, *argv], log, {"SCTPD_OPTIONS": SCTPD_OPTIONS}, last_lines)
+        environment = {"SCTPD_OPTIONS": SCTPD_OPTIONS}
+        child = Child(name, [*wrapper, *argv], log, environment, last_lines, self._files.pid(name))
         await child.start()
         cleanup.push_async_callback(child.stop)
-        self._endings.append(asyncio.ensure_future(child.ended()))
+        self._running.append(asyncio.ensure_future(self._keep(child, pause_s)))
+
+    async def _keep(self, child: Child, first_pause_s: float) -> None:
+        """Start `child` again whenever it ends. Raises FatalError when it ends before all is ready."""
+        loop = asyncio.get_running_loop()
+        pause_s = first_pause_s
+        while True:
+            began_s = loop.time()
+            how = await child.ended()
+            if not self._is_ready:
+                raise FatalError(how)
+            if loop.time() - began_s > MAX_PAUSE_S:
+                pause_s = first_pause_s
+            click.echo(f"{how}; it is started again in {pause_s:g} s")
+            await asyncio.sleep(pause_s)
+            pause_s = max(first_pause_s, min(2 * pause_s, MAX_PAUSE_S))
+            await child.start()
+            click.echo(f"{child.name} is started again")
 
     async def _until(
         self, condition: Callable[[], object], stop: asyncio.Event, timeout_s: float | None = START_TIMEOUT_S
@@ -134,7 +198,7 @@ class _Up:
         try:
             while not await asyncio.to_thread(condition):
                 done, _ = await asyncio.wait(
-                    {stopping, *self._endings}, timeout=_POLL_S, return_when=asyncio.FIRST_COMPLETED
+                    {stopping, *self._running}, timeout=_POLL_S, return_when=asyncio.FIRST_COMPLETED
                 )
                 if stopping in done:
                     return False
@@ -146,10 +210,11 @@ class _Up:
         finally:
             stopping.cancel()
 
-    async def _forget_endings(self) -> None:
-        for task in self._endings:
+    async def _start_no_more(self) -> None:
+        """From now on what ends stays ended."""
+        for task in self._running:
             task.cancel()
-        await asyncio.gather(*self._endings, return_exceptions=True)
+        await asyncio.gather(*self._running, return_exceptions=True)
 
     def _backend_answers(self) -> bool:
         """Whether PowerDNS can reach the backend: the socket may be one of an earlier run that was killed."""
@@ -167,18 +232,41 @@ class _Up:
         except ControlError:
             return False
         self._problems = status["problems"]
-        return all(pool["known"] for zone in status["zones"] for pool in zone["pools"])
+        pools = [pool for zone in status["zones"] for pool in zone["pools"]]
+        self._members = sum(len(pool["members"]) for pool in pools)
+        return all(pool["known"] for pool in pools)
 
     def _welcome(self) -> str:
-        return f"""ready. DNS answers at {DNS_ADDRESS} port {self._settings.port}:
+        status = shlex.join([called("rspdns"), "status", "-c", str(self._files.backend)])
+        own = shlex.join([*self._wrapper, called("ppe-agent"), "run", "-c", str(self._files.agent)])
+        about = f"The pool is empty. This says who is in it, and why:\n\n    {status}"
+        return f"""ready. DNS answers at {DNS_ADDRESS} port {self._settings.port}. Ask it:
 
     dig @{DNS_ADDRESS} -p {self._settings.port} {OWNER} SRV
-    {shlex.join([called("rspdns"), "status", "-c", str(self._files.backend)])}
+
+{self._about_servers(status) if self._settings.has_servers else about}
 
 {live_page(self._problems)}
 
-The pool is empty. A SIP server at {self._address} port 5060 joins with its sidecar:
+A SIP server of yours at {self._address} port 5060 joins with its sidecar:
 
-    {shlex.join([*self._wrapper, called("ppe-agent"), "run", "-c", str(self._files.agent)])}
+    {own}
 
 Ctrl-C stops everything."""
+
+    def _about_servers(self, status: str) -> str:
+        name = next(iter(SERVERS))
+        drain = shlex.join([called("ppe-agent"), "drain", "-c", str(self._files.sidecar(name))])
+        missing = len(SERVERS) - self._members
+        note = f" ({missing} are not in DNS yet: this says why)" if missing > 0 else ""
+        return f"""Three SIP servers are in pool {HANDLE}, with a sidecar each. Watch them elsewhere{note}:
+
+    {status} --watch
+
+Kill one, and ask again: it is out of DNS. After {SERVER_PAUSE_S:g} s it is started again and comes back.
+
+    kill -9 $(cat {shlex.quote(str(self._files.pid(name)))})
+
+Drain one: it leaves DNS and goes on serving. `undrain` lets it in again.
+
+    {drain}"""

@@ -30,9 +30,14 @@ class Child:
         log: Path,
         environment: Mapping[str, str] | None = None,
         last_lines: int = 1,
+        pid_file: Path | None = None,
     ) -> None:
-        """`last_lines`: so many lines of what it said are told when it ends by itself."""
+        """`last_lines`: so many lines of what it said are told when it ends by itself.
+
+        `pid_file` holds its number while it runs.
+        """
         self.name = name
+        self._pid_file = pid_file
         self._last_lines = last_lines
         self._said_before = 0
         self._argv = argv
@@ -41,7 +46,7 @@ class Child:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start it. Raises FatalError."""
+        """Start it, also again after its end. Raises FatalError."""
         with self._log.open("ab") as output:
             self._said_before = output.tell()
             try:
@@ -56,17 +61,26 @@ class Child:
                 )
             except OSError as error:
                 raise FatalError(f"{self._argv[0]} can't be started: {error.strerror or error}") from None
+        if self._pid_file is not None:
+            self._pid_file.write_text(f"{self._process.pid}\n")
 
-    async def ended(self) -> None:
-        """Wait until it ends by itself, and raise FatalError with its last words: it never should."""
+    async def ended(self) -> str:
+        """Wait until it ends by itself; return how, with its last words."""
         assert self._process is not None  # noqa: S101 - called after start()
         code = await self._process.wait()
-        raise FatalError(f"{self.name} ended (exit {code}): {self._last_words() or 'without a word'}")
+        if self._pid_file is not None:
+            self._pid_file.unlink(missing_ok=True)
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended (exit {code})"
+        if code == -signal.SIGKILL:
+            return f"{self.name} {how}"
+        return f"{self.name} {how}: {self._last_words() or 'without a word'}"
 
     async def stop(self) -> None:
         """End it, politely first."""
         if self._process is None:
             return
+        if self._pid_file is not None:
+            self._pid_file.unlink(missing_ok=True)
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self._process.returncode is not None:
                 return

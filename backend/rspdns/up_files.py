@@ -18,9 +18,12 @@ OWNER = f"_sip._udp.as.{ZONE}"
 DNS_ADDRESS = "127.0.0.1"
 LIVE_PAGE = AdminConfig().listen
 
+SERVERS = {"sip-1": 5071, "sip-2": 5072, "sip-3": 5073}
+"""The SIP servers and their ports, UDP and TCP."""
+
 _WHEN_EMPTY = """
-# With a single server to try, the default "last-good" would go on answering with it after its death: right
-# where a check may err about all servers at once, confusing here.
+# Here servers are killed to see them go. The default "last-good" would go on answering with the last of them
+# after its death: right where a check may err about all servers at once, confusing here.
 when_empty = "nodata"
 """
 
@@ -38,8 +41,16 @@ class UpFiles:
 
     @property
     def agent(self) -> Path:
-        """The configuration of a sidecar."""
+        """The configuration of a sidecar for the user's own server."""
         return self.folder / "agent.toml"
+
+    def sidecar(self, server: str) -> Path:
+        """The configuration of the sidecar of one of `SERVERS`."""
+        return self.folder / f"{server}.toml"
+
+    def pid(self, name: str) -> Path:
+        """The file with the process number of a program."""
+        return self.folder / f"{name}.pid"
 
     @property
     def remote_socket(self) -> Path:
@@ -68,7 +79,12 @@ class UpFiles:
         settings = PdnsSettings(DNS_ADDRESS, port, f"unix:{self.remote_socket}", str(self.folder))
         (self.folder / "pdns.conf").write_text(render(settings))
         self.backend.write_text(self._backend_text(registrars, settings.control_socket))
-        _write_missing(self.agent, self._agent_text(address, registrars))
+        _write_missing(self.agent, self._own_agent_text(address, registrars))
+        for name, its_port in SERVERS.items():
+            self.sidecar(name).write_text(
+                f"# The sidecar of {name}, written anew by every `rspdns up`\n"
+                f"{self._agent_text(name, name, address, its_port, registrars)}{_TCP_HOLD}"
+            )
 
     def _backend_text(self, registrars: Sequence[str], control: str) -> str:
         return f"""registrars = {json.dumps(list(registrars))}
@@ -84,27 +100,30 @@ socket = {json.dumps(str(self.admin_socket))}
 path = {json.dumps(str(self.folder / "state"))}
 """
 
-    def _agent_text(self, address: str, registrars: Sequence[str]) -> str:
-        return f"""# A sidecar for a SIP server at {address}:5060; see what `rspdns up` prints
-registrars = {json.dumps(list(registrars))}
+    def _agent_text(self, agent: str, server: str, address: str, port: int, registrars: Sequence[str]) -> str:
+        return f"""registrars = {json.dumps(list(registrars))}
 
 [state]
-path = {json.dumps(str(self.folder / "agent-state"))}
+path = {json.dumps(str(self.folder / f"{agent}-state"))}
 
 [control]
-path = {json.dumps(str(self.folder / "agent.sock"))}
+path = {json.dumps(str(self.folder / f"{agent}.sock"))}
 
 [[as]]
-name = "sip-1"
+name = {json.dumps(server)}
 handle = {json.dumps(HANDLE)}
 transport = "udp"
 address = {json.dumps(address)}
-port = 5060
+port = {port}
 policy = "least-used"
 
 [[as.check]]
 type = "sip-options"
+"""
 
+    def _own_agent_text(self, address: str, registrars: Sequence[str]) -> str:
+        return f"""# A sidecar for a SIP server of yours at {address}:5060; see what `rspdns up` prints
+{self._agent_text("agent", "own", address, 5060, registrars)}
 # With one of these beside it a killed server is out within milliseconds:
 # [[as.check]]
 # type = "tcp-hold"  # where it listens on TCP, too
@@ -114,6 +133,18 @@ type = "sip-options"
 
 [as.load]
 source = "cpu"
+"""
+
+
+_TCP_HOLD = """
+[[as.check]]
+type = "tcp-hold"
+
+[as.load]
+source = "none"  # all three have the same processors
+
+[as.damping]
+falls = 0  # it is killed on purpose, and may come back each time
 """
 
 

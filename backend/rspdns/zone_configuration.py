@@ -6,10 +6,11 @@ What must hold between keys, files and the records of the zone is checked in `rs
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Annotated, Any, Literal, TypeVar
+from ipaddress import IPv4Network, IPv6Network
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from daemon_kit.config_file import StrictModel, find
+from daemon_kit.ip_text import read_network
 from daemon_kit.path_types import PathText
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, model_validator
 from rserpool.parameters import Protocol
@@ -34,10 +35,7 @@ def _handle(text: str) -> str:
 def _network(value: object) -> Network:
     if not isinstance(value, str):
         raise ValueError('a network is written as text: "10.20.0.0/16"')  # noqa: TRY004 - pydantic wants it
-    try:
-        return ip_network(value)
-    except ValueError as error:
-        raise ValueError(f"no network: {error}") from None
+    return read_network(value)
 
 
 def _label(text: str) -> str:
@@ -85,6 +83,8 @@ def _between_keys(pool: Mapping[str, object]) -> Iterator[str]:
 
 class PoolConfig(StrictModel):
     """One pool in a zone: which PEs, under which names, and how they are shown."""
+
+    OTHER_NAMES: ClassVar[Mapping[str, str]] = {"pool": "handle", "pools": "handles", "networks": "accept"}
 
     handle: Handle | None = None
     handles: Annotated[tuple[Handle, ...], AfterValidator(not_empty)] | None = None

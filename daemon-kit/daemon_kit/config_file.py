@@ -1,7 +1,6 @@
 """Configuration files: TOML into pydantic models, with every error at once, each with file, line and key."""
 
 import copy
-import difflib
 import functools
 import json
 import re
@@ -14,10 +13,10 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from daemon_kit.model_keys import known_keys
+from daemon_kit.model_keys import known_keys, meant_key, none_of
 from daemon_kit.regular_file import open_regular
 from daemon_kit.toml_lines import Path as Location
-from daemon_kit.toml_lines import key_lines
+from daemon_kit.toml_lines import key_lines, unclosed_quote
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -226,15 +225,18 @@ def _explain(document: TomlDocument, model: type[BaseModel], error: ErrorDetails
         return document.error(location, "is missing")
     if error["type"] == "extra_forbidden":
         known = known_keys(model, location[:-1])
-        near = difflib.get_close_matches(str(location[-1]), known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}" if known else ""
+        near = meant_key(model, location[:-1], str(location[-1]))
+        hint = f"; did you mean {near!r}?" if near else f"; known: {', '.join(known)}" if known else ""
         return document.error(location, f"unknown key{hint}")
     if error["type"] in ("union_tag_invalid", "union_tag_not_found"):
         details = error["ctx"]
         location = (*location, details["discriminator"].strip("'"))
         if error["type"] == "union_tag_not_found":
             return document.error(location, "is missing")
-        return document.error(location, f"{details['tag']!r} is none of {details['expected_tags']}")
+        return document.error(location, none_of(str(details["tag"]), _quoted_in(details["expected_tags"])))
+    if error["type"] == "literal_error" and isinstance(error["input"], str):
+        known = _quoted_in(error["ctx"]["expected"])
+        return document.error(_known_place(document, location), none_of(error["input"], known))
     if error["type"] == "too_short":
         return document.error(location, f"needs at least {error['ctx']['min_length']}")
     problem = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
@@ -250,9 +252,19 @@ def _explain(document: TomlDocument, model: type[BaseModel], error: ErrorDetails
     if isinstance(value, str | int | float) and not _is_word_of(str(value), problem):
         shown = repr(value)
         problem += f" (is {shown if len(shown) <= 80 else shown[:77] + '...'})"
-    while location and not document.has(location):  # the name of a union's member is no key
+    return document.error(_known_place(document, location), problem[:1].lower() + problem[1:])
+
+
+def _known_place(document: TomlDocument, location: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """Return `location` without what pydantic adds: the name of a union's member is no key."""
+    while location and not document.has(location):
         location = location[:-1]
-    return document.error(location, problem[:1].lower() + problem[1:])
+    return location
+
+
+def _quoted_in(text: str) -> list[str]:
+    """Return the words in quotes of pydantic's list of what it expects."""
+    return re.findall(r"'([^']*)'", text)
 
 
 def _is_word_of(value: str, text: str) -> bool:
@@ -260,11 +272,24 @@ def _is_word_of(value: str, text: str) -> bool:
 
 
 def _syntax_error(file: str, text: str, message: str) -> ConfigurationError:
+    lines = text.splitlines()
     found = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", message, re.DOTALL)
+    line, said = max(1, len(lines)), message.removesuffix(" (at end of document)")
     if found:
-        return ConfigurationError(file, int(found[2]), "", f"not TOML: {found[1]}")
-    at_end = message.removesuffix(" (at end of document)")
-    return ConfigurationError(file, max(1, len(text.splitlines())), "", f"not TOML: {at_end}")
+        line, said = int(found[2]), found[1]
+    quote = unclosed_quote(text)
+    if quote is not None and quote <= line:
+        return ConfigurationError(file, quote, "", f"not TOML: a quote is not closed: {_shown(lines, quote)}")
+    if said == "Unclosed array":
+        said = "a list is not closed with ], or its elements lack quotes or the commas between them"
+    elif said == "Invalid value":
+        said = f"the value is no number, list or text; text stands in quotes: {_shown(lines, line)}"
+    return ConfigurationError(file, line, "", f"not TOML: {said}")
+
+
+def _shown(lines: Sequence[str], number: int) -> str:
+    line = lines[number - 1].strip() if number <= len(lines) else ""
+    return line if len(line) <= 80 else line[:77] + "..."
 
 
 def _dotted(location: Sequence[str | int]) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address
 from typing import Annotated
 
 from pydantic import AfterValidator
+
+from daemon_kit.ip_text import read_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +25,7 @@ class ListenAddress:
         found = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})", text)
         if found is None:
             raise ValueError('must be an IP address and a port: "127.0.0.1:8054" or "[::1]:8054"')
-        try:
-            address = ip_address(found[1] or found[2])
-        except ValueError:
-            raise ValueError(f"{found[1] or found[2]!r} is no IP address") from None
+        address = read_address(found[1] or found[2])
         if (address.version == 6) != (found[1] is not None):
             raise ValueError("an IPv6 address stands in brackets, an IPv4 address does not")
         port = int(found[3])

@@ -1,6 +1,7 @@
-"""Which keys a pydantic model knows at a place, to suggest one for a misspelt key."""
+"""What a person may have meant: the keys that a pydantic model knows at a place, the values of a key."""
 
-from collections.abc import Iterator, Sequence
+import difflib
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel
@@ -11,6 +12,37 @@ def known_keys(model: type[BaseModel], location: Sequence[str | int]) -> list[st
 
     Of a union, the keys of the member that the location names by its tag; of all members when it names none.
     """
+    return sorted({key for candidate in _models_at(model, location) for key, _ in _fields(candidate)})
+
+
+def meant_key(model: type[BaseModel], location: Sequence[str | int], key: str) -> str | None:
+    """Return the key that may have been meant by the unknown `key` in the table at `location`.
+
+    A model may have `OTHER_NAMES`: keys that people write in place of its own.
+    """
+    for candidate in _models_at(model, location):
+        if other := getattr(candidate, "OTHER_NAMES", {}).get(key):
+            return str(other)
+    return meant(key, known_keys(model, location))
+
+
+def meant(word: str, known: Collection[str]) -> str | None:
+    """Return which of `known` is likely meant by `word`."""
+    for written in (word, word.lower(), word.lower().replace("_", "-")):
+        for near in difflib.get_close_matches(written, known, n=1):
+            return near
+    return None
+
+
+def none_of(word: str, known: Collection[str]) -> str:
+    """Say that `word` is none of the `known` ones; and which is likely meant, or else all of them."""
+    near = meant(word, known)
+    if near is not None:
+        return f"{word!r} is unknown; did you mean {near!r}?"
+    return f"{word!r} is none of {', '.join(map(repr, known))}"
+
+
+def _models_at(model: type[BaseModel], location: Sequence[str | int]) -> list[type[BaseModel]]:
     models: list[type[BaseModel]] = [model]
     for part in location:
         following: list[type[BaseModel]] = []
@@ -24,7 +56,7 @@ def known_keys(model: type[BaseModel], location: Sequence[str | int]) -> list[st
             models = tagged
         elif not isinstance(part, int):
             return []
-    return sorted({key for candidate in models for key, _ in _fields(candidate)})
+    return models
 
 
 def _fields(model: type[BaseModel]) -> Iterator[tuple[str, Any]]:

@@ -4,6 +4,7 @@
 it only has to find the keys, not to judge the syntax.
 """
 
+import re
 import tomllib
 from typing import Final
 
@@ -21,6 +22,21 @@ def key_lines(text: str) -> dict[Path, int]:
     document itself, `()`, stands at line 1.
     """
     return _Walker(text.replace("\r\n", "\n")).walk()
+
+
+_QUOTES: Final = re.compile(
+    r"""\#[^\n]* | \"{3}(?:\\.|[^\\])*?\"{3,5} | '{3}.*?'{3,5} | \"(?:\\[^\n]|[^"\\\n])*\" | '[^'\n]*' """
+    r"""| (?P<open>["'])""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def unclosed_quote(text: str) -> int | None:
+    """Return the line (from 1) of the first quote that is never closed; `text` need not be valid."""
+    for found in _QUOTES.finditer(text):
+        if found["open"]:
+            return text.count("\n", 0, found.start()) + 1
+    return None
 
 
 class _Walker:

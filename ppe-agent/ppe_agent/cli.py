@@ -10,6 +10,7 @@ import click
 from daemon_kit import logs
 from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, TomlDocument, read_text
 from daemon_kit.control import ControlError, request
+from daemon_kit.errors import FatalError
 from daemon_kit.run import run_service
 
 from ppe_agent.configuration import DEFAULT_PATH, AgentConfig, addresses_of, control_path, load_configuration
@@ -42,11 +43,17 @@ def main() -> None:
 def run(config: Path, log_level: str, log_json: bool) -> None:
     """Run the sidecar until SIGTERM, which withdraws the servers."""
     logs.configure(log_level, json=log_json)
-    from ppe_agent.agent import Agent  # the other commands need nothing of it
+    from rserpool.sctp import SctpUnavailable, check_available  # the other commands need nothing of these
+
+    from ppe_agent.agent import Agent
 
     loaded = _load(config)
 
     async def serve(stop: asyncio.Event) -> None:
+        try:
+            check_available()
+        except SctpUnavailable as problem:
+            raise FatalError(str(problem)) from None
         # Host names in URLs are looked up there; a name server may be silent for a minute.
         asyncio.get_running_loop().set_default_executor(DaemonThreads(_NAME_THREADS, "names"))
         await Agent(loaded, config).run(stop)

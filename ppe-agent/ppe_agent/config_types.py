@@ -1,6 +1,8 @@
 """Types that several parts of agent.toml share."""
 
+import json
 import re
+import shlex
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -9,6 +11,8 @@ Milliseconds = Annotated[int, Field(ge=10, le=3_600_000)]
 Number = Annotated[int, Field(ge=0, le=0xFFFFFFFF)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Port = Annotated[int, Field(ge=1, le=65535)]
+_OF_SHELLS = frozenset("|&;<>()$`*?[#~\n")
+"""What a shell, which no command here is run by, would act upon."""
 
 
 def filled(problem: str) -> BeforeValidator:
@@ -47,6 +51,20 @@ def url_path(value: str) -> str:
     return value
 
 
+def _split(value: object) -> object:
+    """Refuse a command line: show how it is written as a list."""
+    if isinstance(value, str):
+        try:
+            words = shlex.split(value)
+        except ValueError:  # quotes that only a shell understands
+            words = []
+        if not words or any(letter in _OF_SHELLS for letter in value):
+            words = ["/bin/sh", "-c", value]
+        shown = json.dumps(words, ensure_ascii=False)
+        raise ValueError(f"must be a list, the program and its arguments: {shown}")  # noqa: TRY004 - for pydantic
+    return value
+
+
 def check_command(value: tuple[str, ...]) -> tuple[str, ...]:
     """Return `value`. Raises ValueError unless it begins with a program and has no NUL byte."""
     if not value or not value[0]:
@@ -54,3 +72,7 @@ def check_command(value: tuple[str, ...]) -> tuple[str, ...]:
     if any("\0" in argument for argument in value):
         raise ValueError("an argument holds no NUL byte")
     return value
+
+
+Command = Annotated[tuple[str, ...], AfterValidator(check_command), BeforeValidator(_split)]
+"""The program and its arguments; it is run without a shell."""

@@ -1,13 +1,15 @@
 """agent.toml: what the sidecar is told. `load_configuration()` reports every error at once."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from daemon_kit.config_file import ConfigurationErrors, StrictModel, TomlDocument, load, read_text
+from daemon_kit.ip_text import read_address, read_network
 from daemon_kit.listen_address import ListenAddress, ListenText
+from daemon_kit.model_keys import none_of
 from daemon_kit.path_types import FilePath, check_path
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator
 from rserpool.policies import Policy
@@ -55,9 +57,9 @@ def _addresses(value: object) -> object:
 
 def _address_problem(text: str) -> str | None:
     try:
-        address = ip_address(text)
-    except ValueError:
-        return f"{text!r} is no IP address"
+        address = read_address(text)
+    except ValueError as problem:
+        return str(problem)
     if not is_reachable(address):
         return f"{text} is not an address at which others reach this host"
     if not is_on_this_host(address):
@@ -81,7 +83,7 @@ def _name(value: str) -> str:
 
 def _policy(value: str) -> str:
     if value not in POLICY_KINDS:
-        raise ValueError(f"unknown policy; known: {', '.join(POLICY_KINDS)}")
+        raise ValueError(none_of(value, POLICY_KINDS))
     return value
 
 
@@ -97,12 +99,20 @@ def _group(value: str) -> str:
 
 
 def _network(value: str) -> str:
-    ip_network(value)
+    read_network(value)
     return value
 
 
 class ServerConfig(StrictModel):
     """`[[as]]`: one application server."""
+
+    OTHER_NAMES: ClassVar[Mapping[str, str]] = {
+        "pool": "handle",
+        "protocol": "transport",
+        "host": "address",
+        "ip": "address",
+        "checks": "check",
+    }
 
     name: Annotated[str, AfterValidator(_name)]
     handle: Annotated[str, AfterValidator(_handle)]

@@ -4,10 +4,10 @@ from typing import Annotated, ClassVar, Final, Literal, TypeVar
 
 from daemon_kit.config_file import StrictModel
 from daemon_kit.path_types import FilePath
-from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
 from ppe_agent.checks.configuration import Text
-from ppe_agent.config_types import Milliseconds, Port, Share, check_command, matching
+from ppe_agent.config_types import Command, Milliseconds, Port, Share, matching
 
 ValueT = TypeVar("ValueT")
 
@@ -46,7 +46,7 @@ class LoadConfig(StrictModel):
         "cpu", "load-average", "file", "exec", "http-json", "prometheus", "sip-options", "none"
     ] = "cpu"
     path: FilePath | None = None
-    command: Annotated[tuple[str, ...], AfterValidator(check_command)] | None = None
+    command: Command | None = None
     url: Annotated[str, _URL] | None = None
     pointer: Annotated[str, _POINTER] | None = None
     metric: Annotated[str, _METRIC] | None = None

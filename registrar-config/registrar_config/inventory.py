@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from daemon_kit.config_file import StrictModel, duplicates, find, load
 from daemon_kit.errors import FatalError
+from daemon_kit.ip_text import read_address, read_network
 from pydantic import AfterValidator, Field
 
 from registrar_config.options import (
@@ -40,7 +41,7 @@ def _name(text: str) -> str:
 
 def _address(text: str) -> str:
     try:
-        check_scope(ip_address(text))
+        check_scope(read_address(text))
     except FatalError as error:
         raise ValueError(str(error)) from None
     return text
@@ -52,7 +53,7 @@ def _group(text: str) -> str:
 
 
 def _network(text: str) -> str:
-    ip_network(text)
+    read_network(text)
     return text
 
 

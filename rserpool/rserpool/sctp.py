@@ -283,3 +283,11 @@ def _why_there_is_none(code: int) -> str:
             "no SCTP here: sctpd does not run; start it (systemctl start sctpd, or any program with sctp-run)"
         )
     return "no SCTP here: load the kernel module (modprobe sctp), or start this with sctp-run"
+
+
+def check_available() -> None:
+    """Raise SctpUnavailable where there is no SCTP: for programs that want to say so before anything else."""
+    try:
+        SctpSocket().close()
+    except OSError:  # another lack: whoever opens the socket says what it was for
+        return

@@ -115,7 +115,7 @@ max_answer = 1
     problems = {(file, line): problem for file, line, _, problem in found}
     assert "33" in problems["one.toml", 5]
     assert "did you mean 'follow'" in problems["rspdns.toml", 2]
-    assert "host bits" in problems["one.toml", 14]
+    assert "neither a network nor one host: write '10.20.0.0/16' for the network" in problems["one.toml", 14]
 
 
 def test_a_file_that_can_not_be_read_is_told_where_it_is_named(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from daemon_kit.config_file import ConfigurationErrors, parse
 from rspdns.configuration import load_configuration
+from rspdns.zone_configuration import ZoneConfig
 
 from tests.backend.configuration_files import GOOD, changed, errors, head, one_error, pool_error, write
 from tests.backend.making import FIXED, UDP, ZONE
@@ -178,3 +180,29 @@ def test_zones_inside_each_other_do_not_share_an_owner(tmp_path: Path) -> None:
 def test_a_zone_file_of_no_possible_path_is_an_error(tmp_path: Path, value: str) -> None:
     path = write(tmp_path, GOOD, one=f'zone = "{ZONE}"\nstatic = "{value}"\n')
     assert any(problem.startswith("a path ") for *_, problem in errors(path))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("handle =", "pool =", "pool[0].pool: unknown key; did you mean 'handle'?"),
+        (
+            "max_answers",
+            "when_empty = 'last_good'\nmax_answers",
+            "'last_good' is unknown; did you mean 'last-good'?",
+        ),
+        (
+            "max_answers",
+            "verify = 'sip_options'\nmax_answers",
+            "'sip_options' is unknown; did you mean 'sip-options'?",
+        ),
+    ],
+)
+def test_what_is_nearly_right_is_told_how_it_is_written(before: str, after: str, words: str) -> None:
+    text = (
+        'zone = "a.example"\nstatic = "a.zone"\n[[pool]]\nhandle = "sip"\n'
+        'service = "_sip._udp"\nname = "as"\naccept = ["10.0.0.0/8"]\nmax_answers = 8\n'
+    )
+    with pytest.raises(ConfigurationErrors) as found:
+        parse(text.replace(before, after), "a.toml", ZoneConfig)
+    assert words in str(found.value)

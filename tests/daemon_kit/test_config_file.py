@@ -133,7 +133,7 @@ def test_a_missing_key_of_the_document_points_at_its_first_line() -> None:
         ("a = 1\nb = 2\na = 3\n", 3),
         ("[t]\n[t]\n", 2),
         ("a = 1\n\nb = [1,\n2", 4),
-        ("a = 1\nb = '''x\n\n", 3),
+        ("a = 1\nb = '''x\n\n", 2),
     ],
 )
 def test_syntax_errors_name_their_line(text: str, line: int) -> None:

@@ -68,7 +68,7 @@ def test_one_command_runs_everything_and_leaves_nothing(host: Namespace, tmp_pat
     folder.mkdir()
     with socket.socket(socket.AF_UNIX) as killed:  # a backend that was killed leaves its socket
         killed.bind(str(folder / "remote.sock"))
-    up = start(host, log, f"--directory={folder}", PATH="/usr/sbin:/usr/bin:/sbin:/bin")
+    up = start(host, log, "--no-servers", f"--directory={folder}", PATH="/usr/sbin:/usr/bin:/sbin:/bin")
     said = host.run("dig", "@127.0.0.1", "-p", "5300", OWNER, "SRV").stdout
     assert "status: NOERROR" in said
     assert "SOA" in said, "an empty pool that is known to be empty"
@@ -105,6 +105,46 @@ def test_one_command_runs_everything_and_leaves_nothing(host: Namespace, tmp_pat
     assert not [path for path in folder.iterdir() if path.is_socket()], "a socket was left behind"
 
 
+def shown(host: Namespace) -> set[int]:
+    """The ports of the servers that DNS shows."""
+    answer = host.run("dig", "@127.0.0.1", "-p", "5300", "+short", OWNER, "SRV").stdout
+    return {int(line.split()[2]) for line in answer.splitlines() if line[:1].isdigit()}
+
+
+def test_three_servers_are_in_dns_at_the_first_question(host: Namespace, tmp_path: Path) -> None:
+    """What it prints kills one, drains another; the killed one comes back; PowerDNS too is started again."""
+    log, folder = tmp_path / "log", tmp_path / "up"
+    up = start(host, log, f"--directory={folder}")
+    assert shown(host) == {5071, 5072, 5073}, log.read_text()
+    said = host.run("dig", "@127.0.0.1", "-p", "5300", f"as.{OWNER.split('.as.')[1]}", "A", "+short").stdout
+    assert ADDRESS in said
+    until(lambda: "Ctrl-C stops" in log.read_text(), told=log)
+    commands = [line.strip() for line in log.read_text().splitlines() if line.startswith("    ")]
+    (kill,) = (one for one in commands if one.startswith("kill -9 "))
+    (drain,) = (one for one in commands if " drain -c " in one)
+    assert host.run("sh", "-c", kill).returncode == 0
+    until(lambda: shown(host) == {5072, 5073}, told=log)
+    until(lambda: "sip-1 was ended by SIGKILL; it is started again in 15 s" in log.read_text(), told=log)
+    drained = host.run("sh", "-c", drain.replace("sip-1.toml", "sip-2.toml"))
+    assert drained.returncode == 0, drained.stderr
+    until(lambda: shown(host) == {5073}, told=log)
+    until(lambda: shown(host) == {5071, 5073}, told=log, timeout_s=90)
+
+    pdns = folder / "pdns.pid"
+    before = pdns.read_text()
+    assert host.run("kill", "-9", before.strip()).returncode == 0
+    until(lambda: pdns.exists() and pdns.read_text() not in ("", before), told=log)
+    until(lambda: shown(host) == {5071, 5073}, told=log)
+    assert "pdns was ended by SIGKILL; it is started again in 1 s" in log.read_text()
+    assert host.run("kill", "-9", (folder / "backend.pid").read_text().strip()).returncode == 0
+    until(lambda: "backend is started again" in log.read_text(), told=log)
+    assert up.poll() is None
+    up.send_signal(signal.SIGINT)
+    assert up.wait(90) == 0, log.read_text()
+    until_ended(host)
+    assert not list(folder.glob("*.pid"))
+
+
 def test_killed_it_takes_all_along(host: Namespace, tmp_path: Path) -> None:
     up = start(host, tmp_path / "log", f"--directory={tmp_path / 'up'}")
     up.send_signal(signal.SIGKILL)
@@ -121,7 +161,7 @@ def test_without_a_directory_no_file_is_left(host: Namespace, tmp_path: Path) ->
     short = Path(tempfile.mkdtemp(prefix="up-"))  # a unix socket's path holds at most 107 bytes
     (short / "rspdns-up-killed").mkdir()
     (short / "rspdns-up-killed" / "lock").touch()
-    up = start(host, log, TMPDIR=str(short))
+    up = start(host, log, "--no-servers", TMPDIR=str(short))
     until(lambda: "Ctrl-C stops" in log.read_text(), told=log)
     assert "There is no live page: the backend can't listen at 127.0.0.1:8054." in log.read_text()
     assert "http://" not in log.read_text()
@@ -129,6 +169,17 @@ def test_without_a_directory_no_file_is_left(host: Namespace, tmp_path: Path) ->
     assert up.wait(90) == 0, log.read_text()
     until(lambda: not [one for one in programs_in(host) if "http.server" not in one], told=log)
     short.rmdir()  # only an empty folder can be removed
+
+
+def test_a_busy_port_of_a_server_is_one_clear_line(host: Namespace) -> None:
+    busy = host.start(sys.executable, "-u", "-m", "http.server", f"--bind={ADDRESS}", "5072")
+    assert busy.stdout is not None
+    assert busy.stdout.readline().startswith("Serving")
+    done = host.run(*COMMAND, timeout_s=150)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: port 5072 of {ADDRESS} is in use; end the program")
+    assert "--no-servers" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("kind", ["udp", "tcp"])

@@ -31,8 +31,10 @@ def host(namespace: Namespace) -> Namespace:
     return namespace
 
 
-def ppe_agent(host: Namespace, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return host.run(sys.executable, "-m", "ppe_agent.cli", *map(str, arguments))
+def ppe_agent(
+    host: Namespace, *arguments: str | Path, sctp: bool = False
+) -> subprocess.CompletedProcess[str]:
+    return host.run(sys.executable, "-m", "ppe_agent.cli", *map(str, arguments), sctp=sctp)
 
 
 def write(directory: Path, text: str = CONFIG) -> Path:
@@ -99,7 +101,7 @@ def test_run_says_that_there_is_no_sctp(host: Namespace, tmp_path: Path) -> None
 def test_run_says_where_it_cannot_keep_its_state(host: Namespace, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     text = CONFIG.replace('path = "{state}"', 'path = "{state}/file"')
-    result = ppe_agent(host, "run", "-c", write(tmp_path, text))
+    result = ppe_agent(host, "run", "-c", write(tmp_path, text), sctp=True)
     assert result.returncode == 1
     assert result.stderr.startswith(f"error: state directory {tmp_path}/file can't be written")
     assert "Traceback" not in result.stderr

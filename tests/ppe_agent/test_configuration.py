@@ -4,10 +4,9 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
-from daemon_kit.config_file import ConfigurationErrors
+from daemon_kit.config_file import ConfigurationErrors, parse
 from ppe_agent import configuration, consistency
-from ppe_agent.configuration import addresses_of, control_path, load_configuration
-from ppe_agent.policy_names import POLICY_KINDS
+from ppe_agent.configuration import AgentConfig, addresses_of, control_path, load_configuration
 from rserpool.policies import LeastUsed, RoundRobin, WeightedRandom
 from rserpool.registrar_choice import RegistrarAddress
 
@@ -135,8 +134,7 @@ source = "file"
         "agent.toml:16: as[1].address: tcp takes one address; several are for sctp",
         "agent.toml:17: as[1].port: input should be greater than or equal to 1 (is 0)",
         "agent.toml:19: as[1].weight: policy round-robin takes no weight",
-        "agent.toml:21: as[1].check[0].type: 'sip-option' is none of 'process', 'tcp', 'tcp-hold', "
-        "'sip-options', 'http', 'https', 'exec', 'systemd'",
+        "agent.toml:21: as[1].check[0].type: 'sip-option' is unknown; did you mean 'sip-options'?",
         "agent.toml:24: as[1].check[1].intervall_ms: unknown key; did you mean 'interval_ms'?",
         "agent.toml:25: as[1].check[1].fall: input should be greater than or equal to 1 (is 0)",
         "agent.toml:26: as[1].load: policy round-robin carries no load; take least-used, "
@@ -144,8 +142,8 @@ source = "file"
         "agent.toml:30: as[2].name: a name has 1 to 64 letters, digits, '.', '_' or '-' (it names a file) "
         "(is 'three/3')",
         "agent.toml:31: as[2].handle: a pool handle has 1 to 32 bytes, this one 0",
-        "agent.toml:32: as[2].transport: input should be 'udp', 'tcp' or 'sctp' (is 'quic')",
-        f"agent.toml:34: as[2].policy: unknown policy; known: {', '.join(POLICY_KINDS)} (is 'least-loaded')",
+        "agent.toml:32: as[2].transport: 'quic' is none of 'udp', 'tcp', 'sctp'",
+        "agent.toml:34: as[2].policy: 'least-loaded' is unknown; did you mean 'least-used'?",
         "agent.toml:35: as[2].check: at least one [[as.check]] is needed",
         'agent.toml:36: as[2].load: source "file" needs a path',
     ]
@@ -293,3 +291,42 @@ def test_a_control_socket_that_is_none_is_not_replaced_by_another(
 )
 def test_files_of_the_wrong_shape(tmp_path: Path, text: str) -> None:
     assert errors_of(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ('handle = "sip-as-udp"', 'pool = "sip-as-udp"', "as[0].pool: unknown key; did you mean 'handle'?"),
+        (
+            'transport = "udp"',
+            'protocol = "udp"',
+            "as[0].protocol: unknown key; did you mean 'transport'?",
+        ),
+        ('"sip-options"', '"tcphold"', "as[0].check[0].type: 'tcphold' is unknown; did you mean 'tcp-hold'?"),
+        (
+            "port = 5060",
+            'port = 5060\npolicy = "least_used"',
+            "as[0].policy: 'least_used' is unknown; did you mean 'least-used'?",
+        ),
+        (
+            'type = "sip-options"',
+            'type = "exec"\ncommand = "asterisk -rx status"',
+            "as[0].check[0].command: must be a list, the program and its arguments: "
+            '["asterisk", "-rx", "status"]',
+        ),
+        (
+            'type = "sip-options"',
+            'type = "exec"\ncommand = "asterisk -rx \'core show channels\' | grep 1"',
+            "as[0].check[0].command: must be a list, the program and its arguments: "
+            '["/bin/sh", "-c", "asterisk -rx \'core show channels\' | grep 1"]',
+        ),
+    ],
+)
+def test_what_is_nearly_right_is_told_how_it_is_written(before: str, after: str, words: str) -> None:
+    text = (
+        'registrars = ["10.0.0.1"]\n[[as]]\nname = "one"\nhandle = "sip-as-udp"\ntransport = "udp"\n'
+        'port = 5060\n[[as.check]]\ntype = "sip-options"\n'
+    )
+    with pytest.raises(ConfigurationErrors) as found:
+        parse(text.replace(before, after), "agent.toml", AgentConfig)
+    assert words in str(found.value)

@@ -7,7 +7,7 @@ from daemon_kit.path_types import FilePath
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from ppe_agent.checks.base import FAST_RECHECK_MS, Timing
-from ppe_agent.config_types import Milliseconds, Port, check_command, matching, one_line, url_path
+from ppe_agent.config_types import Command, Milliseconds, Port, matching, one_line, url_path
 
 Text = Annotated[str, AfterValidator(one_line)]
 ValueT = TypeVar("ValueT")
@@ -106,7 +106,7 @@ class ExecConfig(_CheckConfig):
     FAST_MS: ClassVar[int] = 250
 
     type: Literal["exec"]
-    command: Annotated[tuple[str, ...], AfterValidator(check_command)]
+    command: Command
     interval_ms: Milliseconds = 1000
     timeout_ms: Milliseconds = 1000
 

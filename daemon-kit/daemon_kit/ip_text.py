@@ -1,0 +1,56 @@
+"""IP addresses and networks as people write them, with errors in their words."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+PREFIX_BITS = {4: 32, 6: 128}
+
+
+def read_address(text: str) -> IPv4Address | IPv6Address:
+    """Return the address. Raises ValueError that says what is wrong with `text`."""
+    try:
+        return ip_address(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no IP address{_why(text)}") from None
+
+
+def read_network(text: str) -> IPv4Network | IPv6Network:
+    """Return the network; an address alone is the network of that one host. Raises ValueError."""
+    try:
+        return ip_network(text)
+    except ValueError:
+        pass
+    address_text = text.partition("/")[0]
+    try:
+        address = ip_address(address_text)
+    except ValueError:
+        told = f"{address_text!r} is no IP address{_why(address_text)}"
+        raise ValueError(told if address_text == text else f"{text!r} is no network: {told}") from None
+    bits = PREFIX_BITS[address.version]
+    try:
+        whole = ip_network(text, strict=False)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no network: after the slash belongs the length of its prefix, 0 to {bits}"
+        ) from None
+    raise ValueError(
+        f"{text!r} is neither a network nor one host: write {str(whole)!r} for the network, "
+        f"or '{address}/{bits}' for this host alone"
+    )
+
+
+def _why(text: str) -> str:
+    if any(letter.isspace() for letter in text):
+        return ": there is a space in it"
+    if ":" in text:
+        return ""
+    numbers = text.split(".")
+    if all(one.isascii() and one.isdigit() for one in numbers):
+        too_large = next((one for one in numbers if int(one[:6]) > 255), None)
+        if len(numbers) != 4:
+            return ": it has four numbers, 10.0.0.1 say"
+        if too_large is not None:
+            return f": {too_large[:20]} is above 255"
+        return ": its numbers have no leading zeros"
+    return " but a host name" if "." in text and text[:1].isalnum() else ""
