@@ -16,6 +16,7 @@ from textwrap import shorten
 from typing import Any, cast
 
 import dns.exception
+import dns.grange
 import dns.name
 import dns.rdata
 import dns.rdataclass
@@ -28,6 +29,15 @@ from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, read
 from rspdns import names
 from rspdns.snapshot import Record
 
+MAX_RECORDS = 200_000
+"""Of one zone file, with what its $GENERATE directives make."""
+MAX_STEPS = 65_536
+"""Records that one $GENERATE makes."""
+MAX_MESSAGE = 65_535
+"""Octets of the largest DNS message (RFC 1035 section 4.2.2): a record that does not fit is never answered,
+and ends every zone transfer."""
+_HEADER, _AROUND_QUESTION, _AROUND_RECORD, _POINTER = 12, 4, 10, 2
+"""Octets of a message's header, of a question and a record besides their names, and of a repeated name."""
 MAX_TTL_S = 2**31 - 1
 """The largest TTL (RFC 2181 section 8)."""
 _SIGNING = {"RRSIG", "NSEC", "NSEC3", "NSEC3PARAM"}
@@ -75,7 +85,7 @@ class StaticZone:
         """Return the records of `lines`, those outside the zone apart; a missing SOA is all zeros."""
         soas = [_soa(line) for line in lines if line.rdata.rdtype == dns.rdatatype.SOA]
         soa = soas[0] if soas else StartOfAuthority("", "", 0, 0, 0, 0, 0)
-        inside = [line for line in lines if names.is_at_or_below(names.to_text(line.name), zone)]
+        inside = [line for line in lines if names.is_at_or_below(line.owner, zone)]
         lines_of = _records(inside)
         by_owner: dict[str, list[Record]] = {}
         for record in lines_of:
@@ -99,14 +109,21 @@ class ZoneFileErrors(ConfigurationErrors):
 
 @dataclass(frozen=True, slots=True)
 class _Line:
+    """One record of the file: its line number, owner name and type as text, and its data."""
+
     number: int
-    name: dns.name.Name
+    owner: str
+    type: str
     ttl_s: int
     rdata: dns.rdata.Rdata
 
-    @property
-    def type(self) -> str:
-        return dns.rdatatype.to_text(self.rdata.rdtype)
+
+class _TooMuch(dns.exception.DNSException):
+    """The file asks for more records than a zone may have; `is_whole` says that no more of it is read."""
+
+    def __init__(self, text: str, *, is_whole: bool) -> None:
+        super().__init__(text)  # type: ignore[no-untyped-call]
+        self.is_whole = is_whole
 
 
 def load_zone_file(path: str | Path, zone: str) -> StaticZone:
@@ -120,13 +137,13 @@ def load_zone_file(path: str | Path, zone: str) -> StaticZone:
 def parse_zone_file(text: str, file: str, zone: str) -> StaticZone:
     """Do what `load_zone_file()` does, for a text at hand."""
     lines, errors, unread = _read(text, file, dns.name.from_text(zone))
-    if not all(names.is_at_or_below(names.to_text(line.name), zone) for line in lines):
+    if not all(names.is_at_or_below(line.owner, zone) for line in lines):
         unread = None  # who knows what was meant
     errors += [ConfigurationError(file, *problem) for problem in _problems(lines, zone)]
     apex_is_read = unread is not None and zone not in unread
     if apex_is_read and not any(line.type == "SOA" for line in lines):
         errors.append(ConfigurationError(file, 0, zone, "the zone has no SOA record"))
-    if apex_is_read and not any(line.type == "NS" and names.to_text(line.name) == zone for line in lines):
+    if apex_is_read and not any(line.type == "NS" and line.owner == zone for line in lines):
         errors.append(ConfigurationError(file, 0, zone, "the zone has no NS record at its apex"))
     static = StaticZone.of_lines(file, zone, lines)
     if errors:
@@ -138,8 +155,10 @@ def _problems(lines: list[_Line], zone: str) -> list[tuple[int, str, str]]:
     """What is wrong between the records: line, owner name and problem."""
     found = []
     types: dict[str, set[str]] = {}
+    dnames = {line.owner for line in lines if line.type == "DNAME"}
+    sizes: dict[tuple[str, str], int] = {}
     for line in lines:
-        name = names.to_text(line.name)
+        name = line.owner
         before = types.setdefault(name, set())
         if not names.is_at_or_below(name, zone):
             found.append((line.number, name, f"lies outside the zone {zone}; is a final dot missing?"))
@@ -151,10 +170,40 @@ def _problems(lines: list[_Line], zone: str) -> list[tuple[int, str, str]]:
             found.append((line.number, name, f"{line.type} records are left to PowerDNS, which signs"))
         elif before and ("CNAME" in before or line.type == "CNAME"):
             found.append((line.number, name, "a CNAME record stands alone at its name (RFC 1034)"))
+        elif line.type == "DNAME" and "DNAME" in before:
+            found.append((line.number, name, "a name has one DNAME record at most (RFC 6672)"))
+        elif dnames and name != zone and (above := dnames.intersection(_above(name, zone))):
+            text = f"nothing may stand below the DNAME record of {min(above)} (RFC 6672 section 2.3)"
+            found.append((line.number, name, text))
+        if (size := _size_problem(line, sizes)) is not None:
+            found.append((line.number, f"{name} {line.type}", size))
         if line.ttl_s > MAX_TTL_S:
             found.append((line.number, name, f"the TTL is above {MAX_TTL_S} s"))
         before.add(line.type)
     return found
+
+
+def _above(name: str, zone: str) -> list[str]:
+    return [*names.ancestors(name, zone), zone]
+
+
+def _size_problem(line: _Line, sizes: dict[tuple[str, str], int]) -> str | None:
+    """What is wrong with the size of a record, or of its RRset, whose sizes up to here are in `sizes`."""
+    octets = _OCTETS.get(line.type) or len(line.rdata.to_wire() or b"")
+    owner = len(line.owner) + 2
+    alone = _HEADER + owner + _AROUND_QUESTION + _POINTER + _AROUND_RECORD
+    if alone + octets > MAX_MESSAGE:
+        return f"its data have {octets} octets; a DNS message has room for {MAX_MESSAGE - alone} of them"
+    key = line.owner, line.type
+    before = sizes.get(key, alone - _POINTER - _AROUND_RECORD)
+    sizes[key] = after = before + _POINTER + _AROUND_RECORD + octets
+    if before <= MAX_MESSAGE < after:  # told once
+        return f"the {line.type} records here have {after} octets with this one: no DNS message has the room"
+    return None
+
+
+_OCTETS = {"A": 4, "AAAA": 16}
+"""The octets of data without names; of these types there are many."""
 
 
 def _soa(line: _Line) -> StartOfAuthority:
@@ -175,21 +224,22 @@ def _records(lines: list[_Line]) -> dict[Record, int]:
     section 5.2)."""
     ttls: dict[tuple[str, str], int] = {}
     for line in lines:
-        key = (names.to_text(line.name), line.type)
+        key = (line.owner, line.type)
         ttls[key] = min(line.ttl_s, ttls.get(key, MAX_TTL_S))
     found: dict[Record, int] = {}
     for line in lines:
-        name = names.to_text(line.name)
         if line.type != "SOA":
-            found.setdefault(
-                Record(name, line.type, _content(line.rdata), ttls[name, line.type]), line.number
-            )
+            ttl_s = ttls[line.owner, line.type]
+            found.setdefault(Record(line.owner, line.type, _content(line), ttl_s), line.number)
     return found
 
 
-def _content(rdata: dns.rdata.Rdata) -> str:
+def _content(line: _Line) -> str:
     """The data as text, names in it without the final dot (unless one is the root, which has no other
     form)."""
+    rdata = line.rdata
+    if line.type in _OCTETS:
+        return rdata.to_text()
     if rdata.rdtype == dns.rdatatype.CERT:  # PowerDNS reads numbers, no mnemonics (RFC 4398 section 2.2)
         kind, tag, algorithm = struct.unpack("!HHB", (rdata.to_wire() or b"")[:5])
         return f"{kind} {tag} {algorithm} {rdata.to_text().split(maxsplit=3)[3].replace(' ', '')}"
@@ -209,6 +259,9 @@ class _Collector:
         self.origin = origin
         self.line_number = 0
         self.lines: list[_Line] = []
+        self._name: dns.name.Name | None = None
+        self._owner = ""
+        self._types: dict[dns.rdatatype.RdataType, str] = {}
 
     def origin_information(self) -> tuple[dns.name.Name, bool, dns.name.Name]:
         return self.origin, False, self.origin
@@ -220,7 +273,14 @@ class _Collector:
         """$ORIGIN: the reader keeps it."""
 
     def add(self, name: dns.name.Name, ttl: int, rdata: dns.rdata.Rdata) -> None:
-        self.lines.append(_Line(self.line_number, name, ttl, rdata))
+        if len(self.lines) >= MAX_RECORDS:
+            raise _TooMuch(f"the zone has more than {MAX_RECORDS} records", is_whole=True)
+        if name is not self._name:
+            self._name, self._owner = name, names.to_text(name)
+        kind = self._types.get(rdata.rdtype)
+        if kind is None:
+            kind = self._types[rdata.rdtype] = dns.rdatatype.to_text(rdata.rdtype)
+        self.lines.append(_Line(self.line_number, self._owner, kind, ttl, rdata))
 
 
 class _Tokenizer(dns.tokenizer.Tokenizer):
@@ -233,11 +293,31 @@ class _Tokenizer(dns.tokenizer.Tokenizer):
         super().__init__(text, filename=file)
         self.line_number = first_line
         self.collector = collector
+        self._is_range = False
+        """Whether the next token is the range of a $GENERATE."""
 
     def get(self, want_leading: bool = False, want_comment: bool = False) -> dns.tokenizer.Token:
         if want_leading and want_comment:  # so asks the reader for what begins a line, and for nothing else
             self.collector.line_number = self.line_number
-        return super().get(want_leading, want_comment)
+            token = super().get(want_leading, want_comment)
+            self._is_range = token.value.upper() == "$GENERATE"
+            return token
+        token = super().get(want_leading, want_comment)
+        if self._is_range:
+            self._is_range = False
+            _check_range(token.value)
+        return token
+
+
+def _check_range(text: str) -> None:
+    """Refuse the range of a $GENERATE that has too many steps, before the first of them is made."""
+    try:
+        first, last, step = dns.grange.from_text(text)
+    except dns.exception.DNSException:
+        return  # the reader says what is wrong with it
+    steps = (last - first) // step + 1
+    if steps > MAX_STEPS:
+        raise _TooMuch(f"it makes {steps} records, and may make {MAX_STEPS} at most", is_whole=False)
 
 
 def _read(
@@ -262,7 +342,9 @@ def _read(
         except (dns.exception.DNSException, UnicodeError, ValueError) as error:
             number = min(collector.line_number, len(text_lines))
             errors.append(ConfigurationError(file, number, "", _explain(error, file, text_lines[number - 1])))
-            unread.add(_owner(text_lines[number - 1], reader))
+            unread.add(None if isinstance(error, _TooMuch) else _owner(text_lines[number - 1], reader))
+            if isinstance(error, _TooMuch) and error.is_whole:
+                break
             while number < len(text_lines) and not _starts_a_record(text_lines[number]):
                 number += 1
             reader.tok = _Tokenizer("".join(text_lines[number:]), file, collector, number + 1)
@@ -290,6 +372,8 @@ def _starts_a_record(line: str) -> bool:
 def _explain(error: Exception, file: str, line: str) -> str:
     """What dnspython found wrong with a line, without the place, which it also tells, and with the text."""
     text = str(error)
+    if isinstance(error, _TooMuch):
+        return f"{shorten(line, 60, placeholder=' ...')!r}: {text}"
     if text.startswith(f"{file}:"):
         text = text.removeprefix(f"{file}:").partition(": ")[2]
     if "caught exception" in text:

@@ -169,7 +169,7 @@ def read_text(path: str | Path) -> str:
             data = file.read(_MAX_FILE_BYTES + 1)
         if len(data) > _MAX_FILE_BYTES:
             raise ConfigurationErrors([ConfigurationError(str(path), 0, "", "larger than 4 MiB")])
-        return data.decode()
+        return data.decode("utf-8-sig")  # some editors begin a file with a byte order mark
     except OSError as error:
         problem = f"can't be read: {error.strerror or error}"
     except UnicodeDecodeError as error:

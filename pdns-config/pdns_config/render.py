@@ -143,6 +143,7 @@ def _backend(settings: PdnsSettings) -> list[Line]:
             "must fit in it too: it is the limit of AXFR.",
         ),
         ("consistent-backends", "yes", "One question for all types of a name instead of one for each."),
+        ("dname-processing", "yes", "Follow DNAME records; PowerDNS else gives them to nobody."),
     ]
     if settings.beside is not None:
         lines[0] = (

@@ -136,7 +136,7 @@ def test_targets_and_names_stay_apart(tmp_path: Path) -> None:
         ("u.as CNAME ns1", "cannot stand at the name of a pool"),
         ("x.u.as A 10.0.0.1", "belong to the pool's members"),
         ("_udp.as NS ns1", f"hides _sip._udp.as.{ZONE}"),
-        ("@ DNAME example.org.", f"hides as.{ZONE}"),
+        ("_udp.as DNAME example.org.", f"hides _sip._udp.as.{ZONE}"),
         ("@ NS ns9", f"ns9.{ZONE} has no address"),
     ],
 )

@@ -1,7 +1,10 @@
 """Master files."""
 
+from pathlib import Path
+
 import pytest
 from daemon_kit.config_file import ConfigurationErrors
+from rspdns import zone_file
 from rspdns.snapshot import Record
 from rspdns.zone_file import StaticZone, load_zone_file, parse_zone_file
 
@@ -139,3 +142,62 @@ def test_a_missing_or_binary_file_is_one_clear_error(tmp_path: object) -> None:
         load_zone_file(f"{tmp_path}/none.zone", ZONE)
     for text in ("\0\1\2", '"', "(", "$TTL", "@ SOA", "\\999", "$GENERATE 1-2", "ü. A 1.2.3.4"):
         assert errors_of(text)
+
+
+HEAD = len(FIXED.splitlines())
+
+
+def long_text(octets: int) -> str:
+    """TXT data of so many octets: strings of 255, each behind its length."""
+    whole, rest = divmod(octets, 256)
+    return " ".join([f'"{"x" * 255}"'] * whole + ([f'"{"x" * (rest - 1)}"'] if rest else []))
+
+
+def test_a_record_that_fits_into_no_message_is_an_error() -> None:
+    assert parsed(f"big TXT {long_text(65_000)}\n").records[f"big.{ZONE}"]
+    for octets in (65_530, 65_535, 65_536, 100_000):
+        (told,) = errors_of(FIXED + f"ok A 10.0.0.1\nbig TXT {long_text(octets)}\n")
+        assert told.startswith(
+            f"z:{HEAD + 2}: big.{ZONE} TXT: its data have {octets} octets; a DNS message has"
+        )
+
+
+def test_records_that_fit_into_no_message_together_are_told_once() -> None:
+    lines = "".join(f"big TXT {long_text(20_000 + number)}\n" for number in range(6))
+    (told,) = errors_of(FIXED + lines)
+    assert told.startswith(f"z:{HEAD + 4}: big.{ZONE} TXT: the TXT records here have 80")
+
+
+def test_nothing_stands_below_a_dname() -> None:
+    told = errors_of(FIXED + "old DNAME example.org.\nx.old A 10.0.0.1\na.b.old TXT t\nold TXT beside\n")
+    where = f"nothing may stand below the DNAME record of old.{ZONE} (RFC 6672 section 2.3)"
+    assert told == [f"z:{HEAD + 2}: x.old.{ZONE}: {where}", f"z:{HEAD + 3}: a.b.old.{ZONE}: {where}"]
+    assert f"DNAME record of {ZONE}" in errors_of(FIXED + "@ DNAME example.org.\n")[0]
+    (told_twice,) = errors_of(FIXED + "old DNAME example.org.\nold DNAME example.com.\n")
+    assert "one DNAME record at most" in told_twice
+
+
+@pytest.mark.parametrize("range_text", ["1-2000000000", "0-65536", "0-1000000/15"])
+def test_a_generate_with_too_many_steps_is_refused_before_its_first(range_text: str) -> None:
+    (told,) = errors_of(FIXED + f"$GENERATE {range_text} h$ A 10.0.0.1\n")
+    assert told.startswith(f"z:{HEAD + 1}: '$GENERATE {range_text} h$ A 10.0.0.1': it makes ")
+    assert told.endswith(" records, and may make 65536 at most")
+
+
+def test_a_generate_makes_its_records() -> None:
+    static = parsed("$generate 1-20/2 h$ A 10.0.0.$\ntext TXT $GENERATE 1-2000000000\n")
+    assert [name for name in static.records if name[0] == "h"] == [
+        f"h{one}.{ZONE}" for one in range(1, 21, 2)
+    ]
+
+
+def test_the_records_of_a_zone_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zone_file, "MAX_RECORDS", 100)
+    (told,) = errors_of(FIXED + "$GENERATE 1-200 h$ A 10.0.0.$\nwrong\n")
+    assert told.endswith("': the zone has more than 100 records")
+    assert told.startswith(f"z:{HEAD + 1}: ")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
+    (tmp_path / "z").write_bytes(b"\xef\xbb\xbf" + FIXED.lstrip().encode())
+    assert load_zone_file(tmp_path / "z", ZONE).records[f"ns1.{ZONE}"]

@@ -241,3 +241,9 @@ def test_the_serial_of_each_zone_moves_with_its_own_changes(both: Both) -> None:
     backend.publish(VIEWS)
     until(lambda: "10.0.0.1" in pdns.short(f"00000001.t.as.{ZONE}", "A"))
     until(lambda: serial(ZONE) > before[0] + 1)  # PowerDNS may hold the SOA for a moment longer
+
+
+def test_a_dname_is_followed(both: Both) -> None:
+    said = both.live.pdns.dig("+noall", "+answer", f"x.old.{ZONE}", "A").split()
+    assert said[:5] == [f"old.{ZONE}.", "3600", "IN", "DNAME", "new.example.com."]
+    assert said[-2:] == ["CNAME", "x.new.example.com."]
