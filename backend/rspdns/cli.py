@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 from daemon_kit import logs
-from daemon_kit.completion import completion_command
+from daemon_kit.command_group import CommandGroup
 from daemon_kit.config_file import ConfigurationErrors, TomlDocument, read_text
 from daemon_kit.control import ControlError, request
 from daemon_kit.ctrl_c import until_ctrl_c
@@ -35,7 +35,7 @@ CONFIG = click.option(
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="rspdns")
 def main() -> None:
     """DNS answers that hold only servers which are alive."""
@@ -178,7 +178,6 @@ def registrar() -> None:
 
 
 main.add_command(zone)
-main.add_command(completion_command("rspdns"))
 registrar.add_command(render)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import click
+from daemon_kit.command_group import CommandGroup
 from daemon_kit.config_file import ConfigurationError, ConfigurationErrors
 
 from rspdns.configuration import DEFAULT_PATH, zones_directory
@@ -51,7 +52,7 @@ def _complete(context: click.Context, parameter: click.Parameter, begun: str) ->
 _NAME = click.argument("name", shell_complete=_complete)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def zone() -> None:
     """Zones: the files in `zones.d`."""
 

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import click
+from daemon_kit.command_group import CommandGroup
 from rich.console import Console
 
 from rspdns_lab.bench.cli import bench
@@ -26,7 +27,7 @@ EXIT_BOUND_BROKEN = 1
 WIDTH_WITHOUT_TERMINAL = 130
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="rspdns")
 def main() -> None:
     """Run labs: the whole chain in network namespaces of its own.

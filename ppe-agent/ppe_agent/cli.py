@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 from daemon_kit import logs
+from daemon_kit.command_group import CommandGroup
 from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, TomlDocument, read_text
 from daemon_kit.control import ControlError, request
 from daemon_kit.errors import FatalError
@@ -30,7 +31,7 @@ _DISK_S = 60.0
 """So long may the agent's disk take to keep a drain; the server has left its pool long before."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="rspdns")
 def main() -> None:
     """Keep unmodified servers in their RSerPool pools while they are healthy."""

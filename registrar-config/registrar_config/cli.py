@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 from daemon_kit import logs, notify
+from daemon_kit.command_group import CommandGroup
 from daemon_kit.errors import FatalError
 from daemon_kit.run import run_service
 from daemon_kit.watchdog import feed_watchdog
@@ -83,7 +84,7 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="rspdns")
 def main() -> None:
     """Run rspregistrar, supervised and with its sentinel."""

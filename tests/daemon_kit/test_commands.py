@@ -1,0 +1,52 @@
+"""What is the same for all commands: whole summaries in the help, completion in every shell."""
+
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+
+PROGRAMS = {
+    "rspdns": "rspdns.cli",
+    "ppe-agent": "ppe_agent.cli",
+    "rspdns-registrar": "registrar_config.cli",
+    "rspdns-lab": "rspdns_lab.cli",
+}
+
+
+def groups(command: click.Command, words: str) -> list[tuple[str, click.Group]]:
+    if not isinstance(command, click.Group):
+        return []
+    inner = [found for name, one in command.commands.items() for found in groups(one, f"{words} {name}")]
+    return [(words, command), *inner]
+
+
+@pytest.mark.parametrize(("program", "module"), PROGRAMS.items())
+def test_summaries_are_whole_at_80_columns(program: str, module: str) -> None:
+    for words, group in groups(import_module(module).main, program):
+        shown = group.get_help(click.Context(group, info_name=words, terminal_width=80))
+        assert "..." not in shown.partition("Commands:")[2], shown
+        assert max(map(len, shown.splitlines())) <= 80
+        for command in group.commands.values():
+            first = " ".join((command.help or "").split("\n\n")[0].split()).split(". ")[0].rstrip(".")
+            assert first in " ".join(shown.split()), command.name
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_command_completes_in_every_shell(program: str, shell: str) -> None:
+    """By click's own means; `make install` keeps the script where shells look for it."""
+    variable = f"_{program.upper().replace('-', '_')}_COMPLETE"
+    done = subprocess.run(
+        [Path(sys.executable).parent / program],
+        env={**os.environ, variable: f"{shell}_source"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert variable in done.stdout
