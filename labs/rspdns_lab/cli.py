@@ -19,6 +19,7 @@ from rspdns_lab.loss.cli import loss
 from rspdns_lab.net.leftovers import remove_leftovers
 from rspdns_lab.net.privilege import become_root
 from rspdns_lab.report.files import STDOUT, ReportPath, hand_over
+from rspdns_lab.resolvers.cli import resolvers
 from rspdns_lab.told_plainly import told_plainly
 from rspdns_lab.watch.relay import HANDED_ON, listener_on_loopback
 from rspdns_lab.watch.run import run_watch
@@ -71,6 +72,7 @@ main.add_command(bench)
 main.add_command(compare)
 main.add_command(chaos)
 main.add_command(loss)
+main.add_command(resolvers)
 main.add_command(bench_sctp)
 
 

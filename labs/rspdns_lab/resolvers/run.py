@@ -1,0 +1,190 @@
+"""Drains a server and lets it back, at moments of chance, while a client asks every resolver for its pool."""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rspdns_lab.chain.hosts import wait_until
+from rspdns_lab.chain.lab import Lab
+from rspdns_lab.chain.plan import CLIENT, NAME_SERVERS, QUESTIONS, SRV_QUESTION
+from rspdns_lab.net.preconditions import check_programs
+from rspdns_lab.net.processes import Program
+from rspdns_lab.observe.observations import start_prober
+from rspdns_lab.observe.percentiles import percentile
+from rspdns_lab.observe.verdict import Kind, Observation
+from rspdns_lab.resolvers.programs import RESOLVERS
+
+NAME_SERVER: Final = "name-server"
+"""The key of the first name server's own answers: what no resolver can be faster than."""
+_DRAINED: Final = "as2"
+_BEAT_MS: Final = 20.0
+_LONGEST_PAUSE_S: Final = 6.0
+"""Longer than any of them keeps an answer, so that a change falls into every part of its time."""
+_SETTLED_S: Final = 1.0
+_PATIENCE_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Delay:
+    """One change, seen through one resolver.
+
+    `gone_ms`: from the drain to the last answer that named the server; `back_ms`: from its return to the last
+    answer without it.
+    """
+
+    resolver: str
+    trial: int
+    gone_ms: float
+    back_ms: float
+
+    def as_json(self) -> dict[str, object]:
+        """Return it for programs."""
+        return asdict(self)
+
+
+def read_delay(fields: dict[str, Any]) -> Delay:
+    """Return one as it was written to JSON. Raises TypeError or LookupError for something else."""
+    return Delay(**fields)
+
+
+def summed_up(found: Sequence[Delay]) -> dict[str, dict[str, float]]:
+    """Return, for each resolver that was measured, median and maximum of both delays in ms."""
+    sums = {}
+    for key in (NAME_SERVER, *RESOLVERS):
+        own = [one for one in found if one.resolver == key]
+        if own:
+            gone, back = [one.gone_ms for one in own], [one.back_ms for one in own]
+            sums[key] = {
+                "changes": float(len(own)),
+                "gone_p50_ms": percentile(gone, 50),
+                "gone_max_ms": max(gone),
+                "back_p50_ms": percentile(back, 50),
+                "back_max_ms": max(back),
+            }
+    return sums
+
+
+class ResolverLab(Lab):
+    """The chain, and a host with each resolver."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        check_programs({RESOLVERS[key].program: RESOLVERS[key].package for key in keys})
+        super().__init__()
+        self.keys = list(keys)
+        self._resolvers: list[Program] = []
+        self._asking: Program | None = None
+
+    def build(self) -> None:
+        """Make all hosts with their files."""
+        super().build()
+        for place, key in enumerate(self.keys):
+            resolver, address = RESOLVERS[key], self.address(place)
+            host, folder = self.network.add_host(f"dns{place}", address), self.folder / key
+            folder.mkdir()
+            file = folder / "configuration"
+            file.write_text(resolver.configured(address, list(NAME_SERVERS.values()), folder))
+            command = resolver.command(file, folder)
+            self._resolvers.append(Program(key, host, command, Path(folder / "log")))
+
+    @staticmethod
+    def address(place: int) -> str:
+        """Return the address of the resolver at this place."""
+        return f"10.53.0.{71 + place}"
+
+    def programs(self) -> Iterator[Program]:
+        """Yield all programs, in the order in which they are best ended."""
+        if self._asking is not None:
+            yield self._asking
+        yield from self._resolvers
+        yield from super().programs()
+
+    def start_name_servers(self) -> None:
+        """Start backends, PowerDNS and resolvers, and the client that asks them all."""
+        for server in self.name_servers.values():
+            server.start()
+        for server in self.name_servers.values():
+            server.wait(self.start_timeout_s)
+        for resolver in self._resolvers:
+            resolver.start()
+        asked = [*NAME_SERVERS.values(), *(self.address(place) for place in range(len(self.keys)))]
+        client = self.network.hosts[CLIENT[0]]
+        self._asking = start_prober(client, asked, QUESTIONS, self.recorder, self.folder, _BEAT_MS)
+
+    def wait_until_all_name(self, count: int) -> None:
+        """Wait until name servers and resolvers name so many servers. Raises LabError."""
+
+        def all_do() -> bool:
+            latest = self.recorder.latest
+            places = range(len(NAME_SERVERS) + len(self.keys))
+            found = [latest.get((place, SRV_QUESTION)) for place in places]
+            return all(one is not None and len(one.names) == count for one in found)
+
+        wait_until(all_do, f"{count} servers in every answer", _PATIENCE_S, *self.programs())
+
+
+def run_resolvers(
+    keys: Sequence[str], trials: Sequence[int], say: Callable[[str], object]
+) -> Iterator[Sequence[Delay]]:
+    """Measure each trial; yield what it found for each resolver. Raises LabError."""
+    draw = random.Random()  # noqa: S311 - chance, not a secret
+    with ResolverLab(keys) as lab:
+        lab.start_registrars()
+        lab.start_application_servers()
+        lab.start_name_servers()
+        lab.wait_until_all_are_answered()
+        everyone = len(lab.addresses)
+        lab.wait_until_all_name(everyone)
+        for trial in trials:
+            found = _one_change(lab, trial, everyone, draw)
+            slowest = max(found, key=lambda one: one.gone_ms)
+            say(f"change {trial}: gone everywhere after {slowest.gone_ms:.0f} ms, last at {slowest.resolver}")
+            yield found
+
+
+def _one_change(lab: ResolverLab, trial: int, everyone: int, draw: random.Random) -> list[Delay]:
+    server = lab.application_servers[_DRAINED]
+    marks = (server.host.address, server.identifier)
+    lab.recorder.forget(time.monotonic() - _SETTLED_S)
+    time.sleep(_SETTLED_S + draw.uniform(0, _LONGEST_PAUSE_S))
+    drained_s = server.drain()
+    lab.wait_until_all_name(everyone - 1)
+    time.sleep(_SETTLED_S + draw.uniform(0, _LONGEST_PAUSE_S))
+    back_s = server.undrain()
+    lab.wait_until_all_name(everyone)
+    time.sleep(_SETTLED_S)
+    asked = [one for one in lab.recorder.since(drained_s) if one.question == SRV_QUESTION]
+    while_out = [one for one in asked if one.asked_at_s < back_s]
+    after = [one for one in asked if one.asked_at_s >= back_s]
+    return [
+        Delay(
+            key,
+            trial,
+            last_ms([one for one in while_out if one.server == place], drained_s, marks, named=True),
+            last_ms([one for one in after if one.server == place], back_s, marks, named=False),
+        )
+        for key, place in _places(lab.keys)
+    ]
+
+
+def _places(keys: Sequence[str]) -> Iterator[tuple[str, int]]:
+    yield NAME_SERVER, 0
+    for place, key in enumerate(keys, start=len(NAME_SERVERS)):
+        yield key, place
+
+
+def last_ms(answers: Sequence[Observation], since_s: float, marks: Sequence[str], *, named: bool) -> float:
+    """Return how many ms after `since_s` the last answer came that names a server, or does not.
+
+    `marks`: the server's address, and what its target begins with where an answer brings no addresses.
+    """
+    times = [
+        one.answered_at_s
+        for one in answers
+        if one.kind is Kind.ANSWER
+        and one.answered_at_s is not None
+        and any(name.startswith(tuple(marks)) for name in one.names) == named
+    ]
+    return round(1000 * (max(times) - since_s), 1) if times else 0.0
