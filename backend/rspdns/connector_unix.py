@@ -15,6 +15,7 @@ from daemon_kit import notify
 from daemon_kit.logs import get_logger
 from daemon_kit.unix_listener import SOCKET_STAYS, listen_at
 
+from rspdns import name_table
 from rspdns.inherited import CONNECTION, inherited_connections, inherited_listener
 from rspdns.responder import FAILURE
 
@@ -62,6 +63,7 @@ class UnixConnector:
         self._is_inherited = listener is not None
         if listener is None:
             listener = listen_at(self._path, self._mode, "the socket")
+        name_table.write_script(self._path)
         loop = asyncio.get_running_loop()
         inherited = inherited_connections()
         if inherited:

@@ -21,7 +21,7 @@ from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 from rserpool.sctp import SctpUnavailable
 
-from rspdns import status
+from rspdns import name_table, status
 from rspdns.admin.server import AdminServer
 from rspdns.belief import Belief, PoolRules
 from rspdns.configuration import BackendConfig, differing
@@ -131,6 +131,7 @@ class Backend:
         """Start everything, the connector when there are answers, and leave its end in `cleanup`."""
         cleanup.callback(self.store.close)
         self.keeper.load_into(self.belief)
+        self._write_names()
         self.publisher.start(self.belief.views(time.monotonic()))
         cleanup.callback(self.publisher.close)
         await self._control.start()
@@ -198,7 +199,12 @@ class Backend:
             self.follower.note_query(handle)
 
     def _signing_changed(self, zone: str) -> None:
+        self._write_names()
         self.purger.purge({f"{zone}$"})  # PowerDNS keeps keys and metadata for 30 and 60 s
+
+    def _write_names(self) -> None:
+        """Tell PowerDNS which names there are."""
+        name_table.write(self.config.pdns.connector, self.config.zones, self.store, self.serials.following)
 
     def _hot(self) -> frozenset[str]:
         return frozenset(self.follower.pools.looked_up(time.monotonic()))
@@ -251,6 +257,7 @@ class Backend:
         self.belief.set_pools(_rules(self.config), now)
         self.prober.set_pools(probing_by_handle(self.config.zones))
         self._names = PoolNames(config.zones)
+        self._write_names()
         self.publisher.set_zones(config.zones, self.belief.views(now))
         self.follower.set_handles(list(self.config.accept_by_handle))
         self._log.info("zones_read", zones=len(config.zones))

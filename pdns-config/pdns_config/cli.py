@@ -28,6 +28,11 @@ _DEFAULT = PdnsSettings()
     metavar="NETWORK",
     help="Who may transfer every zone.",
 )
+@click.option(
+    "--no-denials",
+    is_flag=True,
+    help="Ask the backend about names that do not exist, instead of its table of names.",
+)
 def main(
     listen: tuple[str, ...],
     port: int,
@@ -38,6 +43,7 @@ def main(
     beside: str | None,
     settings: tuple[str, ...],
     axfr: tuple[str, ...],
+    no_denials: bool,
 ) -> None:
     """Print a commented pdns.conf: for pool zones alone, signed ones, or beside another backend."""
     try:
@@ -50,6 +56,7 @@ def main(
             signed=signed,
             beside=_beside(beside, settings),
             axfr=axfr,
+            denials=not no_denials,
         )
     except ValueError as error:
         raise click.ClickException(str(error)) from None

@@ -36,7 +36,12 @@ class Pdns:
         self.log = self.folder / "log"
         settings = PdnsSettings(
             listen_address=address,
-            **{"connector": f"unix:{folder}/{remote}", "socket_dir": str(self.folder), **more},
+            **{
+                "connector": f"unix:{folder}/{remote}",
+                "socket_dir": str(self.folder),
+                "denials": remote == "remote.sock",  # the script is beside the backend's own socket
+                **more,
+            },
         )
         self.control = Path(settings.control_socket)
         (self.folder / "pdns.conf").write_text(render(settings))

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import uvloop
+from rspdns import name_table
 from rspdns.connectors import make_connector
 from rspdns.dnssec_store import DnssecStore
 from rspdns.publisher import Publisher
@@ -80,12 +81,14 @@ class ScriptedBackend:
 
     async def _start(self, views: Mapping[str, PoolView]) -> None:
         self.purger = Purger([str(path) for path in self._controls])
-        self.store = DnssecStore(self._folder, lambda zone: self.purger.purge({f"{zone}$"}))
+        self.store = DnssecStore(self._folder, self._signing_changed)
         self.responder = Responder(store=self.store)
         self.connector = make_connector(self._connector, self.responder, self.store)
+        self.serials = SerialNumbers(self._folder, 1000.0)
+        self._write_names()
         self.publisher = Publisher(
             self.zones,
-            SerialNumbers(self._folder, 1000.0),
+            self.serials,
             self.responder.swap,
             self.purger,
             max_stale_s=3600,
@@ -101,7 +104,16 @@ class ScriptedBackend:
         self.publisher.publish(views)
 
     async def _set_zones(self, zones: Sequence[Zone], views: Mapping[str, PoolView]) -> None:
+        self.zones = zones
+        self._write_names()
         self.publisher.set_zones(zones, views)
+
+    def _signing_changed(self, zone: str) -> None:
+        self._write_names()
+        self.purger.purge({f"{zone}$"})
+
+    def _write_names(self) -> None:
+        name_table.write(self._connector, self.zones, self.store, self.serials.following)
 
     async def _stop(self) -> None:
         self.publisher.close()

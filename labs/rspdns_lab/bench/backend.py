@@ -19,6 +19,7 @@ from pathlib import Path
 import uvloop
 from rserpool.parameters import Protocol
 from rserpool.policies import LeastUsed
+from rspdns import name_table
 from rspdns.configuration import BackendConfig, load_configuration
 from rspdns.connector_unix import UnixConnector, unix_path
 from rspdns.dnssec_store import DnssecStore
@@ -48,7 +49,13 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
     fewer = [replace(view, members=view.members[:-1]) for view in full]
     views = dict(zip(handles, full, strict=True))
     purger = Purger(config.pdns.control)
-    responder = Responder(store=DnssecStore(config.state.path, lambda zone: purger.purge({f"{zone}$"})))
+
+    def signing_changed(zone: str) -> None:
+        name_table.write(config.pdns.connector, config.zones, store, serials.following)
+        purger.purge({f"{zone}$"})
+
+    store = DnssecStore(config.state.path, signing_changed)
+    responder = Responder(store=store)
     serials = SerialNumbers(config.state.path, time.time())
     publisher = Publisher(
         config.zones,
@@ -58,6 +65,7 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
         max_stale_s=config.max_stale_s,
         hot=frozenset,  # nobody asks for A and AAAA, for which chance would draw anew
     )
+    name_table.write(config.pdns.connector, config.zones, store, serials.following)
     publisher.start(views)
     purger.start()
     path = unix_path(config.pdns.connector)

@@ -11,6 +11,7 @@ NETWORK = "10.77.0.0/16"
 POOLS = 100
 MEMBERS = 3
 PORT = 5060
+_OF_THE_BACKEND = ("launch", "remote-", "lua-prequery-script")
 
 
 def member_identifier(pool: int, place: int) -> int:
@@ -64,7 +65,7 @@ def write_live(folder: Path, address: str, port: int, *, cached: bool = True, si
 def write_pdns(folder: Path, address: str, port: int, backend: Sequence[str]) -> None:
     """Write the configuration of a PowerDNS like that of `write_live`, but with another backend."""
     settings = PdnsSettings(listen_address=address, listen_port=port, socket_dir=str(folder))
-    lines = [line for line in render(settings).splitlines() if not line.startswith(("launch", "remote-"))]
+    lines = [line for line in render(settings).splitlines() if not line.startswith(_OF_THE_BACKEND)]
     (folder / "pdns.conf").write_text("\n".join([*lines, *backend, ""]))
 
 
