@@ -33,6 +33,12 @@ def test_every_kind_of_figure_is_there(tmp_path: Path) -> None:
     for kind in ("idle", "loaded"):
         assert figures[f"changes_{kind}"] > 5
         assert 0 <= figures[f"last_wrong_p50_ms_{kind}"] <= figures[f"last_wrong_max_ms_{kind}"]
+    for labels in (1, 100):
+        assert figures[f"flood_live_ratio_{labels}_labels"] > 0
+    # Without the table of names a busy machine asks for seconds; with it the flood costs next to nothing.
+    assert figures["flood_live_ratio_100_labels"] > 2
+    assert figures["flood_live_beside_100_lost"] <= 5
+    assert 0 < figures["flood_live_beside_100_p50_ms"] <= figures["flood_live_beside_100_p99_ms"]
     assert figures["scale_elements"] == 100
     assert figures["rss_mib"] > 10
     assert figures["gone_p50_ms"] > 0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from rspdns_lab.bench import scale
+from rspdns_lab.bench import flood, scale
 from rspdns_lab.bench.report import as_json, as_markdown, write_html
 from rspdns_lab.bench.run import PARTS, Order, Result, check, read_result, run_bench
 from rspdns_lab.bench.variants import BY_KEY
@@ -91,6 +91,8 @@ def bench(
         extent=scale.QUICK
         if quick
         else replace(scale.FULL, look_s=3.0 * seconds, trials=max(1, min(30, trials))),
+        labels=flood.QUICK_LABELS if quick else flood.LABELS,
+        floods_per_s=flood.QUICK_FLOODS_PER_S if quick else flood.FLOODS_PER_S,
     )
     options = {"quick": quick, "seconds": seconds, "trials": trials}
     found: list[Result] = []

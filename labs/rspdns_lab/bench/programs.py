@@ -48,9 +48,10 @@ def start_live(
     *options: str,
     cached: bool = True,
     signed: bool = False,
+    denials: bool = True,
 ) -> list[Program]:
     """Start PowerDNS with the backend of the benchmark and wait until it answers. Raises LabError."""
-    zone.write_live(folder, host.address, port, cached=cached, signed=signed)
+    zone.write_live(folder, host.address, port, cached=cached, signed=signed, denials=denials)
     command = [sys.executable, "-m", "rspdns_lab.bench.backend", str(folder), str(changes_per_s), *options]
     backend = Program("backend", host, command, folder / "backend.log")
     backend.start()
@@ -128,7 +129,7 @@ def ask(host: Host, folder: Path, port: int, *limits: str) -> Answered:
     Raises LabError when not every answer is right.
     """
     run = subprocess.run(
-        _command(host, folder, port, *limits), capture_output=True, text=True, check=False, timeout=660
+        dnsperf_command(host, folder, port, *limits), capture_output=True, text=True, check=False, timeout=660
     )
     rate, done = _RATE.search(run.stdout), _COMPLETED.search(run.stdout)
     if run.returncode != 0 or rate is None or done is None or done.group(1) == "0":
@@ -142,7 +143,7 @@ def ask(host: Host, folder: Path, port: int, *limits: str) -> Answered:
 @contextlib.contextmanager
 def dnsperf(host: Host, folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """Have dnsperf ask all the while. Raises LabError when it ended by itself: that is no load."""
-    command = _command(host, folder, port, "-l", str(24 * 3600))
+    command = dnsperf_command(host, folder, port, "-l", str(24 * 3600))
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             yield process
@@ -152,6 +153,7 @@ def dnsperf(host: Host, folder: Path, port: int) -> Iterator[subprocess.Popen[by
             process.kill()
 
 
-def _command(host: Host, folder: Path, port: int, *limits: str) -> list[str]:
+def dnsperf_command(host: Host, folder: Path, port: int, *limits: str) -> list[str]:
+    """Return what asks the questions in `folder`, on `host`."""
     command = ["nsenter", f"--net={host.path}", "--", "dnsperf", "-s", host.address, "-p", str(port)]
     return [*command, "-d", str(folder / "questions"), "-c", "8", "-q", "200", *limits]

@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rspdns_lab.bench import convergence, scale
 from rspdns_lab.bench.convergence import Followed
+from rspdns_lab.bench.flood import (
+    BESIDE_AIM_MS,
+    FLOODS_PER_S,
+    RATIO_AIM,
+    SERVERS,
+    Denied,
+    flood_figures,
+)
 from rspdns_lab.bench.questions import LATENCY_QUESTIONS_PER_S, Rate, base, figures_of
 from rspdns_lab.bench.run import Result
 from rspdns_lab.bench.scale import Size, exponent
@@ -36,6 +44,10 @@ _SCALE: Final = (
     "registrar. Idle: nobody asks, no load changes; keep-alives are rare, since three registrars that ask "
     "10,000 elements every 300 ms would use the whole machine. Exponents are of what a size takes more "
     "than the smallest: 1 grows as the number of elements, 0 does not grow."
+)
+_FLOOD: Final = "Random names that do not exist, asked as fast as they are denied; ratios to the zone file."
+_BESIDE: Final = (
+    "Names of pool elements that are in no cache, 50 a second, beside a flood of names of 100 labels."
 )
 _SHORTEST_MS: Final = 0.1
 """Shorter times are plotted as this: the client asks every millisecond."""
@@ -77,6 +89,7 @@ def figures(found: Sequence[Result]) -> dict[str, float]:
             for key in ("changes", "last_wrong_p50_ms", "last_wrong_p95_ms", "last_wrong_max_ms"):
                 all_of[f"{key}_{one.kind}"] = getattr(one, key)
             all_of[f"stale_after_purges_{one.kind}"] = one.stale_after_purges
+    all_of |= flood_figures(found)
     sizes = _sizes(found)
     if sizes:
         largest = next((one for one in sizes if (one.pools, one.members) == scale.AIMED_AT), sizes[-1])
@@ -97,8 +110,8 @@ def as_json(found: Sequence[Result]) -> dict[str, Any]:
 
 def as_markdown(found: Sequence[Result]) -> str:
     """Return the tables."""
-    tables = (_questions_table(found), _changes_table(found), _scale_table(found), _aims_table(found),
-              _exponents_table(found))  # fmt: skip
+    tables = (_questions_table(found), _changes_table(found), _denied_table(found), _beside_table(found),
+              _scale_table(found), _aims_table(found), _exponents_table(found))  # fmt: skip
     return "\n".join(markdown_table(table) for table in tables if len(table) > 1)
 
 
@@ -115,6 +128,9 @@ def write_html(file: Path, found: Sequence[Result]) -> None:
         text = "From a change in the backend to the last answer without it, asked every millisecond."
         plots = [(_CHANGES_CAPTION, _changes_plot(found))]
         sections.append(Section("Changes", text, _changes_table(found), plots))
+    if len(denied := _denied_table(found)) > 1:
+        sections.append(Section("Floods of names that do not exist", _FLOOD, denied))
+        sections.append(Section("Valid names beside a flood", _BESIDE, _beside_table(found)))
     if _sizes(found):
         caption = "Dots of one colour: pools of so many elements. Both axes are logarithmic."
         sections.append(Section("Size", _SCALE, _scale_table(found), [(caption, _scale_plot(found))]))
@@ -158,6 +174,37 @@ def _changes_table(found: Sequence[Result]) -> Table:
                 [one.kind, str(one.changes), *(f"{ms:.1f}" for ms in times), str(one.stale_after_purges),
                  f"{convergence.BOUNDS_MS[one.kind]:g} ms"]
             )  # fmt: skip
+    return rows
+
+
+def _denied_table(found: Sequence[Result]) -> Table:
+    known = flood_figures(found)
+    labels = sorted({one.labels for one in found if isinstance(one, Denied)})
+    rows: list[Sequence[str]] = [
+        ("names denied a second", *(f"{one} labels" for one in labels), *(f"ratio, {one}" for one in labels))
+    ]
+    for server, title in SERVERS.items() if labels else ():
+        qps = (known.get(f"flood_{server}_qps_{one}_labels") for one in labels)
+        ratios = (known.get(f"flood_{server}_ratio_{one}_labels") for one in labels)
+        cells = ["-" if value is None else f"{value:,.0f}" for value in qps]
+        rows.append([title, *cells, *("-" if value is None else f"{value:.2f}" for value in ratios)])
+    if labels:
+        rows.append(["aimed at, rspdns", *("" for _ in labels), *(f"{RATIO_AIM:g}" for _ in labels)])
+    return rows
+
+
+def _beside_table(found: Sequence[Result]) -> Table:
+    rows: list[Sequence[str]] = [
+        ("valid names beside a flood", "flood/s", "p50 ms", "p99 ms", "max ms", "lost", "aimed at")
+    ]
+    known = flood_figures(found)
+    for server, title in SERVERS.items():
+        for per_s in FLOODS_PER_S:
+            begin = f"flood_{server}_beside_{per_s}"
+            if f"{begin}_lost" in known:
+                times = [f"{known[f'{begin}_{part}']:.1f}" for part in ("p50_ms", "p99_ms", "max_ms")]
+                aim = f"p99 {BESIDE_AIM_MS} ms, none lost" if server == "live" else ""
+                rows.append([title, f"{per_s:,}", *times, f"{known[f'{begin}_lost']:.0f}", aim])
     return rows
 
 

@@ -5,17 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rspdns_lab.bench import scale
+from rspdns_lab.bench import flood, scale
 from rspdns_lab.bench.convergence import PORTS, Followed, run_convergence
+from rspdns_lab.bench.flood import Beside, Flood, read_flood, run_flood
 from rspdns_lab.bench.questions import Rate, run_round, variants_running
 from rspdns_lab.bench.scale import Extent, Size, run_size
 from rspdns_lab.bench.variants import BY_KEY
 from rspdns_lab.net.network import Network
 from rspdns_lab.net.preconditions import check_programs
 
-PARTS: Final = ("questions", "changes", "scale")
+PARTS: Final = ("questions", "changes", "flood", "scale")
 HOST: Final = ("bench", "10.77.0.254")
-Result = Rate | Followed | Size
+Result = Rate | Followed | Size | Flood
 Say = Callable[[str], None]
 
 
@@ -33,6 +34,8 @@ class Order:
     trials: int = 1000
     sizes: Sequence[tuple[int, int]] = scale.SIZES
     extent: Extent = scale.FULL
+    labels: Sequence[int] = flood.LABELS
+    floods_per_s: Sequence[int] = flood.FLOODS_PER_S
 
 
 def check(order: Order) -> None:
@@ -40,7 +43,9 @@ def check(order: Order) -> None:
     needed: dict[str, str] = {}
     if "questions" in order.parts:
         needed |= {BY_KEY[key].program: BY_KEY[key].package for key in order.variants}
-    if {"questions", "changes"} & set(order.parts):
+    if "flood" in order.parts:
+        needed["pdns_server"] = "pdns-backend-bind"
+    if {"questions", "changes", "flood"} & set(order.parts):
         needed["dnsperf"] = "dnsperf"
     check_programs(needed)
 
@@ -61,6 +66,15 @@ def run_bench(
                     yield [run_convergence(host, folder, kind, order.trials, say)]
     if "questions" in order.parts:
         yield from _rounds(order, found, folder, prefix, say)
+    if "flood" in order.parts:
+        done = {one.round for one in found if isinstance(one, Beside)}
+        rounds = [number for number in range(1, order.rounds + 1) if number not in done]
+        if rounds:
+            with Network(prefix) as network:
+                host = network.add_host(*HOST)
+                run = run_flood(host, folder, rounds, order.seconds, order.labels, order.floods_per_s, say)
+                for one in run:
+                    yield [one]
     if "scale" in order.parts:
         sizes = {(one.pools, one.members) for one in found if isinstance(one, Size)}
         for pools, members in order.sizes:
@@ -93,6 +107,8 @@ def read_result(fields: Mapping[str, Any]) -> Result:
     """Return a result as it was written to JSON. Raises TypeError or LookupError for something else."""
     if fields.get("variant", "live_qps") not in BY_KEY or fields.get("kind", "idle") not in PORTS:
         raise LookupError("a measurement that there isn't")
+    if fields.get("part") == "flood":
+        return read_flood(fields)
     kinds: dict[str, type[Rate | Followed | Size]] = {"questions": Rate, "changes": Followed, "scale": Size}
     rest = {key: value for key, value in fields.items() if key != "part"}
     if "times_ms" in rest:

@@ -34,7 +34,9 @@ def questions() -> str:
     return "".join(f"{owner(pool)} SRV\n" for pool in range(POOLS))
 
 
-def write_live(folder: Path, address: str, port: int, *, cached: bool = True, signed: bool = False) -> None:
+def write_live(
+    folder: Path, address: str, port: int, *, cached: bool = True, signed: bool = False, denials: bool = True
+) -> None:
     """Write the files of a name server with rspdns behind it."""
     (folder / "zones.d").mkdir(parents=True)
     (folder / "rspdns.toml").write_text(
@@ -57,6 +59,7 @@ def write_live(folder: Path, address: str, port: int, *, cached: bool = True, si
         connector=f"unix:{folder}/remote.sock",
         socket_dir=str(folder),
         signed=signed,
+        denials=denials,
     )
     text = render(settings)
     (folder / "pdns.conf").write_text(text if cached else _without_caches(text))

@@ -1,0 +1,246 @@
+"""Floods of names that do not exist: how many are denied a second, and what they do to the answers of others.
+
+Side by side: PowerDNS with a zone file, rspdns, and rspdns without the table of names, so that PowerDNS asks
+the backend about every such name. One is asked while the others stand still.
+"""
+
+import random
+import re
+import socket
+import string
+import subprocess
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import dns.message
+
+from rspdns_lab.bench import zone
+from rspdns_lab.bench.programs import dnsperf_command, start_live, start_pdns
+from rspdns_lab.errors import LabError
+from rspdns_lab.net.network import Host, call_in
+from rspdns_lab.net.processes import Program, end_programs
+from rspdns_lab.observe.percentiles import percentile
+
+SERVERS: Final[Mapping[str, str]] = {
+    "static": "PowerDNS, zone file (bind backend)",
+    "live": "rspdns",
+    "asked": "rspdns without the table of names",
+}
+LABELS: Final = (1, 20, 100)
+"""Above the zone."""
+FLOODS_PER_S: Final = (100, 1000)
+QUICK_LABELS: Final = (1, 100)
+QUICK_FLOODS_PER_S: Final = (100,)
+RATIO_AIM: Final = 0.8
+"""Of the answers a second of `static`."""
+BESIDE_AIM_MS: Final = 20
+_FIRST_PORT = 5401
+_NAMES = 300_000
+"""More than are asked in a run: one that is asked again is in the caches."""
+_VALID_PER_S = 50
+_PATIENCE_S = 2.0
+_LETTERS = string.ascii_lowercase + string.digits
+_RATE = re.compile(r"Queries per second:\s+([0-9.]+)")
+_DENIED = re.compile(r"Response codes:\s+NXDOMAIN [0-9]+ \(100\.00%\)")
+
+
+@dataclass(frozen=True)
+class Denied:
+    """How many names of so many labels a server denied a second, asked as fast as it answers."""
+
+    round: int
+    server: str
+    labels: int
+    per_s: float
+
+    def as_json(self) -> dict[str, object]:
+        """Return it for programs."""
+        return {"part": "flood", "what": "denied", **asdict(self)}
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Valid names that are in no cache, beside a flood of `flood_per_s` names of 100 labels a second."""
+
+    round: int
+    server: str
+    flood_per_s: int
+    asked: int
+    lost: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+
+    def as_json(self) -> dict[str, object]:
+        """Return it for programs."""
+        return {"part": "flood", "what": "beside", **asdict(self)}
+
+
+Flood = Denied | Beside
+
+
+def read_flood(fields: Mapping[str, object]) -> Flood:
+    """Return a result as it was written to JSON. Raises TypeError or LookupError for something else."""
+    rest = {key: value for key, value in fields.items() if key not in ("part", "what")}
+    kinds: dict[object, type[Denied | Beside]] = {"denied": Denied, "beside": Beside}
+    return kinds[fields["what"]](**rest)  # type: ignore[arg-type]
+
+
+def run_flood(
+    host: Host,
+    folder: Path,
+    rounds: Collection[int],
+    seconds: int,
+    labels: Sequence[int],
+    floods_per_s: Sequence[int],
+    say: Callable[[str], None],
+) -> Iterator[Flood]:
+    """Measure each server, in each of these rounds. Raises LabError."""
+    chance = random.Random(1)  # noqa: S311 - names that nobody has
+    programs: dict[str, tuple[int, Sequence[Program]]] = {}
+    try:
+        for port, server in enumerate(SERVERS, _FIRST_PORT):
+            programs[server] = port, _start(host, folder / f"flood-{server}", port, server)
+        for number in rounds:
+            for deep in labels:
+                asking = folder / f"flood-{deep}"
+                _write_names(asking, deep, _NAMES // min(deep, 4), chance)
+                for server, (port, _) in programs.items():
+                    _let_run_alone(programs, server)
+                    denied = Denied(number, server, deep, _denied_per_s(host, asking, port, seconds))
+                    say(
+                        f"round {number}: {SERVERS[server]}: {denied.per_s:,.0f} names of {deep} labels "
+                        "denied a second"
+                    )
+                    yield denied
+            for per_s in floods_per_s:
+                asking = folder / f"flood-beside-{per_s}"
+                _write_names(asking, max(labels), per_s * (seconds + 2), chance)
+                for server, (port, _) in programs.items():
+                    _let_run_alone(programs, server)
+                    beside = _beside(host, asking, number, server, port, per_s, seconds)
+                    say(
+                        f"round {number}: {SERVERS[server]}, beside {per_s} names of {max(labels)} labels/s: "
+                        f"p50 {beside.p50_ms:.1f} ms, p99 {beside.p99_ms:.1f} ms, {beside.lost} lost"
+                    )
+                    yield beside
+    finally:
+        end_programs([program for _, own in programs.values() for program in own])
+
+
+def flood_figures(found: Sequence[object]) -> dict[str, float]:
+    """The medians over the rounds; ratios are those of each round."""
+    figures: dict[str, float] = {}
+    denied = [one for one in found if isinstance(one, Denied)]
+    for server in SERVERS:
+        for labels in sorted({one.labels for one in denied}):
+            own = {one.round: one.per_s for one in denied if (one.server, one.labels) == (server, labels)}
+            of_static = {
+                one.round: one.per_s for one in denied if (one.server, one.labels) == ("static", labels)
+            }
+            if own:
+                figures[f"flood_{server}_qps_{labels}_labels"] = percentile(sorted(own.values()), 50)
+            ratios = sorted(own[number] / of_static[number] for number in own if number in of_static)
+            if ratios:
+                figures[f"flood_{server}_ratio_{labels}_labels"] = round(percentile(ratios, 50), 3)
+        for per_s in FLOODS_PER_S:
+            beside = [
+                one
+                for one in found
+                if isinstance(one, Beside) and (one.server, one.flood_per_s) == (server, per_s)
+            ]
+            for part in ("p50_ms", "p99_ms", "max_ms") if beside else ():
+                values = sorted(getattr(one, part) for one in beside)
+                figures[f"flood_{server}_beside_{per_s}_{part}"] = percentile(values, 50)
+            if beside:
+                figures[f"flood_{server}_beside_{per_s}_lost"] = sum(one.lost for one in beside)
+    return figures
+
+
+def _start(host: Host, folder: Path, port: int, server: str) -> Sequence[Program]:
+    if server != "static":
+        return start_live(host, folder, port, 0, denials=server == "live")
+    folder.mkdir()
+    zone.write_pdns(folder, host.address, port, zone.write_bind(folder, zone.static_zone()))
+    return [start_pdns(host, folder, port)]
+
+
+def _let_run_alone(programs: Mapping[str, tuple[int, Sequence[Program]]], chosen: str) -> None:
+    for server, (_, own) in programs.items():
+        for program in own:
+            if server == chosen:
+                program.thaw()
+            else:
+                program.freeze()
+
+
+def _write_names(folder: Path, labels: int, number: int, chance: random.Random) -> None:
+    """Write questions about so many names that do not exist, for dnsperf."""
+    folder.mkdir(exist_ok=True)
+    with (folder / "questions").open("w") as file:
+        for _ in range(max(number, 1000)):
+            first = "".join(chance.choices(_LETTERS, k=8))
+            file.write(".".join((first, *chance.choices(_LETTERS, k=labels - 1), zone.ZONE)) + " A\n")
+
+
+def _denied_per_s(host: Host, folder: Path, port: int, seconds: int) -> float:
+    command = dnsperf_command(host, folder, port, "-l", str(seconds), "-n", "1", "-t", "2")
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + 60)
+    rate = _RATE.search(run.stdout)
+    if run.returncode != 0 or rate is None or not _DENIED.search(run.stdout):
+        raise LabError(f"not every name was denied:\n{(run.stderr or run.stdout).strip()[-600:]}")
+    return float(rate.group(1))
+
+
+def _beside(
+    host: Host, folder: Path, number: int, server: str, port: int, per_s: int, seconds: int
+) -> Beside:
+    command = dnsperf_command(host, folder, port, "-Q", str(per_s), "-l", str(seconds + 2), "-t", "2")
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as flood:
+        try:
+            time.sleep(1.0)  # the flood is there
+            client = call_in(host.path, lambda: socket.socket(type=socket.SOCK_DGRAM))
+            with client:
+                client.connect((host.address, port))
+                times_ms, lost = _ask(client, seconds)
+        finally:
+            flood.kill()
+    times_ms.sort()
+    p50_ms, p99_ms = (round(percentile(times_ms, part), 3) for part in (50, 99))
+    return Beside(number, server, per_s, len(times_ms) + lost, lost, p50_ms, p99_ms, round(times_ms[-1], 3))
+
+
+def _ask(client: socket.socket, seconds: int) -> tuple[list[float], int]:
+    """Ask about targets, each so seldom that no cache has it; return the times of the answers, and how many
+    did not come."""
+    names = [
+        f"{zone.member_identifier(pool, place):08x}.u.as{pool}.{zone.ZONE}"
+        for place in range(zone.MEMBERS)
+        for pool in range(zone.POOLS)
+    ]
+    asked: dict[int, float] = {}
+    times_ms: list[float] = []
+    begin_s = time.monotonic()
+    for turn in count():
+        due_s = begin_s + turn / _VALID_PER_S
+        is_last = turn == seconds * _VALID_PER_S
+        until_s = due_s + _PATIENCE_S if is_last else due_s
+        while (left_s := until_s - time.monotonic()) > 0 and (asked or not is_last):
+            client.settimeout(left_s)
+            try:
+                reply = client.recv(4096)
+            except TimeoutError:
+                break
+            sent_s = asked.pop(int.from_bytes(reply[:2]), None)
+            if sent_s is not None:
+                times_ms.append(1000 * (time.monotonic() - sent_s))
+        if is_last:
+            return times_ms or [1000 * _PATIENCE_S], len(asked)
+        query = dns.message.make_query(names[turn % len(names)], "A", id=turn % 2**16)
+        asked[query.id] = time.monotonic()
+        client.send(query.to_wire())
+    raise AssertionError
