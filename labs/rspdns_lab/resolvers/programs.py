@@ -50,7 +50,7 @@ def _named(address: str, name_servers: Sequence[str], folder: Path) -> str:
 
 def _dnsmasq(address: str, name_servers: Sequence[str], _folder: Path) -> str:
     servers = "".join(f"server=/{ZONE}/{one}\n" for one in name_servers)
-    return f"listen-address={address}\nbind-interfaces\nno-resolv\nno-hosts\nuser=root\npid-file=\n{servers}"
+    return f"listen-address={address}\nbind-interfaces\nno-resolv\nno-hosts\npid-file=\n{servers}"
 
 
 def _kresd(address: str, name_servers: Sequence[str], folder: Path) -> str:
@@ -81,7 +81,7 @@ RESOLVERS: Final[Mapping[str, Resolver]] = MappingProxyType(
             "dnsmasq",
             "dnsmasq-base",
             _dnsmasq,
-            lambda file, _: ["dnsmasq", "--keep-in-foreground", "--log-facility=-", f"--conf-file={file}"],
+            lambda file, _: ["dnsmasq", "--no-daemon", "--log-facility=-", f"--conf-file={file}"],
         ),
         "kresd": Resolver("Knot Resolver", "kresd", "knot-resolver", _kresd, _kresd_command),
         "kresd-0": Resolver(
