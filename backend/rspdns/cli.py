@@ -24,6 +24,8 @@ from rspdns.zone_command import zone
 
 WATCH_EVERY_S = 0.5
 WIDE_COLUMNS = 240
+STATUS_COLUMNS = 160
+"""A narrower terminal shows no tables that are wider than it."""
 
 CONFIG = click.option(
     "-c",
@@ -129,20 +131,27 @@ def status(config: Path, as_json: bool, watch: bool) -> None:
     from rich.live import Live
     from rich.text import Text
 
+    from rspdns.status_screen import screen
     from rspdns.status_view import view
 
     # Without a terminal rich would fold the tables at 80 columns, and grep would miss what is folded.
     console = Console() if sys.stdout.isatty() else Console(width=WIDE_COLUMNS)
     if not watch:
-        console.print(view(_ask(config, "status")))
+        told = _ask(config, "status")
+        is_narrow = console.width < STATUS_COLUMNS
+        console.print(screen(told, console.width) if is_narrow else view(told), soft_wrap=is_narrow)
         return
     path = _control_path(config)
-    first = view(_ask(config, "status"))
+
+    def in_size(told: dict[str, Any]) -> Text:
+        return screen(told, console.width, console.height)
+
+    first = in_size(_ask(config, "status"))
     with until_ctrl_c() as goes_on, Live(first, console=console, auto_refresh=False, screen=True) as live:
         while goes_on():
             time.sleep(WATCH_EVERY_S)
             try:
-                shown = view(request(path, "status"))
+                shown = in_size(request(path, "status"))
             except ControlError as error:  # it may be restarting: go on watching
                 shown = Text(str(error), style="red")
             live.update(shown, refresh=True)

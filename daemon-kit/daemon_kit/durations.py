@@ -1,0 +1,24 @@
+"""Durations as people read them, the same in every command and on every page."""
+
+from __future__ import annotations
+
+
+def duration(seconds: float | None) -> str:
+    """Return "0.4 s", "7 s", "3 min 20 s", "1 h 8 min" or "2 d 5 h"; empty for None.
+
+    What is negative counts as 0: clocks are corrected.
+    """
+    if seconds is None:
+        return ""
+    if seconds < 10:
+        return f"{max(0.0, int(seconds * 10) / 10):.1f}".removesuffix(".0") + " s"
+    if seconds < 60:
+        return f"{int(seconds)} s"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes} min"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h"
