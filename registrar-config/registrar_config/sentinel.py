@@ -4,6 +4,9 @@ A registrar that has just started answers "not found" for every pool, exactly as
 So each registrar gets a pool element of its own in the pool `rspdns-sentinel-<N>`, registered from the
 registrar's host, and only once the registrar has been up so long that every agent has registered again. Who
 asks a registrar and is not told of its sentinel knows: this registrar's silence about others means nothing.
+Whoever may register can enter that pool, too. The backends believe what is registered at the registrar's own
+address only. What else is there and keeps the sentinel out (a registrar refuses a policy that differs from
+the pool's), or fills the pool, is reported as unreachable, which makes the registrar remove it.
 
 The sentinel is pinned: it never moves to another registrar and refuses to be taken over, or a cut-off
 registrar would seem settled through its peers. Each life of the registrar has a sentinel identifier of its
@@ -16,7 +19,7 @@ import secrets
 from typing import Final
 
 from daemon_kit.errors import FatalError
-from rserpool.client import RegistrarClient
+from rserpool.client import RegistrarClient, Resolution
 from rserpool.element import Event, EventKind, PoolElementClient, State
 from rserpool.errors import RSerPoolError
 from rserpool.parameters import PoolElement, Protocol, Transport
@@ -35,6 +38,12 @@ LOOKUP_INTERVAL_S: Final = 1.0
 LONGEST_START_S: Final = 6.0
 """rspregistrar looks for a peer for 5 s at its first start, whatever `-mentordiscoverytimeout` says."""
 DEREGISTRATION_TIMEOUT_MS: Final = 300
+REFUSED_PAUSE_S: Final = 0.25
+"""Between two attempts to get into the pool while others keep the sentinel out of it."""
+REPORTS_THAT_REMOVE: Final = 3
+"""So many reports of "endpoint unreachable" make rspregistrar remove a pool element."""
+FULL_POOL: Final = 128
+"""A registrar tells so many pool elements at most: of a larger pool it may not tell the sentinel."""
 
 
 def sentinel_handle(number: int) -> bytes:
@@ -75,6 +84,8 @@ class Sentinel:
         self._identifier = 0
         self._watch: RegistrarClient | None = None
         self._changes: asyncio.Queue[Change] = asyncio.Queue()
+        self._refused = asyncio.Event()
+        self._is_refusal_told = False
 
     @property
     def heard_at_s(self) -> float | None:
@@ -97,7 +108,8 @@ class Sentinel:
             watch.start()
         except SctpUnavailable as problem:
             raise FatalError(str(problem)) from None
-        tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._look_up(watch))]
+        work = (self._follow(), self._look_up(watch), self._get_in(watch))
+        tasks = [asyncio.create_task(each) for each in work]
         stopping = asyncio.create_task(stop.wait())
         try:
             done, _ = await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -151,9 +163,13 @@ class Sentinel:
 
     def _on_event(self, event: Event) -> None:
         if event.kind is EventKind.REGISTERED:
+            self._is_refusal_told = False
             self._log.info("sentinel_registered", identifier=f"{self._identifier:08x}")
         elif event.kind is EventKind.REJECTED:
-            self._log.warning("sentinel_rejected", problem=event.detail)
+            if not self._is_refusal_told:
+                self._log.warning("sentinel_rejected", problem=event.detail)
+            self._is_refusal_told = True
+            self._refused.set()
         else:
             self._log.debug("sentinel", event_kind=event.kind.value, detail=event.detail)
 
@@ -170,8 +186,32 @@ class Sentinel:
                 listed = {element.identifier for element in resolution.pool_elements}
                 if self._element is not None and self._identifier not in listed:
                     self._element.register_again("missing at its registrar")
+                if len(resolution.pool_elements) >= FULL_POOL:
+                    self._remove_strangers(watch, resolution)
                 if self._element is not None:
                     self._look_for_another(listed - {self._identifier})
+
+    async def _get_in(self, watch: RegistrarClient) -> None:
+        """Each time the registrar refuses the sentinel, have it remove what keeps it out, and try again."""
+        while True:
+            await self._refused.wait()
+            self._refused.clear()
+            with contextlib.suppress(RSerPoolError):
+                self._remove_strangers(watch, await watch.resolve(self.handle))
+            if self._element is not None:
+                self._element.retry()
+            await asyncio.sleep(REFUSED_PAUSE_S)
+
+    def _remove_strangers(self, watch: RegistrarClient, resolution: Resolution) -> None:
+        """Report what is not at the registrar's own address: no sentinel of this pool is elsewhere."""
+        strangers = [
+            element
+            for element in resolution.pool_elements
+            if element.user_transport.addresses != (self._own,)
+        ]
+        for element in strangers:
+            for _ in range(REPORTS_THAT_REMOVE):
+                watch.report_unreachable(self.handle, element.identifier)
 
     def _look_for_another(self, others: set[int]) -> None:
         other = self._number.look(asyncio.get_running_loop().time(), others)

@@ -135,6 +135,11 @@ class PoolElementClient:
         self._machine.register_again(reason, time.monotonic())
         self._run()
 
+    def retry(self) -> None:
+        """Make the next attempt at once, after a rejection whose cause is gone, say."""
+        self._machine.retry(time.monotonic())
+        self._run()
+
     def leave_registrar(self, reason: str) -> None:
         """Register at another registrar: what the one in charge says is not what the others say.
 

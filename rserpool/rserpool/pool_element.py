@@ -47,6 +47,12 @@ class PoolElementMachine(Registering):
             elif self.state not in DEAF:
                 self._failed(Input.LOST, EventKind.REGISTRAR_LOST, now, "it is no longer configured")
 
+    def retry(self, now: float) -> None:
+        """Make the next attempt at once, after a rejection whose cause is gone, say."""
+        if self.state is State.WAITING:
+            self._timer_s = now
+            self.advance(now)
+
     def leave_registrar(self, reason: str, now: float) -> None:
         """Register at another registrar, and let the one in charge not take over for a while."""
         if self.is_registered and not self._pinned:

@@ -200,7 +200,8 @@ class World:
             registrar.sentinels = {}
         elements = tuple(pe(identifier, home) for identifier, home in sorted(registrar.listing.items()))
         sentinels = tuple(
-            pe(identifier, home, protocol=Protocol.SCTP) for identifier, home in registrar.sentinels.items()
+            pe(identifier, home, f"10.9.0.{place + 1}", protocol=Protocol.SCTP)
+            for identifier, home in registrar.sentinels.items()
         )
         registrar.question = Question(self.play.now, elements, sentinels)
         self.play.wait(0.001)

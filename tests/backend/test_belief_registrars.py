@@ -1,7 +1,10 @@
 """Rule 1: which registrar is settled, and which identifier is its own."""
 
+from dataclasses import replace
+from ipaddress import ip_address
+
 import pytest
-from rserpool.parameters import Protocol
+from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
 from rspdns.belief import Reply, Standing
 
@@ -237,19 +240,90 @@ def test_every_standing_is_explained() -> None:
     assert all(standing.explanation for standing in Standing)
 
 
+def sentinel_at(address: str, identifier: int = 0x66, home: int = R2) -> PoolElement:
+    return pe(identifier, home, address, protocol=Protocol.SCTP)
+
+
 def test_a_sentinel_elsewhere_is_a_mistake_that_is_told_once() -> None:
     play = Play()
     play.up(0)
-    for _ in range(3):
-        play.answer(0, pe(0x52, R2, "10.9.0.2", protocol=Protocol.SCTP), handle="rspdns-sentinel-1")
+    for last in (2, 3, 2):
+        play.answer(0, sentinel_at(f"10.9.0.{last}"), handle="rspdns-sentinel-1")
+    assert play.standings()[0] == "starting"
     (told,) = [event for event in play.belief.take_events() if event.kind == "misplaced"]
     assert told.words == (
-        "registrar 1 (10.9.0.1): Sentinel 1 is at 10.9.0.2: the order of `registrars` must be that of the "
-        "numbers given to rspdns-registrar"
+        "registrar 1 (10.9.0.1): Its sentinel's pool, rspdns-sentinel-1, lists 10.9.0.2, which is not its "
+        "own host, 10.9.0.1: either the order of `registrars` is not that of the numbers given to "
+        "rspdns-registrar, or somebody forges sentinels, and its own does not run"
     )
-    assert play.belief.registrar_states(play.now)[0].why.endswith("given to rspdns-registrar")
+    why = play.belief.registrar_states(play.now)[0].why
+    assert why.startswith("it does not list its own sentinel; it is believed about who is in")
+    assert why.endswith("and its own does not run")
     play.sentinel(0, (0x51, R1))
     assert play.belief.registrar_states(play.now)[0].problem == ""
+
+
+@pytest.mark.parametrize("where", ["10.6.6.6", "10.9.0.2"], ids=["a stranger's host", "another registrar's"])
+def test_forged_sentinels_neither_settle_a_registrar_nor_keep_it_from_it(where: str) -> None:
+    """They are there with the answer after a restart, before the true one and beside it."""
+    play = Play()
+    play.settle(0, 1)
+    play.down(0)
+    play.up(0)
+    play.answer(0, sentinel_at(where, home=0xA9), handle="rspdns-sentinel-1")
+    assert play.standings()[0] == "starting"
+    true = sentinel_at("10.9.0.1", 0x77, 0xA9)
+    for forged_home in (0xA9, R2, 0xDEAD):
+        forged = sentinel_at(where, home=forged_home)
+        play.answer(0, forged, true, handle="rspdns-sentinel-1")
+        assert play.standings()[:2] == ["settled", "settled"]
+        assert identifiers(play)[:2] == [0xA9, R2]
+    assert play.belief.registrar_states(play.now)[0].why == (
+        f"it is believed. Something at {where} registers in its sentinel's pool, rspdns-sentinel-1, too: "
+        "that does not count"
+    )
+
+
+def test_one_with_more_addresses_than_the_registrars_is_no_sentinel() -> None:
+    play = Play()
+    play.up(0)
+    both = Transport(Protocol.SCTP, 5060, (ip_address("10.9.0.1"), ip_address("10.6.6.6")))
+    forged = replace(sentinel_at("10.9.0.1", home=R1), user_transport=both)
+    play.answer(0, forged, handle="rspdns-sentinel-1")
+    assert play.standings()[0] == "starting"
+
+
+def why(play: Play) -> str:
+    words = play.belief.registrar_states(play.now)[0].why
+    known, end, _ = words.rpartition("; it is believed about who is in, not about who is out")
+    assert end
+    return known
+
+
+def test_a_registrar_that_is_not_settled_says_why() -> None:
+    play = Play()
+    play.up(0)
+    assert why(play) == "it has not told yet which sentinels it lists"
+    play.sentinel(0)
+    assert why(play) == "it does not list its own sentinel: just started, or no sentinel runs beside it"
+    play.up(1)
+    play.sentinel(0, (0x51, R1))
+    assert why(play) == "registrar 2 has not told yet which sentinels it lists"
+    play.sentinel(1, (0x52, R1))
+    assert why(play) == f"its sentinel names {R1:08x}, as that of registrar 2 does"
+    play.sentinel(1, (0x52, R2))
+    play.sentinel(0)
+    play.sentinel(0, (0x53, R3), (0x54, R1))
+    assert why(play) == (
+        f"sentinels at its host name different registrars, {R1:08x} and {R3:08x}: two run there, or one is "
+        "forged"
+    )
+    play.down(0)
+    play.up(0)
+    play.sentinel(0, (0x51, R1))
+    assert why(play) == (
+        "the sentinel that it lists is of a former life or was taken over; it counts after 10 s on the list"
+    )
 
 
 def test_thousands_of_pools_are_judged_anew_in_steps_and_what_was_told_comes_first() -> None:

@@ -44,7 +44,9 @@ class PlayedRegistrar:
         self.asked: list[tuple[float, str]] = []
         self.under_way: Counter[str] = Counter()
         self.most_under_way = 0
-        self.listing[f"rspdns-sentinel-{self.place + 1}"] = (pe(0x51 + self.place, HOMES[self.place]),)
+        self.listing[f"rspdns-sentinel-{self.place + 1}"] = (
+            pe(0x51 + self.place, HOMES[self.place], address.host),
+        )
 
     def start(self) -> None:
         asyncio.get_running_loop().call_soon(self.link, True)

@@ -46,7 +46,7 @@ class Scene:
         belief = Belief([str(address) for address in addresses], {POOL: RULES})
         for place, home in enumerate(HOMES):
             belief.link(place, True, START_S)
-            sentinel = (pe(0x51 + place, home),)
+            sentinel = (pe(0x51 + place, home, f"10.9.0.{place + 1}"),)
             belief.reply(Reply(place, sentinel_handle(place + 1), START_S, START_S, True, None, sentinel))
         pools = HotPools((POOL,), Intervals(0.05, 60.0, 10.0), START_S)
         self.following = Following(

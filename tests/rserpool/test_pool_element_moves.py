@@ -22,6 +22,7 @@ from rserpool import asap
 from tests.rserpool.joined import (
     ELEMENT,
     HANDLE,
+    POLICY_MISMATCH,
     REGISTRARS,
     JoinedElement,
     keep_alive,
@@ -63,6 +64,21 @@ def test_a_registrar_that_is_left_may_not_take_over_for_a_while(joined: JoinedEl
         joined.run(0.11)
         joined.receive(joined.associate(first.endpoint), keep_alive(home=True))
         assert joined.machine.registrar == first
+
+
+def test_a_rejected_element_tries_again_when_it_is_told_to() -> None:
+    joined = JoinedElement(registrars=REGISTRARS[:1], pinned=True)
+    registrar = joined.at(REGISTRARS[0])
+    registrar.rejects = (POLICY_MISMATCH,)
+    joined.start()
+    assert joined.kinds == [EventKind.REJECTED]
+    registrar.rejects = None
+    joined.machine.retry(joined.now)
+    joined.settle()
+    assert joined.machine.is_registered
+    sent = len(joined.sent)
+    joined.machine.retry(joined.now)
+    assert len(joined.sent) == sent
 
 
 def test_what_is_not_registered_or_pinned_leaves_nobody() -> None:

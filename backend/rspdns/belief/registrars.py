@@ -4,6 +4,9 @@ A registrar is **settled** while it answers and lists its own sentinel, the PE i
 `rspdns-sentinel-N`. The sentinel's home is the registrar's identifier, which no reply carries otherwise.
 Not every listed sentinel is to be trusted, though:
 
+- **Whoever may register could forge sentinels.** The sentinel's one address is that of the registrar's own
+  host: a registrar takes a pool element only at an address of its association. All others in the pool are
+  ignored, and told of.
 - A registrar that was restarted has a new identifier, copies the handlespace from a peer, and so lists
   the sentinel of its *former* life for a second or two: with its old identifier as home, or with the
   identifier of the registrar that took the sentinel over. Each registration of a sentinel has a fresh PE
@@ -34,7 +37,12 @@ from ipaddress import ip_address
 from rserpool.parameters import PoolElement
 from rserpool.registrar_choice import RegistrarAddress
 
-from rspdns.belief.rules import OLD_SENTINEL_TRUSTED_AFTER_S, SILENT_AFTER_S, WAKING_S
+from rspdns.belief.rules import (
+    OLD_SENTINEL_TRUSTED_AFTER_S,
+    SILENT_AFTER_S,
+    WAKING_S,
+    sentinel_handle,
+)
 
 _REMEMBERED_SENTINELS = 256
 """Sentinel identifiers remembered for each registrar; a healthy one has one at a time."""
@@ -63,8 +71,7 @@ class Standing(Enum):
 _EXPLANATIONS = {
     Standing.DOWN: "no association with it",
     Standing.SILENT: "it is connected, but has answered nothing for half a second",
-    Standing.STARTING: "it does not list its own sentinel: just started, or no sentinel runs beside it; "
-    "it is believed about who is in, not about who is out",
+    Standing.STARTING: "it is believed about who is in, not about who is out",
     Standing.WAKING: "it answers again after a silence; for a second it is not believed about who is out",
     Standing.SETTLED: "it is believed",
 }
@@ -84,13 +91,19 @@ class RegistrarState:
     since_s: float | None
     round_trip_ms: float | None = None
     problem: str = ""
+    doubt: str = ""
+    """Why a starting one is not settled, where there is more to say than that it lists no sentinel."""
     follow: str = "poll"
     follow_problem: str = ""
 
     @property
     def why(self) -> str:
         """What its standing means, and what is wrong with it if anything is."""
-        return f"{self.standing.explanation}. {self.problem}" if self.problem else self.standing.explanation
+        words = self.standing.explanation
+        if self.standing is Standing.STARTING:
+            unknown = "" if self.problem else ": just started, or no sentinel runs beside it"
+            words = f"{self.doubt or 'it does not list its own sentinel' + unknown}; {words}"
+        return f"{words}. {self.problem}" if self.problem else words
 
 
 @dataclass(slots=True)
@@ -118,6 +131,10 @@ class RegistrarBelief:
         self._answered_s = float("-inf")
         self._woke_s: float | None = None
         self.problem = ""
+        """What is in its sentinel's pool and should not be; empty when nothing is."""
+        self.doubt = ""
+        """Why it has no identifier; empty when it just lists no sentinel, and while it has one."""
+        self._host = ip_address(RegistrarAddress.parse(address).host)
 
     def link(self, up: bool, now: float) -> None:
         """The association came up or was lost; with it goes all that is known about the registrar's life."""
@@ -148,7 +165,8 @@ class RegistrarBelief:
     def sentinels(self, elements: Sequence[PoolElement], now: float) -> None:
         """It answered who is in its sentinel pool."""
         self._has_told = True
-        homes = {element.identifier: element.home_registrar for element in elements if element.home_registrar}
+        own = [element for element in elements if element.user_transport.addresses == (self._host,)]
+        homes = {element.identifier: element.home_registrar for element in own if element.home_registrar}
         for identifier in self._listed.keys() - homes.keys():
             del self._listed[identifier]
         for identifier, home in homes.items():
@@ -160,18 +178,21 @@ class RegistrarBelief:
                 listed.is_trusted = True
         while len(self._seen) > _REMEMBERED_SENTINELS:
             del self._seen[next(iter(self._seen))]
-        self.problem = self._misplaced(elements)
+        strangers = [element for element in elements if element.user_transport.addresses != (self._host,)]
+        self.problem = self._misplaced(strangers, is_own_there=bool(own))
 
-    def _misplaced(self, elements: Sequence[PoolElement]) -> str:
-        """A sentinel is registered from its registrar's host: elsewhere means that two numbers are mixed
-        up."""
-        host = ip_address(RegistrarAddress.parse(self.address).host)
-        found = [address for element in elements for address in element.user_transport.addresses]
-        if not found or host in found:
+    def _misplaced(self, strangers: Sequence[PoolElement], *, is_own_there: bool) -> str:
+        """Words about pool elements in its sentinel's pool that are not at its host."""
+        if not strangers:
             return ""
+        where = min((str(one) for each in strangers for one in each.user_transport.addresses), default="none")
+        pool = sentinel_handle(self.number)
+        if is_own_there:
+            return f"Something at {where} registers in its sentinel's pool, {pool}, too: that does not count"
         return (
-            f"Sentinel {self.number} is at {found[0]}: the order of `registrars` must be that of the numbers "
-            "given to rspdns-registrar"
+            f"Its sentinel's pool, {pool}, lists {where}, which is not its own host, {self._host}: either "
+            "the order of `registrars` is not that of the numbers given to rspdns-registrar, or somebody "
+            "forges sentinels, and its own does not run"
         )
 
     def own_identifier(self) -> int | None:
@@ -180,6 +201,23 @@ class RegistrarBelief:
         if self.identifier in homes:
             return self.identifier
         return homes.pop() if len(homes) == 1 else None
+
+    def why_unidentified(self) -> str:
+        """Why no sentinel names it; empty when none is listed at its own host."""
+        homes = {sentinel.home for sentinel in self._listed.values() if sentinel.is_trusted}
+        if not self._has_told:
+            return "it has not told yet which sentinels it lists"
+        if len(homes) > 1:
+            named = " and ".join(f"{home:08x}" for home in sorted(homes))
+            return (
+                f"sentinels at its host name different registrars, {named}: two run there, or one is forged"
+            )
+        if self._listed and not homes:
+            return (
+                "the sentinel that it lists is of a former life or was taken over; it counts after "
+                f"{OLD_SENTINEL_TRUSTED_AFTER_S:.0f} s on the list"
+            )
+        return ""
 
     def is_awaited(self, now: float) -> bool:
         """True while it has not told its sentinels yet, and may."""
@@ -222,13 +260,23 @@ class RegistrarBelief:
 
 def identify_all(registrars: Sequence[RegistrarBelief], now: float) -> None:
     """Give each registrar its identifier; no two have the same."""
-    incomplete = any(registrar.is_awaited(now) for registrar in registrars)
+    awaited = [registrar.number for registrar in registrars if registrar.is_awaited(now)]
     wanted = [registrar.own_identifier() for registrar in registrars]
     for registrar, identifier in zip(registrars, wanted, strict=True):
+        others = [one for one, other in zip(registrars, wanted, strict=True) if other == identifier]
+        is_alone = len(others) == 1
         if identifier is not None and identifier == registrar.identifier:
-            fits = (
-                wanted.count(identifier) == 1 or now >= registrar.identified_s + OLD_SENTINEL_TRUSTED_AFTER_S
-            )
+            fits = is_alone or now >= registrar.identified_s + OLD_SENTINEL_TRUSTED_AFTER_S
         else:
-            fits = wanted.count(identifier) == 1 and not incomplete
+            fits = is_alone and not awaited
         registrar.identify(identifier if fits else None, now)
+        if identifier is None:
+            registrar.doubt = registrar.why_unidentified()
+        elif fits:
+            registrar.doubt = ""
+        elif not is_alone:
+            numbers = ", ".join(str(other.number) for other in others if other is not registrar)
+            registrar.doubt = f"its sentinel names {identifier:08x}, as that of registrar {numbers} does"
+        else:
+            numbers = ", ".join(map(str, awaited))
+            registrar.doubt = f"registrar {numbers} has not told yet which sentinels it lists"

@@ -54,7 +54,7 @@ class Standings:
         before = registrar.problem
         registrar.sentinels(elements, now)
         self._steady_until_s = now
-        if registrar.problem and registrar.problem != before:
+        if registrar.problem and not before:
             words = f"registrar {registrar.number} ({registrar.address}): {registrar.problem}"
             self._tell(BeliefEvent(now, "misplaced", "", registrar.number, words))
 
@@ -103,6 +103,7 @@ class Standings:
                 identifier,
                 since_s,
                 problem=registrar.problem,
+                doubt=registrar.doubt,
             )
             for registrar, (standing, identifier), since_s in zip(
                 self._registrars, self._standings, self._since_s, strict=True

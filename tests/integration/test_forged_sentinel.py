@@ -1,0 +1,43 @@
+"""Others register in a sentinel's pool, with another policy: the true sentinel gets in all the same."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from registrar_config.embedded import embedded_commands
+
+from tests.support.agent_host import ADDRESS, give_address
+from tests.support.members import Members
+from tests.support.namespaces import Namespace
+from tests.support.waiting import until
+
+STRANGER = "10.99.0.66"
+FORGED = 0x66
+
+
+def events(log: Path, *names: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in log.read_text().splitlines() if line[:1] == "{"]
+    return [line for line in lines if line["event"] in names]
+
+
+def test_a_forged_sentinel_does_not_keep_the_true_one_out(namespace: Namespace, tmp_path: Path) -> None:
+    give_address(namespace, ADDRESS)
+    namespace.ip("address", "add", f"{STRANGER}/24", "dev", "eth0")
+    logs = [tmp_path / f"registrar-{number}.log" for number in (1, 2, 3)]
+    for command, log in zip(embedded_commands(ADDRESS), logs, strict=True):
+        namespace.start(*command, "--agent-reregistration-ms=300", "--log-json", sctp=True, log=log)
+    # At registrar 1 itself, and at another one: both before the true sentinel.
+    for at, port in ((1, 3863), (2, 3864)):
+        until(lambda at=at: "registrar_started" in logs[at - 1].read_text())  # type: ignore[misc]
+        forger = Members(namespace, tmp_path, STRANGER, [f"{ADDRESS}:{port}"], name=f"forger-{at}")
+        forger.add(FORGED + at, f"rspdns-sentinel-{at}", 7000 + at)
+        forger.add(FORGED + 10 + at, f"rspdns-sentinel-{at % 3 + 1}", 7010 + at)
+    for log in logs:
+        until(lambda log=log: events(log, "sentinel_registered"), 30, log)  # type: ignore[misc]
+    time.sleep(2.5)  # the forgers register again every second
+    refused = [len(events(log, "sentinel_rejected")) for log in logs]
+    assert any(refused), "they were first"
+    assert max(refused) <= 2, "a refusal is told once"
+    for log in logs:
+        assert events(log, "sentinel_registered", "sentinel_rejected")[-1]["event"] == "sentinel_registered"
