@@ -131,7 +131,6 @@ class Backend:
         """Start everything, the connector when there are answers, and leave its end in `cleanup`."""
         cleanup.callback(self.store.close)
         self.keeper.load_into(self.belief)
-        self._write_names()
         self.publisher.start(self.belief.views(time.monotonic()))
         cleanup.callback(self.publisher.close)
         await self._control.start()
@@ -140,6 +139,7 @@ class Backend:
         cleanup.push_async_callback(self.admin.close)
         await self.connector.start()
         cleanup.push_async_callback(self.connector.close)
+        self._write_names()  # when the socket is ours: another backend's table stays
         self.purger.start()
         cleanup.push_async_callback(self.purger.close)
         try:

@@ -21,7 +21,7 @@ def test_every_kind_of_figure_is_there(tmp_path: Path) -> None:
     command += [option for key in VARIANTS for option in ("--variant", key)]
     command += ["--json", str(report)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        story, _ = process.communicate(timeout=200)
+        story, _ = process.communicate(timeout=280)
     assert process.returncode == 0, story
     assert not traces(process.pid)
     figures = json.loads(report.read_text())

@@ -37,7 +37,8 @@ class Restarted:
     def restart(self, how: Signals) -> dict[str, int]:
         """Restart the backend while DNS is asked all the time; what was answered, by rcode."""
         log = self.chain.folder / f"stream-{how.name}.log"
-        stream = DnsStream(self.chain.namespace, ZONE, PER_S, log)
+        # Below the target name, where members come and go: PowerDNS has to ask.
+        stream = DnsStream(self.chain.namespace, f"u.as.{ZONE}", PER_S, log)
         until(lambda: not self.manager.is_keeping or self.manager.stored >= THREADS)
         until(lambda: self.chain.remembers({1, 2}))
         end(self.backend, how)
