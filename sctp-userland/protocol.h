@@ -21,7 +21,9 @@
 
 #define PROTOCOL_VERSION 1
 #define CONTROL_NAME "sctp-userland"       /* abstract name sctpd listens on (a zero byte comes before it) */
-#define SOCKET_NAME_PREFIX "sctp-userland/" /* abstract name of sctpd's end of each socket, then a number nobody can foresee */
+/* Abstract name of sctpd's end of each socket: the place of its state, and a number nobody can foresee, both hexadecimal. */
+#define SOCKET_NAME_PREFIX "sctp-userland/"
+#define SOCKET_NAME_FORMAT SOCKET_NAME_PREFIX "%x/%llx"
 
 #define SERVICE_FOLDER "/run/sctp-userland" /* root makes it: an sctpd of its owner is believed, besides root's and one's own */
 #define NOBODY 65534 /* as all are shown that this namespace of users doesn't know */
@@ -47,8 +49,15 @@ enum operation {
 	OP_GETSOCKNAME,
 	OP_GETPEERNAME,
 	OP_PEELOFF, /* argument 0: association -> descriptor */
+	OP_STATES,  /* -> descriptor of the states' memory */
 	OP_STATUS,  /* arguments: JSON or text, struct status_place to go on from -> data; result: 1: there is more, after the place in address */
 };
+
+/* What a socket's state says, one word for each: memory that sctpd writes and all clients read. No word: nothing is known. */
+#define STATES_MAX 65536
+#define STATE_KNOWN 1
+#define STATE_LISTENS 2	 /* one-to-one: it receives nothing */
+#define STATE_RECEIVES 4 /* something may still come, or the end */
 
 struct send_parameters {
 	uint16_t stream;

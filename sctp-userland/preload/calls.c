@@ -12,6 +12,7 @@
 #include "../protocol.h"
 #include "channel.h"
 #include "fds.h"
+#include "memory.h"
 #include "options.h"
 #include "real.h"
 #include "receive.h"
@@ -36,21 +37,30 @@ EXPORT int socket(int domain, int type, int protocol)
 	return channel_call(-1, &exchange) < 0 ? -1 : sctp_take_descriptor(exchange.descriptor, type);
 }
 
+/* What of an address is one; 0 and errno: nothing. */
+static socklen_t address_size(const struct sockaddr *address, socklen_t length)
+{
+	if (length > 0 && length <= sizeof(struct sockaddr_storage) && !memory_readable(address, length)) {
+		errno = EFAULT;
+		return 0;
+	}
+	if (address == NULL || length < sizeof(struct sockaddr_in) || length > sizeof(struct sockaddr_storage)) {
+		errno = EINVAL;
+		return 0;
+	}
+	if (address->sa_family == AF_INET)
+		return sizeof(struct sockaddr_in);
+	return length < sizeof(struct sockaddr_in6) ? length : sizeof(struct sockaddr_in6);
+}
+
 EXPORT int bind(int fd, const struct sockaddr *address, socklen_t length)
 {
 	struct exchange exchange = { .request = { .operation = OP_BIND }, .address = address, .address_length = length };
 
 	if (!fd_is_sctp(fd))
 		return real()->bind(fd, address, length);
-	if (address == NULL || length < sizeof(struct sockaddr_in)) {
-		errno = EINVAL;
-		return -1;
-	}
-	if (address->sa_family == AF_INET)
-		exchange.address_length = sizeof(struct sockaddr_in);
-	else if (length > sizeof(struct sockaddr_in6))
-		exchange.address_length = sizeof(struct sockaddr_in6);
-	return channel_call(fd, &exchange);
+	exchange.address_length = address_size(address, length);
+	return exchange.address_length == 0 ? -1 : channel_call(fd, &exchange);
 }
 
 EXPORT int listen(int fd, int backlog)
@@ -69,7 +79,7 @@ static int sctp_accept(int fd, struct sockaddr *address, socklen_t *length, int 
 				     .result_room = sizeof(peer) };
 	socklen_t got;
 
-	if (channel_keep_place(&exchange) < 0)
+	if ((address != NULL && memory_check_name(address, length) < 0) || channel_keep_place(&exchange) < 0)
 		return -1;
 	if (sctp_get_option(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) < 0 ||
 	    sctp_get_option(fd, SOL_SOCKET, SO_TYPE, &type, &size) < 0)
@@ -112,19 +122,13 @@ EXPORT int connect(int fd, const struct sockaddr *address, socklen_t length)
 {
 	if (!fd_is_sctp(fd))
 		return real()->connect(fd, address, length);
-	if (address != NULL && length >= sizeof(address->sa_family) && address->sa_family == AF_UNSPEC) {
+	if (length >= sizeof(address->sa_family) && memory_readable(address, sizeof(address->sa_family)) &&
+	    address->sa_family == AF_UNSPEC) {
 		errno = EOPNOTSUPP;
 		return -1;
 	}
-	if (address == NULL || length < sizeof(struct sockaddr_in)) {
-		errno = EINVAL;
-		return -1;
-	}
-	if (address->sa_family == AF_INET)
-		length = sizeof(struct sockaddr_in);
-	else if (length > sizeof(struct sockaddr_in6))
-		length = sizeof(struct sockaddr_in6);
-	return sctp_connect_to(fd, address, length, NULL);
+	length = address_size(address, length);
+	return length == 0 ? -1 : sctp_connect_to(fd, address, length, NULL);
 }
 
 EXPORT int shutdown(int fd, int how)
@@ -158,7 +162,9 @@ EXPORT int getpeername(int fd, struct sockaddr *name, socklen_t *length)
 
 EXPORT ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
-	return fd_is_sctp(fd) ? sctp_send(fd, message, flags) : real()->sendmsg(fd, message, flags);
+	if (!fd_is_sctp(fd))
+		return real()->sendmsg(fd, message, flags);
+	return memory_check_message(message, false) < 0 ? -1 : sctp_send(fd, message, flags);
 }
 
 EXPORT ssize_t sendto(int fd, const void *data, size_t length, int flags, const struct sockaddr *to, socklen_t to_length)
@@ -167,7 +173,9 @@ EXPORT ssize_t sendto(int fd, const void *data, size_t length, int flags, const 
 	struct msghdr message = { .msg_name = (void *)(uintptr_t)to, .msg_namelen = to_length, .msg_iov = &vector,
 				  .msg_iovlen = 1 };
 
-	return fd_is_sctp(fd) ? sctp_send(fd, &message, flags) : real()->sendto(fd, data, length, flags, to, to_length);
+	if (!fd_is_sctp(fd))
+		return real()->sendto(fd, data, length, flags, to, to_length);
+	return to != NULL && memory_check_message(&message, false) < 0 ? -1 : sctp_send(fd, &message, flags);
 }
 
 EXPORT ssize_t send(int fd, const void *data, size_t length, int flags)
@@ -184,25 +192,31 @@ EXPORT ssize_t writev(int fd, const struct iovec *vector, int count)
 {
 	struct msghdr message = { .msg_iov = (struct iovec *)(uintptr_t)vector, .msg_iovlen = count > 0 ? (size_t)count : 0 };
 
-	return fd_is_sctp(fd) ? sctp_send(fd, &message, 0) : real()->writev(fd, vector, count);
+	if (!fd_is_sctp(fd))
+		return real()->writev(fd, vector, count);
+	return memory_check_message(&message, false) < 0 ? -1 : sctp_send(fd, &message, 0);
 }
 
 EXPORT ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 {
-	return fd_is_sctp(fd) ? sctp_receive(fd, message, flags) : real()->recvmsg(fd, message, flags);
+	if (!fd_is_sctp(fd))
+		return real()->recvmsg(fd, message, flags);
+	return memory_check_message(message, true) < 0 ? -1 : sctp_receive(fd, message, flags);
 }
 
 EXPORT ssize_t recvfrom(int fd, void *data, size_t room, int flags, struct sockaddr *from, socklen_t *from_length)
 {
 	struct iovec vector = { data, room };
-	struct msghdr message = { .msg_name = from, .msg_namelen = from != NULL && from_length != NULL ? *from_length : 0,
-				  .msg_iov = &vector, .msg_iovlen = 1 };
+	struct msghdr message = { .msg_name = from, .msg_iov = &vector, .msg_iovlen = 1 };
 	ssize_t got;
 
 	if (!fd_is_sctp(fd))
 		return real()->recvfrom(fd, data, room, flags, from, from_length);
+	if (from != NULL && from_length != NULL && memory_check_name(from, from_length) < 0)
+		return -1;
+	message.msg_namelen = from != NULL && from_length != NULL ? *from_length : 0;
 	got = sctp_receive(fd, &message, flags);
-	if (got >= 0 && from_length != NULL)
+	if (got >= 0 && from != NULL && from_length != NULL)
 		*from_length = message.msg_namelen;
 	return got;
 }
@@ -221,7 +235,9 @@ EXPORT ssize_t readv(int fd, const struct iovec *vector, int count)
 {
 	struct msghdr message = { .msg_iov = (struct iovec *)(uintptr_t)vector, .msg_iovlen = count > 0 ? (size_t)count : 0 };
 
-	return fd_is_sctp(fd) ? sctp_receive(fd, &message, 0) : real()->readv(fd, vector, count);
+	if (!fd_is_sctp(fd))
+		return real()->readv(fd, vector, count);
+	return memory_check_message(&message, false) < 0 ? -1 : sctp_receive(fd, &message, 0);
 }
 
 /* What fortified programs call instead. */

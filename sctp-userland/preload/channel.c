@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <string.h>
@@ -23,6 +24,7 @@ static __thread struct {
 	ino_t inode;
 	pid_t process;
 	bool in_use; /* a signal handler must take another */
+	pid_t daemon;
 } own = { .fd = -1 };
 
 static pthread_key_t thread_ends;
@@ -35,7 +37,15 @@ static bool trusted(int fd)
 	struct ucred peer;
 	socklen_t length = sizeof(peer);
 
-	return real()->getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && is_believed(peer.uid);
+	if (real()->getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0)
+		return false;
+	own.daemon = peer.pid;
+	return is_believed(peer.uid);
+}
+
+pid_t channel_daemon(void)
+{
+	return own.daemon;
 }
 
 static bool is_connection(int fd)
@@ -141,11 +151,21 @@ __attribute__((constructor)) static void start(void)
 static ssize_t send_request(int connection, int fd, struct exchange *exchange)
 {
 	char control[CMSG_SPACE(sizeof(int))] = { 0 };
-	struct iovec vector[3] = { { &exchange->request, sizeof(exchange->request) },
-				   { (void *)(uintptr_t)exchange->address, exchange->address_length },
-				   { (void *)(uintptr_t)exchange->data, exchange->data_length } };
+	struct iovec vector[2 + IOV_MAX] = { { &exchange->request, sizeof(exchange->request) },
+					     { (void *)(uintptr_t)exchange->address, exchange->address_length } };
 	struct msghdr message = { .msg_iov = vector, .msg_iovlen = 3 };
 	ssize_t sent;
+
+	if (exchange->parts == NULL) {
+		vector[2] = (struct iovec){ (void *)(uintptr_t)exchange->data, exchange->data_length };
+	} else {
+		if (exchange->part_count > IOV_MAX - 2) {
+			errno = EMSGSIZE;
+			return -1;
+		}
+		memcpy(vector + 2, exchange->parts, exchange->part_count * sizeof(*vector));
+		message.msg_iovlen = 2 + exchange->part_count;
+	}
 
 	if (fd >= 0) {
 		struct cmsghdr *item;
@@ -230,7 +250,7 @@ static int exchange_on(int connection, int fd, struct exchange *exchange, bool *
 {
 	*dead = false;
 	if (send_request(connection, fd, exchange) < 0) {
-		*dead = errno != EMSGSIZE && errno != EBADF;
+		*dead = errno != EMSGSIZE && errno != EBADF && errno != EFAULT;
 		if (*dead)
 			errno = reason(connection);
 		return -1;
@@ -247,7 +267,7 @@ static int exchange_on(int connection, int fd, struct exchange *exchange, bool *
 
 static bool brings_descriptor(uint16_t operation)
 {
-	return operation == OP_SOCKET || operation == OP_ACCEPT || operation == OP_PEELOFF;
+	return operation == OP_SOCKET || operation == OP_ACCEPT || operation == OP_PEELOFF || operation == OP_STATES;
 }
 
 int channel_call(int fd, struct exchange *exchange)

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/uio.h>
 
 #include "../protocol.h"
 
@@ -11,6 +12,8 @@ struct exchange {
 	struct request request; /* version and lengths are filled in */
 	const void *address, *data;
 	size_t address_length, data_length;
+	const struct iovec *parts; /* instead of data: data_length bytes in so many pieces */
+	size_t part_count;
 	struct reply reply;
 	char *result;	   /* where addresses, then data, go */
 	size_t result_room;
@@ -28,5 +31,8 @@ void channel_free_place(struct exchange *exchange);
  * (EPROTONOSUPPORT for a new socket), or EMFILE or ENFILE when there is no descriptor for what comes or for this thread's connection.
  * A place that is kept is used or given up. */
 int channel_call(int fd, struct exchange *exchange);
+
+/* The process of the sctpd that this thread's calls go to; 0: none yet. */
+pid_t channel_daemon(void);
 
 #endif

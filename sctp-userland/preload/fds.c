@@ -1,60 +1,108 @@
+#define _GNU_SOURCE
 #include "fds.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "../protocol.h"
+#include "channel.h"
 #include "real.h"
 
 #define KEPT 16384
+#define PLACE_BITS 17 /* of the state, STATES_MAX: none */
+#define NO_PLACE STATES_MAX
 
-/* inode * 2 + answer, in one word so that threads never see halves of two; 0: nothing known */
-static unsigned long known[KEPT];
+/* inode, place of the state, answer: one word, so that threads never see halves of two; 0: nothing known */
+static uint64_t known[KEPT];
 
-static bool ask_kernel(int fd)
+static uint64_t as_word(unsigned long inode, unsigned long place, bool answer)
+{
+	return (uint64_t)inode << (PLACE_BITS + 1) | place << 1 | answer;
+}
+
+static uint64_t ask_kernel(int fd, unsigned long inode)
 {
 	static const char prefix[] = SOCKET_NAME_PREFIX;
 	struct sockaddr_un name;
-	socklen_t length = sizeof(name);
+	socklen_t length = sizeof(name) - 1;
+	unsigned long place;
 
-	return real()->getpeername(fd, (struct sockaddr *)&name, &length) == 0 && name.sun_family == AF_UNIX &&
-	       length > offsetof(struct sockaddr_un, sun_path) + sizeof(prefix) && name.sun_path[0] == '\0' &&
-	       memcmp(name.sun_path + 1, prefix, sizeof(prefix) - 1) == 0;
+	memset(&name, 0, sizeof(name));
+	if (real()->getpeername(fd, (struct sockaddr *)&name, &length) < 0 || name.sun_family != AF_UNIX ||
+	    length <= offsetof(struct sockaddr_un, sun_path) + sizeof(prefix) || name.sun_path[0] != '\0' ||
+	    memcmp(name.sun_path + 1, prefix, sizeof(prefix) - 1) != 0)
+		return as_word(inode, NO_PLACE, false);
+	place = strtoul(name.sun_path + sizeof(prefix), NULL, 16);
+	return as_word(inode, place < STATES_MAX ? place : NO_PLACE, true);
+}
+
+/* What is known of it; 0: it isn't a socket. */
+static uint64_t word_of(int fd)
+{
+	int saved = errno;
+	struct stat status;
+	uint64_t word;
+
+	if (fd < 0 || fstat(fd, &status) < 0 || !S_ISSOCK(status.st_mode)) {
+		errno = saved;
+		return 0;
+	}
+	word = fd < KEPT ? __atomic_load_n(&known[fd], __ATOMIC_RELAXED) : 0;
+	if (word != 0 && word >> (PLACE_BITS + 1) == status.st_ino)
+		return word;
+	/* An unconnected socket can still become one's own AF_UNIX client, but never an SCTP socket: those come connected. */
+	word = ask_kernel(fd, status.st_ino);
+	if (fd < KEPT)
+		__atomic_store_n(&known[fd], word, __ATOMIC_RELAXED);
+	errno = saved;
+	return word;
 }
 
 bool fd_is_sctp(int fd)
 {
-	int saved = errno;
-	struct stat status;
-	unsigned long word;
-	bool answer = false;
-
-	if (fd < 0 || fstat(fd, &status) < 0 || !S_ISSOCK(status.st_mode)) {
-		errno = saved;
-		return false;
-	}
-	word = fd < KEPT ? __atomic_load_n(&known[fd], __ATOMIC_RELAXED) : 0;
-	if (word >> 1 == status.st_ino)
-		return word & 1;
-	answer = ask_kernel(fd);
-	/* An unconnected socket can still become one's own AF_UNIX client, but never an SCTP socket: those come connected. */
-	if (fd < KEPT)
-		__atomic_store_n(&known[fd], (unsigned long)status.st_ino << 1 | answer, __ATOMIC_RELAXED);
-	errno = saved;
-	return answer;
+	return word_of(fd) & 1;
 }
 
 unsigned long fd_inode(int fd)
 {
-	unsigned long word = fd >= 0 && fd < KEPT ? __atomic_load_n(&known[fd], __ATOMIC_RELAXED) : 0;
-	struct stat status;
+	return (unsigned long)(word_of(fd) >> (PLACE_BITS + 1));
+}
 
-	if (word != 0)
-		return word >> 1;
-	return fstat(fd, &status) == 0 ? status.st_ino : 0;
+/* The states of the sctpd that serves now; of another one before, the memory stays: a thread may be looking at it. */
+static const uint32_t *states(void)
+{
+	static const uint32_t *mapped;
+	static pid_t whose;
+	struct exchange exchange = { .request = { .operation = OP_STATES } };
+	const uint32_t *found = __atomic_load_n(&mapped, __ATOMIC_ACQUIRE);
+	void *made;
+
+	if (found != NULL && (channel_daemon() == 0 || __atomic_load_n(&whose, __ATOMIC_RELAXED) == channel_daemon()))
+		return found;
+	if (channel_call(-1, &exchange) < 0)
+		return NULL;
+	made = mmap(NULL, STATES_MAX * sizeof(*found), PROT_READ, MAP_SHARED, exchange.descriptor, 0);
+	close(exchange.descriptor);
+	if (made == MAP_FAILED)
+		return NULL;
+	__atomic_store_n(&whose, channel_daemon(), __ATOMIC_RELAXED);
+	__atomic_store_n(&mapped, made, __ATOMIC_RELEASE);
+	return made;
+}
+
+uint32_t fd_state(int fd)
+{
+	int saved = errno;
+	unsigned long place = word_of(fd) >> 1 & ((1UL << PLACE_BITS) - 1);
+	const uint32_t *all = place < STATES_MAX ? states() : NULL;
+
+	errno = saved;
+	return all != NULL ? __atomic_load_n(&all[place], __ATOMIC_ACQUIRE) : 0;
 }
 
 bool fd_is_nonblocking(int fd)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "channel.h"
+#include "memory.h"
 #include "real.h"
 #include "receive.h"
 #include "send.h"
@@ -43,7 +44,7 @@ int sctp_set_option(int fd, int level, int option, const void *value, socklen_t 
 
 	if (is_native(level, option))
 		return real()->setsockopt(fd, level, option, value, length);
-	if (value == NULL && length > 0) {
+	if (length <= OPTION_MAX && !memory_readable(value, length)) {
 		errno = EFAULT;
 		return -1;
 	}
@@ -167,6 +168,10 @@ static int connectx3(int fd, void *value, const socklen_t *length)
 		errno = EINVAL;
 		return -1;
 	}
+	if (!memory_readable(argument.addrs, (size_t)argument.addr_num)) {
+		errno = EFAULT;
+		return -1;
+	}
 	result = sctp_connect_to(fd, argument.addrs, (size_t)argument.addr_num, &association);
 	if (result == 0 || errno == EINPROGRESS) {
 		argument.assoc_id = association;
@@ -183,10 +188,8 @@ int sctp_get_option(int fd, int level, int option, void *value, socklen_t *lengt
 
 	if (is_native(level, option))
 		return real()->getsockopt(fd, level, option, value, length);
-	if (value == NULL || length == NULL) {
-		errno = EFAULT;
+	if (memory_check_name(value, length) < 0)
 		return -1;
-	}
 	if (level == SOL_SOCKET && option == SO_PEEK_OFF) {
 		errno = EOPNOTSUPP;
 		return -1;
@@ -228,10 +231,8 @@ int sctp_name(int fd, int operation, struct sockaddr *name, socklen_t *length)
 				     .result_room = sizeof(full) };
 	socklen_t got;
 
-	if (name == NULL || length == NULL) {
-		errno = EFAULT;
+	if (memory_check_name(name, length) < 0)
 		return -1;
-	}
 	if (channel_call(fd, &exchange) < 0)
 		return -1;
 	got = exchange.reply.address_length;

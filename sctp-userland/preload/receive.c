@@ -11,6 +11,8 @@
 
 #include "../protocol.h"
 #include "channel.h"
+#include "fds.h"
+#include "memory.h"
 #include "real.h"
 #include "turn.h"
 
@@ -89,9 +91,31 @@ static ssize_t look(int fd, struct inbound *header)
 	return real()->recvmsg(fd, &message, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
 }
 
-/* Wait until there is something, as long as this call may. No byte is looked at: that would move the peek offset. */
-static ssize_t wait_for_something(int fd, int flags)
+static bool is_bad(const struct msghdr *message)
 {
+	size_t i;
+
+	for (i = 0; i < message->msg_iovlen; i++)
+		if (!memory_writable(message->msg_iov[i].iov_base, message->msg_iov[i].iov_len != 0))
+			return true;
+	return false;
+}
+
+/* Wait until there is something, as long as this call may. No byte is looked at: that would move the peek offset. */
+static ssize_t wait_for_something(int fd, const struct msghdr *message, int flags)
+{
+	const uint32_t state = fd_state(fd);
+
+	if (is_bad(message)) {
+		errno = EFAULT;
+		return -1;
+	}
+	/* Linux says so of a listening socket at once, of others to who would wait. */
+	if (state & STATE_LISTENS ||
+	    (state & STATE_KNOWN && !(state & STATE_RECEIVES) && !(flags & MSG_DONTWAIT) && !fd_is_nonblocking(fd))) {
+		errno = ENOTCONN;
+		return -1;
+	}
 	return real()->recvmsg(fd, &(struct msghdr){ 0 }, MSG_PEEK | (flags & MSG_DONTWAIT));
 }
 
@@ -217,15 +241,18 @@ ssize_t sctp_receive(int fd, struct msghdr *message, int flags)
 {
 	struct inbound header;
 	struct turn turn;
+	int saved = errno;
 	ssize_t got;
 
 	do {
 		turn_begin(fd, &turn);
 		got = attempt(fd, message, flags, &header);
 		turn_end(fd, &turn);
-		if ((got == NOTHING_THERE && wait_for_something(fd, flags) < 0) || (got == ERROR_CAME && ask_error(fd) < 0))
+		if ((got == NOTHING_THERE && wait_for_something(fd, message, flags) < 0) || (got == ERROR_CAME && ask_error(fd) < 0))
 			got = -1;
 	} while (got == NOTHING_THERE || got == ERROR_CAME);
+	if (got >= 0)
+		errno = saved;
 	if (got > 0) {
 		put_from(message, &header);
 		put_information(message, &header);

@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
 
@@ -78,7 +77,8 @@ static int read_information(const struct msghdr *message, struct send_parameters
 			memcpy(&information, data, sizeof(information));
 			send->pr_policy = information.pr_policy;
 			send->pr_value = information.pr_value;
-		} else if (item->cmsg_type != SCTP_INIT && item->cmsg_type != SCTP_DSTADDRV4 && item->cmsg_type != SCTP_DSTADDRV6) {
+		} else if (item->cmsg_type != SCTP_INIT && item->cmsg_type != SCTP_AUTHINFO && item->cmsg_type != SCTP_DSTADDRV4 &&
+			   item->cmsg_type != SCTP_DSTADDRV6) { /* sctpd authenticates nothing, with whatever key */
 			errno = EINVAL;
 			return -1;
 		}
@@ -87,28 +87,13 @@ static int read_information(const struct msghdr *message, struct send_parameters
 	return 0;
 }
 
-/* All of the program's bytes in one piece; *allocated must be freed. */
-static const void *in_one_piece(const struct msghdr *message, size_t *length, void **allocated)
+static size_t length_of(const struct msghdr *message)
 {
-	size_t i, done = 0;
+	size_t i, length = 0;
 
-	*allocated = NULL;
-	*length = 0;
-	for (i = 0; i < message->msg_iovlen; i++)
-		*length += message->msg_iov[i].iov_len;
-	if (message->msg_iovlen <= 1)
-		return message->msg_iovlen == 1 ? message->msg_iov[0].iov_base : NULL;
-	if (*length > MESSAGE_MAX)
-		return NULL;
-	*allocated = malloc(*length + 1);
-	if (*allocated == NULL)
-		return NULL;
-	for (i = 0; i < message->msg_iovlen; i++) {
-		if (message->msg_iov[i].iov_len > 0)
-			memcpy((char *)*allocated + done, message->msg_iov[i].iov_base, message->msg_iov[i].iov_len);
-		done += message->msg_iov[i].iov_len;
-	}
-	return *allocated;
+	for (i = 0; i < message->msg_iovlen && length <= MESSAGE_MAX; i++)
+		length = message->msg_iov[i].iov_len <= MESSAGE_MAX ? length + message->msg_iov[i].iov_len : SIZE_MAX;
+	return length;
 }
 
 /* Whether this is what ended, or prevented, the connection: it is told once. */
@@ -120,7 +105,6 @@ static bool tells_end(int error)
 ssize_t sctp_send(int fd, const struct msghdr *message, int flags)
 {
 	struct exchange exchange = { .request = { .operation = OP_SEND } };
-	void *allocated;
 	int result;
 
 	if (read_information(message, &exchange.request.send) < 0)
@@ -138,7 +122,9 @@ ssize_t sctp_send(int fd, const struct msghdr *message, int flags)
 		    exchange.address_length > sizeof(struct sockaddr_in))
 			exchange.address_length = sizeof(struct sockaddr_in);
 	}
-	exchange.data = in_one_piece(message, &exchange.data_length, &allocated);
+	exchange.data_length = length_of(message);
+	exchange.parts = message->msg_iov;
+	exchange.part_count = message->msg_iovlen;
 	if (exchange.data_length > MESSAGE_MAX) {
 		errno = EMSGSIZE;
 		return -1;
@@ -156,7 +142,6 @@ ssize_t sctp_send(int fd, const struct msghdr *message, int flags)
 			break;
 		exchange.request.argument[0] = exchange.reply.result;
 	}
-	free(allocated);
 	if (result < 0 && tells_end(errno))
 		sctp_forget_error(fd);
 	if (result < 0 && errno == EPIPE && !(flags & MSG_NOSIGNAL)) {

@@ -1,5 +1,7 @@
 /* Which addresses a socket was bound to: for getsockname(), and for the source addresses of its packets. */
+#include <errno.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "sockets.h"
 #include "usrsctp_internal.h"
@@ -191,4 +193,75 @@ bool sockets_may_use(uint16_t port, const struct sockaddr *chosen, const struct 
 			return is_in(s->bound, s->bound_count, wanted);
 	}
 	return seen ? any : connecting || closed_may_use(port, chosen, wanted);
+}
+
+static bool binds_all(const struct sctp_socket *s)
+{
+	return s->bound_count == 0 || s->bound_any;
+}
+
+static bool shares_address(const struct sctp_socket *s, const struct sctp_socket *other)
+{
+	int i;
+
+	if (binds_all(s) || binds_all(other))
+		return true;
+	for (i = 0; i < s->bound_count; i++)
+		if (is_in(other->bound, other->bound_count, (const struct sockaddr *)&s->bound[i]))
+			return true;
+	return false;
+}
+
+static bool has_association(const struct sctp_socket *s, struct sockaddr *peer)
+{
+	const struct waiting *waiting;
+
+	if (usrsctp_getassocid(s->so, peer) != 0)
+		return true;
+	for (waiting = s->waiting; waiting != NULL; waiting = waiting->next)
+		if (usrsctp_getassocid(waiting->so, peer) != 0)
+			return true;
+	return false;
+}
+
+bool socket_would_take_over(const struct sctp_socket *s, const struct sockaddr *peer)
+{
+	struct sockaddr_in6 unmapped = { 0 };
+	const struct sctp_socket *other;
+
+	memcpy(&unmapped, peer, address_length(peer));
+	address_unmap(&unmapped);
+	for (other = sockets_first(); other != NULL; other = other->next)
+		if (other != s && s->port != 0 && other->port == s->port && shares_address(s, other) &&
+		    has_association(other, (struct sockaddr *)&unmapped))
+			return true;
+	return s->port != 0 && closed_has_association(s->port, (struct sockaddr *)&unmapped);
+}
+
+int socket_choose_port(struct sctp_socket *s, struct sockaddr_in6 *address)
+{
+	const unsigned int first = 49152, number = 65536 - first; /* RFC 6335: those for nothing in particular */
+	uint8_t taken[65536 / 8] = { 0 };
+	const struct sctp_socket *other;
+	uint16_t start = 0;
+	unsigned int i;
+
+	for (other = sockets_first(); other != NULL; other = other->next)
+		taken[other->port / 8] |= (uint8_t)(1 << other->port % 8);
+	if (getrandom(&start, sizeof(start), 0) < 0)
+		start = (uint16_t)loop_now_ms();
+	for (i = 0; i < number; i++) {
+		const uint16_t port = (uint16_t)(first + (start + i) % number);
+
+		if (taken[port / 8] & 1 << port % 8)
+			continue;
+		address->sin6_port = htons(port); /* at the same place in both families */
+		if (usrsctp_bind(s->so, (struct sockaddr *)address, address_length((struct sockaddr *)address)) == 0) {
+			s->port = port;
+			return 0;
+		}
+		if (errno != EADDRINUSE)
+			return errno;
+	}
+	return EADDRINUSE;
 }

@@ -1,9 +1,11 @@
 #include "calls.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 
 #include "options.h"
+#include "states.h"
 #include "status.h"
 
 #define BACKLOG_MAX 4096 /* a kernel's net.core.somaxconn */
@@ -104,6 +106,7 @@ static int peel_off(struct call *call, struct sctp_socket *s)
 		return error;
 	}
 	inherit(call, peeled, s);
+	peeled->peeled_off = true;
 	socket_move_inbound(s, call->passed, peeled, call->descriptor, (uint32_t)call->request->argument[0]);
 	return 0;
 }
@@ -175,6 +178,13 @@ static int option_get(struct call *call, struct sctp_socket *s)
 	return error;
 }
 
+/* What clients may know without asking, see states.h. */
+static int states(struct call *call)
+{
+	call->descriptor = fcntl(states_memory(), F_DUPFD_CLOEXEC, 0);
+	return call->descriptor < 0 ? errno : 0;
+}
+
 static int status(struct call *call)
 {
 	struct status_place place = { (uint32_t)call->request->argument[1], (uint32_t)call->request->argument[2] };
@@ -193,6 +203,8 @@ static int run(struct call *call, struct sctp_socket *s)
 	switch (request->operation) {
 	case OP_SOCKET:
 		return open_socket(call);
+	case OP_STATES:
+		return states(call);
 	case OP_STATUS:
 		return status(call);
 	default:
@@ -247,6 +259,7 @@ void call_run(struct call *call, struct sctp_socket *s)
 		call->reply.result = -1;
 	if (s != NULL) {
 		socket_plug(s, call->passed);
+		socket_tell_state(s);
 		socket_look(s);
 	}
 }

@@ -90,8 +90,12 @@ int call_bind(struct call *call, struct sctp_socket *s)
 	if (error != 0)
 		return error;
 	admitted_add(call->caller->user->id, (struct sockaddr *)&address);
-	if (usrsctp_bind(s->so, (struct sockaddr *)&address, (socklen_t)length) < 0)
-		return errno;
+	if (address.sin6_port == 0)
+		error = socket_choose_port(s, &address);
+	else
+		error = usrsctp_bind(s->so, (struct sockaddr *)&address, (socklen_t)length) < 0 ? errno : 0;
+	if (error != 0)
+		return error;
 	socket_note_bound(s, (struct sockaddr *)&address);
 	s->port = address_port((struct sockaddr *)&address);
 	call_note_port(s);

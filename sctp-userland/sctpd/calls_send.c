@@ -64,6 +64,15 @@ static uint64_t cost(const struct sctp_socket *s, int addresses)
 	return association_cost(s->out_streams, s->in_streams, (unsigned int)addresses - 1);
 }
 
+/* An association begins from a port. Return 0 or an errno. */
+static int have_port(struct sctp_socket *s)
+{
+	struct sockaddr_in6 any = { .sin6_family = (sa_family_t)s->domain };
+
+	call_note_port(s);
+	return s->port != 0 ? 0 : socket_choose_port(s, &any);
+}
+
 /* An association with a peer that has so many addresses. */
 static bool may_begin(const struct sctp_socket *s, int addresses)
 {
@@ -128,6 +137,8 @@ int call_send(struct call *call, struct sctp_socket *s)
 
 	if (IS_ONE_TO_ONE(s) && s->listening)
 		return EPIPE;
+	if (s->peeled_off)
+		length = 0; /* as in Linux */
 	if (length > 0) {
 		if (length > sizeof(to) || packed_addresses(call->address, length) != 1)
 			return EINVAL;
@@ -158,8 +169,11 @@ int call_send(struct call *call, struct sctp_socket *s)
 	users_note_traffic(call->request->data_length);
 	if (send->flags & ~KNOWN_FLAGS || (IS_ONE_TO_ONE(s) && send->flags & (LX_ABORT | LX_EOF)))
 		return EINVAL;
-	if (length > 0 && IS_ONE_TO_ONE(s) && s->was_connected && !s->received_all && !is_of_peer(s, (struct sockaddr *)&to))
-		return EADDRNOTAVAIL;
+	if (length > 0 && IS_ONE_TO_ONE(s) && s->was_connected && !is_of_peer(s, (struct sockaddr *)&to)) {
+		if (!s->received_all)
+			return EADDRNOTAVAIL;
+		return linux_error(s, ENOTCONN); /* that association is over, and it has no other */
+	}
 	if (send->flags & LX_SENDALL && send->flags & (LX_ABORT | LX_EOF))
 		return EINVAL; /* usrsctp 0.9.5 would never free the endpoint again */
 	if (send->flags & LX_EOF ? call->request->data_length > 0
@@ -171,8 +185,11 @@ int call_send(struct call *call, struct sctp_socket *s)
 			return ENOBUFS;
 	}
 	if (length > 0 && !(send->flags & (LX_SENDALL | LX_ABORT | LX_EOF)) && !(IS_ONE_TO_ONE(s) && s->was_connected) &&
-	    is_unreachable(s, (struct sockaddr *)&to))
-		return ENETUNREACH;
+	    usrsctp_getassocid(s->so, (struct sockaddr *)&to) == 0) {
+		error = routes_lack((struct sockaddr *)&to) ? ENETUNREACH : have_port(s);
+		if (error != 0 || socket_would_take_over(s, (struct sockaddr *)&to))
+			return error != 0 ? error : EADDRNOTAVAIL;
+	}
 	sent = usrsctp_sendv(s->so, call->data, call->request->data_length, length > 0 ? (struct sockaddr *)&to : NULL,
 			     length > 0 ? 1 : 0, given ? &information : NULL,
 			     given ? (socklen_t)sizeof(information) : 0, given ? SCTP_SENDV_SPA : SCTP_SENDV_NOINFO, 0);
@@ -209,6 +226,19 @@ static bool is_one_port(const char *addresses, int count)
 	return true;
 }
 
+/* Whether another socket has one with any of these. Its own one is another matter. */
+static bool would_take_over(const struct sctp_socket *s, const char *addresses, int count)
+{
+	const struct sockaddr *next = (const struct sockaddr *)addresses;
+
+	for (; count > 0; count--) {
+		if (socket_would_take_over(s, next))
+			return true;
+		next = (const struct sockaddr *)((const char *)next + address_length(next));
+	}
+	return false;
+}
+
 int call_connect(struct call *call, struct sctp_socket *s)
 {
 	char addresses[ADDRESSES_MAX] = "";
@@ -238,10 +268,15 @@ int call_connect(struct call *call, struct sctp_socket *s)
 		return s->connecting ? EALREADY : EISCONN;
 	if (is_unreachable(s, first))
 		return ENETUNREACH;
+	if (would_take_over(s, addresses, count))
+		return EADDRNOTAVAIL;
 	if (!may_begin(s, count))
 		return ENOBUFS;
 	s->error = 0;
 	if (IS_ONE_TO_ONE(s) && s->failed_before && (error = again_prepare(s)) != 0)
+		return error;
+	error = have_port(s);
+	if (error != 0)
 		return error;
 	if (IS_ONE_TO_ONE(s) && count == 1)
 		error = usrsctp_connect(s->so, first, address_length(first)) < 0 ? errno : 0;

@@ -33,10 +33,10 @@ static bool keep_associations(const struct sctp_socket *s, struct socket *so)
 	uint32_t i, count;
 
 	if (so != s->so || IS_ONE_TO_ONE(s))
-		return closed_keep(s->client, so, 0, s->out_streams);
+		return closed_keep(s, so, 0);
 	count = stack_association_list(so, &identifiers);
 	for (i = 0; i < count; i++)
-		if (!closed_keep(s->client, so, identifiers[i], s->out_streams))
+		if (!closed_keep(s, so, identifiers[i]))
 			return false;
 	return true;
 }

@@ -11,6 +11,7 @@ struct closed {
 	struct closed *next;
 	const struct sctp_tcb *association;
 	struct client *client;
+	uint16_t port;
 	struct stack_use use; /* when the socket was closed: the most it is from then on */
 };
 
@@ -21,10 +22,10 @@ static struct closed **bucket_of(const struct sctp_tcb *association)
 	return &by_association[(uintptr_t)association >> 6 & (BUCKETS - 1)];
 }
 
-bool closed_keep(struct client *client, struct socket *so, sctp_assoc_t association, uint16_t out_streams)
+bool closed_keep(const struct sctp_socket *s, struct socket *so, sctp_assoc_t association)
 {
 	struct stack_use use = { 0 };
-	sctp_assoc_t identifier = stack_measure_association(so, association, out_streams, &use);
+	sctp_assoc_t identifier = stack_measure_association(so, association, s->out_streams, &use);
 	const struct sctp_tcb *tcb = identifier != 0 ? sctp_findassociation_ep_asocid(so->protocol_block, identifier, 0) : NULL;
 	struct closed *kept, **bucket;
 
@@ -34,10 +35,22 @@ bool closed_keep(struct client *client, struct socket *so, sctp_assoc_t associat
 	if (kept == NULL)
 		return false;
 	bucket = bucket_of(tcb);
-	*kept = (struct closed){ *bucket, tcb, client, use };
+	*kept = (struct closed){ *bucket, tcb, s->client, s->port, use };
 	*bucket = kept;
-	client_keeps_closed(client, &use);
+	client_keeps_closed(s->client, &use);
 	return true;
+}
+
+bool closed_has_association(uint16_t port, struct sockaddr *peer)
+{
+	const struct closed *one;
+	size_t i;
+
+	for (i = 0; i < BUCKETS; i++)
+		for (one = by_association[i]; one != NULL; one = one->next)
+			if (one->port == port && sctp_findnet((struct sctp_tcb *)(uintptr_t)one->association, peer) != NULL)
+				return true;
+	return false;
 }
 
 void closed_ended(const struct sctp_tcb *tcb)

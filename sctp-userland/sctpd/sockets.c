@@ -13,6 +13,7 @@
 #include "options.h"
 #include "passed.h"
 #include "stack.h"
+#include "states.h"
 
 #define BUCKETS 1024 /* power of two */
 #define PLUGS_PER_TURN 64
@@ -104,6 +105,7 @@ static void destroy(struct sctp_socket *s, bool abort)
 	abort |= socket_drop_unsent(s);
 	close_stack_socket(s, s->so, abort);
 	s->so = NULL;
+	states_give_back(s->place);
 	client_close(s->client);
 	socket_look(s); /* freed by the next run */
 }
@@ -171,6 +173,27 @@ static void ready(struct watch *watch, uint32_t events)
 	socket_look(s);
 }
 
+static bool has_associations(struct sctp_socket *s)
+{
+	uint32_t number = 0;
+	socklen_t length = sizeof(number);
+
+	return usrsctp_getsockopt(s->so, IPPROTO_SCTP, SCTP_GET_ASSOC_NUMBER, &number, &length) < 0 || number > 0;
+}
+
+void socket_tell_state(struct sctp_socket *s)
+{
+	uint32_t state = STATE_KNOWN;
+
+	if (s->gone)
+		return;
+	if (IS_ONE_TO_ONE(s) ? s->connecting || s->was_connected || s->error != 0 : s->listening || has_associations(s))
+		state |= STATE_RECEIVES;
+	if (IS_ONE_TO_ONE(s) && s->listening)
+		state |= STATE_LISTENS;
+	states_tell(s->place, state);
+}
+
 void socket_replace(struct sctp_socket *s, struct socket *fresh)
 {
 	leave_stack(s);
@@ -186,7 +209,7 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, struc
 	bool given = so != NULL;
 	socklen_t length = sizeof(s->cookie);
 	int pair[2] = { -1, -1 }, size = CLIENT_SEND_BUFFER;
-	char name[64];
+	char name[64] = "";
 	struct sockaddr_un address;
 	struct stat status;
 
@@ -201,7 +224,8 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, struc
 		goto failed;
 	if (getrandom(&unforeseen, sizeof(unforeseen), 0) < 0)
 		goto failed;
-	snprintf(name, sizeof(name), SOCKET_NAME_PREFIX "%llx", unforeseen); /* any program may take names */
+	s->place = states_take();
+	snprintf(name, sizeof(name), SOCKET_NAME_FORMAT, s->place, unforeseen); /* any program may take names */
 	if (bind(pair[0], (struct sockaddr *)&address, abstract_name(&address, name)) < 0 ||
 	    getsockopt(pair[1], SOL_SOCKET, SO_COOKIE, &s->cookie, &length) < 0 || fstat(pair[1], &status) < 0)
 		goto failed;
@@ -233,6 +257,8 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, struc
 	return s;
 failed:
 	size = errno;
+	if (s != NULL && name[0] != '\0')
+		states_give_back(s->place);
 	if (so != NULL && !given)
 		usrsctp_close(so);
 	if (pair[0] >= 0)
@@ -275,6 +301,7 @@ void sockets_run(void)
 		} else if ((socket_push_unsent(s) || s->discards) && !socket_deliver(s)) {
 			socket_look(s);
 		}
+		socket_tell_state(s);
 		if (!s->gone && s->plugged && !s->connecting && !s->blocked && !IS_UNCONNECTED(s))
 			unplug(s);
 	}

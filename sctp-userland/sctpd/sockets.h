@@ -28,6 +28,7 @@ struct sctp_socket {
 	struct sctp_socket *next, **previous, *next_in_stack, *next_cookie, *next_dirty;
 	struct socket *so;
 	uint32_t number; /* rises with each new one */
+	uint32_t place;  /* of its state, see states.h */
 	uint64_t cookie; /* SO_COOKIE of the client's end: how a passed descriptor is recognised */
 	ino_t inode;     /* ... and its inode: before Linux 5.10 another network namespace gives out the same cookies */
 	struct client *client; /* the owner */
@@ -61,6 +62,7 @@ struct sctp_socket {
 	bool bound_any;
 	uint16_t port;     /* host order, 0: not bound */
 	bool accepted;     /* or peeled off: usrsctp wouldn't keep its port from others */
+	bool peeled_off;
 	bool reuses;       /* ... but may share it (SO_REUSEADDR) */
 	struct sockaddr_in6 peer; /* of the latest association of a one-to-one socket, also when that is over; no family: none yet */
 	struct unsent *unsent, *last_unsent; /* inbound messages that wait, see inbound.c */
@@ -82,8 +84,17 @@ struct sctp_socket {
 /* Make a socket for a client; so NULL: a new one. The client's descriptor goes to *client_fd. Return NULL and errno; then so stays. */
 struct sctp_socket *socket_create(int domain, int type, struct socket *so, struct client *owner, int *client_fd);
 
+/* Whether another socket has an association from one of this one's addresses and its port with this peer: another one would take its place. */
+bool socket_would_take_over(const struct sctp_socket *s, const struct sockaddr *peer);
+
+/* Bind a socket that has no port to one that no other has, as usrsctp would to one that its accepted sockets may have. Return 0 or an errno. */
+int socket_choose_port(struct sctp_socket *s, struct sockaddr_in6 *address);
+
 /* The socket whose client end this descriptor is, NULL: none. */
 struct sctp_socket *socket_of(int client_fd);
+
+/* Tell its clients what they may know without asking, as it is now. */
+void socket_tell_state(struct sctp_socket *s);
 
 /* Make it not writable if it is unconnected; the descriptor is the client's end. */
 void socket_plug(struct sctp_socket *s, int client_fd);
@@ -190,8 +201,11 @@ bool socket_drop_unsent(struct sctp_socket *s);
  * What goes on after it counts to the client of s. */
 void close_stack_socket(const struct sctp_socket *s, struct socket *so, bool abort);
 
-/* closed.c: charge this client with an association whose socket is about to be closed, until it ends. Return false: no memory. */
-bool closed_keep(struct client *client, struct socket *so, sctp_assoc_t association, uint16_t out_streams);
+/* closed.c: charge the client of s with an association whose socket is about to be closed, until it ends. Return false: no memory. */
+bool closed_keep(const struct sctp_socket *s, struct socket *so, sctp_assoc_t association);
+
+/* Whether such a one from this port (host order) goes on with this peer. */
+bool closed_has_association(uint16_t port, struct sockaddr *peer);
 
 /* Host order. */
 static inline uint16_t address_port(const struct sockaddr *address)

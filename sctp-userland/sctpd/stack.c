@@ -14,6 +14,7 @@
 #include "loop.h"
 #include "packets.h"
 #include "restart.h"
+#include "states.h"
 #include "usrsctp_internal.h"
 
 #define SHUT_WINDOW 2048 /* bytes: no full packet fits */
@@ -59,8 +60,10 @@ static bool layout_is_known(void)
 
 int stack_start(const struct stack_settings *settings)
 {
-	int error = packets_open();
+	int error = states_start();
 
+	if (error == 0)
+		error = packets_open();
 	if (error != 0)
 		return error;
 	library_sowakeup = (void (*)(struct socket *, struct sockbuf *))dlsym(RTLD_NEXT, "sowakeup");

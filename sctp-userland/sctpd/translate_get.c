@@ -213,6 +213,15 @@ int translate_get(struct sctp_socket *s, int option, char *value, size_t *length
 			return error != 0 ? error : give(value, length, &both, sizeof(both));
 		return give(value, length, &both.assoc_value, sizeof(both.assoc_value));
 	}
+	case LX_DELAYED_SACK: { /* the older form has no frequency */
+		struct sctp_sack_info sack = { .sack_assoc_id = association };
+
+		size = sizeof(sack);
+		error = get(s, SCTP_DELAYED_SACK, &sack, &size);
+		if (error != 0 || (*length != sizeof(sack) && *length != sizeof(struct sctp_assoc_value)))
+			return error != 0 ? error : EINVAL;
+		return give(value, length, &sack, *length);
+	}
 	default:
 		break;
 	}

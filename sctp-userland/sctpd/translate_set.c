@@ -3,6 +3,9 @@
 #include <errno.h>
 #include <string.h>
 
+#define LONGEST_SACK_DELAY_MS 500
+#define SMALLEST_PATH_MTU 512
+
 static const struct same { /* equal layouts, other numbers */
 	int linux_option, option;
 } same[] = {
@@ -70,6 +73,38 @@ static int set_association_parameters(struct sctp_socket *s, const char *value, 
 	return set(s, SCTP_ASSOCINFO, &to, sizeof(to));
 }
 
+static bool is_both(uint32_t flags, uint32_t both)
+{
+	return (flags & both) == both;
+}
+
+/* What Linux refuses; usrsctp takes some of it. */
+static bool is_wrong(struct sctp_socket *s, const struct lx_paddrparams *from)
+{
+	struct sockaddr_storage address = from->address;
+
+	return is_both(from->flags, SPP_HB_ENABLE | SPP_HB_DISABLE) || is_both(from->flags, SPP_PMTUD_ENABLE | SPP_PMTUD_DISABLE) ||
+	       is_both(from->flags, LX_SPP_SACKDELAY_ENABLE | LX_SPP_SACKDELAY_DISABLE) || from->sackdelay > LONGEST_SACK_DELAY_MS ||
+	       (from->pathmtu != 0 && from->pathmtu < SMALLEST_PATH_MTU) ||
+	       (!translate_is_any(address) && usrsctp_getassocid(s->so, (struct sockaddr *)&address) == 0) ||
+	       (from->flags & SPP_HB_DEMAND && translate_is_any(address) && from->assoc_id == 0 && !IS_ONE_TO_ONE(s));
+}
+
+/* delay 0 in the older form: none. */
+static int set_sack_delay(struct sctp_socket *s, const char *value, size_t length)
+{
+	struct sctp_sack_info sack = { 0 };
+
+	if (length != sizeof(sack) && length != sizeof(struct sctp_assoc_value))
+		return EINVAL;
+	memcpy(&sack, value, length);
+	if (sack.sack_delay > LONGEST_SACK_DELAY_MS)
+		return EINVAL;
+	if (length != sizeof(sack) && sack.sack_delay == 0)
+		sack.sack_freq = 1;
+	return set(s, SCTP_DELAYED_SACK, &sack, sizeof(sack));
+}
+
 static int set_peer_parameters(struct sctp_socket *s, const char *value, size_t length)
 {
 	struct lx_paddrparams from = { 0 };
@@ -78,6 +113,8 @@ static int set_peer_parameters(struct sctp_socket *s, const char *value, size_t 
 	if (length < offsetof(struct lx_paddrparams, ipv6_flowlabel))
 		return EINVAL;
 	memcpy(&from, value, length < sizeof(from) ? length : sizeof(from));
+	if (is_wrong(s, &from))
+		return EINVAL;
 	to.spp_address.ss_family = AF_INET; /* 0.0.0.0: all paths; usrsctp refuses an address without family */
 	if (!translate_is_any(from.address))
 		to.spp_address = from.address;
@@ -206,13 +243,7 @@ int translate_set(struct sctp_socket *s, int option, const char *value, size_t l
 	case LX_MAX_BURST:
 		return set_value(s, SCTP_MAX_BURST, value, length);
 	case LX_DELAYED_SACK:
-		if (length == sizeof(struct sctp_assoc_value)) { /* the older form: without frequency */
-			struct sctp_sack_info sack = { 0 };
-
-			memcpy(&sack, value, length);
-			return set(s, SCTP_DELAYED_SACK, &sack, sizeof(sack));
-		}
-		break;
+		return set_sack_delay(s, value, length);
 	default:
 		break;
 	}
