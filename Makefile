@@ -1,6 +1,7 @@
 # make demo   everything: installs what is missing, builds, starts the lab, kills an application server, shows DNS converge
 # make test   everything: installs what is missing, builds, runs the tests
 # make test-kernel   of these, what runs on a kernel's own SCTP, in User-Mode Linux: conformance, both on one wire, the demo
+# make test-lksctp   lksctp-tools' own test suite (fetched as Debian's source package) on sctpd and on a kernel's SCTP
 # make bench  speed and size: queries per second beside other name servers, changes, 10,000 PEs; BENCH_OPTIONS='--quick', '--html FILE'
 # make bench-sctp  SCTP against kernel UDP and TCP; BENCH_OPTIONS='--quick', '--soak 1000000', '--json FILE', '--html FILE'
 # make fuzz   fuzzes sctp-userland, FUZZ_SECONDS=300 for each of two fuzzers
@@ -12,7 +13,7 @@
 # make clean  removes the virtual environment, builds and caches
 # make lock   renews the pinned Python packages (versions and hashes only)
 # make help   this text
-.PHONY: help setup demo test test-kernel bench bench-sctp fuzz lint man install uninstall clean lock
+.PHONY: help setup demo test test-kernel test-lksctp bench bench-sctp fuzz lint man install uninstall clean lock
 
 BIN := .venv/bin
 # Test files run side by side: on two processors three of them wait more than they work.
@@ -42,6 +43,9 @@ endif
 
 test-kernel: setup
 	@setup/run_tests.sh -v tests/sctp/test_kernel.py tests/sctp/test_wire.py tests/integration/test_demo_on_a_kernel.py $(PYTEST_OPTIONS)
+
+test-lksctp: setup
+	@setup/run_tests.sh -v tests/sctp/test_lksctp.py $(PYTEST_OPTIONS)
 
 bench:
 	@setup/setup.sh test

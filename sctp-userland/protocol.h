@@ -49,8 +49,8 @@ enum operation {
 	OP_GETSOCKNAME,
 	OP_GETPEERNAME,
 	OP_PEELOFF, /* argument 0: association -> descriptor */
-	OP_STATES,  /* -> descriptor of the states' memory */
 	OP_STATUS,  /* arguments: JSON or text, struct status_place to go on from -> data; result: 1: there is more, after the place in address */
+	OP_STATES,  /* -> descriptor of the states' memory */
 };
 
 /* What a socket's state says, one word for each: memory that sctpd writes and all clients read. No word: nothing is known. */
@@ -58,6 +58,9 @@ enum operation {
 #define STATE_KNOWN 1
 #define STATE_LISTENS 2	 /* one-to-one: it receives nothing */
 #define STATE_RECEIVES 4 /* something may still come, or the end */
+#define STATE_WANTS_SNDRCV 8 /* ancillary data it has asked for */
+#define STATE_WANTS_RCVINFO 16
+#define STATE_WANTS_NXTINFO 32
 
 struct send_parameters {
 	uint16_t stream;
@@ -102,9 +105,7 @@ enum inbound_type {
 };
 
 #define INBOUND_EOR 1
-#define INBOUND_WANTS_SNDRCV 2  /* ancillary data the socket asked for */
-#define INBOUND_WANTS_RCVINFO 4
-#define INBOUND_STAYS 8
+#define INBOUND_STAYS 2
 
 struct inbound {
 	uint16_t type;

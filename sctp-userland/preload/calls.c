@@ -1,7 +1,9 @@
 /* The functions programs call. Each is the C library's own for descriptors that aren't SCTP sockets. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +13,7 @@
 
 #include "../protocol.h"
 #include "channel.h"
+#include "linux_headers.h"
 #include "fds.h"
 #include "memory.h"
 #include "options.h"
@@ -27,11 +30,23 @@ static bool is_sctp(int domain, int type, int protocol)
 		(protocol == 0 && kind == SOCK_SEQPACKET));
 }
 
+/* lksctp-tools' withsctp makes SCTP of TCP, and calls the C library past this one: so it is done here when its library is loaded, too. */
+static bool is_with_sctp(void)
+{
+	static int answer; /* 0: not known yet */
+
+	if (answer == 0)
+		answer = dlsym(RTLD_DEFAULT, "_sctp_load_libs") != NULL ? 1 : -1;
+	return answer > 0;
+}
+
 EXPORT int socket(int domain, int type, int protocol)
 {
 	struct exchange exchange = { .request = { .operation = OP_SOCKET,
 						  .argument = { domain, type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC) } } };
 
+	if (type == SOCK_STREAM && (domain == AF_INET || domain == AF_INET6) && is_with_sctp())
+		protocol = IPPROTO_SCTP;
 	if (!is_sctp(domain, type, protocol))
 		return real()->socket(domain, type, protocol);
 	return channel_call(-1, &exchange) < 0 ? -1 : sctp_take_descriptor(exchange.descriptor, type);
@@ -72,7 +87,7 @@ EXPORT int listen(int fd, int backlog)
 
 static int sctp_accept(int fd, struct sockaddr *address, socklen_t *length, int flags)
 {
-	int listening = 0, type = 0, result;
+	int listening = 0, type = 0, result, saved = errno;
 	socklen_t size = sizeof(int);
 	struct sockaddr_in6 peer;
 	struct exchange exchange = { .request = { .operation = OP_ACCEPT }, .result = (char *)&peer,
@@ -102,6 +117,7 @@ static int sctp_accept(int fd, struct sockaddr *address, socklen_t *length, int 
 		memcpy(address, &peer, got < *length ? got : *length);
 		*length = got;
 	}
+	errno = saved;
 	return sctp_take_descriptor(exchange.descriptor, flags);
 failed:
 	channel_free_place(&exchange);
@@ -140,8 +156,13 @@ EXPORT int shutdown(int fd, int how)
 
 EXPORT int setsockopt(int fd, int level, int option, const void *value, socklen_t length)
 {
-	return fd_is_sctp(fd) ? sctp_set_option(fd, level, option, value, length)
-			      : real()->setsockopt(fd, level, option, value, length);
+	if (!fd_is_sctp(fd))
+		return real()->setsockopt(fd, level, option, value, length);
+	if (level == IPPROTO_TCP && is_with_sctp() && option == TCP_NODELAY) {
+		level = IPPROTO_SCTP;
+		option = SCTP_NODELAY;
+	}
+	return sctp_set_option(fd, level, option, value, length);
 }
 
 EXPORT int getsockopt(int fd, int level, int option, void *value, socklen_t *length)

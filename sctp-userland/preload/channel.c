@@ -273,7 +273,7 @@ static bool brings_descriptor(uint16_t operation)
 int channel_call(int fd, struct exchange *exchange)
 {
 	bool nested = own.in_use, dead = false;
-	int attempt, connection, error, result = -1;
+	int attempt, connection, error, result = -1, saved = errno;
 
 	exchange->request.version = PROTOCOL_VERSION;
 	exchange->request.address_length = (uint32_t)exchange->address_length;
@@ -302,5 +302,7 @@ int channel_call(int fd, struct exchange *exchange)
 	}
 	own.in_use = nested;
 	channel_free_place(exchange);
+	if (result == 0)
+		errno = saved;
 	return result;
 }

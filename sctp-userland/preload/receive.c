@@ -47,14 +47,51 @@ static void put(struct msghdr *message, size_t room, int type, const void *data,
 	message->msg_controllen += CMSG_SPACE(length);
 }
 
-static void put_information(struct msghdr *message, const struct inbound *header)
+static ssize_t look(int fd, struct inbound *header)
 {
+	struct iovec vector = { header, sizeof(*header) };
+	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1 };
+
+	return real()->recvmsg(fd, &message, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
+}
+
+static int peek_offset(int fd)
+{
+	int offset = -1;
+	socklen_t length = sizeof(offset);
+
+	return real()->getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &offset, &length) == 0 ? offset : -1;
+}
+
+/* Of the message behind this one, when it lies there already. */
+static void put_next_information(int fd, struct msghdr *message, size_t room)
+{
+	struct inbound next;
+	ssize_t length = look(fd, &next);
+	struct exchange turn = { .request = { .operation = OP_GETSOCKNAME }, .result = (char *)&next, .result_room = sizeof(next) };
+
+	if (length < 0 && channel_call(fd, &turn) == 0) /* sctpd answers when it has passed on what it has */
+		length = look(fd, &next);
+	if (length >= HEADER && next.type == INBOUND_DATA) {
+		struct sctp_nxtinfo information = { .nxt_sid = next.stream, .nxt_flags = next.sinfo_flags, .nxt_ppid = next.ppid,
+						    .nxt_length = (uint32_t)(length - HEADER),
+						    .nxt_assoc_id = (sctp_assoc_t)next.association };
+
+		put(message, room, SCTP_NXTINFO, &information, sizeof(information));
+	}
+}
+
+static void put_information(int fd, struct msghdr *message, const struct inbound *header)
+{
+	const uint32_t wants = fd_state(fd);
 	size_t room = message->msg_controllen;
 
 	message->msg_controllen = 0;
 	if (header->type != INBOUND_DATA)
 		return;
-	if (header->flags & INBOUND_WANTS_RCVINFO) {
+	if (wants & STATE_WANTS_NXTINFO && message->msg_flags & MSG_EOR && peek_offset(fd) < 0)
+		put_next_information(fd, message, room);
+	if (wants & STATE_WANTS_RCVINFO) {
 		struct sctp_rcvinfo information = {
 			.rcv_sid = header->stream, .rcv_ssn = header->ssn, .rcv_flags = header->sinfo_flags,
 			.rcv_ppid = header->ppid, .rcv_tsn = header->tsn, .rcv_cumtsn = header->cumulative_tsn,
@@ -63,7 +100,7 @@ static void put_information(struct msghdr *message, const struct inbound *header
 
 		put(message, room, SCTP_RCVINFO, &information, sizeof(information));
 	}
-	if (header->flags & INBOUND_WANTS_SNDRCV) {
+	if (wants & STATE_WANTS_SNDRCV) {
 		struct sctp_sndrcvinfo information = {
 			.sinfo_stream = header->stream, .sinfo_ssn = header->ssn, .sinfo_flags = header->sinfo_flags,
 			.sinfo_ppid = header->ppid, .sinfo_context = header->context, .sinfo_tsn = header->tsn,
@@ -81,14 +118,6 @@ static void put_from(struct msghdr *message, const struct inbound *header)
 	if (message->msg_name != NULL)
 		memcpy(message->msg_name, &header->from, length < message->msg_namelen ? length : message->msg_namelen);
 	message->msg_namelen = message->msg_name != NULL ? length : 0;
-}
-
-static ssize_t look(int fd, struct inbound *header)
-{
-	struct iovec vector = { header, sizeof(*header) };
-	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1 };
-
-	return real()->recvmsg(fd, &message, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
 }
 
 static bool is_bad(const struct msghdr *message)
@@ -117,14 +146,6 @@ static ssize_t wait_for_something(int fd, const struct msghdr *message, int flag
 		return -1;
 	}
 	return real()->recvmsg(fd, &(struct msghdr){ 0 }, MSG_PEEK | (flags & MSG_DONTWAIT));
-}
-
-static int peek_offset(int fd)
-{
-	int offset = -1;
-	socklen_t length = sizeof(offset);
-
-	return real()->getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &offset, &length) == 0 ? offset : -1;
 }
 
 static void set_peek_offset(int fd, int offset)
@@ -255,7 +276,7 @@ ssize_t sctp_receive(int fd, struct msghdr *message, int flags)
 		errno = saved;
 	if (got > 0) {
 		put_from(message, &header);
-		put_information(message, &header);
+		put_information(fd, message, &header);
 	} else {
 		message->msg_controllen = 0;
 		message->msg_namelen = 0;

@@ -105,7 +105,7 @@ static bool tells_end(int error)
 ssize_t sctp_send(int fd, const struct msghdr *message, int flags)
 {
 	struct exchange exchange = { .request = { .operation = OP_SEND } };
-	int result;
+	int result, saved = errno;
 
 	if (read_information(message, &exchange.request.send) < 0)
 		return -1;
@@ -148,13 +148,16 @@ ssize_t sctp_send(int fd, const struct msghdr *message, int flags)
 		pthread_kill(pthread_self(), SIGPIPE);
 		errno = EPIPE;
 	}
-	return result < 0 ? -1 : exchange.reply.result;
+	if (result < 0)
+		return -1;
+	errno = saved;
+	return exchange.reply.result;
 }
 
 int sctp_connect_to(int fd, const void *addresses, size_t length, int *association)
 {
 	struct exchange exchange = { .request = { .operation = OP_CONNECT }, .address = addresses, .address_length = length };
-	int error = 0;
+	int error = 0, saved = errno;
 	struct exchange outcome = { .request = { .operation = OP_GETSOCKOPT,
 						 .argument = { SOL_SOCKET, SO_ERROR, sizeof(error), 1 } },
 				    .result = (char *)&error, .result_room = sizeof(error) };
@@ -180,5 +183,6 @@ int sctp_connect_to(int fd, const void *addresses, size_t length, int *associati
 		errno = error;
 		return -1;
 	}
+	errno = saved;
 	return 0;
 }

@@ -38,13 +38,18 @@ int background_start(void)
 	return pair[1];
 }
 
+static int nowhere = -1;
+
+void background_ready(void)
+{
+	nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
+}
+
 void background_serves(int fd)
 {
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-
 	if (write(fd, "", 1) < 0)
 		log_line("cannot tell the parent: %s", strerror(errno));
 	close(fd);
-	dup2(null, 2);
-	close(null);
+	dup2(nowhere, 2);
+	close(nowhere);
 }

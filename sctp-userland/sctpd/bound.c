@@ -212,16 +212,30 @@ static bool shares_address(const struct sctp_socket *s, const struct sctp_socket
 	return false;
 }
 
-static bool has_association(const struct sctp_socket *s, struct sockaddr *peer)
+static bool has_association(struct socket *so, struct sockaddr *peer)
 {
-	const struct waiting *waiting;
+	sctp_assoc_t identifier = usrsctp_getassocid(so, peer); /* of one-to-one sockets that of the only one, whoever its peer is */
+	struct sockaddr *list = NULL;
+	int count = identifier == 0 ? 0 : usrsctp_getpaddrs(so, identifier, &list);
+	const char *next = (const char *)list;
+	bool found = false;
 
-	if (usrsctp_getassocid(s->so, peer) != 0)
-		return true;
-	for (waiting = s->waiting; waiting != NULL; waiting = waiting->next)
-		if (usrsctp_getassocid(waiting->so, peer) != 0)
-			return true;
-	return false;
+	for (; count > 0 && !found; count--) {
+		found = address_port((const struct sockaddr *)next) == address_port(peer) && same((const struct sockaddr *)next, peer);
+		next += address_length((const struct sockaddr *)next);
+	}
+	if (list != NULL)
+		usrsctp_freepaddrs(list);
+	return found;
+}
+
+static bool has_any_association(const struct sctp_socket *s, struct sockaddr *peer)
+{
+	const struct waiting *waiting = s->waiting;
+
+	while (waiting != NULL && !has_association(waiting->so, peer))
+		waiting = waiting->next;
+	return waiting != NULL || has_association(s->so, peer);
 }
 
 bool socket_would_take_over(const struct sctp_socket *s, const struct sockaddr *peer)
@@ -233,7 +247,7 @@ bool socket_would_take_over(const struct sctp_socket *s, const struct sockaddr *
 	address_unmap(&unmapped);
 	for (other = sockets_first(); other != NULL; other = other->next)
 		if (other != s && s->port != 0 && other->port == s->port && shares_address(s, other) &&
-		    has_association(other, (struct sockaddr *)&unmapped))
+		    has_any_association(other, (struct sockaddr *)&unmapped))
 			return true;
 	return s->port != 0 && closed_has_association(s->port, (struct sockaddr *)&unmapped);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "options.h"
+#include "packets.h"
 #include "states.h"
 #include "status.h"
 
@@ -167,6 +168,8 @@ static int option_get(struct call *call, struct sctp_socket *s)
 	const bool stays = request->argument[3] != 0;
 	int error, pending = IS_ONE_TO_ONE(s) == stays ? s->error : 0;
 
+	if (request->argument[0] == IPPROTO_SCTP)
+		packets_take_waiting(); /* they came first */
 	memset(value, 0, OPTION_MAX);
 	memcpy(value, call->data, request->data_length < length ? request->data_length : length);
 	if (!IS_ONE_TO_ONE(s) && !stays)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "calls.h"
+#include "packets.h"
 #include "routes.h"
 #include "stack.h"
 #include "translate.h"
@@ -287,6 +288,7 @@ int call_connect(struct call *call, struct sctp_socket *s)
 	if (error == EALREADY && !IS_ONE_TO_ONE(s)) {
 		struct lx_status status;
 
+		packets_take_waiting();
 		if (translate_status(s, usrsctp_getassocid(s->so, first), &status) == 0 && status.state == LX_ESTABLISHED)
 			error = EISCONN;
 	}

@@ -11,7 +11,7 @@ struct closed {
 	struct closed *next;
 	const struct sctp_tcb *association;
 	struct client *client;
-	uint16_t port;
+	uint16_t port, peer_port;
 	struct stack_use use; /* when the socket was closed: the most it is from then on */
 };
 
@@ -28,6 +28,7 @@ bool closed_keep(const struct sctp_socket *s, struct socket *so, sctp_assoc_t as
 	sctp_assoc_t identifier = stack_measure_association(so, association, s->out_streams, &use);
 	const struct sctp_tcb *tcb = identifier != 0 ? sctp_findassociation_ep_asocid(so->protocol_block, identifier, 0) : NULL;
 	struct closed *kept, **bucket;
+	struct sockaddr *peer = NULL;
 
 	if (tcb == NULL)
 		return true;
@@ -35,8 +36,12 @@ bool closed_keep(const struct sctp_socket *s, struct socket *so, sctp_assoc_t as
 	if (kept == NULL)
 		return false;
 	bucket = bucket_of(tcb);
-	*kept = (struct closed){ *bucket, tcb, s->client, s->port, use };
+	*kept = (struct closed){ *bucket, tcb, s->client, s->port, 0, use };
 	*bucket = kept;
+	if (usrsctp_getpaddrs(so, identifier, &peer) > 0)
+		kept->peer_port = address_port(peer);
+	if (peer != NULL)
+		usrsctp_freepaddrs(peer);
 	client_keeps_closed(s->client, &use);
 	return true;
 }
@@ -48,7 +53,8 @@ bool closed_has_association(uint16_t port, struct sockaddr *peer)
 
 	for (i = 0; i < BUCKETS; i++)
 		for (one = by_association[i]; one != NULL; one = one->next)
-			if (one->port == port && sctp_findnet((struct sctp_tcb *)(uintptr_t)one->association, peer) != NULL)
+			if (one->port == port && one->peer_port == address_port(peer) &&
+			    sctp_findnet((struct sctp_tcb *)(uintptr_t)one->association, peer) != NULL)
 				return true;
 	return false;
 }

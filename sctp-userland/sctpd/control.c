@@ -166,13 +166,20 @@ static struct ucred peer_of(int fd)
 	return peer;
 }
 
-/* Whether this user has passed what never ends. He is told why. */
-static bool is_refused(int fd, uid_t user)
+/* Whether this user isn't served, or has passed what never ends. He is told why. */
+static bool is_refused(int fd, const struct ucred *peer)
 {
-	const struct reply why = { .result = -1, .error = ETOOMANYREFS };
+	static uid_t told = (uid_t)-1;
+	const bool admitted = may_use(fd, peer);
+	const struct reply why = { .result = -1, .error = admitted ? ETOOMANYREFS : EACCES };
 
-	if (!tasks_are_too_many(user))
+	if (admitted && !tasks_are_too_many(peer->uid))
 		return false;
+	if (!admitted && peer->uid != told) {
+		told = peer->uid;
+		log_line("user %u (process %d) is refused: only root, this process's user and those of --group are served", peer->uid,
+			 (int)peer->pid);
+	}
 	send(fd, &why, sizeof(why), MSG_DONTWAIT | MSG_NOSIGNAL);
 	return true;
 }
@@ -183,7 +190,7 @@ bool control_serve(int fd)
 	struct connection *connection;
 	struct ucred peer = peer_of(fd);
 
-	if (!may_use(fd, &peer) || last_descriptors(fd) || is_refused(fd, peer.uid) ||
+	if (is_refused(fd, &peer) || last_descriptors(fd) ||
 	    (connection = calloc(1, sizeof(*connection))) == NULL) {
 		passed_end(peer.uid, fd); /* it may have brought some already */
 		return false;

@@ -121,6 +121,26 @@ void socket_receives_no_more(struct sctp_socket *s)
 	finish(s);
 }
 
+/* Whoever asks is told at the start that this association authenticates nothing: nothing here does. */
+static bool push_no_authentication(struct sctp_socket *s, uint32_t association)
+{
+	const struct lx_authkey_event event = { .type = LX_AUTHENTICATION_EVENT, .length = sizeof(event),
+						.indication = LX_AUTH_NO_AUTH, .assoc_id = association };
+	struct inbound header = { .type = INBOUND_NOTIFICATION, .flags = INBOUND_EOR, .association = association };
+
+	return socket_push(s, &header, (const char *)&event, sizeof(event));
+}
+
+static bool is_beginning(const char *notification, size_t length)
+{
+	struct sctp_assoc_change change;
+
+	if (length < sizeof(change))
+		return false;
+	memcpy(&change, notification, sizeof(change));
+	return change.sac_type == SCTP_ASSOC_CHANGE && change.sac_state == SCTP_COMM_UP;
+}
+
 static uint16_t linux_flags(uint16_t flags)
 {
 	return flags & SCTP_UNORDERED ? LX_UNORDERED : 0;
@@ -138,7 +158,8 @@ bool socket_deliver(struct sctp_socket *s)
 		socklen_t from_length = sizeof(header.from), info_length = sizeof(info);
 		unsigned int info_type = SCTP_RECVV_NOINFO;
 		int flags = 0;
-		ssize_t length, received;
+		ssize_t length, received = 0;
+		bool may_go_on;
 		const char *what = bytes;
 
 		events = usrsctp_get_events(s->so);
@@ -162,7 +183,7 @@ bool socket_deliver(struct sctp_socket *s)
 		if (flags & MSG_NOTIFICATION) {
 			received = length;
 			length = (ssize_t)notification_translate(s, bytes, (size_t)length, translated, sizeof(translated));
-			if (length == 0)
+			if (length == 0) /* not asked for */
 				continue;
 			what = translated;
 			header.type = INBOUND_NOTIFICATION;
@@ -170,8 +191,6 @@ bool socket_deliver(struct sctp_socket *s)
 			header.flags = INBOUND_EOR;
 		} else {
 			header.flags = flags & MSG_EOR ? INBOUND_EOR : 0;
-			header.flags |= s->events[0] ? INBOUND_WANTS_SNDRCV : 0;
-			header.flags |= s->wants_rcvinfo ? INBOUND_WANTS_RCVINFO : 0;
 			header.stream = info.rcv_sid;
 			header.ssn = info.rcv_ssn;
 			header.sinfo_flags = linux_flags(info.rcv_flags);
@@ -182,7 +201,11 @@ bool socket_deliver(struct sctp_socket *s)
 			header.association = info.rcv_assoc_id;
 		}
 		header.from_length = (uint16_t)address_length((struct sockaddr *)&header.from);
-		if (!socket_push(s, &header, what, (size_t)length))
+		may_go_on = socket_push(s, &header, what, (size_t)length);
+		if (header.type == INBOUND_NOTIFICATION && s->events[LX_AUTHENTICATION_EVENT - 0x8000] &&
+		    is_beginning(bytes, (size_t)received))
+			may_go_on = push_no_authentication(s, header.association);
+		if (!may_go_on)
 			return true; /* goes on when the descriptor has room */
 	}
 	return false;

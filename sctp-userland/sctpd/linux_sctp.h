@@ -94,6 +94,13 @@ struct lx_send_failed {
 	struct lx_sndrcvinfo info;
 	uint32_t assoc_id;
 };
+struct lx_authkey_event {
+	uint16_t type, flags;
+	uint32_t length;
+	uint16_t key, other_key;
+	uint32_t indication, assoc_id;
+};
+#define LX_AUTH_NO_AUTH 2
 struct lx_pdapi_event {
 	uint16_t type, flags;
 	uint32_t length, indication, assoc_id, stream, seq;

@@ -13,6 +13,7 @@
 #include "disposal.h"
 #include "loop.h"
 #include "manager.h"
+#include "privilege.h"
 #include "settings.h"
 #include "show.h"
 #include "sockets.h"
@@ -130,6 +131,8 @@ static int listen_or_find_running(const struct settings *settings)
 			return error;
 		answer = show_answers();
 	}
+	if (answer == SHOW_REFUSES)
+		log_line("%s", REFUSES_USER);
 	return answer == SHOW_STRANGER ? -ECONNREFUSED : error;
 }
 
@@ -179,6 +182,13 @@ int main(int argc, char **argv)
 	}
 	if (error != 0) {
 		log_line("cannot start: %s", strerror(-error));
+		return 1;
+	}
+	if (parent >= 0)
+		background_ready();
+	error = privilege_drop();
+	if (error != 0) {
+		log_line("cannot give up what it doesn't need: %s", strerror(-error));
 		return 1;
 	}
 	manager_tell("READY=1");

@@ -169,6 +169,10 @@ int options_set(struct sctp_socket *s, int level, int option, const char *value,
 		return set_flag(&s->wants_rcvinfo, value, length);
 	case LX_RECVNXTINFO:
 		return set_flag(&s->wants_nxtinfo, value, length); /* without effect */
+	case LX_AUTOCLOSE:
+		if (IS_ONE_TO_ONE(s))
+			return EOPNOTSUPP;
+		return translate_set(s, option, value, length);
 	default:
 		note_streams(s, option, value, length);
 		return translate_set(s, option, value, length);
@@ -251,6 +255,8 @@ int options_get(struct sctp_socket *s, int level, int option, char *value, size_
 		return get_event(s, value, length);
 	case LX_RECVRCVINFO:
 		return get_number(value, length, s->wants_rcvinfo);
+	case LX_AUTOCLOSE:
+		return IS_ONE_TO_ONE(s) ? EOPNOTSUPP : translate_get(s, option, value, length);
 	case LX_RECVNXTINFO:
 		return get_number(value, length, s->wants_nxtinfo);
 	default:

@@ -22,6 +22,7 @@
 #define BUFFER_SIZE (4 * 1024 * 1024) /* bytes: a burst must not be lost in the raw socket */
 #define PER_TURN 64
 #define AT_ONCE 8
+#define HANDSHAKE 4 /* packets, each after the other */
 #define COMMON_HEADER 12
 #define CHUNK_HEADER 4
 #define SMALLEST_MTU 512  /* bytes; below, the kernel fragments */
@@ -193,6 +194,17 @@ static void ready6(struct watch *watch, uint32_t events)
 		memcpy(&source.sin6_port, incoming, 2);
 		memcpy(&destination.sin6_port, incoming + 2, 2);
 		packets_input(incoming, (int)length, (struct sockaddr *)&source, (struct sockaddr *)&destination, 0);
+	}
+}
+
+void packets_take_waiting(void)
+{
+	int turn;
+
+	for (turn = 0; turn < HANDSHAKE; turn++) {
+		ready4(&raw4, EPOLLIN);
+		if (raw6.fd >= 0)
+			ready6(&raw6, EPOLLIN);
 	}
 }
 

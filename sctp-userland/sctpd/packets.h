@@ -16,4 +16,7 @@ void packets_input(const char *packet, int length, struct sockaddr *source, stru
 /* The library's buffers for so many bytes, still to be written; NULL: no memory. */
 struct mbuf *packets_buffers(int length);
 
+/* Take what has come by now, and what this answers: a peer on this host may have answered already. */
+void packets_take_waiting(void);
+
 #endif

@@ -48,16 +48,21 @@ static int connect_running(enum show_answer *answer)
 /* Ask; return the length of the answer, or -1 and why there was none. */
 static ssize_t ask(int fd, const struct request *request, void *to, size_t room, enum show_answer *answer)
 {
-	ssize_t got = send(fd, request, sizeof(*request), MSG_NOSIGNAL) < 0 ? -1 : recv(fd, to, room, 0);
+	ssize_t sent = send(fd, request, sizeof(*request), MSG_NOSIGNAL), got;
 
-	*answer = got >= (ssize_t)sizeof(struct reply) ? SHOW_SERVES : got < 0 && errno == EAGAIN ? SHOW_SILENT : SHOW_NONE;
+	const struct reply *reply = to;
+
+	got = sent < 0 && errno == EAGAIN ? -1 : recv(fd, to, room, 0); /* who is refused is told so, whatever he asks */
+	*answer = got >= (ssize_t)sizeof(*reply) ? SHOW_SERVES : got < 0 && errno == EAGAIN ? SHOW_SILENT : SHOW_NONE;
+	if (*answer == SHOW_SERVES && reply->error == EACCES)
+		*answer = SHOW_REFUSES;
 	return *answer == SHOW_SERVES ? got : -1;
 }
 
 enum show_answer show_answers(void)
 {
 	struct request request = { .version = PROTOCOL_VERSION, .operation = OP_STATUS, .argument = { 0, 0, -1 } };
-	char reply[sizeof(struct reply) + sizeof(struct status_place)];
+	char reply[sizeof(struct reply) + sizeof(struct status_place)] __attribute__((aligned(sizeof(struct reply))));
 	enum show_answer answer;
 	int fd = connect_running(&answer);
 
@@ -73,12 +78,13 @@ static int say_why_not(enum show_answer answer, bool connected)
 	switch (answer) {
 	case SHOW_STRANGER:
 		return fail(STRANGER_HAS_NAME);
+	case SHOW_REFUSES:
+		return fail(REFUSES_USER);
 	case SHOW_SILENT:
 		return fail("the one of this network namespace doesn't answer: it is stuck, or another program has its name (@" CONTROL_NAME
 			    "): see ss -xlp");
 	default:
-		return fail(connected ? "the one of this network namespace refused: it serves root, its own user and its --group"
-				      : "none runs in this network namespace");
+		return fail(connected ? "the one of this network namespace ended" : "none runs in this network namespace");
 	}
 }
 

@@ -8,6 +8,8 @@
 #define STRANGER_HAS_NAME "a program of another user has its name (@" CONTROL_NAME ") in this network namespace: " \
 	 "see ss -xlp; end that one"
 
+#define REFUSES_USER "the one of this network namespace serves root, its own user and its --group, not this user: socket() fails with EACCES"
+
 /* Print what the sctpd of this network namespace serves; return the exit status. */
 int show_status(bool json);
 
@@ -15,6 +17,7 @@ enum show_answer {
 	SHOW_NONE,     /* none runs, or it ends just now, or refuses */
 	SHOW_SERVES,
 	SHOW_SILENT,   /* no answer for some seconds */
+	SHOW_REFUSES,  /* this user */
 	SHOW_STRANGER, /* the name is held by a user whose sctpd isn't to be believed: neither root, nor the service's user, nor oneself */
 };
 

@@ -191,6 +191,8 @@ void socket_tell_state(struct sctp_socket *s)
 		state |= STATE_RECEIVES;
 	if (IS_ONE_TO_ONE(s) && s->listening)
 		state |= STATE_LISTENS;
+	state |= (s->events[0] ? STATE_WANTS_SNDRCV : 0) | (s->wants_rcvinfo ? STATE_WANTS_RCVINFO : 0) |
+		 (s->wants_nxtinfo ? STATE_WANTS_NXTINFO : 0);
 	states_tell(s->place, state);
 }
 
@@ -225,6 +227,9 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, struc
 	if (getrandom(&unforeseen, sizeof(unforeseen), 0) < 0)
 		goto failed;
 	s->place = states_take();
+	errno = EMFILE;
+	if (s->place == STATES_MAX)
+		goto failed;
 	snprintf(name, sizeof(name), SOCKET_NAME_FORMAT, s->place, unforeseen); /* any program may take names */
 	if (bind(pair[0], (struct sockaddr *)&address, abstract_name(&address, name)) < 0 ||
 	    getsockopt(pair[1], SOL_SOCKET, SO_COOKIE, &s->cookie, &length) < 0 || fstat(pair[1], &status) < 0)

@@ -29,6 +29,8 @@ static struct stack_begun begun;
 static void (*library_sowakeup)(struct socket *, struct sockbuf *);
 static int (*library_free)(void *, struct sctp_tcb *, int, int);
 static void (*library_express_sack)(struct sctp_tcb *, uint32_t, uint32_t, int *, int);
+static struct sctp_tcb *(*library_find)(void *, uint32_t, int);
+static const void *beginning; /* the endpoint whose association is being made and has no identifier yet */
 static struct sctp_tcb *(*library_begin)(void *, struct sockaddr *, int *, uint32_t, uint32_t, uint16_t, uint16_t, void *, int);
 
 static void debug_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -71,8 +73,9 @@ int stack_start(const struct stack_settings *settings)
 												   "sctp_express_handle_sack");
 	library_begin = (struct sctp_tcb * (*)(void *, struct sockaddr *, int *, uint32_t, uint32_t, uint16_t, uint16_t, void *, int))
 		dlsym(RTLD_NEXT, "sctp_aloc_assoc");
+	library_find = (struct sctp_tcb * (*)(void *, uint32_t, int)) dlsym(RTLD_NEXT, "sctp_findasoc_ep_asocid_locked");
 	library_free = (int (*)(void *, struct sctp_tcb *, int, int))dlsym(RTLD_NEXT, "sctp_free_assoc");
-	if (library_free == NULL || library_sowakeup == NULL || library_express_sack == NULL || library_begin == NULL ||
+	if (library_find == NULL || library_free == NULL || library_sowakeup == NULL || library_express_sack == NULL || library_begin == NULL ||
 	    !restart_prepare() || !announce_prepare())
 		return -ENOSYS;
 	usrsctp_init_nothreads(0, NULL, settings->debug ? debug_line : NULL);
@@ -208,10 +211,29 @@ void sctp_express_handle_sack(struct sctp_tcb *tcb, uint32_t cumulative_ack, uin
 struct sctp_tcb *sctp_aloc_assoc(void *endpoint, struct sockaddr *peer, int *error, uint32_t tag, uint32_t vrf, uint16_t out_streams,
 				 uint16_t udp_port, void *process, int authenticates)
 {
-	struct sctp_tcb *made = library_begin(endpoint, peer, error, tag, vrf, out_streams, udp_port, process, authenticates);
+	struct sctp_tcb *made;
 
+	beginning = endpoint;
+	made = library_begin(endpoint, peer, error, tag, vrf, out_streams, udp_port, process, authenticates);
+
+	beginning = NULL;
 	begun.associations += made != NULL;
 	return made;
+}
+
+/* The library counts for each endpoint, a kernel for all: programs take another socket's identifier for wrong. It looks here whether its next
+ * number is free: the first time it is given one that is nobody's, and told to look again. */
+struct sctp_tcb *sctp_findasoc_ep_asocid_locked(void *endpoint, uint32_t identifier, int want_lock)
+{
+	static uint32_t last = SCTP_ALL_ASSOC;
+	uint32_t *next = (uint32_t *)(void *)((char *)endpoint + ENDPOINT_NEXT_IDENTIFIER);
+
+	if (beginning != endpoint || ENDPOINT_NEXT_IDENTIFIER == 0 || *next != identifier + 1)
+		return library_find(endpoint, identifier, want_lock);
+	beginning = NULL;
+	last = last < INT32_MAX ? last + 1 : SCTP_ALL_ASSOC + 1;
+	*next = last;
+	return endpoint; /* not NULL: taken */
 }
 
 /* ... and ends here; 0: not yet. */

@@ -41,7 +41,10 @@ int states_memory(void)
 
 uint32_t states_take(void)
 {
-	return words == NULL || free_count == 0 ? STATES_MAX : free_places[--free_count];
+	if (words == NULL || free_count == 0)
+		return STATES_MAX;
+	states_tell(free_places[--free_count], 0);
+	return free_places[free_count];
 }
 
 void states_tell(uint32_t place, uint32_t state)
@@ -52,7 +55,6 @@ void states_tell(uint32_t place, uint32_t state)
 
 void states_give_back(uint32_t place)
 {
-	states_tell(place, 0);
 	if (place < STATES_MAX)
 		free_places[free_count++] = place;
 }

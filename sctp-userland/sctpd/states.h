@@ -10,7 +10,8 @@ int states_start(void);
 /* The descriptor of that memory. */
 int states_memory(void);
 
-/* A socket's place; STATES_MAX: none is left, and its clients ask. Tell its state (STATE_ bits). Its place may be another's from now on. */
+/* A socket's place; STATES_MAX: none is left. Tell its state (STATE_ bits). Its place may be another's from now on; until then the last state
+ * stays there, for who reads what the socket has left. */
 uint32_t states_take(void);
 void states_tell(uint32_t place, uint32_t state);
 void states_give_back(uint32_t place);

@@ -146,6 +146,8 @@ int translate_get(struct sctp_socket *s, int option, char *value, size_t *length
 		memcpy(&to, value, *length < sizeof(to) ? *length : sizeof(to));
 		from.spinfo_assoc_id = to.assoc_id;
 		from.spinfo_address = to.address;
+		if (!translate_is_any(to.address) && usrsctp_getassocid(s->so, (struct sockaddr *)&from.spinfo_address) == 0)
+			return EINVAL;
 		size = sizeof(from);
 		error = get(s, SCTP_GET_PEER_ADDR_INFO, &from, &size);
 		if (error != 0)

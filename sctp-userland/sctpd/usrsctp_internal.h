@@ -62,6 +62,9 @@ struct endpoint { /* the beginning, checked when it is used */
 };
 #define ENDPOINT_V6ONLY 0x8000 /* usrsctp keeps to it, but has no option that sets it */
 
+/* Further on in it: the identifier that the endpoint's next association gets. Used only where it is seen to be that. */
+#define ENDPOINT_NEXT_IDENTIFIER (sizeof(void *) == 8 ? 1016 : 0)
+
 /* Which addresses matter to an association: all of it. */
 struct scope {
 	uint8_t ipv4_legal, ipv6_legal, upper_layer_legal, loopback, ipv4_private, ipv6_link, ipv6_site;
@@ -138,6 +141,7 @@ struct mbuf *sctp_add_addresses_to_i_ia(void *endpoint, struct sctp_tcb *tcb, st
 					uint16_t *padding, uint16_t *length);
 int sctp_is_address_in_scope(struct sctp_ifa *ifa, struct scope *scope, int update);
 int sctp_is_address_on_local_host(struct sockaddr *address, uint32_t vrf);
+struct sctp_tcb *sctp_findasoc_ep_asocid_locked(void *endpoint, uint32_t identifier, int want_lock);
 int sctp_free_assoc(void *endpoint, struct sctp_tcb *tcb, int how, int from);
 void sctp_express_handle_sack(struct sctp_tcb *tcb, uint32_t cumulative_ack, uint32_t window, int *abort_now, int ecne_seen);
 int sctp_load_addresses_from_init(struct sctp_tcb *tcb, struct mbuf *m, int offset, int limit, struct sockaddr *source,

@@ -8,8 +8,10 @@ for the caller to see.
 
 import array
 import contextlib
+import os
 import random
 import socket
+import stat
 import struct
 import sys
 import threading
@@ -87,6 +89,9 @@ def call(chance: random.Random, control: socket.socket, passed: list[socket.sock
     control.sendmsg([frame, address, data], rights)
     _, ancillary, _, _ = control.recvmsg(100000, socket.CMSG_SPACE(4))
     for _, _, value in ancillary:
+        if not stat.S_ISSOCK(os.fstat(int.from_bytes(value[:4], sys.byteorder)).st_mode):
+            os.close(int.from_bytes(value[:4], sys.byteorder))  # the states' memory
+            continue
         made = socket.socket(
             socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=int.from_bytes(value[:4], sys.byteorder)
         )

@@ -2,13 +2,15 @@
 
 # ruff: noqa: E501  (programs given as text)
 
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.sctp.shared_daemon import PRELUDE, start
-from tests.sctp.test_daemon import SCTPD, as_nobody, library_for_all, serves, wait_for
-from tests.support.namespaces import Namespace
+from tests.sctp.test_daemon import SCTPD, as_nobody, daemons, library_for_all, serves, wait_for
+from tests.support.namespaces import REPOSITORY, Namespace
 
 pytestmark = pytest.mark.integration
 
@@ -75,7 +77,7 @@ SHOWS_NAMES = """
 import socket
 held = [socket.socket(2, 1, 132) for _ in range(8)]
 with open("/proc/net/unix") as file:
-    numbers = sorted(int(line.split("@sctp-userland/")[1], 16) for line in file if "@sctp-userland/" in line)
+    numbers = sorted(int(line.split("@sctp-userland/")[1].split("/")[1], 16) for line in file if "@sctp-userland/" in line)
 print(len(numbers) >= 8, min(b - a for a, b in zip(numbers, numbers[1:])) > 1 << 20)
 """
 
@@ -104,3 +106,49 @@ def test_group_admits(namespace: Namespace) -> None:
             run = namespace.run("setpriv", *options, *program)
             assert run.stdout == expected, run.stderr
     assert daemon.poll() is None
+
+
+def test_it_gives_up_what_it_does_not_need(namespace: Namespace) -> None:
+    """Started as root: packets and buffers are all it keeps, no file can be written, no program started."""
+    daemon = namespace.start(str(SCTPD))
+    assert wait_for(lambda: serves(namespace))
+    (process,) = daemons(namespace)
+    status = dict(line.split(":\t") for line in Path(f"/proc/{process}/status").read_text().splitlines())
+    net_admin_and_net_raw = 1 << 12 | 1 << 13
+    for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        assert int(status[name], 16) & ~net_admin_and_net_raw == 0, name
+    assert int(status["CapEff"], 16) & 1 << 13
+    assert status["NoNewPrivs"] == "1"
+    assert status["Seccomp"] == "2"
+    assert daemon.poll() is None
+
+
+PRINTS_PROTOCOL = """
+#include <netinet/in.h>
+#include <stdio.h>
+#include <sys/socket.h>
+int main(void)
+{
+	int protocol = 0;
+	socklen_t length = sizeof(protocol);
+	getsockopt(socket(AF_INET, SOCK_STREAM, 0), SOL_SOCKET, SO_PROTOCOL, &protocol, &length);
+	printf("%d\\n", protocol);
+	return 0;
+}
+"""
+
+
+def test_withsctp_in_either_order(namespace: Namespace, tmp_path: Path) -> None:
+    """lksctp-tools' withsctp makes SCTP of a program's TCP, be it started by sctp-run or the other way round."""
+    program = tmp_path / "program"
+    preloaded = next(Path("/usr/lib").glob("*/lksctp-tools/libwithsctp.so.1"))  # as that command does it
+    compiler = ["gcc", "-x", "c", "-", "-o", str(program)]
+    subprocess.run(compiler, input=PRINTS_PROTOCOL, text=True, check=True)
+    sctp_run = str(REPOSITORY / "sctp-userland" / "sctp-run")
+    for command in (
+        (sctp_run, "withsctp", str(program)),
+        (sctp_run, "withsctp", sctp_run, str(program)),
+        (sctp_run, "env", f"LD_PRELOAD={preloaded}", sctp_run, str(program)),
+    ):
+        run = namespace.run(*command)
+        assert run.stdout == "132\n", (command, run.stderr)

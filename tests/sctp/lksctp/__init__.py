@@ -1,0 +1,1 @@
+"""lksctp-tools' own test programs, on sctpd and on a kernel."""
