@@ -49,16 +49,18 @@ def case_errno_stays() -> None:
     with connected() as (client, server):
         server.send(b"1")
         server.send(b"2")
-        for call in (
-            lambda: libc.recv(client.fileno(), room, 10, 0),
-            lambda: libc.send(client.fileno(), b"x", 1, 0),
-            lambda: libc.recv(client.fileno(), room, 10, 0),
-        ):
-            ctypes.set_errno(untouched)
-            assert call() == 1
-            assert ctypes.get_errno() == untouched
+        ctypes.set_errno(untouched)
+        assert libc.recv(client.fileno(), room, 10, 0) == 1
+        assert libc.send(client.fileno(), b"x", 1, 0) == 1
+        assert libc.recv(client.fileno(), room, 10, 0) == 1
+        assert ctypes.get_errno() == untouched
     with listener() as waiting, one_to_one() as client:
-        name = b"\x02\x00" + socket.htons(waiting.getsockname()[1]).to_bytes(2, "little") + b"\x7f\0\0\x01" + bytes(8)
+        name = (
+            b"\x02\x00"
+            + socket.htons(waiting.getsockname()[1]).to_bytes(2, "little")
+            + b"\x7f\0\0\x01"
+            + bytes(8)
+        )
         ctypes.set_errno(untouched)
         assert libc.connect(client.fileno(), name, 16) == 0
         assert ctypes.get_errno() == untouched

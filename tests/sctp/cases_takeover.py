@@ -1,7 +1,7 @@
 """No socket takes over an association that another one has from the same port with the same peer.
 
-Its INIT would be a restart to the peer: the older association would be dead, and the newer socket would get what
-the peer sends to it.
+Its INIT would be a restart to the peer: the older association would be dead, and the newer socket would get
+what the peer sends to it.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Where lksctp-tools' test programs come from: the Debian source package, fetched and built outside the repository.
+"""lksctp-tools' test programs, from the Debian source package: fetched and built outside the repository.
 
 It is never copied into the project. `LKSCTP_SOURCE` names an unpacked source; otherwise it is fetched by
 `apt-get source` with the package sources this host has, as deb-src.

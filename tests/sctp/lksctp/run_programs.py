@@ -39,6 +39,7 @@ def run(program: Path) -> dict[str, object]:
         "program": program.name,
         "status": "timeout" if status == -999 else status,
         "passed": [what.strip() for _, word, what in found if word == "PASS"],
+        "passed_count": sum(word == "PASS" for _, word, _ in found),
         "broken": [what.strip() for _, word, what in found if word != "PASS"],
         "took_ms": round((time.monotonic() - started) * 1000),
         "output_end": text[-600:],
