@@ -181,6 +181,25 @@ def up(port: int, address: str | None, directory: Path | None, no_servers: bool,
     sys.exit(run_up(UpSettings(port, address, directory, log_level, has_servers=not no_servers)))
 
 
+@main.command()
+@CONFIG
+@click.argument("servers", nargs=-1)
+@click.option("--pool", help="Only in this pool: the name of its SRV records, or a handle.")
+@click.option("--all", "everybody", is_flag=True, help="Every server that is missing.")
+def forget(config: Path, servers: tuple[str, ...], pool: str | None, everybody: bool) -> None:
+    """Miss servers no longer that were taken out of service: by name, address, address:port or PE identifier.
+
+    Without `expect` in its zone a pool misses each server that was in during the last day.
+    """
+    if bool(servers) == everybody:
+        raise click.UsageError("name the servers, or say --all")
+    gone = _ask(config, "forget", servers=list(servers), all=everybody, pool=pool)["forgotten"]
+    for one in gone:
+        click.echo(f"forgotten: {one}")
+    if not gone:
+        click.echo("no server is missing")
+
+
 @main.group()
 def registrar() -> None:
     """Prepare the registrars and the hosts that speak to them."""

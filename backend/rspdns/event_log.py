@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +15,8 @@ from daemon_kit.metrics import BucketCounts
 
 from rspdns.belief import BeliefEvent
 from rspdns.convergence import Convergence
+from rspdns.endpoint import endpoint
+from rspdns.views import Member
 
 KEPT = 200
 QUEUED = 256
@@ -37,6 +39,8 @@ class Logged:
     number: int
     at_s: float
     event: BeliefEvent
+    name: str | None = None
+    """What people call the server."""
     converged_ms: float | None = None
 
     def told(self) -> dict[str, Any]:
@@ -48,6 +52,8 @@ class Logged:
             "kind": event.kind,
             "handle": event.handle,
             "identifier": _member(event),
+            "address": _address(event),
+            "name": self.name,
             "words": event.words,
             "converged_ms": None if self.converged_ms is None else round(self.converged_ms, 3),
         }
@@ -55,6 +61,11 @@ class Logged:
 
 def _member(event: BeliefEvent) -> str | None:
     return f"{event.identifier:08x}" if event.handle and event.identifier is not None else None
+
+
+def _address(event: BeliefEvent) -> str | None:
+    member = event.member
+    return None if member is None else endpoint(str(member.addresses[0]), member.port)
 
 
 class Listener:
@@ -79,7 +90,12 @@ class Listener:
 class EventLog:
     """The last events. `counts` is by kind and since the start, as is `convergence`, in seconds."""
 
-    def __init__(self, control_paths: Sequence[str]) -> None:
+    def __init__(
+        self,
+        control_paths: Sequence[str],
+        name_of: Callable[[str, Member], str | None] = lambda handle, member: None,
+    ) -> None:
+        self._name_of = name_of
         self.counts: Counter[str] = Counter()
         self.convergence = BucketCounts(CONVERGENCE_BOUNDS_S)
         self.last_number = 0
@@ -94,7 +110,7 @@ class EventLog:
         for event in events:
             self.last_number += 1
             self.counts[event.kind] += 1
-            logged = Logged(self.last_number, time.time(), event)
+            logged = Logged(self.last_number, time.time(), event, self._name(event))
             self._kept.append(logged)
             if event.kind in _CHANGING:
                 self._unpublished.append(logged.number)
@@ -102,17 +118,32 @@ class EventLog:
         del self._unpublished[:-KEPT]
         if len(events) <= LOGGED_EACH:
             for event in events:
-                whom = {"handle": event.handle, "identifier": _member(event)} if event.handle else {}
-                self._log.info(event.kind, **whom, why=event.words)
+                self._log.info(event.kind, **self._whom(event), why=event.words)
         else:
             self._log_by_pool(events)
+
+    def _name(self, event: BeliefEvent) -> str | None:
+        return None if event.member is None else self._name_of(event.handle, event.member)
+
+    def _whom(self, event: BeliefEvent) -> dict[str, str | None]:
+        """How the log names the server of an event."""
+        if not event.handle:
+            return {}
+        whom = {"handle": event.handle, "identifier": _member(event)}
+        if event.member is not None:
+            whom["address"] = _address(event)
+        return whom | ({"name": name} if (name := self._name(event)) else {})
 
     def _log_by_pool(self, events: Sequence[BeliefEvent]) -> None:
         together: dict[tuple[str, str], list[BeliefEvent]] = {}
         for event in events:
             together.setdefault((event.kind, event.handle), []).append(event)
         for (kind, handle), some in together.items():
-            whom = {"handle": handle, "identifiers": [_member(one) for one in some]} if handle else {}
+            whom: dict[str, object] = {}
+            if handle:
+                whom = {"handle": handle, "identifiers": [_member(one) for one in some]}
+                names = [name for one in some if (name := self._name(one))]
+                whom |= {"names": names} if names else {}
             self._log.info(kind, **whom, why=", ".join(dict.fromkeys(one.words for one in some)))
 
     def published(self, names: Collection[str]) -> None:

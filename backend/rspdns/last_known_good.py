@@ -123,17 +123,17 @@ def decode(data: bytes, now: float, wall_s: float, max_stale_s: float) -> tuple[
     return tuple(pool for pool in pools if pool.stale_since_s > now - max_stale_s)
 
 
-def save(directory: str | Path, data: bytes) -> None:
+def save(directory: str | Path, data: bytes, file_name: str = FILE_NAME) -> None:
     """Put `data` (of `encode()`) in its place in `directory`, all or nothing. Raise OSError, the old file
     intact."""
     directory = Path(directory)
-    handle, name = tempfile.mkstemp(prefix=f".{FILE_NAME}.", dir=directory)
+    handle, name = tempfile.mkstemp(prefix=f".{file_name}.", dir=directory)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        Path(name).replace(directory / FILE_NAME)
+        Path(name).replace(directory / file_name)
     except BaseException:
         with contextlib.suppress(OSError):
             Path(name).unlink()

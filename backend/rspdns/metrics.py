@@ -9,8 +9,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from rspdns.belief import Standing
+from rspdns.endpoint import endpoint
 from rspdns.event_log import EventLog
-from rspdns.status import endpoint
 
 MOST_MEMBERS = 2000
 """Members with series of their own; of more, pools are counted only."""
@@ -66,6 +66,11 @@ def _pools(pools: Iterable[Status]) -> Iterator[Metric]:
         for state, found in (("in", pool["members"]), ("out", pool["out"]))
     }
     yield _gauge("rspdns_pool_members", "Members by state", states, "owner", "state")
+    expected = {(pool["owner"],): pool["expected"] for pool in pools}
+    help_text = "Servers that should be in: `expect`, or all of the last day"
+    yield _gauge("rspdns_pool_expected_members", help_text, expected, *labels)
+    lacking = {(pool["owner"],): pool["missing"] for pool in pools}
+    yield _gauge("rspdns_pool_missing_members", "Of the expected servers, those not in", lacking, *labels)
     known = {(pool["owner"],): int(pool["known"]) for pool in pools}
     yield _gauge("rspdns_pool_known", "1 once a registrar told of the pool; else SERVFAIL", known, *labels)
     stale = {(pool["owner"],): pool["stale_s"] or 0 for pool in pools}
@@ -75,8 +80,8 @@ def _pools(pools: Iterable[Status]) -> Iterator[Metric]:
 
 
 def _members(pools: Iterable[Status]) -> Iterator[Metric]:
-    labels = ("owner", "member", "address")
-    state = GaugeMetricFamily("rspdns_member_in", "1: in, 0: known and out", labels=labels)
+    labels = ("owner", "member", "address", "name")
+    state = GaugeMetricFamily("rspdns_member_in", "1: in, 0: out or missing", labels=labels)
     weight = GaugeMetricFamily("rspdns_member_weight", "SRV weight", labels=labels)
     priority = GaugeMetricFamily("rspdns_member_priority", "SRV priority", labels=labels)
     load = GaugeMetricFamily("rspdns_member_load_ratio", "Load it reports, 0..1", labels=labels)
@@ -85,7 +90,8 @@ def _members(pools: Iterable[Status]) -> Iterator[Metric]:
         for member in (*pool["members"], *pool["out"]):
             is_in = "addresses" in member
             address = member["addresses"][0] if is_in else member["address"] or ""
-            values = pool["owner"], member["identifier"], endpoint(address, member["port"])
+            where = endpoint(address, member["port"])
+            values = pool["owner"], member["identifier"] or "", where, member["name"] or ""
             # One that went over to another handle of its pool is out in the one and in by the other.
             if values in seen or len(seen) == MOST_MEMBERS:
                 continue

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from daemon_kit.logs import get_logger
 
 from rspdns.belief import Belief
-from rspdns.probe_methods import probe
+from rspdns.probe_methods import Heard, listen_for_life
 from rspdns.probe_plans import PoolProbing
 from rspdns.probing import MAX_PROBES_PER_S, Finding, Outcome, Plan, ProbeBook, Target
 from rspdns.views import Member
@@ -31,7 +31,7 @@ class Prober:
 
     `pools` tells of each pool handle how (`set_pools()` later). `on_result` is called after the belief was
     told something new (`Follower.look` fits). `report(handle, member)` is called three times for who falls in
-    a pool that wants it reported.
+    a pool that wants it reported. `name_of(handle, member)` is what people call a member.
     """
 
     def __init__(
@@ -41,16 +41,19 @@ class Prober:
         on_result: Callable[[], None],
         *,
         report: Callable[[str, Member], None] = lambda handle, member: None,
+        name_of: Callable[[str, Member], str | None] = lambda handle, member: None,
         max_per_s: float = MAX_PROBES_PER_S,
-        method: Callable[[Member, Plan], Awaitable[Outcome]] = probe,
+        method: Callable[[Member, Plan], Awaitable[Heard]] = listen_for_life,
     ) -> None:
         self._belief = belief
         self._pools = pools
         self._on_result = on_result
         self._report = report
+        self._name_of = name_of
         self._method = method
         self._book = ProbeBook(max_per_s=max_per_s)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._said: dict[tuple[str, int], str] = {}
         self._is_news = False
         self._wake = asyncio.Event()
 
@@ -71,6 +74,10 @@ class Prober:
             f"no member of the pool {name} answers the probe: whom the registrars list is shown"
             for name in self._book.blind(time.monotonic())
         ]
+
+    def said(self, handle: str, identifier: int) -> str:
+        """What was heard by the last probe of a member that failed; empty when none did."""
+        return self._said.get((handle, identifier), "")
 
     async def run(self) -> None:
         """Probe what is to be probed; until cancelled."""
@@ -118,21 +125,39 @@ class Prober:
             for member in members
         ]
         self._found(self._book.set_targets(targets, now))
+        if len(self._said) > len(targets):
+            present = {(target.handle, target.member.identifier) for target in targets}
+            self._said = {key: words for key, words in self._said.items() if key in present}
 
     async def _probe(self, target: Target) -> None:
-        outcome = Outcome.UNKNOWN
+        outcome, key = Outcome.UNKNOWN, (target.handle, target.member.identifier)
         try:
-            outcome = await self._method(target.member, target.plan)
+            outcome, words = await self._method(target.member, target.plan)
+            if outcome is Outcome.FAILED:
+                self._said[key] = words
+            else:
+                self._said.pop(key, None)
         finally:
             self._found(self._book.result(target, outcome, time.monotonic()))
             self._wake.set()
+
+    def _called(self, target: Target) -> dict[str, str]:
+        """How the log names a member."""
+        member, name = target.member, self._name_of(target.handle, target.member)
+        words = {"identifier": f"{member.identifier:08x}", "address": f"{member.addresses[0]}"}
+        return words if name is None else words | {"name": name}
 
     def _found(self, findings: list[Finding]) -> None:
         for finding in findings:
             target, identifier = finding.target, finding.target.member.identifier
             if not finding.forgotten:
                 what = "member_reachable" if finding.reachable else "member_unreachable"
-                get_logger("probe").info(what, handle=target.handle, identifier=f"{identifier:08x}")
+                get_logger("probe").info(
+                    what,
+                    handle=target.handle,
+                    **self._called(target),
+                    said=self.said(target.handle, identifier),
+                )
             self._belief.probed(target.handle, target.member, finding.reachable, time.monotonic())
             if not finding.reachable and target.plan.report:
                 for _ in range(REPORTS):

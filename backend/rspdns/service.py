@@ -10,8 +10,10 @@ import asyncio
 import contextlib
 import gc
 import signal
+import socket
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 
 from daemon_kit import notify
@@ -21,14 +23,15 @@ from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 from rserpool.sctp import SctpUnavailable
 
-from rspdns import name_table, status
+from rspdns import name_table, reasons, status
 from rspdns.admin.server import AdminServer
-from rspdns.belief import Belief, PoolRules
+from rspdns.belief import Belief, BeliefEvent, PoolRules
 from rspdns.configuration import BackendConfig, differing
 from rspdns.connectors import make_connector
 from rspdns.departures import Departure, departures
 from rspdns.dnssec_store import DnssecStore
 from rspdns.event_log import EventLog
+from rspdns.examiner import Examiner
 from rspdns.follower import Follower
 from rspdns.last_known_good_keeper import LastKnownGood
 from rspdns.metrics import BackendMetrics
@@ -38,9 +41,12 @@ from rspdns.probe_plans import probing_by_handle
 from rspdns.publisher import Publisher
 from rspdns.purge import Purger
 from rspdns.responder import Responder
+from rspdns.roster_keeper import RosterKeeper
 from rspdns.serial_number import SerialNumbers
+from rspdns.status import Known
 from rspdns.views import PoolView
 
+VERSION = version("rspdns")
 LOOK_FOR_CYCLES_AFTER = 50_000
 """New objects between two searches for garbage with cycles, of which there is little: with Python's 700 a
 start with 10,000 members takes a third longer."""
@@ -63,15 +69,18 @@ class Backend:
     def __init__(self, config: BackendConfig, reload: Callable[[], BackendConfig] | None = None) -> None:
         self.config = config
         self.started_at_s = time.monotonic()
-        self.events = EventLog(config.pdns.control)
+        self.roster = RosterKeeper(config.state.path, config.zones)
+        self.events = EventLog(config.pdns.control, self.roster.name_of)
+        self.examiner = Examiner(self.roster, probing_by_handle(config.zones), self.events.happened)
         self.belief = Belief(config.registrars, _rules(config))
-        self.follower = Follower(config, self.belief, self._views_changed, on_events=self.events.happened)
+        self.follower = Follower(config, self.belief, self._views_changed, on_events=self._happened)
         self.keeper = LastKnownGood(config.state.path, config.max_stale_s)
         self.prober = Prober(
             self.belief,
             probing_by_handle(config.zones),
             self.follower.look,
             report=self.follower.report_unreachable,
+            name_of=self.roster.name_of,
             max_per_s=config.probes_per_s,
         )
         self.serials = SerialNumbers(config.state.path, time.time())
@@ -93,7 +102,11 @@ class Backend:
         self._reloading = asyncio.Lock()
         self._control = ControlServer(
             config.admin.socket,
-            {"status": self._tell_status, "reload": Command(self._tell_reload, {"force": bool})},
+            {
+                "status": self._tell_status,
+                "reload": Command(self._tell_reload, {"force": bool}),
+                "forget": Command(self._tell_forget, {"servers": list, "pool": str, "all": bool}),
+            },
         )
         self.admin = AdminServer(
             config.admin,
@@ -107,6 +120,7 @@ class Backend:
                 lambda: self.admin.api.streams.open,
             ),
         )
+        self._host = socket.gethostname()
         self._log = get_logger("backend")
         self._failure: asyncio.Future[str]
 
@@ -130,6 +144,7 @@ class Backend:
     async def _start(self, cleanup: contextlib.AsyncExitStack) -> None:
         """Start everything, the connector when there are answers, and leave its end in `cleanup`."""
         cleanup.callback(self.store.close)
+        self.roster.load()
         self.keeper.load_into(self.belief)
         self.publisher.start(self.belief.views(time.monotonic()))
         cleanup.callback(self.publisher.close)
@@ -154,6 +169,9 @@ class Backend:
         cleanup.push_async_callback(self.follower.close)
         keeping = self._watched(self.keeper.run(), "keeper")
         cleanup.push_async_callback(self._end_keeping, keeping)
+        remembering = self._watched(self.roster.run(), "roster")
+        cleanup.push_async_callback(self._end_remembering, remembering)
+        cleanup.push_async_callback(self.examiner.close)
         probing = self._watched(self.prober.run(), "prober")
         cleanup.callback(probing.cancel)
 
@@ -188,6 +206,25 @@ class Backend:
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)
         self.keeper.save_now()
+
+    async def _end_remembering(self, remembering: asyncio.Task[None]) -> None:
+        remembering.cancel()
+        await asyncio.gather(remembering, return_exceptions=True)
+        self.roster.save_now()
+
+    def _happened(self, events: Sequence[BeliefEvent]) -> None:
+        registrars = {
+            state.identifier: f"{state.number} ({state.address})"
+            for state in self.belief.registrar_states(time.monotonic())
+            if state.identifier is not None
+        }
+        told = [
+            reasons.explained(event, registrars, self.prober.said(event.handle, event.identifier or 0))
+            for event in events
+        ]
+        self.roster.happened(told)
+        self.events.happened(told)
+        self.examiner.happened(told)
 
     def _views_changed(self, views: Mapping[str, PoolView]) -> None:
         self.publisher.publish(views)
@@ -256,6 +293,8 @@ class Backend:
         self.admin.set_access(config.access)
         self.belief.set_pools(_rules(self.config), now)
         self.prober.set_pools(probing_by_handle(self.config.zones))
+        self.examiner.pools = probing_by_handle(self.config.zones)
+        self.roster.set_zones(self.config.zones)
         self._names = PoolNames(config.zones)
         self._write_names()
         self.publisher.set_zones(config.zones, self.belief.views(now))
@@ -265,6 +304,40 @@ class Backend:
     async def _on_hangup(self) -> None:
         with contextlib.suppress(ControlError):  # the log says why
             await self.reload()
+
+    async def _tell_forget(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        wanted, everybody = request.get("servers") or [], request.get("all") is True
+        if not all(isinstance(one, str) for one in wanted):
+            raise ControlError(
+                "servers is a list of names, addresses with or without port, or PE identifiers"
+            )
+        if bool(wanted) == everybody:
+            raise ControlError("either servers, or all = true")
+        return {"forgotten": self.forget(wanted, request.get("pool"))}
+
+    def forget(self, wanted: Sequence[str], pool: object = None) -> list[str]:
+        """Miss these servers no longer, or, when none is named, any that is missing; return them in words.
+
+        `pool` is the name of SRV records, or a pool handle; None means every pool. Raises ControlError.
+        """
+        pools = [
+            one.config
+            for zone in self.config.zones
+            for site in zone.sites
+            for one in site.pools
+            if pool is None or pool == one.owner or pool in one.config.shards
+        ]
+        if not pools:
+            raise ControlError(f"no pool has SRV records or a handle of the name {pool!r}")
+        if named := [name for one in pools for name in one.names.values() if name in wanted]:
+            words = "named by `expect` in the zone's file: take it out there, then rspdns reload"
+            raise ControlError(f"{', '.join(named)}: {words}")
+        handles = [handle for one in pools for handle in one.shards]
+        gone = self.roster.forget(wanted, handles, everybody=not wanted)
+        if wanted and not gone:
+            raise ControlError(f"{', '.join(wanted)}: no missing server has this address or identifier")
+        self._log.info("forgotten", servers=gone)
+        return gone
 
     def purge(self, wanted: Collection[str]) -> None:
         """Purge these names at every PowerDNS; those of the form "name$" with all below them."""
@@ -278,11 +351,15 @@ class Backend:
         """What `rspdns status` and the admin API tell."""
         now = time.monotonic()
         built_at_s = self.publisher.built_at_s
-        problems = (self.keeper.problem, self.serials.problem, self.admin.problem)
+        problems = (self.keeper.problem, self.roster.problem, self.serials.problem, self.admin.problem)
         return {
+            "host": self._host,
+            "version": VERSION,
             "uptime_s": round(now - self.started_at_s, 3),
             "registrars": status.registrars(self.follower.registrar_states(), now),
-            "zones": status.zones(self.config.zones, self.publisher.snapshot, self.belief.views(now), now),
+            "zones": status.zones(
+                self.config.zones, self.publisher.snapshot, self.belief.views(now), now, self._known()
+            ),
             "pdns": status.purging(self.purger),
             "connector": {
                 "connections": self.connector.open_connections,
@@ -296,6 +373,9 @@ class Backend:
             "problems": [*(problem for problem in problems if problem), *self.prober.problems],
             "events": self.events.told(),
         }
+
+    def _known(self) -> Known:
+        return Known(self.roster.roster.absent, time.time(), self.roster.name_at, self.prober.said)
 
 
 def _rules(config: BackendConfig) -> dict[str, PoolRules]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from rspdns import reasons
 from rspdns.belief import RegistrarState
+from rspdns.endpoint import endpoint
 from rspdns.pool_state import by_label
 from rspdns.purge import Purger
+from rspdns.roster import Missing, Place, Seen, missing, place_of
 from rspdns.snapshot import Snapshot
 from rspdns.views import Member, OutMember, PoolView
 from rspdns.weights import Weighted, effective_load
@@ -37,10 +41,31 @@ def registrars(states: Iterable[RegistrarState], now: float) -> list[dict[str, A
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of servers beside the views.
+
+    `absent` is the roster's, `at_s` the wall clock; `name_at(handle, place)` is what people call a server,
+    `said(handle, identifier)` what the last failed probe of a member heard.
+    """
+
+    absent: Mapping[str, Mapping[Place, Seen]] = field(default_factory=dict)
+    at_s: float = 0.0
+    name_at: Callable[[str, Place], str | None] = lambda handle, place: None
+    said: Callable[[str, int], str] = lambda handle, identifier: ""
+
+
+NOTHING_ELSE = Known()
+
+
 def zones(
-    of_zones: Sequence[Zone], snapshot: Snapshot, views: Mapping[str, PoolView], now: float
+    of_zones: Sequence[Zone],
+    snapshot: Snapshot,
+    views: Mapping[str, PoolView],
+    now: float,
+    known: Known = NOTHING_ELSE,
 ) -> list[dict[str, Any]]:
-    """Every zone with its pools, who is in and who is out, and why."""
+    """Every zone with its pools: the servers that are in, and those that are out or missing, with reasons."""
     found = []
     for zone in of_zones:
         answers = snapshot.zone_answers.get(zone.name)
@@ -56,6 +81,7 @@ def zones(
                 [views[handle] for handle in pool.config.shards if handle in views],
                 weights,
                 now,
+                known,
             )
             for site in zone.sites
             for pool in site.pools
@@ -68,10 +94,17 @@ def zones(
 
 
 def _pool(
-    pool: Pool, name: str, of_pool: Sequence[PoolView], weights: Mapping[str, Weighted], now: float
+    pool: Pool,
+    name: str,
+    of_pool: Sequence[PoolView],
+    weights: Mapping[str, Weighted],
+    now: float,
+    known: Known,
 ) -> dict[str, Any]:
     labels = {id(one): label for label, one in by_label(pool, [view.members for view in of_pool]).items()}
     stale_since_s = [view.stale_since_s for view in of_pool if view.stale_since_s is not None]
+    members = [one for view in of_pool for one in view.members if one.protocol == pool.config.protocol]
+    lacked = missing(pool.config, members, known.absent, known.at_s)
     return {
         "handles": list(pool.config.shards),
         "name": name,
@@ -81,22 +114,46 @@ def _pool(
         "known": bool(of_pool) and all(view.known for view in of_pool),
         "stale_s": _age(min(stale_since_s, default=None), now),
         "answered_instead": _answered_instead(pool, of_pool),
+        "expected": lacked.expected,
+        "missing": lacked.count,
         "members": [
-            _member(view.handle, one, weights.get(labels.get(id(one), "")), now)
+            _member(view.handle, one, weights.get(labels.get(id(one), "")), now, known)
             for view in of_pool
             for one in view.members
             if one.protocol == pool.config.protocol
         ],
         "out": [
-            *(_out(view.handle, one, now) for view in of_pool for one in view.out),
+            *_outside(pool, of_pool, lacked, now, known),
             *(
-                _of_another_transport(view.handle, one, pool, now)
+                _of_another_transport(view.handle, one, pool, now, known)
                 for view in of_pool
                 for one in view.members
                 if one.protocol != pool.config.protocol
             ),
         ],
     }
+
+
+def _outside(
+    pool: Pool, of_pool: Sequence[PoolView], lacked: Missing, now: float, known: Known
+) -> Iterator[dict[str, Any]]:
+    """Those that registrars list although they are out, that left lately, and that are missing."""
+    absent = {(handle, one.place): one for handle, one in lacked.seen}
+    shown = set()
+    for view in of_pool:
+        for one in view.out:
+            place = (one.address, one.port) if one.address is not None else None
+            seen = known.absent.get(view.handle, {}).get(place) if place is not None else None
+            is_missing = absent.pop((view.handle, place), None) is not None if place is not None else False
+            if is_missing and place in shown:
+                continue
+            shown.add(place)
+            yield _out(view.handle, one, seen, now, known, is_missing=is_missing)
+    yield from (_missing(handle, one, known) for (handle, _), one in absent.items())
+    for place in lacked.never:
+        told = reasons.of_out(reasons.NEVER_SEEN, "", str(place[0]))
+        handle = pool.config.shards[0]
+        yield _told_out(handle, None, place, told, None, known.name_at(handle, place), is_missing=True)
 
 
 def _answered_instead(pool: Pool, of_pool: Sequence[PoolView]) -> str | None:
@@ -106,7 +163,7 @@ def _answered_instead(pool: Pool, of_pool: Sequence[PoolView]) -> str | None:
     if not known or any(one.protocol == protocol for view in known for one in view.members):
         return None
     if any(one.protocol == protocol for view in known for one in view.unreachable):
-        return "the backend's own probe reaches nobody, which says more about its way: answering with all"
+        return "the probe reaches nobody, which says more about its own way: answering with all"
     recent = any(one.protocol == protocol for view in known for one in view.recent)
     what = {
         "last-good": "answering with who was in last"
@@ -119,10 +176,13 @@ def _answered_instead(pool: Pool, of_pool: Sequence[PoolView]) -> str | None:
     return f"nobody lives; {what} (when_empty = {pool.config.when_empty})"
 
 
-def _member(handle: str, member: Member, weighted: Weighted | None, now: float) -> dict[str, Any]:
+def _member(
+    handle: str, member: Member, weighted: Weighted | None, now: float, known: Known
+) -> dict[str, Any]:
     load = effective_load(member.policy)
     return {
         "handle": handle,
+        "name": known.name_at(handle, place_of(member)),
         "identifier": hexadecimal(member.identifier),
         "addresses": [str(address) for address in member.addresses],
         "port": member.port,
@@ -137,28 +197,66 @@ def _member(handle: str, member: Member, weighted: Weighted | None, now: float) 
     }
 
 
-def _out(handle: str, member: OutMember, now: float) -> dict[str, Any]:
+def _out(
+    handle: str, member: OutMember, seen: Seen | None, now: float, known: Known, *, is_missing: bool
+) -> dict[str, Any]:
+    place = None if member.address is None else (member.address, member.port)
+    name = None if place is None else known.name_at(handle, place)
+    told = reasons.of_out(member.reason, known.said(handle, member.identifier), str(member.address))
+    if seen is not None and seen.reason.startswith(member.reason):
+        told = _why_absent(seen)
+    since_s = _age(member.since_s, now)
+    where = place if place is not None else (None, member.port)
+    return _told_out(handle, member.identifier, where, told, since_s, name, is_missing=is_missing)
+
+
+def _missing(handle: str, seen: Seen, known: Known) -> dict[str, Any]:
+    """A server that was in and that no registrar lists any more."""
+    since_s = None if seen.left_s is None else round(max(0.0, known.at_s - seen.left_s), 3)
+    name = known.name_at(handle, seen.place)
+    told = _why_absent(seen)
+    return _told_out(handle, seen.identifier, seen.place, told, since_s, name, is_missing=True)
+
+
+def _why_absent(seen: Seen) -> reasons.Reason:
+    words, look_at = reasons.of_out(seen.reason, "", seen.address)
+    return reasons.Reason(f"{words}; {seen.found}" if seen.found else words, seen.look_at or look_at)
+
+
+def _told_out(
+    handle: str,
+    identifier: int | None,
+    place: Place | tuple[None, int],
+    reason: reasons.Reason,
+    since_s: float | None,
+    name: str | None,
+    *,
+    is_missing: bool = False,
+) -> dict[str, Any]:
+    address, port = place
     return {
         "handle": handle,
-        "identifier": hexadecimal(member.identifier),
-        "address": None if member.address is None else str(member.address),
-        "port": member.port,
-        "reason": member.reason,
-        "since_s": _age(member.since_s, now),
+        "name": name,
+        "identifier": hexadecimal(identifier),
+        "address": None if address is None else str(address),
+        "port": port,
+        "reason": reason.words,
+        "look_at": reason.look_at,
+        "missing": is_missing,
+        "since_s": since_s,
     }
 
 
-def _of_another_transport(handle: str, member: Member, pool: Pool, now: float) -> dict[str, Any]:
+def _of_another_transport(
+    handle: str, member: Member, pool: Pool, now: float, known: Known
+) -> dict[str, Any]:
     """A member that this pool doesn't show: its handle is in use for several services, or by mistake."""
     registered = member.protocol.name.lower()
-    return {
-        "handle": handle,
-        "identifier": hexadecimal(member.identifier),
-        "address": str(member.addresses[0]) if member.addresses else None,
-        "port": member.port,
-        "reason": f"registered for {registered}; this pool's service is {pool.config.service}",
-        "since_s": _age(member.since_s, now),
-    }
+    words = f"registered for {registered}; this pool's service is {pool.config.service}"
+    told = reasons.Reason(words, "service in the zone's file, and transport in the sidecar's")
+    place = place_of(member)
+    name = known.name_at(handle, place)
+    return _told_out(handle, member.identifier, place, told, _age(member.since_s, now), name)
 
 
 def purging(purger: Purger) -> list[dict[str, Any]]:
@@ -177,15 +275,11 @@ def purging(purger: Purger) -> list[dict[str, Any]]:
     ]
 
 
-def endpoint(address: str, port: int) -> str:
-    """An address and a port as people write them."""
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
 def called(member: Mapping[str, Any]) -> str:
-    """What people call a member or an absent one of the status: its address and port."""
+    """What people call a member or an absent one of the status: its name, if it has one, and address."""
     addresses = member.get("addresses") or [member["address"]]
-    return "an unknown address" if addresses[0] is None else endpoint(addresses[0], member["port"])
+    where = "an unknown address" if addresses[0] is None else endpoint(addresses[0], member["port"])
+    return f"{member['name']} ({where})" if member.get("name") else where
 
 
 def _age(since_s: float | None, now: float) -> float | None:

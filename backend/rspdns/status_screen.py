@@ -14,7 +14,7 @@ from typing import Any
 from daemon_kit.durations import duration
 from rich.text import Text
 
-from rspdns.status import endpoint
+from rspdns.endpoint import endpoint
 
 EVENTS_SHOWN = 8
 FEWEST_EVENTS = 3

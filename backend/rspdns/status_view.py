@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from daemon_kit.durations import duration
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from rspdns.status import endpoint
+from rspdns.endpoint import endpoint
 
 EVENTS_SHOWN = 8
 _COLOURS = {"settled": "green", "starting": "yellow", "waking": "yellow", "silent": "red", "down": "red"}
@@ -20,13 +21,22 @@ _Status = Mapping[str, Any]
 
 def view(status: _Status) -> RenderableType:
     """Return the result of the control command `status` as something rich can print."""
-    parts: list[RenderableType] = [_registrars(status["registrars"])]
-    parts += [_pool(zone, pool) for zone in status["zones"] for pool in zone["pools"]]
+    parts: list[RenderableType] = [_heading(status), _registrars(status["registrars"])]
+    homes = {one["identifier"]: f"registrar {one['number']}" for one in status["registrars"]}
+    parts += [_pool(zone, pool, homes) for zone in status["zones"] for pool in zone["pools"]]
     parts.append(_pdns(status["pdns"]))
     if status["problems"]:
         parts.append("\n".join(f"[red]problem:[/] {escape(problem)}" for problem in status["problems"]))
     parts.append(_events(status["events"][-EVENTS_SHOWN:]))
     return Group(*parts)
+
+
+def _heading(status: _Status) -> Text:
+    """Which name server this is."""
+    if "host" not in status:
+        return Text("")
+    running = duration(status["uptime_s"])
+    return Text(f"rspdns {status['version']} on {status['host']}, up for {running}", style="bold")
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -47,7 +57,7 @@ def _registrars(registrars: Iterable[_Status]) -> Table:
             str(one["number"]),
             escape(one["address"]),
             standing,
-            _age(one["since_s"]),
+            duration(one["since_s"]),
             one["identifier"] or "",
             trip,
             one["follow"],
@@ -61,37 +71,66 @@ def _not_pushing(registrar: _Status) -> str:
     return f"It pushes no changes: {problem}." if problem else ""
 
 
-def _pool(zone: _Status, pool: _Status) -> RenderableType:
+def _pool(zone: _Status, pool: _Status, homes: Mapping[str, str]) -> RenderableType:
     title = f"\n{escape(pool['owner'])}  (pool {escape(', '.join(pool['handles']))}, serial {zone['serial']})"
     if not pool["known"]:
         title += "  [red]not known yet: SERVFAIL[/]"
     elif pool["stale_s"] is not None:
-        title += f"  [yellow]stale for {_age(pool['stale_s'])}: no registrar can be believed[/]"
-    table = _table(title, "member", "address", "weight", "load", "for", "home", "")
+        title += f"  [yellow]from memory for {duration(pool['stale_s'])}: no registrar can vouch for it[/]"
+    table = _table(f"{title}\n{share(pool)}", "server", "address", "weight", "load", "for", "home", "PE", "")
+    ranks = sorted({one["priority"] for one in pool["members"] if one["priority"] is not None})
     for one in pool["members"]:
-        weight = "" if one["weight"] is None else f"{one['priority']}/{one['weight']}"
         load = "" if one["load"] is None else f"{one['load']:.0%}"
         addresses = ", ".join(endpoint(address, one["port"]) for address in one["addresses"])
         state = "[yellow]in, from memory[/]" if one["stale"] else "[green]in[/]"
         table.add_row(
-            one["identifier"], addresses, weight, load, _age(one["since_s"]), one["home_registrar"], state
+            escape(one["name"] or ""),
+            addresses,
+            _weight(one, ranks),
+            load,
+            duration(one["since_s"]),
+            homes.get(one["home_registrar"], one["home_registrar"]),
+            one["identifier"],
+            state,
         )
     for one in pool["out"]:
         address = endpoint(one["address"], one["port"]) if one["address"] else ""
+        state = "[yellow]missing:[/]" if one["missing"] else "[red]out:[/]"
+        look_at = f"\n[dim]look at: {escape(one['look_at'])}[/]" if one["look_at"] else ""
         table.add_row(
-            one["identifier"],
+            escape(one["name"] or ""),
             address,
             "",
             "",
-            _age(one["since_s"]),
+            duration(one["since_s"]),
             "",
-            f"[red]out:[/] {escape(one['reason'])}",
+            one["identifier"] or "",
+            f"{state} {escape(one['reason'])}{look_at}",
         )
     if not pool["members"] and not pool["out"]:
-        table.add_row("nobody", "", "", "", "", "", "")
+        table.add_row("nobody", *[""] * 7)
     if pool.get("answered_instead"):
         return Group(table, Text(pool["answered_instead"], style="yellow"))
     return table
+
+
+def share(pool: _Status) -> str:
+    """How many of the expected servers are in, with rich's markup."""
+    inside, expected, lacking = len(pool["members"]), pool["expected"], pool["missing"]
+    if not lacking:
+        return f"[green]{inside} in[/]" if inside else "[red]nobody is in[/]"
+    words = f"{expected - lacking} of {expected} in"
+    more = inside - (expected - lacking)
+    words += f", and {more} not expected" if more > 0 else ""
+    return f"[{'yellow' if inside else 'red'}]{words}[/]"
+
+
+def _weight(member: _Status, ranks: Sequence[int]) -> str:
+    """The SRV weight; behind the first rank of priorities, that the server waits as a reserve."""
+    if member["weight"] is None:
+        return "not shown"
+    rank = ranks.index(member["priority"])
+    return str(member["weight"]) if not rank else f"{member['weight']}, reserve {rank}"
 
 
 def _pdns(sockets: Iterable[_Status]) -> Table:
@@ -104,19 +143,11 @@ def _pdns(sockets: Iterable[_Status]) -> Table:
 
 
 def _events(events: Iterable[_Status]) -> Table:
-    table = _table("\nEvents", "time", "what", "pool", "member", "in DNS after", "")
+    table = _table("\nEvents", "time", "what", "pool", "server", "in DNS after", "")
     for one in events:
         at = time.strftime("%H:%M:%S", time.localtime(one["at_s"])) + f".{int(one['at_s'] * 1000) % 1000:03d}"
         took = "" if one["converged_ms"] is None else f"{one['converged_ms']:.1f} ms"
-        whom = (escape(one["handle"]), one["identifier"] or "")
+        server = one["name"] or one["address"] or one["identifier"] or ""
+        whom = (escape(one["handle"]), escape(server))
         table.add_row(at, one["kind"], *whom, took, escape(one["words"]))
     return table
-
-
-def _age(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {rest} s"

@@ -5,14 +5,16 @@ What must hold between keys, files and the records of the zone is checked in `rs
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from ipaddress import IPv4Network, IPv6Network
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from daemon_kit.config_file import StrictModel, find
 from daemon_kit.ip_text import read_network
 from daemon_kit.path_types import PathText
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, model_validator
 from rserpool.parameters import Protocol
 from rserpool.safety import MAX_HANDLE
 
@@ -21,6 +23,8 @@ from rspdns.belief.rules import SENTINEL_POOL_PREFIX
 
 Value = TypeVar("Value")
 Network = IPv4Network | IPv6Network
+MOST_EXPECTED = 10_000
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
 def _handle(text: str) -> str:
@@ -36,6 +40,53 @@ def _network(value: object) -> Network:
     if not isinstance(value, str):
         raise ValueError('a network is written as text: "10.20.0.0/16"')  # noqa: TRY004 - pydantic wants it
     return read_network(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A server that should be in, and what people call it."""
+
+    address: IPv4Address | IPv6Address
+    port: int
+    name: str
+
+
+def _expect(value: object) -> int | tuple[Expected, ...]:
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 1 <= value <= MOST_EXPECTED:
+            raise ValueError(f"a number of servers, 1 to {MOST_EXPECTED}")
+        return value
+    if not isinstance(value, dict) or not value:
+        words = 'a number of servers, or a table of their addresses: {"10.20.0.5:5060" = "sip-1"}'
+        raise ValueError(words)
+    found = tuple(_expected(text, name) for text, name in value.items())
+    if len(found) > MOST_EXPECTED:
+        raise ValueError(f"{len(found)} servers; {MOST_EXPECTED} at most")
+    for what, of_all in (
+        ("address", [(one.address, one.port) for one in found]),
+        ("name", [one.name for one in found]),
+    ):
+        if len(set(of_all)) < len(of_all):
+            raise ValueError(f"the same {what} twice")
+    return found
+
+
+def _as_is(value: object) -> object:
+    return value
+
+
+def _expected(text: str, name: object) -> Expected:
+    host, _, port = text.rpartition(":")
+    try:
+        address = ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        address = None
+    if address is None or not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
+        example = '"10.20.0.5:5060", "[2001:db8::5]:5060"'
+        raise ValueError(f"{text!r} is no address with a port; write {example}")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(f"the name of {text} is text: up to 63 letters, digits, and . _ - inside")
+    return Expected(address, int(port), name)
 
 
 def _label(text: str) -> str:
@@ -72,6 +123,7 @@ def _between_keys(pool: Mapping[str, object]) -> Iterator[str]:
             yield f'verify = "tcp" needs a service over TCP; {service} is not'
         if verify == "sip-options" and (transport == "_sctp" or name == "_sips"):
             yield f'verify = "sip-options" needs SIP over UDP or TCP; {service} is not'
+    yield from _unwelcome(pool.get("expect"), pool.get("accept"))
     if pool.get("report_unreachable") is True and verify is None:
         yield "report_unreachable needs verify: without it nobody is probed"
     if ("handle" in pool) == ("handles" in pool):
@@ -79,6 +131,20 @@ def _between_keys(pool: Mapping[str, object]) -> Iterator[str]:
     first = pool.get("handle", handles[0] if isinstance(handles, list | tuple) and handles else None)
     if isinstance(first, str) and first and "label" not in pool and not names.is_label(first):
         yield f"needs a label, since the handle {first!r} is no DNS label"
+
+
+def _unwelcome(expect: object, accept: object) -> Iterator[str]:
+    """Yield the expected addresses that `accept` would refuse; what is wrong by itself is told elsewhere."""
+    if not isinstance(expect, dict) or not isinstance(accept, list | tuple):
+        return
+    try:
+        networks = [_network(one) for one in accept]
+        expected = [_expected(text, name) for text, name in expect.items()]
+    except ValueError:
+        return
+    for one in expected:
+        if not any(one.address.version == network.version and one.address in network for network in networks):
+            yield f"expect: {one.address} ({one.name}) is not in accept, so it could never come in"
 
 
 class PoolConfig(StrictModel):
@@ -97,6 +163,11 @@ class PoolConfig(StrictModel):
     """Relative to the zone, "@" for its apex: A, AAAA and NAPTR stand at `<name>.<zone>`."""
     accept: Annotated[tuple[Annotated[Network, PlainValidator(_network)], ...], AfterValidator(not_empty)]
     """The networks a PE's address must be in; nobody joins uninvited."""
+    expect: Annotated[int | tuple[Expected, ...], PlainValidator(_expect), PlainSerializer(_as_is)] | None = (
+        None
+    )
+    """The servers that should be in: how many, or a table of their addresses and ports with names. What is
+    missing stays shown. Without it: each that was in during the last day, until `rspdns forget`."""
     when_empty: Literal["last-good", "static", "nodata", "servfail"] = "last-good"
     max_answers: Annotated[int, Field(ge=2, le=128)] = 8
     """SRV records in one answer, fewer where they would not fit into 512 bytes."""
@@ -155,6 +226,13 @@ class PoolConfig(StrictModel):
     def target_label(self) -> str:
         """The label that its target names carry."""
         return self.label or self._first_handle
+
+    @property
+    def names(self) -> Mapping[tuple[IPv4Address | IPv6Address, int], str]:
+        """What people call the servers, by address and port."""
+        if self.expect is None or isinstance(self.expect, int):
+            return {}
+        return {(one.address, one.port): one.name for one in self.expect}
 
     @property
     def protocol(self) -> Protocol:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from daemon_kit.durations import duration
+
 from ppe_agent.checks.base import CheckState, Outcome, RiseFall, Timing
 
 _MAX_DOUBLINGS: Final = 3
@@ -92,7 +94,7 @@ class Health:
             count, window_s = len(self._falls_at_s), self._damping.window_s
             return (
                 f"fell {count} times within {window_s:g} s: must stay well for {self._held_s:g} s, "
-                f"{self.held_for_s(now):.0f} s to go"
+                f"{duration(self.held_for_s(now))} to go"
             )
         return "all checks pass"
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from daemon_kit.durations import duration
+
 from ppe_agent.addresses import Address
 from ppe_agent.checks.sip_ask import make_asker
 from ppe_agent.checks.subprocess_run import run_command
@@ -69,10 +71,10 @@ class FileLoad(_Source):
             raise LoadUnknown(f"{self._path} is no ordinary file")
         age_ms = (time.time() - status.st_mtime) * 1000
         if age_ms > self._max_age_ms:
-            raise LoadUnknown(f"{self._path} was not written for {age_ms / 1000:.0f} s")
+            raise LoadUnknown(f"{self._path} was not written for {duration(age_ms / 1000)}")
         if age_ms < -self._max_age_ms:
             raise LoadUnknown(
-                f"{self._path} was written {-age_ms / 1000:.0f} s from now: the clock was set back"
+                f"{self._path} was written {duration(-age_ms / 1000)} from now: the clock was set back"
             )
         return scaled(data, self._capacity, str(self._path))
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from daemon_kit.ctrl_c import until_ctrl_c
+from daemon_kit.durations import duration
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
@@ -150,9 +151,11 @@ def _checks(servers: list[dict[str, Any]]) -> Table:
     table = _table("Checks", "AS", "check", "of", "state", "for", "saw last", whole=("check", "state"))
     for server in servers:
         for check in server["check"]:
-            since = "" if check["since_s"] is None else f"{check['since_s']:.1f} s"
+            since = duration(check["since_s"])
             last = (
-                "not tried yet" if check["last"] is None else f"{check['last']} ({check['last_s']:.1f} s ago)"
+                "not tried yet"
+                if check["last"] is None
+                else f"{check['last']} ({duration(check['last_s'])} ago)"
             )
             table.add_row(
                 escape(server["name"]),

@@ -22,6 +22,8 @@ Both: in a life in which it was not heard yet, after three times `limit_s`. Afte
 from dataclasses import dataclass
 from typing import Final
 
+from daemon_kit.durations import duration
+
 from registrar_config.process_vitals import Vitals
 
 LOOK_EVERY_S: Final = 1.0
@@ -94,8 +96,8 @@ class HangWatch:
             return None
         self._is_told = True
         return Unreachable(
-            f"nothing was heard from it for {now - self._silent_since_s:.0f} s, but it is at work and left "
-            "alone: is it overloaded, or does a packet filter keep this host from its own address?"
+            f"nothing was heard from it for {duration(now - self._silent_since_s)}, but it is at work and "
+            "left alone: is it overloaded, or does a packet filter keep this host from its own address?"
         )
 
     def _hung(self, now: float, still_s: float, vitals: Vitals) -> Hung | None:
@@ -105,7 +107,7 @@ class HangWatch:
         self._not_before_s = now + BACKOFF_S
         self._begin_anew(now)
         how = _HOW.get(vitals.state, "it waits for something that does not come")
-        return Hung(f"{how}: for {still_s:.0f} s it did nothing and answered nobody")
+        return Hung(f"{how}: for {duration(still_s)} it did nothing and answered nobody")
 
     def _begin_anew(self, now: float) -> None:
         self._silent_since_s = self._still_since_s = now

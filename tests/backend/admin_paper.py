@@ -26,10 +26,15 @@ POOL = {
     "verify": None,
     "stale_s": None,
     "answered_instead": None,
+    "expected": 2,
+    "missing": 1,
     "members": [],
     "out": [
         {
             "handle": "sip-udp",
+            "name": "sip-1",
+            "look_at": "its log",
+            "missing": True,
             "identifier": "0000000a",
             "address": None,
             "port": 5060,

@@ -14,6 +14,7 @@ from tests.backend.events import event
 RULES = Path(__file__).resolve().parents[2] / "backend" / "examples" / "alerts.yml"
 OWNER = "_sip._udp.as.ims.example.net"
 MEMBER = {
+    "name": "sip-1",
     "identifier": "0000000a",
     "addresses": ["2001:db8::1"],
     "port": 5060,
@@ -27,7 +28,17 @@ STATUS: dict[str, Any] = {
         {
             "zone": "ims.example.net",
             "serial": 7,
-            "pools": [{"owner": OWNER, "known": True, "stale_s": None, "members": [MEMBER], "out": []}],
+            "pools": [
+                {
+                    "owner": OWNER,
+                    "known": True,
+                    "stale_s": None,
+                    "members": [MEMBER],
+                    "out": [],
+                    "expected": 3,
+                    "missing": 2,
+                }
+            ],
         }
     ],
     "registrars": [
@@ -64,14 +75,21 @@ def test_promtool_finds_nothing_wrong_with_our_metrics() -> None:
     done = promtool("check", "metrics", text=exposed())
     assert (done.returncode, done.stderr) == (0, "")
     assert (
-        f'rspdns_member_weight{{address="[2001:db8::1]:5060",member="0000000a",owner="{OWNER}"}} 500.0'
-        in exposed()
+        'rspdns_member_weight{address="[2001:db8::1]:5060",member="0000000a",name="sip-1",'
+        f'owner="{OWNER}"}} 500.0' in exposed()
     )
 
 
 def test_who_went_over_to_another_handle_of_its_pool_is_told_once() -> None:
     """It is in by one of them and still listed as out of the other: two values of one series are none."""
-    left = {"identifier": "0000000a", "address": "2001:db8::1", "port": 5060, "reason": "left", "since_s": 1}
+    left = {
+        "name": "sip-1",
+        "identifier": "0000000a",
+        "address": "2001:db8::1",
+        "port": 5060,
+        "reason": "left",
+        "since_s": 1,
+    }
     other = {**left, "identifier": "0000000b", "address": None}
     zone = STATUS["zones"][0]
     moved = {**zone["pools"][0], "out": [left, other]}
@@ -96,6 +114,10 @@ tests:
     input_series:
       - series: 'rspdns_pool_members{{instance="a", owner="{owner}", state="in"}}'
         values: '2 2 0x20'
+      - series: 'rspdns_pool_expected_members{{instance="a", owner="{owner}"}}'
+        values: '8x90'
+      - series: 'rspdns_pool_missing_members{{instance="a", owner="{owner}"}}'
+        values: '0 0 5x90'
       - series: 'rspdns_pool_known{{instance="a", owner="{owner}"}}'
         values: '1x30'
       - series: 'rspdns_pool_stale_seconds{{instance="a", owner="{owner}"}}'
@@ -108,6 +130,21 @@ tests:
       - {{eval_time: 5s, alertname: RspdnsPoolEmpty}}
       - {{eval_time: 60s, alertname: RspdnsPoolStale}}
       - {{eval_time: 60s, alertname: RspdnsRegistrarDown}}
+      - {{eval_time: 60s, alertname: RspdnsPoolSmall}}
+      - eval_time: 90s
+        alertname: RspdnsPoolSmall
+        exp_alerts:
+          - exp_labels: {{severity: critical, instance: a, owner: {owner}}}
+            exp_annotations:
+              summary: "62.5% of the servers of {owner} are missing"
+              remedy: "rspdns status names them, says why, and what to look at"
+      - eval_time: 400s
+        alertname: RspdnsServerMissing
+        exp_alerts:
+          - exp_labels: {{severity: warning, instance: a, owner: {owner}}}
+            exp_annotations:
+              summary: "5 of the servers of {owner} are missing"
+              remedy: "rspdns status names them; rspdns forget, for those taken out of service"
       - eval_time: 60s
         alertname: RspdnsPoolEmpty
         exp_alerts:
@@ -128,7 +165,7 @@ tests:
 def test_promtool_takes_the_rules_and_they_fire(tmp_path: Path) -> None:
     checked = promtool("check", "rules", str(RULES))
     assert checked.returncode == 0, checked.stderr
-    assert "12 rules found" in checked.stdout
+    assert "13 rules found" in checked.stdout
     scenario = tmp_path / "scenario.yml"
     scenario.write_text(SCENARIO.format(rules=RULES, owner=OWNER))
     tested = promtool("test", "rules", str(scenario))

@@ -128,7 +128,5 @@ def test_it_is_told() -> None:
     assert event.words == "3 of 3 would be gone within 500 ms: all registrars are asked"
     for place in (1, 2, 0):
         play.answer(place)
-    assert {event.words for event in play.belief.take_events()} == {
-        "its home registrar does not list it any more"
-    }
-    assert set(play.out().values()) == {"its home registrar does not list it any more"}
+    assert {event.words for event in play.belief.take_events()} == {"removed by its home registrar"}
+    assert set(play.out().values()) == {"removed by its home registrar"}

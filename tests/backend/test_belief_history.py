@@ -88,7 +88,7 @@ def test_who_left_is_shown_for_a_minute() -> None:
     play = playing(1, 2)
     play.answer(0, pe(2, R1))
     left_s = play.view().out[0].since_s
-    assert play.out() == {1: "its home registrar does not list it any more"}
+    assert play.out() == {1: "removed by its home registrar"}
     play.wait(59)
     assert list(play.out()) == [1]
     assert play.view().out[0].since_s == left_s

@@ -44,7 +44,7 @@ def test_out_at_once_when_its_settled_home_answers_without_it() -> None:
     play = settled()
     play.answer(0, pe(2, R2))
     assert play.members() == [2]
-    assert play.out() == {1: "its home registrar does not list it any more"}
+    assert play.out() == {1: "removed by its home registrar"}
 
 
 def test_a_union_never_keeps_the_dead() -> None:
@@ -152,7 +152,7 @@ def test_home_unknown_in_while_any_settled_registrar_lists_it() -> None:
     assert play.asked() == {(0, POOL)}
     play.answer(0)
     assert play.members() == []
-    assert play.out() == {1: "no settled registrar lists it any more"}
+    assert play.out() == {1: "its home registrar is lost or unknown, and no settled registrar lists it"}
 
 
 def test_home_silent_in_while_any_settled_registrar_lists_it() -> None:

@@ -36,7 +36,7 @@ def test_who_is_pushed_is_in_and_whose_deletion_is_pushed_is_out_without_a_quest
     assert play.members() == [1, 2, 3]
     assert push(play, 0, pe(3, R1), gone=True)
     assert play.members() == [1, 2]
-    assert play.out() == {3: "its home registrar does not list it any more"}
+    assert play.out() == {3: "removed by its home registrar"}
 
 
 def test_a_new_load_concerns_nobody_else() -> None:

@@ -257,7 +257,7 @@ def test_a_sentinel_elsewhere_is_a_mistake_that_is_told_once() -> None:
         "rspdns-registrar, or somebody forges sentinels, and its own does not run"
     )
     why = play.belief.registrar_states(play.now)[0].why
-    assert why.startswith("it does not list its own sentinel; it is believed about who is in")
+    assert why.startswith("it does not list its own sentinel; it is heard about members that are in")
     assert why.endswith("and its own does not run")
     play.sentinel(0, (0x51, R1))
     assert play.belief.registrar_states(play.now)[0].problem == ""
@@ -279,7 +279,8 @@ def test_forged_sentinels_neither_settle_a_registrar_nor_keep_it_from_it(where: 
         assert play.standings()[:2] == ["settled", "settled"]
         assert identifiers(play)[:2] == [0xA9, R2]
     assert play.belief.registrar_states(play.now)[0].why == (
-        f"it is believed. Something at {where} registers in its sentinel's pool, rspdns-sentinel-1, too: "
+        "it answers and lists its own sentinel: what it says counts. "
+        f"Something at {where} registers in its sentinel's pool, rspdns-sentinel-1, too: "
         "that does not count"
     )
 
@@ -295,7 +296,9 @@ def test_one_with_more_addresses_than_the_registrars_is_no_sentinel() -> None:
 
 def why(play: Play) -> str:
     words = play.belief.registrar_states(play.now)[0].why
-    known, end, _ = words.rpartition("; it is believed about who is in, not about who is out")
+    known, end, _ = words.rpartition(
+        "; it is heard about members that are in, not about members that are gone"
+    )
     assert end
     return known
 

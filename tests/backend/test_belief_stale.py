@@ -154,7 +154,7 @@ def test_while_stale_the_unreachable_are_dropped_and_return() -> None:
     play.down(0)
     probed(play, 1, False)
     assert play.members() == [2]
-    assert "probe does not reach" in play.out()[1]
+    assert "not reached by the probe" in play.out()[1]
     assert [one.identifier for one in play.belief.probe_targets(play.now)[POOL]] == [1, 2]
     probed(play, 1, True)
     assert play.members() == [1, 2]

@@ -32,7 +32,7 @@ def test_the_unreachable_is_out_with_its_reason_and_returns_as_old_as_it_was() -
     before, member = one.view().members[0], target(one, 1)
     one.belief.probed(POOL, member, False, one.now)
     assert one.members() == [2]
-    assert one.out() == {1: "the backend's own probe does not reach it, although the registrars list it"}
+    assert one.out() == {1: "not reached by the probe of this name server, although the registrars list it"}
     assert one.view().unreachable == (before,)
     one.wait(30)
     one.answer(0, pe(1, R1), pe(2, R1))
@@ -48,7 +48,7 @@ def test_who_registers_again_at_the_same_place_is_still_unreachable_elsewhere_it
     one = play(1, 2)
     one.belief.probed(POOL, target(one, 1), False, one.now)
     one.answer(0, pe(2, R1))
-    assert one.out()[1] == "its home registrar does not list it any more"
+    assert one.out()[1] == "removed by its home registrar"
     one.answer(0, pe(1, R1), pe(2, R1))
     assert one.members() == [2]
     one.answer(0, pe(1, R1, "10.0.0.77"), pe(2, R1))

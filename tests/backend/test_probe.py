@@ -12,7 +12,7 @@ from rserpool.parameters import Protocol
 from rserpool.policies import RoundRobin
 from rspdns.belief import Belief, PoolRules
 from rspdns.probe import Prober
-from rspdns.probe_methods import probe
+from rspdns.probe_methods import Heard, listen_for_life, probe
 from rspdns.probe_plans import PoolProbing
 from rspdns.probing import Outcome, Plan
 from rspdns.views import Member, PoolView
@@ -162,6 +162,26 @@ async def test_a_lost_packet_or_two_are_no_failure() -> None:
         assert len(set(server.requests)) == 1, "a repetition (RFC 3261 section 17.1.2.2)"
 
 
+async def test_what_was_heard_is_told_in_words() -> None:
+    closed = free_port(socket.SOCK_DGRAM)
+    heard = await listen_for_life(member(closed, Protocol.UDP), options(30))
+    assert heard == (Outcome.FAILED, "connection refused")
+    heard = await listen_for_life(member(free_port(socket.SOCK_STREAM), Protocol.TCP), CONNECT)
+    assert heard == (Outcome.FAILED, "connection refused")
+    for said, words in (
+        (b"200 OK", "answers OPTIONS with 200 OK"),
+        (b"503 Busy", "answers OPTIONS with 503 Busy"),
+    ):
+        async with sip_server(b"SIP/2.0 " + said + b"\r\nVIA\r\n\r\n") as (port, _):
+            assert (await listen_for_life(member(port, Protocol.UDP), options(5))).words == words
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        port = silent.getsockname()[1]
+        assert (
+            await listen_for_life(member(port, Protocol.UDP), options(0.2))
+        ).words == "no answer within 200 ms"
+
+
 async def test_what_an_outcome_makes_due_is_not_waited_for() -> None:
     """Eight failures in a row of a suspect, 50 ms apart, while nothing else is due."""
     members = [member(5060, Protocol.UDP, number) for number in (1, 2)]
@@ -180,8 +200,8 @@ async def test_what_an_outcome_makes_due_is_not_waited_for() -> None:
         def probed(self, handle: str, member: Member, reachable: bool, now: float) -> None:
             self.fell.set()
 
-    async def method(member: Member, plan: Plan) -> Outcome:
-        return Outcome.ALIVE if member.identifier == 2 else Outcome.FAILED
+    async def method(member: Member, plan: Plan) -> Heard:
+        return Heard(Outcome.ALIVE if member.identifier == 2 else Outcome.FAILED)
 
     believer = Believer()
     plan = Plan("sip-options", interval_s=3600, timeout_s=0.001, fall=8)

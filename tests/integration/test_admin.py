@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from tests.support.browser import Browser
 from tests.support.json_schema import differences
 from tests.support.whole_chain import (
     ADDRESS,
+    HANDLE,
     OWNER,
     SIP_PORTS,
     ZONE,
@@ -239,6 +241,67 @@ def test_on_the_live_page_a_killed_server_goes_out_and_comes_back(
     chain.sip[SIP_PORTS[0]] = chain.start_sip(SIP_PORTS[0])
     browser.until(row(SIP_PORTS[0], ":not(.out)"))
     assert [line for line in browser.complaints() if "/v1/" not in line] == []
+
+
+def test_what_is_missing_is_named_explained_and_kept_until_forgotten(
+    chain: AdminChain, browser: Browser
+) -> None:
+    """One of three killed, one drained: amber, with different reasons, across a restart of the backend."""
+    good = (chain.folder / "zones.d" / f"{ZONE}.toml").read_text()
+    killed, drained, _ = SIP_PORTS
+    browser.open(f"{URL}/")
+    browser.until(row(killed, ":not(.out)"))
+    assert browser.run("return document.getElementById('server').textContent").startswith(
+        socket.gethostname()
+    )
+    kill(chain.sip[killed])
+    drain = (sys.executable, "-m", "ppe_agent.cli", "drain", "-c", str(chain.folder / "agent.toml"))
+    assert chain.namespace.run(*drain, f"udp-{drained}").returncode == 0
+
+    def reasons() -> dict[int, str]:
+        told = chain.get(f"/v1/pools/{OWNER}")
+        return {one["port"]: one["reason"] for one in told["out"] if one["missing"]}
+
+    until(lambda: "nothing listens at its port any more" in reasons().get(killed, ""))
+    until(lambda: "the server itself lives (answers OPTIONS with 200" in reasons().get(drained, ""))
+    assert all(
+        reason.startswith("removed by its home registrar, registrar ") for reason in reasons().values()
+    )
+    assert chain.metric("rspdns_pool_missing_members", f'owner="{OWNER}"') == 2
+    assert chain.metric("rspdns_pool_expected_members", f'owner="{OWNER}"') == 3
+    browser.until(f"document.querySelector('[data-owner=\"{OWNER}\"] header .tag[data-tone=warn]')")
+    state = f"return document.querySelector('[data-owner=\"{OWNER}\"] header .tag').textContent"
+    assert browser.run(state) == "1 of 3 in"
+    browser.until(
+        "[...document.querySelectorAll('#events li')].some((one) => one.innerText.includes('examined'))"
+    )
+    before = reasons()
+    kill(chain.backend)
+    chain.backend = chain.start_backend()
+    until(lambda: chain.targets_at(OWNER) == {SIP_PORTS[2]})
+    assert reasons() == before, "kept across a restart"
+    names = "".join(f'"{ADDRESS}:{port}" = "sip-{port}"\n' for port in SIP_PORTS)
+    head, pool, other = good.split("[[pool]]")
+    expecting = f"{head}[[pool]]{pool}[pool.expect]\n{names}\n[[pool]]{other}"
+    (chain.folder / "zones.d" / f"{ZONE}.toml").write_text(expecting)
+    assert chain.command("reload").returncode == 0
+    said = chain.command("status").stdout
+    assert "1 of 3 in" in said
+    assert f"sip-{killed}" in said
+    refused = chain.command("forget", f"sip-{killed}")
+    assert refused.returncode == 1
+    assert "named by `expect`" in refused.stderr
+    assert chain.metric("rspdns_member_in", f'name="sip-{drained}"') == 0
+    (chain.folder / "zones.d" / f"{ZONE}.toml").write_text(good)
+    assert chain.command("reload").returncode == 0
+    forgotten = chain.command("forget", f"{ADDRESS}:{killed}")
+    assert forgotten.stdout == f"forgotten: {ADDRESS} port {killed} of {HANDLE}\n"
+    assert list(reasons()) == [drained]
+    chain.sip[killed] = chain.start_sip(killed)
+    undrain = (sys.executable, "-m", "ppe_agent.cli", "undrain", "-c", str(chain.folder / "agent.toml"))
+    assert chain.namespace.run(*undrain, f"udp-{drained}").returncode == 0
+    until(lambda: chain.targets_at(OWNER) == set(SIP_PORTS))
+    assert chain.metric("rspdns_pool_missing_members", f'owner="{OWNER}"') == 0
 
 
 def test_the_live_page_says_when_the_backend_is_gone_and_goes_on_after(

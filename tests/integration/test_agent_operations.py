@@ -152,7 +152,7 @@ def test_a_server_that_flaps_is_held_back_and_the_reason_shown(host: Operated) -
         well.unlink()
         host.until_state("down")
         well.touch()
-    held = r"fell 2 times within 60 s: must stay well for 600 s, \d+ s to go"
+    held = r"fell 2 times within 60 s: must stay well for 600 s, \d+ min \d+ s to go"
     assert re.fullmatch(held, host.until_state("held")["reason"])
     host.reload(re.sub(r'type = "process"\npid_file = .*\n', command.replace("100", "150"), text))
     one = host.status()["as"][0]

@@ -41,8 +41,10 @@ _TEXTS: Schema = {"type": "array", "items": {"type": "string"}}
 _COUNT = _number(kind="integer")
 _HEX = {"type": "string", "pattern": "^[0-9a-f]{8}$"}
 
+_NAME = _or_null(_text("what `expect` calls the server; null: no name"))
 _MEMBER = _object(
     "A pool element that is in: clients are sent to it.",
+    name=_NAME,
     handle=_text("the pool handle it is registered under"),
     identifier={**_HEX, "description": "PE identifier, as in its target name"},
     addresses=_TEXTS,
@@ -57,13 +59,16 @@ _MEMBER = _object(
     stale={"type": "boolean", "description": "in from memory: no registrar vouches for it at present"},
 )
 _OUT = _object(
-    "A pool element that is known and not shown.",
+    "A server that is known or expected, and not shown.",
+    name=_NAME,
     handle=_text("the pool handle it is registered under"),
-    identifier=_HEX,
+    identifier=_or_null(_HEX),
     address=_or_null(_text()),
     port=_COUNT,
     reason=_text("why it is out"),
-    since_s=_number("how long it has been out"),
+    look_at=_text("what to look at next; empty: nothing helps but waiting"),
+    missing={"type": "boolean", "description": "it should be in"},
+    since_s=_or_null(_number("how long it has been out; null: never seen")),
 )
 _POOL: dict[str, Schema] = {
     "handles": {**_TEXTS, "description": "pool handles: one, or the shards of one pool"},
@@ -74,6 +79,8 @@ _POOL: dict[str, Schema] = {
     "known": {"type": "boolean", "description": "false: no registrar has told of it yet, SERVFAIL"},
     "stale_s": _or_null(_number("since when no registrar can be believed; null while one can")),
     "answered_instead": _or_null(_text("what is answered since nobody lives")),
+    "expected": _number("servers that should be in", "integer"),
+    "missing": _number("of these, those that are not", "integer"),
     "members": _list("Member"),
     "out": _list("Out"),
 }
@@ -93,9 +100,11 @@ _EVENT = _object(
     "Something that happened.",
     number=_number("rises by one with each event since the start", "integer"),
     at_s=_number("wall clock, seconds since 1970"),
-    kind=_text("joined, left, moved, refused, questioned, registrar or misplaced"),
+    kind=_text("joined, left, moved, examined, refused, questioned, registrar or misplaced"),
     handle=_text("the pool; empty for registrars"),
     identifier=_or_null(_HEX),
+    address=_or_null(_text("address and port of the server")),
+    name=_NAME,
     words=_text("why"),
     converged_ms=_or_null(
         _number("from the event until every PowerDNS had purged the answers it changed; null: not (yet)")
@@ -135,6 +144,8 @@ SCHEMAS: dict[str, Schema] = {
     "Snapshot": _object("The answers.", builds=_COUNT, age_s=_or_null(_number("since they were built"))),
     "Status": _object(
         "Everything.",
+        host=_text("the name of this name server's host"),
+        version=_text("of rspdns"),
         uptime_s=_number(),
         registrars=_list("Registrar"),
         zones=_list("Zone"),

@@ -22,16 +22,16 @@ def happened(
     events = []
     for identifier in sorted(members.keys() - before.keys()):
         words = f"{members[identifier].addresses[0]} port {members[identifier].port}"
-        events.append(BeliefEvent(now, "joined", handle, identifier, words))
+        events.append(BeliefEvent(now, "joined", handle, identifier, words, members[identifier]))
     events += [
-        BeliefEvent(now, "left", handle, identifier, reasons.get(identifier, "left"))
+        BeliefEvent(now, "left", handle, identifier, reasons.get(identifier, "left"), before[identifier])
         for identifier in sorted(before.keys() - members.keys())
     ]
     for identifier in sorted(members.keys() & before.keys()):
         old, new = before[identifier].home_registrar, members[identifier].home_registrar
         if old != new:
             words = f"from registrar {old:08x} to {new:08x}"
-            events.append(BeliefEvent(now, "moved", handle, identifier, words))
+            events.append(BeliefEvent(now, "moved", handle, identifier, words, members[identifier]))
     known = {(member.identifier, member.reason) for member in view.out}
     for identifier, member in sorted(out.items()):
         if member.reason.startswith(REFUSED) and (identifier, member.reason) not in known:

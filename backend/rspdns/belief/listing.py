@@ -23,9 +23,9 @@ MEMORY = -1
 class Overruled(Enum):
     """Who overruled a claim that its registrar goes on making."""
 
-    BY_HOME = "its home registrar does not list it any more"
-    BY_OTHERS = "no settled registrar lists it any more"
-    UNCONFIRMED = "told of by a registrar that is not settled, and not confirmed by its home registrar yet"
+    BY_HOME = "removed by its home registrar"
+    BY_OTHERS = "its home registrar is lost or unknown, and no settled registrar lists it"
+    UNCONFIRMED = "listed by a registrar that is not settled yet; its home registrar has not confirmed it"
 
 
 @dataclass(slots=True)

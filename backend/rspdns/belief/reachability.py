@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv6Address
 
 from rspdns.views import Member, OutMember
 
-UNREACHABLE = "the backend's own probe does not reach it"
+UNREACHABLE = "not reached by the probe of this name server"
 AND_STALE = f"{UNREACHABLE}, and no registrar can vouch for it"
 AND_VOUCHED = f"{UNREACHABLE}, although the registrars list it"
 AND_ORPHANED = f"{UNREACHABLE}, and its home registrar is lost"

@@ -71,9 +71,10 @@ class Standing(Enum):
 _EXPLANATIONS = {
     Standing.DOWN: "no association with it",
     Standing.SILENT: "it is connected, but has answered nothing for half a second",
-    Standing.STARTING: "it is believed about who is in, not about who is out",
-    Standing.WAKING: "it answers again after a silence; for a second it is not believed about who is out",
-    Standing.SETTLED: "it is believed",
+    Standing.STARTING: "it is heard about members that are in, not about members that are gone",
+    Standing.WAKING: "it answers again after a silence; for a second it is not heard about members "
+    "that are gone",
+    Standing.SETTLED: "it answers and lists its own sentinel: what it says counts",
 }
 
 

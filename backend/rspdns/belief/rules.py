@@ -9,6 +9,8 @@ from ipaddress import IPv4Network, IPv6Network
 from rserpool.parameters import PoolElement
 from rserpool.policies import Policy
 
+from rspdns.views import Member
+
 SENTINEL_POOL_PREFIX = "rspdns-sentinel-"
 
 SILENT_AFTER_S = 0.5
@@ -120,7 +122,7 @@ class BeliefEvent:
     """Something that a person following the pools wants to read.
 
     `kind` is one of joined, left, moved, refused, questioned, and of a registrar (no handle, its number as
-    `identifier`) registrar and misplaced; `words` say why.
+    `identifier`) registrar and misplaced; `words` say why. `member` is the one that joined, left or moved.
     """
 
     at_s: float
@@ -128,3 +130,4 @@ class BeliefEvent:
     handle: str
     identifier: int | None
     words: str
+    member: Member | None = None

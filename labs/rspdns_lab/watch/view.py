@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from daemon_kit.durations import duration
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.panel import Panel
@@ -118,7 +119,7 @@ def _events(scene: Scene) -> Table:
     table.add_column(style="magenta", no_wrap=True)
     table.add_column(overflow="fold")
     for event in sorted(scene.events)[-MOST_EVENTS:]:
-        table.add_row(f"{scene.now_s - event.at_s:.1f} s ago", event.where, event.what)
+        table.add_row(f"{duration(scene.now_s - event.at_s)} ago", event.where, event.what)
     return table
 
 

@@ -1,7 +1,7 @@
 // The live page: the whole status whenever something happened, at least every two seconds; events as they come.
 
 import { ask, follow, remember, Unauthorized } from "/stream.js";
-import { age, eventRow, make, pdnsCard, poolCard, put, registrarCard } from "/view.js";
+import { duration, eventRow, make, pdnsCard, poolCard, put, registrarCard } from "/view.js";
 
 const EVERY_MS = 2000;
 const SOON_MS = 120;
@@ -41,12 +41,15 @@ function show(status) {
 
 function summary(status, pools) {
   const members = pools.reduce((sum, pool) => sum + pool.members.length, 0);
-  const out = pools.reduce((sum, pool) => sum + pool.out.length, 0);
+  const missing = pools.reduce((sum, pool) => sum + pool.missing, 0);
   const settled = status.registrars.filter((one) => one.standing === "settled").length;
-  const text = `${members} in, ${out} out · ${settled} of ${status.registrars.length} registrars settled`;
+  const text = `${members} in${missing ? `, ${missing} missing` : ", none missing"} · ${settled} of ${status.registrars.length} registrars settled`;
   if (byId("summary").textContent !== text) byId("summary").textContent = text;
-  document.title = `${members} in${out ? `, ${out} out` : ""} · rspdns`;
-  byId("uptime").textContent = `up for ${age(status.uptime_s)}`;
+  byId("summary").dataset.tone = missing ? "warn" : "";
+  const server = `${status.host} · version ${status.version}`;
+  if (byId("server").textContent !== server) byId("server").textContent = server;
+  document.title = `${members} in${missing ? `, ${missing} missing` : ""} · ${status.host} · rspdns`;
+  byId("uptime").textContent = `up for ${duration(status.uptime_s)}`;
 }
 
 function take(event) {
@@ -66,8 +69,9 @@ function showEvents() {
   const values = timed.map((event) => event.converged_ms);
   const middle = [...values].sort((one, other) => one - other)[Math.floor(values.length / 2)];
   const most = Math.max(...values);
+  byId("scale-top").textContent = `${most.toFixed(1)} ms`;
   byId("chart-text").textContent =
-    `Last ${values.length} changes of answers: median ${middle.toFixed(1)} ms, slowest ${most.toFixed(1)} ms`;
+    `Time to reach every PowerDNS, last ${values.length} changes of answers: median ${middle.toFixed(1)} ms, slowest ${most.toFixed(1)} ms`;
   put(byId("bars"), values.map((value) => {
     const inner = make("i", { title: `${value.toFixed(1)} ms` });
     inner.style.height = `${Math.max(4, (value / most) * 100)}%`;

@@ -39,12 +39,15 @@ function become(old, wanted) {
   put(old, [...wanted.childNodes]);
 }
 
-export function age(seconds) {
+// As `daemon_kit.durations` writes them.
+export function duration(seconds) {
   if (seconds === null) return "";
-  if (seconds < 60) return `${Math.floor(seconds)} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
-  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ${Math.floor(seconds / 60) % 60} min`;
-  return `${Math.floor(seconds / 86400)} d ${Math.floor(seconds / 3600) % 24} h`;
+  const whole = Math.floor(Math.max(0, seconds));
+  if (whole < 10) return `${String(Math.floor(Math.max(0, seconds) * 10) / 10)} s`;
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  if (whole < 86400) return `${Math.floor(whole / 3600)} h ${Math.floor(whole / 60) % 60} min`;
+  return `${Math.floor(whole / 86400)} d ${Math.floor(whole / 3600) % 24} h`;
 }
 
 export function tag(tone, text) { return make("span", { class: "tag", "data-tone": tone }, text); }
@@ -61,57 +64,74 @@ function bar(share, tone, label) {
   return make("span", { class: "bar", "data-tone": tone, role: "img", "aria-label": label }, inner);
 }
 
-function memberRow(member, total, homes, flash) {
+function called(member, where) {
+  return member.name ? [make("span", { class: "name" }, member.name), where] : [where];
+}
+
+function memberRow(member, total, ranks, homes, flash) {
   const load = member.load;
   const share = total ? (member.weight ?? 0) / total : 0;
   const tone = load >= 0.95 ? "bad" : load >= 0.85 ? "warn" : null;
   const percent = load === null ? "" : `${Math.round(load * 100)} %`;
-  const behind = member.priority > 0;
-  const weight = member.weight === null ? "not shown" : String(member.weight) + (behind ? ` (tier ${member.priority})` : "");
+  const rank = ranks.indexOf(member.priority);
+  const weight = member.weight === null ? "not shown" : String(member.weight);
+  const reserve = rank > 0 && member.weight !== null
+    ? make("span", { class: "note", title: `SRV priority ${member.priority}: used when none of a lower number answers` },
+      ` reserve ${rank}`) : null;
   return make(
     "tr", { "data-member": member.identifier, class: flash ? "flash" : null },
-    cell("", "mono", member.addresses.map((address) => endpoint(address, member.port)).join(", ")),
-    cell("State", "", member.stale ? tag("warn", "in, from memory") : tag("good", "in"), ` ${age(member.since_s)}`),
-    cell("Weight", "number", weight, member.weight === null ? null : bar(share, null, `${Math.round(share * 100)} % of the tier`)),
+    cell("", "mono", ...called(member, member.addresses.map((address) => endpoint(address, member.port)).join(", "))),
+    cell("State", "", member.stale ? tag("warn", "in, from memory") : tag("good", "in"), ` ${duration(member.since_s)}`),
+    cell("Weight", "number", weight, reserve,
+      member.weight === null ? null : bar(share, null, `${Math.round(share * 100)} % of what goes to its rank`)),
     cell("Load", "number", percent, load === null ? null : bar(load, tone, `load ${percent}`)),
     cell("Home", "", homes.get(member.home_registrar) ?? "unknown registrar"),
     cell("PE", "mono", member.identifier),
   );
 }
 
+// One that was never seen has no identifier.
+const outKey = (member) => member.identifier ?? `${member.address} ${member.port}`;
+
 function outRow(member, flash) {
   return make(
-    "tr", { "data-member": member.identifier, class: flash ? "out flash" : "out" },
-    cell("", "mono", member.address ? endpoint(member.address, member.port) : "unknown address"),
-    make("td", { colspan: 4, class: "wide" }, tag("bad", "out"), ` ${age(member.since_s)}`,
-      make("span", { class: "reason" }, member.reason)),
-    cell("PE", "mono", member.identifier),
+    "tr", { "data-member": outKey(member), class: flash ? "out flash" : "out" },
+    cell("", "mono", ...called(member, member.address ? endpoint(member.address, member.port) : "unknown address")),
+    make("td", { colspan: 4, class: "wide" }, member.missing ? tag("warn", "missing") : tag("bad", "out"),
+      ` ${duration(member.since_s)}`,
+      make("span", { class: member.missing ? "reason missing" : "reason" }, member.reason),
+      member.look_at ? make("span", { class: "look" }, `Look at: ${member.look_at}`) : null),
+    cell("PE", "mono", member.identifier ?? ""),
   );
 }
 
 function poolState(pool) {
   if (!pool.known) return tag("bad", "not known yet: SERVFAIL");
-  if (pool.stale_s !== null) return tag("warn", `stale for ${age(pool.stale_s)}`);
-  if (!pool.members.length) return tag("bad", "nobody lives");
-  return tag("good", `${pool.members.length} in`);
+  if (pool.stale_s !== null) return tag("warn", `from memory for ${duration(pool.stale_s)}`);
+  if (!pool.members.length) return tag("bad", pool.expected ? `0 of ${pool.expected} in` : "nobody is in");
+  if (!pool.missing) return tag("good", `${pool.members.length} in`);
+  const expected = pool.expected - pool.missing;
+  const more = pool.members.length - expected;
+  return tag("warn", `${expected} of ${pool.expected} in${more > 0 ? `, ${more} not expected` : ""}`);
 }
 
 // `states` remembers who was in, by owner and member, so that a row that changed is shown so.
 export function poolCard(pool, zone, homes, states) {
   const changed = (member, state) => {
-    const key = `${pool.owner} ${member.identifier}`;
+    const key = `${pool.owner} ${outKey(member)}`;
     const before = states.get(key);
-    states.set(key, { state, at: before?.state === state ? before.at : Date.now(), first: !before });
+    states.set(key, { state, at: before?.state === state ? before.at : before ? Date.now() : 0 });
     const now = states.get(key);
     return before !== undefined && now.state === state && Date.now() - now.at < 2000;
   };
   const totals = new Map();
   for (const one of pool.members) totals.set(one.priority, (totals.get(one.priority) ?? 0) + (one.weight ?? 0));
+  const ranks = [...totals.keys()].filter((one) => one !== null).sort((one, other) => one - other);
   const rows = [
-    ...pool.members.map((one) => memberRow(one, totals.get(one.priority), homes, changed(one, "in"))),
+    ...pool.members.map((one) => memberRow(one, totals.get(one.priority), ranks, homes, changed(one, "in"))),
     ...pool.out.map((one) => outRow(one, changed(one, "out"))),
   ];
-  const heads = ["Member", "State", "Weight", "Load", "Home registrar", "PE identifier"];
+  const heads = ["Server", "State", "Weight", "Load", "Home registrar", "PE identifier"];
   const about = `pool ${pool.handles.join(", ")} · zone ${zone.zone} · serial ${zone.serial ?? "none yet"} · ` +
     `when empty: ${pool.when_empty}`;
   return make(
@@ -152,12 +172,14 @@ export function pdnsCard(one) {
   );
 }
 
-const KINDS = { joined: "good", left: "bad", moved: "warn", refused: "bad", questioned: "warn", misplaced: "bad" };
+const KINDS = { joined: "good", left: "bad", moved: "warn", examined: "quiet", refused: "bad", questioned: "warn", misplaced: "bad" };
 
 export function eventRow(event) {
   const at = new Date(event.at_s * 1000);
   const clock = at.toLocaleTimeString("en-GB") + `.${String(at.getMilliseconds()).padStart(3, "0")}`;
-  const who = event.identifier ? `${event.identifier} of ${event.handle}: ` : event.handle ? `${event.handle}: ` : "";
+  const server = event.name && event.address ? `${event.name} (${event.address})`
+    : event.address ?? event.identifier;
+  const who = server ? `${server} of ${event.handle}: ` : event.handle ? `${event.handle}: ` : "";
   const took = event.converged_ms === null ? "" : `${event.converged_ms.toFixed(1)} ms`;
   return make(
     "li", { "data-event": event.number },

@@ -1,0 +1,69 @@
+"""Looks once at each server that left its pool: what it finds tells a drained server from a dead one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from rspdns import reasons
+from rspdns.belief import BeliefEvent
+from rspdns.belief.accept import REFUSED
+from rspdns.belief.reachability import UNREACHABLE
+from rspdns.probe_methods import Heard, listen_for_life
+from rspdns.probe_plans import PoolProbing
+from rspdns.probing import Outcome, Plan
+from rspdns.roster_keeper import RosterKeeper
+from rspdns.views import Member
+
+AT_ONCE = 20
+"""Servers looked at at the same time; when more leave together, the others are not looked at."""
+
+
+class Examiner:
+    """Probes servers that left as `pools` says, notes in `keeper` what it found, and tells `on_event`."""
+
+    def __init__(
+        self,
+        keeper: RosterKeeper,
+        pools: Mapping[str, PoolProbing],
+        on_event: Callable[[Sequence[BeliefEvent]], None],
+        *,
+        method: Callable[[Member, Plan], Awaitable[Heard]] = listen_for_life,
+    ) -> None:
+        self.pools = pools
+        """How the members of each pool handle are probed; may be set anew."""
+        self._keeper = keeper
+        self._on_event = on_event
+        self._method = method
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def happened(self, events: Sequence[BeliefEvent]) -> None:
+        """Look at those that left; what the probe or `accept` itself took out has been explained."""
+        for event in events:
+            is_explained = event.words.startswith((UNREACHABLE, REFUSED))
+            if event.kind != "left" or event.member is None or is_explained or len(self._tasks) >= AT_ONCE:
+                continue
+            probing = self.pools.get(event.handle)
+            if probing is not None:
+                task = asyncio.get_running_loop().create_task(
+                    self._look_at(event.handle, event.member, probing.plan)
+                )
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Look at nobody any more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _look_at(self, handle: str, member: Member, plan: Plan) -> None:
+        heard = await self._method(member, plan)
+        if not self._keeper.roster.is_absent(handle, member):
+            return  # it is in again
+        found = reasons.of_probe(heard.outcome, heard.words, str(member.addresses[0]))
+        self._keeper.examined(handle, member, found.words, found.look_at)
+        if heard.outcome is not Outcome.UNKNOWN:
+            now = time.monotonic()
+            self._on_event([BeliefEvent(now, "examined", handle, member.identifier, found.words, member)])

@@ -1,0 +1,200 @@
+"""Who should be in each pool: what was in lately, kept across restarts, and what is missing of it. Pure.
+
+A server is known by its address and port: after a restart its PE identifier may be another one. What the
+zones say (`expect`) is not kept here; `missing()` brings both together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+import orjson
+
+from rspdns.belief.accept import accepted
+from rspdns.endpoint import endpoint
+from rspdns.views import Member
+from rspdns.zone_configuration import PoolConfig
+
+FORMAT = "rspdns-roster-1"
+FORGOTTEN_AFTER_S = 86_400.0
+"""A server that was not in for so long is not missed any more, unless the pool has an `expect`."""
+MAX_ABSENT = 1000
+"""Servers of one handle that are remembered while they are out: strangers may let any number come and go."""
+WHILE_STOPPED = "it was in when the backend stopped, and no registrar lists it since"
+Place = tuple[IPv4Address | IPv6Address, int]
+
+
+@dataclass(slots=True)
+class Seen:
+    """A server that was in. `left_s` (wall clock) is when it left; None while it is in."""
+
+    address: str
+    port: int
+    identifier: int
+    left_s: float | None = None
+    reason: str = ""
+    found: str = ""
+    """What the backend's own probe found after it had left; empty before."""
+    look_at: str = ""
+    """What to look at next."""
+
+    @property
+    def place(self) -> Place:
+        """Address and port."""
+        return ip_address(self.address), self.port
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What a pool lacks.
+
+    `expected` is how many servers should be in. `seen` are the missing ones that were in once, with their
+    handles; `never` are those that `expect` names and that were never seen; `unknown` is how many more are
+    missing of which nothing is known.
+    """
+
+    expected: int
+    seen: tuple[tuple[str, Seen], ...] = ()
+    never: tuple[Place, ...] = ()
+    unknown: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many servers are missing."""
+        return len(self.seen) + len(self.never) + self.unknown
+
+
+@dataclass(slots=True)
+class Roster:
+    """Every server that was in, by pool handle and place; told of each that joins and leaves."""
+
+    present: dict[str, dict[Place, Seen]] = field(default_factory=dict)
+    absent: dict[str, dict[Place, Seen]] = field(default_factory=dict)
+    """In the order of leaving."""
+
+    def joined(self, handle: str, member: Member) -> None:
+        """A member came in."""
+        place = place_of(member)
+        self.absent.get(handle, {}).pop(place, None)
+        seen = Seen(str(place[0]), place[1], member.identifier)
+        self.present.setdefault(handle, {})[place] = seen
+
+    def left(self, handle: str, member: Member, reason: str, at_s: float) -> None:
+        """A member went out at `at_s` (wall clock)."""
+        place = place_of(member)
+        self.present.get(handle, {}).pop(place, None)
+        self._note_absent(handle, place, Seen(str(place[0]), place[1], member.identifier, at_s, reason))
+
+    def is_absent(self, handle: str, member: Member) -> bool:
+        """Whether the server is remembered as out."""
+        return place_of(member) in self.absent.get(handle, {})
+
+    def examined(self, handle: str, member: Member, found: str, look_at: str) -> None:
+        """The backend's own probe looked at a member that had left."""
+        seen = self.absent.get(handle, {}).get(place_of(member))
+        if seen is not None:
+            seen.found, seen.look_at = found, look_at
+
+    def forget(self, wanted: Callable[[str, Seen], bool]) -> list[tuple[str, Seen]]:
+        """Forget every server that is out and `wanted(handle, seen)`; return them."""
+        gone = [
+            (handle, one)
+            for handle, absent in self.absent.items()
+            for one in absent.values()
+            if wanted(handle, one)
+        ]
+        for handle, one in gone:
+            del self.absent[handle][one.place]
+        return gone
+
+    def keep(self, handles: Collection[str]) -> None:
+        """Forget all pools but these."""
+        for seen in (self.present, self.absent):
+            for handle in seen.keys() - set(handles):
+                del seen[handle]
+
+    def encode(self, at_s: float) -> bytes:
+        """Return it as JSON; `at_s` is the wall clock."""
+        pools = {
+            handle: [*self.absent.get(handle, {}).values(), *self.present.get(handle, {}).values()]
+            for handle in self.present.keys() | self.absent.keys()
+        }
+        return orjson.dumps({"format": FORMAT, "written_at_s": at_s, "pools": pools})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Roster:
+        """Read what `encode()` made. Who was in then counts as having left at that moment, until it is in
+        again. Raises ValueError, KeyError, TypeError or AttributeError for anything else."""
+        content = orjson.loads(data)
+        if content["format"] != FORMAT:
+            raise ValueError(f"its format is {content['format']!r}, this version reads {FORMAT!r}")
+        roster, written_at_s = cls(), float(content["written_at_s"])
+        for handle, of_handle in content["pools"].items():
+            for values in of_handle:
+                one = Seen(
+                    str(values["address"]),
+                    int(values["port"]),
+                    int(values["identifier"]),
+                    written_at_s if values["left_s"] is None else float(values["left_s"]),
+                    WHILE_STOPPED if values["left_s"] is None else str(values["reason"]),
+                    str(values["found"]),
+                    str(values["look_at"]),
+                )
+                roster._note_absent(handle, one.place, one)
+        return roster
+
+    def _note_absent(self, handle: str, place: Place, seen: Seen) -> None:
+        absent = self.absent.setdefault(handle, {})
+        absent.pop(place, None)
+        absent[place] = seen
+        while len(absent) > MAX_ABSENT:
+            del absent[next(iter(absent))]
+
+
+def place_of(member: Member) -> Place:
+    """The address and port by which a server is known: the first address of a multihomed one."""
+    return member.addresses[0], member.port
+
+
+def missing(
+    pool: PoolConfig, members: Sequence[Member], remembered: Mapping[str, Mapping[Place, Seen]], at_s: float
+) -> Missing:
+    """What the pool lacks at `at_s` (wall clock): `members` are in, `remembered` are the roster's absent."""
+    present = {(address, member.port) for member in members for address in member.addresses}
+    absent = [
+        (handle, one)
+        for handle in pool.shards
+        for place, one in remembered.get(handle, {}).items()
+        if place not in present and accepted([place[0]], pool.accept)
+    ]
+    if pool.expect is None:
+        kept = [item for item in absent if at_s - (item[1].left_s or 0.0) < FORGOTTEN_AFTER_S]
+        return Missing(len(members) + len(kept), tuple(kept))
+    if isinstance(pool.expect, int):
+        lacking = max(0, pool.expect - len(members))
+        latest = sorted(absent, key=lambda item: item[1].left_s or 0.0, reverse=True)[:lacking]
+        return Missing(pool.expect, tuple(latest), unknown=lacking - len(latest))
+    places = [(one.address, one.port) for one in pool.expect]
+    lacked = {place for place in places if place not in present}
+    known = [item for item in absent if item[1].place in lacked]
+    found = {one.place for _, one in known}
+    never = tuple(place for place in places if place in lacked and place not in found)
+    return Missing(len(places), tuple(known), never)
+
+
+def is_called(wanted: Collection[str], one: Seen, name: str | None) -> bool:
+    """Whether one of the words `wanted` is about this server: its name, address, address and port, or its
+    PE identifier."""
+    where = endpoint(one.address, one.port)
+    return not {name, one.address, where, f"{one.identifier:08x}"}.isdisjoint(wanted)
+
+
+def names_by_handle(pools: Sequence[PoolConfig]) -> dict[str, dict[Place, str]]:
+    """What people call the servers, by pool handle, then address and port."""
+    found: dict[str, dict[Place, str]] = {}
+    for pool in pools:
+        for handle in pool.shards:
+            found.setdefault(handle, {}).update(pool.names)
+    return found
