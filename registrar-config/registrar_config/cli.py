@@ -20,6 +20,7 @@ from registrar_config.options import (
     ANNOUNCE_GROUP,
     ASAP_PORT,
     ENRP_PORT,
+    KEEP_ALIVE,
     MOST_PATIENCE,
     Endpoint,
     RegistrarSettings,
@@ -29,8 +30,9 @@ from registrar_config.options import (
     patient_timers_ms,
 )
 from registrar_config.preflight import check_ports, find_program, without_other
-from registrar_config.render_command import render
+from registrar_config.render_command import check, render
 from registrar_config.sentinel import AGENT_REREGISTRATION_MS, Sentinel
+from registrar_config.sizing import SHORTEST_KEEP_ALIVE_MS
 from registrar_config.supervisor import Supervisor, run_together, then_set
 
 
@@ -113,6 +115,13 @@ def main() -> None:
     show_default=True,
     help="So many times longer agents and peers may be silent: for a host that stands still at times.",
 )
+@click.option(
+    "--keep-alive-ms",
+    type=click.IntRange(SHORTEST_KEEP_ALIVE_MS, 600_000),
+    default=SHORTEST_KEEP_ALIVE_MS,
+    show_default=True,
+    help="How often each server is asked whether it lives; `render` computes it from expected_elements.",
+)
 @click.option("--force", is_flag=True, help="Accept two registrars.")
 def run(
     number: int,
@@ -126,6 +135,7 @@ def run(
     no_sentinel: bool,
     set_kernel_timers: bool,
     patience: float,
+    keep_alive_ms: int,
     force: bool,
 ) -> None:
     """Run one registrar until SIGTERM: started again within a second when it dies, in 10 s when it hangs."""
@@ -135,7 +145,8 @@ def run(
     others = tuple(without_other(peers, enrp))
     if announce is not None and (problem := announce_problem(announce, asap.address)):
         raise click.BadParameter(problem, param_hint="--announce")
-    settings = RegistrarSettings(asap, enrp, others, patient_timers_ms(patience), announce=announce)
+    timers_ms = {**patient_timers_ms(patience), KEEP_ALIVE: keep_alive_ms}
+    settings = RegistrarSettings(asap, enrp, others, timers_ms, announce=announce)
 
     async def serve(stop: asyncio.Event) -> None:
         program = find_program()
@@ -170,6 +181,7 @@ def run(
     sys.exit(run_service(serve))
 
 
+main.add_command(check)
 main.add_command(render)
 
 

@@ -21,6 +21,14 @@ from registrar_config.options import (
 )
 from registrar_config.preflight import check_scope
 from registrar_config.sentinel import AGENT_REREGISTRATION_MS
+from registrar_config.sizing import (
+    SHORTEST_KEEP_ALIVE_MS,
+    Sizing,
+    most_elements,
+    registrars_for,
+    shortest_reregistration_ms,
+    size,
+)
 
 TWO_REGISTRARS = (
     "two registrars are worse than one or three: a takeover completes only when a third registrar "
@@ -28,6 +36,9 @@ TWO_REGISTRARS = (
     "life ends. "
     "Add a third one (it may share a machine with something else), or give --force"
 )
+
+_SHARED_BUSY = 0.2
+"""Registrars on one machine that are busier than this are worth a word."""
 
 Network = IPv4Network | IPv6Network
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -105,6 +116,8 @@ class Inventory(StrictModel):
     backend: tuple[BackendEntry, ...] = ()
     agent_reregistration_ms: Annotated[int, Field(ge=100, le=600_000)] = AGENT_REREGISTRATION_MS
     """`reregistration_ms` of the agents."""
+    expected_elements: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """How many application servers there will be, in all pools: from it `render` computes the keep-alives."""
     announce: Annotated[str, AfterValidator(_group)] | None = None
     """The multicast group to which registrars announce themselves, for agents that find them by it."""
 
@@ -124,6 +137,44 @@ class Inventory(StrictModel):
             if version != versions[0][1]:
                 yield place, "the registrars must all have IPv4 addresses, or all IPv6 ones"
         yield from _announce_problems(document)
+
+    @property
+    def sizing(self) -> Sizing | None:
+        """What so many registrars do with `expected_elements`; None where these are not given."""
+        if self.expected_elements is None:
+            return None
+        return size(self.expected_elements, len(self.registrar), self.agent_reregistration_ms)
+
+    def doubts(self) -> Iterator[str]:
+        """Yield what is allowed and may not do what is wanted."""
+        machines = {entry.address for entry in self.registrar}
+        sizing = self.sizing
+        if sizing is None:
+            most = most_elements(len(self.registrar), self.agent_reregistration_ms)
+            yield (
+                f"expected_elements is not given: these registrars bear {most:,} application servers at "
+                f"{SHORTEST_KEEP_ALIVE_MS} ms between keep-alives; say how many there will be"
+            )
+        elif not sizing.fits:
+            wanted_ms = shortest_reregistration_ms(sizing.elements)
+            yield (
+                f"expected_elements: {sizing.elements:,} servers that register again every "
+                f"{self.agent_reregistration_ms} ms are too many for one thread of rspregistrar; set "
+                f"agent_reregistration_ms here, and reregistration_ms of the agents, to {wanted_ms} or more"
+            )
+        elif sizing.keep_alive_ms > SHORTEST_KEEP_ALIVE_MS:
+            number = registrars_for(sizing.elements, self.agent_reregistration_ms)
+            better = f"; {number} registrars can ask every {SHORTEST_KEEP_ALIVE_MS} ms" if number else ""
+            yield (
+                f"expected_elements: {len(self.registrar)} registrars can ask {sizing.elements:,} servers "
+                f"every {sizing.keep_alive_ms} ms only, so a silent host stays for up to "
+                f"{sizing.detection_ms / 1000:.1f} s{better}"
+            )
+        if len(machines) < len(self.registrar) and sizing and sizing.busy > _SHARED_BUSY:
+            yield (
+                "registrars share a machine: each needs a processor core of its own for so many servers, and "
+                "they all end with it"
+            )
 
     @property
     def registrars(self) -> dict[str, RegistrarSettings]:

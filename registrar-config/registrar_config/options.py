@@ -13,10 +13,11 @@ ENRP_PORT: Final = 9901
 ANNOUNCE_GROUP: Final = "239.0.0.50:3863"
 """Where agents listen for announcements unless told otherwise."""
 
+KEEP_ALIVE: Final = "endpointkeepalivetransmissioninterval"
 # What each timer is for stands in README.md, in the table of tuned timers. Values in ms.
 TIMERS_MS: Final[Mapping[str, int]] = MappingProxyType(
     {
-        "endpointkeepalivetransmissioninterval": 300,
+        KEEP_ALIVE: 300,
         "endpointkeepalivetimeoutinterval": 500,
         "peerheartbeatcycle": 1000,
         "peermaxtimelastheard": 1000,

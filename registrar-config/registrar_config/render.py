@@ -7,6 +7,7 @@ from registrar_config.inventory import Inventory
 from registrar_config.kernel_timers import KERNEL_TIMERS_MS, SCTPD_OPTIONS
 from registrar_config.options import RegistrarSettings
 from registrar_config.packet_filter import packet_filter
+from registrar_config.sizing import Sizing
 
 _MADE: Final = "# Made from the inventory by `rspdns-registrar render`: change that, not this file.\n"
 
@@ -32,11 +33,23 @@ def registrar_options(inventory: Inventory, number: int, settings: RegistrarSett
         *(f"--peer={peer}" for peer in settings.peers),
         f"--agent-reregistration-ms={inventory.agent_reregistration_ms}",
     ]
+    sizing = inventory.sizing
+    if sizing is not None:
+        options.append(f"--keep-alive-ms={sizing.keep_alive_ms}")
     if settings.announce is not None:
         options.append(f"--announce={settings.announce}")
     if len(settings.peers) == 1:
         options.append("--force")
-    return f"{_MADE}REGISTRAR_OPTIONS={' '.join(options)}\nSCTPD_OPTIONS={SCTPD_OPTIONS}\n"
+    return f"{_MADE}{_sized(sizing)}REGISTRAR_OPTIONS={' '.join(options)}\nSCTPD_OPTIONS={SCTPD_OPTIONS}\n"
+
+
+def _sized(sizing: Sizing | None) -> str:
+    if sizing is None:
+        return ""
+    return (
+        f"# For {sizing.elements} servers and {sizing.registrars} registrars: a silent host is out after "
+        f"{sizing.detection_ms} ms at most.\n"
+    )
 
 
 def sctp_files() -> Mapping[str, str]:

@@ -42,6 +42,8 @@ def test_every_kind_of_figure_is_there(tmp_path: Path) -> None:
     assert figures["scale_elements"] == 100
     assert figures["rss_mib"] > 10
     assert figures["gone_p50_ms"] > 0
+    assert figures["registrars_100_300_keep_alive_us"] > 0
+    assert "registrars_100_300_missing" in figures
 
 
 def test_interrupted_it_ends_with_all_that_were_stopped_for_the_others_sake() -> None:

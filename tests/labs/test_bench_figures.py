@@ -169,7 +169,7 @@ def test_an_interrupted_round_goes_on_with_what_it_lacks(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(("command", "ends"), [(["false"], True), (["sleep", "60"], False)])
 def test_load_that_ended_was_none(command: list[str], ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "_command", lambda *_: command)
+    monkeypatch.setattr(programs, "dnsperf_command", lambda *_: command)
     told = pytest.raises(LabError, match="status 1") if ends else contextlib.nullcontext()
     host = cast(Host, None)
     with told, programs.dnsperf(host, Path(), 53) as process:

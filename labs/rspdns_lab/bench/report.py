@@ -16,6 +16,7 @@ from rspdns_lab.bench.flood import (
     flood_figures,
 )
 from rspdns_lab.bench.questions import LATENCY_QUESTIONS_PER_S, Rate, base, figures_of
+from rspdns_lab.bench.registrars import Borne
 from rspdns_lab.bench.run import Result
 from rspdns_lab.bench.scale import Size, exponent
 from rspdns_lab.bench.variants import BY_KEY
@@ -48,6 +49,10 @@ _SCALE: Final = (
 _FLOOD: Final = "Random names that do not exist, asked as fast as they are denied; ratios to the zone file."
 _BESIDE: Final = (
     "Names of pool elements that are in no cache, 50 a second, beside a flood of names of 100 labels."
+)
+_REGISTRARS: Final = (
+    "Three registrars; simulated elements, ten to an association, each registering again every 2 s. "
+    "Intervals are the shipped one and, where it differs, the one that `rspdns-registrar render` computes."
 )
 _SHORTEST_MS: Final = 0.1
 """Shorter times are plotted as this: the client asks every millisecond."""
@@ -96,6 +101,9 @@ def figures(found: Sequence[Result]) -> dict[str, float]:
         all_of |= {"scale_pools": largest.pools, "scale_elements": largest.elements}
         for key in OF_LARGEST:
             all_of[key] = getattr(largest, key)
+    for one in _borne(found):
+        all_of[f"registrars_{one.elements}_{one.wanted_ms}_missing"] = one.missing
+        all_of[f"registrars_{one.elements}_{one.wanted_ms}_keep_alive_us"] = one.keep_alive_us
     for key, (_, value) in GROWING.items():
         power = exponent(sizes, value)
         if power is not None:
@@ -111,7 +119,8 @@ def as_json(found: Sequence[Result]) -> dict[str, Any]:
 def as_markdown(found: Sequence[Result]) -> str:
     """Return the tables."""
     tables = (_questions_table(found), _changes_table(found), _denied_table(found), _beside_table(found),
-              _scale_table(found), _aims_table(found), _exponents_table(found))  # fmt: skip
+              _scale_table(found), _aims_table(found), _exponents_table(found),
+              _registrars_table(found))  # fmt: skip
     return "\n".join(markdown_table(table) for table in tables if len(table) > 1)
 
 
@@ -137,11 +146,42 @@ def write_html(file: Path, found: Sequence[Result]) -> None:
         if len(aims := _aims_table(found)) > 1:
             sections.append(Section("What is aimed at", "", aims))
         sections.append(Section("How it grows", "", _exponents_table(found)))
+    if _borne(found):
+        sections.append(Section("Registrars", _REGISTRARS, _registrars_table(found)))
     write_page(file, "What liveness costs", _INTRO, sections)
 
 
 def _sizes(found: Sequence[Result]) -> list[Size]:
     return sorted((one for one in found if isinstance(one, Size)), key=lambda one: (one.elements, one.pools))
+
+
+def _borne(found: Sequence[Result]) -> list[Borne]:
+    return sorted(
+        (one for one in found if isinstance(one, Borne)), key=lambda one: (one.elements, one.wanted_ms)
+    )
+
+
+def _registrars_table(found: Sequence[Result]) -> Table:
+    rows: list[Sequence[str]] = [
+        ("elements", "to be asked every", "asked every", "us a keep-alive", "us a registration",
+         "a registrar, % of a core", "its SCTP, %", "the simulation, %", "associations lost",
+         "live ones missing", "a silent one gone after: median, longest")
+    ]  # fmt: skip
+    for one in _borne(found):
+        cpu = (
+            one.keep_alive_us,
+            one.registration_us,
+            one.busy_percent,
+            one.sctp_percent,
+            one.simulation_percent,
+        )
+        gone = f"{one.detected_p50_ms / 1000:.2f}, {one.detected_max_ms / 1000:.2f} s"
+        rows.append(
+            [f"{one.elements:,}", f"{one.wanted_ms} ms", f"{one.interval_ms:.0f} ms",
+             *(f"{value:.0f}" for value in cpu), str(one.lost), str(one.missing),
+             gone if one.detected_max_ms else "-"]
+        )  # fmt: skip
+    return rows
 
 
 def _questions_table(found: Sequence[Result]) -> Table:

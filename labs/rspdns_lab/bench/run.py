@@ -9,14 +9,15 @@ from rspdns_lab.bench import flood, scale
 from rspdns_lab.bench.convergence import PORTS, Followed, run_convergence
 from rspdns_lab.bench.flood import Beside, Flood, read_flood, run_flood
 from rspdns_lab.bench.questions import Rate, run_round, variants_running
+from rspdns_lab.bench.registrars import Borne, run_registrars
 from rspdns_lab.bench.scale import Extent, Size, run_size
 from rspdns_lab.bench.variants import BY_KEY
 from rspdns_lab.net.network import Network
 from rspdns_lab.net.preconditions import check_programs
 
-PARTS: Final = ("questions", "changes", "flood", "scale")
+PARTS: Final = ("questions", "changes", "flood", "scale", "registrars")
 HOST: Final = ("bench", "10.77.0.254")
-Result = Rate | Followed | Size | Flood
+Result = Rate | Followed | Size | Borne | Flood
 Say = Callable[[str], None]
 
 
@@ -25,6 +26,7 @@ class Order:
     """What is to be measured: `parts` of PARTS; `variants`, by their keys, in `rounds` of `seconds` each.
 
     `trials`: how many changes are watched, idle and loaded. `sizes`: pools, and elements in each.
+    `registrars`: elements, and the interval in ms at which three registrars ask each.
     """
 
     parts: Sequence[str] = PARTS
@@ -34,6 +36,7 @@ class Order:
     trials: int = 1000
     sizes: Sequence[tuple[int, int]] = scale.SIZES
     extent: Extent = scale.FULL
+    registrars: Sequence[tuple[int, int]] = ()
     labels: Sequence[int] = flood.LABELS
     floods_per_s: Sequence[int] = flood.FLOODS_PER_S
 
@@ -81,6 +84,15 @@ def run_bench(
             if (pools, members) not in sizes:
                 own = folder / f"scale-{pools}-{members}"
                 yield [run_size(prefix, own, pools, members, order.extent, say)]
+    if "registrars" in order.parts:
+        asked = {(one.elements, one.wanted_ms) for one in found if isinstance(one, Borne)}
+        for elements, interval_ms in order.registrars:
+            if (elements, interval_ms) not in asked:
+                own = folder / f"registrars-{elements}-{interval_ms}"
+                seconds, trials = order.extent.look_s, min(5, order.extent.trials)
+                yield [
+                    run_registrars(prefix, own, elements, interval_ms, say, seconds=seconds, trials=trials)
+                ]
 
 
 def _rounds(
@@ -109,7 +121,12 @@ def read_result(fields: Mapping[str, Any]) -> Result:
         raise LookupError("a measurement that there isn't")
     if fields.get("part") == "flood":
         return read_flood(fields)
-    kinds: dict[str, type[Rate | Followed | Size]] = {"questions": Rate, "changes": Followed, "scale": Size}
+    kinds: dict[str, type[Result]] = {
+        "questions": Rate,
+        "changes": Followed,
+        "scale": Size,
+        "registrars": Borne,
+    }
     rest = {key: value for key, value in fields.items() if key != "part"}
     if "times_ms" in rest:
         rest["times_ms"] = tuple(rest["times_ms"])

@@ -1,0 +1,86 @@
+"""How many pool elements registrars bear, and how often they may ask each. Pure: numbers in, numbers out.
+
+rspregistrar has one thread. It spends time on keep-alives of the elements that it is home to, and on every
+registration anywhere: its own and those that its peers tell it of. An element registers again every
+`agent_reregistration_ms`. While one registrar is down the others are home to its elements, too.
+
+The rule: even then no registrar's thread is busy for more than half of the time. A thread that is busier
+reads acknowledgements late; when one is 500 ms late, the registrar ends the association.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from registrar_config.options import KEEP_ALIVE, TIMERS_MS
+
+KEEP_ALIVE_US: Final = 70
+"""Processor time of rspregistrar for one keep-alive; `rspdns-lab bench --only registrars` measures it."""
+REGISTRATION_US: Final = 60
+"""Processor time of each rspregistrar for one registration anywhere; measured by the same command."""
+MOST_BUSY: Final = 0.5
+SHORTEST_KEEP_ALIVE_MS: Final = TIMERS_MS[KEEP_ALIVE]
+TIMEOUT_MS: Final = TIMERS_MS["endpointkeepalivetimeoutinterval"]
+_MOST_REGISTRARS: Final = 99
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """What `registrars` do with `elements`.
+
+    `keep_alive_ms`: how often an element is asked. `busy`: share of the time (0..1, or more when it is too
+    much) for which a registrar's thread works while one registrar is down.
+    """
+
+    elements: int
+    registrars: int
+    keep_alive_ms: int
+    busy: float
+
+    @property
+    def detection_ms(self) -> int:
+        """The longest time for which a silent host stays registered."""
+        return self.keep_alive_ms + TIMEOUT_MS
+
+    @property
+    def fits(self) -> bool:
+        """Whether the registrars bear it."""
+        return self.busy <= MOST_BUSY + 0.001
+
+
+def size(elements: int, registrars: int, reregistration_ms: int) -> Sizing:
+    """Return the shortest keep-alive interval at which so many registrars bear so many elements."""
+    homes = max(1, registrars - 1)
+    registering = elements * REGISTRATION_US / 1000 / reregistration_ms
+    asking_ms = elements * KEEP_ALIVE_US / 1000 / homes
+    # Every registration starts the interval anew: an interval that is longer means no keep-alive in between.
+    longest_ms = reregistration_ms + SHORTEST_KEEP_ALIVE_MS
+    room = MOST_BUSY - registering
+    wanted_ms = math.ceil(asking_ms / room) if room > 0 else longest_ms
+    if wanted_ms > reregistration_ms:
+        return Sizing(elements, registrars, max(SHORTEST_KEEP_ALIVE_MS, longest_ms), registering)
+    interval_ms = max(SHORTEST_KEEP_ALIVE_MS, wanted_ms)
+    return Sizing(elements, registrars, interval_ms, registering + asking_ms / interval_ms)
+
+
+def most_elements(
+    registrars: int, reregistration_ms: int, keep_alive_ms: int = SHORTEST_KEEP_ALIVE_MS
+) -> int:
+    """Return how many elements so many registrars bear at this interval."""
+    homes = max(1, registrars - 1)
+    each = REGISTRATION_US / 1000 / reregistration_ms + KEEP_ALIVE_US / 1000 / homes / keep_alive_ms
+    return int(MOST_BUSY / each)
+
+
+def registrars_for(elements: int, reregistration_ms: int) -> int | None:
+    """Return how many registrars bear the elements at the shortest interval; None: no number does."""
+    for registrars in range(3, _MOST_REGISTRARS + 1):
+        found = size(elements, registrars, reregistration_ms)
+        if found.fits and found.keep_alive_ms == SHORTEST_KEEP_ALIVE_MS:
+            return registrars
+    return None
+
+
+def shortest_reregistration_ms(elements: int) -> int:
+    """Return how rarely so many elements must register again for their registrations to leave room."""
+    return math.ceil(elements * REGISTRATION_US / 1000 / (MOST_BUSY * 0.8) / 1000) * 1000
