@@ -11,6 +11,7 @@ import asyncio
 import os
 import sqlite3
 import stat
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -86,6 +87,9 @@ class DnssecStore:
         self.changed = changed
         self._keys: dict[str, dict[int, DomainKey]] = {}
         self._metadata: dict[str, dict[str, tuple[str, ...]]] = {}
+        self._former: dict[tuple[str, str], tuple[tuple[str, ...], float]] = {}
+        """By zone and kind: metadata as they were, and when they were changed."""
+        self.clock = time.monotonic
         self._tsig: dict[str, TsigKey] = {}
         self._database: sqlite3.Connection | None = None
         self._turn = asyncio.Lock()
@@ -107,6 +111,11 @@ class DnssecStore:
     def metadata(self, zone: str) -> Mapping[str, tuple[str, ...]]:
         """The metadata of a zone by kind."""
         return self._metadata.get(zone, {})
+
+    def former(self, zone: str, kind: str, since_s: float) -> tuple[str, ...]:
+        """What metadata of one kind were before their last change; none if that was before `since_s`."""
+        values, changed_at_s = self._former.get((zone, kind), ((), since_s))
+        return values if changed_at_s > since_s else ()
 
     def tsig(self, name: str) -> TsigKey | None:
         """A TSIG key by its name."""
@@ -178,6 +187,8 @@ class DnssecStore:
                 *((insert, (zone, kind, place, value)) for place, value in enumerate(values)),
             )
             kinds = self._metadata.setdefault(zone, {})
+            if kinds.get(kind, ()) != tuple(values):
+                self._former[zone, kind] = kinds.get(kind, ()), self.clock()
             if values:
                 kinds[kind] = tuple(values)
             else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -91,6 +91,11 @@ class Chain:
         # A hash tells nothing of where a name lies: one unknown name makes every gap doubtful.
         self._all_doubtful = bool(unknown) and parameters is not None
         self._unknown = unknown
+
+    def __contains__(self, digest: str) -> bool:
+        """Whether a hash is that of a name."""
+        place = bisect_left(self._keys, (digest,))
+        return place < len(self._keys) and self._keys[place] == (digest,)
 
     def around(self, relative: str) -> Around:
         """The names around one, which is relative to the zone ("" for the apex), or a hash."""

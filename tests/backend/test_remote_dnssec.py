@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from rserpool.policies import LeastUsed
 from rspdns import denial
+from rspdns.denial import PARAMETERS_KEPT_S
 from rspdns.dnssec_store import DnssecStore
 from rspdns.domain_ids import KEPT_S
-from rspdns.nsec import Chain
+from rspdns.nsec import Chain, Nsec3Parameters
 from rspdns.responder import KNOWN, Responder
 from rspdns.snapshot import Snapshot
 from rspdns.zone_numbers import zone_id
@@ -167,6 +168,43 @@ async def test_hashed_names_after_nsec3_is_set(ask: Asker) -> None:
     await ask("setDomainMetadata", name=ZONE, kind="NSEC3PARAM", value=[])
     result = (await ask("getBeforeAndAfterNamesAbsolute", id=zone_id(ZONE), qname="as"))["result"]
     assert result["before"] == "as"
+
+
+PARAMETERS = ("1 0 0 -", "1 0 3 abcd")
+
+
+def hashed(text: str, name: str) -> str:
+    parameters = Nsec3Parameters.parse(text)
+    assert parameters is not None
+    return parameters.hash(name)
+
+
+async def test_powerdns_is_answered_as_it_asks_while_nsec3_changes(ask: Asker) -> None:
+    """It learns of a change by a purge, some milliseconds later, and proves as before until then."""
+
+    async def around(qname: str) -> Any:
+        return (await ask("getBeforeAndAfterNamesAbsolute", id=zone_id(ZONE), qname=qname))["result"]
+
+    clock = Clock(ask.responder)
+    assert ask.responder.store is not None
+    ask.responder.store.clock = lambda: clock.now
+    one, two = PARAMETERS
+    by_name = await around("aa")
+    await ask("setDomainMetadata", name=ZONE, kind="NSEC3PARAM", value=[one])
+    assert await around("aa") == by_name
+    known, absent = hashed(one, f"as.{ZONE}"), hashed(one, f"nobody.{ZONE}")
+    by_hash = await around(known), await around(absent)
+    assert by_hash[0]["before"] == known
+    await ask("setDomainMetadata", name=ZONE, kind="NSEC3PARAM", value=[two])
+    assert (await around(hashed(two, f"as.{ZONE}")))["before"] == hashed(two, f"as.{ZONE}")
+    assert (await around(known), await around(absent)) == by_hash
+    await ask("setDomainMetadata", name=ZONE, kind="NSEC3PARAM", value=[])
+    known = hashed(two, f"as.{ZONE}")
+    assert (await around(known))["before"] == known
+    assert len((await around("0" * 32))["before"]) == 32
+    assert await around("aa") == by_name
+    clock.now += PARAMETERS_KEPT_S + 1
+    assert (await around("0" * 32))["before"] == "", "a name like any other"
 
 
 class Question:

@@ -139,6 +139,29 @@ def test_pdnsutil_finds_nothing_wrong(signed: Served) -> None:
     signed.pdns.util("rectify-zone", ZONE)
 
 
+@pytest.mark.parametrize("first", [[], ["1 0 1 ab"], ["1 0 0 -"]])
+@pytest.mark.parametrize("then", [[], ["1 0 1 ab"]])
+def test_proofs_hold_while_powerdns_has_not_heard_of_a_change_yet(
+    signed: Served, monkeypatch: pytest.MonkeyPatch, first: list[str], then: list[str]
+) -> None:
+    """Between `set-nsec3` and the purge that tells PowerDNS of it."""
+
+    def set_to(parameters: list[str]) -> None:
+        signed.pdns.util(*(["set-nsec3", ZONE, *parameters] if parameters else ["unset-nsec3", ZONE]))
+
+    set_to(first)
+    kind = "NSEC3" if first else "NSEC"
+    until(lambda: kind in signed.pdns.dig("+dnssec", f"nobody.{ZONE}", "A").split())
+    assert "fully validated" in signed.delv(f"nobody.{ZONE}", "A")
+    with monkeypatch.context() as patched:
+        patched.setattr(signed.backend.store, "changed", lambda zone: None)
+        set_to(then)
+        for number in range(10):
+            for question in ((f"nobody{number}.{ZONE}", "A"), (f"as.{ZONE}", f"TYPE{1000 + number}")):
+                assert "negative response, fully validated" in signed.delv(*question), question
+    signed.backend.purger.purge({f"{ZONE}$"})
+
+
 def test_signing_ends(signed: Served) -> None:
     signed.pdns.util("disable-dnssec", ZONE)
     until(lambda: not signed.pdns.short(ZONE, "DNSKEY"))
