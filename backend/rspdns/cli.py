@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ def serve(config: Path, log_level: str | None, log_json: bool) -> None:
     from rserpool.sctp import SctpUnavailable, check_available
 
     from rspdns import service
+    from rspdns.reading import read_configuration
 
     loaded = _load(config)
     logs.configure(log_level or loaded.log_level, json=log_json)
@@ -62,7 +64,7 @@ def serve(config: Path, log_level: str | None, log_json: bool) -> None:
             check_available()
         except SctpUnavailable as problem:
             raise FatalError(str(problem)) from None
-        await service.serve(loaded, stop, lambda: load_configuration(config))
+        await service.serve(loaded, stop, partial(read_configuration, config))
 
     sys.exit(run_service(run, loop_factory=uvloop.new_event_loop))
 
@@ -106,9 +108,19 @@ def reload(config: Path, force: bool) -> None:
     """Let the running backend read its zones again; with an error in any file nothing changes.
 
     Nothing changes either when a pool would lose the last member that is in, because of another handle or
-    accept, say: then it takes --force.
+    accept, say, or when no zone is left: then it takes --force. The zones are read beside the answering;
+    what takes longer than 3 s is told as accepted, with its progress.
     """
     told = _ask(config, "reload", force=force)
+    last = ""
+    while (number := told.get("running")) is not None:
+        progress = told["reload"] or {}
+        files, of_files = progress.get("files", 0), progress.get("of_files", 0)
+        said = f"accepted; reading: {files} of {of_files} files, {progress.get('records', 0)} records"
+        if said != last:
+            click.echo(said, err=True)
+        last = said
+        told = _ask(config, "reloaded", number=number)
     for going in told["going"]:
         click.echo(f"note: {going}", err=True)
     click.echo(f"serving {', '.join(told['zones']) or 'no zone'}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,7 +25,7 @@ from rspdns.admin.access import Access, read_access
 from rspdns.admin.configuration import AdminConfig
 from rspdns.zone import Zone
 from rspdns.zone_configuration import Network, PoolConfig, ZoneConfig, not_empty
-from rspdns.zone_loading import load_zones, where_named
+from rspdns.zone_loading import Progress, load_zones, where_named
 
 __all__ = ["AdminConfig", "BackendConfig", "PoolConfig", "ZoneConfig", "load_configuration"]
 
@@ -165,8 +165,13 @@ def _same_enrp_port_twice(document: dict[str, Any]) -> Iterator[tuple[tuple[str 
             yield place, words + f' a slash, "{text}/9902" say, or set follow = "poll"'
 
 
-def load_configuration(path: str | Path) -> BackendConfig:
-    """Read `path` and the zones it leads to. Raises ConfigurationErrors with every error of all files."""
+def load_configuration(
+    path: str | Path, on_progress: Callable[[Progress], None] = lambda progress: None
+) -> BackendConfig:
+    """Read `path` and the zones it leads to; `on_progress` is told how far it is.
+
+    Raises ConfigurationErrors with every error of all files.
+    """
     path = Path(path)
     errors = []
     config = None
@@ -179,7 +184,7 @@ def load_configuration(path: str | Path) -> BackendConfig:
     document = _readable(path, text)
     directory = path.parent / _zones_dir(document)
     try:
-        zones = load_zones(directory)
+        zones = load_zones(directory, on_progress)
     except ConfigurationErrors as error:
         errors += where_named(document, error.errors, {str(directory): ("zones_dir",)})
     files = _access_files(document)

@@ -12,7 +12,7 @@ import gc
 import signal
 import socket
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -40,11 +40,13 @@ from rspdns.probe import Prober
 from rspdns.probe_plans import probing_by_handle
 from rspdns.publisher import Publisher
 from rspdns.purge import Purger
+from rspdns.reloading import WAIT_S, Reload, Reloads
 from rspdns.responder import Responder
 from rspdns.roster_keeper import RosterKeeper
 from rspdns.serial_number import SerialNumbers
 from rspdns.status import Known
 from rspdns.views import PoolView
+from rspdns.zone_loading import Progress
 
 VERSION = version("rspdns")
 LOOK_FOR_CYCLES_AFTER = 50_000
@@ -52,21 +54,22 @@ LOOK_FOR_CYCLES_AFTER = 50_000
 start with 10,000 members takes a third longer."""
 
 
-async def serve(
-    config: BackendConfig, stop: asyncio.Event, reload: Callable[[], BackendConfig] | None = None
-) -> None:
+Read = Callable[[Callable[[Progress], None]], Awaitable[BackendConfig]]
+"""Reads the configuration again, and tells how far it is."""
+
+
+async def serve(config: BackendConfig, stop: asyncio.Event, read: Read | None = None) -> None:
     """Run the backend until `stop` is set. Raises FatalError when it can't start.
 
-    `reload` reads the configuration again, for the control command of this name; it may raise
-    ConfigurationErrors.
+    `read` reads the configuration again, for the control command `reload`; it may raise ConfigurationErrors.
     """
-    await Backend(config, reload).run(stop)
+    await Backend(config, read).run(stop)
 
 
 class Backend:
     """One backend of one configuration."""
 
-    def __init__(self, config: BackendConfig, reload: Callable[[], BackendConfig] | None = None) -> None:
+    def __init__(self, config: BackendConfig, read: Read | None = None) -> None:
         self.config = config
         self.started_at_s = time.monotonic()
         self.roster = RosterKeeper(config.state.path, config.zones)
@@ -98,14 +101,15 @@ class Backend:
             on_published=self.events.published,
         )
         self._names = PoolNames(config.zones)
-        self._reload = reload
-        self._reloading = asyncio.Lock()
+        self._read = read
+        self._reloads = Reloads(self._reload)
         self._control = ControlServer(
             config.admin.socket,
             {
                 "status": self._tell_status,
                 "reload": Command(self._tell_reload, {"force": bool}),
                 "forget": Command(self._tell_forget, {"servers": list, "pool": str, "all": bool}),
+                "reloaded": Command(self._tell_reloaded, {"number": int}),
             },
         )
         self.admin = AdminServer(
@@ -148,6 +152,7 @@ class Backend:
         self.keeper.load_into(self.belief)
         self.publisher.start(self.belief.views(time.monotonic()))
         cleanup.callback(self.publisher.close)
+        cleanup.push_async_callback(self._reloads.close)
         await self._control.start()
         cleanup.push_async_callback(self._control.close)
         await self.admin.start()
@@ -178,12 +183,10 @@ class Backend:
     def _follow_hangups(self, cleanup: contextlib.AsyncExitStack) -> None:
         """SIGHUP reads the files again, as daemons do."""
         loop = asyncio.get_running_loop()
-        tasks: set[asyncio.Task[None]] = set()
 
         def begin() -> None:
-            task = loop.create_task(self._on_hangup())
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+            with contextlib.suppress(ControlError):  # so many wait that one of them reads what is there now
+                self._reloads.begin(by_signal=True)
 
         loop.add_signal_handler(signal.SIGHUP, begin)
         cleanup.callback(loop.remove_signal_handler, signal.SIGHUP)
@@ -247,36 +250,76 @@ class Backend:
         return frozenset(self.follower.pools.looked_up(time.monotonic()))
 
     async def _tell_reload(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return await self.reload(force=request.get("force") is True)
+        return await self._tell_result(self._reloads.begin(force=request.get("force") is True))
+
+    async def _tell_reloaded(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._tell_result(request.get("number") or 0)
+
+    async def _tell_result(self, number: int) -> dict[str, Any]:
+        """The result of a reload, or that it was accepted and how far it is."""
+        result = await self._reloads.result(number, WAIT_S)
+        if result is not None:
+            return result
+        return {"running": number, "reload": self._reloads.told(time.monotonic())}
 
     async def reload(self, *, force: bool = False) -> dict[str, Any]:
         """Read zones, tokens and certificate again; with an error in any file nothing changes.
 
-        Nor does it when a pool would lose its last member, unless by `force`. All else needs a restart.
-        Raises ControlError."""
-        if self._reload is None:
+        Nor does it when a pool would lose its last member, or when there is no zone any more, unless by
+        `force`. All else needs a restart. Raises ControlError."""
+        result = await self._reloads.result(self._reloads.begin(force=force))
+        return result or {}
+
+    async def _reload(self, reload: Reload) -> dict[str, Any]:
+        if self._read is None:
             raise ControlError("this backend was started without files to read again")
-        async with self._reloading:
-            try:
-                config = await asyncio.to_thread(self._reload)
-            except ConfigurationErrors as errors:
-                self._log.error("not_reloaded", problems=str(errors).splitlines())
-                raise ControlError(f"nothing was changed:\n{errors}") from None
-            going = await self._departures(config)
-            if any(one.is_refused for one in going) and not force:
-                problems = [one.words for one in going]
-                self._log.error("not_reloaded", problems=problems)
-                lines = "\n".join(problems)
-                words = "nothing was changed, since a pool would lose its last member; --force does it anyway"
-                raise ControlError(f"{words}:\n{lines}")
-            self._take(config)
-            for one in going:
-                self._log.warning("members_go", why=one.words)
+
+        def on_progress(progress: Progress) -> None:
+            reload.progress = progress
+
+        try:
+            config = await self._read(on_progress)
+        except ConfigurationErrors as errors:
+            self._log.error("not_reloaded", problems=str(errors).splitlines())
+            raise ControlError(f"nothing was changed:\n{errors}") from None
+        if not reload.force:
+            self._refuse_missing(config, by_signal=reload.by_signal)
+        going = await self._departures(config)
+        if any(one.is_refused for one in going) and not reload.force:
+            problems = [one.words for one in going]
+            self._log.error("not_reloaded", problems=problems)
+            lines = "\n".join(problems)
+            words = "nothing was changed, since a pool would lose its last member; --force does it anyway"
+            raise ControlError(f"{words}:\n{lines}")
+        self._take(config)
+        for one in going:
+            self._log.warning("members_go", why=one.words)
         return {
             "zones": [zone.name for zone in config.zones],
             "going": [one.words for one in going],
             "needs_restart": differing(self.config, config),
         }
+
+    def _refuse_missing(self, config: BackendConfig, *, by_signal: bool) -> None:
+        """Refuse a configuration without zones that are served. Raises ControlError.
+
+        The command `reload` may take some of them out, since whoever gives it reads its answer. A signal has
+        no answer: a file may be missing by a slip, or for a moment. Nobody means to take out all.
+        """
+        served = {zone.name for zone in self.config.zones}
+        missing = sorted(served - {zone.name for zone in config.zones})
+        if not missing or (config.zones and not by_signal):
+            return
+        if config.zones:
+            words = (
+                f"the files of {', '.join(missing)} are missing; rspdns reload takes a zone out on purpose"
+            )
+        else:
+            words = (
+                f"there is no zone any more in {self.config.zones_dir}; rspdns reload --force takes out all"
+            )
+        self._log.error("not_reloaded", problems=[words])
+        raise ControlError(f"nothing was changed: {words}")
 
     async def _departures(self, config: BackendConfig) -> list[Departure]:
         """What the pools would lose by this configuration."""
@@ -300,10 +343,6 @@ class Backend:
         self.publisher.set_zones(config.zones, self.belief.views(now))
         self.follower.set_handles(list(self.config.accept_by_handle))
         self._log.info("zones_read", zones=len(config.zones))
-
-    async def _on_hangup(self) -> None:
-        with contextlib.suppress(ControlError):  # the log says why
-            await self.reload()
 
     async def _tell_forget(self, request: Mapping[str, Any]) -> dict[str, Any]:
         wanted, everybody = request.get("servers") or [], request.get("all") is True
@@ -370,6 +409,7 @@ class Backend:
                 "builds": self.publisher.builds,
                 "age_s": None if built_at_s is None else round(max(0.0, now - built_at_s), 3),
             },
+            "reload": self._reloads.told(now),
             "problems": [*(problem for problem in problems if problem), *self.prober.problems],
             "events": self.events.told(),
         }

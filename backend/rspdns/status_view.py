@@ -25,6 +25,8 @@ def view(status: _Status) -> RenderableType:
     homes = {one["identifier"]: f"registrar {one['number']}" for one in status["registrars"]}
     parts += [_pool(zone, pool, homes) for zone in status["zones"] for pool in zone["pools"]]
     parts.append(_pdns(status["pdns"]))
+    if (reload := status.get("reload")) and reload["state"] != "done":
+        parts.append(_reload(reload))
     if status["problems"]:
         parts.append("\n".join(f"[red]problem:[/] {escape(problem)}" for problem in status["problems"]))
     parts.append(_events(status["events"][-EVENTS_SHOWN:]))
@@ -37,6 +39,13 @@ def _heading(status: _Status) -> Text:
         return Text("")
     running = duration(status["uptime_s"])
     return Text(f"rspdns {status['version']} on {status['host']}, up for {running}", style="bold")
+
+
+def _reload(reload: _Status) -> str:
+    if reload["state"] == "running":
+        read = f"{reload['files']} of {reload['of_files']} files, {reload['records']} records"
+        return f"[yellow]reload:[/] running for {duration(reload['since_s'])}: {read}"
+    return f"[red]reload:[/] refused {duration(reload['since_s'])} ago: {escape(reload['problem'])}"
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
@@ -40,6 +40,8 @@ _HEADER, _AROUND_QUESTION, _AROUND_RECORD, _POINTER = 12, 4, 10, 2
 """Octets of a message's header, of a question and a record besides their names, and of a repeated name."""
 MAX_TTL_S = 2**31 - 1
 """The largest TTL (RFC 2181 section 8)."""
+_TOLD_EVERY = 1000
+"""Records between two reports of progress."""
 _SIGNING = {"RRSIG", "NSEC", "NSEC3", "NSEC3PARAM"}
 _MOST_ERRORS = 50
 _QUOTED_LIST = re.compile(r'\b((?:port|ipv4hint|ipv6hint|mandatory|ech)=)"([^"]*)"')
@@ -126,17 +128,22 @@ class _TooMuch(dns.exception.DNSException):
         self.is_whole = is_whole
 
 
-def load_zone_file(path: str | Path, zone: str) -> StaticZone:
-    """Read the master file `path` of `zone`. Raises ConfigurationErrors with every error found.
+def load_zone_file(
+    path: str | Path, zone: str, on_records: Callable[[int], None] = lambda more: None
+) -> StaticZone:
+    """Read the master file `path` of `zone`; `on_records` is told how many more records were read.
 
-    They are ZoneFileErrors when the file itself could be read.
+    Raises ConfigurationErrors with every error found. They are ZoneFileErrors when the file itself could be
+    read.
     """
-    return parse_zone_file(read_text(path), str(path), zone)
+    return parse_zone_file(read_text(path), str(path), zone, on_records)
 
 
-def parse_zone_file(text: str, file: str, zone: str) -> StaticZone:
+def parse_zone_file(
+    text: str, file: str, zone: str, on_records: Callable[[int], None] = lambda more: None
+) -> StaticZone:
     """Do what `load_zone_file()` does, for a text at hand."""
-    lines, errors, unread = _read(text, file, dns.name.from_text(zone))
+    lines, errors, unread = _read(text, file, dns.name.from_text(zone), on_records)
     if not all(names.is_at_or_below(line.owner, zone) for line in lines):
         unread = None  # who knows what was meant
     errors += [ConfigurationError(file, *problem) for problem in _problems(lines, zone)]
@@ -254,8 +261,9 @@ def _content(line: _Line) -> str:
 class _Collector:
     """Stands where dnspython's reader expects a transaction, and keeps each record with its line."""
 
-    def __init__(self, origin: dns.name.Name) -> None:
+    def __init__(self, origin: dns.name.Name, on_records: Callable[[int], None]) -> None:
         self.manager = self
+        self._on_records = on_records
         self.origin = origin
         self.line_number = 0
         self.lines: list[_Line] = []
@@ -275,6 +283,8 @@ class _Collector:
     def add(self, name: dns.name.Name, ttl: int, rdata: dns.rdata.Rdata) -> None:
         if len(self.lines) >= MAX_RECORDS:
             raise _TooMuch(f"the zone has more than {MAX_RECORDS} records", is_whole=True)
+        if not (len(self.lines) + 1) % _TOLD_EVERY:
+            self._on_records(_TOLD_EVERY)
         if name is not self._name:
             self._name, self._owner = name, names.to_text(name)
         kind = self._types.get(rdata.rdtype)
@@ -321,7 +331,7 @@ def _check_range(text: str) -> None:
 
 
 def _read(
-    text: str, file: str, origin: dns.name.Name
+    text: str, file: str, origin: dns.name.Name, on_records: Callable[[int], None]
 ) -> tuple[list[_Line], list[ConfigurationError], frozenset[str] | None]:
     """Every record, every line that is none, and the owner names of those (None: they could be any).
 
@@ -330,7 +340,7 @@ def _read(
     text_lines = io.StringIO(
         text, newline=""
     ).readlines()  # as the tokenizer counts them, unlike splitlines()
-    collector = _Collector(origin)
+    collector = _Collector(origin, on_records)
     reader = dns.zonefile.Reader(_Tokenizer(text, file, collector), dns.rdataclass.IN, cast(Any, collector))
     reader.zone_origin = dns.name.root  # passes no record over for lying outside the zone
     errors: list[ConfigurationError] = []

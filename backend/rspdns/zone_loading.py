@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from daemon_kit.config_file import (
     ConfigurationError,
@@ -26,8 +27,18 @@ from rspdns.zone_file import StaticZone, ZoneFileErrors, load_zone_file
 _POOL = re.compile(r"pool\[(\d+)\]")
 
 
-def load_zones(directory: Path) -> tuple[Zone, ...]:
-    """Every zone of the directory's *.toml files, sorted by name.
+class Progress(NamedTuple):
+    """How far the reading of zones is: zones read, zones there are, records of master files read."""
+
+    files: int = 0
+    of_files: int = 0
+    records: int = 0
+
+
+def load_zones(
+    directory: Path, on_progress: Callable[[Progress], None] = lambda progress: None
+) -> tuple[Zone, ...]:
+    """Every zone of the directory's *.toml files, sorted by name; `on_progress` is told how far it is.
 
     Raises ConfigurationErrors with every error of all files. A directory without zones is no error: a backend
     may be started before its first zone.
@@ -39,8 +50,16 @@ def load_zones(directory: Path) -> tuple[Zone, ...]:
     except OSError as error:
         problem = f"the zones directory can't be read: {error.strerror or error}"
         raise ConfigurationErrors([ConfigurationError(str(directory), 0, "", problem)]) from None
-    for file in files:
-        readable, of_zone = _load(file)
+    progress = Progress(0, len(files), 0)
+
+    def on_records(more: int) -> None:
+        nonlocal progress
+        progress = progress._replace(records=progress.records + more)
+        on_progress(progress)
+
+    for number, file in enumerate(files):
+        progress = progress._replace(files=number)
+        readable, of_zone = _load(file, on_records)
         found += [readable] if readable is not None else []
         errors += of_zone
     errors += problems_between(found)
@@ -57,7 +76,9 @@ def load_zone(path: str | Path) -> Zone:
     return readable.zone
 
 
-def _load(path: Path) -> tuple[Readable | None, list[ConfigurationError]]:
+def _load(
+    path: Path, on_records: Callable[[int], None] = lambda more: None
+) -> tuple[Readable | None, list[ConfigurationError]]:
     """Read one zone, or as much of it as can be checked, and tell every error of its two files."""
     try:
         document = TomlDocument(str(path), read_text(path))
@@ -75,7 +96,7 @@ def _load(path: Path) -> tuple[Readable | None, list[ConfigurationError]]:
     named = document.data.get("static")
     if isinstance(named, str) and named and zone:
         try:
-            static = load_zone_file(path.parent / named, zone)
+            static = load_zone_file(path.parent / named, zone, on_records)
         except ZoneFileErrors as error:
             errors += error.errors
             static, unread = error.rest, error.unread

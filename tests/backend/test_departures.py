@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rspdns.belief.accept import REFUSED
 from rspdns.cli import main
 from rspdns.configuration import load_configuration
 from rspdns.departures import departures
+from rspdns.reading import read_configuration
 from rspdns.service import Backend
 from rspdns.snapshot import Snapshot
 from rspdns.views import OutMember, PoolView
@@ -109,7 +111,7 @@ path = "{tmp_path}/state"
 """
     )
     path = tmp_path / "rspdns.toml"
-    one = Backend(load_configuration(path), lambda: load_configuration(path))
+    one = Backend(load_configuration(path), partial(read_configuration, path))
     monkeypatch.setattr(one.follower, "start", one.follower.look)
     now = time.monotonic()
     one.belief.remember("sip-udp", [member(1), member(2, "10.0.9.2")], [], now, now)
