@@ -141,15 +141,6 @@ SCHEMAS: dict[str, Schema] = {
         queries={"type": "object", "additionalProperties": _COUNT, "description": "by method"},
         failures=_COUNT,
     ),
-    "Reload": _object(
-        "The reload that runs, or the last one.",
-        state=_text("running, done or refused"),
-        since_s=_number("since it began, or ended"),
-        files=_COUNT,
-        of_files=_COUNT,
-        records=_COUNT,
-        problem=_or_null(_text()),
-    ),
     "Snapshot": _object("The answers.", builds=_COUNT, age_s=_or_null(_number("since they were built"))),
     "Status": _object(
         "Everything.",
@@ -161,7 +152,17 @@ SCHEMAS: dict[str, Schema] = {
         pdns=_list("Pdns"),
         connector=_ref("Connector"),
         snapshot=_ref("Snapshot"),
-        reload=_or_null(_ref("Reload")),
+        reload=_or_null(
+            _object(
+                "The reload that runs, or the last one.",
+                state=_text("running, done or refused"),
+                since_s=_number("since it began, or ended"),
+                files=_COUNT,
+                of_files=_COUNT,
+                records=_COUNT,
+                problem=_or_null(_text()),
+            )
+        ),
         problems=_TEXTS,
         events=_list("Event"),
     ),
