@@ -86,8 +86,9 @@ else
     awk 'NR == FNR { if (!/^#/) wanted[$1]; next } /^[a-z]/ { split($1, name, "=="); take = name[1] in wanted } take' \
         setup/production-packages setup/requirements.lock >"$new/requirements.txt"
 fi
-"${pip[@]}" --require-hashes -r "$new/requirements.txt" || fail "pip could not install what setup/requirements.lock names; see above"
+"${pip[@]}" --no-deps --require-hashes -r "$new/requirements.txt" || fail "pip could not install what setup/requirements.lock names; see above"
 "${pip[@]}" --no-deps --no-build-isolation . || fail "pip could not install rspdns itself; see above"
+"$new/bin/python" -m pip --quiet check || fail "setup/production-packages lacks what pip names above"
 
 commands=(rspdns ppe-agent rspdns-registrar)
 [ "$LABS" != yes ] || commands+=(rspdns-lab)

@@ -15,7 +15,7 @@ from tests.ppe_agent.servers import TCP_SERVER
 from tests.support.live_systemd import PATIENCE_S, LiveSystemd, live_systemd, make_install
 from tests.support.namespaces import REPOSITORY
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(1200)  # the installation counts to the first test
 
 ADDRESS = "10.99.0.1"
 INTERVAL_S = 40
