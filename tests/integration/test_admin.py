@@ -238,6 +238,7 @@ def test_on_the_live_page_a_killed_server_goes_out_and_comes_back(
     assert browser.run(f"return {row(SIP_PORTS[0])}.querySelector('.reason').textContent")
     left = "[...document.querySelectorAll('#events li')].find((one) => one.innerText.includes('left'))"
     browser.until(f"{left} && / ms/.test({left}.querySelector('.took').textContent)")
+    browser.until("/^[0-9.]+ ms$/.test(document.getElementById('scale-top').textContent)")
     chain.sip[SIP_PORTS[0]] = chain.start_sip(SIP_PORTS[0])
     browser.until(row(SIP_PORTS[0], ":not(.out)"))
     assert [line for line in browser.complaints() if "/v1/" not in line] == []

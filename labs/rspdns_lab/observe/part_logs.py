@@ -50,6 +50,7 @@ _LINES: Final[Mapping[tuple[str, str], str | Callable[[Entry], str]]] = MappingP
         ("registrar", "sentinel_registered"): "its new sentinel is in: settled",
         ("backend", "joined"): "{identifier} is in: {why}",
         ("backend", "left"): "{identifier} is out: {why}",
+        ("backend", "examined"): "{identifier} was looked at: {why}",
         ("backend", "moved"): "{identifier} moved: {why}",
         ("backend", "refused"): "{identifier} refused: {why}",
         ("backend", "questioned"): "many left at once: {why}",
