@@ -259,3 +259,15 @@ def test_a_failure_of_another_association_or_of_no_attempt_changes_nothing(joine
     joined.do()
     assert joined.state() is State.FOLLOWING
     assert joined.ended() == []
+
+
+def test_while_it_leaves_it_asks_for_nothing_and_only_questions_count(joined: Timed) -> None:
+    joined.machine.leave(joined.now)
+    left_s = joined.now
+    joined.machine.ask_for_everything(joined.now)
+    joined.do()
+    joined.run(1)
+    for message in (update(pe(7)), page(pe(1)), fitting(joined)):
+        joined.hear(message)
+    assert joined.said == []
+    assert joined.machine.next_deadline_s == left_s + LEAVE_AT_MOST_S
