@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from rspdns_lab.bench import programs, questions, run
 from rspdns_lab.bench.asker import Asker
 from rspdns_lab.bench.convergence import Change, Followed, Reply, followed, read_changes, read_replies
+from rspdns_lab.bench.flood import Beside, Denied, flood_figures
 from rspdns_lab.bench.programs import Answered
 from rspdns_lab.bench.questions import Rate, figures_of
 from rspdns_lab.bench.report import as_json, as_markdown, figures, write_html
@@ -201,3 +202,19 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one() -> None:
             answered = threads.submit(answer)
             assert asker.finds("x.example.")
             answered.result()
+
+
+def test_a_flood_is_compared_in_its_round() -> None:
+    found: list[Result] = [
+        *(Denied(number, "static", 100, 100.0 * number) for number in (1, 2, 3)),
+        *(Denied(number, "live", 100, 300.0 * number) for number in (1, 2, 3)),
+        Beside(1, "live", 1000, 200, 0, 1.0, 9.0, 12.0),
+        Beside(2, "live", 1000, 200, 2, 1.0, 9.0, 12.0),
+    ]
+    figures = flood_figures(found)
+    assert figures["flood_static_ratio_100_labels"] == 1
+    assert figures["flood_live_ratio_100_labels"] == 3
+    assert figures["flood_live_beside_1000_lost"] == 2
+    assert figures["flood_live_beside_1000_p99_ms"] == 9
+    assert [read_result(one.as_json()) for one in found] == found
+    assert "none lost" in as_markdown(found)
