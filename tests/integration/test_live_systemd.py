@@ -20,6 +20,7 @@ pytestmark = pytest.mark.timeout(1200)  # the installation counts to the first t
 ADDRESS = "10.99.0.1"
 INTERVAL_S = 40
 INVENTORY = """\
+expected_elements = 100
 [[registrar]]
 name = "r1"
 address = "10.99.0.1"

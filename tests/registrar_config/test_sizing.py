@@ -1,10 +1,13 @@
 """How many servers registrars bear: the rule, and how `render` and `check` put it to the operator."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from registrar_config import cli
 from registrar_config.cli import main
+from registrar_config.options import RegistrarSettings, arguments
 from registrar_config.sizing import MOST_BUSY, most_elements, registrars_for, size
 
 INVENTORY = """
@@ -91,6 +94,25 @@ def test_check_warns_where_the_registrars_are_too_few_or_registrations_too_many(
 def test_what_check_advises_is_enough(tmp_path: Path) -> None:
     advised = "agent_reregistration_ms = 8000\nexpected_elements = 50_000"
     assert "too many" not in CliRunner().invoke(main, ["check", written(tmp_path, advised)]).output
+
+
+@pytest.mark.parametrize(
+    ("options", "expected_ms"), [([], 300), (["--keep-alive-ms=1750", "--patience=10"], 1750)]
+)
+def test_run_starts_rspregistrar_with_the_interval(
+    options: list[str], expected_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+
+    def settings(*given: Any, **more: Any) -> RegistrarSettings:
+        started.append(arguments(RegistrarSettings(*given, **more)))
+        return RegistrarSettings(*given, **more)
+
+    monkeypatch.setattr(cli, "RegistrarSettings", settings)
+    monkeypatch.setattr(cli, "run_service", lambda _: 0)
+    done = CliRunner().invoke(main, ["run", "--number=1", "--address=10.0.0.1", "--peer=10.0.0.2", *options])
+    assert done.exit_code == 0, done.output
+    assert f"-endpointkeepalivetransmissioninterval={expected_ms}" in started[0]
 
 
 def test_an_inventory_that_is_wrong_ends_check_with_its_errors(tmp_path: Path) -> None:
