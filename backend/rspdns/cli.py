@@ -18,6 +18,7 @@ from daemon_kit.control import ControlError, request
 from daemon_kit.ctrl_c import until_ctrl_c
 from daemon_kit.errors import FatalError
 from daemon_kit.run import run_service
+from registrar_config.render_command import check as check_registrars
 from registrar_config.render_command import render
 
 from rspdns.configuration import DEFAULT_PATH, AdminConfig, BackendConfig, load_configuration
@@ -219,6 +220,7 @@ def registrar() -> None:
 
 main.add_command(zone)
 registrar.add_command(render)
+registrar.add_command(check_registrars)
 
 
 def _counted(number: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""The commands `rspdns-registrar render` and `check`."""
+"""The commands `rspdns-registrar render` and `check`; with the backend, `rspdns registrar ...` too."""
 
 import sys
 from pathlib import Path
