@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import pickle
 import signal
 import struct
@@ -28,7 +27,6 @@ TIMEOUT_S = 600.0
 _HEAD = struct.Struct("!cQ")
 """Of each message: its kind, and the octets that follow."""
 _READ, _CONFIGURATION, _ERRORS = b"r", b"c", b"e"
-_NICENESS = 5
 _SWITCH_S = 0.0005
 
 
@@ -97,7 +95,6 @@ def _answers_go_on() -> Iterator[None]:
 
 def main(path: Path, out: BinaryIO) -> None:
     """Read `path`, and write progress and result to `out`."""
-    os.nice(_NICENESS)  # look-ups come first
     gc.disable()
 
     def write(kind: bytes, what: object) -> None:
