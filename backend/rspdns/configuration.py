@@ -23,6 +23,7 @@ from rserpool.registrar_choice import RegistrarAddress
 from rspdns.admin import configuration as admin_configuration
 from rspdns.admin.access import Access, read_access
 from rspdns.admin.configuration import AdminConfig
+from rspdns.belief import PoolRules
 from rspdns.zone import Zone
 from rspdns.zone_configuration import Network, PoolConfig, ZoneConfig, not_empty
 from rspdns.zone_loading import Progress, load_zones, where_named
@@ -123,16 +124,15 @@ class BackendConfig(StrictModel):
         return tuple(RegistrarAddress.parse(text) for text in self.registrars)
 
     @property
-    def verified_handles(self) -> frozenset[str]:
-        """The pool handles whose members the backend itself probes all the time."""
-        return frozenset(
-            handle
+    def pool_rules(self) -> Mapping[str, PoolRules]:
+        """What the belief needs to know of every pool handle of every zone."""
+        return {
+            handle: PoolRules(pool.config.accept, pool.config.verify is not None, pool.config.max_members)
             for zone in self.zones
             for site in zone.sites
             for pool in site.pools
-            if pool.config.verify is not None
             for handle in pool.config.shards
-        )
+        }
 
     @property
     def accept_by_handle(self) -> Mapping[str, tuple[Network, ...]]:

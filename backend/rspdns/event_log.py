@@ -23,6 +23,8 @@ QUEUED = 256
 """Events that wait for one listener; it is let go when there are more."""
 LOGGED_EACH = 50
 """With more events at once, as at the start, the log has a line for each pool instead of each member."""
+NAMED_TOGETHER, REASONS_TOGETHER = 50, 10
+"""So many members and reasons stand in such a line: a stranger may make thousands."""
 CONVERGENCE_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _CHANGING = frozenset({"joined", "left"})
 """The kinds of events that change answers."""
@@ -118,7 +120,9 @@ class EventLog:
         del self._unpublished[:-KEPT]
         if len(events) <= LOGGED_EACH:
             for event in events:
-                self._log.info(event.kind, **self._whom(event), why=event.words)
+                source = str(event.member.addresses[0]) if event.member else event.handle
+                source = source or str(event.identifier)
+                self._log.info(event.kind, **self._whom(event), why=event.words, _source=source)
         else:
             self._log_by_pool(events)
 
@@ -141,10 +145,15 @@ class EventLog:
         for (kind, handle), some in together.items():
             whom: dict[str, object] = {}
             if handle:
-                whom = {"handle": handle, "identifiers": [_member(one) for one in some]}
-                names = [name for one in some if (name := self._name(one))]
+                shown = some[:NAMED_TOGETHER]
+                identifiers = [_member(one) for one in shown]
+                whom = {"handle": handle, "members": len(some), "identifiers": identifiers}
+                names = [name for one in shown if (name := self._name(one))]
                 whom |= {"names": names} if names else {}
-            self._log.info(kind, **whom, why=", ".join(dict.fromkeys(one.words for one in some)))
+            reasons = list(dict.fromkeys(one.words for one in some))
+            more = len(reasons) - REASONS_TOGETHER
+            words = [*reasons[:REASONS_TOGETHER], *([f"and {more} more"] if more > 0 else [])]
+            self._log.info(kind, **whom, why=", ".join(words))
 
     def published(self, names: Collection[str]) -> None:
         """What happened so far is in the answers; `names` are to be purged."""

@@ -220,7 +220,10 @@ class Follower:
         return late
 
     def _set_timer(self, late: bool, now: float) -> None:
-        deadline_s = now if self._belief.is_behind else self._belief.next_deadline_s
+        resume_at_s = self._belief.resume_at_s
+        deadline_s = self._belief.next_deadline_s
+        if resume_at_s is not None:
+            deadline_s = resume_at_s if deadline_s is None else min(deadline_s, resume_at_s)
         if late:
             deadline_s = min(deadline_s if deadline_s is not None else float("inf"), now + REPEAT_AFTER_S)
         if self._timer is not None:

@@ -73,6 +73,9 @@ def _pools(pools: Iterable[Status]) -> Iterator[Metric]:
     yield _gauge("rspdns_pool_missing_members", "Of the expected servers, those not in", lacking, *labels)
     known = {(pool["owner"],): int(pool["known"]) for pool in pools}
     yield _gauge("rspdns_pool_known", "1 once a registrar told of the pool; else SERVFAIL", known, *labels)
+    refused = {(pool["owner"], reason): count for pool in pools for reason, count in pool["refused"].items()}
+    help_text = "Registrations refused before anything about them was stored"
+    yield _counter("rspdns_pool_refused_total", help_text, refused, "owner", "reason")
     stale = {(pool["owner"],): pool["stale_s"] or 0 for pool in pools}
     yield _gauge(
         "rspdns_pool_stale_seconds", "Since no registrar can be believed; 0: one can", stale, *labels

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol as Interface
 
 from rspdns.answers import build
@@ -22,6 +22,10 @@ from rspdns.zone import Zone
 TIMED_EVERY_S = 0.1
 """Builds that only time calls for come at most so often: what is due meanwhile waits for the next one."""
 _SHORTEST_WAIT_S = 0.001
+LARGE = 100
+"""Members; a larger pool that changes all the time is built anew ..."""
+LARGE_WAITS_S = 60e-6
+"""... so long after its last build, for each of its members: the others get most of the time."""
 
 
 class Purges(Interface):
@@ -61,6 +65,8 @@ class Publisher:
         self._on_published = on_published
         self._zones = tuple(zones)
         self._views: Mapping[str, PoolView] = {}
+        self._ready_s: dict[str, float] = {}
+        """When large pools that were built a moment ago may be built again."""
         self._serials = serials
         self._swap = swap
         self._purger = purger
@@ -70,6 +76,7 @@ class Publisher:
         self._draw = draw or random.Random()  # noqa: S311 - spreads load, no secret
         self._unpurged = {zone.name for zone in zones}
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_s = float("inf")
         self._rested_at_s = float("-inf")
         self._ready_at_s: float | None = None
         """When the build may come that a change waits for; None when none waits."""
@@ -94,6 +101,15 @@ class Publisher:
         else:
             self._build()
 
+    def looked_up(self, handles: Iterable[str]) -> None:
+        """Somebody looks these pools up: chance draws for them again, also when nothing else changes."""
+        asked_for = self.snapshot.asked_for
+        if asked_for is None or asked_for.issuperset(handles) or self.built_at_s is None:
+            return
+        at_s = self.built_at_s + TIMED_EVERY_S
+        if at_s < self._timer_at_s:
+            self._set_timer(at_s)
+
     def set_zones(self, zones: Sequence[Zone], views: Mapping[str, PoolView]) -> None:
         """The zones changed: everything is built and purged anew."""
         before = {zone.name for zone in self._zones}
@@ -108,14 +124,16 @@ class Publisher:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._timer_at_s = float("inf")
 
     def _build(self) -> None:
         self._ready_at_s = None
         began_s = self._clock()
         old, serial, hot = self.snapshot, self._serials.following, self._hot()
+        views, resume_at_s = self._views_of(began_s)
         new = build(
             self._zones,
-            self._views,
+            views,
             old,
             began_s,
             serial,
@@ -139,7 +157,28 @@ class Publisher:
         ended_s = self._clock()
         self.built_at_s = ended_s
         self._rested_at_s = 2 * ended_s - began_s
-        self._set_timer(max(new.rebuild_at_s, began_s + TIMED_EVERY_S))
+        self._note_large(old.views, views, ended_s)
+        self._set_timer(min(max(new.rebuild_at_s, began_s + TIMED_EVERY_S), resume_at_s))
+
+    def _views_of(self, now: float) -> tuple[Mapping[str, PoolView], float]:
+        """The views to build from, and when to build again: those of large pools that were built a moment ago
+        are of before."""
+        before = self.snapshot.views
+        self._ready_s = {handle: ready_s for handle, ready_s in self._ready_s.items() if ready_s > now}
+        waiting = {
+            handle: ready_s
+            for handle, ready_s in self._ready_s.items()
+            if handle in before and handle in self._views and before[handle] is not self._views[handle]
+        }
+        if not waiting:
+            return self._views, float("inf")
+        return {**self._views, **{handle: before[handle] for handle in waiting}}, min(waiting.values())
+
+    def _note_large(self, before: Mapping[str, PoolView], built: Mapping[str, PoolView], now: float) -> None:
+        """Note which large pools changed with this build."""
+        for handle, view in built.items():
+            if len(view.members) > LARGE and before.get(handle) is not view:
+                self._ready_s[handle] = now + len(view.members) * LARGE_WAITS_S
 
     def _whole_zones(self, snapshot: Snapshot) -> set[str]:
         """The zones to purge as a whole, once: when they are first known in this life.
@@ -159,6 +198,7 @@ class Publisher:
     def _set_timer(self, at_s: float) -> None:
         self.close()
         if at_s != float("inf"):
+            self._timer_at_s = at_s
             delay_s = max(at_s - self._clock(), _SHORTEST_WAIT_S)
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._build)
 

@@ -2,6 +2,9 @@
 
 registrars -> Follower -> Belief -> Publisher -> Responder -> connector -> PowerDNS
                                         `-------> Purger ------------------------^
+
+Responder and connector run in a thread of their own (`rspdns.answering`): no work on what the registrars say
+delays an answer.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import gc
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -25,7 +28,8 @@ from rserpool.sctp import SctpUnavailable
 
 from rspdns import name_table, reasons, status
 from rspdns.admin.server import AdminServer
-from rspdns.belief import Belief, BeliefEvent, PoolRules
+from rspdns.answering import AnsweringThread, LookedUp
+from rspdns.belief import Belief, BeliefEvent
 from rspdns.configuration import BackendConfig, differing
 from rspdns.connectors import make_connector
 from rspdns.departures import Departure, departures
@@ -44,6 +48,7 @@ from rspdns.reloading import WAIT_S, Reload, Reloads
 from rspdns.responder import Responder
 from rspdns.roster_keeper import RosterKeeper
 from rspdns.serial_number import SerialNumbers
+from rspdns.snapshot import Snapshot
 from rspdns.status import Known
 from rspdns.views import PoolView
 from rspdns.zone_loading import Progress
@@ -75,7 +80,7 @@ class Backend:
         self.roster = RosterKeeper(config.state.path, config.zones)
         self.events = EventLog(config.pdns.control, self.roster.name_of)
         self.examiner = Examiner(self.roster, probing_by_handle(config.zones), self.events.happened)
-        self.belief = Belief(config.registrars, _rules(config))
+        self.belief = Belief(config.registrars, config.pool_rules)
         self.follower = Follower(config, self.belief, self._views_changed, on_events=self._happened)
         self.keeper = LastKnownGood(config.state.path, config.max_stale_s)
         self.prober = Prober(
@@ -90,11 +95,12 @@ class Backend:
         self.purger = Purger(config.pdns.control, on_purged=self.events.purged)
         self.store = DnssecStore(config.state.path, self._signing_changed)
         self.responder = Responder(self._looked_up, self.store)
-        self.connector = make_connector(config.pdns.connector, self.responder, self.store)
+        self.connector = AnsweringThread(make_connector(config.pdns.connector, self.responder, self.store))
+        self._lookups = LookedUp(self._note_queries)
         self.publisher = Publisher(
             config.zones,
             self.serials,
-            self.responder.swap,
+            self._swap,
             self.purger,
             max_stale_s=config.max_stale_s,
             hot=self._hot,
@@ -127,6 +133,7 @@ class Backend:
         self._host = socket.gethostname()
         self._log = get_logger("backend")
         self._failure: asyncio.Future[str]
+        self._loop: asyncio.AbstractEventLoop
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. Raises FatalError when it can't start, or a part of it breaks."""
@@ -150,6 +157,9 @@ class Backend:
         cleanup.callback(self.store.close)
         self.roster.load()
         self.keeper.load_into(self.belief)
+        self._loop = asyncio.get_running_loop()
+        self._lookups.start()
+        cleanup.callback(self._lookups.close)
         self.publisher.start(self.belief.views(time.monotonic()))
         cleanup.callback(self.publisher.close)
         cleanup.push_async_callback(self._reloads.close)
@@ -159,7 +169,7 @@ class Backend:
         cleanup.push_async_callback(self.admin.close)
         await self.connector.start()
         cleanup.push_async_callback(self.connector.close)
-        self._write_names()  # when the socket is ours: another backend's table stays
+        self.connector.do(self._write_names)  # when the socket is ours: another backend's table stays
         self.purger.start()
         cleanup.push_async_callback(self.purger.close)
         try:
@@ -234,16 +244,28 @@ class Backend:
         self.keeper.changed(views)
         self.prober.changed()
 
+    def _swap(self, snapshot: Snapshot) -> Collection[str]:
+        return self.connector.do(lambda: self.responder.swap(snapshot))
+
     def _looked_up(self, name: str) -> None:
-        for handle in self._names.handles(name):
+        """Called in the answering thread."""
+        if handles := self._names.handles(name):
+            self._lookups.note(handles)
+
+    def _note_queries(self, handles: Iterable[str]) -> None:
+        handles = list(handles)
+        for handle in handles:
             self.follower.note_query(handle)
+        self.publisher.looked_up(handles)
 
     def _signing_changed(self, zone: str) -> None:
+        """Called in the answering thread."""
         self._write_names()
-        self.purger.purge({f"{zone}$"})  # PowerDNS keeps keys and metadata for 30 and 60 s
+        # PowerDNS keeps keys and metadata for 30 and 60 s.
+        self._loop.call_soon_threadsafe(self.purger.purge, {f"{zone}$"})
 
     def _write_names(self) -> None:
-        """Tell PowerDNS which names there are."""
+        """Tell PowerDNS which names there are; in the answering thread, where the keys are."""
         name_table.write(self.config.pdns.connector, self.config.zones, self.store, self.serials.following)
 
     def _hot(self) -> frozenset[str]:
@@ -334,12 +356,12 @@ class Backend:
         self.config = self.config.with_files(config.zones, config.access)
         now = time.monotonic()
         self.admin.set_access(config.access)
-        self.belief.set_pools(_rules(self.config), now)
+        self.belief.set_pools(self.config.pool_rules, now)
         self.prober.set_pools(probing_by_handle(self.config.zones))
         self.examiner.pools = probing_by_handle(self.config.zones)
         self.roster.set_zones(self.config.zones)
         self._names = PoolNames(config.zones)
-        self._write_names()
+        self.connector.do(self._write_names)
         self.publisher.set_zones(config.zones, self.belief.views(now))
         self.follower.set_handles(list(self.config.accept_by_handle))
         self._log.info("zones_read", zones=len(config.zones))
@@ -397,7 +419,12 @@ class Backend:
             "uptime_s": round(now - self.started_at_s, 3),
             "registrars": status.registrars(self.follower.registrar_states(), now),
             "zones": status.zones(
-                self.config.zones, self.publisher.snapshot, self.belief.views(now), now, self._known()
+                self.config.zones,
+                self.publisher.snapshot,
+                self.belief.views(now),
+                now,
+                self._known(),
+                refused=self.belief.refused,
             ),
             "pdns": status.purging(self.purger),
             "connector": {
@@ -416,10 +443,3 @@ class Backend:
 
     def _known(self) -> Known:
         return Known(self.roster.roster.absent, time.time(), self.roster.name_at, self.prober.said)
-
-
-def _rules(config: BackendConfig) -> dict[str, PoolRules]:
-    verified = config.verified_handles
-    return {
-        handle: PoolRules(accept, handle in verified) for handle, accept in config.accept_by_handle.items()
-    }

@@ -8,6 +8,7 @@ from typing import Any
 
 from rspdns import reasons
 from rspdns.belief import RegistrarState
+from rspdns.belief.admission import FOREIGN, TOO_MANY
 from rspdns.endpoint import endpoint
 from rspdns.pool_state import by_label
 from rspdns.purge import Purger
@@ -64,8 +65,13 @@ def zones(
     views: Mapping[str, PoolView],
     now: float,
     known: Known = NOTHING_ELSE,
+    *,
+    refused: Callable[[str], Mapping[str, int]] = lambda handle: {},
 ) -> list[dict[str, Any]]:
-    """Every zone with its pools: the servers that are in, and those that are out or missing, with reasons."""
+    """Every zone with its pools: the servers that are in, and those that are out or missing, with reasons.
+
+    `refused` gives how many registrations of a handle were refused before anything was stored, by reason.
+    """
     found = []
     for zone in of_zones:
         answers = snapshot.zone_answers.get(zone.name)
@@ -83,6 +89,7 @@ def zones(
                 now,
                 known,
             )
+            | {"refused": _refused(pool, refused)}
             for site in zone.sites
             for pool in site.pools
             for weights in (memory.get(pool.owner, {}),)
@@ -91,6 +98,11 @@ def zones(
             {"zone": zone.name, "serial": answers.serial % 2**32 if answers else None, "pools": pools}
         )
     return found
+
+
+def _refused(pool: Pool, refused: Callable[[str], Mapping[str, int]]) -> dict[str, int]:
+    of_pool = [refused(handle) for handle in pool.config.shards]
+    return {kind: sum(one.get(kind, 0) for one in of_pool) for kind in (FOREIGN, TOO_MANY)}
 
 
 def _pool(

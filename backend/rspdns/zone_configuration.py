@@ -19,7 +19,7 @@ from rserpool.parameters import Protocol
 from rserpool.safety import MAX_HANDLE
 
 from rspdns import names, services
-from rspdns.belief.rules import SENTINEL_POOL_PREFIX
+from rspdns.belief.rules import MAX_MEMBERS, SENTINEL_POOL_PREFIX
 
 Value = TypeVar("Value")
 Network = IPv4Network | IPv6Network
@@ -168,6 +168,8 @@ class PoolConfig(StrictModel):
     )
     """The servers that should be in: how many, or a table of their addresses and ports with names. What is
     missing stays shown. Without it: each that was in during the last day, until `rspdns forget`."""
+    max_members: Annotated[int, Field(ge=2, le=10_000)] = MAX_MEMBERS
+    """PEs known of each handle; further ones are refused, so that one host can't fill the backend."""
     when_empty: Literal["last-good", "static", "nodata", "servfail"] = "last-good"
     max_answers: Annotated[int, Field(ge=2, le=128)] = 8
     """SRV records in one answer, fewer where they would not fit into 512 bytes."""

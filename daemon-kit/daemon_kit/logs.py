@@ -1,9 +1,18 @@
-"""Structured logs on standard error."""
+"""Structured logs on standard error, limited by kind and source (`daemon_kit.log_limit`).
+
+What a line is about is its source: the value of the first of SOURCES that it has. `_source` is one that is
+not written.
+"""
 
 import contextlib
 import logging
 import sys
+import threading
+import time
+from collections.abc import MutableMapping
 from typing import Any, TextIO, cast
+
+from daemon_kit.log_limit import LogLimit
 
 _LOADS_RICH = "rich" not in sys.modules
 if _LOADS_RICH:
@@ -15,6 +24,8 @@ finally:
     if _LOADS_RICH:
         del sys.modules["rich"]
 
+SOURCES = ("_source", "source", "address", "peer", "registrar", "server", "handle", "socket", "path")
+LEFT_OUT = "lines_left_out"
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -29,6 +40,7 @@ def configure(level: str = "info", json: bool = False) -> None:
     )
     structlog.configure(
         processors=[
+            _Limited(),
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *([structlog.processors.format_exc_info] if json else []),
@@ -38,6 +50,50 @@ def configure(level: str = "info", json: bool = False) -> None:
         logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Stderr())),
         cache_logger_on_first_use=False,
     )
+
+
+class _Limited:
+    """Leaves out what is too much, and tells how much that was when the time is over."""
+
+    def __init__(self) -> None:
+        self._limit = LogLimit()
+        self._lock = threading.RLock()
+        self._timer: threading.Timer | None = None
+
+    def __call__(
+        self, _logger: object, _method: str, line: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        source = next((str(line[key]) for key in SOURCES if key in line), "")
+        line.pop("_source", None)
+        part, event = str(line.get("part", "")), str(line.get("event", ""))
+        if event == LEFT_OUT:
+            return line
+        with self._lock:
+            self._tell(time.monotonic())
+            is_admitted = self._limit.admits(part, event, source, time.monotonic())
+            self._set_timer()
+        if not is_admitted:
+            raise structlog.DropEvent
+        return line
+
+    def _tell(self, now: float) -> None:
+        for one in self._limit.over(now):
+            get_logger(one.part).warning(
+                LEFT_OUT, kind=one.event, lines=one.lines, sources=one.sources, within_s=one.seconds
+            )
+
+    def _set_timer(self) -> None:
+        over_s = self._limit.next_over_s
+        if over_s is not None and self._timer is None:
+            self._timer = threading.Timer(max(0.0, over_s - time.monotonic()), self._is_over)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _is_over(self) -> None:
+        with self._lock:
+            self._timer = None
+            self._tell(time.monotonic())
+            self._set_timer()
 
 
 class _Stderr:

@@ -18,6 +18,9 @@ from rserpool.sctp import AssociationLost, Message, Notification, SctpSocket
 _READS_IN_A_ROW = 64
 _IN_A_ROW_S = 0.005
 """Messages that come within this time of each other are read in one go: twice as many each time."""
+_TURN_S, _WAITING_TURN_S = 0.005, 0.1
+"""Reading goes on for so long at most, then all else in the event loop has its turn: no sender without end
+keeps others from being heard. The second is for what waits before time-outs are judged."""
 _MOST_WAITING = 2048
 """Messages read before time-outs are judged; more than any registrar was asked for at once."""
 MAX_QUEUED = 1024
@@ -166,7 +169,7 @@ class MessageEndpoint(Generic[M]):
     def read_waiting(self) -> None:
         """Read all that has arrived. To be called before somebody is found silent: a process that was kept
         busy for seconds would else take its own silence for that of others."""
-        self._read(_MOST_WAITING)
+        self._read(_MOST_WAITING, _WAITING_TURN_S)
 
     def _readable(self) -> None:
         # Mostly there is one message; to find out that there is no other costs as much as reading it.
@@ -174,11 +177,12 @@ class MessageEndpoint(Generic[M]):
         is_burst = now - self._readable_at_s < _IN_A_ROW_S
         self._reads = min(_READS_IN_A_ROW, 2 * self._reads) if is_burst else 1
         self._readable_at_s = now
-        self._read(self._reads)
+        self._read(self._reads, _TURN_S)
 
-    def _read(self, most: int) -> None:
-        for _ in range(most):
-            if self.is_closed:
+    def _read(self, most: int, seconds: float) -> None:
+        end_s = time.monotonic() + seconds
+        for count in range(most):
+            if self.is_closed or (count and time.monotonic() >= end_s):
                 return
             try:
                 received = self._socket.receive()

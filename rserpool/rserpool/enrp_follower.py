@@ -17,7 +17,7 @@ from rserpool.enrp_audit import Audit
 from rserpool.enrp_checksum import NO_ELEMENTS, Ownership
 from rserpool.enrp_follower_events import Action, Close, Connect, Ended, Send, Table, Update
 from rserpool.enrp_follower_states import TRANSITIONS, Input, State
-from rserpool.enrp_handle_table import HandleTable
+from rserpool.enrp_handle_table import MAX_TABLE_ELEMENTS, HandleTable
 from rserpool.parameters import ServerInformation, Transport
 from rserpool.registrar_choice import backoff_s
 
@@ -34,6 +34,10 @@ PAGE_TIMEOUT_S = 2.0
 """Between two pages of a handle table."""
 RETRY_FIRST_S, RETRY_CEILING_S = 0.5, 30.0
 LEAVE_AT_MOST_S = 12.0
+MAX_ELEMENTS_PER_S = 10_000
+"""A registrar that goes on telling of more pool elements than this floods us, and is not followed ..."""
+ELEMENTS_AT_ONCE = 2 * MAX_TABLE_ELEMENTS
+"""... but so many may come at once: its handle table, and a takeover of all."""
 
 
 class RegistrarFollower:
@@ -68,6 +72,8 @@ class RegistrarFollower:
         self._heard_s = self._presence_s = float("-inf")
         self._asked_whether_alive = False
         self._audit = Audit()
+        self._room, self._room_s = float(ELEMENTS_AT_ONCE), float("-inf")
+        """How many elements it may tell of at once, at that time."""
         self._leave_by_s = float("inf")
 
     def take_actions(self) -> list[Action]:
@@ -152,6 +158,9 @@ class RegistrarFollower:
             return
         self.sender = sender
         self._heard_s, self._asked_whether_alive = now, False
+        if self._is_flooded(_elements_in(message), now):
+            self._fail(f"it tells of more than {MAX_ELEMENTS_PER_S:,} pool elements a second", now)
+            return
         match message:
             case HandleUpdate():
                 self._update(message, now)
@@ -180,6 +189,14 @@ class RegistrarFollower:
                 self._move(Input.FORGOTTEN)
             case State.JOINING | State.FOLLOWING:
                 self._tend(now)
+
+    def _is_flooded(self, elements: int, now: float) -> bool:
+        """Take note of how many elements it tells of. Return whether that is too much by now."""
+        if elements:
+            passed_s, self._room_s = now - self._room_s, now
+            self._room = min(self._room + passed_s * MAX_ELEMENTS_PER_S, ELEMENTS_AT_ONCE) - elements
+            self._room = max(self._room, -1.0)
+        return elements > 0 and self._room < 0
 
     # Joining, and staying
 
@@ -311,3 +328,12 @@ class RegistrarFollower:
             return False
         self.state = target
         return True
+
+
+def _elements_in(message: EnrpMessage) -> int:
+    match message:
+        case HandleUpdate():
+            return 1
+        case HandleTableResponse():
+            return sum(len(pool.pool_elements) for pool in message.pools)
+    return 0

@@ -10,6 +10,8 @@ from rserpool.parameters import PoolElement
 
 MAX_PAGES = 50_000
 MAX_TABLE_ELEMENTS = 100_000
+MAX_POOL_ELEMENTS = 20_000
+"""Kept of one pool; one of so many was cut off, and tells nobody's absence."""
 
 
 @dataclass(slots=True)
@@ -39,7 +41,8 @@ class HandleTable:
             if self.is_leftover:
                 continue
             if is_wanted(pool.handle):
-                self._pools.setdefault(pool.handle, []).extend(pool.pool_elements)
+                kept = self._pools.setdefault(pool.handle, [])
+                kept.extend(pool.pool_elements[: MAX_POOL_ELEMENTS - len(kept)])
             self.owned |= {
                 (pool.handle, element.identifier)
                 for element in pool.pool_elements

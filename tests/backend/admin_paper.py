@@ -24,6 +24,7 @@ POOL = {
     "when_empty": "last-good",
     "known": True,
     "verify": None,
+    "refused": {"foreign": 0, "too_many": 0},
     "stale_s": None,
     "answered_instead": None,
     "expected": 2,

@@ -37,6 +37,7 @@ STATUS: dict[str, Any] = {
                     "out": [],
                     "expected": 3,
                     "missing": 2,
+                    "refused": {"foreign": 3, "too_many": 0},
                 }
             ],
         }

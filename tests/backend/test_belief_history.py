@@ -2,7 +2,7 @@
 
 import pytest
 from rserpool.policies import LeastUsed
-from rspdns.belief.listing import MAX_CLAIMS
+from rspdns.belief.rules import MAX_MEMBERS
 
 from tests.backend.belief_support import POOL, R1, Play, pe
 
@@ -144,7 +144,7 @@ def test_a_registrar_that_names_others_each_time_does_not_fill_memory() -> None:
     for turn in range(40):
         play.answer(0, *(pe(turn * 128 + number, R1) for number in range(128)))
     play.wait(1.1)
-    assert len(play.members()) <= MAX_CLAIMS, "those forgotten were questioned as a crowd for a second"
+    assert len(play.members()) <= MAX_MEMBERS, "those forgotten were questioned as a crowd for a second"
     play.sentinel(0, (0x51, R1))
     play.answer(0, pe(1, R1))
     play.wait(1.1)

@@ -3,12 +3,14 @@
 After a change of the rules: BELIEF_EXAMPLES=10000 pytest --timeout 900 tests/backend/test_belief_model.py
 """
 
+import copy
 import os
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.backend.belief_support import POOL
 from tests.backend.belief_world import World
 
 PLACES = st.integers(0, 2)
@@ -150,6 +152,17 @@ class BeliefMachine(RuleBasedStateMachine):
         members = self.members
         assert self.seen <= members
         self.seen |= members & self.world.homes.keys()
+
+    @invariant()
+    def judging_what_changed_is_judging_all(self) -> None:
+        belief, now = self.world.play.belief, self.world.play.now
+        view = self.world.play.view()
+        pool = copy.deepcopy(belief._pools[POOL])
+        pool._judged_by = None
+        pool.evaluate(belief._court, belief._stale_since_s or now, now)
+        # Of two that are both right, which home is told may depend on when all were judged last.
+        assert [one.identifier for one in pool.view.members] == [one.identifier for one in view.members]
+        assert {one.identifier for one in pool.view.out} == {one.identifier for one in view.out}
 
 
 EXAMPLES = os.environ.get("BELIEF_EXAMPLES")

@@ -4,7 +4,7 @@ import pytest
 from rserpool.parameters import PoolElement
 from rserpool.policies import LeastUsed
 from rspdns.belief import Push, Table
-from rspdns.belief.listing import MAX_CLAIMS
+from rspdns.belief.rules import MAX_MEMBERS
 
 from tests.backend.belief_support import POOL, R1, R2, R3, TRIP_S, Play, pe, settled
 
@@ -227,4 +227,4 @@ def test_a_registrar_that_pushes_others_each_time_does_not_fill_memory() -> None
         play.belief.push(Push(0, R1, POOL, play.now, pe(number, R1)))
         play.belief.push(Push(0, R1, POOL, play.now, pe(100_000 + number, R1), True))
     play.wait(1.1)
-    assert len(play.members()) <= MAX_CLAIMS
+    assert len(play.members()) <= MAX_MEMBERS

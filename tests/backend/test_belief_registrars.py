@@ -341,7 +341,7 @@ def test_thousands_of_pools_are_judged_anew_in_steps_and_what_was_told_comes_fir
     views = play.belief.views(play.now, 10)
     assert [member.identifier for member in views["pool-30"].members] == [1, 2]
     steps = 1
-    while play.belief.is_behind:
+    while play.belief.resume_at_s is not None:
         assert play.belief.views(play.now, 10)["pool-30"] is views["pool-30"]
         steps += 1
     assert 5 <= steps <= len(pools)

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.core import HistogramMetricFamily
 from rspdns.belief import BeliefEvent
 from rspdns.convergence import MAX_WAITING, Convergence
-from rspdns.event_log import LOGGED_EACH, QUEUED, EventLog
+from rspdns.event_log import LOGGED_EACH, NAMED_TOGETHER, QUEUED, REASONS_TOGETHER, EventLog
 from structlog.testing import capture_logs
 
 from tests.backend.events import event
@@ -79,8 +79,19 @@ def test_of_a_crowd_the_log_has_a_line_for_each_pool_with_everybody_in_it() -> N
     assert sorted(one for line in together for one in line["identifiers"]) == [
         f"{one:08x}" for one in range(LOGGED_EACH + 1)
     ]
-    assert all(event.words in lines[event.identifier % 2]["why"] for event in crowd if event.identifier)
+    assert [line["members"] for line in together] == [26, 25]
+    first = enumerate(crowd[: 2 * REASONS_TOGETHER])
+    assert all(event.words in lines[number % 2]["why"] for number, event in first)
+    assert lines[0]["why"].endswith("and 16 more")
     assert lines[3]["identifier"] == "00000001"
+
+
+def test_of_thousands_the_log_names_some_and_their_number() -> None:
+    crowd = [BeliefEvent(1.0, "joined", "p", one, f"10.0.0.1 port {one}") for one in range(4000)]
+    with capture_logs() as lines:
+        EventLog([]).happened(crowd)
+    assert [line["members"] for line in lines] == [4000]
+    assert len(lines[0]["identifiers"]) == NAMED_TOGETHER
 
 
 async def test_a_slow_listener_is_let_go() -> None:

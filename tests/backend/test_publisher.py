@@ -227,3 +227,41 @@ async def test_new_zones_are_made_known_and_old_ones_forgotten(tmp_path: Path) -
     assert {WHOLE, "other.example$", OWNER} <= scene.purged()
     assert [one.name for one in scene.publisher.snapshot.zones()] == ["other.example"]
     scene.publisher.close()
+
+
+async def test_a_large_pool_that_changes_all_the_time_delays_no_other(tmp_path: Path) -> None:
+    quiet = UDP.replace("sip-udp", "quiet").replace('"as"', '"quiet"')
+    scene = Scene(tmp_path, zone(UDP + quiet))
+    crowd = [member(number, f"10.0.{number // 250}.{number % 250 + 1}") for number in range(1, 501)]
+    one = view(member(1), handle="quiet")
+    scene.publisher.start(views(view(*crowd), one))
+    scene.now += 1
+    scene.publisher.publish(views(view(*crowd[1:]), one))
+    assert f"00000001.u.as.{ZONE}" in scene.purged()
+    two = view(member(2), handle="quiet")
+    scene.publisher.publish(views(view(*crowd[2:]), two))
+    purged = scene.purged()
+    assert f"00000002.u.quiet.{ZONE}" in purged
+    assert f"00000002.u.as.{ZONE}" not in purged, "the crowd was built a moment ago"
+    scene.now += 1
+    await asyncio.sleep(0.1)
+    assert f"00000002.u.as.{ZONE}" in scene.purged()
+    scene.publisher.close()
+
+
+async def test_a_pool_looked_up_first_is_drawn_again_though_nothing_changes(
+    tmp_path: Path,
+) -> None:
+    scene = Scene(tmp_path)
+    scene.publisher.start(views(view(*(member(number) for number in range(1, 30)))))
+    scene.take()
+    scene.now += 5
+    scene.hot = frozenset({"sip-udp"})
+    scene.publisher.looked_up(["sip-udp"])
+    await asyncio.sleep(0.05)
+    assert OWNER in scene.purged()
+    builds = scene.publisher.builds
+    scene.publisher.looked_up(["sip-udp"])
+    await asyncio.sleep(0.05)
+    assert scene.publisher.builds == builds, "once is enough"
+    scene.publisher.close()

@@ -44,6 +44,10 @@ def test_every_kind_of_figure_is_there(tmp_path: Path) -> None:
     assert figures["gone_p50_ms"] > 0
     assert figures["registrars_100_300_keep_alive_us"] > 0
     assert "registrars_100_300_missing" in figures
+    # A stranger registers 1,500 elements in another pool; answers from the main loop took seconds.
+    assert figures["strangers_inside_refused"] > 0
+    assert figures["strangers_inside_lookup_p50_ms"] < 50
+    assert figures["strangers_inside_lookup_p99_ms"] < 500
 
 
 def test_interrupted_it_ends_with_all_that_were_stopped_for_the_others_sake() -> None:

@@ -19,6 +19,7 @@ from rserpool.enrp_checksum import NO_ELEMENTS, Ownership, element_sum, finish
 from rserpool.enrp_courtesy import reply_to
 from rserpool.enrp_follower_events import Close, Connect, Ended, Table, Update
 from rserpool.enrp_follower_states import TRANSITIONS, Input, State
+from rserpool.enrp_handle_table import MAX_POOL_ELEMENTS
 
 from tests.rserpool.enrp_paper import (
     HANDLE,
@@ -237,6 +238,37 @@ def test_a_table_without_an_end_is_given_up() -> None:
         paper.do()
     assert paper.state() is State.IDLE
     assert isinstance(paper.events[-1], Ended)
+
+
+def test_a_registrar_that_floods_is_followed_no_more_and_one_of_many_elements_is() -> None:
+    busy, flooding = Paper(), Paper()
+    for paper in (busy, flooding):
+        paper.follow()
+        paper.associate()
+        paper.hear(page(pe(1)))
+        assert paper.state() is State.FOLLOWING
+    told = page(*(pe(number) for number in range(500)))
+    for _ in range(60):
+        for paper, pages in ((busy, 15), (flooding, 40)):
+            paper.now += 1.0
+            for _ in range(pages):
+                paper.machine.received(presence(), paper.now)
+                paper.machine.received(told, paper.now)
+            paper.machine.advance(paper.now)
+            paper.do()
+    assert busy.state() is State.FOLLOWING
+    assert flooding.state() is not State.FOLLOWING
+    assert "10,000 pool elements a second" in flooding.machine.problem
+
+
+def test_a_table_of_one_huge_pool_is_cut_off() -> None:
+    paper = Paper()
+    paper.follow()
+    paper.associate()
+    for first in range(0, 30_000, 500):
+        paper.hear(page(*(pe(first + number) for number in range(500)), more=first < 29_500))
+    (table,) = (event for event in paper.events if isinstance(event, Table))
+    assert len(table.pools[HANDLE]) == MAX_POOL_ELEMENTS
 
 
 def test_leaving_it_goes_on_serving_until_it_is_forgotten() -> None:

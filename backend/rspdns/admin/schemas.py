@@ -83,6 +83,11 @@ _POOL: dict[str, Schema] = {
     "missing": _number("of these, those that are not", "integer"),
     "members": _list("Member"),
     "out": _list("Out"),
+    "refused": _object(
+        "Registrations refused before anything about them was stored, since the start.",
+        foreign=_number("outside accept, beyond the few that are shown", "integer"),
+        too_many=_number("beyond max_members", "integer"),
+    ),
 }
 _REGISTRAR = _object(
     "A registrar.",

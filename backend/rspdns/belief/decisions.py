@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from rserpool.parameters import PoolElement
@@ -27,6 +27,8 @@ class Decision:
     reason: str
     is_listed: bool
     awaited: frozenset[int]
+    is_open: bool = False
+    """Whether more may change it than what is said about this PE: any answer, or time alone."""
 
     @property
     def is_in(self) -> bool:
@@ -34,20 +36,20 @@ class Decision:
         return not self.reason
 
 
-def decide(listings: Mapping[int, Listing], court: Court, members: Container[int]) -> dict[int, Decision]:
-    """Judge every claim; `members` are in so far. Denied ones are forgotten, or overruled where their
-    registrar goes on making them."""
-    claims: dict[int, list[tuple[int, Claim]]] = {}
-    for place, listing in listings.items():
-        for identifier, claim in listing.claims.items():
-            claims.setdefault(identifier, []).append((place, claim))
-    judged: dict[int, _Judged] = {
-        identifier: [
+def decide(
+    listings: Mapping[int, Listing], court: Court, members: Container[int], identifiers: Iterable[int]
+) -> dict[int, Decision]:
+    """Judge every claim about these PEs; `members` are in so far. Denied claims are forgotten, or overruled
+    where their registrar goes on making them. A PE that nobody claims has no decision."""
+    judged: dict[int, _Judged] = {}
+    for identifier in identifiers:
+        of_one = [
             (place, claim, _news(judge(place, claim, listings, court), identifier in members))
-            for place, claim in of_one
+            for place, listing in listings.items()
+            if (claim := listing.claims.get(identifier)) is not None
         ]
-        for identifier, of_one in claims.items()
-    }
+        if of_one:
+            judged[identifier] = of_one
     decisions = {identifier: _decision(of_one, listings, court) for identifier, of_one in judged.items()}
     for of_one in judged.values():
         _carry_out(of_one, listings)
@@ -80,6 +82,10 @@ def _decision(judged: _Judged, listings: Mapping[int, Listing], court: Court) ->
         reason=reason.value if best[2].verdict is Verdict.DENIED else "",
         is_listed=any(not claim.remembered for _, claim, _ in judged),
         awaited=frozenset(place for _, _, judgement in judged for place in judgement.awaited),
+        is_open=any(
+            judgement.verdict is not Verdict.VOUCHED or claim.element != best[1].element
+            for _, claim, judgement in judged
+        ),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from rspdns.belief.accept import REFUSED
 from rspdns.belief.rules import BeliefEvent
@@ -12,13 +12,15 @@ from rspdns.views import Member, OutMember, PoolView
 def happened(
     handle: str,
     view: PoolView,
+    before: Mapping[int, Member],
     members: Mapping[int, Member],
+    changed: Set[int],
     out: Mapping[int, OutMember],
     reasons: Mapping[int, str],
     now: float,
 ) -> list[BeliefEvent]:
-    """What happened between `view` and the members of now."""
-    before = {member.identifier: member for member in view.members}
+    """What happened between `view`, of whose members `before` holds the same by identifier, and the members
+    of now; those that are in both moments are the same but for the `changed`."""
     events = []
     for identifier in sorted(members.keys() - before.keys()):
         words = f"{members[identifier].addresses[0]} port {members[identifier].port}"
@@ -27,7 +29,7 @@ def happened(
         BeliefEvent(now, "left", handle, identifier, reasons.get(identifier, "left"), before[identifier])
         for identifier in sorted(before.keys() - members.keys())
     ]
-    for identifier in sorted(members.keys() & before.keys()):
+    for identifier in sorted(changed & (members.keys() & before.keys())):
         old, new = before[identifier].home_registrar, members[identifier].home_registrar
         if old != new:
             words = f"from registrar {old:08x} to {new:08x}"

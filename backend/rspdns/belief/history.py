@@ -74,9 +74,8 @@ class History:
         self, waiting: Mapping[int, OutMember], members: Mapping[int, Member], now: float
     ) -> tuple[OutMember, ...]:
         """Who is known and not shown: the `waiting`, and who left within the last minute."""
-        for identifier, left in list(self._left.items()):
-            if now - left.left_s >= OUT_SHOWN_S:
-                del self._left[identifier]
+        while self._left and now - self._left[first := next(iter(self._left))].left_s >= OUT_SHOWN_S:
+            del self._left[first]
         found = {
             identifier: OutMember(
                 identifier, left.member.addresses[0], left.member.port, left.reason, left.left_s
@@ -95,4 +94,5 @@ class History:
     @property
     def next_deadline_s(self) -> float | None:
         """When somebody who left is not shown any more."""
-        return min((left.left_s + OUT_SHOWN_S for left in self._left.values()), default=None)
+        first = next(iter(self._left.values()), None)  # they are in the order of leaving
+        return None if first is None else first.left_s + OUT_SHOWN_S

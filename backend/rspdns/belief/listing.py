@@ -10,9 +10,8 @@ from rserpool.parameters import PoolElement
 
 from rspdns.belief.rules import Reply
 
-MAX_CLAIMS = 4096
-"""Of one registrar about one pool, remembered ones included: a hostile registrar may name others each
-time."""
+MAX_DELETIONS = 4096
+"""Of one registrar about one pool: a hostile registrar may name others each time."""
 MAX_LISTED = 128
 """PEs in one answer: a registrar cuts longer ones off, so one that is full denies nobody. Who left such a
 pool is told by what the registrar pushes, and by its handle table."""
@@ -58,9 +57,11 @@ class Listing:
     `asked_at_s` and `was_settled` are of its last whole answer: so was the registrar when it answered, and
     the answer counts for absence too. `answered_at_s` is of its last answer, `elements` what that held (None
     when it has pushed something since). `pushed_s` and `deletions` hold what it pushed after that whole
-    answer was asked for.
+    answer was asked for, the oldest first. `touched` takes the identifiers of all PEs about which it said
+    something new.
     """
 
+    touched: set[int] = field(default_factory=set)
     asked_at_s: float = float("-inf")
     answered_at_s: float = float("-inf")
     was_settled: bool = False
@@ -71,9 +72,12 @@ class Listing:
     pushed_s: dict[int, float] = field(default_factory=dict)
     deletions: dict[int, Deletion] = field(default_factory=dict)
 
-    def update(self, reply: Reply, settled: bool) -> tuple[bool, bool]:
-        """Take an answer. Return whether it says anything new at all, and whether who is in or their
-        homes changed."""
+    def update(
+        self, reply: Reply, settled: bool, elements: tuple[PoolElement, ...] | None = None
+    ) -> tuple[bool, bool]:
+        """Take an answer, of which only the `elements` count (all if not given). Return whether it says
+        anything new at all, and whether who is in or their homes changed."""
+        elements = reply.pool_elements if elements is None else elements
         is_full = len(reply.pool_elements) >= MAX_LISTED and not reply.is_uncut
         before_s, self.answered_at_s = self.answered_at_s, reply.answered_at_s
         self.is_full = is_full
@@ -81,12 +85,12 @@ class Listing:
             self.asked_at_s = reply.asked_at_s
             self.was_settled = settled
             self._forget_pushes_before(reply.asked_at_s)
-        if reply.pool_elements == self.elements:
+        if elements == self.elements:
             return False, False
-        self.elements = reply.pool_elements
+        self.elements = elements
         members_changed = False
         listed = set()
-        for element in reply.pool_elements:
+        for element in elements:
             listed.add(element.identifier)
             if not self._is_newer(element.identifier, reply.asked_at_s):
                 members_changed |= self._claim(element, reply.asked_at_s, reply.answered_at_s)
@@ -99,17 +103,16 @@ class Listing:
             ):
                 claim.remembered, claim.last_s = True, max(claim.last_s, before_s)
                 members_changed = True
-        self._forget_the_oldest()
+                self.touched.add(identifier)
         return True, members_changed
 
     def push(self, element: PoolElement, at_s: float) -> bool:
         """Take word that a PE came or changed. Return whether who is in or their homes changed."""
         self.elements = None
-        self.pushed_s[element.identifier] = at_s
+        self._note_push(element.identifier, at_s)
         self.deletions.pop(element.identifier, None)
         changed = self._claim(element, at_s, at_s)
         self.claims[element.identifier].last_s = at_s
-        self._forget_the_oldest()
         return changed
 
     def renew(self, element: PoolElement, at_s: float) -> bool:
@@ -119,15 +122,18 @@ class Listing:
             return False
         if element.identifier in self.deletions:
             return False
-        self.pushed_s[element.identifier] = claim.last_s = at_s
+        self._note_push(element.identifier, at_s)
+        claim.last_s = at_s
         return True
 
     def delete(self, identifier: int, at_s: float, settled: bool) -> bool:
         """Take word that a PE is gone. Return whether it was listed."""
         self.elements = None
+        self.touched.add(identifier)
         self.pushed_s.pop(identifier, None)
+        self.deletions.pop(identifier, None)  # the order is that of their times
         self.deletions[identifier] = Deletion(at_s, settled)
-        while len(self.deletions) > MAX_CLAIMS:
+        while len(self.deletions) > MAX_DELETIONS:
             del self.deletions[next(iter(self.deletions))]
         claim = self.present(identifier)
         if claim is None:
@@ -158,6 +164,7 @@ class Listing:
                 claim.remembered, claim.last_s = True, max(claim.last_s, self.answered_at_s)
                 claim.asked_s = claim.since_s = asked_at_s
                 changed = True
+                self.touched.add(identifier)
         return changed
 
     def settled_anew(self) -> None:
@@ -181,9 +188,23 @@ class Listing:
         claim = self.claims.get(element.identifier)
         if claim is None or claim.remembered or claim.element.home_registrar != element.home_registrar:
             self.claims[element.identifier] = Claim(element, asked_s, at_s, at_s)
+            self.touched.add(element.identifier)
             return True
+        if claim.element != element:
+            self.touched.add(element.identifier)
         claim.element = element
         return False
+
+    def _note_push(self, identifier: int, at_s: float) -> None:
+        self.pushed_s.pop(identifier, None)  # the order is that of their times
+        self.pushed_s[identifier] = at_s
+
+    def forget(self, identifier: int) -> None:
+        """Nothing that was said about this PE counts any more."""
+        if self.claims.pop(identifier, None) is not None:
+            self.elements = None
+            self.touched.add(identifier)
+        self.pushed_s.pop(identifier, None)
 
     def _is_newer(self, identifier: int, asked_at_s: float) -> bool:
         """Whether something was pushed about the PE after a question was asked: then that is what counts."""
@@ -192,18 +213,10 @@ class Listing:
         return pushed_s > asked_at_s
 
     def _forget_pushes_before(self, asked_at_s: float) -> None:
-        for identifier in [one for one, at_s in self.pushed_s.items() if at_s <= asked_at_s]:
-            del self.pushed_s[identifier]
-        for identifier in [one for one, gone in self.deletions.items() if gone.at_s <= asked_at_s]:
-            del self.deletions[identifier]
-
-    def _forget_the_oldest(self) -> None:
-        excess = len(self.claims) - MAX_CLAIMS
-        if excess > 0:
-            remembered = [identifier for identifier, claim in self.claims.items() if claim.remembered]
-            for identifier in (remembered or list(self.claims))[:excess]:
-                del self.claims[identifier]
-                self.pushed_s.pop(identifier, None)
+        while self.pushed_s and self.pushed_s[first := next(iter(self.pushed_s))] <= asked_at_s:
+            del self.pushed_s[first]
+        while self.deletions and self.deletions[first := next(iter(self.deletions))].at_s <= asked_at_s:
+            del self.deletions[first]
 
     def present(self, identifier: int) -> Claim | None:
         """The claim that the registrar makes at present, None if it does not list the PE."""

@@ -17,6 +17,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from rspdns.belief.rules import ADOPTED_AFTER_S, ORPHAN_AFTER_S, ORPHAN_OUT_S, ORPHAN_PROBED_S
+from rspdns.views import Member
 
 
 @dataclass(slots=True)
@@ -43,24 +44,36 @@ class Orphans:
         """The settled registrar that each member had last."""
         self._orphans: dict[int, _Orphan] = {}
         self._was_stale = False
+        self._settled: Collection[int] | None = None
+        """The settled registrars that all members were looked at by; None when they were not."""
         self._now = float("-inf")
 
     def update(
-        self, homes: Mapping[int, int], settled: Collection[int], unreachable: Collection[int], now: float
+        self,
+        members: Mapping[int, Member],
+        settled: Collection[int],
+        unreachable: Collection[int],
+        changed: Collection[int],
+        now: float,
     ) -> None:
-        """Take the `homes` of all members, the identifiers of the settled registrars, and whom the backend's
-        own probe does not reach."""
+        """Take all members, the identifiers of the settled registrars, whom the backend's own probe does not
+        reach, and which members may have changed since the last time."""
         self._now = now
-        for identifier in (self._homes.keys() | self._orphans.keys()) - homes.keys():
+        for identifier in (self._homes.keys() | self._orphans.keys()) - members.keys():
             self._homes.pop(identifier, None)
             self._orphans.pop(identifier, None)
         was_stale, self._was_stale = self._was_stale, not settled
         if was_stale or self._was_stale:
-            for identifier in homes.keys() & set(unreachable):
+            for identifier in members.keys() & set(unreachable):
                 self._orphans[identifier] = _Orphan(now)
         if self._was_stale:
+            self._settled = None
             return  # all are probed, and out when they are not reached
-        for identifier, home in homes.items():
+        is_same = self._settled is not None and set(settled) == self._settled
+        looked_at = (members.keys() & changed) | self._orphans.keys() if is_same else set(members)
+        self._settled = frozenset(settled)
+        for identifier in looked_at:
+            home = members[identifier].home_registrar
             orphan = self._orphans.get(identifier)
             if home in settled:
                 self._homes[identifier] = home

@@ -42,6 +42,8 @@ BLINK_S = 1.0
 """Who comes back within this time was never away: its `since_s` stays."""
 OUT_SHOWN_S = 60.0
 """How long a member that left is shown with its reason."""
+MAX_MEMBERS = 1000
+"""Of one pool handle, unless configured."""
 RENEW_STALE_S = 60.0
 """While only registrars without a sentinel vouch, `stale_since_s` follows at steps of this length."""
 
@@ -56,10 +58,12 @@ class PoolRules:
     """What the configuration says about one pool: a PE counts only inside the `accept` networks (rule 6).
 
     `verified`: the backend's own probe has a say all the time, not only while registrars are lost.
+    `max_members`: further PEs are refused before anything about them is stored.
     """
 
     accept: Sequence[IPv4Network | IPv6Network]
     verified: bool = False
+    max_members: int = MAX_MEMBERS
 
 
 @dataclass(frozen=True, slots=True)

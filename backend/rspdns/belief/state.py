@@ -7,6 +7,8 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
+from rserpool.enrp_handle_table import MAX_POOL_ELEMENTS
+
 from rspdns.belief.claims import Court
 from rspdns.belief.pool import PoolBelief
 from rspdns.belief.registrars import RegistrarState
@@ -26,7 +28,11 @@ from rspdns.views import Member, PoolView
 _EVENTS_KEPT = 10_000
 AT_ONCE = 500
 """Members looked at in one go, about 30 ms of work, where thousands are concerned: meanwhile no registrar is
-heard, and no question answered."""
+heard."""
+LARGE = 100
+"""A pool of more PEs than this waits between two evaluations if it changes all the time ..."""
+LARGE_WAITS_S = 10e-6
+"""... for so long for each of them, so that it leaves most of the time to others."""
 
 
 class Belief:
@@ -47,8 +53,10 @@ class Belief:
         """The pools of which something was told."""
         self._concerned: set[str] = set()
         """Those that others are judged about anew, since a registrar's standing changed: they have time."""
-        self.is_behind = False
-        """Whether `views()` was kept from looking at all that has changed."""
+        self.resume_at_s: float | None = None
+        """When to call `views()` again, which was kept from looking at all that has changed; else None."""
+        self._ready_s: dict[str, float] = {}
+        """When large pools may be evaluated again."""
         self._views: Mapping[str, PoolView] = {handle: pool.view for handle, pool in self._pools.items()}
         self._stale_since_s: float | None = None
         self._timers_s: dict[str, float] = {}
@@ -88,6 +96,7 @@ class Belief:
             return False
         changed = pool.reply(reply, place in self._court.settled)
         self._note_dirty(reply.handle, pool)
+        self._events.extend(pool.take_notices())
         return changed
 
     def push(self, push: Push) -> bool:
@@ -103,6 +112,7 @@ class Belief:
         settled = push.registrar in self._court.settled
         changed = pool.push(push.registrar, push.element, push.is_deletion, push.at_s, settled)
         self._note_dirty(push.handle, pool)
+        self._events.extend(pool.take_notices())
         return changed
 
     def table(self, table: Table) -> list[str]:
@@ -129,12 +139,13 @@ class Belief:
                     bool(elements),
                     None,
                     elements,
-                    is_uncut=True,
+                    is_uncut=len(elements) < MAX_POOL_ELEMENTS,
                 )
                 news = pool.reply(reply, settled)
             if news:
                 changed.append(handle)
             self._note_dirty(handle, pool)
+            self._events.extend(pool.take_notices())
         return changed
 
     def unanswered(self, registrar: int, asked_at_s: float, now: float) -> None:
@@ -179,6 +190,7 @@ class Belief:
             pool.rules = pools[handle]
         self._views = {handle: pool.view for handle, pool in self._pools.items()}
         self._timers_s.clear()
+        self._ready_s.clear()
         self._waiting.clear()
         self._concerned.clear()
         self._dirty = set(self._pools)
@@ -188,27 +200,31 @@ class Belief:
     def views(self, now: float, most: float = math.inf) -> Mapping[str, PoolView]:
         """Every pool. A pool in which nothing changed keeps the very same object; if none did, so do all.
 
-        When about `most` members have been looked at, the rest keeps its views for now: then `is_behind`,
-        and this is to be called again soon.
+        When about `most` members have been looked at, the rest keeps its views for now, as do large pools
+        that were looked at a moment ago: then this is to be called again at `resume_at_s`.
         """
         self._advance(now)
         due = {handle for handle, timer_s in self._timers_s.items() if timer_s <= now}
         urgent = self._dirty | due
         changed: dict[str, PoolView] = {}
         looked_at = 0
-        for handle in itertools.chain(urgent, self._concerned - urgent):
-            if looked_at >= most:
-                break
+        resume_at_s = math.inf
+        small_first = sorted(urgent, key=lambda handle: self._pools[handle].size)
+        for handle in itertools.chain(small_first, self._concerned - urgent):
+            ready_s = self._ready_s.get(handle, now) if math.isfinite(most) else now
+            if looked_at >= most or ready_s > now:
+                resume_at_s = min(resume_at_s, ready_s)
+                continue
             pool = self._pools[handle]
             self._evaluate(pool, now)
             self._dirty.discard(handle)
             self._concerned.discard(handle)
-            looked_at += 1 + len(pool.view.members)
+            looked_at += 1 + pool.size
+            if pool.size > LARGE:
+                self._ready_s[handle] = now + pool.size * LARGE_WAITS_S
             if self._views[handle] is not pool.view:
                 changed[handle] = pool.view
-        else:
-            looked_at = 0
-        self.is_behind = looked_at > 0
+        self.resume_at_s = resume_at_s if math.isfinite(resume_at_s) else None
         if changed:
             self._views = {**self._views, **changed}
         return self._views
@@ -253,6 +269,11 @@ class Belief:
         self._events.clear()
         return events
 
+    def refused(self, handle: str) -> Mapping[str, int]:
+        """How many registrations of a pool were refused before anything was stored, by reason."""
+        pool = self._pools.get(handle)
+        return {} if pool is None else pool.admission.refused
+
     # Within
 
     @property
@@ -262,7 +283,7 @@ class Belief:
 
     def _keep_up(self, now: float) -> None:
         """Have the views of `now`, unless somebody is catching up with them in small steps."""
-        if not self.is_behind:
+        if self.resume_at_s is None:
             self.views(now)
 
     def _advance(self, now: float) -> None:

@@ -6,6 +6,7 @@ import socket
 import dns.exception
 import dns.message
 import dns.query
+import dns.rrset
 
 PATIENCE_S = 0.5
 
@@ -28,14 +29,22 @@ class Asker:
         What came too late for an earlier question is thrown away first: read as the answer to this one it
         would make this one's late in its turn, for ever.
         """
+        return bool(self._ask(name, "A"))
+
+    def targets(self, owner: str) -> frozenset[str]:
+        """Return the targets of the SRV records of a name; none without an answer."""
+        found = (record for rrset in self._ask(owner, "SRV") for record in rrset)
+        return frozenset(str(record.target).rstrip(".") for record in found)
+
+    def _ask(self, name: str, qtype: str) -> list[dns.rrset.RRset]:
         with contextlib.suppress(BlockingIOError):
             while True:
                 self._socket.recv(65535)
-        query = dns.message.make_query(name, "A")
+        query = dns.message.make_query(name, qtype)
         try:
             reply = dns.query.udp(
                 query, self._address, timeout=PATIENCE_S, port=self._port, sock=self._socket
             )
         except (OSError, dns.exception.DNSException):
-            return False
-        return bool(reply.answer)
+            return []
+        return reply.answer

@@ -12,6 +12,7 @@ import click
 from rspdns_lab.bench import flood, registrars, scale
 from rspdns_lab.bench.report import as_json, as_markdown, write_html
 from rspdns_lab.bench.run import PARTS, Order, Result, check, read_result, run_bench
+from rspdns_lab.bench.strangers import KINDS, QUICK_KINDS
 from rspdns_lab.bench.variants import BY_KEY
 from rspdns_lab.net.network import network_prefix
 from rspdns_lab.net.privilege import become_root
@@ -72,7 +73,7 @@ def bench(
 ) -> None:
     """Measure speed: questions answered beside other name servers, static and live; from a change to the last
     wrong answer; memory, processor time and convergence with up to 1,000 pools and 10,000 pool elements;
-    how many of these three registrars bear.
+    how many of these three registrars bear; look-ups while strangers fill another pool.
 
     Exit status: 0 measured (the tables say what is aimed at), 2 it can't run here.
     """
@@ -95,6 +96,7 @@ def bench(
         else replace(scale.FULL, look_s=3.0 * seconds, trials=max(1, min(30, trials))),
         labels=flood.QUICK_LABELS if quick else flood.LABELS,
         floods_per_s=flood.QUICK_FLOODS_PER_S if quick else flood.FLOODS_PER_S,
+        strangers=QUICK_KINDS if quick else KINDS,
     )
     options = {"quick": quick, "seconds": seconds, "trials": trials}
     found: list[Result] = []

@@ -19,6 +19,7 @@ from rspdns_lab.bench.questions import LATENCY_QUESTIONS_PER_S, Rate, base, figu
 from rspdns_lab.bench.registrars import Borne
 from rspdns_lab.bench.run import Result
 from rspdns_lab.bench.scale import Size, exponent
+from rspdns_lab.bench.strangers import BOUND_MS, Strangers
 from rspdns_lab.bench.variants import BY_KEY
 from rspdns_lab.report.html import (
     Section,
@@ -54,6 +55,11 @@ _REGISTRARS: Final = (
     "Three registrars; simulated elements, ten to an association, each registering again every 2 s. "
     "Intervals are the shipped one and, where it differs, the one that `rspdns-registrar render` computes."
 )
+_STRANGERS: Final = (
+    "Look-ups of a quiet pool while somebody fills another pool of the same backend: 4,000 pool elements at "
+    "500 registrations a second inside the networks that the pool accepts, or outside them; or a registrar "
+    "that lies: a handle table of 30,000 elements, 5,000 updates a second."
+)
 _SHORTEST_MS: Final = 0.1
 """Shorter times are plotted as this: the client asks every millisecond."""
 _CHANGES_CAPTION: Final = (
@@ -85,6 +91,10 @@ OF_LARGEST: Final = (
 )  # fmt: skip
 """Figures of 1,000 pools of 10 elements, or of the largest size that was measured."""
 
+OF_STRANGERS: Final = (
+    "lookup_p50_ms", "lookup_p99_ms", "lookup_max_ms", "dns_p99_ms", "dns_max_ms", "gone_p50_ms", "refused"
+)  # fmt: skip
+
 
 def figures(found: Sequence[Result]) -> dict[str, float]:
     """Return every figure by its key; those that were not measured are missing."""
@@ -94,6 +104,9 @@ def figures(found: Sequence[Result]) -> dict[str, float]:
             for key in ("changes", "last_wrong_p50_ms", "last_wrong_p95_ms", "last_wrong_max_ms"):
                 all_of[f"{key}_{one.kind}"] = getattr(one, key)
             all_of[f"stale_after_purges_{one.kind}"] = one.stale_after_purges
+        if isinstance(one, Strangers):
+            for key in OF_STRANGERS:
+                all_of[f"strangers_{one.stranger}_{key}"] = getattr(one, key)
     all_of |= flood_figures(found)
     sizes = _sizes(found)
     if sizes:
@@ -120,7 +133,7 @@ def as_markdown(found: Sequence[Result]) -> str:
     """Return the tables."""
     tables = (_questions_table(found), _changes_table(found), _denied_table(found), _beside_table(found),
               _scale_table(found), _aims_table(found), _exponents_table(found),
-              _registrars_table(found))  # fmt: skip
+              _registrars_table(found), _strangers_table(found))  # fmt: skip
     return "\n".join(markdown_table(table) for table in tables if len(table) > 1)
 
 
@@ -148,6 +161,8 @@ def write_html(file: Path, found: Sequence[Result]) -> None:
         sections.append(Section("How it grows", "", _exponents_table(found)))
     if _borne(found):
         sections.append(Section("Registrars", _REGISTRARS, _registrars_table(found)))
+    if any(isinstance(one, Strangers) for one in found):
+        sections.append(Section("Strangers", _STRANGERS, _strangers_table(found)))
     write_page(file, "What liveness costs", _INTRO, sections)
 
 
@@ -278,6 +293,20 @@ def _exponents_table(found: Sequence[Result]) -> Table:
         power = exponent(sizes, value)
         if len(sizes) > 2:
             rows.append([title, "does not grow" if power is None else f"{power:.2f}"])
+    return rows
+
+
+def _strangers_table(found: Sequence[Result]) -> Table:
+    rows: list[Sequence[str]] = [
+        ("strangers", "look-up p50 ms", "p99 ms", "max ms", "DNS p99 ms", "max ms", "gone p50 ms", "max ms",
+         "refused", "aimed at, p99")
+    ]  # fmt: skip
+    for one in found:
+        if isinstance(one, Strangers):
+            lookups = [f"{ms:.2f}" for ms in (one.lookup_p50_ms, one.lookup_p99_ms, one.lookup_max_ms)]
+            over_dns = [f"{ms:.2f}" for ms in (one.dns_p99_ms, one.dns_max_ms)]
+            gone = [f"{ms:.1f}" for ms in (one.gone_p50_ms, one.gone_max_ms)]
+            rows.append([one.stranger, *lookups, *over_dns, *gone, f"{one.refused:,}", f"{BOUND_MS:g} ms"])
     return rows
 
 

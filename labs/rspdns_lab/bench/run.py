@@ -11,13 +11,14 @@ from rspdns_lab.bench.flood import Beside, Flood, read_flood, run_flood
 from rspdns_lab.bench.questions import Rate, run_round, variants_running
 from rspdns_lab.bench.registrars import Borne, run_registrars
 from rspdns_lab.bench.scale import Extent, Size, run_size
+from rspdns_lab.bench.strangers import KINDS, Strangers, run_strangers
 from rspdns_lab.bench.variants import BY_KEY
 from rspdns_lab.net.network import Network
 from rspdns_lab.net.preconditions import check_programs
 
-PARTS: Final = ("questions", "changes", "flood", "scale", "registrars")
+PARTS: Final = ("questions", "changes", "flood", "scale", "registrars", "strangers")
 HOST: Final = ("bench", "10.77.0.254")
-Result = Rate | Followed | Size | Borne | Flood
+Result = Rate | Followed | Size | Borne | Flood | Strangers
 Say = Callable[[str], None]
 
 
@@ -27,6 +28,7 @@ class Order:
 
     `trials`: how many changes are watched, idle and loaded. `sizes`: pools, and elements in each.
     `registrars`: elements, and the interval in ms at which three registrars ask each.
+    `strangers`: which of KINDS are let loose.
     """
 
     parts: Sequence[str] = PARTS
@@ -39,6 +41,7 @@ class Order:
     registrars: Sequence[tuple[int, int]] = ()
     labels: Sequence[int] = flood.LABELS
     floods_per_s: Sequence[int] = flood.FLOODS_PER_S
+    strangers: Sequence[str] = KINDS
 
 
 def check(order: Order) -> None:
@@ -93,6 +96,12 @@ def run_bench(
                 yield [
                     run_registrars(prefix, own, elements, interval_ms, say, seconds=seconds, trials=trials)
                 ]
+    if "strangers" in order.parts:
+        let_loose = {one.stranger for one in found if isinstance(one, Strangers)}
+        for stranger in order.strangers:
+            if stranger not in let_loose:
+                own = folder / f"strangers-{stranger}"
+                yield [run_strangers(prefix, own, stranger, 3.0 * order.seconds, say)]
 
 
 def _rounds(
@@ -121,11 +130,12 @@ def read_result(fields: Mapping[str, Any]) -> Result:
         raise LookupError("a measurement that there isn't")
     if fields.get("part") == "flood":
         return read_flood(fields)
-    kinds: dict[str, type[Result]] = {
+    kinds: dict[str, type[Rate | Followed | Size | Borne | Strangers]] = {
         "questions": Rate,
         "changes": Followed,
         "scale": Size,
         "registrars": Borne,
+        "strangers": Strangers,
     }
     rest = {key: value for key, value in fields.items() if key != "part"}
     if "times_ms" in rest:

@@ -1,0 +1,311 @@
+"""What strangers cost: look-ups of a quiet pool while somebody fills another pool of the same backend.
+
+Real are two or three registrars, the backend, PowerDNS; simulated are the members of the quiet pool and the
+strangers: thousands of elements inside `accept` of the other pool, or outside it, at 500 registrations a
+second; or one of the registrars lies (a handle table of 30,000 elements, thousands of updates a second).
+"""
+
+import contextlib
+import functools
+import json
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import dns.message
+from daemon_kit.control import ControlError, request
+from registrar_config.options import TIMERS_MS, Endpoint, RegistrarSettings, arguments
+
+from rspdns_lab.bench.asker import Asker
+from rspdns_lab.bench.scale import KEEP_ALIVE_MS
+from rspdns_lab.bench.scale_files import ZONE, handle_of, target, write_files
+from rspdns_lab.chain.hosts import wait_until
+from rspdns_lab.errors import LabError
+from rspdns_lab.net.network import Host, Network, call_in
+from rspdns_lab.net.preconditions import find_sctp
+from rspdns_lab.net.processes import Program, end_programs
+from rspdns_lab.observe.percentiles import percentile
+
+REGISTRARS: Final = ("10.78.0.11", "10.78.0.12", "10.78.0.13")
+BACKEND: Final = "10.78.0.21"
+MEMBERS_AT: Final = "10.78.0.32"
+INSIDE: Final = "10.78.0.33"
+OUTSIDE: Final = "10.78.0.41"
+LIES: Final = "10.128.0.1"
+ACCEPT: Final = ("10.78.0.32/31", "10.128.0.0/9")
+KINDS: Final = ("quiet", "inside", "outside", "lying")
+QUICK_KINDS: Final = ("inside",)
+ELEMENTS: Final = 4000
+PER_S: Final = 500
+TABLE: Final = 30_000
+LIES_PER_S: Final = 5000
+BOUND_MS: Final = 5.0
+"""What is aimed at for the 99th percentile over the connector."""
+SIP, CROWD = 0, 1
+"""The quiet pool, and the other one."""
+_MEMBERS: Final = 3
+_PATIENCE_S: Final = 120.0
+_OWNER: Final = f"_sip._udp.as{SIP}.{ZONE}"
+
+
+@dataclass(frozen=True)
+class Strangers:
+    """Times in ms: of look-ups of the quiet pool over the connector's socket, of questions about it to
+    PowerDNS, and from the moment one of its members leaves until DNS shows it.
+
+    `refused`: registrations that the backend refused before it stored anything.
+    """
+
+    stranger: str
+    lookups: int
+    lookup_p50_ms: float
+    lookup_p99_ms: float
+    lookup_max_ms: float
+    unanswered: int
+    dns_p50_ms: float
+    dns_p99_ms: float
+    dns_max_ms: float
+    dns_unanswered: int
+    gone_p50_ms: float
+    gone_max_ms: float
+    refused: int
+
+    def as_json(self) -> dict[str, object]:
+        """Return it for programs."""
+        return {"part": "strangers", **asdict(self)}
+
+
+def run_strangers(
+    prefix: str, folder: Path, kind: str, seconds: float, say: Callable[[str], None]
+) -> Strangers:
+    """Start everything, ask for so long beside one of KINDS, end it. Raises LabError."""
+    with Network(prefix) as network, contextlib.ExitStack() as cleanup:
+        programs: list[Program] = []
+        cleanup.callback(end_programs, programs)
+        say(f"strangers, {kind}: starting")
+        found = _Scene(network, folder, kind, programs, cleanup).measure(seconds)
+    say(
+        f"strangers, {kind}: a look-up of another pool p50 {found.lookup_p50_ms:.2f} ms, "
+        f"p99 {found.lookup_p99_ms:.2f}, max {found.lookup_max_ms:.2f}; through PowerDNS p99 "
+        f"{found.dns_p99_ms:.2f}, max {found.dns_max_ms:.2f}; gone from DNS p50 {found.gone_p50_ms:.1f} ms"
+    )
+    return found
+
+
+class _Questions(threading.Thread):
+    """Asks `ask` again and again, `every_s`; `times_ms` are those of the answers."""
+
+    def __init__(self, ask: Callable[[], bool], every_s: float) -> None:
+        super().__init__(daemon=True)
+        self._ask = ask
+        self._every_s = every_s
+        self._is_over = False
+        self.times_ms: list[float] = []
+        self.unanswered = 0
+
+    def run(self) -> None:
+        while not self._is_over:
+            began_s = time.monotonic()
+            if self._ask():
+                self.times_ms.append(1000 * (time.monotonic() - began_s))
+            else:
+                self.unanswered += 1
+            time.sleep(self._every_s)
+
+    def end(self) -> None:
+        self._is_over = True
+        self.join()
+
+
+class _Scene:
+    def __init__(
+        self,
+        network: Network,
+        folder: Path,
+        kind: str,
+        programs: list[Program],
+        cleanup: contextlib.ExitStack,
+    ) -> None:
+        self._folder, self._kind, self._programs, self._cleanup = folder, kind, programs, cleanup
+        self._sctp = find_sctp()
+        self._control = folder / "elements.sock"
+        folder.mkdir(parents=True)
+        hosts = [network.add_host(f"r{number}", address) for number, address in enumerate(REGISTRARS, 1)]
+        self._backend_host = network.add_host("ns", BACKEND)
+        self._members_host = network.add_host("pes", MEMBERS_AT)
+        self._strangers_host = network.add_host("them", OUTSIDE if kind == "outside" else INSIDE)
+        self._liar = hosts.pop() if kind == "lying" else None
+        self._honest = [host.address for host in hosts]
+        for number, host in enumerate(hosts, 1):
+            self._start_registrar(number, host)
+        write_files(folder / "ns", BACKEND, list(REGISTRARS), 2)
+        zone = folder / "ns/zones.d" / f"{ZONE}.toml"
+        zone.write_text(zone.read_text().replace('["10.0.0.0/8"]', json.dumps(ACCEPT)))
+
+    def measure(self, seconds: float) -> Strangers:
+        members = self._python(
+            "elements", self._members_host, "rspdns_lab.bench.pool_elements", MEMBERS_AT, "1", str(_MEMBERS),
+            str(self._control), *self._honest,
+        )  # fmt: skip
+        wait_until(self._control.exists, "registration of every member", _PATIENCE_S, members)
+        if self._liar is not None:
+            self._python(
+                "liar", self._liar, "rspdns_lab.bench.lying_registrar", self._liar.address,
+                str(len(REGISTRARS)), handle_of(CROWD), str(TABLE), str(LIES_PER_S), LIES,
+            )  # fmt: skip
+        config = f"--config={self._folder}/ns/rspdns.toml"
+        backend = self._python("backend", self._backend_host, "rspdns.cli", "serve", config)
+        socket_path = self._folder / "ns/remote.sock"
+        wait_until(socket_path.exists, "the backend's socket", _PATIENCE_S, backend)
+        pdns = self._started("pdns", self._backend_host, ["pdns_server", f"--config-dir={self._folder}/ns"])
+        self._asker: Asker = call_in(self._members_host.path, functools.partial(Asker, BACKEND))
+        self._cleanup.callback(self._asker.close)
+        wait_until(self._all_shown, "every member in DNS", _PATIENCE_S, backend, pdns)
+        wait_until(self._is_followed, "registrars that push changes", _PATIENCE_S, backend, pdns)
+        if self._kind in ("inside", "outside"):
+            strangers = self._python(
+                "strangers", self._strangers_host, "rspdns_lab.bench.stranger_elements",
+                self._strangers_host.address, handle_of(CROWD), str(ELEMENTS), str(PER_S), *self._honest,
+            )  # fmt: skip
+            wait_until(lambda: "registered" in strangers.log.read_text(), "strangers", _PATIENCE_S, strangers)
+        lookups = _Questions(self._connector(), 0.002)
+        over_dns = _Questions(self._dns(), 0.005)
+        for questions in (lookups, over_dns):
+            questions.start()
+        gone_ms = sorted(self._changes(time.monotonic() + seconds))
+        for questions in (lookups, over_dns):
+            questions.end()
+        return Strangers(
+            stranger=self._kind,
+            lookups=len(lookups.times_ms),
+            **{f"lookup_{key}": value for key, value in _times(lookups.times_ms).items()},
+            unanswered=lookups.unanswered,
+            **{f"dns_{key}": value for key, value in _times(over_dns.times_ms).items()},
+            dns_unanswered=over_dns.unanswered,
+            gone_p50_ms=percentile(gone_ms, 50),
+            gone_max_ms=max(gone_ms),
+            refused=self._refused(),
+        )
+
+    def _changes(self, end_s: float) -> Iterator[float]:
+        """Have members of the quiet pool leave and come back until then; yield how long DNS showed them, in
+        ms."""
+        place = 0
+        while True:
+            at_s = float(self._tell("leave", place)["at_s"])
+            self._wait_shown(place, at_s, is_shown=False)
+            yield round(1000 * (time.monotonic() - at_s), 1)
+            self._wait_shown(place, float(self._tell("join", place)["at_s"]), is_shown=True)
+            place = (place + 1) % _MEMBERS
+            if time.monotonic() > end_s:
+                return
+            time.sleep(0.3)
+
+    def _wait_shown(self, place: int, since_s: float, *, is_shown: bool) -> None:
+        while (target(SIP, place) in self._asker.targets(_OWNER)) != is_shown:
+            if time.monotonic() > since_s + _PATIENCE_S:
+                raise LabError("DNS does not follow a member of the quiet pool")
+            time.sleep(0.001)
+
+    def _all_shown(self) -> bool:
+        return len(self._asker.targets(_OWNER)) == _MEMBERS
+
+    def _connector(self) -> Callable[[], bool]:
+        """A question over the connector's socket, as PowerDNS asks it."""
+        connection = socket.socket(socket.AF_UNIX)
+        self._cleanup.callback(connection.close)
+        connection.settimeout(30)
+        connection.connect(f"{self._folder}/ns/remote.sock")
+        reader = connection.makefile("rb")
+        self._cleanup.callback(reader.close)
+        asked = {"qname": f"{_OWNER}.", "qtype": "SRV", "zone-id": -1}
+        line = json.dumps({"method": "lookup", "parameters": asked}).encode() + b"\n"
+
+        def ask() -> bool:
+            connection.sendall(line)
+            return b"SRV" in reader.readline()
+
+        return ask
+
+    def _dns(self) -> Callable[[], bool]:
+        """A question to PowerDNS."""
+        sock = call_in(self._members_host.path, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        self._cleanup.callback(sock.close)
+        sock.settimeout(2)
+        sock.connect((BACKEND, 53))
+        numbers = iter(range(1, 1 << 62))
+
+        def ask() -> bool:
+            query = dns.message.make_query(_OWNER, "SRV", id=next(numbers) % 65536).to_wire()
+            sock.send(query)
+            with contextlib.suppress(TimeoutError):
+                while True:
+                    reply = sock.recv(65535)
+                    if reply[:2] == query[:2]:
+                        return int.from_bytes(reply[6:8], "big") > 0
+            return False
+
+        return ask
+
+    def _status(self) -> dict[str, Any]:
+        try:
+            return request(self._folder / "ns/admin.sock", "status", timeout_s=_PATIENCE_S)
+        except ControlError as error:
+            raise LabError(f"the backend's status: {error}") from None
+
+    def _is_followed(self) -> bool:
+        registrars = self._status()["registrars"]
+        return all(one["follow"] == "enrp" for one in registrars if one["address"] in self._honest)
+
+    def _refused(self) -> int:
+        pools = (pool for zone in self._status()["zones"] for pool in zone["pools"])
+        return sum(sum(pool.get("refused", {}).values()) for pool in pools)
+
+    def _tell(self, command: str, place: int) -> dict[str, Any]:
+        try:
+            return request(self._control, command, timeout_s=_PATIENCE_S, pool=SIP, place=place)
+        except ControlError as error:
+            raise LabError(f"the simulated members: {error}") from None
+
+    def _start_registrar(self, number: int, host: Host) -> None:
+        places = [Endpoint.parse(address, 9901) for address in REGISTRARS]
+        own = places[number - 1]
+        peers = tuple(place for place in places if place != own)
+        timers_ms = {
+            **TIMERS_MS,
+            "endpointkeepalivetransmissioninterval": KEEP_ALIVE_MS,
+            "endpointkeepalivetimeoutinterval": KEEP_ALIVE_MS,
+        }
+        settings = RegistrarSettings(Endpoint.parse(host.address, 3863), own, peers, timers_ms)
+        self._started(f"registrar-{number}", host, self._sctp.command(arguments(settings)))
+        self._python(
+            f"sentinel-{number}", host, "registrar_config", "sentinel", f"--number={number}",
+            f"--address={host.address}", "--agent-reregistration-ms=100",
+        )  # fmt: skip
+
+    def _python(self, name: str, host: Host, module: str, *more: str) -> Program:
+        return self._started(name, host, [sys.executable, "-m", module, *more])
+
+    def _started(self, name: str, host: Host, command: Sequence[str]) -> Program:
+        program = Program(
+            name, host, self._sctp.command(command), self._folder / f"{name}.log", self._sctp.environment
+        )
+        program.start()
+        self._programs.append(program)
+        return program
+
+
+def _times(times_ms: Sequence[float]) -> dict[str, float]:
+    if not times_ms:
+        raise LabError("no question was answered")
+    ordered = sorted(times_ms)
+    return {
+        "p50_ms": round(percentile(ordered, 50), 3),
+        "p99_ms": round(percentile(ordered, 99), 3),
+        "max_ms": round(ordered[-1], 3),
+    }
