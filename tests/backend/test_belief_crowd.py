@@ -34,6 +34,12 @@ def test_five_of_ten_leave_at_once() -> None:
     assert play.members() == [6, 7, 8, 9, 10]
 
 
+def test_four_of_six_are_questioned() -> None:
+    play = pool_of(6)
+    play.answer(0, pe(5, R1), pe(6, R1))
+    assert play.members() == [1, 2, 3, 4, 5, 6]
+
+
 def test_two_of_three_are_questioned_and_leave_as_soon_as_the_others_confirm() -> None:
     play = pool_of(3)
     play.answer(0, pe(3, R1))
