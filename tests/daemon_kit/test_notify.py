@@ -75,7 +75,7 @@ def test_without_systemd_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     [
         ("4000000", None, 2.0),
         pytest.param("4000000", str(os.getpid()), 2.0, id="this process"),
-        ("4000000", "1", None),
+        ("4000000", "4194305", None),
         ("", None, None),
         ("-1", None, None),
         ("soon", None, None),
