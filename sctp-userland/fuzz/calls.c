@@ -1,5 +1,4 @@
 /* Fuzzer of the client protocol: control connections that say anything, with descriptors of anything. */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -10,9 +9,7 @@
 
 #include "../protocol.h"
 #include "../sctpd/control.h"
-#include "../sctpd/disposal.h"
-#include "../sctpd/tasks.h"
-#include "../sctpd/users.h"
+#include "../sctpd/limits.h"
 #include "world.h"
 
 #define HELD_MAX 12
@@ -29,14 +26,10 @@ static char frame[sizeof(struct request) + ADDRESSES_MAX + 65536], answer[sizeof
 int LLVMFuzzerInitialize(int *argument_count, char ***arguments);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* On a busy machine the tasks that close what was passed may be behind; then connections are refused, rightly. */
 static void connect_control(void)
 {
-	const struct timespec pause = { 0, 1000000 };
-	int pair[2], tries = 10000;
+	int pair[2];
 
-	while (tasks_are_too_many(getuid()) && tries-- > 0)
-		nanosleep(&pause, NULL);
 	if (control >= 0)
 		close(control);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
@@ -196,8 +189,7 @@ static void let_go(uint8_t which)
 int LLVMFuzzerInitialize(int *argument_count, char ***arguments)
 {
 	(void)argument_count, (void)arguments;
-	user_limits.user.sockets = 40;
-	disposal_start();
+	limits.sockets = 40;
 	stranger = open("/dev/null", O_RDWR | O_CLOEXEC);
 	stranger_socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	return 0;
@@ -242,8 +234,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			break;
 		}
 		world_turn(1, 1);
-		disposal_run();
-		tasks_run();
 		check_answer();
 	}
 	while (held_count > 0)

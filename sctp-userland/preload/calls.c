@@ -1,5 +1,4 @@
 /* The functions programs call. Each is the C library's own for descriptors that aren't SCTP sockets. */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

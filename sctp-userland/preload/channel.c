@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "channel.h"
 
 #include <errno.h>
@@ -202,6 +201,16 @@ void channel_free_place(struct exchange *exchange)
 	exchange->place = 0;
 }
 
+/* Why this connection was turned away, if that was said; else ECONNRESET. */
+static int reason(int connection)
+{
+	struct reply said;
+
+	if (real()->recvfrom(connection, &said, sizeof(said), MSG_DONTWAIT, NULL, NULL) != sizeof(said) || said.error == 0)
+		return ECONNRESET;
+	return said.error;
+}
+
 /* Return -1 and errno: that of a dead connection, or EMFILE when another thread was quick enough to take the place of the descriptor. */
 static int receive_reply(int connection, struct exchange *exchange)
 {
@@ -222,7 +231,7 @@ static int receive_reply(int connection, struct exchange *exchange)
 		got = real()->recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
 	while (got < 0 && errno == EINTR);
 	if (got < (ssize_t)sizeof(exchange->reply)) {
-		errno = ECONNRESET;
+		errno = got < 0 ? reason(connection) : ECONNRESET; /* that the request lay unread is told before what was said */
 		return -1;
 	}
 	if (message.msg_flags & MSG_CTRUNC) {
@@ -233,16 +242,6 @@ static int receive_reply(int connection, struct exchange *exchange)
 	if (item != NULL && item->cmsg_level == SOL_SOCKET && item->cmsg_type == SCM_RIGHTS)
 		memcpy(&exchange->descriptor, CMSG_DATA(item), sizeof(int));
 	return 0;
-}
-
-/* Why this connection was turned away, if that was said; else ECONNRESET. */
-static int reason(int connection)
-{
-	struct reply said;
-
-	if (real()->recvfrom(connection, &said, sizeof(said), MSG_DONTWAIT, NULL, NULL) != sizeof(said) || said.error == 0)
-		return ECONNRESET;
-	return said.error;
 }
 
 /* One request and its reply; with a connection found dead, once more with a new one. */

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "fds.h"
 
 #include <errno.h>

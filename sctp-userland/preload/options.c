@@ -1,5 +1,4 @@
 /* Socket options. Those below 100 go to sctpd; bindx, connectx, peeloff and the address lists are calls of their own. */
-#define _GNU_SOURCE
 #include "options.h"
 
 #include <errno.h>

@@ -1,7 +1,6 @@
 /* Receiving. A message (header and bytes) lies as one datagram in the descriptor. When the program's buffer is too small for it,
  * what it took is remembered by the kernel as the descriptor's peek offset, so the rest is found by whoever reads next. Looking at a message
  * and taking it, whole or in part, are several calls: each reader does them in a turn of its own (turn.c), and waits for messages outside. */
-#define _GNU_SOURCE
 #include "receive.h"
 
 #include <errno.h>

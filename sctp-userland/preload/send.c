@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "send.h"
 
 #include <errno.h>

@@ -3,7 +3,6 @@
  * (POSIX), so they wait for each other here first.
  *
  * A turn lasts some microseconds. A signal's handler, which may read the same socket, waits until it is over, as does a cancellation. */
-#define _GNU_SOURCE
 #include "turn.h"
 
 #include <errno.h>

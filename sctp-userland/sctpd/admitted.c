@@ -1,5 +1,4 @@
 /* Local addresses that stand on no interface (127.0.0.2, routes of type local). usrsctp must be told of those that are used. */
-#define _GNU_SOURCE
 #include "admitted.h"
 
 #include <errno.h>
@@ -49,7 +48,7 @@ static unsigned int nowhere(char *name, size_t room)
 
 /* Known it is from then on to those who bind it, but not to be told to peers for those who bind all: that, usrsctp judges by the interface
  * (and announce.c); whether it may be a source address for them, by what that was when the address was new. */
-static void admit(uid_t user, const struct sockaddr_in6 *address)
+static void admit(const struct sockaddr_in6 *address)
 {
 	unsigned int usrsctp_index;
 	struct address *entry;
@@ -65,7 +64,6 @@ static void admit(uid_t user, const struct sockaddr_in6 *address)
 	entry->admitted = sctp_add_addr_to_vrf(0, NULL, usrsctp_index, 0, name, NULL, (struct sockaddr *)&entry->value, 0, 0);
 	if (entry->admitted == NULL)
 		return;
-	entry->user = user;
 	*place_of(entry->admitted) = entry; /* the end of its list */
 	admitted++;
 }
@@ -153,18 +151,7 @@ static bool is_unicast(const struct sockaddr *address, socklen_t length)
 	return !refused;
 }
 
-/* Nobody may have more than are left then for others. */
-static bool has_share(uid_t user)
-{
-	const struct address *entry;
-	unsigned int has = 0;
-
-	for (entry = interfaces_first(); entry != NULL; entry = entry->next)
-		has += entry->admitted != NULL && entry->user == user;
-	return has < ADMITTED_MAX - admitted;
-}
-
-void admitted_add(uid_t user, const struct sockaddr *address)
+void admitted_add(const struct sockaddr *address)
 {
 	struct sockaddr_in6 local = { 0 };
 	socklen_t length = address_length(address);
@@ -175,9 +162,9 @@ void admitted_add(uid_t user, const struct sockaddr *address)
 	local.sin6_port = 0;
 	if (length == 0 || address_is_any((struct sockaddr *)&local) || interfaces_known(&local) != NULL)
 		return;
-	if (!has_share(user))
+	if (admitted >= ADMITTED_MAX)
 		sweep();
-	if (!has_share(user))
+	if (admitted >= ADMITTED_MAX)
 		return;
 	interfaces_catch_up(); /* it may have come just now */
 	if (interfaces_known(&local) != NULL)
@@ -186,6 +173,6 @@ void admitted_add(uid_t user, const struct sockaddr *address)
 	if (fd < 0)
 		return;
 	if (bind(fd, (struct sockaddr *)&local, length) == 0 && is_unicast((struct sockaddr *)&local, length)) /* the kernel knows it */
-		admit(user, &local);
+		admit(&local);
 	close(fd);
 }

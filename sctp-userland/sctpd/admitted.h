@@ -6,8 +6,8 @@
 #include <sys/types.h>
 
 /* Make such an address known, to who binds it. It stays known, so that peers are told at once that its ports are closed, until there are too
- * many: a user gets no more than are left then for others. */
-void admitted_add(uid_t user, const struct sockaddr *address);
+ * many. */
+void admitted_add(const struct sockaddr *address);
 
 /* The address, if this entry of usrsctp's is one of those; NULL: it isn't. */
 struct sctp_ifa;

@@ -1,6 +1,5 @@
 /* Which addresses a peer is told (INIT, INIT ACK), and which peers are on this host. The library judges by the interface; an address that stands
  * on none is told by who has bound it, and by nobody else. */
-#define _GNU_SOURCE
 #include "announce.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "background.h"
 
 #include <errno.h>

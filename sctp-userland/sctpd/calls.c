@@ -20,8 +20,6 @@ static int open_socket(struct call *call)
 		return EAFNOSUPPORT;
 	if (type != SOCK_STREAM && type != SOCK_SEQPACKET)
 		return ESOCKTNOSUPPORT;
-	if (!client_may_open(call->caller))
-		return EMFILE;
 	s = socket_create(domain, type, NULL, call->caller, &call->descriptor);
 	return s == NULL ? errno : 0;
 }
@@ -74,8 +72,6 @@ static int accept_waiting(struct call *call, struct sctp_socket *s)
 		s->waiting_told--;
 	if (waiting == NULL)
 		return ECONNABORTED;
-	if (!client_may_open(call->caller))
-		return EMFILE;
 	accepted = socket_create(s->domain, SOCK_STREAM, waiting->so, call->caller, &call->descriptor);
 	if (accepted == NULL)
 		return errno;
@@ -94,8 +90,6 @@ static int peel_off(struct call *call, struct sctp_socket *s)
 
 	if (IS_ONE_TO_ONE(s))
 		return EINVAL;
-	if (!client_may_open(call->caller))
-		return EMFILE;
 	so = usrsctp_peeloff(s->so, (sctp_assoc_t)call->request->argument[0]);
 	if (so == NULL)
 		return errno == ENOENT || errno == ENOTCONN ? EINVAL : errno;

@@ -8,7 +8,7 @@
 struct call {
 	const struct request *request;
 	const char *address, *data; /* request->address_length and data_length bytes, checked to be there */
-	struct client *caller;
+	const struct ucred *caller;
 	struct reply reply;
 	char *result;	 /* room for ADDRESSES_MAX bytes of addresses, then OPTION_MAX (or a status text's) of data */
 	size_t room;

@@ -20,21 +20,6 @@ static uint16_t first_free_port(void)
 	return (uint16_t)port;
 }
 
-/* Sharing a port (SCTP_REUSE_PORT) is for sockets of one user. */
-static bool shares_with_stranger(const struct sctp_socket *s, uint16_t port)
-{
-	const struct sctp_socket *other;
-	int shares = 0;
-	socklen_t length = sizeof(shares);
-
-	if (port == 0 || usrsctp_getsockopt(s->so, IPPROTO_SCTP, SCTP_REUSE_PORT, &shares, &length) < 0 || shares == 0)
-		return false;
-	for (other = sockets_first(); other != NULL; other = other->next)
-		if (other->port == port && other->client->user != s->client->user)
-			return true;
-	return false;
-}
-
 bool call_reuses_addresses(const struct call *call)
 {
 	int yes = 0;
@@ -63,10 +48,10 @@ static int may_bind(const struct call *call, const struct sctp_socket *s, const 
 
 	if (port == 0) /* any free one will do */
 		return 0;
-	if (call->caller->user->id != 0 && port < first_free_port())
+	if (call->caller->uid != 0 && port < first_free_port())
 		return EACCES;
 	sockets_reap(port);
-	return shares_with_stranger(s, port) || is_of_accepted(call, s, address) ? EADDRINUSE : 0;
+	return is_of_accepted(call, s, address) ? EADDRINUSE : 0;
 }
 
 int call_bind(struct call *call, struct sctp_socket *s)
@@ -89,7 +74,7 @@ int call_bind(struct call *call, struct sctp_socket *s)
 	error = may_bind(call, s, (struct sockaddr *)&address);
 	if (error != 0)
 		return error;
-	admitted_add(call->caller->user->id, (struct sockaddr *)&address);
+	admitted_add((struct sockaddr *)&address);
 	if (address.sin6_port == 0)
 		error = socket_choose_port(s, &address);
 	else
@@ -129,7 +114,7 @@ static int bind_another(struct call *call, struct sctp_socket *s, const struct s
 	error = may_bind(call, s, address);
 	if (error != 0)
 		return error;
-	admitted_add(call->caller->user->id, address);
+	admitted_add(address);
 	if (usrsctp_bindx(s->so, (struct sockaddr *)(uintptr_t)address, 1, SCTP_BINDX_ADD_ADDR) < 0)
 		return errno;
 	socket_note_bound(s, address);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "calls.h"
+#include "limits.h"
 #include "packets.h"
 #include "routes.h"
 #include "stack.h"
@@ -60,11 +61,6 @@ static uint64_t queued_for_all(const struct sctp_socket *s, uint64_t length)
 	return number > TO_ALL_MAX ? UINT64_MAX : number * length;
 }
 
-static uint64_t cost(const struct sctp_socket *s, int addresses)
-{
-	return association_cost(s->out_streams, s->in_streams, (unsigned int)addresses - 1);
-}
-
 /* An association begins from a port. Return 0 or an errno. */
 static int have_port(struct sctp_socket *s)
 {
@@ -72,20 +68,6 @@ static int have_port(struct sctp_socket *s)
 
 	call_note_port(s);
 	return s->port != 0 ? 0 : socket_choose_port(s, &any);
-}
-
-/* An association with a peer that has so many addresses. */
-static bool may_begin(const struct sctp_socket *s, int addresses)
-{
-	return client_may_begin(s->client, cost(s, addresses));
-}
-
-static void note_begun(const struct sctp_socket *s, int addresses)
-{
-	struct stack_begun begun = stack_begun();
-
-	if (begun.associations > 0)
-		client_begins(s->client, begun.associations * cost(s, addresses));
 }
 
 /* The association that a message waits for, which found no room; 1 if there is only one. */
@@ -158,16 +140,16 @@ int call_send(struct call *call, struct sctp_socket *s)
 		information.sendv_prinfo.pr_policy = usrsctp_policy(send->pr_policy);
 		information.sendv_prinfo.pr_value = send->pr_value;
 	}
-	if (length > 0 && !may_begin(s, 1) && usrsctp_getassocid(s->so, (struct sockaddr *)&to) == 0)
+	if (length > 0 && limits_reached() && usrsctp_getassocid(s->so, (struct sockaddr *)&to) == 0)
 		return ENOBUFS;
 	if (waited_in_vain(call, s))
 		return ESRCH; /* what ended it is told by the next call */
-	if (call->request->data_length > 0 && client_is_full(s->client)) {
+	if (call->request->data_length > 0 && limits_reached()) {
 		s->blocked = true;
 		call->reply.result = waits_for(s, &information.sendv_sndinfo, &to, length > 0);
 		return EAGAIN;
 	}
-	users_note_traffic(call->request->data_length);
+	limits_note(call->request->data_length);
 	if (send->flags & ~KNOWN_FLAGS || (IS_ONE_TO_ONE(s) && send->flags & (LX_ABORT | LX_EOF)))
 		return EINVAL;
 	if (length > 0 && IS_ONE_TO_ONE(s) && s->was_connected && !is_of_peer(s, (struct sockaddr *)&to)) {
@@ -182,7 +164,7 @@ int call_send(struct call *call, struct sctp_socket *s)
 		return EINVAL;
 	if (send->flags & LX_SENDALL) {
 		to_all = queued_for_all(s, call->request->data_length);
-		if (to_all == UINT64_MAX || !client_may_queue(s->client, to_all))
+		if (to_all == UINT64_MAX || limits_reached())
 			return ENOBUFS;
 	}
 	if (length > 0 && !(send->flags & (LX_SENDALL | LX_ABORT | LX_EOF)) && !(IS_ONE_TO_ONE(s) && s->was_connected) &&
@@ -194,7 +176,6 @@ int call_send(struct call *call, struct sctp_socket *s)
 	sent = usrsctp_sendv(s->so, call->data, call->request->data_length, length > 0 ? (struct sockaddr *)&to : NULL,
 			     length > 0 ? 1 : 0, given ? &information : NULL,
 			     given ? (socklen_t)sizeof(information) : 0, given ? SCTP_SENDV_SPA : SCTP_SENDV_NOINFO, 0);
-	note_begun(s, 1);
 	if (sent < 0) {
 		error = linux_error(s, errno);
 		if (error == EAGAIN) {
@@ -205,7 +186,7 @@ int call_send(struct call *call, struct sctp_socket *s)
 		return error;
 	}
 	if (to_all > 0)
-		client_queues(s->client, to_all);
+		limits_note(to_all);
 	if (length > 0 && IS_ONE_TO_ONE(s) && !s->was_connected) {
 		s->was_connected = true;
 		socket_note_peer(s);
@@ -271,7 +252,7 @@ int call_connect(struct call *call, struct sctp_socket *s)
 		return ENETUNREACH;
 	if (would_take_over(s, addresses, count))
 		return EADDRNOTAVAIL;
-	if (!may_begin(s, count))
+	if (limits_reached())
 		return ENOBUFS;
 	s->error = 0;
 	if (IS_ONE_TO_ONE(s) && s->failed_before && (error = again_prepare(s)) != 0)
@@ -283,7 +264,6 @@ int call_connect(struct call *call, struct sctp_socket *s)
 		error = usrsctp_connect(s->so, first, address_length(first)) < 0 ? errno : 0;
 	else
 		error = usrsctp_connectx(s->so, first, count, &association) < 0 ? errno : 0;
-	note_begun(s, count);
 	call_note_port(s);
 	if (error == EALREADY && !IS_ONE_TO_ONE(s)) {
 		struct lx_status status;

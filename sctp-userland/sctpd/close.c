@@ -26,14 +26,22 @@ static bool data_unread(struct socket *so)
 	return length > 0;
 }
 
-/* Whoever made them is charged with what may go on; false: no memory. */
+static sctp_assoc_t only_association(struct socket *so)
+{
+	struct sctp_status status = { 0 };
+	socklen_t length = sizeof(status);
+
+	return usrsctp_getsockopt(so, IPPROTO_SCTP, SCTP_STATUS, &status, &length) < 0 ? 0 : status.sstat_assoc_id;
+}
+
+/* Remember those that go on; false: no memory. */
 static bool keep_associations(const struct sctp_socket *s, struct socket *so)
 {
 	const sctp_assoc_t *identifiers = NULL;
 	uint32_t i, count;
 
 	if (so != s->so || IS_ONE_TO_ONE(s))
-		return closed_keep(s, so, 0);
+		return closed_keep(s, so, only_association(so));
 	count = stack_association_list(so, &identifiers);
 	for (i = 0; i < count; i++)
 		if (!closed_keep(s, so, identifiers[i]))

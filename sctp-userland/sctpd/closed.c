@@ -1,4 +1,4 @@
-/* Associations that go on after their socket was closed, until all has been sent and the peer has agreed to the end: whose they are. */
+/* Associations that go on after their socket was closed, until all has been sent and the peer has agreed to the end. */
 #include <stdlib.h>
 
 #include "sockets.h"
@@ -9,10 +9,8 @@
 
 struct closed {
 	struct closed *next;
-	const struct sctp_tcb *association;
-	struct client *client;
-	uint16_t port, peer_port;
-	struct stack_use use; /* when the socket was closed: the most it is from then on */
+	struct sctp_tcb *association;
+	uint16_t port, peer_port; /* host order */
 };
 
 static struct closed *by_association[BUCKETS];
@@ -22,28 +20,22 @@ static struct closed **bucket_of(const struct sctp_tcb *association)
 	return &by_association[(uintptr_t)association >> 6 & (BUCKETS - 1)];
 }
 
-bool closed_keep(const struct sctp_socket *s, struct socket *so, sctp_assoc_t association)
+bool closed_keep(const struct sctp_socket *s, struct socket *so, sctp_assoc_t identifier)
 {
-	struct stack_use use = { 0 };
-	sctp_assoc_t identifier = stack_measure_association(so, association, s->out_streams, &use);
-	const struct sctp_tcb *tcb = identifier != 0 ? sctp_findassociation_ep_asocid(so->protocol_block, identifier, 0) : NULL;
-	struct closed *kept, **bucket;
+	struct sctp_tcb *tcb = sctp_findassociation_ep_asocid(so->protocol_block, identifier, 0);
 	struct sockaddr *peer = NULL;
+	struct closed *kept, **bucket;
 
-	if (tcb == NULL)
+	if (tcb == NULL || usrsctp_getpaddrs(so, identifier, &peer) <= 0)
 		return true;
 	kept = malloc(sizeof(*kept));
-	if (kept == NULL)
-		return false;
-	bucket = bucket_of(tcb);
-	*kept = (struct closed){ *bucket, tcb, s->client, s->port, 0, use };
-	*bucket = kept;
-	if (usrsctp_getpaddrs(so, identifier, &peer) > 0)
-		kept->peer_port = address_port(peer);
-	if (peer != NULL)
-		usrsctp_freepaddrs(peer);
-	client_keeps_closed(s->client, &use);
-	return true;
+	if (kept != NULL) {
+		bucket = bucket_of(tcb);
+		*kept = (struct closed){ *bucket, tcb, s->port, address_port(peer) };
+		*bucket = kept;
+	}
+	usrsctp_freepaddrs(peer);
+	return kept != NULL;
 }
 
 bool closed_has_association(uint16_t port, struct sockaddr *peer)
@@ -53,8 +45,7 @@ bool closed_has_association(uint16_t port, struct sockaddr *peer)
 
 	for (i = 0; i < BUCKETS; i++)
 		for (one = by_association[i]; one != NULL; one = one->next)
-			if (one->port == port && one->peer_port == address_port(peer) &&
-			    sctp_findnet((struct sctp_tcb *)(uintptr_t)one->association, peer) != NULL)
+			if (one->port == port && one->peer_port == address_port(peer) && sctp_findnet(one->association, peer) != NULL)
 				return true;
 	return false;
 }
@@ -69,6 +60,5 @@ void closed_ended(const struct sctp_tcb *tcb)
 	if (ended == NULL)
 		return;
 	*link = ended->next;
-	client_lost_closed(ended->client, &ended->use);
 	free(ended);
 }

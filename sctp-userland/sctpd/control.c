@@ -1,30 +1,26 @@
-#define _GNU_SOURCE
 #include "control.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "calls.h"
 #include "loop.h"
-#include "passed.h"
-#include "tasks.h"
-#include "users.h"
+#include "limits.h"
 
 #define CONTROL_BUFFER (1024 * 1024)
-#define KEPT_FREE 8 /* descriptors no connection may take: each call brings one along, and makes up to two */
 
 struct connection {
 	struct watch watch; /* first */
-	struct client *client;
+	struct ucred client;
 };
 
 static char incoming[sizeof(struct request) + ADDRESSES_MAX + MESSAGE_MAX + 1];
 static char outgoing[sizeof(struct reply) + ADDRESSES_MAX + 65536];
-static int count;
+static int count, spare = -1;
 static gid_t allowed_group = (gid_t)-1;
 static bool everyone_allowed;
 
@@ -34,8 +30,7 @@ static struct watch listener = { -1, EPOLLIN, ready_listener };
 static void drop(struct connection *connection)
 {
 	loop_remove(&connection->watch);
-	passed_end(connection->client->user->id, connection->watch.fd);
-	client_disconnect(connection->client);
+	close(connection->watch.fd);
 	free(connection);
 	count--;
 	sockets_doubt_telling();
@@ -66,7 +61,7 @@ static bool send_reply(int fd, const struct call *call)
 static bool serve(struct connection *connection, size_t length, int passed, struct sctp_socket *s)
 {
 	struct request request;
-	struct call call = { .request = &request, .caller = connection->client, .passed = passed,
+	struct call call = { .request = &request, .caller = &connection->client, .passed = passed,
 			     .descriptor = -1 };
 	bool sent;
 
@@ -86,40 +81,35 @@ static bool serve(struct connection *connection, size_t length, int passed, stru
 	return sent;
 }
 
-/* Take the request that was looked at, and answer it. A socket that isn't of ours may be another sctpd's, which is gone. */
-static bool take_and_serve(struct connection *connection, size_t length, int passed, struct sctp_socket *s)
+/* The next request; *passed: the descriptor that came along, -1: none. Return its length, -1 and errno, or 0: the end, or more than it may bring. */
+static ssize_t receive(int fd, int *passed)
 {
-	if (length < sizeof(struct request) || length > sizeof(incoming) || (passed >= 0 && s == NULL && !passed_is_socket(passed)))
-		return false;
-	passed_take(connection->watch.fd);
-	return serve(connection, length, passed, s);
+	char control[CMSG_LEN(sizeof(int))] __attribute__((aligned(sizeof(size_t)))); /* CMSG_SPACE would have room for two */
+	struct iovec vector = { incoming, sizeof(incoming) };
+	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+	ssize_t length = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	const struct cmsghdr *item = length < 0 ? NULL : CMSG_FIRSTHDR(&message);
+
+	*passed = -1;
+	if (item != NULL && item->cmsg_level == SOL_SOCKET && item->cmsg_type == SCM_RIGHTS)
+		memcpy(passed, CMSG_DATA(item), sizeof(int));
+	return length > 0 && message.msg_flags & MSG_CTRUNC ? 0 : length;
 }
 
 /* One request a turn: a client waits for the reply before it sends the next. */
 static void ready(struct watch *watch, uint32_t events)
 {
 	struct connection *connection = (struct connection *)watch;
-	uid_t user = connection->client->user->id;
-	struct sctp_socket *s;
-	ssize_t length;
 	int passed;
-	bool more, served;
+	ssize_t length = receive(watch->fd, &passed);
+	bool served;
 
 	(void)events;
-	if (tasks_are_too_many(user)) {
-		drop(connection); /* before it brings more */
-		return;
-	}
-	length = passed_look(watch->fd, incoming, sizeof(incoming), &passed, &more);
 	if (length < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	s = passed >= 0 ? socket_of(passed) : NULL;
-	served = length > 0 && !more && take_and_serve(connection, (size_t)length, passed, s);
-	if (s != NULL)
-		close(passed); /* behind it are only messages of ours */
-	else if (passed >= 0)
-		passed_close(user, passed);
-	passed_keep_spare();
+	served = length >= (ssize_t)sizeof(struct request) && serve(connection, (size_t)length, passed, passed >= 0 ? socket_of(passed) : NULL);
+	if (passed >= 0)
+		close(passed);
 	if (!served)
 		drop(connection);
 }
@@ -148,14 +138,6 @@ static bool may_use(int fd, const struct ucred *peer)
 	       (allowed_group != (gid_t)-1 && in_group(fd, peer));
 }
 
-/* The kernel gives out the lowest number, so a high one tells that few are left. */
-static bool last_descriptors(int fd)
-{
-	struct rlimit limit;
-
-	return getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)fd + KEPT_FREE >= limit.rlim_cur;
-}
-
 static struct ucred peer_of(int fd)
 {
 	struct ucred peer = { .uid = (uid_t)-1 };
@@ -166,43 +148,34 @@ static struct ucred peer_of(int fd)
 	return peer;
 }
 
-/* Whether this user isn't served, or has passed what never ends. He is told why. */
-static bool is_refused(int fd, const struct ucred *peer)
+/* Why this one isn't served: an errno, 0: it is. */
+static int refusal(int fd, const struct ucred *peer)
 {
 	static uid_t told = (uid_t)-1;
-	const bool admitted = may_use(fd, peer);
-	const struct reply why = { .result = -1, .error = admitted ? ETOOMANYREFS : EACCES };
 
-	if (admitted && !tasks_are_too_many(peer->uid))
-		return false;
-	if (!admitted && peer->uid != told) {
-		told = peer->uid;
+	if (may_use(fd, peer))
+		return count >= limits.connections ? EUSERS : loop_keeps_descriptors(fd) ? 0 : EMFILE;
+	if (peer->uid != told)
 		log_line("user %u (process %d) is refused: only root, this process's user and those of --group are served", peer->uid,
 			 (int)peer->pid);
-	}
-	send(fd, &why, sizeof(why), MSG_DONTWAIT | MSG_NOSIGNAL);
-	return true;
+	told = peer->uid;
+	return EACCES;
 }
 
 bool control_serve(int fd)
 {
 	int size = CONTROL_BUFFER;
-	struct connection *connection;
 	struct ucred peer = peer_of(fd);
+	const struct reply why = { .result = -1, .error = refusal(fd, &peer) };
+	struct connection *connection = why.error != 0 ? NULL : calloc(1, sizeof(*connection));
 
-	if (is_refused(fd, &peer) || last_descriptors(fd) ||
-	    (connection = calloc(1, sizeof(*connection))) == NULL) {
-		passed_end(peer.uid, fd); /* it may have brought some already */
+	if (connection == NULL) {
+		send(fd, &why, sizeof(why), MSG_DONTWAIT | MSG_NOSIGNAL);
+		close(fd);
 		return false;
 	}
 	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
-	connection->watch = (struct watch){ fd, EPOLLIN, ready };
-	connection->client = client_connect(peer.uid, peer.pid);
-	if (connection->client == NULL) {
-		passed_end(peer.uid, fd);
-		free(connection);
-		return false;
-	}
+	*connection = (struct connection){ { fd, EPOLLIN, ready }, peer };
 	count++;
 	if (loop_add(&connection->watch) == 0)
 		return true;
@@ -210,21 +183,26 @@ bool control_serve(int fd)
 	return false;
 }
 
+/* Without a descriptor a newcomer can't even be turned away: one is kept for that. */
+static void keep_spare(void)
+{
+	if (spare < 0)
+		spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
 static void ready_listener(struct watch *watch, uint32_t events)
 {
 	int fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 	(void)events;
-	if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
-		passed_give_spare();
+	if (fd < 0 && (errno == EMFILE || errno == ENFILE) && spare >= 0) {
+		close(spare);
+		spare = -1;
 		fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-		if (fd >= 0)
-			passed_end(peer_of(fd).uid, fd);
-		fd = -1;
-		passed_keep_spare();
 	}
 	if (fd >= 0)
 		control_serve(fd);
+	keep_spare();
 }
 
 int control_listen(gid_t group, bool everyone)
@@ -234,14 +212,13 @@ int control_listen(gid_t group, bool everyone)
 
 	allowed_group = group;
 	everyone_allowed = everyone;
-	passed_keep_spare();
+	keep_spare();
 	listener.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (listener.fd < 0 || bind(listener.fd, (struct sockaddr *)&address, length) < 0 || listen(listener.fd, 128) < 0) {
 		int error = -errno;
 
 		if (listener.fd >= 0)
 			close(listener.fd);
-		passed_give_spare();
 		return error;
 	}
 	return loop_add(&listener);

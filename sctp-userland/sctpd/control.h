@@ -12,7 +12,7 @@ int control_listen(gid_t group, bool everyone);
 /* Serve this connected descriptor from now on, if its other end's user may; else close it and return false. */
 bool control_serve(int fd);
 
-/* Give up the name: this process may take long to end, when the closing of a descriptor does. */
+/* Give up the name. */
 void control_end(void);
 
 /* Connections now open. */

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "interfaces.h"
 
 #include <errno.h>

@@ -28,7 +28,6 @@ struct address {
 	unsigned int interface;
 	struct sockaddr_in6 value; /* or sockaddr_in */
 	uint32_t seen; /* the round of telling all that told of it, or what came after */
-	uid_t user; /* who had it admitted */
 	bool bound; /* when it was last looked */
 	const struct sctp_ifa *admitted; /* usrsctp's own entry of one that stands on no interface */
 };

@@ -4,10 +4,12 @@
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
 #define BATCH 64
+#define KEPT_FREE 8 /* descriptors */
 #define SOON_US 100 /* whoever was woken so soon may as well have stayed awake: in a VM waking takes 20 to 30 us */
 #define LOOKS 40 /* ... and looks so often, about 1 us each, before it sleeps again */
 
@@ -89,6 +91,14 @@ void loop_wait(int timeout_ms)
 			watch->ready(watch, batch[i].events);
 	}
 	batch_count = 0;
+}
+
+/* The kernel gives out the lowest number, so a high one tells that few are left. */
+bool loop_keeps_descriptors(int fd)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_NOFILE, &limit) < 0 || (rlim_t)fd + KEPT_FREE < limit.rlim_cur;
 }
 
 uint64_t loop_now_ms(void)

@@ -23,6 +23,9 @@ void loop_wait(int timeout_ms);
 
 uint64_t loop_now_ms(void);
 
+/* Whether, with this new descriptor, some are left: each call brings one along, and sctpd must be able to take it. */
+bool loop_keeps_descriptors(int fd);
+
 /* Log one line to standard error; no newline in the format. */
 void log_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -10,7 +9,7 @@
 
 #include "background.h"
 #include "control.h"
-#include "disposal.h"
+#include "limits.h"
 #include "loop.h"
 #include "manager.h"
 #include "privilege.h"
@@ -18,9 +17,7 @@
 #include "show.h"
 #include "sockets.h"
 #include "stack.h"
-#include "tasks.h"
 #include "timers.h"
-#include "users.h"
 
 #define UNBLOCK_MS 2000 /* a net under the wake-ups */
 #define NICENESS -10
@@ -87,7 +84,7 @@ static void serve(const struct settings *settings)
 	int tell_ms = manager_watchdog_ms();
 
 	while (!ending) {
-		int next_ms = sooner(sooner(timers_run(), users_run()), inbound_run(loop_now_ms()));
+		int next_ms = sooner(sooner(timers_run(), limits_run()), inbound_run(loop_now_ms()));
 		uint64_t now_ms;
 
 		stack_run_deferred_work();
@@ -101,7 +98,7 @@ static void serve(const struct settings *settings)
 			manager_tell("WATCHDOG=1");
 			told_ms = now_ms;
 		}
-		next_ms = sooner(sooner(next_ms, tell_ms), sooner(disposal_run(), tasks_run()));
+		next_ms = sooner(next_ms, tell_ms);
 		if (sockets_count() > 0 || control_count() > 0)
 			used_ms = now_ms;
 		else if (settings->idle_exit_s >= 0 && now_ms - used_ms >= (uint64_t)settings->idle_exit_s * 1000)
@@ -160,7 +157,6 @@ int main(int argc, char **argv)
 		parent = background_start();
 	raise_limit();
 	come_first();
-	disposal_start();
 	error = loop_start();
 	watch_signals();
 	if (error == 0)

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "manager.h"
 
 #include <stddef.h>

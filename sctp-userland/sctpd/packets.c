@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "packets.h"
 
 #include <errno.h>
@@ -12,10 +11,10 @@
 
 #include "init_check.h"
 #include "interfaces.h"
+#include "limits.h"
 #include "loop.h"
 #include "routes.h"
 #include "stack.h"
-#include "users.h"
 #include "usrsctp_internal.h"
 
 #define PACKET_MAX 65600
@@ -66,8 +65,8 @@ int packets_open(void)
 	return error;
 }
 
-/* Whether there is memory for what it brings: data, or a new association. */
-static bool is_refused(const char *packet, int length, const struct sockaddr *destination)
+/* Whether it brings what takes memory: data, or a new association. */
+static bool takes_memory(const char *packet, int length)
 {
 	bool data = false, begins = false;
 	uint16_t size;
@@ -81,7 +80,7 @@ static bool is_refused(const char *packet, int length, const struct sockaddr *de
 		if (size < CHUNK_HEADER)
 			break;
 	}
-	return (data || begins) && users_refuse(destination, data, begins);
+	return data || begins;
 }
 
 struct mbuf *packets_buffers(int length)
@@ -105,12 +104,11 @@ struct mbuf *packets_buffers(int length)
 void packets_input(const char *packet, int length, struct sockaddr *source, struct sockaddr *destination, uint8_t ecn_bits)
 {
 	struct mbuf *first;
-	struct stack_begun begun;
 
 	if (length < COMMON_HEADER + CHUNK_HEADER || init_is_wrong(packet + COMMON_HEADER, length - COMMON_HEADER))
 		return;
-	users_note_traffic((uint64_t)length + PACKET_COST);
-	if (is_refused(packet, length, destination))
+	limits_note((uint64_t)length + PACKET_COST);
+	if (limits_reached() && takes_memory(packet, length))
 		return; /* as a full queue on the way would */
 	first = packets_buffers(length);
 	if (first == NULL)
@@ -120,9 +118,6 @@ void packets_input(const char *packet, int length, struct sockaddr *source, stru
 				     first->m_data + COMMON_HEADER, 1, ecn_bits, 0, 0);
 	if (first != NULL)
 		m_freem(first);
-	begun = stack_begun();
-	if (begun.associations > 0 || begun.more_paths > 0)
-		users_note_begun(destination, begun);
 }
 
 void packets_input4(const char *datagram, int length)

@@ -1,5 +1,4 @@
 /* sctpd reads what anyone on the network sends: whoever takes it over gets as little as possible. */
-#define _GNU_SOURCE
 #include "privilege.h"
 
 #include <errno.h>

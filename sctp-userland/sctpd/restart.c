@@ -1,7 +1,6 @@
 /* A peer that restarts with fewer addresses: the library (0.9.5) frees those that it dropped, and goes on using them: as the place the last
  * packets came from (its next version forgets these, as is done here), and the one this packet came from for what else is in the packet. So
  * that one is kept: the cookie came back from there, which proves the peer to be there. */
-#define _GNU_SOURCE
 #include "restart.h"
 
 #include <dlfcn.h>
@@ -13,14 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "limits.h"
 #include "packets.h"
-#include "stack.h"
 #include "usrsctp_internal.h"
 
 #define ADDRESSES_MAX 256
 #define IPV4_ADDRESS 5 /* parameters of an INIT */
 #define IPV6_ADDRESS 6
 #define PARAMETER_HEADER 4
+#define PATH_COST 704 /* bytes */
 
 static int (*library_load)(struct sctp_tcb *, struct mbuf *, int, int, struct sockaddr *, struct sockaddr *, struct sockaddr *, uint16_t);
 static size_t list_at; /* where in an association its list of addresses begins, 0: not known yet */
@@ -127,9 +127,8 @@ int sctp_load_addresses_from_init(struct sctp_tcb *association, struct mbuf *m, 
 	result = library_load(association, m, offset, limit, source, destination, instead_of_source, port);
 	if (extended != NULL)
 		m_freem(extended);
-	for (i = 0, address = first_address(association); address != NULL; address = address->next)
-		i++;
-	stack_note_addresses((unsigned int)i);
+	for (address = first_address(association); address != NULL; address = address->next)
+		limits_note(PATH_COST);
 	for (i = 0; i < count; i++)
 		if (!has_address(association, before[i]))
 			forget(association, before[i]);

@@ -8,8 +8,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "../protocol.h"
+#include "limits.h"
 #include "loop.h"
-#include "users.h"
 
 static void usage(FILE *to)
 {
@@ -21,10 +22,8 @@ static void usage(FILE *to)
 	      "  --init-retransmissions N --association-retransmissions N --path-retransmissions N   (8 10 5)\n"
 	      "  --idle-exit S                                end S seconds after the last client left\n"
 	      "  --group NAME, --everyone                     who may use it besides root and its own user\n"
-	      "  --socket-limit N --connection-limit N        sockets, and programs' threads, one user may have (16384 1024)\n"
-	      "  --queue-limit MB                             what may be queued for one user, and what his associations may take (64)\n"
-	      "  --client-socket-limit N --client-queue-limit MB      the same limits of one program (8192 32)\n"
-	      "  --memory-limit MB                            what all may take together (512)\n"
+	      "  --socket-limit N --connection-limit N        sockets, and threads of programs that use them (16384 4096)\n"
+	      "  --memory-limit MB                            what all that is queued, and all associations, may take (512)\n"
 	      "  --detach                                     go to the background once it serves\n"
 	      "  --kernel                                     only tell (exit status) whether the kernel has SCTP\n"
 	      "  --debug                                      usrsctp's own messages\n",
@@ -32,7 +31,7 @@ static void usage(FILE *to)
 }
 
 enum { RTO_MIN = 1, RTO_INITIAL, RTO_MAX, SACK, HEARTBEAT, INIT_RTX, ASSOC_RTX, PATH_RTX, IDLE, GROUP, EVERYONE, LIMIT,
-       CLIENT_LIMIT, CONNECTIONS, QUEUE, CLIENT_QUEUE, MEMORY, DEBUG, STATUS, JSON, HELP, DETACH, KERNEL };
+       CONNECTIONS, MEMORY, DEBUG, STATUS, JSON, HELP, DETACH, KERNEL };
 
 static const struct option long_options[] = {
 	{ "rto-min", 1, NULL, RTO_MIN },	   { "rto-initial", 1, NULL, RTO_INITIAL },
@@ -42,8 +41,7 @@ static const struct option long_options[] = {
 	{ "path-retransmissions", 1, NULL, PATH_RTX }, { "idle-exit", 1, NULL, IDLE },
 	{ "group", 1, NULL, GROUP },		   { "everyone", 0, NULL, EVERYONE },
 	{ "socket-limit", 1, NULL, LIMIT },	   { "connection-limit", 1, NULL, CONNECTIONS },
-	{ "queue-limit", 1, NULL, QUEUE },	   { "memory-limit", 1, NULL, MEMORY },
-	{ "client-socket-limit", 1, NULL, CLIENT_LIMIT }, { "client-queue-limit", 1, NULL, CLIENT_QUEUE },
+	{ "memory-limit", 1, NULL, MEMORY },
 	{ "debug", 0, NULL, DEBUG },
 	{ "status", 0, NULL, STATUS },		   { "json", 0, NULL, JSON },
 	{ "detach", 0, NULL, DETACH },		   { "kernel", 0, NULL, KERNEL },
@@ -104,12 +102,9 @@ void settings_parse(struct settings *settings, int argc, char **argv)
 		case IDLE: settings->idle_exit_s = number(name, optarg, 0, 86400); break;
 		case GROUP: settings->group = group_named(optarg); break;
 		case EVERYONE: settings->everyone = true; break;
-		case LIMIT: user_limits.user.sockets = (int)number(name, optarg, 1, 1000000); break;
-		case CLIENT_LIMIT: user_limits.client.sockets = (int)number(name, optarg, 1, 1000000); break;
-		case CONNECTIONS: user_limits.connections = (int)number(name, optarg, 1, 1000000); break;
-		case QUEUE: user_limits.user.bytes = (uint64_t)number(name, optarg, 1, 1000000) << 20; break;
-		case CLIENT_QUEUE: user_limits.client.bytes = (uint64_t)number(name, optarg, 1, 1000000) << 20; break;
-		case MEMORY: user_limits.memory = (uint64_t)number(name, optarg, 16, 1000000) << 20; break;
+		case LIMIT: limits.sockets = (int)number(name, optarg, 1, STATES_MAX); break;
+		case CONNECTIONS: limits.connections = (int)number(name, optarg, 1, 1000000); break;
+		case MEMORY: limits.memory = (uint64_t)number(name, optarg, 16, 1000000) << 20; break;
 		case DEBUG: stack->debug = true; break;
 		case DETACH: settings->detach = true; break;
 		case KERNEL: exit(kernel_has_sctp() ? 0 : 1);

@@ -14,7 +14,7 @@ struct settings {
 	bool everyone, detach, status, json;
 };
 
-/* Fill them in, and user_limits; what is wrong is told, and ends the process. */
+/* Fill them in, and the limits; what is wrong is told, and ends the process. */
 void settings_parse(struct settings *settings, int argc, char **argv);
 
 #endif

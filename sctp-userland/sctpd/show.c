@@ -1,5 +1,4 @@
 /* The client side of sctpd --status. */
-#define _GNU_SOURCE
 #include "show.h"
 
 #include <errno.h>
@@ -53,6 +52,8 @@ static ssize_t ask(int fd, const struct request *request, void *to, size_t room,
 	const struct reply *reply = to;
 
 	got = sent < 0 && errno == EAGAIN ? -1 : recv(fd, to, room, 0); /* who is refused is told so, whatever he asks */
+	if (got < 0 && errno == ECONNRESET) /* ... after that his question lay unread */
+		got = recv(fd, to, room, 0);
 	*answer = got >= (ssize_t)sizeof(*reply) ? SHOW_SERVES : got < 0 && errno == EAGAIN ? SHOW_SILENT : SHOW_NONE;
 	if (*answer == SHOW_SERVES && reply->error == EACCES)
 		*answer = SHOW_REFUSES;

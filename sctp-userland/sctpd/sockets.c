@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "sockets.h"
 
 #include <errno.h>
@@ -10,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "limits.h"
 #include "options.h"
-#include "passed.h"
 #include "stack.h"
 #include "states.h"
 
@@ -100,30 +99,26 @@ static void destroy(struct sctp_socket *s, bool abort)
 		s->next->previous = s->previous;
 	count--;
 	loop_remove(&s->watch);
-	passed_end(s->client->user->id, s->watch.fd);
+	close(s->watch.fd);
 	socket_drop_waiting(s);
 	abort |= socket_drop_unsent(s);
 	close_stack_socket(s, s->so, abort);
 	s->so = NULL;
 	states_give_back(s->place);
-	client_close(s->client);
 	socket_look(s); /* freed by the next run */
 }
 
-/* Take the plugs out and watch for the next. One that brings a descriptor is none: who sends it loses the socket, and what is in it. */
+/* Take the plugs out and watch for the next. */
 static void unplug(struct sctp_socket *s)
 {
+	char plug[PLUG_SIZE];
 	ssize_t got;
 	int turn = 0;
 
 	s->plugged = false;
 	do
-		got = passed_discard(s->watch.fd);
+		got = recv(s->watch.fd, plug, sizeof(plug), MSG_DONTWAIT);
 	while (got > 0 && ++turn < PLUGS_PER_TURN); /* those that are left come as the next */
-	if (got == PASSED_BRINGS) {
-		destroy(s, true);
-		return;
-	}
 	s->left_unread |= got < 0 && errno == ECONNRESET;
 	loop_change(&s->watch, s->watch.events | EPOLLIN);
 }
@@ -140,8 +135,11 @@ void socket_plug(struct sctp_socket *s, int client_fd)
 
 static void hung_up(struct sctp_socket *s)
 {
+	int error = 0;
+	socklen_t length = sizeof(error);
+
 	/* So says the kernel, once, when inbound messages were never read; the end itself needn't be. */
-	s->left_unread |= passed_was_reset(s->watch.fd);
+	s->left_unread |= getsockopt(s->watch.fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == ECONNRESET;
 	destroy(s, s->left_unread && s->last_was_data && (!s->received_all || s->discards));
 }
 
@@ -204,7 +202,7 @@ void socket_replace(struct sctp_socket *s, struct socket *fresh)
 	enter_stack(s);
 }
 
-struct sctp_socket *socket_create(int domain, int type, struct socket *so, struct client *owner, int *client_fd)
+struct sctp_socket *socket_create(int domain, int type, struct socket *so, const struct ucred *owner, int *client_fd)
 {
 	struct sctp_socket *s = calloc(1, sizeof(*s)), **bucket;
 	unsigned long long unforeseen;
@@ -217,9 +215,15 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, struc
 
 	if (s == NULL)
 		goto failed;
+	errno = EMFILE;
+	if (count >= limits.sockets)
+		goto failed;
 	if (so == NULL)
 		so = usrsctp_socket(domain, type, IPPROTO_SCTP, NULL, NULL, 0, NULL);
 	if (so == NULL || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		goto failed;
+	errno = EMFILE;
+	if (!loop_keeps_descriptors(pair[1]))
 		goto failed;
 	setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 	if (!inbound_prepare(pair[0]))
@@ -240,10 +244,9 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, struc
 	s->number = ++last_number;
 	s->domain = domain;
 	s->type = type;
-	s->client = owner;
+	s->owner = *owner;
 	if (loop_add(&s->watch) < 0)
 		goto failed;
-	client_open(owner);
 	enter_stack(s);
 	options_prepare(s);
 	s->next = first;

@@ -12,7 +12,6 @@
 #include "../protocol.h"
 #include "linux_sctp.h"
 #include "loop.h"
-#include "users.h"
 
 #define BOUND_MAX 16
 
@@ -31,7 +30,7 @@ struct sctp_socket {
 	uint32_t place;  /* of its state, see states.h */
 	uint64_t cookie; /* SO_COOKIE of the client's end: how a passed descriptor is recognised */
 	ino_t inode;     /* ... and its inode: before Linux 5.10 another network namespace gives out the same cookies */
-	struct client *client; /* the owner */
+	struct ucred owner;    /* the process that made or accepted it */
 	int domain, type;
 	bool listening, gone;
 	bool dirty;        /* on the list of those usrsctp has something to say about */
@@ -82,7 +81,7 @@ struct sctp_socket {
 #define IS_UNCONNECTED(s) (IS_ONE_TO_ONE(s) && !(s)->was_connected && (s)->error == 0)
 
 /* Make a socket for a client; so NULL: a new one. The client's descriptor goes to *client_fd. Return NULL and errno; then so stays. */
-struct sctp_socket *socket_create(int domain, int type, struct socket *so, struct client *owner, int *client_fd);
+struct sctp_socket *socket_create(int domain, int type, struct socket *so, const struct ucred *owner, int *client_fd);
 
 /* Whether another socket has an association from one of this one's addresses and its port with this peer: another one would take its place. */
 bool socket_would_take_over(const struct sctp_socket *s, const struct sockaddr *peer);
@@ -197,11 +196,10 @@ void socket_move_inbound(struct sctp_socket *from, int from_fd, struct sctp_sock
 /* Forget those that wait; return whether data was among them. */
 bool socket_drop_unsent(struct sctp_socket *s);
 
-/* close.c: close one of usrsctp's sockets, with ABORT or by what lies unread in it. It is that of s, or came from there with one association.
- * What goes on after it counts to the client of s. */
+/* close.c: close one of usrsctp's sockets, with ABORT or by what lies unread in it. It is that of s, or came from there with one association. */
 void close_stack_socket(const struct sctp_socket *s, struct socket *so, bool abort);
 
-/* closed.c: charge the client of s with an association whose socket is about to be closed, until it ends. Return false: no memory. */
+/* closed.c: remember an association whose socket is about to be closed, until it ends. Return false: no memory. */
 bool closed_keep(const struct sctp_socket *s, struct socket *so, sctp_assoc_t association);
 
 /* Whether such a one from this port (host order) goes on with this peer. */

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "stack.h"
 
 #include <dlfcn.h>
@@ -11,6 +10,7 @@
 
 #include "announce.h"
 #include "interfaces.h"
+#include "limits.h"
 #include "loop.h"
 #include "packets.h"
 #include "restart.h"
@@ -25,7 +25,6 @@ const struct stack_settings stack_defaults = {
 };
 
 static bool work_waits;
-static struct stack_begun begun;
 static void (*library_sowakeup)(struct socket *, struct sockbuf *);
 static int (*library_free)(void *, struct sctp_tcb *, int, int);
 static void (*library_express_sack)(struct sctp_tcb *, uint32_t, uint32_t, int *, int);
@@ -141,55 +140,6 @@ uint32_t stack_association_list(struct socket *so, const sctp_assoc_t **identifi
 	return list->count;
 }
 
-sctp_assoc_t stack_measure_association(struct socket *so, sctp_assoc_t identifier, uint16_t out_streams, struct stack_use *use)
-{
-	struct buffer_use queued = { .association = identifier };
-	struct sctp_status status = { .sstat_assoc_id = identifier };
-	socklen_t length = sizeof(queued);
-	uint32_t addresses = (uint32_t)identifier, more_paths;
-
-	if (usrsctp_getsockopt(so, IPPROTO_SCTP, GET_BUFFER_USE, &queued, &length) < 0)
-		return 0;
-	use->queued += (uint64_t)queued.sending + queued.receiving;
-	length = sizeof(status);
-	if (usrsctp_getsockopt(so, IPPROTO_SCTP, SCTP_STATUS, &status, &length) < 0)
-		status.sstat_instrms = 0;
-	length = sizeof(addresses);
-	if (usrsctp_getsockopt(so, IPPROTO_SCTP, GET_REMOTE_ADDRESS_SIZE, &addresses, &length) < 0)
-		addresses = 0;
-	more_paths = addresses > sizeof(struct sockaddr_in6) ? addresses / sizeof(struct sockaddr_in) - 1 : 0; /* of IPv6 rather too many */
-	use->associations += association_cost(out_streams, status.sstat_instrms, more_paths);
-	return status.sstat_assoc_id;
-}
-
-void stack_measure(struct socket *so, bool one_to_one, uint16_t out_streams, struct stack_use *use)
-{
-	const sctp_assoc_t *identifiers = NULL;
-	struct socket *accepted;
-	uint32_t i, count = one_to_one ? 0 : stack_association_list(so, &identifiers);
-
-	use->queued += so->receive.used;
-	if (one_to_one)
-		stack_measure_association(so, 0, out_streams, use);
-	for (i = 0; i < count; i++)
-		stack_measure_association(so, identifiers[i], out_streams, use);
-	for (accepted = so->complete.first; accepted != NULL; accepted = accepted->entry.first)
-		stack_measure(accepted, true, out_streams, use);
-}
-
-struct stack_begun stack_begun(void)
-{
-	struct stack_begun since = begun;
-
-	begun = (struct stack_begun){ 0 };
-	return since;
-}
-
-void stack_note_addresses(unsigned int number)
-{
-	begun.more_paths += number > 1 ? number - 1 : 0;
-}
-
 /* The library's upcalls don't come for every loss of an association; its wake-ups do. */
 void sowakeup(struct socket *so, struct sockbuf *buffer)
 {
@@ -217,7 +167,7 @@ struct sctp_tcb *sctp_aloc_assoc(void *endpoint, struct sockaddr *peer, int *err
 	made = library_begin(endpoint, peer, error, tag, vrf, out_streams, udp_port, process, authenticates);
 
 	beginning = NULL;
-	begun.associations += made != NULL;
+	limits_note(made != NULL ? ASSOCIATION_COST : 0);
 	return made;
 }
 

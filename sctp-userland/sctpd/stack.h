@@ -27,34 +27,7 @@ void stack_run_deferred_work(void);
 uint32_t stack_association_list(struct socket *so, const sctp_assoc_t **identifiers);
 
 #define OUT_STREAMS 10 /* of an association whose program says nothing else, as in a kernel */
-#define ASSOCIATION_COST 4096 /* bytes of memory, with one path */
-#define OUT_STREAM_COST 64
-#define IN_STREAM_COST 40
-#define PATH_COST 704 /* of each other one */
-
-static inline uint64_t association_cost(uint16_t out_streams, uint16_t in_streams, unsigned int more_paths)
-{
-	return ASSOCIATION_COST + out_streams * OUT_STREAM_COST + in_streams * IN_STREAM_COST + more_paths * PATH_COST;
-}
-
-/* Add what this socket has queued, both ways, and what its associations take, of which each has so many outbound streams; with those that
- * wait to be accepted. */
-struct stack_use {
-	uint64_t queued, associations; /* bytes */
-};
-void stack_measure(struct socket *so, bool one_to_one, uint16_t out_streams, struct stack_use *use);
-
-/* Add the same of one association (0: the one of a one-to-one socket); return its identifier, 0: there is none. */
-sctp_assoc_t stack_measure_association(struct socket *so, sctp_assoc_t identifier, uint16_t out_streams, struct stack_use *use);
-
-/* How many associations were begun since the last call, by either side, and how many paths more than one each that peers have told of. */
-struct stack_begun {
-	unsigned int associations, more_paths;
-};
-struct stack_begun stack_begun(void);
-
-/* A peer has told so many addresses. */
-void stack_note_addresses(unsigned int number);
+#define ASSOCIATION_COST (16 * 1024) /* bytes of memory, as an estimate until it is measured */
 
 /* Provided by closed.c: this association is no more; its address may be another one's from now on. */
 struct sctp_tcb;

@@ -1,5 +1,4 @@
 /* What each socket's clients may know without asking: a word for each socket, in memory that all of them can read. */
-#define _GNU_SOURCE
 #include "states.h"
 
 #include <fcntl.h>

@@ -155,7 +155,7 @@ static void add_socket(struct text *text, const struct sctp_socket *s, bool json
 	add(text,
 	    json ? "{\"style\": \"%s\", \"state\": \"%s\", \"user\": %u, \"process\": %d, \"port\": %u, \"addresses\": ["
 		 : "%s %s user=%u process=%d port=%u addresses=",
-	    IS_ONE_TO_ONE(s) ? "one-to-one" : "one-to-many", socket_state(s), s->client->user->id, (int)s->client->process, s->port);
+	    IS_ONE_TO_ONE(s) ? "one-to-one" : "one-to-many", socket_state(s), s->owner.uid, (int)s->owner.pid, s->port);
 	for (i = 0; i < s->bound_count; i++) {
 		add(text, json ? "%s\"" : "%s", i > 0 ? (json ? ", " : ",") : "");
 		add_address(text, (const struct sockaddr *)&s->bound[i]);

@@ -11,7 +11,7 @@ import pytest
 from tests.sctp.test_daemon import SCTPD, daemons, serves, wait_for
 from tests.support.namespaces import Namespace
 
-QUEUE_LIMIT_MB = 8
+MEMORY_LIMIT_MB = 24
 HERE = Path(__file__).parent
 PRELUDE = (
     f"import sys; sys.path.insert(0, {str(HERE)!r})\nfrom sctp_api import *\nimport os, threading, time\n"
@@ -56,7 +56,7 @@ def shared() -> Iterator[Namespace]:
     """Return a namespace with an sctpd for everyone, and tight limits."""
     namespace = Namespace(f"rspdns-limits-{os.getpid()}")
     try:
-        limits = ("--queue-limit", str(QUEUE_LIMIT_MB), "--connection-limit", "30")
+        limits = ("--memory-limit", str(MEMORY_LIMIT_MB), "--connection-limit", "30")
         namespace.start(str(SCTPD), "--everyone", *limits)
         assert wait_for(lambda: serves(namespace))
         yield namespace

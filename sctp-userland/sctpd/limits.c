@@ -1,0 +1,64 @@
+#include "limits.h"
+
+#include <linux/sockios.h>
+#include <malloc.h>
+#include <sys/ioctl.h>
+
+#include "loop.h"
+#include "sockets.h"
+
+#define STEP (1024 * 1024) /* bytes after which it is measured again */
+#define AGAIN_MS 50	   /* ... and while it is used up */
+
+struct limits limits = { .sockets = 16384, .connections = 4096, .memory = 512 * 1024 * 1024 };
+
+static uint64_t noted, measured_ms;
+static bool reached;
+
+/* What clients have not read yet lies with the kernel. */
+static uint64_t unread(void)
+{
+	const struct sctp_socket *s;
+	uint64_t all = 0;
+	int bytes;
+
+	for (s = sockets_first(); s != NULL; s = s->next)
+		if (ioctl(s->watch.fd, SIOCOUTQ, &bytes) == 0)
+			all += (uint64_t)bytes;
+	return all;
+}
+
+static void measure(void)
+{
+	struct mallinfo2 heap = mallinfo2();
+	const bool was_reached = reached;
+
+	noted = 0;
+	measured_ms = loop_now_ms();
+	reached = heap.uordblks + heap.hblkhd + unread() > limits.memory;
+	if (reached && !was_reached)
+		log_line("the memory for all (--memory-limit) is used up: nothing more is queued until some is free");
+	if (was_reached && !reached)
+		sockets_unblock_all();
+}
+
+bool limits_reached(void)
+{
+	return reached;
+}
+
+void limits_note(uint64_t bytes)
+{
+	noted += bytes;
+	if (noted >= STEP && loop_now_ms() != measured_ms)
+		measure();
+}
+
+int limits_run(void)
+{
+	if (!reached)
+		return -1;
+	if (loop_now_ms() - measured_ms >= AGAIN_MS)
+		measure();
+	return AGAIN_MS;
+}

@@ -1,0 +1,24 @@
+/* How much all clients together may have. They trust each other: those who don't have a network namespace, and so an sctpd, of their own. */
+#ifndef LIMITS_H
+#define LIMITS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct limits {
+	int sockets, connections;
+	uint64_t memory; /* bytes */
+};
+extern struct limits limits;
+
+/* Whether the memory is used up: then nothing more is queued, no association begins, and packets that bring either are dropped, as by a full
+ * router. */
+bool limits_reached(void);
+
+/* So many bytes came, went, or were taken for something: now and then it is measured what is used. */
+void limits_note(uint64_t bytes);
+
+/* Measure again while it is used up. Return when that is due next, in ms; -1: never. */
+int limits_run(void);
+
+#endif
