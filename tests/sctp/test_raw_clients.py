@@ -5,8 +5,6 @@ import sys
 import pytest
 
 from tests.sctp.shared_daemon import resident_mb
-from tests.sctp.test_daemon import daemons, serves, wait_for
-from tests.support.builds import sanitized
 from tests.support.namespaces import Namespace
 
 pytestmark = pytest.mark.integration
