@@ -22,7 +22,7 @@ HERE = Path(__file__).parent / "lksctp"
 RUNNER = HERE / "run_programs.py"
 
 EXPIRY = "a message whose time to live ended before it was first sent is sent all the same"
-# The programs that end early on sctpd, each with its reason; docs/reference/sctp-userland.md has all differences.
+# The programs that end early on sctpd, each with its reason (docs/reference/sctp-userland.md).
 DIFFERENCES = {
     "test_timetolive": EXPIRY,
     "test_timetolive_v6": EXPIRY,
