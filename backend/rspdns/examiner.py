@@ -11,8 +11,7 @@ from rspdns.belief import BeliefEvent
 from rspdns.belief.accept import REFUSED
 from rspdns.belief.reachability import UNREACHABLE
 from rspdns.probe_methods import Heard, listen_for_life
-from rspdns.probe_plans import PoolProbing
-from rspdns.probing import Outcome, Plan
+from rspdns.probing import Outcome, Plan, PoolProbing
 from rspdns.roster_keeper import RosterKeeper
 from rspdns.views import Member
 

@@ -12,8 +12,7 @@ from daemon_kit.logs import get_logger
 
 from rspdns.belief import Belief
 from rspdns.probe_methods import Heard, listen_for_life
-from rspdns.probe_plans import PoolProbing
-from rspdns.probing import MAX_PROBES_PER_S, Finding, Outcome, Plan, ProbeBook, Target
+from rspdns.probing import MAX_PROBES_PER_S, Finding, Outcome, Plan, PoolProbing, ProbeBook, Target
 from rspdns.views import Member
 
 LOOK_EVERY_S = 0.005

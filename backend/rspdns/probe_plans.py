@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
-from rspdns.probing import Plan
+from rspdns.probing import Plan, PoolProbing
 from rspdns.zone import Zone
 from rspdns.zone_configuration import PoolConfig
-
-
-@dataclass(frozen=True, slots=True)
-class PoolProbing:
-    """The plan for one handle's members, and the pool they are witnesses for each other in."""
-
-    plan: Plan
-    group: str
 
 
 def probing_by_handle(zones: Iterable[Zone]) -> Mapping[str, PoolProbing]:

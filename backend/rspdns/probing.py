@@ -69,6 +69,14 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolProbing:
+    """The plan for one handle's members, and the pool they are witnesses for each other in."""
+
+    plan: Plan
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """One member of one pool; with another address, port or plan it is another target.
 

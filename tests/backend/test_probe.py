@@ -13,8 +13,7 @@ from rserpool.policies import RoundRobin
 from rspdns.belief import Belief, PoolRules
 from rspdns.probe import Prober
 from rspdns.probe_methods import Heard, listen_for_life, probe
-from rspdns.probe_plans import PoolProbing
-from rspdns.probing import Outcome, Plan
+from rspdns.probing import Outcome, Plan, PoolProbing
 from rspdns.views import Member, PoolView
 
 CONNECT = Plan("connect", timeout_s=0.5)

@@ -14,8 +14,7 @@ from rspdns.belief.reachability import UNREACHABLE
 from rspdns.event_log import EventLog
 from rspdns.examiner import AT_ONCE, Examiner
 from rspdns.probe_methods import Heard
-from rspdns.probe_plans import PoolProbing
-from rspdns.probing import Outcome, Plan
+from rspdns.probing import Outcome, Plan, PoolProbing
 from rspdns.reasons import explained
 from rspdns.roster import FORGOTTEN_AFTER_S, MAX_ABSENT, WHILE_STOPPED, Roster
 from rspdns.roster_keeper import FILE_NAME, RosterKeeper
