@@ -52,8 +52,8 @@ def main() -> None:
 def serve(config: Path, log_level: str | None, log_json: bool) -> None:
     """Run the backend until SIGTERM."""
     import uvloop
-    from rserpool.sctp import SctpUnavailable, check_available
 
+    from rserpool import SctpUnavailable, check_available
     from rspdns import service
     from rspdns.reading import read_configuration
 
@@ -81,9 +81,9 @@ def check(config: Path, offline: bool, strict: bool) -> None:
     nobody registers (asked of the running backend, or else of the registrars), and members that are in now
     and would go on reload, with the reason.
     """
-    from rspdns.check_warnings import warnings
     from rspdns.departures import departures
     from rspdns.registered import Registered, registered
+    from rspdns.warnings import warnings
 
     loaded = _load(config)
     known = Registered() if offline else registered(loaded)
@@ -189,7 +189,7 @@ def up(port: int, address: str | None, directory: Path | None, no_servers: bool,
     Runs three registrars, the backend, PowerDNS with an example zone, and three small SIP servers with
     their sidecars, until Ctrl-C; prints what to ask, kill and watch. What ends is started again.
     """
-    from rspdns.up import UpSettings, run_up
+    from rspdns.up.run import UpSettings, run_up
 
     sys.exit(run_up(UpSettings(port, address, directory, log_level, has_servers=not no_servers)))
 

@@ -17,16 +17,16 @@ from daemon_kit.config_file import (
 )
 from daemon_kit.listen_address import ListenAddress
 from daemon_kit.path_types import PathText, check_path
+from pool_user.belief import PoolRules
 from pydantic import AfterValidator, Field, PrivateAttr
-from rserpool.registrar_choice import RegistrarAddress
 
+from rserpool import RegistrarAddress
 from rspdns.admin import configuration as admin_configuration
 from rspdns.admin.access import Access, read_access
 from rspdns.admin.configuration import AdminConfig
-from rspdns.belief import PoolRules
-from rspdns.zone import Zone
-from rspdns.zone_configuration import Network, PoolConfig, ZoneConfig, not_empty
-from rspdns.zone_loading import Progress, load_zones, where_named
+from rspdns.zones.configuration import Network, PoolConfig, ZoneConfig, not_empty
+from rspdns.zones.loading import Progress, load_zones, where_named
+from rspdns.zones.zone import Zone
 
 __all__ = ["AdminConfig", "BackendConfig", "PoolConfig", "ZoneConfig", "load_configuration"]
 

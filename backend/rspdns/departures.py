@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
-from rserpool.parameters import PoolElement
+from pool_user.belief.accept import REFUSED, accepted
 
-from rspdns.belief.accept import REFUSED, accepted
+from rserpool import PoolElement
 from rspdns.status import called
-from rspdns.zone import Pool, Zone
-from rspdns.zone_configuration import PoolConfig
+from rspdns.zones.configuration import PoolConfig
+from rspdns.zones.zone import Pool, Zone
 
 NAMED = 8
 """Members that a sentence names; of more it says how many."""

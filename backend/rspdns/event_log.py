@@ -12,11 +12,11 @@ from typing import Any
 
 from daemon_kit.logs import get_logger
 from daemon_kit.metrics import BucketCounts
+from pool_user.belief import BeliefEvent
+from pool_user.views import Member
 
-from rspdns.belief import BeliefEvent
 from rspdns.convergence import Convergence
 from rspdns.endpoint import endpoint
-from rspdns.views import Member
 
 KEPT = 200
 QUEUED = 256

@@ -6,14 +6,15 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from rspdns import reasons
-from rspdns.belief import BeliefEvent
-from rspdns.belief.accept import REFUSED
-from rspdns.belief.reachability import UNREACHABLE
-from rspdns.probe_methods import Heard, listen_for_life
-from rspdns.probing import Outcome, Plan, PoolProbing
+from pool_user import reasons
+from pool_user.belief import BeliefEvent
+from pool_user.belief.accept import REFUSED
+from pool_user.belief.reachability import UNREACHABLE
+from pool_user.probe.methods import Heard, listen_for_life
+from pool_user.probe.probing import Outcome, Plan, PoolProbing
+from pool_user.views import Member
+
 from rspdns.roster_keeper import RosterKeeper
-from rspdns.views import Member
 
 AT_ONCE = 20
 """Servers looked at at the same time; when more leave together, the others are not looked at."""

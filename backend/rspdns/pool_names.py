@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rspdns.zone import Zone
+from rspdns.zones.zone import Zone
 
 
 class PoolNames:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rspdns.probing import Plan, PoolProbing
-from rspdns.zone import Zone
-from rspdns.zone_configuration import PoolConfig
+from pool_user.probe.probing import Plan, PoolProbing
+
+from rspdns.zones.configuration import PoolConfig
+from rspdns.zones.zone import Zone
 
 
 def probing_by_handle(zones: Iterable[Zone]) -> Mapping[str, PoolProbing]:

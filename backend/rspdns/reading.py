@@ -21,7 +21,7 @@ from daemon_kit.child import die_with_parent
 from daemon_kit.config_file import ConfigurationError, ConfigurationErrors
 
 from rspdns.configuration import BackendConfig, load_configuration
-from rspdns.zone_loading import Progress
+from rspdns.zones.loading import Progress
 
 TIMEOUT_S = 600.0
 _HEAD = struct.Struct("!cQ")

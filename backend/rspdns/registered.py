@@ -8,12 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from daemon_kit.control import ControlError, request
-from rserpool.client import RegistrarClient
-from rserpool.errors import RSerPoolError
-from rserpool.parameters import PoolElement
-from rserpool.registrar_choice import RegistrarAddress
-from rserpool.sctp import SctpUnavailable
 
+from rserpool import PoolElement, RegistrarAddress, RegistrarClient, RSerPoolError, SctpUnavailable
 from rspdns.configuration import BackendConfig
 
 TIMEOUT_MS = 500

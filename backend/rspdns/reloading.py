@@ -14,7 +14,7 @@ from typing import Any
 from daemon_kit.control import ControlError
 from daemon_kit.logs import get_logger
 
-from rspdns.zone_loading import Progress
+from rspdns.zones.loading import Progress
 
 WAIT_S = 3.0
 """A request for a reload is answered after so long at the latest, with the result or that it is running."""

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import orjson
+from pool_user.belief.accept import accepted
+from pool_user.views import Member
 
-from rspdns.belief.accept import accepted
 from rspdns.endpoint import endpoint
-from rspdns.views import Member
-from rspdns.zone_configuration import PoolConfig
+from rspdns.zones.configuration import PoolConfig
 
 FORMAT = "rspdns-roster-1"
 FORGOTTEN_AFTER_S = 86_400.0

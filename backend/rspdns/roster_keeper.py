@@ -10,12 +10,12 @@ from pathlib import Path
 
 from daemon_kit.logs import get_logger
 from daemon_kit.regular_file import open_regular
+from pool_user.belief import BeliefEvent
+from pool_user.memory import save
+from pool_user.views import Member
 
-from rspdns.belief import BeliefEvent
-from rspdns.last_known_good import save
 from rspdns.roster import Place, Roster, Seen, is_called, names_by_handle, place_of
-from rspdns.views import Member
-from rspdns.zone import Zone
+from rspdns.zones.zone import Zone
 
 FILE_NAME = "roster.json"
 MAX_BYTES = 64 * 1024 * 1024

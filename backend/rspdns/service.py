@@ -3,7 +3,7 @@
 registrars -> Follower -> Belief -> Publisher -> Responder -> connector -> PowerDNS
                                         `-------> Purger ------------------------^
 
-Responder and connector run in a thread of their own (`rspdns.answering`): no work on what the registrars say
+Responder and connector run in a thread of their own (`pdns.answering`): no work on what the registrars say
 delays an answer.
 """
 
@@ -24,34 +24,36 @@ from daemon_kit.config_file import ConfigurationErrors
 from daemon_kit.control import Command, ControlError, ControlServer
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
-from rserpool.sctp import SctpUnavailable
+from pool_user import reasons
+from pool_user.belief import Belief, BeliefEvent
+from pool_user.memory_keeper import LastKnownGood
+from pool_user.probe.prober import Prober
+from pool_user.registrars.follower import Follower
+from pool_user.views import PoolView
 
-from rspdns import name_table, reasons, status
+from rserpool import SctpUnavailable
+from rspdns import status
 from rspdns.admin.server import AdminServer
-from rspdns.answering import AnsweringThread, LookedUp
-from rspdns.belief import Belief, BeliefEvent
+from rspdns.answers.publisher import Publisher
+from rspdns.answers.serial_number import SerialNumbers
+from rspdns.answers.snapshot import Snapshot
 from rspdns.configuration import BackendConfig, differing
-from rspdns.connectors import make_connector
 from rspdns.departures import Departure, departures
-from rspdns.dnssec_store import DnssecStore
+from rspdns.dnssec.store import DnssecStore
 from rspdns.event_log import EventLog
 from rspdns.examiner import Examiner
-from rspdns.follower import Follower
-from rspdns.last_known_good_keeper import LastKnownGood
 from rspdns.metrics import BackendMetrics
+from rspdns.pdns import name_table
+from rspdns.pdns.answering import AnsweringThread, LookedUp
+from rspdns.pdns.connectors import make_connector
+from rspdns.pdns.purge import Purger
+from rspdns.pdns.responder import Responder
 from rspdns.pool_names import PoolNames
-from rspdns.probe import Prober
 from rspdns.probe_plans import probing_by_handle
-from rspdns.publisher import Publisher
-from rspdns.purge import Purger
 from rspdns.reloading import WAIT_S, Reload, Reloads
-from rspdns.responder import Responder
 from rspdns.roster_keeper import RosterKeeper
-from rspdns.serial_number import SerialNumbers
-from rspdns.snapshot import Snapshot
 from rspdns.status import Known
-from rspdns.views import PoolView
-from rspdns.zone_loading import Progress
+from rspdns.zones.loading import Progress
 
 VERSION = version("rspdns")
 LOOK_FOR_CYCLES_AFTER = 50_000

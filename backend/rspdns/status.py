@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rspdns import reasons
-from rspdns.belief import RegistrarState
-from rspdns.belief.admission import FOREIGN, TOO_MANY
+from pool_user import reasons
+from pool_user.belief import RegistrarState
+from pool_user.belief.admission import FOREIGN, TOO_MANY
+from pool_user.views import Member, OutMember, PoolView
+from pool_user.weights import Weighted, effective_load
+
+from rspdns.answers.pool_state import by_label
+from rspdns.answers.snapshot import Snapshot
 from rspdns.endpoint import endpoint
-from rspdns.pool_state import by_label
-from rspdns.purge import Purger
+from rspdns.pdns.purge import Purger
 from rspdns.roster import Missing, Place, Seen, missing, place_of
-from rspdns.snapshot import Snapshot
-from rspdns.views import Member, OutMember, PoolView
-from rspdns.weights import Weighted, effective_load
-from rspdns.zone import Pool, Zone
+from rspdns.zones.zone import Pool, Zone
 
 
 def hexadecimal(identifier: int | None) -> str | None:

@@ -12,8 +12,7 @@ from daemon_kit.command_group import CommandGroup
 from daemon_kit.config_file import ConfigurationError, ConfigurationErrors
 
 from rspdns.configuration import DEFAULT_PATH, zones_directory
-from rspdns.zone import Zone
-from rspdns.zone_adding import (
+from rspdns.zones.adding import (
     DEFAULT_POOL_NAME,
     DEFAULT_SERVICE,
     NewZone,
@@ -21,8 +20,9 @@ from rspdns.zone_adding import (
     delegation,
     parse_name_server,
 )
-from rspdns.zone_loading import load_zones
-from rspdns.zone_showing import delegation_of, described, file_of, files_to_remove
+from rspdns.zones.loading import load_zones
+from rspdns.zones.showing import delegation_of, described, file_of, files_to_remove
+from rspdns.zones.zone import Zone
 
 _CONFIG = click.option(
     "-c",

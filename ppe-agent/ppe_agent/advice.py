@@ -7,10 +7,8 @@ Of addresses rspregistrar says one thing only, 0xf008: none that was registered 
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from rserpool.errors import Cause, CauseCode
-from rserpool.parameters import PoolElement, Protocol
-
 from ppe_agent.policy_names import name_of
+from rserpool import Cause, CauseCode, PoolElement, Protocol
 
 IDENTIFIER_TAKEN: Final = frozenset({int(CauseCode.NON_UNIQUE_PE_IDENTIFIER), 0xF001, 0xF002})
 """Causes that say that another pool element has the PE identifier; from 0xf000 on they are rsplib's."""

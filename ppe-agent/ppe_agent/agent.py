@@ -14,7 +14,6 @@ from daemon_kit.control import Command, ControlError, ControlServer
 from daemon_kit.errors import FatalError
 from daemon_kit.listen_address import ListenAddress
 from daemon_kit.logs import get_logger
-from rserpool.registrar_choice import RegistrarAddress
 
 from ppe_agent import large_pages
 from ppe_agent.addresses import NoLocalAddress
@@ -22,6 +21,7 @@ from ppe_agent.configuration import AgentConfig, load_configuration
 from ppe_agent.discovery import Discovery
 from ppe_agent.loop_watch import LoopWatch
 from ppe_agent.servers import Servers
+from rserpool import RegistrarAddress
 
 # What can't change while the agent runs.
 _FIXED: Final = ("state", "control", "metrics", "multicast", "reregistration_ms")

@@ -44,9 +44,8 @@ def main() -> None:
 def run(config: Path, log_level: str, log_json: bool) -> None:
     """Run the sidecar until SIGTERM, which withdraws the servers."""
     logs.configure(log_level, json=log_json)
-    from rserpool.sctp import SctpUnavailable, check_available  # the other commands need nothing of these
-
     from ppe_agent.agent import Agent
+    from rserpool import SctpUnavailable, check_available
 
     loaded = _load(config)
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from rserpool.registrar_choice import REJECTED_CEILING_S, REJECTED_FIRST_S, backoff_s
+from rserpool import REJECTED_CEILING_S, REJECTED_FIRST_S, backoff_s
 
 FORGOTTEN_S: Final = 2 * REJECTED_CEILING_S
 

@@ -12,10 +12,6 @@ from daemon_kit.listen_address import ListenAddress, ListenText
 from daemon_kit.model_keys import none_of
 from daemon_kit.path_types import FilePath, check_path
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator
-from rserpool.policies import Policy
-from rserpool.registrar_choice import RegistrarAddress
-from rserpool.registrar_table import group_problem
-from rserpool.safety import MAX_HANDLE
 
 from ppe_agent import consistency
 from ppe_agent.addresses import Address, NoLocalAddress, address_towards, is_on_this_host, is_reachable
@@ -24,6 +20,7 @@ from ppe_agent.config_types import Number, Port, Share, filled, one_line
 from ppe_agent.consistency import ANNOUNCE_GROUP, MULTICAST, Problem
 from ppe_agent.load_config import LoadConfig
 from ppe_agent.policy_names import POLICY_KEYS, POLICY_KINDS, make_policy
+from rserpool import MAX_HANDLE, Policy, RegistrarAddress, group_problem
 
 DEFAULT_PATH = Path("/etc/ppe-agent/agent.toml")
 

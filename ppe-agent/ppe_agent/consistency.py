@@ -11,11 +11,11 @@ from typing import Any, Final
 from daemon_kit.config_file import duplicates, find
 from daemon_kit.listen_address import ListenAddress
 from pydantic import TypeAdapter, ValidationError
-from rserpool.registrar_choice import RegistrarAddress
 
 from ppe_agent.addresses import Address, NoLocalAddress, address_towards
 from ppe_agent.config_types import Port
 from ppe_agent.policy_names import POLICY_KEYS, POLICY_KINDS, has_load, keys_of
+from rserpool import RegistrarAddress
 
 MULTICAST = "multicast"
 """In place of a list of registrars: those that announce themselves."""

@@ -5,11 +5,9 @@ from typing import Any
 
 from daemon_kit.errors import FatalError
 from daemon_kit.listen_address import ListenAddress
-from rserpool.announce_listener import AnnounceListener
-from rserpool.registrar_choice import RegistrarAddress
-from rserpool.registrar_table import RegistrarTable
 
 from ppe_agent.configuration import MulticastConfig
+from rserpool import AnnounceListener, RegistrarAddress, RegistrarTable
 
 
 class Discovery:

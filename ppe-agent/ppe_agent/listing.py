@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from rserpool.client import Resolution
-from rserpool.parameters import Transport
+from rserpool import Resolution, Transport
 
 MAX_ITEMS: Final = 128
 """So many elements of a pool a registrar tells at most."""

@@ -10,12 +10,10 @@ from typing import Any
 
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
-from rserpool.client import RegistrarClient, Resolution
-from rserpool.errors import RSerPoolError
-from rserpool.registrar_choice import RegistrarAddress
 
 from ppe_agent.pace import next_moment
 from ppe_agent.registration import PoolState, Registration
+from rserpool import RegistrarAddress, RegistrarClient, Resolution, RSerPoolError
 
 INTERVAL_S = 0.5
 # While an AS is joining, its pool is looked up for what its other members have in common.

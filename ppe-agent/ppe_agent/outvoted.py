@@ -6,7 +6,7 @@ none. A registrar tells its peers of a registration within a millisecond, so sec
 
 from typing import Final
 
-from rserpool.registrar_choice import RegistrarAddress, backoff_s
+from rserpool import RegistrarAddress, backoff_s
 
 LACKED_S: Final = 3.0
 """So long all others must lack the element; after leaving a home for it in vain twice as long, ..."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Final
 
-from rserpool.policies import POLICIES, KnownPolicy, Policy, UnknownPolicy
+from rserpool import POLICIES, KnownPolicy, Policy, UnknownPolicy
 
 
 def _name(kind: type[KnownPolicy]) -> str:

@@ -16,18 +16,21 @@ from enum import Enum
 
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
-from rserpool.client import Resolution
-from rserpool.element import PoolElementClient
-from rserpool.errors import RSerPoolError
-from rserpool.parameters import PoolElement
-from rserpool.policies import Policy
-from rserpool.pool_element_events import Event, EventKind
-from rserpool.registrar_choice import RegistrarAddress
 
 from ppe_agent.advice import IDENTIFIER_TAKEN, advice
 from ppe_agent.collision_pause import CollisionPause
 from ppe_agent.listing import is_cut, is_listed, is_same_server
 from ppe_agent.outvoted import Outvoted
+from rserpool import (
+    Policy,
+    PoolElement,
+    PoolElementClient,
+    RegistrarAddress,
+    RegistrationEvent,
+    RegistrationEventKind,
+    Resolution,
+    RSerPoolError,
+)
 
 DEREGISTRATION_TIMEOUT_MS = 500
 _RETRY_S = 1.0
@@ -37,11 +40,11 @@ _SETTLED_AFTER_S = 0.1
 _COLLISION_AFTER_S = 0.3
 
 _PROBLEMS = {
-    EventKind.REJECTED: "{} refuses it",
-    EventKind.REGISTRAR_LOST: "{} was lost",
-    EventKind.REGISTRAR_LEFT: "{} is not believed",
-    EventKind.UNREACHABLE: "{} can't be reached",
-    EventKind.UNANSWERED: "{} doesn't answer",
+    RegistrationEventKind.REJECTED: "{} refuses it",
+    RegistrationEventKind.REGISTRAR_LOST: "{} was lost",
+    RegistrationEventKind.REGISTRAR_LEFT: "{} is not believed",
+    RegistrationEventKind.UNREACHABLE: "{} can't be reached",
+    RegistrationEventKind.UNANSWERED: "{} doesn't answer",
 }
 
 ClientMaker = Callable[..., PoolElementClient]
@@ -272,8 +275,8 @@ class Registration:
             self._is_out.set()
             await client.close()
 
-    def _on_event(self, event: Event) -> None:
-        if event.kind is EventKind.REGISTERED:
+    def _on_event(self, event: RegistrationEvent) -> None:
+        if event.kind is RegistrationEventKind.REGISTERED:
             self._registered_at_s = event.at_s
             self._was_in = True
             self.problem = None
@@ -284,16 +287,16 @@ class Registration:
         elif event.kind in _PROBLEMS:
             problem = _PROBLEMS[event.kind].format(f"registrar {event.registrar}")
             self.problem = f"{problem}: {event.detail}" if event.detail else problem
-            if event.kind is EventKind.REJECTED:
+            if event.kind is RegistrationEventKind.REJECTED:
                 self._rejected(event)
         details = {"registrar": str(event.registrar)} if event.registrar else {}
         if event.detail:
             details["detail"] = event.detail
-        if event.kind is EventKind.REJECTED and self.problem:
+        if event.kind is RegistrationEventKind.REJECTED and self.problem:
             details["problem"] = self.problem
         getattr(self._log, self._level(event.kind))(event.kind.value, **details)
 
-    def _rejected(self, event: Event) -> None:
+    def _rejected(self, event: RegistrationEvent) -> None:
         self.rejected_count += 1
         what_to_do = advice(event.causes, self._element_now, self._other)
         if what_to_do:
@@ -305,10 +308,10 @@ class Registration:
     def _element_now(self) -> PoolElement:
         return replace(self._element, policy=self._policy)
 
-    def _level(self, kind: EventKind) -> str:
+    def _level(self, kind: RegistrationEventKind) -> str:
         """Return how loud to log: what lasts (no registrar is there) or comes from strangers, only once."""
-        if kind not in _PROBLEMS and kind is not EventKind.TAKEOVER_REFUSED:
-            return "debug" if kind is EventKind.STOPPED else "info"
+        if kind not in _PROBLEMS and kind is not RegistrationEventKind.TAKEOVER_REFUSED:
+            return "debug" if kind is RegistrationEventKind.STOPPED else "info"
         what = self.problem if kind in _PROBLEMS and self.problem else kind.value
         is_news = what not in self._told
         self._told.add(what)

@@ -7,8 +7,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from daemon_kit.logs import get_logger
-from rserpool.parameters import PoolElement, Protocol, Transport
-from rserpool.registrar_choice import RegistrarAddress
 
 from ppe_agent.addresses import Address
 from ppe_agent.checks.base import CheckState, Outcome
@@ -23,6 +21,7 @@ from ppe_agent.load_sources import LoadSource, LoadUnknown, make_source, read_wi
 from ppe_agent.pace import next_moment
 from ppe_agent.policy_names import has_load
 from ppe_agent.registration import PoolState, Registration
+from rserpool import PoolElement, Protocol, RegistrarAddress, Transport
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 """Starts a part of the agent; should it fail, the agent ends."""

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from daemon_kit.errors import FatalError
-from rserpool.registrar_choice import RegistrarAddress
 
 from ppe_agent.addresses import NoLocalAddress
 from ppe_agent.configuration import AgentConfig, ServerConfig, addresses_of
@@ -16,6 +15,7 @@ from ppe_agent.lookup import RegistrarWatches
 from ppe_agent.registration import DOUBTFUL_LIVES
 from ppe_agent.server import LIVES, Server, Spawn
 from ppe_agent.state import StateDirectory
+from rserpool import RegistrarAddress
 
 # Deregistering takes milliseconds; a registrar that doesn't answer must not delay the end beyond 2 s.
 _LEAVE_TIMEOUT_S: Final = 1.2

@@ -3,10 +3,9 @@
 import os
 import sys
 
-from rserpool.registrar_choice import RegistrarAddress
-
 from registrar_config.options import embedded_settings
 from registrar_config.preflight import own_address
+from rserpool import RegistrarAddress
 
 
 def embedded_commands(address: str | None = None, count: int = 3) -> list[list[str]]:

@@ -9,8 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from rserpool.sctp_options import IPPROTO_SCTP, Timers, read_timers
 from structlog.typing import FilteringBoundLogger
+
+from rserpool import IPPROTO_SCTP, Timers, read_timers
 
 SYSCTL_FOLDER: Final = Path("/proc/sys/net/sctp")
 # In ms. With the kernel's own (1000, 3000, 60000, 200) a single lost packet outlasts the keep-alive timeout

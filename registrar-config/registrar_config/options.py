@@ -6,7 +6,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from types import MappingProxyType
 from typing import Final
 
-from rserpool.registrar_table import group_problem
+from rserpool import group_problem
 
 ASAP_PORT: Final = 3863
 ENRP_PORT: Final = 9901

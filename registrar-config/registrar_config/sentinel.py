@@ -19,18 +19,26 @@ import secrets
 from typing import Final
 
 from daemon_kit.errors import FatalError
-from rserpool.client import RegistrarClient, Resolution
-from rserpool.element import Event, EventKind, PoolElementClient, State
-from rserpool.errors import RSerPoolError
-from rserpool.parameters import PoolElement, Protocol, Transport
-from rserpool.policies import RoundRobin
-from rserpool.registrar_choice import RegistrarAddress
-from rserpool.sctp import SctpUnavailable
 from structlog.typing import FilteringBoundLogger
 
 from registrar_config.number_watch import NumberWatch
 from registrar_config.options import Endpoint
 from registrar_config.sentinel_life import Action, Change, Enter, Leave, SentinelLife
+from rserpool import (
+    PoolElement,
+    PoolElementClient,
+    Protocol,
+    RegistrarAddress,
+    RegistrarClient,
+    RegistrationEvent,
+    RegistrationEventKind,
+    RegistrationState,
+    Resolution,
+    RoundRobin,
+    RSerPoolError,
+    SctpUnavailable,
+    Transport,
+)
 
 SENTINEL_POOL_PREFIX: Final = b"rspdns-sentinel-"
 AGENT_REREGISTRATION_MS: Final = 2000
@@ -161,11 +169,11 @@ class Sentinel:
         self._log.info("registrar_link", up=is_up)
         self._changes.put_nowait(Change.UP if is_up else Change.DOWN)
 
-    def _on_event(self, event: Event) -> None:
-        if event.kind is EventKind.REGISTERED:
+    def _on_event(self, event: RegistrationEvent) -> None:
+        if event.kind is RegistrationEventKind.REGISTERED:
             self._is_refusal_told = False
             self._log.info("sentinel_registered", identifier=f"{self._identifier:08x}")
-        elif event.kind is EventKind.REJECTED:
+        elif event.kind is RegistrationEventKind.REJECTED:
             if not self._is_refusal_told:
                 self._log.warning("sentinel_rejected", problem=event.detail)
             self._is_refusal_told = True
@@ -177,7 +185,7 @@ class Sentinel:
         """Ask for the sentinel every second: it keeps the association in use, and the registrar is heard."""
         while True:
             await asyncio.sleep(LOOKUP_INTERVAL_S)
-            if self._element is not None and self._element.state is State.STOPPED:
+            if self._element is not None and self._element.state is RegistrationState.STOPPED:
                 # Lost without the watch losing the registrar. To be safe, that counts as the end of a life.
                 self._on_link(False)
                 self._on_link(watch.is_up)

@@ -1,1 +1,141 @@
-"""RSerPool (RFC 5351 to 5356): the protocol, nothing else."""
+"""RSerPool for Python: ASAP and ENRP messages, sans-IO machines that take `now`, and asyncio clients on them.
+
+This is the package's door: everything that others may import. A pool element registers with
+`PoolElementClient`. A pool user asks with `RegistrarClient`, and follows with `HandlespaceFollower`.
+"""
+
+from rserpool import asap, enrp
+from rserpool.aio.announcements import AnnounceListener
+from rserpool.aio.driver import ASAP, ENRP, Codec, MessageEndpoint
+from rserpool.aio.element import PoolElementClient
+from rserpool.aio.element import State as RegistrationState
+from rserpool.aio.follower import HandlespaceFollower
+from rserpool.aio.follower import State as FollowerState
+from rserpool.aio.sctp import (
+    AssociationFailed,
+    AssociationLost,
+    AssociationUp,
+    Notification,
+    PathChanged,
+    SctpSocket,
+    SctpUnavailable,
+    check_available,
+)
+from rserpool.aio.sctp_options import IPPROTO_SCTP, Timers, read_timers
+from rserpool.aio.user import RegistrarClient, Resolution
+from rserpool.asap import (
+    AsapMessage,
+    Deregistration,
+    DeregistrationResponse,
+    EndpointKeepAlive,
+    EndpointKeepAliveAck,
+    HandleResolution,
+    HandleResolutionResponse,
+    Registration,
+    RegistrationResponse,
+)
+from rserpool.enrp import (
+    HandleTableRequest,
+    HandleTableResponse,
+    HandleUpdate,
+    PoolEntry,
+    Presence,
+    UpdateAction,
+)
+from rserpool.errors import Cause, CauseCode, RegistrarUnreachable, ResolutionTimeout, RSerPoolError
+from rserpool.machine.announced import RegistrarTable, group_problem
+from rserpool.machine.element import Event as RegistrationEvent
+from rserpool.machine.element import EventKind as RegistrationEventKind
+from rserpool.machine.follower import MAX_POOL_ELEMENTS, Ended, Table, Update
+from rserpool.machine.follower import Event as FollowerEvent
+from rserpool.machine.registrar_choice import (
+    REJECTED_CEILING_S,
+    REJECTED_FIRST_S,
+    RegistrarAddress,
+    backoff_s,
+)
+from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transport
+from rserpool.policies import (
+    POLICIES,
+    KnownPolicy,
+    LeastUsed,
+    Policy,
+    RoundRobin,
+    UnknownPolicy,
+    decode_policy,
+    encode_policy,
+)
+from rserpool.rspregistrar import MAX_HANDLE
+
+__all__ = [
+    "ASAP",
+    "ENRP",
+    "IPPROTO_SCTP",
+    "MAX_HANDLE",
+    "MAX_POOL_ELEMENTS",
+    "POLICIES",
+    "REJECTED_CEILING_S",
+    "REJECTED_FIRST_S",
+    "AnnounceListener",
+    "AsapMessage",
+    "AssociationFailed",
+    "AssociationLost",
+    "AssociationUp",
+    "Cause",
+    "CauseCode",
+    "Codec",
+    "Deregistration",
+    "DeregistrationResponse",
+    "Ended",
+    "EndpointKeepAlive",
+    "EndpointKeepAliveAck",
+    "FollowerEvent",
+    "FollowerState",
+    "HandleResolution",
+    "HandleResolutionResponse",
+    "HandleTableRequest",
+    "HandleTableResponse",
+    "HandleUpdate",
+    "HandlespaceFollower",
+    "KnownPolicy",
+    "LeastUsed",
+    "MessageEndpoint",
+    "Notification",
+    "PathChanged",
+    "Policy",
+    "PoolElement",
+    "PoolElementClient",
+    "PoolEntry",
+    "Presence",
+    "Protocol",
+    "RSerPoolError",
+    "RegistrarAddress",
+    "RegistrarClient",
+    "RegistrarTable",
+    "RegistrarUnreachable",
+    "Registration",
+    "RegistrationEvent",
+    "RegistrationEventKind",
+    "RegistrationResponse",
+    "RegistrationState",
+    "Resolution",
+    "ResolutionTimeout",
+    "RoundRobin",
+    "SctpSocket",
+    "SctpUnavailable",
+    "ServerInformation",
+    "Table",
+    "Timers",
+    "Transport",
+    "UnknownPolicy",
+    "Update",
+    "UpdateAction",
+    "asap",
+    "backoff_s",
+    "check_available",
+    "decode_policy",
+    "encode_policy",
+    "enrp",
+    "group_problem",
+    "read_timers",
+]

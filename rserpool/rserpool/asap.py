@@ -1,39 +1,289 @@
 """ASAP, the protocol of pool elements and pool users with registrars (RFC 5352): `encode` and `decode`.
 
-The messages are in asap_element.py and asap_user.py; import them from here.
+Every field `handle` is a pool handle; `identifier` is that of a pool element (0..0xffffffff); `error` says
+why something was refused, and is empty when nothing was.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from rserpool import wire
-from rserpool.asap_element import (
-    Deregistration,
-    DeregistrationResponse,
-    EndpointKeepAlive,
-    EndpointKeepAliveAck,
-    Registration,
-    RegistrationResponse,
-)
-from rserpool.asap_user import (
-    DEFAULT_ITEMS,
-    BusinessCard,
-    Cookie,
-    CookieEcho,
-    EndpointUnreachable,
-    HandleResolution,
-    HandleResolutionResponse,
-)
 from rserpool.errors import Cause, decode_causes
 from rserpool.parameters import (
     TRANSPORT_TYPES,
+    PoolElement,
     Transport,
     UnknownParameter,
+    decode_pool_element,
     decode_transports,
     encode_error,
+    encode_handle,
+    encode_identifier,
+    encode_policy,
+    encode_pool_element,
     encode_transport,
+    read_error,
 )
-from rserpool.wire import Parameters, ParameterType, uint32
+from rserpool.policies import Policy, decode_policy
+from rserpool.wire import Parameters, ParameterType, parameter, uint32
+from rserpool.wire import ParameterType as P
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A pool element joins a pool, or renews its registration (section 2.2.1)."""
+
+    TYPE: ClassVar[int] = 0x01
+    handle: bytes
+    pool_element: PoolElement
+    unknown: tuple[UnknownParameter, ...] = ()
+
+    def _to_wire(self) -> tuple[int, tuple[bytes, ...]]:
+        return 0, (encode_handle(self.handle), encode_pool_element(self.pool_element))
+
+    @classmethod
+    def _from_wire(cls, _flags: int, body: bytes) -> Self:
+        found = Parameters(body, frozenset({P.POOL_HANDLE, P.POOL_ELEMENT}))
+        return cls(found.one(P.POOL_HANDLE), decode_pool_element(found.one(P.POOL_ELEMENT)), found.unknown)
+
+
+@dataclass(frozen=True, slots=True)
+class AboutElement:
+    """What most messages hold: a pool handle and a PE identifier."""
+
+    TYPE: ClassVar[int]
+    handle: bytes
+    identifier: int
+    unknown: tuple[UnknownParameter, ...] = ()
+
+    def _to_wire(self) -> tuple[int, tuple[bytes, ...]]:
+        return 0, (encode_handle(self.handle), encode_identifier(self.identifier))
+
+    @classmethod
+    def _from_wire(cls, _flags: int, body: bytes) -> Self:
+        found = Parameters(body, frozenset({P.POOL_HANDLE, P.PE_IDENTIFIER}))
+        return cls(found.one(P.POOL_HANDLE), wire.read_uint32(found.one(P.PE_IDENTIFIER)), found.unknown)
+
+
+class Deregistration(AboutElement):
+    """A pool element leaves its pool (section 2.2.2)."""
+
+    __slots__ = ()
+    TYPE = 0x02
+
+
+_RESPONSE = frozenset({P.POOL_HANDLE, P.PE_IDENTIFIER, P.OPERATION_ERROR})
+_REJECT = 0x01
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationResponse:
+    """The registrar's answer to Registration (section 2.2.3)."""
+
+    TYPE: ClassVar[int] = 0x03
+    handle: bytes
+    identifier: int
+    rejected: bool = False
+    error: tuple[Cause, ...] = ()
+    unknown: tuple[UnknownParameter, ...] = ()
+
+    def _to_wire(self) -> tuple[int, tuple[bytes, ...]]:
+        return _REJECT * self.rejected, (
+            encode_handle(self.handle),
+            encode_identifier(self.identifier),
+            encode_error(self.error),
+        )
+
+    @classmethod
+    def _from_wire(cls, flags: int, body: bytes) -> Self:
+        found = Parameters(body, _RESPONSE)
+        identifier = wire.read_uint32(found.one(P.PE_IDENTIFIER))
+        rejected = bool(flags & _REJECT)
+        return cls(found.one(P.POOL_HANDLE), identifier, rejected, read_error(found), found.unknown)
+
+
+@dataclass(frozen=True, slots=True)
+class DeregistrationResponse:
+    """The registrar's answer to Deregistration (section 2.2.4)."""
+
+    TYPE: ClassVar[int] = 0x04
+    handle: bytes
+    identifier: int
+    error: tuple[Cause, ...] = ()
+    unknown: tuple[UnknownParameter, ...] = ()
+
+    def _to_wire(self) -> tuple[int, tuple[bytes, ...]]:
+        return 0, (encode_handle(self.handle), encode_identifier(self.identifier), encode_error(self.error))
+
+    @classmethod
+    def _from_wire(cls, _flags: int, body: bytes) -> Self:
+        found = Parameters(body, _RESPONSE)
+        identifier = wire.read_uint32(found.one(P.PE_IDENTIFIER))
+        return cls(found.one(P.POOL_HANDLE), identifier, read_error(found), found.unknown)
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointKeepAlive:
+    """The registrar asks a pool element whether it lives (section 2.2.7).
+
+    `home`: the sender is the element's home registrar from now on. `identifier` is rsplib's addition: the
+    element that is meant, where one socket serves several.
+    """
+
+    TYPE: ClassVar[int] = 0x07
+    registrar: int
+    handle: bytes
+    identifier: int | None = None
+    home: bool = False
+    unknown: tuple[UnknownParameter, ...] = ()
+
+    def _to_wire(self) -> tuple[int, tuple[bytes, ...]]:
+        identifier = b"" if self.identifier is None else encode_identifier(self.identifier)
+        return int(self.home), (uint32(self.registrar), encode_handle(self.handle), identifier)
+
+    @classmethod
+    def _from_wire(cls, flags: int, body: bytes) -> Self:
+        registrar = wire.read_uint32(body[:4])
+        found = Parameters(body, frozenset({P.POOL_HANDLE, P.PE_IDENTIFIER}), start=4)
+        value = found.optional(P.PE_IDENTIFIER)
+        identifier = None if value is None else wire.read_uint32(value)
+        return cls(registrar, found.one(P.POOL_HANDLE), identifier, bool(flags & 0x01), found.unknown)
+
+
+class EndpointKeepAliveAck(AboutElement):
+    """A pool element's answer to EndpointKeepAlive: it lives (section 2.2.8)."""
+
+    __slots__ = ()
+    TYPE = 0x08
+
+
+DEFAULT_ITEMS = 128
+"""Pool elements to ask for in one handle resolution; rspregistrar gives at most 128, and 3 when not asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandleResolution:
+    """A pool user asks who is in a pool (section 2.2.5).
+
+    `items` is how many elements it wants (rsplib's addition; None leaves the number to the registrar).
+    `subscribe` asks for updates; rspregistrar ignores it.
+    """
+
+    TYPE: ClassVar[int] = 0x05
+    handle: bytes
+    items: int | None = DEFAULT_ITEMS
+    subscribe: bool = False
+    unknown: tuple[UnknownParameter, ...] = ()
+
+    def _to_wire(self) -> tuple[int, tuple[bytes, ...]]:
+        items = b"" if self.items is None else parameter(P.ITEM_COUNT, uint32(self.items))
+        return int(self.subscribe), (encode_handle(self.handle), items)
+
+    @classmethod
+    def _from_wire(cls, flags: int, body: bytes) -> Self:
+        found = Parameters(body, frozenset({P.POOL_HANDLE, P.ITEM_COUNT}))
+        value = found.optional(P.ITEM_COUNT)
+        items = None if value is None else wire.read_uint32(value)
+        return cls(found.one(P.POOL_HANDLE), items, bool(flags & 0x01), found.unknown)
+
+
+@dataclass(frozen=True, slots=True)
+class HandleResolutionResponse:
+    """The registrar's answer to HandleResolution (section 2.2.6).
+
+    An empty pool and an unknown one look the same: `error` holds UNKNOWN_POOL_HANDLE.
+    """
+
+    TYPE: ClassVar[int] = 0x06
+    handle: bytes
+    policy: Policy | None = None
+    pool_elements: tuple[PoolElement, ...] = ()
+    error: tuple[Cause, ...] = ()
+    accepts_subscription: bool = False
+    unknown: tuple[UnknownParameter, ...] = ()
+
+    def _to_wire(self) -> tuple[int, tuple[bytes, ...]]:
+        policy = b"" if self.policy is None else encode_policy(self.policy)
+        elements = (encode_pool_element(element) for element in self.pool_elements)
+        return int(self.accepts_subscription), (
+            encode_handle(self.handle),
+            policy,
+            *elements,
+            encode_error(self.error),
+        )
+
+    @classmethod
+    def _from_wire(cls, flags: int, body: bytes) -> Self:
+        found = Parameters(body, frozenset({P.POOL_HANDLE, P.POLICY, P.POOL_ELEMENT, P.OPERATION_ERROR}))
+        policy = found.optional(P.POLICY)
+        return cls(
+            handle=found.one(P.POOL_HANDLE),
+            policy=None if policy is None else decode_policy(policy),
+            pool_elements=tuple(decode_pool_element(value) for value in found.all(P.POOL_ELEMENT)),
+            error=read_error(found),
+            accepts_subscription=bool(flags & 0x01),
+            unknown=found.unknown,
+        )
+
+
+class EndpointUnreachable(AboutElement):
+    """A pool user tells the registrar that it cannot reach a pool element (section 2.2.9)."""
+
+    __slots__ = ()
+    TYPE = 0x09
+
+
+@dataclass(frozen=True, slots=True)
+class HoldsCookie:
+    """What the cookie messages hold."""
+
+    TYPE: ClassVar[int]
+    cookie: bytes
+    unknown: tuple[UnknownParameter, ...] = ()
+
+    def _to_wire(self) -> tuple[int, tuple[bytes, ...]]:
+        return 0, (parameter(P.COOKIE, self.cookie),)
+
+    @classmethod
+    def _from_wire(cls, _flags: int, body: bytes) -> Self:
+        found = Parameters(body, frozenset({P.COOKIE}))
+        return cls(found.one(P.COOKIE), found.unknown)
+
+
+class Cookie(HoldsCookie):
+    """A pool element gives a pool user its session state, to keep for the next element (section 2.2.11)."""
+
+    __slots__ = ()
+    TYPE = 0x0B
+
+
+class CookieEcho(HoldsCookie):
+    """A pool user hands the state it kept to the next pool element (section 2.2.12)."""
+
+    __slots__ = ()
+    TYPE = 0x0C
+
+
+@dataclass(frozen=True, slots=True)
+class BusinessCard:
+    """A pool element tells a pool user who is to take over for it, or who it is itself (section 2.2.13)."""
+
+    TYPE: ClassVar[int] = 0x0D
+    handle: bytes
+    policy: Policy
+    pool_elements: tuple[PoolElement, ...] = ()
+    unknown: tuple[UnknownParameter, ...] = ()
+
+    def _to_wire(self) -> tuple[int, tuple[bytes, ...]]:
+        elements = (encode_pool_element(element) for element in self.pool_elements)
+        return 0, (encode_handle(self.handle), encode_policy(self.policy), *elements)
+
+    @classmethod
+    def _from_wire(cls, _flags: int, body: bytes) -> Self:
+        found = Parameters(body, frozenset({P.POOL_HANDLE, P.POLICY, P.POOL_ELEMENT}))
+        elements = tuple(decode_pool_element(value) for value in found.all(P.POOL_ELEMENT))
+        return cls(found.one(P.POOL_HANDLE), decode_policy(found.one(P.POLICY)), elements, found.unknown)
+
 
 __all__ = [
     "DEFAULT_ITEMS",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, ip_network
 
+from pool_user.belief import Belief, PoolRules, Reply, sentinel_handle
+from pool_user.views import PoolView
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed, Policy
-from rspdns.belief import Belief, PoolRules, Reply, sentinel_handle
-from rspdns.views import PoolView
 
 POOL = "sip-as-udp"
 RULES = PoolRules(accept=(ip_network("10.0.0.0/8"),))

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from pool_user.belief import Push, Reply, Table, sentinel_handle
 from rserpool.parameters import PoolElement, Protocol
-from rspdns.belief import Push, Reply, Table, sentinel_handle
 
 from tests.backend.belief_support import POOL, Play, pe
 

@@ -2,7 +2,7 @@
 
 import time
 
-from rspdns.belief import BeliefEvent
+from pool_user.belief import BeliefEvent
 
 
 def event(kind: str = "left") -> BeliefEvent:

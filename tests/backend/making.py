@@ -6,14 +6,15 @@ from random import Random
 from typing import Any
 
 from daemon_kit.config_file import parse
+from pool_user.views import Member, PoolView
 from rserpool.parameters import Protocol
 from rserpool.policies import LeastUsed, Policy
-from rspdns.answers import build
-from rspdns.snapshot import Found, Record, Snapshot
-from rspdns.views import Member, PoolView
-from rspdns.zone import Zone, make_zone
-from rspdns.zone_configuration import ZoneConfig
-from rspdns.zone_file import parse_zone_file
+from rspdns.answers.building import build
+from rspdns.answers.snapshot import Found, Snapshot
+from rspdns.rrset import Record
+from rspdns.zones.configuration import ZoneConfig
+from rspdns.zones.file import parse_zone_file
+from rspdns.zones.zone import Zone, make_zone
 
 ZONE = "ims.example.net"
 FIXED = """

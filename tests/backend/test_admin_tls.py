@@ -9,7 +9,7 @@ from rspdns.admin.access import Access, Right, read_access
 from rspdns.admin.configuration import AdminConfig
 from rspdns.admin.server import AdminServer
 from rspdns.event_log import EventLog
-from rspdns.up import live_page
+from rspdns.up.run import live_page
 
 from tests.backend.admin_paper import Admin, NoMetrics, Paper
 from tests.backend.admin_tokens import READER, tokens

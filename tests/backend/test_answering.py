@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from daemon_kit.errors import FatalError
-from rspdns.answering import AnsweringThread, LookedUp
-from rspdns.connector_unix import UnixConnector
+from rspdns.pdns.answering import AnsweringThread, LookedUp
+from rspdns.pdns.connector_unix import UnixConnector
 
 BUSY_S = 1.5
 

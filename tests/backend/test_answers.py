@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from rserpool.parameters import Protocol
 from rserpool.policies import LeastUsed, Priority, WeightedRandom
 from rspdns import fitting
-from rspdns.answers import build
-from rspdns.pool_state import state_of
-from rspdns.records import site_nodes
-from rspdns.snapshot import NODATA, NXDOMAIN
+from rspdns.answers.building import build
+from rspdns.answers.pool_state import state_of
+from rspdns.answers.records import site_nodes
+from rspdns.answers.snapshot import NODATA, NXDOMAIN
 
 from tests.backend.making import (
     FIXED,

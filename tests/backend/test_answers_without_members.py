@@ -2,7 +2,7 @@
 
 import pytest
 from rserpool.parameters import Protocol
-from rspdns.snapshot import NODATA, NXDOMAIN, Failure, Nothing
+from rspdns.answers.snapshot import NODATA, NXDOMAIN, Failure, Nothing
 
 from tests.backend.making import (
     FIXED,

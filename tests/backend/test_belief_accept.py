@@ -4,9 +4,9 @@ from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
 import pytest
+from pool_user.belief import PoolRules
+from pool_user.belief.accept import accepted, why_refused
 from rserpool.parameters import Protocol, Transport
-from rspdns.belief import PoolRules
-from rspdns.belief.accept import accepted, why_refused
 
 from tests.backend.belief_support import POOL, R1, Play, pe
 

@@ -1,8 +1,8 @@
 """Rules 4 and 7: the last good ones, since when a member is in, who left; views that stay the same."""
 
 import pytest
+from pool_user.belief.rules import MAX_MEMBERS
 from rserpool.policies import LeastUsed
-from rspdns.belief.rules import MAX_MEMBERS
 
 from tests.backend.belief_support import POOL, R1, Play, pe
 

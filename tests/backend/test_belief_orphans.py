@@ -1,7 +1,7 @@
 """Members whose home registrar is lost: probed, and out when nobody is there."""
 
-from rspdns.belief.reachability import AND_ORPHANED, AND_STALE
-from rspdns.views import Member
+from pool_user.belief.reachability import AND_ORPHANED, AND_STALE
+from pool_user.views import Member
 
 from tests.backend.belief_support import POOL, R1, R2, Play, pe, settled
 

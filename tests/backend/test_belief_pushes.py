@@ -1,10 +1,10 @@
 """What registrars push by themselves (ENRP): with answers, against answers, and without them."""
 
 import pytest
+from pool_user.belief import Push, Table
+from pool_user.belief.rules import MAX_MEMBERS
 from rserpool.parameters import PoolElement
 from rserpool.policies import LeastUsed
-from rspdns.belief import Push, Table
-from rspdns.belief.rules import MAX_MEMBERS
 
 from tests.backend.belief_support import POOL, R1, R2, R3, TRIP_S, Play, pe, settled
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
+from pool_user.belief import Reply, Standing
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
-from rspdns.belief import Reply, Standing
 
 from tests.backend.belief_support import POOL, R1, R2, R3, Play, pe
 

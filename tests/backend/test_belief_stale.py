@@ -4,8 +4,8 @@ from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
 import pytest
-from rspdns.belief import PoolRules
-from rspdns.views import Member
+from pool_user.belief import PoolRules
+from pool_user.views import Member
 
 from tests.backend.belief_support import POOL, R1, R2, Play, pe
 

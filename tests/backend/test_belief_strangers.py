@@ -1,10 +1,10 @@
 """Whoever registers thousands of elements costs in proportion to each, and fills nothing."""
 
 import pytest
+from pool_user.belief import PoolRules, Push, decisions
+from pool_user.belief.admission import FOREIGN, MAX_FOREIGN, TOO_MANY
+from pool_user.belief.claims import judge
 from rserpool.parameters import PoolElement
-from rspdns.belief import PoolRules, Push, decisions
-from rspdns.belief.admission import FOREIGN, MAX_FOREIGN, TOO_MANY
-from rspdns.belief.claims import judge
 
 from tests.backend.belief_support import POOL, R1, R2, RULES, Play, pe
 

@@ -2,8 +2,8 @@
 
 from ipaddress import ip_network
 
-from rspdns.belief import PoolRules
-from rspdns.views import Member
+from pool_user.belief import PoolRules
+from pool_user.views import Member
 
 from tests.backend.belief_support import POOL, R1, R2, Play, pe
 

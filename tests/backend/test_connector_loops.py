@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from rspdns.connector_unix import UnixConnector
+from rspdns.pdns.connector_unix import UnixConnector
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])

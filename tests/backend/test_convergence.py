@@ -4,8 +4,8 @@ import asyncio
 import time
 
 import pytest
+from pool_user.belief import BeliefEvent
 from prometheus_client.core import HistogramMetricFamily
-from rspdns.belief import BeliefEvent
 from rspdns.convergence import MAX_WAITING, Convergence
 from rspdns.event_log import LOGGED_EACH, NAMED_TOGETHER, QUEUED, REASONS_TOGETHER, EventLog
 from structlog.testing import capture_logs

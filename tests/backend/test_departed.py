@@ -3,10 +3,10 @@
 import json
 from collections.abc import Mapping
 
-from rspdns.departed import KEPT_S
-from rspdns.responder import Responder
-from rspdns.snapshot import Snapshot
-from rspdns.views import PoolView
+from pool_user.views import PoolView
+from rspdns.answers.departed import KEPT_S
+from rspdns.answers.snapshot import Snapshot
+from rspdns.pdns.responder import Responder
 
 from tests.backend.making import ZONE, answered, member, view, views, zone
 

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from daemon_kit.control import ControlError
+from pool_user.belief.accept import REFUSED
+from pool_user.views import OutMember, PoolView
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rspdns import status
-from rspdns.belief.accept import REFUSED
+from rspdns.answers.snapshot import Snapshot
 from rspdns.cli import main
 from rspdns.configuration import load_configuration
 from rspdns.departures import departures
 from rspdns.reading import read_configuration
 from rspdns.service import Backend
-from rspdns.snapshot import Snapshot
-from rspdns.views import OutMember, PoolView
 
 from tests.backend.making import FIXED, NOW, TCP, UDP, ZONE, member, view, zone
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from daemon_kit.errors import FatalError
-from rspdns.dnssec_store import FILE_NAME, MAX_KEYS, MAX_TEXT, DnssecStore, Refused
+from rspdns.dnssec.store import FILE_NAME, MAX_KEYS, MAX_TEXT, DnssecStore, Refused
 
 Make = Callable[[], DnssecStore]
 ZONE = "ims.example.net"

@@ -4,10 +4,11 @@ from random import Random
 from types import MappingProxyType
 
 from rserpool.policies import LeastUsed
-from rspdns.domain_ids import DomainIds
-from rspdns.nsec import Chain
-from rspdns.snapshot import Node, Record, Snapshot, ZoneAnswers
-from rspdns.zone_numbers import ZoneNumbers, zone_id
+from rspdns.answers.snapshot import Snapshot, ZoneAnswers
+from rspdns.dnssec.nsec import Chain
+from rspdns.pdns.domain_ids import DomainIds
+from rspdns.rrset import Node, Record
+from rspdns.zones.numbers import ZoneNumbers, zone_id
 
 from tests.backend.making import UDP, ZONE, answered, member, view, views
 from tests.backend.making import zone as made_zone

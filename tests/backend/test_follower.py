@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from pool_user.belief import Belief
+from pool_user.registrars import asking, follower
+from pool_user.registrars.follower import Follower
+from pool_user.views import PoolView
 from rserpool.errors import RegistrarUnreachable, ResolutionTimeout
+from rserpool.machine.registrar_choice import RegistrarAddress
+from rserpool.machine.user import Resolution
 from rserpool.parameters import PoolElement
-from rserpool.pool_user import Resolution
-from rserpool.registrar_choice import RegistrarAddress
-from rserpool.safety import check_handle
-from rspdns import asking, follower
-from rspdns.belief import Belief
-from rspdns.follower import Follower
-from rspdns.views import PoolView
+from rserpool.rspregistrar import check_handle
 
 from tests.backend.belief_support import POOL, RULES, pe
 from tests.support.stalls import Mark

@@ -1,6 +1,6 @@
 """When which registrar is asked about which pool."""
 
-from rspdns.polling import (
+from pool_user.registrars.polling import (
     MAX_NEW_PER_ROUND,
     MAX_UNANSWERED,
     MOST_IDLE_CHECKS_PER_S,

@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from rserpool.enrp_client import State
-from rserpool.enrp_follower_events import Ended, Event, Table
-from rserpool.registrar_choice import RegistrarAddress
-from rspdns import following
-from rspdns.belief import Belief, Reply, sentinel_handle
-from rspdns.following import FIRST_CONNECTED_S, FIRST_TABLE_S, Following
-from rspdns.polling import HotPools, Intervals
+from pool_user.belief import Belief, Reply, sentinel_handle
+from pool_user.registrars import following
+from pool_user.registrars.following import FIRST_CONNECTED_S, FIRST_TABLE_S, Following
+from pool_user.registrars.polling import HotPools, Intervals
+from rserpool.aio.follower import State
+from rserpool.machine.follower import Ended, Event, Table
+from rserpool.machine.registrar_choice import RegistrarAddress
 
 from tests.backend.belief_support import POOL, RULES, pe
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pool_user import memory as last_known_good
+from pool_user.belief import Belief, PoolRules
+from pool_user.memory import FILE_NAME, DamagedFileError, Encoded, decode, encode, load, save
+from pool_user.memory_keeper import AFTER_A_CHANGE_S, LastKnownGood
+from pool_user.views import Member, PoolView
 from rserpool.parameters import Protocol
 from rserpool.policies import LeastUsed, Policy, Priority, RoundRobin
-from rspdns import last_known_good
-from rspdns.belief import Belief, PoolRules
-from rspdns.last_known_good import FILE_NAME, DamagedFileError, Encoded, decode, encode, load, save
-from rspdns.last_known_good_keeper import AFTER_A_CHANGE_S, LastKnownGood
-from rspdns.views import Member, PoolView
 
 NOW, WALL = 5000.0, 1_700_000_000.0
 
@@ -173,7 +173,7 @@ def test_a_crash_at_any_moment_leaves_a_whole_file(tmp_path: Path) -> None:
     """A writer is killed again and again; what it leaves is always an old or a new file, whole."""
     save(tmp_path, data(member(1)))
     program = (
-        "import sys; from pathlib import Path; from rspdns.last_known_good import save\n"
+        "import sys; from pathlib import Path; from pool_user.memory import save\n"
         "data = Path(sys.argv[2]).read_bytes()\n"
         "print('ready', flush=True)\n"
         "while True: save(sys.argv[1], data)\n"

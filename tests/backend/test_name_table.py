@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from rspdns import name_table
-from rspdns.name_table import MEMBERS, NOTHING, UNKNOWN, table
+from rspdns.pdns import name_table
+from rspdns.pdns.name_table import MEMBERS, NOTHING, UNKNOWN, table
 
 from tests.backend.making import UDP, ZONE, zone
 

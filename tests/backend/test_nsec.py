@@ -3,7 +3,7 @@
 import dns.dnssec
 import dns.name
 import pytest
-from rspdns.nsec import Chain, Nsec3Parameters
+from rspdns.dnssec.nsec import Chain, Nsec3Parameters
 
 from tests.backend.making import FIXED, TCP, UDP, ZONE, answered, member, view, views, zone
 

@@ -8,13 +8,13 @@ from ipaddress import ip_address, ip_network
 from typing import cast
 
 import pytest
+from pool_user.belief import Belief, PoolRules
+from pool_user.probe.methods import Heard, listen_for_life, probe
+from pool_user.probe.prober import Prober
+from pool_user.probe.probing import Outcome, Plan, PoolProbing
+from pool_user.views import Member, PoolView
 from rserpool.parameters import Protocol
 from rserpool.policies import RoundRobin
-from rspdns.belief import Belief, PoolRules
-from rspdns.probe import Prober
-from rspdns.probe_methods import Heard, listen_for_life, probe
-from rspdns.probing import Outcome, Plan, PoolProbing
-from rspdns.views import Member, PoolView
 
 CONNECT = Plan("connect", timeout_s=0.5)
 

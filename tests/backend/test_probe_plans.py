@@ -1,8 +1,8 @@
 """How the members of each pool are probed, as its zone says."""
 
 import pytest
+from pool_user.probe.probing import Plan
 from rspdns.probe_plans import probing_by_handle
-from rspdns.probing import Plan
 
 from tests.backend.making import UDP, zone
 

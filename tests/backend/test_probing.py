@@ -5,9 +5,7 @@ from collections import Counter
 from dataclasses import replace
 from ipaddress import ip_address
 
-from rserpool.parameters import Protocol
-from rserpool.policies import RoundRobin
-from rspdns.probing import (
+from pool_user.probe.probing import (
     JITTER,
     MAX_PROBES_PER_S,
     MAX_UNDER_WAY,
@@ -17,7 +15,9 @@ from rspdns.probing import (
     ProbeBook,
     Target,
 )
-from rspdns.views import Member
+from pool_user.views import Member
+from rserpool.parameters import Protocol
+from rserpool.policies import RoundRobin
 
 ALIVE, FAILED, UNKNOWN = Outcome.ALIVE, Outcome.FAILED, Outcome.UNKNOWN
 TRIP_S = 0.001

@@ -7,10 +7,10 @@ from pathlib import Path
 from random import Random
 
 from rserpool.policies import LeastUsed
-from rspdns.publisher import Publisher
-from rspdns.serial_number import SerialNumbers
-from rspdns.snapshot import Found, Snapshot
-from rspdns.zone import Zone
+from rspdns.answers.publisher import Publisher
+from rspdns.answers.serial_number import SerialNumbers
+from rspdns.answers.snapshot import Found, Snapshot
+from rspdns.zones.zone import Zone
 
 from tests.backend.making import UDP, ZONE, member, view, views, zone
 

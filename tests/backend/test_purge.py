@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rspdns.purge import NOT_THERE, ControlSocket, Purger
+from rspdns.pdns.purge import NOT_THERE, ControlSocket, Purger
 
 from tests.support.waiting import until_async
 

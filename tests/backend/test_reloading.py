@@ -17,7 +17,7 @@ from rspdns.configuration import load_configuration
 from rspdns.reading import read_configuration
 from rspdns.reloading import Reload, Reloads
 from rspdns.service import Backend
-from rspdns.zone_loading import Progress
+from rspdns.zones.loading import Progress
 
 from tests.backend.making import FIXED, UDP, ZONE
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 from rserpool.policies import LeastUsed
-from rspdns import denial
-from rspdns.denial import PARAMETERS_KEPT_S
-from rspdns.dnssec_store import DnssecStore
-from rspdns.domain_ids import KEPT_S
-from rspdns.nsec import Chain, Nsec3Parameters
-from rspdns.responder import KNOWN, Responder
-from rspdns.snapshot import Snapshot
-from rspdns.zone_numbers import zone_id
+from rspdns.answers.snapshot import Snapshot
+from rspdns.dnssec.nsec import Chain, Nsec3Parameters
+from rspdns.dnssec.store import DnssecStore
+from rspdns.pdns import denial
+from rspdns.pdns.denial import PARAMETERS_KEPT_S
+from rspdns.pdns.domain_ids import KEPT_S
+from rspdns.pdns.responder import KNOWN, Responder
+from rspdns.zones.numbers import zone_id
 
 from tests.backend.making import FIXED, UDP, ZONE, answered, member, view, views, zone
 

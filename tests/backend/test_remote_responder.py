@@ -5,9 +5,9 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from rspdns import departed
-from rspdns.responder import MAX_LINES, Responder
-from rspdns.snapshot import Snapshot
+from rspdns.answers import departed
+from rspdns.answers.snapshot import Snapshot
+from rspdns.pdns.responder import MAX_LINES, Responder
 
 from tests.backend.making import ZONE, answered, member, view, views, zone
 

@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 from daemon_kit.control import ControlError
+from pool_user.belief import BeliefEvent
+from pool_user.belief.listing import Overruled
+from pool_user.belief.reachability import UNREACHABLE
+from pool_user.probe.methods import Heard
+from pool_user.probe.probing import Outcome, Plan, PoolProbing
+from pool_user.reasons import explained
+from pool_user.views import Member, OutMember
 from rspdns import status
-from rspdns.belief import BeliefEvent
-from rspdns.belief.listing import Overruled
-from rspdns.belief.reachability import UNREACHABLE
+from rspdns.answers.snapshot import Snapshot
 from rspdns.event_log import EventLog
 from rspdns.examiner import AT_ONCE, Examiner
-from rspdns.probe_methods import Heard
-from rspdns.probing import Outcome, Plan, PoolProbing
-from rspdns.reasons import explained
 from rspdns.roster import FORGOTTEN_AFTER_S, MAX_ABSENT, WHILE_STOPPED, Roster
 from rspdns.roster_keeper import FILE_NAME, RosterKeeper
 from rspdns.service import Backend
-from rspdns.snapshot import Snapshot
 from rspdns.status import Known
 from rspdns.status_view import share
-from rspdns.views import Member, OutMember
 from structlog.testing import capture_logs
 
 from tests.backend.making import NOW, UDP, member, view, zone

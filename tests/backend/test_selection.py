@@ -11,9 +11,9 @@ import pytest
 from dns.rdtypes.IN.SRV import SRV
 from hypothesis import given
 from hypothesis import strategies as st
+from pool_user.weights import Weighted, weigh
 from rserpool.policies import LeastUsed
-from rspdns.selection import active, first_tier, in_drawn_order, in_order
-from rspdns.weights import Weighted, weigh
+from rspdns.answers.selection import active, first_tier, in_drawn_order, in_order
 
 from tests.backend.making import NOW, member
 

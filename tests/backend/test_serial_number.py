@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rspdns.serial_number import FILE_NAME, RESERVED, SerialNumbers
+from rspdns.answers.serial_number import FILE_NAME, RESERVED, SerialNumbers
 
 
 def used(numbers: SerialNumbers, count: int = 1) -> int:

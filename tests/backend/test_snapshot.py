@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pool_user.views import PoolView
 from rserpool.policies import LeastUsed
-from rspdns.answers import build
-from rspdns.snapshot import NXDOMAIN, Failure, Found, Node, Snapshot, changed_names
-from rspdns.views import PoolView
+from rspdns.answers.building import build
+from rspdns.answers.snapshot import NXDOMAIN, Failure, Found, Snapshot, changed_names
+from rspdns.rrset import Node
 
 from tests.backend.making import FIXED, NOW, UDP, ZONE, answered, contents, member, records, view, views, zone
 

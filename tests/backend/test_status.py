@@ -4,13 +4,13 @@ from io import StringIO
 from typing import Any
 
 import pytest
+from pool_user.views import PoolView
 from rich.console import Console
 from rserpool.parameters import Protocol
 from rserpool.policies import LeastUsed
 from rspdns import status
-from rspdns.snapshot import Snapshot
+from rspdns.answers.snapshot import Snapshot
 from rspdns.status_view import view as shown
-from rspdns.views import PoolView
 
 from tests.backend.making import NOW, UDP, answered, member, view, views, zone
 

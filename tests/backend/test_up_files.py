@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rspdns.up_files import ZONE, UpFiles
+from rspdns.up.files import ZONE, UpFiles
 
 
 def test_what_was_edited_stays(tmp_path: Path) -> None:

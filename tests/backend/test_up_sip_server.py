@@ -1,7 +1,7 @@
 """The SIP servers of `rspdns up`: what they answer. Pure."""
 
 import pytest
-from rspdns.up_sip_server import answer
+from rspdns.up.sip_server import answer
 
 OPTIONS = (
     b"OPTIONS sip:10.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP a;branch=z9hG4bK1\r\nv: SIP/2.0/UDP b\r\n"

@@ -5,8 +5,7 @@ from dataclasses import fields
 
 from hypothesis import given
 from hypothesis import strategies as st
-from rserpool.policies import LeastUsed, Policy
-from rspdns.weights import (
+from pool_user.weights import (
     FULL_WEIGHT,
     MAX_WEIGHT,
     SLOW_START_S,
@@ -17,6 +16,7 @@ from rspdns.weights import (
     still_growing,
     weigh,
 )
+from rserpool.policies import LeastUsed, Policy
 
 from rserpool import policies
 from tests.backend.making import LONG_AGO, NOW, member

@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner, Result
 from daemon_kit.config_file import ConfigurationErrors
 from rspdns.cli import main
-from rspdns.zone_adding import NewZone, add_zone, delegation, parse_name_server
-from rspdns.zone_loading import load_zones
+from rspdns.zones.adding import NewZone, add_zone, delegation, parse_name_server
+from rspdns.zones.loading import load_zones
 
 ZONE = "ims.example.net"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from daemon_kit.config_file import ConfigurationErrors, parse
 from rspdns.configuration import load_configuration
-from rspdns.zone_configuration import ZoneConfig
+from rspdns.zones.configuration import ZoneConfig
 
 from tests.backend.configuration_files import GOOD, changed, errors, head, one_error, pool_error, write
 from tests.backend.making import FIXED, UDP, ZONE

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 from daemon_kit.config_file import ConfigurationErrors
-from rspdns import zone_file
-from rspdns.snapshot import Record
-from rspdns.zone_file import StaticZone, load_zone_file, parse_zone_file
+from rspdns.rrset import Record
+from rspdns.zones import file as zone_file
+from rspdns.zones.file import StaticZone, load_zone_file, parse_zone_file
 
 from tests.backend.making import FIXED, ZONE
 

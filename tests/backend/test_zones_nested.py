@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 from daemon_kit.config_file import ConfigurationErrors
-from rspdns.check_warnings import warnings
 from rspdns.configuration import load_configuration
-from rspdns.zone_loading import load_zones
+from rspdns.warnings import warnings
+from rspdns.zones.loading import load_zones
 
 from tests.backend.configuration_files import GOOD, head, write
 from tests.backend.making import FIXED, UDP

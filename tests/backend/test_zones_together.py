@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from daemon_kit.config_file import ConfigurationErrors
-from rspdns.zone_loading import load_zones
+from rspdns.zones.loading import load_zones
 
 ZONE = """\
 zone = "{zone}"

@@ -19,11 +19,11 @@ from typing import Any
 
 import uvloop
 from daemon_kit.control import Command, ControlServer
+from rserpool.aio.sctp import AssociationUp, SctpSocket
 from rserpool.enrp import HandleUpdate, UpdateAction
+from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
-from rserpool.registrar_choice import RegistrarAddress
-from rserpool.sctp import AssociationUp, SctpSocket
 
 from rserpool import enrp
 from tests.integration.follower_stage import CHECKED_AFTER_S, HANDLE, Stage

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 
 import psutil
-from rserpool.element import PoolElementClient
+from pool_user.belief import Belief, BeliefEvent, PoolRules
+from pool_user.registrars.follower import Follower
+from pool_user.views import PoolView
+from rserpool.aio.element import PoolElementClient
+from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
-from rserpool.registrar_choice import RegistrarAddress
-from rspdns.belief import Belief, BeliefEvent, PoolRules
-from rspdns.follower import Follower
-from rspdns.views import PoolView
 
 from tests.support.stalls import Deadline, Mark
 

@@ -6,11 +6,11 @@ import sys
 from ipaddress import ip_address
 
 import uvloop
+from pool_user.probe.methods import probe
+from pool_user.probe.probing import Plan
+from pool_user.views import Member
 from rserpool.parameters import Protocol
 from rserpool.policies import RoundRobin
-from rspdns.probe_methods import probe
-from rspdns.probing import Plan
-from rspdns.views import Member
 
 
 def member(port: int) -> Member:

@@ -5,8 +5,8 @@ import os
 import signal
 import time
 
-from rserpool.client import Resolution
-from rserpool.element import EventKind
+from rserpool.aio.element import EventKind
+from rserpool.aio.user import Resolution
 from rserpool.errors import ResolutionTimeout, RSerPoolError
 
 from tests.integration.rserpool_host import IDENTIFIER, Host

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
-from rserpool.client import RegistrarClient
-from rserpool.element import Event, EventKind, PoolElementClient
+from rserpool.aio.element import Event, EventKind, PoolElementClient
+from rserpool.aio.user import RegistrarClient
 from rserpool.errors import RSerPoolError
+from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed, Policy
-from rserpool.registrar_choice import RegistrarAddress
 
 from tests.support.waiting import until_async
 

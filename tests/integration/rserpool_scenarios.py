@@ -13,11 +13,11 @@ import subprocess
 import sys
 from ipaddress import ip_address
 
+from rserpool.aio.element import EventKind, State
+from rserpool.aio.sctp import AssociationUp, Message, SctpSocket
 from rserpool.asap import EndpointKeepAlive
-from rserpool.element import EventKind, State
 from rserpool.parameters import Protocol, Transport
 from rserpool.policies import LeastUsed, RoundRobin
-from rserpool.sctp import AssociationUp, Message, SctpSocket
 
 from rserpool import asap
 from tests.integration import rserpool_faults

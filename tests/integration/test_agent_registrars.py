@@ -59,8 +59,8 @@ def test_found_missing_it_registers_again_in_pools_of_every_size(host: Host, tmp
     # Three reports of "endpoint unreachable", from anybody, make a registrar remove a pool element.
     script = (
         "import asyncio, sys\n"
-        "from rserpool.client import RegistrarClient\n"
-        "from rserpool.registrar_choice import RegistrarAddress\n"
+        "from rserpool.aio.user import RegistrarClient\n"
+        "from rserpool.machine.registrar_choice import RegistrarAddress\n"
         "async def main():\n"
         "    client = RegistrarClient(RegistrarAddress.parse(sys.argv[1]))\n"
         "    client.start()\n"

@@ -9,7 +9,7 @@ from signal import SIGKILL
 from typing import Any
 
 import pytest
-from rspdns.last_known_good import FILE_NAME
+from pool_user.memory import FILE_NAME
 
 from tests.support.chain import ADDRESS, FIXED, HANDLE, OWNER, POOL, ZONE, Chain, end
 from tests.support.crowd import Crowd

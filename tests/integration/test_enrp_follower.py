@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from registrar_config.options import RegistrarSettings, arguments, embedded_settings
-from rserpool.registrar_choice import RegistrarAddress
+from rserpool.machine.registrar_choice import RegistrarAddress
 
 from tests.support.agent_host import give_address
 from tests.support.follow_watch import FollowWatch

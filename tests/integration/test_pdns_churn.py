@@ -12,7 +12,7 @@ from statistics import median
 import dns.message
 import dns.rcode
 import pytest
-from rspdns.views import Member
+from pool_user.views import Member
 
 from tests.backend.making import ZONE, member, view, views
 from tests.support.proofs import what_is_wrong

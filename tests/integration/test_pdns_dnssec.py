@@ -4,7 +4,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from rspdns.dnssec_store import FILE_NAME
+from rspdns.dnssec.store import FILE_NAME
 
 from tests.backend.making import ZONE, member, view, views
 from tests.support.served import Served, served, status

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from rspdns.zone import Zone
+from rspdns.zones.zone import Zone
 
 from tests.backend.making import FIXED, UDP, member, view, views, zone
 from tests.support.oracle import answers, start_oracle

@@ -20,7 +20,7 @@ from registrar_config.options import Endpoint, RegistrarSettings, arguments
 from rserpool.errors import UnsafeMessageError
 from rserpool.parameters import PoolElement, Protocol, Transport, UnknownParameter
 from rserpool.policies import RoundRobin
-from rserpool.safety import check_safe
+from rserpool.rspregistrar import check_safe
 
 from rserpool import asap, enrp
 from tests.integration import send_messages

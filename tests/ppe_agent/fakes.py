@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rserpool.client import Answer, Resolution
+from rserpool.aio.user import Answer, Resolution
 from rserpool.errors import RegistrarUnreachable
+from rserpool.machine.element import Event, EventKind
+from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.parameters import PoolElement
 from rserpool.policies import Policy
-from rserpool.pool_element_events import Event, EventKind
-from rserpool.registrar_choice import RegistrarAddress
 
 
 class FakePoolElementClient:

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from ipaddress import ip_address
 
 from ppe_agent.registration import Registration
+from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
-from rserpool.registrar_choice import RegistrarAddress
 
 from tests.ppe_agent.fakes import FakePool
 

@@ -10,10 +10,10 @@ import pytest
 from ppe_agent import registration
 from ppe_agent.listing import is_same_server
 from ppe_agent.registration import PoolState, Registration
-from rserpool.client import Resolution
+from rserpool.aio.user import Resolution
 from rserpool.errors import Cause
+from rserpool.machine.element import Event, EventKind
 from rserpool.parameters import PoolElement, Protocol, Transport
-from rserpool.pool_element_events import Event, EventKind
 
 from tests.ppe_agent.fakes import FakePool
 from tests.ppe_agent.registrations import ELEMENT, OTHER, REGISTRAR, running, settle

@@ -7,8 +7,8 @@ import pytest
 from daemon_kit.config_file import ConfigurationErrors, parse
 from ppe_agent import configuration, consistency
 from ppe_agent.configuration import AgentConfig, addresses_of, control_path, load_configuration
+from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.policies import LeastUsed, RoundRobin, WeightedRandom
-from rserpool.registrar_choice import RegistrarAddress
 
 RIGHT = """\
 registrars = ["10.20.0.1", "10.20.0.1:3864"]

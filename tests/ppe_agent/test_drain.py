@@ -16,8 +16,8 @@ from ppe_agent import cli, servers
 from ppe_agent.agent import Agent
 from ppe_agent.configuration import load_configuration
 from ppe_agent.state import ServerState, StateDirectory
-from rserpool.client import Resolution
-from rserpool.registrar_choice import RegistrarAddress
+from rserpool.aio.user import Resolution
+from rserpool.machine.registrar_choice import RegistrarAddress
 
 from tests.ppe_agent.fakes import FakePool
 from tests.ppe_agent.registrations import settle

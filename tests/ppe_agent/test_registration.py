@@ -10,10 +10,10 @@ from ppe_agent import lookup, registration
 from ppe_agent.listing import is_listed
 from ppe_agent.lookup import RegistrarWatch, RegistrarWatches
 from ppe_agent.registration import PoolState, Registration
-from rserpool.client import Resolution
+from rserpool.aio.user import Resolution
+from rserpool.machine.element import EventKind
+from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.policies import LeastUsed
-from rserpool.pool_element_events import EventKind
-from rserpool.registrar_choice import RegistrarAddress
 from structlog.testing import capture_logs
 
 from tests.ppe_agent.fakes import FakePool, FakeRegistrarClient

@@ -11,10 +11,18 @@ from rserpool.enrp import (
     Presence,
     UpdateAction,
 )
-from rserpool.enrp_checksum import NO_ELEMENTS, Ownership
-from rserpool.enrp_follower import RegistrarFollower
-from rserpool.enrp_follower_events import Action, Ended, Event, Send, Table, Update
-from rserpool.enrp_follower_states import State
+from rserpool.machine.follower import (
+    NO_ELEMENTS,
+    Action,
+    Ended,
+    Event,
+    Ownership,
+    RegistrarFollower,
+    Send,
+    State,
+    Table,
+    Update,
+)
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
 

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 
 from rserpool.errors import Cause, CauseCode
+from rserpool.machine import element as events
+from rserpool.machine import user as pool_user
+from rserpool.machine.element import Event, EventKind, PoolElementMachine
+from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
-from rserpool.pool_element import PoolElementMachine
-from rserpool.pool_element_events import Event, EventKind
-from rserpool.registrar_choice import RegistrarAddress
 
-from rserpool import asap, pool_user
-from rserpool import pool_element_events as events
+from rserpool import asap
 
 HANDLE = b"pool-1"
 REGISTRARS = [RegistrarAddress(f"10.0.0.{number}") for number in (1, 2, 3)]

@@ -5,7 +5,7 @@ import socket
 from collections import deque
 
 import pytest
-from rserpool.sctp import (
+from rserpool.aio.sctp import (
     AssociationFailed,
     AssociationLost,
     AssociationUp,
@@ -134,6 +134,6 @@ class PaperSocket:
 def network(monkeypatch: pytest.MonkeyPatch) -> PaperNetwork:
     """Let the clients open paper sockets."""
     network = PaperNetwork()
-    monkeypatch.setattr("rserpool.client.SctpSocket", network.socket)
-    monkeypatch.setattr("rserpool.element.SctpSocket", network.socket)
+    monkeypatch.setattr("rserpool.aio.user.SctpSocket", network.socket)
+    monkeypatch.setattr("rserpool.aio.element.SctpSocket", network.socket)
     return network

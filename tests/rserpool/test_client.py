@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator
 from ipaddress import ip_address
 
 import pytest
-from rserpool.asyncio_endpoint import ASAP, DeadlineTimer, MessageEndpoint
-from rserpool.client import RegistrarClient
+from rserpool.aio import driver as asyncio_endpoint
+from rserpool.aio.driver import ASAP, DeadlineTimer, MessageEndpoint
+from rserpool.aio.sctp import Message, SctpUnavailable
+from rserpool.aio.user import RegistrarClient
 from rserpool.errors import RegistrarUnreachable, ResolutionTimeout, UnsafeMessageError
 from rserpool.parameters import Protocol, Transport
-from rserpool.sctp import Message, SctpUnavailable
 
-from rserpool import asap, asyncio_endpoint, enrp
+from rserpool import asap, enrp
 from tests.rserpool.joined import ELEMENT, HANDLE, REGISTRARS, PaperRegistrar
 from tests.rserpool.paper_sockets import PaperNetwork
 from tests.rserpool.paper_sockets import network as network  # the fixture

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from ipaddress import ip_address
 
 import pytest
-from rserpool.element import Event, EventKind, PoolElementClient, State
+from rserpool.aio.element import Event, EventKind, PoolElementClient, State
+from rserpool.aio.sctp import AssociationRestarted, Message
 from rserpool.errors import UnsafeMessageError
+from rserpool.machine.element import RESPONSE_TIMEOUT_S
+from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.parameters import PoolElement, Protocol, Transport
-from rserpool.pool_element_registering import RESPONSE_TIMEOUT_S
-from rserpool.registrar_choice import RegistrarAddress
-from rserpool.sctp import AssociationRestarted, Message
 
 from rserpool import asap
 from tests.rserpool.joined import ELEMENT, HANDLE, REGISTRARS, PaperRegistrar, least_used

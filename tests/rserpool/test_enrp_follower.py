@@ -15,11 +15,22 @@ from rserpool.enrp import (
     TakeoverServer,
     UpdateAction,
 )
-from rserpool.enrp_checksum import NO_ELEMENTS, Ownership, element_sum, finish
-from rserpool.enrp_courtesy import reply_to
-from rserpool.enrp_follower_events import Close, Connect, Ended, Table, Update
-from rserpool.enrp_follower_states import TRANSITIONS, Input, State
-from rserpool.enrp_handle_table import MAX_POOL_ELEMENTS
+from rserpool.machine.follower import (
+    MAX_POOL_ELEMENTS,
+    NO_ELEMENTS,
+    TRANSITIONS,
+    Close,
+    Connect,
+    Ended,
+    Input,
+    Ownership,
+    State,
+    Table,
+    Update,
+    element_sum,
+    finish,
+    reply_to,
+)
 
 from tests.rserpool.enrp_paper import (
     HANDLE,

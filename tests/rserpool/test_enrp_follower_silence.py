@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 from rserpool.enrp import EnrpMessage, HandleTableRequest, Presence
-from rserpool.enrp_follower import (
+from rserpool.errors import Cause, CauseCode
+from rserpool.machine.follower import (
     ASK_SILENT_AFTER_S,
     CONNECT_TIMEOUT_S,
     FORGOTTEN_AFTER_S,
@@ -14,11 +15,12 @@ from rserpool.enrp_follower import (
     PRESENCE_S,
     RETRY_CEILING_S,
     RETRY_FIRST_S,
+    Connect,
+    Ended,
+    Send,
+    State,
 )
-from rserpool.enrp_follower_events import Connect, Ended, Send
-from rserpool.enrp_follower_states import State
-from rserpool.errors import Cause, CauseCode
-from rserpool.registrar_choice import backoff_s
+from rserpool.machine.registrar_choice import backoff_s
 
 from rserpool import enrp
 from tests.rserpool.enrp_paper import OTHER, OWN, REGISTRAR, Paper, page, pe, presence, update

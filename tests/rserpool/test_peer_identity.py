@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 
 import pytest
+from rserpool.aio.follower import HandlespaceFollower
+from rserpool.aio.sctp import AssociationUp, PathChanged
 from rserpool.enrp import Presence
-from rserpool.enrp_client import HandlespaceFollower
-from rserpool.enrp_follower_states import State
-from rserpool.peer_identity import CLAIM_S, MAX_CLAIMS, MAX_HELD, Endpoint, PeerIdentities
-from rserpool.registrar_choice import RegistrarAddress
-from rserpool.sctp import AssociationUp, PathChanged
+from rserpool.machine.follower import State
+from rserpool.machine.peer_identity import CLAIM_S, MAX_CLAIMS, MAX_HELD, Endpoint, PeerIdentities
+from rserpool.machine.registrar_choice import RegistrarAddress
 
 from rserpool import enrp
 from tests.rserpool.enrp_paper import REGISTRAR, presence
@@ -116,8 +116,8 @@ class PaperEnrpSocket:
 @pytest.fixture
 def socket(monkeypatch: pytest.MonkeyPatch) -> PaperEnrpSocket:
     socket = PaperEnrpSocket()
-    monkeypatch.setattr("rserpool.enrp_client.MessageEndpoint", lambda *_, **__: socket)
-    monkeypatch.setattr("rserpool.enrp_client.SctpSocket", lambda **_: None)
+    monkeypatch.setattr("rserpool.aio.follower.MessageEndpoint", lambda *_, **__: socket)
+    monkeypatch.setattr("rserpool.aio.follower.SctpSocket", lambda **_: None)
     return socket
 
 

@@ -4,12 +4,12 @@ import itertools
 
 import pytest
 from rserpool.errors import Cause, CauseCode
-from rserpool.pool_element_associations import (
+from rserpool.machine.element import (
     UNASKED_STAY_S,
     Associations,
+    EventKind,
+    State,
 )
-from rserpool.pool_element_events import EventKind
-from rserpool.pool_element_states import State
 
 from rserpool import asap
 from tests.rserpool.joined import (

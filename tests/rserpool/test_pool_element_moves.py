@@ -3,20 +3,18 @@
 import itertools
 
 import pytest
-from rserpool.pool_element_associations import (
+from rserpool.machine.element import (
     LEAVE_AFTER_S,
     LEAVE_SILENT_AFTER_S,
     MAX_ASSOCIATIONS,
-    UNASKED_STAY_S,
-)
-from rserpool.pool_element_events import EventKind
-from rserpool.pool_element_registering import (
     PINNED_RESPONSE_TIMEOUT_S,
     RESPONSE_TIMEOUT_S,
+    UNASKED_STAY_S,
     WARY_INTERVAL_S,
+    EventKind,
+    State,
 )
-from rserpool.pool_element_states import State
-from rserpool.registrar_choice import DISTRUST_FIRST_S
+from rserpool.machine.registrar_choice import DISTRUST_FIRST_S
 
 from rserpool import asap
 from tests.rserpool.joined import (

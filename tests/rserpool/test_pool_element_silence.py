@@ -1,7 +1,7 @@
 """A registrar whose keep-alives stop is registered at again, where somebody heeds it."""
 
 import pytest
-from rserpool.pool_element_events import EventKind
+from rserpool.machine.element import EventKind
 
 from tests.rserpool.joined import ELEMENT, HANDLE, JoinedElement, keep_alive, registrations
 

@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 import pytest
 from rserpool.errors import Cause, CauseCode
-from rserpool.pool_element import PoolElementMachine
-from rserpool.pool_element_states import TRANSITIONS, Input, State
-from rserpool.registrar_choice import preference
+from rserpool.machine.element import TRANSITIONS, Input, PoolElementMachine, State
+from rserpool.machine.registrar_choice import preference
 
 from rserpool import asap
 from tests.rserpool.joined import ELEMENT, HANDLE, REGISTRARS

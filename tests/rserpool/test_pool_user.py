@@ -4,9 +4,10 @@ import itertools
 
 import pytest
 from rserpool.errors import Cause, CauseCode, RegistrarUnreachable, ResolutionTimeout
-from rserpool.pool_user import Input, Link, PoolUser, Resolution
+from rserpool.machine import user as pool_user
+from rserpool.machine.user import Input, Link, PoolUser, Resolution
 
-from rserpool import asap, pool_user
+from rserpool import asap
 from tests.rserpool.joined import ELEMENT, HANDLE, NOT_FOUND, JoinedUser
 
 

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from rserpool.registrar_choice import FORGIVE_AFTER_S, RegistrarAddress, backoff_s, choose, preference
+from rserpool.machine.registrar_choice import FORGIVE_AFTER_S, RegistrarAddress, backoff_s, choose, preference
 
 from tests.rserpool.joined import HANDLE, REGISTRARS
 

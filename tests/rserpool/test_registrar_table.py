@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rserpool.asap import ServerAnnounce
+from rserpool.machine.announced import EXPIRY_S, MOST_OF_A_HOST, MOST_REGISTRARS, RegistrarTable
+from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.parameters import Protocol, Transport
-from rserpool.registrar_choice import RegistrarAddress
-from rserpool.registrar_table import EXPIRY_S, MOST_OF_A_HOST, MOST_REGISTRARS, RegistrarTable
 
 from rserpool import asap
 

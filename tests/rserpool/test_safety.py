@@ -7,7 +7,7 @@ import pytest
 from rserpool.errors import UnsafeMessageError
 from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transport, UnknownParameter
 from rserpool.policies import RoundRobin
-from rserpool.safety import check_safe
+from rserpool.rspregistrar import check_safe
 
 from rserpool import asap, enrp
 

@@ -8,7 +8,8 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rserpool.sctp import (
+from rserpool.aio import sctp, sctp_options
+from rserpool.aio.sctp import (
     AssociationFailed,
     AssociationLost,
     AssociationRestarted,
@@ -18,8 +19,6 @@ from rserpool.sctp import (
     SctpUnavailable,
     parse_notification,
 )
-
-from rserpool import sctp, sctp_options
 
 PEER = ("10.0.0.1", 3863)
 KERNEL_SIZES = {

@@ -4,7 +4,7 @@ from types import ModuleType
 
 import pytest
 from rserpool.errors import UnsafeMessageError
-from rserpool.safety import check_safe
+from rserpool.rspregistrar import check_safe
 
 from rserpool import asap, enrp
 from tests.rserpool.vectors import EXPECTED, UNSAFE, VECTORS

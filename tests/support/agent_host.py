@@ -12,7 +12,7 @@ from typing import Any
 
 from daemon_kit.control import ControlError, request
 from ppe_agent.configuration import control_path
-from rserpool.registrar_choice import RegistrarAddress
+from rserpool.machine.registrar_choice import RegistrarAddress
 
 from tests.ppe_agent.servers import DATA, TCP_SERVER
 from tests.support.namespaces import Namespace

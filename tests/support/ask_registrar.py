@@ -12,10 +12,10 @@ import sys
 import time
 from collections.abc import Sequence
 
-from rserpool.client import RegistrarClient
+from rserpool.aio.sctp import AssociationUp, SctpSocket
+from rserpool.aio.user import RegistrarClient
 from rserpool.errors import RSerPoolError
-from rserpool.registrar_choice import RegistrarAddress
-from rserpool.sctp import AssociationUp, SctpSocket
+from rserpool.machine.registrar_choice import RegistrarAddress
 
 ASAP_PPID = 11
 

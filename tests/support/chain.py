@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from daemon_kit.control import ControlError, request
+from pool_user.memory import FILE_NAME
 from registrar_config.embedded import embedded_commands, embedded_registrars
-from rspdns.last_known_good import FILE_NAME
 
 from tests.support.agent_host import give_address
 from tests.support.namespaces import Namespace

@@ -12,8 +12,8 @@ import select
 import sys
 import time
 
+from rserpool.aio.sctp import AssociationLost, AssociationUp, Message, SctpSocket
 from rserpool.asap import EndpointKeepAlive, Registration, RegistrationResponse
-from rserpool.sctp import AssociationLost, AssociationUp, Message, SctpSocket
 
 from rserpool import asap
 

@@ -11,12 +11,12 @@ import sys
 from ipaddress import ip_address
 from pathlib import Path
 
+from rserpool.aio.driver import ASAP, MessageEndpoint
+from rserpool.aio.sctp import AssociationUp, Notification, SctpSocket
 from rserpool.asap import AsapMessage, EndpointKeepAlive, EndpointKeepAliveAck, Registration
-from rserpool.asyncio_endpoint import ASAP, MessageEndpoint
+from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
-from rserpool.registrar_choice import RegistrarAddress
-from rserpool.sctp import AssociationUp, Notification, SctpSocket
 
 from tests.support.namespaces import REPOSITORY, Namespace
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from daemon_kit.control import Command, ControlServer, Handler, request
-from rserpool.enrp_client import HandlespaceFollower
-from rserpool.enrp_follower_events import Ended, Event, Table, Update
-from rserpool.registrar_choice import RegistrarAddress
+from rserpool.aio.follower import HandlespaceFollower
+from rserpool.machine.follower import Ended, Event, Table, Update
+from rserpool.machine.registrar_choice import RegistrarAddress
 
 from tests.support.members import wait_for_control
 from tests.support.namespaces import REPOSITORY, Namespace

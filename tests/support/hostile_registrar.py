@@ -10,7 +10,7 @@ import random
 import select
 import sys
 
-from rserpool.sctp import AssociationUp, Message, SctpSocket
+from rserpool.aio.sctp import AssociationUp, Message, SctpSocket
 
 from tests.support.garbage import asap_seeds, enrp_seeds, mutated
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from daemon_kit.control import Command, ControlError, ControlServer, request
-from rserpool.element import PoolElementClient
+from rserpool.aio.element import PoolElementClient
+from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
-from rserpool.registrar_choice import RegistrarAddress
 
 from tests.support.namespaces import REPOSITORY, Namespace
 

@@ -11,9 +11,9 @@ import json
 import sys
 import time
 
-from rserpool.client import RegistrarClient
+from rserpool.aio.user import RegistrarClient
 from rserpool.errors import RSerPoolError
-from rserpool.registrar_choice import RegistrarAddress
+from rserpool.machine.registrar_choice import RegistrarAddress
 
 INTERVAL_S = 0.005
 

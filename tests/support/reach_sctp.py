@@ -12,7 +12,7 @@ import time
 
 from registrar_config.options import Endpoint
 from registrar_config.preflight import IPPROTO_SCTP
-from rserpool.sctp import AssociationUp, SctpSocket
+from rserpool.aio.sctp import AssociationUp, SctpSocket
 
 TIMEOUT_S = 3.0
 PATIENCE_S = 20.0

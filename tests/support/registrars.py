@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from registrar_config.options import Endpoint, RegistrarSettings, arguments
-from rserpool.registrar_choice import RegistrarAddress
+from rserpool.machine.registrar_choice import RegistrarAddress
 
 from tests.support.namespaces import REPOSITORY, Namespace
 from tests.support.stalls import Deadline

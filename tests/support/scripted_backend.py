@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import uvloop
-from rspdns import name_table
-from rspdns.connectors import make_connector
-from rspdns.dnssec_store import DnssecStore
-from rspdns.publisher import Publisher
-from rspdns.purge import Purger
-from rspdns.responder import Responder
-from rspdns.serial_number import SerialNumbers
-from rspdns.views import PoolView
-from rspdns.zone import Zone
+from pool_user.views import PoolView
+from rspdns.answers.publisher import Publisher
+from rspdns.answers.serial_number import SerialNumbers
+from rspdns.dnssec.store import DnssecStore
+from rspdns.pdns import name_table
+from rspdns.pdns.connectors import make_connector
+from rspdns.pdns.purge import Purger
+from rspdns.pdns.responder import Responder
+from rspdns.zones.zone import Zone
 
 _CLONE_NEWNET = 0x40000000
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rspdns.views import PoolView
-from rspdns.zone import Zone
+from pool_user.views import PoolView
+from rspdns.zones.zone import Zone
 
 from tests.support.namespaces import Namespace
 from tests.support.pdns import Pdns

@@ -17,19 +17,18 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 import uvloop
-from rserpool.parameters import Protocol
-from rserpool.policies import LeastUsed
-from rspdns import name_table
+from pool_user.views import Member, PoolView
+from rspdns.answers.publisher import Publisher
+from rspdns.answers.serial_number import SerialNumbers
 from rspdns.configuration import BackendConfig, load_configuration
-from rspdns.connector_unix import UnixConnector, unix_path
-from rspdns.dnssec_store import DnssecStore
-from rspdns.publisher import Publisher
-from rspdns.purge import Purger
-from rspdns.responder import Responder
-from rspdns.serial_number import SerialNumbers
+from rspdns.dnssec.store import DnssecStore
+from rspdns.pdns import name_table
+from rspdns.pdns.connector_unix import UnixConnector, unix_path
+from rspdns.pdns.purge import Purger
+from rspdns.pdns.responder import Responder
 from rspdns.service import LOOK_FOR_CYCLES_AFTER
-from rspdns.views import Member, PoolView
 
+from rserpool import LeastUsed, Protocol
 from rspdns_lab.bench.zone import MEMBERS, member_address, member_identifier
 
 _LONG_AGO_S = -1000.0

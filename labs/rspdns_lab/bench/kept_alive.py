@@ -24,22 +24,28 @@ from typing import Any
 
 import uvloop
 from daemon_kit.control import Command, ControlError, ControlServer, Handler
-from rserpool.asap import (
+
+from rserpool import (
     AsapMessage,
+    AssociationFailed,
+    AssociationUp,
+    Codec,
     EndpointKeepAlive,
     EndpointKeepAliveAck,
     HandleResolution,
     HandleResolutionResponse,
+    LeastUsed,
+    MessageEndpoint,
+    Notification,
+    PoolElement,
+    Protocol,
+    RegistrarAddress,
     Registration,
     RegistrationResponse,
+    SctpSocket,
+    Transport,
+    asap,
 )
-from rserpool.asyncio_endpoint import Codec, MessageEndpoint
-from rserpool.parameters import PoolElement, Protocol, Transport
-from rserpool.policies import LeastUsed
-from rserpool.registrar_choice import RegistrarAddress
-from rserpool.sctp import AssociationFailed, AssociationUp, Notification, SctpSocket
-
-from rserpool import asap
 
 REREGISTRATION_MS = 2000
 MEMBERS = 100

@@ -14,23 +14,34 @@ import time
 from ipaddress import IPv4Address
 
 import uvloop
-from rserpool.asap import HandleResolution, HandleResolutionResponse
-from rserpool.asyncio_endpoint import ASAP, ENRP, MessageEndpoint
-from rserpool.enrp import (
+from pool_user.belief import sentinel_handle
+
+from rserpool import (
+    ASAP,
+    ENRP,
+    AssociationLost,
+    AssociationUp,
+    Cause,
+    CauseCode,
+    HandleResolution,
+    HandleResolutionResponse,
     HandleTableRequest,
     HandleTableResponse,
     HandleUpdate,
+    LeastUsed,
+    MessageEndpoint,
+    Notification,
+    PoolElement,
     PoolEntry,
     Presence,
+    Protocol,
+    SctpSocket,
+    ServerInformation,
+    Transport,
     UpdateAction,
+    asap,
+    enrp,
 )
-from rserpool.errors import Cause, CauseCode
-from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transport
-from rserpool.policies import LeastUsed
-from rserpool.sctp import AssociationLost, AssociationUp, Notification, SctpSocket
-from rspdns.belief import sentinel_handle
-
-from rserpool import asap, enrp
 
 _IDENTIFIER = 0x0BADBAD0
 _PAGE = 400

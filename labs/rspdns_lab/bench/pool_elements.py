@@ -19,21 +19,27 @@ from typing import Any
 
 import uvloop
 from daemon_kit.control import Command, ControlServer
-from rserpool.asap import (
+
+from rserpool import (
+    ASAP,
     AsapMessage,
+    AssociationUp,
     Deregistration,
     DeregistrationResponse,
     EndpointKeepAlive,
     EndpointKeepAliveAck,
+    LeastUsed,
+    MessageEndpoint,
+    Notification,
+    PathChanged,
+    PoolElement,
+    Protocol,
+    RegistrarAddress,
     Registration,
     RegistrationResponse,
+    SctpSocket,
+    Transport,
 )
-from rserpool.asyncio_endpoint import ASAP, MessageEndpoint
-from rserpool.parameters import PoolElement, Protocol, Transport
-from rserpool.policies import LeastUsed
-from rserpool.registrar_choice import RegistrarAddress
-from rserpool.sctp import AssociationUp, Notification, PathChanged, SctpSocket
-
 from rspdns_lab.bench.scale_files import element_identifier, handle_of
 
 _UNANSWERED = 64

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import uvloop
+from pool_user.views import PoolView
 from rspdns.configuration import load_configuration
 from rspdns.service import Backend
-from rspdns.views import PoolView
 
 
 class _Backend(Backend):

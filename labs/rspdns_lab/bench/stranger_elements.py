@@ -14,12 +14,24 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address
 
 import uvloop
-from rserpool.asap import AsapMessage, Deregistration, EndpointKeepAlive, EndpointKeepAliveAck, Registration
-from rserpool.asyncio_endpoint import ASAP, MessageEndpoint
-from rserpool.parameters import PoolElement, Protocol, Transport
-from rserpool.policies import LeastUsed
-from rserpool.registrar_choice import RegistrarAddress
-from rserpool.sctp import AssociationUp, Notification, SctpSocket
+
+from rserpool import (
+    ASAP,
+    AsapMessage,
+    AssociationUp,
+    Deregistration,
+    EndpointKeepAlive,
+    EndpointKeepAliveAck,
+    LeastUsed,
+    MessageEndpoint,
+    Notification,
+    PoolElement,
+    Protocol,
+    RegistrarAddress,
+    Registration,
+    SctpSocket,
+    Transport,
+)
 
 _LIFE_MS = 3_600_000
 _FIRST_IDENTIFIER, _FIRST_PORT, _PORTS = 0x01000000, 1024, 60_000

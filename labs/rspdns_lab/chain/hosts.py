@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from daemon_kit.control import ControlError, request
-from rserpool.registrar_choice import RegistrarAddress
 
+from rserpool import RegistrarAddress
 from rspdns_lab.chain import texts
 from rspdns_lab.chain.name_server_files import write_name_server_files
 from rspdns_lab.chain.plan import REREGISTRATION_MS, Setting

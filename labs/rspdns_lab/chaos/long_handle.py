@@ -9,8 +9,7 @@ import sys
 import time
 from typing import Final
 
-from rserpool.registrar_choice import RegistrarAddress
-from rserpool.sctp import AssociationUp, SctpSocket
+from rserpool import AssociationUp, RegistrarAddress, SctpSocket
 
 _ASAP_PPID: Final = 11
 _HANDLE_RESOLUTION: Final = 5

@@ -1,0 +1,240 @@
+"""The next snapshot, made of the zones and the views of their pools. Pure: chance and time come in."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
+from operator import is_not
+from typing import cast
+
+from pool_user.views import PoolView
+
+from rspdns.answers.pool_state import PoolState, state_of
+from rspdns.answers.records import site_nodes
+from rspdns.answers.snapshot import Ingredients, SiteAnswers, Snapshot, ZoneAnswers, moved_sites
+from rspdns.rrset import Node
+from rspdns.zones.zone import Site, Zone
+
+REDRAW_S = 1
+"""Records chosen by chance are drawn again after the TTL, but not more often than this, in seconds."""
+
+
+def build(
+    zones: Sequence[Zone],
+    views: Mapping[str, PoolView],
+    previous: Snapshot | None,
+    now: float,
+    serial: int,
+    draw: random.Random,
+    *,
+    max_stale_s: float = 3600.0,
+    asked_for: frozenset[str] | None = None,
+) -> Snapshot:
+    """Answer everything anew, sharing with `previous` what did not change.
+
+    A pool without an entry in `views` was never seen: SERVFAIL. `now` is monotonic. A zone whose records
+    changed gets `serial`, the others keep theirs. `asked_for` are the pools that somebody looked up lately
+    (None: all): for the others chance need not choose anew every TTL.
+
+    Call it again on every change of the views, and when the snapshot's `rebuild_at_s` comes: weights grow,
+    chance draws again, what is too old is served no more.
+    """
+    before = previous if previous is not None else Snapshot()
+    moment = _Moment(views, now, draw, max_stale_s, asked_for)
+    changed = _changed(before.views, views)
+    if _are_same(zones, before) and now < before.rebuild_at_s and moment.asks_for_no_more_than(before):
+        return _with_changes(zones, changed, before, moment, serial)
+    old_sites = {site.name: site for zone in before.zone_answers.values() for site in zone.sites}
+    answers: dict[str, ZoneAnswers] = {}
+    due = [float("inf")]
+    for zone in zones:
+        sites = []
+        for site in zone.sites:
+            old = old_sites.get(site.name)
+            if (
+                old is not None
+                and old.source[0] is site
+                and changed.isdisjoint(site.handles)
+                and now < moment.due_at_s(site, old)
+            ):
+                new = old
+            else:
+                new = moment.site(site, old, zone.config.live_ttl_s)
+            sites.append(new)
+            due.append(moment.due_at_s(site, new))
+        answers[zone.name] = _zone(zone, tuple(sites), before.zone_answers.get(zone.name), serial)
+    return Snapshot(
+        answers,
+        _all_nodes(answers, before),
+        min(due),
+        dict(views),
+        asked_for,
+        max((zone.most_labels for zone in zones), default=1),
+        before.numbers.following(answers),
+    )
+
+
+def _with_changes(
+    zones: Sequence[Zone], changed: set[str], before: Snapshot, moment: _Moment, serial: int
+) -> Snapshot:
+    """The snapshot of before with the sites of the changed pools made anew: nothing else is due."""
+    answers = dict(before.zone_answers)
+    due = [before.rebuild_at_s]
+    for zone in zones:
+        old = answers[zone.name]
+        places = {place for handle in changed for place in zone.places.get(handle, ())}
+        if places:
+            sites = list(old.sites)
+            for place in places:
+                site = zone.sites[place]
+                sites[place] = moment.site(site, sites[place], zone.config.live_ttl_s)
+                due.append(moment.due_at_s(site, sites[place]))
+            answers[zone.name] = _zone(zone, tuple(sites), old, serial)
+    return replace(
+        before,
+        zone_answers=answers,
+        nodes=_all_nodes(answers, before),
+        rebuild_at_s=min(due),
+        views=dict(moment.views),
+    )
+
+
+def _are_same(zones: Sequence[Zone], before: Snapshot) -> bool:
+    """Whether these are the zones of before, of the same reading of their files."""
+    old = before.zone_answers
+    return len(zones) == len(old) and all(
+        zone.name in old and old[zone.name].fixed is zone.fixed for zone in zones
+    )
+
+
+def _changed(before: Mapping[str, PoolView], after: Mapping[str, PoolView]) -> set[str]:
+    """The pools whose views are not the very same."""
+    if before.keys() == after.keys():  # in the same order as ever; if not, a few are made anew for nothing
+        return set(compress(after, map(is_not, before.values(), after.values())))
+    gone = before.keys() - after.keys()
+    return gone | {handle for handle, view in after.items() if before.get(handle) is not view}
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """What all sites of one build have in common."""
+
+    views: Mapping[str, PoolView]
+    now: float
+    draw: random.Random
+    max_stale_s: float
+    asked_for: frozenset[str] | None
+
+    def asks_for_no_more_than(self, before: Snapshot) -> bool:
+        """Whether nobody looks a pool up now for which chance did not draw before."""
+        if before.asked_for is None or self.asked_for is None:
+            return before.asked_for is None
+        return self.asked_for <= before.asked_for
+
+    def due_at_s(self, site: Site, answers: SiteAnswers) -> float:
+        """When time alone calls for new answers of the site."""
+        is_asked_for = self.asked_for is None or not self.asked_for.isdisjoint(site.handles)
+        return min(answers.redraw_at_s, answers.rebuild_at_s) if is_asked_for else answers.rebuild_at_s
+
+    def site(self, site: Site, before: SiteAnswers | None, ttl_s: int) -> SiteAnswers:
+        """The site's answers: those of before when what they are made of is the same and no time has come."""
+        seen = [
+            [self.views.get(handle, PoolView(handle)) for handle in pool.config.shards] for pool in site.pools
+        ]
+        source = (site, seen)
+        if before is not None and before.source == source and self.now < self.due_at_s(site, before):
+            return before
+        memory = before.memory if before is not None else {}
+        states = [
+            state_of(pool, of_pool, memory.get(pool.owner), self.now, self.max_stale_s)
+            for pool, of_pool in zip(site.pools, seen, strict=True)
+        ]
+        ingredients = tuple(state.ingredients for state in states)
+        if before is not None and before.ingredients == ingredients and self.now < before.redraw_at_s:
+            # A load report that moves no weight is no reason to draw again: that would be a purge.
+            nodes, redraw_at_s = before.nodes, before.redraw_at_s
+        else:
+            known = _known_targets(site, ingredients, before)
+            nodes, redraw_at_s = self._new_nodes(site, states, before, ttl_s, known)
+        return SiteAnswers(
+            name=site.name,
+            nodes=nodes,
+            source=source,
+            ingredients=ingredients,
+            memory={state.pool.owner: state.memory for state in states if state.memory is not None},
+            rebuild_at_s=min((state.rebuild_at_s for state in states), default=float("inf")),
+            redraw_at_s=redraw_at_s,
+        )
+
+    def _new_nodes(
+        self,
+        site: Site,
+        states: Sequence[PoolState],
+        before: SiteAnswers | None,
+        ttl_s: int,
+        known: Mapping[str, Node],
+    ) -> tuple[Mapping[str, Node], float]:
+        """The nodes of a site, those of before when they are equal, and when chance may draw again."""
+        nodes, drawn = site_nodes(site, states, ttl_s, self.draw, known)
+        redraw_at_s = self.now + max(REDRAW_S, ttl_s) if drawn else float("inf")
+        return (before.nodes if before is not None and before.nodes == nodes else nodes), redraw_at_s
+
+
+def _known_targets(
+    site: Site, ingredients: Sequence[Ingredients], before: SiteAnswers | None
+) -> dict[str, Node]:
+    """The nodes of before of the targets whose addresses are the same."""
+    if before is None or before.source[0] is not site:
+        return {}
+    return {
+        target: before.nodes[target]
+        for pool, old, new in zip(site.pools, before.ingredients, ingredients, strict=True)
+        for label, place in new.places.items()
+        if old.places.get(label) == place
+        for target in (pool.target(label),)
+    }
+
+
+def _zone(zone: Zone, sites: tuple[SiteAnswers, ...], before: ZoneAnswers | None, serial: int) -> ZoneAnswers:
+    """The zone's answers; with the serial of before when no record changed."""
+    if before is not None and before.fixed is zone.fixed and not moved_sites(before.sites, sites):
+        serial = before.serial
+    soa = zone.static.soa.record(zone.name, serial, zone.config.negative_ttl_s)
+    return ZoneAnswers(zone.name, serial, soa, zone.fixed, sites)
+
+
+def _all_nodes(answers: Mapping[str, ZoneAnswers], before: Snapshot) -> Mapping[str, Mapping[str, Node]]:
+    """Every node by zone and name: the table of before of each zone that is the same."""
+    tables = {name: _nodes(zone, before) for name, zone in answers.items()}
+    same = tables.keys() == before.nodes.keys() and not any(
+        map(is_not, tables.values(), map(before.nodes.get, tables))
+    )
+    return before.nodes if same else tables
+
+
+def _nodes(zone: ZoneAnswers, before: Snapshot) -> Mapping[str, Node]:
+    """Every node of a zone by name; a patched copy of the table of before, where its files are the same."""
+    old = before.zone_answers.get(zone.name)
+    if old is None or old.fixed is not zone.fixed:
+        return dict(zone.nodes())
+    moved = moved_sites(old.sites, zone.sites) if old is not zone else ()
+    if not moved:
+        return before.nodes[zone.name]
+    # Several times faster than dict() where names left.
+    nodes = cast("dict[str, Node]", before.nodes[zone.name]).copy()
+    for old_site, site in moved:
+        for name in old_site.nodes.keys() - site.nodes.keys():
+            del nodes[name]
+        nodes.update((name, zone.with_soa(name, node)) for name, node in site.nodes.items())
+    nodes[zone.name] = zone.with_soa(zone.name, _apex(zone))
+    return nodes
+
+
+def _apex(zone: ZoneAnswers) -> Node:
+    """The node at the zone's apex, which the zone file or a pool named "@" has made."""
+    fixed = zone.fixed.get(zone.name)
+    if fixed is not None:
+        return fixed
+    return next((site.nodes[zone.name] for site in zone.sites if zone.name in site.nodes), Node())

@@ -1,0 +1,123 @@
+"""What a pool's answers are made from: its members or who stands in for them, and their weights. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pool_user import weights
+from pool_user.views import Member, PoolView
+from pool_user.weights import Weighted
+
+from rspdns.answers.snapshot import Ingredients, PoolMemory
+from rspdns.zones.zone import Pool
+
+WEIGHTS_HOLD_S = 1.0
+"""Weights move at most this often, in seconds: each move is a purge. Who is in or out changes at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """One pool at one moment. `members` and `weights` by target label.
+
+    `live` tells members that are in from the last good ones of an empty pool. With none, `failure` says
+    why the answer is SERVFAIL, `static` that the zone file's records stand in; without both it is NODATA.
+    `rebuild_at_s` (monotonic) is when time alone changes the state.
+    """
+
+    pool: Pool
+    members: Mapping[str, Member] = field(default_factory=dict)
+    weights: Mapping[str, Weighted] = field(default_factory=dict)
+    live: bool = False
+    static: bool = False
+    failure: str = ""
+    memory: PoolMemory | None = None
+    rebuild_at_s: float = float("inf")
+
+    @property
+    def ingredients(self) -> Ingredients:
+        """All that the records are made from: where it is the same, so are they, chance apart."""
+        places = {label: (member.addresses, member.port) for label, member in self.members.items()}
+        return Ingredients(self.pool, places, self.weights, self.live, self.static, self.failure)
+
+
+def state_of(
+    pool: Pool, views: Sequence[PoolView], memory: PoolMemory | None, now: float, max_stale_s: float
+) -> PoolState:
+    """The state of a pool, `views` being those of its handles and `memory` that of the build before."""
+    usable = [view for view in views if view.known and not _too_stale(view, now, max_stale_s)]
+    stale_at_s = min(
+        (view.stale_since_s + max_stale_s for view in usable if view.stale_since_s is not None),
+        default=float("inf"),
+    )
+    if not usable:
+        return PoolState(pool, failure=_why_unknown(pool, views))
+    members = by_label(pool, [view.members for view in usable])
+    if members:
+        return _weighed(PoolState(pool, members, live=True, rebuild_at_s=stale_at_s), memory, now)
+    if len(usable) < len(views):  # members may well live in the shard that nobody tells of
+        return PoolState(pool, failure=_why_unknown(pool, [view for view in views if view not in usable]))
+    unreachable = by_label(pool, [view.unreachable for view in usable])
+    if unreachable:  # by the backend's own probe: a fault on its way must not empty a pool
+        return _weighed(PoolState(pool, unreachable, rebuild_at_s=stale_at_s), memory, now)
+    match pool.config.when_empty:
+        case "last-good":
+            recent = by_label(pool, [view.recent for view in usable])
+            return _weighed(PoolState(pool, recent, rebuild_at_s=stale_at_s), memory, now)
+        case "static":
+            return PoolState(pool, static=True, rebuild_at_s=stale_at_s)
+        case "servfail":
+            return PoolState(pool, failure=f"the pool {_handles(pool)} is empty", rebuild_at_s=stale_at_s)
+        case "nodata":
+            return PoolState(pool, rebuild_at_s=stale_at_s)
+
+
+def _too_stale(view: PoolView, now: float, max_stale_s: float) -> bool:
+    return view.stale_since_s is not None and now - view.stale_since_s >= max_stale_s
+
+
+def _why_unknown(pool: Pool, views: Sequence[PoolView]) -> str:
+    if any(view.known for view in views):
+        return f"for too long no registrar could vouch for the pool {_handles(pool)}"
+    return f"no registrar has told of the pool {_handles(pool)} yet"
+
+
+def _handles(pool: Pool) -> str:
+    return ", ".join(pool.config.shards)
+
+
+def by_label(pool: Pool, shards: Sequence[Sequence[Member]]) -> dict[str, Member]:
+    """The members by target label, those of another transport protocol left out.
+
+    PE identifiers are unique within a handle only: where two shards have the same, the later gets a number.
+    """
+    found: dict[str, Member] = {}
+    for number, members in enumerate(shards, start=1):
+        for member in members:
+            if member.protocol == pool.config.protocol:
+                label = f"{member.identifier:08x}"
+                found[label if label not in found else f"{label}-{number}"] = member
+    return found
+
+
+def _weighed(state: PoolState, memory: PoolMemory | None, now: float) -> PoolState:
+    """The state with the weights of its members, those of before while they may not move yet."""
+    slow_start_s = state.pool.config.slow_start_s
+    before: Mapping[str, Weighted] = memory.weights if memory is not None else {}
+    fresh = weights.weigh(state.members, before, now, slow_start_s)
+    rebuild_at_s, weighed_at_s = state.rebuild_at_s, now
+    if memory is not None and fresh == before:
+        weighed_at_s = memory.weighed_at_s
+    elif memory is not None and fresh.keys() == before.keys() and now - memory.weighed_at_s < WEIGHTS_HOLD_S:
+        fresh, weighed_at_s = dict(before), memory.weighed_at_s
+        rebuild_at_s = min(rebuild_at_s, weighed_at_s + WEIGHTS_HOLD_S)
+    if weights.still_growing(state.members, now, slow_start_s):
+        rebuild_at_s = min(rebuild_at_s, now + WEIGHTS_HOLD_S)
+    return PoolState(
+        state.pool,
+        state.members,
+        fresh,
+        live=state.live,
+        memory=PoolMemory(fresh, weighed_at_s),
+        rebuild_at_s=rebuild_at_s,
+    )

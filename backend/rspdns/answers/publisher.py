@@ -1,0 +1,209 @@
+"""From views to answers: builds the next snapshot, swaps it in, and purges what changed.
+
+A build follows every change of the views, and every moment at which time alone changes an answer (a weight
+that grows, chance that draws again, a view that becomes too old). How often weights may move is decided by
+`rspdns.answers.pool_state`; who is in or out is always published at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol as Interface
+
+from pool_user.views import PoolView
+
+from rspdns.answers.building import build
+from rspdns.answers.serial_number import SerialNumbers
+from rspdns.answers.snapshot import Snapshot, changed_names
+from rspdns.zones.zone import Zone
+
+TIMED_EVERY_S = 0.1
+"""Builds that only time calls for come at most so often: what is due meanwhile waits for the next one."""
+_SHORTEST_WAIT_S = 0.001
+LARGE = 100
+"""Members; a larger pool that changes all the time is built anew ..."""
+LARGE_WAITS_S = 60e-6
+"""... so long after its last build, for each of its members: the others get most of the time."""
+
+
+class Purges(Interface):
+    """What the publisher needs of `rspdns.pdns.purge.Purger`."""
+
+    def purge(self, names: Collection[str]) -> None: ...  # noqa: D102
+    def rediscover(self) -> None: ...  # noqa: D102
+    @property
+    def free_at_s(self) -> float: ...  # noqa: D102
+
+
+class Publisher:
+    """Publishes `zones`. `swap` takes each new snapshot before its changes are purged, and
+    returns what is to be purged first.
+
+    `hot` gives the pool handles that were looked up lately: only for these chance draws again.
+    `on_published` is told, after each build, the names that are to be purged.
+    """
+
+    def __init__(
+        self,
+        zones: Sequence[Zone],
+        serials: SerialNumbers,
+        swap: Callable[[Snapshot], Collection[str]],
+        purger: Purges,
+        *,
+        max_stale_s: float,
+        hot: Callable[[], frozenset[str]],
+        clock: Callable[[], float] = time.monotonic,
+        draw: random.Random | None = None,
+        on_published: Callable[[set[str]], None] = lambda names: None,
+    ) -> None:
+        self.snapshot = Snapshot()
+        self.builds = 0
+        self.built_at_s: float | None = None
+        """When the snapshot was built (monotonic)."""
+        self._on_published = on_published
+        self._zones = tuple(zones)
+        self._views: Mapping[str, PoolView] = {}
+        self._ready_s: dict[str, float] = {}
+        """When large pools that were built a moment ago may be built again."""
+        self._serials = serials
+        self._swap = swap
+        self._purger = purger
+        self._max_stale_s = max_stale_s
+        self._hot = hot
+        self._clock = clock
+        self._draw = draw or random.Random()  # noqa: S311 - spreads load, no secret
+        self._unpurged = {zone.name for zone in zones}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_s = float("inf")
+        self._rested_at_s = float("-inf")
+        self._ready_at_s: float | None = None
+        """When the build may come that a change waits for; None when none waits."""
+
+    def start(self, views: Mapping[str, PoolView]) -> None:
+        """Publish for the first time. PowerDNS may have run all the while: it reads its zones anew."""
+        self._purger.rediscover()
+        self.publish(views)
+
+    def publish(self, views: Mapping[str, PoolView]) -> None:
+        """The views changed: build at once, or when as much time as the last build took has passed since.
+
+        So answers to PowerDNS get their share of the time also when thousands of pools change all the time.
+        Then a build also waits until its names can be purged, and takes along what changes meanwhile: nobody
+        would see it earlier.
+        """
+        self._views = views
+        if self._ready_at_s is None:
+            self._ready_at_s = max(self._rested_at_s, self._purger.free_at_s)
+        if self._clock() < self._ready_at_s:
+            self._set_timer(self._ready_at_s)
+        else:
+            self._build()
+
+    def looked_up(self, handles: Iterable[str]) -> None:
+        """Somebody looks these pools up: chance draws for them again, also when nothing else changes."""
+        asked_for = self.snapshot.asked_for
+        if asked_for is None or asked_for.issuperset(handles) or self.built_at_s is None:
+            return
+        at_s = self.built_at_s + TIMED_EVERY_S
+        if at_s < self._timer_at_s:
+            self._set_timer(at_s)
+
+    def set_zones(self, zones: Sequence[Zone], views: Mapping[str, PoolView]) -> None:
+        """The zones changed: everything is built and purged anew."""
+        before = {zone.name for zone in self._zones}
+        self._zones = tuple(zones)
+        self._unpurged = before | {zone.name for zone in zones}
+        self._purger.rediscover()
+        self._views = views
+        self._build()
+
+    def close(self) -> None:
+        """Build no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_at_s = float("inf")
+
+    def _build(self) -> None:
+        self._ready_at_s = None
+        began_s = self._clock()
+        old, serial, hot = self.snapshot, self._serials.following, self._hot()
+        views, resume_at_s = self._views_of(began_s)
+        new = build(
+            self._zones,
+            views,
+            old,
+            began_s,
+            serial,
+            self._draw,
+            max_stale_s=self._max_stale_s,
+            asked_for=hot,
+        )
+        self.builds += 1
+        if any(zone.serial == serial for zone in new.zones()):
+            self._serials.use(serial)
+        self.snapshot = new
+        first = self._swap(new)
+        names = self._whole_zones(new)
+        if self.builds > 1:
+            names |= changed_names(old, new)
+        names.difference_update(first)
+        self._on_published({*first, *names})
+        if first or names:
+            # PowerDNS purges one after the other: SRV records last, when their targets' names are up to date.
+            self._purger.purge((*first, *sorted(names, key=_is_service)))
+        ended_s = self._clock()
+        self.built_at_s = ended_s
+        self._rested_at_s = 2 * ended_s - began_s
+        self._note_large(old.views, views, ended_s)
+        self._set_timer(min(max(new.rebuild_at_s, began_s + TIMED_EVERY_S), resume_at_s))
+
+    def _views_of(self, now: float) -> tuple[Mapping[str, PoolView], float]:
+        """The views to build from, and when to build again: those of large pools that were built a moment ago
+        are of before."""
+        before = self.snapshot.views
+        self._ready_s = {handle: ready_s for handle, ready_s in self._ready_s.items() if ready_s > now}
+        waiting = {
+            handle: ready_s
+            for handle, ready_s in self._ready_s.items()
+            if handle in before and handle in self._views and before[handle] is not self._views[handle]
+        }
+        if not waiting:
+            return self._views, float("inf")
+        return {**self._views, **{handle: before[handle] for handle in waiting}}, min(waiting.values())
+
+    def _note_large(self, before: Mapping[str, PoolView], built: Mapping[str, PoolView], now: float) -> None:
+        """Note which large pools changed with this build."""
+        for handle, view in built.items():
+            if len(view.members) > LARGE and before.get(handle) is not view:
+                self._ready_s[handle] = now + len(view.members) * LARGE_WAITS_S
+
+    def _whole_zones(self, snapshot: Snapshot) -> set[str]:
+        """The zones to purge as a whole, once: when they are first known in this life.
+
+        PowerDNS may have cached answers of a former one that the difference of two snapshots does not show.
+        As long as a pool is unknown, what is cached is better than what would come instead.
+        """
+        known = {
+            name
+            for name in self._unpurged
+            if (zone := snapshot.zone_answers.get(name)) is None
+            or not any(node.failure for site in zone.sites for node in site.nodes.values())
+        }
+        self._unpurged -= known
+        return {f"{name}$" for name in known}
+
+    def _set_timer(self, at_s: float) -> None:
+        self.close()
+        if at_s != float("inf"):
+            self._timer_at_s = at_s
+            delay_s = max(at_s - self._clock(), _SHORTEST_WAIT_S)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._build)
+
+
+def _is_service(name: str) -> bool:
+    """Whether SRV records stand at this name."""
+    return name.startswith("_")

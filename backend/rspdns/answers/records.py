@@ -1,0 +1,179 @@
+"""The records of one site: those of its pools, their targets, and the fixed records beside them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import IPv4Address, IPv6Address
+from types import MappingProxyType
+
+from rspdns import fitting
+from rspdns.answers import selection
+from rspdns.answers.pool_state import PoolState
+from rspdns.rrset import Node, Record
+from rspdns.zones.zone import Site
+
+FEWEST = 2
+"""SRV records shown whenever that many live: a client whose first choice fails tries the next (RFC 3263)."""
+
+
+def site_nodes(
+    site: Site,
+    states: Sequence[PoolState],
+    ttl_s: int,
+    draw: random.Random,
+    known_targets: Mapping[str, Node] = MappingProxyType({}),
+) -> tuple[dict[str, Node], bool]:
+    """The nodes of a site, and whether chance had a part in them (so that another draw may give others).
+
+    `known_targets` are the nodes of targets whose addresses are those of the build before.
+    """
+    nodes, drawn = _site_node(site, states, ttl_s, draw)
+    for state in states:
+        owner, by_chance = _owner_node(site, state, ttl_s, draw)
+        nodes[state.pool.owner] = owner
+        drawn = drawn or by_chance
+        nodes[state.pool.targets] = Node(
+            site.static.get(state.pool.targets, ()), failure=state.failure, below=bool(state.failure)
+        )
+        for label, member in state.members.items():
+            target = state.pool.target(label)
+            node = known_targets.get(target)
+            if node is None:
+                shown = fitting.addresses_beside(state.pool.owner, target, member.addresses)
+                node = Node(tuple(_address(target, address, ttl_s) for address in shown))
+            nodes[target] = node
+    return nodes, drawn
+
+
+def _owner_node(site: Site, state: PoolState, ttl_s: int, draw: random.Random) -> tuple[Node, bool]:
+    """The node of a pool's SRV records."""
+    owner = state.pool.owner
+    static = site.static.get(owner, ())
+    if not state.members:
+        shown = _as_live(static, ttl_s, ("SRV",)) if state.static else _others(static, ("SRV",))
+        return Node(shown, failure=state.failure), False
+    labels, drawn = _shown(state, draw)
+    records = [
+        Record(owner, "SRV", _srv(state, label), ttl_s)
+        for label in sorted(labels, key=lambda label: (state.weights[label].priority, label))
+    ]
+    return Node((*records, *_others(static, ("SRV",)))), drawn
+
+
+def _srv(state: PoolState, label: str) -> str:
+    weighted = state.weights[label]
+    return f"{weighted.priority} {weighted.weight} {state.members[label].port} {state.pool.target(label)}"
+
+
+def _shown(state: PoolState, draw: random.Random) -> tuple[list[str], bool]:
+    """The labels of the members an SRV answer shows, and whether they were drawn: not when all fit."""
+    most = state.pool.config.max_answers
+    everyone = list(selection.active(state.weights))
+    if len(everyone) <= most and _that_fit(state, everyone) == len(everyone):
+        return everyone, False
+    order = selection.in_order(state.weights, draw)
+    return order[: max(min(FEWEST, len(order)), min(most, _that_fit(state, order)))], True
+
+
+def _that_fit(state: PoolState, labels: Sequence[str]) -> int:
+    return fitting.how_many(state.pool.owner, (_size(state, label) for label in labels))
+
+
+def _size(state: PoolState, label: str) -> int:
+    """Bytes that a member takes in an SRV answer."""
+    target = state.pool.target(label)
+    addresses = fitting.addresses_beside(state.pool.owner, target, state.members[label].addresses)
+    ipv4 = sum(isinstance(address, IPv4Address) for address in addresses)
+    return fitting.srv_size(target, ipv4, len(addresses) - ipv4)
+
+
+def _site_node(
+    site: Site, states: Sequence[PoolState], ttl_s: int, draw: random.Random
+) -> tuple[dict[str, Node], bool]:
+    """The node of A, AAAA and NAPTR.
+
+    While any pool of the name is live, those that are not have no part in it: their last good members may
+    well be dead.
+    """
+    speaking = (
+        [state for state in states if state.live]
+        or [state for state in states if state.members]
+        or [state for state in states if state.static]
+    )
+    static = site.static.get(site.name, ())
+    failure = "" if speaking else next((state.failure for state in states if state.failure), "")
+    if any(state.members for state in speaking):
+        addresses, drawn = _addresses(site, speaking, ttl_s, draw)
+        fixed = _others(static, ("A", "AAAA"))
+    else:
+        addresses, drawn = [], False
+        fixed = _as_live(static, ttl_s, ("A", "AAAA")) if speaking else _others(static, ("A", "AAAA"))
+    naptr = [
+        Record(site.name, "NAPTR", _naptr(state), ttl_s)
+        for state in speaking
+        if state.pool.naptr_service is not None
+    ]
+    fixed = _as_live(fixed, ttl_s, ("NAPTR",)) if naptr else fixed
+    return {site.name: Node((*addresses, *naptr, *fixed), failure=failure)}, drawn
+
+
+def _addresses(
+    site: Site, states: Sequence[PoolState], ttl_s: int, draw: random.Random
+) -> tuple[list[Record], bool]:
+    """A and AAAA records: of the best members of all pools, `max_addresses` of each kind drawn by weight."""
+    most = max(state.pool.config.max_addresses for state in states)
+    drawn = False
+    records = []
+    best = [
+        (state.members[label].addresses, weighted.weight)
+        for state in states
+        for label, weighted in selection.first_tier(state.weights).items()
+    ]
+    for family, data_size in ((IPv4Address, fitting.A_DATA), (IPv6Address, fitting.AAAA_DATA)):
+        candidates = _candidates(best, family)
+        shown = list(candidates)
+        limit = min(most, fitting.addresses_that_fit(site.name, data_size))
+        if len(candidates) > limit:
+            shown = selection.in_drawn_order(candidates, draw)[:limit]
+            drawn = True
+        records += [_address(site.name, address, ttl_s) for address in sorted(shown, key=int)]
+    return records, drawn
+
+
+def _candidates(
+    members: Iterable[tuple[Iterable[IPv4Address | IPv6Address], int]],
+    family: type[IPv4Address] | type[IPv6Address],
+) -> dict[IPv4Address | IPv6Address, int]:
+    """The weight by the first address of each member; a server that is in two pools counts once."""
+    found: dict[IPv4Address | IPv6Address, int] = {}
+    for addresses, weight in members:
+        for address in addresses:
+            if isinstance(address, family):
+                found[address] = max(weight, found.get(address, 0))
+                break
+    return found
+
+
+def _naptr(state: PoolState) -> str:
+    config = state.pool.config
+    service = state.pool.naptr_service
+    return f'{config.naptr_order} {config.naptr_preference} "s" "{service}" "" {state.pool.owner}'
+
+
+def _address(name: str, address: IPv4Address | IPv6Address, ttl_s: int) -> Record:
+    return Record(name, "A" if isinstance(address, IPv4Address) else "AAAA", str(address), ttl_s)
+
+
+def _others(records: Iterable[Record], types: Sequence[str]) -> tuple[Record, ...]:
+    return tuple(record for record in records if record.type not in types)
+
+
+def _as_live(records: Iterable[Record], ttl_s: int, types: Sequence[str]) -> tuple[Record, ...]:
+    """Fixed records that stand in for live ones, or beside them, live no longer than those."""
+    return tuple(
+        Record(record.name, record.type, record.content, min(record.ttl, ttl_s))
+        if record.type in types
+        else record
+        for record in records
+    )

@@ -1,0 +1,261 @@
+"""One immutable value that answers every DNS question, swapped in one assignment.
+
+Names are in lower case without the final dot, as PowerDNS's remote-backend protocol is asked for them here.
+A snapshot is made of one `ZoneAnswers` for each zone, and those of one `SiteAnswers` for each name that
+carries pools; what did not change is shared with the snapshot before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
+from itertools import compress
+from operator import is_not
+from types import MappingProxyType
+from typing import NamedTuple
+
+from pool_user.views import PoolView
+from pool_user.weights import Weighted
+
+from rspdns.rrset import MOST_LABELS, Node, Record
+from rspdns.zones.numbers import ZoneNumbers
+
+ANY = "ANY"
+SOA = "SOA"
+LIVE_TYPES = frozenset({"SRV", "A", "AAAA", "NAPTR"})
+"""What pools give; all else comes from the zone file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """At least one record."""
+
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """No record of that name and type.
+
+    `exists` tells NODATA from NXDOMAIN: the name exists, with other types or as an empty non-terminal (RFC
+    8020). PowerDNS learns of an empty non-terminal from a record of type `ENT` with an empty content.
+    """
+
+    exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The truth is not known: SERVFAIL, with the reason in words for the log."""
+
+    reason: str
+
+
+Outcome = Found | Nothing | Failure
+NODATA = Nothing(exists=True)
+NXDOMAIN = Nothing(exists=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolMemory:
+    """What the next build must know of a pool: its weights by target label, and when they last moved."""
+
+    weights: Mapping[str, Weighted]
+    weighed_at_s: float
+
+
+class Ingredients(NamedTuple):
+    """What shows of a pool; `places` are addresses and port by target label."""
+
+    pool: object
+    places: Mapping[str, tuple[tuple[IPv4Address | IPv6Address, ...], int]]
+    weights: Mapping[str, Weighted]
+    live: bool
+    static: bool
+    failure: str
+
+
+@dataclass(frozen=True, slots=True)
+class SiteAnswers:
+    """The answers at one `<name>.<zone>` and below: SRV, A, AAAA, NAPTR and the targets of all its pools.
+
+    `source` is what they were made from, `ingredients` what shows of it by pool, `memory` by SRV owner;
+    `rebuild_at_s` (monotonic) is when time alone changes them, `redraw_at_s` when what chance chose may be
+    chosen anew; infinity for never.
+    """
+
+    name: str
+    nodes: Mapping[str, Node]
+    source: tuple[object, ...]
+    ingredients: tuple[Ingredients, ...]
+    memory: Mapping[str, PoolMemory]
+    rebuild_at_s: float
+    redraw_at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneAnswers:
+    """One zone: the SOA, the nodes that only the configuration and the zone file determine, and the sites."""
+
+    name: str
+    serial: int
+    soa: Record
+    fixed: Mapping[str, Node]
+    sites: tuple[SiteAnswers, ...]
+
+    def nodes(self) -> Iterator[tuple[str, Node]]:
+        """Every node of the zone, the SOA first among the apex's records."""
+        for part in (self.fixed, *(site.nodes for site in self.sites)):
+            yield from ((name, self.with_soa(name, node)) for name, node in part.items())
+
+    def with_soa(self, name: str, node: Node) -> Node:
+        """The node as it is served: with the SOA if it is the apex's."""
+        if name != self.name:
+            return node
+        return Node((self.soa, *node.records), node.failure, node.below)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All answers at one moment. `rebuild_at_s` (monotonic) is when time alone calls for the next build,
+    `views` what they were made from, `asked_for` the pools for which chance draws again (None: all).
+
+    `most_labels` is how many labels a name of these zones can have at most: deeper names are not climbed
+    label by label, so that a look-up costs the same however deep its name is.
+
+    `nodes` are by zone and name: a zone may lie below another one of ours, and the same name has other
+    records in each of them (the apex of the inner one: NS and DS in the outer one). `numbers` is what
+    PowerDNS knows each zone by.
+    """
+
+    zone_answers: Mapping[str, ZoneAnswers] = field(default_factory=dict)
+    nodes: Mapping[str, Mapping[str, Node]] = field(default_factory=dict)
+    rebuild_at_s: float = float("inf")
+    views: Mapping[str, PoolView] = field(default_factory=dict)
+    asked_for: frozenset[str] | None = None
+    most_labels: int = MOST_LABELS
+    numbers: ZoneNumbers = field(default_factory=ZoneNumbers)
+
+    def zone_of(self, name: str) -> str | None:
+        """The zone that holds `name`, the innermost one; None for a name outside all zones."""
+        if name in self.zone_answers:
+            return name
+        return next((above for above in self._above(name) if above in self.zone_answers), None)
+
+    def lookup(self, name: str, qtype: str, zone: str | None = None) -> Outcome:
+        """Answer one question from `zone`; from the innermost zone that holds `name`, if it is None.
+
+        `name` in lower case without the final dot; `qtype` as text, "ANY" for all.
+
+        A question for a type that pools do not give (SOA, NS) is answered even where the pool's records are
+        not known; ANY is not, since it would show a part as the whole.
+        """
+        if zone is None:
+            zone = self.zone_of(name)
+        nodes = self.nodes.get(zone) if zone is not None else None
+        if nodes is None:
+            return NXDOMAIN
+        node = nodes.get(name)
+        if node is None:
+            return self._below(name, nodes)
+        if qtype == ANY:
+            if node.failure:
+                return Failure(node.failure)
+            return Found(node.records) if node.records else NODATA
+        records = tuple(record for record in node.records if record.type == qtype)
+        if records:
+            return Found(records)
+        if node.failure and qtype in LIVE_TYPES:
+            return Failure(node.failure)
+        return NODATA
+
+    def _below(self, name: str, nodes: Mapping[str, Node]) -> Outcome:
+        """A name without a node: NXDOMAIN, unless it lies below one whose content is not known."""
+        for above in self._above(name):
+            ancestor = nodes.get(above)
+            if ancestor is not None:
+                return Failure(ancestor.failure) if ancestor.below and ancestor.failure else NXDOMAIN
+        return NXDOMAIN
+
+    def _above(self, name: str) -> Iterator[str]:
+        """The names above one that can have a node, the nearest first."""
+        rest = name.rsplit(".", self.most_labels)[1:]  # what is deeper than all zones are has no node
+        return (".".join(rest[place:]) for place in range(len(rest)))
+
+    def zones(self) -> tuple[ZoneAnswers, ...]:
+        """The zones, sorted by name."""
+        return tuple(self.zone_answers[name] for name in sorted(self.zone_answers))
+
+    def zone_records(self, zone: str) -> tuple[Record, ...]:
+        """Every record of a zone, SOA first (for a zone transfer); empty for a zone not served here."""
+        answers = self.zone_answers.get(zone)
+        if answers is None:
+            return ()
+        rest = (record for _, node in answers.nodes() for record in node.records if record.type != SOA)
+        return (answers.soa, *rest)
+
+
+def changed_names(old: Snapshot, new: Snapshot) -> set[str]:
+    """The names whose answers differ: those to purge from PowerDNS's caches.
+
+    An SRV name counts as changed when one of its targets did, because its packets carry the targets'
+    addresses. The SOA's serial does not count: it moves with every change.
+    """
+    names: set[str] = set()
+    for zone in old.zone_answers.keys() | new.zone_answers.keys():
+        before, after = old.zone_answers.get(zone), new.zone_answers.get(zone)
+        if before is after:
+            continue
+        if before is None or after is None:
+            names.update(name for name, _ in (before or after or _NO_ZONE).nodes())
+            continue
+        if _without_serial(before.soa) != _without_serial(after.soa):
+            names.add(zone)
+        names |= _changed(*different_parts(before, after))
+    return names
+
+
+def moved_sites(
+    before: Sequence[SiteAnswers], after: Sequence[SiteAnswers]
+) -> list[tuple[SiteAnswers, SiteAnswers]]:
+    """The sites of the same zone, before and after, whose nodes are not the very same."""
+    different = compress(zip(before, after, strict=True), map(is_not, before, after))
+    return [(one, other) for one, other in different if one.nodes is not other.nodes]
+
+
+def different_parts(
+    before: ZoneAnswers, after: ZoneAnswers
+) -> tuple[list[Mapping[str, Node]], list[Mapping[str, Node]]]:
+    """The nodes of those parts of two zones that are not the very same."""
+    if before.fixed is after.fixed and len(before.sites) == len(after.sites):
+        pairs = moved_sites(before.sites, after.sites)
+        return [one.nodes for one, _ in pairs], [other.nodes for _, other in pairs]
+    return (
+        [before.fixed, *(site.nodes for site in before.sites)],
+        [after.fixed, *(site.nodes for site in after.sites)],
+    )
+
+
+def _changed(before: list[Mapping[str, Node]], after: list[Mapping[str, Node]]) -> set[str]:
+    old, new = _merged(before), _merged(after)
+    names = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
+    return names | {
+        record.name
+        for nodes in (old, new)
+        for node in nodes.values()
+        for record in node.records
+        if record.type == "SRV" and record.content.rpartition(" ")[2] in names
+    }
+
+
+def _merged(parts: Iterable[Mapping[str, Node]]) -> dict[str, Node]:
+    return {name: node for part in parts for name, node in part.items()}
+
+
+def _without_serial(soa: Record) -> tuple[int, list[str]]:
+    fields = soa.content.split()
+    return soa.ttl, fields[:2] + fields[3:]
+
+
+_NO_ZONE = ZoneAnswers("", 0, Record("", SOA, "", 0), MappingProxyType({}), ())

@@ -1,0 +1,123 @@
+"""The answers have a thread of their own: whatever the registrars say, and however long it takes to work that
+out, PowerDNS is answered from the last snapshot.
+
+The connector, the responder and the store of keys live in this thread's event loop alone. All else
+(following, belief, building, purging, the admin API) lives in the main one. Between the two go the next
+snapshot (`AnsweringThread.do`) and what was looked up (`LookedUp`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from rspdns.pdns.connectors import Connector
+
+SWITCH_INTERVAL_S = 0.0005
+"""A thread that computes lets the answering one go on after so long (Python's default is 5 ms)."""
+TOLD_EVERY_S = 0.005
+"""The main loop hears of what was looked up at most so often."""
+
+T = TypeVar("T")
+
+
+class AnsweringThread:
+    """Runs `connector` in a thread, in an event loop of the kind that `start()` is called in."""
+
+    def __init__(self, connector: Connector) -> None:
+        self._connector = connector
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    async def start(self) -> None:
+        """Begin to answer. Raises what the connector's `start()` raises."""
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        loop = self._loop = type(asyncio.get_running_loop())()
+        self._thread = threading.Thread(target=loop.run_forever, name="answers", daemon=True)
+        self._thread.start()
+        try:
+            await self._wait(self._connector.start())
+        except BaseException:
+            await self._end()
+            raise
+
+    async def close(self) -> None:
+        """Answer no more, and end the thread."""
+        if self._loop is not None:
+            try:
+                await self._wait(self._connector.close())
+            finally:
+                await self._end()
+
+    def do(self, work: Callable[[], T]) -> T:
+        """Do something between two answers, and wait for it: it must be short."""
+        if self._loop is None:
+            return work()
+        done: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(work())
+            except BaseException as problem:
+                done.set_exception(problem)
+
+        self._loop.call_soon_threadsafe(run)
+        return done.result()
+
+    @property
+    def open_connections(self) -> int:
+        """How many connections there are."""
+        return self._connector.open_connections
+
+    async def _wait(self, work: Coroutine[Any, Any, None]) -> None:
+        assert self._loop is not None  # noqa: S101 - started
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    async def _end(self) -> None:
+        loop, thread, self._loop = self._loop, self._thread, None
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            await asyncio.to_thread(thread.join)
+            loop.close()
+
+
+class LookedUp:
+    """Carries the pools that were looked up from the answering thread to the main loop, a few at a time."""
+
+    def __init__(self, take: Callable[[Iterable[str]], None]) -> None:
+        self._take = take
+        self._lock = threading.Lock()
+        self._handles: set[str] = set()
+        self._is_told = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Begin; must run in the main event loop."""
+        self._loop = asyncio.get_running_loop()
+
+    def close(self) -> None:
+        """Carry nothing any more."""
+        self._loop = None
+
+    def note(self, handles: Iterable[str]) -> None:
+        """These were looked up. May be called in any thread."""
+        with self._lock:
+            self._handles.update(handles)
+            loop = self._loop
+            if self._is_told or not self._handles or loop is None:
+                return
+            self._is_told = True
+        loop.call_soon_threadsafe(self._hand_over)
+
+    def _hand_over(self) -> None:
+        with self._lock:
+            handles, self._handles = self._handles, set()
+            loop = self._loop
+            self._is_told = bool(handles) and loop is not None
+        if handles and loop is not None:
+            loop.call_later(TOLD_EVERY_S, self._hand_over)
+            self._take(handles)

@@ -1,0 +1,121 @@
+"""The table by which PowerDNS denies names itself, without asking the backend.
+
+PowerDNS asks a remote backend about a name that does not exist twice for each of its labels, and waits for
+each reply. For most names that is needless: which names a zone has is known from its configuration, but for
+the members of its pools, which are all directly below the pool's target name. So the backend writes these
+names into a file beside its socket. A script (`lua-prequery-script`), which it writes there too, has PowerDNS
+say "no such name" wherever the table proves it. All other questions take the usual way.
+
+Left out are signed zones (a denial needs proofs), zones of more names than `MAX_NAMES`, and whatever is below
+a wildcard, a delegation or a DNAME.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from daemon_kit.logs import get_logger
+
+from rspdns import names
+from rspdns.dnssec.store import DnssecStore
+from rspdns.zones.zone import Zone, live_names
+
+SCRIPT_SUFFIX, TABLE_SUFFIX = ".lua", ".names"
+"""Appended to the path of the connector's socket."""
+MAX_NAMES = 10_000
+"""Of all zones together: each thread of PowerDNS has a copy, about 2 MB for so many."""
+NOTHING, MEMBERS, UNKNOWN = "=", "+", "?"
+"""What may be below a name beside the names of the table."""
+_PLAIN = re.compile(r"[a-z0-9_.*/-]+")
+
+
+def script_path(socket: Path) -> Path:
+    """Return where the script is that PowerDNS loads."""
+    return socket.with_name(socket.name + SCRIPT_SUFFIX)
+
+
+def table_path(socket: Path) -> Path:
+    """Return where the table is."""
+    return socket.with_name(socket.name + TABLE_SUFFIX)
+
+
+def write_script(socket: Path) -> None:
+    """Write the script beside the connector's socket. What goes wrong is logged."""
+    quoted = str(table_path(socket)).replace("\\", "\\\\").replace('"', '\\"')
+    text = (files("rspdns") / "name_table.lua").read_text()
+    _write(script_path(socket), text.replace("@TABLE@", quoted))
+
+
+def write(connector: str, zones: Sequence[Zone], store: DnssecStore, serial: int) -> None:
+    """Write the table of these zones beside the socket of a unix connector. What goes wrong is logged.
+
+    PowerDNS looks once a second whether it changed. `serial` is that of the SOAs in its denials.
+    """
+    kind, _, socket = connector.partition(":")
+    if kind == "unix":
+        body = table(zones, store.signed_zones(), serial)
+        _write(table_path(Path(socket)), f"{hashlib.sha256(body.encode()).hexdigest()}\n{body}")
+
+
+def table(zones: Sequence[Zone], signed: Collection[str], serial: int) -> str:
+    """Return the lines of the table: each zone with its SOA, then its names with what may be below them."""
+    apexes = {zone.name for zone in zones}
+    lines: list[str] = []
+    listed: set[str] = set()
+    for zone in sorted(zones, key=lambda zone: zone.name):
+        kinds = _kinds(zone, apexes - {zone.name})
+        fits = len(listed) + len(kinds) <= MAX_NAMES
+        if zone.name in signed or not fits or not all(map(_PLAIN.fullmatch, kinds)):
+            continue
+        soa = zone.static.soa.record(zone.name, serial, zone.config.negative_ttl_s)
+        lines.append(f"Z {zone.name} {min(soa.ttl, int(soa.content.split()[-1]))} {soa.content}")
+        lines += (f"{kind} {name}" for name, kind in kinds.items())
+        listed.add(zone.name)
+        listed.update(kinds)
+    # The other zones after all: what lies below their names is not for the zones around them to deny.
+    others = apexes - {line.split()[1] for line in lines if line.startswith("Z")}
+    lines += (f"{UNKNOWN} {name}" for name in sorted(others) if lines)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _kinds(zone: Zone, other_apexes: Collection[str]) -> dict[str, str]:
+    """The names of a zone that its pools do not change, and what may be below each."""
+    targets = {pool.targets for site in zone.sites for pool in site.pools}
+    live = (name for site in zone.sites for name in live_names(site))
+    kinds = dict.fromkeys((*zone.fixed, *live), NOTHING) | dict.fromkeys(targets, MEMBERS)
+    open_names = set(_open_names(zone))
+    inner = {apex for apex in other_apexes if names.is_below(apex, zone.name)}
+    return {
+        name: UNKNOWN if name in open_names or _is_at_or_below_any(name, open_names, zone.name) else kind
+        for name, kind in kinds.items()
+        if not (inner and (name in inner or _is_at_or_below_any(name, inner, zone.name)))
+    }
+
+
+def _open_names(zone: Zone) -> Iterator[str]:
+    """The names below which anything may be: parents of wildcards, delegations, DNAMEs."""
+    for owner, records in zone.static.records.items():
+        if owner.startswith("*."):
+            yield owner[2:]
+        if any(record.type == "DNAME" or (record.type == "NS" and owner != zone.name) for record in records):
+            yield owner
+
+
+def _is_at_or_below_any(name: str, others: Collection[str], zone: str) -> bool:
+    return bool(others) and any(ancestor in others for ancestor in names.ancestors(name, zone))
+
+
+def _write(file: Path, text: str) -> None:
+    """Write a file that PowerDNS, another user, may read; a reader has the old one or the new one, whole."""
+    made = file.with_name(f".{file.name}.{threading.get_ident()}")
+    try:
+        made.write_text(text)
+        made.chmod(0o644)
+        made.replace(file)
+    except OSError as problem:
+        get_logger("connector").error("names_not_written", file=str(file), problem=problem.strerror)

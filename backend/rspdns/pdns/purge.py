@@ -1,0 +1,241 @@
+"""Purges changed names from the caches of every PowerDNS this backend serves, over their control sockets.
+
+One command per connection, since PowerDNS reads no second one. Each control socket has its own task: one that
+hangs or is missing never delays another. A socket with nothing to purge is asked for a sign of life once a
+second, so that the status knows whether PowerDNS is there before a purge has to find out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import socket
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from daemon_kit.logs import get_logger
+
+from rspdns.pdns.purge_schedule import RETRY_S, PurgeSchedule
+
+TIMEOUT_S = 1.0
+"""For one command. PowerDNS serves one client after the other; an idle one holds up all."""
+SIGN_OF_LIFE = "RPING"
+"""A command that PowerDNS answers within microseconds, without a line in its log."""
+SIGN_OF_LIFE_EVERY_S = 1.0
+"""After the last command."""
+NOT_THERE = "no PowerDNS is there"
+_MAX_REPLY_BYTES = 4096
+
+
+@dataclass(slots=True)
+class PurgeCounts:
+    """What happened at one control socket since the start."""
+
+    commands: int = 0
+    names: int = 0
+    repeats: int = 0
+    """Of these names, those purged for the second or third time."""
+    failures: int = 0
+
+
+OnPurged = Callable[[str, Collection[str] | None, float], None]
+"""Told the control socket, the names purged there for the first time since they changed (None: whatever they
+are, nothing is cached there), and when the command was made (monotonic)."""
+
+
+class Purger:
+    """Purges at the control sockets `paths`."""
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        *,
+        timeout_s: float = TIMEOUT_S,
+        sign_of_life_every_s: float = SIGN_OF_LIFE_EVERY_S,
+        on_purged: OnPurged = lambda path, names, taken_s: None,
+    ) -> None:
+        self.sockets = tuple(
+            ControlSocket(path, timeout_s, sign_of_life_every_s, on_purged) for path in paths
+        )
+
+    def start(self) -> None:
+        """Begin to work; must run in an event loop. What was asked for before is done then."""
+        for control in self.sockets:
+            control.start()
+
+    async def close(self) -> None:
+        """Stop; what is due is left undone."""
+        await asyncio.gather(*(control.close() for control in self.sockets))
+
+    def purge(self, names: Collection[str]) -> None:
+        """Purge these names at once, and again 10 and 50 ms later; "zone$" means a zone and all below it."""
+        for control in self.sockets:
+            control.purge(names)
+
+    @property
+    def free_at_s(self) -> float:
+        """From when on (monotonic) a change is purged at once; in the past unless they come all the time."""
+        return max((control.free_at_s for control in self.sockets), default=float("-inf"))
+
+    def rediscover(self) -> None:
+        """Let PowerDNS read the list of zones again."""
+        for control in self.sockets:
+            control.rediscover()
+
+
+class ControlSocket:
+    """One PowerDNS's control socket, and what is to be told it."""
+
+    def __init__(self, path: str, timeout_s: float, sign_of_life_every_s: float, on_purged: OnPurged) -> None:
+        self.path = path
+        self._on_purged = on_purged
+        self.counts = PurgeCounts()
+        self.problem: str | None = None
+        """Why the last command did not get through; None if it did."""
+        self._timeout_s = timeout_s
+        self._sign_of_life_every_s = sign_of_life_every_s
+        self._told_s = float("-inf")
+        """When the last command ended (monotonic)."""
+        self._schedule = PurgeSchedule()
+        self._under_way = 0
+        self._rediscover = False
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._log = get_logger("purge")
+
+    @property
+    def waiting(self) -> int:
+        """How many names wait for one of their purges."""
+        return len(self._schedule) + self._under_way
+
+    @property
+    def free_at_s(self) -> float:
+        """See `Purger.free_at_s`."""
+        return self._schedule.free_at_s
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._told_s = time.monotonic()
+        self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def close(self) -> None:
+        """Stop."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    def purge(self, names: Collection[str]) -> None:
+        """See `Purger.purge()`."""
+        self._schedule.add(names, time.monotonic())
+        self._news.set()
+
+    def rediscover(self) -> None:
+        """See `Purger.rediscover()`."""
+        self._rediscover = True
+        self._news.set()
+
+    async def _work(self) -> None:
+        while True:
+            await self._wait()
+            if self._rediscover:
+                self._rediscover = False
+                if await self._tell("REDISCOVER") is False:
+                    self._rediscover = True
+                    await asyncio.sleep(RETRY_S)
+            taken_s = time.monotonic()
+            command = self._schedule.take(taken_s)
+            if command is None:
+                if taken_s >= self._sign_of_life_at_s:
+                    await self._tell(SIGN_OF_LIFE)
+                continue
+            self._under_way = len(command.turns)
+            said = await self._tell("PURGE " + " ".join(command.names))
+            self._under_way = 0
+            if said is None:
+                self._schedule.clear()
+                self._on_purged(self.path, None, taken_s)
+            elif said:
+                first = [name for name, turn in command.turns.items() if turn == 0]
+                self.counts.names += len(command.turns)
+                self.counts.repeats += len(command.turns) - len(first)
+                self._schedule.done(command, time.monotonic())
+                self._on_purged(self.path, first, taken_s)
+            else:
+                self._schedule.failed(command, time.monotonic())
+
+    async def _wait(self) -> None:
+        """Wait until there is something to do."""
+        due_s = self._schedule.next_due_s
+        wake_s = self._sign_of_life_at_s if due_s is None else min(due_s, self._sign_of_life_at_s)
+        timeout_s = wake_s - time.monotonic()
+        if self._rediscover or timeout_s <= 0:
+            return
+        self._news.clear()
+        # uvloop rounds to milliseconds: a timer that fired too early would be set again and again.
+        whole_ms_s = math.ceil(timeout_s * 1000) / 1000
+        timer = asyncio.get_running_loop().call_later(whole_ms_s, self._news.set)
+        try:
+            await self._news.wait()
+        finally:
+            timer.cancel()
+
+    @property
+    def _sign_of_life_at_s(self) -> float:
+        """When PowerDNS is to be asked for a sign of life, unless it gets a command before."""
+        return self._told_s + self._sign_of_life_every_s
+
+    async def _tell(self, command: str) -> bool | None:
+        """Send a command. True: done. False: try again. None: nobody is there, nothing is cached there."""
+        counts = command != SIGN_OF_LIFE
+        self.counts.commands += counts
+        said = await self._send(command)
+        self.counts.failures += counts and not said
+        self._told_s = time.monotonic()
+        return said
+
+    async def _send(self, command: str) -> bool | None:
+        """See `_tell()`."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                reply = await _exchange(self.path, command.encode() + b"\n")
+        except (FileNotFoundError, ConnectionRefusedError):
+            self._failed(NOT_THERE)
+            return None
+        except TimeoutError:
+            self._failed(f"no reply within {self._timeout_s:g} s; does another client hold the socket?")
+            return False
+        except PermissionError:
+            self._failed("not allowed to use it; the backend's user must be in the group of the socket")
+            return False
+        except OSError as error:
+            self._failed(f"it does not take the command: {error.strerror or error}")
+            return False
+        if not (reply.strip().isdigit() or reply in (b"Ok", b"PONG")):
+            self._failed(f"unexpected reply {reply[:80]!r}")
+            return False
+        if self.problem is not None:
+            self._log.info("purge_works_again", socket=self.path)
+            self.problem = None
+        return True
+
+    def _failed(self, problem: str) -> None:
+        if problem != self.problem:
+            # PowerDNS starts after us: that it is not there at first is no reason to worry anyone.
+            tell = self._log.info if problem == NOT_THERE else self._log.warning
+            tell("purge_failed", socket=self.path, problem=problem)
+        self.problem = problem
+
+
+async def _exchange(path: str, command: bytes) -> bytes:
+    """Return what it says: a number or a word, which come in one piece."""
+    loop = asyncio.get_running_loop()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as connection:
+        try:
+            connection.connect(path)
+        except BlockingIOError:
+            raise TimeoutError from None  # as many clients as it lets wait are waiting
+        await loop.sock_sendall(connection, command)
+        return await loop.sock_recv(connection, _MAX_REPLY_BYTES)

@@ -1,0 +1,35 @@
+"""DNS records as the backend holds them: one record, and all that is known of a name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MOST_LABELS = 127
+"""Of a name of 255 bytes (RFC 1035 section 2.3.4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One resource record; `content` in PowerDNS's text form, SRV priority included; `ttl` in seconds.
+
+    `auth` is False at and below a delegation, where the zone is not the authority and must not sign.
+    """
+
+    name: str
+    type: str
+    content: str
+    ttl: int
+    auth: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What is known of one name: its records (none: an empty non-terminal).
+
+    `failure` says why records that belong here cannot be given (empty: they can); `below` extends it to every
+    name under this one that has no node of its own.
+    """
+
+    records: tuple[Record, ...] = ()
+    failure: str = ""
+    below: bool = False

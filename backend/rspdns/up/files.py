@@ -1,0 +1,161 @@
+"""The files of `rspdns up`: the backend's, an example zone's, PowerDNS's, and one for a sidecar to try."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pdns_config.render import PdnsSettings, render
+
+from rspdns.admin.configuration import AdminConfig
+from rspdns.zones.adding import NameServer, NewZone, parse_name_server, toml_text, zone_text
+
+ZONE = "ims.example.net"
+HANDLE = "sip-as-udp"
+OWNER = f"_sip._udp.as.{ZONE}"
+DNS_ADDRESS = "127.0.0.1"
+LIVE_PAGE = AdminConfig().listen
+
+SERVERS = {"sip-1": 5071, "sip-2": 5072, "sip-3": 5073}
+"""The SIP servers and their ports, UDP and TCP."""
+
+_WHEN_EMPTY = """
+# Here servers are killed to see them go. The default "last-good" would go on answering with the last of them
+# after its death: right where a check may err about all servers at once, confusing here.
+when_empty = "nodata"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class UpFiles:
+    """Where everything of one `rspdns up` lies."""
+
+    folder: Path
+
+    @property
+    def backend(self) -> Path:
+        """The backend's configuration."""
+        return self.folder / "rspdns.toml"
+
+    @property
+    def agent(self) -> Path:
+        """The configuration of a sidecar for the user's own server."""
+        return self.folder / "agent.toml"
+
+    def sidecar(self, server: str) -> Path:
+        """The configuration of the sidecar of one of `SERVERS`."""
+        return self.folder / f"{server}.toml"
+
+    def pid(self, name: str) -> Path:
+        """The file with the process number of a program."""
+        return self.folder / f"{name}.pid"
+
+    @property
+    def remote_socket(self) -> Path:
+        """Where PowerDNS asks the backend."""
+        return self.folder / "remote.sock"
+
+    @property
+    def admin_socket(self) -> Path:
+        """Where the backend is asked for its status."""
+        return self.folder / "admin.sock"
+
+    @property
+    def pdns_control_socket(self) -> Path:
+        """Where PowerDNS is asked to purge."""
+        return self.folder / "pdns.controlsocket"
+
+    def write(self, address: str, port: int, registrars: Sequence[str]) -> None:
+        """Write them all, but keep a zone and `agent.toml` that are there: people edit them.
+
+        `address` is the host's, at which servers may join; `port` is where DNS answers."""
+        zones = self.folder / "zones.d"
+        zones.mkdir(parents=True, exist_ok=True)
+        new = NewZone(ZONE, (_name_server(),), HANDLE, (_network(address),), label="u")
+        _write_missing(zones / f"{ZONE}.toml", toml_text(new) + _WHEN_EMPTY)
+        _write_missing(zones / f"{ZONE}.zone", zone_text(new))
+        settings = PdnsSettings(DNS_ADDRESS, port, f"unix:{self.remote_socket}", str(self.folder))
+        (self.folder / "pdns.conf").write_text(render(settings))
+        self.backend.write_text(self._backend_text(registrars, settings.control_socket))
+        _write_missing(self.agent, self._own_agent_text(address, registrars))
+        for name, its_port in SERVERS.items():
+            self.sidecar(name).write_text(
+                f"# The sidecar of {name}, written anew by every `rspdns up`\n"
+                f"{self._agent_text(name, name, address, its_port, registrars)}{_TCP_HOLD}"
+            )
+
+    def _backend_text(self, registrars: Sequence[str], control: str) -> str:
+        return f"""registrars = {json.dumps(list(registrars))}
+
+[pdns]
+connector = {json.dumps(f"unix:{self.remote_socket}")}
+control = [{json.dumps(control)}]
+
+[admin]
+socket = {json.dumps(str(self.admin_socket))}
+
+[state]
+path = {json.dumps(str(self.folder / "state"))}
+"""
+
+    def _agent_text(self, agent: str, server: str, address: str, port: int, registrars: Sequence[str]) -> str:
+        return f"""registrars = {json.dumps(list(registrars))}
+
+[state]
+path = {json.dumps(str(self.folder / f"{agent}-state"))}
+
+[control]
+path = {json.dumps(str(self.folder / f"{agent}.sock"))}
+
+[[as]]
+name = {json.dumps(server)}
+handle = {json.dumps(HANDLE)}
+transport = "udp"
+address = {json.dumps(address)}
+port = {port}
+policy = "least-used"
+
+[[as.check]]
+type = "sip-options"
+"""
+
+    def _own_agent_text(self, address: str, registrars: Sequence[str]) -> str:
+        return f"""# A sidecar for a SIP server of yours at {address}:5060; see what `rspdns up` prints
+{self._agent_text("agent", "own", address, 5060, registrars)}
+# With one of these beside it a killed server is out within milliseconds:
+# [[as.check]]
+# type = "tcp-hold"  # where it listens on TCP, too
+# [[as.check]]
+# type = "process"
+# process = "kamailio"
+
+[as.load]
+source = "cpu"
+"""
+
+
+_TCP_HOLD = """
+[[as.check]]
+type = "tcp-hold"
+
+[as.load]
+source = "none"  # all three have the same processors
+
+[as.damping]
+falls = 0  # it is killed on purpose, and may come back each time
+"""
+
+
+def _write_missing(path: Path, text: str) -> None:
+    if not path.exists():
+        path.write_text(text)
+
+
+def _name_server() -> NameServer:
+    return parse_name_server(f"ns1={DNS_ADDRESS}", ZONE)
+
+
+def _network(address: str) -> str:
+    return f"{address}/{128 if ':' in address else 32}"

@@ -1,0 +1,124 @@
+"""What is allowed and yet probably not meant: said by `rspdns check`, never a reason to refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from ipaddress import ip_address
+from pathlib import Path
+
+from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, TomlDocument, read_text
+
+from rspdns.configuration import BackendConfig
+from rspdns.departures import Departure
+from rspdns.zones.checks import cuts_of
+from rspdns.zones.zone import Zone
+
+LONGEST_TTL_S = 60
+FEWEST_REGISTRARS = 3
+
+
+def warnings(
+    path: Path,
+    config: BackendConfig,
+    registered: Collection[str] | None,
+    departures: Iterable[Departure] = (),
+) -> list[ConfigurationError]:
+    """Every warning about the right configuration at `path`, each with file, line and key.
+
+    `registered` are the pool handles with members, as far as somebody could be asked; None: nobody could.
+    `departures` are what the pools of the running backend would lose.
+    """
+    found = list(_registrars(_Place(path), config))
+    departures = list(departures)
+    for file in sorted((path.parent / config.zones_dir).glob("*.toml")):
+        place = _Place(file)
+        name = place.data("zone")
+        zone = next((one for one in config.zones if one.name == str(name).lower().rstrip(".")), None)
+        if zone is not None:
+            found += _zone(place, zone, registered)
+            found += _delegation(place, zone, config.zones)
+            found += [_departure(place, zone, one) for one in departures if one.zone == zone.name]
+    gone = [one for one in departures if one.zone_is_gone]
+    return found + [ConfigurationError(str(path.parent / config.zones_dir), 0, "", one.words) for one in gone]
+
+
+def _departure(place: _Place, zone: Zone, departure: Departure) -> ConfigurationError:
+    """What a pool would lose, at the key that is the cause."""
+    pools = (pool for site in zone.sites for pool in site.pools if pool.owner == departure.owner)
+    position = next((pool.position for pool in pools), None)
+    location: tuple[str | int, ...] = () if position is None else ("pool", position, departure.key)
+    only = "; reload --force is needed" if departure.is_refused else ""
+    return place.warn(location, departure.words + only)
+
+
+class _Place:
+    """Where the keys of one file stand."""
+
+    def __init__(self, path: Path) -> None:
+        self._document: TomlDocument | None = None
+        self._path = path
+        try:
+            self._document = TomlDocument(str(path), read_text(path))
+        except ConfigurationErrors:  # it changed since it was read
+            self._document = None
+
+    def data(self, key: str) -> object:
+        return self._document.data.get(key) if self._document else None
+
+    def warn(self, location: tuple[str | int, ...], text: str) -> ConfigurationError:
+        if self._document is None:
+            return ConfigurationError(str(self._path), 0, "", text)
+        return self._document.error(location, text)
+
+
+def _registrars(place: _Place, config: BackendConfig) -> Iterator[ConfigurationError]:
+    count = len(config.registrars)
+    if count < FEWEST_REGISTRARS:
+        why = {
+            1: "with one registrar its loss is the loss of all news",
+            2: "with two registrars nobody can tell which of them is cut off",
+        }[count]
+        yield place.warn(("registrars",), f"{why}; three or more are meant")
+    for position, registrar in enumerate(config.registrar_addresses):
+        if ip_address(registrar.host).is_loopback:
+            text = (
+                f"{registrar.host} is reached from this host only, and rspregistrar passes over loopback "
+                "addresses: no server could register there; write the address that the agents use"
+            )
+            yield place.warn(("registrars", position), text)
+
+
+def _delegation(place: _Place, zone: Zone, zones: Sequence[Zone]) -> Iterator[ConfigurationError]:
+    """A zone below another one of ours that does not tell of it."""
+    served = [one.name for one in zones]
+    for outer in zones:
+        at_cut = outer.static.records.get(zone.name, ())
+        if zone.name in cuts_of(outer.name, served) and not any(one.type == "NS" for one in at_cut):
+            text = (
+                f"lies inside the zone {outer.name}, whose file {outer.static.file} has no NS record for it: "
+                f"resolvers that got the keys of {outer.name} refuse its answers, and so do those that asked "
+                "another name server"
+            )
+            yield place.warn(("zone",), text)
+
+
+def _zone(place: _Place, zone: Zone, registered: Collection[str] | None) -> Iterator[ConfigurationError]:
+    ttls: tuple[tuple[str, int, str], ...] = (
+        ("ttl", zone.config.ttl, "resolvers may send clients to a dead server for so long"),
+        ("negative_ttl", zone.config.negative_ttl_s, "a returning server may stay hidden for so long"),
+    )
+    for key, value, why in ttls:
+        if value > LONGEST_TTL_S and (key == "ttl" or zone.config.negative_ttl is not None):
+            yield place.warn((key,), f"{value} s: {why}; up to {LONGEST_TTL_S} is usual, 1 to 5 is meant")
+    for position, pool in enumerate(zone.config.pools):
+        if len(pool.accept) and any(network.prefixlen == 0 for network in pool.accept):
+            yield place.warn(
+                ("pool", position, "accept"), "whoever reaches a registrar may join from anywhere"
+            )
+        if registered is None:
+            continue
+        key = "handle" if pool.handle is not None else "handles"
+        for handle in pool.shards:
+            if handle not in registered:
+                text = f"no server registers {handle!r}; is it written as in the agents' files?"
+                yield place.warn(("pool", position, key), text)

@@ -1,0 +1,252 @@
+"""What must hold between the pools of a zone, its fixed records, and all zones."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from daemon_kit.config_file import ConfigurationError, TomlDocument, find
+
+from rspdns import fitting, names
+from rspdns.rrset import Record
+from rspdns.zones.zone import Pool, Site, Zone, live_names
+
+_ALONE = ("CNAME", "DNAME", "NS")
+"""Types that leave no room for live records at their name, or below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """A zone, or what can be read of one whose files have errors."""
+
+    document: TomlDocument
+    zone: Zone
+    doubtful: frozenset[int] = frozenset()
+    """Positions of the pools with an error: those left out, and those that an unknown key may be about."""
+    unread: frozenset[str] | None = frozenset()
+    """Owner names of what could not be read in the master file; None: any name could have some of that."""
+
+    def is_read(self, name: str) -> bool:
+        """Tell whether every record at `name` in the master file could be read."""
+        return self.unread is not None and name not in self.unread
+
+    def doubtful_names(self) -> set[str]:
+        """Return the names of the doubtful pools."""
+        found = find(self.document.data, ("pool", "*", "name"))
+        return {
+            names.join(name.lower().rstrip("."), self.zone.name)
+            for place, name in found
+            if place[1] in self.doubtful and isinstance(name, str)
+        }
+
+
+def problems_of_zone(readable: Readable) -> list[ConfigurationError]:
+    """What is wrong in one zone; nothing that only follows from an error already told."""
+    document, zone = readable.document, readable.zone
+    doubtful = readable.doubtful_names()
+    problems: list[ConfigurationError] = []
+    for site in zone.sites:
+        bad_names = [(pool, *found) for pool in site.pools for found in _name_problems(pool)]
+        problems += [_at(document, pool, key, text) for pool, key, text in bad_names]
+        if not bad_names and (text := _naptr_problem(site)):
+            problems.append(_at(document, site.pools[-1], "name", text))
+        for pool in site.pools:
+            is_static = pool.config.when_empty == "static"
+            if is_static and readable.is_read(pool.owner) and not _has(site, pool.owner, ("SRV",)):
+                text = f"the zone file has no SRV record at {pool.owner}"
+                problems.append(_at(document, pool, "when_empty", text))
+        problems += _static_problems(zone, site, in_doubt=site.name in doubtful)
+    problems += [_at(document, pool, "label", text) for pool, text in _label_problems(zone)]
+    problems += _delegation_problems(zone)
+    problems += _name_server_problems(readable, doubtful)
+    return problems
+
+
+def problems_between(zones_read: Sequence[Readable]) -> list[ConfigurationError]:
+    """What is wrong between zones: one in two files, a name in two, a handle with two `accept` or two ways
+    to be verified."""
+    problems = []
+    zones: dict[str, str] = {}
+    pools: dict[str, tuple[Pool, Readable]] = {}
+    for readable in zones_read:
+        document, zone = readable.document, readable.zone
+        if zone.name in zones:
+            text = f"the zone {zone.name} is already in {zones[zone.name]}"
+            problems.append(document.error(("zone",), text))
+        zones.setdefault(zone.name, document.file)
+        for pool in (pool for site in zone.sites for pool in site.pools):
+            for handle in pool.config.shards:
+                other, first = pools.setdefault(handle, (pool, readable))
+                file = first.document.file
+                in_doubt = pool.position in readable.doubtful or other.position in first.doubtful
+                if set(other.config.accept) != set(pool.config.accept):
+                    text = f"the pool {handle!r} has other networks in {file}; it can have but one list"
+                    problems.append(_at(document, pool, "accept", text))
+                if other.config.verification != pool.config.verification and not in_doubt:
+                    text = f"the pool {handle!r} is verified in another way in {file}"
+                    problems.append(_at(document, pool, "verify", text))
+    for readable in zones_read:
+        problems += _problems_at_cuts(readable, cuts_of(readable.zone.name, zones))
+    return problems
+
+
+def cuts_of(zone: str, zones: Collection[str]) -> frozenset[str]:
+    """The zones below `zone`, without those that lie below one of these: where `zone` ends."""
+    inner = {one for one in zones if names.is_below(one, zone)}
+    return frozenset(one for one in inner if inner.isdisjoint(names.ancestors(one, zone)))
+
+
+def _problems_at_cuts(readable: Readable, cuts: frozenset[str]) -> Iterator[ConfigurationError]:
+    """What a zone says of names that are another zone's: NS, DS and glue alone belong there.
+
+    PowerDNS asks the other zone about these names, so nobody would see the rest, but in a transfer.
+    """
+    if not cuts:
+        return
+    zone = readable.zone
+
+    def cut_of(name: str) -> str | None:
+        return next((one for one in (name, *names.ancestors(name, zone.name)) if one in cuts), None)
+
+    for name, records in zone.static.records.items():
+        cut = cut_of(name)
+        if cut is None:
+            continue
+        at_cut = zone.static.records.get(cut, ())
+        servers = {record.content.lower() for record in at_cut if record.type == "NS"}
+        allowed = {"NS", "DS"} if name == cut else set()
+        if name in servers:
+            allowed |= {"A", "AAAA"}
+        wrong = [record for record in records if record.type not in allowed]
+        for record in {record.type: record for record in reversed(wrong)}.values():
+            text = (
+                f"belongs into the zone {cut}, which is served here too: "
+                "only its NS and DS records and the addresses of its name servers may stand here"
+            )
+            yield _in_file(zone, record, text)
+    for site in zone.sites:
+        for pool in site.pools:
+            found = next(filter(None, map(cut_of, (site.name, pool.owner, pool.targets))), None)
+            has_ns = any(record.type == "NS" for record in zone.static.records.get(found or "", ()))
+            if found is not None and not has_ns:  # else the delegation is told of: it hides these names
+                text = f"the pool's names lie in the zone {found}, which is served here too: put it there"
+                yield _at(readable.document, pool, "name", text)
+
+
+def _at(document: TomlDocument, pool: Pool, key: str, text: str) -> ConfigurationError:
+    return document.error(("pool", pool.position, key), text)
+
+
+def _name_problems(pool: Pool) -> Iterator[tuple[str, str]]:
+    target = pool.target("00000000" if len(pool.config.shards) == 1 else "00000000-000")
+    for key, name in (("name", pool.owner), ("label", target)):
+        try:
+            names.normal(name)
+        except ValueError as error:
+            yield key, f"gives the name {name}: {error}"
+            return
+    if fitting.how_many(pool.owner, [fitting.srv_size(target, 1, 1)] * 2) < 2:
+        yield (
+            "name",
+            f"too long: two SRV records at {pool.owner} do not fit into {fitting.LIMIT} bytes",
+        )
+
+
+def _naptr_problem(site: Site) -> str:
+    sizes = [
+        fitting.naptr_size("s", pool.naptr_service, pool.owner) for pool in site.pools if pool.naptr_service
+    ]
+    if fitting.how_many(site.name, sizes) < len(sizes):
+        return f"the {len(sizes)} NAPTR records at {site.name} do not fit into {fitting.LIMIT} bytes"
+    return ""
+
+
+def _label_problems(zone: Zone) -> Iterator[tuple[Pool, str]]:
+    """Target names must be of one pool only: PE identifiers are unique within a pool."""
+    taken: dict[str, str] = {}
+    """What is at a name, or somewhere below it."""
+
+    def take(name: str, what: str) -> None:
+        for one in (name, *names.ancestors(name, zone.name)):
+            taken.setdefault(one, what)
+
+    for site in zone.sites:
+        take(site.name, f"the name of {site.pools[0].config.target_label!r}")
+        for pool in site.pools:
+            take(pool.owner, f"the SRV records of {pool.config.target_label!r}")
+    for pool in (pool for site in zone.sites for pool in site.pools):
+        if (what := taken.get(pool.targets)) is not None:
+            yield pool, f"targets would be below {pool.targets}, where {what} is; give it another label"
+        take(pool.targets, f"the targets of {pool.config.target_label!r}")
+
+
+def _has(site: Site, name: str, types: Sequence[str]) -> bool:
+    return any(record.type in types for record in site.static.get(name, ()))
+
+
+def _static_problems(zone: Zone, site: Site, *, in_doubt: bool) -> Iterator[ConfigurationError]:
+    """Fixed records where live ones belong. Other types may stand beside them.
+
+    `in_doubt`: one of the site's pools has an error, and might be one with when_empty = "static".
+    """
+    fallback = in_doubt or any(pool.config.when_empty == "static" for pool in site.pools)
+    for pool in site.pools:
+        for name, records in zone.static.records.items():
+            if names.is_below(name, pool.targets):
+                yield _in_file(
+                    zone, records[0], f"the names below {pool.targets} belong to the pool's members"
+                )
+    for name, records in site.static.items():
+        for record in {record.type: record for record in reversed(records)}.values():
+            if record.type in _ALONE and name != zone.name:
+                yield _in_file(zone, record, f"{record.type} cannot stand at the name of a pool")
+            elif record.type in ("A", "AAAA") and name == site.name and not fallback:
+                yield _in_file(zone, record, "a pool gives this name its addresses" + _IF_MEANT)
+    for pool in site.pools:
+        for record in site.static.get(pool.owner, ()):
+            if record.type == "SRV" and pool.config.when_empty != "static" and not in_doubt:
+                yield _in_file(zone, record, "a pool gives this name its SRV records" + _IF_MEANT)
+                break
+        for record in site.static.get(site.name, ()):
+            if record.type == "NAPTR" and pool.naptr_service and f'"{pool.naptr_service}"' in record.content:
+                yield _in_file(
+                    zone, record, f"a pool gives this name its NAPTR record of {pool.naptr_service}"
+                )
+
+
+_IF_MEANT = '; if these are for when the pool is empty, set when_empty = "static"'
+
+
+def _delegation_problems(zone: Zone) -> Iterator[ConfigurationError]:
+    """Nothing is served below a delegation or a DNAME; told once for each of them."""
+    hidden: dict[Record, str] = {}
+    for name in (name for site in zone.sites for name in live_names(site)):
+        for ancestor in [*names.ancestors(name, zone.name), zone.name]:
+            for record in zone.static.records.get(ancestor, ()):
+                if ancestor != name and (
+                    record.type == "DNAME" or (record.type == "NS" and ancestor != zone.name)
+                ):
+                    hidden.setdefault(record, name)
+    for record, name in hidden.items():
+        yield _in_file(zone, record, f"hides {name}, which a pool needs")
+
+
+def _name_server_problems(readable: Readable, doubtful: set[str]) -> Iterator[ConfigurationError]:
+    """A name server inside the zone needs an address there, or nobody finds it."""
+    zone = readable.zone
+    sites = {site.name for site in zone.sites} | doubtful
+    for record in zone.static.records.get(zone.name, ()):
+        server = record.content.lower()
+        if record.type != "NS" or not names.is_at_or_below(server, zone.name):
+            continue
+        if (
+            not any(r.type in ("A", "AAAA") for r in zone.static.records.get(server, ()))
+            and server not in sites
+            and readable.is_read(server)
+        ):
+            yield _in_file(zone, record, f"the name server {server} has no address in this zone")
+
+
+def _in_file(zone: Zone, record: Record, text: str) -> ConfigurationError:
+    line = zone.static.lines[record]
+    return ConfigurationError(zone.static.file, line, f"{record.name} {record.type}", text)

@@ -1,0 +1,304 @@
+"""What may stand in a zone's file `zones.d/<zone>.toml`, key by key.
+
+What must hold between keys, files and the records of the zone is checked in `rspdns.zones.checks`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from daemon_kit.config_file import StrictModel, find
+from daemon_kit.ip_text import read_network
+from daemon_kit.path_types import PathText
+from pool_user.belief.rules import MAX_MEMBERS, SENTINEL_POOL_PREFIX
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, model_validator
+
+from rserpool import MAX_HANDLE, Protocol
+from rspdns import names
+from rspdns.zones import services
+
+Value = TypeVar("Value")
+Network = IPv4Network | IPv6Network
+MOST_EXPECTED = 10_000
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
+
+def _handle(text: str) -> str:
+    size = len(text.encode())
+    if not 1 <= size <= MAX_HANDLE:
+        raise ValueError(f"a pool handle has 1 to {MAX_HANDLE} bytes, this one {size}")
+    if text.startswith(SENTINEL_POOL_PREFIX):
+        raise ValueError("this handle belongs to the registrars' sentinels")
+    return text
+
+
+def _network(value: object) -> Network:
+    if not isinstance(value, str):
+        raise ValueError('a network is written as text: "10.20.0.0/16"')  # noqa: TRY004 - pydantic wants it
+    return read_network(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A server that should be in, and what people call it."""
+
+    address: IPv4Address | IPv6Address
+    port: int
+    name: str
+
+
+def _expect(value: object) -> int | tuple[Expected, ...]:
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 1 <= value <= MOST_EXPECTED:
+            raise ValueError(f"a number of servers, 1 to {MOST_EXPECTED}")
+        return value
+    if not isinstance(value, dict) or not value:
+        words = 'a number of servers, or a table of their addresses: {"10.20.0.5:5060" = "sip-1"}'
+        raise ValueError(words)
+    found = tuple(_expected(text, name) for text, name in value.items())
+    if len(found) > MOST_EXPECTED:
+        raise ValueError(f"{len(found)} servers; {MOST_EXPECTED} at most")
+    for what, of_all in (
+        ("address", [(one.address, one.port) for one in found]),
+        ("name", [one.name for one in found]),
+    ):
+        if len(set(of_all)) < len(of_all):
+            raise ValueError(f"the same {what} twice")
+    return found
+
+
+def _as_is(value: object) -> object:
+    return value
+
+
+def _expected(text: str, name: object) -> Expected:
+    host, _, port = text.rpartition(":")
+    try:
+        address = ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        address = None
+    if address is None or not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
+        example = '"10.20.0.5:5060", "[2001:db8::5]:5060"'
+        raise ValueError(f"{text!r} is no address with a port; write {example}")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(f"the name of {text} is text: up to 63 letters, digits, and . _ - inside")
+    return Expected(address, int(port), name)
+
+
+def _label(text: str) -> str:
+    if not names.is_label(text):
+        raise ValueError("must be one DNS label: up to 63 of a-z, 0-9 and inner hyphens")
+    return text
+
+
+def _pool_name(text: str) -> str:
+    return text if text == "@" else names.normal(text)
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def not_empty(values: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Return `values`. Raises ValueError when there are none."""
+    if not values:
+        raise ValueError("needs at least one")
+    return values
+
+
+Handle = Annotated[str, AfterValidator(_handle)]
+Seconds = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+def _between_keys(pool: Mapping[str, object]) -> Iterator[str]:
+    """Yield what is wrong between the keys of one pool, of which each by itself may be anything."""
+    verify, service, handles = pool.get("verify"), pool.get("service"), pool.get("handles")
+    if isinstance(service, str):
+        *_, name, transport = ("", *service.lower().split("."))
+        if verify == "tcp" and transport in ("_udp", "_sctp"):
+            yield f'verify = "tcp" needs a service over TCP; {service} is not'
+        if verify == "sip-options" and (transport == "_sctp" or name == "_sips"):
+            yield f'verify = "sip-options" needs SIP over UDP or TCP; {service} is not'
+    yield from _unwelcome(pool.get("expect"), pool.get("accept"))
+    if pool.get("report_unreachable") is True and verify is None:
+        yield "report_unreachable needs verify: without it nobody is probed"
+    if ("handle" in pool) == ("handles" in pool):
+        yield "needs either handle or handles"
+    first = pool.get("handle", handles[0] if isinstance(handles, list | tuple) and handles else None)
+    if isinstance(first, str) and first and "label" not in pool and not names.is_label(first):
+        yield f"needs a label, since the handle {first!r} is no DNS label"
+
+
+def _unwelcome(expect: object, accept: object) -> Iterator[str]:
+    """Yield the expected addresses that `accept` would refuse; what is wrong by itself is told elsewhere."""
+    if not isinstance(expect, dict) or not isinstance(accept, list | tuple):
+        return
+    try:
+        networks = [_network(one) for one in accept]
+        expected = [_expected(text, name) for text, name in expect.items()]
+    except ValueError:
+        return
+    for one in expected:
+        if not any(one.address.version == network.version and one.address in network for network in networks):
+            yield f"expect: {one.address} ({one.name}) is not in accept, so it could never come in"
+
+
+class PoolConfig(StrictModel):
+    """One pool in a zone: which PEs, under which names, and how they are shown."""
+
+    OTHER_NAMES: ClassVar[Mapping[str, str]] = {"pool": "handle", "pools": "handles", "networks": "accept"}
+
+    handle: Handle | None = None
+    handles: Annotated[tuple[Handle, ...], AfterValidator(not_empty)] | None = None
+    """Several handles that shard one pool, since a handle resolution carries 128 members at most."""
+    label: Annotated[str, BeforeValidator(_lower), AfterValidator(_label)] | None = None
+    """The label of this pool in its target names; the handle where that is a label."""
+    service: Annotated[str, BeforeValidator(_lower), AfterValidator(services.check)]
+    """`_sip._udp`: the SRV records stand at `<service>.<name>.<zone>`."""
+    name: Annotated[str, BeforeValidator(_lower), AfterValidator(_pool_name)]
+    """Relative to the zone, "@" for its apex: A, AAAA and NAPTR stand at `<name>.<zone>`."""
+    accept: Annotated[tuple[Annotated[Network, PlainValidator(_network)], ...], AfterValidator(not_empty)]
+    """The networks a PE's address must be in; nobody joins uninvited."""
+    expect: Annotated[int | tuple[Expected, ...], PlainValidator(_expect), PlainSerializer(_as_is)] | None = (
+        None
+    )
+    """The servers that should be in: how many, or a table of their addresses and ports with names. What is
+    missing stays shown. Without it: each that was in during the last day, until `rspdns forget`."""
+    max_members: Annotated[int, Field(ge=2, le=10_000)] = MAX_MEMBERS
+    """PEs known of each handle; further ones are refused, so that one host can't fill the backend."""
+    when_empty: Literal["last-good", "static", "nodata", "servfail"] = "last-good"
+    max_answers: Annotated[int, Field(ge=2, le=128)] = 8
+    """SRV records in one answer, fewer where they would not fit into 512 bytes."""
+    max_addresses: Annotated[int, Field(ge=1, le=16)] = 2
+    """A, and AAAA, records in one answer; of several pools at one name the largest counts."""
+    naptr_order: Annotated[int, Field(ge=0, le=65535)] = 10
+    naptr_preference: Annotated[int, Field(ge=0, le=65535)] = 10
+    naptr_service: Annotated[str, AfterValidator(services.check_naptr)] | None = None
+    """`SIP+D2U`, say. For SIP it follows from `service` (RFC 3263); other services have none."""
+    slow_start_s: Annotated[float, Field(ge=0, le=3600)] = 10.0
+    """How long a PE with a load policy takes to grow to its whole weight after coming in; 0: at once."""
+
+    verify: Literal["tcp", "sip-options"] | None = None
+    """The backend itself probes each member: by connecting over TCP, or by SIP OPTIONS over the member's
+    transport."""
+    verify_interval_ms: Annotated[int, Field(ge=20, le=60_000)] = 100
+    """Between two probes of one member."""
+    verify_timeout_ms: Annotated[int, Field(ge=30, le=10_000)] = 300
+    """Of one probe, in which up to three attempts are made."""
+    verify_fall: Annotated[int, Field(ge=1, le=20)] = 1
+    """So many failed probes in a row take a member out ..."""
+    verify_rise: Annotated[int, Field(ge=1, le=20)] = 2
+    """... and so many good ones back in."""
+    report_unreachable: bool = False
+    """Tell a member's home registrar (ASAP Endpoint Unreachable, RFC 5352 section 3.5): it may remove it."""
+
+    @model_validator(mode="after")
+    def _keys_agree(self) -> PoolConfig:
+        problem = next(_between_keys(self.model_dump(exclude_unset=True)), None)
+        if problem is not None:
+            raise ValueError(problem)
+        return self
+
+    @property
+    def verification(self) -> tuple[object, ...]:
+        """All that says how members are verified."""
+        return (
+            self.verify,
+            self.verify_interval_ms,
+            self.verify_timeout_ms,
+            self.verify_fall,
+            self.verify_rise,
+            self.report_unreachable,
+        )
+
+    @property
+    def _first_handle(self) -> str:
+        return self.handle if self.handle is not None else (self.handles or ("",))[0]
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """The handles of the pool's members: one, or those of `handles`."""
+        return self.handles if self.handles is not None else (self._first_handle,)
+
+    @property
+    def target_label(self) -> str:
+        """The label that its target names carry."""
+        return self.label or self._first_handle
+
+    @property
+    def names(self) -> Mapping[tuple[IPv4Address | IPv6Address, int], str]:
+        """What people call the servers, by address and port."""
+        if self.expect is None or isinstance(self.expect, int):
+            return {}
+        return {(one.address, one.port): one.name for one in self.expect}
+
+    @property
+    def protocol(self) -> Protocol:
+        """The transport protocol that `service` is about; members of another are not shown."""
+        return services.protocol(self.service)
+
+
+class ZoneConfig(StrictModel):
+    """One zone: a file `zones.d/<zone>.toml`."""
+
+    zone: Annotated[str, AfterValidator(names.normal), Field(min_length=1)]
+    static: PathText
+    """The master file with SOA, NS and all other fixed records; relative to this file."""
+    ttl: Seconds = 1
+    """TTL of live records in seconds."""
+    negative_ttl: Seconds | None = None
+    """How long "no such name" may be remembered, in seconds; as long as live records if not given."""
+    pools: tuple[PoolConfig, ...] = Field(default=(), alias="pool")
+
+    @classmethod
+    def document_problems(cls, document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        """Yield what is wrong between the pools: a handle twice, an SRV owner twice.
+
+        Also what is wrong in one pool and can be told whatever else is: pydantic looks at no rule between the
+        keys of a table that has a wrong one.
+        """
+        if "pools" in document:
+            yield ("pools",), "unknown key; a pool is a table [[pool]]"
+        seen: dict[str, int] = {}
+        for pattern in (("pool", "*", "handle"), ("pool", "*", "handles", "*")):
+            for place, handle in find(document, pattern):
+                if isinstance(handle, str) and handle in seen:
+                    first = f"pool[{seen[handle]}]"
+                    yield (
+                        place,
+                        f"the handle {handle!r} is already used by {first}: one pool, one place in a zone",
+                    )
+                elif isinstance(handle, str) and isinstance(place[1], int):
+                    seen[handle] = place[1]
+        yield from _same_owner(document)
+        for place, pool in find(document, ("pool", "*")):
+            if isinstance(pool, dict):
+                yield from ((place, problem) for problem in _between_keys(pool))
+
+    @property
+    def live_ttl_s(self) -> int:
+        """TTL of live records in seconds."""
+        return self.ttl
+
+    @property
+    def negative_ttl_s(self) -> int:
+        """The largest TTL and MINIMUM of the SOA as served, in seconds."""
+        return self.ttl if self.negative_ttl is None else self.negative_ttl
+
+
+def _same_owner(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    owners: set[str] = set()
+    for place, pool in find(document, ("pool", "*")):
+        service, name = (
+            (pool.get(key) for key in ("service", "name")) if isinstance(pool, dict) else (None, None)
+        )
+        if not isinstance(service, str) or not isinstance(name, str):
+            continue
+        owner = names.join(service.lower(), name.lower().rstrip("."))
+        if owner in owners:
+            yield (*place, "service"), f"another pool already has its SRV records at {owner!r}"
+        owners.add(owner)

@@ -1,0 +1,392 @@
+"""The master file of a zone (RFC 1035 section 5): SOA, NS and whatever else does not change by itself.
+
+dnspython reads it. What its zone class passes over in silence, records outside the zone, is an error here:
+the administrator meant them to be served. All errors are reported at once, each with its line.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import shorten
+from typing import Any, cast
+
+import dns.exception
+import dns.grange
+import dns.name
+import dns.rdata
+import dns.rdataclass
+import dns.rdatatype
+import dns.rdtypes.ANY.SOA
+import dns.tokenizer
+import dns.zonefile
+from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, read_text
+
+from rspdns import names
+from rspdns.rrset import Record
+
+MAX_RECORDS = 200_000
+"""Of one zone file, with what its $GENERATE directives make."""
+MAX_STEPS = 65_536
+"""Records that one $GENERATE makes."""
+MAX_MESSAGE = 65_535
+"""Octets of the largest DNS message (RFC 1035 section 4.2.2): a record that does not fit is never answered,
+and ends every zone transfer."""
+_HEADER, _AROUND_QUESTION, _AROUND_RECORD, _POINTER = 12, 4, 10, 2
+"""Octets of a message's header, of a question and a record besides their names, and of a repeated name."""
+MAX_TTL_S = 2**31 - 1
+"""The largest TTL (RFC 2181 section 8)."""
+_TOLD_EVERY = 1000
+"""Records between two reports of progress."""
+_SIGNING = {"RRSIG", "NSEC", "NSEC3", "NSEC3PARAM"}
+_MOST_ERRORS = 50
+_QUOTED_LIST = re.compile(r'\b((?:port|ipv4hint|ipv6hint|mandatory|ech)=)"([^"]*)"')
+"""Parameters that PowerDNS reads without quotes only (RFC 9460 section 2.1 allows both)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartOfAuthority:
+    """The SOA of the file. Its serial is not kept: the one served moves with the live records."""
+
+    mname: str
+    rname: str
+    refresh_s: int
+    retry_s: int
+    expire_s: int
+    minimum_s: int
+    ttl_s: int
+
+    def record(self, zone: str, serial: int, negative_ttl_s: int) -> Record:
+        """The SOA as served, its TTL and MINIMUM at most `negative_ttl_s`.
+
+        A resolver keeps "no such name" for the smaller of the two (RFC 2308 section 5); a returning server
+        must not stay hidden for longer.
+        """
+        minimum = min(self.minimum_s, negative_ttl_s)
+        times = f"{self.refresh_s} {self.retry_s} {self.expire_s} {minimum}"
+        content = f"{self.mname} {self.rname} {serial % 2**32} {times}"
+        return Record(zone, "SOA", content, min(self.ttl_s, negative_ttl_s))
+
+
+@dataclass(frozen=True, slots=True)
+class StaticZone:
+    """The records of a zone file, the SOA apart. `records` by owner name, `lines` by record."""
+
+    file: str
+    zone: str
+    soa: StartOfAuthority
+    records: Mapping[str, tuple[Record, ...]]
+    lines: Mapping[Record, int]
+
+    @classmethod
+    def of_lines(cls, file: str, zone: str, lines: Sequence[_Line]) -> StaticZone:
+        """Return the records of `lines`, those outside the zone apart; a missing SOA is all zeros."""
+        soas = [_soa(line) for line in lines if line.rdata.rdtype == dns.rdatatype.SOA]
+        soa = soas[0] if soas else StartOfAuthority("", "", 0, 0, 0, 0, 0)
+        inside = [line for line in lines if names.is_at_or_below(line.owner, zone)]
+        lines_of = _records(inside)
+        by_owner: dict[str, list[Record]] = {}
+        for record in lines_of:
+            by_owner.setdefault(record.name, []).append(record)
+        return cls(file, zone, soa, {name: tuple(found) for name, found in by_owner.items()}, lines_of)
+
+
+class ZoneFileErrors(ConfigurationErrors):
+    """Every error of a master file, the records that could be read, and whose could not.
+
+    `unread`: the owner names of the others; None where any name could have some.
+    """
+
+    def __init__(
+        self, errors: Sequence[ConfigurationError], rest: StaticZone, unread: frozenset[str] | None
+    ) -> None:
+        super().__init__(errors)
+        self.rest = rest
+        self.unread = unread
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One record of the file: its line number, owner name and type as text, and its data."""
+
+    number: int
+    owner: str
+    type: str
+    ttl_s: int
+    rdata: dns.rdata.Rdata
+
+
+class _TooMuch(dns.exception.DNSException):
+    """The file asks for more records than a zone may have; `is_whole` says that no more of it is read."""
+
+    def __init__(self, text: str, *, is_whole: bool) -> None:
+        super().__init__(text)  # type: ignore[no-untyped-call]
+        self.is_whole = is_whole
+
+
+def load_zone_file(
+    path: str | Path, zone: str, on_records: Callable[[int], None] = lambda more: None
+) -> StaticZone:
+    """Read the master file `path` of `zone`; `on_records` is told how many more records were read.
+
+    Raises ConfigurationErrors with every error found. They are ZoneFileErrors when the file itself could be
+    read.
+    """
+    return parse_zone_file(read_text(path), str(path), zone, on_records)
+
+
+def parse_zone_file(
+    text: str, file: str, zone: str, on_records: Callable[[int], None] = lambda more: None
+) -> StaticZone:
+    """Do what `load_zone_file()` does, for a text at hand."""
+    lines, errors, unread = _read(text, file, dns.name.from_text(zone), on_records)
+    if not all(names.is_at_or_below(line.owner, zone) for line in lines):
+        unread = None  # who knows what was meant
+    errors += [ConfigurationError(file, *problem) for problem in _problems(lines, zone)]
+    apex_is_read = unread is not None and zone not in unread
+    if apex_is_read and not any(line.type == "SOA" for line in lines):
+        errors.append(ConfigurationError(file, 0, zone, "the zone has no SOA record"))
+    if apex_is_read and not any(line.type == "NS" and line.owner == zone for line in lines):
+        errors.append(ConfigurationError(file, 0, zone, "the zone has no NS record at its apex"))
+    static = StaticZone.of_lines(file, zone, lines)
+    if errors:
+        raise ZoneFileErrors(errors, static, unread)
+    return static
+
+
+def _problems(lines: list[_Line], zone: str) -> list[tuple[int, str, str]]:
+    """What is wrong between the records: line, owner name and problem."""
+    found = []
+    types: dict[str, set[str]] = {}
+    dnames = {line.owner for line in lines if line.type == "DNAME"}
+    sizes: dict[tuple[str, str], int] = {}
+    for line in lines:
+        name = line.owner
+        before = types.setdefault(name, set())
+        if not names.is_at_or_below(name, zone):
+            found.append((line.number, name, f"lies outside the zone {zone}; is a final dot missing?"))
+        elif line.type == "SOA" and name != zone:
+            found.append((line.number, name, "an SOA record may stand at the zone's apex only"))
+        elif line.type == "SOA" and "SOA" in before:
+            found.append((line.number, name, "the zone has more than one SOA record"))
+        elif line.type in _SIGNING:
+            found.append((line.number, name, f"{line.type} records are left to PowerDNS, which signs"))
+        elif before and ("CNAME" in before or line.type == "CNAME"):
+            found.append((line.number, name, "a CNAME record stands alone at its name (RFC 1034)"))
+        elif line.type == "DNAME" and "DNAME" in before:
+            found.append((line.number, name, "a name has one DNAME record at most (RFC 6672)"))
+        elif dnames and name != zone and (above := dnames.intersection(_above(name, zone))):
+            text = f"nothing may stand below the DNAME record of {min(above)} (RFC 6672 section 2.3)"
+            found.append((line.number, name, text))
+        if (size := _size_problem(line, sizes)) is not None:
+            found.append((line.number, f"{name} {line.type}", size))
+        if line.ttl_s > MAX_TTL_S:
+            found.append((line.number, name, f"the TTL is above {MAX_TTL_S} s"))
+        before.add(line.type)
+    return found
+
+
+def _above(name: str, zone: str) -> list[str]:
+    return [*names.ancestors(name, zone), zone]
+
+
+def _size_problem(line: _Line, sizes: dict[tuple[str, str], int]) -> str | None:
+    """What is wrong with the size of a record, or of its RRset, whose sizes up to here are in `sizes`."""
+    octets = _OCTETS.get(line.type) or len(line.rdata.to_wire() or b"")
+    owner = len(line.owner) + 2
+    alone = _HEADER + owner + _AROUND_QUESTION + _POINTER + _AROUND_RECORD
+    if alone + octets > MAX_MESSAGE:
+        return f"its data have {octets} octets; a DNS message has room for {MAX_MESSAGE - alone} of them"
+    key = line.owner, line.type
+    before = sizes.get(key, alone - _POINTER - _AROUND_RECORD)
+    sizes[key] = after = before + _POINTER + _AROUND_RECORD + octets
+    if before <= MAX_MESSAGE < after:  # told once
+        return f"the {line.type} records here have {after} octets with this one: no DNS message has the room"
+    return None
+
+
+_OCTETS = {"A": 4, "AAAA": 16}
+"""The octets of data without names; of these types there are many."""
+
+
+def _soa(line: _Line) -> StartOfAuthority:
+    soa = cast(dns.rdtypes.ANY.SOA.SOA, line.rdata)
+    return StartOfAuthority(
+        mname=soa.mname.to_text(),
+        rname=soa.rname.to_text(),
+        refresh_s=soa.refresh,
+        retry_s=soa.retry,
+        expire_s=soa.expire,
+        minimum_s=soa.minimum,
+        ttl_s=line.ttl_s,
+    )
+
+
+def _records(lines: list[_Line]) -> dict[Record, int]:
+    """The records and their first lines; those of one RRset share the smallest of their TTLs (RFC 2181
+    section 5.2)."""
+    ttls: dict[tuple[str, str], int] = {}
+    for line in lines:
+        key = (line.owner, line.type)
+        ttls[key] = min(line.ttl_s, ttls.get(key, MAX_TTL_S))
+    found: dict[Record, int] = {}
+    for line in lines:
+        if line.type != "SOA":
+            ttl_s = ttls[line.owner, line.type]
+            found.setdefault(Record(line.owner, line.type, _content(line), ttl_s), line.number)
+    return found
+
+
+def _content(line: _Line) -> str:
+    """The data as text, names in it without the final dot (unless one is the root, which has no other
+    form)."""
+    rdata = line.rdata
+    if line.type in _OCTETS:
+        return rdata.to_text()
+    if rdata.rdtype == dns.rdatatype.CERT:  # PowerDNS reads numbers, no mnemonics (RFC 4398 section 2.2)
+        kind, tag, algorithm = struct.unpack("!HHB", (rdata.to_wire() or b"")[:5])
+        return f"{kind} {tag} {algorithm} {rdata.to_text().split(maxsplit=3)[3].replace(' ', '')}"
+    absolute = rdata.to_text()
+    relative = rdata.to_text(origin=dns.name.root, relativize=True)
+    content = relative if relative.count("@") == absolute.count("@") else absolute
+    if rdata.rdtype in (dns.rdatatype.SVCB, dns.rdatatype.HTTPS):
+        content = _QUOTED_LIST.sub(r"\1\2", content)
+    return content
+
+
+class _Collector:
+    """Stands where dnspython's reader expects a transaction, and keeps each record with its line."""
+
+    def __init__(self, origin: dns.name.Name, on_records: Callable[[int], None]) -> None:
+        self.manager = self
+        self._on_records = on_records
+        self.origin = origin
+        self.line_number = 0
+        self.lines: list[_Line] = []
+        self._name: dns.name.Name | None = None
+        self._owner = ""
+        self._types: dict[dns.rdatatype.RdataType, str] = {}
+
+    def origin_information(self) -> tuple[dns.name.Name, bool, dns.name.Name]:
+        return self.origin, False, self.origin
+
+    def check_put_rdataset(self, check: object) -> None:
+        """Ask for nothing: the rules of CNAME are checked with all the others."""
+
+    def _set_origin(self, origin: dns.name.Name) -> None:
+        """$ORIGIN: the reader keeps it."""
+
+    def add(self, name: dns.name.Name, ttl: int, rdata: dns.rdata.Rdata) -> None:
+        if len(self.lines) >= MAX_RECORDS:
+            raise _TooMuch(f"the zone has more than {MAX_RECORDS} records", is_whole=True)
+        if not (len(self.lines) + 1) % _TOLD_EVERY:
+            self._on_records(_TOLD_EVERY)
+        if name is not self._name:
+            self._name, self._owner = name, names.to_text(name)
+        kind = self._types.get(rdata.rdtype)
+        if kind is None:
+            kind = self._types[rdata.rdtype] = dns.rdatatype.to_text(rdata.rdtype)
+        self.lines.append(_Line(self.line_number, self._owner, kind, ttl, rdata))
+
+
+class _Tokenizer(dns.tokenizer.Tokenizer):
+    """dnspython's tokenizer, which also tells the collector where each record and directive begins.
+
+    Its own count is a line ahead where a line's first word is also its last one.
+    """
+
+    def __init__(self, text: str, file: str, collector: _Collector, first_line: int = 1) -> None:
+        super().__init__(text, filename=file)
+        self.line_number = first_line
+        self.collector = collector
+        self._is_range = False
+        """Whether the next token is the range of a $GENERATE."""
+
+    def get(self, want_leading: bool = False, want_comment: bool = False) -> dns.tokenizer.Token:
+        if want_leading and want_comment:  # so asks the reader for what begins a line, and for nothing else
+            self.collector.line_number = self.line_number
+            token = super().get(want_leading, want_comment)
+            self._is_range = token.value.upper() == "$GENERATE"
+            return token
+        token = super().get(want_leading, want_comment)
+        if self._is_range:
+            self._is_range = False
+            _check_range(token.value)
+        return token
+
+
+def _check_range(text: str) -> None:
+    """Refuse the range of a $GENERATE that has too many steps, before the first of them is made."""
+    try:
+        first, last, step = dns.grange.from_text(text)
+    except dns.exception.DNSException:
+        return  # the reader says what is wrong with it
+    steps = (last - first) // step + 1
+    if steps > MAX_STEPS:
+        raise _TooMuch(f"it makes {steps} records, and may make {MAX_STEPS} at most", is_whole=False)
+
+
+def _read(
+    text: str, file: str, origin: dns.name.Name, on_records: Callable[[int], None]
+) -> tuple[list[_Line], list[ConfigurationError], frozenset[str] | None]:
+    """Every record, every line that is none, and the owner names of those (None: they could be any).
+
+    After an error reading goes on at the next owner name.
+    """
+    text_lines = io.StringIO(
+        text, newline=""
+    ).readlines()  # as the tokenizer counts them, unlike splitlines()
+    collector = _Collector(origin, on_records)
+    reader = dns.zonefile.Reader(_Tokenizer(text, file, collector), dns.rdataclass.IN, cast(Any, collector))
+    reader.zone_origin = dns.name.root  # passes no record over for lying outside the zone
+    errors: list[ConfigurationError] = []
+    unread: set[str | None] = set()
+    while len(errors) < _MOST_ERRORS:
+        try:
+            reader.read()
+            break
+        except (dns.exception.DNSException, UnicodeError, ValueError) as error:
+            number = min(collector.line_number, len(text_lines))
+            errors.append(ConfigurationError(file, number, "", _explain(error, file, text_lines[number - 1])))
+            unread.add(None if isinstance(error, _TooMuch) else _owner(text_lines[number - 1], reader))
+            if isinstance(error, _TooMuch) and error.is_whole:
+                break
+            while number < len(text_lines) and not _starts_a_record(text_lines[number]):
+                number += 1
+            reader.tok = _Tokenizer("".join(text_lines[number:]), file, collector, number + 1)
+    else:
+        unread.add(None)  # whatever follows was not looked at
+    known = frozenset(name for name in unread if name is not None)
+    return collector.lines, errors, None if len(known) < len(unread) else known
+
+
+def _owner(line: str, reader: dns.zonefile.Reader) -> str | None:
+    """The owner name of a line that could not be read; None when that is not known."""
+    words = line.split()
+    if not words or line[0] in ' \t;()$"' or reader.current_origin is None:
+        return None
+    try:
+        return names.to_text(dns.name.from_text(words[0], reader.current_origin))
+    except (dns.exception.DNSException, UnicodeError, ValueError):
+        return None
+
+
+def _starts_a_record(line: str) -> bool:
+    return line[0] not in " \t\r\n;()"
+
+
+def _explain(error: Exception, file: str, line: str) -> str:
+    """What dnspython found wrong with a line, without the place, which it also tells, and with the text."""
+    text = str(error)
+    if isinstance(error, _TooMuch):
+        return f"{shorten(line, 60, placeholder=' ...')!r}: {text}"
+    if text.startswith(f"{file}:"):
+        text = text.removeprefix(f"{file}:").partition(": ")[2]
+    if "caught exception" in text:
+        text = text.rpartition("'>: ")[2]
+    text = text.replace("unknown rdatatype", "unknown record type").removesuffix(".")
+    return f"{shorten(line, 60, placeholder=' ...')!r} is not understood: {text[:1].lower()}{text[1:]}"

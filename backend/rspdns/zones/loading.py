@@ -1,0 +1,147 @@
+"""Reading zones: the TOML file, the master file it names, and what must hold between them."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from daemon_kit.config_file import (
+    ConfigurationError,
+    ConfigurationErrors,
+    TomlDocument,
+    check,
+    find,
+    read_text,
+)
+from pydantic import ValidationError
+
+from rspdns import names
+from rspdns.zones.checks import Readable, problems_between, problems_of_zone
+from rspdns.zones.configuration import PoolConfig, ZoneConfig
+from rspdns.zones.file import StaticZone, ZoneFileErrors, load_zone_file
+from rspdns.zones.zone import Zone, make_zone
+
+_POOL = re.compile(r"pool\[(\d+)\]")
+
+
+class Progress(NamedTuple):
+    """How far the reading of zones is: zones read, zones there are, records of master files read."""
+
+    files: int = 0
+    of_files: int = 0
+    records: int = 0
+
+
+def load_zones(
+    directory: Path, on_progress: Callable[[Progress], None] = lambda progress: None
+) -> tuple[Zone, ...]:
+    """Every zone of the directory's *.toml files, sorted by name; `on_progress` is told how far it is.
+
+    Raises ConfigurationErrors with every error of all files. A directory without zones is no error: a backend
+    may be started before its first zone.
+    """
+    found: list[Readable] = []
+    errors: list[ConfigurationError] = []
+    try:
+        files = sorted(path for path in directory.iterdir() if path.suffix == ".toml")
+    except OSError as error:
+        problem = f"the zones directory can't be read: {error.strerror or error}"
+        raise ConfigurationErrors([ConfigurationError(str(directory), 0, "", problem)]) from None
+    progress = Progress(0, len(files), 0)
+
+    def on_records(more: int) -> None:
+        nonlocal progress
+        progress = progress._replace(records=progress.records + more)
+        on_progress(progress)
+
+    for number, file in enumerate(files):
+        progress = progress._replace(files=number)
+        readable, of_zone = _load(file, on_records)
+        found += [readable] if readable is not None else []
+        errors += of_zone
+    errors += problems_between(found)
+    if errors:
+        raise ConfigurationErrors(errors)
+    return tuple(sorted((one.zone for one in found), key=lambda zone: zone.name))
+
+
+def load_zone(path: str | Path) -> Zone:
+    """Read one zone. Raises ConfigurationErrors with every error of its two files."""
+    readable, errors = _load(Path(path))
+    if errors or readable is None:
+        raise ConfigurationErrors(errors)
+    return readable.zone
+
+
+def _load(
+    path: Path, on_records: Callable[[int], None] = lambda more: None
+) -> tuple[Readable | None, list[ConfigurationError]]:
+    """Read one zone, or as much of it as can be checked, and tell every error of its two files."""
+    try:
+        document = TomlDocument(str(path), read_text(path))
+    except ConfigurationErrors as error:
+        return None, error.errors
+    errors: list[ConfigurationError] = []
+    config = static = None
+    try:
+        config = check(document, ZoneConfig)
+    except ConfigurationErrors as error:
+        errors += error.errors
+    unread: frozenset[str] | None = frozenset()
+    doubtful = frozenset(int(found[1]) for one in errors if (found := _POOL.match(one.key)))
+    zone = _zone_name(document)
+    named = document.data.get("static")
+    if isinstance(named, str) and named and zone:
+        try:
+            static = load_zone_file(path.parent / named, zone, on_records)
+        except ZoneFileErrors as error:
+            errors += error.errors
+            static, unread = error.rest, error.unread
+        except ConfigurationErrors as error:
+            errors += where_named(document, error.errors, {str(path.parent / named): ("static",)})
+    if not zone:
+        return None, errors
+    if static is None:
+        static, unread = StaticZone.of_lines("", zone, ()), None
+    if config is not None:
+        made = make_zone(config, static)
+    else:
+        pools = _readable_pools(document)
+        made = make_zone(ZoneConfig(zone=zone, static="-", pools=tuple(pools.values())), static, tuple(pools))
+    readable = Readable(document, made, doubtful, unread)
+    return readable, errors + problems_of_zone(readable)
+
+
+def where_named(
+    document: TomlDocument, errors: Sequence[ConfigurationError], places: Mapping[str, tuple[str, ...]]
+) -> list[ConfigurationError]:
+    """The errors; one about a file as a whole, at the key in `places` that names the file."""
+    return [
+        document.error(places[one.file], f"{one.file}: {one.problem}")
+        if not one.line and one.file in places
+        else one
+        for one in errors
+    ]
+
+
+def _readable_pools(document: TomlDocument) -> dict[int, PoolConfig]:
+    """The pools that are right but for unknown keys, by position."""
+    found: dict[int, PoolConfig] = {}
+    for place, table in find(document.data, ("pool", "*")):
+        if isinstance(table, dict) and isinstance(place[1], int):
+            known = {key: value for key, value in table.items() if key in PoolConfig.model_fields}
+            with contextlib.suppress(ValidationError):
+                found[place[1]] = PoolConfig.model_validate(known)
+    return found
+
+
+def _zone_name(document: TomlDocument) -> str | None:
+    """The zone's name, also in a file that has errors elsewhere."""
+    named = document.data.get("zone")
+    try:
+        return names.normal(named) if isinstance(named, str) else None
+    except ValueError:
+        return None

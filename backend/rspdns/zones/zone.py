@@ -1,0 +1,144 @@
+"""A zone as it is served: its configuration, its fixed records, and the names its pools own.
+
+<service>.<name>.<zone>         SRV                 one owner for each pool
+<name>.<zone>                   A, AAAA, NAPTR      a site: all pools with this name
+<PE id>.<label>.<name>.<zone>   A, AAAA             the targets
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from rspdns import names
+from rspdns.rrset import MOST_LABELS, Node, Record
+from rspdns.zones import services
+from rspdns.zones.configuration import PoolConfig, ZoneConfig
+from rspdns.zones.file import StaticZone
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pool:
+    """One pool's place in a zone."""
+
+    config: PoolConfig
+    owner: str
+    """Where its SRV records stand."""
+    targets: str
+    """The name its targets are below."""
+    naptr_service: str | None
+    position: int
+    """Its place among the [[pool]] tables of the zone, from 0."""
+
+    def target(self, label: str) -> str:
+        """The target name with this first label."""
+        return f"{label}.{self.targets}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Site:
+    """All pools of one name. `static` are the zone file's records at this name and at the pools' owners."""
+
+    name: str
+    pools: tuple[Pool, ...]
+    static: Mapping[str, tuple[Record, ...]] = field(default_factory=dict)
+    handles: frozenset[str] = frozenset()
+    """Of all pools."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Zone:
+    """One zone. Made once for each reading of its files, and compared by identity."""
+
+    config: ZoneConfig
+    static: StaticZone
+    sites: tuple[Site, ...]
+    fixed: Mapping[str, Node]
+    """The nodes that pools do not change: fixed records elsewhere, and empty non-terminals."""
+    places: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """By pool handle, which of the sites it has a part in."""
+    most_labels: int = MOST_LABELS
+    """Of any of its names, members' target names included."""
+
+    @property
+    def name(self) -> str:
+        """The name of the zone's apex."""
+        return self.config.zone
+
+
+def make_zone(config: ZoneConfig, static: StaticZone, positions: Sequence[int] | None = None) -> Zone:
+    """Put the pools of a checked configuration and the zone's fixed records together.
+
+    `positions` are the pools' places among the [[pool]] tables where `config` doesn't have them all.
+    """
+    pools: dict[str, list[Pool]] = {}
+    for position, pool in zip(positions or range(len(config.pools)), config.pools, strict=True):
+        name = names.join(pool.name, config.zone)
+        pools.setdefault(name, []).append(
+            Pool(
+                config=pool,
+                owner=names.join(pool.service, name),
+                targets=names.join(pool.target_label, name),
+                naptr_service=pool.naptr_service or services.naptr_service(pool.service),
+                position=position,
+            )
+        )
+    sites = tuple(
+        Site(
+            name,
+            tuple(of_name),
+            _static_at(name, of_name, static),
+            frozenset(handle for pool in of_name for handle in pool.config.shards),
+        )
+        for name, of_name in pools.items()
+    )
+    places: dict[str, tuple[int, ...]] = {}
+    for place, site in enumerate(sites):
+        for handle in site.handles:
+            places[handle] = (*places.get(handle, ()), place)
+    fixed = _fixed(config.zone, sites, static)
+    most_dots = max(name.count(".") for name in (*fixed, *(n for site in sites for n in live_names(site))))
+    return Zone(config, static, sites, fixed, places, most_dots + 2)  # a member's name has a label more
+
+
+def live_names(site: Site) -> list[str]:
+    """The names whose nodes the pools of a site make, targets apart."""
+    return [site.name, *(name for pool in site.pools for name in (pool.owner, pool.targets))]
+
+
+def _static_at(name: str, pools: list[Pool], static: StaticZone) -> dict[str, tuple[Record, ...]]:
+    owners = [name, *(pool.owner for pool in pools), *(pool.targets for pool in pools)]
+    return {owner: static.records[owner] for owner in owners if owner in static.records}
+
+
+def _fixed(zone: str, sites: tuple[Site, ...], static: StaticZone) -> dict[str, Node]:
+    live = {name for site in sites for name in live_names(site)}
+    nodes = {
+        name: Node(_with_authority(zone, records, static))
+        for name, records in static.records.items()
+        if name not in live
+    }
+    for name in [*static.records, *live]:
+        for ancestor in names.ancestors(name, zone):
+            if ancestor not in live:
+                nodes.setdefault(ancestor, Node())
+    if zone not in live:
+        nodes.setdefault(zone, Node())
+    return nodes
+
+
+def _with_authority(zone: str, records: tuple[Record, ...], static: StaticZone) -> tuple[Record, ...]:
+    """The records of one name, marked as not ours where the zone hands over to another one: glue, and all but
+    DS of the delegation itself."""
+    name = records[0].name
+    if _is_delegation(name, zone, records):
+        return tuple(replace(record, auth=record.type == "DS") for record in records)
+    if any(
+        _is_delegation(above, zone, static.records.get(above, ())) for above in names.ancestors(name, zone)
+    ):
+        return tuple(replace(record, auth=False) for record in records)
+    return records
+
+
+def _is_delegation(name: str, zone: str, records: tuple[Record, ...]) -> bool:
+    return name != zone and any(record.type == "NS" for record in records)

@@ -1,0 +1,14 @@
+"""What the backend believes about its pools: rules 1 to 8, pure. `README.md` beside this file has the
+table."""
+
+from pool_user.belief.registrars import RegistrarState as RegistrarState
+from pool_user.belief.registrars import Standing as Standing
+from pool_user.belief.rules import BeliefEvent as BeliefEvent
+from pool_user.belief.rules import PoolRules as PoolRules
+from pool_user.belief.rules import Push as Push
+from pool_user.belief.rules import Question as Question
+from pool_user.belief.rules import Reply as Reply
+from pool_user.belief.rules import Table as Table
+from pool_user.belief.rules import sentinel_handle as sentinel_handle
+from pool_user.belief.state import AT_ONCE as AT_ONCE
+from pool_user.belief.state import Belief as Belief

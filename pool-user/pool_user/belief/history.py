@@ -1,0 +1,98 @@
+"""What a pool remembers of its members' comings and goings: `since_s`, who left lately, the last good
+ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address, IPv6Address
+
+from pool_user.belief.rules import BLINK_S, OUT_SHOWN_S, RECENT_S
+from pool_user.views import Member, OutMember
+
+Place = tuple[tuple[IPv4Address | IPv6Address, ...], int]
+"""Addresses and port."""
+MAX_LEFT = 256
+"""Members that left and are remembered; a hostile registrar could make any number come and go."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    member: Member
+    reason: str
+    left_s: float
+
+
+class History:
+    """The memory of one pool.
+
+    About the last good ones (`when_empty = "last-good"`): the design leaves out who left on purpose. On
+    the wire that cannot be told: a registrar drops a PE that deregistered, one whose association ended
+    and one that did not answer its keep-alive in the same way. So every member that disappeared counts as
+    crashed, which is what "last-good" is for. Who left more than 10 s before the pool became empty is not
+    among them, so after a drain one by one at least the early ones stay out.
+    """
+
+    def __init__(self) -> None:
+        self._left: dict[int, _Left] = {}
+        self._out_since_s: dict[int, tuple[str, float]] = {}
+        self.recent: tuple[Member, ...] = ()
+
+    def since_s(self, identifier: int, place: Place, before: Mapping[int, Member], now: float) -> float:
+        """When the member came in: who was out of sight for a moment only keeps the old value."""
+        known = before.get(identifier)
+        if known is None:
+            left = self._left.get(identifier)
+            known = left.member if left is not None and now - left.left_s <= BLINK_S else None
+        if known is None or (known.addresses, known.port) != place:
+            return now
+        return known.since_s
+
+    def note(
+        self,
+        before: Mapping[int, Member],
+        after: Mapping[int, Member],
+        reasons: Mapping[int, str],
+        now: float,
+    ) -> None:
+        """The members changed from `before` to `after`; `reasons` tells why some left."""
+        for identifier in before.keys() - after.keys():
+            reason = reasons.get(identifier, "left")
+            self._left.pop(identifier, None)  # the order is that of leaving
+            self._left[identifier] = _Left(before[identifier], reason, now)
+        while len(self._left) > MAX_LEFT:
+            del self._left[next(iter(self._left))]
+        for identifier in after.keys() & self._left.keys():
+            del self._left[identifier]
+        if after:
+            self.recent = ()
+        elif before:
+            recent = [left.member for left in self._left.values() if now - left.left_s <= RECENT_S]
+            self.recent = tuple(sorted(recent, key=lambda member: member.identifier))
+
+    def out(
+        self, waiting: Mapping[int, OutMember], members: Mapping[int, Member], now: float
+    ) -> tuple[OutMember, ...]:
+        """Who is known and not shown: the `waiting`, and who left within the last minute."""
+        while self._left and now - self._left[first := next(iter(self._left))].left_s >= OUT_SHOWN_S:
+            del self._left[first]
+        found = {
+            identifier: OutMember(
+                identifier, left.member.addresses[0], left.member.port, left.reason, left.left_s
+            )
+            for identifier, left in self._left.items()
+            if identifier not in members
+        }
+        since_s: dict[int, tuple[str, float]] = {}
+        for identifier, out in waiting.items():
+            known = self._out_since_s.get(identifier)
+            since_s[identifier] = known if known is not None and known[0] == out.reason else (out.reason, now)
+            found[identifier] = replace(out, since_s=since_s[identifier][1])
+        self._out_since_s = since_s
+        return tuple(found[identifier] for identifier in sorted(found))
+
+    @property
+    def next_deadline_s(self) -> float | None:
+        """When somebody who left is not shown any more."""
+        first = next(iter(self._left.values()), None)  # they are in the order of leaving
+        return None if first is None else first.left_s + OUT_SHOWN_S

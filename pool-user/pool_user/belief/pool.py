@@ -1,0 +1,402 @@
+"""What is believed about one pool: PEs are decided on, a crowd is questioned, what remains is the view."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from pool_user.belief.accept import accepted, why_refused
+from pool_user.belief.admission import Admission
+from pool_user.belief.claims import Court
+from pool_user.belief.crowd import Crowd
+from pool_user.belief.decisions import Decision, decide
+from pool_user.belief.happenings import happened
+from pool_user.belief.history import History
+from pool_user.belief.listing import MEMORY, Claim, Listing, Overruled
+from pool_user.belief.orphans import Orphans
+from pool_user.belief.reachability import Reachability
+from pool_user.belief.rules import RENEW_STALE_S, BeliefEvent, PoolRules, Reply
+from pool_user.views import Member, OutMember, PoolView
+from rserpool import PoolElement, Transport
+
+
+class PoolBelief:
+    """The belief about the pool `handle`.
+
+    `view` is what the last `evaluate()` found, and stays the same object until something in it changes.
+    `awaited` are the registrars (by place) to be asked at once; `next_deadline_s` is when time alone
+    changes something.
+
+    What is told costs in proportion to itself: only the PEs of which something was said are judged anew, and
+    those whose decision is open. All are when the registrars' standings or the rules changed.
+    """
+
+    def __init__(self, handle: str, rules: PoolRules) -> None:
+        self.handle = handle
+        self.admission = Admission(handle)
+        self.view = PoolView(handle)
+        self.awaited: frozenset[int] = frozenset()
+        self.is_dirty = False
+        self._rules = rules
+        self._listings: dict[int, Listing] = {}
+        self._touched: set[int] = set()
+        """PEs of which something was said since the last evaluation."""
+        self._judged_by: Court | None = None
+        """Who judged all PEs; None when all are to be judged anew."""
+        self._decisions: dict[int, Decision] = {}
+        self._open: set[int] = set()
+        """PEs whose decision others may change."""
+        self._wanted: dict[int, Member] = {}
+        """Who is in by the word of the registrars and by `accept`."""
+        self._out: dict[int, OutMember] = {}
+        """Who is known beside them."""
+        self._shown: dict[int, Member] = {}
+        """The members of `view`."""
+        self._notices: list[BeliefEvent] = []
+        self._crowd = Crowd()
+        self._history = History()
+        self._orphans = Orphans()
+        self._members: dict[int, Member] = {}
+        """Who is in, those found unreachable by the backend's own probe included."""
+        self._reachability = Reachability()
+        self._reasons: dict[int, str] = {}
+        """Why those held back would be out."""
+        self._known = False
+        self._stale_since_s: float | None = None
+        self._vouched_s = float("-inf")
+
+    @property
+    def rules(self) -> PoolRules:
+        """What the configuration says about the pool."""
+        return self._rules
+
+    @rules.setter
+    def rules(self, rules: PoolRules) -> None:
+        if rules != self._rules:
+            self._judged_by = None
+        self._rules = rules
+
+    @property
+    def size(self) -> int:
+        """How many PEs are known."""
+        return len(self.admission)
+
+    def _listing(self, place: int) -> Listing:
+        listing = self._listings.get(place)
+        if listing is None:
+            listing = self._listings[place] = Listing(self._touched)
+        return listing
+
+    def _takes(self, element: PoolElement, at_s: float) -> bool:
+        """Whether what is said about this PE counts; a refusal is counted."""
+        size = self.size
+        if self.admission.takes(element, self._rules):
+            if self.size > size:  # should no claim come of it, the next evaluation releases it
+                self._touched.add(element.identifier)
+            return True
+        if why_refused(element.user_transport, self._rules.accept) is None:
+            # The pool is full. Who is in has precedence over newcomers, who is claimed in vain has not.
+            spare = self.admission.spare(self._wanted.keys() | self._members.keys() | self._touched)
+            if spare is not None:
+                for listing in self._listings.values():
+                    listing.forget(spare)
+                self._touched.add(spare)
+                self.is_dirty = True
+                self.admission.release(spare)
+                return self.admission.takes(element, self._rules)
+        notice = self.admission.refuse(element, self._rules, at_s)
+        if notice is not None:
+            self._notices.append(notice)
+        return False
+
+    def take_notices(self) -> list[BeliefEvent]:
+        """What is to be told, apart from what `evaluate()` finds."""
+        notices, self._notices = self._notices, []
+        return notices
+
+    def reply(self, reply: Reply, settled: bool) -> bool:
+        """Take an answer. Return True when it changes who is listed, or with which home."""
+        listing = self._listing(reply.registrar)
+        if reply.asked_at_s < listing.asked_at_s:
+            return False
+        was_settled = listing.was_settled
+        taken = tuple(one for one in reply.pool_elements if self._takes(one, reply.answered_at_s))
+        news, members_changed = listing.update(reply, settled, taken)
+        is_news = news or bool(self._touched) or was_settled != listing.was_settled
+        self.is_dirty |= is_news or self._is_waiting
+        return members_changed
+
+    def push(self, place: int, element: PoolElement, is_deletion: bool, at_s: float, settled: bool) -> bool:
+        """Take what a registrar pushed. Return True when it changes who is listed, or with which home."""
+        listing = self._listing(place)
+        if not is_deletion and settled and listing.renew(element, at_s):
+            self.is_dirty |= self._is_waiting
+            return False
+        if is_deletion:
+            changed = listing.delete(element.identifier, at_s, settled)
+            self.is_dirty |= changed or self._is_waiting or element.identifier in self._decisions
+            return changed
+        if not self._takes(element, at_s):
+            return False
+        self.is_dirty = True
+        return listing.push(element, at_s)
+
+    def own_children(self, place: int, home: int, elements: Iterable[PoolElement], asked_at_s: float) -> bool:
+        """Take all PEs whose `home` the registrar is. Return True when that changes who is listed."""
+        taken = [one for one in elements if self._takes(one, asked_at_s)]
+        return self._listing(place).own_children(home, taken, asked_at_s) and self._set_dirty()
+
+    def _set_dirty(self) -> bool:
+        self.is_dirty = True
+        return True
+
+    @property
+    def _is_waiting(self) -> bool:
+        """Whether any word may settle something."""
+        return bool(self.awaited or self._crowd.held_since_s or not self._known)
+
+    def link_lost(self, place: int) -> None:
+        """A registrar's life ended."""
+        if place in self._listings:
+            self._listings[place].forget_answers()
+            self._judged_by = None
+            self.is_dirty = True
+
+    def settled(self, place: int) -> None:
+        """A registrar became settled: only what it answers from now on counts for absence.
+
+        What it goes on listing counts like that of any other, unless its home denied it.
+        """
+        listing = self._listings.get(place)
+        if listing is None:
+            return
+        self._judged_by = None
+        listing.settled_anew()
+        for claim in listing.claims.values():
+            if claim.overruled is not Overruled.BY_HOME:
+                claim.overruled = None
+
+    def probed(self, member: Member, reachable: bool) -> None:
+        """The backend's own probe came to a conclusion; it counts while the pool is stale or verified, and
+        about a member whose home registrar is lost."""
+        self.is_dirty |= self._reachability.probed(member, reachable)
+
+    def remember(
+        self, members: Iterable[Member], recent: Iterable[Member], stale_since_s: float, now: float
+    ) -> None:
+        """Take what was known before a restart; `stale_since_s` is when it was last vouched for."""
+        listing = self._listing(MEMORY)
+        self._judged_by = None
+        for member in members:
+            self.admission.remember(member.identifier)
+            transport = Transport(member.protocol, member.port, member.addresses)
+            element = PoolElement(member.identifier, member.home_registrar, 0, transport, member.policy)
+            listing.claims[member.identifier] = Claim(element, now, now, now, remembered=True)
+            self._members.setdefault(member.identifier, member)
+        self._history.recent = tuple(recent)
+        self._known = True
+        self._stale_since_s = stale_since_s
+        self.is_dirty = True
+
+    @property
+    def next_deadline_s(self) -> float | None:
+        """When time alone changes something."""
+        times = (
+            self._crowd.next_deadline_s,
+            self._history.next_deadline_s,
+            self._orphans.next_deadline_s,
+        )
+        return min((time_s for time_s in times if time_s is not None), default=None)
+
+    @property
+    def probe_targets(self) -> tuple[Member, ...]:
+        """The members of a pool that is stale, verified, or has somebody whose home registrar is lost (the
+        others are the witnesses), the unreachable too; else nobody."""
+        if not (self._is_probed(self.view.stale_since_s) or self.view.suspected):
+            return ()
+        return tuple(self._members[identifier] for identifier in sorted(self._members))
+
+    def evaluate(self, court: Court, stale_since_s: float, now: float) -> list[BeliefEvent]:
+        """Form the view anew and return what happened.
+
+        `stale_since_s` is when the last settled registrar was lost; it matters while there is none.
+        """
+        self.is_dirty = False
+        judged = self._judge(court, now)
+        members, out = dict(self._wanted), dict(self._out)
+        events = self._hold_back(members, court, now)
+        if not court.settled and any(decision.vouched for decision in self._decisions.values()):
+            self._vouched_s = now
+        self._orphans.update(members, court.homes, self._reachability.unreachable, judged, now)
+        suspected = self._orphans.suspects(self._reachability.unreachable)
+        stale_s = self._stale(court, stale_since_s)
+        if not suspected and not self._is_probed(stale_s):
+            self._reachability.forget()
+        before, self._members = self._members, dict(members)
+        unreachable = self._reachability.drop(
+            members, out, suspected, everybody=self._is_probed(stale_s), stale=stale_s is not None
+        )
+        reasons = self._why_out(judged, out)
+        events += happened(self.handle, self.view, self._shown, members, judged, out, reasons, now)
+        self._history.note(before, self._members, reasons, now)
+        self._reasons = {identifier: reasons[identifier] for identifier in reasons.keys() & members.keys()}
+        self._known |= bool(self._members) or any(listing.was_settled for listing in self._listings.values())
+        view = PoolView(
+            handle=self.handle,
+            members=self._in_order(members),
+            out=self._history.out(out, members, now),
+            known=self._known,
+            stale_since_s=stale_s,
+            recent=() if members else self._recent(),
+            unreachable=unreachable,
+            suspected=suspected,
+        )
+        self._shown = members
+        self.view = self.view if view == self.view else view
+        return events
+
+    def _in_order(self, members: Mapping[int, Member]) -> tuple[Member, ...]:
+        """The members by identifier; those of the view when they are the same."""
+        return (
+            self.view.members if members == self._shown else tuple(map(members.__getitem__, sorted(members)))
+        )
+
+    def _judge(self, court: Court, now: float) -> set[int]:
+        """Decide on every PE of which something was said, or on all where they have another court. Return
+        which these are."""
+        if court is not self._judged_by:
+            judged = set(self._decisions).union(*(listing.claims for listing in self._listings.values()))
+        else:
+            judged = self._touched | self._open
+        self._judged_by = court
+        self._touched.clear()
+        decisions = decide(self._listings, court, self._members, judged)
+        for identifier in judged:
+            self._wanted.pop(identifier, None)
+            self._out.pop(identifier, None)
+            self._open.discard(identifier)
+            decision = decisions.get(identifier)
+            if decision is None:
+                self._decisions.pop(identifier, None)
+            else:
+                self._decisions[identifier] = decision
+                self._admit(identifier, decision, court, now)
+                if decision.is_open:
+                    self._open.add(identifier)
+            if not any(identifier in listing.claims for listing in self._listings.values()):
+                self.admission.release(identifier)
+        return judged
+
+    def _why_out(self, judged: Iterable[int], out: Mapping[int, OutMember]) -> dict[int, str]:
+        """Why each of the `judged` is out, or would be if it were not held back, and each that is `out`."""
+        decisions = self._decisions
+        reasons = {
+            identifier: reason
+            for identifier, reason in self._reasons.items()
+            if identifier not in decisions or not decisions[identifier].is_in
+        }
+        for identifier in judged:
+            decision = decisions.get(identifier)
+            if decision is not None and decision.reason:
+                reasons[identifier] = decision.reason
+        return reasons | {identifier: member.reason for identifier, member in out.items()}
+
+    def _admit(self, identifier: int, decision: Decision, court: Court, now: float) -> None:
+        """Put a PE among those that are in by the word of the registrars and by `accept`, or that are known
+        beside them."""
+        element = decision.element
+        refusal = why_refused(element.user_transport, self.rules.accept)
+        if refusal is not None and decision.is_listed:
+            self._out[identifier] = _out(element, refusal)
+        elif decision.is_in and refusal is None:
+            stale = not decision.vouched and not court.settled
+            member, before = self._member(element, stale, now), self._members.get(identifier)
+            self._wanted[identifier] = before if before is not None and before == member else member
+        elif decision.is_listed:
+            self._out[identifier] = _out(element, decision.reason)
+
+    def _member(self, element: PoolElement, stale: bool, now: float) -> Member:
+        transport = element.user_transport
+        addresses = accepted(transport.addresses, self.rules.accept)
+        place = (addresses, transport.port)
+        return Member(
+            identifier=element.identifier,
+            home_registrar=element.home_registrar,
+            addresses=addresses,
+            port=transport.port,
+            protocol=transport.protocol,
+            policy=element.policy,
+            since_s=self._history.since_s(element.identifier, place, self._members, now),
+            stale=stale,
+        )
+
+    def _hold_back(self, members: dict[int, Member], court: Court, now: float) -> list[BeliefEvent]:
+        """Keep a crowd in while it is questioned, and find out who has to be asked."""
+
+        def unheard(identifier: int, since_s: float) -> set[int]:
+            return {
+                place
+                for place in court.settled
+                if place not in self._listings or not self._listings[place].absent_since(identifier, since_s)
+            }
+
+        def confirmed(identifier: int, since_s: float) -> bool:
+            return bool(court.settled) and not unheard(identifier, since_s)
+
+        staying = self._members.keys() & members.keys()
+        leaving = {one for one in self._members.keys() - staying if self._may_be_held(self._members[one])}
+        before = set(self._crowd.held_since_s)
+        held = self._crowd.hold(staying | leaving, members.keys(), confirmed, now)
+        awaited = {place for one in self._open for place in self._decisions[one].awaited}
+        for identifier in held:
+            members[identifier] = self._members[identifier]
+            since_s = self._crowd.held_since_s[identifier]
+            awaited |= {
+                place
+                for place in unheard(identifier, since_s)
+                if place not in self._listings or self._listings[place].asked_at_s <= since_s
+            }
+        self.awaited = frozenset(awaited)
+        if not held - before:
+            return []
+        gone = f"{self._crowd.gone} of {self._crowd.before}"
+        words = f"{gone} would be gone within 500 ms: all registrars are asked"
+        return [BeliefEvent(now, "questioned", self.handle, None, words)]
+
+    def _may_be_held(self, member: Member) -> bool:
+        """Whether a member that is not in any more could stay: not one whom `accept` refuses."""
+        decision = self._decisions.get(member.identifier)
+        if member.identifier in self._out and decision is not None and decision.is_in:
+            return False
+        transport = Transport(member.protocol, member.port, member.addresses)
+        return why_refused(transport, self.rules.accept) is None
+
+    def _stale(self, court: Court, stale_since_s: float) -> float | None:
+        if court.settled:
+            self._stale_since_s = None
+            self._vouched_s = float("-inf")
+            return None
+        since_s = self._stale_since_s if self._stale_since_s is not None else stale_since_s
+        if math.isfinite(self._vouched_s):
+            since_s = max(since_s, self._vouched_s - self._vouched_s % RENEW_STALE_S)
+        return since_s
+
+    def _is_probed(self, stale_s: float | None) -> bool:
+        """Whether the backend's own probe has a say about all members."""
+        return stale_s is not None or self.rules.verified
+
+    def _recent(self) -> tuple[Member, ...]:
+        """The last good ones; `accept` may have changed since they were in."""
+        found = []
+        for member in self._history.recent:
+            addresses = accepted(member.addresses, self.rules.accept)
+            if addresses:
+                found.append(replace(member, addresses=addresses, stale=True))
+        return tuple(found)
+
+
+def _out(element: PoolElement, reason: str) -> OutMember:
+    transport = element.user_transport
+    address = transport.addresses[0] if transport.addresses else None
+    return OutMember(element.identifier, address, transport.port, reason, 0.0)

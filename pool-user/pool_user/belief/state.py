@@ -1,0 +1,319 @@
+"""The whole belief: every registrar, every pool."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from pool_user.belief.claims import Court
+from pool_user.belief.pool import PoolBelief
+from pool_user.belief.registrars import RegistrarState
+from pool_user.belief.rules import (
+    RENEW_STALE_S,
+    SENTINEL_POOL_PREFIX,
+    BeliefEvent,
+    PoolRules,
+    Push,
+    Question,
+    Reply,
+    Table,
+)
+from pool_user.belief.standings import Standings
+from pool_user.views import Member, PoolView
+from rserpool import MAX_POOL_ELEMENTS
+
+_EVENTS_KEPT = 10_000
+AT_ONCE = 500
+"""Members looked at in one go, about 30 ms of work, where thousands are concerned: meanwhile no registrar is
+heard."""
+LARGE = 100
+"""A pool of more PEs than this waits between two evaluations if it changes all the time ..."""
+LARGE_WAITS_S = 10e-6
+"""... for so long for each of them, so that it leaves most of the time to others."""
+
+
+class Belief:
+    """What to believe of all that the registrars say. No clock: every `now` is monotonic seconds, never
+    decreasing.
+
+    `registrars` are their addresses, in the order of their sentinels' numbers; a registrar is named by
+    its place in it, from 0. Tell it what happens (`link`, `reply`, `push`, `table`,
+    `unanswered`, `probed`), read
+    `views()`, ask `questions()` at once, and come back at `next_deadline_s` at the latest.
+    """
+
+    def __init__(self, registrars: Sequence[str], pools: Mapping[str, PoolRules]) -> None:
+        self._events: deque[BeliefEvent] = deque(maxlen=_EVENTS_KEPT)
+        self._standings = Standings(registrars, self._events.append)
+        self._pools = {handle: PoolBelief(handle, rules) for handle, rules in pools.items()}
+        self._dirty: set[str] = set(self._pools)
+        """The pools of which something was told."""
+        self._concerned: set[str] = set()
+        """Those that others are judged about anew, since a registrar's standing changed: they have time."""
+        self.resume_at_s: float | None = None
+        """When to call `views()` again, which was kept from looking at all that has changed; else None."""
+        self._ready_s: dict[str, float] = {}
+        """When large pools may be evaluated again."""
+        self._views: Mapping[str, PoolView] = {handle: pool.view for handle, pool in self._pools.items()}
+        self._stale_since_s: float | None = None
+        self._timers_s: dict[str, float] = {}
+        self._waiting: set[str] = set()
+        self._now = self._renew_s = float("-inf")
+
+    # What happens
+
+    def link(self, registrar: int, up: bool, now: float) -> None:
+        """The association with a registrar came up or was lost."""
+        self._advance(now)
+        self._standings.link(registrar, up, now)
+        for handle, pool in self._pools.items():
+            pool.link_lost(registrar)
+            if pool.is_dirty:
+                self._concerned.add(handle)
+        self._advance(now)
+
+    def reply(self, reply: Reply) -> bool:
+        """A registrar answered. Return True when others should be asked at once: who is listed, or where,
+        changed.
+
+        Ignored, and False: answers about unknown pools, and to questions from before the link came up.
+        """
+        place, now = reply.registrar, reply.answered_at_s
+        if not self._standings.is_of_this_life(place, reply.asked_at_s):
+            return False
+        self._advance(now)
+        self._standings.answered(place, now)
+        if reply.handle.startswith(SENTINEL_POOL_PREFIX):
+            self._standings.sentinels(place, reply.handle, reply.pool_elements, now)
+            self._advance(now)
+            return False
+        self._advance(now)
+        pool = self._pools.get(reply.handle)
+        if pool is None:
+            return False
+        changed = pool.reply(reply, place in self._court.settled)
+        self._note_dirty(reply.handle, pool)
+        self._events.extend(pool.take_notices())
+        return changed
+
+    def push(self, push: Push) -> bool:
+        """A registrar told of a change. Return True when others should be asked at once, as for `reply()`.
+
+        Ignored, and False: what comes under an identifier that is not known for that registrar's, while it
+        is down, and about unknown pools.
+        """
+        self._advance(push.at_s)
+        pool = self._pools.get(push.handle)
+        if pool is None or not self._standings.is_own_word(push.registrar, push.sender):
+            return False
+        settled = push.registrar in self._court.settled
+        changed = pool.push(push.registrar, push.element, push.is_deletion, push.at_s, settled)
+        self._note_dirty(push.handle, pool)
+        self._events.extend(pool.take_notices())
+        return changed
+
+    def table(self, table: Table) -> list[str]:
+        """A registrar gave its handle table. Return the pools about which others should be asked at once.
+
+        It is ignored where `push()` would be, and when it was asked for before the link came up.
+        """
+        self._advance(table.answered_at_s)
+        own_word = self._standings.is_own_word(table.registrar, table.sender)
+        if not own_word or not self._standings.is_of_this_life(table.registrar, table.asked_at_s):
+            return []
+        settled = table.registrar in self._court.settled
+        changed = []
+        for handle, pool in self._pools.items():
+            elements = table.pools.get(handle, ())
+            if table.own_children_only:
+                news = pool.own_children(table.registrar, table.sender, elements, table.asked_at_s)
+            else:
+                reply = Reply(
+                    table.registrar,
+                    handle,
+                    table.asked_at_s,
+                    table.answered_at_s,
+                    bool(elements),
+                    None,
+                    elements,
+                    is_uncut=len(elements) < MAX_POOL_ELEMENTS,
+                )
+                news = pool.reply(reply, settled)
+            if news:
+                changed.append(handle)
+            self._note_dirty(handle, pool)
+            self._events.extend(pool.take_notices())
+        return changed
+
+    def unanswered(self, registrar: int, asked_at_s: float, now: float) -> None:
+        """A question of `asked_at_s` was given up; by and by that makes a registrar silent."""
+        self._advance(now)
+        self._standings.unanswered(registrar, asked_at_s, now)
+        self._advance(now)
+
+    def probed(self, handle: str, member: Member, reachable: bool, now: float) -> None:
+        """The backend's own probe of a member came to a conclusion; of one that is verified it goes on to
+        hold when the member is gone and comes back, at the same address and port."""
+        self._advance(now)
+        pool = self._pools.get(handle)
+        if pool is not None:
+            pool.probed(member, reachable)
+            self._note_dirty(handle, pool)
+
+    def remember(
+        self,
+        handle: str,
+        members: Iterable[Member],
+        recent: Iterable[Member],
+        stale_since_s: float,
+        now: float,
+    ) -> None:
+        """Take a pool from the last-known-good file; `stale_since_s` is when a registrar last vouched for
+        it."""
+        self._advance(now)
+        pool = self._pools.get(handle)
+        if pool is not None:
+            pool.remember(members, recent, stale_since_s, now)
+            self._note_dirty(handle, pool)
+
+    def set_pools(self, pools: Mapping[str, PoolRules], now: float) -> None:
+        """Take new pools and rules; what is known of a pool that stays is kept, and `accept` applied
+        again."""
+        self._advance(now)
+        self._pools = {
+            handle: self._pools.get(handle) or PoolBelief(handle, pools[handle]) for handle in pools
+        }
+        for handle, pool in self._pools.items():
+            pool.rules = pools[handle]
+        self._views = {handle: pool.view for handle, pool in self._pools.items()}
+        self._timers_s.clear()
+        self._ready_s.clear()
+        self._waiting.clear()
+        self._concerned.clear()
+        self._dirty = set(self._pools)
+
+    # What is believed
+
+    def views(self, now: float, most: float = math.inf) -> Mapping[str, PoolView]:
+        """Every pool. A pool in which nothing changed keeps the very same object; if none did, so do all.
+
+        When about `most` members have been looked at, the rest keeps its views for now, as do large pools
+        that were looked at a moment ago: then this is to be called again at `resume_at_s`.
+        """
+        self._advance(now)
+        due = {handle for handle, timer_s in self._timers_s.items() if timer_s <= now}
+        urgent = self._dirty | due
+        changed: dict[str, PoolView] = {}
+        looked_at = 0
+        resume_at_s = math.inf
+        small_first = sorted(urgent, key=lambda handle: self._pools[handle].size)
+        for handle in itertools.chain(small_first, self._concerned - urgent):
+            ready_s = self._ready_s.get(handle, now) if math.isfinite(most) else now
+            if looked_at >= most or ready_s > now:
+                resume_at_s = min(resume_at_s, ready_s)
+                continue
+            pool = self._pools[handle]
+            self._evaluate(pool, now)
+            self._dirty.discard(handle)
+            self._concerned.discard(handle)
+            looked_at += 1 + pool.size
+            if pool.size > LARGE:
+                self._ready_s[handle] = now + pool.size * LARGE_WAITS_S
+            if self._views[handle] is not pool.view:
+                changed[handle] = pool.view
+        self.resume_at_s = resume_at_s if math.isfinite(resume_at_s) else None
+        if changed:
+            self._views = {**self._views, **changed}
+        return self._views
+
+    def questions(self, now: float) -> list[Question]:
+        """The answers that are waited for: to be asked at once."""
+        self._keep_up(now)
+        return [
+            Question(place, handle)
+            for handle in sorted(self._waiting)
+            for place in sorted(self._pools[handle].awaited)
+        ]
+
+    def probe_targets(self, now: float) -> dict[str, tuple[Member, ...]]:
+        """The members to be probed, those found unreachable too: of verified pools always, of the others
+        while no settled registrar answers, or while the home registrar of one of them is lost."""
+        self._keep_up(now)
+        stale = not self._court.settled
+        pools = [
+            (handle, pool)
+            for handle, pool in self._pools.items()
+            if stale or pool.rules.verified or pool.view.suspected
+        ]
+        return {handle: targets for handle, pool in pools if (targets := pool.probe_targets)}
+
+    @property
+    def next_deadline_s(self) -> float | None:
+        """When time alone may change a view."""
+        times = [self._standings.next_deadline_s(self._now), *self._timers_s.values()]
+        if not self._court.settled:
+            times.append(self._renew_s)
+        return min((time_s for time_s in times if time_s is not None), default=None)
+
+    def registrar_states(self, now: float) -> tuple[RegistrarState, ...]:
+        """Every registrar, for status and metrics."""
+        self._advance(now)
+        return self._standings.states()
+
+    def take_events(self) -> list[BeliefEvent]:
+        """What happened since the last call, the latest 10,000 at most."""
+        events = list(self._events)
+        self._events.clear()
+        return events
+
+    def refused(self, handle: str) -> Mapping[str, int]:
+        """How many registrations of a pool were refused before anything was stored, by reason."""
+        pool = self._pools.get(handle)
+        return {} if pool is None else pool.admission.refused
+
+    # Within
+
+    @property
+    def _court(self) -> Court:
+        """Who may speak."""
+        return self._standings.court
+
+    def _keep_up(self, now: float) -> None:
+        """Have the views of `now`, unless somebody is catching up with them in small steps."""
+        if self.resume_at_s is None:
+            self.views(now)
+
+    def _advance(self, now: float) -> None:
+        """Bring the registrars' standings up to `now`; a change concerns every pool."""
+        self._now = max(now, self._now)
+        if self._stale_since_s is None:
+            self._stale_since_s = now
+        if not self._court.settled and now >= self._renew_s:
+            self._renew_s = now - now % RENEW_STALE_S + RENEW_STALE_S
+            self._concerned |= self._pools.keys()
+        had_settled = bool(self._court.settled)
+        settled_anew = self._standings.update(now)
+        if settled_anew is None:
+            return
+        for place in settled_anew:
+            for pool in self._pools.values():
+                pool.settled(place)
+        if had_settled and not self._court.settled:
+            self._stale_since_s = now
+        self._concerned |= self._pools.keys()
+
+    def _note_dirty(self, handle: str, pool: PoolBelief) -> None:
+        if pool.is_dirty:
+            self._dirty.add(handle)
+
+    def _evaluate(self, pool: PoolBelief, now: float) -> None:
+        stale_since_s = self._stale_since_s if self._stale_since_s is not None else now
+        self._events.extend(pool.evaluate(self._court, stale_since_s, now))
+        (self._waiting.add if pool.awaited else self._waiting.discard)(pool.handle)
+        deadline_s = pool.next_deadline_s
+        if deadline_s is None:
+            self._timers_s.pop(pool.handle, None)
+        else:
+            self._timers_s[pool.handle] = deadline_s

@@ -1,0 +1,233 @@
+"""The last-known-good file: what was in before the backend was restarted (rule 5).
+
+One JSON document: `format`, a SHA-256 `checksum` over `content` in its canonical form, and `content`:
+when it was written, and for every pool its members and when a registrar last vouched for them. All times
+in it are wall-clock seconds; monotonic times do not outlive a restart of the machine. It is written
+beside its place, synced and renamed, so that after a crash at any moment the old file or the new one is
+there, whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import orjson
+from daemon_kit.regular_file import open_regular
+
+from pool_user.views import Member, PoolView
+from rserpool import Policy, Protocol, RSerPoolError, decode_policy, encode_policy
+
+FORMAT = "rspdns-last-known-good-1"
+FILE_NAME = "last-known-good.json"
+MAX_BYTES = 64 * 1024 * 1024
+CLOCK_DRIFT_S = 0.1
+"""The clocks may drift apart by so much before what was encoded is encoded anew."""
+CLOCK_STEP_S = 10.0
+"""Clocks are corrected by so much without meaning anything."""
+
+
+class DamagedFileError(Exception):
+    """The file cannot be used; the words say which file, what is wrong and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedPool:
+    """One pool of the file, in monotonic seconds of now. `stale_since_s`: a registrar vouched for it
+    until then."""
+
+    handle: str
+    members: tuple[Member, ...]
+    recent: tuple[Member, ...]
+    stale_since_s: float
+
+
+@dataclass(slots=True)
+class Encoded:
+    """What `encode()` made of each view the last time, to be used again for those that are the very same."""
+
+    to_wall_s: float = float("nan")
+    pools: dict[str, tuple[PoolView, orjson.Fragment, orjson.Fragment]] = field(default_factory=dict)
+
+
+def encode(views: Mapping[str, PoolView], now: float, wall_s: float, encoded: Encoded | None = None) -> bytes:
+    """Return the file's bytes. `now` and `wall_s` are the same moment on the monotonic and on the wall clock.
+
+    Pools that were never known are left out. `encoded` is kept from call to call, and saves most of the work
+    while few views change.
+    """
+    encoded = encoded if encoded is not None else Encoded()
+    to_wall_s, before = encoded.to_wall_s, encoded.pools
+    if not abs(wall_s - now - to_wall_s) <= CLOCK_DRIFT_S:
+        to_wall_s, before = wall_s - now, {}
+    pools = {}
+    for handle, view in views.items():
+        if view.known:
+            kept = before.get(handle)
+            pools[handle] = kept if kept and kept[0] is view else _encode_view(view, to_wall_s)
+    encoded.to_wall_s, encoded.pools = to_wall_s, pools
+    content = {
+        "written_at_s": wall_s,
+        "pools": {
+            handle: {
+                "vouched_at_s": wall_s if view.stale_since_s is None else view.stale_since_s + to_wall_s,
+                "members": members,
+                "recent": recent,
+            }
+            for handle, (view, members, recent) in pools.items()
+        },
+    }
+    canonical = _canonical(content)
+    checksum = hashlib.sha256(canonical).hexdigest()
+    return orjson.dumps({"format": FORMAT, "checksum": checksum, "content": orjson.Fragment(canonical)})
+
+
+def _encode_view(view: PoolView, to_wall_s: float) -> tuple[PoolView, orjson.Fragment, orjson.Fragment]:
+    members = [_encode_member(member, to_wall_s) for member in (*view.members, *view.unreachable)]
+    recent = [_encode_member(member, to_wall_s) for member in view.recent]
+    return view, orjson.Fragment(_canonical(members)), orjson.Fragment(_canonical(recent))
+
+
+def decode(data: bytes, now: float, wall_s: float, max_stale_s: float) -> tuple[RememberedPool, ...]:
+    """Read the file's bytes; pools that nobody vouched for since `max_stale_s` are left out.
+
+    Raise DamagedFileError with words that have no file name yet.
+    """
+    if len(data) > MAX_BYTES:
+        raise DamagedFileError(f"it is larger than {MAX_BYTES} bytes")
+    try:
+        document = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        raise DamagedFileError("it is no JSON document, or was cut short") from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        found = document.get("format") if isinstance(document, dict) else None
+        raise DamagedFileError(f"its format is {found!r}, this version reads {FORMAT!r}")
+    content: Any = document.get("content")
+    if document.get("checksum") != _checksum(content):
+        raise DamagedFileError("its checksum does not match its content")
+    try:
+        pools = [
+            _decode_pool(handle, pool, now, wall_s, max_stale_s) for handle, pool in content["pools"].items()
+        ]
+    except (KeyError, TypeError, ValueError, AttributeError, RSerPoolError) as problem:
+        raise DamagedFileError(f"a value is missing or of the wrong kind ({problem})") from None
+    return tuple(pool for pool in pools if pool.stale_since_s > now - max_stale_s)
+
+
+def save(directory: str | Path, data: bytes, file_name: str = FILE_NAME) -> None:
+    """Put `data` (of `encode()`) in its place in `directory`, all or nothing. Raise OSError, the old file
+    intact."""
+    directory = Path(directory)
+    handle, name = tempfile.mkstemp(prefix=f".{file_name}.", dir=directory)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(directory / file_name)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+    _sync_directory(directory)
+
+
+def load(directory: str | Path, now: float, wall_s: float, max_stale_s: float) -> tuple[RememberedPool, ...]:
+    """Read the file in `directory`; nothing when there is none. Raise DamagedFileError."""
+    path = Path(directory) / FILE_NAME
+    _remove_unfinished(path.parent)
+    try:
+        with open_regular(path) as file:
+            data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return ()
+    except OSError as problem:
+        raise DamagedFileError(f"{path}: cannot be read: {problem.strerror}") from None
+    try:
+        return decode(data, now, wall_s, max_stale_s)
+    except DamagedFileError as problem:
+        words = f"{path}: not used: {problem}. It is replaced as soon as the registrars have answered"
+        raise DamagedFileError(words) from None
+
+
+def _checksum(content: Any) -> str:
+    try:
+        return hashlib.sha256(_canonical(content)).hexdigest()
+    except (TypeError, ValueError):
+        return ""
+
+
+def _canonical(value: object) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
+def _encode_member(member: Member, to_wall_s: float) -> dict[str, Any]:
+    return {
+        "identifier": member.identifier,
+        "home_registrar": member.home_registrar,
+        "addresses": [str(address) for address in member.addresses],
+        "port": member.port,
+        "protocol": member.protocol.name,
+        "policy": encode_policy(member.policy).hex(),
+        "since_s": member.since_s + to_wall_s,
+    }
+
+
+def _decode_pool(
+    handle: str, pool: Mapping[str, Any], now: float, wall_s: float, max_stale_s: float
+) -> RememberedPool:
+    # A clock that was set back makes a time of the future: as old as can be, rather than fresh for ever.
+    age_s = wall_s - float(pool["vouched_at_s"])
+    age_s = max(age_s, 0.0) if age_s >= -CLOCK_STEP_S else max_stale_s
+    return RememberedPool(
+        handle=handle,
+        members=tuple(_decode_member(member, now, wall_s) for member in pool["members"]),
+        recent=tuple(_decode_member(member, now, wall_s) for member in pool["recent"]),
+        stale_since_s=now - age_s,
+    )
+
+
+def _decode_member(member: Mapping[str, Any], now: float, wall_s: float) -> Member:
+    addresses = tuple(ip_address(str(address)) for address in member["addresses"])
+    if not addresses:
+        raise ValueError("a member without an address")
+    policy: Policy = decode_policy(bytes.fromhex(member["policy"]))
+    return Member(
+        identifier=_number(member["identifier"], 0xFFFFFFFF),
+        home_registrar=_number(member["home_registrar"], 0xFFFFFFFF),
+        addresses=addresses,
+        port=_number(member["port"], 0xFFFF),
+        protocol=Protocol[member["protocol"]],
+        policy=policy,
+        since_s=min(now, now - (wall_s - float(member["since_s"]))),
+        stale=True,
+    )
+
+
+def _number(value: Any, highest: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:
+        raise ValueError(f"{value!r} is no number of 0..{highest}")
+    return value
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_unfinished(directory: Path) -> None:
+    """Remove what a crash in the middle of `save()` left behind."""
+    with contextlib.suppress(OSError):
+        for path in directory.glob(f".{FILE_NAME}.*"):
+            with contextlib.suppress(OSError):
+                path.unlink()

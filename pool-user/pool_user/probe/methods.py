@@ -1,0 +1,181 @@
+"""One probe of one member, from where this name server stands.
+
+It makes up to three attempts at even times within its timeout, so that one or two lost packets mean nothing;
+the first answer ends it, and so does a refusal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+from ipaddress import IPv4Address, IPv6Address
+from typing import NamedTuple
+
+from daemon_kit.sip import OptionsRequest, Response, ResponseStream, new_request, parse_response
+
+from pool_user.probe.probing import ATTEMPTS, Outcome, Plan
+from pool_user.views import Member
+from rserpool import Protocol
+
+MAX_ADDRESSES = 2
+"""Addresses of a multihomed member that are tried, one after the other; one that answers is enough."""
+MAX_REPLY_BYTES = 8192
+_REFUSAL = {errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT, errno.ECONNRESET}
+_UNTRIED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EACCES, errno.EPERM}
+
+
+class Heard(NamedTuple):
+    """The outcome of one probe, and what the member or the network said, in words for people."""
+
+    outcome: Outcome
+    words: str = ""
+
+
+async def probe(member: Member, plan: Plan) -> Outcome:
+    """See `listen_for_life()`."""
+    return (await listen_for_life(member, plan)).outcome
+
+
+async def listen_for_life(member: Member, plan: Plan) -> Heard:
+    """Probe a member as its plan says.
+
+    "tcp": by connecting to its port. "sip-options": by OPTIONS over its own transport, UDP or TCP (over
+    SCTP by connecting). "connect": TCP and SCTP by connecting; services over UDP cannot be probed.
+    """
+    found: dict[Outcome, Heard] = {}
+    for address in member.addresses[:MAX_ADDRESSES]:
+        if Outcome.ALIVE not in found:
+            heard = await _probe_address(member, address, plan)
+            found.setdefault(heard.outcome, heard)
+    return next(found[one] for one in (Outcome.ALIVE, Outcome.UNKNOWN, Outcome.FAILED) if one in found)
+
+
+async def _probe_address(member: Member, address: IPv4Address | IPv6Address, plan: Plan) -> Heard:
+    place = (str(address), member.port)
+    match plan.method, member.protocol:
+        case "tcp", _:
+            return await _attempts(place, socket.IPPROTO_TCP, plan)
+        case "sip-options", Protocol.UDP:
+            return await _options(place, plan.timeout_s)
+        case _, Protocol.TCP:
+            return await _attempts(place, socket.IPPROTO_TCP, plan)
+        case _, Protocol.SCTP:
+            return await _attempts(place, socket.IPPROTO_SCTP, plan)
+        case _:
+            return Heard(Outcome.UNKNOWN, "a service over UDP other than SIP can't be probed")
+
+
+async def _attempts(place: tuple[str, int], protocol: int, plan: Plan) -> Heard:
+    """Connect, and again while nothing is heard: the system repeats a lost SYN after 1 s only."""
+    tasks: set[asyncio.Task[Heard]] = set()
+    asks = plan.method == "sip-options" and protocol == socket.IPPROTO_TCP
+    end_s = asyncio.get_running_loop().time() + plan.timeout_s
+    try:
+        for left in range(ATTEMPTS, 0, -1):
+            tasks.add(asyncio.create_task(_attempt(place, protocol, end_s, asks=asks)))
+            wait_s = (end_s - asyncio.get_running_loop().time()) / left
+            done, _ = await asyncio.wait(tasks, timeout=max(0.0, wait_s), return_when=asyncio.FIRST_COMPLETED)
+            if done:
+                return done.pop().result()
+        return _nothing(plan.timeout_s)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _attempt(place: tuple[str, int], protocol: int, end_s: float, *, asks: bool) -> Heard:
+    """Connect and, if `asks`, send OPTIONS and wait for the answer."""
+    family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
+    try:
+        connection = socket.socket(family, socket.SOCK_STREAM, protocol)
+    except OSError as problem:  # no SCTP here, or no descriptor left
+        return Heard(Outcome.UNKNOWN, f"not probed: {problem.strerror}")
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    with contextlib.closing(connection):
+        connection.setblocking(False)
+        try:
+            async with asyncio.timeout_at(end_s):
+                await loop.sock_connect(connection, place)
+                return await _ask(connection, place) if asks else Heard(Outcome.ALIVE, "accepts connections")
+        except TimeoutError:
+            return _nothing(end_s - began_s)
+        except OSError as problem:
+            return _refusal(problem)
+
+
+async def _ask(connection: socket.socket, place: tuple[str, int]) -> Heard:
+    """Send OPTIONS over TCP and read responses until the final one to it is there."""
+    loop = asyncio.get_running_loop()
+    request = new_request(place, connection.getsockname()[:2], transport="TCP")
+    await loop.sock_sendall(connection, request.encode())
+    stream = ResponseStream()
+    received_bytes = 0
+    while received_bytes < MAX_REPLY_BYTES and (data := await loop.sock_recv(connection, MAX_REPLY_BYTES)):
+        received_bytes += len(data)
+        for response in stream.feed(data):
+            if (heard := _told_by(response, request)) is not None:
+                return heard
+    return Heard(Outcome.FAILED, "closed the connection without an answer to OPTIONS")
+
+
+def _told_by(response: Response | None, request: OptionsRequest) -> Heard | None:
+    """What a response tells; None when it is not final or answers another request."""
+    if response is None or not response.is_final or not request.is_answered_by(response):
+        return None
+    outcome = Outcome.ALIVE if response.shows_life else Outcome.FAILED
+    return Heard(outcome, f"answers OPTIONS with {response}")
+
+
+def _nothing(waited_s: float) -> Heard:
+    return Heard(Outcome.FAILED, f"no answer within {waited_s * 1000:.0f} ms")
+
+
+def _refusal(problem: OSError) -> Heard:
+    """What the system says instead of an answer."""
+    said = os.strerror(problem.errno).lower() if problem.errno else str(problem)
+    return Heard(Outcome.UNKNOWN if problem.errno in _UNTRIED else Outcome.FAILED, said)
+
+
+class _Answer(asyncio.DatagramProtocol):
+    def __init__(self) -> None:
+        self.heard: asyncio.Future[Heard] = asyncio.get_running_loop().create_future()
+        self.request: OptionsRequest | None = None
+
+    def datagram_received(self, data: bytes, addr: object) -> None:
+        """Take the answer; what answers another request is ignored."""
+        if self.request is None or self.heard.done():
+            return
+        heard = _told_by(parse_response(data), self.request)
+        if heard is not None:
+            self.heard.set_result(heard)
+
+    def error_received(self, exc: Exception) -> None:
+        """ICMP says that nobody listens there."""
+        if not self.heard.done() and isinstance(exc, OSError):
+            outcome = Outcome.FAILED if exc.errno in _REFUSAL else Outcome.UNKNOWN
+            self.heard.set_result(_refusal(exc)._replace(outcome=outcome))
+
+
+async def _options(place: tuple[str, int], timeout_s: float) -> Heard:
+    """Send OPTIONS (RFC 3261, section 11) over UDP, repeated while nothing is heard."""
+    try:
+        transport, answer = await asyncio.get_running_loop().create_datagram_endpoint(
+            _Answer, remote_addr=place
+        )
+    except OSError as problem:
+        return _refusal(problem)
+    try:
+        answer.request = new_request(place, transport.get_extra_info("sockname")[:2])
+        data = answer.request.encode()
+        for _ in range(ATTEMPTS):
+            transport.sendto(data)
+            done, _pending = await asyncio.wait((answer.heard,), timeout=timeout_s / ATTEMPTS)
+            if done:
+                return answer.heard.result()
+        return _nothing(timeout_s)
+    finally:
+        transport.close()

@@ -1,0 +1,165 @@
+"""The backend's own probes: of pools with `verify` all the time, of all others while no registrar can vouch
+for them (rule 5)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+from daemon_kit.logs import get_logger
+
+from pool_user.belief import Belief
+from pool_user.probe.methods import Heard, listen_for_life
+from pool_user.probe.probing import MAX_PROBES_PER_S, Finding, Outcome, Plan, PoolProbing, ProbeBook, Target
+from pool_user.views import Member
+
+LOOK_EVERY_S = 0.005
+"""At least so much time between two looks at who is due."""
+TARGETS_EVERY_S = 0.05
+"""At least so much time between two looks at who is a member, and ten times of what it takes, ..."""
+TARGETS_AFTER_S = 1.0
+"""... and at most so much."""
+REPORTS = 3
+"""Of one fall, as many as attempts were made: so many at once make rspregistrar remove a pool element."""
+
+
+class Prober:
+    """Probes members and tells the belief who is unreachable.
+
+    `pools` tells of each pool handle how (`set_pools()` later). `on_result` is called after the belief was
+    told something new (`Follower.look` fits). `report(handle, member)` is called three times for who falls in
+    a pool that wants it reported. `name_of(handle, member)` is what people call a member.
+    """
+
+    def __init__(
+        self,
+        belief: Belief,
+        pools: Mapping[str, PoolProbing],
+        on_result: Callable[[], None],
+        *,
+        report: Callable[[str, Member], None] = lambda handle, member: None,
+        name_of: Callable[[str, Member], str | None] = lambda handle, member: None,
+        max_per_s: float = MAX_PROBES_PER_S,
+        method: Callable[[Member, Plan], Awaitable[Heard]] = listen_for_life,
+    ) -> None:
+        self._belief = belief
+        self._pools = pools
+        self._on_result = on_result
+        self._report = report
+        self._name_of = name_of
+        self._method = method
+        self._book = ProbeBook(max_per_s=max_per_s)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._said: dict[tuple[str, int], str] = {}
+        self._is_news = False
+        self._wake = asyncio.Event()
+
+    def set_pools(self, pools: Mapping[str, PoolProbing]) -> None:
+        """The zones changed."""
+        self._pools = pools
+        self.changed()
+
+    def changed(self) -> None:
+        """Members may have come or gone."""
+        self._is_news = True
+        self._wake.set()
+
+    @property
+    def problems(self) -> list[str]:
+        """What an administrator should know, in words."""
+        return [
+            f"no member of the pool {name} answers the probe: whom the registrars list is shown"
+            for name in self._book.blind(time.monotonic())
+        ]
+
+    def said(self, handle: str, identifier: int) -> str:
+        """What was heard by the last probe of a member that failed; empty when none did."""
+        return self._said.get((handle, identifier), "")
+
+    async def run(self) -> None:
+        """Probe what is to be probed; until cancelled."""
+        targets_at_s = news_at_s = float("-inf")
+        try:
+            while True:
+                now = time.monotonic()
+                self._wake.clear()
+                if now >= news_at_s and (self._is_news or now >= targets_at_s):
+                    self._is_news = False
+                    self._take_targets(now)
+                    spent_s = time.monotonic() - now
+                    targets_at_s = now + max(TARGETS_AFTER_S, 10 * spent_s)
+                    news_at_s = now + max(TARGETS_EVERY_S, 10 * spent_s)
+                for target in self._book.due(now):
+                    task = asyncio.create_task(self._probe(target))
+                    self._tasks.add(task)
+                    task.add_done_callback(self._tasks.discard)
+                due_s = min(self._book.next_due_s, news_at_s if self._is_news else targets_at_s)
+                await self._sleep(due_s - time.monotonic())
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _sleep(self, seconds: float) -> None:
+        """Sleep for so long, or until something happened: an outcome can make others due at once."""
+        await asyncio.sleep(LOOK_EVERY_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, seconds - LOOK_EVERY_S)):  # wait_for() may swallow the end
+                await self._wake.wait()
+
+    def _take_targets(self, now: float) -> None:
+        views = self._belief.views(now)
+        targets = [
+            Target(
+                handle,
+                member,
+                self._pools[handle].plan,
+                self._pools[handle].group,
+                is_suspected=member.identifier in views[handle].suspected,
+            )
+            for handle, members in self._belief.probe_targets(now).items()
+            if handle in self._pools
+            for member in members
+        ]
+        self._found(self._book.set_targets(targets, now))
+        if len(self._said) > len(targets):
+            present = {(target.handle, target.member.identifier) for target in targets}
+            self._said = {key: words for key, words in self._said.items() if key in present}
+
+    async def _probe(self, target: Target) -> None:
+        outcome, key = Outcome.UNKNOWN, (target.handle, target.member.identifier)
+        try:
+            outcome, words = await self._method(target.member, target.plan)
+            if outcome is Outcome.FAILED:
+                self._said[key] = words
+            else:
+                self._said.pop(key, None)
+        finally:
+            self._found(self._book.result(target, outcome, time.monotonic()))
+            self._wake.set()
+
+    def _called(self, target: Target) -> dict[str, str]:
+        """How the log names a member."""
+        member, name = target.member, self._name_of(target.handle, target.member)
+        words = {"identifier": f"{member.identifier:08x}", "address": f"{member.addresses[0]}"}
+        return words if name is None else words | {"name": name}
+
+    def _found(self, findings: list[Finding]) -> None:
+        for finding in findings:
+            target, identifier = finding.target, finding.target.member.identifier
+            if not finding.forgotten:
+                what = "member_reachable" if finding.reachable else "member_unreachable"
+                get_logger("probe").info(
+                    what,
+                    handle=target.handle,
+                    **self._called(target),
+                    said=self.said(target.handle, identifier),
+                )
+            self._belief.probed(target.handle, target.member, finding.reachable, time.monotonic())
+            if not finding.reachable and target.plan.report:
+                for _ in range(REPORTS):
+                    self._report(target.handle, target.member)
+        if findings:
+            self._on_result()

@@ -1,0 +1,315 @@
+"""Which member to probe when, and what the outcomes mean: pure, no clock and no socket.
+
+All probes together stay below a rate, so that thousands of members make no storm: each is then simply asked
+less often, and who failed or is coming back goes first. Times are spread by chance.
+
+A member is unreachable after `fall` failed probes in a row and reachable again after `rise` good ones. It
+starts as reachable: only what was tried can fall. And it falls only beside a **witness**: a member of the
+same pool that answered a probe that began after its own failing did. When nobody answers, the probe's own way
+is a better explanation than a pool of which all died while registrars go on listing it: nothing follows from
+it. Two or more, and more than half of a pool, falling within 500 ms are a crowd: it takes twice as
+many failures, or 1 s.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal
+
+from pool_user.belief.rules import CROWD_QUESTIONED_S, CROWD_WINDOW_S
+from pool_user.views import Member
+
+MAX_PROBES_PER_S = 500
+"""Over all members, unless configured."""
+BURST_S = 0.1
+"""So much of a second's probes may start at once."""
+MAX_UNDER_WAY = 200
+ATTEMPTS = 3
+"""Of one probe, at even times within its timeout, so that a lost packet or two mean nothing."""
+JITTER = 0.1
+"""Intervals differ by up to this part, so that probes spread by themselves."""
+WITNESSES = 2
+"""So many others are probed at once when a member of the pool begins to fail."""
+SUSPECT_REPEAT_S = 0.05
+"""A suspect that failed is probed again after this, and any member while its registrars are lost."""
+REMEMBERED_S = 60.0
+"""A verified member that is gone and comes back within this time is still unreachable, if it was."""
+
+Method = Literal["tcp", "sip-options", "connect"]
+
+
+class Outcome(Enum):
+    """Of one probe. UNKNOWN: there is no way to tell, and nothing follows from it."""
+
+    ALIVE = "alive"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How the members of one pool are probed.
+
+    `method` "connect" is TCP or SCTP by connecting, as the member's transport says. `verified`: all the time;
+    else only while no registrar can vouch for the pool, or the home registrar of a member is lost. `report`:
+    registrars are told of the unreachable.
+    """
+
+    method: Method = "connect"
+    interval_s: float = 1.0
+    timeout_s: float = 0.3
+    fall: int = 2
+    rise: int = 2
+    verified: bool = False
+    report: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PoolProbing:
+    """The plan for one handle's members, and the pool they are witnesses for each other in."""
+
+    plan: Plan
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One member of one pool; with another address, port or plan it is another target.
+
+    `group` is the pool it belongs to, where several handles shard one; its handle if not given. A
+    `is_suspected` one is probed at once, and again soon.
+    """
+
+    handle: str
+    member: Member
+    plan: Plan = Plan()
+    group: str = ""
+    is_suspected: bool = False
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What makes it the same target."""
+        member = self.member
+        return self.handle, member.identifier, member.addresses, member.port, member.protocol, self.plan
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A target fell, or rose again; `forgotten`: it counts as reachable since it is no target any more."""
+
+    target: Target
+    reachable: bool
+    forgotten: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Record:
+    target: Target
+    group: _Group
+    due_s: float
+    reachable: bool = True
+    streak: int = 0
+    """Outcomes in a row that contradict `reachable`."""
+    began_s: float = float("-inf")
+    """When the probe under way began, or the last one."""
+    failing_since_s: float = float("inf")
+    """When the first of the failed probes in a row began; infinity while it answers."""
+    answered_s: float = float("-inf")
+    """When the last probe that was answered began."""
+    under_way: bool = False
+    gone_at_s: float | None = None
+
+    @property
+    def wants_to_fall(self) -> bool:
+        return self.reachable and self.streak >= self.target.plan.fall
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    records: dict[tuple[object, ...], _Record] = field(default_factory=dict)
+    fell_s: list[float] = field(default_factory=list)
+
+    @property
+    def present(self) -> Iterator[_Record]:
+        return (record for record in self.records.values() if record.gone_at_s is None)
+
+    def is_blind(self, now: float) -> bool:
+        """Whether somebody fails for long and nobody of the pool answers who could witness it."""
+        return any(
+            record.wants_to_fall and now > record.failing_since_s + CROWD_QUESTIONED_S
+            for record in self.present
+        )
+
+
+class ProbeBook:
+    """Keeps what is known about every target. `now` is monotonic seconds throughout."""
+
+    def __init__(self, *, max_per_s: float = MAX_PROBES_PER_S, draw: random.Random | None = None) -> None:
+        self.max_per_s = max_per_s
+        self.under_way = 0
+        self._draw = draw or random.Random()  # noqa: S311 - spreads load, no secret
+        self._records: dict[tuple[object, ...], _Record] = {}
+        self._groups: dict[str, _Group] = {}
+        self._allowed_at_s = float("-inf")
+        self._queues: tuple[list[tuple[float, int, _Record]], ...] = ([], [])
+        """Who waits for a probe: those in whom something changes, and all others. Outdated entries stay in
+        until their time comes."""
+        self._count = 0
+
+    def set_targets(self, targets: Iterable[Target], now: float) -> list[Finding]:
+        """Take who is to be probed from now on.
+
+        Return what does not hold any longer: unreachable members that were gone for too long are forgotten.
+        """
+        by_key = {target.key: target for target in targets}
+        for key, target in by_key.items():
+            record = self._records.get(key)
+            if record is None:
+                self._add(key, target, now)
+            else:
+                is_news = target.is_suspected and not record.target.is_suspected
+                record.target = target
+                if is_news and not record.under_way:
+                    self._queue(record, now, urgent=True)
+                if record.gone_at_s is not None:
+                    record.gone_at_s = None
+                    self._queue(record, now, urgent=True)
+        findings = []
+        for key in self._records.keys() - by_key.keys():
+            record = self._records[key]
+            if record.gone_at_s is None:
+                record.gone_at_s = now
+            keep = record.target.plan.verified and not record.reachable
+            if not keep or now - record.gone_at_s >= REMEMBERED_S:
+                self._remove(key, record)
+                if not record.reachable:
+                    findings.append(Finding(record.target, True, forgotten=True))
+        return findings
+
+    def due(self, now: float) -> list[Target]:
+        """Return who is to be probed now; each must be told of by `result()` once."""
+        room = self._room(now)
+        urgent, others = self._queues
+        found = self._take(urgent, -(-room // 2), now)
+        found += self._take(others, room - len(found), now)
+        found += self._take(urgent, room - len(found), now)
+        return [record.target for record in found]
+
+    @property
+    def next_due_s(self) -> float:
+        """When `due()` has somebody, or may have; infinity for never."""
+        due_s = min((queue[0][0] for queue in self._queues if queue), default=float("inf"))
+        if self.under_way >= MAX_UNDER_WAY:
+            return float("inf")
+        return max(due_s, self._allowed_at_s + 1 / self.max_per_s)
+
+    def result(self, target: Target, outcome: Outcome, now: float) -> list[Finding]:
+        """Take an outcome. Return who fell or rose by it: a witness can let others fall."""
+        record = self._records.get(target.key)
+        if record is None or not record.under_way:
+            return []
+        record.under_way = False
+        self.under_way -= 1
+        plan = record.target.plan
+        began_to_fail = self._note(record, outcome)
+        changing = record.streak > 0
+        factor = 1 + JITTER * (2 * self._draw.random() - 1)
+        pause_s = plan.interval_s / (2 if changing else 1)
+        if changing and (record.target.is_suspected or not (plan.verified or record.wants_to_fall)):
+            pause_s = min(pause_s, SUSPECT_REPEAT_S)
+        self._queue(record, now + factor * pause_s, urgent=changing)
+        findings = []
+        if not record.reachable and record.streak >= plan.rise:
+            record.reachable, record.streak = True, 0
+            findings.append(Finding(record.target, True))
+        if began_to_fail:
+            self._call_witnesses(record, now)
+        if outcome is Outcome.FAILED and record.wants_to_fall and _may_fall(record, now):
+            record.reachable, record.streak = False, 0
+            record.group.fell_s.append(now)
+            findings.append(Finding(record.target, False))
+        return findings
+
+    def blind(self, now: float) -> list[str]:
+        """The pools of which no member answers, so that nobody is dropped."""
+        return [name for name, group in self._groups.items() if group.is_blind(now)]
+
+    def _note(self, record: _Record, outcome: Outcome) -> bool:
+        """Count an outcome. Return True when the member answered until now and does not any more."""
+        began_to_fail = outcome is Outcome.FAILED and record.failing_since_s == float("inf")
+        if outcome is not Outcome.FAILED:
+            record.failing_since_s = float("inf")
+        elif began_to_fail:
+            record.failing_since_s = record.began_s
+        if outcome is Outcome.ALIVE:
+            record.answered_s = record.began_s
+        contradicts = outcome is not Outcome.UNKNOWN and (outcome is Outcome.ALIVE) != record.reachable
+        record.streak = record.streak + 1 if contradicts else 0
+        return began_to_fail and record.reachable
+
+    def _call_witnesses(self, failing: _Record, now: float) -> None:
+        """Have some others of the pool probed as soon as that proves something."""
+        due_s = max(now, failing.failing_since_s + failing.target.plan.timeout_s / ATTEMPTS)
+        others = [
+            one
+            for one in failing.group.present
+            if one.reachable and not one.under_way and one.failing_since_s == float("inf")
+        ]
+        for one in heapq.nsmallest(WITNESSES, others, key=lambda one: one.answered_s):
+            self._queue(one, min(one.due_s, due_s), urgent=True)
+
+    def _add(self, key: tuple[object, ...], target: Target, now: float) -> None:
+        group = self._groups.setdefault(target.group or target.handle, _Group())
+        record = _Record(target, group, now)
+        self._records[key] = group.records[key] = record
+        delay_s = 0.0 if target.is_suspected else self._draw.random() * target.plan.interval_s
+        self._queue(record, now + delay_s, urgent=target.is_suspected)
+
+    def _remove(self, key: tuple[object, ...], record: _Record) -> None:
+        self.under_way -= record.under_way
+        record.under_way, record.due_s = False, float("inf")
+        del self._records[key], record.group.records[key]
+        name = record.target.group or record.target.handle
+        if not record.group.records:
+            self._groups.pop(name, None)
+
+    def _queue(self, record: _Record, due_s: float, *, urgent: bool) -> None:
+        record.due_s = due_s
+        self._count += 1
+        heapq.heappush(self._queues[0 if urgent else 1], (due_s, self._count, record))
+
+    def _take(self, queue: list[tuple[float, int, _Record]], most: int, now: float) -> list[_Record]:
+        found: list[_Record] = []
+        while queue and queue[0][0] <= now and len(found) < most:
+            due_s, _, record = heapq.heappop(queue)
+            if record.under_way or record.due_s != due_s or record.gone_at_s is not None:
+                continue
+            record.under_way, record.began_s, record.due_s = True, now, float("inf")
+            self.under_way += 1
+            self._allowed_at_s += 1 / self.max_per_s
+            found.append(record)
+        return found
+
+    def _room(self, now: float) -> int:
+        """How many probes may start now: a tenth of a second's worth at once, no more."""
+        self._allowed_at_s = max(self._allowed_at_s, now - max(BURST_S, 1 / self.max_per_s))
+        room = int((now - self._allowed_at_s) * self.max_per_s + 1e-6)
+        return max(0, min(MAX_UNDER_WAY - self.under_way, room))
+
+
+def _may_fall(record: _Record, now: float) -> bool:
+    """Whether a member whose probe just failed, as often as it takes, is to be left out."""
+    group, plan = record.group, record.target.plan
+    # A way that broke while the probe was under way lets no later probe of another through.
+    since_s = record.failing_since_s + plan.timeout_s / ATTEMPTS
+    if not any(one.reachable and one.answered_s >= since_s for one in group.present):
+        return False
+    group.fell_s = [at_s for at_s in group.fell_s if at_s > now - CROWD_WINDOW_S]
+    gone = len(group.fell_s) + sum(one.wants_to_fall for one in group.present)
+    if gone < 2 or 2 * gone <= sum(1 for _ in group.present):
+        return True
+    return record.streak >= 2 * plan.fall or now >= record.failing_since_s + CROWD_QUESTIONED_S

@@ -1,0 +1,72 @@
+"""What a pool user believes about its pools, as plain values.
+
+The belief (`pool_user.belief`) makes them; answers, status and the last-known-good file read them. They hold
+no rules of their own, so that every reader sees the same thing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+
+from rserpool import Policy, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A pool element that is in: clients may be sent to it.
+
+    `addresses` are those of its user transport, already filtered by the pool's `accept` networks and never
+    empty: one for TCP and UDP, several for a multihomed SCTP element. `since_s` (monotonic) is when it came
+    in; one that was only out of sight for a moment keeps its old value. `stale` means that it is shown from
+    memory: no registrar vouches for it at present.
+    """
+
+    identifier: int
+    home_registrar: int
+    addresses: tuple[IPv4Address | IPv6Address, ...]
+    port: int
+    protocol: Protocol
+    policy: Policy
+    since_s: float
+    stale: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OutMember:
+    """A pool element that is known and not shown, with the reason in words for the administrator."""
+
+    identifier: int
+    address: IPv4Address | IPv6Address | None
+    port: int
+    reason: str
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """One pool at one moment, `members` sorted by identifier (an identifier occurs once).
+
+    `known` is False until there has been a view of the pool at all: its names are then answered with
+    SERVFAIL, never with an empty answer. `stale_since_s` (monotonic) is when the last registrar that could
+    vouch for the pool was lost, None while one can.
+
+    `recent` serves `when_empty = "last-good"` and matters only while `members` is empty: who was in during
+    the 10 s before the pool became empty, filtered by `accept`: those that left on purpose too, since no
+    answer of a registrar tells them from the dead. It is kept until somebody is in again.
+
+    `unreachable` are in `out` too: those that the backend's own probe does not reach. They are shown when
+    nobody else is in, since a pool must not become empty by a fault of the probe.
+
+    `suspected` are the identifiers of those whose home registrar is lost and who have not registered
+    elsewhere: the backend probes them itself.
+    """
+
+    handle: str
+    members: tuple[Member, ...] = ()
+    out: tuple[OutMember, ...] = ()
+    known: bool = False
+    stale_since_s: float | None = None
+    recent: tuple[Member, ...] = ()
+    unreachable: tuple[Member, ...] = ()
+    suspected: tuple[int, ...] = ()

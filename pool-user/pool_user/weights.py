@@ -1,0 +1,171 @@
+"""From the load and policy a pool element registers to its SRV priority and weight. Pure: no clock, no state.
+
+| policy (RFC 5356)             | SRV priority                | SRV weight                             |
+|-------------------------------|-----------------------------|----------------------------------------|
+| Least Used and its relatives  | 0, or 1 when overloaded     | 1000 x (1 - load), a fifth at first    |
+| Weighted round robin, random  | 0                           | the registered weight; 0 means standby |
+| Priority                      | rank, largest PE priority 0 | 1000                                   |
+| Round robin, random, unknown  | 0                           | 1000                                   |
+
+A weight is never 0 (RFC 2782 gives such a target next to nothing): a live element always gets work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pool_user.views import Member
+from rserpool import policies
+
+FULL_WEIGHT = 1000
+"""The weight of an idle element, and of every element where the policy makes them equal."""
+MAX_WEIGHT = 65535
+"""The largest SRV weight (RFC 2782)."""
+THRESHOLD = 50
+"""A weight made from load moves only by this much or more; less is noise and would cost a purge."""
+OVERLOADED_AT = 0.95
+"""At this load an element moves one SRV priority back ..."""
+RELIEVED_AT = 0.85
+"""... and at this load it returns."""
+SLOW_START_FROM = 0.2
+"""The part of its weight an element starts with when it comes in."""
+SLOW_START_S = 10.0
+"""How long it takes to grow to its whole weight, in seconds."""
+TOGETHER_S = 1.0
+"""Who came within so long of a pool's first member came with it, when there was nobody to take over from."""
+
+_LOAD = (
+    policies.LeastUsed,
+    policies.LeastUsedDegradation,
+    policies.RandomizedLeastUsed,
+    policies.RandomizedLeastUsedDegradation,
+    policies.LeastUsedDPF,
+    policies.LeastUsedDegradationDPF,
+)
+_LOAD_AND_INCREMENT = (
+    policies.PriorityLeastUsed,
+    policies.PriorityLeastUsedDegradation,
+    policies.RandomizedPriorityLeastUsed,
+    policies.RandomizedPriorityLeastUsedDegradation,
+)
+_WEIGHT = (policies.WeightedRoundRobin, policies.WeightedRandom, policies.WeightedRandomDPF)
+
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """One member's place in the answers.
+
+    `priority` 0.. and `weight` 1..65535 are those of the SRV record. `standby` members are shown only when
+    nothing else lives. `base` is the weight before slow start, with which the next one is compared;
+    `overloaded` remembers the tier.
+    """
+
+    priority: int
+    weight: int
+    standby: bool = False
+    base: int = FULL_WEIGHT
+    overloaded: bool = False
+
+
+def weigh(
+    members: Mapping[Key, Member],
+    previous: Mapping[Key, Weighted],
+    now: float,
+    slow_start_s: float = SLOW_START_S,
+) -> dict[Key, Weighted]:
+    """Priority and weight of every member of one pool.
+
+    `previous` is what this function gave for the pool the time before (empty at first), `now` monotonic
+    seconds; `slow_start_s` 0 switches slow start off.
+    """
+    newcomers = _newcomers(members)
+    ranks = _ranks(members)
+    scale = _scale(members)
+    weighted: dict[Key, Weighted] = {}
+    for key, member in members.items():
+        policy = member.policy
+        load = effective_load(policy)
+        if load is not None:
+            elapsed_s = now - member.since_s if key in newcomers else slow_start_s
+            weighted[key] = _by_load(load, previous.get(key), elapsed_s, slow_start_s)
+        elif isinstance(policy, policies.Priority):
+            weighted[key] = Weighted(ranks[policy.priority], FULL_WEIGHT)
+        elif (registered := _registered_weight(policy)) is not None:
+            weight = min(MAX_WEIGHT, max(1, round(registered * scale)))
+            weighted[key] = Weighted(0, weight, standby=registered == 0, base=weight)
+        else:
+            weighted[key] = Weighted(0, FULL_WEIGHT)
+    return weighted
+
+
+def effective_load(policy: policies.Policy) -> float | None:
+    """The load 0..1 a policy speaks of, None for policies without one.
+
+    The priority kinds of Least Used pick by load plus the element's own increment (RFC 5356 section 5.3): in
+    spite of the name they have no tiers.
+    """
+    if isinstance(policy, _LOAD_AND_INCREMENT):
+        return min(1.0, policy.load + policy.degradation)
+    if isinstance(policy, _LOAD):
+        return policy.load
+    return None
+
+
+def grown(elapsed_s: float, slow_start_s: float) -> float:
+    """The part of its weight, 0.2..1, that a member has `elapsed_s` after it came in; grows in whole seconds.
+
+    Whole seconds keep the answers still between steps: each step is a purge.
+    """
+    if elapsed_s >= slow_start_s:
+        return 1.0
+    return SLOW_START_FROM + (1 - SLOW_START_FROM) * max(0, int(elapsed_s)) / slow_start_s
+
+
+def still_growing(members: Mapping[Key, Member], now: float, slow_start_s: float) -> bool:
+    """Whether some member's weight will grow by time alone."""
+    return any(
+        now - members[key].since_s < slow_start_s and effective_load(members[key].policy) is not None
+        for key in _newcomers(members)
+    )
+
+
+def _newcomers(members: Mapping[Key, Member]) -> set[Key]:
+    """Who came when others were there already: the others start with their whole weight.
+
+    So they share the work as they would if all grew alike, but without a purge each second: a backend that
+    starts sees every member come in at once.
+    """
+    first_s = min((member.since_s for member in members.values()), default=0.0)
+    return {key for key, member in members.items() if member.since_s > first_s + TOGETHER_S}
+
+
+def _by_load(load: float, before: Weighted | None, elapsed_s: float, slow_start_s: float) -> Weighted:
+    load = round(min(1.0, max(0.0, load)), 6)  # 95 % is not exactly that after the way over the wire
+    base = max(1, round(FULL_WEIGHT * (1 - load)))
+    overloaded = load >= OVERLOADED_AT
+    if before is not None:
+        overloaded = load > RELIEVED_AT if before.overloaded else overloaded
+        if abs(base - before.base) < THRESHOLD:
+            base = before.base
+    weight = max(1, round(base * grown(elapsed_s, slow_start_s)))
+    return Weighted(int(overloaded), weight, base=base, overloaded=overloaded)
+
+
+def _ranks(members: Mapping[Key, Member]) -> dict[int, int]:
+    """PE priority -> SRV priority: in RSerPool the larger is preferred, in SRV the smaller."""
+    values = {m.policy.priority for m in members.values() if isinstance(m.policy, policies.Priority)}
+    return {value: rank for rank, value in enumerate(sorted(values, reverse=True))}
+
+
+def _scale(members: Mapping[Key, Member]) -> float:
+    """What registered weights (32 bits) are multiplied with to fit SRV's 16: 1 when all fit as they are."""
+    largest = max((_registered_weight(m.policy) or 0 for m in members.values()), default=0)
+    return 1.0 if largest <= MAX_WEIGHT else MAX_WEIGHT / largest
+
+
+def _registered_weight(policy: policies.Policy) -> int | None:
+    return policy.weight if isinstance(policy, _WEIGHT) else None

@@ -1,0 +1,734 @@
+"""A pool element's registration, without sockets and clocks (RFC 5352, sections 2.2 and 3).
+
+`PoolElementMachine` is told what happened, and `take_actions` says what is to be done. It registers, renews,
+and goes to the next registrar when one fails or refuses. Associations are the numbers that the SCTP socket
+gives them; an endpoint is the other side's (IP address, port). Below stand, in this order: the states with
+every transition between them, what the machine asks and tells, its associations, the silence of a registrar,
+the element's identity, and the machine.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from rserpool import asap
+from rserpool.asap import AsapMessage
+from rserpool.errors import Cause, RegistrationRejected
+from rserpool.machine.registrar_choice import RegistrarAddress, Rotation, preference
+from rserpool.parameters import PoolElement
+from rserpool.policies import Policy
+
+
+class State(Enum):
+    """Where a registration stands."""
+
+    IDLE = "idle"
+    """Not started."""
+    CONNECTING = "connecting"
+    """An association with a registrar is being set up."""
+    REGISTERING = "registering"
+    """The registration was sent, its answer is awaited; no registrar has confirmed this one yet."""
+    REGISTERED = "registered"
+    """The registrar confirmed."""
+    RENEWING = "renewing"
+    """Registered, and a renewal was sent, its answer is awaited."""
+    WAITING = "waiting"
+    """No registrar took the registration; another attempt follows (often at once)."""
+    DEREGISTERING = "deregistering"
+    """The deregistration was sent, its answer is awaited."""
+    STOPPED = "stopped"
+    """Over."""
+
+
+class Input(Enum):
+    """What moves a registration from one state to another."""
+
+    START = "start"
+    ASSOCIATED = "associated"
+    """The association with the chosen registrar is up."""
+    LOST = "lost"
+    """The association in use is gone, or could not be set up."""
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    TIMEOUT = "timeout"
+    """The registrar did not answer in time."""
+    RENEW = "renew"
+    """The re-registration interval is over, the policy changed, or somebody asked for it."""
+    TAKEN_OVER = "taken over"
+    """Another registrar declared itself home."""
+    RETRY = "retry"
+    DEREGISTER = "deregister"
+    DEREGISTERED = "deregistered"
+    STOP = "stop"
+
+
+TRANSITIONS: Mapping[State, Mapping[Input, State]] = {
+    State.IDLE: {
+        Input.START: State.CONNECTING,
+        Input.DEREGISTER: State.STOPPED,
+        Input.STOP: State.STOPPED,
+    },
+    State.CONNECTING: {
+        Input.ASSOCIATED: State.REGISTERING,
+        Input.LOST: State.WAITING,
+        Input.TIMEOUT: State.WAITING,
+        Input.TAKEN_OVER: State.RENEWING,
+        Input.DEREGISTER: State.DEREGISTERING,
+        Input.STOP: State.STOPPED,
+    },
+    State.REGISTERING: {
+        Input.ACCEPTED: State.REGISTERED,
+        Input.REJECTED: State.WAITING,
+        Input.LOST: State.WAITING,
+        Input.TIMEOUT: State.WAITING,
+        Input.TAKEN_OVER: State.RENEWING,
+        Input.DEREGISTER: State.DEREGISTERING,
+        Input.STOP: State.STOPPED,
+    },
+    State.REGISTERED: {
+        Input.RENEW: State.RENEWING,
+        Input.LOST: State.WAITING,
+        Input.TAKEN_OVER: State.RENEWING,
+        Input.DEREGISTER: State.DEREGISTERING,
+        Input.STOP: State.STOPPED,
+    },
+    State.RENEWING: {
+        Input.ACCEPTED: State.REGISTERED,
+        Input.REJECTED: State.WAITING,
+        Input.LOST: State.WAITING,
+        Input.TIMEOUT: State.WAITING,
+        Input.TAKEN_OVER: State.RENEWING,
+        Input.DEREGISTER: State.DEREGISTERING,
+        Input.STOP: State.STOPPED,
+    },
+    State.WAITING: {
+        Input.RETRY: State.CONNECTING,
+        Input.TAKEN_OVER: State.RENEWING,
+        Input.DEREGISTER: State.DEREGISTERING,
+        Input.STOP: State.STOPPED,
+    },
+    State.DEREGISTERING: {
+        Input.DEREGISTERED: State.STOPPED,
+        Input.LOST: State.STOPPED,
+        Input.TIMEOUT: State.STOPPED,
+        Input.STOP: State.STOPPED,
+    },
+    State.STOPPED: {},
+}
+"""What is not in here changes nothing."""
+
+IS_REGISTERED: Final = frozenset({State.REGISTERED, State.RENEWING})
+DEAF: Final = frozenset({State.IDLE, State.DEREGISTERING, State.STOPPED})
+"""What registrars ask is not answered there."""
+AWAITED_IN: Final[Mapping[type[asap.AsapMessage], frozenset[State]]] = {
+    asap.RegistrationResponse: frozenset({State.REGISTERING, State.RENEWING}),
+    asap.AsapError: frozenset({State.REGISTERING, State.RENEWING}),
+    asap.DeregistrationResponse: frozenset({State.DEREGISTERING}),
+}
+"""In which states an answer of this kind is one."""
+
+
+class EventKind(Enum):
+    """What happened to a registration."""
+
+    REGISTERED = "registered"
+    """A registrar confirmed, after a time without a registration or at another registrar than before."""
+    RENEWING = "renewing"
+    """A renewal out of turn was asked for; `detail` says why."""
+    REGISTRAR_LOST = "registrar-lost"
+    """The association with the registrar in charge ended."""
+    REGISTRAR_LEFT = "registrar-left"
+    """The registrar in charge was left, though it confirms the registration; `detail` says why."""
+    UNREACHABLE = "unreachable"
+    """A registrar cannot be reached."""
+    UNANSWERED = "unanswered"
+    """A registrar did not answer in time; another is tried, the old association stays for now."""
+    REJECTED = "rejected"
+    """A registrar refused; `causes` and `detail` say why."""
+    TAKEN_OVER = "taken-over"
+    """Another registrar declared itself home, and was accepted."""
+    TAKEOVER_REFUSED = "takeover-refused"
+    """Somebody declared itself home, but the element is pinned, or it is no configured registrar, or one that
+    was left lately."""
+    DEREGISTERED = "deregistered"
+    STOPPED = "stopped"
+    """Over; `detail` says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something worth a line in the log; `at_s` is monotonic time, `registrar` the one concerned."""
+
+    kind: EventKind
+    at_s: float
+    registrar: RegistrarAddress | None = None
+    detail: str = ""
+    causes: tuple[Cause, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Set up an association with this registrar."""
+
+    registrar: RegistrarAddress
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send `message` on `association`."""
+
+    association: int
+    message: AsapMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close `association` gracefully."""
+
+    association: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseAll:
+    """Close the socket, it is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Tell whoever listens."""
+
+    event: Event
+
+
+Action = Connect | Send | Close | CloseAll | Tell
+
+
+class Outbox:
+    """Collects actions in the order in which they are to be done."""
+
+    def __init__(self) -> None:
+        self._actions: list[Action] = []
+
+    def take(self) -> list[Action]:
+        """Return what was collected, and forget it."""
+        actions, self._actions = self._actions, []
+        return actions
+
+    def add(self, action: Action) -> None:
+        """Ask for an action."""
+        self._actions.append(action)
+
+    def send(self, association: int, message: AsapMessage) -> None:
+        """Ask to send a message."""
+        self.add(Send(association, message))
+
+    def tell(
+        self,
+        kind: EventKind,
+        at_s: float,
+        registrar: RegistrarAddress | None,
+        detail: str = "",
+        causes: tuple[Cause, ...] = (),
+    ) -> None:
+        """Tell of an event."""
+        self.add(Tell(Event(kind, at_s, registrar, detail, causes)))
+
+
+LEAVE_AFTER_S = 1.0
+"""After a move the old association stays until its registrar is heard from, and so much longer. A registrar
+that was frozen may, when it wakes, remove the element everywhere: because it reads of the association's end
+before it reads of the element's new home, or because its keep-alive timed out."""
+LEAVE_SILENT_AFTER_S = 60.0
+"""An association that nothing is heard on stays so long after a move."""
+UNASKED_STAY_S = 5.0
+"""An association that others set up stays so long unless a takeover comes on it."""
+MAX_ASSOCIATIONS = 64
+
+Endpoint = tuple[str, int]
+"""The other side: IP address and port."""
+
+
+class Associations:
+    """Associations by the number that the socket gives them; some have a time at which to close them."""
+
+    def __init__(self) -> None:
+        self._endpoints: dict[int, Endpoint] = {}
+        self._close_at_s: dict[int, float] = {}
+        self._left: set[int] = set()
+
+    def add(self, association: int, endpoint: Endpoint, now: float) -> None:
+        """Take a new association, to be closed after UNASKED_STAY_S unless `keep` is called before."""
+        self._endpoints[association] = endpoint
+        self._close_at_s[association] = now + UNASKED_STAY_S
+
+    def keep(self, association: int) -> None:
+        """Do not close the association."""
+        self._close_at_s.pop(association, None)
+        self._left.discard(association)
+
+    def leave_others(self, association: int, now: float) -> list[int]:
+        """Close all but `association` when the time has come; return those left by this call."""
+        left = [other for other in self._endpoints if other != association and other not in self._close_at_s]
+        for other in left:
+            self._close_at_s[other] = now + LEAVE_SILENT_AFTER_S
+            self._left.add(other)
+        return left
+
+    def heard(self, association: int, now: float) -> bool:
+        """Return True for the first sign of life on an association since it was left."""
+        if association not in self._left:
+            return False
+        self._left.discard(association)
+        self._close_at_s[association] = now + LEAVE_AFTER_S
+        return True
+
+    def remove(self, association: int) -> None:
+        """Forget an association that ended."""
+        self._endpoints.pop(association, None)
+        self._close_at_s.pop(association, None)
+        self._left.discard(association)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._endpoints.clear()
+        self._close_at_s.clear()
+        self._left.clear()
+
+    def endpoint(self, association: int) -> Endpoint | None:
+        """Return the other side of an association."""
+        return self._endpoints.get(association)
+
+    @property
+    def is_full(self) -> bool:
+        """True when there are as many as strangers may bring."""
+        return len(self._endpoints) >= MAX_ASSOCIATIONS
+
+    def to(self, endpoint: Endpoint) -> int | None:
+        """Return the newest association with `endpoint`."""
+        return next(
+            (number for number, other in reversed(self._endpoints.items()) if other == endpoint), None
+        )
+
+    @property
+    def next_deadline_s(self) -> float | None:
+        """When `due` has something to give."""
+        return min(self._close_at_s.values(), default=None)
+
+    def due(self, now: float) -> list[int]:
+        """Return the associations to close now, and forget them."""
+        due = [association for association, at_s in self._close_at_s.items() if now >= at_s]
+        for association in due:
+            self.remove(association)
+        return due
+
+
+STEPS: Final = 2
+SHORTEST_STEP_S: Final = 0.3
+"""What rspregistrar takes at least; sooner come only those that were held up on the way."""
+MARGIN_S: Final = 0.05
+
+
+class Silence:
+    """Follows the keep-alives of the registrar in charge. Times are in s."""
+
+    def __init__(self) -> None:
+        self.is_heeded = False
+        """Whether silence is to be told: by who has no better means of knowing that it is listed."""
+        self._last_sign_s: float | None = None
+        self._step_s: float | None = None
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When it has been silent for too long; None while that is not known, or nobody heeds it."""
+        if not self.is_heeded or self._step_s is None or self._last_sign_s is None:
+            return None
+        return self._last_sign_s + STEPS * self._step_s + MARGIN_S
+
+    def begin_anew(self) -> None:
+        """Take in that another registrar is in charge."""
+        self._last_sign_s = self._step_s = None
+
+    def confirmed(self, now: float) -> None:
+        """Take in that the registrar confirmed the registration."""
+        self._last_sign_s = now
+
+    def kept_alive(self, now: float) -> None:
+        """Take in a keep-alive, and how long its step was."""
+        if self._last_sign_s is not None:
+            self._step_s = max(SHORTEST_STEP_S, now - self._last_sign_s)
+        self._last_sign_s = now
+
+    def take_due(self, now: float) -> bool:
+        """Return whether it is silent for too long; once, until the next keep-alive."""
+        if self.deadline_s is None or now < self.deadline_s:
+            return False
+        self._step_s = None
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A pool handle, and a PE identifier (unique within the pool only)."""
+
+    handle: bytes
+    identifier: int
+
+    def is_asked_by(self, message: asap.EndpointKeepAlive) -> bool:
+        """True for a keep-alive meant for this element; only rsplib's registrar names the identifier."""
+        return message.handle == self.handle and message.identifier in (None, self.identifier)
+
+    def is_answered_by(self, message: asap.AsapMessage) -> bool:
+        """True for a response about this element; an error names nobody."""
+        if isinstance(message, asap.RegistrationResponse | asap.DeregistrationResponse):
+            return (message.handle, message.identifier) == (self.handle, self.identifier)
+        return isinstance(message, asap.AsapError)
+
+    def acknowledgement(self) -> asap.EndpointKeepAliveAck:
+        """Return the answer to a keep-alive."""
+        return asap.EndpointKeepAliveAck(self.handle, self.identifier)
+
+    def deregistration(self) -> asap.Deregistration:
+        """Return the farewell."""
+        return asap.Deregistration(self.handle, self.identifier)
+
+
+CONNECT_TIMEOUT_S = 0.5
+RESPONSE_TIMEOUT_S = 0.5
+PINNED_RESPONSE_TIMEOUT_S = 2.0
+"""A pinned element has no other registrar to turn to: it ends, so a moment's weakness must not count."""
+WARY_INTERVAL_S = 0.05
+"""How often to renew while a registrar that was left catches up with what it missed."""
+
+
+class PoolElementMachine:
+    """Keeps one pool element registered at one of `registrars`.
+
+    `pinned`: takeovers are refused; once registered, losing the registrar ends it.
+    """
+
+    def __init__(
+        self,
+        registrars: Sequence[RegistrarAddress],
+        handle: bytes,
+        element: PoolElement,
+        *,
+        reregistration_s: float = 2.0,
+        pinned: bool = False,
+    ) -> None:
+        if not registrars:
+            raise ValueError("a pool element needs at least one registrar")
+        self.handle = handle
+        self.element = element
+        self._identity = Identity(handle, element.identifier)
+        self.state = State.IDLE
+        self.ignored = 0
+        """Messages that were not for us, late, or out of place."""
+        self.home_registrar: int | None = None
+        """The identifier of the registrar in charge, known from its first keep-alive on."""
+        self.confirmed_at_s: float | None = None
+        """When a registrar last confirmed the registration."""
+        self.silence = Silence()
+        """Of the registrar in charge; when it is heeded, a silent one is registered at again."""
+        self._rotation = Rotation(preference(registrars, handle, element.identifier))
+        self._reregistration_s = reregistration_s
+        self._pinned = pinned
+        self._outbox = Outbox()
+        self._associations = Associations()
+        self._chosen = self._rotation.next(0.0)
+        self._current: int | None = None
+        self._confirmed: int | None = None
+        self._renew_again = False
+        self._wary_until_s = float("-inf")
+        self._timer_s: float | None = None
+
+    @property
+    def is_registered(self) -> bool:
+        """True while a registrar has confirmed the registration and was not lost since."""
+        return self.state in IS_REGISTERED
+
+    @property
+    def registrar(self) -> RegistrarAddress | None:
+        """The registrar in charge."""
+        return self._chosen if self.is_registered else None
+
+    @property
+    def next_deadline_s(self) -> float | None:
+        """When `advance` has something to do; None: not before something else happens."""
+        silent_s = self.silence.deadline_s if self.state is State.REGISTERED else None
+        timers = (self._timer_s, self._associations.next_deadline_s, silent_s)
+        return min((timer for timer in timers if timer is not None), default=None)
+
+    def take_actions(self) -> list[Action]:
+        """Return what is to be done, in order, and forget it."""
+        return self._outbox.take()
+
+    def register_again(self, reason: str, now: float) -> None:
+        """Renew the registration at once."""
+        if self.is_registered:
+            self._outbox.tell(EventKind.RENEWING, now, self._chosen, reason)
+        self._renew(now)
+
+    def advance(self, now: float) -> None:
+        """Do what is due."""
+        for association in self._associations.due(now):
+            self._outbox.add(Close(association))
+        if self.state is State.REGISTERED and self.silence.take_due(now):
+            self.register_again("its keep-alives have stopped", now)
+        if self._timer_s is None or now < self._timer_s:
+            return
+        self._timer_s = None
+        if self.state is State.REGISTERED:
+            self._renew(now)
+        elif self.state is State.WAITING:
+            if self._move(Input.RETRY):
+                self._try_next(now)
+        elif self.state is State.CONNECTING:
+            self._failed(Input.TIMEOUT, EventKind.UNREACHABLE, now, "no association in time")
+        elif self.state is State.DEREGISTERING:
+            self._move(Input.TIMEOUT)
+            self._stop(now, "the registrar did not confirm the deregistration in time")
+        else:
+            self._failed(Input.TIMEOUT, EventKind.UNANSWERED, now, "no answer to the registration in time")
+
+    def _try_next(self, now: float) -> None:
+        """Go to the best registrar there is; the state is CONNECTING."""
+        self._chosen = chosen = self._rotation.next(now)
+        association = self._associations.to(chosen.endpoint)
+        if association is not None:
+            self._register_on(association, now)
+        else:
+            self._timer_s = now + CONNECT_TIMEOUT_S
+            self._outbox.add(Connect(chosen))
+
+    def _register_on(self, association: int, now: float) -> None:
+        self._move(Input.ASSOCIATED)
+        self._use(association)
+        self._send_registration(now)
+
+    def _use(self, association: int) -> None:
+        if association != self._current:
+            self.home_registrar = None
+            self.silence.begin_anew()
+        self._current = association
+        self._associations.keep(association)
+
+    def _send_registration(self, now: float) -> None:
+        assert self._current is not None  # noqa: S101 - every caller has just set it
+        self._renew_again = False
+        self._timer_s = now + (PINNED_RESPONSE_TIMEOUT_S if self._pinned else RESPONSE_TIMEOUT_S)
+        self._outbox.send(self._current, asap.Registration(self.handle, self.element))
+
+    def _renew(self, now: float) -> None:
+        if self._move(Input.RENEW):
+            self._send_registration(now)
+        else:
+            self._renew_again = True
+
+    def _rejected(self, causes: tuple[Cause, ...], now: float) -> None:
+        wait_s = self._rotation.rejected(self._chosen, now)
+        words = f"{RegistrationRejected(causes)}; next attempt in {wait_s:.0f} s"
+        self._move(Input.REJECTED)
+        self._outbox.tell(EventKind.REJECTED, now, self._chosen, words, causes)
+        self._wait(now, wait_s)
+
+    def _accepted(self, association: int, now: float) -> None:
+        is_news = self._confirmed != association
+        self._move(Input.ACCEPTED)
+        self._rotation.succeeded()
+        self._confirmed = association
+        self.confirmed_at_s = now
+        self.silence.confirmed(now)
+        self._timer_s = now + (WARY_INTERVAL_S if now < self._wary_until_s else self._reregistration_s)
+        for left in self._associations.leave_others(association, now):
+            # Frozen, it answers when it wakes: that is the moment at which it may remove us everywhere.
+            self._outbox.send(left, asap.HandleResolution(self.handle, 1))
+        if is_news:
+            self._outbox.tell(EventKind.REGISTERED, now, self._chosen)
+        if self._renew_again:
+            self._renew(now)
+
+    def _failed(self, what: Input, kind: EventKind, now: float, reason: str) -> None:
+        """Leave the registrar for the next one: at once, unless all failed in a row."""
+        was_registered = self.is_registered
+        if not self._move(what):
+            return
+        self._outbox.tell(kind, now, self._chosen, reason)
+        if self._pinned and was_registered:
+            self._move(Input.STOP)
+            self._stop(now, f"pinned to a registrar that is gone: {reason}")
+            return
+        self._wait(now, self._rotation.failed(self._chosen, now))
+
+    def _wait(self, now: float, wait_s: float) -> None:
+        self._current = None
+        self._timer_s = now + wait_s
+        if wait_s <= 0:
+            self.advance(now)
+
+    def _stop(self, now: float, reason: str) -> None:
+        self._timer_s = self._current = self._confirmed = None
+        self._associations.clear()
+        self._outbox.tell(EventKind.STOPPED, now, self._chosen, reason)
+        self._outbox.add(CloseAll())
+
+    def _move(self, what: Input) -> bool:
+        target = TRANSITIONS[self.state].get(what)
+        if target is None:
+            return False
+        self.state = target
+        return True
+
+    # What the owner wants
+
+    def start(self, now: float) -> None:
+        """Begin to register."""
+        if self._move(Input.START):
+            self._try_next(now)
+
+    def update_policy(self, policy: Policy, now: float) -> None:
+        """Change the policy, and tell the registrar at once."""
+        if policy != self.element.policy:
+            self.element = dataclasses.replace(self.element, policy=policy)
+            self._renew(now)
+
+    def update_registrars(self, registrars: Sequence[RegistrarAddress], now: float) -> None:
+        """Use these registrars from now on; move at once, still registered, when ours is none of them."""
+        if not registrars:
+            raise ValueError("a pool element needs at least one registrar")
+        self._rotation.replace(preference(registrars, self.handle, self.element.identifier))
+        if self._rotation.at(self._chosen.endpoint) is None:
+            if self.state is State.IDLE:
+                self._chosen = self._rotation.next(now)
+            elif self.state not in DEAF:
+                self._failed(Input.LOST, EventKind.REGISTRAR_LOST, now, "it is no longer configured")
+
+    def retry(self, now: float) -> None:
+        """Make the next attempt at once, after a rejection whose cause is gone, say."""
+        if self.state is State.WAITING:
+            self._timer_s = now
+            self.advance(now)
+
+    def leave_registrar(self, reason: str, now: float) -> None:
+        """Register at another registrar, and let the one in charge not take over for a while."""
+        if self.is_registered and not self._pinned:
+            self._rotation.distrust(self._chosen, now)
+            self._failed(Input.LOST, EventKind.REGISTRAR_LEFT, now, reason)
+
+    def deregister(self, now: float, timeout_s: float = RESPONSE_TIMEOUT_S) -> None:
+        """Leave the pool; ends STOPPED, with a DEREGISTERED event before if the registrar confirmed."""
+        if not self._move(Input.DEREGISTER):
+            return
+        self._current = self._current if self._current is not None else self._confirmed
+        if self.state is State.STOPPED:
+            self._stop(now, "it was never registered")
+        elif self._current is None:
+            self._move(Input.LOST)
+            self._stop(now, "there is no registrar to tell")
+        else:
+            self._timer_s = now + timeout_s
+            self._outbox.send(self._current, self._identity.deregistration())
+
+    def stop(self, now: float) -> None:
+        """End without a word."""
+        if self._move(Input.STOP):
+            self._stop(now, "closed")
+
+    # What the socket tells
+
+    def associated(self, association: int, endpoint: Endpoint, now: float) -> None:
+        """Take note of a new association, whoever began it."""
+        is_stranger = self._rotation.at(endpoint) is None
+        if self.state is State.STOPPED or (is_stranger and self._associations.is_full):
+            self._outbox.add(Close(association))
+            return
+        self._associations.add(association, endpoint, now)
+        if self.state is State.CONNECTING and self._chosen.endpoint == endpoint:
+            self._register_on(association, now)
+
+    def lost(self, association: int, now: float, reason: str = "the association ended") -> None:
+        """Take note that an association is gone."""
+        self._associations.remove(association)
+        if association == self._confirmed:
+            self._confirmed = None
+        if association != self._current:
+            return
+        self._current = None
+        if self.state is State.DEREGISTERING:
+            self._move(Input.LOST)
+            self._stop(now, f"the registrar did not confirm the deregistration: {reason}")
+        else:
+            self._failed(Input.LOST, EventKind.REGISTRAR_LOST, now, reason)
+
+    def connect_failed(self, endpoint: Endpoint, now: float, reason: str) -> None:
+        """Take note that no association with this endpoint could be set up."""
+        if self.state is State.CONNECTING and self._chosen.endpoint == endpoint:
+            self._failed(Input.LOST, EventKind.UNREACHABLE, now, reason)
+
+    def received(self, association: int, message: asap.AsapMessage, now: float) -> None:
+        """Take a message; what is late, not for us or out of place is counted and ignored."""
+        if self._associations.heard(association, now):
+            self._wary_until_s = now + LEAVE_AFTER_S
+            self._renew(now)
+        if isinstance(message, asap.EndpointKeepAlive) and self._identity.is_asked_by(message):
+            self._keep_alive(association, message, now)
+        elif association != self._current or not self._is_awaited(message):
+            self.ignored += 1
+        elif isinstance(message, asap.DeregistrationResponse):
+            self._deregistered(message.error, now)
+        elif isinstance(message, asap.RegistrationResponse) and not message.rejected:
+            self._accepted(association, now)
+        elif isinstance(message, asap.RegistrationResponse | asap.AsapError):
+            self._rejected(message.error, now)
+
+    # Keep-alive and takeover
+
+    def _keep_alive(self, association: int, message: asap.EndpointKeepAlive, now: float) -> None:
+        ours = association == self._current
+        if self.state in DEAF or (self._pinned and not ours and not message.home):
+            self.ignored += 1
+            return
+        if message.home and not ours and not self._follow(association, now):
+            return
+        if association == self._current:
+            self.home_registrar = message.registrar
+            self.silence.kept_alive(now)
+        self._outbox.send(association, self._identity.acknowledgement())
+        if message.home and not ours:
+            self._send_registration(now)
+
+    def _follow(self, association: int, now: float) -> bool:
+        """Make the sender of a takeover the registrar in charge, unless it must not be."""
+        endpoint = self._associations.endpoint(association)
+        registrar = self._rotation.at(endpoint)
+        is_distrusted = registrar is not None and self._rotation.is_distrusted(registrar, now)
+        if self._pinned or registrar is None or is_distrusted:
+            why = "the element is pinned" if self._pinned else "it is none of the configured registrars"
+            if is_distrusted:
+                why = "it was left a short time ago"
+            words = f"{endpoint[0]} port {endpoint[1]}" if endpoint else "an unknown sender"
+            words += f" wants to be home, but {why}"
+            self._outbox.tell(EventKind.TAKEOVER_REFUSED, now, registrar, words)
+            return False
+        if not self._move(Input.TAKEN_OVER):
+            return False
+        self._chosen = registrar
+        self._use(association)
+        self._outbox.tell(EventKind.TAKEN_OVER, now, self._chosen)
+        return True
+
+    # Deregistration and the end
+
+    def _deregistered(self, causes: tuple[Cause, ...], now: float) -> None:
+        self._move(Input.DEREGISTERED)
+        if causes:
+            self._stop(now, "; ".join(cause.explain() for cause in causes))
+        else:
+            self._outbox.tell(EventKind.DEREGISTERED, now, self._chosen)
+            self._stop(now, "deregistered")
+
+    # Helpers
+
+    def _is_awaited(self, message: asap.AsapMessage) -> bool:
+        return self.state in AWAITED_IN.get(type(message), ()) and self._identity.is_answered_by(message)

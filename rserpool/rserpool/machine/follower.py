@@ -1,0 +1,652 @@
+"""Following one registrar as a passive ENRP peer, without sockets and clocks (RFC 5353).
+
+A peer gets the whole handlespace on request, and from then on every change that the registrar makes. It owns
+no pool elements, takes nobody over and mentors nobody (`enrp_courtesy`). `RegistrarFollower` is told what
+happened, and `take_actions` says what is to be done.
+
+Two checks beside the order that SCTP keeps: a presence whose checksum does not fit what was pushed, twice in
+a row, makes it ask again for what the registrar owns; and after a pause of its own, in which the registrar
+may have forgotten it, it asks for everything.
+"""
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
+from enum import Enum
+
+from rserpool import enrp
+from rserpool.enrp import (
+    EnrpMessage,
+    HandleTableRequest,
+    HandleTableResponse,
+    HandleUpdate,
+    InitTakeover,
+    InitTakeoverAck,
+    ListRequest,
+    ListResponse,
+    Presence,
+)
+from rserpool.machine.registrar_choice import backoff_s
+from rserpool.parameters import PoolElement, ServerInformation, Transport
+
+Key = tuple[bytes, int]
+"""A pool handle and a PE identifier in it."""
+
+MAX_ELEMENTS = 200_000
+"""Pool elements remembered; above it, further ones are left out and the checksums do not fit any more."""
+
+
+def element_sum(handle: bytes, identifier: int) -> int:
+    """Return what one pool element adds to the sum: its 16-bit words."""
+    padded = handle + bytes(len(handle) % 2)
+    words = sum(int.from_bytes(padded[at : at + 2], "big") for at in range(0, len(padded), 2))
+    return words + (identifier >> 16) + (identifier & 0xFFFF)
+
+
+def finish(total: int) -> int:
+    """Return the checksum (0..65535) of a sum; 0xffff is that of no element at all."""
+    while total > 0xFFFF:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+NO_ELEMENTS = finish(0)
+
+
+class Ownership:
+    """The home registrar, by its identifier, of every pool element that is known."""
+
+    def __init__(self) -> None:
+        self._homes: dict[Key, int] = {}
+        self._sums: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._homes)
+
+    def add(self, handle: bytes, identifier: int, home: int) -> None:
+        """Take note of an element, or of its new home."""
+        key = (handle, identifier)
+        before = self._homes.get(key)
+        if before == home or (before is None and len(self._homes) >= MAX_ELEMENTS):
+            return
+        self.remove(handle, identifier)
+        self._homes[key] = home
+        self._sums[home] = self._sums.get(home, 0) + element_sum(handle, identifier)
+
+    def remove(self, handle: bytes, identifier: int) -> None:
+        """Forget an element."""
+        home = self._homes.pop((handle, identifier), None)
+        if home is not None:
+            self._sums[home] -= element_sum(handle, identifier)
+            if not self._sums[home]:
+                del self._sums[home]
+
+    def replace(self, home: int, owned: Set[Key], but: Set[Key] = frozenset()) -> None:
+        """`home` owns these and no others; of the elements in `but` more is known already."""
+        before = {key for key, one in self._homes.items() if one == home}
+        for handle, identifier in before - owned - but:
+            self.remove(handle, identifier)
+        for handle, identifier in owned - before - but:
+            self.add(handle, identifier, home)
+
+    def take_over(self, target: int, home: int) -> None:
+        """What `target` owned is `home`'s now."""
+        for handle, identifier in [key for key, one in self._homes.items() if one == target]:
+            self.add(handle, identifier, home)
+
+    def checksum(self, home: int) -> int:
+        """Return the checksum over what a registrar owns."""
+        return finish(self._sums.get(home, 0))
+
+
+class State(Enum):
+    """How far one registrar is followed."""
+
+    IDLE = "idle"
+    """Not followed: nobody asked for it yet, or it failed. Nothing is said first: a registrar that is just
+    starting would take whoever speaks to it for its mentor and never get the handlespace."""
+    WAITING = "waiting"
+    """To be followed, as soon as the pause after a failure is over."""
+    CONNECTING = "connecting"
+    """An association is being set up."""
+    JOINING = "joining"
+    """Presence was sent, and the handle table asked for."""
+    FOLLOWING = "following"
+    """The table is here, and every change is pushed."""
+    LEAVING = "leaving"
+    """No presence is sent any more, takeovers are acknowledged until the registrar has forgotten us."""
+    LEFT = "left"
+    """Over."""
+
+
+class Input(Enum):
+    """What moves it from one state to another."""
+
+    FOLLOW = "follow"
+    """The owner knows that the registrar has the handlespace."""
+    CONNECT = "connect"
+    """The pause after a failure is over."""
+    ASSOCIATED = "associated"
+    TABLE = "table"
+    """The whole handle table has arrived."""
+    FAILED = "failed"
+    """The association is gone or was not set up; the registrar is silent, refuses, gives an empty table."""
+    LEAVE = "leave"
+    FORGOTTEN = "forgotten"
+    """The registrar has taken us off its list of peers, or is gone."""
+    CLOSE = "close"
+
+
+TRANSITIONS: Mapping[State, Mapping[Input, State]] = {
+    State.IDLE: {Input.FOLLOW: State.WAITING, Input.LEAVE: State.LEFT, Input.CLOSE: State.LEFT},
+    State.WAITING: {
+        Input.CONNECT: State.CONNECTING,
+        Input.LEAVE: State.LEFT,
+        Input.CLOSE: State.LEFT,
+    },
+    State.CONNECTING: {
+        Input.ASSOCIATED: State.JOINING,
+        Input.FAILED: State.IDLE,
+        Input.LEAVE: State.LEFT,
+        Input.CLOSE: State.LEFT,
+    },
+    State.JOINING: {
+        Input.TABLE: State.FOLLOWING,
+        Input.FAILED: State.IDLE,
+        Input.LEAVE: State.LEAVING,
+        Input.CLOSE: State.LEFT,
+    },
+    State.FOLLOWING: {
+        Input.FAILED: State.IDLE,
+        Input.LEAVE: State.LEAVING,
+        Input.CLOSE: State.LEFT,
+    },
+    State.LEAVING: {
+        Input.FAILED: State.LEFT,
+        Input.FORGOTTEN: State.LEFT,
+        Input.CLOSE: State.LEFT,
+    },
+    State.LEFT: {},
+}
+"""What is not in here changes nothing."""
+
+
+Pools = dict[bytes, tuple[PoolElement, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Set up an association with the registrar."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send `message` on the association."""
+
+    association: int
+    message: EnrpMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close the association gracefully."""
+
+    association: int
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """All pool elements that the registrar lists; with `own_children_only`, all that it owns.
+
+    `sender` is its identifier. It tells of a time between `asked_at_s` and `answered_at_s`: what is pushed
+    within that time is newer.
+    """
+
+    sender: int
+    pools: Pools
+    own_children_only: bool
+    asked_at_s: float
+    answered_at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """The registrar `sender` tells that a pool element came or changed, or (`is_deletion`) that it left."""
+
+    sender: int
+    handle: bytes
+    pool_element: PoolElement
+    is_deletion: bool
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The registrar is not followed any more, or could not be."""
+
+    reason: str
+
+
+Event = Table | Update | Ended
+Action = Connect | Send | Close | Event
+
+
+MAX_PAGES = 50_000
+MAX_TABLE_ELEMENTS = 100_000
+MAX_POOL_ELEMENTS = 20_000
+"""Kept of one pool; one of so many was cut off, and tells nobody's absence."""
+
+
+@dataclass(slots=True)
+class HandleTable:
+    """A handle table under way, asked for and its last page received at these times.
+
+    `is_leftover`: the rest of one that broke off, nothing of which is kept; a whole one follows. `owned` is
+    what the registrar owns by the table, `pushed` what it has told of itself since it was asked.
+    """
+
+    own_children_only: bool
+    asked_at_s: float
+    page_at_s: float
+    is_leftover: bool
+    owned: set[Key] = field(default_factory=set)
+    pushed: set[Key] = field(default_factory=set)
+    pages: int = 0
+    elements: int = 0
+    _pools: dict[bytes, list[PoolElement]] = field(default_factory=dict)
+
+    def add(self, page: HandleTableResponse, is_wanted: Callable[[bytes], bool], now: float) -> None:
+        """Take a page; of pools that are not wanted, only who owns whom."""
+        self.page_at_s = now
+        self.pages += 1
+        for pool in page.pools:
+            self.elements += len(pool.pool_elements)
+            if self.is_leftover:
+                continue
+            if is_wanted(pool.handle):
+                kept = self._pools.setdefault(pool.handle, [])
+                kept.extend(pool.pool_elements[: MAX_POOL_ELEMENTS - len(kept)])
+            self.owned |= {
+                (pool.handle, element.identifier)
+                for element in pool.pool_elements
+                if element.home_registrar == page.sender
+            }
+
+    def note_push(self, key: Key) -> None:
+        """The registrar told of this element by itself: it is newer than the table."""
+        if len(self.pushed) < MAX_TABLE_ELEMENTS:
+            self.pushed.add(key)
+
+    @property
+    def has_no_end(self) -> bool:
+        """Whether it is larger than any registrar's can be."""
+        return self.pages > MAX_PAGES or self.elements > MAX_TABLE_ELEMENTS
+
+    @property
+    def pools(self) -> Pools:
+        """The pools that are wanted."""
+        return {handle: tuple(elements) for handle, elements in self._pools.items()}
+
+
+MISMATCHES = 2
+AUDIT_FIRST_S, AUDIT_CEILING_S = 2.0, 60.0
+"""Between two handle tables asked for because of a checksum, while they do not mend it."""
+
+
+class Audit:
+    """The checksums of one registrar's presences, held against what it pushed."""
+
+    def __init__(self) -> None:
+        self._mismatches = 0
+        self._asked = 0
+        self._not_before_s = float("-inf")
+
+    def begin_anew(self) -> None:
+        """Forget what did not fit: the registrar is joined, or a checksum fits."""
+        self._mismatches = self._asked = 0
+
+    def table_came(self) -> None:
+        """A whole handle table is here: what did not fit before does not count any more."""
+        self._mismatches = 0
+
+    def asks(self, fits: bool, now: float) -> bool:
+        """Take a checksum; return whether a handle table is to be asked for now."""
+        if fits:
+            self.begin_anew()
+            return False
+        self._mismatches += 1
+        if self._mismatches < MISMATCHES or now < self._not_before_s:
+            return False
+        self._asked += 1
+        self._not_before_s = now + backoff_s(self._asked, AUDIT_FIRST_S, AUDIT_CEILING_S)
+        return True
+
+
+def reply_to(message: EnrpMessage, identifier: int) -> EnrpMessage | None:
+    """Return what to answer, None where nothing is owed. `identifier` is our own."""
+    ours = getattr(message, "receiver", 0) or identifier
+    match message:
+        case InitTakeover(sender=sender, target=target) if target not in (ours, identifier):
+            return InitTakeoverAck(ours, sender, target)
+        case HandleTableRequest(sender=sender):
+            return HandleTableResponse(ours, sender, rejected=True)
+        case ListRequest(sender=sender):
+            return ListResponse(ours, sender, rejected=True)
+    return None
+
+
+PRESENCE_S = 0.75
+"""Registrars ask after a peer that was silent for 1 s (tuned; 5 s by default), and forget it 1 s later."""
+FORGOTTEN_AFTER_S = 1.75
+"""After so long without a presence of ours it may have forgotten us, and pushed nothing meanwhile."""
+ASK_SILENT_AFTER_S = 3.5
+"""A registrar sends presences every 1 s (tuned; 2.4 s by default); silent for so long, it is asked ..."""
+GIVE_UP_SILENT_AFTER_S = 6.0
+"""... and so long, given up."""
+CONNECT_TIMEOUT_S = 2.0
+PAGE_TIMEOUT_S = 2.0
+"""Between two pages of a handle table."""
+RETRY_FIRST_S, RETRY_CEILING_S = 0.5, 30.0
+LEAVE_AT_MOST_S = 12.0
+MAX_ELEMENTS_PER_S = 10_000
+"""A registrar that goes on telling of more pool elements than this floods us, and is not followed ..."""
+ELEMENTS_AT_ONCE = 2 * MAX_TABLE_ELEMENTS
+"""... but so many may come at once: its handle table, and a takeover of all."""
+
+
+class RegistrarFollower:
+    """Follows one registrar under the ENRP `identifier`.
+
+    `ownership` is shared by all that are followed. Tables tell of the pools that `is_wanted` only.
+    """
+
+    def __init__(
+        self,
+        identifier: int,
+        ownership: Ownership,
+        is_wanted: Callable[[bytes], bool] = lambda handle: True,
+    ) -> None:
+        self.identifier = identifier
+        self.state = State.IDLE
+        self.sender: int | None = None
+        """The registrar's identifier, once it is known."""
+        self.problem = ""
+        """Why it is not followed."""
+        self.association: int | None = None
+        self._ownership = ownership
+        self._is_wanted = is_wanted
+        self._transport: Transport | None = None
+        self._actions: list[Action] = []
+        self._asked: HandleTable | None = None
+        self._again = False
+        self._broke_off = False
+        self._failures = 0
+        self._not_before_s = float("-inf")
+        self._connect_by_s = float("inf")
+        self._heard_s = self._presence_s = float("-inf")
+        self._asked_whether_alive = False
+        self._audit = Audit()
+        self._room, self._room_s = float(ELEMENTS_AT_ONCE), float("-inf")
+        """How many elements it may tell of at once, at that time."""
+        self._leave_by_s = float("inf")
+
+    def take_actions(self) -> list[Action]:
+        """Return what is to be done and told, in order, and forget it."""
+        actions, self._actions = self._actions, []
+        return actions
+
+    @property
+    def next_deadline_s(self) -> float | None:
+        """When `advance` has something to do; None: not before something else happens."""
+        match self.state:
+            case State.WAITING:
+                return self._not_before_s
+            case State.CONNECTING:
+                return self._connect_by_s
+            case State.LEAVING:
+                return self._leave_by_s
+            case State.JOINING | State.FOLLOWING:
+                silent_s = GIVE_UP_SILENT_AFTER_S if self._asked_whether_alive else ASK_SILENT_AFTER_S
+                page_s = self._asked.page_at_s + PAGE_TIMEOUT_S if self._asked else float("inf")
+                return min(self._presence_s + PRESENCE_S, self._heard_s + silent_s, page_s)
+        return None
+
+    # What the owner wants
+
+    def follow(self, now: float) -> None:
+        """Follow the registrar, which must have the handlespace already: never one that is starting."""
+        if self._move(Input.FOLLOW):
+            self.advance(now)
+
+    def ask_for_everything(self, now: float) -> None:
+        """Ask for the whole handle table again; after the one that is under way, if one is."""
+        if self._asked is not None:
+            self._again = True
+        elif self.state is State.FOLLOWING:
+            self._ask(own_children_only=False, now=now)
+
+    def leave(self, now: float) -> None:
+        """Stop following, but serve takeovers until the registrar has forgotten us; ends in LEFT."""
+        if self._move(Input.LEAVE):
+            self._asked = None
+            self._leave_by_s = now + LEAVE_AT_MOST_S
+
+    def close(self) -> None:
+        """End at once."""
+        self._move(Input.CLOSE)
+
+    # What the socket tells
+
+    def associated(self, association: int, transport: Transport, now: float) -> None:
+        """Take note of an association, whoever began it. `transport`: where we can be reached on it."""
+        self.association, self._transport = association, transport
+        if self.state is State.CONNECTING:
+            self._join(now)
+
+    def lost(self, association: int, now: float, reason: str = "the association ended") -> None:
+        """Take note that an association is gone."""
+        if association == self.association:
+            self.association = None
+            self._fail(reason, now)
+
+    def connect_failed(self, now: float, reason: str) -> None:
+        """Take note that no association could be set up."""
+        if self.state is State.CONNECTING:
+            self._fail(reason, now)
+
+    def received(self, message: EnrpMessage, now: float) -> None:
+        """Take a message of the registrar; while it is not followed, none of them counts."""
+        if self.state is State.LEAVING:
+            if isinstance(message, Presence) and message.reply_required:
+                # It waits for our answer as long again as it has waited before it asked.
+                wait_s = 0.1 + 1.25 * (now - self._presence_s)
+                self._leave_by_s = min(self._leave_by_s, now + wait_s)
+            return
+        if self.state not in (State.JOINING, State.FOLLOWING):
+            return
+        if isinstance(message, enrp.EnrpError):
+            return
+        sender = message.sender
+        if self.sender is not None and sender != self.sender:
+            self._fail(f"registrar {sender:08x} answers in place of {self.sender:08x}", now)
+            return
+        self.sender = sender
+        self._heard_s, self._asked_whether_alive = now, False
+        if self._is_flooded(_elements_in(message), now):
+            self._fail(f"it tells of more than {MAX_ELEMENTS_PER_S:,} pool elements a second", now)
+            return
+        match message:
+            case HandleUpdate():
+                self._update(message, now)
+            case HandleTableResponse():
+                self._page(message, now)
+            case Presence():
+                if message.reply_required:
+                    self._send_presence(now)
+                self._check(message.checksum, now)
+            case enrp.TakeoverServer():
+                self._ownership.take_over(message.target, sender)
+
+    def advance(self, now: float) -> None:
+        """Do what is due."""
+        match self.state:
+            case State.WAITING if now >= self._not_before_s:
+                self._move(Input.CONNECT)
+                if self.association is not None:
+                    self._join(now)
+                else:
+                    self._connect_by_s = now + CONNECT_TIMEOUT_S
+                    self._actions.append(Connect())
+            case State.CONNECTING if now >= self._connect_by_s:
+                self._fail("it does not answer", now)
+            case State.LEAVING if now >= self._leave_by_s:
+                self._move(Input.FORGOTTEN)
+            case State.JOINING | State.FOLLOWING:
+                self._tend(now)
+
+    def _is_flooded(self, elements: int, now: float) -> bool:
+        """Take note of how many elements it tells of. Return whether that is too much by now."""
+        if elements:
+            passed_s, self._room_s = now - self._room_s, now
+            self._room = min(self._room + passed_s * MAX_ELEMENTS_PER_S, ELEMENTS_AT_ONCE) - elements
+            self._room = max(self._room, -1.0)
+        return elements > 0 and self._room < 0
+
+    # Joining, and staying
+
+    def _join(self, now: float) -> None:
+        self._move(Input.ASSOCIATED)
+        self.sender = None
+        self._heard_s, self._asked_whether_alive = now, False
+        self._audit.begin_anew()
+        self._send_presence(now)
+        self._ask(own_children_only=False, now=now)
+
+    def _tend(self, now: float) -> None:
+        if now >= self._heard_s + GIVE_UP_SILENT_AFTER_S and self._asked_whether_alive:
+            self._fail(f"silent for {GIVE_UP_SILENT_AFTER_S:.0f} s", now)
+        elif self._asked and now >= self._asked.page_at_s + PAGE_TIMEOUT_S:
+            self._fail("it does not give its handle table", now)
+        elif now >= self._heard_s + ASK_SILENT_AFTER_S and not self._asked_whether_alive:
+            self._asked_whether_alive = True
+            self._send_presence(now, reply_required=True)
+        else:
+            self._keep_present(now)
+
+    def _keep_present(self, now: float) -> None:
+        """Send a presence if one is due. After a pause of our own in which the registrar may have forgotten
+        us ask for everything: of what happened meanwhile it told us nothing."""
+        if now < self._presence_s + PRESENCE_S:
+            return
+        was_away = now >= self._presence_s + FORGOTTEN_AFTER_S
+        self._send_presence(now)
+        if was_away:
+            self.ask_for_everything(now)
+
+    def _send_presence(self, now: float, *, reply_required: bool = False) -> None:
+        if self._transport is None:
+            return
+        server = ServerInformation(self.identifier, self._transport)
+        self._presence_s = now
+        self._send(Presence(self.identifier, self.sender or 0, NO_ELEMENTS, server, reply_required))
+
+    def _check(self, checksum: int, now: float) -> None:
+        """Hold a presence's checksum against what was pushed."""
+        if self.state is not State.FOLLOWING or self._asked or self.sender is None:
+            return
+        if self._audit.asks(checksum == self._ownership.checksum(self.sender), now):
+            self._ask(own_children_only=True, now=now)
+
+    def _update(self, message: HandleUpdate, now: float) -> None:
+        element = message.pool_element
+        is_deletion = message.action is enrp.UpdateAction.DELETE
+        if is_deletion:
+            self._ownership.remove(message.handle, element.identifier)
+        else:
+            self._ownership.add(message.handle, element.identifier, element.home_registrar)
+        if self._asked:
+            self._asked.note_push((message.handle, element.identifier))
+        self._actions.append(Update(message.sender, message.handle, element, is_deletion, now))
+
+    # Handle tables
+
+    def _ask(self, *, own_children_only: bool, now: float) -> None:
+        """Ask for a handle table. One at a time: a registrar keeps one place in it for each peer."""
+        self._asked = HandleTable(own_children_only, now, now, self._broke_off)
+        self._broke_off = True
+        self._send_request(now)
+
+    def _send_request(self, now: float) -> None:
+        """Ask for the next page, and be known when it is asked for: a registrar refuses it to strangers."""
+        self._keep_present(now)
+        if self._asked is not None:
+            self._send(HandleTableRequest(self.identifier, self.sender or 0, self._asked.own_children_only))
+
+    def _page(self, page: HandleTableResponse, now: float) -> None:
+        asked = self._asked
+        if asked is None:
+            return
+        if page.rejected:
+            self._fail("it refuses its handle table", now)
+            return
+        asked.add(page, self._is_wanted, now)
+        if asked.has_no_end:
+            self._fail(f"its handle table has no end: {asked.elements} pool elements so far", now)
+        elif page.more_to_send:
+            self._send_request(now)
+        else:
+            self._broke_off = False
+            self._asked = None
+            if asked.is_leftover:
+                self._ask(own_children_only=asked.own_children_only, now=now)
+            elif not asked.elements and not asked.own_children_only:
+                self._fail("its handle table is empty", now)
+            else:
+                self._take(asked, page.sender, now)
+
+    def _take(self, asked: HandleTable, sender: int, now: float) -> None:
+        """The table is whole."""
+        self._ownership.replace(sender, asked.owned, but=asked.pushed)
+        self._audit.table_came()
+        if self._move(Input.TABLE):
+            self._failures = 0
+            self.problem = ""
+        self._actions.append(Table(sender, asked.pools, asked.own_children_only, asked.asked_at_s, now))
+        if self._again:
+            self._again = False
+            self._ask(own_children_only=False, now=now)
+
+    # Helpers
+
+    def _send(self, message: EnrpMessage) -> None:
+        if self.association is not None:
+            self._actions.append(Send(self.association, message))
+
+    def _fail(self, reason: str, now: float) -> None:
+        if not self._move(Input.FAILED):
+            return
+        self._asked = None
+        self._again = False
+        self.sender = None
+        self.problem = reason
+        self._failures += 1
+        self._not_before_s = now + backoff_s(self._failures, RETRY_FIRST_S, RETRY_CEILING_S)
+        if self.association is not None:
+            self._actions.append(Close(self.association))
+            self.association = None
+        self._actions.append(Ended(reason))
+
+    def _move(self, what: Input) -> bool:
+        target = TRANSITIONS[self.state].get(what)
+        if target is None:
+            return False
+        self.state = target
+        return True
+
+
+def _elements_in(message: EnrpMessage) -> int:
+    match message:
+        case HandleUpdate():
+            return 1
+        case HandleTableResponse():
+            return sum(len(pool.pool_elements) for pool in message.pools)
+    return 0
