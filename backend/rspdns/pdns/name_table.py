@@ -47,7 +47,7 @@ def table_path(socket: Path) -> Path:
 def write_script(socket: Path) -> None:
     """Write the script beside the connector's socket. What goes wrong is logged."""
     quoted = str(table_path(socket)).replace("\\", "\\\\").replace('"', '\\"')
-    text = (files("rspdns") / "name_table.lua").read_text()
+    text = (files("rspdns.pdns") / "name_table.lua").read_text()
     _write(script_path(socket), text.replace("@TABLE@", quoted))
 
 
