@@ -17,7 +17,7 @@ from daemon_kit.config_file import (
 )
 from daemon_kit.listen_address import ListenAddress
 from daemon_kit.path_types import PathText, check_path
-from pool_user.belief import PoolRules
+from pool_user import PoolRules
 from pydantic import AfterValidator, Field, PrivateAttr
 
 from rserpool import RegistrarAddress

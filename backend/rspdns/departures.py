@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
-from pool_user.belief.accept import REFUSED, accepted
+from pool_user import REFUSED, accepted
 
 from rserpool import PoolElement
 from rspdns.status import called

@@ -12,8 +12,7 @@ from typing import Any
 
 from daemon_kit.logs import get_logger
 from daemon_kit.metrics import BucketCounts
-from pool_user.belief import BeliefEvent
-from pool_user.views import Member
+from pool_user import BeliefEvent, Member
 
 from rspdns.convergence import Convergence
 from rspdns.endpoint import endpoint

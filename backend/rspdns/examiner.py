@@ -6,13 +6,18 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from pool_user import reasons
-from pool_user.belief import BeliefEvent
-from pool_user.belief.accept import REFUSED
-from pool_user.belief.reachability import UNREACHABLE
-from pool_user.probe.methods import Heard, listen_for_life
-from pool_user.probe.probing import Outcome, Plan, PoolProbing
-from pool_user.views import Member
+from pool_user import (
+    REFUSED,
+    UNREACHABLE,
+    BeliefEvent,
+    Heard,
+    Member,
+    Outcome,
+    Plan,
+    PoolProbing,
+    listen_for_life,
+    reasons,
+)
 
 from rspdns.roster_keeper import RosterKeeper
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pool_user.probe.probing import Plan, PoolProbing
+from pool_user import Plan, PoolProbing
 
 from rspdns.zones.configuration import PoolConfig
 from rspdns.zones.zone import Zone

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import orjson
-from pool_user.belief.accept import accepted
-from pool_user.views import Member
+from pool_user import Member, accepted
 
 from rspdns.endpoint import endpoint
 from rspdns.zones.configuration import PoolConfig

@@ -10,9 +10,7 @@ from pathlib import Path
 
 from daemon_kit.logs import get_logger
 from daemon_kit.regular_file import open_regular
-from pool_user.belief import BeliefEvent
-from pool_user.memory import save
-from pool_user.views import Member
+from pool_user import BeliefEvent, Member, memory
 
 from rspdns.roster import Place, Roster, Seen, is_called, names_by_handle, place_of
 from rspdns.zones.zone import Zone
@@ -118,7 +116,7 @@ class RosterKeeper:
     def _write(self, data: bytes) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            save(self._path.parent, data, FILE_NAME)
+            memory.save(self._path.parent, data, FILE_NAME)
         except OSError as problem:
             after = "after a restart it is not known who is missing"
             words = f"{self._path}: cannot be written: {problem.strerror}; {after}"

@@ -24,12 +24,7 @@ from daemon_kit.config_file import ConfigurationErrors
 from daemon_kit.control import Command, ControlError, ControlServer
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
-from pool_user import reasons
-from pool_user.belief import Belief, BeliefEvent
-from pool_user.memory_keeper import LastKnownGood
-from pool_user.probe.prober import Prober
-from pool_user.registrars.follower import Follower
-from pool_user.views import PoolView
+from pool_user import Belief, BeliefEvent, Follower, LastKnownGood, PoolView, Prober, reasons
 
 from rserpool import SctpUnavailable
 from rspdns import status

@@ -6,11 +6,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pool_user import reasons
-from pool_user.belief import RegistrarState
-from pool_user.belief.admission import FOREIGN, TOO_MANY
-from pool_user.views import Member, OutMember, PoolView
-from pool_user.weights import Weighted, effective_load
+from pool_user import (
+    FOREIGN,
+    TOO_MANY,
+    Member,
+    OutMember,
+    PoolView,
+    RegistrarState,
+    Weighted,
+    effective_load,
+    reasons,
+)
 
 from rspdns.answers.pool_state import by_label
 from rspdns.answers.snapshot import Snapshot

@@ -1,0 +1,65 @@
+"""What a pool user believes: who is in its pools, by the word of every registrar and by its own probes.
+
+This is the package's door: everything that others may import. A `Belief` decides, a `Follower` feeds it from
+the registrars, a `Prober` from the members themselves; `PoolView` and `Member` are what comes out.
+`LastKnownGood` keeps that across restarts. The modules `weights` (from load to weight), `reasons` (why a
+member is out, in words) and `memory` (the file of the last known good) are public as they are. No DNS in it.
+"""
+
+from pool_user import memory, reasons, weights
+from pool_user.belief import (
+    FOREIGN,
+    MAX_MEMBERS,
+    REFUSED,
+    SENTINEL_POOL_PREFIX,
+    TOO_MANY,
+    UNREACHABLE,
+    Belief,
+    BeliefEvent,
+    PoolRules,
+    RegistrarState,
+    Standing,
+    accepted,
+    sentinel_handle,
+)
+from pool_user.memory_keeper import LastKnownGood
+from pool_user.probe.methods import Heard, listen_for_life
+from pool_user.probe.prober import Prober
+from pool_user.probe.probing import Outcome, Plan, PoolProbing
+from pool_user.registrars.follower import Follower
+from pool_user.views import Member, OutMember, PoolView
+from pool_user.weights import OVERLOADED_AT, SLOW_START_S, Weighted, effective_load
+
+__all__ = [
+    "FOREIGN",
+    "MAX_MEMBERS",
+    "OVERLOADED_AT",
+    "REFUSED",
+    "SENTINEL_POOL_PREFIX",
+    "SLOW_START_S",
+    "TOO_MANY",
+    "UNREACHABLE",
+    "Belief",
+    "BeliefEvent",
+    "Follower",
+    "Heard",
+    "LastKnownGood",
+    "Member",
+    "OutMember",
+    "Outcome",
+    "Plan",
+    "PoolProbing",
+    "PoolRules",
+    "PoolView",
+    "Prober",
+    "RegistrarState",
+    "Standing",
+    "Weighted",
+    "accepted",
+    "effective_load",
+    "listen_for_life",
+    "memory",
+    "reasons",
+    "sentinel_handle",
+    "weights",
+]

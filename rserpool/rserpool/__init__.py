@@ -4,7 +4,7 @@ This is the package's door: everything that others may import. A pool element re
 `PoolElementClient`. A pool user asks with `RegistrarClient`, and follows with `HandlespaceFollower`.
 """
 
-from rserpool import asap, enrp
+from rserpool import asap, enrp, policies
 from rserpool.aio.announcements import AnnounceListener
 from rserpool.aio.driver import ASAP, ENRP, Codec, MessageEndpoint
 from rserpool.aio.element import PoolElementClient
@@ -137,5 +137,6 @@ __all__ = [
     "encode_policy",
     "enrp",
     "group_problem",
+    "policies",
     "read_timers",
 ]

@@ -9,7 +9,7 @@ from itertools import compress
 from operator import is_not
 from typing import cast
 
-from pool_user.views import PoolView
+from pool_user import PoolView
 
 from rspdns.answers.pool_state import PoolState, state_of
 from rspdns.answers.records import site_nodes

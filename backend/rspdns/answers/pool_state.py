@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pool_user import weights
-from pool_user.views import Member, PoolView
-from pool_user.weights import Weighted
+from pool_user import Member, PoolView, Weighted, weights
 
 from rspdns.answers.snapshot import Ingredients, PoolMemory
 from rspdns.zones.zone import Pool

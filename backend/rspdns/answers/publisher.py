@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol as Interface
 
-from pool_user.views import PoolView
+from pool_user import PoolView
 
 from rspdns.answers.building import build
 from rspdns.answers.serial_number import SerialNumbers

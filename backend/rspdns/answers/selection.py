@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping
 from typing import TypeVar
 
-from pool_user.weights import Weighted
+from pool_user import Weighted
 
 Key = TypeVar("Key")
 

@@ -15,8 +15,7 @@ from operator import is_not
 from types import MappingProxyType
 from typing import NamedTuple
 
-from pool_user.views import PoolView
-from pool_user.weights import Weighted
+from pool_user import PoolView, Weighted
 
 from rspdns.rrset import MOST_LABELS, Node, Record
 from rspdns.zones.numbers import ZoneNumbers

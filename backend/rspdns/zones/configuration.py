@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from daemon_kit.config_file import StrictModel, find
 from daemon_kit.ip_text import read_network
 from daemon_kit.path_types import PathText
-from pool_user.belief.rules import MAX_MEMBERS, SENTINEL_POOL_PREFIX
+from pool_user import MAX_MEMBERS, SENTINEL_POOL_PREFIX
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, model_validator
 
 from rserpool import MAX_HANDLE, Protocol

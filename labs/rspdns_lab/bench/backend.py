@@ -17,7 +17,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 import uvloop
-from pool_user.views import Member, PoolView
+from pool_user import Member, PoolView
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
 from rspdns.configuration import BackendConfig, load_configuration

@@ -14,7 +14,7 @@ import time
 from ipaddress import IPv4Address
 
 import uvloop
-from pool_user.belief import sentinel_handle
+from pool_user import sentinel_handle
 
 from rserpool import (
     ASAP,

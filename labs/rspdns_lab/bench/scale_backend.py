@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import uvloop
-from pool_user.views import PoolView
+from pool_user import PoolView
 from rspdns.configuration import load_configuration
 from rspdns.service import Backend
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-from pool_user.weights import SLOW_START_S
+from pool_user import SLOW_START_S
 
 from rspdns_lab.ims.calls import Measurement
 from rspdns_lab.ims.faults import FAULTS

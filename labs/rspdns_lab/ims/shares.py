@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from pool_user.weights import OVERLOADED_AT
+from pool_user import OVERLOADED_AT
 
 from rspdns_lab.chain.plan import APPLICATION_SERVERS, LOADS
 from rspdns_lab.chain.side_by_side.approaches import TITLES

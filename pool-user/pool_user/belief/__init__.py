@@ -1,8 +1,15 @@
 """What the backend believes about its pools: rules 1 to 8, pure. `README.md` beside this file has the
 table."""
 
+from pool_user.belief.accept import REFUSED as REFUSED
+from pool_user.belief.accept import accepted as accepted
+from pool_user.belief.admission import FOREIGN as FOREIGN
+from pool_user.belief.admission import TOO_MANY as TOO_MANY
+from pool_user.belief.reachability import UNREACHABLE as UNREACHABLE
 from pool_user.belief.registrars import RegistrarState as RegistrarState
 from pool_user.belief.registrars import Standing as Standing
+from pool_user.belief.rules import MAX_MEMBERS as MAX_MEMBERS
+from pool_user.belief.rules import SENTINEL_POOL_PREFIX as SENTINEL_POOL_PREFIX
 from pool_user.belief.rules import BeliefEvent as BeliefEvent
 from pool_user.belief.rules import PoolRules as PoolRules
 from pool_user.belief.rules import Push as Push
