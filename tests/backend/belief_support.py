@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, ip_network
 
-from pool_user.belief import Belief, PoolRules, Reply, sentinel_handle
+from pool_user.belief import Belief, PoolRules, sentinel_handle
 from pool_user.views import PoolView
+from rserpool.machine.user import Resolution
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed, Policy
 
@@ -77,9 +78,8 @@ class Play:
     ) -> bool:
         asked_s = self.now if asked_s is None else asked_s
         self.now += TRIP_S
-        changed = self.belief.reply(
-            Reply(place, handle, asked_s, self.now, bool(elements), LeastUsed(0.0), elements)
-        )
+        told = Resolution(handle.encode(), bool(elements), LeastUsed(0.0), elements, asked_s, self.now)
+        changed = self.belief.answered(place, told)
         self.belief.views(self.now)
         self.now += TRIP_S
         return changed

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pool_user.belief import Push, Reply, Table, sentinel_handle
+from pool_user.belief import sentinel_handle
+from rserpool.machine.follower import Table, Update
+from rserpool.machine.user import Resolution
 from rserpool.parameters import PoolElement, Protocol
 
 from tests.backend.belief_support import POOL, Play, pe
@@ -172,7 +174,8 @@ class World:
         registrar = self.registrars[place]
         if registrar.pushes:
             element, gone = registrar.pushes.pop(0)
-            self.play.belief.push(Push(place, registrar.identifier, POOL, self.play.now, element, gone))
+            update = Update(registrar.identifier, POOL.encode(), element, gone, self.play.now)
+            self.play.belief.updated(place, update)
             self.play.wait(0.001)
 
     def table(self, place: int, *, own: bool) -> None:
@@ -188,7 +191,7 @@ class World:
         asked_s = self.play.now
         self.play.wait(0.001)
         self.play.belief.table(
-            Table(place, registrar.identifier, asked_s, self.play.now, {POOL: elements}, own)
+            place, Table(registrar.identifier, {POOL.encode(): elements}, own, asked_s, self.play.now)
         )
         self.play.wait(0.001)
 
@@ -213,10 +216,9 @@ class World:
         self.play.answer(
             place, *question.sentinels, handle=sentinel_handle(place + 1), asked_s=question.asked_s
         )
-        reply = Reply(
-            place, POOL, question.asked_s, self.play.now, bool(question.elements), None, question.elements
-        )
-        self.play.belief.reply(reply)
+        elements, asked_s = question.elements, question.asked_s
+        told = Resolution(POOL.encode(), bool(elements), None, elements, asked_s, self.play.now)
+        self.play.belief.answered(place, told)
         self.play.wait(0.001)
 
     def poll(self, place: int) -> None:

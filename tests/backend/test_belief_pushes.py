@@ -1,8 +1,8 @@
 """What registrars push by themselves (ENRP): with answers, against answers, and without them."""
 
 import pytest
-from pool_user.belief import Push, Table
 from pool_user.belief.rules import MAX_MEMBERS
+from rserpool.machine.follower import Table, Update
 from rserpool.parameters import PoolElement
 from rserpool.policies import LeastUsed
 
@@ -15,7 +15,7 @@ def push(play: Play, place: int, element: PoolElement, sender: int | None = None
     """The registrar at `place` pushes `element`, 1 ms from now."""
     play.wait(TRIP_S)
     sender = IDENTIFIERS[place] if sender is None else sender
-    changed = play.belief.push(Push(place, sender, POOL, play.now, element, gone))
+    changed = play.belief.updated(place, Update(sender, POOL.encode(), element, gone, play.now))
     play.wait(TRIP_S)
     return changed
 
@@ -24,8 +24,8 @@ def table(play: Play, place: int, *elements: PoolElement, own: bool = False) -> 
     """The registrar at `place` gives its handle table, asked for at `now`."""
     asked_s = play.now
     play.wait(TRIP_S)
-    made = Table(place, IDENTIFIERS[place], asked_s, play.now, {POOL: elements}, own)
-    changed = play.belief.table(made)
+    made = Table(IDENTIFIERS[place], {POOL.encode(): elements}, own, asked_s, play.now)
+    changed = play.belief.table(place, made)
     play.wait(TRIP_S)
     return changed
 
@@ -191,7 +191,7 @@ def test_a_table_from_before_a_push_is_not_news() -> None:
     play = settled()
     asked_s = play.now
     push(play, 0, pe(3, R1))
-    play.belief.table(Table(0, R1, asked_s, play.now, {POOL: (pe(1, R1), pe(2, R2))}))
+    play.belief.table(0, Table(R1, {POOL.encode(): (pe(1, R1), pe(2, R2))}, False, asked_s, play.now))
     assert play.members() == [1, 2, 3]
 
 
@@ -224,7 +224,7 @@ def test_a_registrar_that_pushes_others_each_time_does_not_fill_memory() -> None
     play = Play(1)
     play.settle(0)
     for number in range(1, 6000):
-        play.belief.push(Push(0, R1, POOL, play.now, pe(number, R1)))
-        play.belief.push(Push(0, R1, POOL, play.now, pe(100_000 + number, R1), True))
+        play.belief.updated(0, Update(R1, POOL.encode(), pe(number, R1), False, play.now))
+        play.belief.updated(0, Update(R1, POOL.encode(), pe(100_000 + number, R1), True, play.now))
     play.wait(1.1)
     assert len(play.members()) <= MAX_MEMBERS

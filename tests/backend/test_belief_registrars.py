@@ -4,7 +4,8 @@ from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
-from pool_user.belief import Reply, Standing
+from pool_user.belief import Standing
+from rserpool.machine.user import Resolution
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
 
@@ -337,7 +338,7 @@ def test_thousands_of_pools_are_judged_anew_in_steps_and_what_was_told_comes_fir
         play.answer(0, pe(1, R1), handle=handle)
     play.down(1)  # concerns them all
     listed = (pe(1, R1), pe(2, R1))
-    play.belief.reply(Reply(0, "pool-30", play.now, play.now, True, LeastUsed(0.0), listed))
+    play.belief.answered(0, Resolution(b"pool-30", True, LeastUsed(0.0), listed, play.now, play.now))
     views = play.belief.views(play.now, 10)
     assert [member.identifier for member in views["pool-30"].members] == [1, 2]
     steps = 1

@@ -1,9 +1,10 @@
 """Whoever registers thousands of elements costs in proportion to each, and fills nothing."""
 
 import pytest
-from pool_user.belief import PoolRules, Push, decisions
+from pool_user.belief import PoolRules, decisions
 from pool_user.belief.admission import FOREIGN, MAX_FOREIGN, TOO_MANY
 from pool_user.belief.claims import judge
+from rserpool.machine.follower import Update
 from rserpool.parameters import PoolElement
 
 from tests.backend.belief_support import POOL, R1, R2, RULES, Play, pe
@@ -19,7 +20,7 @@ def played(max_members: int = 1000) -> Play:
 
 
 def push(play: Play, element: PoolElement, *, gone: bool = False) -> None:
-    play.belief.push(Push(0, R1, POOL, play.now, element, gone))
+    play.belief.updated(0, Update(R1, POOL.encode(), element, gone, play.now))
     play.wait(0.001)
 
 
@@ -61,7 +62,7 @@ def test_claims_made_in_vain_keep_nobody_out() -> None:
     """The third registrar says of others that they have their home at the first, which knows none of them."""
     play = played(max_members=10)
     for number in range(100):
-        play.belief.push(Push(2, 0xC3, POOL, play.now, pe(1000 + number, R1)))
+        play.belief.updated(2, Update(0xC3, POOL.encode(), pe(1000 + number, R1), False, play.now))
         play.wait(0.001)
     play.answer(0, pe(1, R1), pe(2, R2))
     assert play.members() == [1, 2]

@@ -4,13 +4,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from pool_user.belief import Belief, Reply, sentinel_handle
+from pool_user.belief import Belief, sentinel_handle
 from pool_user.registrars import following
 from pool_user.registrars.following import FIRST_CONNECTED_S, FIRST_TABLE_S, Following
 from pool_user.registrars.polling import HotPools, Intervals
 from rserpool.aio.follower import State
 from rserpool.machine.follower import Ended, Event, Table
 from rserpool.machine.registrar_choice import RegistrarAddress
+from rserpool.machine.user import Resolution
 
 from tests.backend.belief_support import POOL, RULES, pe
 
@@ -47,7 +48,8 @@ class Scene:
         for place, home in enumerate(HOMES):
             belief.link(place, True, START_S)
             sentinel = (pe(0x51 + place, home, f"10.9.0.{place + 1}"),)
-            belief.reply(Reply(place, sentinel_handle(place + 1), START_S, START_S, True, None, sentinel))
+            handle = sentinel_handle(place + 1).encode()
+            belief.answered(place, Resolution(handle, True, None, sentinel, START_S, START_S))
         pools = HotPools((POOL,), Intervals(0.05, 60.0, 10.0), START_S)
         self.following = Following(
             addresses, belief, pools, on_news=lambda *_: None, on_followed=lambda *_: None

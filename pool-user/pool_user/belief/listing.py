@@ -6,14 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from pool_user.belief.rules import Reply
 from rserpool import PoolElement
 
 MAX_DELETIONS = 4096
 """Of one registrar about one pool: a hostile registrar may name others each time."""
-MAX_LISTED = 128
-"""PEs in one answer: a registrar cuts longer ones off, so one that is full denies nobody. Who left such a
-pool is told by what the registrar pushes, and by its handle table."""
 MEMORY = -1
 """The place of what was read from the last-known-good file, beside those of the registrars."""
 
@@ -72,18 +68,25 @@ class Listing:
     deletions: dict[int, Deletion] = field(default_factory=dict)
 
     def update(
-        self, reply: Reply, settled: bool, elements: tuple[PoolElement, ...] | None = None
+        self,
+        elements: tuple[PoolElement, ...],
+        asked_at_s: float,
+        answered_at_s: float,
+        *,
+        is_full: bool,
+        settled: bool,
     ) -> tuple[bool, bool]:
-        """Take an answer, of which only the `elements` count (all if not given). Return whether it says
-        anything new at all, and whether who is in or their homes changed."""
-        elements = reply.pool_elements if elements is None else elements
-        is_full = len(reply.pool_elements) >= MAX_LISTED and not reply.is_uncut
-        before_s, self.answered_at_s = self.answered_at_s, reply.answered_at_s
+        """Take an answer, which tells of a moment between `asked_at_s` and `answered_at_s` (monotonic).
+
+        `is_full`: it may have been cut off, and denies nobody. Return whether it says anything new at all,
+        and whether who is in or their homes changed.
+        """
+        before_s, self.answered_at_s = self.answered_at_s, answered_at_s
         self.is_full = is_full
         if not is_full:
-            self.asked_at_s = reply.asked_at_s
+            self.asked_at_s = asked_at_s
             self.was_settled = settled
-            self._forget_pushes_before(reply.asked_at_s)
+            self._forget_pushes_before(asked_at_s)
         if elements == self.elements:
             return False, False
         self.elements = elements
@@ -91,14 +94,14 @@ class Listing:
         listed = set()
         for element in elements:
             listed.add(element.identifier)
-            if not self._is_newer(element.identifier, reply.asked_at_s):
-                members_changed |= self._claim(element, reply.asked_at_s, reply.answered_at_s)
+            if not self._is_newer(element.identifier, asked_at_s):
+                members_changed |= self._claim(element, asked_at_s, answered_at_s)
         for identifier, claim in self.claims.items():
             if (
                 identifier not in listed
                 and not claim.remembered
                 and not is_full
-                and not self._is_newer(identifier, reply.asked_at_s)
+                and not self._is_newer(identifier, asked_at_s)
             ):
                 claim.remembered, claim.last_s = True, max(claim.last_s, before_s)
                 members_changed = True

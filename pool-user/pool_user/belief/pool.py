@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pool_user.belief.accept import accepted, why_refused
@@ -16,9 +16,9 @@ from pool_user.belief.history import History
 from pool_user.belief.listing import MEMORY, Claim, Listing, Overruled
 from pool_user.belief.orphans import Orphans
 from pool_user.belief.reachability import Reachability
-from pool_user.belief.rules import RENEW_STALE_S, BeliefEvent, PoolRules, Reply
+from pool_user.belief.rules import RENEW_STALE_S, BeliefEvent, PoolRules
 from pool_user.views import Member, OutMember, PoolView
-from rserpool import PoolElement, Transport
+from rserpool import PoolElement, Transport, Update
 
 
 class PoolBelief:
@@ -115,25 +115,38 @@ class PoolBelief:
         notices, self._notices = self._notices, []
         return notices
 
-    def reply(self, reply: Reply, settled: bool) -> bool:
-        """Take an answer. Return True when it changes who is listed, or with which home."""
-        listing = self._listing(reply.registrar)
-        if reply.asked_at_s < listing.asked_at_s:
+    def answered(
+        self,
+        place: int,
+        elements: Sequence[PoolElement],
+        asked_at_s: float,
+        answered_at_s: float,
+        *,
+        is_full: bool,
+        settled: bool,
+    ) -> bool:
+        """Take an answer, as `Listing.update()` does. Return True when it changes who is listed, or with
+        which home."""
+        listing = self._listing(place)
+        if asked_at_s < listing.asked_at_s:
             return False
         was_settled = listing.was_settled
-        taken = tuple(one for one in reply.pool_elements if self._takes(one, reply.answered_at_s))
-        news, members_changed = listing.update(reply, settled, taken)
+        taken = tuple(one for one in elements if self._takes(one, answered_at_s))
+        news, members_changed = listing.update(
+            taken, asked_at_s, answered_at_s, is_full=is_full, settled=settled
+        )
         is_news = news or bool(self._touched) or was_settled != listing.was_settled
         self.is_dirty |= is_news or self._is_waiting
         return members_changed
 
-    def push(self, place: int, element: PoolElement, is_deletion: bool, at_s: float, settled: bool) -> bool:
+    def updated(self, place: int, update: Update, *, settled: bool) -> bool:
         """Take what a registrar pushed. Return True when it changes who is listed, or with which home."""
         listing = self._listing(place)
-        if not is_deletion and settled and listing.renew(element, at_s):
+        element, at_s = update.pool_element, update.at_s
+        if not update.is_deletion and settled and listing.renew(element, at_s):
             self.is_dirty |= self._is_waiting
             return False
-        if is_deletion:
+        if update.is_deletion:
             changed = listing.delete(element.identifier, at_s, settled)
             self.is_dirty |= changed or self._is_waiting or element.identifier in self._decisions
             return changed

@@ -1,13 +1,12 @@
-"""The values that go into the belief, and every time the rules know."""
+"""What the configuration says about a pool, what the belief asks and tells, and every time the rules know."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network
 
 from pool_user.views import Member
-from rserpool import Policy, PoolElement
 
 SENTINEL_POOL_PREFIX = "rspdns-sentinel-"
 
@@ -51,6 +50,11 @@ def sentinel_handle(number: int) -> str:
     return f"{SENTINEL_POOL_PREFIX}{number}"
 
 
+def pool_name(handle: bytes) -> str:
+    """A pool handle as the configuration has it; one that no configuration can hold has no such text."""
+    return handle.decode(errors="replace")
+
+
 @dataclass(frozen=True, slots=True)
 class PoolRules:
     """What the configuration says about one pool: a PE counts only inside the `accept` networks (rule 6).
@@ -62,53 +66,6 @@ class PoolRules:
     accept: Sequence[IPv4Network | IPv6Network]
     verified: bool = False
     max_members: int = MAX_MEMBERS
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What one registrar answered about one pool.
-
-    `registrar` is its place in the list of registrars, from 0. The answer tells of a moment between
-    `asked_at_s` and `answered_at_s` (monotonic). `found` False: no such pool, which is the same as an
-    empty one. `is_uncut`: it names all PEs, however many; the answer to a handle resolution names 128.
-    """
-
-    registrar: int
-    handle: str
-    asked_at_s: float
-    answered_at_s: float
-    found: bool
-    policy: Policy | None
-    pool_elements: tuple[PoolElement, ...]
-    is_uncut: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """All that one registrar lists, of every pool; with `own_children_only`, all that it is the home of.
-
-    It tells of a moment between `asked_at_s` and `answered_at_s`, in which more may have been pushed.
-    `sender` is the identifier under which the registrar gave it.
-    """
-
-    registrar: int
-    sender: int
-    asked_at_s: float
-    answered_at_s: float
-    pools: Mapping[str, tuple[PoolElement, ...]]
-    own_children_only: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Push:
-    """A registrar told by itself that a PE came or changed, or (`is_deletion`) that it is gone."""
-
-    registrar: int
-    sender: int
-    handle: str
-    at_s: float
-    element: PoolElement
-    is_deletion: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,12 @@ from pool_user.belief.rules import (
     SENTINEL_POOL_PREFIX,
     BeliefEvent,
     PoolRules,
-    Push,
     Question,
-    Reply,
-    Table,
+    pool_name,
 )
 from pool_user.belief.standings import Standings
 from pool_user.views import Member, PoolView
-from rserpool import MAX_POOL_ELEMENTS
+from rserpool import MAX_POOL_ELEMENTS, Resolution, Table, Update, asap
 
 _EVENTS_KEPT = 10_000
 AT_ONCE = 500
@@ -39,9 +37,9 @@ class Belief:
     decreasing.
 
     `registrars` are their addresses, in the order of their sentinels' numbers; a registrar is named by
-    its place in it, from 0. Tell it what happens (`link`, `reply`, `push`, `table`,
-    `unanswered`, `probed`), read
-    `views()`, ask `questions()` at once, and come back at `next_deadline_s` at the latest.
+    its place in it, from 0. Tell it what happens (`link`, `answered`, `updated`, `table`,
+    `unanswered`, `probed`), read `views()`, ask `questions()` at once, and come back at `next_deadline_s` at
+    the latest.
     """
 
     def __init__(self, registrars: Sequence[str], pools: Mapping[str, PoolRules]) -> None:
@@ -74,77 +72,84 @@ class Belief:
                 self._concerned.add(handle)
         self._advance(now)
 
-    def reply(self, reply: Reply) -> bool:
+    def answered(self, registrar: int, resolution: Resolution) -> bool:
         """A registrar answered. Return True when others should be asked at once: who is listed, or where,
         changed.
 
         Ignored, and False: answers about unknown pools, and to questions from before the link came up.
         """
-        place, now = reply.registrar, reply.answered_at_s
-        if not self._standings.is_of_this_life(place, reply.asked_at_s):
+        if not self._standings.is_of_this_life(registrar, resolution.asked_at_s):
             return False
+        now = resolution.answered_at_s
+        handle, elements = pool_name(resolution.handle), resolution.pool_elements
         self._advance(now)
-        self._standings.answered(place, now)
-        if reply.handle.startswith(SENTINEL_POOL_PREFIX):
-            self._standings.sentinels(place, reply.handle, reply.pool_elements, now)
+        self._standings.answered(registrar, now)
+        if handle.startswith(SENTINEL_POOL_PREFIX):
+            self._standings.sentinels(registrar, handle, elements, now)
             self._advance(now)
             return False
         self._advance(now)
-        pool = self._pools.get(reply.handle)
+        pool = self._pools.get(handle)
         if pool is None:
             return False
-        changed = pool.reply(reply, place in self._court.settled)
-        self._note_dirty(reply.handle, pool)
-        self._events.extend(pool.take_notices())
+        changed = pool.answered(
+            registrar,
+            elements,
+            resolution.asked_at_s,
+            now,
+            # A registrar cuts longer answers off. Who left such a pool is told by what it pushes, and by its
+            # handle table.
+            is_full=len(elements) >= asap.DEFAULT_ITEMS,
+            settled=registrar in self._court.settled,
+        )
+        self._note_told(handle, pool)
         return changed
 
-    def push(self, push: Push) -> bool:
-        """A registrar told of a change. Return True when others should be asked at once, as for `reply()`.
+    def updated(self, registrar: int, update: Update) -> bool:
+        """A registrar told of a change. Return True when others should be asked at once, as for `answered()`.
 
         Ignored, and False: what comes under an identifier that is not known for that registrar's, while it
         is down, and about unknown pools.
         """
-        self._advance(push.at_s)
-        pool = self._pools.get(push.handle)
-        if pool is None or not self._standings.is_own_word(push.registrar, push.sender):
+        handle = pool_name(update.handle)
+        pool = self._pools.get(handle)
+        if pool is None:
             return False
-        settled = push.registrar in self._court.settled
-        changed = pool.push(push.registrar, push.element, push.is_deletion, push.at_s, settled)
-        self._note_dirty(push.handle, pool)
-        self._events.extend(pool.take_notices())
+        self._advance(update.at_s)
+        if not self._standings.is_own_word(registrar, update.sender):
+            return False
+        changed = pool.updated(registrar, update, settled=registrar in self._court.settled)
+        self._note_told(handle, pool)
         return changed
 
-    def table(self, table: Table) -> list[str]:
+    def table(self, registrar: int, table: Table) -> list[str]:
         """A registrar gave its handle table. Return the pools about which others should be asked at once.
 
-        It is ignored where `push()` would be, and when it was asked for before the link came up.
+        It is ignored where `updated()` would be, and when it was asked for before the link came up.
         """
         self._advance(table.answered_at_s)
-        own_word = self._standings.is_own_word(table.registrar, table.sender)
-        if not own_word or not self._standings.is_of_this_life(table.registrar, table.asked_at_s):
+        own_word = self._standings.is_own_word(registrar, table.sender)
+        if not own_word or not self._standings.is_of_this_life(registrar, table.asked_at_s):
             return []
-        settled = table.registrar in self._court.settled
+        settled = registrar in self._court.settled
+        listed = {pool_name(handle): elements for handle, elements in table.pools.items()}
         changed = []
         for handle, pool in self._pools.items():
-            elements = table.pools.get(handle, ())
+            elements = listed.get(handle, ())
             if table.own_children_only:
-                news = pool.own_children(table.registrar, table.sender, elements, table.asked_at_s)
+                news = pool.own_children(registrar, table.sender, elements, table.asked_at_s)
             else:
-                reply = Reply(
-                    table.registrar,
-                    handle,
+                news = pool.answered(
+                    registrar,
+                    elements,
                     table.asked_at_s,
                     table.answered_at_s,
-                    bool(elements),
-                    None,
-                    elements,
-                    is_uncut=len(elements) < MAX_POOL_ELEMENTS,
+                    is_full=len(elements) >= MAX_POOL_ELEMENTS,
+                    settled=settled,
                 )
-                news = pool.reply(reply, settled)
             if news:
                 changed.append(handle)
-            self._note_dirty(handle, pool)
-            self._events.extend(pool.take_notices())
+            self._note_told(handle, pool)
         return changed
 
     def unanswered(self, registrar: int, asked_at_s: float, now: float) -> None:
@@ -303,6 +308,11 @@ class Belief:
         if had_settled and not self._court.settled:
             self._stale_since_s = now
         self._concerned |= self._pools.keys()
+
+    def _note_told(self, handle: str, pool: PoolBelief) -> None:
+        """A registrar told something of the pool."""
+        self._note_dirty(handle, pool)
+        self._events.extend(pool.take_notices())
 
     def _note_dirty(self, handle: str, pool: PoolBelief) -> None:
         if pool.is_dirty:

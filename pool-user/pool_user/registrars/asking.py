@@ -20,8 +20,6 @@ from rserpool import (
     RSerPoolError,
 )
 
-ITEMS = 128
-"""A registrar gives no more in one answer."""
 SENTINEL_FIRST_S, SENTINEL_AWAITED_S = 0.25, 1.0
 """So long a registrar that is to be followed is asked about its sentinel alone, and so long at most while one
 of the registrars has not answered that yet: none is settled before."""
@@ -59,7 +57,6 @@ class Asking:
         self.client = RegistrarClient(
             address,
             timeout_ms=timeout_ms,
-            items=ITEMS,
             local_addresses=local_addresses,
             on_link=self._on_link,
         )

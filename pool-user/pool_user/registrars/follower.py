@@ -15,7 +15,7 @@ from typing import Protocol as Interface
 
 from daemon_kit.logs import get_logger
 
-from pool_user.belief import AT_ONCE, Belief, BeliefEvent, RegistrarState, Reply, Standing
+from pool_user.belief import AT_ONCE, Belief, BeliefEvent, RegistrarState, Standing
 from pool_user.registrars.asking import Asking
 from pool_user.registrars.following import Following
 from pool_user.registrars.polling import REPEAT_AFTER_S, HotPools, Intervals
@@ -240,18 +240,7 @@ class Follower:
 
     def answered(self, place: int, handle: str, resolution: Resolution) -> None:
         """A registrar answered."""
-        changed = self._belief.reply(
-            Reply(
-                place,
-                handle,
-                resolution.asked_at_s,
-                resolution.answered_at_s,
-                resolution.found,
-                resolution.policy,
-                resolution.pool_elements,
-            )
-        )
-        if changed:
+        if self._belief.answered(place, resolution):
             self._changed[handle, place] = None
         self.look()
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 
 from daemon_kit.logs import get_logger
 
-from pool_user import belief as beliefs
-from pool_user.belief import Belief, Standing
+from pool_user.belief import Belief, Standing, pool_name
 from pool_user.registrars.polling import HotPools
 from rserpool import Ended, FollowerEvent, FollowerState, HandlespaceFollower, RegistrarAddress, Table, Update
 
@@ -110,30 +109,16 @@ class Following:
         return self._client.problem(place)
 
     def _is_wanted(self, handle: bytes) -> bool:
-        return _text(handle) in self._pools.handles
+        return pool_name(handle) in self._pools.handles
 
     def _on_event(self, place: int, event: FollowerEvent) -> None:
         changed: Sequence[str] = ()
         match event:
             case Update():
-                handle = _text(event.handle)
-                push = beliefs.Push(
-                    place, event.sender, handle, event.at_s, event.pool_element, event.is_deletion
-                )
-                if self._is_wanted(event.handle) and self._belief.push(push):
-                    changed = (handle,)
+                if self._belief.updated(place, event):
+                    changed = (pool_name(event.handle),)
             case Table():
-                pools = {_text(handle): elements for handle, elements in event.pools.items()}
-                changed = self._belief.table(
-                    beliefs.Table(
-                        place,
-                        event.sender,
-                        event.asked_at_s,
-                        event.answered_at_s,
-                        pools,
-                        event.own_children_only,
-                    )
-                )
+                changed = self._belief.table(place, event)
                 self._set_followed(place, True)
             case Ended():
                 self._set_followed(place, False, event.reason)
@@ -149,8 +134,3 @@ class Following:
         if is_followed != self._followed[place]:
             self._followed[place] = is_followed
             self._on_followed(place, is_followed)
-
-
-def _text(handle: bytes) -> str:
-    """A pool handle as the configuration has it; one that no configuration can hold has no such text."""
-    return handle.decode(errors="replace")
