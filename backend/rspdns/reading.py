@@ -1,4 +1,4 @@
-"""Reads the configuration in a process of its own: `python -m rspdns.reading FILE`.
+"""Reads the configuration in a process of its own: `python -P -m rspdns.reading FILE`.
 
 Zone files are read by Python. 100,000 records take it seconds, and a thread would take the time away from the
 look-ups, so that PowerDNS waited for its answers.
@@ -37,7 +37,8 @@ async def read_configuration(path: Path, on_progress: Callable[[Progress], None]
     is killed.
     """
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "rspdns.reading", str(path)),
+        # -P: nothing is imported from the working directory, which others may be able to write to.
+        *(sys.executable, "-P", "-m", "rspdns.reading", str(path)),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         preexec_fn=die_with_parent(signal.SIGKILL),

@@ -166,7 +166,7 @@ class Backend:
         cleanup.push_async_callback(self.admin.close)
         await self.connector.start()
         cleanup.push_async_callback(self.connector.close)
-        self.connector.do(self._write_names)  # when the socket is ours: another backend's table stays
+        self._write_names()  # when the socket is ours: another backend's table stays
         self.purger.start()
         cleanup.push_async_callback(self.purger.close)
         try:
@@ -257,13 +257,18 @@ class Backend:
 
     def _signing_changed(self, zone: str) -> None:
         """Called in the answering thread."""
+        self._loop.call_soon_threadsafe(self._take_signing, zone)
+
+    def _take_signing(self, zone: str) -> None:
         self._write_names()
         # PowerDNS keeps keys and metadata for 30 and 60 s.
-        self._loop.call_soon_threadsafe(self.purger.purge, {f"{zone}$"})
+        self.purger.purge({f"{zone}$"})
 
     def _write_names(self) -> None:
-        """Tell PowerDNS which names there are; in the answering thread, where the keys are."""
-        name_table.write(self.config.pdns.connector, self.config.zones, self.store, self.serials.following)
+        """Tell PowerDNS which names there are. Which zones are signed is known in the answering thread; the
+        rest takes too long to do there."""
+        signed = self.connector.do(self.store.signed_zones)
+        name_table.write(self.config.pdns.connector, self.config.zones, signed, self.serials.following)
 
     def _hot(self) -> frozenset[str]:
         return frozenset(self.follower.pools.looked_up(time.monotonic()))
@@ -358,7 +363,7 @@ class Backend:
         self.examiner.pools = probing_by_handle(self.config.zones)
         self.roster.set_zones(self.config.zones)
         self._names = PoolNames(config.zones)
-        self.connector.do(self._write_names)
+        self._write_names()
         self.publisher.set_zones(config.zones, self.belief.views(now))
         self.follower.set_handles(list(self.config.accept_by_handle))
         self._log.info("zones_read", zones=len(config.zones))

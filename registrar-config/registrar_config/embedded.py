@@ -19,6 +19,7 @@ def embedded_commands(address: str | None = None, count: int = 3) -> list[list[s
     return [
         [
             sys.executable,
+            "-P",
             "-m",
             "registrar_config",
             "run",

@@ -62,3 +62,12 @@ def test_a_folder_that_can_not_be_written_stops_nothing(tmp_path: Path) -> None:
     name_table.write_script(tmp_path / "remote.sock")
     assert str(tmp_path / "remote.sock.names") in (tmp_path / "remote.sock.lua").read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["remote.sock.lua"]
+
+
+def test_a_zone_that_is_left_out_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(name_table, "_kinds", None)  # must not be called
+    monkeypatch.setattr(name_table, "MAX_NAMES", 5)
+    assert table([zone(UDP, FIXED)], (), 7) == ""
+    monkeypatch.undo()
+    monkeypatch.setattr(name_table, "_kinds", None)
+    assert table([zone(UDP, FIXED)], (ZONE,), 7) == ""

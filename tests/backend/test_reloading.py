@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator
 from functools import partial
@@ -178,3 +179,30 @@ async def test_reloads_come_one_after_another_and_are_bounded() -> None:
     assert await reloads.result(reloads.begin()) is not None
     with pytest.raises(ControlError, match="no reload 1"):
         await reloads.result(1)
+
+
+async def test_answers_go_on_while_the_table_of_names_is_written(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a large zone that takes a second."""
+    written_in: list[str] = []
+    monkeypatch.setattr(
+        "rspdns.pdns.name_table.write", lambda *_: written_in.append(threading.current_thread().name)
+    )
+    assert (await run(tmp_path)).exit_code == 0
+    backend._signing_changed(ZONE)
+    await asyncio.sleep(0.05)
+    assert len(written_in) == 2
+    assert "answers" not in written_in
+
+
+async def test_nothing_is_imported_from_the_working_directory(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may stand in a folder that others write to."""
+    theirs = tmp_path / "theirs"
+    (theirs / "rspdns").mkdir(parents=True)
+    (theirs / "rspdns" / "__init__.py").write_text(f"open({str(tmp_path / 'was run')!r}, 'w')\n")
+    monkeypatch.chdir(theirs)
+    assert (await run(tmp_path)).exit_code == 0
+    assert not (tmp_path / "was run").exists()

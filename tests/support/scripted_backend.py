@@ -113,7 +113,7 @@ class ScriptedBackend:
         self.purger.purge({f"{zone}$"})
 
     def _write_names(self) -> None:
-        name_table.write(self._connector, self.zones, self.store, self.serials.following)
+        name_table.write(self._connector, self.zones, self.store.signed_zones(), self.serials.following)
 
     async def _stop(self) -> None:
         self.publisher.close()

@@ -111,7 +111,7 @@ class _Up:
     async def _run(self, stop: asyncio.Event, cleanup: AsyncExitStack) -> None:
         for number, command in enumerate(embedded_commands(self._address), start=1):
             await self._start(f"registrar-{number}", command, cleanup, sctp=True)
-        serve = [sys.executable, "-m", "rspdns.cli", "serve", "-c", str(self._files.backend)]
+        serve = [sys.executable, "-P", "-m", "rspdns.cli", "serve", "-c", str(self._files.backend)]
         await self._start("backend", serve, cleanup, sctp=True, last_lines=_LAST_LINES_OF_BACKEND)
         if not await self._until(self._backend_answers, stop):
             return
@@ -130,9 +130,17 @@ class _Up:
 
     async def _start_servers(self, cleanup: AsyncExitStack) -> None:
         for name, port in SERVERS.items():
-            server = [sys.executable, "-m", "rspdns.up.sip_server", self._address, str(port)]
+            server = [sys.executable, "-P", "-m", "rspdns.up.sip_server", self._address, str(port)]
             await self._start(name, server, cleanup, pause_s=SERVER_PAUSE_S)
-            sidecar = [sys.executable, "-m", "ppe_agent.cli", "run", "-c", str(self._files.sidecar(name))]
+            sidecar = [
+                sys.executable,
+                "-P",
+                "-m",
+                "ppe_agent.cli",
+                "run",
+                "-c",
+                str(self._files.sidecar(name)),
+            ]
             await self._start(f"{name}-sidecar", sidecar, cleanup, sctp=True)
 
     async def _until_servers_are_in(self, stop: asyncio.Event) -> bool:

@@ -50,7 +50,7 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
     purger = Purger(config.pdns.control)
 
     def signing_changed(zone: str) -> None:
-        name_table.write(config.pdns.connector, config.zones, store, serials.following)
+        name_table.write(config.pdns.connector, config.zones, store.signed_zones(), serials.following)
         purger.purge({f"{zone}$"})
 
     store = DnssecStore(config.state.path, signing_changed)
@@ -64,7 +64,7 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
         max_stale_s=config.max_stale_s,
         hot=frozenset,  # nobody asks for A and AAAA, for which chance would draw anew
     )
-    name_table.write(config.pdns.connector, config.zones, store, serials.following)
+    name_table.write(config.pdns.connector, config.zones, store.signed_zones(), serials.following)
     publisher.start(views)
     purger.start()
     path = unix_path(config.pdns.connector)
