@@ -12,16 +12,14 @@ from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 
 from ppe_agent.pace import next_moment
-from ppe_agent.registration import PoolState, Registration
-from rserpool import RegistrarAddress, RegistrarClient, Resolution, RSerPoolError
+from ppe_agent.registration import Membership, Registration
+from rserpool import REPORTS_THAT_REMOVE, RegistrarAddress, RegistrarClient, Resolution, RSerPoolError
 
 INTERVAL_S = 0.5
 # While an AS is joining, its pool is looked up for what its other members have in common.
-_LOOKED_UP = frozenset({PoolState.IN, PoolState.JOINING})
+_LOOKED_UP = frozenset({Membership.IN, Membership.JOINING})
 LOOKS_UNHEARD = 10
 """After so many a registrar that never answered is told of: its address may be wrong."""
-REPORTS_THAT_REMOVE = 3
-"""So many reports of "endpoint unreachable" make rspregistrar remove a pool element."""
 
 
 class RegistrarWatch:

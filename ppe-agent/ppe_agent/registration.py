@@ -1,27 +1,32 @@
 """One AS in its pool: joins when it is wanted, leaves when it is not, and stays in meanwhile.
 
-    OUT --wanted--> JOINING --confirmed--> IN
-    JOINING, IN --not wanted--> LEAVING --confirmed or timed out--> OUT
-    IN --registrar lost--> JOINING --confirmed by another--> IN
-    JOINING, IN --identifier taken by another host--> JOINING with a fresh one
+`RegistrationMachine` decides, without sockets and clocks: it is told what happened, and when, and
+`take_actions` says what is to be done. `Registration`, at the end, is its asyncio part. What goes on between
+a registrar and the pool element is rserpool's; each stay in the pool has a client of its own.
 
-What happens between registrar and PE is rserpool's; each stay in the pool gets a client of its own.
+Below stand, in this order: the states with every step between them, what the machine asks and tells, what a
+registrar's answer says of the pool element, the pause after a collision of identifiers, when a home is
+outvoted, the machine, and the asyncio part.
 """
 
 import asyncio
+import contextlib
+import functools
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Any, Final, NamedTuple
 
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 
 from ppe_agent.advice import IDENTIFIER_TAKEN, advice
-from ppe_agent.collision_pause import CollisionPause
-from ppe_agent.listing import is_cut, is_listed, is_same_server
-from ppe_agent.outvoted import Outvoted
 from rserpool import (
+    MOST_RESOLVED,
+    REJECTED_CEILING_S,
+    REJECTED_FIRST_S,
     Policy,
     PoolElement,
     PoolElementClient,
@@ -30,16 +35,243 @@ from rserpool import (
     RegistrationEventKind,
     Resolution,
     RSerPoolError,
+    Transport,
+    backoff_s,
 )
 
 DEREGISTRATION_TIMEOUT_MS = 500
-_RETRY_S = 1.0
 DOUBTFUL_LIVES = 2
-# A registrar tells the others within a millisecond; a question asked sooner than this says little.
+"""So many lives after an unconfirmed leave, no registrar lists the AS any more."""
+_RETRY_S = 1.0
+"""After the client could not be started (no such address on this host, say)."""
 _SETTLED_AFTER_S = 0.1
+"""A registrar tells the others within a millisecond; a question asked sooner than this says little."""
 _COLLISION_AFTER_S = 0.3
 
-_PROBLEMS = {
+
+class Membership(Enum):
+    """Where an AS stands with its pool."""
+
+    OUT = "out"
+    WAITING = "waiting"
+    """Wanted, but not yet: after a collision or an error a pause has to pass first (often none)."""
+    JOINING = "joining"
+    """No registrar has confirmed it, or the one that had is lost."""
+    IN = "in"
+    LEAVING = "leaving"
+    RETURNING = "returning"
+    """Leaving still, but wanted again: it joins when leaving is over."""
+
+
+class Input(Enum):
+    """What moves an AS from one state to another."""
+
+    WANT = "want"
+    UNWANT = "unwant"
+    RESUME = "resume"
+    """The pause is over."""
+    CONFIRMED = "confirmed"
+    """A registrar has it."""
+    LOST = "lost"
+    """The registrar that had it is lost, silent, not believed, or refuses it."""
+    COLLISION = "collision"
+    """Another host has its PE identifier."""
+    FAILED = "failed"
+    """The client could not be started."""
+    LEFT = "left"
+    """The registrar confirmed the deregistration, or did not in time."""
+
+
+class Job(Enum):
+    """What is to be done with the client of a stay, one after the other."""
+
+    BEGIN = "begin"
+    """Make a client, and register."""
+    LEAVE = "leave"
+    """Deregister; `left()` takes what comes of it."""
+    DROP = "drop"
+    """Close the client without a word; jobs asked for before and not yet done are void."""
+
+
+class Step(NamedTuple):
+    """The next state, and what is done on the way."""
+
+    to: Membership
+    job: Job | None = None
+
+
+STEPS: Final[Mapping[Membership, Mapping[Input, Step]]] = {
+    Membership.OUT: {
+        Input.WANT: Step(Membership.WAITING),
+    },
+    Membership.WAITING: {
+        Input.RESUME: Step(Membership.JOINING, Job.BEGIN),
+        Input.UNWANT: Step(Membership.OUT),
+    },
+    Membership.JOINING: {
+        Input.CONFIRMED: Step(Membership.IN),
+        Input.UNWANT: Step(Membership.LEAVING, Job.LEAVE),
+        Input.COLLISION: Step(Membership.WAITING, Job.DROP),
+        Input.FAILED: Step(Membership.WAITING),
+    },
+    Membership.IN: {
+        Input.LOST: Step(Membership.JOINING),
+        Input.UNWANT: Step(Membership.LEAVING, Job.LEAVE),
+        Input.COLLISION: Step(Membership.WAITING, Job.DROP),
+    },
+    Membership.LEAVING: {
+        Input.WANT: Step(Membership.RETURNING),
+        Input.LEFT: Step(Membership.OUT, Job.DROP),
+        Input.COLLISION: Step(Membership.OUT, Job.DROP),
+        Input.FAILED: Step(Membership.OUT),
+    },
+    Membership.RETURNING: {
+        Input.UNWANT: Step(Membership.LEAVING),
+        Input.LEFT: Step(Membership.WAITING, Job.DROP),
+        Input.COLLISION: Step(Membership.WAITING, Job.DROP),
+        Input.FAILED: Step(Membership.WAITING),
+    },
+}
+"""What is not in here changes nothing. After a collision nothing is deregistered: that would take the other
+host out of the pool."""
+
+HAS_LEFT: Final = frozenset({Membership.OUT, Membership.WAITING})
+IS_LEAVING: Final = frozenset({Membership.LEAVING, Membership.RETURNING})
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Register again at once, at the registrar in charge."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoveAway:
+    """Register at another registrar; the one in charge is not believed."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeedSilence:
+    """Whether to renew the registration when the registrar's keep-alives stop."""
+
+    is_heeded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReportUnreachable:
+    """It left without a registrar's word for it: have every registrar remove it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Write a line into the log."""
+
+    level: str
+    event: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+Action = Job | Renew | MoveAway | HeedSilence | ReportUnreachable | Tell
+
+
+# What a registrar's answer says of one pool element
+
+
+def is_listed(resolution: Resolution, identifier: int) -> bool | None:
+    """Tell whether a registrar lists the PE; None when its answer was cut to the first 128 without it."""
+    if any(element.identifier == identifier for element in resolution.pool_elements):
+        return True
+    return None if is_cut(resolution) else False
+
+
+def is_cut(resolution: Resolution) -> bool:
+    """Tell whether the pool may have more members than the answer."""
+    return len(resolution.pool_elements) >= MOST_RESOLVED
+
+
+def is_same_server(listed: Transport, mine: Transport) -> bool:
+    """Tell whether a listed transport is ours; a registrar may list fewer addresses than were registered."""
+    return (
+        listed.protocol is mine.protocol
+        and listed.port == mine.port
+        and not set(listed.addresses).isdisjoint(mine.addresses)
+    )
+
+
+COLLISION_FORGOTTEN_S: Final = 2 * REJECTED_CEILING_S
+
+
+class CollisionPause:
+    """How long to wait with a fresh identifier after another host was found to have the former one.
+
+    After the first collision for long it joins at once, later after the next one: chance is hardly why.
+    """
+
+    def __init__(self) -> None:
+        self._in_a_row = 0
+        self._last_s = float("-inf")
+
+    def collided(self, now: float) -> float:
+        """Take in a collision; return when to join again."""
+        if now - self._last_s > COLLISION_FORGOTTEN_S:
+            self._in_a_row = 0
+        self._last_s = now
+        wait_s = backoff_s(self._in_a_row, REJECTED_FIRST_S, REJECTED_CEILING_S) if self._in_a_row else 0.0
+        self._in_a_row += 1
+        return now + wait_s
+
+
+LACKED_S: Final = 3.0
+"""So long all others must lack the element; after leaving a home for it in vain twice as long, ..."""
+LACKED_CEILING_S: Final = 300.0
+"""... up to this: when no two registrars reach each other, moving does not help."""
+HEARD_S: Final = 2.0
+"""What a registrar said longer ago does not count: it is asked twice a second."""
+
+
+class Outvoted:
+    """What every registrar says of one pool element, against its home. Times are in s, on one clock.
+
+    A home that confirms each registration, while no other registrar lists the element, has lost its peers,
+    or is none. A registrar tells its peers of a registration within a millisecond: seconds are no accident.
+    """
+
+    def __init__(self) -> None:
+        self._said: dict[RegistrarAddress, tuple[bool, float]] = {}
+        self._home: RegistrarAddress | None = None
+        self._since_s: float | None = None
+        self._left = 0
+
+    def told(
+        self, registrar: RegistrarAddress, home: RegistrarAddress | None, listed: bool | None, now: float
+    ) -> bool:
+        """Take in whether `registrar` lists the element (None: its answer does not tell), whose home is
+        `home` (None: it has none). Return whether the home is to be left now."""
+        if home != self._home:
+            self._home, self._since_s = home, None
+        if listed is None:
+            self._said.pop(registrar, None)
+        else:
+            self._said[registrar] = (listed, now)
+        others = [said for one, (said, at_s) in self._said.items() if one != home and now - at_s <= HEARD_S]
+        if any(others):
+            self._left = 0
+        if home is None or not others or any(others):
+            self._since_s = None
+            return False
+        if self._since_s is None:
+            self._since_s = now
+        if now < self._since_s + backoff_s(1 + self._left, LACKED_S, LACKED_CEILING_S):
+            return False
+        self._left += 1
+        self._since_s = None
+        return True
+
+
+_PROBLEMS: Final = {
     RegistrationEventKind.REJECTED: "{} refuses it",
     RegistrationEventKind.REGISTRAR_LOST: "{} was lost",
     RegistrationEventKind.REGISTRAR_LEFT: "{} is not believed",
@@ -47,20 +279,233 @@ _PROBLEMS = {
     RegistrationEventKind.UNANSWERED: "{} doesn't answer",
 }
 
+
+class RegistrationMachine:
+    """Keeps one pool element in its pool while it is wanted there. Times are in s, monotonic."""
+
+    def __init__(self, element: PoolElement, new_identifier: Callable[[], int]) -> None:
+        self.state = Membership.OUT
+        self.element = element
+        """What to register, with the policy (the load, say) of now."""
+        self.registrar: RegistrarAddress | None = None
+        """The registrar in charge; it counts in state IN only."""
+        self.problem: str | None = None
+        """Why it is not in, in words."""
+        self.missing_count = 0
+        """How often a registrar did not list it."""
+        self.rejected_count = 0
+        self.moved_count = 0
+        """How often another registrar took over from the one before."""
+        self.collision_count = 0
+        """How often another host was found to have the same identifier."""
+        self._new_identifier = new_identifier
+        self._actions: list[Action] = []
+        self._pause = CollisionPause()
+        self._outvoted = Outvoted()
+        self._resume_at_s = float("-inf")
+        self._registered_at_s = 0.0
+        self._left_at_s = float("-inf")
+        self._doubted_at_s: float | None = None
+        self._was_in = False  # in this stay
+        self._last_registrar: RegistrarAddress | None = None
+        self._other: PoolElement | None = None  # another member of the pool
+        self._told: set[str] = set()  # problems logged since it was last registered
+
+    @property
+    def is_gone(self) -> bool:
+        """True when a registrar confirmed that it left, or was seen without it."""
+        return self._doubted_at_s is None
+
+    def is_unconfirmed(self, now: float) -> bool:
+        """Tell whether it may be listed though it left: no registrar confirmed that, or was seen without.
+
+        Two of its lives later none lists it any more; in a large pool that can't be seen.
+        """
+        lives_s = DOUBTFUL_LIVES * self.element.life_ms / 1000
+        return self._doubted_at_s is not None and now - self._doubted_at_s < lives_s
+
+    @property
+    def next_deadline_s(self) -> float | None:
+        """When `advance` has something to do; None: not before something else happens."""
+        return self._resume_at_s if self.state is Membership.WAITING else None
+
+    def take_actions(self) -> list[Action]:
+        """Return what is to be done, in order, and forget it."""
+        actions, self._actions = self._actions, []
+        return actions
+
+    # What the owner wants
+
+    def want(self, wanted: bool, now: float) -> None:
+        """Take in whether the AS shall be in its pool."""
+        self._move(Input.WANT if wanted else Input.UNWANT)
+        self.advance(now)
+
+    def update_policy(self, policy: Policy) -> None:
+        """Register with this policy from now on."""
+        self.element = replace(self.element, policy=policy)
+
+    def doubt(self, now: float) -> None:
+        """Take in that it may be registered still, by an earlier run of the agent for instance."""
+        self._doubted_at_s = now
+
+    def advance(self, now: float) -> None:
+        """Do what is due."""
+        if self.state is Membership.WAITING and now >= self._resume_at_s:
+            self._was_in = False
+            self._move(Input.RESUME)
+
+    # What the client tells
+
+    def failed(self, problem: str, now: float) -> None:
+        """Take in that the client could not be started."""
+        self.problem = f"can't register: {problem}"
+        self._tell("error", "registration_failed", problem=self.problem)
+        self._resume_at_s = now + _RETRY_S
+        self._move(Input.FAILED)
+
+    def left(self, *, confirmed: bool, now: float) -> None:
+        """Take in that it left, and whether the registrar said so."""
+        if not self._move(Input.LEFT):
+            return
+        self._left_at_s = now
+        if confirmed:
+            self._doubted_at_s = None
+        else:
+            if self._was_in:
+                self.doubt(now)
+            self._actions.append(ReportUnreachable())
+        self._tell("info", "left_pool", confirmed=confirmed)
+        self.advance(now)
+
+    def happened(self, event: RegistrationEvent) -> None:
+        """Take in what happened to the registration."""
+        kind = event.kind
+        if kind is RegistrationEventKind.REGISTERED:
+            self._registered_at_s = event.at_s
+            self._was_in = True
+            self.problem = None
+            self._told.clear()
+            if self._last_registrar not in (None, event.registrar):
+                self.moved_count += 1
+            self._last_registrar = event.registrar
+        if kind in (RegistrationEventKind.REGISTERED, RegistrationEventKind.TAKEN_OVER):
+            self.registrar = event.registrar
+            self._move(Input.CONFIRMED)
+        elif kind in _PROBLEMS:
+            problem = _PROBLEMS[kind].format(f"registrar {event.registrar}")
+            self.problem = f"{problem}: {event.detail}" if event.detail else problem
+            self._move(Input.LOST)
+            if kind is RegistrationEventKind.REJECTED:
+                self._rejected(event)
+        self._tell_of(event)
+
+    def _rejected(self, event: RegistrationEvent) -> None:
+        self.rejected_count += 1
+        what_to_do = advice(event.causes, self.element, self._other)
+        if what_to_do:
+            self.problem = f"{self.problem}. {what_to_do[0].upper()}{what_to_do[1:]}"
+        if any(cause.code in IDENTIFIER_TAKEN for cause in event.causes):
+            self._collided(f"registrar {event.registrar} says so", event.at_s)
+
+    # What a registrar answers when it is asked for the pool
+
+    def check_listed(self, registrar: RegistrarAddress, resolution: Resolution, now: float) -> bool | None:
+        """Compare a registrar's view with the truth, and register again when the PE is missing from it.
+
+        Return whether it is listed there; None when the answer says nothing about it.
+        """
+        listed = is_listed(resolution, self.element.identifier)
+        # In a large pool this is the only sign: whom a registrar removed, it sends no keep-alives.
+        self._actions.append(HeedSilence(is_cut(resolution)))
+        mine, self._other = self._mine_and_another(resolution)
+        if listed is False and self.state in HAS_LEFT and resolution.asked_at_s > self._left_at_s:
+            self._doubted_at_s = None
+        age_s = resolution.asked_at_s - self._registered_at_s
+        is_in = self.state is Membership.IN
+        # Only the registrar in charge is sure to have heard of us last: others may show where we were before.
+        knows_best = is_in and registrar == self.registrar and age_s > _COLLISION_AFTER_S
+        if mine is not None and knows_best:
+            theirs = mine.user_transport
+            if not is_same_server(theirs, self.element.user_transport):
+                where = ", ".join(str(address) for address in theirs.addresses)
+                self._collided(f"{where} port {theirs.port}", now)
+                return False
+        if listed is False and is_in and age_s > _SETTLED_AFTER_S:
+            self.missing_count += 1
+            self._registered_at_s = now
+            self._tell("warning", "missing_at_registrar", registrar=str(registrar))
+            self._actions.append(Renew(f"not listed by {registrar}"))
+        home = self.registrar if is_in else None
+        if self._outvoted.told(registrar, home, listed, resolution.answered_at_s):
+            reason = "it confirms the registration, but no other registrar lists it"
+            self._actions.append(MoveAway(reason))
+        return listed
+
+    def _mine_and_another(self, resolution: Resolution) -> tuple[PoolElement | None, PoolElement | None]:
+        mine = other = None
+        for each in resolution.pool_elements:
+            if each.identifier == self.element.identifier:
+                mine = mine or each
+            else:
+                other = other or each
+        return mine, other
+
+    # Helpers
+
+    def _collided(self, whose: str, now: float) -> None:
+        """Take a fresh identifier: another host has ours, and each registration of one hides the other."""
+        if not self._move(Input.COLLISION):
+            return
+        old, new = self.element.identifier, self._new_identifier()
+        self.element = replace(self.element, identifier=new)
+        self.collision_count += 1
+        self._tell(
+            "error",
+            "identifier_collision",
+            identifier=f"{old:08x}",
+            also_at=whose,
+            taken_instead=f"{new:08x}",
+            hint="was the state directory copied from another host?",
+        )
+        self._resume_at_s = self._pause.collided(now)
+        self.advance(now)
+
+    def _move(self, what: Input) -> bool:
+        step = STEPS[self.state].get(what)
+        if step is None:
+            return False
+        self.state = step.to
+        if step.job is not None:
+            self._actions.append(step.job)
+        return True
+
+    def _tell_of(self, event: RegistrationEvent) -> None:
+        details = {"registrar": str(event.registrar)} if event.registrar else {}
+        if event.detail:
+            details["detail"] = event.detail
+        if event.kind is RegistrationEventKind.REJECTED and self.problem:
+            details["problem"] = self.problem
+        self._tell(self._level(event.kind), event.kind.value, **details)
+
+    def _level(self, kind: RegistrationEventKind) -> str:
+        """Return how loud to log: what lasts (no registrar is there) or comes from strangers, only once."""
+        if kind not in _PROBLEMS and kind is not RegistrationEventKind.TAKEOVER_REFUSED:
+            return "debug" if kind is RegistrationEventKind.STOPPED else "info"
+        what = self.problem if kind in _PROBLEMS and self.problem else kind.value
+        is_news = what not in self._told
+        self._told.add(what)
+        return "warning" if is_news else "debug"
+
+    def _tell(self, level: str, event: str, **details: Any) -> None:
+        self._actions.append(Tell(level, event, details))
+
+
 ClientMaker = Callable[..., PoolElementClient]
 
 
-class PoolState(Enum):
-    """Where an AS stands with its pool."""
-
-    OUT = "out"
-    JOINING = "joining"
-    IN = "in"
-    LEAVING = "leaving"
-
-
 class Registration:
-    """Keeps one pool element in the pool `handle` while it is wanted there."""
+    """The machine on asyncio: keeps one pool element in the pool `handle` while it is wanted there."""
 
     def __init__(
         self,
@@ -73,68 +518,42 @@ class Registration:
         make_client: ClientMaker = PoolElementClient,
     ) -> None:
         self.handle = handle
-        self.identifier = element.identifier
-        self.problem: str | None = None  # why it is not in, in words
-        self.missing_count = 0  # how often a registrar did not list it
-        self.rejected_count = 0
-        self.moved_count = 0  # how often another registrar took over from the one before
-        self.collision_count = 0  # how often another host was found to have the same identifier
         self.on_collision: Callable[[], int] = lambda: self.identifier
         """Called when another host has the same identifier; returns a fresh one."""
         self.on_unconfirmed: Callable[[], None] = lambda: None
         """Called when it left without a registrar's word for it: the others may list it still."""
+        self.machine = RegistrationMachine(element, lambda: self.on_collision())
         self._registrars = tuple(registrars)
-        self._element = element
-        self._policy = element.policy
         self._reregistration_ms = reregistration_ms
         self._make_client = make_client
         self._client: PoolElementClient | None = None
-        self._is_leaving = False
-        self._registered_at_s = 0.0
-        self._wanted = False
-        self._was_in = False  # in this stay
-        self._is_renumbered = False
-        self._pause = CollisionPause()
-        self._left_at_s = float("-inf")
-        self._other: PoolElement | None = None  # another member of the pool
-        self._last_registrar: RegistrarAddress | None = None
-        self._told: set[str] = set()  # problems logged since it was last registered
-        self._outvoted = Outvoted()
+        self._stay = 0  # counts the clients: what a dropped one tells does not count
+        self._jobs: deque[Job] = deque()
         self._moved = asyncio.Event()
         self._is_out = asyncio.Event()
-        self._is_out.set()
-        self._is_gone = asyncio.Event()  # a registrar confirmed that it left, or was seen without it
-        self._is_gone.set()
-        self._doubted_at_s = 0.0
+        self._is_gone = asyncio.Event()
         self._log = get_logger("registration").bind(name=name)
+        self._act()
 
     @property
-    def state(self) -> PoolState:
+    def state(self) -> Membership:
         """Where the AS stands with its pool now."""
-        if self._is_leaving:
-            return PoolState.LEAVING
-        if self._client is None:
-            return PoolState.OUT
-        return PoolState.IN if self._client.is_registered else PoolState.JOINING
+        return self.machine.state
+
+    @property
+    def identifier(self) -> int:
+        """The PE identifier; another one after a collision."""
+        return self.machine.element.identifier
 
     @property
     def is_unconfirmed(self) -> bool:
-        """Tell whether it may be listed though it left: no registrar confirmed that, or was seen without.
-
-        Two of its lives later none lists it any more; in a large pool that can't be seen.
-        """
-        lives_s = DOUBTFUL_LIVES * self._element.life_ms / 1000
-        return not self._is_gone.is_set() and time.monotonic() - self._doubted_at_s < lives_s
-
-    def doubt(self) -> None:
-        """Take in that it may be registered still, by an earlier run of the agent for instance."""
-        self._is_gone.clear()
-        self._doubted_at_s = time.monotonic()
+        """Tell whether it may be listed though it left: no registrar confirmed that, or was seen without."""
+        return self.machine.is_unconfirmed(time.monotonic())
 
     @property
     def registrar(self) -> RegistrarAddress | None:
         """The registrar in charge, None while there is none."""
-        return self._client.registrar if self._client else None
+        return self.machine.registrar if self.state is Membership.IN else None
 
     @property
     def home_registrar(self) -> int | None:
@@ -143,90 +562,31 @@ class Registration:
 
     def want(self, wanted: bool) -> None:
         """Say whether the AS shall be in the pool; `run()` sees to it at once."""
-        self._wanted = wanted
-        self._moved.set()
+        self.machine.want(wanted, time.monotonic())
+        self._act()
+
+    def doubt(self) -> None:
+        """Take in that it may be registered still, by an earlier run of the agent for instance."""
+        self.machine.doubt(time.monotonic())
+        self._act()
 
     def update_registrars(self, registrars: Sequence[RegistrarAddress]) -> None:
         """Use these registrars from now on; it moves at once when its own is none of them."""
         self._registrars = tuple(registrars)
-        if self._client is not None and not self._is_leaving:
+        if self._client is not None and self.state not in IS_LEAVING:
             self._client.update_registrars(self._registrars)
 
     def update_policy(self, policy: Policy) -> None:
         """Change the policy (a new load, say); the registrar hears of it at once."""
-        self._policy = policy
-        if self._client is not None and not self._is_leaving:
+        self.machine.update_policy(policy)
+        if self._client is not None and self.state not in IS_LEAVING:
             self._client.update_policy(policy)
 
     def check_listed(self, registrar: RegistrarAddress, resolution: Resolution) -> bool | None:
-        """Compare a registrar's view with the truth, and register again when the PE is missing from it.
-
-        Return whether it is listed there; None when the answer says nothing about it.
-        """
-        listed = is_listed(resolution, self.identifier)
-        if self._client is not None:
-            # In a large pool this is the only sign: whom a registrar removed, it sends no keep-alives.
-            self._client.heed_silence(is_cut(resolution))
-        others = (each for each in resolution.pool_elements if each.identifier != self.identifier)
-        self._other = next(others, None)
-        mine = next((each for each in resolution.pool_elements if each.identifier == self.identifier), None)
-        age_s = resolution.asked_at_s - self._registered_at_s
-        if listed is False and self.state is PoolState.OUT and resolution.asked_at_s > self._left_at_s:
-            self._is_gone.set()
-        # Only the registrar in charge is sure to have heard of us last: others may show where we were before.
-        knows_best = registrar == self.registrar and age_s > _COLLISION_AFTER_S and self.state is PoolState.IN
-        if mine is not None and knows_best:
-            theirs = mine.user_transport
-            if not is_same_server(theirs, self._element.user_transport):
-                where = ", ".join(str(address) for address in theirs.addresses)
-                self._renumber(f"{where} port {theirs.port}")
-                return False
-        settled = resolution.asked_at_s - self._registered_at_s > _SETTLED_AFTER_S
-        if listed is False and settled and self._client is not None and self.state is PoolState.IN:
-            self.missing_count += 1
-            self._registered_at_s = time.monotonic()
-            self._log.warning("missing_at_registrar", registrar=str(registrar))
-            self._client.register_again(f"not listed by {registrar}")
-        self._leave_if_outvoted(registrar, resolution, listed)
+        """Take in a registrar's view of the pool; return whether the PE is listed there, if that is known."""
+        listed = self.machine.check_listed(registrar, resolution, time.monotonic())
+        self._act()
         return listed
-
-    def _leave_if_outvoted(
-        self, registrar: RegistrarAddress, resolution: Resolution, listed: bool | None
-    ) -> None:
-        """Go to another registrar when the one in charge alone knows of the registration, for seconds."""
-        home = self.registrar if self.state is PoolState.IN else None
-        if self._outvoted.told(registrar, home, listed, resolution.answered_at_s) and self._client:
-            self._client.leave_registrar("it confirms the registration, but no other registrar lists it")
-
-    def _renumber(self, whose: str) -> None:
-        """Take a fresh identifier: another host has ours, and each registration of one hides the other."""
-        old, self.identifier = self.identifier, self.on_collision()
-        self.collision_count += 1
-        self._log.error(
-            "identifier_collision",
-            identifier=f"{old:08x}",
-            also_at=whose,
-            taken_instead=f"{self.identifier:08x}",
-            hint="was the state directory copied from another host?",
-        )
-        self._element = replace(self._element, identifier=self.identifier)
-        self._is_renumbered = True
-        self._pause.collided(time.monotonic())
-        self._moved.set()
-
-    async def run(self) -> None:
-        """Join and leave as wanted, for ever. Raises FatalError when this host can't register anything."""
-        while True:
-            await self._until(wanted=True)
-            if (wait_s := self._pause.join_at_s - time.monotonic()) > 0:
-                await asyncio.sleep(wait_s)
-                continue  # it may not be wanted any more
-            try:
-                await self._stay()
-            except OSError as error:
-                self.problem = f"can't register: {error.strerror or error}"
-                self._log.error("registration_failed", problem=self.problem)
-                await asyncio.sleep(_RETRY_S)
 
     async def until_out(self) -> None:
         """Return when the AS has left the pool."""
@@ -237,87 +597,84 @@ class Registration:
         await self._is_out.wait()
         await self._is_gone.wait()
 
-    async def _stay(self) -> None:
-        """Join, stay while wanted, leave."""
+    async def run(self) -> None:
+        """Join and leave as wanted, for ever. Raises FatalError when this host can't register anything."""
+        try:
+            while True:
+                self.machine.advance(time.monotonic())
+                self._act()
+                while self._jobs:
+                    await self._do(self._jobs.popleft())
+                self._moved.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(self.machine.next_deadline_s):
+                        await self._moved.wait()
+        finally:
+            await self._drop()
+
+    def _act(self) -> None:
+        """Do what the machine asks for; what takes its time, `run()` does."""
+        for action in self.machine.take_actions():
+            match action:
+                case Job():
+                    if action is Job.DROP:
+                        self._jobs.clear()
+                        self._stay += 1
+                    self._jobs.append(action)
+                case Tell(level, event, details):
+                    getattr(self._log, level)(event, **details)
+                case ReportUnreachable():
+                    self.on_unconfirmed()
+                case _ if self._client is None:
+                    pass
+                case Renew(reason):
+                    self._client.register_again(reason)
+                case MoveAway(reason):
+                    self._client.leave_registrar(reason)
+                case HeedSilence(is_heeded):
+                    self._client.heed_silence(is_heeded)
+        for told, is_true in ((self._is_out, self.state in HAS_LEFT), (self._is_gone, self.machine.is_gone)):
+            if is_true:
+                told.set()
+            else:
+                told.clear()
+        self._moved.set()
+
+    async def _do(self, job: Job) -> None:
+        if job is Job.BEGIN:
+            self._begin()
+        elif job is Job.DROP:
+            await self._drop()
+        elif self._client is not None:
+            confirmed = await self._client.deregister(DEREGISTRATION_TIMEOUT_MS)
+            self.machine.left(confirmed=confirmed, now=time.monotonic())
+        self._act()
+
+    def _begin(self) -> None:
+        element = self.machine.element
         client = self._make_client(
             self._registrars,
             self.handle,
-            self._element_now,
-            local_addresses=[str(address) for address in self._element.user_transport.addresses],
+            element,
+            local_addresses=[str(address) for address in element.user_transport.addresses],
             reregistration_ms=self._reregistration_ms,
-            on_event=self._on_event,
+            on_event=functools.partial(self._on_event, self._stay),
         )
-        self._was_in = False
         try:
             client.start()
         except RSerPoolError as error:
             raise FatalError(str(error)) from None
-        self._client = client
-        self._is_renumbered = False
-        self._is_out.clear()
-        try:
-            await self._until(wanted=False)
-            if self._is_renumbered:
-                return  # without deregistering: that would take the other host out
-            self._is_leaving = True
-            confirmed = await client.deregister(DEREGISTRATION_TIMEOUT_MS)
-            if confirmed:
-                self._is_gone.set()
-            elif self._was_in:
-                self.doubt()
-            self._left_at_s = time.monotonic()
-            if not confirmed:
-                self.on_unconfirmed()
-            self._log.info("left_pool", confirmed=confirmed)
-        finally:
-            self._client = None
-            self._is_leaving = False
-            self._is_out.set()
+        except OSError as error:
+            self.machine.failed(error.strerror or str(error), time.monotonic())
+        else:
+            self._client = client
+
+    async def _drop(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
             await client.close()
 
-    def _on_event(self, event: RegistrationEvent) -> None:
-        if event.kind is RegistrationEventKind.REGISTERED:
-            self._registered_at_s = event.at_s
-            self._was_in = True
-            self.problem = None
-            self._told.clear()
-            if self._last_registrar not in (None, event.registrar):
-                self.moved_count += 1
-            self._last_registrar = event.registrar
-        elif event.kind in _PROBLEMS:
-            problem = _PROBLEMS[event.kind].format(f"registrar {event.registrar}")
-            self.problem = f"{problem}: {event.detail}" if event.detail else problem
-            if event.kind is RegistrationEventKind.REJECTED:
-                self._rejected(event)
-        details = {"registrar": str(event.registrar)} if event.registrar else {}
-        if event.detail:
-            details["detail"] = event.detail
-        if event.kind is RegistrationEventKind.REJECTED and self.problem:
-            details["problem"] = self.problem
-        getattr(self._log, self._level(event.kind))(event.kind.value, **details)
-
-    def _rejected(self, event: RegistrationEvent) -> None:
-        self.rejected_count += 1
-        what_to_do = advice(event.causes, self._element_now, self._other)
-        if what_to_do:
-            self.problem = f"{self.problem}. {what_to_do[0].upper()}{what_to_do[1:]}"
-        if any(cause.code in IDENTIFIER_TAKEN for cause in event.causes):
-            self._renumber(f"registrar {event.registrar} says so")
-
-    @property
-    def _element_now(self) -> PoolElement:
-        return replace(self._element, policy=self._policy)
-
-    def _level(self, kind: RegistrationEventKind) -> str:
-        """Return how loud to log: what lasts (no registrar is there) or comes from strangers, only once."""
-        if kind not in _PROBLEMS and kind is not RegistrationEventKind.TAKEOVER_REFUSED:
-            return "debug" if kind is RegistrationEventKind.STOPPED else "info"
-        what = self.problem if kind in _PROBLEMS and self.problem else kind.value
-        is_news = what not in self._told
-        self._told.add(what)
-        return "warning" if is_news else "debug"
-
-    async def _until(self, *, wanted: bool) -> None:
-        while self._wanted is not wanted and not (self._is_renumbered and not wanted):
-            self._moved.clear()
-            await self._moved.wait()
+    def _on_event(self, stay: int, event: RegistrationEvent) -> None:
+        if stay == self._stay:
+            self.machine.happened(event)
+            self._act()

@@ -20,7 +20,7 @@ from ppe_agent.load_config import LoadConfig
 from ppe_agent.load_sources import LoadSource, LoadUnknown, make_source, read_within
 from ppe_agent.pace import next_moment
 from ppe_agent.policy_names import has_load
-from ppe_agent.registration import PoolState, Registration
+from ppe_agent.registration import IS_LEAVING, Membership, Registration
 from rserpool import PoolElement, Protocol, RegistrarAddress, Transport
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
@@ -147,10 +147,10 @@ class Server:
             "drained": self.is_drained,
             "registrar": str(registrar) if registrar else None,
             "home_registrar": f"{home:08x}" if home is not None else None,
-            "missing_count": self.registration.missing_count,
-            "moved_count": self.registration.moved_count,
-            "rejected_count": self.registration.rejected_count,
-            "collision_count": self.registration.collision_count,
+            "missing_count": self.registration.machine.missing_count,
+            "moved_count": self.registration.machine.moved_count,
+            "rejected_count": self.registration.machine.rejected_count,
+            "collision_count": self.registration.machine.collision_count,
             "fall_count": self._health.fall_count,
             "load": round(self._load.reported, 4) if has_load(self.config.policy) else None,
             "load_problem": self._load.problem,
@@ -162,7 +162,7 @@ class Server:
         """Say in one word and in a few why the AS is in its pool or not."""
         now = time.monotonic()
         where = self.registration.state
-        if where is PoolState.LEAVING:
+        if where in IS_LEAVING:
             return "leaving", "drained" if self.is_drained else self._health.reason(now)
         if self._kept.state.drained:
             return "drained", "drained by the operator; undrain lets it in again"
@@ -171,11 +171,11 @@ class Server:
         if not self._health.is_up(now):
             state = "held" if self._health.is_well else "down" if self._health.is_down else "unknown"
             return state, self._health.reason(now)
-        if where is PoolState.IN:
+        if where is Membership.IN:
             return "in", self._health.reason(now)
         if not self._load_was_read:
             return "joining", f"waiting for the first load ({self._load_config.source})"
-        return "joining", self.registration.problem or "registering"
+        return "joining", self.registration.machine.problem or "registering"
 
     def _set_up(self, state: CheckState, load: LoadReporter | None = None) -> None:
         """Make what `self.config` describes; the checks begin in `state`, the load as it was in `load`."""

@@ -25,6 +25,8 @@ from registrar_config.number_watch import NumberWatch
 from registrar_config.options import Endpoint
 from registrar_config.sentinel_life import Action, Change, Enter, Leave, SentinelLife
 from rserpool import (
+    MOST_RESOLVED,
+    REPORTS_THAT_REMOVE,
     PoolElement,
     PoolElementClient,
     Protocol,
@@ -48,10 +50,6 @@ LONGEST_START_S: Final = 6.0
 DEREGISTRATION_TIMEOUT_MS: Final = 300
 REFUSED_PAUSE_S: Final = 0.25
 """Between two attempts to get into the pool while others keep the sentinel out of it."""
-REPORTS_THAT_REMOVE: Final = 3
-"""So many reports of "endpoint unreachable" make rspregistrar remove a pool element."""
-FULL_POOL: Final = 128
-"""A registrar tells so many pool elements at most: of a larger pool it may not tell the sentinel."""
 
 
 def sentinel_handle(number: int) -> bytes:
@@ -194,7 +192,7 @@ class Sentinel:
                 listed = {element.identifier for element in resolution.pool_elements}
                 if self._element is not None and self._identifier not in listed:
                     self._element.register_again("missing at its registrar")
-                if len(resolution.pool_elements) >= FULL_POOL:
+                if len(resolution.pool_elements) >= MOST_RESOLVED:
                     self._remove_strangers(watch, resolution)
                 if self._element is not None:
                     self._look_for_another(listed - {self._identifier})

@@ -65,7 +65,7 @@ from rserpool.policies import (
     decode_policy,
     encode_policy,
 )
-from rserpool.rspregistrar import MAX_HANDLE
+from rserpool.rspregistrar import MAX_HANDLE, MOST_RESOLVED, REPORTS_THAT_REMOVE
 
 __all__ = [
     "ASAP",
@@ -73,9 +73,11 @@ __all__ = [
     "IPPROTO_SCTP",
     "MAX_HANDLE",
     "MAX_POOL_ELEMENTS",
+    "MOST_RESOLVED",
     "POLICIES",
     "REJECTED_CEILING_S",
     "REJECTED_FIRST_S",
+    "REPORTS_THAT_REMOVE",
     "AnnounceListener",
     "AsapMessage",
     "AssociationFailed",

@@ -1,4 +1,4 @@
-"""The last look at a message before it is sent: would rspregistrar abort on it?
+"""What rsplib's registrar does that no RFC says, and the last look at a message before it is sent to one.
 
 rspregistrar ends itself, whoever sends it, on a pool handle longer than 32 bytes, on a TCP or UDP transport
 of several addresses, and, in several messages, on a parameter it does not know, even one it should skip.
@@ -13,6 +13,10 @@ from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transp
 
 MAX_HANDLE = 32
 """Bytes of the longest pool handle rspregistrar survives."""
+MOST_RESOLVED = 128
+"""So many elements of a pool the answer to a handle resolution names at most, whichever they are."""
+REPORTS_THAT_REMOVE = 3
+"""So many reports of "endpoint unreachable" make it remove a pool element."""
 
 
 def check_handle(handle: bytes) -> None:

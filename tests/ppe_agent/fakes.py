@@ -15,13 +15,18 @@ from rserpool.policies import Policy
 class FakePoolElementClient:
     """Registers at once; notes what was asked of it in `calls`."""
 
-    def __init__(self, handle: bytes, element: PoolElement, on_event: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        registrar: RegistrarAddress,
+        handle: bytes,
+        element: PoolElement,
+        on_event: Callable[[Event], None],
+    ) -> None:
+        self.registrar = registrar
         self.handle = handle
         self.element = element
         self.calls: list[str] = []
         self.heeds_silence = False
-        self.is_registered = False
-        self.registrar: RegistrarAddress | None = None
         self.home_registrar: int | None = None
         self.confirms = asyncio.Event()
         self.confirms.set()
@@ -30,11 +35,9 @@ class FakePoolElementClient:
 
     def start(self) -> None:
         self.calls.append("start")
-        self.is_registered = True
-        self._on_event(Event(EventKind.REGISTERED, asyncio.get_running_loop().time()))
+        self._on_event(Event(EventKind.REGISTERED, asyncio.get_running_loop().time(), self.registrar))
 
     def tell(self, kind: EventKind, registrar: RegistrarAddress, detail: str) -> None:
-        self.is_registered = False
         self._on_event(Event(kind, asyncio.get_running_loop().time(), registrar, detail))
 
     def update_policy(self, policy: Policy) -> None:
@@ -54,7 +57,6 @@ class FakePoolElementClient:
 
     async def deregister(self, timeout_ms: int = 500) -> bool:
         self.calls.append("deregister")
-        self.is_registered = False
         await self.confirms.wait()
         return self.confirmed
 
@@ -69,7 +71,7 @@ class FakePool:
         self.stays: list[FakePoolElementClient] = []
 
     def make(self, registrars: Any, handle: bytes, element: PoolElement, **options: Any) -> Any:
-        self.stays.append(FakePoolElementClient(handle, element, options["on_event"]))
+        self.stays.append(FakePoolElementClient(registrars[0], handle, element, options["on_event"]))
         return self.stays[-1]
 
 

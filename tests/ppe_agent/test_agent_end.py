@@ -15,6 +15,7 @@ from ppe_agent.agent import Agent
 from ppe_agent.metrics import AgentCollector
 from ppe_agent.state import StateDirectory
 
+from rserpool import Cause, CauseCode, RegistrationEvent, RegistrationEventKind
 from tests.ppe_agent.servers import ended
 from tests.ppe_agent.whole_agent import running, write
 from tests.support.waiting import until_async
@@ -73,7 +74,14 @@ async def test_a_full_disk_and_another_host_with_the_same_identifier_end_nothing
     async with running(tmp_path, monkeypatch, 5060, 5070) as (agent, pool, _):
         with monkeypatch.context() as disk:
             disk.setattr(os, "fsync", full)
-            agent._servers.running[0].registration._renumber("10.20.0.9")
+            taken = RegistrationEvent(
+                RegistrationEventKind.REJECTED,
+                0.0,
+                None,
+                "taken",
+                (Cause(CauseCode.NON_UNIQUE_PE_IDENTIFIER),),
+            )
+            pool.stays[0]._on_event(taken)
             await until_async(lambda: agent._describe()["as"][0]["state_problem"] is not None)
             told, other = agent._describe()["as"]
             assert "No space left on device" in told["state_problem"]

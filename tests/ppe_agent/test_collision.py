@@ -1,15 +1,18 @@
 """Two hosts with the same PE identifier, and registrars that change, without SCTP."""
 
-import asyncio
 import time
 from dataclasses import replace
 from ipaddress import ip_address
-from types import SimpleNamespace
 
 import pytest
 from ppe_agent import registration
-from ppe_agent.listing import is_same_server
-from ppe_agent.registration import PoolState, Registration
+from ppe_agent.registration import (
+    COLLISION_FORGOTTEN_S,
+    Membership,
+    Registration,
+    RegistrationMachine,
+    is_same_server,
+)
 from rserpool.aio.user import Resolution
 from rserpool.errors import Cause
 from rserpool.machine.element import Event, EventKind
@@ -28,6 +31,10 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "_COLLISION_AFTER_S", -1.0)
 
 
+def state_of(machine: RegistrationMachine) -> Membership:
+    return machine.state
+
+
 def resolution(*elements: PoolElement) -> Resolution:
     now = time.monotonic()
     return Resolution(b"pool", bool(elements), None, elements, now, now)
@@ -38,7 +45,6 @@ async def joined(one: Registration, pool: FakePool) -> None:
     one.on_collision = lambda: next(fresh)
     one.want(True)
     await settle()
-    pool.stays[-1].registrar = REGISTRAR
 
 
 async def test_another_host_with_our_identifier_makes_us_take_a_fresh_one() -> None:
@@ -48,8 +54,12 @@ async def test_another_host_with_our_identifier_makes_us_take_a_fresh_one() -> N
         assert one.check_listed(REGISTRAR, resolution(replace(ELEMENT, user_transport=THEIRS))) is False
         await settle()
         assert pool.stays[0].calls == ["start", "close"]  # to deregister would take the other host out
-        assert (pool.stays[1].element.identifier, one.identifier, one.collision_count) == (101, 101, 1)
-        assert one.state is PoolState.IN
+        assert (pool.stays[1].element.identifier, one.identifier, one.machine.collision_count) == (
+            101,
+            101,
+            1,
+        )
+        assert one.state is Membership.IN
         one.want(False)
         await settle()
         assert pool.stays[1].calls == ["start", "deregister", "close"]
@@ -61,7 +71,7 @@ async def test_our_own_entry_is_no_collision() -> None:
         await joined(one, pool)
         assert one.check_listed(REGISTRAR, resolution(ELEMENT))
         await settle()
-        assert one.collision_count == 0
+        assert one.machine.collision_count == 0
 
 
 async def test_a_registrar_that_is_not_in_charge_may_show_where_we_were_before() -> None:
@@ -70,7 +80,7 @@ async def test_a_registrar_that_is_not_in_charge_may_show_where_we_were_before()
         await joined(one, pool)
         assert one.check_listed(OTHER, resolution(replace(ELEMENT, user_transport=THEIRS)))
         await settle()
-        assert one.collision_count == 0
+        assert one.machine.collision_count == 0
 
 
 async def test_a_registrar_that_says_so_is_believed_and_another_cause_is_not_taken_for_it() -> None:
@@ -82,33 +92,43 @@ async def test_a_registrar_that_says_so_is_believed_and_another_cause_is_not_tak
             client._on_event(Event(EventKind.REJECTED, 0.0, REGISTRAR, "no", (Cause(code),)))
             await settle()
             assert one.identifier == identifier
-        assert one.rejected_count == 2
+        assert one.machine.rejected_count == 2
 
 
-async def test_a_registrar_that_takes_no_identifier_is_asked_ever_less_often(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Once at once, then after 1 s, 2 s, 4 s: here with a clock of the test's own."""
-    pool = FakePool()
-    waits_s: list[float] = []
-    goes_on = asyncio.sleep
-
-    async def sleep(wait_s: float) -> None:
+def test_a_registrar_that_takes_no_identifier_is_asked_ever_less_often() -> None:
+    """At once after the first collision, then after 1 s, 2 s, 4 s, ...; a long time later at once again."""
+    fresh = iter(range(101, 200))
+    machine = RegistrationMachine(ELEMENT, lambda: next(fresh))
+    taken = Event(EventKind.REJECTED, 0.0, REGISTRAR, "no", (Cause(0x0004),))
+    now, waits_s = 1000.0, []
+    machine.want(True, now)
+    for _ in range(5):
+        assert state_of(machine) is Membership.JOINING
+        machine.happened(replace(taken, at_s=now))
+        wait_s = (machine.next_deadline_s or now) - now
         waits_s.append(wait_s)
-        one._pause.join_at_s -= wait_s
-        await goes_on(0)
+        if wait_s:
+            machine.want(False, now)  # who stops wanting it in between does not shorten the pause
+            machine.want(True, now)
+            machine.advance(now + 0.9 * wait_s)
+            assert state_of(machine) is Membership.WAITING
+        now += wait_s
+        machine.advance(now)
+    assert waits_s == [0, 1, 2, 4, 8]
+    assert machine.element.identifier == 105
+    machine.happened(replace(taken, at_s=now + COLLISION_FORGOTTEN_S + 1))
+    assert machine.state is Membership.JOINING
 
+
+async def test_what_a_dropped_client_still_tells_does_not_count() -> None:
+    pool = FakePool()
     async with running(pool) as one:
         await joined(one, pool)
-        one.on_collision = lambda: one.identifier + 1
-        monkeypatch.setattr(registration, "asyncio", SimpleNamespace(sleep=sleep))
-        for rejections in range(1, 6):
-            rejection = Event(EventKind.REJECTED, 0.0, REGISTRAR, "no", (Cause(0x0004),))
-            pool.stays[-1]._on_event(rejection)
-            for _ in range(20):
-                await goes_on(0)
-            assert len(pool.stays) == rejections + 1
-        assert [round(wait_s) for wait_s in waits_s] == [1, 2, 4, 8]
+        first = pool.stays[0]
+        assert one.check_listed(REGISTRAR, resolution(replace(ELEMENT, user_transport=THEIRS))) is False
+        await settle()
+        first._on_event(Event(EventKind.REGISTRAR_LOST, 0.0, REGISTRAR))
+        assert one.state is Membership.IN
 
 
 async def test_other_registrars_are_handed_on_and_kept_for_the_next_stay() -> None:

@@ -1,7 +1,7 @@
 """When a home registrar that alone knows an element is left."""
 
 import pytest
-from ppe_agent.outvoted import HEARD_S, LACKED_CEILING_S, LACKED_S, Outvoted
+from ppe_agent.registration import HEARD_S, LACKED_CEILING_S, LACKED_S, Outvoted
 from rserpool.machine.registrar_choice import RegistrarAddress
 
 HOME, SECOND, THIRD = (RegistrarAddress(f"10.0.0.{number}") for number in (1, 2, 3))

@@ -238,3 +238,17 @@ def test_deregisters_at_the_old_registrar_while_it_moves(joined: JoinedElement) 
 def test_no_registrars_at_all_is_an_error() -> None:
     with pytest.raises(ValueError, match="at least one registrar"):
         JoinedElement(registrars=[]).machine  # noqa: B018
+
+
+def test_a_registrar_that_confirms_again_after_it_did_not_answer_is_told_of() -> None:
+    """The only registrar there is: nothing else says that the trouble is over."""
+    joined = JoinedElement(registrars=REGISTRARS[:1])
+    joined.start()
+    registrar = next(iter(joined.registrars.values()))
+    registrar.frozen = True
+    joined.run(4)
+    assert joined.kinds[:2] == [EventKind.REGISTERED, EventKind.UNANSWERED]
+    registrar.frozen = False
+    joined.run(5)
+    assert joined.machine.is_registered
+    assert joined.kinds[-1] is EventKind.REGISTERED

@@ -534,7 +534,7 @@ class PoolElementMachine:
         self._wait(now, wait_s)
 
     def _accepted(self, association: int, now: float) -> None:
-        is_news = self._confirmed != association
+        is_news = self.state is State.REGISTERING or self._confirmed != association
         self._move(Input.ACCEPTED)
         self._rotation.succeeded()
         self._confirmed = association
