@@ -117,15 +117,15 @@ done
 for page in "$new"/man/man1/*; do put "$page" "$PREFIX/share/man/man1/${page##*/}"; done
 rm -rf "$new/man"
 
-put_unit pdns-config/examples/systemd/rspdns.service rspdns.service
-put_unit pdns-config/examples/systemd/rspdns.socket rspdns.socket
+put_unit backend/systemd/rspdns.service rspdns.service
+put_unit backend/systemd/rspdns.socket rspdns.socket
 put_unit ppe-agent/systemd/ppe-agent.service ppe-agent.service
 put_unit registrar-config/examples/systemd/rspdns-registrar@.service rspdns-registrar@.service
-put pdns-config/examples/systemd/rspdns.sysusers "$PREFIX/lib/sysusers.d/rspdns.conf"
-put pdns-config/examples/systemd/rspdns.tmpfiles "$PREFIX/lib/tmpfiles.d/rspdns.conf"
+put backend/systemd/rspdns.sysusers "$PREFIX/lib/sysusers.d/rspdns.conf"
+put backend/systemd/rspdns.tmpfiles "$PREFIX/lib/tmpfiles.d/rspdns.conf"
 put ppe-agent/systemd/ppe-agent.sysusers "$PREFIX/lib/sysusers.d/ppe-agent.conf"
 if [ "$SCTP_USERLAND" = yes ]; then
-    put_unit pdns-config/examples/systemd/rspdns.service.d/sctp-run.conf rspdns.service.d/sctp-run.conf
+    put_unit backend/systemd/rspdns.service.d/sctp-run.conf rspdns.service.d/sctp-run.conf
     put_unit ppe-agent/systemd/ppe-agent-sctp-run.conf ppe-agent.service.d/sctp-run.conf
     put_unit registrar-config/examples/systemd/rspdns-registrar@.service.d/sctp-run.conf rspdns-registrar@.service.d/sctp-run.conf
     make --silent -j"$(nproc)" -C sctp-userland install DESTDIR="$staged/sctp" PREFIX="$PREFIX" >"$staged/log" 2>&1 ||

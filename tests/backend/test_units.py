@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-UNITS = Path(__file__).resolve().parents[2] / "pdns-config" / "examples" / "systemd"
+UNITS = Path(__file__).resolve().parents[2] / "backend" / "systemd"
 
 
 def read(name: str) -> ConfigParser:
