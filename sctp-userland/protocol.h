@@ -4,7 +4,9 @@
  *   control  one per thread of a client: struct request (+ address + data) out, struct reply (+ address + data) in.
  *            A request about a socket carries that socket's descriptor (SCM_RIGHTS): holding it is the right to use it.
  *   socket   what the program holds as its SCTP descriptor; sctpd holds the other end. Inward: struct inbound + bytes.
- *            Outward only "plugs": bytes that keep the descriptor from being writable until sctpd takes them out.
+ *            Outward: struct outbound + bytes of messages for the peer of a one-to-one socket, which nobody answers (they wait there while
+ *            there is no room; what goes wrong is told inward, and the socket's state then says that the next send is a call), and "plugs":
+ *            bytes that keep the descriptor from being writable until sctpd takes them out.
  *            The peer's end of file is sctpd's shutdown of the inward direction; both directions ended: sctpd is gone.
  *            When the last holder closes it, sctpd sees end-of-file.
  */
@@ -61,6 +63,7 @@ enum operation {
 #define STATE_WANTS_SNDRCV 8 /* ancillary data it has asked for */
 #define STATE_WANTS_RCVINFO 16
 #define STATE_WANTS_NXTINFO 32
+#define STATE_STREAMS_SHIFT 16 /* from here on: of how many streams messages may go one way, down the pair; 0: each send is a call */
 
 struct send_parameters {
 	uint16_t stream;
@@ -80,6 +83,13 @@ struct status_place {
 };
 #define STATUS_BEGIN UINT32_MAX
 #define STATUS_ALL UINT32_MAX
+
+/* Before the bytes of what goes outward on a socket's pair. */
+struct outbound {
+	uint32_t type;
+	struct send_parameters send;
+};
+enum outbound_type { OUTBOUND_PLUG, OUTBOUND_DATA };
 
 struct request {
 	uint16_t version;

@@ -15,12 +15,41 @@
 #include "real.h"
 #include "receive.h"
 
-/* Until sctpd takes the plug out, the descriptor isn't writable: poll() and its kin see it natively. */
+/* Until sctpd takes the plug out, the descriptor isn't writable: poll() and its kin see it natively. More than a quarter of its buffer it is. */
 static void plug(int fd)
 {
-	static const char bytes[PLUG_SIZE];
+	static char bytes[MESSAGE_MAX];
+	int buffer = 0;
+	socklen_t length = sizeof(buffer);
+	size_t size = PLUG_SIZE;
 
-	real()->sendto(fd, bytes, sizeof(bytes), MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+	if (real()->getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, &length) == 0 && (size_t)buffer / 4 > size)
+		size = (size_t)buffer / 4 + 1 < sizeof(bytes) ? (size_t)buffer / 4 + 1 : sizeof(bytes);
+	real()->sendto(fd, bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+}
+
+#define PARTS_MAX 16
+#define ONE_WAY_FLAGS (SCTP_UNORDERED | SCTP_SACK_IMMEDIATELY | SCTP_PR_SCTP_MASK)
+
+/* Send it down the pair, if nothing can be wrong with it and there is room. Return what sendmsg() does, or -1 and EPIPE: it must be a call, which
+ * then says what is wrong, or waits for usrsctp's room. */
+static ssize_t send_one_way(int fd, const struct msghdr *message, size_t length, const struct send_parameters *send)
+{
+	struct outbound header = { OUTBOUND_DATA, *send };
+	struct iovec parts[1 + PARTS_MAX] = { { &header, sizeof(header) } };
+	struct msghdr whole = { .msg_iov = parts, .msg_iovlen = 1 + message->msg_iovlen };
+	ssize_t sent;
+
+	if (send->stream >= fd_state(fd) >> STATE_STREAMS_SHIFT || message->msg_name != NULL || length == 0 || length > MESSAGE_MAX ||
+	    send->flags & ~ONE_WAY_FLAGS || message->msg_iovlen > PARTS_MAX) {
+		errno = EPIPE;
+		return -1;
+	}
+	memcpy(parts + 1, message->msg_iov, message->msg_iovlen * sizeof(*parts));
+	sent = real()->sendmsg(fd, &whole, MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (sent < 0 && (errno == EAGAIN || errno == ECONNRESET || errno == ENOTCONN || errno == EMSGSIZE))
+		errno = EPIPE;
+	return sent < 0 ? -1 : (ssize_t)length;
 }
 
 static int wait_writable(int fd, int timeout_option)
@@ -105,6 +134,7 @@ ssize_t sctp_send(int fd, const struct msghdr *message, int flags)
 {
 	struct exchange exchange = { .request = { .operation = OP_SEND } };
 	int result, saved = errno;
+	ssize_t sent;
 
 	if (read_information(message, &exchange.request.send) < 0)
 		return -1;
@@ -124,6 +154,11 @@ ssize_t sctp_send(int fd, const struct msghdr *message, int flags)
 	exchange.data_length = length_of(message);
 	exchange.parts = message->msg_iov;
 	exchange.part_count = message->msg_iovlen;
+	sent = send_one_way(fd, message, exchange.data_length, &exchange.request.send);
+	if (sent >= 0)
+		errno = saved;
+	if (sent >= 0 || errno != EPIPE)
+		return sent;
 	if (exchange.data_length > MESSAGE_MAX) {
 		errno = EMSGSIZE;
 		return -1;

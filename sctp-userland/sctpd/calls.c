@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "options.h"
+#include "outbound.h"
 #include "packets.h"
 #include "states.h"
 #include "status.h"
@@ -246,6 +247,7 @@ void call_run(struct call *call, struct sctp_socket *s)
 
 	if (s != NULL) {
 		s->served = true;
+		outbound_take_all(s);
 		socket_note_error(s);
 	}
 	error = run(call, s);

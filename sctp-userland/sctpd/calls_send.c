@@ -4,6 +4,7 @@
 
 #include "calls.h"
 #include "limits.h"
+#include "outbound.h"
 #include "packets.h"
 #include "routes.h"
 #include "stack.h"
@@ -27,28 +28,6 @@ static int linux_error(struct sctp_socket *s, int error)
 }
 
 #define KNOWN_FLAGS (LX_UNORDERED | LX_ADDR_OVER | LX_ABORT | LX_SACK_IMMEDIATELY | LX_PR_MASK | LX_SENDALL | LX_EOF)
-
-static uint16_t usrsctp_flags(uint16_t flags)
-{
-	return (uint16_t)((flags & LX_UNORDERED ? SCTP_UNORDERED : 0) | (flags & LX_ADDR_OVER ? SCTP_ADDR_OVER : 0) |
-			  (flags & LX_ABORT ? SCTP_ABORT : 0) | (flags & LX_EOF ? SCTP_EOF : 0) |
-			  (flags & LX_SENDALL ? SCTP_SENDALL : 0) |
-			  (flags & LX_SACK_IMMEDIATELY ? SCTP_SACK_IMMEDIATELY : 0));
-}
-
-static uint16_t usrsctp_policy(uint16_t policy)
-{
-	switch (policy & LX_PR_MASK) {
-	case LX_PR_TTL:
-		return SCTP_PR_SCTP_TTL;
-	case LX_PR_RTX:
-		return SCTP_PR_SCTP_RTX;
-	case LX_PR_PRIO:
-		return SCTP_PR_SCTP_BUF;
-	default:
-		return SCTP_PR_SCTP_NONE;
-	}
-}
 
 #define TO_ALL_MAX 1024 /* associations that one message may go to: the loop waits for it */
 
@@ -110,7 +89,7 @@ static bool is_unreachable(const struct sctp_socket *s, struct sockaddr *peer)
 int call_send(struct call *call, struct sctp_socket *s)
 {
 	const struct send_parameters *send = &call->request->send;
-	struct sctp_sendv_spa information = { .sendv_flags = SCTP_SEND_SNDINFO_VALID };
+	struct sctp_sendv_spa information;
 	struct sockaddr_in6 to = { 0 };
 	size_t length = call->request->address_length;
 	bool given = send->has_information != 0;
@@ -130,24 +109,17 @@ int call_send(struct call *call, struct sctp_socket *s)
 		memcpy(&to, call->address, length);
 		length = address_unmap(&to);
 	}
-	information.sendv_sndinfo.snd_sid = send->stream;
-	information.sendv_sndinfo.snd_flags = usrsctp_flags(send->flags);
-	information.sendv_sndinfo.snd_ppid = send->ppid;
-	information.sendv_sndinfo.snd_context = send->context;
-	information.sendv_sndinfo.snd_assoc_id = length > 0 ? 0 : translate_association(s, send->association); /* an address decides, if given */
-	if (send->pr_policy != 0) {
-		information.sendv_flags |= SCTP_SEND_PRINFO_VALID;
-		information.sendv_prinfo.pr_policy = usrsctp_policy(send->pr_policy);
-		information.sendv_prinfo.pr_value = send->pr_value;
-	}
+	translate_send(s, send, &information);
+	if (length > 0)
+		information.sendv_sndinfo.snd_assoc_id = 0; /* the address decides, if given */
 	if (length > 0 && limits_reached() && usrsctp_getassocid(s->so, (struct sockaddr *)&to) == 0)
 		return ENOBUFS;
 	if (waited_in_vain(call, s))
 		return ESRCH; /* what ended it is told by the next call */
-	if (call->request->data_length > 0 && limits_reached()) {
-		s->blocked = true;
+	if (call->request->data_length > 0 && !outbound_has_room(s)) {
 		call->reply.result = waits_for(s, &information.sendv_sndinfo, &to, length > 0);
-		return EAGAIN;
+		s->blocked = !is_ended_by_peer(s, call->reply.result);
+		return s->blocked ? EAGAIN : EPIPE;
 	}
 	limits_note(call->request->data_length);
 	if (send->flags & ~KNOWN_FLAGS || (IS_ONE_TO_ONE(s) && send->flags & (LX_ABORT | LX_EOF)))
@@ -192,6 +164,7 @@ int call_send(struct call *call, struct sctp_socket *s)
 		socket_note_peer(s);
 	}
 	call_note_port(s);
+	outbound_begin(s, call->passed);
 	call->reply.result = (int32_t)call->request->data_length;
 	return 0;
 }

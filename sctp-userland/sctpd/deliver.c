@@ -71,6 +71,7 @@ void socket_note_error(struct sctp_socket *s)
 		return;
 	s->error = s->so->error;
 	s->error_noted = true;
+	socket_tell_state(s);
 }
 
 static void push_error(struct sctp_socket *s, int error, uint16_t flags)
@@ -103,6 +104,7 @@ static void ended(struct sctp_socket *s, int error)
 	if (s->received_all || !s->was_connected)
 		return;
 	s->received_all = true;
+	socket_tell_state(s); /* before the program learns of it */
 	if (error != 0) {
 		s->error = s->error_noted ? s->error : error;
 		s->error_noted = true;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "calls.h"
+#include "outbound.h"
 #include "stack.h"
 #include "translate.h"
 #include "usrsctp_internal.h"
@@ -124,7 +125,11 @@ static int set_socket_level(struct sctp_socket *s, int option, const char *value
 		s->receive_buffer = number * 2 > LEAST_RECEIVE_BUFFER ? number * 2 : LEAST_RECEIVE_BUFFER;
 	if (number < LEAST_BUFFER)
 		number = LEAST_BUFFER;
-	return usrsctp_setsockopt(s->so, SOL_SOCKET, option, &number, sizeof(number)) < 0 ? errno : 0;
+	if (usrsctp_setsockopt(s->so, SOL_SOCKET, option, &number, sizeof(number)) < 0)
+		return errno;
+	if (option == SO_SNDBUF)
+		outbound_note_room(s);
+	return 0;
 }
 
 /* What is kept for an association grows with its streams. */

@@ -13,6 +13,7 @@
 #include "interfaces.h"
 #include "limits.h"
 #include "loop.h"
+#include "outbound.h"
 #include "routes.h"
 #include "stack.h"
 #include "usrsctp_internal.h"
@@ -65,22 +66,22 @@ int packets_open(void)
 	return error;
 }
 
-/* Whether it brings what takes memory: data, or a new association. */
-static bool takes_memory(const char *packet, int length)
+/* Which chunks it brings: a bit for each of the types up to 31. */
+static uint32_t chunks_of(const char *packet, int length)
 {
-	bool data = false, begins = false;
+	uint32_t found = 0;
 	uint16_t size;
 	int at;
 
 	for (at = COMMON_HEADER; at + CHUNK_HEADER <= length; at += (size + 3) & ~3) {
-		data |= packet[at] == SCTP_DATA;
-		begins |= packet[at] == SCTP_INITIATION || packet[at] == SCTP_COOKIE_ECHO;
+		if ((uint8_t)packet[at] < 32)
+			found |= 1U << packet[at];
 		memcpy(&size, packet + at + 2, sizeof(size));
 		size = ntohs(size);
 		if (size < CHUNK_HEADER)
 			break;
 	}
-	return data || begins;
+	return found;
 }
 
 struct mbuf *packets_buffers(int length)
@@ -104,11 +105,15 @@ struct mbuf *packets_buffers(int length)
 void packets_input(const char *packet, int length, struct sockaddr *source, struct sockaddr *destination, uint8_t ecn_bits)
 {
 	struct mbuf *first;
+	uint32_t chunks;
 
 	if (length < COMMON_HEADER + CHUNK_HEADER || init_is_wrong(packet + COMMON_HEADER, length - COMMON_HEADER))
 		return;
 	limits_note((uint64_t)length + PACKET_COST);
-	if (limits_reached() && takes_memory(packet, length))
+	chunks = chunks_of(packet, length);
+	if (chunks & 1U << SCTP_SHUTDOWN)
+		outbound_take_sent(address_port(destination)); /* from then on usrsctp takes nothing more */
+	if (limits_reached() && chunks & (1U << SCTP_DATA | 1U << SCTP_INITIATION | 1U << SCTP_COOKIE_ECHO))
 		return; /* as a full queue on the way would */
 	first = packets_buffers(length);
 	if (first == NULL)

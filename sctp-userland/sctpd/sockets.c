@@ -11,11 +11,12 @@
 
 #include "limits.h"
 #include "options.h"
+#include "outbound.h"
 #include "stack.h"
 #include "states.h"
+#include "usrsctp_internal.h"
 
 #define BUCKETS 1024 /* power of two */
-#define PLUGS_PER_TURN 64
 
 static struct sctp_socket *first, *dirty_list;
 static struct sctp_socket *by_stack[BUCKETS], *by_cookie[BUCKETS];
@@ -108,19 +109,12 @@ static void destroy(struct sctp_socket *s, bool abort)
 	socket_look(s); /* freed by the next run */
 }
 
-/* Take the plugs out and watch for the next. */
+/* Take out what came, plugs or messages, if it may be; then watch for the next. */
 static void unplug(struct sctp_socket *s)
 {
-	char plug[PLUG_SIZE];
-	ssize_t got;
-	int turn = 0;
-
-	s->plugged = false;
-	do
-		got = recv(s->watch.fd, plug, sizeof(plug), MSG_DONTWAIT);
-	while (got > 0 && ++turn < PLUGS_PER_TURN); /* those that are left come as the next */
-	s->left_unread |= got < 0 && errno == ECONNRESET;
-	loop_change(&s->watch, s->watch.events | EPOLLIN);
+	if (!s->connecting && !s->blocked && !IS_UNCONNECTED(s))
+		s->plugged = outbound_take(s);
+	loop_change(&s->watch, s->plugged ? s->watch.events & ~(uint32_t)EPOLLIN : s->watch.events | EPOLLIN);
 }
 
 void socket_plug(struct sctp_socket *s, int client_fd)
@@ -138,6 +132,7 @@ static void hung_up(struct sctp_socket *s)
 	int error = 0;
 	socklen_t length = sizeof(error);
 
+	outbound_take_all(s);
 	/* So says the kernel, once, when inbound messages were never read; the end itself needn't be. */
 	s->left_unread |= getsockopt(s->watch.fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == ECONNRESET;
 	destroy(s, s->left_unread && s->last_was_data && (!s->received_all || s->discards));
@@ -164,10 +159,7 @@ static void ready(struct watch *watch, uint32_t events)
 		hung_up(s);
 		return;
 	}
-	if (events & EPOLLIN && !s->plugged) {
-		s->plugged = true;
-		loop_change(watch, s->watch.events & ~(uint32_t)EPOLLIN);
-	}
+	s->plugged |= (events & EPOLLIN) != 0;
 	socket_look(s);
 }
 
@@ -191,6 +183,8 @@ void socket_tell_state(struct sctp_socket *s)
 		state |= STATE_LISTENS;
 	state |= (s->events[0] ? STATE_WANTS_SNDRCV : 0) | (s->wants_rcvinfo ? STATE_WANTS_RCVINFO : 0) |
 		 (s->wants_nxtinfo ? STATE_WANTS_NXTINFO : 0);
+	if (!s->received_all && !s->shut_down && !s->blocked && s->error == 0 && s->so->error == 0)
+		state |= (uint32_t)s->streams << STATE_STREAMS_SHIFT;
 	states_tell(s->place, state);
 }
 
@@ -309,9 +303,9 @@ void sockets_run(void)
 		} else if ((socket_push_unsent(s) || s->discards) && !socket_deliver(s)) {
 			socket_look(s);
 		}
-		socket_tell_state(s);
-		if (!s->gone && s->plugged && !s->connecting && !s->blocked && !IS_UNCONNECTED(s))
+		if (!s->gone && s->plugged)
 			unplug(s);
+		socket_tell_state(s);
 	}
 }
 

@@ -62,6 +62,8 @@ struct sctp_socket {
 	uint16_t port;     /* host order, 0: not bound */
 	bool accepted;     /* or peeled off: usrsctp wouldn't keep its port from others */
 	bool peeled_off;
+	uint16_t streams;  /* that messages which come one way may name; 0: none come so */
+	int send_room;     /* bytes: how much of them usrsctp takes */
 	bool reuses;       /* ... but may share it (SO_REUSEADDR) */
 	struct sockaddr_in6 peer; /* of the latest association of a one-to-one socket, also when that is over; no family: none yet */
 	struct unsent *unsent, *last_unsent; /* inbound messages that wait, see inbound.c */

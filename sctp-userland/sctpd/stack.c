@@ -17,6 +17,7 @@
 #include "states.h"
 #include "usrsctp_internal.h"
 
+#define CHUNKS (64 * 1024)
 #define SHUT_WINDOW 2048 /* bytes: no full packet fits */
 
 const struct stack_settings stack_defaults = {
@@ -82,6 +83,7 @@ int stack_start(const struct stack_settings *settings)
 	usrsctp_sysctl_set_sctp_abort_if_one_2_one_hits_limit(1); /* as a kernel refuses when as many wait as may */
 	usrsctp_sysctl_set_sctp_max_retran_chunk(0); /* only the association's and path's own limits end one */
 	usrsctp_sysctl_set_sctp_no_csum_on_loopback(0);
+	usrsctp_sysctl_set_sctp_max_chunks_on_queue(CHUNKS); /* outbound.c stops before */
 	usrsctp_sysctl_set_sctp_ecn_enable(0);
 	usrsctp_sysctl_set_sctp_asconf_enable(0);
 	usrsctp_sysctl_set_sctp_auto_asconf(0);

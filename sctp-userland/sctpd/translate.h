@@ -11,6 +11,9 @@ int translate_get(struct sctp_socket *s, int option, char *value, size_t *length
 /* The association a one-to-one socket has, whatever identifier the program gave; else that identifier. */
 uint32_t translate_association(const struct sctp_socket *s, uint32_t association);
 
+/* What a program says of a message it sends. */
+void translate_send(const struct sctp_socket *s, const struct send_parameters *send, struct sctp_sendv_spa *to);
+
 /* usrsctp's number of an option with the same layout on both sides, -1: it has none. */
 int translate_same(int linux_option);
 

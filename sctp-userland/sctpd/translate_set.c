@@ -256,3 +256,40 @@ uint32_t translate_association(const struct sctp_socket *s, uint32_t association
 	return IS_ONE_TO_ONE(s) ? 0 : association;
 }
 
+
+static uint16_t usrsctp_flags(uint16_t flags)
+{
+	return (uint16_t)((flags & LX_UNORDERED ? SCTP_UNORDERED : 0) | (flags & LX_ADDR_OVER ? SCTP_ADDR_OVER : 0) |
+			  (flags & LX_ABORT ? SCTP_ABORT : 0) | (flags & LX_EOF ? SCTP_EOF : 0) |
+			  (flags & LX_SENDALL ? SCTP_SENDALL : 0) |
+			  (flags & LX_SACK_IMMEDIATELY ? SCTP_SACK_IMMEDIATELY : 0));
+}
+
+static uint16_t usrsctp_policy(uint16_t policy)
+{
+	switch (policy & LX_PR_MASK) {
+	case LX_PR_TTL:
+		return SCTP_PR_SCTP_TTL;
+	case LX_PR_RTX:
+		return SCTP_PR_SCTP_RTX;
+	case LX_PR_PRIO:
+		return SCTP_PR_SCTP_BUF;
+	default:
+		return SCTP_PR_SCTP_NONE;
+	}
+}
+
+void translate_send(const struct sctp_socket *s, const struct send_parameters *send, struct sctp_sendv_spa *to)
+{
+	*to = (struct sctp_sendv_spa){ .sendv_flags = SCTP_SEND_SNDINFO_VALID };
+	to->sendv_sndinfo.snd_sid = send->stream;
+	to->sendv_sndinfo.snd_flags = usrsctp_flags(send->flags);
+	to->sendv_sndinfo.snd_ppid = send->ppid;
+	to->sendv_sndinfo.snd_context = send->context;
+	to->sendv_sndinfo.snd_assoc_id = translate_association(s, send->association);
+	if (send->pr_policy == 0)
+		return;
+	to->sendv_flags |= SCTP_SEND_PRINFO_VALID;
+	to->sendv_prinfo.pr_policy = usrsctp_policy(send->pr_policy);
+	to->sendv_prinfo.pr_value = send->pr_value;
+}

@@ -6,10 +6,28 @@ Whatever lies unread before it.
 import errno
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tests.sctp.sctp_api import connected, expect, listener, one_to_one, readable, wait_for_error
+from tests.sctp.sctp_api import (
+    SCTP_STATUS,
+    connected,
+    expect,
+    get_option,
+    listener,
+    one_to_one,
+    readable,
+    wait_for_error,
+)
+
+
+def wait_until_sent(sock: socket.socket, timeout_s: float = 10) -> None:
+    """Wait until the peer has acknowledged everything (SCTP_STATUS)."""
+    deadline = time.monotonic() + timeout_s
+    while any(struct.unpack_from("=iiIHH", get_option(sock, SCTP_STATUS, bytes(176)))[3:]):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def abort(sock: socket.socket) -> None:
@@ -149,6 +167,7 @@ def case_what_comes_after_the_end_of_reading_is_thrown_away() -> None:
         assert client.recv(10) == b""
         client.send(b"still")
         assert server.recv(10) == b"still"
+        wait_until_sent(server)
         client.close()
         assert server.recv(10) == b""
 

@@ -1,0 +1,141 @@
+/* Messages that come one way, down a one-to-one socket's pair. They wait there, where the kernel counts them, while usrsctp has no room; so a
+ * program that sends too much finds its descriptor not writable. A call comes after all that was sent before it: what lies there then is taken
+ * whatever room there is, which is no more than the pair holds. */
+#include <errno.h>
+#include <string.h>
+
+#include "limits.h"
+#include "outbound.h"
+#include "stack.h"
+#include "translate.h"
+#include "usrsctp_internal.h"
+
+#define BATCH 16
+#define PER_TURN 8	   /* batches */
+#define PAIR_MAX 212992	   /* bytes asked for by SO_SNDBUF on the client's end; the kernel doubles it */
+#define SLACK (2 * 1024 * 1024) /* bytes of usrsctp's buffer beyond what the program may fill: more than a pair holds */
+#define CHUNKS_MAX 2048	   /* messages that wait in usrsctp, however short */
+
+static struct {
+	struct outbound header;
+	char bytes[MESSAGE_MAX + 1];
+} taken[BATCH];
+
+static void set_buffer(struct sctp_socket *s, int size)
+{
+	usrsctp_setsockopt(s->so, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+}
+
+void outbound_begin(struct sctp_socket *s, int client_fd)
+{
+	struct lx_status status;
+	int size = s->send_buffer < PAIR_MAX ? s->send_buffer : PAIR_MAX;
+
+	if (s->streams > 0 || !IS_ONE_TO_ONE(s) || !s->was_connected || s->received_all || translate_status(s, 0, &status) != 0 ||
+	    status.state != LX_ESTABLISHED)
+		return;
+	s->send_room = (int)s->so->send.room;
+	set_buffer(s, s->send_room + SLACK);
+	setsockopt(client_fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	s->streams = status.outstrms;
+}
+
+void outbound_note_room(struct sctp_socket *s)
+{
+	if (s->streams == 0)
+		return;
+	s->send_room = (int)s->so->send.room;
+	set_buffer(s, s->send_room + SLACK);
+}
+
+bool outbound_has_room(struct sctp_socket *s)
+{
+	struct lx_status status;
+
+	if (limits_reached() || (s->streams > 0 && s->so->send.used >= (unsigned int)s->send_room))
+		return false;
+	return s->streams == 0 || translate_status(s, 0, &status) != 0 || (unsigned int)status.penddata + status.unackdata < CHUNKS_MAX;
+}
+
+static void pass_on(struct sctp_socket *s, size_t which, size_t length)
+{
+	const struct outbound *header = &taken[which].header;
+	struct sctp_sendv_spa information;
+	ssize_t sent;
+
+	if (length < sizeof(*header) || header->type != OUTBOUND_DATA || length - sizeof(*header) > MESSAGE_MAX || !s->was_connected)
+		return; /* a plug */
+	length -= sizeof(*header);
+	limits_note(length);
+	translate_send(s, &header->send, &information);
+	do {
+		sent = usrsctp_sendv(s->so, taken[which].bytes, length, NULL, 0, header->send.has_information ? &information : NULL,
+				     header->send.has_information ? (socklen_t)sizeof(information) : 0,
+				     header->send.has_information ? SCTP_SENDV_SPA : SCTP_SENDV_NOINFO, 0);
+		if (sent < 0 && errno == EAGAIN && s->so->send.room < (unsigned int)s->send_room + 8U * SLACK)
+			set_buffer(s, (int)s->so->send.room + SLACK);
+		else
+			break;
+	} while (true);
+}
+
+/* One batch; return how many there were. */
+static int take(struct sctp_socket *s)
+{
+	static struct iovec vectors[BATCH];
+	static struct mmsghdr messages[BATCH];
+	int i, count;
+
+	for (i = 0; i < BATCH; i++) {
+		vectors[i] = (struct iovec){ &taken[i], sizeof(taken[i]) };
+		messages[i].msg_hdr = (struct msghdr){ .msg_iov = &vectors[i], .msg_iovlen = 1 };
+	}
+	count = recvmmsg(s->watch.fd, messages, BATCH, MSG_DONTWAIT, NULL);
+	if (count < 0 && errno == ECONNRESET) { /* that is told once, before what lies there */
+		s->left_unread = true;
+		count = recvmmsg(s->watch.fd, messages, BATCH, MSG_DONTWAIT, NULL);
+	}
+	for (i = 0; i < count && messages[i].msg_len > 0; i++) /* nothing: the end, again and again */
+		pass_on(s, (size_t)i, messages[i].msg_len);
+	return i;
+}
+
+/* Whether usrsctp takes nothing more: what lies there was sent too late, and the next call says so. */
+static bool is_over(struct sctp_socket *s)
+{
+	struct lx_status status;
+
+	return s->streams > 0 && (translate_status(s, 0, &status) != 0 || status.state == LX_SHUTDOWN_RECEIVED ||
+				  status.state == LX_SHUTDOWN_ACK_SENT);
+}
+
+bool outbound_take(struct sctp_socket *s)
+{
+	int turn;
+
+	for (turn = 0; turn < PER_TURN; turn++) {
+		if (!outbound_has_room(s) && !is_over(s)) {
+			s->blocked = true;
+			return true;
+		}
+		if (take(s) < BATCH)
+			return false;
+	}
+	socket_look(s); /* the others have their turn */
+	return true;
+}
+
+void outbound_take_all(struct sctp_socket *s)
+{
+	while (s->streams > 0 && take(s) == BATCH)
+		;
+}
+
+void outbound_take_sent(uint16_t port)
+{
+	struct sctp_socket *s;
+
+	for (s = sockets_first(); s != NULL; s = s->next)
+		if (s->port == port)
+			outbound_take_all(s);
+}

@@ -1,0 +1,63 @@
+"""What send() took goes out, whatever the sender does next: it may still wait on the way to the stack."""
+
+import errno
+import socket
+
+from tests.sctp.sctp_api import connected, expect, writable
+
+SIZE = 1000
+
+
+def fill(sock: socket.socket) -> int:
+    """Send numbered messages until there is no room; return how many."""
+    sock.setblocking(False)
+    sent = 0
+    while sent < 20000 and writable(sock, 0.3):
+        try:
+            sock.send(b"%09d" % sent + bytes(SIZE))
+            sent += 1
+        except BlockingIOError:
+            pass
+    return sent
+
+
+def assert_all_arrive(sock: socket.socket, count: int) -> None:
+    sock.settimeout(20)
+    for number in range(count):
+        assert sock.recv(2 * SIZE)[:9] == b"%09d" % number
+
+
+def case_before_close() -> None:
+    with connected() as (client, server):
+        sent = fill(client)
+        client.close()
+        assert_all_arrive(server, sent)
+        assert server.recv(10) == b""
+
+
+def case_before_shutdown() -> None:
+    with connected() as (client, server):
+        sent = fill(client)
+        client.shutdown(socket.SHUT_WR)
+        expect(errno.EPIPE, client.send, b"x", socket.MSG_NOSIGNAL)
+        assert_all_arrive(server, sent)
+        assert server.recv(10) == b""
+
+
+def case_before_the_peers_shutdown() -> None:
+    """It takes no new messages then, but those that send() took before."""
+    with connected() as (client, server):
+        sent = fill(client)
+        server.shutdown(socket.SHUT_WR)
+        assert_all_arrive(server, sent)
+
+
+def case_small_messages_in_order() -> None:
+    with connected() as (client, server):
+        for number in range(3000):
+            client.send(b"%d" % number)
+            if number % 100 == 0:  # a call comes after what was sent before it
+                client.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+            if number % 50 == 49:
+                for expected in range(number - 49, number + 1):
+                    assert server.recv(100) == b"%d" % expected
