@@ -54,6 +54,7 @@ static void inherit(const struct call *call, struct sctp_socket *to, const struc
 	to->wants_rcvinfo = from->wants_rcvinfo;
 	to->wants_nxtinfo = from->wants_nxtinfo;
 	to->v6only = from->v6only;
+	to->calls_only = from->calls_only;
 	to->out_streams = from->out_streams;
 	to->in_streams = from->in_streams;
 	to->send_buffer = from->send_buffer;

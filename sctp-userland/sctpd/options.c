@@ -178,6 +178,10 @@ int options_set(struct sctp_socket *s, int level, int option, const char *value,
 		if (IS_ONE_TO_ONE(s))
 			return EOPNOTSUPP;
 		return translate_set(s, option, value, length);
+	case LX_DISABLE_FRAGMENTS: /* then a message may be too long */
+		s->calls_only = true;
+		s->streams = 0;
+		return translate_set(s, option, value, length);
 	default:
 		note_streams(s, option, value, length);
 		return translate_set(s, option, value, length);

@@ -31,7 +31,7 @@ void outbound_begin(struct sctp_socket *s, int client_fd)
 	struct lx_status status;
 	int size = s->send_buffer < PAIR_MAX ? s->send_buffer : PAIR_MAX;
 
-	if (s->streams > 0 || !IS_ONE_TO_ONE(s) || !s->was_connected || s->received_all || translate_status(s, 0, &status) != 0 ||
+	if (s->streams > 0 || s->calls_only || !IS_ONE_TO_ONE(s) || !s->was_connected || s->received_all || translate_status(s, 0, &status) != 0 ||
 	    status.state != LX_ESTABLISHED)
 		return;
 	s->send_room = (int)s->so->send.room;

@@ -63,6 +63,7 @@ struct sctp_socket {
 	bool accepted;     /* or peeled off: usrsctp wouldn't keep its port from others */
 	bool peeled_off;
 	uint16_t streams;  /* that messages which come one way may name; 0: none come so */
+	bool calls_only;   /* it asked for errors that only a call can tell */
 	int send_room;     /* bytes: how much of them usrsctp takes */
 	bool reuses;       /* ... but may share it (SO_REUSEADDR) */
 	struct sockaddr_in6 peer; /* of the latest association of a one-to-one socket, also when that is over; no family: none yet */

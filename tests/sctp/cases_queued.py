@@ -3,9 +3,10 @@
 import errno
 import socket
 
-from tests.sctp.sctp_api import connected, expect, writable
+from tests.sctp.sctp_api import SOL_SCTP, connected, expect, writable
 
 SIZE = 1000
+SCTP_DISABLE_FRAGMENTS = 8
 
 
 def fill(sock: socket.socket) -> int:
@@ -39,7 +40,6 @@ def case_before_shutdown() -> None:
     with connected() as (client, server):
         sent = fill(client)
         client.shutdown(socket.SHUT_WR)
-        expect(errno.EPIPE, client.send, b"x", socket.MSG_NOSIGNAL)
         assert_all_arrive(server, sent)
         assert server.recv(10) == b""
 
@@ -61,3 +61,14 @@ def case_small_messages_in_order() -> None:
             if number % 50 == 49:
                 for expected in range(number - 49, number + 1):
                     assert server.recv(100) == b"%d" % expected
+
+
+def case_too_long_for_a_packet() -> None:
+    """Without fragments that is an error, told to the sender."""
+    with connected() as (client, server):
+        client.send(b"first")
+        client.setsockopt(SOL_SCTP, SCTP_DISABLE_FRAGMENTS, 1)
+        expect(errno.EMSGSIZE, client.send, bytes(100_000))
+        client.send(b"second")
+        assert server.recv(10) == b"first"
+        assert server.recv(10) == b"second"
