@@ -84,16 +84,33 @@ class RosterKeeper:
         return self._names.get(handle, {}).get(place)
 
     def forget(self, wanted: Sequence[str], handles: Sequence[str], *, everybody: bool) -> list[str]:
-        """Forget the missing servers that are `wanted`, or all, under these handles; return them in words."""
+        """Forget the missing servers that are `wanted`, or all, under these handles; return them in words.
+
+        Those that `expect` names stay: they are missing until they are taken out there.
+        """
 
         def is_wanted(handle: str, one: Seen) -> bool:
-            if handle not in handles:
+            if handle not in handles or self.name_at(handle, one.place) is not None:
                 return False
-            return everybody or is_called(wanted, one, self.name_at(handle, one.place))
+            return everybody or is_called(wanted, one, None)
 
         gone = self.roster.forget(is_wanted)
         self._news.set()
         return [f"{one.address} port {one.port} of {handle}" for handle, one in gone]
+
+    def expected(self, wanted: Sequence[str], handles: Sequence[str]) -> list[str]:
+        """The names of those `wanted` that `expect` names under these handles."""
+        found = {
+            name
+            for handle in handles
+            for place, name in self._names.get(handle, {}).items()
+            if is_called(wanted, self._seen(handle, place), name)
+        }
+        return sorted(found)
+
+    def _seen(self, handle: str, place: Place) -> Seen:
+        """What is remembered of a server that is out; of one never seen, its address and port."""
+        return self.roster.absent.get(handle, {}).get(place) or Seen(str(place[0]), place[1], 0)
 
     async def run(self) -> None:
         """Write the file after changes, and now and then; until cancelled."""

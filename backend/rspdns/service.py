@@ -392,10 +392,11 @@ class Backend:
         ]
         if not pools:
             raise ControlError(f"no pool has SRV records or a handle of the name {pool!r}")
-        if named := [name for one in pools for name in one.names.values() if name in wanted]:
+        handles = [handle for one in pools for handle in one.shards]
+        named = self.roster.expected(wanted, handles)
+        if named:
             words = "named by `expect` in the zone's file: take it out there, then rspdns reload"
             raise ControlError(f"{', '.join(named)}: {words}")
-        handles = [handle for one in pools for handle in one.shards]
         gone = self.roster.forget(wanted, handles, everybody=not wanted)
         if wanted and not gone:
             raise ControlError(f"{', '.join(wanted)}: no missing server has this address or identifier")

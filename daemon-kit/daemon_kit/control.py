@@ -170,6 +170,8 @@ def request(path: str | Path, command: str, /, *, timeout_s: float = 5.0, **argu
         raise ControlError(f"no answer at {path} within {timeout_s:g} s") from None
     except OSError as error:
         raise ControlError(f"can't ask at {path}: {error.strerror or error}") from None
+    if not line:
+        raise ControlError(f"the service at {path} ended before it answered; its log says why")
     try:
         answer = json.loads(line)
         if "error" in answer:

@@ -43,6 +43,9 @@ def read_network(text: str) -> IPv4Network | IPv6Network:
 def _why(text: str) -> str:
     if any(letter.isspace() for letter in text):
         return ": there is a space in it"
+    address, slash, _ = text.partition("/")
+    if slash:
+        return f": an address has no slash; {address!r} alone"
     if ":" in text:
         return ""
     numbers = text.split(".")

@@ -253,6 +253,11 @@ def test_forgetting_takes_names_addresses_and_identifiers(backend_of: Any) -> No
     named.roster.roster = after(1)
     with pytest.raises(ControlError, match="sip-1: named by `expect`"):
         named.forget(["sip-1"])
+    for other_word in ("10.0.0.1", "10.0.0.1:5060", "00000001"):
+        with pytest.raises(ControlError, match="sip-1: named by `expect`"):
+            named.forget([other_word])
+    assert named.forget([]) == [], "they stay missing, and so does the reason"
+    assert named.roster.roster.absent[HANDLE]
 
 
 @pytest.fixture

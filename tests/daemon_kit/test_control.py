@@ -178,3 +178,13 @@ async def test_the_directory_of_the_socket_is_made(tmp_path: Path) -> None:
     async with running(tmp_path / "run" / "s"):
         assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o750
         assert await ask(tmp_path / "run" / "s", "status") == {"asked": None}
+
+
+async def test_a_service_that_ends_before_it_answers(tmp_path: Path) -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.close()
+
+    async with await asyncio.start_unix_server(hang_up, tmp_path / "s"):
+        with pytest.raises(ControlError, match="ended before it answered"):
+            await ask(tmp_path / "s", "reload")

@@ -47,6 +47,8 @@ def test_a_wrong_network(text: str, words: str) -> None:
         ("10.0.0.01", "'10.0.0.01' is no IP address: its numbers have no leading zeros"),
         ("10.0.0.1 ", "'10.0.0.1 ' is no IP address: there is a space in it"),
         ("sip.example.net", "'sip.example.net' is no IP address but a host name"),
+        ("10.0.0.5/24", "'10.0.0.5/24' is no IP address: an address has no slash; '10.0.0.5' alone"),
+        ("2001:db8::5/64", "'2001:db8::5/64' is no IP address: an address has no slash; '2001:db8::5' alone"),
         ("::1::2", "'::1::2' is no IP address"),
         ("", "'' is no IP address"),
         ("9" * 5000 + ".1.1.1", f"{'9' * 5000 + '.1.1.1'!r} is no IP address: {'9' * 20} is above 255"),

@@ -1,6 +1,7 @@
 """PowerDNS denies names by the table of the backend: the same answers as without it, and no look-ups."""
 
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -126,6 +127,26 @@ def test_names_that_a_reload_brings_are_answered_within_seconds(served: tuple[Se
     until(lambda: one.pdns.short(f"new.{ZONE}", "TXT") == ['"there"'])
     one.backend.set_zones(zones, one.backend.views)
     until(lambda: status(one.pdns.dig(f"new.{ZONE}", "TXT")) == "NXDOMAIN")
+
+
+@pytest.mark.parametrize(
+    "broken", [f"1\nZ {ZONE} ttl\n= {ZONE}\n", f"2\nZ {ZONE} 1 x\n= {ZONE}\n", f"3\n= {ZONE}\n"]
+)
+def test_a_broken_table_proves_nothing(served: tuple[Served, Pdns], broken: str) -> None:
+    one, _ = served
+    file = one.folder / "remote.sock.names"
+    whole = file.read_text()
+    file.write_text(broken)
+    try:
+        before = one.backend.responder.queries["lookup"]
+        end_s = time.monotonic() + 5
+        while time.monotonic() < end_s and one.backend.responder.queries["lookup"] < before + 60:
+            said = one.pdns.dig(f"x{time.monotonic_ns()}.a.b.c.d.{ZONE}", "A")
+            assert status(said) == "NXDOMAIN"
+            assert "SOA" in said
+        assert one.backend.responder.queries["lookup"] >= before + 60, "every thread asks the backend"
+    finally:
+        file.write_text(whole)
 
 
 def test_a_signed_zone_is_denied_with_proofs(tmp_path: Path) -> None:

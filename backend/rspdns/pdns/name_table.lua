@@ -38,7 +38,8 @@ function prequery(reply)
   local now = os.time()
   if now ~= looked_at then
     looked_at = now
-    read_again()
+    -- A table that can't be read proves nothing; an error here would be SERVFAIL.
+    if not pcall(read_again) then generation, most_labels = "", 0 end
   end
   if most_labels == 0 then return false end
   local name, qtype = reply:getQuestion()
@@ -60,7 +61,7 @@ function prequery(reply)
     local kind = kinds[ancestor]
     if kind then
       local is_below = place > 1
-      if not is_below or (kind ~= NOTHING and (kind ~= MEMBERS or place == 2)) then return false end
+      if not soas[ancestor] or not is_below or (kind ~= NOTHING and (kind ~= MEMBERS or place == 2)) then return false end
       reply:setRcode(NXDOMAIN)
       reply:addRecords({ soas[ancestor] })
       return true
