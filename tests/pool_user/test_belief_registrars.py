@@ -9,7 +9,7 @@ from rserpool.machine.user import Resolution
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
 
-from tests.backend.belief_support import POOL, R1, R2, R3, Play, pe
+from tests.pool_user.belief_support import POOL, R1, R2, R3, Play, pe
 
 
 def identifiers(play: Play) -> list[int | None]:

@@ -17,7 +17,7 @@ from rserpool.machine.follower import Table, Update
 from rserpool.machine.user import Resolution
 from rserpool.parameters import PoolElement, Protocol
 
-from tests.backend.belief_support import POOL, Play, pe
+from tests.pool_user.belief_support import POOL, Play, pe
 
 
 @dataclass

@@ -18,7 +18,7 @@ from rserpool.machine.user import Resolution
 from rserpool.parameters import PoolElement
 from rserpool.rspregistrar import check_handle
 
-from tests.backend.belief_support import POOL, RULES, pe
+from tests.pool_user.belief_support import POOL, RULES, pe
 from tests.support.stalls import Mark
 
 HOMES = (0xA1, 0xB2, 0xC3)

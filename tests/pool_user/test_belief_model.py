@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.backend.belief_support import POOL
-from tests.backend.belief_world import World
+from tests.pool_user.belief_support import POOL
+from tests.pool_user.belief_world import World
 
 PLACES = st.integers(0, 2)
 TOLD = st.lists(st.booleans(), min_size=3, max_size=3)

@@ -2,7 +2,7 @@
 
 from rserpool.policies import LeastUsed
 
-from tests.backend.belief_support import POOL, R1, R2, R3, Play, pe, settled
+from tests.pool_user.belief_support import POOL, R1, R2, R3, Play, pe, settled
 
 UNKNOWN = 0xEE
 

@@ -1,6 +1,6 @@
 """Rule 2: who moves between registrars never blinks, and partitions."""
 
-from tests.backend.belief_support import POOL, R1, R2, R3, Play, pe, settled
+from tests.pool_user.belief_support import POOL, R1, R2, R3, Play, pe, settled
 
 
 def test_a_move_seen_in_any_order_never_blinks() -> None:

@@ -13,7 +13,7 @@ from rserpool.machine.follower import Ended, Event, Table
 from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.machine.user import Resolution
 
-from tests.backend.belief_support import POOL, RULES, pe
+from tests.pool_user.belief_support import POOL, RULES, pe
 
 HOMES = (0xA1, 0xB2, 0xC3)
 START_S = 10.0

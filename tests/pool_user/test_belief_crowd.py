@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.backend.belief_support import POOL, R1, R2, Play, pe
+from tests.pool_user.belief_support import POOL, R1, R2, Play, pe
 
 
 def pool_of(count: int, registrars: int = 3) -> Play:

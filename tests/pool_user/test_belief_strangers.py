@@ -7,7 +7,7 @@ from pool_user.belief.claims import judge
 from rserpool.machine.follower import Update
 from rserpool.parameters import PoolElement
 
-from tests.backend.belief_support import POOL, R1, R2, RULES, Play, pe
+from tests.pool_user.belief_support import POOL, R1, R2, RULES, Play, pe
 
 
 def played(max_members: int = 1000) -> Play:

@@ -4,7 +4,7 @@ import pytest
 from pool_user.belief.rules import MAX_MEMBERS
 from rserpool.policies import LeastUsed
 
-from tests.backend.belief_support import POOL, R1, Play, pe
+from tests.pool_user.belief_support import POOL, R1, Play, pe
 
 
 def playing(*elements: int) -> Play:

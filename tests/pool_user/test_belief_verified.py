@@ -5,7 +5,7 @@ from ipaddress import ip_network
 from pool_user.belief import PoolRules
 from pool_user.views import Member
 
-from tests.backend.belief_support import POOL, R1, R2, Play, pe
+from tests.pool_user.belief_support import POOL, R1, R2, Play, pe
 
 VERIFIED = {POOL: PoolRules((ip_network("10.0.0.0/8"),), verified=True)}
 

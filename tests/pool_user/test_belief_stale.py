@@ -7,7 +7,7 @@ import pytest
 from pool_user.belief import PoolRules
 from pool_user.views import Member
 
-from tests.backend.belief_support import POOL, R1, R2, Play, pe
+from tests.pool_user.belief_support import POOL, R1, R2, Play, pe
 
 
 def remembered(play: Play, *members: Member, age_s: float = 60.0, recent: tuple[Member, ...] = ()) -> None:

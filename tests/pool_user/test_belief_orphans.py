@@ -3,7 +3,7 @@
 from pool_user.belief.reachability import AND_ORPHANED, AND_STALE
 from pool_user.views import Member
 
-from tests.backend.belief_support import POOL, R1, R2, Play, pe, settled
+from tests.pool_user.belief_support import POOL, R1, R2, Play, pe, settled
 
 
 def orphaned(wait_s: float = 0.3) -> Play:

@@ -1,6 +1,6 @@
 """A registrar names 128 PEs at most: who is missing from a full answer may have been cut off."""
 
-from tests.backend.belief_support import R1, R2, Play, pe
+from tests.pool_user.belief_support import R1, R2, Play, pe
 
 FIRST = [pe(identifier, R1) for identifier in range(1, 129)]
 

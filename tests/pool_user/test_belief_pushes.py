@@ -6,7 +6,7 @@ from rserpool.machine.follower import Table, Update
 from rserpool.parameters import PoolElement
 from rserpool.policies import LeastUsed
 
-from tests.backend.belief_support import POOL, R1, R2, R3, TRIP_S, Play, pe, settled
+from tests.pool_user.belief_support import POOL, R1, R2, R3, TRIP_S, Play, pe, settled
 
 IDENTIFIERS = (R1, R2, R3)
 

@@ -8,7 +8,7 @@ from pool_user.belief import PoolRules
 from pool_user.belief.accept import accepted, why_refused
 from rserpool.parameters import Protocol, Transport
 
-from tests.backend.belief_support import POOL, R1, Play, pe
+from tests.pool_user.belief_support import POOL, R1, Play, pe
 
 
 def test_a_stranger_is_out_with_a_reason_and_told_once() -> None:

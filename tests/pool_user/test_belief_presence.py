@@ -1,6 +1,6 @@
 """Rule 1: a registrar that does not list its own sentinel is believed for presence, never for absence."""
 
-from tests.backend.belief_support import POOL, R1, R2, R3, Play, pe
+from tests.pool_user.belief_support import POOL, R1, R2, R3, Play, pe
 
 
 def test_a_starting_registrar_brings_members_in() -> None:
