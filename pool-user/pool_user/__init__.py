@@ -11,7 +11,6 @@ from pool_user.belief import (
     FOREIGN,
     MAX_MEMBERS,
     REFUSED,
-    SENTINEL_POOL_PREFIX,
     TOO_MANY,
     UNREACHABLE,
     Belief,
@@ -20,7 +19,6 @@ from pool_user.belief import (
     RegistrarState,
     Standing,
     accepted,
-    sentinel_handle,
 )
 from pool_user.memory_keeper import LastKnownGood
 from pool_user.probe.methods import Heard, listen_for_life
@@ -35,7 +33,6 @@ __all__ = [
     "MAX_MEMBERS",
     "OVERLOADED_AT",
     "REFUSED",
-    "SENTINEL_POOL_PREFIX",
     "SLOW_START_S",
     "TOO_MANY",
     "UNREACHABLE",
@@ -60,6 +57,5 @@ __all__ = [
     "listen_for_life",
     "memory",
     "reasons",
-    "sentinel_handle",
     "weights",
 ]

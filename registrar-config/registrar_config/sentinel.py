@@ -40,9 +40,9 @@ from rserpool import (
     RSerPoolError,
     SctpUnavailable,
     Transport,
+    sentinel_handle,
 )
 
-SENTINEL_POOL_PREFIX: Final = b"rspdns-sentinel-"
 AGENT_REREGISTRATION_MS: Final = 2000
 LOOKUP_INTERVAL_S: Final = 1.0
 LONGEST_START_S: Final = 6.0
@@ -50,11 +50,6 @@ LONGEST_START_S: Final = 6.0
 DEREGISTRATION_TIMEOUT_MS: Final = 300
 REFUSED_PAUSE_S: Final = 0.25
 """Between two attempts to get into the pool while others keep the sentinel out of it."""
-
-
-def sentinel_handle(number: int) -> bytes:
-    """Return the pool handle of registrar `number`'s sentinel; numbers count from 1."""
-    return SENTINEL_POOL_PREFIX + str(number).encode()
 
 
 class Sentinel:
@@ -75,7 +70,7 @@ class Sentinel:
         *,
         is_watched: bool = False,
     ) -> None:
-        self.handle = sentinel_handle(number)
+        self.handle = sentinel_handle(number).encode()
         self._reregistration_ms = agent_reregistration_ms
         self._life_ms = 3 * agent_reregistration_ms
         self._number = NumberWatch(self._life_ms / 1000)

@@ -65,7 +65,13 @@ from rserpool.policies import (
     decode_policy,
     encode_policy,
 )
-from rserpool.rspregistrar import MAX_HANDLE, MOST_RESOLVED, REPORTS_THAT_REMOVE
+from rserpool.rspregistrar import (
+    MAX_HANDLE,
+    MOST_RESOLVED,
+    REPORTS_THAT_REMOVE,
+    SENTINEL_POOL_PREFIX,
+    sentinel_handle,
+)
 
 __all__ = [
     "ASAP",
@@ -78,6 +84,7 @@ __all__ = [
     "REJECTED_CEILING_S",
     "REJECTED_FIRST_S",
     "REPORTS_THAT_REMOVE",
+    "SENTINEL_POOL_PREFIX",
     "AnnounceListener",
     "AsapMessage",
     "AssociationFailed",
@@ -141,4 +148,5 @@ __all__ = [
     "group_problem",
     "policies",
     "read_timers",
+    "sentinel_handle",
 ]

@@ -157,21 +157,18 @@ class EndpointKeepAliveAck(AboutElement):
     TYPE = 0x08
 
 
-DEFAULT_ITEMS = 128
-"""Pool elements to ask for in one handle resolution; rspregistrar gives at most 128, and 3 when not asked."""
-
-
 @dataclass(frozen=True, slots=True)
 class HandleResolution:
     """A pool user asks who is in a pool (section 2.2.5).
 
-    `items` is how many elements it wants (rsplib's addition; None leaves the number to the registrar).
+    `items` is how many elements it wants: rsplib's addition, see `rspregistrar.MOST_RESOLVED`. None leaves the
+    number to the registrar.
     `subscribe` asks for updates; rspregistrar ignores it.
     """
 
     TYPE: ClassVar[int] = 0x05
     handle: bytes
-    items: int | None = DEFAULT_ITEMS
+    items: int | None = None
     subscribe: bool = False
     unknown: tuple[UnknownParameter, ...] = ()
 
@@ -286,7 +283,6 @@ class BusinessCard:
 
 
 __all__ = [
-    "DEFAULT_ITEMS",
     "PORT",
     "PPID",
     "AsapError",

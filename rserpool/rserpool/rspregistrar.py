@@ -1,4 +1,4 @@
-"""What rsplib's registrar does that no RFC says, and the last look at a message before it is sent to one.
+"""Facts about rsplib's registrar, rspregistrar, each once; and the last look at a message before it is sent.
 
 rspregistrar ends itself, whoever sends it, on a pool handle longer than 32 bytes, on a TCP or UDP transport
 of several addresses, and, in several messages, on a parameter it does not know, even one it should skip.
@@ -6,17 +6,30 @@ Every sender of this project calls `check_safe` right before the socket.
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from rserpool import asap, enrp
 from rserpool.errors import UnsafeMessageError
 from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transport, UnknownParameter
 
-MAX_HANDLE = 32
-"""Bytes of the longest pool handle rspregistrar survives."""
-MOST_RESOLVED = 128
-"""So many elements of a pool the answer to a handle resolution names at most, whichever they are."""
-REPORTS_THAT_REMOVE = 3
+MAX_HANDLE: Final = 32
+"""Bytes of the longest pool handle it survives."""
+MOST_RESOLVED: Final = 128
+"""Pool elements in its answer to a handle resolution, at most; of a larger pool it leaves some out, and does
+not say so. It names 3 when the question does not say how many."""
+REPORTS_THAT_REMOVE: Final = 3
 """So many reports of "endpoint unreachable" make it remove a pool element."""
+SHORTEST_KEEP_ALIVE_S: Final = 0.3
+"""It asks a pool element for a sign of life no more often; what comes sooner was held up on the way."""
+
+SENTINEL_POOL_PREFIX: Final = "rspdns-sentinel-"
+"""It gives the same answer for a pool without elements as before it knows the handlespace. So each registrar
+is given a pool element of its own, the sentinel, in a pool whose handle begins so."""
+
+
+def sentinel_handle(number: int) -> str:
+    """Return the handle of the pool of registrar `number`'s sentinel, counted from 1."""
+    return f"{SENTINEL_POOL_PREFIX}{number}"
 
 
 def check_handle(handle: bytes) -> None:

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pool_user.belief import sentinel_handle
 from rserpool.machine.follower import Table, Update
 from rserpool.machine.user import Resolution
 from rserpool.parameters import PoolElement, Protocol
+from rserpool.rspregistrar import sentinel_handle
 
 from tests.pool_user.belief_support import POOL, Play, pe
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from pool_user.belief import Belief, sentinel_handle
+from pool_user.belief import Belief
 from pool_user.registrars import following
 from pool_user.registrars.following import FIRST_CONNECTED_S, FIRST_TABLE_S, Following
 from pool_user.registrars.polling import HotPools, Intervals
@@ -12,6 +12,7 @@ from rserpool.aio.follower import State
 from rserpool.machine.follower import Ended, Event, Table
 from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.machine.user import Resolution
+from rserpool.rspregistrar import sentinel_handle
 
 from tests.pool_user.belief_support import POOL, RULES, pe
 

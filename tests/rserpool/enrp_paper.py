@@ -11,17 +11,13 @@ from rserpool.enrp import (
     Presence,
     UpdateAction,
 )
+from rserpool.machine.base import Action, Send, Tell
 from rserpool.machine.follower import (
     NO_ELEMENTS,
-    Action,
-    Ended,
     Event,
     Ownership,
     RegistrarFollower,
-    Send,
     State,
-    Table,
-    Update,
 )
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
@@ -30,6 +26,7 @@ from rserpool import enrp
 
 OWN, REGISTRAR, OTHER = 0x0F, 0xA1, 0xB2
 HANDLE = b"pool-1"
+ENDPOINT = ("10.0.0.1", 9901)
 TRANSPORT = Transport(Protocol.SCTP, 40_000, (ip_address("10.0.0.9"),))
 
 
@@ -56,10 +53,10 @@ class Paper:
 
     def __init__(self) -> None:
         self.ownership = Ownership()
-        self.machine = RegistrarFollower(OWN, self.ownership)
+        self.machine = RegistrarFollower(ENDPOINT, OWN, self.ownership)
         self.now = 100.0
         self.association = 0
-        self.actions: list[Action] = []
+        self.actions: list[Action[EnrpMessage, Event]] = []
 
     def do(self) -> None:
         self.actions += self.machine.take_actions()
@@ -105,7 +102,7 @@ class Paper:
 
     @property
     def events(self) -> list[Event]:
-        return [action for action in self.actions if isinstance(action, Table | Update | Ended)]
+        return [action.event for action in self.actions if isinstance(action, Tell)]
 
     def requests(self) -> list[HandleTableRequest]:
         return [message for message in self.sent if isinstance(message, HandleTableRequest)]

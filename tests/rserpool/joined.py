@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 
 from rserpool.errors import Cause, CauseCode
-from rserpool.machine import element as events
 from rserpool.machine import user as pool_user
+from rserpool.machine.base import Action, Close, CloseSocket, Connect, Send, Tell
 from rserpool.machine.element import Event, EventKind, PoolElementMachine
 from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.parameters import PoolElement, Protocol, Transport
@@ -16,6 +16,7 @@ from rserpool import asap
 
 HANDLE = b"pool-1"
 REGISTRARS = [RegistrarAddress(f"10.0.0.{number}") for number in (1, 2, 3)]
+HOME = REGISTRARS[0].endpoint
 
 
 def least_used(load: float) -> LeastUsed:
@@ -152,26 +153,26 @@ class JoinedElement:
         assert address is not None
         return next(number for number, other in self.associations.items() if other == address.endpoint)
 
-    def _do(self, action: events.Action) -> None:
+    def _do(self, action: Action[asap.AsapMessage, Event]) -> None:
         match action:
-            case events.Connect(registrar):
-                if self.at(registrar).dead:
-                    self.machine.connect_failed(registrar.endpoint, self.now, "refused")
+            case Connect(peer):
+                if self.registrars[peer].dead:
+                    self.machine.connect_failed(peer, self.now, "refused")
                 else:
-                    self.associate(registrar.endpoint)
-            case events.Send(association, message):
+                    self.associate(peer)
+            case Send(association, message):
                 self.sent.append((self.now, association, message))
                 registrar_there = self.registrars.get(self.associations[association])
                 for reply in registrar_there.take(over_the_wire(message)) if registrar_there else []:
                     self.machine.received(association, over_the_wire(reply), self.now)
-            case events.Close(association):
+            case Close(association):
                 self.closed.append((self.now, association))
                 del self.associations[association]
                 self.machine.lost(association, self.now)
-            case events.CloseAll():
+            case CloseSocket():
                 self.is_closed = True
                 self.associations.clear()
-            case events.Tell(event):
+            case Tell(event):
                 self.events.append(event)
 
 
@@ -181,11 +182,13 @@ class JoinedUser:
     def __init__(self) -> None:
         self.now = 100.0
         self.registrar = PaperRegistrar(0x100)
-        self.user = pool_user.PoolUser(timeout_s=0.3)
+        self.user = pool_user.PoolUserMachine(HOME, timeout_s=0.3)
         self.answers: dict[int, pool_user.Resolution | Exception] = {}
         self.connects: list[float] = []
         self.disconnects: list[float] = []
         self.hangs = False
+        self.association = 0
+        self.links: list[bool] = []
 
     def start(self) -> "JoinedUser":
         self.run(0)
@@ -198,8 +201,11 @@ class JoinedUser:
 
     def receive(self, *messages: asap.AsapMessage) -> None:
         for message in messages:
-            self.user.received(over_the_wire(message), self.now)
+            self.user.received(self.association, over_the_wire(message), self.now)
             self.settle()
+
+    def lose(self) -> None:
+        self.user.lost(self.association, self.now)
 
     def settle(self) -> None:
         while actions := self.user.take_actions():
@@ -218,23 +224,28 @@ class JoinedUser:
             self.settle()
         raise AssertionError("the machine asks to be woken without end")
 
-    def _do(self, action: pool_user.Action) -> None:
+    def _do(self, action: Action[asap.AsapMessage, pool_user.Event]) -> None:
         match action:
-            case pool_user.Connect():
+            case Connect(peer):
+                assert peer == HOME
                 self.connects.append(self.now)
                 if self.registrar.dead:
-                    self.user.lost(self.now, "refused")
+                    self.user.connect_failed(peer, self.now, "refused")
                 elif not self.hangs:
-                    self.user.associated(self.now)
-            case pool_user.Disconnect():
+                    self.association += 1
+                    self.user.associated(self.association, peer, self.now)
+            case CloseSocket():
                 self.disconnects.append(self.now)
-            case pool_user.Send(message):
+            case Send(association, message):
+                assert association == self.association
                 for reply in self.registrar.take(over_the_wire(message)):
-                    self.user.received(over_the_wire(reply), self.now)
-            case pool_user.Answered(number, resolution):
+                    self.user.received(association, over_the_wire(reply), self.now)
+            case Tell(pool_user.Answered(number, resolution)):
                 self.answers[number] = resolution
-            case pool_user.Failed(number, error):
+            case Tell(pool_user.Failed(number, error)):
                 self.answers[number] = error
+            case Tell(pool_user.LinkChanged(is_up)):
+                self.links.append(is_up)
 
 
 def others(joined: JoinedElement) -> list[int]:

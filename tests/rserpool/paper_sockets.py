@@ -105,6 +105,9 @@ class PaperSocket:
     def peers(self, association: int) -> list[Endpoint]:
         return [*self._confirmed(association), *self.claimed.get(association, [])]
 
+    def locals(self, _association: int) -> list[Endpoint]:
+        return [("10.0.1.1", self.port)]
+
     def is_confirmed(self, association: int, peer: Endpoint) -> bool:
         return peer in self._confirmed(association)
 
@@ -134,6 +137,5 @@ class PaperSocket:
 def network(monkeypatch: pytest.MonkeyPatch) -> PaperNetwork:
     """Let the clients open paper sockets."""
     network = PaperNetwork()
-    monkeypatch.setattr("rserpool.aio.user.SctpSocket", network.socket)
-    monkeypatch.setattr("rserpool.aio.element.SctpSocket", network.socket)
+    monkeypatch.setattr("rserpool.aio.driver.SctpSocket", network.socket)
     return network

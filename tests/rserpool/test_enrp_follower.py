@@ -15,12 +15,11 @@ from rserpool.enrp import (
     TakeoverServer,
     UpdateAction,
 )
+from rserpool.machine.base import Close, Connect
 from rserpool.machine.follower import (
     MAX_POOL_ELEMENTS,
     NO_ELEMENTS,
     TRANSITIONS,
-    Close,
-    Connect,
     Ended,
     Input,
     Ownership,
@@ -33,6 +32,7 @@ from rserpool.machine.follower import (
 )
 
 from tests.rserpool.enrp_paper import (
+    ENDPOINT,
     HANDLE,
     OTHER,
     OWN,
@@ -50,7 +50,7 @@ from tests.rserpool.strategies import any_enrp
 def test_it_joins_and_hears_of_everything() -> None:
     paper = Paper()
     paper.follow()
-    assert paper.actions == [Connect()]
+    assert paper.actions == [Connect(ENDPOINT)]
     paper.associate()
     assert [type(message).__name__ for message in paper.sent] == ["Presence", "HandleTableRequest"]
     (hello,) = paper.presences()
@@ -81,7 +81,7 @@ def test_it_says_nothing_before_it_is_told_to_follow() -> None:
     assert paper.actions == []
     paper.follow()
     assert paper.sent, "the association that the registrar made serves"
-    assert Connect() not in paper.actions
+    assert Connect(ENDPOINT) not in paper.actions
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_what_fails_is_tried_again_after_a_growing_pause(trouble: Callable[[Pape
     for _ in range(8):
         paper.follow()
         started_s = paper.now
-        while Connect() not in paper.actions:
+        while Connect(ENDPOINT) not in paper.actions:
             paper.wait(0.05)
         pauses.append(paper.now - started_s)
         paper.associate()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from rserpool.enrp import EnrpMessage, HandleTableRequest, Presence
 from rserpool.errors import Cause, CauseCode
+from rserpool.machine.base import Connect, Send, Tell
 from rserpool.machine.follower import (
     ASK_SILENT_AFTER_S,
     CONNECT_TIMEOUT_S,
@@ -15,9 +16,7 @@ from rserpool.machine.follower import (
     PRESENCE_S,
     RETRY_CEILING_S,
     RETRY_FIRST_S,
-    Connect,
     Ended,
-    Send,
     State,
 )
 from rserpool.machine.registrar_choice import backoff_s
@@ -41,8 +40,8 @@ class Timed(Paper):
             self.actions.append(action)
             if isinstance(action, Send):
                 self.said.append((self.now, action.message))
-            elif isinstance(action, Ended):
-                self.said.append((self.now, action.reason))
+            elif isinstance(action, Tell) and isinstance(action.event, Ended):
+                self.said.append((self.now, action.event.reason))
             elif isinstance(action, Connect):
                 self.said.append((self.now, "connect"))
 

@@ -6,8 +6,9 @@ import pytest
 from rserpool.aio.follower import HandlespaceFollower
 from rserpool.aio.sctp import AssociationUp, PathChanged
 from rserpool.enrp import Presence
+from rserpool.machine.base import Endpoint
 from rserpool.machine.follower import State
-from rserpool.machine.peer_identity import CLAIM_S, MAX_CLAIMS, MAX_HELD, Endpoint, PeerIdentities
+from rserpool.machine.peer_identity import CLAIM_S, MAX_CLAIMS, MAX_HELD, PeerIdentities
 from rserpool.machine.registrar_choice import RegistrarAddress
 
 from rserpool import enrp
@@ -116,8 +117,8 @@ class PaperEnrpSocket:
 @pytest.fixture
 def socket(monkeypatch: pytest.MonkeyPatch) -> PaperEnrpSocket:
     socket = PaperEnrpSocket()
-    monkeypatch.setattr("rserpool.aio.follower.MessageEndpoint", lambda *_, **__: socket)
-    monkeypatch.setattr("rserpool.aio.follower.SctpSocket", lambda **_: None)
+    monkeypatch.setattr("rserpool.aio.driver.MessageEndpoint", lambda *_, **__: socket)
+    monkeypatch.setattr("rserpool.aio.driver.SctpSocket", lambda **_: None)
     return socket
 
 
@@ -130,16 +131,16 @@ async def test_a_stranger_that_lists_a_registrars_address_is_not_followed(socket
     socket.paths.confirmed[7] = [stranger]
     follower.follow(0)
     assert socket.connected == [registrar.enrp_endpoint]
-    follower._notification(AssociationUp(7, stranger))
-    follower._message(7, presence(), registrar.enrp_endpoint)
+    follower._driver._notification(AssociationUp(7, stranger))
+    follower._driver._message(7, presence(), registrar.enrp_endpoint)
     assert follower.state(0) is State.CONNECTING
     assert socket.sent == []
     # What it is good for: the registrar's other address is confirmed.
     socket.paths.confirmed[7].append(registrar.enrp_endpoint)
-    follower._notification(PathChanged(7, stranger))
+    follower._driver._notification(PathChanged(7, stranger))
     assert follower.state(0) is State.JOINING
     assert [type(message) for _, message in socket.sent] == [Presence, enrp.HandleTableRequest]
-    assert follower._followers[0].sender == REGISTRAR
+    assert follower._machine.followers[0].sender == REGISTRAR
     follower.close()
 
 
@@ -148,7 +149,7 @@ async def test_it_is_not_in_the_way_to_the_registrar(socket: PaperEnrpSocket) ->
     follower = HandlespaceFollower([registrar], lambda *_: None)
     follower.start()
     socket.paths.listed[7] = [("10.6.6.6", 9901), registrar.enrp_endpoint]
-    follower._notification(AssociationUp(7, ("10.6.6.6", 9901)))
+    follower._driver._notification(AssociationUp(7, ("10.6.6.6", 9901)))
     follower.follow(0)
     assert socket.aborted == [7]
     assert socket.connected == [registrar.enrp_endpoint]

@@ -5,10 +5,10 @@ import itertools
 import pytest
 from rserpool.errors import Cause, CauseCode, RegistrarUnreachable, ResolutionTimeout
 from rserpool.machine import user as pool_user
-from rserpool.machine.user import Input, Link, PoolUser, Resolution
+from rserpool.machine.user import Input, PoolUserMachine, Resolution, State
 
 from rserpool import asap
-from tests.rserpool.joined import ELEMENT, HANDLE, NOT_FOUND, JoinedUser
+from tests.rserpool.joined import ELEMENT, HANDLE, HOME, NOT_FOUND, JoinedUser
 
 
 def found(handle: bytes = HANDLE) -> asap.HandleResolutionResponse:
@@ -135,7 +135,7 @@ def test_duplicate_and_foreign_replies_are_ignored(joined: JoinedUser) -> None:
 def test_losing_the_registrar_fails_what_is_unanswered_at_once(joined: JoinedUser) -> None:
     joined.registrar.frozen = True
     number = joined.ask()
-    joined.user.lost(joined.now)
+    joined.lose()
     joined.settle()
     assert isinstance(joined.answers[number], RegistrarUnreachable)
     with pytest.raises(RegistrarUnreachable):
@@ -145,7 +145,7 @@ def test_losing_the_registrar_fails_what_is_unanswered_at_once(joined: JoinedUse
 def test_a_reply_does_not_outlive_its_association(joined: JoinedUser) -> None:
     joined.registrar.frozen = True
     joined.ask()
-    joined.user.lost(joined.now)
+    joined.lose()
     joined.run(0.2)
     new = joined.ask()
     joined.receive(found())
@@ -163,10 +163,10 @@ def test_connects_again_with_growing_pauses_up_to_a_second() -> None:
     assert pauses[4:] == [pytest.approx(1.0)] * len(pauses[4:])
     joined.registrar.dead = False
     joined.run(1)
-    assert joined.user.state is Link.UP
-    joined.user.lost(joined.now)
+    assert joined.user.state is State.UP
+    joined.lose()
     joined.run(0.11)
-    assert joined.user.state is Link.UP, "a success starts the pauses anew"
+    assert joined.user.state is State.UP, "a success starts the pauses anew"
 
 
 def test_gives_up_a_connection_that_hangs() -> None:
@@ -200,38 +200,38 @@ def test_closed_is_closed(joined: JoinedUser) -> None:
     assert isinstance(joined.answers[number], RegistrarUnreachable)
     assert joined.disconnects == [joined.now]
     joined.user.close()
-    joined.user.associated(joined.now)
-    joined.user.lost(joined.now)
+    joined.user.associated(1, HOME, joined.now)
+    joined.lose()
     joined.receive(found())
     joined.run(10)
-    assert joined.user.state is Link.CLOSED
+    assert joined.user.state is State.CLOSED
     assert joined.connects == [100.0]
 
 
-def in_state(state: Link) -> PoolUser:
-    user = PoolUser()
-    if state is Link.CLOSED:
+def in_state(state: State) -> PoolUserMachine:
+    user = PoolUserMachine(HOME)
+    if state is State.CLOSED:
         user.close()
-    elif state is not Link.DOWN:
+    elif state is not State.DOWN:
         user.advance(0.0)
-        if state is Link.UP:
-            user.associated(0.0)
+        if state is State.UP:
+            user.associated(1, HOME, 0.0)
     user.take_actions()
     assert user.state is state
     return user
 
 
 @pytest.mark.parametrize("what", Input)
-@pytest.mark.parametrize("state", Link)
-def test_the_table_holds(state: Link, what: Input) -> None:
+@pytest.mark.parametrize("state", State)
+def test_the_table_holds(state: State, what: Input) -> None:
     """Every input in every state: either the table's transition, or nothing happens at all."""
     user = in_state(state)
     if what is Input.CONNECT:
         user.advance(0.0)
     else:
         {
-            Input.ASSOCIATED: lambda: user.associated(0.0),
-            Input.LOST: lambda: user.lost(0.0),
+            Input.ASSOCIATED: lambda: user.associated(1, HOME, 0.0),
+            Input.LOST: lambda: user.lost(1, 0.0),
             Input.CLOSE: user.close,
         }[what]()
     expected = pool_user.TRANSITIONS[state].get(what)

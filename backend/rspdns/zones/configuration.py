@@ -14,10 +14,10 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from daemon_kit.config_file import StrictModel, find
 from daemon_kit.ip_text import read_network
 from daemon_kit.path_types import PathText
-from pool_user import MAX_MEMBERS, SENTINEL_POOL_PREFIX
+from pool_user import MAX_MEMBERS
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, model_validator
 
-from rserpool import MAX_HANDLE, Protocol
+from rserpool import MAX_HANDLE, SENTINEL_POOL_PREFIX, Protocol
 from rspdns import names
 from rspdns.zones import services
 

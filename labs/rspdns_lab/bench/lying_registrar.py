@@ -14,7 +14,6 @@ import time
 from ipaddress import IPv4Address
 
 import uvloop
-from pool_user import sentinel_handle
 
 from rserpool import (
     ASAP,
@@ -41,6 +40,7 @@ from rserpool import (
     UpdateAction,
     asap,
     enrp,
+    sentinel_handle,
 )
 
 _IDENTIFIER = 0x0BADBAD0

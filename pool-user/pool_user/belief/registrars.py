@@ -38,9 +38,8 @@ from pool_user.belief.rules import (
     OLD_SENTINEL_TRUSTED_AFTER_S,
     SILENT_AFTER_S,
     WAKING_S,
-    sentinel_handle,
 )
-from rserpool import PoolElement, RegistrarAddress
+from rserpool import PoolElement, RegistrarAddress, sentinel_handle
 
 _REMEMBERED_SENTINELS = 256
 """Sentinel identifiers remembered for each registrar; a healthy one has one at a time."""

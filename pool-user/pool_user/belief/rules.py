@@ -8,8 +8,6 @@ from ipaddress import IPv4Network, IPv6Network
 
 from pool_user.views import Member
 
-SENTINEL_POOL_PREFIX = "rspdns-sentinel-"
-
 SILENT_AFTER_S = 0.5
 """A registrar that answers nothing for so long after a question is silent: others speak for its pool
 elements."""
@@ -43,11 +41,6 @@ MAX_MEMBERS = 1000
 """Of one pool handle, unless configured."""
 RENEW_STALE_S = 60.0
 """While only registrars without a sentinel vouch, `stale_since_s` follows at steps of this length."""
-
-
-def sentinel_handle(number: int) -> str:
-    """The pool of registrar `number`'s sentinel, counted from 1."""
-    return f"{SENTINEL_POOL_PREFIX}{number}"
 
 
 def pool_name(handle: bytes) -> str:

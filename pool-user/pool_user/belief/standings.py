@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from pool_user.belief.claims import Court
 from pool_user.belief.registrars import RegistrarBelief, RegistrarState, Standing, identify_all
-from pool_user.belief.rules import BeliefEvent, sentinel_handle
-from rserpool import PoolElement
+from pool_user.belief.rules import BeliefEvent
+from rserpool import PoolElement, sentinel_handle
 
 
 class Standings:

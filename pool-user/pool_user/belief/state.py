@@ -12,7 +12,6 @@ from pool_user.belief.pool import PoolBelief
 from pool_user.belief.registrars import RegistrarState
 from pool_user.belief.rules import (
     RENEW_STALE_S,
-    SENTINEL_POOL_PREFIX,
     BeliefEvent,
     PoolRules,
     Question,
@@ -20,7 +19,7 @@ from pool_user.belief.rules import (
 )
 from pool_user.belief.standings import Standings
 from pool_user.views import Member, PoolView
-from rserpool import MAX_POOL_ELEMENTS, Resolution, Table, Update, asap
+from rserpool import MAX_POOL_ELEMENTS, MOST_RESOLVED, SENTINEL_POOL_PREFIX, Resolution, Table, Update
 
 _EVENTS_KEPT = 10_000
 AT_ONCE = 500
@@ -99,7 +98,7 @@ class Belief:
             now,
             # A registrar cuts longer answers off. Who left such a pool is told by what it pushes, and by its
             # handle table.
-            is_full=len(elements) >= asap.DEFAULT_ITEMS,
+            is_full=len(elements) >= MOST_RESOLVED,
             settled=registrar in self._court.settled,
         )
         self._note_told(handle, pool)

@@ -14,6 +14,7 @@ from pool_user.belief import Belief
 from pool_user.probe.methods import Heard, listen_for_life
 from pool_user.probe.probing import MAX_PROBES_PER_S, Finding, Outcome, Plan, PoolProbing, ProbeBook, Target
 from pool_user.views import Member
+from rserpool import REPORTS_THAT_REMOVE
 
 LOOK_EVERY_S = 0.005
 """At least so much time between two looks at who is due."""
@@ -21,8 +22,6 @@ TARGETS_EVERY_S = 0.05
 """At least so much time between two looks at who is a member, and ten times of what it takes, ..."""
 TARGETS_AFTER_S = 1.0
 """... and at most so much."""
-REPORTS = 3
-"""Of one fall, as many as attempts were made: so many at once make rspregistrar remove a pool element."""
 
 
 class Prober:
@@ -159,7 +158,7 @@ class Prober:
                 )
             self._belief.probed(target.handle, target.member, finding.reachable, time.monotonic())
             if not finding.reachable and target.plan.report:
-                for _ in range(REPORTS):
+                for _ in range(REPORTS_THAT_REMOVE):
                     self._report(target.handle, target.member)
         if findings:
             self._on_result()

@@ -9,7 +9,6 @@ from typing import Protocol as Interface
 
 from daemon_kit.logs import get_logger
 
-from pool_user.belief import sentinel_handle
 from pool_user.registrars.polling import HotPools, Intervals, Round
 from rserpool import (
     RegistrarAddress,
@@ -18,6 +17,7 @@ from rserpool import (
     Resolution,
     ResolutionTimeout,
     RSerPoolError,
+    sentinel_handle,
 )
 
 SENTINEL_FIRST_S, SENTINEL_AWAITED_S = 0.25, 1.0

@@ -1,18 +1,35 @@
-"""What the asyncio clients share: messages over an SCTP socket in the event loop, and one timer."""
+"""The one driver of every machine, for asyncio: messages over an SCTP socket, one timer, and what it tells.
+
+`Driver` tells a machine what the socket and the clock bring, and does what the machine asks for. It knows
+which registrar an association is with (`machine.peer_identity`), and nothing of what any message means. It
+stands on `MessageEndpoint` (messages over a socket in the event loop) and `DeadlineTimer`.
+"""
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, TypeVar
 
 from rserpool import asap, enrp
-from rserpool.aio.sctp import AssociationLost, Message, Notification, SctpSocket
+from rserpool.aio.sctp import (
+    AssociationFailed,
+    AssociationLost,
+    AssociationRestarted,
+    AssociationUp,
+    Message,
+    Notification,
+    PathChanged,
+    SctpSocket,
+    SctpUnavailable,
+)
 from rserpool.asap import AsapMessage
 from rserpool.enrp import EnrpMessage
 from rserpool.errors import DecodeError
+from rserpool.machine.base import Action, Close, CloseSocket, Connect, Endpoint, Machine, Send, Tell
+from rserpool.machine.peer_identity import PeerIdentities
 from rserpool.rspregistrar import check_safe
 
 _READS_IN_A_ROW = 64
@@ -30,6 +47,10 @@ _KEPT, _MOST_KEPT_BYTES = 128, 1024
 _SAID_AGAIN = frozenset({asap.HandleResolution, asap.EndpointKeepAliveAck})
 
 M = TypeVar("M", bound=AsapMessage | EnrpMessage)
+E = TypeVar("E")
+
+
+# The two protocols
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +88,9 @@ ASAP: Codec[AsapMessage] = Codec(asap.PPID, _encode_asap, _decode_asap)
 ENRP: Codec[EnrpMessage] = Codec(enrp.PPID, _safe_enrp, enrp.decode)
 
 
+# Messages over a socket
+
+
 class MessageEndpoint(Generic[M]):
     """Sends and receives messages on an SCTP socket, from construction to `close`.
 
@@ -78,7 +102,7 @@ class MessageEndpoint(Generic[M]):
         codec: Codec[M],
         sock: SctpSocket,
         *,
-        on_message: Callable[[int, M, tuple[str, int]], None],
+        on_message: Callable[[int, M, Endpoint], None],
         on_notification: Callable[[Notification], None],
         on_dead: Callable[[str], None],
     ) -> None:
@@ -105,19 +129,19 @@ class MessageEndpoint(Generic[M]):
         """True after `close`, and after the socket failed."""
         return self._socket.fileno() < 0
 
-    def peers(self, association: int) -> list[tuple[str, int]]:
+    def peers(self, association: int) -> list[Endpoint]:
         """Return every address of the other side of an association."""
         return [] if self.is_closed else self._socket.peers(association)
 
-    def is_confirmed(self, association: int, peer: tuple[str, int]) -> bool:
+    def is_confirmed(self, association: int, peer: Endpoint) -> bool:
         """Whether the other side of an association has proved that it is at the address `peer`."""
         return not self.is_closed and self._socket.is_confirmed(association, peer)
 
-    def locals(self, association: int) -> list[tuple[str, int]]:
+    def locals(self, association: int) -> list[Endpoint]:
         """Return every address of this side of an association."""
         return [] if self.is_closed else self._socket.locals(association)
 
-    def connect(self, peer: tuple[str, int]) -> None:
+    def connect(self, peer: Endpoint) -> None:
         """Begin an association; raise OSError when it is clear at once that there will be none."""
         self._socket.connect(peer)
 
@@ -211,6 +235,9 @@ class MessageEndpoint(Generic[M]):
         self._on_message(received.association, message, received.peer)
 
 
+# Time
+
+
 class DeadlineTimer:
     """Calls `callback` at a deadline on the monotonic clock that may move; possibly a little early."""
 
@@ -233,3 +260,202 @@ class DeadlineTimer:
     def _fire(self) -> None:
         self._handle = None
         self._callback()
+
+
+# A machine on a socket
+
+UNKNOWN: Endpoint = ("", 0)
+"""Stands for the other side of an association that ended before it was asked for."""
+
+
+class Driver(Generic[M, E]):
+    """Runs `machine` on one SCTP socket, and calls `on_event` with what it tells; that must not raise.
+
+    `registrars` are the endpoints that the machine may want to reach, `local_addresses` the IP addresses to
+    speak from (default: the system's choice). `listens`: others may set up associations too; such an
+    association counts as a registrar's only when it is proved to be. `reply` gives what is owed to any sender
+    of a message, proved or not. `on_open` is called with the port of every socket that is opened. After every
+    input that the owner gives to the machine it calls `run`.
+    """
+
+    def __init__(
+        self,
+        machine: Machine[M, E],
+        codec: Codec[M],
+        on_event: Callable[[E], None],
+        *,
+        registrars: Iterable[Endpoint],
+        local_addresses: Sequence[str] = (),
+        listens: bool = True,
+        reply: Callable[[M], M | None] = lambda message: None,
+        on_open: Callable[[int], None] = lambda port: None,
+    ) -> None:
+        registrars = tuple(registrars)
+        self._machine = machine
+        self._codec = codec
+        self._on_event = on_event
+        self._local_addresses = tuple(local_addresses)
+        self._ipv6 = any(":" in host for host in (*local_addresses, *(host for host, _ in registrars)))
+        self._listens = listens
+        self._reply = reply
+        self._on_open = on_open
+        # A socket that does not listen has no associations but those that this side began: nothing to prove.
+        self._identities: PeerIdentities[M] = PeerIdentities(registrars if listens else ())
+        self._associations: set[int] = set()
+        self._endpoint: MessageEndpoint[M] | None = None
+        self._timer: DeadlineTimer | None = None
+        self._is_running = False
+
+    def start(self, *, opens: bool = True) -> None:
+        """Begin; must run in an event loop. Raise SctpUnavailable where there is no SCTP.
+
+        `opens`: open the socket now, and raise OSError when an address can't be bound; otherwise it is opened
+        with the first association.
+        """
+        if opens:
+            self._open()
+        else:
+            SctpSocket(ipv6=self._ipv6).close()
+        self._timer = DeadlineTimer(self._advance)
+
+    @property
+    def port(self) -> int:
+        """The SCTP port of the socket, 0 while there is none."""
+        return self._endpoint.port if self._endpoint else 0
+
+    def set_registrars(self, registrars: Iterable[Endpoint]) -> None:
+        """These are the registrars from now on."""
+        self._identities.registrars = frozenset(registrars)
+
+    def run(self) -> None:
+        """Do what the machine asks for; doing it may ask for more."""
+        if self._is_running:
+            return
+        self._is_running = True
+        try:
+            while actions := self._machine.take_actions():
+                for action in actions:
+                    self._do(action)
+        finally:
+            self._is_running = False
+        if self._timer:
+            deadlines = (self._machine.next_deadline_s, self._identities.next_deadline_s)
+            self._timer.set(min((each for each in deadlines if each is not None), default=None))
+
+    # What the machine asks for
+
+    def _do(self, action: Action[M, E]) -> None:
+        match action:
+            case Connect(peer):
+                self._connect(peer)
+            case Send(association, message):
+                if self._endpoint:
+                    self._endpoint.send(association, message)
+            case Close(association):
+                if self._endpoint:
+                    self._endpoint.close_association(association)
+            case CloseSocket():
+                self._close()
+            case Tell(event):
+                self._on_event(event)
+
+    def _open(self) -> MessageEndpoint[M]:
+        sock = SctpSocket(local_addresses=self._local_addresses, ipv6=self._ipv6, listens=self._listens)
+        self._endpoint = MessageEndpoint(
+            self._codec,
+            sock,
+            on_message=self._message,
+            on_notification=self._notification,
+            on_dead=self._dead,
+        )
+        self._on_open(self._endpoint.port)
+        return self._endpoint
+
+    def _connect(self, peer: Endpoint) -> None:
+        """Begin an association, after ending those that only claim the other side's address."""
+        try:
+            endpoint = self._endpoint or self._open()
+            for one in self._identities.pretenders(endpoint, tuple(self._associations), peer):
+                self._abort(one, f"it claims to be at {peer[0]} port {peer[1]}, which is to be reached")
+            endpoint.connect(peer)
+        except (OSError, SctpUnavailable) as problem:
+            self._machine.connect_failed(peer, time.monotonic(), str(problem))
+
+    def _close(self) -> None:
+        for association in self._associations:
+            self._identities.release(association)
+        self._associations.clear()
+        if self._endpoint:
+            self._endpoint.close()
+        self._endpoint = None
+
+    # What the socket and the clock bring
+
+    def _message(self, association: int, message: M, _source: Endpoint) -> None:
+        if association not in self._associations:
+            self._up(association, None)  # its notification is missing
+        if self._endpoint and (reply := self._reply(message)):
+            self._endpoint.send(association, reply)
+        if self._identities.is_held(association):
+            self._identities.keep(association, message)
+        else:
+            self._machine.received(association, message, time.monotonic())
+        self.run()
+
+    def _notification(self, notification: Notification) -> None:
+        match notification:
+            case AssociationUp(association, peer):
+                self._up(association, peer)
+            case AssociationRestarted(association, peer):
+                self._down(association, "the registrar started anew")
+                self._up(association, peer)
+            case PathChanged(association) if self._identities.is_held(association):
+                self._up(association, None)
+            case AssociationLost(association, _, reason):
+                self._down(association, reason)
+            case AssociationFailed(_, peer):
+                self._machine.connect_failed(peer, time.monotonic(), "no answer, or refused")
+        self.run()
+
+    def _dead(self, reason: str) -> None:
+        self._endpoint = None
+        for association in tuple(self._associations):
+            self._down(association, f"the SCTP socket failed: {reason}")
+        self.run()
+
+    def _advance(self) -> None:
+        if self._endpoint:
+            self._endpoint.read_waiting()
+        now = time.monotonic()
+        for association in self._identities.due(now):
+            self._abort(association, "it did not prove a registrar's address")
+        self._machine.advance(now)
+        self.run()
+
+    # Associations
+
+    def _up(self, association: int, primary: Endpoint | None) -> None:
+        """Introduce the other side by the address that is configured, should it have several; as long as a
+        registrar's address is only claimed, not at all."""
+        if self._endpoint is None:
+            return
+        self._associations.add(association)
+        now = time.monotonic()
+        registrar = self._identities.registrar(self._endpoint, association, primary)
+        if registrar is None and self._identities.hold(self._endpoint, association, now):
+            return
+        local = [(host, self._endpoint.port) for host, _ in self._endpoint.locals(association)]
+        self._machine.associated(association, registrar or primary or UNKNOWN, now, local)
+        for message in self._identities.release(association):
+            self._machine.received(association, message, now)
+
+    def _down(self, association: int, reason: str) -> None:
+        self._associations.discard(association)
+        self._identities.release(association)
+        self._machine.lost(association, time.monotonic(), reason)
+
+    def _abort(self, association: int, reason: str) -> None:
+        """End an association that claims a registrar's address without proof."""
+        if self._endpoint:
+            self._endpoint.abort_association(association)
+        self._down(association, reason)

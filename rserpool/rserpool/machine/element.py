@@ -1,10 +1,25 @@
-"""A pool element's registration, without sockets and clocks (RFC 5352, sections 2.2 and 3).
+"""A pool element's registration: theory, table and machine (RFC 5352, sections 2.2 and 3).
 
-`PoolElementMachine` is told what happened, and `take_actions` says what is to be done. It registers, renews,
-and goes to the next registrar when one fails or refuses. Associations are the numbers that the SCTP socket
-gives them; an endpoint is the other side's (IP address, port). Below stand, in this order: the states with
-every transition between them, what the machine asks and tells, its associations, the silence of a registrar,
-the element's identity, and the machine.
+The element registers at one of its registrars, which becomes its *home*, and renews the registration at an
+interval. Each element has an order of its own among the registrars (`registrar_choice`). Four things end a
+stay with a registrar:
+
+1. The association is lost, or the registrar does not answer in time: the next one is tried in the same
+   instant. When all failed in a row, a growing pause follows.
+2. The registrar refuses: the pause grows from 1 s, since another registrar will hardly differ.
+3. Another registrar takes over: a keep-alive with the home flag, on an association that it set up. It is
+   followed when it is one of the configured registrars and was not left lately.
+4. The owner has it leave a registrar that says what no other registrar says.
+
+A registrar that was left may only have been frozen. When it wakes, it may remove the element everywhere:
+because it reads of the association's end before it reads of the element's new home, or because its keep-alive
+timed out. So the old association stays open, the element asks something on it, and the first word that comes
+back starts a second of frequent renewals.
+
+A **pinned** element refuses takeovers, and ends as soon as its registrar is lost.
+
+The file holds, in this order: the states and every transition between them, what the owner is told, the
+associations, the silence of a registrar, and the machine.
 """
 
 import dataclasses
@@ -16,9 +31,13 @@ from typing import Final
 from rserpool import asap
 from rserpool.asap import AsapMessage
 from rserpool.errors import Cause, RegistrationRejected
+from rserpool.machine.base import Close, CloseSocket, Connect, Endpoint, Send, TableMachine, Tell
 from rserpool.machine.registrar_choice import RegistrarAddress, Rotation, preference
 from rserpool.parameters import PoolElement
 from rserpool.policies import Policy
+from rserpool.rspregistrar import SHORTEST_KEEP_ALIVE_S
+
+# The states, and every transition between them
 
 
 class State(Enum):
@@ -130,6 +149,9 @@ AWAITED_IN: Final[Mapping[type[asap.AsapMessage], frozenset[State]]] = {
 """In which states an answer of this kind is one."""
 
 
+# What the owner is told
+
+
 class EventKind(Enum):
     """What happened to a registration."""
 
@@ -168,86 +190,16 @@ class Event:
     causes: tuple[Cause, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Connect:
-    """Set up an association with this registrar."""
-
-    registrar: RegistrarAddress
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send `message` on `association`."""
-
-    association: int
-    message: AsapMessage
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    """Close `association` gracefully."""
-
-    association: int
-
-
-@dataclass(frozen=True, slots=True)
-class CloseAll:
-    """Close the socket, it is over."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tell:
-    """Tell whoever listens."""
-
-    event: Event
-
-
-Action = Connect | Send | Close | CloseAll | Tell
-
-
-class Outbox:
-    """Collects actions in the order in which they are to be done."""
-
-    def __init__(self) -> None:
-        self._actions: list[Action] = []
-
-    def take(self) -> list[Action]:
-        """Return what was collected, and forget it."""
-        actions, self._actions = self._actions, []
-        return actions
-
-    def add(self, action: Action) -> None:
-        """Ask for an action."""
-        self._actions.append(action)
-
-    def send(self, association: int, message: AsapMessage) -> None:
-        """Ask to send a message."""
-        self.add(Send(association, message))
-
-    def tell(
-        self,
-        kind: EventKind,
-        at_s: float,
-        registrar: RegistrarAddress | None,
-        detail: str = "",
-        causes: tuple[Cause, ...] = (),
-    ) -> None:
-        """Tell of an event."""
-        self.add(Tell(Event(kind, at_s, registrar, detail, causes)))
-
+# The associations, and for how long they stay
 
 LEAVE_AFTER_S = 1.0
-"""After a move the old association stays until its registrar is heard from, and so much longer. A registrar
-that was frozen may, when it wakes, remove the element everywhere: because it reads of the association's end
-before it reads of the element's new home, or because its keep-alive timed out."""
+"""After a move the old association stays until its registrar is heard from, and so much longer."""
 LEAVE_SILENT_AFTER_S = 60.0
 """An association that nothing is heard on stays so long after a move."""
 UNASKED_STAY_S = 5.0
 """An association that others set up stays so long unless a takeover comes on it."""
 MAX_ASSOCIATIONS = 64
-
-Endpoint = tuple[str, int]
-"""The other side: IP address and port."""
+"""With all others together; a further one is taken only from a configured registrar."""
 
 
 class Associations:
@@ -324,18 +276,20 @@ class Associations:
         return due
 
 
+# The silence of the registrar in charge
+
 STEPS: Final = 2
-SHORTEST_STEP_S: Final = 0.3
-"""What rspregistrar takes at least; sooner come only those that were held up on the way."""
+"""A registrar is silent when so many keep-alives in a row did not come ..."""
 MARGIN_S: Final = 0.05
+"""... nor came so much later."""
 
 
 class Silence:
-    """Follows the keep-alives of the registrar in charge. Times are in s."""
+    """Follows the keep-alives of the registrar in charge, and learns how far apart they are: the step."""
 
     def __init__(self) -> None:
         self.is_heeded = False
-        """Whether silence is to be told: by who has no better means of knowing that it is listed."""
+        """Whether silence counts: for an element that can't see in a look-up whether it is listed."""
         self._last_sign_s: float | None = None
         self._step_s: float | None = None
 
@@ -357,7 +311,7 @@ class Silence:
     def kept_alive(self, now: float) -> None:
         """Take in a keep-alive, and how long its step was."""
         if self._last_sign_s is not None:
-            self._step_s = max(SHORTEST_STEP_S, now - self._last_sign_s)
+            self._step_s = max(SHORTEST_KEEP_ALIVE_S, now - self._last_sign_s)
         self._last_sign_s = now
 
     def take_due(self, now: float) -> bool:
@@ -368,31 +322,7 @@ class Silence:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """A pool handle, and a PE identifier (unique within the pool only)."""
-
-    handle: bytes
-    identifier: int
-
-    def is_asked_by(self, message: asap.EndpointKeepAlive) -> bool:
-        """True for a keep-alive meant for this element; only rsplib's registrar names the identifier."""
-        return message.handle == self.handle and message.identifier in (None, self.identifier)
-
-    def is_answered_by(self, message: asap.AsapMessage) -> bool:
-        """True for a response about this element; an error names nobody."""
-        if isinstance(message, asap.RegistrationResponse | asap.DeregistrationResponse):
-            return (message.handle, message.identifier) == (self.handle, self.identifier)
-        return isinstance(message, asap.AsapError)
-
-    def acknowledgement(self) -> asap.EndpointKeepAliveAck:
-        """Return the answer to a keep-alive."""
-        return asap.EndpointKeepAliveAck(self.handle, self.identifier)
-
-    def deregistration(self) -> asap.Deregistration:
-        """Return the farewell."""
-        return asap.Deregistration(self.handle, self.identifier)
-
+# The machine
 
 CONNECT_TIMEOUT_S = 0.5
 RESPONSE_TIMEOUT_S = 0.5
@@ -402,7 +332,7 @@ WARY_INTERVAL_S = 0.05
 """How often to renew while a registrar that was left catches up with what it missed."""
 
 
-class PoolElementMachine:
+class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
     """Keeps one pool element registered at one of `registrars`.
 
     `pinned`: takeovers are refused; once registered, losing the registrar ends it.
@@ -419,10 +349,9 @@ class PoolElementMachine:
     ) -> None:
         if not registrars:
             raise ValueError("a pool element needs at least one registrar")
+        super().__init__(State.IDLE, TRANSITIONS)
         self.handle = handle
         self.element = element
-        self._identity = Identity(handle, element.identifier)
-        self.state = State.IDLE
         self.ignored = 0
         """Messages that were not for us, late, or out of place."""
         self.home_registrar: int | None = None
@@ -431,15 +360,18 @@ class PoolElementMachine:
         """When a registrar last confirmed the registration."""
         self.silence = Silence()
         """Of the registrar in charge; when it is heeded, a silent one is registered at again."""
-        self._rotation = Rotation(preference(registrars, handle, element.identifier))
         self._reregistration_s = reregistration_s
         self._pinned = pinned
-        self._outbox = Outbox()
-        self._associations = Associations()
+        self._rotation = Rotation(preference(registrars, handle, element.identifier))
         self._chosen = self._rotation.next(0.0)
+        """The registrar in charge, or the one that is tried."""
+        self._associations = Associations()
         self._current: int | None = None
+        """The association with the chosen registrar."""
         self._confirmed: int | None = None
+        """The association on which the registration was confirmed last; during a move the old one."""
         self._renew_again = False
+        """Whether something changed while an answer was awaited."""
         self._wary_until_s = float("-inf")
         self._timer_s: float | None = None
 
@@ -452,133 +384,6 @@ class PoolElementMachine:
     def registrar(self) -> RegistrarAddress | None:
         """The registrar in charge."""
         return self._chosen if self.is_registered else None
-
-    @property
-    def next_deadline_s(self) -> float | None:
-        """When `advance` has something to do; None: not before something else happens."""
-        silent_s = self.silence.deadline_s if self.state is State.REGISTERED else None
-        timers = (self._timer_s, self._associations.next_deadline_s, silent_s)
-        return min((timer for timer in timers if timer is not None), default=None)
-
-    def take_actions(self) -> list[Action]:
-        """Return what is to be done, in order, and forget it."""
-        return self._outbox.take()
-
-    def register_again(self, reason: str, now: float) -> None:
-        """Renew the registration at once."""
-        if self.is_registered:
-            self._outbox.tell(EventKind.RENEWING, now, self._chosen, reason)
-        self._renew(now)
-
-    def advance(self, now: float) -> None:
-        """Do what is due."""
-        for association in self._associations.due(now):
-            self._outbox.add(Close(association))
-        if self.state is State.REGISTERED and self.silence.take_due(now):
-            self.register_again("its keep-alives have stopped", now)
-        if self._timer_s is None or now < self._timer_s:
-            return
-        self._timer_s = None
-        if self.state is State.REGISTERED:
-            self._renew(now)
-        elif self.state is State.WAITING:
-            if self._move(Input.RETRY):
-                self._try_next(now)
-        elif self.state is State.CONNECTING:
-            self._failed(Input.TIMEOUT, EventKind.UNREACHABLE, now, "no association in time")
-        elif self.state is State.DEREGISTERING:
-            self._move(Input.TIMEOUT)
-            self._stop(now, "the registrar did not confirm the deregistration in time")
-        else:
-            self._failed(Input.TIMEOUT, EventKind.UNANSWERED, now, "no answer to the registration in time")
-
-    def _try_next(self, now: float) -> None:
-        """Go to the best registrar there is; the state is CONNECTING."""
-        self._chosen = chosen = self._rotation.next(now)
-        association = self._associations.to(chosen.endpoint)
-        if association is not None:
-            self._register_on(association, now)
-        else:
-            self._timer_s = now + CONNECT_TIMEOUT_S
-            self._outbox.add(Connect(chosen))
-
-    def _register_on(self, association: int, now: float) -> None:
-        self._move(Input.ASSOCIATED)
-        self._use(association)
-        self._send_registration(now)
-
-    def _use(self, association: int) -> None:
-        if association != self._current:
-            self.home_registrar = None
-            self.silence.begin_anew()
-        self._current = association
-        self._associations.keep(association)
-
-    def _send_registration(self, now: float) -> None:
-        assert self._current is not None  # noqa: S101 - every caller has just set it
-        self._renew_again = False
-        self._timer_s = now + (PINNED_RESPONSE_TIMEOUT_S if self._pinned else RESPONSE_TIMEOUT_S)
-        self._outbox.send(self._current, asap.Registration(self.handle, self.element))
-
-    def _renew(self, now: float) -> None:
-        if self._move(Input.RENEW):
-            self._send_registration(now)
-        else:
-            self._renew_again = True
-
-    def _rejected(self, causes: tuple[Cause, ...], now: float) -> None:
-        wait_s = self._rotation.rejected(self._chosen, now)
-        words = f"{RegistrationRejected(causes)}; next attempt in {wait_s:.0f} s"
-        self._move(Input.REJECTED)
-        self._outbox.tell(EventKind.REJECTED, now, self._chosen, words, causes)
-        self._wait(now, wait_s)
-
-    def _accepted(self, association: int, now: float) -> None:
-        is_news = self.state is State.REGISTERING or self._confirmed != association
-        self._move(Input.ACCEPTED)
-        self._rotation.succeeded()
-        self._confirmed = association
-        self.confirmed_at_s = now
-        self.silence.confirmed(now)
-        self._timer_s = now + (WARY_INTERVAL_S if now < self._wary_until_s else self._reregistration_s)
-        for left in self._associations.leave_others(association, now):
-            # Frozen, it answers when it wakes: that is the moment at which it may remove us everywhere.
-            self._outbox.send(left, asap.HandleResolution(self.handle, 1))
-        if is_news:
-            self._outbox.tell(EventKind.REGISTERED, now, self._chosen)
-        if self._renew_again:
-            self._renew(now)
-
-    def _failed(self, what: Input, kind: EventKind, now: float, reason: str) -> None:
-        """Leave the registrar for the next one: at once, unless all failed in a row."""
-        was_registered = self.is_registered
-        if not self._move(what):
-            return
-        self._outbox.tell(kind, now, self._chosen, reason)
-        if self._pinned and was_registered:
-            self._move(Input.STOP)
-            self._stop(now, f"pinned to a registrar that is gone: {reason}")
-            return
-        self._wait(now, self._rotation.failed(self._chosen, now))
-
-    def _wait(self, now: float, wait_s: float) -> None:
-        self._current = None
-        self._timer_s = now + wait_s
-        if wait_s <= 0:
-            self.advance(now)
-
-    def _stop(self, now: float, reason: str) -> None:
-        self._timer_s = self._current = self._confirmed = None
-        self._associations.clear()
-        self._outbox.tell(EventKind.STOPPED, now, self._chosen, reason)
-        self._outbox.add(CloseAll())
-
-    def _move(self, what: Input) -> bool:
-        target = TRANSITIONS[self.state].get(what)
-        if target is None:
-            return False
-        self.state = target
-        return True
 
     # What the owner wants
 
@@ -604,6 +409,12 @@ class PoolElementMachine:
             elif self.state not in DEAF:
                 self._failed(Input.LOST, EventKind.REGISTRAR_LOST, now, "it is no longer configured")
 
+    def register_again(self, reason: str, now: float) -> None:
+        """Renew the registration at once."""
+        if self.is_registered:
+            self._tell(EventKind.RENEWING, now, reason)
+        self._renew(now)
+
     def retry(self, now: float) -> None:
         """Make the next attempt at once, after a rejection whose cause is gone, say."""
         if self.state is State.WAITING:
@@ -628,7 +439,7 @@ class PoolElementMachine:
             self._stop(now, "there is no registrar to tell")
         else:
             self._timer_s = now + timeout_s
-            self._outbox.send(self._current, self._identity.deregistration())
+            self._send(self._current, asap.Deregistration(self.handle, self.element.identifier))
 
     def stop(self, now: float) -> None:
         """End without a word."""
@@ -637,14 +448,17 @@ class PoolElementMachine:
 
     # What the socket tells
 
-    def associated(self, association: int, endpoint: Endpoint, now: float) -> None:
+    def associated(
+        self, association: int, peer: Endpoint, now: float, local: Sequence[Endpoint] = ()
+    ) -> None:
         """Take note of a new association, whoever began it."""
-        is_stranger = self._rotation.at(endpoint) is None
+        del local
+        is_stranger = self._rotation.at(peer) is None
         if self.state is State.STOPPED or (is_stranger and self._associations.is_full):
-            self._outbox.add(Close(association))
+            self._actions.append(Close(association))
             return
-        self._associations.add(association, endpoint, now)
-        if self.state is State.CONNECTING and self._chosen.endpoint == endpoint:
+        self._associations.add(association, peer, now)
+        if self.state is State.CONNECTING and self._chosen.endpoint == peer:
             self._register_on(association, now)
 
     def lost(self, association: int, now: float, reason: str = "the association ended") -> None:
@@ -661,17 +475,17 @@ class PoolElementMachine:
         else:
             self._failed(Input.LOST, EventKind.REGISTRAR_LOST, now, reason)
 
-    def connect_failed(self, endpoint: Endpoint, now: float, reason: str) -> None:
+    def connect_failed(self, peer: Endpoint, now: float, reason: str) -> None:
         """Take note that no association with this endpoint could be set up."""
-        if self.state is State.CONNECTING and self._chosen.endpoint == endpoint:
+        if self.state is State.CONNECTING and self._chosen.endpoint == peer:
             self._failed(Input.LOST, EventKind.UNREACHABLE, now, reason)
 
-    def received(self, association: int, message: asap.AsapMessage, now: float) -> None:
+    def received(self, association: int, message: AsapMessage, now: float) -> None:
         """Take a message; what is late, not for us or out of place is counted and ignored."""
         if self._associations.heard(association, now):
             self._wary_until_s = now + LEAVE_AFTER_S
             self._renew(now)
-        if isinstance(message, asap.EndpointKeepAlive) and self._identity.is_asked_by(message):
+        if isinstance(message, asap.EndpointKeepAlive) and self._is_asked_by(message):
             self._keep_alive(association, message, now)
         elif association != self._current or not self._is_awaited(message):
             self.ignored += 1
@@ -681,6 +495,131 @@ class PoolElementMachine:
             self._accepted(association, now)
         elif isinstance(message, asap.RegistrationResponse | asap.AsapError):
             self._rejected(message.error, now)
+
+    def _is_asked_by(self, message: asap.EndpointKeepAlive) -> bool:
+        """True for a keep-alive meant for this element; only rsplib's registrar names the identifier."""
+        return message.handle == self.handle and message.identifier in (None, self.element.identifier)
+
+    def _is_awaited(self, message: AsapMessage) -> bool:
+        """True for an answer to what was sent last, about this element; an error names none."""
+        if self.state not in AWAITED_IN.get(type(message), ()):
+            return False
+        if isinstance(message, asap.RegistrationResponse | asap.DeregistrationResponse):
+            return (message.handle, message.identifier) == (self.handle, self.element.identifier)
+        return isinstance(message, asap.AsapError)
+
+    # What time brings
+
+    @property
+    def next_deadline_s(self) -> float | None:
+        """When `advance` has something to do; None: not before something else happens."""
+        silent_s = self.silence.deadline_s if self.state is State.REGISTERED else None
+        timers = (self._timer_s, self._associations.next_deadline_s, silent_s)
+        return min((timer for timer in timers if timer is not None), default=None)
+
+    def advance(self, now: float) -> None:
+        """Do what is due."""
+        for association in self._associations.due(now):
+            self._actions.append(Close(association))
+        if self.state is State.REGISTERED and self.silence.take_due(now):
+            self.register_again("its keep-alives have stopped", now)
+        if self._timer_s is None or now < self._timer_s:
+            return
+        self._timer_s = None
+        match self.state:
+            case State.REGISTERED:
+                self._renew(now)
+            case State.WAITING:
+                self._move(Input.RETRY)
+                self._try_next(now)
+            case State.CONNECTING:
+                self._failed(Input.TIMEOUT, EventKind.UNREACHABLE, now, "no association in time")
+            case State.REGISTERING | State.RENEWING:
+                self._failed(
+                    Input.TIMEOUT, EventKind.UNANSWERED, now, "no answer to the registration in time"
+                )
+            case State.DEREGISTERING:
+                self._move(Input.TIMEOUT)
+                self._stop(now, "the registrar did not confirm the deregistration in time")
+
+    # Reaching a registrar, registering there
+
+    def _try_next(self, now: float) -> None:
+        """Go to the best registrar there is; the state is CONNECTING."""
+        self._chosen = chosen = self._rotation.next(now)
+        association = self._associations.to(chosen.endpoint)
+        if association is not None:
+            self._register_on(association, now)
+        else:
+            self._timer_s = now + CONNECT_TIMEOUT_S
+            self._actions.append(Connect(chosen.endpoint))
+
+    def _register_on(self, association: int, now: float) -> None:
+        self._move(Input.ASSOCIATED)
+        self._use(association)
+        self._send_registration(association, now)
+
+    def _use(self, association: int) -> None:
+        if association != self._current:
+            self.home_registrar = None
+            self.silence.begin_anew()
+        self._current = association
+        self._associations.keep(association)
+
+    def _send_registration(self, association: int, now: float) -> None:
+        self._renew_again = False
+        self._timer_s = now + (PINNED_RESPONSE_TIMEOUT_S if self._pinned else RESPONSE_TIMEOUT_S)
+        self._send(association, asap.Registration(self.handle, self.element))
+
+    def _renew(self, now: float) -> None:
+        """Register again, or as soon as the answer is here that is awaited."""
+        if self._current is not None and self._move(Input.RENEW):
+            self._send_registration(self._current, now)
+        else:
+            self._renew_again = True
+
+    # How it went
+
+    def _accepted(self, association: int, now: float) -> None:
+        is_news = self.state is State.REGISTERING or self._confirmed != association
+        self._move(Input.ACCEPTED)
+        self._rotation.succeeded()
+        self._confirmed = association
+        self.confirmed_at_s = now
+        self.silence.confirmed(now)
+        self._timer_s = now + (WARY_INTERVAL_S if now < self._wary_until_s else self._reregistration_s)
+        for left in self._associations.leave_others(association, now):
+            # A frozen registrar answers this when it wakes: the moment at which it may remove us everywhere.
+            self._send(left, asap.HandleResolution(self.handle, 1))
+        if is_news:
+            self._tell(EventKind.REGISTERED, now)
+        if self._renew_again:
+            self._renew(now)
+
+    def _rejected(self, causes: tuple[Cause, ...], now: float) -> None:
+        wait_s = self._rotation.rejected(self._chosen, now)
+        words = f"{RegistrationRejected(causes)}; next attempt in {wait_s:.0f} s"
+        self._move(Input.REJECTED)
+        self._tell(EventKind.REJECTED, now, words, causes)
+        self._wait(now, wait_s)
+
+    def _failed(self, what: Input, kind: EventKind, now: float, reason: str) -> None:
+        """Leave the registrar for the next one: at once, unless all failed in a row."""
+        was_registered = self.is_registered
+        if not self._move(what):
+            return
+        self._tell(kind, now, reason)
+        if self._pinned and was_registered:
+            self._move(Input.STOP)
+            self._stop(now, f"pinned to a registrar that is gone: {reason}")
+            return
+        self._wait(now, self._rotation.failed(self._chosen, now))
+
+    def _wait(self, now: float, wait_s: float) -> None:
+        self._current = None
+        self._timer_s = now + wait_s
+        if wait_s <= 0:
+            self.advance(now)
 
     # Keep-alive and takeover
 
@@ -694,9 +633,9 @@ class PoolElementMachine:
         if association == self._current:
             self.home_registrar = message.registrar
             self.silence.kept_alive(now)
-        self._outbox.send(association, self._identity.acknowledgement())
+        self._send(association, asap.EndpointKeepAliveAck(self.handle, self.element.identifier))
         if message.home and not ours:
-            self._send_registration(now)
+            self._send_registration(association, now)
 
     def _follow(self, association: int, now: float) -> bool:
         """Make the sender of a takeover the registrar in charge, unless it must not be."""
@@ -709,26 +648,36 @@ class PoolElementMachine:
                 why = "it was left a short time ago"
             words = f"{endpoint[0]} port {endpoint[1]}" if endpoint else "an unknown sender"
             words += f" wants to be home, but {why}"
-            self._outbox.tell(EventKind.TAKEOVER_REFUSED, now, registrar, words)
+            self._actions.append(Tell(Event(EventKind.TAKEOVER_REFUSED, now, registrar, words)))
             return False
         if not self._move(Input.TAKEN_OVER):
             return False
         self._chosen = registrar
         self._use(association)
-        self._outbox.tell(EventKind.TAKEN_OVER, now, self._chosen)
+        self._tell(EventKind.TAKEN_OVER, now)
         return True
 
-    # Deregistration and the end
+    # The end
 
     def _deregistered(self, causes: tuple[Cause, ...], now: float) -> None:
         self._move(Input.DEREGISTERED)
         if causes:
             self._stop(now, "; ".join(cause.explain() for cause in causes))
         else:
-            self._outbox.tell(EventKind.DEREGISTERED, now, self._chosen)
+            self._tell(EventKind.DEREGISTERED, now)
             self._stop(now, "deregistered")
 
-    # Helpers
+    def _stop(self, now: float, reason: str) -> None:
+        self._timer_s = self._current = self._confirmed = None
+        self._associations.clear()
+        self._tell(EventKind.STOPPED, now, reason)
+        self._actions.append(CloseSocket())
 
-    def _is_awaited(self, message: asap.AsapMessage) -> bool:
-        return self.state in AWAITED_IN.get(type(message), ()) and self._identity.is_answered_by(message)
+    # What goes out
+
+    def _send(self, association: int, message: AsapMessage) -> None:
+        self._actions.append(Send(association, message))
+
+    def _tell(self, kind: EventKind, now: float, detail: str = "", causes: tuple[Cause, ...] = ()) -> None:
+        """Tell of an event that concerns the registrar in charge."""
+        self._actions.append(Tell(Event(kind, now, self._chosen, detail, causes)))

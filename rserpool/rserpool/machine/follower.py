@@ -1,17 +1,32 @@
-"""Following one registrar as a passive ENRP peer, without sockets and clocks (RFC 5353).
+"""Following registrars as a passive ENRP peer: theory, table and machine (RFC 5353).
 
-A peer gets the whole handlespace on request, and from then on every change that the registrar makes. It owns
-no pool elements, takes nobody over and mentors nobody (`enrp_courtesy`). `RegistrarFollower` is told what
-happened, and `take_actions` says what is to be done.
+A peer gets the whole handlespace on request, and from then on every change that the registrar makes,
+milliseconds after it was made. This peer owns no pool elements, takes nobody over and mentors nobody. It is a
+guest among registrars, and keeps five rules:
 
-Two checks beside the order that SCTP keeps: a presence whose checksum does not fit what was pushed, twice in
-a row, makes it ask again for what the registrar owns; and after a pause of its own, in which the registrar
-may have forgotten it, it asks for everything.
+1. **It follows only registrars that have the handlespace.** A registrar that is starting would take the peer
+   that speaks to it for its mentor, and ask it for the handlespace. So nothing is said before `follow`.
+2. **It refuses its own handle table**, rather than giving an empty one that would be taken for the truth.
+3. **It acknowledges every takeover**, by whatever name it was addressed: a registrar waits for the word of
+   each peer.
+4. **It stays known**: a presence goes out every `PRESENCE_S`, and one that is asked for at once.
+5. **It takes leave**: after `leave` it acknowledges takeovers until the registrar has forgotten it. A peer
+   that just ends is waited for, and the pool elements of a registrar that dies meanwhile are not taken over.
+
+Two checks stand beside the order that SCTP keeps. A presence whose checksum does not fit what was pushed,
+twice in a row, makes it ask again for what the registrar owns. After a pause of its own, in which the
+registrar may have forgotten it, it asks for everything.
+
+The file holds, in this order: the states and every transition between them, what the owner is told, who owns
+which pool element (`Ownership`), a handle table as it comes in, the checks, what is owed to any peer
+(`reply_to`), the machine for one registrar (`RegistrarFollower`), and the machine for several of them on one
+socket (`FollowerMachine`).
 """
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
+from ipaddress import ip_address
 
 from rserpool import enrp
 from rserpool.enrp import (
@@ -25,8 +40,139 @@ from rserpool.enrp import (
     ListResponse,
     Presence,
 )
+from rserpool.machine.base import Action, Close, CloseSocket, Connect, Endpoint, Send, TableMachine, Tell
 from rserpool.machine.registrar_choice import backoff_s
-from rserpool.parameters import PoolElement, ServerInformation, Transport
+from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transport
+
+# The states, and every transition between them
+
+
+class State(Enum):
+    """How far one registrar is followed."""
+
+    IDLE = "idle"
+    """Not followed: the owner did not ask for it yet, or it failed."""
+    WAITING = "waiting"
+    """To be followed, as soon as the pause after a failure is over."""
+    CONNECTING = "connecting"
+    """An association is being set up."""
+    JOINING = "joining"
+    """Presence was sent, and the handle table asked for."""
+    FOLLOWING = "following"
+    """The table is here, and every change is pushed."""
+    LEAVING = "leaving"
+    """No presence is sent any more, takeovers are acknowledged until the registrar has forgotten us."""
+    LEFT = "left"
+    """Over."""
+
+
+class Input(Enum):
+    """What moves it from one state to another."""
+
+    FOLLOW = "follow"
+    """The owner knows that the registrar has the handlespace."""
+    CONNECT = "connect"
+    """The pause after a failure is over."""
+    ASSOCIATED = "associated"
+    TABLE = "table"
+    """The whole handle table has arrived."""
+    FAILED = "failed"
+    """The association is gone or was not set up; the registrar is silent, refuses, gives an empty table."""
+    LEAVE = "leave"
+    FORGOTTEN = "forgotten"
+    """The registrar has taken us off its list of peers, or is gone."""
+    CLOSE = "close"
+
+
+TRANSITIONS: Mapping[State, Mapping[Input, State]] = {
+    State.IDLE: {Input.FOLLOW: State.WAITING, Input.LEAVE: State.LEFT, Input.CLOSE: State.LEFT},
+    State.WAITING: {
+        Input.CONNECT: State.CONNECTING,
+        Input.LEAVE: State.LEFT,
+        Input.CLOSE: State.LEFT,
+    },
+    State.CONNECTING: {
+        Input.ASSOCIATED: State.JOINING,
+        Input.FAILED: State.IDLE,
+        Input.LEAVE: State.LEFT,
+        Input.CLOSE: State.LEFT,
+    },
+    State.JOINING: {
+        Input.TABLE: State.FOLLOWING,
+        Input.FAILED: State.IDLE,
+        Input.LEAVE: State.LEAVING,
+        Input.CLOSE: State.LEFT,
+    },
+    State.FOLLOWING: {
+        Input.FAILED: State.IDLE,
+        Input.LEAVE: State.LEAVING,
+        Input.CLOSE: State.LEFT,
+    },
+    State.LEAVING: {
+        Input.FAILED: State.LEFT,
+        Input.FORGOTTEN: State.LEFT,
+        Input.CLOSE: State.LEFT,
+    },
+    State.LEFT: {},
+}
+"""What is not in here changes nothing."""
+
+
+# What the owner is told
+
+Pools = dict[bytes, tuple[PoolElement, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """All pool elements that the registrar lists; with `own_children_only`, all that it owns.
+
+    `sender` is its identifier. It tells of a time between `asked_at_s` and `answered_at_s`: what is pushed
+    within that time is newer.
+    """
+
+    sender: int
+    pools: Pools
+    own_children_only: bool
+    asked_at_s: float
+    answered_at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """The registrar `sender` tells that a pool element came or changed, or (`is_deletion`) that it left."""
+
+    sender: int
+    handle: bytes
+    pool_element: PoolElement
+    is_deletion: bool
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The registrar is not followed any more, or could not be."""
+
+    reason: str
+
+
+Event = Table | Update | Ended
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the registrar with this index in the list of registrars told."""
+
+    index: int
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class AllLeft:
+    """No registrar waits for us any more."""
+
+
+# Who owns which pool element, and the checksum over it (RFC 5353, section 2.1)
 
 Key = tuple[bytes, int]
 """A pool handle and a PE identifier in it."""
@@ -98,137 +244,7 @@ class Ownership:
         return finish(self._sums.get(home, 0))
 
 
-class State(Enum):
-    """How far one registrar is followed."""
-
-    IDLE = "idle"
-    """Not followed: nobody asked for it yet, or it failed. Nothing is said first: a registrar that is just
-    starting would take whoever speaks to it for its mentor and never get the handlespace."""
-    WAITING = "waiting"
-    """To be followed, as soon as the pause after a failure is over."""
-    CONNECTING = "connecting"
-    """An association is being set up."""
-    JOINING = "joining"
-    """Presence was sent, and the handle table asked for."""
-    FOLLOWING = "following"
-    """The table is here, and every change is pushed."""
-    LEAVING = "leaving"
-    """No presence is sent any more, takeovers are acknowledged until the registrar has forgotten us."""
-    LEFT = "left"
-    """Over."""
-
-
-class Input(Enum):
-    """What moves it from one state to another."""
-
-    FOLLOW = "follow"
-    """The owner knows that the registrar has the handlespace."""
-    CONNECT = "connect"
-    """The pause after a failure is over."""
-    ASSOCIATED = "associated"
-    TABLE = "table"
-    """The whole handle table has arrived."""
-    FAILED = "failed"
-    """The association is gone or was not set up; the registrar is silent, refuses, gives an empty table."""
-    LEAVE = "leave"
-    FORGOTTEN = "forgotten"
-    """The registrar has taken us off its list of peers, or is gone."""
-    CLOSE = "close"
-
-
-TRANSITIONS: Mapping[State, Mapping[Input, State]] = {
-    State.IDLE: {Input.FOLLOW: State.WAITING, Input.LEAVE: State.LEFT, Input.CLOSE: State.LEFT},
-    State.WAITING: {
-        Input.CONNECT: State.CONNECTING,
-        Input.LEAVE: State.LEFT,
-        Input.CLOSE: State.LEFT,
-    },
-    State.CONNECTING: {
-        Input.ASSOCIATED: State.JOINING,
-        Input.FAILED: State.IDLE,
-        Input.LEAVE: State.LEFT,
-        Input.CLOSE: State.LEFT,
-    },
-    State.JOINING: {
-        Input.TABLE: State.FOLLOWING,
-        Input.FAILED: State.IDLE,
-        Input.LEAVE: State.LEAVING,
-        Input.CLOSE: State.LEFT,
-    },
-    State.FOLLOWING: {
-        Input.FAILED: State.IDLE,
-        Input.LEAVE: State.LEAVING,
-        Input.CLOSE: State.LEFT,
-    },
-    State.LEAVING: {
-        Input.FAILED: State.LEFT,
-        Input.FORGOTTEN: State.LEFT,
-        Input.CLOSE: State.LEFT,
-    },
-    State.LEFT: {},
-}
-"""What is not in here changes nothing."""
-
-
-Pools = dict[bytes, tuple[PoolElement, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Connect:
-    """Set up an association with the registrar."""
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send `message` on the association."""
-
-    association: int
-    message: EnrpMessage
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    """Close the association gracefully."""
-
-    association: int
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """All pool elements that the registrar lists; with `own_children_only`, all that it owns.
-
-    `sender` is its identifier. It tells of a time between `asked_at_s` and `answered_at_s`: what is pushed
-    within that time is newer.
-    """
-
-    sender: int
-    pools: Pools
-    own_children_only: bool
-    asked_at_s: float
-    answered_at_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """The registrar `sender` tells that a pool element came or changed, or (`is_deletion`) that it left."""
-
-    sender: int
-    handle: bytes
-    pool_element: PoolElement
-    is_deletion: bool
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The registrar is not followed any more, or could not be."""
-
-    reason: str
-
-
-Event = Table | Update | Ended
-Action = Connect | Send | Close | Event
-
+# A handle table, as it comes in
 
 MAX_PAGES = 50_000
 MAX_TABLE_ELEMENTS = 100_000
@@ -287,6 +303,8 @@ class HandleTable:
         return {handle: tuple(elements) for handle, elements in self._pools.items()}
 
 
+# The check on what was pushed
+
 MISMATCHES = 2
 AUDIT_FIRST_S, AUDIT_CEILING_S = 2.0, 60.0
 """Between two handle tables asked for because of a checksum, while they do not mend it."""
@@ -321,6 +339,9 @@ class Audit:
         return True
 
 
+# What is owed to any peer
+
+
 def reply_to(message: EnrpMessage, identifier: int) -> EnrpMessage | None:
     """Return what to answer, None where nothing is owed. `identifier` is our own."""
     ours = getattr(message, "receiver", 0) or identifier
@@ -333,6 +354,8 @@ def reply_to(message: EnrpMessage, identifier: int) -> EnrpMessage | None:
             return ListResponse(ours, sender, rejected=True)
     return None
 
+
+# The machine for one registrar
 
 PRESENCE_S = 0.75
 """Registrars ask after a peer that was silent for 1 s (tuned; 5 s by default), and forget it 1 s later."""
@@ -353,20 +376,22 @@ ELEMENTS_AT_ONCE = 2 * MAX_TABLE_ELEMENTS
 """... but so many may come at once: its handle table, and a takeover of all."""
 
 
-class RegistrarFollower:
-    """Follows one registrar under the ENRP `identifier`.
+class RegistrarFollower(TableMachine[State, Input, EnrpMessage, Event]):
+    """Follows the registrar at `registrar` under our own ENRP `identifier`.
 
     `ownership` is shared by all that are followed. Tables tell of the pools that `is_wanted` only.
     """
 
     def __init__(
         self,
+        registrar: Endpoint,
         identifier: int,
         ownership: Ownership,
         is_wanted: Callable[[bytes], bool] = lambda handle: True,
     ) -> None:
+        super().__init__(State.IDLE, TRANSITIONS)
+        self.registrar = registrar
         self.identifier = identifier
-        self.state = State.IDLE
         self.sender: int | None = None
         """The registrar's identifier, once it is known."""
         self.problem = ""
@@ -375,7 +400,6 @@ class RegistrarFollower:
         self._ownership = ownership
         self._is_wanted = is_wanted
         self._transport: Transport | None = None
-        self._actions: list[Action] = []
         self._asked: HandleTable | None = None
         self._again = False
         self._broke_off = False
@@ -388,27 +412,6 @@ class RegistrarFollower:
         self._room, self._room_s = float(ELEMENTS_AT_ONCE), float("-inf")
         """How many elements it may tell of at once, at that time."""
         self._leave_by_s = float("inf")
-
-    def take_actions(self) -> list[Action]:
-        """Return what is to be done and told, in order, and forget it."""
-        actions, self._actions = self._actions, []
-        return actions
-
-    @property
-    def next_deadline_s(self) -> float | None:
-        """When `advance` has something to do; None: not before something else happens."""
-        match self.state:
-            case State.WAITING:
-                return self._not_before_s
-            case State.CONNECTING:
-                return self._connect_by_s
-            case State.LEAVING:
-                return self._leave_by_s
-            case State.JOINING | State.FOLLOWING:
-                silent_s = GIVE_UP_SILENT_AFTER_S if self._asked_whether_alive else ASK_SILENT_AFTER_S
-                page_s = self._asked.page_at_s + PAGE_TIMEOUT_S if self._asked else float("inf")
-                return min(self._presence_s + PRESENCE_S, self._heard_s + silent_s, page_s)
-        return None
 
     # What the owner wants
 
@@ -486,6 +489,24 @@ class RegistrarFollower:
             case enrp.TakeoverServer():
                 self._ownership.take_over(message.target, sender)
 
+    # What time brings
+
+    @property
+    def next_deadline_s(self) -> float | None:
+        """When `advance` has something to do; None: not before something else happens."""
+        match self.state:
+            case State.WAITING:
+                return self._not_before_s
+            case State.CONNECTING:
+                return self._connect_by_s
+            case State.LEAVING:
+                return self._leave_by_s
+            case State.JOINING | State.FOLLOWING:
+                silent_s = GIVE_UP_SILENT_AFTER_S if self._asked_whether_alive else ASK_SILENT_AFTER_S
+                page_s = self._asked.page_at_s + PAGE_TIMEOUT_S if self._asked else float("inf")
+                return min(self._presence_s + PRESENCE_S, self._heard_s + silent_s, page_s)
+        return None
+
     def advance(self, now: float) -> None:
         """Do what is due."""
         match self.state:
@@ -495,21 +516,13 @@ class RegistrarFollower:
                     self._join(now)
                 else:
                     self._connect_by_s = now + CONNECT_TIMEOUT_S
-                    self._actions.append(Connect())
+                    self._actions.append(Connect(self.registrar))
             case State.CONNECTING if now >= self._connect_by_s:
                 self._fail("it does not answer", now)
             case State.LEAVING if now >= self._leave_by_s:
                 self._move(Input.FORGOTTEN)
             case State.JOINING | State.FOLLOWING:
                 self._tend(now)
-
-    def _is_flooded(self, elements: int, now: float) -> bool:
-        """Take note of how many elements it tells of. Return whether that is too much by now."""
-        if elements:
-            passed_s, self._room_s = now - self._room_s, now
-            self._room = min(self._room + passed_s * MAX_ELEMENTS_PER_S, ELEMENTS_AT_ONCE) - elements
-            self._room = max(self._room, -1.0)
-        return elements > 0 and self._room < 0
 
     # Joining, and staying
 
@@ -565,7 +578,7 @@ class RegistrarFollower:
             self._ownership.add(message.handle, element.identifier, element.home_registrar)
         if self._asked:
             self._asked.note_push((message.handle, element.identifier))
-        self._actions.append(Update(message.sender, message.handle, element, is_deletion, now))
+        self._actions.append(Tell(Update(message.sender, message.handle, element, is_deletion, now)))
 
     # Handle tables
 
@@ -610,12 +623,21 @@ class RegistrarFollower:
         if self._move(Input.TABLE):
             self._failures = 0
             self.problem = ""
-        self._actions.append(Table(sender, asked.pools, asked.own_children_only, asked.asked_at_s, now))
+        table = Table(sender, asked.pools, asked.own_children_only, asked.asked_at_s, now)
+        self._actions.append(Tell(table))
         if self._again:
             self._again = False
             self._ask(own_children_only=False, now=now)
 
     # Helpers
+
+    def _is_flooded(self, elements: int, now: float) -> bool:
+        """Take note of how many elements it tells of. Return whether that is too much by now."""
+        if elements:
+            passed_s, self._room_s = now - self._room_s, now
+            self._room = min(self._room + passed_s * MAX_ELEMENTS_PER_S, ELEMENTS_AT_ONCE) - elements
+            self._room = max(self._room, -1.0)
+        return elements > 0 and self._room < 0
 
     def _send(self, message: EnrpMessage) -> None:
         if self.association is not None:
@@ -633,14 +655,7 @@ class RegistrarFollower:
         if self.association is not None:
             self._actions.append(Close(self.association))
             self.association = None
-        self._actions.append(Ended(reason))
-
-    def _move(self, what: Input) -> bool:
-        target = TRANSITIONS[self.state].get(what)
-        if target is None:
-            return False
-        self.state = target
-        return True
+        self._actions.append(Tell(Ended(reason)))
 
 
 def _elements_in(message: EnrpMessage) -> int:
@@ -650,3 +665,122 @@ def _elements_in(message: EnrpMessage) -> int:
         case HandleTableResponse():
             return sum(len(pool.pool_elements) for pool in message.pools)
     return 0
+
+
+# The machine for several registrars
+
+MAX_STRANGERS = 64
+"""Associations with others than the configured registrars; further ones are closed."""
+MAX_OWN_ADDRESSES = 16
+
+
+class FollowerMachine:
+    """Follows several registrars, given by their ENRP endpoints, over one socket under one `identifier`.
+
+    Each association belongs to the follower of its registrar; of others nothing counts.
+    """
+
+    def __init__(
+        self,
+        registrars: Sequence[Endpoint],
+        identifier: int,
+        is_wanted: Callable[[bytes], bool] = lambda handle: True,
+    ) -> None:
+        if len(set(registrars)) < len(registrars):
+            raise ValueError("two registrars have the same address and ENRP port")
+        ownership = Ownership()
+        self.followers = tuple(RegistrarFollower(one, identifier, ownership, is_wanted) for one in registrars)
+        self._by_endpoint = {follower.registrar: follower for follower in self.followers}
+        self._by_association: dict[int, RegistrarFollower] = {}
+        self._strangers: set[int] = set()
+        self._actions: list[Action[EnrpMessage, Told | AllLeft]] = []
+        self._have_left = False
+
+    # What the owner wants
+
+    def follow(self, index: int, now: float) -> None:
+        """Follow a registrar, which must have the handlespace already."""
+        self.followers[index].follow(now)
+
+    def ask_for_everything(self, now: float) -> None:
+        """Ask all that are followed for their whole handle table again."""
+        for follower in self.followers:
+            follower.ask_for_everything(now)
+
+    def leave(self, now: float) -> None:
+        """Stop following; `AllLeft` tells when no registrar waits for us any more."""
+        for follower in self.followers:
+            follower.leave(now)
+
+    def close(self) -> None:
+        """End at once."""
+        for follower in self.followers:
+            follower.close()
+        self._actions.append(CloseSocket())
+
+    # What the socket tells
+
+    def associated(
+        self, association: int, peer: Endpoint, now: float, local: Sequence[Endpoint] = ()
+    ) -> None:
+        """Take note of a new association, whoever began it."""
+        follower = self._by_endpoint.get(peer)
+        if follower is not None:
+            self._strangers.discard(association)
+            self._by_association[association] = follower
+            follower.associated(association, own_transport(local), now)
+        elif len(self._strangers) < MAX_STRANGERS:
+            self._strangers.add(association)
+        else:
+            self._actions.append(Close(association))
+
+    def lost(self, association: int, now: float, reason: str = "the association ended") -> None:
+        """Take note that an association is gone."""
+        self._strangers.discard(association)
+        follower = self._by_association.pop(association, None)
+        if follower is not None:
+            follower.lost(association, now, reason)
+
+    def connect_failed(self, peer: Endpoint, now: float, reason: str) -> None:
+        """Take note that no association with this endpoint could be set up."""
+        follower = self._by_endpoint.get(peer)
+        if follower is not None:
+            follower.connect_failed(now, reason)
+
+    def received(self, association: int, message: EnrpMessage, now: float) -> None:
+        """Take a message; of a stranger none counts."""
+        follower = self._by_association.get(association)
+        if follower is not None:
+            follower.received(message, now)
+
+    # What time brings, and what is to be done
+
+    @property
+    def next_deadline_s(self) -> float | None:
+        """When `advance` has something to do; None: not before something else happens."""
+        deadlines = (follower.next_deadline_s for follower in self.followers)
+        return min((each for each in deadlines if each is not None), default=None)
+
+    def advance(self, now: float) -> None:
+        """Do what is due."""
+        for follower in self.followers:
+            follower.advance(now)
+
+    def take_actions(self) -> list[Action[EnrpMessage, Told | AllLeft]]:
+        """Return what is to be done, in order, and forget it."""
+        actions, self._actions = self._actions, []
+        for index, follower in enumerate(self.followers):
+            for action in follower.take_actions():
+                actions.append(Tell(Told(index, action.event)) if isinstance(action, Tell) else action)
+        if not self._have_left and all(follower.state is State.LEFT for follower in self.followers):
+            self._have_left = True
+            actions.append(Tell(AllLeft()))
+        return actions
+
+
+def own_transport(local: Sequence[Endpoint]) -> Transport:
+    """Return where we can be reached: a registrar passes over loopback and link-local addresses."""
+    addresses = [ip_address(host) for host, _ in local]
+    usable = [one for one in addresses if not one.is_loopback and not one.is_link_local] or addresses
+    port = local[0][1] if local else 0
+    return Transport(Protocol.SCTP, port, tuple(dict.fromkeys(usable))[:MAX_OWN_ADDRESSES])

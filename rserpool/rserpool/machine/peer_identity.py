@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from rserpool.machine.base import Endpoint
+
 CLAIM_S = 1.0
 """A registrar's other addresses are confirmed by a HEARTBEAT within one RTO (SCTP's timers here: 0.1 s)."""
 MAX_CLAIMS = 16
@@ -20,7 +22,6 @@ MAX_CLAIMS = 16
 MAX_HELD = 8
 """Messages kept of each held association, to be taken when it is a registrar's."""
 
-Endpoint = tuple[str, int]
 M = TypeVar("M")
 
 

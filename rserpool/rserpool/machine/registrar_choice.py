@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-ASAP_PORT = 3863
-ENRP_PORT = 9901
+from rserpool import asap, enrp
 
 RETRY_FIRST_S = 0.1
 RETRY_CEILING_S = 1.0
@@ -23,8 +22,8 @@ class RegistrarAddress:
     """Where a registrar is reached: an IP address (not a name: DNS may depend on us), two SCTP ports."""
 
     host: str
-    asap_port: int = ASAP_PORT
-    enrp_port: int = ENRP_PORT
+    asap_port: int = asap.PORT
+    enrp_port: int = enrp.PORT
 
     def __post_init__(self) -> None:
         try:
@@ -82,9 +81,9 @@ class RegistrarAddress:
 
     def __str__(self) -> str:
         text = f"[{self.host}]" if ":" in self.host else self.host
-        if self.asap_port != ASAP_PORT:
+        if self.asap_port != asap.PORT:
             text += f":{self.asap_port}"
-        return text if self.enrp_port == ENRP_PORT else f"{text}/{self.enrp_port}"
+        return text if self.enrp_port == enrp.PORT else f"{text}/{self.enrp_port}"
 
 
 def _is_ip_address(text: str) -> bool:

@@ -1,64 +1,66 @@
-"""A pool user's dealings with one registrar, without sockets and clocks (RFC 5352, section 2.2).
+"""A pool user's questions to one registrar: theory, table and machine (RFC 5352, section 2.2).
 
-`PoolUser` is told what happened (`associated`, `lost`, `received`, time with `advance`), and `take_actions`
-says what is to be done. Handle resolutions are pipelined. ASAP's replies name the pool but not the question;
-a registrar answers in the order asked. So a reply always belongs to the *oldest* unanswered question about
-its pool, also when that question's asker gave up long ago: a late reply is never taken for the answer to a
-newer question. Should a reply go missing for good, the association is given up after `RESET_AFTER_S`, and
-with it the count.
+Handle resolutions are pipelined: a new question need not wait for the answer to the one before. ASAP's
+replies name the pool but not the question; a registrar answers in the order asked. So a reply always belongs
+to the *oldest* unanswered question about its pool, also when that question timed out long ago: a late reply
+is never taken for the answer to a newer question. Should a reply go missing for good, the association is
+given up after `RESET_AFTER_S`, and with it the count.
+
+The pool user connects, and connects again after growing pauses, by itself. Each association has a socket of
+its own: nothing of an earlier one can be mistaken for its.
+
+The file holds, in this order: the states and every transition between them, what the owner is told, and the
+machine.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from rserpool.asap import (
-    DEFAULT_ITEMS,
-    AsapMessage,
-    EndpointUnreachable,
-    HandleResolution,
-    HandleResolutionResponse,
-)
+from rserpool.asap import AsapMessage, EndpointUnreachable, HandleResolution, HandleResolutionResponse
 from rserpool.errors import CauseCode, RegistrarUnreachable, ResolutionTimeout, RSerPoolError
+from rserpool.machine.base import CloseSocket, Connect, Endpoint, Send, TableMachine, Tell
 from rserpool.machine.registrar_choice import backoff_s
 from rserpool.parameters import PoolElement
 from rserpool.policies import Policy
+from rserpool.rspregistrar import MOST_RESOLVED
 
-CONNECT_TIMEOUT_S = 1.0
-RECONNECT_FIRST_S = 0.1
-RECONNECT_CEILING_S = 1.0
-RESET_AFTER_S = 5.0
-"""A question unanswered for so long: the registrar is frozen or a reply was lost. Start afresh."""
-MAX_UNANSWERED = 4096
-"""Questions kept at once; above it, asking fails rather than filling memory for a frozen registrar."""
+# The states, and every transition between them
 
 
-class Link(Enum):
-    """The states of the association with the registrar."""
+class State(Enum):
+    """Where the association with the registrar stands."""
 
     DOWN = auto()
+    """There is none; another attempt follows."""
     CONNECTING = auto()
     UP = auto()
     CLOSED = auto()
+    """Over."""
 
 
 class Input(Enum):
-    """What moves a link from one state to another."""
+    """What moves a pool user from one state to another."""
 
     CONNECT = auto()
+    """The pause after a failure is over."""
     ASSOCIATED = auto()
     LOST = auto()
+    """The association is gone or was not set up, or the registrar is silent."""
     CLOSE = auto()
 
 
-TRANSITIONS: Mapping[Link, Mapping[Input, Link]] = {
-    Link.DOWN: {Input.CONNECT: Link.CONNECTING, Input.CLOSE: Link.CLOSED},
-    Link.CONNECTING: {Input.ASSOCIATED: Link.UP, Input.LOST: Link.DOWN, Input.CLOSE: Link.CLOSED},
-    Link.UP: {Input.LOST: Link.DOWN, Input.CLOSE: Link.CLOSED},
-    Link.CLOSED: {},
+TRANSITIONS: Mapping[State, Mapping[Input, State]] = {
+    State.DOWN: {Input.CONNECT: State.CONNECTING, Input.CLOSE: State.CLOSED},
+    State.CONNECTING: {Input.ASSOCIATED: State.UP, Input.LOST: State.DOWN, Input.CLOSE: State.CLOSED},
+    State.UP: {Input.LOST: State.DOWN, Input.CLOSE: State.CLOSED},
+    State.CLOSED: {},
 }
-"""Every transition there is; an input without one changes nothing."""
+"""What is not in here changes nothing."""
+
+
+# What the owner is told
 
 
 class ResolutionRefused(ResolutionTimeout):
@@ -83,23 +85,6 @@ class Resolution:
 
 
 @dataclass(frozen=True, slots=True)
-class Connect:
-    """Set up a new association with the registrar."""
-
-
-@dataclass(frozen=True, slots=True)
-class Disconnect:
-    """Close the association, or give up the attempt to set one up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send `message` to the registrar."""
-
-    message: AsapMessage
-
-
-@dataclass(frozen=True, slots=True)
 class Answered:
     """The question `number` has its answer."""
 
@@ -115,7 +100,24 @@ class Failed:
     error: RSerPoolError
 
 
-Action = Connect | Disconnect | Send | Answered | Failed
+@dataclass(frozen=True, slots=True)
+class LinkChanged:
+    """The association came up, or (`is_up` False) is gone."""
+
+    is_up: bool
+
+
+Event = Answered | Failed | LinkChanged
+
+
+# The machine
+
+CONNECT_TIMEOUT_S = 1.0
+RECONNECT_FIRST_S, RECONNECT_CEILING_S = 0.1, 1.0
+RESET_AFTER_S = 5.0
+"""A question unanswered for so long: the registrar is frozen or a reply was lost. Start afresh."""
+MAX_UNANSWERED = 4096
+"""Questions kept at once; above it, asking fails rather than filling memory for a frozen registrar."""
 
 
 @dataclass(slots=True, eq=False)
@@ -127,29 +129,119 @@ class _Question:
     answered: bool = False
 
 
-class PoolUser:
-    """One pool user and one registrar. Starts DOWN, and connects with the first `advance`."""
+class PoolUserMachine(TableMachine[State, Input, AsapMessage, Event]):
+    """One pool user and the registrar at `registrar`. Starts DOWN, and connects with the first `advance`.
 
-    def __init__(self, *, timeout_s: float = 0.3, items: int = DEFAULT_ITEMS) -> None:
-        self._timeout_s = timeout_s
-        self._items = items
-        self._actions: list[Action] = []
-        self._by_handle: dict[bytes, deque[_Question]] = {}
-        self._awaited: deque[_Question] = deque()
-        self._unanswered: deque[_Question] = deque()
-        self._last_number = 0
-        self._failures = 0
-        self._timer_s: float | None = float("-inf")
-        self.state = Link.DOWN
+    A question waits `timeout_s` for its answer, and asks for `items` pool elements.
+    """
+
+    def __init__(self, registrar: Endpoint, *, timeout_s: float = 0.3, items: int = MOST_RESOLVED) -> None:
+        super().__init__(State.DOWN, TRANSITIONS)
+        self.problem: str | None = None
+        """Why the last association ended or was not set up; None while there is one."""
+        self.heard_at_s: float | None = None
+        """When a message of the registrar came last; None before the first."""
         self.round_trip_s: float | None = None
         """Smoothed time from question to answer; None before the first."""
         self.ignored = 0
         """Messages that answered nothing we asked."""
+        self._registrar = registrar
+        self._timeout_s = timeout_s
+        self._items = items
+        self._association: int | None = None
+        self._last_number = 0
+        self._by_handle: dict[bytes, deque[_Question]] = {}
+        """The questions without a reply, of each pool, in the order asked."""
+        self._awaited: deque[_Question] = deque()
+        """Those that have not timed out, in the order asked."""
+        self._unanswered: deque[_Question] = deque()
+        """All without a reply, in the order asked."""
+        self._failures = 0
+        self._timer_s: float | None = float("-inf")
 
-    def take_actions(self) -> list[Action]:
-        """Return what is to be done, in order, and forget it."""
-        actions, self._actions = self._actions, []
-        return actions
+    # What the owner wants
+
+    def resolve(self, handle: bytes, now: float) -> int:
+        """Ask who is in the pool; return the number that its `Answered` or `Failed` will carry.
+
+        Raise RegistrarUnreachable when there is no association, or too much is unanswered already.
+        """
+        if self.state is not State.UP or self._association is None:
+            raise RegistrarUnreachable(self.problem or "there is no association with the registrar")
+        if len(self._unanswered) >= MAX_UNANSWERED:
+            raise RegistrarUnreachable(f"{MAX_UNANSWERED} questions are unanswered already")
+        self._last_number += 1
+        question = _Question(self._last_number, handle, now)
+        self._by_handle.setdefault(handle, deque()).append(question)
+        self._awaited.append(question)
+        self._unanswered.append(question)
+        self._actions.append(Send(self._association, HandleResolution(handle, self._items)))
+        return question.number
+
+    def report_unreachable(self, handle: bytes, identifier: int) -> None:
+        """Tell the registrar that a pool element cannot be reached; without an association, do nothing."""
+        if self.state is State.UP and self._association is not None:
+            self._actions.append(Send(self._association, EndpointUnreachable(handle, identifier)))
+
+    def close(self) -> None:
+        """End for good; what is unanswered fails."""
+        before = self.state
+        if self._move(Input.CLOSE):
+            self._timer_s = None
+            if before is not State.DOWN:
+                self._disconnect("closed", was_up=before is State.UP)
+
+    # What the socket tells
+
+    def associated(
+        self, association: int, peer: Endpoint, now: float, local: Sequence[Endpoint] = ()
+    ) -> None:
+        """Take note that the association is up: the only one of its socket, which does not listen."""
+        del peer, now, local
+        if self._move(Input.ASSOCIATED):
+            self._association = association
+            self._failures = 0
+            self._timer_s = self.problem = None
+            self._actions.append(Tell(LinkChanged(True)))
+
+    def lost(
+        self, association: int, now: float, reason: str = "the association with the registrar is lost"
+    ) -> None:
+        """Take note that the association ended; what is unanswered fails."""
+        if self.state is State.CONNECTING or association == self._association:
+            self._lose(now, reason)
+
+    def connect_failed(self, peer: Endpoint, now: float, reason: str) -> None:
+        """Take note that no association could be set up."""
+        del peer
+        if self.state is State.CONNECTING:
+            self._lose(now, f"cannot connect: {reason}")
+
+    def received(self, association: int, message: AsapMessage, now: float) -> None:
+        """Take a message; what does not come from the registrar or answers nothing is counted and ignored."""
+        questions = None
+        if self.state is State.UP and association == self._association:
+            self.heard_at_s = now
+            if isinstance(message, HandleResolutionResponse):
+                questions = self._by_handle.get(message.handle)
+        if not questions or not isinstance(message, HandleResolutionResponse):
+            self.ignored += 1
+            return
+        question = questions.popleft()
+        if not questions:
+            del self._by_handle[message.handle]
+        question.answered = True
+        if question.awaited:
+            question.awaited = False
+            self._actions.append(Tell(_outcome(question, message, now)))
+            trip_s = now - question.asked_at_s
+            before_s = trip_s if self.round_trip_s is None else self.round_trip_s
+            self.round_trip_s = before_s + (trip_s - before_s) / 8
+        else:
+            self.ignored += 1
+        self._forget_finished()
+
+    # What time brings
 
     @property
     def next_deadline_s(self) -> float | None:
@@ -167,81 +259,18 @@ class PoolUser:
             question = self._awaited.popleft()
             question.awaited = False
             words = f"no answer within {self._timeout_s * 1000:.0f} ms"
-            self._actions.append(Failed(question.number, ResolutionTimeout(words)))
+            self._actions.append(Tell(Failed(question.number, ResolutionTimeout(words))))
             self._forget_finished()
         if self._unanswered and now >= self._unanswered[0].asked_at_s + RESET_AFTER_S:
             self._lose(now, f"the registrar is silent since {RESET_AFTER_S:.0f} s")
         if self._timer_s is not None and now >= self._timer_s:
-            if self.state is Link.CONNECTING:
+            if self.state is State.CONNECTING:
                 self._lose(now, "the registrar does not answer")
             elif self._move(Input.CONNECT):
                 self._timer_s = now + CONNECT_TIMEOUT_S
-                self._actions.append(Connect())
+                self._actions.append(Connect(self._registrar))
 
-    def associated(self, now: float) -> None:
-        """Take note that the association is up."""
-        del now
-        if self._move(Input.ASSOCIATED):
-            self._failures = 0
-            self._timer_s = None
-
-    def lost(self, now: float, reason: str = "the association with the registrar is lost") -> None:
-        """Take note that the association ended or could not be set up; what is unanswered fails."""
-        if self.state in (Link.CONNECTING, Link.UP):
-            self._lose(now, reason)
-
-    def close(self) -> None:
-        """End for good."""
-        was_open = self.state in (Link.CONNECTING, Link.UP)
-        if self._move(Input.CLOSE):
-            self._timer_s = None
-            self._fail_all("closed")
-            if was_open:
-                self._actions.append(Disconnect())
-
-    def resolve(self, handle: bytes, now: float) -> int:
-        """Ask who is in the pool; return the number that its `Answered` or `Failed` will carry.
-
-        Raise RegistrarUnreachable when there is no association, or too much is unanswered already.
-        """
-        if self.state is not Link.UP:
-            raise RegistrarUnreachable("there is no association with the registrar")
-        if len(self._unanswered) >= MAX_UNANSWERED:
-            raise RegistrarUnreachable(f"{MAX_UNANSWERED} questions are unanswered already")
-        self._last_number += 1
-        question = _Question(self._last_number, handle, now)
-        self._by_handle.setdefault(handle, deque()).append(question)
-        self._awaited.append(question)
-        self._unanswered.append(question)
-        self._actions.append(Send(HandleResolution(handle, self._items)))
-        return question.number
-
-    def report_unreachable(self, handle: bytes, identifier: int) -> None:
-        """Tell the registrar that a pool element cannot be reached; without an association, do nothing."""
-        if self.state is Link.UP:
-            self._actions.append(Send(EndpointUnreachable(handle, identifier)))
-
-    def received(self, message: AsapMessage, now: float) -> None:
-        """Take a message from the registrar; what answers nothing we asked is counted and ignored."""
-        questions = None
-        if self.state is Link.UP and isinstance(message, HandleResolutionResponse):
-            questions = self._by_handle.get(message.handle)
-        if not questions or not isinstance(message, HandleResolutionResponse):
-            self.ignored += 1
-            return
-        question = questions.popleft()
-        if not questions:
-            del self._by_handle[message.handle]
-        question.answered = True
-        if question.awaited:
-            question.awaited = False
-            self._actions.append(_outcome(question, message, now))
-            trip_s = now - question.asked_at_s
-            before_s = trip_s if self.round_trip_s is None else self.round_trip_s
-            self.round_trip_s = before_s + (trip_s - before_s) / 8
-        else:
-            self.ignored += 1
-        self._forget_finished()
+    # Helpers
 
     def _forget_finished(self) -> None:
         while self._awaited and not self._awaited[0].awaited:
@@ -249,28 +278,26 @@ class PoolUser:
         while self._unanswered and self._unanswered[0].answered:
             self._unanswered.popleft()
 
-    def _move(self, what: Input) -> bool:
-        target = TRANSITIONS[self.state].get(what)
-        if target is None:
-            return False
-        self.state = target
-        return True
-
     def _lose(self, now: float, reason: str) -> None:
-        if not self._move(Input.LOST):
-            return
-        self._failures += 1
-        self._timer_s = now + backoff_s(self._failures, RECONNECT_FIRST_S, RECONNECT_CEILING_S)
-        self._actions.append(Disconnect())
-        self._fail_all(reason)
+        was_up = self.state is State.UP
+        if self._move(Input.LOST):
+            self.problem = reason
+            self._failures += 1
+            self._timer_s = now + backoff_s(self._failures, RECONNECT_FIRST_S, RECONNECT_CEILING_S)
+            self._disconnect(reason, was_up=was_up)
 
-    def _fail_all(self, reason: str) -> None:
+    def _disconnect(self, reason: str, *, was_up: bool) -> None:
+        """Close the socket, or give up the attempt; all that is unanswered fails."""
+        self._association = None
+        self._actions.append(CloseSocket())
         for question in self._unanswered:
             if question.awaited:
-                self._actions.append(Failed(question.number, RegistrarUnreachable(reason)))
+                self._actions.append(Tell(Failed(question.number, RegistrarUnreachable(reason))))
         self._by_handle.clear()
         self._awaited.clear()
         self._unanswered.clear()
+        if was_up:
+            self._actions.append(Tell(LinkChanged(False)))
 
 
 def _outcome(question: _Question, message: HandleResolutionResponse, now: float) -> Answered | Failed:

@@ -1,0 +1,112 @@
+"""What all machines share: states that move by a table, the actions they ask for, the inputs of a socket.
+
+A machine is told what happened, and when (`now`, monotonic, in s). `take_actions` then says what is to be
+done. A driver (`rserpool.aio.driver`) does it: it tells every machine the same inputs and does the same five
+actions. An association is the number that the SCTP socket gives it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, Protocol, TypeVar
+
+Endpoint = tuple[str, int]
+"""One side of an association: IP address and SCTP port."""
+
+M = TypeVar("M")
+"""The messages: ASAP's or ENRP's."""
+E = TypeVar("E")
+"""What the machine's owner is told."""
+S = TypeVar("S", bound=Enum)
+I = TypeVar("I", bound=Enum)  # noqa: E741 - the inputs of a table
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Set up an association with this endpoint; open the socket before, should there be none."""
+
+    peer: Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Send(Generic[M]):
+    """Send `message` on `association`."""
+
+    association: int
+    message: M
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close `association` gracefully."""
+
+    association: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSocket:
+    """Close the socket with all its associations, whose ends are not told any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tell(Generic[E]):
+    """Tell the owner."""
+
+    event: E
+
+
+Action = Connect | Send[M] | Close | CloseSocket | Tell[E]
+
+
+class Machine(Protocol[M, E]):
+    """A machine as its driver sees it."""
+
+    @property
+    def next_deadline_s(self) -> float | None:
+        """When `advance` has something to do; None: not before something else happens."""
+
+    def take_actions(self) -> list[Action[M, E]]:
+        """Return what is to be done, in order, and forget it."""
+
+    def advance(self, now: float) -> None:
+        """Do what is due."""
+
+    def associated(
+        self, association: int, peer: Endpoint, now: float, local: Sequence[Endpoint] = ()
+    ) -> None:
+        """Take note of a new association, whoever began it.
+
+        `peer` is the registrar that it is proved to be with, or where a stranger is; `local` are all
+        endpoints of this side.
+        """
+
+    def lost(self, association: int, now: float, reason: str = "the association ended") -> None:
+        """Take note that an association is gone."""
+
+    def connect_failed(self, peer: Endpoint, now: float, reason: str) -> None:
+        """Take note that no association with this endpoint could be set up."""
+
+    def received(self, association: int, message: M, now: float) -> None:
+        """Take a message."""
+
+
+class TableMachine(Generic[S, I, M, E]):
+    """A machine's state, which moves by its table only, and the actions that wait to be taken."""
+
+    def __init__(self, start: S, transitions: Mapping[S, Mapping[I, S]]) -> None:
+        self.state = start
+        self._transitions = transitions
+        self._actions: list[Action[M, E]] = []
+
+    def take_actions(self) -> list[Action[M, E]]:
+        """Return what is to be done, in order, and forget it."""
+        actions, self._actions = self._actions, []
+        return actions
+
+    def _move(self, what: I) -> bool:
+        """Go where the table says; return False, and stay, where it says nothing."""
+        target = self._transitions[self.state].get(what)
+        if target is None:
+            return False
+        self.state = target
+        return True
