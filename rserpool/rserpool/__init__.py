@@ -1,7 +1,8 @@
 """RSerPool for Python: ASAP and ENRP messages, sans-IO machines that take `now`, and asyncio clients on them.
 
 This is the package's door: everything that others may import. A pool element registers with
-`PoolElementClient`. A pool user asks with `RegistrarClient`, and follows with `HandlespaceFollower`.
+`PoolElementClient`. A pool user asks with `RegistrarClient`, and follows with `HandlespaceFollower`. Messages
+and what they carry are values: frozen, equal, hashable. All errors are `RSerPoolError`s.
 """
 
 from rserpool import asap, enrp, policies

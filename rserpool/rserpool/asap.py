@@ -161,9 +161,8 @@ class EndpointKeepAliveAck(AboutElement):
 class HandleResolution:
     """A pool user asks who is in a pool (section 2.2.5).
 
-    `items` is how many elements it wants: rsplib's addition, see `rspregistrar.MOST_RESOLVED`. None leaves the
-    number to the registrar.
-    `subscribe` asks for updates; rspregistrar ignores it.
+    `items` is how many elements it wants: rsplib's addition, see `rspregistrar.MOST_RESOLVED`. None leaves
+    the number to the registrar. `subscribe` asks for updates; rspregistrar ignores it.
     """
 
     TYPE: ClassVar[int] = 0x05

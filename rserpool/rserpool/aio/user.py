@@ -45,6 +45,7 @@ class RegistrarClient:
         )
         self._on_link = on_link
         self._answers: dict[int, Answer] = {}
+        self._connected = asyncio.Event()
 
     @property
     def problem(self) -> str | None:
@@ -72,6 +73,10 @@ class RegistrarClient:
         self._driver.start(opens=False)
         self._machine.advance(time.monotonic())
         self._driver.run()
+
+    async def connected(self) -> None:
+        """Return as soon as there is an association with the registrar; it may take without end."""
+        await self._connected.wait()
 
     async def close(self) -> None:
         """Close the association; what is unanswered fails with RegistrarUnreachable."""
@@ -128,6 +133,10 @@ class RegistrarClient:
             case Failed(number, error):
                 self._answer(number, type(error)(f"registrar {self.address}: {error}"))
             case LinkChanged(is_up):
+                if is_up:
+                    self._connected.set()
+                else:
+                    self._connected.clear()
                 if self._on_link:
                     self._on_link(is_up)
 

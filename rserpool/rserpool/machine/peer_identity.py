@@ -7,6 +7,9 @@ confirmed. An association whose registrar's address is a mere claim is **held** 
 a registrar with several addresses proves it within a round trip, a stranger never does. Until then none of
 its messages counts. A claim that is not proved within CLAIM_S is aborted, and at once when we want to connect
 to that registrar ourselves: SCTP allows one association for each pair of addresses, so it is in the way.
+
+Whoever answers ARP for the address of a dead registrar has that address. Against that helps a network of its
+own, or WireGuard.
 """
 
 from collections.abc import Iterable
