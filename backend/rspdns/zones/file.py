@@ -1,6 +1,6 @@
 """The master file of a zone (RFC 1035 section 5): SOA, NS and whatever else does not change by itself.
 
-dnspython reads it. What its zone class passes over in silence, records outside the zone, is an error here:
+dnspython reads it, but for the lines that `plain_lines` reads faster. What its zone class passes over in silence, records outside the zone, is an error here:
 the administrator meant them to be served. All errors are reported at once, each with its line.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import dns.exception
 import dns.grange
@@ -28,6 +28,7 @@ from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, read
 
 from rspdns import names
 from rspdns.rrset import Record
+from rspdns.zones.plain_lines import is_plain_origin, plain_line, whole_name
 
 MAX_RECORDS = 200_000
 """Of one zone file, with what its $GENERATE directives make."""
@@ -72,6 +73,9 @@ class StartOfAuthority:
         return Record(zone, "SOA", content, min(self.ttl_s, negative_ttl_s))
 
 
+_NO_SOA = StartOfAuthority("", "", 0, 0, 0, 0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class StaticZone:
     """The records of a zone file, the SOA apart. `records` by owner name, `lines` by record."""
@@ -85,8 +89,7 @@ class StaticZone:
     @classmethod
     def of_lines(cls, file: str, zone: str, lines: Sequence[_Line]) -> StaticZone:
         """Return the records of `lines`, those outside the zone apart; a missing SOA is all zeros."""
-        soas = [_soa(line) for line in lines if line.rdata.rdtype == dns.rdatatype.SOA]
-        soa = soas[0] if soas else StartOfAuthority("", "", 0, 0, 0, 0, 0)
+        soa = next((line.soa for line in lines if line.soa is not None), _NO_SOA)
         inside = [line for line in lines if names.is_at_or_below(line.owner, zone)]
         lines_of = _records(inside)
         by_owner: dict[str, list[Record]] = {}
@@ -109,15 +112,17 @@ class ZoneFileErrors(ConfigurationErrors):
         self.unread = unread
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """One record of the file: its line number, owner name and type as text, and its data."""
+class _Line(NamedTuple):
+    """One record of the file: its line number, owner name and type as text, its data as text (of an SOA, as
+    `soa`), and how many octets these have on the wire."""
 
     number: int
     owner: str
     type: str
     ttl_s: int
-    rdata: dns.rdata.Rdata
+    content: str
+    octets: int
+    soa: StartOfAuthority | None = None
 
 
 class _TooMuch(dns.exception.DNSException):
@@ -196,7 +201,7 @@ def _above(name: str, zone: str) -> list[str]:
 
 def _size_problem(line: _Line, sizes: dict[tuple[str, str], int]) -> str | None:
     """What is wrong with the size of a record, or of its RRset, whose sizes up to here are in `sizes`."""
-    octets = _OCTETS.get(line.type) or len(line.rdata.to_wire() or b"")
+    octets = line.octets
     owner = len(line.owner) + 2
     alone = _HEADER + owner + _AROUND_QUESTION + _POINTER + _AROUND_RECORD
     if alone + octets > MAX_MESSAGE:
@@ -209,12 +214,8 @@ def _size_problem(line: _Line, sizes: dict[tuple[str, str], int]) -> str | None:
     return None
 
 
-_OCTETS = {"A": 4, "AAAA": 16}
-"""The octets of data without names; of these types there are many."""
-
-
-def _soa(line: _Line) -> StartOfAuthority:
-    soa = cast(dns.rdtypes.ANY.SOA.SOA, line.rdata)
+def _soa(rdata: dns.rdata.Rdata, ttl_s: int) -> StartOfAuthority:
+    soa = cast(dns.rdtypes.ANY.SOA.SOA, rdata)
     return StartOfAuthority(
         mname=soa.mname.to_text(),
         rname=soa.rname.to_text(),
@@ -222,7 +223,7 @@ def _soa(line: _Line) -> StartOfAuthority:
         retry_s=soa.retry,
         expire_s=soa.expire,
         minimum_s=soa.minimum,
-        ttl_s=line.ttl_s,
+        ttl_s=ttl_s,
     )
 
 
@@ -237,16 +238,13 @@ def _records(lines: list[_Line]) -> dict[Record, int]:
     for line in lines:
         if line.type != "SOA":
             ttl_s = ttls[line.owner, line.type]
-            found.setdefault(Record(line.owner, line.type, _content(line), ttl_s), line.number)
+            found.setdefault(Record(line.owner, line.type, line.content, ttl_s), line.number)
     return found
 
 
-def _content(line: _Line) -> str:
+def _content(rdata: dns.rdata.Rdata) -> str:
     """The data as text, names in it without the final dot (unless one is the root, which has no other
     form)."""
-    rdata = line.rdata
-    if line.type in _OCTETS:
-        return rdata.to_text()
     if rdata.rdtype == dns.rdatatype.CERT:  # PowerDNS reads numbers, no mnemonics (RFC 4398 section 2.2)
         kind, tag, algorithm = struct.unpack("!HHB", (rdata.to_wire() or b"")[:5])
         return f"{kind} {tag} {algorithm} {rdata.to_text().split(maxsplit=3)[3].replace(' ', '')}"
@@ -281,20 +279,33 @@ class _Collector:
         """$ORIGIN: the reader keeps it."""
 
     def add(self, name: dns.name.Name, ttl: int, rdata: dns.rdata.Rdata) -> None:
-        if len(self.lines) >= MAX_RECORDS:
+        if self.is_full:
             raise _TooMuch(f"the zone has more than {MAX_RECORDS} records", is_whole=True)
-        if not (len(self.lines) + 1) % _TOLD_EVERY:
-            self._on_records(_TOLD_EVERY)
         if name is not self._name:
             self._name, self._owner = name, names.to_text(name)
         kind = self._types.get(rdata.rdtype)
         if kind is None:
             kind = self._types[rdata.rdtype] = dns.rdatatype.to_text(rdata.rdtype)
-        self.lines.append(_Line(self.line_number, self._owner, kind, ttl, rdata))
+        is_soa = rdata.rdtype == dns.rdatatype.SOA
+        content, octets = "" if is_soa else _content(rdata), len(rdata.to_wire() or b"")
+        soa = _soa(rdata, ttl) if is_soa else None
+        self.add_line(_Line(self.line_number, self._owner, kind, ttl, content, octets, soa))
+
+    def add_line(self, line: _Line) -> None:
+        """Keep a record; there must be room for it."""
+        self.lines.append(line)
+        if not len(self.lines) % _TOLD_EVERY:
+            self._on_records(_TOLD_EVERY)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many records as a zone may have."""
+        return len(self.lines) >= MAX_RECORDS
 
 
 class _Tokenizer(dns.tokenizer.Tokenizer):
-    """dnspython's tokenizer, which also tells the collector where each record and directive begins.
+    """dnspython's tokenizer, which also tells the collector where each record and directive begins, and gives
+    it the plain lines, so that `reader` gets the others only.
 
     Its own count is a line ahead where a line's first word is also its last one.
     """
@@ -303,11 +314,16 @@ class _Tokenizer(dns.tokenizer.Tokenizer):
         super().__init__(text, filename=file)
         self.line_number = first_line
         self.collector = collector
+        self.reader: dns.zonefile.Reader | None = None
+        """It must be given for plain lines to be read here."""
+        self._whole_text = text
         self._is_range = False
         """Whether the next token is the range of a $GENERATE."""
 
     def get(self, want_leading: bool = False, want_comment: bool = False) -> dns.tokenizer.Token:
         if want_leading and want_comment:  # so asks the reader for what begins a line, and for nothing else
+            if self.reader is not None:
+                self._read_plain_lines(self.reader)
             self.collector.line_number = self.line_number
             token = super().get(want_leading, want_comment)
             self._is_range = token.value.upper() == "$GENERATE"
@@ -317,6 +333,43 @@ class _Tokenizer(dns.tokenizer.Tokenizer):
             self._is_range = False
             _check_range(token.value)
         return token
+
+    def _read_plain_lines(self, reader: dns.zonefile.Reader) -> None:
+        """Take the plain lines from here on, and leave tokenizer and reader as if they had read them."""
+        is_at_line = not (self.after_cr or self.multiline or self.quoting)
+        if not is_at_line or self.ungotten_char is not None or self.ungotten_token is not None:
+            return
+        last_name, given_origin = reader.last_name, reader.current_origin
+        if given_origin is None or last_name is None:
+            return
+        origin = given_origin.to_text(omit_final_dot=True) if given_origin != dns.name.root else ""
+        if not is_plain_origin(origin):
+            return
+        written, owner = "", names.to_text(last_name)
+        start = self.file.tell()
+        while not self.collector.is_full and (line := plain_line(self._whole_text, start, origin)) is not None:
+            if line.owner:
+                whole = whole_name(line.owner, origin)
+                if whole is None:
+                    break
+                written, owner = line.owner, whole.lower()
+            ttl_s = line.ttl_s
+            if ttl_s is not None:
+                reader.last_ttl, reader.last_ttl_known = ttl_s, True
+            elif reader.default_ttl_known:
+                ttl_s = reader.default_ttl
+            elif reader.last_ttl_known:
+                ttl_s = reader.last_ttl
+            else:
+                break
+            self.collector.add_line(
+                _Line(self.line_number, owner, line.type, ttl_s, line.content, line.octets)
+            )
+            self.line_number += 1
+            start = line.end
+        self.file.seek(start)
+        if written:
+            reader.last_name = dns.name.from_text(written, given_origin)
 
 
 def _check_range(text: str) -> None:
@@ -341,8 +394,10 @@ def _read(
         text, newline=""
     ).readlines()  # as the tokenizer counts them, unlike splitlines()
     collector = _Collector(origin, on_records)
-    reader = dns.zonefile.Reader(_Tokenizer(text, file, collector), dns.rdataclass.IN, cast(Any, collector))
+    tokenizer = _Tokenizer(text, file, collector)
+    reader = dns.zonefile.Reader(tokenizer, dns.rdataclass.IN, cast(Any, collector))
     reader.zone_origin = dns.name.root  # passes no record over for lying outside the zone
+    tokenizer.reader = reader
     errors: list[ConfigurationError] = []
     unread: set[str | None] = set()
     while len(errors) < _MOST_ERRORS:
@@ -357,7 +412,8 @@ def _read(
                 break
             while number < len(text_lines) and not _starts_a_record(text_lines[number]):
                 number += 1
-            reader.tok = _Tokenizer("".join(text_lines[number:]), file, collector, number + 1)
+            tokenizer = _Tokenizer("".join(text_lines[number:]), file, collector, number + 1)
+            reader.tok, tokenizer.reader = tokenizer, reader
     else:
         unread.add(None)  # whatever follows was not looked at
     known = frozenset(name for name in unread if name is not None)
