@@ -22,6 +22,7 @@ from daemon_kit.config_file import ConfigurationError, ConfigurationErrors
 
 from rspdns.configuration import BackendConfig, load_configuration
 from rspdns.zones.loading import Progress
+from rspdns.zones.zone import without_lines
 
 TIMEOUT_S = 600.0
 _HEAD = struct.Struct("!cQ")
@@ -86,10 +87,12 @@ def _answers_go_on() -> Iterator[None]:
     """While a thread makes hundreds of thousands of objects, the loop gets its turn every 0.5 ms, not 5."""
     before_s = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_S)
+    gc.collect(1)
     gc.disable()
     try:
         yield
     finally:
+        gc.freeze()  # a search for garbage among all of them would hold up every thread
         gc.enable()
         sys.setswitchinterval(before_s)
 
@@ -108,7 +111,7 @@ def main(path: Path, out: BinaryIO) -> None:
     except ConfigurationErrors as errors:
         write(_ERRORS, errors.errors)
     else:
-        write(_CONFIGURATION, config)
+        write(_CONFIGURATION, config.with_files(tuple(map(without_lines, config.zones)), config.access))
 
 
 if __name__ == "__main__":

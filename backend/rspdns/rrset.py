@@ -1,15 +1,17 @@
-"""DNS records as the backend holds them: one record, and all that is known of a name."""
+"""DNS records as the backend holds them: one record, and all that is known of a name.
+
+Both are tuples, of which a zone has hundreds of thousands: made and compared several times as fast as others.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MOST_LABELS = 127
 """Of a name of 255 bytes (RFC 1035 section 2.3.4)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One resource record; `content` in PowerDNS's text form, SRV priority included; `ttl` in seconds.
 
     `auth` is False at and below a delegation, where the zone is not the authority and must not sign.
@@ -22,8 +24,7 @@ class Record:
     auth: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """What is known of one name: its records (none: an empty non-terminal).
 
     `failure` says why records that belong here cannot be given (empty: they can); `below` extends it to every

@@ -206,3 +206,26 @@ async def test_nothing_is_imported_from_the_working_directory(
     monkeypatch.chdir(theirs)
     assert (await run(tmp_path)).exit_code == 0
     assert not (tmp_path / "was run").exists()
+
+
+async def test_what_a_reload_does_not_change_is_the_very_same(backend: Backend, tmp_path: Path) -> None:
+    """So nothing is compared or freed for it, however large the zone is."""
+    write(tmp_path, OTHER, "same A 10.0.0.1\nother A 10.0.0.2\n")
+    await run(tmp_path)
+    before = backend.publisher.snapshot.nodes[OTHER]
+    write(tmp_path, OTHER, "same A 10.0.0.1\nother A 10.0.0.3\n")
+    await run(tmp_path)
+    after = backend.publisher.snapshot.nodes[OTHER]
+    assert after[f"same.{OTHER}"] is before[f"same.{OTHER}"]
+    assert [record.content for record in after[f"other.{OTHER}"].records] == ["10.0.0.3"]
+
+
+async def test_fixed_names_of_a_zone_that_is_purged_whole_are_not_purged_one_by_one(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    purged: list[str] = []
+    monkeypatch.setattr(backend.purger, "purge", purged.extend)
+    write(tmp_path, OTHER, "$GENERATE 1-2000 h$ A 10.0.0.1\n")
+    await run(tmp_path)
+    assert f"{OTHER}$" in purged
+    assert len(purged) < 100

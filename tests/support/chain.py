@@ -162,10 +162,11 @@ path = "{folder}/state"
             else False
         )
 
-    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run an rspdns command with this configuration."""
+    def command(self, *arguments: str, sctp: bool = False) -> subprocess.CompletedProcess[str]:
+        """Run an rspdns command with this configuration; with `sctp`, where SCTP works, in the namespace."""
+        command = [sys.executable, "-m", "rspdns.cli", *arguments, "-c", str(self.config)]
         return subprocess.run(
-            [sys.executable, "-m", "rspdns.cli", *arguments, "-c", str(self.config)],
+            self.namespace.command(*command, sctp=True) if sctp else command,
             capture_output=True,
             text=True,
             timeout=90,

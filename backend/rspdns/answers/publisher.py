@@ -147,9 +147,10 @@ class Publisher:
             self._serials.use(serial)
         self.snapshot = new
         first = self._swap(new)
-        names = self._whole_zones(new)
+        whole = self._whole_zones(new)
+        names = {f"{zone}$" for zone in whole}
         if self.builds > 1:
-            names |= changed_names(old, new)
+            names |= changed_names(old, new, whole)
         names.difference_update(first)
         self._on_published({*first, *names})
         if first or names:
@@ -194,7 +195,7 @@ class Publisher:
             or not any(node.failure for site in zone.sites for node in site.nodes.values())
         }
         self._unpurged -= known
-        return {f"{name}$" for name in known}
+        return known
 
     def _set_timer(self, at_s: float) -> None:
         self.close()

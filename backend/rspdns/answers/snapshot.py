@@ -7,7 +7,7 @@ carries pools; what did not change is shared with the snapshot before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 from itertools import compress
@@ -195,16 +195,20 @@ class Snapshot:
         return (answers.soa, *rest)
 
 
-def changed_names(old: Snapshot, new: Snapshot) -> set[str]:
+def changed_names(old: Snapshot, new: Snapshot, whole: Collection[str] = ()) -> set[str]:
     """The names whose answers differ: those to purge from PowerDNS's caches.
 
     An SRV name counts as changed when one of its targets did, because its packets carry the targets'
-    addresses. The SOA's serial does not count: it moves with every change.
+    addresses. The SOA's serial does not count: it moves with every change. The zones in `whole` are purged as
+    a whole: of these only the names of pools are told, since a zone file may have 100,000 others.
     """
     names: set[str] = set()
     for zone in old.zone_answers.keys() | new.zone_answers.keys():
         before, after = old.zone_answers.get(zone), new.zone_answers.get(zone)
         if before is after:
+            continue
+        if zone in whole:
+            names |= _changed(_of_sites(before), _of_sites(after))
             continue
         if before is None or after is None:
             names.update(name for name, _ in (before or after or _NO_ZONE).nodes())
@@ -236,9 +240,17 @@ def different_parts(
     )
 
 
+def _of_sites(zone: ZoneAnswers | None) -> list[Mapping[str, Node]]:
+    return [site.nodes for site in zone.sites] if zone is not None else []
+
+
 def _changed(before: list[Mapping[str, Node]], after: list[Mapping[str, Node]]) -> set[str]:
     old, new = _merged(before), _merged(after)
-    names = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
+    names = {
+        name
+        for name in old.keys() | new.keys()
+        if (was := old.get(name)) is not (is_now := new.get(name)) and was != is_now
+    }
     return names | {
         record.name
         for nodes in (old, new)

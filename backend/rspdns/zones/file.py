@@ -1,6 +1,7 @@
 """The master file of a zone (RFC 1035 section 5): SOA, NS and whatever else does not change by itself.
 
-dnspython reads it, but for the lines that `plain_lines` reads faster. What its zone class passes over in silence, records outside the zone, is an error here:
+dnspython reads it, but for the lines that `plain_lines` reads faster.
+What its zone class passes over in silence, records outside the zone, is an error here:
 the administrator meant them to be served. All errors are reported at once, each with its line.
 """
 
@@ -347,7 +348,9 @@ class _Tokenizer(dns.tokenizer.Tokenizer):
             return
         written, owner = "", names.to_text(last_name)
         start = self.file.tell()
-        while not self.collector.is_full and (line := plain_line(self._whole_text, start, origin)) is not None:
+        while (
+            not self.collector.is_full and (line := plain_line(self._whole_text, start, origin)) is not None
+        ):
             if line.owner:
                 whole = whole_name(line.owner, origin)
                 if whole is None:
@@ -356,12 +359,10 @@ class _Tokenizer(dns.tokenizer.Tokenizer):
             ttl_s = line.ttl_s
             if ttl_s is not None:
                 reader.last_ttl, reader.last_ttl_known = ttl_s, True
-            elif reader.default_ttl_known:
+            elif reader.default_ttl_known and not getattr(reader, "default_ttl_from_soa", True):
                 ttl_s = reader.default_ttl
-            elif reader.last_ttl_known:
-                ttl_s = reader.last_ttl
             else:
-                break
+                break  # without $TTL, versions of dnspython differ
             self.collector.add_line(
                 _Line(self.line_number, owner, line.type, ttl_s, line.content, line.octets)
             )

@@ -1,8 +1,8 @@
-"""The plain lines of a master file: one record on one line, without escapes, parentheses and other names for a
-type. Nearly all lines of a large zone are plain, and dnspython takes ten times as long for each of them.
+"""The plain lines of a master file: a record on one line, without escapes, parentheses and units of time.
 
-What is not surely plain is not matched, and left to dnspython, as is everything that is wrong. Both readings of
-the same lines are compared by tests/backend/test_zone_plain_lines.py.
+Nearly all lines of a large zone are plain, and dnspython takes ten times as long for each of them. A line
+that is not surely plain is left to dnspython, and so is everything that is wrong. A test compares both
+readings.
 """
 
 from __future__ import annotations
@@ -57,10 +57,8 @@ def is_plain_origin(origin: str) -> bool:
 
 def whole_name(written: str, origin: str) -> str | None:
     """The absolute name without its final dot; None if it is too long."""
-    if written[-1] == ".":
-        name = written[:-1]
-    else:
-        name = f"{written}.{origin}" if origin else written
+    is_whole = written[-1] == "."
+    name = written[:-1] if is_whole else f"{written}.{origin}" if origin else written
     return name if len(name) <= _MOST_NAME else None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from rspdns import names
 from rspdns.rrset import MOST_LABELS, Node, Record
@@ -101,6 +102,28 @@ def make_zone(config: ZoneConfig, static: StaticZone, positions: Sequence[int] |
     return Zone(config, static, sites, fixed, places, most_dots + 2)  # a member's name has a label more
 
 
+def without_lines(zone: Zone) -> Zone:
+    """The zone without the lines of its records, which only its checks need."""
+    return replace(zone, static=replace(zone.static, lines={}))
+
+
+def sharing(zone: Zone, before: Zone) -> Zone:
+    """The zone with the nodes and records of `before` where they are equal: what did not change is then the
+    very same, and need not be compared again, nor let go."""
+    return replace(
+        zone,
+        fixed=_shared(zone.fixed, before.fixed),
+        static=replace(zone.static, records=_shared(zone.static.records, before.static.records)),
+    )
+
+
+_Part = TypeVar("_Part")
+
+
+def _shared(after: Mapping[str, _Part], before: Mapping[str, _Part]) -> dict[str, _Part]:
+    return {name: old if (old := before.get(name)) == part else part for name, part in after.items()}
+
+
 def live_names(site: Site) -> list[str]:
     """The names whose nodes the pools of a site make, targets apart."""
     return [site.name, *(name for pool in site.pools for name in (pool.owner, pool.targets))]
@@ -132,11 +155,11 @@ def _with_authority(zone: str, records: tuple[Record, ...], static: StaticZone) 
     DS of the delegation itself."""
     name = records[0].name
     if _is_delegation(name, zone, records):
-        return tuple(replace(record, auth=record.type == "DS") for record in records)
+        return tuple(record._replace(auth=record.type == "DS") for record in records)
     if any(
         _is_delegation(above, zone, static.records.get(above, ())) for above in names.ancestors(name, zone)
     ):
-        return tuple(replace(record, auth=False) for record in records)
+        return tuple(record._replace(auth=False) for record in records)
     return records
 
 
