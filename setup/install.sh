@@ -63,6 +63,9 @@ if [ "$action" = uninstall ]; then
     exit 0
 fi
 
+# The folder is replaced as a whole: never one that is something else's.
+[ -e "$list" ] || [ -z "$(ls -A "$app" 2>/dev/null)" ] ||
+    fail "$app is not empty, and no installation of rspdns: choose a folder of its own for APPDIR"
 "$PYTHON" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
     fail "$PYTHON is no Python 3.11 or later with venv (Debian: apt-get install python3-venv; or set PYTHON=/path/to/python3)"
 case $(readlink -f "$PYTHON") in
