@@ -1,4 +1,4 @@
-"""setup/install.sh, as far as it goes without installing; a fresh root under systemd tries the whole of it."""
+"""setup/install.sh, as far as it goes without installing; the whole of it is tried under systemd."""
 
 import os
 import subprocess
