@@ -1,4 +1,4 @@
-"""Paper sockets for the asyncio clients: they reach the paper registrars of `joined.py`, and can break."""
+"""Paper sockets for the driver: they reach the paper registrars of `paper_registrars.py`, and can break."""
 
 import errno
 import socket
@@ -17,7 +17,7 @@ from rserpool.aio.sctp import (
 )
 
 from rserpool import asap
-from tests.rserpool.joined import PaperRegistrar
+from tests.rserpool.paper_registrars import PaperRegistrar
 
 
 class PaperNetwork:

@@ -31,7 +31,7 @@ from rserpool.machine.follower import (
     reply_to,
 )
 
-from tests.rserpool.enrp_paper import (
+from tests.rserpool.paper_enrp import (
     ENDPOINT,
     HANDLE,
     OTHER,
@@ -47,7 +47,7 @@ from tests.rserpool.enrp_paper import (
 from tests.rserpool.strategies import any_enrp
 
 
-def test_it_joins_and_hears_of_everything() -> None:
+def test_a_follower_joins_and_hears_of_everything() -> None:
     paper = Paper()
     paper.follow()
     assert paper.actions == [Connect(ENDPOINT)]

@@ -22,7 +22,7 @@ from rserpool.machine.follower import (
 from rserpool.machine.registrar_choice import backoff_s
 
 from rserpool import enrp
-from tests.rserpool.enrp_paper import OTHER, OWN, REGISTRAR, Paper, page, pe, presence, update
+from tests.rserpool.paper_enrp import OTHER, OWN, REGISTRAR, Paper, page, pe, presence, update
 
 EARLY_S = 1e-6
 
@@ -247,7 +247,7 @@ def test_everything_that_is_asked_for_twice_is_asked_for_after_the_table_that_co
     assert len(joined.whole_tables()) == 2
 
 
-def test_who_is_not_followed_is_asked_for_nothing() -> None:
+def test_a_registrar_that_is_not_followed_is_asked_for_nothing() -> None:
     timed = Timed()
     timed.machine.ask_for_everything(timed.now)
     timed.do()

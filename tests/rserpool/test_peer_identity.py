@@ -12,7 +12,7 @@ from rserpool.machine.peer_identity import CLAIM_S, MAX_CLAIMS, MAX_HELD, PeerId
 from rserpool.machine.registrar_choice import RegistrarAddress
 
 from rserpool import enrp
-from tests.rserpool.enrp_paper import REGISTRAR, presence
+from tests.rserpool.paper_enrp import REGISTRAR, presence
 
 HOME, OTHER, STRANGER = ("10.0.0.1", 3863), ("10.0.0.2", 3863), ("10.6.6.6", 3863)
 
@@ -144,7 +144,9 @@ async def test_a_stranger_that_lists_a_registrars_address_is_not_followed(socket
     follower.close()
 
 
-async def test_it_is_not_in_the_way_to_the_registrar(socket: PaperEnrpSocket) -> None:
+async def test_a_stranger_with_a_registrars_address_is_aborted_when_that_registrar_is_wanted(
+    socket: PaperEnrpSocket,
+) -> None:
     registrar = RegistrarAddress("10.0.0.1")
     follower = HandlespaceFollower([registrar], lambda *_: None)
     follower.start()

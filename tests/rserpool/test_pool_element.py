@@ -12,7 +12,7 @@ from rserpool.machine.element import (
 )
 
 from rserpool import asap
-from tests.rserpool.joined import (
+from tests.rserpool.paper_registrars import (
     ELEMENT,
     HANDLE,
     POLICY_MISMATCH,

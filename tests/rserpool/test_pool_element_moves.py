@@ -17,7 +17,7 @@ from rserpool.machine.element import (
 from rserpool.machine.registrar_choice import DISTRUST_FIRST_S
 
 from rserpool import asap
-from tests.rserpool.joined import (
+from tests.rserpool.paper_registrars import (
     ELEMENT,
     HANDLE,
     POLICY_MISMATCH,

@@ -3,7 +3,7 @@
 import pytest
 from rserpool.machine.element import EventKind
 
-from tests.rserpool.joined import ELEMENT, HANDLE, JoinedElement, keep_alive, registrations
+from tests.rserpool.paper_registrars import ELEMENT, HANDLE, JoinedElement, keep_alive, registrations
 
 STEP_S = 0.3
 
@@ -26,7 +26,7 @@ def keep_alives(joined: JoinedElement, seconds: float, step_s: float = STEP_S) -
         joined.receive(association, keep_alive(registrar=identifier))
 
 
-def test_removed_in_silence_it_is_back_within_a_second(joined: JoinedElement) -> None:
+def test_an_element_whose_keep_alives_stop_is_registered_again_within_a_second(joined: JoinedElement) -> None:
     joined.machine.silence.is_heeded = True
     keep_alives(joined, 1.5)
     joined.at(joined.machine.registrar).pools.clear()
@@ -37,7 +37,7 @@ def test_removed_in_silence_it_is_back_within_a_second(joined: JoinedElement) ->
     assert removed_s + 2 * STEP_S < joined.events[-1].at_s < removed_s + 3 * STEP_S
 
 
-def test_nobody_heeds_it_unless_told(joined: JoinedElement) -> None:
+def test_silence_is_not_heeded_unless_told(joined: JoinedElement) -> None:
     keep_alives(joined, 1.2)
     joined.run(10)
     assert EventKind.RENEWING not in joined.kinds
@@ -62,7 +62,7 @@ def test_a_registrar_that_stays_silent_is_asked_once(joined: JoinedElement) -> N
     assert len(registrations(joined)) == before + 1
 
 
-def test_one_with_longer_steps_is_given_its_time(joined: JoinedElement) -> None:
+def test_a_registrar_with_longer_steps_is_given_its_time(joined: JoinedElement) -> None:
     joined.machine.silence.is_heeded = True
     keep_alives(joined, 5.5, step_s=1.1)
     assert EventKind.RENEWING not in joined.kinds

@@ -8,7 +8,7 @@ from rserpool.machine.element import TRANSITIONS, Input, PoolElementMachine, Sta
 from rserpool.machine.registrar_choice import preference
 
 from rserpool import asap
-from tests.rserpool.joined import ELEMENT, HANDLE, REGISTRARS
+from tests.rserpool.paper_registrars import ELEMENT, HANDLE, REGISTRARS
 
 ORDER = preference(REGISTRARS, HANDLE, ELEMENT.identifier)
 FIRST, SECOND = 1, 2

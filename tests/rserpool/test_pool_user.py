@@ -8,7 +8,7 @@ from rserpool.machine import user as pool_user
 from rserpool.machine.user import Input, PoolUserMachine, Resolution, State
 
 from rserpool import asap
-from tests.rserpool.joined import ELEMENT, HANDLE, HOME, NOT_FOUND, JoinedUser
+from tests.rserpool.paper_registrars import ELEMENT, HANDLE, HOME, NOT_FOUND, JoinedUser
 
 
 def found(handle: bytes = HANDLE) -> asap.HandleResolutionResponse:
@@ -167,6 +167,19 @@ def test_connects_again_with_growing_pauses_up_to_a_second() -> None:
     joined.lose()
     joined.run(0.11)
     assert joined.user.state is State.UP, "a success starts the pauses anew"
+
+
+def test_tells_when_the_association_comes_and_goes_and_why(joined: JoinedUser) -> None:
+    assert joined.links == [True]
+    assert joined.user.problem is None
+    joined.user.lost(99, joined.now)
+    joined.settle()
+    assert joined.links == [True], "another association is none of its business"
+    joined.user.lost(joined.association, joined.now, "the association broke")
+    joined.settle()
+    assert joined.links == [True, False]
+    with pytest.raises(RegistrarUnreachable, match="the association broke"):
+        joined.ask()
 
 
 def test_gives_up_a_connection_that_hangs() -> None:

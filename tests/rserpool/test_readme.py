@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.rserpool.joined import ELEMENT, REGISTRARS, PaperRegistrar
+from tests.rserpool.paper_registrars import ELEMENT, REGISTRARS, PaperRegistrar
 from tests.rserpool.paper_sockets import PaperNetwork
 from tests.rserpool.paper_sockets import network as network  # the fixture
 from tests.support.namespaces import REPOSITORY

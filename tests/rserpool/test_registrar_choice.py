@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from rserpool.machine.registrar_choice import FORGIVE_AFTER_S, RegistrarAddress, backoff_s, choose, preference
 
-from tests.rserpool.joined import HANDLE, REGISTRARS
+from tests.rserpool.paper_registrars import HANDLE, REGISTRARS
 
 
 @pytest.mark.parametrize(

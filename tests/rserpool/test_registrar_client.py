@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from ipaddress import ip_address
 
 import pytest
-from rserpool.aio import driver as asyncio_endpoint
+from rserpool.aio import driver
 from rserpool.aio.driver import ASAP, DeadlineTimer, MessageEndpoint
 from rserpool.aio.sctp import Message, SctpUnavailable
 from rserpool.aio.user import RegistrarClient
@@ -16,7 +16,7 @@ from rserpool.errors import RegistrarUnreachable, ResolutionTimeout, UnsafeMessa
 from rserpool.parameters import Protocol, Transport
 
 from rserpool import asap, enrp
-from tests.rserpool.joined import ELEMENT, HANDLE, REGISTRARS, PaperRegistrar
+from tests.rserpool.paper_registrars import ELEMENT, HANDLE, REGISTRARS, PaperRegistrar
 from tests.rserpool.paper_sockets import PaperNetwork
 from tests.rserpool.paper_sockets import network as network  # the fixture
 from tests.support.waiting import until_async
@@ -180,7 +180,7 @@ class TestClient:
     async def test_messages_wait_while_the_buffer_is_full(
         self, client: RegistrarClient, network: PaperNetwork, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(asyncio_endpoint, "MAX_QUEUED", 3)
+        monkeypatch.setattr(driver, "MAX_QUEUED", 3)
         sock = network.open_sockets[0]
         sock.is_full = True
         questions = [asyncio.create_task(client.resolve(b"pool-%d" % i)) for i in range(5)]

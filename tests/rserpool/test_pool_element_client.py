@@ -15,7 +15,7 @@ from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.parameters import PoolElement, Protocol, Transport
 
 from rserpool import asap
-from tests.rserpool.joined import ELEMENT, HANDLE, REGISTRARS, PaperRegistrar, least_used
+from tests.rserpool.paper_registrars import ELEMENT, HANDLE, REGISTRARS, PaperRegistrar, least_used
 from tests.rserpool.paper_sockets import PaperNetwork
 from tests.rserpool.paper_sockets import network as network  # the fixture
 from tests.support.waiting import until_async
@@ -144,7 +144,7 @@ class TestElement:
         assert element.registrar == home
         assert [event.kind for event in events] == [EventKind.REGISTERED]
 
-    async def test_it_is_taken_for_one_as_soon_as_the_address_is_confirmed(
+    async def test_a_takeover_counts_as_soon_as_the_registrars_address_is_confirmed(
         self, element: PoolElementClient, claimed: RegistrarAddress, network: PaperNetwork
     ) -> None:
         sock = network.open_sockets[0]
@@ -154,7 +154,7 @@ class TestElement:
         await until_async(lambda: element.registrar == claimed and element.home_registrar == 0x222)
         assert sock.aborted == []
 
-    async def test_who_lists_a_registrars_address_is_not_in_the_way_to_it(
+    async def test_a_stranger_that_lists_a_registrars_address_does_not_block_the_way_to_it(
         self, element: PoolElementClient, claimed: RegistrarAddress, network: PaperNetwork
     ) -> None:
         sock = network.open_sockets[0]

@@ -27,7 +27,7 @@ def known(of: RegistrarTable) -> list[str]:
     return [str(one) for one in of.registrars]
 
 
-def test_who_announces_himself_is_known_once_and_by_whence_it_came() -> None:
+def test_an_announcement_makes_its_source_known_once() -> None:
     one = table("10.9.0.2", "10.9.0.1", "2001:db8::1")
     assert not one.received(ANNOUNCE, ("10.9.0.1", 3863), 101.0), "nothing new"
     assert one.received(ANNOUNCE, ("10.9.0.1", 3864), 101.0), "another one at the same address"
@@ -45,7 +45,7 @@ def test_an_announced_sctp_transport_tells_the_port() -> None:
     assert one.registrars == (RegistrarAddress("10.9.0.7", 4000),)
 
 
-def test_who_is_silent_is_forgotten_but_for_the_last() -> None:
+def test_a_silent_registrar_is_forgotten_but_the_last_one_stays() -> None:
     one = table("10.9.0.1", "10.9.0.2")
     one.received(ANNOUNCE, ("10.9.0.2", 3863), 105.0)
     assert one.next_deadline_s == 100.0 + EXPIRY_S
