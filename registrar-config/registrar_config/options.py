@@ -6,10 +6,10 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from types import MappingProxyType
 from typing import Final
 
-from rserpool import group_problem
+from rserpool import asap, enrp, group_problem
 
-ASAP_PORT: Final = 3863
-ENRP_PORT: Final = 9901
+ASAP_PORT: Final = asap.PORT
+ENRP_PORT: Final = enrp.PORT
 ANNOUNCE_GROUP: Final = "239.0.0.50:3863"
 """Where agents listen for announcements unless told otherwise."""
 

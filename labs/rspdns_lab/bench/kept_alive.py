@@ -26,6 +26,7 @@ import uvloop
 from daemon_kit.control import Command, ControlError, ControlServer, Handler
 
 from rserpool import (
+    MOST_RESOLVED,
     AsapMessage,
     AssociationFailed,
     AssociationUp,
@@ -162,7 +163,7 @@ class _Asker(_Link):
     async def listed(self, handle: bytes) -> frozenset[int]:
         """Return the identifiers that the registrar lists. Raises TimeoutError."""
         self._answer = asyncio.get_running_loop().create_future()
-        self.send(HandleResolution(handle, 128))
+        self.send(HandleResolution(handle, MOST_RESOLVED))
         async with asyncio.timeout(_ANSWER_S):
             return await self._answer
 

@@ -18,6 +18,7 @@ import uvloop
 from rserpool import (
     ASAP,
     ENRP,
+    MOST_RESOLVED,
     AssociationLost,
     AssociationUp,
     Cause,
@@ -84,7 +85,7 @@ class LyingRegistrar:
             transport = Transport(Protocol.SCTP, 1024, (IPv4Address(self._own),))
             elements = (PoolElement(0x51, _IDENTIFIER, 6000, transport, LeastUsed(0.0)),)
         elif message.handle == self._handle:
-            elements = tuple(map(self._element, range(128)))
+            elements = tuple(map(self._element, range(MOST_RESOLVED)))
         error = () if elements else (Cause(CauseCode.UNKNOWN_POOL_HANDLE, message.handle),)
         policy = LeastUsed(0.0) if elements else None
         self._asap.send(association, HandleResolutionResponse(message.handle, policy, elements, error))
