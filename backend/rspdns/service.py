@@ -24,7 +24,16 @@ from daemon_kit.config_file import ConfigurationErrors
 from daemon_kit.control import Command, ControlError, ControlServer
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
-from pool_user import Belief, BeliefEvent, Follower, LastKnownGood, PoolView, Prober, reasons
+from pool_user import (
+    Belief,
+    BeliefEvent,
+    Follower,
+    Intervals,
+    LastKnownGood,
+    PoolView,
+    Prober,
+    reasons,
+)
 
 from rserpool import SctpUnavailable
 from rspdns import status
@@ -79,7 +88,16 @@ class Backend:
         self.events = EventLog(config.pdns.control, self.roster.name_of)
         self.examiner = Examiner(self.roster, probing_by_handle(config.zones), self.events.happened)
         self.belief = Belief(config.registrars, config.pool_rules)
-        self.follower = Follower(config, self.belief, self._views_changed, on_events=self._happened)
+        self.follower = Follower(
+            config.registrar_addresses,
+            config.accept_by_handle,
+            self.belief,
+            self._views_changed,
+            is_to_follow=config.follow == "enrp",
+            intervals=Intervals(config.poll_hot_ms / 1000, config.poll_hot_for_s, config.poll_idle_s),
+            timeout_ms=config.resolve_timeout_ms,
+            on_events=self._happened,
+        )
         self.keeper = LastKnownGood(config.state.path, config.max_stale_s)
         self.prober = Prober(
             self.belief,

@@ -25,6 +25,7 @@ from pool_user.probe.methods import Heard, listen_for_life
 from pool_user.probe.prober import Prober
 from pool_user.probe.probing import Outcome, Plan, PoolProbing
 from pool_user.registrars.follower import Follower
+from pool_user.registrars.polling import Intervals
 from pool_user.views import Member, OutMember, PoolView
 from pool_user.weights import OVERLOADED_AT, SLOW_START_S, Weighted, effective_load
 
@@ -40,6 +41,7 @@ __all__ = [
     "BeliefEvent",
     "Follower",
     "Heard",
+    "Intervals",
     "LastKnownGood",
     "Member",
     "OutMember",

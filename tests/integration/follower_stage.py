@@ -11,12 +11,12 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 
 import psutil
 from pool_user.belief import Belief, BeliefEvent, PoolRules
 from pool_user.registrars.follower import Follower
+from pool_user.registrars.polling import Intervals
 from pool_user.views import PoolView
 from rserpool.aio.element import PoolElementClient
 from rserpool.machine.registrar_choice import RegistrarAddress
@@ -29,20 +29,10 @@ HANDLE = "sip-as-udp"
 REREGISTRATION_MS = 500
 ACCEPT = (ip_network("10.66.0.0/16"),)
 RULES = {HANDLE: PoolRules(ACCEPT)}
+INTERVALS = Intervals(hot_s=0.05, hot_for_s=60.0, idle_s=3600.0)
+"""What nobody looks up is as good as never asked about: a registrar that is followed has to tell."""
 CHECKED_AFTER_S = 0.2
 """So long after a change nobody is asked about it any more."""
-
-
-@dataclass(frozen=True)
-class FollowerSettings:
-    registrar_addresses: Sequence[RegistrarAddress]
-    accept_by_handle: Mapping[str, object] = field(default_factory=lambda: {HANDLE: ACCEPT})
-    poll_hot_ms: int = 50
-    poll_hot_for_s: float = 60
-    poll_idle_s: float = 3600
-    """What nobody looks up is as good as never asked about: a registrar that is followed has to tell."""
-    resolve_timeout_ms: int = 300
-    follow: str = "enrp"
 
 
 class Stage:
@@ -56,7 +46,14 @@ class Stage:
         ]
         self.belief = Belief([str(one) for one in self.registrars], RULES)
         self.follower = Follower(
-            FollowerSettings(self.registrars), self.belief, self._on_change, on_events=self._on_events
+            self.registrars,
+            RULES,
+            self.belief,
+            self._on_change,
+            is_to_follow=True,
+            intervals=INTERVALS,
+            timeout_ms=300,
+            on_events=self._on_events,
         )
         self.view = PoolView(HANDLE)
         self.changes: list[tuple[float, list[int]]] = []

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from pool_user.belief import Belief
-from pool_user.registrars import asking, follower
+from pool_user.registrars import follower
 from pool_user.registrars.follower import Follower
+from pool_user.registrars.polling import Intervals
+from pool_user.registrars.session import ASK_FOLLOWED_AFTER_S, MOST_ASKED_AT_ONCE, Input, RegistrarSession
 from pool_user.views import PoolView
 from rserpool.errors import RegistrarUnreachable, ResolutionTimeout
 from rserpool.machine.registrar_choice import RegistrarAddress
@@ -92,14 +94,11 @@ class PlayedSettings:
     poll_hot_for_s: float = 60.0
     poll_idle_s: float = 10.0
     resolve_timeout_ms: int = 300
-    follow: str = "poll"
+    asks_sentinels_first: bool = False
+    """As where registrars are followed."""
     registrar_addresses: Sequence[RegistrarAddress] = field(
         default_factory=lambda: [RegistrarAddress(f"10.9.0.{n}") for n in (1, 2, 3)]
     )
-
-    @property
-    def accept_by_handle(self) -> Mapping[str, object]:
-        return dict.fromkeys(self.handles, RULES)
 
 
 class Scene:
@@ -110,7 +109,17 @@ class Scene:
         addresses = [str(address) for address in settings.registrar_addresses]
         self.belief = Belief(addresses, dict.fromkeys(settings.handles, RULES))
         self.views: list[Mapping[str, PoolView]] = []
-        self.follower = Follower(settings, self.belief, self.views.append)
+        self.follower = Follower(
+            settings.registrar_addresses,
+            settings.handles,
+            self.belief,
+            self.views.append,
+            is_to_follow=False,
+            intervals=Intervals(settings.poll_hot_ms / 1000, settings.poll_hot_for_s, settings.poll_idle_s),
+            timeout_ms=settings.resolve_timeout_ms,
+        )
+        for session in self.follower._sessions:
+            session._is_to_follow = settings.asks_sentinels_first
         self.registrars = PlayedRegistrar.made
 
     def list_everywhere(self, *elements: PoolElement, handle: str = POOL) -> None:
@@ -124,6 +133,16 @@ class Scene:
     @property
     def standings(self) -> list[str]:
         return [state.standing.value for state in self.follower.registrar_states()]
+
+    def ask(self, place: int) -> None:
+        """Have one registrar asked about the pool at once."""
+        self.follower._sessions[place].ask_at_once(POOL, asyncio.get_running_loop().time())
+        self.follower._flush()
+
+    def tell(self, place: int, told: Resolution) -> None:
+        """Have one registrar answer."""
+        self.follower._answered(place, told.handle.decode(), told)
+        self.follower.look()
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
@@ -143,7 +162,7 @@ async def playing(settings: PlayedSettings | None = None) -> AsyncIterator[Scene
 
 @pytest.fixture(autouse=True)
 def played(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "RegistrarClient", PlayedRegistrar)
+    monkeypatch.setattr(follower, "RegistrarClient", PlayedRegistrar)
 
 
 async def test_members_come_and_go() -> None:
@@ -172,7 +191,7 @@ async def test_a_change_at_one_makes_the_others_be_asked_at_once() -> None:
         await asyncio.sleep(0.05)
         started_s, started = asyncio.get_running_loop().time(), Mark.now()
         scene.list_everywhere(pe(1, HOMES[2]))
-        scene.follower._registrars[0].ask_at_once(POOL)
+        scene.ask(0)
         await scene.until(lambda: scene.members == [1])
         await scene.until(lambda: scene.registrars[1].count(POOL, started_s) >= 1)
         assert started.ran_s() < 1.0
@@ -187,7 +206,7 @@ async def test_a_change_is_told_before_others_are_asked_about_it() -> None:
         scene.list_everywhere(pe(1, HOMES[0]))
         now = asyncio.get_running_loop().time()
         told = Resolution(POOL.encode(), True, None, (pe(1, HOMES[0]),), now, now)
-        scene.follower.answered(0, POOL, told)
+        scene.tell(0, told)
         await asyncio.sleep(0)
         assert scene.members == [1]
         assert [registrar.count(POOL, now) for registrar in scene.registrars] == [0, 0, 0]
@@ -200,14 +219,15 @@ async def test_those_who_tell_by_themselves_are_asked_only_when_the_change_is_th
         await scene.until(lambda: scene.members == [1, 2])
         await scene.until(lambda: scene.standings == ["settled"] * 3)
         await asyncio.sleep(0.05)
-        scene.follower._on_followed(1, True)
+        for what in (Input.FOLLOW, Input.TABLE):
+            scene.follower._sessions[1].move(what)
         scene.list_everywhere(pe(1, HOMES[0]))
         now = asyncio.get_running_loop().time()
         told = Resolution(POOL.encode(), True, None, (pe(1, HOMES[0]),), now, now)
-        scene.follower.answered(0, POOL, told)
+        scene.tell(0, told)
         await scene.until(lambda: all(each.count(POOL, now) for each in scene.registrars[1:]))
         followed, asked = (scene.registrars[place].first_asked_s(POOL, now) for place in (1, 2))
-        assert followed >= now + follower.ASK_FOLLOWED_AFTER_S - 0.001
+        assert followed >= now + ASK_FOLLOWED_AFTER_S - 0.001
         assert asked < followed
         assert scene.members == [1]
 
@@ -215,18 +235,16 @@ async def test_those_who_tell_by_themselves_are_asked_only_when_the_change_is_th
 async def test_what_a_handle_table_is_about_to_tell_is_not_asked_for_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(follower.Follower, "is_about_to_tell", lambda _, place: place == 0)
+    monkeypatch.setattr(RegistrarSession, "is_about_to_tell", property(lambda one: one.place == 0))
     handles = tuple(f"pool-{number}" for number in range(300))
     async with playing(PlayedSettings((POOL, *handles))) as scene:
         await scene.until(lambda: {*handles} <= {handle for _, handle in scene.registrars[1].asked})
         assert len({*handles} & {handle for _, handle in scene.registrars[0].asked}) < 250
 
 
-async def test_of_one_that_may_be_followed_the_sentinel_is_asked_first_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(follower.Follower, "follows", True)
-    async with playing(PlayedSettings((POOL, "other"), poll_hot_ms=200)) as scene:
+async def test_of_one_that_may_be_followed_the_sentinel_is_asked_first_alone() -> None:
+    settings = PlayedSettings((POOL, "other"), poll_hot_ms=200, asks_sentinels_first=True)
+    async with playing(settings) as scene:
         for place, registrar in enumerate(scene.registrars):
             await scene.until(lambda one=registrar: {POOL, "other"} <= {handle for _, handle in one.asked})  # type: ignore[misc]
             (first_s, first), (then_s, _) = registrar.asked[:2]
@@ -234,21 +252,20 @@ async def test_of_one_that_may_be_followed_the_sentinel_is_asked_first_alone(
             assert then_s - first_s > 0.15, "its table would be on its way by then"
 
 
-async def test_pools_wait_for_the_sentinel_of_the_slowest(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pools_wait_for_the_sentinel_of_the_slowest() -> None:
     """Nobody is settled before, and questions about a thousand pools would only delay it."""
-    monkeypatch.setattr(follower.Follower, "follows", True)
-    async with playing(PlayedSettings((POOL, "other"))) as scene:
+    async with playing(PlayedSettings((POOL, "other"), asks_sentinels_first=True)) as scene:
         scene.registrars[2].delay_s = 0.6
         await scene.until(lambda: all(registrar.count(POOL) for registrar in scene.registrars))
         waits_s = [one.first_asked_s(POOL, 0.0) - scene.registrars[2].asked[0][0] for one in scene.registrars]
         assert min(waits_s) >= 0.55
 
 
-@pytest.mark.parametrize("count", [follower.MOST_ASKED_AT_ONCE // 2, follower.MOST_ASKED_AT_ONCE + 50])
+@pytest.mark.parametrize("count", [MOST_ASKED_AT_ONCE // 2, MOST_ASKED_AT_ONCE + 50])
 async def test_a_handle_table_tells_sooner_than_many_questions_of_the_belief(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower.Follower, "is_about_to_tell", lambda _, place: place == 1)
+    monkeypatch.setattr(RegistrarSession, "is_about_to_tell", property(lambda one: one.place == 1))
     handles = [f"pool-{number}" for number in range(count)]
     async with playing(PlayedSettings((POOL, *handles), poll_idle_s=1000.0)) as scene:
         await scene.until(lambda: scene.standings == ["settled"] * 3)
@@ -257,11 +274,11 @@ async def test_a_handle_table_tells_sooner_than_many_questions_of_the_belief(
         for handle in handles:
             elements = scene.registrars[0].listing[handle] = (pe(1, HOMES[1]),)
             told = Resolution(handle.encode(), True, None, elements, now, now)
-            scene.follower.answered(0, handle, told)
+            scene.tell(0, told)
         await scene.until(lambda: all(scene.views[-1][handle].members for handle in handles))
         await asyncio.sleep(0.05)
         asked = {handle for _, handle in scene.registrars[1].asked} & {*handles}
-        assert len(asked) == (count if count <= follower.MOST_ASKED_AT_ONCE else 0)
+        assert len(asked) == (count if count <= MOST_ASKED_AT_ONCE else 0)
 
 
 async def test_a_question_of_the_belief_is_asked_at_once() -> None:
@@ -271,7 +288,7 @@ async def test_a_question_of_the_belief_is_asked_at_once() -> None:
         await scene.until(lambda: scene.members == [1, 2, 3])
         started = Mark.now()
         scene.list_everywhere()
-        scene.follower._registrars[0].ask_at_once(POOL)
+        scene.ask(0)
         await scene.until(lambda: scene.members == [])
         assert started.ran_s() < 0.9, "a crowd, confirmed by all"
 

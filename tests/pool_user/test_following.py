@@ -1,98 +1,162 @@
-"""Whom the backend follows when: the first handle table is taken from one registrar alone."""
-
-from collections.abc import Callable, Sequence
-from typing import Any
+"""The session with one registrar, and when registrars are followed: the first handle table is taken alone."""
 
 import pytest
-from pool_user.belief import Belief
-from pool_user.registrars import following
-from pool_user.registrars.following import FIRST_CONNECTED_S, FIRST_TABLE_S, Following
+from pool_user.belief import Standing
 from pool_user.registrars.polling import HotPools, Intervals
-from rserpool.aio.follower import State
-from rserpool.machine.follower import Ended, Event, Table
-from rserpool.machine.registrar_choice import RegistrarAddress
-from rserpool.machine.user import Resolution
-from rserpool.rspregistrar import sentinel_handle
+from pool_user.registrars.session import (
+    ASK_FOLLOWED_AFTER_S,
+    FIRST_CONNECTED_S,
+    FIRST_TABLE_S,
+    SENTINEL_FIRST_S,
+    TRANSITIONS,
+    Ask,
+    Follow,
+    Following,
+    Input,
+    RegistrarSession,
+    RegistrarSessions,
+)
 
-from tests.pool_user.belief_support import POOL, RULES, pe
+from tests.pool_user.belief_support import POOL
 
-HOMES = (0xA1, 0xB2, 0xC3)
 START_S = 10.0
-
-
-class PlayedClient:
-    """Stands in for a HandlespaceFollower; the test sets how far each registrar is followed."""
-
-    def __init__(
-        self, registrars: Sequence[RegistrarAddress], on_event: Callable[[int, Event], None], **_: Any
-    ) -> None:
-        self.on_event = on_event
-        self.states = [State.IDLE] * len(registrars)
-
-    def follow(self, place: int) -> None:
-        self.states[place] = State.CONNECTING
-
-    def state(self, place: int) -> State:
-        return self.states[place]
-
-    def tell(self, place: int, event: Event, state: State) -> None:
-        self.states[place] = state
-        self.on_event(place, event)
+ASKED, HELD, CALLED = Following.ASKED, Following.HELD, Following.CALLED
+TELLING, FOLLOWED = Following.TELLING, Following.FOLLOWED
+INTERVALS = Intervals(0.05, 60.0, 10.0)
 
 
 class Scene:
     """Three registrars, all settled at START_S."""
 
     def __init__(self) -> None:
-        addresses = [RegistrarAddress(f"10.9.0.{number}") for number in (1, 2, 3)]
-        belief = Belief([str(address) for address in addresses], {POOL: RULES})
-        for place, home in enumerate(HOMES):
-            belief.link(place, True, START_S)
-            sentinel = (pe(0x51 + place, home, f"10.9.0.{place + 1}"),)
-            handle = sentinel_handle(place + 1).encode()
-            belief.answered(place, Resolution(handle, True, None, sentinel, START_S, START_S))
-        pools = HotPools((POOL,), Intervals(0.05, 60.0, 10.0), START_S)
-        self.following = Following(
-            addresses, belief, pools, on_news=lambda *_: None, on_followed=lambda *_: None
-        )
-        client = self.following._client
-        assert isinstance(client, PlayedClient)
-        self.client = client
+        pools = HotPools((POOL,), INTERVALS, START_S)
+        self.sessions = RegistrarSessions(3, pools, INTERVALS, is_to_follow=True)
+        for session in self.sessions:
+            session.link(True, START_S)
+            session.standing = Standing.SETTLED
 
-    def look(self, later_s: float) -> list[State]:
-        self.following.follow_settled(START_S + later_s)
-        return self.client.states
-
-
-@pytest.fixture(autouse=True)
-def played(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "HandlespaceFollower", PlayedClient)
+    def look(self, later_s: float) -> list[Following]:
+        self.sessions.follow_settled(START_S + later_s)
+        return [session.following for session in self.sessions]
 
 
 def test_the_others_wait_for_the_first_handle_table() -> None:
     scene = Scene()
-    assert scene.look(0.0) == [State.CONNECTING, State.IDLE, State.IDLE]
-    scene.client.states[0] = State.JOINING
-    assert scene.look(1.0) == [State.JOINING, State.IDLE, State.IDLE]
-    assert all(map(scene.following.is_about_to_tell, range(3))), "they are not asked one by one meanwhile"
-    scene.client.tell(0, Table(HOMES[0], {}, False, START_S, START_S + 1.5), State.FOLLOWING)
-    assert scene.look(1.5) == [State.FOLLOWING, State.CONNECTING, State.CONNECTING]
-    assert not any(map(scene.following.is_about_to_tell, range(3)))
+    assert scene.look(0.0) == [CALLED, HELD, HELD]
+    assert [session.take_actions() for session in scene.sessions] == [[Follow()], [], []]
+    scene.sessions[0].move(Input.JOINED)
+    assert scene.look(1.0) == [TELLING, HELD, HELD]
+    assert all(one.is_about_to_tell for one in scene.sessions), "they are not asked one by one meanwhile"
+    scene.sessions[0].table()
+    assert scene.look(1.5) == [FOLLOWED, CALLED, CALLED]
+    assert not any(session.is_about_to_tell for session in scene.sessions)
 
 
-@pytest.mark.parametrize(
-    ("state", "at_most_s"), [(State.CONNECTING, FIRST_CONNECTED_S), (State.JOINING, FIRST_TABLE_S)]
-)
-def test_they_do_not_wait_for_long(state: State, at_most_s: float) -> None:
+@pytest.mark.parametrize(("state", "at_most_s"), [(CALLED, FIRST_CONNECTED_S), (TELLING, FIRST_TABLE_S)])
+def test_they_do_not_wait_for_long(state: Following, at_most_s: float) -> None:
     scene = Scene()
     scene.look(0.0)
-    scene.client.states[0] = state
-    assert scene.look(at_most_s - 0.01) == [state, State.IDLE, State.IDLE]
-    assert scene.look(at_most_s) == [state, State.CONNECTING, State.CONNECTING]
+    if state is TELLING:
+        scene.sessions[0].move(Input.JOINED)
+    assert scene.look(at_most_s - 0.01) == [state, HELD, HELD]
+    assert scene.look(at_most_s) == [state, CALLED, CALLED]
 
 
 def test_they_do_not_wait_for_one_that_failed() -> None:
     scene = Scene()
     scene.look(0.0)
-    scene.client.tell(0, Ended("no answer, or refused"), State.IDLE)
-    assert scene.look(0.01) == [State.CONNECTING] * 3
+    scene.sessions[0].ended("no answer, or refused", START_S)
+    assert scene.look(0.01) == [CALLED] * 3
+
+
+def test_a_registrar_that_is_not_settled_any_more_does_not_wait() -> None:
+    scene = Scene()
+    scene.look(0.0)
+    scene.sessions[1].standing = Standing.WAKING
+    assert scene.look(0.01) == [CALLED, ASKED, HELD]
+
+
+def test_registrars_that_are_only_asked_are_never_followed() -> None:
+    pools = HotPools((POOL,), INTERVALS, START_S)
+    sessions = RegistrarSessions(3, pools, INTERVALS, is_to_follow=False)
+    for session in sessions:
+        session.standing = Standing.SETTLED
+    sessions.follow_settled(START_S)
+    assert [session.following for session in sessions] == [ASKED] * 3
+
+
+def session_of_one(*, is_to_follow: bool = False) -> RegistrarSession:
+    session = RegistrarSession(0, HotPools((POOL,), INTERVALS, START_S), INTERVALS, is_to_follow=is_to_follow)
+    session.standing = Standing.SETTLED
+    return session
+
+
+def asked(session: RegistrarSession, now: float) -> list[str]:
+    session.advance(now, awaits_sentinels=False)
+    return [action.handle for action in session.take_actions() if isinstance(action, Ask)]
+
+
+def test_rounds_begin_and_end_with_the_association() -> None:
+    session = session_of_one()
+    assert session.next_deadline_s == float("inf")
+    session.link(True, START_S)
+    assert asked(session, START_S) == ["rspdns-sentinel-1", POOL]
+    assert session.next_deadline_s == START_S + INTERVALS.hot_s
+    session.link(False, START_S + 0.01)
+    assert session.next_deadline_s == float("inf")
+    assert session.ask_at_once(POOL, START_S + 0.02)
+    assert session.take_actions() == [], "nobody is there to be asked"
+
+
+def test_a_silent_registrar_is_asked_about_its_sentinel_alone() -> None:
+    session = session_of_one()
+    session.standing = Standing.SILENT
+    session.link(True, START_S)
+    assert asked(session, START_S) == ["rspdns-sentinel-1"]
+
+
+def test_a_registrar_that_is_to_be_followed_is_asked_about_its_sentinel_first() -> None:
+    session = session_of_one(is_to_follow=True)
+    session.link(True, START_S)
+    assert asked(session, START_S) == ["rspdns-sentinel-1"]
+    session.answered("rspdns-sentinel-1", START_S + 0.01)
+    assert not session.awaits_sentinel
+    assert POOL in asked(session, START_S + SENTINEL_FIRST_S + 0.01)
+
+
+def test_a_followed_registrar_is_asked_about_a_change_later_and_at_once_when_that_ends() -> None:
+    session = session_of_one()
+    session.link(True, START_S)
+    for handle in asked(session, START_S):
+        session.answered(handle, START_S + 0.01)
+    session.follow()
+    assert session.table()
+    assert not session.table(), "a second table is no news"
+    asked(session, START_S + INTERVALS.hot_s)
+    session.ask_after_change(POOL, START_S + 0.1)
+    assert asked(session, START_S + 0.1) == []
+    assert session.next_deadline_s == START_S + 0.1 + ASK_FOLLOWED_AFTER_S
+    assert asked(session, START_S + 0.1 + ASK_FOLLOWED_AFTER_S) == [POOL]
+    assert session.ended("silent for 6 s", START_S + 0.2)
+    assert (session.following, session.problem) == (ASKED, "silent for 6 s")
+    assert session.next_deadline_s == START_S + 0.2
+
+
+def test_a_question_wanted_again_meanwhile_is_asked_when_the_first_is_answered() -> None:
+    session = session_of_one()
+    session.link(True, START_S)
+    asked(session, START_S)
+    assert session.ask_at_once(POOL, START_S + 0.01), "one is under way"
+    assert session.take_actions() == []
+    session.answered(POOL, START_S + 0.02)
+    assert session.take_actions() == [Ask(POOL)]
+
+
+@pytest.mark.parametrize("state", Following)
+@pytest.mark.parametrize("what", Input)
+def test_what_the_table_does_not_hold_changes_nothing(state: Following, what: Input) -> None:
+    session = session_of_one()
+    session.following = state
+    target = TRANSITIONS[state].get(what)
+    assert session.move(what) is (target is not None)
+    assert session.following is (target or state)
