@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pool_user.belief.claims import Court
 from pool_user.belief.pool import PoolBelief
-from pool_user.belief.registrars import RegistrarState
+from pool_user.belief.registrars import RegistrarState, Standings
 from pool_user.belief.rules import (
     RENEW_STALE_S,
     BeliefEvent,
@@ -17,7 +17,6 @@ from pool_user.belief.rules import (
     Question,
     pool_name,
 )
-from pool_user.belief.standings import Standings
 from pool_user.views import Member, PoolView
 from rserpool import MAX_POOL_ELEMENTS, MOST_RESOLVED, SENTINEL_POOL_PREFIX, Resolution, Table, Update
 
