@@ -12,14 +12,14 @@ from pool_user import (
     BeliefEvent,
     Heard,
     Member,
-    Outcome,
     Plan,
     PoolProbing,
+    ProbeResult,
     listen_for_life,
     reasons,
 )
 
-from rspdns.roster_keeper import RosterKeeper
+from rspdns.roster import RosterKeeper
 
 AT_ONCE = 20
 """Servers looked at at the same time; when more leave together, the others are not looked at."""
@@ -69,6 +69,6 @@ class Examiner:
             return  # it is in again
         found = reasons.of_probe(heard.outcome, heard.words, str(member.addresses[0]))
         self._keeper.examined(handle, member, found.words, found.look_at)
-        if heard.outcome is not Outcome.UNKNOWN:
+        if heard.outcome is not ProbeResult.UNKNOWN:
             now = time.monotonic()
             self._on_event([BeliefEvent(now, "examined", handle, member.identifier, found.words, member)])

@@ -55,7 +55,7 @@ from rspdns.pdns.responder import Responder
 from rspdns.pool_names import PoolNames
 from rspdns.probe_plans import probing_by_handle
 from rspdns.reloading import WAIT_S, Reload, Reloads
-from rspdns.roster_keeper import RosterKeeper
+from rspdns.roster import RosterKeeper
 from rspdns.status import Known
 from rspdns.zones.loading import Progress
 from rspdns.zones.zone import Zone, sharing

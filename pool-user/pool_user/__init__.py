@@ -23,7 +23,7 @@ from pool_user.belief import (
 from pool_user.memory_keeper import LastKnownGood
 from pool_user.probe.methods import Heard, listen_for_life
 from pool_user.probe.prober import Prober
-from pool_user.probe.probing import Outcome, Plan, PoolProbing
+from pool_user.probe.probing import Plan, PoolProbing, ProbeResult
 from pool_user.registrars.follower import Follower
 from pool_user.registrars.polling import Intervals
 from pool_user.views import Member, OutMember, PoolView
@@ -45,11 +45,11 @@ __all__ = [
     "LastKnownGood",
     "Member",
     "OutMember",
-    "Outcome",
     "Plan",
     "PoolProbing",
     "PoolRules",
     "PoolView",
+    "ProbeResult",
     "Prober",
     "RegistrarState",
     "Standing",

@@ -16,7 +16,7 @@ from pool_user.belief.accept import REFUSED
 from pool_user.belief.listing import Overruled
 from pool_user.belief.reachability import UNREACHABLE
 from pool_user.belief.rules import BeliefEvent
-from pool_user.probe.probing import Outcome
+from pool_user.probe.probing import ProbeResult
 
 NEVER_SEEN = "expected, and never seen by this name server"
 
@@ -47,13 +47,13 @@ def explained(event: BeliefEvent, registrars: Mapping[int, str], said: str) -> B
     return replace(event, words=words)
 
 
-def of_probe(outcome: Outcome, words: str, address: str) -> Reason:
+def of_probe(outcome: ProbeResult, words: str, address: str) -> Reason:
     """What the probe of a server tells that has just left."""
     sidecar = f"ppe-agent status on {address}"
-    if outcome is Outcome.ALIVE:
+    if outcome is ProbeResult.ALIVE:
         why = "withdrawn by its sidecar (drained, or a check failed), or the sidecar ended"
         return Reason(f"the server itself lives ({words}): {why}", sidecar)
-    if outcome is Outcome.UNKNOWN:
+    if outcome is ProbeResult.UNKNOWN:
         return Reason(words, sidecar)
     if "refused" in words:
         return Reason(

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from daemon_kit.durations import duration
 
-from ppe_agent.checks.base import CheckState, Outcome, RiseFall, Timing
+from ppe_agent.checks.base import CheckResult, CheckState, RiseFall, Timing
 
 _MAX_DOUBLINGS: Final = 3
 
@@ -19,7 +19,7 @@ class CheckRecord:
     kind: str
     target: str
     machine: RiseFall
-    last: Outcome | None = None
+    last: CheckResult | None = None
     last_at_s: float | None = None
     since_s: float | None = None  # when the state began
 
@@ -98,7 +98,7 @@ class Health:
             )
         return "all checks pass"
 
-    def report(self, position: int, outcome: Outcome, now: float) -> bool:
+    def report(self, position: int, outcome: CheckResult, now: float) -> bool:
         """Take in one attempt of the check at `position`; return whether its state changed."""
         check = self.checks[position]
         was_well = self.is_well

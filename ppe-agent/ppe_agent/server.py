@@ -9,7 +9,7 @@ from typing import Any
 from daemon_kit.logs import get_logger
 
 from ppe_agent.addresses import Address
-from ppe_agent.checks.base import CheckState, Outcome
+from ppe_agent.checks.base import CheckResult, CheckState
 from ppe_agent.checks.make import make_check
 from ppe_agent.configuration import ServerConfig
 from ppe_agent.drain_file import DrainFile
@@ -221,7 +221,7 @@ class Server:
         if held_s := self._health.held_for_s(now):
             self._hold_timer = asyncio.get_running_loop().call_later(held_s + 0.001, self._decide)
 
-    def _on_outcome(self, position: int, outcome: Outcome) -> bool:
+    def _on_outcome(self, position: int, outcome: CheckResult) -> bool:
         was_well = self._health.is_well
         changed = self._health.report(position, outcome, time.monotonic())
         check = self._health.checks[position]

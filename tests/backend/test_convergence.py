@@ -6,8 +6,15 @@ import time
 import pytest
 from pool_user.belief import BeliefEvent
 from prometheus_client.core import HistogramMetricFamily
-from rspdns.convergence import MAX_WAITING, Convergence
-from rspdns.event_log import LOGGED_EACH, NAMED_TOGETHER, QUEUED, REASONS_TOGETHER, EventLog
+from rspdns.event_log import (
+    LOGGED_EACH,
+    MAX_WAITING,
+    NAMED_TOGETHER,
+    QUEUED,
+    REASONS_TOGETHER,
+    Convergence,
+    EventLog,
+)
 from structlog.testing import capture_logs
 
 from tests.backend.events import event

@@ -11,15 +11,14 @@ from pool_user.belief import BeliefEvent
 from pool_user.belief.listing import Overruled
 from pool_user.belief.reachability import UNREACHABLE
 from pool_user.probe.methods import Heard
-from pool_user.probe.probing import Outcome, Plan, PoolProbing
+from pool_user.probe.probing import Plan, PoolProbing, ProbeResult
 from pool_user.reasons import explained
 from pool_user.views import Member, OutMember
 from rspdns import status
 from rspdns.answers.snapshot import Snapshot
 from rspdns.event_log import EventLog
 from rspdns.examiner import AT_ONCE, Examiner
-from rspdns.roster import FORGOTTEN_AFTER_S, MAX_ABSENT, WHILE_STOPPED, Roster
-from rspdns.roster_keeper import FILE_NAME, RosterKeeper
+from rspdns.roster import FILE_NAME, FORGOTTEN_AFTER_S, MAX_ABSENT, WHILE_STOPPED, Roster, RosterKeeper
 from rspdns.service import Backend
 from rspdns.status import Known
 from rspdns.status_view import share
@@ -180,15 +179,20 @@ def test_what_the_probe_heard_stays_the_reason() -> None:
     ("outcome", "heard", "words", "look_at"),
     [
         (
-            Outcome.ALIVE,
+            ProbeResult.ALIVE,
             "answers OPTIONS with 200 OK",
             "withdrawn by its sidecar",
             "ppe-agent status on 10.0.0.2",
         ),
-        (Outcome.FAILED, "connection refused", "nothing listens at its port", "the server's process and log"),
-        (Outcome.FAILED, "no answer within 300 ms", "host or network down", "ping 10.0.0.2"),
         (
-            Outcome.FAILED,
+            ProbeResult.FAILED,
+            "connection refused",
+            "nothing listens at its port",
+            "the server's process and log",
+        ),
+        (ProbeResult.FAILED, "no answer within 300 ms", "host or network down", "ping 10.0.0.2"),
+        (
+            ProbeResult.FAILED,
             "answers OPTIONS with 503 Busy",
             "says: answers OPTIONS with 503 Busy",
             "ppe-agent status",
@@ -196,7 +200,7 @@ def test_what_the_probe_heard_stays_the_reason() -> None:
     ],
 )
 async def test_a_server_that_left_is_looked_at_once(
-    tmp_path: Path, outcome: Outcome, heard: str, words: str, look_at: str
+    tmp_path: Path, outcome: ProbeResult, heard: str, words: str, look_at: str
 ) -> None:
     """Killed, drained and cut off differ in nothing that registrars tell."""
     keeper = RosterKeeper(tmp_path, [zone()])
@@ -230,7 +234,7 @@ async def test_a_crowd_is_not_looked_at_all_at_once(tmp_path: Path) -> None:
     async def method(one: Member, plan: Plan) -> Heard:
         probed.append(one)
         await asyncio.sleep(3600)
-        return Heard(Outcome.ALIVE)
+        return Heard(ProbeResult.ALIVE)
 
     examiner = Examiner(keeper, {HANDLE: PoolProbing(Plan(), HANDLE)}, lambda more: None, method=method)
     examiner.happened([BeliefEvent(NOW, "left", HANDLE, n, BY_HOME, member(n)) for n in range(1, 101)])

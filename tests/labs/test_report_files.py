@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from rspdns_lab import cli
 from rspdns_lab.cli import main
-from rspdns_lab.demo.run import Outcome
+from rspdns_lab.demo.run import DemoResult
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Network
 from rspdns_lab.report.files import ReportFiles, ReportPath, write_whole
@@ -70,7 +70,7 @@ def test_where_stdout_is_for_the_table_no_file_called_dash_is_made(command: str)
 def test_figures_that_the_disk_does_not_take_are_printed_all_the_same(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    outcome = Outcome(())
+    outcome = DemoResult(())
     monkeypatch.setattr(cli, "end_on_signals", lambda: None)
     monkeypatch.setattr(cli, "become_root", lambda *_: None)
     monkeypatch.setattr(cli, "run_demo", lambda *_: outcome)

@@ -11,7 +11,7 @@ import pytest
 from pool_user.belief import Belief, PoolRules
 from pool_user.probe.methods import Heard, listen_for_life, probe
 from pool_user.probe.prober import Prober
-from pool_user.probe.probing import Outcome, Plan, PoolProbing
+from pool_user.probe.probing import Plan, PoolProbing, ProbeResult
 from pool_user.views import Member, PoolView
 from rserpool.parameters import Protocol
 from rserpool.policies import RoundRobin
@@ -73,28 +73,28 @@ async def test_tcp_accepted_is_alive_and_refused_is_not() -> None:
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        assert await probe(member(port, Protocol.TCP), CONNECT) is Outcome.ALIVE
+        assert await probe(member(port, Protocol.TCP), CONNECT) is ProbeResult.ALIVE
         two = member(port, Protocol.TCP, 1, "127.0.0.9", "127.0.0.1")
-        assert await probe(two, CONNECT) is Outcome.ALIVE, "the second address answers"
-    assert await probe(member(free_port(socket.SOCK_STREAM), Protocol.TCP), CONNECT) is Outcome.FAILED
+        assert await probe(two, CONNECT) is ProbeResult.ALIVE, "the second address answers"
+    assert await probe(member(free_port(socket.SOCK_STREAM), Protocol.TCP), CONNECT) is ProbeResult.FAILED
 
 
 @pytest.mark.parametrize(
     ("answers", "expected"),
     [
-        ([b"SIP/2.0 200 OK\r\nVIA\r\n\r\n"], Outcome.ALIVE),
-        ([b"SIP/2.0 405 Method Not Allowed\r\nVIA\r\n\r\n"], Outcome.ALIVE),
-        ([b"SIP/2.0 100 Trying\r\nVIA\r\n\r\n", b"SIP/2.0 200 OK\r\nVIA\r\n\r\n"], Outcome.ALIVE),
-        ([b"SIP/2.0 503 Service Unavailable\r\nVIA\r\n\r\n"], Outcome.FAILED),
-        ([b"SIP/2.0 408 Request Timeout\r\nVIA\r\n\r\n"], Outcome.FAILED),
-        ([b"SIP/2.0 100 Trying\r\nVIA\r\n\r\n"], Outcome.FAILED),
-        ([b"SIP/2.0 200 OK\r\nVia: another\r\n\r\n"], Outcome.FAILED),
-        ([b"SIP/2.0 200 OK\r\nCall-ID: another\r\nVIA\r\n\r\n"], Outcome.FAILED),
-        ([b"\x00\xff garbage", b"", b"SIP/2.0 2"], Outcome.FAILED),
-        ([], Outcome.FAILED),
+        ([b"SIP/2.0 200 OK\r\nVIA\r\n\r\n"], ProbeResult.ALIVE),
+        ([b"SIP/2.0 405 Method Not Allowed\r\nVIA\r\n\r\n"], ProbeResult.ALIVE),
+        ([b"SIP/2.0 100 Trying\r\nVIA\r\n\r\n", b"SIP/2.0 200 OK\r\nVIA\r\n\r\n"], ProbeResult.ALIVE),
+        ([b"SIP/2.0 503 Service Unavailable\r\nVIA\r\n\r\n"], ProbeResult.FAILED),
+        ([b"SIP/2.0 408 Request Timeout\r\nVIA\r\n\r\n"], ProbeResult.FAILED),
+        ([b"SIP/2.0 100 Trying\r\nVIA\r\n\r\n"], ProbeResult.FAILED),
+        ([b"SIP/2.0 200 OK\r\nVia: another\r\n\r\n"], ProbeResult.FAILED),
+        ([b"SIP/2.0 200 OK\r\nCall-ID: another\r\nVIA\r\n\r\n"], ProbeResult.FAILED),
+        ([b"\x00\xff garbage", b"", b"SIP/2.0 2"], ProbeResult.FAILED),
+        ([], ProbeResult.FAILED),
     ],
 )
-async def test_sip_options(answers: list[bytes], expected: Outcome) -> None:
+async def test_sip_options(answers: list[bytes], expected: ProbeResult) -> None:
     async with sip_server(*answers) as (port, server):
         assert await probe(member(port, Protocol.UDP), options(0.2)) is expected
         assert server.requests[0].startswith(f"OPTIONS sip:127.0.0.1:{port} SIP/2.0\r\n".encode())
@@ -104,11 +104,11 @@ async def test_sip_options(answers: list[bytes], expected: Outcome) -> None:
 async def test_nobody_listening_on_udp_is_found_at_once() -> None:
     async with asyncio.timeout(20):
         one = member(free_port(socket.SOCK_DGRAM), Protocol.UDP)
-        assert await probe(one, options(30)) is Outcome.FAILED
+        assert await probe(one, options(30)) is ProbeResult.FAILED
 
 
 async def test_other_udp_services_cannot_be_probed() -> None:
-    assert await probe(member(free_port(socket.SOCK_DGRAM), Protocol.UDP), CONNECT) is Outcome.UNKNOWN
+    assert await probe(member(free_port(socket.SOCK_DGRAM), Protocol.UDP), CONNECT) is ProbeResult.UNKNOWN
 
 
 async def test_sip_options_over_tcp() -> None:
@@ -130,22 +130,22 @@ async def test_sip_options_over_tcp() -> None:
         port = server.sockets[0].getsockname()[1]
         one = member(port, Protocol.TCP)
         for said, expected in (
-            ([b"SIP/2.0 200 OK\r\nVIA\r\n\r\n"], Outcome.ALIVE),
+            ([b"SIP/2.0 200 OK\r\nVIA\r\n\r\n"], ProbeResult.ALIVE),
             (
                 [b"\r\n\r\nSIP/2.0 100 Trying\r\nVIA\r\n\r\n", b"SIP/2.0 4", b"04 No\r\nVIA\r\n\r\n"],
-                Outcome.ALIVE,
+                ProbeResult.ALIVE,
             ),
-            ([b"SIP/2.0 503 Overloaded\r\nVIA\r\n\r\n"], Outcome.FAILED),
-            ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], Outcome.FAILED),
-            ([], Outcome.FAILED),
+            ([b"SIP/2.0 503 Overloaded\r\nVIA\r\n\r\n"], ProbeResult.FAILED),
+            ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], ProbeResult.FAILED),
+            ([], ProbeResult.FAILED),
         ):
             answers[:] = said
             assert await probe(one, options(0.3)) is expected, said
             uri = f"sip:127.0.0.1:{port};transport=tcp"
             assert asked[-1].startswith(f"OPTIONS {uri} SIP/2.0\r\nVia: SIP/2.0/TCP ".encode())
             assert b"\r\nMax-Forwards: 0\r\n" in asked[-1]
-        assert await probe(one, Plan("tcp")) is Outcome.ALIVE, "it accepts"
-    assert await probe(one, options(30)) is Outcome.FAILED
+        assert await probe(one, Plan("tcp")) is ProbeResult.ALIVE, "it accepts"
+    assert await probe(one, options(30)) is ProbeResult.FAILED
 
 
 async def test_a_lost_packet_or_two_are_no_failure() -> None:
@@ -156,7 +156,7 @@ async def test_a_lost_packet_or_two_are_no_failure() -> None:
             server.answers = answer
 
         asyncio.get_running_loop().call_later(1.5, answer_from_now_on)
-        assert await probe(member(port, Protocol.UDP), options(3.0)) is Outcome.ALIVE
+        assert await probe(member(port, Protocol.UDP), options(3.0)) is ProbeResult.ALIVE
         assert len(server.requests) == 3
         assert len(set(server.requests)) == 1, "a repetition (RFC 3261 section 17.1.2.2)"
 
@@ -164,9 +164,9 @@ async def test_a_lost_packet_or_two_are_no_failure() -> None:
 async def test_what_was_heard_is_told_in_words() -> None:
     closed = free_port(socket.SOCK_DGRAM)
     heard = await listen_for_life(member(closed, Protocol.UDP), options(30))
-    assert heard == (Outcome.FAILED, "connection refused")
+    assert heard == (ProbeResult.FAILED, "connection refused")
     heard = await listen_for_life(member(free_port(socket.SOCK_STREAM), Protocol.TCP), CONNECT)
-    assert heard == (Outcome.FAILED, "connection refused")
+    assert heard == (ProbeResult.FAILED, "connection refused")
     for said, words in (
         (b"200 OK", "answers OPTIONS with 200 OK"),
         (b"503 Busy", "answers OPTIONS with 503 Busy"),
@@ -200,7 +200,7 @@ async def test_what_an_outcome_makes_due_is_not_waited_for() -> None:
             self.fell.set()
 
     async def method(member: Member, plan: Plan) -> Heard:
-        return Heard(Outcome.ALIVE if member.identifier == 2 else Outcome.FAILED)
+        return Heard(ProbeResult.ALIVE if member.identifier == 2 else ProbeResult.FAILED)
 
     believer = Believer()
     plan = Plan("sip-options", interval_s=3600, timeout_s=0.001, fall=8)

@@ -10,16 +10,16 @@ from pool_user.probe.probing import (
     MAX_PROBES_PER_S,
     MAX_UNDER_WAY,
     REMEMBERED_S,
-    Outcome,
     Plan,
     ProbeBook,
+    ProbeResult,
     Target,
 )
 from pool_user.views import Member
 from rserpool.parameters import Protocol
 from rserpool.policies import RoundRobin
 
-ALIVE, FAILED, UNKNOWN = Outcome.ALIVE, Outcome.FAILED, Outcome.UNKNOWN
+ALIVE, FAILED, UNKNOWN = ProbeResult.ALIVE, ProbeResult.FAILED, ProbeResult.UNKNOWN
 TRIP_S = 0.001
 VERIFIED = Plan("tcp", 0.1, 0.3, fall=1, rise=2, verified=True)
 STALE = Plan("connect")
@@ -44,7 +44,7 @@ class World:
         self.out: set[int] = set()
         self.probes: Counter[int] = Counter()
         self.fell_s: dict[int, float] = {}
-        self._under_way: list[tuple[float, Target, Outcome]] = []
+        self._under_way: list[tuple[float, Target, ProbeResult]] = []
         self.set(*targets)
 
     def set(self, *targets: Target) -> None:
@@ -72,7 +72,7 @@ class World:
             self.fell_s[number] = self.now
 
 
-def play(outcomes: list[Outcome], plan: Plan) -> list[bool | None]:
+def play(outcomes: list[ProbeResult], plan: Plan) -> list[bool | None]:
     """What the book says after each outcome of one target, beside another that always answers."""
     book, one, other = ProbeBook(), target(1, plan=plan), target(2, plan=plan)
     book.set_targets([one, other], 0.0)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ppe_agent.checks.base import (
+    CheckResult,
     CheckState,
-    Outcome,
     PeriodicCheck,
     RiseFall,
     Timing,
@@ -77,7 +77,7 @@ class AlwaysWell(PeriodicCheck):
     kind = "fake"
     waits_s: ClassVar[list[float]] = []
 
-    async def attempt(self) -> Outcome:
+    async def attempt(self) -> CheckResult:
         return alive("it is a fake")
 
     async def _pause(self, time_s: float) -> None:

@@ -13,7 +13,16 @@ from typing import Any
 
 import pytest
 from daemon_kit.sip import ResponseStream
-from ppe_agent.checks.base import Check, CheckState, Outcome, PeriodicCheck, Timing, Verdict, alive, failed
+from ppe_agent.checks.base import (
+    Check,
+    CheckResult,
+    CheckState,
+    PeriodicCheck,
+    Timing,
+    Verdict,
+    alive,
+    failed,
+)
 from ppe_agent.checks.http import HttpCheck
 from ppe_agent.checks.sip_options import SipOptionsCheck
 from ppe_agent.checks.tcp import TcpCheck
@@ -214,7 +223,7 @@ class Stalling(PeriodicCheck):
         super().__init__("nothing", Timing(interval_ms=10, timeout_ms=10, fall=1, rise=1))
         self._stalls = stalls
 
-    async def attempt(self) -> Outcome:
+    async def attempt(self) -> CheckResult:
         if self._stalls:
             self._stalls -= 1
             await asyncio.sleep(0.5)

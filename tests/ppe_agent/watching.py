@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
-from ppe_agent.checks.base import Check, CheckState, Outcome, RiseFall, Timing
+from ppe_agent.checks.base import Check, CheckResult, CheckState, RiseFall, Timing
 
 TIMING = Timing(interval_ms=250, timeout_ms=250, fall=2, rise=2)
 PATIENCE_S = 15  # a broken check waits for ever
@@ -15,10 +15,10 @@ class Watcher:
 
     def __init__(self, timing: Timing = TIMING) -> None:
         self.machine = RiseFall(timing.fall, timing.rise)
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[CheckResult] = []
         self._told = asyncio.Event()
 
-    def report(self, outcome: Outcome) -> bool:
+    def report(self, outcome: CheckResult) -> bool:
         self.outcomes.append(outcome)
         self.machine.report(outcome.verdict)
         self._told.set()

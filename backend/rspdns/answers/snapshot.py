@@ -51,7 +51,7 @@ class Failure:
     reason: str
 
 
-Outcome = Found | Nothing | Failure
+LookupResult = Found | Nothing | Failure
 NODATA = Nothing(exists=True)
 NXDOMAIN = Nothing(exists=False)
 
@@ -142,7 +142,7 @@ class Snapshot:
             return name
         return next((above for above in self._above(name) if above in self.zone_answers), None)
 
-    def lookup(self, name: str, qtype: str, zone: str | None = None) -> Outcome:
+    def lookup(self, name: str, qtype: str, zone: str | None = None) -> LookupResult:
         """Answer one question from `zone`; from the innermost zone that holds `name`, if it is None.
 
         `name` in lower case without the final dot; `qtype` as text, "ANY" for all.
@@ -169,7 +169,7 @@ class Snapshot:
             return Failure(node.failure)
         return NODATA
 
-    def _below(self, name: str, nodes: Mapping[str, Node]) -> Outcome:
+    def _below(self, name: str, nodes: Mapping[str, Node]) -> LookupResult:
         """A name without a node: NXDOMAIN, unless it lies below one whose content is not known."""
         for above in self._above(name):
             ancestor = nodes.get(above)

@@ -12,7 +12,7 @@ from rspdns_lab.demo.timeline import events_of
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DemoResult:
     """What the demo showed."""
 
     results: tuple[Result, ...]
@@ -27,7 +27,7 @@ class Outcome:
         return {"ok": self.ok, "steps": [result.as_json() for result in self.results]}
 
 
-def run_demo(console: Console, slow: float = 1.0) -> Outcome:
+def run_demo(console: Console, slow: float = 1.0) -> DemoResult:
     """Start the lab, go through all steps, end it. Raises LabError.
 
     `slow`: this machine is so many times slower than those that the bounds were made for.
@@ -61,4 +61,4 @@ def run_demo(console: Console, slow: float = 1.0) -> Outcome:
             step.settle(lab)
         show_end(console, results)
         status.update("cleaning up")
-    return Outcome(tuple(results))
+    return DemoResult(tuple(results))

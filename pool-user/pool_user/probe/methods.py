@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from daemon_kit.sip import OptionsRequest, Response, ResponseStream, new_request, parse_response
 
-from pool_user.probe.probing import ATTEMPTS, Outcome, Plan
+from pool_user.probe.probing import ATTEMPTS, Plan, ProbeResult
 from pool_user.views import Member
 from rserpool import Protocol
 
@@ -30,11 +30,11 @@ _UNTRIED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EACCE
 class Heard(NamedTuple):
     """The outcome of one probe, and what the member or the network said, in words for people."""
 
-    outcome: Outcome
+    outcome: ProbeResult
     words: str = ""
 
 
-async def probe(member: Member, plan: Plan) -> Outcome:
+async def probe(member: Member, plan: Plan) -> ProbeResult:
     """See `listen_for_life()`."""
     return (await listen_for_life(member, plan)).outcome
 
@@ -45,12 +45,14 @@ async def listen_for_life(member: Member, plan: Plan) -> Heard:
     "tcp": by connecting to its port. "sip-options": by OPTIONS over its own transport, UDP or TCP (over
     SCTP by connecting). "connect": TCP and SCTP by connecting; services over UDP cannot be probed.
     """
-    found: dict[Outcome, Heard] = {}
+    found: dict[ProbeResult, Heard] = {}
     for address in member.addresses[:MAX_ADDRESSES]:
-        if Outcome.ALIVE not in found:
+        if ProbeResult.ALIVE not in found:
             heard = await _probe_address(member, address, plan)
             found.setdefault(heard.outcome, heard)
-    return next(found[one] for one in (Outcome.ALIVE, Outcome.UNKNOWN, Outcome.FAILED) if one in found)
+    return next(
+        found[one] for one in (ProbeResult.ALIVE, ProbeResult.UNKNOWN, ProbeResult.FAILED) if one in found
+    )
 
 
 async def _probe_address(member: Member, address: IPv4Address | IPv6Address, plan: Plan) -> Heard:
@@ -65,7 +67,7 @@ async def _probe_address(member: Member, address: IPv4Address | IPv6Address, pla
         case _, Protocol.SCTP:
             return await _attempts(place, socket.IPPROTO_SCTP, plan)
         case _:
-            return Heard(Outcome.UNKNOWN, "a service over UDP other than SIP can't be probed")
+            return Heard(ProbeResult.UNKNOWN, "a service over UDP other than SIP can't be probed")
 
 
 async def _attempts(place: tuple[str, int], protocol: int, plan: Plan) -> Heard:
@@ -92,7 +94,7 @@ async def _attempt(place: tuple[str, int], protocol: int, end_s: float, *, asks:
     try:
         connection = socket.socket(family, socket.SOCK_STREAM, protocol)
     except OSError as problem:  # no SCTP here, or no descriptor left
-        return Heard(Outcome.UNKNOWN, f"not probed: {problem.strerror}")
+        return Heard(ProbeResult.UNKNOWN, f"not probed: {problem.strerror}")
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     with contextlib.closing(connection):
@@ -100,7 +102,9 @@ async def _attempt(place: tuple[str, int], protocol: int, end_s: float, *, asks:
         try:
             async with asyncio.timeout_at(end_s):
                 await loop.sock_connect(connection, place)
-                return await _ask(connection, place) if asks else Heard(Outcome.ALIVE, "accepts connections")
+                return (
+                    await _ask(connection, place) if asks else Heard(ProbeResult.ALIVE, "accepts connections")
+                )
         except TimeoutError:
             return _nothing(end_s - began_s)
         except OSError as problem:
@@ -119,25 +123,25 @@ async def _ask(connection: socket.socket, place: tuple[str, int]) -> Heard:
         for response in stream.feed(data):
             if (heard := _told_by(response, request)) is not None:
                 return heard
-    return Heard(Outcome.FAILED, "closed the connection without an answer to OPTIONS")
+    return Heard(ProbeResult.FAILED, "closed the connection without an answer to OPTIONS")
 
 
 def _told_by(response: Response | None, request: OptionsRequest) -> Heard | None:
     """What a response tells; None when it is not final or answers another request."""
     if response is None or not response.is_final or not request.is_answered_by(response):
         return None
-    outcome = Outcome.ALIVE if response.shows_life else Outcome.FAILED
+    outcome = ProbeResult.ALIVE if response.shows_life else ProbeResult.FAILED
     return Heard(outcome, f"answers OPTIONS with {response}")
 
 
 def _nothing(waited_s: float) -> Heard:
-    return Heard(Outcome.FAILED, f"no answer within {waited_s * 1000:.0f} ms")
+    return Heard(ProbeResult.FAILED, f"no answer within {waited_s * 1000:.0f} ms")
 
 
 def _refusal(problem: OSError) -> Heard:
     """What the system says instead of an answer."""
     said = os.strerror(problem.errno).lower() if problem.errno else str(problem)
-    return Heard(Outcome.UNKNOWN if problem.errno in _UNTRIED else Outcome.FAILED, said)
+    return Heard(ProbeResult.UNKNOWN if problem.errno in _UNTRIED else ProbeResult.FAILED, said)
 
 
 class _Answer(asyncio.DatagramProtocol):
@@ -156,7 +160,7 @@ class _Answer(asyncio.DatagramProtocol):
     def error_received(self, exc: Exception) -> None:
         """ICMP says that nobody listens there."""
         if not self.heard.done() and isinstance(exc, OSError):
-            outcome = Outcome.FAILED if exc.errno in _REFUSAL else Outcome.UNKNOWN
+            outcome = ProbeResult.FAILED if exc.errno in _REFUSAL else ProbeResult.UNKNOWN
             self.heard.set_result(_refusal(exc)._replace(outcome=outcome))
 
 

@@ -12,7 +12,15 @@ from daemon_kit.logs import get_logger
 
 from pool_user.belief import Belief
 from pool_user.probe.methods import Heard, listen_for_life
-from pool_user.probe.probing import MAX_PROBES_PER_S, Finding, Outcome, Plan, PoolProbing, ProbeBook, Target
+from pool_user.probe.probing import (
+    MAX_PROBES_PER_S,
+    Finding,
+    Plan,
+    PoolProbing,
+    ProbeBook,
+    ProbeResult,
+    Target,
+)
 from pool_user.views import Member
 from rserpool import REPORTS_THAT_REMOVE
 
@@ -128,10 +136,10 @@ class Prober:
             self._said = {key: words for key, words in self._said.items() if key in present}
 
     async def _probe(self, target: Target) -> None:
-        outcome, key = Outcome.UNKNOWN, (target.handle, target.member.identifier)
+        outcome, key = ProbeResult.UNKNOWN, (target.handle, target.member.identifier)
         try:
             outcome, words = await self._method(target.member, target.plan)
-            if outcome is Outcome.FAILED:
+            if outcome is ProbeResult.FAILED:
                 self._said[key] = words
             else:
                 self._said.pop(key, None)

@@ -42,7 +42,7 @@ REMEMBERED_S = 60.0
 Method = Literal["tcp", "sip-options", "connect"]
 
 
-class Outcome(Enum):
+class ProbeResult(Enum):
     """Of one probe. UNKNOWN: there is no way to tell, and nothing follows from it."""
 
     ALIVE = "alive"
@@ -207,7 +207,7 @@ class ProbeBook:
             return float("inf")
         return max(due_s, self._allowed_at_s + 1 / self.max_per_s)
 
-    def result(self, target: Target, outcome: Outcome, now: float) -> list[Finding]:
+    def result(self, target: Target, outcome: ProbeResult, now: float) -> list[Finding]:
         """Take an outcome. Return who fell or rose by it: a witness can let others fall."""
         record = self._records.get(target.key)
         if record is None or not record.under_way:
@@ -228,7 +228,7 @@ class ProbeBook:
             findings.append(Finding(record.target, True))
         if began_to_fail:
             self._call_witnesses(record, now)
-        if outcome is Outcome.FAILED and record.wants_to_fall and _may_fall(record, now):
+        if outcome is ProbeResult.FAILED and record.wants_to_fall and _may_fall(record, now):
             record.reachable, record.streak = False, 0
             record.group.fell_s.append(now)
             findings.append(Finding(record.target, False))
@@ -238,16 +238,18 @@ class ProbeBook:
         """The pools of which no member answers, so that nobody is dropped."""
         return [name for name, group in self._groups.items() if group.is_blind(now)]
 
-    def _note(self, record: _Record, outcome: Outcome) -> bool:
+    def _note(self, record: _Record, outcome: ProbeResult) -> bool:
         """Count an outcome. Return True when the member answered until now and does not any more."""
-        began_to_fail = outcome is Outcome.FAILED and record.failing_since_s == float("inf")
-        if outcome is not Outcome.FAILED:
+        began_to_fail = outcome is ProbeResult.FAILED and record.failing_since_s == float("inf")
+        if outcome is not ProbeResult.FAILED:
             record.failing_since_s = float("inf")
         elif began_to_fail:
             record.failing_since_s = record.began_s
-        if outcome is Outcome.ALIVE:
+        if outcome is ProbeResult.ALIVE:
             record.answered_s = record.began_s
-        contradicts = outcome is not Outcome.UNKNOWN and (outcome is Outcome.ALIVE) != record.reachable
+        contradicts = (
+            outcome is not ProbeResult.UNKNOWN and (outcome is ProbeResult.ALIVE) != record.reachable
+        )
         record.streak = record.streak + 1 if contradicts else 0
         return began_to_fail and record.reachable
 

@@ -43,26 +43,26 @@ class CheckState(Enum):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CheckResult:
     """One attempt: its verdict, and what was seen in words for a person."""
 
     verdict: Verdict
     reason: str
 
 
-def alive(reason: str) -> Outcome:
+def alive(reason: str) -> CheckResult:
     """Return the outcome of an attempt that found the server alive."""
-    return Outcome(Verdict.ALIVE, reason)
+    return CheckResult(Verdict.ALIVE, reason)
 
 
-def failed(reason: str) -> Outcome:
+def failed(reason: str) -> CheckResult:
     """Return the outcome of an attempt that failed, which may pass."""
-    return Outcome(Verdict.FAILED, reason)
+    return CheckResult(Verdict.FAILED, reason)
 
 
-def dead(reason: str) -> Outcome:
+def dead(reason: str) -> CheckResult:
     """Return the outcome of an attempt that leaves no doubt."""
-    return Outcome(Verdict.DEAD, reason)
+    return CheckResult(Verdict.DEAD, reason)
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def pause_ms(timing: Timing, soon: bool, draw: float = 0.0) -> float:
     return whole * (1 - timing.jitter * draw)
 
 
-Report = Callable[[Outcome], bool]
+Report = Callable[[CheckResult], bool]
 """Takes an outcome; returns whether to try again soon."""
 
 
@@ -152,7 +152,7 @@ class PeriodicCheck(ABC):
         self._pausing: asyncio.Future[None] | None = None
 
     @abstractmethod
-    async def attempt(self) -> Outcome:
+    async def attempt(self) -> CheckResult:
         """Try once, for at most the timeout."""
 
     async def close(self) -> None:  # noqa: B027 - most have nothing to close

@@ -4,7 +4,7 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
-from ppe_agent.checks.base import Outcome, PeriodicCheck, Timing, alive, failed
+from ppe_agent.checks.base import CheckResult, PeriodicCheck, Timing, alive, failed
 from ppe_agent.checks.subprocess_run import run_command
 
 
@@ -17,7 +17,7 @@ class ExecCheck(PeriodicCheck):
         super().__init__(Path(command[0]).name, timing)
         self._command = tuple(command)
 
-    async def attempt(self) -> Outcome:
+    async def attempt(self) -> CheckResult:
         """Run it once."""
         try:
             finished = await run_command(self._command, self._timing.timeout_ms)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from ppe_agent.checks.base import Outcome, PeriodicCheck, Timing, alive, dead, failed
+from ppe_agent.checks.base import CheckResult, PeriodicCheck, Timing, alive, dead, failed
 from ppe_agent.checks.certificates import trusting
 from ppe_agent.checks.tcp import Address, OutgoingSocket
 
@@ -66,7 +66,7 @@ class HttpCheck(PeriodicCheck):
         self._verify, self._ca_file = verify, ca_file
         self._session: aiohttp.ClientSession | None = None
 
-    async def attempt(self) -> Outcome:
+    async def attempt(self) -> CheckResult:
         """Ask once."""
         try:
             session = self._session or self._open()
@@ -97,7 +97,7 @@ class HttpCheck(PeriodicCheck):
         self._session = aiohttp.ClientSession(connector=kept, headers=headers)
         return self._session
 
-    async def _ask(self, session: aiohttp.ClientSession) -> Outcome:
+    async def _ask(self, session: aiohttp.ClientSession) -> CheckResult:
         # aiohttp asks again by itself on a kept connection that was closed meanwhile.
         async with session.get(self._url, allow_redirects=False, server_hostname=self._host) as response:
             said = f"answered {response.status} {(response.reason or '')[:60]}".strip()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from ppe_agent.checks.base import Outcome, PeriodicCheck, Timing, alive, dead, failed
+from ppe_agent.checks.base import CheckResult, PeriodicCheck, Timing, alive, dead, failed
 
 _COMM_BYTES: Final = 15  # the kernel keeps so much of a name
 _PROC: Final = Path("/proc")
@@ -32,7 +32,7 @@ class ProcessCheck(PeriodicCheck):
         self._pidfd = -1
         self._has_exited = False
 
-    async def attempt(self) -> Outcome:
+    async def attempt(self) -> CheckResult:
         """Find the process unless it is held, and look at its state."""
         if self._pidfd < 0:
             problem = self._find()
@@ -51,7 +51,7 @@ class ProcessCheck(PeriodicCheck):
         """Let go of the process."""
         self._let_go()
 
-    def _find(self) -> Outcome | None:
+    def _find(self) -> CheckResult | None:
         """Hold the process; return what is wrong when there is none."""
         try:
             pid = _read_pid(self._pid_file) if self._pid_file else _oldest(self._name or "")

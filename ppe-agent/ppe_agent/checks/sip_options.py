@@ -5,7 +5,7 @@ is a failed attempt. Over TCP and SCTP the connection is held: when the server c
 made at once.
 """
 
-from ppe_agent.checks.base import Outcome, PeriodicCheck, Timing, alive, dead, failed
+from ppe_agent.checks.base import CheckResult, PeriodicCheck, Timing, alive, dead, failed
 from ppe_agent.checks.sip_ask import Address, make_asker
 
 
@@ -18,7 +18,7 @@ class SipOptionsCheck(PeriodicCheck):
         super().__init__(f"{transport.upper()} port {port}", timing)
         self._asker = make_asker(address, port, transport, self.hurry)
 
-    async def attempt(self) -> Outcome:
+    async def attempt(self) -> CheckResult:
         """Ask once."""
         try:
             response = await self._asker.ask(self._timing.timeout_ms)

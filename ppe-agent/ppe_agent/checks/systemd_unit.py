@@ -8,7 +8,7 @@ import os
 import re
 from typing import Final
 
-from ppe_agent.checks.base import Outcome, PeriodicCheck, Timing, alive, dead, failed
+from ppe_agent.checks.base import CheckResult, PeriodicCheck, Timing, alive, dead, failed
 from ppe_agent.checks.subprocess_run import run_command
 
 _ALIVE: Final = frozenset({"active", "reloading"})
@@ -35,7 +35,7 @@ class SystemdUnitCheck(PeriodicCheck):
         self._pid = 0
         self._pidfd = -1
 
-    async def attempt(self) -> Outcome:
+    async def attempt(self) -> CheckResult:
         """Ask once."""
         try:
             finished = await run_command(self._command, self._timing.timeout_ms)
@@ -77,7 +77,7 @@ class SystemdUnitCheck(PeriodicCheck):
         self.hurry()
 
 
-def judge(unit: str, text: str) -> tuple[Outcome, int]:
+def judge(unit: str, text: str) -> tuple[CheckResult, int]:
     """Return what `systemctl show` says about the unit, and its main process (0: none). Pure."""
     found = dict(line.partition("=")[::2] for line in text.splitlines())
     state, detail = found.get("ActiveState", ""), found.get("SubState", "")

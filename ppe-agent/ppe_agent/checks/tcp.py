@@ -7,7 +7,7 @@ import struct
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
 
-from ppe_agent.checks.base import Outcome, PeriodicCheck, Timing, alive, dead, failed
+from ppe_agent.checks.base import CheckResult, PeriodicCheck, Timing, alive, dead, failed
 
 Address = IPv4Address | IPv6Address
 
@@ -55,7 +55,7 @@ class TcpCheck(PeriodicCheck):
         self._address = address
         self._port = port
 
-    async def attempt(self) -> Outcome:
+    async def attempt(self) -> CheckResult:
         """Connect once."""
         outcome, connection = await connect(self._address, self._port, self._timing.timeout_ms)
         if connection is None:
@@ -64,7 +64,7 @@ class TcpCheck(PeriodicCheck):
         return alive("accepts connections")
 
 
-async def connect(address: Address, port: int, timeout_ms: int) -> tuple[Outcome, socket.socket | None]:
+async def connect(address: Address, port: int, timeout_ms: int) -> tuple[CheckResult, socket.socket | None]:
     """Connect over TCP; return what that tells and, when it went well, the connection."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
