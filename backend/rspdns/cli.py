@@ -26,8 +26,6 @@ from rspdns.zone_command import zone
 
 WATCH_EVERY_S = 0.5
 WIDE_COLUMNS = 240
-STATUS_COLUMNS = 160
-"""A narrower terminal shows no tables that are wider than it."""
 
 CONFIG = click.option(
     "-c",
@@ -144,20 +142,25 @@ def status(config: Path, as_json: bool, watch: bool) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from rspdns.status_screen import screen
-    from rspdns.status_view import view
+    from rspdns.status import OtherVersionError, read
+    from rspdns.status.view import view
 
-    # Without a terminal rich would fold the tables at 80 columns, and grep would miss what is folded.
+    # Without a terminal rich would take 80 columns, and grep would miss what is wrapped there.
     console = Console() if sys.stdout.isatty() else Console(width=WIDE_COLUMNS)
     if not watch:
-        told = _ask(config, "status")
-        is_narrow = console.width < STATUS_COLUMNS
-        console.print(screen(told, console.width) if is_narrow else view(told), soft_wrap=is_narrow)
+        try:
+            console.print(view(read(_ask(config, "status")), console.width), soft_wrap=True)
+        except OtherVersionError as problem:
+            click.echo(f"error: {problem}", err=True)
+            sys.exit(1)
         return
     path = _control_path(config)
 
     def in_size(told: dict[str, Any]) -> Text:
-        return screen(told, console.width, console.height)
+        try:
+            return view(read(told), console.width, console.height)
+        except OtherVersionError as problem:  # until it is restarted
+            return Text(str(problem), style="red")
 
     first = in_size(_ask(config, "status"))
     with until_ctrl_c() as goes_on, Live(first, console=console, auto_refresh=False, screen=True) as live:

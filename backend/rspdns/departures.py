@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any
 
 from pool_user import REFUSED, accepted
 
 from rserpool import PoolElement
-from rspdns.status import called
+from rspdns.status.model import MemberStatus, OutStatus, PoolStatus, ZoneStatus
 from rspdns.zones.configuration import PoolConfig
 from rspdns.zones.zone import Pool, Zone
 
@@ -60,7 +59,7 @@ class Departure:
 
 
 def departures(
-    told: Iterable[Mapping[str, Any]], zones: Iterable[Zone], listed: Listed | None = None
+    told: Iterable[ZoneStatus], zones: Iterable[Zone], listed: Listed | None = None
 ) -> list[Departure]:
     """Every pool of the zones `told` by a status that would lose members if `zones` were served instead."""
     told = list(told)
@@ -69,51 +68,55 @@ def departures(
     known = _known(told)
     found = []
     for zone in told:
-        for before in zone["pools"]:
-            if before["members"]:
-                after = pools.get(before["owner"])
-                found.append(_departure(zone["zone"], before, after, wanted, known, listed or {}))
+        for before in zone.pools:
+            if before.members:
+                after = pools.get(before.owner)
+                found.append(_departure(zone.zone, before, after, wanted, known, listed or {}))
     return [one for one in found if one.going]
 
 
 def _departure(
     zone: str,
-    before: Mapping[str, Any],
+    before: PoolStatus,
     after: Pool | None,
     wanted: Mapping[str, Zone],
-    known: Mapping[str, Sequence[Mapping[str, Any]]],
+    known: Mapping[str, Sequence[MemberStatus | OutStatus]],
     listed: Listed,
 ) -> Departure:
     if after is None:
         why = "its pool is not configured any more"
-        going = tuple(f"{called(member)}: {why}" for member in before["members"])
-        return Departure(zone, before["owner"], going, 0, "", zone not in wanted)
-    reasons = {_key(member): _why(member, after.config) for member in before["members"]}
+        going = tuple(f"{member.called}: {why}" for member in before.members)
+        return Departure(zone, before.owner, going, 0, "", zone not in wanted)
+    reasons = {_key(member): _why(member, after.config) for member in before.members}
     going = tuple(
-        f"{called(member)}: {reason[1]}"
-        for member in before["members"]
+        f"{member.called}: {reason[1]}"
+        for member in before.members
         if (reason := reasons[_key(member)]) is not None
     )
     staying = {key for key, reason in reasons.items() if reason is None}
     staying |= _coming(after.config, known, listed) - reasons.keys()
     key = next((reason[0] for reason in reasons.values() if reason is not None), "")
-    return Departure(zone, before["owner"], going, len(staying), key)
+    return Departure(zone, before.owner, going, len(staying), key)
 
 
-def _why(member: Mapping[str, Any], pool: PoolConfig) -> tuple[str, str] | None:
+def _why(member: MemberStatus | OutStatus, pool: PoolConfig) -> tuple[str, str] | None:
     """Why a member that is in would not be: the key that is the cause, and words. None when it stays."""
-    if member["handle"] not in pool.shards:
-        words = f"it is registered under the handle {member['handle']}, not {' or '.join(pool.shards)}"
+    if member.handle not in pool.shards:
+        words = f"it is registered under the handle {member.handle}, not {' or '.join(pool.shards)}"
         return ("handle" if pool.handles is None else "handles"), words
-    if member.get("protocol", pool.protocol.name.lower()) != pool.protocol.name.lower():
-        return "service", f"it serves {member['protocol']}, and the service is {pool.service}"
-    if not accepted([ip_address(address) for address in member["addresses"]], pool.accept):
+    if isinstance(member, MemberStatus):
+        if member.protocol != pool.protocol.name.lower():
+            return "service", f"it serves {member.protocol}, and the service is {pool.service}"
+        addresses = member.addresses
+    else:
+        addresses = [] if member.address is None else [member.address]
+    if not accepted([ip_address(address) for address in addresses], pool.accept):
         return "accept", "it is not in the accept networks"
     return None
 
 
 def _coming(
-    pool: PoolConfig, known: Mapping[str, Sequence[Mapping[str, Any]]], listed: Listed
+    pool: PoolConfig, known: Mapping[str, Sequence[MemberStatus | OutStatus]], listed: Listed
 ) -> set[tuple[object, ...]]:
     """Those who would be in by the new configuration, whatever they are now."""
     found: set[tuple[object, ...]] = set()
@@ -129,20 +132,20 @@ def _coming(
     return found
 
 
-def _known(told: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+def _known(told: Iterable[ZoneStatus]) -> dict[str, list[MemberStatus | OutStatus]]:
     """By handle, its members that are in, and those that `accept` refuses: they may come in."""
-    known: dict[str, list[Mapping[str, Any]]] = {}
+    known: dict[str, list[MemberStatus | OutStatus]] = {}
     for zone in told:
-        for pool in zone["pools"]:
-            for handle in pool["handles"]:
+        for pool in zone.pools:
+            for handle in pool.handles:
                 known.setdefault(handle, [])
-            for member in pool["members"]:
-                known[member["handle"]].append(member)
-            for out in pool["out"]:
-                if out["reason"].startswith(REFUSED) and out["address"] is not None:
-                    known[out["handle"]].append({**out, "addresses": [out["address"]]})
+            for member in pool.members:
+                known[member.handle].append(member)
+            for out in pool.out:
+                if out.reason.startswith(REFUSED) and out.address is not None:
+                    known[out.handle].append(out)
     return known
 
 
-def _key(member: Mapping[str, Any]) -> tuple[object, ...]:
-    return member["handle"], member["identifier"]
+def _key(member: MemberStatus | OutStatus) -> tuple[object, ...]:
+    return member.handle, member.identifier

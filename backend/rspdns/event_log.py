@@ -8,13 +8,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from daemon_kit.logs import get_logger
 from daemon_kit.metrics import BucketCounts
 from pool_user import BeliefEvent, Member
 
 from rspdns.endpoint import endpoint
+from rspdns.status.model import EventStatus
 
 KEPT = 200
 QUEUED = 256
@@ -45,20 +45,20 @@ class Logged:
     """What people call the server."""
     converged_ms: float | None = None
 
-    def told(self) -> dict[str, Any]:
+    def told(self) -> EventStatus:
         """The event as status, API and page tell it."""
         event = self.event
-        return {
-            "number": self.number,
-            "at_s": round(self.at_s, 3),
-            "kind": event.kind,
-            "handle": event.handle,
-            "identifier": _member(event),
-            "address": _address(event),
-            "name": self.name,
-            "words": event.words,
-            "converged_ms": None if self.converged_ms is None else round(self.converged_ms, 3),
-        }
+        return EventStatus(
+            number=self.number,
+            at_s=round(self.at_s, 3),
+            kind=event.kind,
+            handle=event.handle,
+            identifier=_member(event),
+            address=_address(event),
+            name=self.name,
+            words=event.words,
+            converged_ms=None if self.converged_ms is None else round(self.converged_ms, 3),
+        )
 
 
 def _member(event: BeliefEvent) -> str | None:
@@ -216,7 +216,7 @@ class EventLog:
         """See `Convergence.purged()`."""
         self._done(self._converging.purged(path, names, taken_s), time.monotonic())
 
-    def told(self) -> list[dict[str, Any]]:
+    def told(self) -> list[EventStatus]:
         """The last events, the oldest first."""
         return [logged.told() for logged in self._kept]
 

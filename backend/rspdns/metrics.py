@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pool_user import Standing
@@ -11,10 +11,10 @@ from prometheus_client.registry import Collector
 
 from rspdns.endpoint import endpoint
 from rspdns.event_log import EventLog
+from rspdns.status.model import MemberStatus, OutStatus, PdnsStatus, PoolStatus, RegistrarStatus, Status
 
 MOST_MEMBERS = 2000
 """Members with series of their own; of more, pools are counted only."""
-Status = Mapping[str, Any]
 
 
 class BackendMetrics(Collector):
@@ -38,13 +38,13 @@ class BackendMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Make every family."""
         status = self._status()
-        pools = [pool for zone in status["zones"] for pool in zone["pools"]]
-        yield _gauge("rspdns_uptime_seconds", "Since the backend started", {(): status["uptime_s"]})
+        pools = [pool for zone in status.zones for pool in zone.pools]
+        yield _gauge("rspdns_uptime_seconds", "Since the backend started", {(): status.uptime_s})
         yield from _pools(pools)
         yield from _members(pools)
-        yield from _registrars(status["registrars"])
+        yield from _registrars(status.registrars)
         yield from _answers(status)
-        yield from _purges(status["pdns"])
+        yield from _purges(status.pdns)
         yield _counter("rspdns_changes_total", "Events by kind", self._log.counts, "kind")
         refused = {"accept": self._log.counts["refused"]}
         help_text = "Members refused (accept), and requests of the admin API by reason"
@@ -57,32 +57,36 @@ class BackendMetrics(Collector):
         yield _gauge("rspdns_event_streams", "Clients that listen to events", {(): self._streams()})
 
 
-def _pools(pools: Iterable[Status]) -> Iterator[Metric]:
+def _pools(pools: Iterable[PoolStatus]) -> Iterator[Metric]:
     labels = ("owner",)
     pools = list(pools)
     states = {
-        (pool["owner"], state): len(found)
+        (pool.owner, state): len(found)
         for pool in pools
-        for state, found in (("in", pool["members"]), ("out", pool["out"]))
+        for state, found in (("in", pool.members), ("out", pool.out))
     }
     yield _gauge("rspdns_pool_members", "Members by state", states, "owner", "state")
-    expected = {(pool["owner"],): pool["expected"] for pool in pools}
+    expected = {(pool.owner,): pool.expected for pool in pools}
     help_text = "Servers that should be in: `expect`, or all of the last day"
     yield _gauge("rspdns_pool_expected_members", help_text, expected, *labels)
-    lacking = {(pool["owner"],): pool["missing"] for pool in pools}
+    lacking = {(pool.owner,): pool.missing for pool in pools}
     yield _gauge("rspdns_pool_missing_members", "Of the expected servers, those not in", lacking, *labels)
-    known = {(pool["owner"],): int(pool["known"]) for pool in pools}
+    known = {(pool.owner,): int(pool.known) for pool in pools}
     yield _gauge("rspdns_pool_known", "1 once a registrar told of the pool; else SERVFAIL", known, *labels)
-    refused = {(pool["owner"], reason): count for pool in pools for reason, count in pool["refused"].items()}
+    refused = {
+        (pool.owner, reason): count
+        for pool in pools
+        for reason, count in (("foreign", pool.refused.foreign), ("too_many", pool.refused.too_many))
+    }
     help_text = "Registrations refused before anything about them was stored"
     yield _counter("rspdns_pool_refused_total", help_text, refused, "owner", "reason")
-    stale = {(pool["owner"],): pool["stale_s"] or 0 for pool in pools}
+    stale = {(pool.owner,): pool.stale_s or 0 for pool in pools}
     yield _gauge(
         "rspdns_pool_stale_seconds", "Since no registrar can be believed; 0: one can", stale, *labels
     )
 
 
-def _members(pools: Iterable[Status]) -> Iterator[Metric]:
+def _members(pools: Sequence[PoolStatus]) -> Iterator[Metric]:
     labels = ("owner", "member", "address", "name")
     state = GaugeMetricFamily("rspdns_member_in", "1: in, 0: out or missing", labels=labels)
     weight = GaugeMetricFamily("rspdns_member_weight", "SRV weight", labels=labels)
@@ -90,59 +94,59 @@ def _members(pools: Iterable[Status]) -> Iterator[Metric]:
     load = GaugeMetricFamily("rspdns_member_load_ratio", "Load it reports, 0..1", labels=labels)
     seen: set[tuple[str, ...]] = set()
     for pool in pools:
-        for member in (*pool["members"], *pool["out"]):
-            is_in = "addresses" in member
-            address = member["addresses"][0] if is_in else member["address"] or ""
-            where = endpoint(address, member["port"])
-            values = pool["owner"], member["identifier"] or "", where, member["name"] or ""
+        servers: list[MemberStatus | OutStatus] = [*pool.members, *pool.out]
+        for member in servers:
+            address = member.addresses[0] if isinstance(member, MemberStatus) else member.address or ""
+            where = endpoint(address, member.port)
+            values = pool.owner, member.identifier or "", where, member.name or ""
             # One that went over to another handle of its pool is out in the one and in by the other.
             if values in seen or len(seen) == MOST_MEMBERS:
                 continue
             seen.add(values)
-            state.add_metric(values, int(is_in))
-            for family, key in ((weight, "weight"), (priority, "priority"), (load, "load")):
-                if is_in and member[key] is not None:
-                    family.add_metric(values, member[key])
+            state.add_metric(values, int(isinstance(member, MemberStatus)))
+            if isinstance(member, MemberStatus):
+                shown = ((weight, member.weight), (priority, member.priority), (load, member.load))
+                for family, value in shown:
+                    if value is not None:
+                        family.add_metric(values, value)
     yield from (state, weight, priority, load)
-    total = sum(len(pool["members"]) + len(pool["out"]) for pool in pools)
+    total = sum(len(pool.members) + len(pool.out) for pool in pools)
     help_text = f"Members without series of their own: more than {MOST_MEMBERS}"
     yield _gauge("rspdns_members_not_shown", help_text, {(): max(0, total - MOST_MEMBERS)})
 
 
-def _registrars(registrars: Iterable[Status]) -> Iterator[Metric]:
+def _registrars(registrars: Iterable[RegistrarStatus]) -> Iterator[Metric]:
     labels = ("number", "address")
-    found = {(str(one["number"]), one["address"]): one for one in registrars}
-    up = {key: int(one["standing"] != Standing.DOWN.value) for key, one in found.items()}
+    found = {(str(one.number), one.address): one for one in registrars}
+    up = {key: int(one.standing is not Standing.DOWN) for key, one in found.items()}
     yield _gauge("rspdns_registrar_link_up", "1 while associated", up, *labels)
-    pushing = {key: int(one["follow"] == "enrp") for key, one in found.items()}
+    pushing = {key: int(one.follow == "enrp") for key, one in found.items()}
     yield _gauge("rspdns_registrar_pushes", "1 while it pushes changes (ENRP), 0: polled", pushing, *labels)
     standings = {
-        (*key, standing.value): int(one["standing"] == standing.value)
+        (*key, standing.value): int(one.standing is standing)
         for key, one in found.items()
         for standing in Standing
     }
     yield _gauge("rspdns_registrar_standing", "1 for how it is believed", standings, *labels, "standing")
-    trips = {
-        key: one["round_trip_ms"] / 1000 for key, one in found.items() if one["round_trip_ms"] is not None
-    }
+    trips = {key: one.round_trip_ms / 1000 for key, one in found.items() if one.round_trip_ms is not None}
     yield _gauge("rspdns_registrar_round_trip_seconds", "Of the last question", trips, *labels)
 
 
 def _answers(status: Status) -> Iterator[Metric]:
-    connector, snapshot = status["connector"], status["snapshot"]
-    yield _counter("rspdns_queries_total", "Questions of PowerDNS", connector["queries"], "method")
-    yield _counter("rspdns_query_failures_total", "Those failed", {(): connector["failures"]})
+    connector, snapshot = status.connector, status.snapshot
+    yield _counter("rspdns_queries_total", "Questions of PowerDNS", connector.queries, "method")
+    yield _counter("rspdns_query_failures_total", "Those failed", {(): connector.failures})
     help_text = "Connections of PowerDNS"
-    yield _gauge("rspdns_connector_connections", help_text, {(): connector["connections"]})
-    yield _counter("rspdns_snapshot_builds_total", "Snapshots built", {(): snapshot["builds"]})
-    if snapshot["age_s"] is not None:
-        yield _gauge("rspdns_snapshot_age_seconds", "Since the last build", {(): snapshot["age_s"]})
-    serials = {(zone["zone"],): zone["serial"] for zone in status["zones"] if zone["serial"] is not None}
+    yield _gauge("rspdns_connector_connections", help_text, {(): connector.connections})
+    yield _counter("rspdns_snapshot_builds_total", "Snapshots built", {(): snapshot.builds})
+    if snapshot.age_s is not None:
+        yield _gauge("rspdns_snapshot_age_seconds", "Since the last build", {(): snapshot.age_s})
+    serials = {(zone.zone,): zone.serial for zone in status.zones if zone.serial is not None}
     yield _gauge("rspdns_zone_serial", "SOA serial", serials, "zone")
-    yield _gauge("rspdns_problems", "Problems that `rspdns status` tells", {(): len(status["problems"])})
+    yield _gauge("rspdns_problems", "Problems that `rspdns status` tells", {(): len(status.problems)})
 
 
-def _purges(sockets: Iterable[Status]) -> Iterator[Metric]:
+def _purges(sockets: Iterable[PdnsStatus]) -> Iterator[Metric]:
     sockets = list(sockets)
     for name, key, help_text in (
         ("rspdns_purge_commands_total", "commands", "Purge commands"),
@@ -150,10 +154,10 @@ def _purges(sockets: Iterable[Status]) -> Iterator[Metric]:
         ("rspdns_purge_repeats_total", "repeats", "Of these, names purged again"),
         ("rspdns_purge_failures_total", "failures", "Commands that did not get through"),
     ):
-        yield _counter(name, help_text, {(one["control"],): one[key] for one in sockets}, "control")
-    waiting = {(one["control"],): one["waiting"] for one in sockets}
+        yield _counter(name, help_text, {(one.control,): getattr(one, key) for one in sockets}, "control")
+    waiting = {(one.control,): one.waiting for one in sockets}
     yield _gauge("rspdns_purge_waiting", "Names that wait for a purge", waiting, "control")
-    works = {(one["control"],): int(one["problem"] is None) for one in sockets}
+    works = {(one.control,): int(one.problem is None) for one in sockets}
     yield _gauge("rspdns_purge_works", "1 while the last command got through", works, "control")
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from daemon_kit.control import ControlError, request
 
 from rserpool import PoolElement, RegistrarAddress, RegistrarClient, RSerPoolError, SctpUnavailable
 from rspdns.configuration import BackendConfig
+from rspdns.status.model import OtherVersionError, ZoneStatus, read
 
 TIMEOUT_MS = 500
 PATIENCE_S = 3.0
@@ -28,7 +28,7 @@ class Registered:
     """
 
     handles: Collection[str] | None = None
-    zones: tuple[Mapping[str, Any], ...] = ()
+    zones: tuple[ZoneStatus, ...] = ()
     elements: Mapping[str, tuple[PoolElement, ...]] = field(default_factory=dict)
 
 
@@ -47,15 +47,15 @@ def registered(config: BackendConfig) -> Registered:
 
 def _told_by_backend(
     config: BackendConfig,
-) -> tuple[tuple[Mapping[str, Any], ...], Collection[str], Collection[str]]:
+) -> tuple[tuple[ZoneStatus, ...], Collection[str], Collection[str]]:
     """The zones of the running backend, the handles that it knows, and those that somebody registered."""
     try:
-        zones = tuple(request(config.admin.socket, "status")["zones"])
-        pools = [pool for zone in zones for pool in zone["pools"]]
-        known = {handle for pool in pools if pool["known"] for handle in pool["handles"]}
-        used = {handle for pool in pools if pool["members"] or pool["out"] for handle in pool["handles"]}
-    except (ControlError, KeyError, TypeError):
+        zones = tuple(read(request(config.admin.socket, "status")).zones)
+    except (ControlError, OtherVersionError):
         return (), (), ()
+    pools = [pool for zone in zones for pool in zone.pools]
+    known = {handle for pool in pools if pool.known for handle in pool.handles}
+    used = {handle for pool in pools if pool.members or pool.out for handle in pool.handles}
     return zones, known, used
 
 

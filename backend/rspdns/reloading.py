@@ -14,6 +14,7 @@ from typing import Any
 from daemon_kit.control import ControlError
 from daemon_kit.logs import get_logger
 
+from rspdns.status.model import ReloadStatus
 from rspdns.zones.loading import Progress
 
 WAIT_S = 3.0
@@ -76,19 +77,19 @@ class Reloads:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    def told(self, now: float) -> dict[str, Any] | None:
+    def told(self, now: float) -> ReloadStatus | None:
         """What a status tells of the last reload; None when there was none."""
         last = self.last
         if last is None:
             return None
-        return {
-            "state": "running" if last.ended_s is None else "refused" if last.problem else "done",
-            "since_s": round(now - (last.began_s if last.ended_s is None else last.ended_s), 3),
-            "files": last.progress.files,
-            "of_files": last.progress.of_files,
-            "records": last.progress.records,
-            "problem": last.problem or None,
-        }
+        return ReloadStatus(
+            state="running" if last.ended_s is None else "refused" if last.problem else "done",
+            since_s=round(now - (last.began_s if last.ended_s is None else last.ended_s), 3),
+            files=last.progress.files,
+            of_files=last.progress.of_files,
+            records=last.progress.records,
+            problem=last.problem or None,
+        )
 
     async def _run(self, reload: Reload) -> Result:
         async with self._turn:

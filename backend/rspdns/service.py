@@ -36,7 +36,6 @@ from pool_user import (
 )
 
 from rserpool import SctpUnavailable
-from rspdns import status
 from rspdns.admin.server import AdminServer
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
@@ -56,7 +55,9 @@ from rspdns.pool_names import PoolNames
 from rspdns.probe_plans import probing_by_handle
 from rspdns.reloading import WAIT_S, Reload, Reloads
 from rspdns.roster import RosterKeeper
-from rspdns.status import Known
+from rspdns.status import Status, build, dumped
+from rspdns.status.build import Known
+from rspdns.status.model import ConnectorStatus, SnapshotStatus
 from rspdns.zones.loading import Progress
 from rspdns.zones.zone import Zone, sharing
 
@@ -303,7 +304,8 @@ class Backend:
         result = await self._reloads.result(number, WAIT_S)
         if result is not None:
             return result
-        return {"running": number, "reload": self._reloads.told(time.monotonic())}
+        running = self._reloads.told(time.monotonic())
+        return {"running": number, "reload": None if running is None else dumped(running)}
 
     async def reload(self, *, force: bool = False) -> dict[str, Any]:
         """Read zones, tokens and certificate again; with an error in any file nothing changes.
@@ -369,7 +371,7 @@ class Backend:
 
     async def _departures(self, config: BackendConfig) -> list[Departure]:
         """What the pools would lose by this configuration."""
-        told = self.status()["zones"]
+        told = self.status().zones
         found = departures(told, config.zones)
         unknown = [handle for handle in config.accept_by_handle if handle not in self.config.accept_by_handle]
         if unknown and any(one.is_refused for one in found):
@@ -434,19 +436,20 @@ class Backend:
         self.purger.purge(wanted)
 
     async def _tell_status(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return self.status()
+        told: dict[str, Any] = dumped(self.status())
+        return told
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """What `rspdns status` and the admin API tell."""
         now = time.monotonic()
         built_at_s = self.publisher.built_at_s
         problems = (self.keeper.problem, self.roster.problem, self.serials.problem, self.admin.problem)
-        return {
-            "host": self._host,
-            "version": VERSION,
-            "uptime_s": round(now - self.started_at_s, 3),
-            "registrars": status.registrars(self.follower.registrar_states(), now),
-            "zones": status.zones(
+        return Status(
+            host=self._host,
+            version=VERSION,
+            uptime_s=round(now - self.started_at_s, 3),
+            registrars=build.registrars(self.follower.registrar_states(), now),
+            zones=build.zones(
                 self.config.zones,
                 self.publisher.snapshot,
                 self.belief.views(now),
@@ -454,20 +457,20 @@ class Backend:
                 self._known(),
                 refused=self.belief.refused,
             ),
-            "pdns": status.purging(self.purger),
-            "connector": {
-                "connections": self.connector.open_connections,
-                "queries": dict(self.responder.queries),
-                "failures": self.responder.failures,
-            },
-            "snapshot": {
-                "builds": self.publisher.builds,
-                "age_s": None if built_at_s is None else round(max(0.0, now - built_at_s), 3),
-            },
-            "reload": self._reloads.told(now),
-            "problems": [*(problem for problem in problems if problem), *self.prober.problems],
-            "events": self.events.told(),
-        }
+            pdns=build.purging(self.purger),
+            connector=ConnectorStatus(
+                connections=self.connector.open_connections,
+                queries=dict(self.responder.queries),
+                failures=self.responder.failures,
+            ),
+            snapshot=SnapshotStatus(
+                builds=self.publisher.builds,
+                age_s=None if built_at_s is None else round(max(0.0, now - built_at_s), 3),
+            ),
+            reload=self._reloads.told(now),
+            problems=[*(problem for problem in problems if problem), *self.prober.problems],
+            events=self.events.told(),
+        )
 
     def _known(self) -> Known:
         return Known(self.roster.roster.absent, time.time(), self.roster.name_at, self.prober.said)

@@ -14,36 +14,28 @@ from rspdns.admin.access import read_access
 from rspdns.admin.configuration import AdminConfig
 from rspdns.admin.server import AdminServer
 from rspdns.event_log import EventLog
+from rspdns.status import Status
 
 from tests.backend.admin_tokens import WRITER
+from tests.backend.statuses import out_status, pool_status, status
 
-POOL = {
-    "handles": ["sip-udp"],
-    "name": "as.ims.example.net",
-    "owner": "_sip._udp.as.ims.example.net",
-    "when_empty": "last-good",
-    "known": True,
-    "verify": None,
-    "refused": {"foreign": 0, "too_many": 0},
-    "stale_s": None,
-    "answered_instead": None,
-    "expected": 2,
-    "missing": 1,
-    "members": [],
-    "out": [
-        {
-            "handle": "sip-udp",
-            "name": "sip-1",
-            "look_at": "its log",
-            "missing": True,
-            "identifier": "0000000a",
-            "address": None,
-            "port": 5060,
-            "reason": "<b>gone</b>",
-            "since_s": 1.0,
-        }
+POOL = pool_status(
+    handles=["sip-udp"],
+    expected=2,
+    missing=1,
+    out=[
+        out_status(
+            handle="sip-udp",
+            name="sip-1",
+            look_at="its log",
+            missing=True,
+            identifier="0000000a",
+            address=None,
+            reason="<b>gone</b>",
+            since_s=1.0,
+        )
     ],
-}
+)
 
 
 class Paper:
@@ -54,13 +46,9 @@ class Paper:
         self.problem = ""
         self.asked = 0
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         self.asked += 1
-        return {
-            "zones": [{"zone": "ims.example.net", "serial": 7, "pools": [POOL]}],
-            "registrars": [],
-            "events": [],
-        }
+        return status(POOL)
 
     async def reload(self, *, force: bool = False) -> dict[str, Any]:
         if self.problem:

@@ -2,67 +2,41 @@
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from daemon_kit.metrics import exposition, registry
 from rspdns.event_log import EventLog
 from rspdns.metrics import BackendMetrics
+from rspdns.status import Status
+from rspdns.status.model import PoolStatus, RefusedStatus
 
 from tests.backend.events import event
+from tests.backend.statuses import (
+    OWNER,
+    member_status,
+    out_status,
+    pdns_status,
+    pool_status,
+    registrar_status,
+    status,
+    valid,
+)
 
 RULES = Path(__file__).resolve().parents[2] / "backend" / "examples" / "alerts.yml"
-OWNER = "_sip._udp.as.ims.example.net"
-MEMBER = {
-    "name": "sip-1",
-    "identifier": "0000000a",
-    "addresses": ["2001:db8::1"],
-    "port": 5060,
-    "weight": 500,
-    "priority": 0,
-    "load": 0.5,
-}
-STATUS: dict[str, Any] = {
-    "uptime_s": 1,
-    "zones": [
-        {
-            "zone": "ims.example.net",
-            "serial": 7,
-            "pools": [
-                {
-                    "owner": OWNER,
-                    "known": True,
-                    "stale_s": None,
-                    "members": [MEMBER],
-                    "out": [],
-                    "expected": 3,
-                    "missing": 2,
-                    "refused": {"foreign": 3, "too_many": 0},
-                }
-            ],
-        }
-    ],
-    "registrars": [
-        {"number": 1, "address": "10.0.0.1", "standing": "settled", "round_trip_ms": 2.0, "follow": "enrp"}
-    ],
-    "pdns": [
-        {
-            "control": "/run/x",
-            **dict.fromkeys(("commands", "names", "repeats", "failures", "waiting"), 1),
-            "problem": None,
-        }
-    ],
-    "connector": {"connections": 1, "queries": {"lookup": 3}, "failures": 0},
-    "snapshot": {"builds": 1, "age_s": 0.5},
-    "problems": [],
-}
+MEMBER = member_status(10, name="sip-1", addresses=["2001:db8::1"], weight=500, load=0.5)
+POOL = pool_status(members=[MEMBER], expected=3, missing=2, refused=RefusedStatus(3, 0))
 
 
-def exposed(status: dict[str, Any] = STATUS) -> str:
+def told(*pools: PoolStatus) -> Status:
+    return valid(status(*pools, registrars=[registrar_status()], pdns=[pdns_status(control="/run/x")]))
+
+
+def exposed(*pools: PoolStatus) -> str:
     log = EventLog([])
     log.happened([event()])
     log.published({"x"})
-    metrics = BackendMetrics(lambda: status, log, lambda: {"host": 1}, lambda: 0)
+    metrics = BackendMetrics(lambda: told(*(pools or (POOL,))), log, lambda: {"host": 1}, lambda: 0)
     return exposition(registry(metrics)).decode()
 
 
@@ -83,18 +57,9 @@ def test_promtool_finds_nothing_wrong_with_our_metrics() -> None:
 
 def test_who_went_over_to_another_handle_of_its_pool_is_told_once() -> None:
     """It is in by one of them and still listed as out of the other: two values of one series are none."""
-    left = {
-        "name": "sip-1",
-        "identifier": "0000000a",
-        "address": "2001:db8::1",
-        "port": 5060,
-        "reason": "left",
-        "since_s": 1,
-    }
-    other = {**left, "identifier": "0000000b", "address": None}
-    zone = STATUS["zones"][0]
-    moved = {**zone["pools"][0], "out": [left, other]}
-    said = exposed({**STATUS, "zones": [{**zone, "pools": [moved]}]})
+    left = out_status(name="sip-1", identifier="0000000a", address="2001:db8::1")
+    other = out_status(name="sip-1", identifier="0000000b", address=None)
+    said = exposed(replace(POOL, out=[left, other]))
     series = re.findall(r"^(rspdns_member_in.*\}) (.*)$", said, re.MULTILINE)
     assert [value for _, value in series] == ["1.0", "0.0"]
     assert len(dict(series)) == 2

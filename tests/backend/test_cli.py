@@ -13,8 +13,10 @@ import pytest
 from click.testing import CliRunner, Result
 from daemon_kit.control import ControlServer
 from rspdns.cli import main
+from rspdns.status import dumped
 
 from tests.backend.making import FIXED, UDP, ZONE
+from tests.backend.statuses import status
 
 BACKEND = 'registrars = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]\n[admin]\nsocket = "{folder}/admin.sock"\n'
 
@@ -87,10 +89,10 @@ def test_watching_is_for_a_terminal(config: Path, more: list[str]) -> None:
 
 async def test_watching_goes_on_while_the_backend_restarts(config: Path) -> None:
     """In a terminal, as a person does it; Ctrl-C ends it without an error."""
-    status: dict[str, Any] = {"registrars": [], "zones": [], "pdns": [], "problems": ["first"], "events": []}
+    told: dict[str, Any] = dumped(status(problems=["first"]))
 
     async def answer(request: dict[str, Any]) -> dict[str, Any]:
-        return status
+        return told
 
     server = ControlServer(config.parent / "admin.sock", {"status": answer})
     await server.start()
@@ -102,7 +104,7 @@ async def test_watching_goes_on_while_the_backend_restarts(config: Path) -> None
         await shows(ours, "first")
         await server.close()
         await shows(ours, "nothing answers")
-        status["problems"] = ["second"]
+        told["problems"] = ["second"]
         await server.start()
         await shows(ours, "second")
         watch.send_signal(signal.SIGINT)

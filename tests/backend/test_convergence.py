@@ -62,14 +62,14 @@ async def test_listeners_hear_of_an_event_and_again_when_it_has_converged() -> N
         heard = [await asyncio.wait_for(listener.next(), 10) for _ in range(3)]
     assert [one.number for one in heard] == [1, 2, 1]
     first, moved = log.told()
-    assert first["converged_ms"] > 0
-    assert first["identifier"] == "00000007"
-    assert moved["converged_ms"] is None, "who moves changes no answer"
+    assert first.converged_ms
+    assert first.identifier == "00000007"
+    assert moved.converged_ms is None, "who moves changes no answer"
     histogram = HistogramMetricFamily("rspdns_convergence_seconds", "")
     log.convergence.add_to(histogram)
     samples = {(one.name.rpartition("_")[2], one.labels.get("le")): one.value for one in histogram.samples}
     assert samples["count", None] == 1
-    assert samples["sum", None] == pytest.approx(first["converged_ms"] / 1000, abs=0.001)
+    assert samples["sum", None] == pytest.approx(first.converged_ms / 1000, abs=0.001)
     assert log.convergence.count == 1
     assert log.counts == {"left": 1, "moved": 1}
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -14,13 +13,14 @@ from daemon_kit.control import ControlError
 from pool_user.belief.accept import REFUSED
 from pool_user.views import OutMember, PoolView
 from rserpool.parameters import PoolElement, Protocol, Transport
-from rspdns import status
 from rspdns.answers.snapshot import Snapshot
 from rspdns.cli import main
 from rspdns.configuration import load_configuration
 from rspdns.departures import departures
 from rspdns.reading import read_configuration
 from rspdns.service import Backend
+from rspdns.status import build
+from rspdns.status.model import ZoneStatus
 
 from tests.backend.making import FIXED, NOW, TCP, UDP, ZONE, member, view, zone
 
@@ -28,8 +28,8 @@ OWNER = f"_sip._udp.as.{ZONE}"
 THREE = view(member(1), member(2), member(3, "10.0.9.3"))
 
 
-def told(pools: str = UDP, *of_pool: PoolView) -> list[dict[str, Any]]:
-    return status.zones([zone(pools)], Snapshot(), {one.handle: one for one in of_pool or (THREE,)}, NOW)
+def told(pools: str = UDP, *of_pool: PoolView) -> list[ZoneStatus]:
+    return build.zones([zone(pools)], Snapshot(), {one.handle: one for one in of_pool or (THREE,)}, NOW)
 
 
 def test_the_same_files_take_nobody_out() -> None:
@@ -135,7 +135,7 @@ async def run(*arguments: object) -> Result:
 
 
 def members(one: Backend) -> int:
-    return len(one.status()["zones"][0]["pools"][0]["members"])
+    return len(one.status().zones[0].pools[0].members)
 
 
 async def test_reload_refuses_to_empty_a_pool_unless_forced(backend: Backend, tmp_path: Path) -> None:

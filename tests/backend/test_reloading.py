@@ -66,9 +66,9 @@ def served(one: Backend) -> list[str]:
 async def until_reloaded(one: Backend, state: str) -> str:
     """Until the last reload has come to an end; what it says is wrong."""
     async with asyncio.timeout(30):
-        while (told := one.status()["reload"]) is None or told["state"] != state:  # noqa: ASYNC110
+        while (told := one.status().reload) is None or told.state != state:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    return str(told["problem"])
+    return str(told.problem)
 
 
 async def hang_up(one: Backend, state: str) -> str:
@@ -118,11 +118,12 @@ async def test_a_long_reload_is_accepted_at_once_and_shown(
     assert begun["reload"]["state"] == "running"
     seen = 0
     async with asyncio.timeout(60):
-        while (told := backend.status()["reload"])["state"] == "running":
-            seen = max(seen, told["records"])
+        while (last := backend.status().reload) is not None and last.state == "running":
+            seen = max(seen, last.records)
             await asyncio.sleep(0.01)
     assert 0 < seen <= 20_000
-    assert told["state"] == "done"
+    assert last is not None
+    assert last.state == "done"
     told = await asyncio.to_thread(request, tmp_path / "admin.sock", "reloaded", number=begun["running"])
     assert told["zones"] == [ZONE, OTHER]
     done = await run(tmp_path)
@@ -169,7 +170,7 @@ async def test_reloads_come_one_after_another_and_are_bounded() -> None:
     assert under_way == numbers[:1]
     told = reloads.told(time.monotonic())
     assert told is not None
-    assert (told["state"], told["of_files"], told["records"]) == ("running", 2, 1000)
+    assert (told.state, told.of_files, told.records) == ("running", 2, 1000)
     go_on.set()
     assert await reloads.result(numbers[0]) == {"number": numbers[0]}
     with pytest.raises(ControlError, match="refused"):

@@ -14,17 +14,19 @@ from pool_user.probe.methods import Heard
 from pool_user.probe.probing import Plan, PoolProbing, ProbeResult
 from pool_user.reasons import explained
 from pool_user.views import Member, OutMember
-from rspdns import status
 from rspdns.answers.snapshot import Snapshot
 from rspdns.event_log import EventLog
 from rspdns.examiner import AT_ONCE, Examiner
 from rspdns.roster import FILE_NAME, FORGOTTEN_AFTER_S, MAX_ABSENT, WHILE_STOPPED, Roster, RosterKeeper
 from rspdns.service import Backend
-from rspdns.status import Known
-from rspdns.status_view import share
+from rspdns.status import build
+from rspdns.status.build import Known
+from rspdns.status.model import PoolStatus
+from rspdns.status.view import view as view_of
 from structlog.testing import capture_logs
 
 from tests.backend.making import NOW, UDP, member, view, zone
+from tests.backend.statuses import status
 
 HANDLE = "sip-udp"
 DAY_S = 86_400.0
@@ -42,50 +44,55 @@ def after(*left: int, joined: tuple[int, ...] = (1, 2, 3), at_s: float = DAY_S) 
     return roster
 
 
-def told(pools: str, roster: Roster, *members: Member, at_s: float = DAY_S + 3600) -> dict[str, Any]:
+def told(pools: str, roster: Roster, *members: Member, at_s: float = DAY_S + 3600) -> PoolStatus:
     of_zone = zone(pools)
     keeper = RosterKeeper("/nonexistent", [of_zone])
     known = Known(roster.absent, at_s, keeper.name_at)
-    (one,) = status.zones([of_zone], Snapshot(), {HANDLE: view(*members)}, NOW, known)
-    return dict(one["pools"][0])
+    (one,) = build.zones([of_zone], Snapshot(), {HANDLE: view(*members)}, NOW, known)
+    return one.pools[0]
 
 
-def out(pool: dict[str, Any]) -> dict[str, str]:
-    return {one["address"]: one["reason"] for one in pool["out"]}
+def out(pool: PoolStatus) -> dict[str | None, str]:
+    return {one.address: one.reason for one in pool.out}
+
+
+def shown(pool: PoolStatus) -> str:
+    """The line that tells how many are in."""
+    return view_of(status(pool), 200).plain.splitlines()[3]
 
 
 def test_two_of_three_gone_for_an_hour_are_still_shown() -> None:
     pool = told(UDP, after(2, 3), member(1))
-    assert (pool["expected"], pool["missing"]) == (3, 2)
+    assert (pool.expected, pool.missing) == (3, 2)
     assert out(pool) == {"10.0.0.2": BY_HOME, "10.0.0.3": BY_HOME}
-    assert {one["since_s"] for one in pool["out"]} == {3600.0}
-    assert all(one["missing"] and one["look_at"] for one in pool["out"])
-    assert share(pool) == "[yellow]1 of 3 in[/]"
+    assert {one.since_s for one in pool.out} == {3600.0}
+    assert all(one.missing and one.look_at for one in pool.out)
+    assert shown(pool).endswith(", 1 of 3 in")
 
 
 def test_without_expect_a_day_is_remembered() -> None:
     pool = told(UDP, after(2), member(1), at_s=DAY_S + FORGOTTEN_AFTER_S)
-    assert (pool["expected"], pool["missing"], pool["out"]) == (1, 0, [])
-    assert share(pool) == "[green]1 in[/]"
+    assert (pool.expected, pool.missing, pool.out) == (1, 0, [])
+    assert shown(pool).endswith(", 1 in")
 
 
 def test_a_number_is_expected_however_long_ago() -> None:
     pools = UDP + "expect = 4\n"
     pool = told(pools, after(2, 3), member(1), at_s=40 * DAY_S)
-    assert (pool["expected"], pool["missing"], len(pool["out"])) == (4, 3, 2), "the third was never seen"
+    assert (pool.expected, pool.missing, len(pool.out)) == (4, 3, 2), "the third was never seen"
     replaced = told(pools.replace("4", "3"), after(2, 3, joined=(1, 2, 3)), *map(member, (1, 7, 8)))
-    assert (replaced["missing"], replaced["out"]) == (0, [])
+    assert (replaced.missing, replaced.out) == (0, [])
 
 
 def test_named_servers_are_missed_by_name_also_when_never_seen() -> None:
     pool = told(NAMED, after(2, joined=(1, 2)), member(1), member(9))
-    assert (pool["expected"], pool["missing"]) == (3, 2)
-    assert [one["name"] for one in pool["members"]] == ["sip-1", None]
-    assert {one["name"]: one["reason"] for one in pool["out"]} == {
+    assert (pool.expected, pool.missing) == (3, 2)
+    assert [one.name for one in pool.members] == ["sip-1", None]
+    assert {one.name: one.reason for one in pool.out} == {
         "sip-2": BY_HOME,
         "sip-3": "expected, and never seen by this name server",
     }
-    assert share(pool) == "[yellow]1 of 3 in, and 1 not expected[/]"
+    assert shown(pool).endswith(", 1 of 3 in, and 1 not expected")
 
 
 def test_who_comes_back_is_missed_no_longer_also_under_another_identifier() -> None:
@@ -100,13 +107,13 @@ def test_who_left_a_moment_ago_is_shown_once() -> None:
     of_zone = zone(UDP)
     known = Known(after(2).absent, DAY_S + 5)
     views = {HANDLE: view(left, out=(gone,))}
-    (one,) = status.zones([of_zone], Snapshot(), views, NOW, known)
-    (only,) = one["pools"][0]["out"]
-    assert (only["missing"], only["since_s"]) == (True, 5.0)
+    (one,) = build.zones([of_zone], Snapshot(), views, NOW, known)
+    (only,) = one.pools[0].out
+    assert (only.missing, only.since_s) == (True, 5.0)
 
 
 def test_whom_accept_refuses_now_is_not_missed() -> None:
-    assert told(UDP.replace("10.0.0.0/8", "10.0.0.1/32"), after(2, 3), member(1))["missing"] == 0
+    assert told(UDP.replace("10.0.0.0/8", "10.0.0.1/32"), after(2, 3), member(1)).missing == 0
 
 
 def test_a_restart_forgets_nobody() -> None:
@@ -157,8 +164,8 @@ def test_timeline_and_log_name_the_server() -> None:
     with capture_logs() as lines:
         log.happened([explained(happened, {1: "2 (10.0.0.12)"}, "")])
     (event,) = log.told()
-    assert (event["name"], event["address"]) == ("sip-2", "10.0.0.2:5060")
-    assert event["words"] == "removed by its home registrar, registrar 2 (10.0.0.12)"
+    assert (event.name, event.address) == ("sip-2", "10.0.0.2:5060")
+    assert event.words == "removed by its home registrar, registrar 2 (10.0.0.12)"
     assert (lines[0]["name"], lines[0]["address"]) == ("sip-2", "10.0.0.2:5060")
 
 
@@ -169,10 +176,10 @@ def test_what_the_probe_heard_stays_the_reason() -> None:
     roster.left(HANDLE, member(2), left.words, DAY_S)
     gone = OutMember(2, member(2).addresses[0], 5060, words, NOW - 5)
     known = Known(roster.absent, DAY_S + 5)
-    (one,) = status.zones([zone(UDP)], Snapshot(), {HANDLE: view(member(1), out=(gone,))}, NOW, known)
-    (only,) = [out for out in one["pools"][0]["out"] if out["identifier"] == "00000002"]
-    assert only["reason"] == f"{words}; it said: no answer within 300 ms"
-    assert only["look_at"].startswith("the way from here to 10.0.0.2")
+    (one,) = build.zones([zone(UDP)], Snapshot(), {HANDLE: view(member(1), out=(gone,))}, NOW, known)
+    (only,) = [out for out in one.pools[0].out if out.identifier == "00000002"]
+    assert only.reason == f"{words}; it said: no answer within 300 ms"
+    assert only.look_at.startswith("the way from here to 10.0.0.2")
 
 
 @pytest.mark.parametrize(
@@ -222,10 +229,10 @@ async def test_a_server_that_left_is_looked_at_once(
     assert probed == [member(2)]
     assert (events[0].kind, events[0].identifier) == ("examined", 2)
     assert words in events[0].words
-    (one,) = told(UDP, keeper.roster, member(1), at_s=time.time())["out"]
-    assert one["reason"].startswith(f"{BY_HOME}; ")
-    assert words in one["reason"]
-    assert one["look_at"].startswith(look_at)
+    (one,) = told(UDP, keeper.roster, member(1), at_s=time.time()).out
+    assert one.reason.startswith(f"{BY_HOME}; ")
+    assert words in one.reason
+    assert one.look_at.startswith(look_at)
 
 
 async def test_a_crowd_is_not_looked_at_all_at_once(tmp_path: Path) -> None:

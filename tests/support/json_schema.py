@@ -13,7 +13,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "null": (type(None),),
 }
 _KNOWN = {"type", "description", "properties", "required", "additionalProperties", "items", "enum", "pattern"}
-_KNOWN |= {"minimum", "minItems", "maxItems", "$ref"}
+_KNOWN |= {"minimum", "minItems", "maxItems", "$ref", "anyOf"}
 
 
 def differences(value: Any, schema: dict[str, Any], document: dict[str, Any], at: str = "$") -> list[str]:
@@ -23,6 +23,9 @@ def differences(value: Any, schema: dict[str, Any], document: dict[str, Any], at
     if reference := schema.get("$ref"):
         name = reference.removeprefix("#/components/schemas/")
         return differences(value, document["components"]["schemas"][name], document, at)
+    if choices := schema.get("anyOf"):
+        by_choice = [differences(value, choice, document, at) for choice in choices]
+        return [] if [] in by_choice else by_choice[0]
     wanted = schema.get("type")
     kinds = [wanted] if isinstance(wanted, str) else wanted or list(_TYPES)
     if not any(_is(value, kind) for kind in kinds):

@@ -19,12 +19,13 @@ from rspdns.admin.access import Access, Right
 from rspdns.admin.guard import Guard, Refused, set_headers
 from rspdns.admin.openapi import description
 from rspdns.admin.routes import JSON, ROUTES
+from rspdns.admin.schemas import MOST_NAMES, PoolOfZone
 from rspdns.admin.stream import Streams
 from rspdns.event_log import EventLog
+from rspdns.status.model import Status
 
 BODY_BYTES = 128 * 1024
 BODY_S = 10.0
-MOST_NAMES = 1000
 FRESH_S = 0.1
 """A status is told again for so long, and for ten times what it took to make: asking may not cost DNS."""
 PAGE = {
@@ -37,7 +38,7 @@ PAGE = {
 class Service(Protocol):
     """What the API needs of the backend."""
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """What `rspdns status` tells."""
 
     async def reload(self, *, force: bool = False) -> dict[str, Any]:
@@ -65,7 +66,7 @@ class Api:
         self.streams = Streams(log)
         self._service = service
         self._registry = registry
-        self._told: dict[str, Any] = {}
+        self._told: Status | None = None
         self._fresh_until_s = float("-inf")
         self._page: dict[str, tuple[bytes, str]] = {}
         self._rights: dict[str, Right] = dict.fromkeys(PAGE, Right.NOTHING)
@@ -90,10 +91,10 @@ class Api:
         resource = request.match_info.route.resource
         return self._rights.get(resource.canonical, Right.READ) if resource else Right.READ
 
-    def fresh(self) -> dict[str, Any]:
+    def fresh(self) -> Status:
         """The status, not made anew for every request."""
         now = time.monotonic()
-        if now >= self._fresh_until_s:
+        if self._told is None or now >= self._fresh_until_s:
             self._told = self._service.status()
             took_s = time.monotonic() - now
             self._fresh_until_s = now + max(FRESH_S, 10 * took_s)
@@ -107,12 +108,12 @@ class Api:
         return _json(self.fresh())
 
     async def _zones(self, request: web.Request) -> web.Response:
-        return _json({"zones": self.fresh()["zones"]})
+        return _json({"zones": self.fresh().zones})
 
     async def _zone(self, request: web.Request) -> web.Response:
         wanted = request.match_info["zone"].lower().rstrip(".")
-        for zone in self.fresh()["zones"]:
-            if zone["zone"] == wanted:
+        for zone in self.fresh().zones:
+            if zone.zone == wanted:
                 return _json(zone)
         raise Refused(404, "unknown", "no zone of this name; see /v1/zones")
 
@@ -122,22 +123,18 @@ class Api:
     async def _pool(self, request: web.Request) -> web.Response:
         wanted = request.match_info["owner"].lower().rstrip(".")
         for pool in self._with_zones():
-            if pool["owner"] == wanted:
+            if pool.owner == wanted:
                 return _json(pool)
         raise Refused(404, "unknown", "no pool has its SRV records at this name; see /v1/pools")
 
-    def _with_zones(self) -> list[dict[str, Any]]:
-        return [
-            {"zone": zone["zone"], "serial": zone["serial"], **pool}
-            for zone in self.fresh()["zones"]
-            for pool in zone["pools"]
-        ]
+    def _with_zones(self) -> list[PoolOfZone]:
+        return [PoolOfZone.of(zone, pool) for zone in self.fresh().zones for pool in zone.pools]
 
     async def _registrars(self, request: web.Request) -> web.Response:
-        return _json({"registrars": self.fresh()["registrars"]})
+        return _json({"registrars": self.fresh().registrars})
 
     async def _events(self, request: web.Request) -> web.Response:
-        return _json({"events": self.fresh()["events"]})
+        return _json({"events": self.fresh().events})
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         return await self.streams.serve(request)
@@ -152,7 +149,7 @@ class Api:
 
     async def _purge(self, request: web.Request) -> web.Response:
         wanted = _wanted(await _body(request))
-        zones = [zone["zone"] for zone in self.fresh()["zones"]]
+        zones = [zone.zone for zone in self.fresh().zones]
         for name in wanted:
             plain = name.removesuffix("$")
             if not any(plain == zone or names.is_below(plain, zone) for zone in zones):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
+import orjson
 from aiohttp import web
 
 from rspdns.admin.guard import Refused
@@ -84,4 +84,4 @@ class Streams:
 def _text(logged: Logged) -> str:
     """One event; told again, under the same number, once it has converged."""
     kind = "change" if logged.converged_ms is None else "converged"
-    return f"id: {logged.number}\nevent: {kind}\ndata: {json.dumps(logged.told())}\n\n"
+    return f"id: {logged.number}\nevent: {kind}\ndata: {orjson.dumps(logged.told()).decode()}\n\n"

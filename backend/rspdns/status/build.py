@@ -1,10 +1,12 @@
-"""What `rspdns status` tells, as plain values with the configuration's names. Pure."""
+"""Makes the status out of what the parts of the backend know. Pure.
+
+Values made here are right by their types; nothing is validated, since each scrape makes all of them anew.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pool_user import (
     FOREIGN,
@@ -20,9 +22,17 @@ from pool_user import (
 
 from rspdns.answers.pool_state import by_label
 from rspdns.answers.snapshot import Snapshot
-from rspdns.endpoint import endpoint
 from rspdns.pdns.purge import Purger
 from rspdns.roster import Missing, Place, Seen, missing, place_of
+from rspdns.status.model import (
+    MemberStatus,
+    OutStatus,
+    PdnsStatus,
+    PoolStatus,
+    RefusedStatus,
+    RegistrarStatus,
+    ZoneStatus,
+)
 from rspdns.zones.zone import Pool, Zone
 
 
@@ -31,20 +41,20 @@ def hexadecimal(identifier: int | None) -> str | None:
     return None if identifier is None else f"{identifier:08x}"
 
 
-def registrars(states: Iterable[RegistrarState], now: float) -> list[dict[str, Any]]:
+def registrars(states: Iterable[RegistrarState], now: float) -> list[RegistrarStatus]:
     """Every registrar, and how far it is believed."""
     return [
-        {
-            "number": state.number,
-            "address": state.address,
-            "standing": state.standing.value,
-            "why": state.why,
-            "identifier": hexadecimal(state.identifier),
-            "since_s": _age(state.since_s, now),
-            "follow": state.follow,
-            "follow_problem": state.follow_problem or None,
-            "round_trip_ms": None if state.round_trip_ms is None else round(state.round_trip_ms, 3),
-        }
+        RegistrarStatus(
+            number=state.number,
+            address=state.address,
+            standing=state.standing,
+            why=state.why,
+            identifier=hexadecimal(state.identifier),
+            since_s=_age(state.since_s, now),
+            follow=state.follow,
+            follow_problem=state.follow_problem or None,
+            round_trip_ms=None if state.round_trip_ms is None else round(state.round_trip_ms, 3),
+        )
         for state in states
     ]
 
@@ -74,7 +84,7 @@ def zones(
     known: Known = NOTHING_ELSE,
     *,
     refused: Callable[[str], Mapping[str, int]] = lambda handle: {},
-) -> list[dict[str, Any]]:
+) -> list[ZoneStatus]:
     """Every zone with its pools: the servers that are in, and those that are out or missing, with reasons.
 
     `refused` gives how many registrations of a handle were refused before anything was stored, by reason.
@@ -95,21 +105,20 @@ def zones(
                 weights,
                 now,
                 known,
+                _refused(pool, refused),
             )
-            | {"refused": _refused(pool, refused)}
             for site in zone.sites
             for pool in site.pools
             for weights in (memory.get(pool.owner, {}),)
         ]
-        found.append(
-            {"zone": zone.name, "serial": answers.serial % 2**32 if answers else None, "pools": pools}
-        )
+        found.append(ZoneStatus(zone.name, answers.serial % 2**32 if answers else None, pools))
     return found
 
 
-def _refused(pool: Pool, refused: Callable[[str], Mapping[str, int]]) -> dict[str, int]:
+def _refused(pool: Pool, refused: Callable[[str], Mapping[str, int]]) -> RefusedStatus:
     of_pool = [refused(handle) for handle in pool.config.shards]
-    return {kind: sum(one.get(kind, 0) for one in of_pool) for kind in (FOREIGN, TOO_MANY)}
+    foreign, too_many = (sum(one.get(kind, 0) for one in of_pool) for kind in (FOREIGN, TOO_MANY))
+    return RefusedStatus(foreign, too_many)
 
 
 def _pool(
@@ -119,29 +128,30 @@ def _pool(
     weights: Mapping[str, Weighted],
     now: float,
     known: Known,
-) -> dict[str, Any]:
+    refused: RefusedStatus,
+) -> PoolStatus:
     labels = {id(one): label for label, one in by_label(pool, [view.members for view in of_pool]).items()}
     stale_since_s = [view.stale_since_s for view in of_pool if view.stale_since_s is not None]
     members = [one for view in of_pool for one in view.members if one.protocol == pool.config.protocol]
     lacked = missing(pool.config, members, known.absent, known.at_s)
-    return {
-        "handles": list(pool.config.shards),
-        "name": name,
-        "owner": pool.owner,
-        "when_empty": pool.config.when_empty,
-        "verify": pool.config.verify,
-        "known": bool(of_pool) and all(view.known for view in of_pool),
-        "stale_s": _age(min(stale_since_s, default=None), now),
-        "answered_instead": _answered_instead(pool, of_pool),
-        "expected": lacked.expected,
-        "missing": lacked.count,
-        "members": [
+    return PoolStatus(
+        handles=list(pool.config.shards),
+        name=name,
+        owner=pool.owner,
+        when_empty=pool.config.when_empty,
+        verify=pool.config.verify,
+        known=bool(of_pool) and all(view.known for view in of_pool),
+        stale_s=_age(min(stale_since_s, default=None), now),
+        answered_instead=_answered_instead(pool, of_pool),
+        expected=lacked.expected,
+        missing=lacked.count,
+        members=[
             _member(view.handle, one, weights.get(labels.get(id(one), "")), now, known)
             for view in of_pool
             for one in view.members
             if one.protocol == pool.config.protocol
         ],
-        "out": [
+        out=[
             *_outside(pool, of_pool, lacked, now, known),
             *(
                 _of_another_transport(view.handle, one, pool, now, known)
@@ -150,12 +160,13 @@ def _pool(
                 if one.protocol != pool.config.protocol
             ),
         ],
-    }
+        refused=refused,
+    )
 
 
 def _outside(
     pool: Pool, of_pool: Sequence[PoolView], lacked: Missing, now: float, known: Known
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[OutStatus]:
     """Those that registrars list although they are out, that left lately, and that are missing."""
     absent = {(handle, one.place): one for handle, one in lacked.seen}
     shown = set()
@@ -195,30 +206,28 @@ def _answered_instead(pool: Pool, of_pool: Sequence[PoolView]) -> str | None:
     return f"nobody lives; {what} (when_empty = {pool.config.when_empty})"
 
 
-def _member(
-    handle: str, member: Member, weighted: Weighted | None, now: float, known: Known
-) -> dict[str, Any]:
+def _member(handle: str, member: Member, weighted: Weighted | None, now: float, known: Known) -> MemberStatus:
     load = effective_load(member.policy)
-    return {
-        "handle": handle,
-        "name": known.name_at(handle, place_of(member)),
-        "identifier": hexadecimal(member.identifier),
-        "addresses": [str(address) for address in member.addresses],
-        "port": member.port,
-        "protocol": member.protocol.name.lower(),
-        "home_registrar": hexadecimal(member.home_registrar),
-        "policy": type(member.policy).__name__,
-        "load": None if load is None else round(load, 3),
-        "priority": weighted.priority if weighted else None,
-        "weight": weighted.weight if weighted else None,
-        "since_s": _age(member.since_s, now),
-        "stale": member.stale,
-    }
+    return MemberStatus(
+        handle=handle,
+        name=known.name_at(handle, place_of(member)),
+        identifier=f"{member.identifier:08x}",
+        addresses=[str(address) for address in member.addresses],
+        port=member.port,
+        protocol=member.protocol.name.lower(),
+        home_registrar=hexadecimal(member.home_registrar),
+        policy=type(member.policy).__name__,
+        load=None if load is None else round(load, 3),
+        priority=weighted.priority if weighted else None,
+        weight=weighted.weight if weighted else None,
+        since_s=_age(member.since_s, now),
+        stale=member.stale,
+    )
 
 
 def _out(
     handle: str, member: OutMember, seen: Seen | None, now: float, known: Known, *, is_missing: bool
-) -> dict[str, Any]:
+) -> OutStatus:
     place = None if member.address is None else (member.address, member.port)
     name = None if place is None else known.name_at(handle, place)
     told = reasons.of_out(member.reason, known.said(handle, member.identifier), str(member.address))
@@ -229,7 +238,7 @@ def _out(
     return _told_out(handle, member.identifier, where, told, since_s, name, is_missing=is_missing)
 
 
-def _missing(handle: str, seen: Seen, known: Known) -> dict[str, Any]:
+def _missing(handle: str, seen: Seen, known: Known) -> OutStatus:
     """A server that was in and that no registrar lists any more."""
     since_s = None if seen.left_s is None else round(max(0.0, known.at_s - seen.left_s), 3)
     name = known.name_at(handle, seen.place)
@@ -251,24 +260,22 @@ def _told_out(
     name: str | None,
     *,
     is_missing: bool = False,
-) -> dict[str, Any]:
+) -> OutStatus:
     address, port = place
-    return {
-        "handle": handle,
-        "name": name,
-        "identifier": hexadecimal(identifier),
-        "address": None if address is None else str(address),
-        "port": port,
-        "reason": reason.words,
-        "look_at": reason.look_at,
-        "missing": is_missing,
-        "since_s": since_s,
-    }
+    return OutStatus(
+        handle=handle,
+        name=name,
+        identifier=hexadecimal(identifier),
+        address=None if address is None else str(address),
+        port=port,
+        reason=reason.words,
+        look_at=reason.look_at,
+        missing=is_missing,
+        since_s=since_s,
+    )
 
 
-def _of_another_transport(
-    handle: str, member: Member, pool: Pool, now: float, known: Known
-) -> dict[str, Any]:
+def _of_another_transport(handle: str, member: Member, pool: Pool, now: float, known: Known) -> OutStatus:
     """A member that this pool doesn't show: its handle is in use for several services, or by mistake."""
     registered = member.protocol.name.lower()
     words = f"registered for {registered}; this pool's service is {pool.config.service}"
@@ -278,27 +285,20 @@ def _of_another_transport(
     return _told_out(handle, member.identifier, place, told, _age(member.since_s, now), name)
 
 
-def purging(purger: Purger) -> list[dict[str, Any]]:
+def purging(purger: Purger) -> list[PdnsStatus]:
     """Every control socket, and what was purged there."""
     return [
-        {
-            "control": control.path,
-            "commands": control.counts.commands,
-            "names": control.counts.names,
-            "repeats": control.counts.repeats,
-            "failures": control.counts.failures,
-            "waiting": control.waiting,
-            "problem": control.problem,
-        }
+        PdnsStatus(
+            control=control.path,
+            commands=control.counts.commands,
+            names=control.counts.names,
+            repeats=control.counts.repeats,
+            failures=control.counts.failures,
+            waiting=control.waiting,
+            problem=control.problem,
+        )
         for control in purger.sockets
     ]
-
-
-def called(member: Mapping[str, Any]) -> str:
-    """What people call a member or an absent one of the status: its name, if it has one, and address."""
-    addresses = member.get("addresses") or [member["address"]]
-    where = "an unknown address" if addresses[0] is None else endpoint(addresses[0], member["port"])
-    return f"{member['name']} ({where})" if member.get("name") else where
 
 
 def _age(since_s: float | None, now: float) -> float | None:

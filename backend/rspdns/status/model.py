@@ -1,0 +1,282 @@
+"""What `rspdns status` tells: the one description of each value, with its meaning, unit and range.
+
+The OpenAPI schemas (`schemas()`), the reading of a status (`read()`), metrics and the terminal view are made
+from these classes. Fields have the names of the configuration; within /v1/ fields are only ever added.
+
+They are dataclasses that pydantic describes and validates, not its `BaseModel`: of 10,000 members each is
+made anew for every scrape, and a plain dataclass is made in a quarter of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pool_user.belief import Standing
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic.json_schema import GenerateJsonSchema
+
+from rspdns.endpoint import endpoint
+
+Schema = dict[str, Any]
+Count = Annotated[int, Field(ge=0)]
+Number = Annotated[float, Field(ge=0)]
+Identifier = Annotated[str, Field(pattern="^[0-9a-f]{8}$")]
+ServerName = Annotated[str | None, Field(description="what `expect` calls the server; null: no name")]
+Handle = Annotated[str, Field(description="the pool handle it is registered under")]
+
+
+@dataclass(slots=True)
+class MemberStatus:
+    """A pool element that is in: clients are sent to it."""
+
+    handle: Handle
+    name: ServerName
+    identifier: Annotated[Identifier, Field(description="PE identifier, as in its target name")]
+    addresses: list[str]
+    port: Count
+    protocol: Annotated[str, Field(description="udp, tcp or sctp")]
+    home_registrar: Annotated[
+        Identifier | None, Field(description="identifier of the registrar it registered at")
+    ]
+    policy: Annotated[str, Field(description="its policy (RFC 5356)")]
+    load: Annotated[Number | None, Field(description="0..1; null where its policy has none")]
+    priority: Annotated[Count | None, Field(description="of its SRV record; null: not shown in this pool")]
+    weight: Annotated[Count | None, Field(description="of its SRV record")]
+    since_s: Annotated[Number | None, Field(description="how long it has been in")]
+    stale: Annotated[bool, Field(description="in from memory: no registrar vouches for it at present")]
+
+    @property
+    def called(self) -> str:
+        """What people call it: its name, if it has one, and its first address."""
+        return _called(self.name, self.addresses[0], self.port)
+
+
+@dataclass(slots=True)
+class OutStatus:
+    """A server that is known or expected, and not shown."""
+
+    handle: Handle
+    name: ServerName
+    identifier: Identifier | None
+    address: str | None
+    port: Count
+    reason: Annotated[str, Field(description="why it is out")]
+    look_at: Annotated[str, Field(description="what to look at next; empty: nothing helps but waiting")]
+    missing: Annotated[bool, Field(description="it should be in")]
+    since_s: Annotated[Number | None, Field(description="how long it has been out; null: never seen")]
+
+    @property
+    def called(self) -> str:
+        """What people call it: its name, if it has one, and its address."""
+        return _called(self.name, self.address, self.port)
+
+
+@dataclass(slots=True)
+class RefusedStatus:
+    """Registrations refused before anything about them was stored, since the start."""
+
+    foreign: Annotated[Count, Field(description="outside accept, beyond the few that are shown")]
+    too_many: Annotated[Count, Field(description="beyond max_members")]
+
+
+@dataclass(slots=True)
+class PoolStatus:
+    """A pool of a zone."""
+
+    handles: Annotated[list[str], Field(description="pool handles: one, or the shards of one pool")]
+    name: Annotated[str, Field(description="where its A, AAAA and NAPTR records stand")]
+    owner: Annotated[str, Field(description="where its SRV records stand")]
+    when_empty: Literal["last-good", "static", "nodata", "servfail"]
+    verify: Annotated[
+        str | None, Field(description="how the backend itself probes the members; null: it does not")
+    ]
+    known: Annotated[bool, Field(description="false: no registrar has told of it yet, SERVFAIL")]
+    stale_s: Annotated[
+        Number | None,
+        Field(description="how long no registrar can be believed; null while at least one can"),
+    ]
+    answered_instead: Annotated[str | None, Field(description="what is answered since no member lives")]
+    expected: Annotated[Count, Field(description="servers that should be in")]
+    missing: Annotated[Count, Field(description="of these, those that are not")]
+    members: list[MemberStatus]
+    out: list[OutStatus]
+    refused: RefusedStatus
+
+
+@dataclass(slots=True)
+class ZoneStatus:
+    """A zone with its pools."""
+
+    zone: str
+    serial: Annotated[Count | None, Field(description="of its SOA record; null: not served yet")]
+    pools: list[PoolStatus]
+
+
+@dataclass(slots=True)
+class RegistrarStatus:
+    """A registrar."""
+
+    number: Count
+    address: str
+    standing: Annotated[Standing, Field(description="how far it is believed")]
+    why: Annotated[str, Field(description="what that means")]
+    identifier: Identifier | None
+    since_s: Annotated[Number | None, Field(description="how long it has this standing")]
+    follow: Annotated[str, Field(description="enrp: it pushes every change; poll: it is asked")]
+    follow_problem: Annotated[str | None, Field(description="why it pushes nothing although it should")]
+    round_trip_ms: Annotated[Number | None, Field(description="of the last question")]
+
+
+@dataclass(slots=True)
+class EventStatus:
+    """Something that happened."""
+
+    number: Annotated[Count, Field(description="rises by one with each event since the start")]
+    at_s: Annotated[Number, Field(description="wall clock, seconds since 1970")]
+    kind: Annotated[
+        str,
+        Field(description="joined, left, moved, examined, refused, questioned, registrar or misplaced"),
+    ]
+    handle: Annotated[str, Field(description="the pool; empty for registrars")]
+    identifier: Identifier | None
+    address: Annotated[str | None, Field(description="address and port of the server")]
+    name: ServerName
+    words: Annotated[str, Field(description="why")]
+    converged_ms: Annotated[
+        Number | None,
+        Field(
+            description="from the event until every PowerDNS had purged the answers it changed; "
+            "null: not (yet)"
+        ),
+    ]
+
+
+@dataclass(slots=True)
+class PdnsStatus:
+    """A control socket of PowerDNS."""
+
+    control: Annotated[str, Field(description="its path")]
+    commands: Count
+    names: Annotated[Count, Field(description="names purged")]
+    repeats: Annotated[Count, Field(description="of these, those purged again")]
+    failures: Count
+    waiting: Annotated[Count, Field(description="names that wait for a purge")]
+    problem: Annotated[str | None, Field(description="why the last command did not get through")]
+
+
+@dataclass(slots=True)
+class ConnectorStatus:
+    """PowerDNS's questions."""
+
+    connections: Count
+    queries: Annotated[dict[str, Count], Field(description="by method")]
+    failures: Count
+
+
+@dataclass(slots=True)
+class SnapshotStatus:
+    """The answers."""
+
+    builds: Count
+    age_s: Annotated[Number | None, Field(description="since they were built")]
+
+
+@dataclass(slots=True)
+class ReloadStatus:
+    """The reload that runs, or the last one."""
+
+    state: Literal["running", "done", "refused"]
+    since_s: Annotated[Number, Field(description="since it began, or ended")]
+    files: Annotated[Count, Field(description="files read so far")]
+    of_files: Annotated[Count, Field(description="files to read")]
+    records: Annotated[Count, Field(description="records read so far")]
+    problem: Annotated[str | None, Field(description="why it was refused")]
+
+
+@dataclass(slots=True)
+class Status:
+    """Everything."""
+
+    host: Annotated[str, Field(description="the name of this name server's host")]
+    version: Annotated[str, Field(description="of rspdns")]
+    uptime_s: Number
+    registrars: list[RegistrarStatus]
+    zones: list[ZoneStatus]
+    pdns: list[PdnsStatus]
+    connector: ConnectorStatus
+    snapshot: SnapshotStatus
+    reload: ReloadStatus | None
+    problems: list[str]
+    events: list[EventStatus]
+
+
+class OtherVersionError(ValueError):
+    """What was read is not a status of this version; the words say what differs."""
+
+
+_adapters: dict[type, TypeAdapter[Any]] = {}
+
+
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    """Made once for each class: it takes milliseconds."""
+    if kind not in _adapters:
+        _adapters[kind] = TypeAdapter(kind)
+    return _adapters[kind]
+
+
+def read(told: object) -> Status:
+    """Read the result of the control command `status`. Raises OtherVersionError for anything else."""
+    try:
+        status: Status = _adapter(Status).validate_python(told)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        raise OtherVersionError(
+            f"the running backend tells a status of another version ({key}: {first['msg']}); "
+            "restart it, or see rspdns status --json"
+        ) from None
+    return status
+
+
+def dumped(value: object) -> Any:
+    """Return one of these values as plain dicts, lists, numbers and text."""
+    return _adapter(type(value)).dump_python(value, mode="json")
+
+
+class _Described(GenerateJsonSchema):
+    """Schemas without titles, which only say the names again, and without "Status" in their own names."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def nullable_schema(self, schema: Any) -> Schema:
+        inner = self.generate_inner(schema["schema"])
+        if "type" not in inner:
+            return super().nullable_schema(schema)
+        return {**inner, "type": [inner["type"], "null"]}
+
+    def normalize_name(self, name: str) -> str:
+        return super().normalize_name(name).removesuffix("Status") or "Status"
+
+
+def schemas(kinds: Iterable[type]) -> dict[str, Schema]:
+    """Return the JSON schemas of these classes, and of those they hold, by name for an OpenAPI document.
+
+    `MemberStatus` is called `Member` there.
+    """
+    _, found = TypeAdapter.json_schemas(
+        [(kind, "serialization", _adapter(kind)) for kind in kinds],
+        ref_template="#/components/schemas/{model}",
+        schema_generator=_Described,
+    )
+    by_name: dict[str, Schema] = found["$defs"]
+    for schema in by_name.values():
+        schema.pop("title", None)
+    return by_name
+
+
+def _called(name: str | None, address: str | None, port: int) -> str:
+    where = "an unknown address" if address is None else endpoint(address, port)
+    return f"{name} ({where})" if name else where

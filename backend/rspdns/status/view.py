@@ -1,0 +1,262 @@
+"""`rspdns status` in a terminal of any size: pools first, events last, no word broken. Pure.
+
+In a narrow terminal the tables lack their least important columns; in a low one the oldest events go.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from daemon_kit.durations import duration
+from pool_user.belief import Standing
+from rich.text import Text
+
+from rspdns.endpoint import endpoint
+from rspdns.status.model import (
+    EventStatus,
+    MemberStatus,
+    PdnsStatus,
+    PoolStatus,
+    RegistrarStatus,
+    ReloadStatus,
+    Status,
+    ZoneStatus,
+)
+
+EVENTS_SHOWN = 8
+FEWEST_EVENTS = 3
+"""So many are shown also where they are the only part that does not fit."""
+GAP = "  "
+_INDENT = "      "
+_COLOURS = {
+    Standing.SETTLED: "green",
+    Standing.STARTING: "yellow",
+    Standing.WAKING: "yellow",
+    Standing.SILENT: "red",
+    Standing.DOWN: "red",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table; where they don't fit, the one with the largest `drop` goes first, 0 never."""
+
+    title: str
+    drop: int = 0
+
+
+SERVERS = (
+    Column("server", 1),
+    Column("address"),
+    Column("weight", 2),
+    Column("load", 3),
+    Column("for", 4),
+    Column("home", 5),
+    Column("PE", 6),
+    Column(""),
+)
+REGISTRARS = (
+    Column("registrar"),
+    Column("address", 1),
+    Column("standing"),
+    Column("for", 2),
+    Column("round trip", 3),
+    Column("follow", 4),
+    Column("identifier", 5),
+)
+PDNS = (
+    Column("control socket"),
+    Column("commands", 3),
+    Column("names purged", 4),
+    Column("failed", 2),
+    Column("waiting", 1),
+    Column(""),
+)
+
+
+def view(status: Status, width: int, height: int | None = None) -> Text:
+    """Return the status for so many columns and, unless None, lines."""
+    upper = _heading(status, width)
+    homes = {one.identifier: f"registrar {one.number}" for one in status.registrars}
+    for zone in status.zones:
+        for pool in zone.pools:
+            upper += [*_pool(pool, zone, homes, width), Text()]
+    if status.reload is not None and status.reload.state != "done":
+        upper += _reload(status.reload, width)
+    for problem in status.problems:
+        upper += _wrapped(f"problem: {problem}", width, "red", "  ")
+    upper += _registrars(status.registrars, width)
+    upper += _pdns(status.pdns, width)
+    if height is None:
+        return Text("\n").join([*upper, Text(), *_events(status.events[-EVENTS_SHOWN:], width, whole=True)])
+    most = max(FEWEST_EVENTS, min(EVENTS_SHOWN, height - len(upper) - 2))
+    events = _events(status.events[-most:], width, whole=False)
+    room = height - len(upper) - 1
+    shown = [*upper, Text(), *(events[:1] + events[1:][-(room - 1) :] if room > 1 else [])]
+    if len(shown) > height:
+        left_out = len(shown) - height + 1
+        note = Text(f"{left_out} more lines: a higher terminal shows them, and rspdns status", style="yellow")
+        shown = [*shown[: height - 1], note]
+    return Text("\n").join(shown)
+
+
+def _heading(status: Status, width: int) -> list[Text]:
+    """Which name server this is."""
+    words = f"rspdns {status.version} on {status.host}, up for {duration(status.uptime_s)}"
+    return [*_wrapped(words, width, "bold", "  "), Text()]
+
+
+def _reload(reload: ReloadStatus, width: int) -> list[Text]:
+    """A reload that runs, or was refused."""
+    if reload.state == "running":
+        read = f"{reload.files} of {reload.of_files} files, {reload.records} records"
+        return _wrapped(f"reload: running for {duration(reload.since_s)}: {read}", width, "yellow", "  ")
+    words = f"reload: refused {duration(reload.since_s)} ago: {reload.problem}"
+    return _wrapped(words, width, "red", "  ")
+
+
+def _pool(pool: PoolStatus, zone: ZoneStatus, homes: Mapping[str | None, str], width: int) -> list[Text]:
+    lines = [Text(pool.owner, style="bold")]
+    lines += _wrapped(f"pool {', '.join(pool.handles)}, serial {zone.serial}", width, "", "  ")
+    share, style = _share(pool)
+    if len(lines[-1]) + len(share) + 2 > width:
+        lines += _wrapped(share, width, style, "  ", first="  ")
+    else:
+        lines[-1].append(", ").append(share, style=style)
+    if not pool.known:
+        lines += _wrapped("not known yet: SERVFAIL", width, "red", "  ")
+    elif pool.stale_s is not None:
+        age = duration(pool.stale_s)
+        lines += _wrapped(f"from memory for {age}: no registrar can be believed", width, "yellow", "  ")
+    rows, notes, styles = [], [], []
+    ranks = sorted({one.priority for one in pool.members if one.priority is not None})
+    for member in pool.members:
+        rows.append(_member(member, ranks, homes))
+        notes.append("")
+        styles.append("yellow" if member.stale else "green")
+    for out in pool.out:
+        address = endpoint(out.address, out.port) if out.address else ""
+        age, word = duration(out.since_s), "missing" if out.missing else "out"
+        rows.append((out.name or "", address, "", "", age, "", out.identifier or "", word))
+        look_at = f"; look at: {out.look_at}" if out.look_at else ""
+        notes.append(f"{out.reason}{look_at}")
+        styles.append("yellow" if out.missing else "red")
+    table = _table(SERVERS, rows, width, styles)
+    lines += table[:1]
+    for line, note in zip(table[1:], notes, strict=True):
+        lines += [line, *(_wrapped(note, width, "", _INDENT, first=_INDENT) if note else [])]
+    if pool.answered_instead:
+        lines += _wrapped(pool.answered_instead, width, "yellow", "  ")
+    return lines
+
+
+def _member(one: MemberStatus, ranks: Sequence[int], homes: Mapping[str | None, str]) -> tuple[str, ...]:
+    addresses = ", ".join(endpoint(address, one.port) for address in one.addresses)
+    rank = 0 if one.priority is None else ranks.index(one.priority)
+    weight = "not shown" if one.weight is None else f"{one.weight}{f', reserve {rank}' if rank else ''}"
+    load = "" if one.load is None else f"{one.load:.0%}"
+    word = "in, from memory" if one.stale else "in"
+    age, name = duration(one.since_s), one.name or ""
+    home = homes.get(one.home_registrar, one.home_registrar or "")
+    return (name, addresses, weight, load, age, home, one.identifier, word)
+
+
+def _share(pool: PoolStatus) -> tuple[str, str]:
+    """How many of the expected servers are in, and the colour of that."""
+    inside, expected, lacking = len(pool.members), pool.expected, pool.missing
+    if not lacking:
+        return (f"{inside} in", "green") if inside else ("nobody is in", "red")
+    more = inside - (expected - lacking)
+    words = f"{expected - lacking} of {expected} in" + (f", and {more} not expected" if more > 0 else "")
+    return words, "yellow" if inside else "red"
+
+
+def _registrars(registrars: Iterable[RegistrarStatus], width: int) -> list[Text]:
+    ordered = sorted(registrars, key=lambda one: one.number)
+    rows = [
+        (
+            str(one.number),
+            one.address,
+            one.standing.value,
+            duration(one.since_s),
+            "" if one.round_trip_ms is None else f"{one.round_trip_ms:.2f} ms",
+            one.follow,
+            one.identifier or "",
+        )
+        for one in ordered
+    ]
+    table = _table(REGISTRARS, rows, width, [_COLOURS[one.standing] for one in ordered])
+    lines = table[:1]
+    for one, line in zip(ordered, table[1:], strict=True):
+        lines.append(line)
+        why = "" if one.standing is Standing.SETTLED else one.why or ""
+        if one.follow_problem:
+            why = f"{why} It pushes no changes: {one.follow_problem}.".strip()
+        lines += _wrapped(why, width, "", _INDENT, first=_INDENT) if why else []
+    return lines
+
+
+def _pdns(sockets: Iterable[PdnsStatus], width: int) -> list[Text]:
+    told = list(sockets)
+    rows = [
+        (
+            one.control,
+            *map(str, (one.commands, one.names, one.failures, one.waiting)),
+            one.problem or "works",
+        )
+        for one in told
+    ]
+    return _table(PDNS, rows, width, ["red" if one.problem else "green" for one in told])
+
+
+def _events(events: Sequence[EventStatus], width: int, *, whole: bool) -> list[Text]:
+    """The heading and each event, in one line unless it is to be shown whole."""
+    lines = [Text("events", style="bold")]
+    for one in events:
+        at = time.strftime("%H:%M:%S", time.localtime(one.at_s)) + f".{int(one.at_s * 1000) % 1000:03d}"
+        server = one.name or one.address or one.identifier or ""
+        took = "" if one.converged_ms is None else f"in DNS after {one.converged_ms:.1f} ms"
+        words = GAP.join(filter(None, (at, one.kind, one.handle, server, took, one.words)))
+        if whole:
+            lines += _wrapped(words, width, "", _INDENT)
+        else:
+            lines.append(Text(textwrap.wrap(words, width, max_lines=1, placeholder=" ...")[0]))
+    return lines
+
+
+def _table(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int, styles: Sequence[str]
+) -> list[Text]:
+    """The heading and a line for each row; columns without a word are left out, and those that don't fit."""
+    shown = [place for place in range(len(columns)) if any(row[place] for row in rows)]
+    sizes = [
+        max(len(column.title), *(len(row[place]) for row in rows), 0) for place, column in enumerate(columns)
+    ]
+    while sum(sizes[place] + len(GAP) for place in shown) - len(GAP) > width:
+        last = max(shown, key=lambda place: columns[place].drop)
+        if not columns[last].drop:
+            break
+        shown.remove(last)
+    lines = [
+        Text(GAP.join(columns[place].title.ljust(sizes[place]) for place in shown).rstrip(), style="bold")
+    ]
+    if not rows:
+        return []
+    for row, style in zip(rows, styles, strict=True):
+        line = Text(GAP.join(row[place].ljust(sizes[place]) for place in shown).rstrip())
+        word = row[shown[-1]] if shown[-1] == len(columns) - 1 else ""
+        for coloured in filter(None, (word, row[2] if columns is REGISTRARS else "")):
+            line.highlight_words([coloured], style)
+        lines.append(line)
+    return lines
+
+
+def _wrapped(words: str, width: int, style: str, later: str, first: str = "") -> list[Text]:
+    """`words` in lines that end between words; `later` begins all but the first."""
+    lines = textwrap.wrap(
+        words, max(20, width), initial_indent=first, subsequent_indent=later, break_long_words=False
+    )
+    return [Text(line, style=style) for line in lines] or [Text()]

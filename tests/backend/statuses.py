@@ -1,0 +1,143 @@
+"""Statuses on paper, whole and right: each value can be given another one."""
+
+from typing import Any
+
+from pool_user.belief import Standing
+from rspdns.status.model import (
+    ConnectorStatus,
+    EventStatus,
+    MemberStatus,
+    OutStatus,
+    PdnsStatus,
+    PoolStatus,
+    RefusedStatus,
+    RegistrarStatus,
+    SnapshotStatus,
+    Status,
+    ZoneStatus,
+    dumped,
+    read,
+)
+
+OWNER = "_sip._udp.as.ims.example.net"
+HANDLE = "sip-as-udp"
+SERIAL = 1795379901
+
+
+def member_status(number: int = 1, **other: Any) -> MemberStatus:
+    values: dict[str, Any] = {
+        "handle": HANDLE,
+        "name": None,
+        "identifier": f"{number:08x}",
+        "addresses": [f"10.20.0.{number}"],
+        "port": 5060,
+        "protocol": "udp",
+        "home_registrar": "0000000a",
+        "policy": "LeastUsed",
+        "load": 0.25,
+        "priority": 0,
+        "weight": 1000,
+        "since_s": 4030.6,
+        "stale": False,
+    }
+    return MemberStatus(**values | other)
+
+
+def out_status(**other: Any) -> OutStatus:
+    values: dict[str, Any] = {
+        "handle": HANDLE,
+        "name": None,
+        "identifier": "000000ff",
+        "address": "10.20.0.99",
+        "port": 5060,
+        "reason": "left",
+        "look_at": "",
+        "missing": False,
+        "since_s": 12.0,
+    }
+    return OutStatus(**values | other)
+
+
+def pool_status(**other: Any) -> PoolStatus:
+    values: dict[str, Any] = {
+        "handles": [HANDLE],
+        "name": "as.ims.example.net",
+        "owner": OWNER,
+        "when_empty": "last-good",
+        "verify": None,
+        "known": True,
+        "stale_s": None,
+        "answered_instead": None,
+        "members": [],
+        "out": [],
+        "missing": 0,
+        "refused": RefusedStatus(0, 0),
+    }
+    values |= other
+    values.setdefault("expected", len(values["members"]))
+    return PoolStatus(**values)
+
+
+def registrar_status(number: int = 1, **other: Any) -> RegistrarStatus:
+    values: dict[str, Any] = {
+        "number": number,
+        "address": f"10.0.0.{number}",
+        "standing": Standing.SETTLED,
+        "why": "it is settled",
+        "identifier": f"{number + 9:08x}",
+        "since_s": 60.0,
+        "follow": "enrp",
+        "follow_problem": None,
+        "round_trip_ms": 1.234,
+    }
+    return RegistrarStatus(**values | other)
+
+
+def event_status(**other: Any) -> EventStatus:
+    values: dict[str, Any] = {
+        "number": 1,
+        "at_s": 1.5,
+        "kind": "joined",
+        "handle": HANDLE,
+        "identifier": "00000001",
+        "address": None,
+        "name": None,
+        "words": "10.20.0.1 port 5060",
+        "converged_ms": 7.25,
+    }
+    return EventStatus(**values | other)
+
+
+def pdns_status(**other: Any) -> PdnsStatus:
+    values: dict[str, Any] = {
+        "control": "/run/pdns/pdns.controlsocket",
+        "commands": 12,
+        "names": 24,
+        "repeats": 12,
+        "failures": 0,
+        "waiting": 0,
+        "problem": None,
+    }
+    return PdnsStatus(**values | other)
+
+
+def status(*pools: PoolStatus, **other: Any) -> Status:
+    values: dict[str, Any] = {
+        "host": "ns1",
+        "version": "1.0",
+        "uptime_s": 4030.6,
+        "registrars": [],
+        "zones": [ZoneStatus("ims.example.net", SERIAL, list(pools))] if pools else [],
+        "pdns": [],
+        "connector": ConnectorStatus(1, {"lookup": 3}, 0),
+        "snapshot": SnapshotStatus(1, 0.5),
+        "reload": None,
+        "problems": [],
+        "events": [],
+    }
+    return Status(**values | other)
+
+
+def valid(one: Status) -> Status:
+    """The same after its way over the control socket: what is no status fails."""
+    return read(dumped(one))

@@ -1,0 +1,112 @@
+"""`rspdns status` in a terminal: pools first, events last, all of it whole, in 80 by 24 and less."""
+
+import re
+from typing import Any
+
+import pytest
+from rspdns.status import Status
+from rspdns.status.model import ReloadStatus
+from rspdns.status.view import view
+
+from tests.backend.statuses import (
+    event_status,
+    member_status,
+    out_status,
+    pdns_status,
+    pool_status,
+    registrar_status,
+    status,
+    valid,
+)
+
+REASON = (
+    "its home registrar does not list it any more, and the probe of this name server did not reach it either"
+)
+
+
+def a_status(members: int = 3, address: str = "", **of_pool: Any) -> Status:
+    own = {"addresses": [address]} if address else {}
+    pool = pool_status(
+        **{
+            "members": [member_status(number, **own) for number in range(1, members + 1)],
+            "out": [out_status(reason=REASON)],
+        }
+        | of_pool
+    )
+    return valid(
+        status(
+            pool,
+            registrars=[registrar_status(number) for number in (2, 1, 3)],
+            pdns=[pdns_status()],
+            events=[event_status(words=f"10.20.0.1 port 5060, {REASON}")] * 20,
+        )
+    )
+
+
+def test_pools_come_first_and_events_last() -> None:
+    lines = view(a_status(), 80, 24).plain.splitlines()
+    assert lines[0] == "rspdns 1.0 on ns1, up for 1 h 7 min"
+    assert lines[2] == "_sip._udp.as.ims.example.net"
+    words = ("10.20.0.99", "standing", "events")
+    places = [next(n for n, line in enumerate(lines) if word in line) for word in words]
+    assert places == sorted(places)
+    assert len(lines) == 24
+    assert "joined" in lines[-1]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+@pytest.mark.parametrize("address", ["", "2001:db8:20:30:40:50:60:70"])
+def test_no_word_is_broken_and_no_line_is_too_long(width: int, address: str) -> None:
+    shown = view(a_status(address=address), width).plain
+    assert max(map(len, shown.splitlines())) <= width
+    assert REASON in " ".join(shown.split())
+    where = f"[{address}]:5060" if address else "10.20.0.1:5060"
+    assert where in shown.split()
+    assert len(re.findall("  in$", shown, re.M)) == 3
+
+
+def test_a_narrow_terminal_lacks_columns_and_a_wide_one_none() -> None:
+    narrow, wide = (view(a_status(), width).plain for width in (50, 200))
+    assert "home" in wide
+    assert "registrar 1" in wide
+    assert "1 h 7 min" in wide
+    assert "registrar 1" not in narrow
+    assert "10.20.0.1:5060" in narrow
+
+
+def test_more_pools_than_lines_are_said_to_be_there() -> None:
+    lines = view(a_status(members=40), 80, 24).plain.splitlines()
+    assert len(lines) == 24
+    assert re.fullmatch(r"\d+ more lines: a higher terminal shows them, and rspdns status", lines[-1])
+
+
+def test_what_is_missing_is_told_with_what_to_look_at() -> None:
+    out = out_status(reason=REASON, missing=True, name="sip-2", look_at="journalctl -u ppe-agent")
+    shown = view(a_status(1, out=[out], expected=3, missing=2), 80, 24).plain
+    assert shown.startswith("rspdns 1.0 on ns1, up for 1 h 7 min\n")
+    assert "1 of 3 in" in shown
+    assert re.search(r"^sip-2 .* missing$", shown, re.M)
+    assert "look at: journalctl -u ppe-agent" in " ".join(shown.split())
+
+
+def test_a_screen_of_its_own_height_shows_events_in_a_line_and_a_page_shows_them_whole() -> None:
+    told = a_status()
+    assert view(told, 80).plain.count(REASON.split()[-1]) > view(told, 80, 24).plain.count(REASON.split()[-1])
+    lines = view(told, 80, 24).plain.splitlines()
+    assert all(line.endswith("...") for line in lines[lines.index("events") + 1 :])
+
+
+@pytest.mark.parametrize("width", [60, 200])
+def test_a_reload_that_runs_or_was_refused_is_told(width: int) -> None:
+    running = ReloadStatus("running", 12.0, 3, 9, 4000, None)
+    refused = ReloadStatus("refused", 12.0, 3, 9, 4000, "zones.d/x.toml:3: handle: is missing")
+    words = [
+        " ".join(view(valid(status(reload=one)), width).plain.split()) for one in (running, refused, None)
+    ]
+    assert "reload: running for 12 s: 3 of 9 files, 4000 records" in words[0]
+    assert "reload: refused 12 s ago: zones.d/x.toml:3: handle: is missing" in words[1]
+    assert "reload:" not in words[2]
+
+
+def test_more_members_than_expected_are_told() -> None:
+    assert "1 of 3 in, and 2 not expected" in view(a_status(3, expected=3, missing=2), 200).plain
