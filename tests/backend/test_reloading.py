@@ -191,9 +191,11 @@ async def test_answers_go_on_while_the_table_of_names_is_written(
         "rspdns.pdns.name_table.write", lambda *_: written_in.append(threading.current_thread().name)
     )
     assert (await run(tmp_path)).exit_code == 0
+    at_reload = len(written_in)  # on a busy machine also the one of the start
+    assert at_reload >= 1
     backend._signing_changed(ZONE)
     await asyncio.sleep(0.05)
-    assert len(written_in) == 2
+    assert len(written_in) == at_reload + 1
     assert "answers" not in written_in
 
 

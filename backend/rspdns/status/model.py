@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pool_user.belief import Standing
+from pool_user import Standing
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
@@ -37,14 +37,12 @@ class MemberStatus:
     addresses: list[str]
     port: Count
     protocol: Annotated[str, Field(description="udp, tcp or sctp")]
-    home_registrar: Annotated[
-        Identifier | None, Field(description="identifier of the registrar it registered at")
-    ]
+    home_registrar: Annotated[Identifier, Field(description="identifier of the registrar it registered at")]
     policy: Annotated[str, Field(description="its policy (RFC 5356)")]
     load: Annotated[Number | None, Field(description="0..1; null where its policy has none")]
     priority: Annotated[Count | None, Field(description="of its SRV record; null: not shown in this pool")]
     weight: Annotated[Count | None, Field(description="of its SRV record")]
-    since_s: Annotated[Number | None, Field(description="how long it has been in")]
+    since_s: Annotated[Number, Field(description="how long it has been in")]
     stale: Annotated[bool, Field(description="in from memory: no registrar vouches for it at present")]
 
     @property

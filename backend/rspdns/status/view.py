@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from daemon_kit.durations import duration
-from pool_user.belief import Standing
+from pool_user import Standing
 from rich.text import Text
 
 from rspdns.endpoint import endpoint
@@ -160,7 +160,7 @@ def _member(one: MemberStatus, ranks: Sequence[int], homes: Mapping[str | None, 
     load = "" if one.load is None else f"{one.load:.0%}"
     word = "in, from memory" if one.stale else "in"
     age, name = duration(one.since_s), one.name or ""
-    home = homes.get(one.home_registrar, one.home_registrar or "")
+    home = homes.get(one.home_registrar, one.home_registrar)
     return (name, addresses, weight, load, age, home, one.identifier, word)
 
 
