@@ -39,7 +39,7 @@ def pages(commands: Collection[str] = ()) -> dict[str, str]:
         group = import_module(entry.module.replace(".entry", ".cli")).main
         more = {"EXIT STATUS": EXIT_STATUS, "FILES": FILES.get(entry.name, ())}
         sections = {title: terms for title, terms in more.items() if terms}
-        found[f"{entry.name}.1"] = man_page(entry.name, group, distribution.version, sections)
+        found[f"{entry.name}.1"] = man_page(entry.name, group, f"rspdns {distribution.version}", sections)
     return found
 
 

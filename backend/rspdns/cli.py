@@ -12,14 +12,13 @@ from typing import Any
 
 import click
 from daemon_kit import logs
-from daemon_kit.command_group import CommandGroup
+from daemon_kit.commands import CommandGroup, until_ctrl_c
 from daemon_kit.config_file import ConfigurationErrors, TomlDocument, read_text
 from daemon_kit.control import ControlError, request
-from daemon_kit.ctrl_c import until_ctrl_c
 from daemon_kit.errors import FatalError
 from daemon_kit.run import run_service
-from registrar_config.render_command import check as check_registrars
-from registrar_config.render_command import render
+from registrar_config.render import check as check_registrars
+from registrar_config.render import render
 
 from rspdns.configuration import DEFAULT_PATH, AdminConfig, BackendConfig, load_configuration
 from rspdns.zone_command import zone

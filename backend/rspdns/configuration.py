@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from daemon_kit.addresses import ListenAddress
 from daemon_kit.config_file import (
     ConfigurationErrors,
     StrictModel,
@@ -15,8 +16,7 @@ from daemon_kit.config_file import (
     parse,
     read_text,
 )
-from daemon_kit.listen_address import ListenAddress
-from daemon_kit.path_types import PathText, check_path
+from daemon_kit.files import PathText, check_path
 from pool_user import PoolRules
 from pydantic import AfterValidator, Field, PrivateAttr
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import click
-from daemon_kit.command_group import CommandGroup
+from daemon_kit.commands import CommandGroup
 from daemon_kit.config_file import ConfigurationError, ConfigurationErrors
 
 from rspdns.configuration import DEFAULT_PATH, zones_directory

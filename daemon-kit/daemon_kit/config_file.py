@@ -13,8 +13,8 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
+from daemon_kit.files import open_regular
 from daemon_kit.model_keys import known_keys, meant_key, none_of
-from daemon_kit.regular_file import open_regular
 from daemon_kit.toml_lines import Path as Location
 from daemon_kit.toml_lines import key_lines, unclosed_quote
 

@@ -5,12 +5,10 @@ import errno
 import os
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from io import TextIOWrapper
 from typing import Final
 
-OWN: Final = frozenset(
-    {"daemon_kit", "ppe_agent", "pdns_config", "registrar_config", "rserpool", "rspdns", "rspdns_lab"}
-)
 _OF_OUTPUT: Final = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 EXIT_FAILED: Final = 1
 EXIT_NOT_INSTALLED: Final = 2
@@ -23,7 +21,7 @@ def run(command: str, module: str, extra: str) -> None:
         main = import_module(module).main
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if missing in OWN:
+        if find_spec(missing) is not None:  # it is there, but not whole: a fault that a traceback explains
             raise
         print(
             f"{command}: the Python package {missing!r} is missing. {_remedy(command, extra)}",
@@ -52,5 +50,5 @@ def run(command: str, module: str, extra: str) -> None:
 def _remedy(command: str, extra: str) -> str:
     """What to do in the folder of the source: into Debian's own Python pip installs nothing."""
     if sys.prefix == sys.base_prefix:
-        return f"In the folder of rspdns's source run `make setup`, then .venv/bin/{command}"
-    return f"In the folder of rspdns's source run: {sys.prefix}/bin/python -m pip install '.[{extra}]'"
+        return f"In the folder of its source run `make setup`, then .venv/bin/{command}"
+    return f"In the folder of its source run: {sys.prefix}/bin/python -m pip install '.[{extra}]'"

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
+from daemon_kit.addresses import ListenAddress
 from daemon_kit.errors import FatalError
-from daemon_kit.listen_address import ListenAddress
 
 CONNECTIONS = 64
 """At once; more are closed at once."""

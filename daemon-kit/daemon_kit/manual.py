@@ -10,16 +10,17 @@ import click
 
 
 def man_page(
-    program: str, group: click.Group, version: str, more: Mapping[str, Sequence[tuple[str, str]]]
+    program: str, group: click.Group, source: str, more: Mapping[str, Sequence[tuple[str, str]]]
 ) -> str:
     """Return the page of `program` in section 1: every command of `group` with its arguments and options.
 
-    `more` are further sections, by title: pairs of a term and its explanation.
+    `source` is what its foot names: the package and its version. `more` are further sections, by title:
+    pairs of a term and its explanation.
     """
     context = click.Context(group, info_name=program)
     about = _paragraphs(group.help)
     lines = [
-        f'.TH {_quoted(program.upper())} 1 "" {_quoted(f"rspdns {version}")} "User Commands"',
+        f'.TH {_quoted(program.upper())} 1 "" {_quoted(source)} "User Commands"',
         ".SH NAME",
         f"{_plain(program)} \\- {_plain(about[0].rstrip('.'))}",
         ".SH SYNOPSIS",

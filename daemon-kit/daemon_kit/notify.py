@@ -1,5 +1,7 @@
 """Tells systemd how this service is (sd_notify(3)); does nothing when systemd did not start it."""
 
+import asyncio
+import contextlib
 import os
 import re
 import select
@@ -84,3 +86,13 @@ def watchdog_interval_s() -> float | None:
     if not re.fullmatch(r"[1-9][0-9]{0,15}", text):
         return None
     return int(text) / 2_000_000
+
+
+async def feed_watchdog(stop: asyncio.Event) -> None:
+    """Tell it as often as systemd wants to hear it, until `stop` is set; return at once when it does not."""
+    interval_s = watchdog_interval_s()
+    while interval_s is not None and not stop.is_set():
+        alive()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(interval_s):
+                await stop.wait()

@@ -42,8 +42,8 @@ class OptionsRequest:
     sequence: int
     branch: str
     tag: str
+    sender: str
     transport: str = "UDP"
-    sender: str = "rspdns"
 
     def encode(self) -> bytes:
         """Return the request as it goes on the wire.
@@ -83,8 +83,8 @@ def new_request(
     target: tuple[str, int],
     local: tuple[str, int],
     *,
+    sender: str,
     transport: str = "UDP",
-    sender: str = "rspdns",
     sequence: int = 1,
 ) -> OptionsRequest:
     """Return a request with unguessable tokens from `local` to `target`, each a numeric address and a port.

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import click
-from daemon_kit.command_group import CommandGroup
+from daemon_kit.commands import CommandGroup
 from rich.console import Console
 
 from rspdns_lab.bench.cli import bench

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from daemon_kit.regular_file import open_regular
+from daemon_kit.files import open_regular
 
 from pool_user.views import Member, PoolView
 from rserpool import Policy, Protocol, RSerPoolError, decode_policy, encode_policy

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from daemon_kit import notify
+from daemon_kit.addresses import ListenAddress
 from daemon_kit.config_file import ConfigurationErrors
 from daemon_kit.control import Command, ControlError, ControlServer
 from daemon_kit.errors import FatalError
-from daemon_kit.listen_address import ListenAddress
 from daemon_kit.logs import get_logger
 
 from ppe_agent import large_pages
 from ppe_agent.addresses import NoLocalAddress
 from ppe_agent.configuration import AgentConfig, load_configuration
 from ppe_agent.discovery import Discovery
-from ppe_agent.loop_watch import LoopWatch
+from ppe_agent.loop import LoopWatch
 from ppe_agent.servers import Servers
 from rserpool import RegistrarAddress
 

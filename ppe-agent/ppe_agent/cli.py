@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 from daemon_kit import logs
-from daemon_kit.command_group import CommandGroup
+from daemon_kit.commands import CommandGroup
 from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, TomlDocument, read_text
 from daemon_kit.control import ControlError, request
 from daemon_kit.errors import FatalError

@@ -6,11 +6,10 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+from daemon_kit.addresses import ListenAddress, ListenText, read_address, read_network
 from daemon_kit.config_file import ConfigurationErrors, StrictModel, TomlDocument, load, read_text
-from daemon_kit.ip_text import read_address, read_network
-from daemon_kit.listen_address import ListenAddress, ListenText
+from daemon_kit.files import FilePath, check_path
 from daemon_kit.model_keys import none_of
-from daemon_kit.path_types import FilePath, check_path
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator
 
 from ppe_agent import consistency

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 from typing import Any, Final
 
+from daemon_kit.addresses import ListenAddress
 from daemon_kit.config_file import duplicates, find
-from daemon_kit.listen_address import ListenAddress
 from pydantic import TypeAdapter, ValidationError
 
 from ppe_agent.addresses import Address, NoLocalAddress, address_towards

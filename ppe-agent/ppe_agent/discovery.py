@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from daemon_kit.addresses import ListenAddress
 from daemon_kit.errors import FatalError
-from daemon_kit.listen_address import ListenAddress
 
 from ppe_agent.configuration import MulticastConfig
 from rserpool import AnnounceListener, RegistrarAddress, RegistrarTable

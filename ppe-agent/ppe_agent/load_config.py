@@ -3,7 +3,7 @@
 from typing import Annotated, ClassVar, Final, Literal, TypeVar
 
 from daemon_kit.config_file import StrictModel
-from daemon_kit.path_types import FilePath
+from daemon_kit.files import FilePath
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
 from ppe_agent.checks.configuration import Text

@@ -11,7 +11,7 @@ from typing import Any
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 
-from ppe_agent.pace import next_moment
+from ppe_agent.loop import next_moment
 from ppe_agent.registration import Membership, Registration
 from rserpool import REPORTS_THAT_REMOVE, RegistrarAddress, RegistrarClient, Resolution, RSerPoolError
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from daemon_kit import metrics
-from daemon_kit.listen_address import ListenAddress
+from daemon_kit.addresses import ListenAddress
 from daemon_kit.page_server import PageServer
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector

@@ -14,13 +14,13 @@ from ppe_agent.checks.make import make_check
 from ppe_agent.configuration import ServerConfig
 from ppe_agent.drain_file import DrainFile
 from ppe_agent.health import Damping, Health
-from ppe_agent.kept_state import KeptState
 from ppe_agent.load import LoadReporter
 from ppe_agent.load_config import LoadConfig
 from ppe_agent.load_sources import LoadSource, LoadUnknown, make_source, read_within
-from ppe_agent.pace import next_moment
+from ppe_agent.loop import next_moment
 from ppe_agent.policy_names import has_load
 from ppe_agent.registration import IS_LEAVING, Membership, Registration
+from ppe_agent.state import KeptState
 from rserpool import PoolElement, Protocol, RegistrarAddress, Transport
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]

@@ -10,11 +10,10 @@ from daemon_kit.errors import FatalError
 
 from ppe_agent.addresses import NoLocalAddress
 from ppe_agent.configuration import AgentConfig, ServerConfig, addresses_of
-from ppe_agent.kept_state import KeptState
 from ppe_agent.lookup import RegistrarWatches
 from ppe_agent.registration import DOUBTFUL_LIVES
 from ppe_agent.server import LIVES, Server, Spawn
-from ppe_agent.state import StateDirectory
+from ppe_agent.state import KeptState, StateDirectory
 from rserpool import RegistrarAddress
 
 # Deregistering takes milliseconds; a registrar that doesn't answer must not delay the end beyond 2 s.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
-from daemon_kit.ctrl_c import until_ctrl_c
+from daemon_kit.commands import until_ctrl_c
 from daemon_kit.durations import duration
 from rich.console import Console, Group, RenderableType
 from rich.live import Live

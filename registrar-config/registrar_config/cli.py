@@ -7,13 +7,12 @@ from typing import Any
 
 import click
 from daemon_kit import logs, notify
-from daemon_kit.command_group import CommandGroup
+from daemon_kit.commands import CommandGroup
 from daemon_kit.errors import FatalError
+from daemon_kit.notify import feed_watchdog
 from daemon_kit.run import run_service
-from daemon_kit.watchdog import feed_watchdog
 
-from registrar_config.hang_guard import guard_against_hanging
-from registrar_config.hang_watch import LIMIT_S, HangWatch
+from registrar_config.hang_watch import LIMIT_S, HangWatch, guard_against_hanging
 from registrar_config.inventory import two_registrars_problem
 from registrar_config.kernel_timers import report_kernel_timers
 from registrar_config.options import (
@@ -30,7 +29,7 @@ from registrar_config.options import (
     patient_timers_ms,
 )
 from registrar_config.preflight import check_ports, find_program, without_other
-from registrar_config.render_command import check, render
+from registrar_config.render import check, render
 from registrar_config.sentinel import AGENT_REREGISTRATION_MS, Sentinel
 from registrar_config.sizing import SHORTEST_KEEP_ALIVE_MS
 from registrar_config.supervisor import Supervisor, run_together, then_set

@@ -1,6 +1,7 @@
 """Tells a registrar that hangs from one that is slow or can't be reached.
 
-Sans-IO: `now` and what is seen in, findings out.
+`HangWatch` is sans-IO: `now` and what is seen in, findings out. `guard_against_hanging`, at the end, looks at
+the process (proc(5)) every second, and kills a registrar that hangs, so that its supervisor starts it anew.
 
 Two things are counted: how long nothing was heard from it (it is asked every second), and how long its event
 loop stood still: its main thread did not once go to sleep, which it does at least twice a second, also when
@@ -19,12 +20,60 @@ Both: in a life in which it was not heard yet, after three times `limit_s`. Afte
 `BACKOFF_S`, or registrars that hang again and again would never get to hold a handlespace.
 """
 
+import asyncio
+import contextlib
+import os
+import re
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from daemon_kit.durations import duration
+from structlog.typing import FilteringBoundLogger
 
-from registrar_config.process_vitals import Vitals
+from registrar_config.supervisor import Supervisor
+
+# What the kernel tells about a process: whether it runs, waits or was stopped
+
+
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_FIELDS: Final = re.compile(r"^(TracerPid|voluntary_ctxt_switches):\t(\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Vitals:
+    """A process at one moment.
+
+    `waits`: how often its main thread has gone to sleep; an event loop does so each time it has done its
+    work. `state`: the letter of proc(5), e.g. "S" (waits), "R" (runs, or would), "D" (waits for a disk), "T"
+    (stopped).
+    """
+
+    waits: int
+    cpu_s: float
+    state: str
+    is_traced: bool = False
+
+
+def read_vitals(pid: int) -> Vitals | None:
+    """Return how the process `pid` is; None when there is none, or it can't be told."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        found = dict(_FIELDS.findall(Path(f"/proc/{pid}/status").read_text()))
+        return Vitals(
+            waits=int(found["voluntary_ctxt_switches"]),
+            cpu_s=(int(fields[11]) + int(fields[12])) / _TICKS_PER_S,  # utime, stime
+            state=fields[0],
+            is_traced=found["TracerPid"] != "0",
+        )
+    except (OSError, LookupError, ValueError):
+        return None
+
+
+# The decision
+
 
 LOOK_EVERY_S: Final = 1.0
 LIMIT_S: Final = 10.0
@@ -113,3 +162,32 @@ class HangWatch:
         self._silent_since_s = self._still_since_s = now
         self._cpu_before_s = self._last.cpu_s if self._last else 0.0
         self._is_told = False
+
+
+# The doing
+
+
+async def guard_against_hanging(
+    supervisor: Supervisor,
+    heard_at_s: Callable[[], float | None],
+    log: FilteringBoundLogger,
+    watch: HangWatch,
+    stop: asyncio.Event,
+) -> None:
+    """Look at the registrar every second until `stop` is set. `heard_at_s` tells when it was heard last."""
+    starts = 0
+    while not stop.is_set():
+        now = time.monotonic()
+        pid = supervisor.pid
+        if supervisor.starts != starts:
+            starts = supervisor.starts
+            watch.started(now)
+        match watch.look(now, None if pid is None else read_vitals(pid), heard_at_s()):
+            case Hung(problem):
+                log.error("registrar_hung", pid=pid, problem=problem, action="it is killed and started anew")
+                supervisor.kill()
+            case Unreachable(problem):
+                log.warning("registrar_unreachable", pid=pid, problem=problem)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_EVERY_S):
+                await stop.wait()

@@ -5,9 +5,9 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from daemon_kit.addresses import read_address, read_network
 from daemon_kit.config_file import StrictModel, duplicates, find, load
 from daemon_kit.errors import FatalError
-from daemon_kit.ip_text import read_address, read_network
 from pydantic import AfterValidator, Field
 
 from registrar_config.options import (

@@ -11,19 +11,34 @@ the pool's), or fills the pool, is reported as unreachable, which makes the regi
 The sentinel is pinned: it never moves to another registrar and refuses to be taken over, or a cut-off
 registrar would seem settled through its peers. Each life of the registrar has a sentinel identifier of its
 own.
+
+`SentinelLife`, sans-IO, says when it is registered and dropped:
+
+state     change                               next      action
+DOWN      UP: registrar reachable              SETTLING  -
+SETTLING  `settle_s` later, and it is READY    IN        Enter(fresh identifier)
+SETTLING  DOWN: registrar lost                 DOWN      -
+IN        DOWN: registrar lost                 DOWN      Leave
+
+STARTED and READY come from whoever runs the registrar: it takes registrations long before it has the
+handlespace of its peers, and says READY when it has.
+
+`NumberWatch`, sans-IO, notices that another registrar was given the same number: its sentinel is then in the
+pool of ours, and stays; a sentinel of a former life goes within seconds.
 """
 
 import asyncio
 import contextlib
+import enum
 import secrets
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Final
 
 from daemon_kit.errors import FatalError
 from structlog.typing import FilteringBoundLogger
 
-from registrar_config.number_watch import NumberWatch
 from registrar_config.options import Endpoint
-from registrar_config.sentinel_life import Action, Change, Enter, Leave, SentinelLife
 from rserpool import (
     MOST_RESOLVED,
     REPORTS_THAT_REMOVE,
@@ -42,6 +57,98 @@ from rserpool import (
     Transport,
     sentinel_handle,
 )
+
+
+class Change(enum.Enum):
+    """What happens to a registrar."""
+
+    UP = "up"
+    DOWN = "down"
+    STARTED = "started"
+    READY = "ready"
+
+
+class State(enum.Enum):
+    """Where a sentinel is in the life of its registrar."""
+
+    DOWN = "down"
+    SETTLING = "settling"
+    IN = "in"
+
+
+@dataclass(frozen=True)
+class Enter:
+    """Register a new pool element under this identifier."""
+
+    identifier: int
+
+
+@dataclass(frozen=True)
+class Leave:
+    """Forget the pool element: its registrar, and with it all that it was good for, is gone."""
+
+
+Action = Enter | Leave
+
+
+class SentinelLife:
+    """Follows one registrar.
+
+    `settle_s`: so long it must be reachable without a break. `is_ready`: False when READY will be told,
+    True when nobody can tell.
+    """
+
+    def __init__(self, settle_s: float, new_identifier: Callable[[], int], *, is_ready: bool) -> None:
+        self.state = State.DOWN
+        self._settle_s = settle_s
+        self._new_identifier = new_identifier
+        self._is_ready = is_ready
+        self._settled_at_s: float | None = None
+
+    @property
+    def next_deadline_s(self) -> float | None:
+        """When `advance()` has something to do next, or None."""
+        return self._settled_at_s if self._is_ready else None
+
+    def change(self, change: Change, now: float) -> Action | None:
+        """Take in what happened. A repeated change changes nothing."""
+        if change in (Change.STARTED, Change.READY):
+            self._is_ready = change is Change.READY
+        elif change is Change.UP and self.state is State.DOWN:
+            self.state, self._settled_at_s = State.SETTLING, now + self._settle_s
+        elif change is Change.DOWN:
+            was, self.state, self._settled_at_s = self.state, State.DOWN, None
+            return Leave() if was is State.IN else None
+        return None
+
+    def advance(self, now: float) -> Action | None:
+        """Take in that it is `now`."""
+        if self.next_deadline_s is None or now < self.next_deadline_s:
+            return None
+        self.state, self._settled_at_s = State.IN, None
+        return Enter(self._new_identifier())
+
+
+SHORTEST_S: Final = 30.0
+
+
+class NumberWatch:
+    """Looks at who else is in the sentinel's pool. `life_s`: how long a registration lives unrenewed."""
+
+    def __init__(self, life_s: float) -> None:
+        self._limit_s = max(SHORTEST_S, 2 * life_s)
+        self._since_s: dict[int, float] = {}
+        self._is_told = False
+
+    def look(self, now: float, others: Collection[int]) -> int | None:
+        """Take in the identifiers listed beside ours; return, once, that of another registrar's sentinel."""
+        self._since_s = {each: self._since_s.get(each, now) for each in others}
+        for each, since_s in self._since_s.items():
+            if not self._is_told and now - since_s >= self._limit_s:
+                self._is_told = True
+                return each
+        return None
+
 
 AGENT_REREGISTRATION_MS: Final = 2000
 LOOKUP_INTERVAL_S: Final = 1.0

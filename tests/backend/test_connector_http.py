@@ -10,8 +10,8 @@ from typing import Any
 import aiohttp
 import pytest
 import yarl
+from daemon_kit.addresses import ListenAddress
 from daemon_kit.errors import FatalError
-from daemon_kit.listen_address import ListenAddress
 from rspdns.dnssec.store import DnssecStore
 from rspdns.pdns.connector_http import HttpConnector, parse
 from rspdns.pdns.connectors import make_connector

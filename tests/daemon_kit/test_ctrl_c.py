@@ -6,7 +6,7 @@ import sys
 import time
 
 import pytest
-from daemon_kit.ctrl_c import until_ctrl_c
+from daemon_kit.commands import until_ctrl_c
 
 
 class Finalized:

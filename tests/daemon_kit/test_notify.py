@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from daemon_kit import notify
-from daemon_kit.watchdog import feed_watchdog
+from daemon_kit.notify import feed_watchdog
 
 
 def test_what_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

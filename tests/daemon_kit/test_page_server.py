@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 from daemon_kit import page_server
+from daemon_kit.addresses import ListenAddress
 from daemon_kit.errors import FatalError
-from daemon_kit.listen_address import ListenAddress
 from daemon_kit.page_server import MAX_HEAD_BYTES, PageServer
 
 GET = b"GET /metrics HTTP/1.1\r\n\r\n"

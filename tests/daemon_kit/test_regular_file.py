@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from daemon_kit.regular_file import open_regular
+from daemon_kit.files import open_regular
 
 
 def test_a_file_also_by_a_link(tmp_path: Path) -> None:

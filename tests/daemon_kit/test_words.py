@@ -3,8 +3,8 @@
 import re
 
 import pytest
+from daemon_kit.addresses import read_address, read_network
 from daemon_kit.config_file import ConfigurationErrors, TomlDocument
-from daemon_kit.ip_text import read_address, read_network
 from daemon_kit.model_keys import meant, none_of
 from daemon_kit.toml_lines import unclosed_quote
 

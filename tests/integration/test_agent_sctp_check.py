@@ -9,7 +9,7 @@ ASK_ITSELF = """
 import asyncio, socket
 from ipaddress import ip_address
 from ppe_agent.checks.base import Timing
-from ppe_agent.checks.sip_options import SipOptionsCheck
+from ppe_agent.checks.sip import SipOptionsCheck
 
 def connect_from_there(self, address):
     self.bind(address)
@@ -49,7 +49,7 @@ ASK_A_SERVER = f"""
 import asyncio, signal, socket, subprocess, sys
 from ipaddress import ip_address
 from ppe_agent.checks.base import Timing
-from ppe_agent.checks.sip_options import SipOptionsCheck
+from ppe_agent.checks.sip import SipOptionsCheck
 
 async def main(port):
     check = SipOptionsCheck(ip_address("127.0.0.1"), port, Timing(250, 1000, 2, 2), "sctp")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from registrar_config.inventory import load_inventory
 from registrar_config.packet_filter import PLACE
-from registrar_config.render import render
+from registrar_config.render import render_files
 
 from tests.support.namespaces import REPOSITORY, Namespace
 
@@ -92,7 +92,7 @@ def load_filters(hosts: Mapping[str, Namespace], folder: Path, version: int) -> 
     file = folder / "inventory.toml"
     group = f"[{GROUPS[6]}]:3863" if version == 6 else f"{GROUPS[4]}:3863"
     file.write_text(INVENTORY.format(group=group, **{name: address(name, version) for name in HOSTS}))
-    for name, files in render(load_inventory(file)).items():
+    for name, files in render_files(load_inventory(file)).items():
         if name in FILTERED:
             path = folder / f"{name}.nft"
             path.write_text(files["rspdns.nft"])
@@ -173,7 +173,7 @@ def test_it_is_there_again_when_the_host_loads_its_own_rules_again(
     inventory = tmp_path / "inventory.toml"
     inventory.write_text(INVENTORY.format(group="[ff05::50]:3863", **{name: address(name) for name in HOSTS}))
     ours = tmp_path / "rspdns.nft"
-    ours.write_text(dict(render(load_inventory(inventory)))["r1"]["rspdns.nft"])
+    ours.write_text(dict(render_files(load_inventory(inventory)))["r1"]["rspdns.nft"])
     assert line in ours.read_text()
     hosts_own = tmp_path / "nftables.conf"
     hosts_own.write_text(DEBIANS + line.replace(PLACE, str(ours)) + "\n")

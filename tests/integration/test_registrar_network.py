@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from daemon_kit.control import request
 from registrar_config.inventory import load_inventory
-from registrar_config.render import render
+from registrar_config.render import render_files
 from rspdns_lab.chain.hosts import RegistrarHost, wait_until
 from rspdns_lab.chain.lab import Lab
 from rspdns_lab.chain.plan import APPLICATION_SERVERS, NAME_SERVERS, REGISTRARS, Setting
@@ -52,7 +52,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Everything runs, each host behind the filter that the inventory gives it."""
     folder = tmp_path_factory.mktemp("inventory")
     (folder / "inventory.toml").write_text(INVENTORY)
-    files = render(load_inventory(folder / "inventory.toml"))
+    files = render_files(load_inventory(folder / "inventory.toml"))
     with Lab(Setting(follow="poll")) as made:
         for host, entry in ENTRIES.items():
             path = folder / f"{host}.nft"

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ppe_agent import kept_state
+from ppe_agent import state
 from ppe_agent.agent import Agent
 from ppe_agent.metrics import AgentCollector
 from ppe_agent.state import StateDirectory
@@ -65,8 +65,8 @@ async def test_a_full_disk_and_another_host_with_the_same_identifier_end_nothing
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fresh identifier counts at once; the disk gets it when it has room."""
-    monkeypatch.setattr(kept_state, "_RETRY_FIRST_S", 0.05)
-    monkeypatch.setattr(kept_state, "_RETRY_CEILING_S", 0.05)
+    monkeypatch.setattr(state, "_RETRY_FIRST_S", 0.05)
+    monkeypatch.setattr(state, "_RETRY_CEILING_S", 0.05)
 
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -13,8 +13,7 @@ from typing import Any, cast
 
 import pytest
 from ppe_agent.checks.base import CheckState, Verdict
-from ppe_agent.checks.sip_ask import UdpAsker
-from ppe_agent.checks.sip_options import SipOptionsCheck
+from ppe_agent.checks.sip import SipOptionsCheck, UdpAsker
 from ppe_agent.checks.tcp_hold import TcpHoldCheck, reconnect_delay_ms
 
 from tests.ppe_agent.servers import free_port, kamailio, sipp, tcp_server

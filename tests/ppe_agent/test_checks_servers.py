@@ -24,7 +24,7 @@ from ppe_agent.checks.base import (
     failed,
 )
 from ppe_agent.checks.http import HttpCheck
-from ppe_agent.checks.sip_options import SipOptionsCheck
+from ppe_agent.checks.sip import SipOptionsCheck
 from ppe_agent.checks.tcp import TcpCheck
 from ppe_agent.checks.tcp_hold import TcpHoldCheck
 

@@ -4,8 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from ppe_agent.host_load import CpuLoad, processor_times
-from ppe_agent.load_sources import LoadUnknown, read_within
+from ppe_agent.load_sources import CpuLoad, LoadUnknown, processor_times, read_within
 
 # proc(5), of 2006 and of today.
 OLD = ("user", "nice", "system", "idle")

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from ppe_agent.pace import until_next_s
+from ppe_agent.loop import until_next_s
 
 INTERVALS = st.sampled_from([0.25, 0.5, 1.0])
 

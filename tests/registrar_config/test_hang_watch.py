@@ -8,8 +8,16 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from registrar_config.hang_watch import BACKOFF_S, LIMIT_S, Finding, HangWatch, Hung, Unreachable
-from registrar_config.process_vitals import Vitals, read_vitals
+from registrar_config.hang_watch import (
+    BACKOFF_S,
+    LIMIT_S,
+    Finding,
+    HangWatch,
+    Hung,
+    Unreachable,
+    Vitals,
+    read_vitals,
+)
 
 STOPPED = Vitals(waits=100, cpu_s=1.0, state="T")
 WAITING = replace(STOPPED, state="S")

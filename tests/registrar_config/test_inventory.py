@@ -10,7 +10,7 @@ from daemon_kit.config_file import ConfigurationErrors
 from registrar_config.cli import main
 from registrar_config.inventory import Inventory, load_inventory
 from registrar_config.kernel_timers import KERNEL_TIMERS_MS, SCTPD_OPTIONS
-from registrar_config.render import render
+from registrar_config.render import render_files
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "registrar-config" / "examples" / "inventory.toml"
 
@@ -87,7 +87,7 @@ def test_a_wrong_address_is_told_once(tmp_path: Path) -> None:
 
 
 def test_the_option_file_is_what_run_takes(tmp_path: Path) -> None:
-    files = render(
+    files = render_files(
         read(tmp_path, "agent_reregistration_ms = 500\n" + registrars("10.0.0.1", "10.0.0.2", "10.0.0.3"))
     )
     settings = dict(
@@ -104,7 +104,7 @@ def test_the_option_file_is_what_run_takes(tmp_path: Path) -> None:
 
 
 def test_every_host_gets_the_sctp_timers() -> None:
-    for files in render(load_inventory(EXAMPLE)).values():
+    for files in render_files(load_inventory(EXAMPLE)).values():
         text = files["sysctl.d/90-rspdns-sctp.conf"]
         for name, value in KERNEL_TIMERS_MS.items():
             assert f"net.sctp.{name} = {value}\n" in text

@@ -1,6 +1,6 @@
 """A number that two registrars were given is noticed, a sentinel of a former life is none."""
 
-from registrar_config.number_watch import SHORTEST_S, NumberWatch
+from registrar_config.sentinel import SHORTEST_S, NumberWatch
 
 
 def test_a_sentinel_that_stays_is_told_once() -> None:

@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from registrar_config.sentinel_life import Change, Enter, Leave, SentinelLife, State
+from registrar_config.sentinel import Change, Enter, Leave, SentinelLife, State
 
 
 def new_life(*, is_ready: bool = True) -> SentinelLife:

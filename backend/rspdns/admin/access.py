@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from daemon_kit.config_file import ConfigurationError
-from daemon_kit.regular_file import open_regular
+from daemon_kit.files import open_regular
 
 MIN_TOKEN = 20
 """Characters of a token, at least."""

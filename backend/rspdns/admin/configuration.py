@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
+from daemon_kit.addresses import ListenAddress
 from daemon_kit.config_file import StrictModel, find
-from daemon_kit.listen_address import ListenAddress
-from daemon_kit.path_types import PathText
+from daemon_kit.files import PathText
 from pydantic import AfterValidator
 
 OFF = "off"

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from daemon_kit.files import open_regular
 from daemon_kit.logs import get_logger
-from daemon_kit.regular_file import open_regular
 
 FILE_NAME = "serial"
 RESERVED = 10_000

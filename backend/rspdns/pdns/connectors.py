@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol as Interface
 
+from daemon_kit.addresses import ListenAddress
 from daemon_kit.errors import FatalError
-from daemon_kit.listen_address import ListenAddress
 
 from rspdns.dnssec.store import DnssecStore
 from rspdns.pdns.connector_unix import UnixConnector, unix_path

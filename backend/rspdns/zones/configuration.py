@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
+from daemon_kit.addresses import read_network
 from daemon_kit.config_file import StrictModel, find
-from daemon_kit.ip_text import read_network
-from daemon_kit.path_types import PathText
+from daemon_kit.files import PathText
 from pool_user import MAX_MEMBERS
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, model_validator
 

@@ -114,7 +114,7 @@ async def _attempt(place: tuple[str, int], protocol: int, end_s: float, *, asks:
 async def _ask(connection: socket.socket, place: tuple[str, int]) -> Heard:
     """Send OPTIONS over TCP and read responses until the final one to it is there."""
     loop = asyncio.get_running_loop()
-    request = new_request(place, connection.getsockname()[:2], transport="TCP")
+    request = new_request(place, connection.getsockname()[:2], sender="rspdns", transport="TCP")
     await loop.sock_sendall(connection, request.encode())
     stream = ResponseStream()
     received_bytes = 0
@@ -173,7 +173,7 @@ async def _options(place: tuple[str, int], timeout_s: float) -> Heard:
     except OSError as problem:
         return _refusal(problem)
     try:
-        answer.request = new_request(place, transport.get_extra_info("sockname")[:2])
+        answer.request = new_request(place, transport.get_extra_info("sockname")[:2], sender="rspdns")
         data = answer.request.encode()
         for _ in range(ATTEMPTS):
             transport.sendto(data)

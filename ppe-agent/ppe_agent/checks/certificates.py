@@ -4,7 +4,7 @@ import errno
 import ssl
 from pathlib import Path
 
-from daemon_kit.regular_file import open_regular
+from daemon_kit.files import open_regular
 
 
 def trusting(path: Path) -> ssl.SSLContext:

@@ -3,7 +3,7 @@
 from typing import Annotated, ClassVar, Literal, TypeVar
 
 from daemon_kit.config_file import StrictModel
-from daemon_kit.path_types import FilePath
+from daemon_kit.files import FilePath
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from ppe_agent.checks.base import FAST_RECHECK_MS, Timing

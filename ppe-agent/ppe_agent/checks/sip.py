@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from daemon_kit.sip import OptionsRequest, Response, ResponseStream, new_request, parse_response
 
+from ppe_agent.checks.base import CheckResult, PeriodicCheck, Timing, alive, dead, failed
 from ppe_agent.checks.tcp import OutgoingSocket
 
 Address = IPv4Address | IPv6Address
@@ -243,3 +244,30 @@ class StreamAsker:
             return
         if response.is_final and self._request.is_answered_by(response):
             self._answer.set_result(response)
+
+
+class SipOptionsCheck(PeriodicCheck):
+    """Sends OPTIONS to `address`:`port` over `transport` ("udp", "tcp" or "sctp")."""
+
+    kind = "sip-options"
+
+    def __init__(self, address: Address, port: int, timing: Timing, transport: str = "udp") -> None:
+        super().__init__(f"{transport.upper()} port {port}", timing)
+        self._asker = make_asker(address, port, transport, self.hurry)
+
+    async def attempt(self) -> CheckResult:
+        """Ask once."""
+        try:
+            response = await self._asker.ask(self._timing.timeout_ms)
+        except TimeoutError:
+            return failed(f"no answer to OPTIONS on {self.target} within {self._timing.timeout_ms} ms")
+        except ConnectionRefusedError:
+            return dead(f"nothing listens on {self.target}")
+        except OSError as error:
+            return failed(f"OPTIONS to {self.target}: {error.strerror or error}")
+        said = f"OPTIONS answered {response}"
+        return alive(said) if response.shows_life else failed(said)
+
+    async def close(self) -> None:
+        """End the held connection."""
+        self._asker.close()

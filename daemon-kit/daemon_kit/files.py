@@ -1,10 +1,36 @@
-"""Opens files that are regular ones: a pipe or a device in their place must not hold a program up."""
+"""Files that people name: paths in configuration that the system can take, and opening regular files only.
+
+A pipe or a device in the place of a file must not hold a program up.
+"""
+
+from __future__ import annotations
 
 import errno
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import Annotated, BinaryIO
+
+from pydantic import AfterValidator, BeforeValidator
+
+
+def check_path(text: str) -> str:
+    """Return `text`. Raises ValueError when it is empty or holds a NUL byte: no path has one."""
+    if not text:
+        raise ValueError("a path is not empty")
+    if "\0" in text:
+        raise ValueError("a path holds no NUL byte")
+    return text
+
+
+def _check(value: object) -> object:
+    return check_path(value) if isinstance(value, str) else value
+
+
+PathText = Annotated[str, AfterValidator(check_path)]
+"""A path kept as text."""
+FilePath = Annotated[Path, BeforeValidator(_check)]
+"""A path as `pathlib.Path`; looked at before, since that takes an empty text for the directory "."."""
 
 
 def open_regular(path: str | Path) -> BinaryIO:

@@ -1,8 +1,10 @@
-"""Watches the agent's own event loop, and tells systemd that it turns.
+"""The agent's one event loop: when it does what is done again and again, and whether it turns.
 
 Everything runs in this one loop, the answers to the registrar's keep-alives too. If it stalls, they stop, and
 the registrar takes the servers out: nothing vouches for servers that nobody watches. For that reason no part
 of the agent answers anybody from a thread.
+
+What is done again and again is done at the same moments, so that the agent wakes up less often.
 """
 
 import asyncio
@@ -12,7 +14,20 @@ from typing import Final
 from daemon_kit import notify
 from daemon_kit.logs import get_logger
 
-from ppe_agent.pace import until_next_s
+
+def until_next_s(interval_s: float, now: float) -> float:
+    """Return the seconds from `now` to the next multiple of `interval_s`; never less than half of it.
+
+    Whatever is done every half second is so done in one go, and none of it twice in a row.
+    """
+    wait_s = interval_s - now % interval_s
+    return wait_s if wait_s >= interval_s / 2 else wait_s + interval_s
+
+
+async def next_moment(interval_s: float) -> None:
+    """Wait for the next multiple of `interval_s` on the monotonic clock."""
+    await asyncio.sleep(until_next_s(interval_s, time.monotonic()))
+
 
 _INTERVAL_S: Final = 0.5
 _STALL_S: Final = 0.5
