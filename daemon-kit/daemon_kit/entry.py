@@ -5,7 +5,6 @@ import errno
 import os
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from io import TextIOWrapper
 from typing import Final
 
@@ -21,7 +20,7 @@ def run(command: str, module: str, extra: str) -> None:
         main = import_module(module).main
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if find_spec(missing) is not None:  # it is there, but not whole: a fault that a traceback explains
+        if sys.modules.get(missing) is not None:  # there, but not whole: a fault for a traceback
             raise
         print(
             f"{command}: the Python package {missing!r} is missing. {_remedy(command, extra)}",

@@ -36,7 +36,7 @@ def test_the_request_goes_no_further_than_the_server() -> None:
 
 
 def test_requests_are_told_apart() -> None:
-    first, second = (new_request(("10.0.0.9", 5060), ("10.0.0.8", 40000), sender="x") for _ in range(2))
+    first, second = (new_request(("10.0.0.9", 5060), ("10.0.0.8", 40000), sender="rspdns") for _ in range(2))
     assert len({first.call_id, second.call_id, first.branch, second.branch, first.tag, second.tag}) == 6
     assert "\r\nUser-Agent: rspdns\r\n" in first.encode().decode()
 
