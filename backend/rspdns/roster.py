@@ -17,8 +17,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 import orjson
+from daemon_kit.files import open_regular
 from daemon_kit.logs import get_logger
-from daemon_kit.regular_file import open_regular
 from pool_user import BeliefEvent, Member, accepted, memory
 
 from rspdns.endpoint import endpoint
