@@ -41,7 +41,8 @@ async def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     stop = asyncio.Event()
     running = asyncio.create_task(one.run(stop))
     async with asyncio.timeout(20):
-        while signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # noqa: ASYNC110 - the last thing it does
+        # The last thing it does is to listen for the signal.
+        while signal.getsignal(signal.SIGHUP) in (signal.SIG_DFL, signal.SIG_IGN):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     yield one
     stop.set()

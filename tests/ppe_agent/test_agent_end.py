@@ -22,6 +22,7 @@ from tests.support.waiting import until_async
 
 HELD_UP = """
 import os, socket, sys, threading, time
+import rserpool
 from ppe_agent.cli import main
 from tests.ppe_agent import whole_agent
 from tests.ppe_agent.fakes import FakePool
@@ -34,6 +35,7 @@ fsync = os.fsync
 def slow_fsync(descriptor):
     never("disk asked") if threading.current_thread() is not threading.main_thread() else fsync(descriptor)
 
+rserpool.check_available = lambda: None  # the pool is played
 whole_agent.patch(setattr, FakePool())
 socket.getaddrinfo = lambda *_, **__: never("name asked")
 os.fsync = slow_fsync
