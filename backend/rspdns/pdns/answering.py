@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from rspdns.pdns.connectors import Connector
 
-SWITCH_INTERVAL_S = 0.0005
+SWITCH_INTERVAL_S = 0.0001
 """A thread that computes lets the answering one go on after so long (Python's default is 5 ms)."""
 TOLD_EVERY_S = 0.005
 """The main loop hears of what was looked up at most so often."""
