@@ -1,6 +1,8 @@
 """Fixtures for every test: a network namespace of its own, and programs that are ended whatever happens."""
 
 import os
+import signal
+import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -47,6 +49,21 @@ LONGEST = (
     "test_hostile_bytes",
 )
 """Files of 20 s and more begin before the others, the longest first: lest one worker waits at the end."""
+
+
+HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.fixture(autouse=True)
+def own_signals() -> Iterator[None]:
+    """Give back the handlers that a command run in this process left: a later test may signal itself."""
+    before = [signal.getsignal(number) for number in HANDLED]
+    told = sys.unraisablehook
+    yield
+    sys.unraisablehook = told
+    for number, handler in zip(HANDLED, before, strict=True):
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
 
 
 @pytest.fixture

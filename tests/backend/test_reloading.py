@@ -39,10 +39,11 @@ async def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     one = Backend(load_configuration(path), partial(read_configuration, path))
     monkeypatch.setattr(one.follower, "start", one.follower.look)
     stop = asyncio.Event()
+    before = signal.getsignal(signal.SIGHUP)
     running = asyncio.create_task(one.run(stop))
     async with asyncio.timeout(20):
         # The last thing it does is to listen for the signal.
-        while signal.getsignal(signal.SIGHUP) in (signal.SIG_DFL, signal.SIG_IGN):  # noqa: ASYNC110
+        while signal.getsignal(signal.SIGHUP) is before:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     yield one
     stop.set()

@@ -56,13 +56,13 @@ def key_of(pdns: Pdns, name: str) -> str:
 def nested(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nested]:
     folder = tmp_path_factory.mktemp("nested")
     with served(zones(), VIEWS, folder, signed=True) as made:
-        made.pdns.util("secure-zone", SIGNED)
+        made.pdns.sign(SIGNED)
         told = made.pdns.util("show-zone", SIGNED)
         (digest,) = re.findall(r"^DS = .* IN (DS .* 2 \w+) ;", told, re.MULTILINE)
         made.backend.set_zones(zones(f"ims {digest}\n"), VIEWS)
         until(lambda: made.pdns.short(SIGNED, "DS"))
         oracle = start_oracle(made, [OUTER, SIGNED, PLAIN, BARE], signed=True)
-        made.pdns.util("secure-zone", OUTER)
+        made.pdns.sign(OUTER)
         for name in (OUTER, SIGNED):
             (folder / "key").write_text(made.pdns.util("export-zone-key", name, key_of(made.pdns, name)))
             oracle.util("import-zone-key", name, str(folder / "key"), "active", "ksk")

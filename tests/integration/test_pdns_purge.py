@@ -247,8 +247,7 @@ def test_no_old_answer_outlives_the_last_purge(namespace: Namespace, tmp_path: P
     try:
         pdns.start(ZONE)
         if signed:
-            pdns.util("secure-zone", ZONE)
-            until(lambda: pdns.short(ZONE, "DNSKEY"))
+            pdns.sign(ZONE)
         namespace.start(sys.executable, "-c", LOAD, OWNER)
         time.sleep(0.5)
         for change in range(25):

@@ -31,8 +31,7 @@ TWO = views(view(member(1), member(2, "2001:db8::2")), view(handle="sip-tcp"))
 @pytest.fixture(scope="module")
 def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(ZONES, TWO, tmp_path_factory.mktemp("signed"), signed=True) as made:
-        made.pdns.util("secure-zone", ZONE)
-        until(lambda: made.pdns.short(ZONE, "DNSKEY"))
+        made.pdns.sign(ZONE)
         yield made
 
 
