@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from daemon_kit.control import request
 
-from tests.sctp.test_daemon import SCTPD
+from tests.sctp.daemon import SCTPD
 from tests.support.dns_watch import DnsWatch
 from tests.support.exact import BrokenError
 from tests.support.garbage import asap_seeds, enrp_seeds, mutated

@@ -9,20 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.sctp.run_case import all_cases
 from tests.support.namespaces import Namespace
 
 HERE = Path(__file__).parent
 RUNNER = HERE / "run_case.py"
-
-
-def case_names() -> list[str]:
-    """Return the names without importing the cases (they need their own import path)."""
-    return [
-        f"{path.stem}:{line[4:].split('(')[0]}"
-        for path in sorted(HERE.glob("cases_*.py"))
-        for line in path.read_text().splitlines()
-        if line.startswith("def case_")
-    ]
 
 
 class Runs:
@@ -36,7 +27,7 @@ class Runs:
         """Return the line of one case; a process that died before it has none."""
         module = case.split(":")[0]
         if module not in self._done:
-            names = [name for name in case_names() if name.startswith(f"{module}:")]
+            names = [name for name in all_cases() if name.startswith(f"{module}:")]
             self._done[module] = self._namespace.run(
                 sys.executable, str(RUNNER), *names, sctp=True, timeout_s=110
             )
@@ -56,7 +47,7 @@ def runs() -> Iterator[Runs]:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("case", case_names())
+@pytest.mark.parametrize("case", all_cases())
 def test_case(case: str, runs: Runs) -> None:
     """Each case has a line of its own in the report."""
     result = runs.result(case)

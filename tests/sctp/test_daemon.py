@@ -3,26 +3,21 @@
 import os
 import shutil
 import signal
-import socket
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.sctp.daemon import SCTPD, as_nobody, daemons, python, serves, start_sctpd
 from tests.support.live_systemd import OWN_MOUNTS
 from tests.support.namespaces import REPOSITORY, SCTP_RUN, Namespace
-from tests.support.stalls import Deadline
+from tests.support.waiting import until
 
 # ruff: noqa: E501  (programs given as text)
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("without_kernel_sctp")]
 
-SCTPD = REPOSITORY / "sctp-userland" / "build" / "sctpd"
 EXIT_NO_PRIVILEGE = 77
 CAP_NET_RAW = 13
 SERVICE_USER = 998
@@ -32,59 +27,12 @@ CONNECT = (
 )
 
 
-@pytest.fixture(autouse=True)
-def only_without_kernel_sctp() -> None:
-    try:
-        socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_SCTP).close()
-    except OSError:
-        return
-    pytest.skip("the kernel has SCTP: sctpd isn't used here")
-
-
-def sctpd() -> str:
-    """Return the program sctp-run would start."""
-    return str(Path(os.environ.get("SCTP_USERLAND_BUILD", SCTPD.parent)) / "sctpd")
-
-
-def daemons(namespace: Namespace) -> list[int]:
-    """Return the sctpd processes of a namespace."""
-    listed = subprocess.run(
-        ["ip", "netns", "pids", namespace.name], capture_output=True, text=True, check=True
-    )
-    found = []
-    for pid in listed.stdout.split():
-        try:
-            if Path(f"/proc/{pid}/comm").read_text().strip() == "sctpd":
-                found.append(int(pid))
-        except OSError:
-            continue
-    return found
-
-
-def serves(namespace: Namespace) -> bool:
-    """Whether an sctpd answers there: it runs some time before it does."""
-    return namespace.run(str(SCTPD), "--status").returncode == 0
-
-
-def python(namespace: Namespace, code: str, timeout_s: float = 30) -> subprocess.CompletedProcess[str]:
-    return namespace.run(sys.executable, "-c", code, sctp=True, timeout_s=timeout_s)
-
-
-def wait_for(condition: object, timeout_s: float = 30) -> bool:
-    deadline = Deadline(timeout_s)
-    while not deadline.is_over:
-        if condition():  # type: ignore[operator]
-            return True
-        time.sleep(0.05)
-    return False
-
-
 def test_many_starts_give_one_daemon_and_it_goes(namespace: Namespace) -> None:
     code = "import socket, time; s = socket.socket(2, 1, 132); time.sleep(1)"
     runs = [namespace.start(sys.executable, "-c", code, sctp=True) for _ in range(8)]
     assert [run.wait(60) for run in runs] == [0] * 8
     assert len(daemons(namespace)) == 1
-    assert wait_for(lambda: not daemons(namespace)), "an idle daemon stays behind"
+    until(lambda: not daemons(namespace), told="an idle daemon stays behind")
 
 
 def test_daemon_stays_while_a_client_is_silent(namespace: Namespace) -> None:
@@ -125,7 +73,7 @@ except OSError as error:
 def test_started_with_no_descriptor_at_all(namespace: Namespace) -> None:
     """What it opens first takes the place of none of the three; closing them would close that."""
     namespace.start("/bin/sh", "-c", f"exec {SCTPD} <&- >&- 2>&-")
-    assert wait_for(lambda: serves(namespace))
+    until(lambda: serves(namespace))
     (process,) = daemons(namespace)
     assert {os.readlink(f"/proc/{process}/fd/{number}") for number in range(3)} == {"/dev/null"}
 
@@ -138,26 +86,8 @@ def test_without_the_capability(namespace: Namespace) -> None:
     assert "CAP_NET_RAW" in run.stderr
 
 
-@contextmanager
-def library_for_all() -> Iterator[str]:
-    """Yield a copy of the library that every user may read, as an installed one."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        yield str(shutil.copy(SCTPD.parent / "libsctp-userland.so", folder))
-
-
-def as_nobody(namespace: Namespace, code: str, *before: str) -> subprocess.CompletedProcess[str]:
-    """Run Python as a user without any right, by a command that runs another one."""
-    with library_for_all() as library:
-        options = ("setpriv", "--reuid", "12345", "--clear-groups", "--bounding-set", "-all")
-        return namespace.run(
-            *before, *options, "env", f"LD_PRELOAD={library}", "/usr/bin/python3", "-c", code
-        )
-
-
 def test_another_user_is_refused(namespace: Namespace) -> None:
-    namespace.start(str(SCTPD))
-    assert wait_for(lambda: serves(namespace))
+    start_sctpd(namespace)
     code = "import socket\ntry:\n    socket.socket(2, 1, 132)\nexcept OSError as error:\n    print(error.strerror)"
     run = as_nobody(namespace, code)
     assert run.stdout == "Permission denied\n", run.stderr
@@ -166,8 +96,7 @@ def test_another_user_is_refused(namespace: Namespace) -> None:
 
 
 def test_clients_need_no_privilege(namespace: Namespace) -> None:
-    daemon = namespace.start(str(SCTPD), "--everyone")
-    assert wait_for(lambda: serves(namespace))
+    daemon = start_sctpd(namespace, "--everyone")
     run = as_nobody(namespace, CONNECT)
     assert run.stdout == "connected\n", run.stderr
     assert daemon.poll() is None
@@ -236,7 +165,7 @@ def test_serves_with_the_capability_alone(namespace: Namespace) -> None:
         Path(folder).chmod(0o755)
         program = shutil.copy(SCTPD, folder)
         namespace.start("setpriv", *user, *rights, program, "--everyone")
-        assert wait_for(lambda: namespace.run(*IS_SERVICE, str(SCTPD), "--status").returncode == 0)
+        until(lambda: namespace.run(*IS_SERVICE, str(SCTPD), "--status").returncode == 0)
         status = Path(f"/proc/{daemons(namespace)[0]}/status").read_text()
         assert f"CapPrm:\t{1 << CAP_NET_RAW:016x}\n" in status
         run = as_nobody(namespace, CONNECT, *IS_SERVICE)

@@ -1,7 +1,6 @@
 """sctpd dies, is stuck, or has no descriptor left, while programs wait in each kind of call."""
 
 # ruff: noqa: E501  (programs given as text)
-
 import os
 import resource
 import signal
@@ -12,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.sctp.test_daemon import SCTPD, python, serves, wait_for
-from tests.sctp.test_descriptors import TICKS_PER_S, cpu_ticks
+from tests.sctp.daemon import SCTPD, python, start_sctpd
 from tests.support.namespaces import Namespace
+from tests.support.processor_time import processor_s
 
 pytestmark = pytest.mark.integration
 
@@ -109,8 +108,7 @@ def test_killed_while_programs_wait_and_started_again(namespace: Namespace) -> N
     namespace.ip("link", "add", "silent0", "type", "veth", "peer", "name", "silent1")
     namespace.ip("addr", "add", "10.99.0.1/24", "dev", "silent0")
     namespace.ip("link", "set", "silent0", "up")  # its other end is down: what goes there is lost
-    daemon = namespace.start(str(SCTPD))
-    assert wait_for(lambda: serves(namespace))
+    daemon = start_sctpd(namespace)
     client = namespace.start(sys.executable, "-c", WAITING, sctp=True)
     assert client.stdout is not None
     assert client.stderr is not None
@@ -125,8 +123,7 @@ def test_killed_while_programs_wait_and_started_again(namespace: Namespace) -> N
 
 def test_another_daemons_socket_is_reset(namespace: Namespace) -> None:
     """A program that did nothing while sctpd was exchanged learns it from its next call."""
-    first = namespace.start(str(SCTPD))
-    assert wait_for(lambda: serves(namespace))
+    first = start_sctpd(namespace)
     code = """
 import signal, socket
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
@@ -143,8 +140,7 @@ except OSError as error:
     assert client.stdout.readline() == "made\n"
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
-    namespace.start(str(SCTPD))
-    assert wait_for(lambda: serves(namespace))
+    start_sctpd(namespace)
     os.kill(client.pid, signal.SIGUSR1)
     assert client.stdout.readline() == "104\n"
 
@@ -188,8 +184,7 @@ except OSError as error:
 
 def test_no_descriptor_at_all(namespace: Namespace) -> None:
     """Not one free: newcomers are turned away by the spare descriptor, not left to wait, and nothing spins."""
-    daemon = namespace.start(str(SCTPD))
-    assert wait_for(lambda: serves(namespace))
+    daemon = start_sctpd(namespace)
     code = """
 import socket, sys
 a = socket.socket(2, 1, 132); a.bind(('127.0.0.1', 5700)); a.listen(5)
@@ -206,11 +201,11 @@ while True:
     lowest_free = next(number for number in range(1000) if number not in used)
     hard = resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE)[1]
     resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (lowest_free, hard))
-    ticks = cpu_ticks(daemon.pid)
+    before_s = processor_s(daemon.pid)
     for _ in range(3):
         assert python(namespace, NEWCOMER).stdout == "refused\n"
     time.sleep(1)
-    assert cpu_ticks(daemon.pid) - ticks < TICKS_PER_S // 2
+    assert processor_s(daemon.pid) - before_s < 0.5
     resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (hard, hard))
     connect = "import socket; s = socket.socket(2, 1, 132); s.connect(('127.0.0.1', 5700)); print(s.recv(10))"
     run = python(namespace, connect)

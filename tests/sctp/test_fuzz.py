@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.sctp.test_daemon import serves, wait_for
+from tests.sctp.daemon import serves
 from tests.support.builds import SCTP_USERLAND, build, sanitized
 from tests.support.namespaces import Namespace
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.exact, pytest.mark.integration]
 
@@ -36,7 +37,7 @@ def test_hostile(what: str, namespace: Namespace, tmp_path: Path) -> None:
         log=log,
         environment={"ASAN_OPTIONS": "detect_leaks=0", "LD_PRELOAD": ""},
     )
-    assert wait_for(lambda: serves(namespace), 30), log.read_text()
+    until(lambda: serves(namespace), told=log)
     run = namespace.run(sys.executable, str(FUZZ), what, str(SECONDS), "1", sctp=True, timeout_s=SECONDS + 60)
     assert daemon.poll() is None, log.read_text()
     assert run.returncode == 0, run.stderr + log.read_text()

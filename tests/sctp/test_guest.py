@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sctp.test_daemon import wait_for
 from tests.support.guest import guest_command
+from tests.support.waiting import until
 
 
 def processes_with(argument: str) -> list[int]:
@@ -30,6 +30,6 @@ def test_a_guest_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
     with subprocess.Popen(
         guest_command(job, memory_mb=256), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     ) as guest:
-        assert wait_for(lambda: (tmp_path / "up").exists(), 120)
+        until(lambda: (tmp_path / "up").exists(), 120)
         guest.kill()
-    assert wait_for(lambda: not processes_with(f"job={job}"), 30), "they go on for ever"
+    until(lambda: not processes_with(f"job={job}"), 30, "they go on for ever")

@@ -5,24 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.sctp.test_daemon import (
-    SCTPD,
-    daemons,
-    only_without_kernel_sctp,  # noqa: F401  (a fixture for every test here)
-    python,
-    serves,
-    wait_for,
-)
+from tests.sctp.daemon import daemons, python, start_sctpd
 from tests.support.namespaces import REPOSITORY, Namespace
 
 # ruff: noqa: E501  (programs given as text)
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("without_kernel_sctp")]
 
 
 def test_garbage_on_the_control_connection_ends_only_that(namespace: Namespace) -> None:
-    daemon = namespace.start(str(SCTPD))
-    assert wait_for(lambda: serves(namespace))
+    daemon = start_sctpd(namespace)
     code = """
 import socket
 for garbage in (b"\\0", b"x" * 51, b"x" * 52, b"\\xff" * 60000, b"\\1\\0\\6\\0" + b"\\xff" * 48, b"\\1\\0\\1\\0" + bytes(48) + b"extra"):
@@ -42,8 +34,7 @@ print('done')
 
 
 def test_socket_limit(namespace: Namespace) -> None:
-    namespace.start(str(SCTPD), "--socket-limit", "5")
-    assert wait_for(lambda: serves(namespace))
+    start_sctpd(namespace, "--socket-limit", "5")
     code = """
 import socket
 held = []
@@ -86,8 +77,7 @@ def test_malformed_packets(namespace: Namespace) -> None:
 
     They get as far as the chunks: those for a port that nobody has are answered by ABORT.
     """
-    daemon = namespace.start(str(SCTPD))
-    assert wait_for(lambda: serves(namespace))
+    daemon = start_sctpd(namespace)
     code = f"""
 import random, socket, sys
 sys.path.insert(0, {str(REPOSITORY)!r})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sctp.test_daemon import SCTPD, daemons, serves, wait_for
+from tests.sctp.daemon import SCTPD, daemons, start_sctpd
 from tests.support.namespaces import REPOSITORY, Namespace
 
 pytestmark = pytest.mark.integration
@@ -92,8 +92,7 @@ def test_manuals_are_well_formed() -> None:
 
 
 def test_status_shows_sockets_associations_and_paths(namespace: Namespace) -> None:
-    namespace.start(str(SCTPD))
-    assert wait_for(lambda: serves(namespace))
+    start_sctpd(namespace)
     empty = namespace.run(str(SCTPD), "--status")
     assert (empty.returncode, empty.stdout) == (0, "no sockets\n")
     assert json.loads(namespace.run(str(SCTPD), "--status", "--json").stdout) == []
@@ -129,8 +128,7 @@ server.recv(10)
 
 
 def test_status_shows_a_thousand_associations_of_one_socket(namespace: Namespace) -> None:
-    namespace.start(str(SCTPD))
-    assert wait_for(lambda: serves(namespace))
+    start_sctpd(namespace)
     client = namespace.start(sys.executable, "-c", MANY, sctp=True)
     assert client.stdout is not None
     assert client.stdout.readline() == "connected\n"

@@ -1,15 +1,24 @@
 """What all clients of sctpd may have together: sockets, connections, memory."""
 
 # ruff: noqa: E501  (programs given as text)
-
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.sctp.shared_daemon import ECHO, FLOOD, MEMORY_LIMIT_MB, PRELUDE, resident_mb, start
-from tests.sctp.test_daemon import SCTPD, as_nobody, library_for_all, serves, wait_for
+from tests.sctp.daemon import (
+    ECHO,
+    FLOOD,
+    MEMORY_LIMIT_MB,
+    PRELUDE,
+    as_nobody,
+    library_for_all,
+    resident_mb,
+    start,
+    start_sctpd,
+)
 from tests.support.namespaces import Namespace
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -69,8 +78,7 @@ print("done")
 
 def test_a_connection_that_is_one_too_many_waits(namespace: Namespace) -> None:
     """As with a kernel's limit on descriptors: it is accepted when there is room, and those behind it after it."""
-    namespace.start(str(SCTPD), "--socket-limit", "4")
-    assert wait_for(lambda: serves(namespace))
+    start_sctpd(namespace, "--socket-limit", "4")
     run = namespace.run(sys.executable, "-c", PRELUDE + FULL, sctp=True)
     assert run.stdout == "done\n", run.stdout + run.stderr
 
@@ -82,8 +90,7 @@ BEYOND_LIMIT_MB = 40
 def test_memory_is_limited(namespace: Namespace, tmp_path: Path) -> None:
     """A program that never reads fills it: sends then wait, connect() says ENOBUFS; when it is gone all is well."""
     log = tmp_path / "log"
-    namespace.start(str(SCTPD), "--memory-limit", str(MEMORY_LIMIT_MB), log=log)
-    assert wait_for(lambda: serves(namespace))
+    start_sctpd(namespace, "--memory-limit", str(MEMORY_LIMIT_MB), log=log)
     flood = start(namespace, FLOOD, "full")
     assert resident_mb(namespace) < MEMORY_LIMIT_MB + BEYOND_LIMIT_MB
     code = (
@@ -95,7 +102,7 @@ def test_memory_is_limited(namespace: Namespace, tmp_path: Path) -> None:
     assert "--memory-limit" in log.read_text()
     flood.kill()
     flood.wait(10)
-    assert wait_for(lambda: namespace.run(sys.executable, "-c", ECHO, sctp=True).stdout == "served\n")
+    until(lambda: namespace.run(sys.executable, "-c", ECHO, sctp=True).stdout == "served\n")
 
 
 BINDS_MANY = """
@@ -114,8 +121,7 @@ time.sleep(100)
 
 def test_addresses_on_no_interface_are_limited(namespace: Namespace) -> None:
     """Whoever binds all he can of 127/8 gives them back when he ends."""
-    namespace.start(str(SCTPD), "--everyone")
-    assert wait_for(lambda: serves(namespace))
+    start_sctpd(namespace, "--everyone")
     with library_for_all() as library:
         user = ("setpriv", "--reuid", "12345", "--clear-groups", "--bounding-set", "-all")
         taker = namespace.start(*user, "env", f"LD_PRELOAD={library}", "/usr/bin/python3", "-c", BINDS_MANY)
@@ -124,4 +130,4 @@ def test_addresses_on_no_interface_are_limited(namespace: Namespace) -> None:
         taker.kill()
         taker.wait(10)
     again = BINDS_MANY.replace("1100", "400").replace("127.1.", "127.2.").replace("time.sleep(100)", "")
-    assert wait_for(lambda: as_nobody(namespace, again).stdout == "all are bound\n"), "they aren't given back"
+    until(lambda: as_nobody(namespace, again).stdout == "all are bound\n", told="they aren't given back")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from registrar_config.kernel_timers import SCTPD_OPTIONS
 
-from tests.sctp.test_daemon import sctpd
-from tests.sctp.two_hosts import ECHO, ECHO_ONCE, PRELUDE, run, serve
+from tests.sctp.daemon import PRELUDE, sctpd
+from tests.sctp.two_hosts import ECHO, ECHO_ONCE, run, serve
 from tests.support.exact import BrokenError
 from tests.support.namespaces import Namespace
 

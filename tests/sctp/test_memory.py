@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.sctp.test_daemon import SCTPD, serves, wait_for
+from tests.sctp.daemon import SCTPD, serves
 from tests.support.namespaces import Namespace
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -62,6 +63,6 @@ def test_a_message_that_finds_no_memory_is_tried_again(namespace: Namespace, tmp
     source.write_text(OUT_OF_MEMORY)
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
     namespace.start("env", f"LD_PRELOAD={library}", str(SCTPD))
-    assert wait_for(lambda: serves(namespace))
+    until(lambda: serves(namespace))
     run = namespace.run(sys.executable, "-c", TALK, sctp=True, timeout_s=60)
     assert run.stdout == "True 300\n", run.stdout + run.stderr

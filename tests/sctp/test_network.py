@@ -1,7 +1,6 @@
 """Two hosts, each with an SCTP of its own: addresses, routes, refusals, and how ends are told."""
 
 # ruff: noqa: E501  (programs given as text)
-
 import os
 import signal
 import subprocess
@@ -11,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.sctp.test_daemon import daemons, sctpd, serves, wait_for
-from tests.sctp.two_hosts import ECHO, ECHO_ONCE, PRELUDE, run, serve
+from tests.sctp.daemon import PRELUDE, daemons, sctpd, serves
+from tests.sctp.two_hosts import ECHO, ECHO_ONCE, run, serve
 from tests.support.namespaces import Namespace
 from tests.support.stalls import Mark
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300), pytest.mark.usefixtures("sanitized_daemon")]
 
@@ -155,7 +155,7 @@ SLOW_TIMERS = ("--rto-min", "10000", "--rto-initial", "10000", "--rto-max", "200
 def test_end_of_a_killed_program_comes_from_the_right_address(hosts: tuple[Namespace, Namespace]) -> None:
     """Its socket is gone when SHUTDOWN goes out; on a host with several addresses it must be the association's."""
     hosts[0].start(sctpd(), *SLOW_TIMERS)
-    assert wait_for(lambda: serves(hosts[0]))
+    until(lambda: serves(hosts[0]))
     code = """
 import os, signal
 with listener() as waiting:
@@ -178,7 +178,7 @@ with listener() as waiting:
 def test_terminated_daemon_tells_the_peers(hosts: tuple[Namespace, Namespace]) -> None:
     """By ABORT: the other host's timers alone would take many times as long."""
     hosts[1].start(sctpd(), *SLOW_TIMERS)
-    assert wait_for(lambda: serves(hosts[1]))
+    until(lambda: serves(hosts[1]))
     server = """
 with one_to_many() as server:
     server.bind(("10.1.0.2", 5000))
@@ -192,7 +192,7 @@ with one_to_many() as server:
     assert process.stdout is not None
     assert process.stdout.readline() == "listening\n"
     daemon = hosts[0].start(sctpd())
-    assert wait_for(lambda: serves(hosts[0]))
+    until(lambda: serves(hosts[0]))
     code = "client = one_to_many()\nsend(client, b'x', to=('10.1.0.2', 5000))\ntime.sleep(100)"
     hosts[0].start(sys.executable, "-c", PRELUDE + code, sctp=True)
     assert process.stdout.readline() == "up\n"
@@ -273,7 +273,7 @@ def test_changes_of_addresses_that_were_lost(hosts: tuple[Namespace, Namespace])
     checked = (
         "try:\n    one_to_one().bind(('10.31.249.1', 0))\nexcept OSError as error:\n    print(error.strerror)"
     )
-    assert wait_for(lambda: run(hosts[0], checked) == "Cannot assign requested address\n", 20)
+    until(lambda: run(hosts[0], checked) == "Cannot assign requested address\n", 20)
     changes = [
         f"addr {change} 10.9.{number}.1/32 dev lo" for number in range(250) for change in ("add", "del")
     ]

@@ -1,15 +1,13 @@
 """Who is served by sctpd, and what stays another's whatever he does."""
 
 # ruff: noqa: E501  (programs given as text)
-
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.sctp.shared_daemon import PRELUDE, start
-from tests.sctp.test_daemon import SCTPD, as_nobody, daemons, library_for_all, serves, wait_for
+from tests.sctp.daemon import PRELUDE, as_nobody, daemons, library_for_all, start, start_sctpd
 from tests.support.namespaces import REPOSITORY, Namespace
 
 pytestmark = pytest.mark.integration
@@ -89,8 +87,7 @@ def test_names_of_sockets_cannot_be_taken_before(shared: Namespace) -> None:
 
 def test_group_admits(namespace: Namespace) -> None:
     """Who is in the group is served, be it by the process's own groups (systemd's SupplementaryGroups=) alone."""
-    daemon = namespace.start(str(SCTPD), "--group", "nogroup")
-    assert wait_for(lambda: serves(namespace))
+    daemon = start_sctpd(namespace, "--group", "nogroup")
     code = "import socket\ntry:\n    socket.socket(2, 1, 132); print('made')\nexcept OSError:\n    print('refused')"
     with library_for_all() as library:
         cases = (
@@ -109,8 +106,7 @@ def test_group_admits(namespace: Namespace) -> None:
 
 def test_it_gives_up_what_it_does_not_need(namespace: Namespace) -> None:
     """Started as root: packets and buffers are all it keeps, no file can be written, no program started."""
-    daemon = namespace.start(str(SCTPD))
-    assert wait_for(lambda: serves(namespace))
+    daemon = start_sctpd(namespace)
     (process,) = daemons(namespace)
     status = dict(line.split(":\t") for line in Path(f"/proc/{process}/status").read_text().splitlines())
     net_admin_and_net_raw = 1 << 12 | 1 << 13

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tests.sctp.shared_daemon import resident_mb
+from tests.sctp.daemon import resident_mb
 from tests.support.namespaces import Namespace
 
 pytestmark = pytest.mark.integration

@@ -1,19 +1,17 @@
 """Debian's own SCTP programs, unchanged: three registrars with a pool element, lksctp's test tools."""
 
 # ruff: noqa: E501  (command lines)
-
 import os
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support.namespaces import Namespace
-from tests.support.stalls import Deadline
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300), pytest.mark.usefixtures("sanitized_daemon")]
 
@@ -31,15 +29,6 @@ client.connect((sys.argv[1], 3863))
 send(client, struct.pack("!BBHHH", 5, 0, 16, 9, 12) + b"EchoPool", ppid=11)
 print(len(receive(client, timeout_s=30).data))
 """
-
-
-def wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
-    deadline = Deadline(timeout_s)
-    while not deadline.is_over:
-        if condition():
-            return True
-        time.sleep(0.2)
-    return False
 
 
 def needs(*programs: str) -> None:
@@ -69,19 +58,17 @@ def test_three_registrars_agree(namespace: Namespace, tmp_path: Path) -> None:
     server = namespace.start(
         "rspserver", "-echo", "-registrar=10.77.0.1:3863", "-poolhandle=EchoPool", "-quiet", sctp=True, log=tmp_path / "server"
     )  # fmt: skip
-    assert wait_for(lambda: listed(1), 10), "not registered"
-    assert wait_for(lambda: listed(2) and listed(3), 5), "not known to the other registrars"
+    until(lambda: listed(1), 10, "not registered")
+    until(lambda: listed(2) and listed(3), 5, "not known to the other registrars")
     os.killpg(server.pid, signal.SIGKILL)
-    assert wait_for(lambda: not listed(1) and not listed(2), 3), (
-        "its registrar wasn't told that it was killed"
-    )
+    until(lambda: not listed(1) and not listed(2), 3, "its registrar wasn't told that it was killed")
 
 
 def test_lksctp_tools_talk(namespace: Namespace, tmp_path: Path) -> None:
     needs("sctp_test")
     log = tmp_path / "server"
     server = namespace.start("sctp_test", "-H", "127.0.0.1", "-P", "5000", "-l", sctp=True, log=log)
-    assert wait_for(lambda: "Server" in log.read_text() or "listen" in log.read_text().lower(), 10)
+    until(lambda: "Server" in log.read_text() or "listen" in log.read_text().lower(), 10)
     client = namespace.run(
         "sctp_test",
         "-H",

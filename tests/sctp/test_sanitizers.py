@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from registrar_config.kernel_timers import SCTPD_OPTIONS
 
-from tests.sctp.test_conformance import case_names
-from tests.sctp.test_daemon import serves, wait_for
+from tests.sctp.daemon import serves
+from tests.sctp.run_case import all_cases
 from tests.support.builds import sanitized
 from tests.support.namespaces import Namespace
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.exact, pytest.mark.integration]
 
@@ -33,7 +34,7 @@ BAD_POINTERS = "cases_bad_pointers:"
 def test_conformance_cases_without_a_report(namespace: Namespace, tmp_path: Path) -> None:
     """All conformance cases in one process: each passes as without sanitizers, and none is left out."""
     build = sanitized()
-    cases = [case for case in case_names() if not case.startswith(BAD_POINTERS)]
+    cases = [case for case in all_cases() if not case.startswith(BAD_POINTERS)]
     log, client_log = tmp_path / "sctpd.log", tmp_path / "client.log"
     daemon = namespace.start(
         str(build / "sctpd"),
@@ -41,7 +42,7 @@ def test_conformance_cases_without_a_report(namespace: Namespace, tmp_path: Path
         log=log,
         environment={"ASAN_OPTIONS": "detect_leaks=1"},
     )
-    assert wait_for(lambda: serves(namespace), 30), log.read_text()
+    until(lambda: serves(namespace), told=log)
     client = namespace.start(
         "env",
         f"LD_PRELOAD={runtime()} {build / 'library' / 'libsctp-userland.so'}",

@@ -1,16 +1,12 @@
 """Two hosts (network namespaces) with two links between them, each with an SCTP of its own."""
 
 # ruff: noqa: E501  (programs given as text)
-
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
+from tests.sctp.daemon import PRELUDE
 from tests.support.namespaces import Namespace
-
-HERE = Path(__file__).parent
-PRELUDE = f"import sys; sys.path.insert(0, {str(HERE)!r})\nfrom sctp_api import *\nimport time\n"
 
 ECHO = """
 server = one_to_many()
