@@ -17,23 +17,18 @@ from daemon_kit.config_file import (
     read_text,
 )
 from daemon_kit.files import PathText, check_path
-from pool_user import PoolRules
+from pool_user import Network, PoolRules, RegistrarTexts
 from pydantic import AfterValidator, Field, PrivateAttr
 
 from rserpool import RegistrarAddress
 from rspdns.admin import configuration as admin_configuration
 from rspdns.admin.access import Access, read_access
 from rspdns.admin.configuration import AdminConfig
-from rspdns.zones.configuration import Network, PoolConfig, ZoneConfig, not_empty
+from rspdns.zones.configuration import PoolConfig, ZoneConfig
 from rspdns.zones.loading import Progress, load_zones, where_named
 from rspdns.zones.zone import Zone
 
 __all__ = ["AdminConfig", "BackendConfig", "PoolConfig", "ZoneConfig", "load_configuration"]
-
-
-def _registrar(value: str) -> str:
-    RegistrarAddress.parse(value)
-    return value
 
 
 def _connector(value: str) -> str:
@@ -69,7 +64,7 @@ class StateConfig(StrictModel):
 class BackendConfig(StrictModel):
     """The file `rspdns.toml`; `zones` are those of its zones directory."""
 
-    registrars: Annotated[tuple[Annotated[str, AfterValidator(_registrar)], ...], AfterValidator(not_empty)]
+    registrars: RegistrarTexts
     follow: Literal["enrp", "poll"] = "enrp"
     """How registrars are followed: as a peer that they push changes to, or by asking alone."""
     pdns: PdnsConfig = PdnsConfig()

@@ -20,6 +20,14 @@ from pool_user.belief import (
     Standing,
     accepted,
 )
+from pool_user.configuration import (
+    AcceptNetworks,
+    Handle,
+    Network,
+    RegistrarTexts,
+    not_empty,
+    read_trusted_network,
+)
 from pool_user.memory_keeper import LastKnownGood
 from pool_user.probe.methods import Heard, listen_for_life
 from pool_user.probe.prober import Prober
@@ -37,13 +45,16 @@ __all__ = [
     "SLOW_START_S",
     "TOO_MANY",
     "UNREACHABLE",
+    "AcceptNetworks",
     "Belief",
     "BeliefEvent",
     "Follower",
+    "Handle",
     "Heard",
     "Intervals",
     "LastKnownGood",
     "Member",
+    "Network",
     "OutMember",
     "Plan",
     "PoolProbing",
@@ -52,12 +63,15 @@ __all__ = [
     "ProbeResult",
     "Prober",
     "RegistrarState",
+    "RegistrarTexts",
     "Standing",
     "Weighted",
     "accepted",
     "effective_load",
     "listen_for_life",
     "memory",
+    "not_empty",
+    "read_trusted_network",
     "reasons",
     "weights",
 ]

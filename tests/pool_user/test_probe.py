@@ -164,21 +164,21 @@ async def test_a_lost_packet_or_two_are_no_failure() -> None:
 async def test_what_was_heard_is_told_in_words() -> None:
     closed = free_port(socket.SOCK_DGRAM)
     heard = await listen_for_life(member(closed, Protocol.UDP), options(30))
-    assert heard == (ProbeResult.FAILED, "connection refused")
+    assert heard == Heard(ProbeResult.FAILED, "connection refused")
     heard = await listen_for_life(member(free_port(socket.SOCK_STREAM), Protocol.TCP), CONNECT)
-    assert heard == (ProbeResult.FAILED, "connection refused")
+    assert heard == Heard(ProbeResult.FAILED, "connection refused")
     for said, words in (
         (b"200 OK", "answers OPTIONS with 200 OK"),
         (b"503 Busy", "answers OPTIONS with 503 Busy"),
     ):
         async with sip_server(b"SIP/2.0 " + said + b"\r\nVIA\r\n\r\n") as (port, _):
-            assert (await listen_for_life(member(port, Protocol.UDP), options(5))).words == words
+            heard = await listen_for_life(member(port, Protocol.UDP), options(5))
+            assert (heard.words, heard.is_answer) == (words, True), "503: it is there"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))
         port = silent.getsockname()[1]
-        assert (
-            await listen_for_life(member(port, Protocol.UDP), options(0.2))
-        ).words == "no answer within 200 ms"
+        heard = await listen_for_life(member(port, Protocol.UDP), options(0.2))
+        assert (heard.words, heard.is_answer) == ("no answer within 200 ms", False)
 
 
 async def test_what_an_outcome_makes_due_is_not_waited_for() -> None:

@@ -8,38 +8,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Annotated, Any, ClassVar, Literal
 
-from daemon_kit.addresses import read_network
 from daemon_kit.config_file import StrictModel, find
 from daemon_kit.files import PathText
-from pool_user import MAX_MEMBERS
+from pool_user import MAX_MEMBERS, AcceptNetworks, Handle, not_empty, read_trusted_network
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, model_validator
 
-from rserpool import MAX_HANDLE, SENTINEL_POOL_PREFIX, Protocol
+from rserpool import Protocol
 from rspdns import names
 from rspdns.zones import services
 
-Value = TypeVar("Value")
-Network = IPv4Network | IPv6Network
 MOST_EXPECTED = 10_000
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
-
-
-def _handle(text: str) -> str:
-    size = len(text.encode())
-    if not 1 <= size <= MAX_HANDLE:
-        raise ValueError(f"a pool handle has 1 to {MAX_HANDLE} bytes, this one {size}")
-    if text.startswith(SENTINEL_POOL_PREFIX):
-        raise ValueError("this handle belongs to the registrars' sentinels")
-    return text
-
-
-def _network(value: object) -> Network:
-    if not isinstance(value, str):
-        raise ValueError('a network is written as text: "10.20.0.0/16"')  # noqa: TRY004 - pydantic wants it
-    return read_network(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +85,6 @@ def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
-def not_empty(values: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Return `values`. Raises ValueError when there are none."""
-    if not values:
-        raise ValueError("needs at least one")
-    return values
-
-
-Handle = Annotated[str, AfterValidator(_handle)]
 Seconds = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
@@ -138,7 +112,7 @@ def _unwelcome(expect: object, accept: object) -> Iterator[str]:
     if not isinstance(expect, dict) or not isinstance(accept, list | tuple):
         return
     try:
-        networks = [_network(one) for one in accept]
+        networks = [read_trusted_network(one) for one in accept]
         expected = [_expected(text, name) for text, name in expect.items()]
     except ValueError:
         return
@@ -161,7 +135,7 @@ class PoolConfig(StrictModel):
     """`_sip._udp`: the SRV records stand at `<service>.<name>.<zone>`."""
     name: Annotated[str, BeforeValidator(_lower), AfterValidator(_pool_name)]
     """Relative to the zone, "@" for its apex: A, AAAA and NAPTR stand at `<name>.<zone>`."""
-    accept: Annotated[tuple[Annotated[Network, PlainValidator(_network)], ...], AfterValidator(not_empty)]
+    accept: AcceptNetworks
     """The networks a PE's address must be in; nobody joins uninvited."""
     expect: Annotated[int | tuple[Expected, ...], PlainValidator(_expect), PlainSerializer(_as_is)] | None = (
         None

@@ -32,6 +32,8 @@ class Heard(NamedTuple):
 
     outcome: ProbeResult
     words: str = ""
+    is_answer: bool = False
+    """Whether the member itself spoke: then it is there, whatever it said."""
 
 
 async def probe(member: Member, plan: Plan) -> ProbeResult:
@@ -61,7 +63,7 @@ async def _probe_address(member: Member, address: IPv4Address | IPv6Address, pla
         case "tcp", _:
             return await _attempts(place, socket.IPPROTO_TCP, plan)
         case "sip-options", Protocol.UDP:
-            return await _options(place, plan.timeout_s)
+            return await _options(place, plan)
         case _, Protocol.TCP:
             return await _attempts(place, socket.IPPROTO_TCP, plan)
         case _, Protocol.SCTP:
@@ -77,7 +79,7 @@ async def _attempts(place: tuple[str, int], protocol: int, plan: Plan) -> Heard:
     end_s = asyncio.get_running_loop().time() + plan.timeout_s
     try:
         for left in range(ATTEMPTS, 0, -1):
-            tasks.add(asyncio.create_task(_attempt(place, protocol, end_s, asks=asks)))
+            tasks.add(asyncio.create_task(_attempt(place, protocol, end_s, plan.mark, asks=asks)))
             wait_s = (end_s - asyncio.get_running_loop().time()) / left
             done, _ = await asyncio.wait(tasks, timeout=max(0.0, wait_s), return_when=asyncio.FIRST_COMPLETED)
             if done:
@@ -88,12 +90,12 @@ async def _attempts(place: tuple[str, int], protocol: int, plan: Plan) -> Heard:
             task.cancel()
 
 
-async def _attempt(place: tuple[str, int], protocol: int, end_s: float, *, asks: bool) -> Heard:
+async def _attempt(place: tuple[str, int], protocol: int, end_s: float, mark: int, *, asks: bool) -> Heard:
     """Connect and, if `asks`, send OPTIONS and wait for the answer."""
     family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
     try:
-        connection = socket.socket(family, socket.SOCK_STREAM, protocol)
-    except OSError as problem:  # no SCTP here, or no descriptor left
+        connection = _marked(socket.socket(family, socket.SOCK_STREAM, protocol), mark)
+    except OSError as problem:  # no SCTP here, no descriptor left, or no right to mark
         return Heard(ProbeResult.UNKNOWN, f"not probed: {problem.strerror}")
     loop = asyncio.get_running_loop()
     began_s = loop.time()
@@ -103,7 +105,9 @@ async def _attempt(place: tuple[str, int], protocol: int, end_s: float, *, asks:
             async with asyncio.timeout_at(end_s):
                 await loop.sock_connect(connection, place)
                 return (
-                    await _ask(connection, place) if asks else Heard(ProbeResult.ALIVE, "accepts connections")
+                    await _ask(connection, place)
+                    if asks
+                    else Heard(ProbeResult.ALIVE, "accepts connections", is_answer=True)
                 )
         except TimeoutError:
             return _nothing(end_s - began_s)
@@ -131,7 +135,7 @@ def _told_by(response: Response | None, request: OptionsRequest) -> Heard | None
     if response is None or not response.is_final or not request.is_answered_by(response):
         return None
     outcome = ProbeResult.ALIVE if response.shows_life else ProbeResult.FAILED
-    return Heard(outcome, f"answers OPTIONS with {response}")
+    return Heard(outcome, f"answers OPTIONS with {response}", is_answer=True)
 
 
 def _nothing(waited_s: float) -> Heard:
@@ -164,11 +168,29 @@ class _Answer(asyncio.DatagramProtocol):
             self.heard.set_result(_refusal(exc)._replace(outcome=outcome))
 
 
-async def _options(place: tuple[str, int], timeout_s: float) -> Heard:
-    """Send OPTIONS (RFC 3261, section 11) over UDP, repeated while nothing is heard."""
+def _marked(connection: socket.socket, mark: int) -> socket.socket:
+    """The socket with this SO_MARK. Raises OSError, the socket closed, without the right to mark."""
     try:
+        if mark:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, mark)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+async def _options(place: tuple[str, int], plan: Plan) -> Heard:
+    """Send OPTIONS (RFC 3261, section 11) over UDP, repeated while nothing is heard."""
+    family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
+    try:
+        connection = _marked(socket.socket(family, socket.SOCK_DGRAM), plan.mark)
+        connection.setblocking(False)
+        with contextlib.ExitStack() as cleanup:
+            cleanup.callback(connection.close)
+            connection.connect(place)
+            cleanup.pop_all()
         transport, answer = await asyncio.get_running_loop().create_datagram_endpoint(
-            _Answer, remote_addr=place
+            _Answer, sock=connection
         )
     except OSError as problem:
         return _refusal(problem)
@@ -177,9 +199,9 @@ async def _options(place: tuple[str, int], timeout_s: float) -> Heard:
         data = answer.request.encode()
         for _ in range(ATTEMPTS):
             transport.sendto(data)
-            done, _pending = await asyncio.wait((answer.heard,), timeout=timeout_s / ATTEMPTS)
+            done, _pending = await asyncio.wait((answer.heard,), timeout=plan.timeout_s / ATTEMPTS)
             if done:
                 return answer.heard.result()
-        return _nothing(timeout_s)
+        return _nothing(plan.timeout_s)
     finally:
         transport.close()

@@ -138,9 +138,10 @@ class Prober:
     async def _probe(self, target: Target) -> None:
         outcome, key = ProbeResult.UNKNOWN, (target.handle, target.member.identifier)
         try:
-            outcome, words = await self._method(target.member, target.plan)
+            heard = await self._method(target.member, target.plan)
+            outcome = heard.outcome
             if outcome is ProbeResult.FAILED:
-                self._said[key] = words
+                self._said[key] = heard.words
             else:
                 self._said.pop(key, None)
         finally:

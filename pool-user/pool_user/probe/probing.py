@@ -66,6 +66,9 @@ class Plan:
     rise: int = 2
     verified: bool = False
     report: bool = False
+    mark: int = 0
+    """SO_MARK of the probe's sockets (needs CAP_NET_ADMIN): packet filters know the probe by it.
+    0: none."""
 
 
 @dataclass(frozen=True, slots=True)

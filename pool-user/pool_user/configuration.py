@@ -1,0 +1,52 @@
+"""What the configuration files of all pool users share: registrars, pool handles, trusted networks."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network, IPv6Network
+from typing import Annotated, TypeVar
+
+from daemon_kit.addresses import read_network
+from pydantic import AfterValidator, PlainValidator
+
+from rserpool import MAX_HANDLE, SENTINEL_POOL_PREFIX, RegistrarAddress
+
+Value = TypeVar("Value")
+Network = IPv4Network | IPv6Network
+
+
+def not_empty(values: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Return `values`. Raises ValueError when there are none."""
+    if not values:
+        raise ValueError("needs at least one")
+    return values
+
+
+def _registrar(text: str) -> str:
+    RegistrarAddress.parse(text)
+    return text
+
+
+def _handle(text: str) -> str:
+    size = len(text.encode())
+    if not 1 <= size <= MAX_HANDLE:
+        raise ValueError(f"a pool handle has 1 to {MAX_HANDLE} bytes, this one {size}")
+    if text.startswith(SENTINEL_POOL_PREFIX):
+        raise ValueError("this handle belongs to the registrars' sentinels")
+    return text
+
+
+def read_trusted_network(value: object) -> Network:
+    """Return the network that a text of the configuration names. Raises ValueError."""
+    if not isinstance(value, str):
+        raise ValueError('a network is written as text: "10.20.0.0/16"')  # noqa: TRY004 - pydantic wants it
+    return read_network(value)
+
+
+RegistrarTexts = Annotated[tuple[Annotated[str, AfterValidator(_registrar)], ...], AfterValidator(not_empty)]
+"""Addresses of registrars, at least one, as text; `RegistrarAddress.parse()` reads each."""
+Handle = Annotated[str, AfterValidator(_handle)]
+"""A pool handle: 1 to 32 bytes."""
+AcceptNetworks = Annotated[
+    tuple[Annotated[Network, PlainValidator(read_trusted_network)], ...], AfterValidator(not_empty)
+]
+"""The networks that a pool's elements must be in, at least one."""
