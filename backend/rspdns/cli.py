@@ -85,14 +85,16 @@ def check(config: Path, offline: bool, strict: bool) -> None:
     loaded = _load(config)
     known = Registered() if offline else registered(loaded)
     going = departures(known.zones, loaded.zones, known.elements)
-    found = warnings(config, loaded, known.handles, going)
+    found = warnings(config, loaded, known.handles, going, unknown=known.unknown)
     for one in loaded.zones:
         click.echo(f"{one.name}: {_counted(len(one.config.pools), 'pool')}")
     for warning in found:
         click.echo(f"warning: {warning}", err=True)
     if known.handles is None and not offline:
-        told = "no registrar answers, nor a running backend that knows all these pools (rspdns reload)"
-        click.echo(f"note: not known who is registered: {told}", err=True)
+        click.echo("note: neither a running backend nor a registrar says who is registered", err=True)
+    if known.unknown:
+        told = "the running backend knows no such pool yet, and no registrar answers here"
+        click.echo(f"note: not known who registers {', '.join(map(repr, known.unknown))}: {told}", err=True)
     warned = f", {_counted(len(found), 'warning')}" if found else ""
     click.echo(f"{config}: no errors{warned}")
     if found and strict:

@@ -93,16 +93,20 @@ def _members(pools: Sequence[PoolStatus]) -> Iterator[Metric]:
     priority = GaugeMetricFamily("rspdns_member_priority", "SRV priority", labels=labels)
     load = GaugeMetricFamily("rspdns_member_load_ratio", "Load it reports, 0..1", labels=labels)
     seen: set[tuple[str, ...]] = set()
+    places: set[tuple[str, str]] = set()
     for pool in pools:
         servers: list[MemberStatus | OutStatus] = [*pool.members, *pool.out]
         for member in servers:
             address = member.addresses[0] if isinstance(member, MemberStatus) else member.address or ""
             where = endpoint(address, member.port)
             values = pool.owner, member.identifier or "", where, member.name or ""
-            # One that went over to another handle of its pool is out in the one and in by the other.
-            if values in seen or len(seen) == MOST_MEMBERS:
+            # One that went over to another handle of its pool is out in the one and in by the other, and a
+            # server that registered anew is out under its former identifier.
+            is_former = isinstance(member, OutStatus) and address and (pool.owner, where) in places
+            if values in seen or is_former or len(seen) == MOST_MEMBERS:
                 continue
             seen.add(values)
+            places.add((pool.owner, where))
             state.add_metric(values, int(isinstance(member, MemberStatus)))
             if isinstance(member, MemberStatus):
                 shown = ((weight, member.weight), (priority, member.priority), (load, member.load))

@@ -23,6 +23,7 @@ Elements = dict[str, dict[int, PoolElement]]
 class Registered:
     """`handles` are the configured ones under which somebody is registered; None when nobody could be asked.
 
+    `unknown` are those that the running backend does not know, when no registrar answers either.
     `zones` are those of the running backend as its status tells them, `elements` what registrars list under
     the handles that it does not know.
     """
@@ -30,6 +31,7 @@ class Registered:
     handles: Collection[str] | None = None
     zones: tuple[ZoneStatus, ...] = ()
     elements: Mapping[str, tuple[PoolElement, ...]] = field(default_factory=dict)
+    unknown: Collection[str] = ()
 
 
 def registered(config: BackendConfig) -> Registered:
@@ -40,7 +42,7 @@ def registered(config: BackendConfig) -> Registered:
         return Registered(used, zones)
     found = asyncio.run(_told_by_registrars(config, missing))
     if found is None:
-        return Registered(None, zones)
+        return Registered(used, zones, unknown=missing) if known else Registered(None, zones)
     elements = {handle: tuple(of_handle.values()) for handle, of_handle in found.items()}
     return Registered({*used, *(handle for handle, some in elements.items() if some)}, zones, elements)
 

@@ -22,10 +22,13 @@ def warnings(
     config: BackendConfig,
     registered: Collection[str] | None,
     departures: Iterable[Departure] = (),
+    *,
+    unknown: Collection[str] = (),
 ) -> list[ConfigurationError]:
     """Every warning about the right configuration at `path`, each with file, line and key.
 
     `registered` are the pool handles with members, as far as somebody could be asked; None: nobody could.
+    Nobody could be asked about those that are `unknown`.
     `departures` are what the pools of the running backend would lose.
     """
     found = list(_registrars(_Place(path), config))
@@ -35,7 +38,7 @@ def warnings(
         name = place.data("zone")
         zone = next((one for one in config.zones if one.name == str(name).lower().rstrip(".")), None)
         if zone is not None:
-            found += _zone(place, zone, registered)
+            found += _zone(place, zone, None if registered is None else {*registered, *unknown})
             found += _delegation(place, zone, config.zones)
             found += [_departure(place, zone, one) for one in departures if one.zone == zone.name]
     gone = [one for one in departures if one.zone_is_gone]

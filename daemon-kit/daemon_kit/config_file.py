@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from daemon_kit.files import open_regular
-from daemon_kit.model_keys import known_keys, meant_key, none_of
+from daemon_kit.model_keys import known_keys, meant_key, meant_tag, none_of
 from daemon_kit.toml_lines import Path as Location
 from daemon_kit.toml_lines import key_lines, unclosed_quote
 
@@ -207,8 +207,15 @@ def duplicates(document: Any, pattern: Sequence[str]) -> Iterator[tuple[Location
             seen.add(value)
 
 
-_WORDS = {"model_type": "must be a table", "path_type": "must be a path, as text"}
-"""In place of pydantic's, which tell the names of classes."""
+_WORDS = {
+    "model_type": "must be a table",
+    "path_type": "must be a path, as text",
+    "string_type": "must be text, in quotes",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+}
+"""In place of pydantic's, which are those of a programmer."""
 
 
 def _follows(error: ErrorDetails, errors: Sequence[ErrorDetails]) -> bool:
@@ -230,10 +237,12 @@ def _explain(document: TomlDocument, model: type[BaseModel], error: ErrorDetails
         return document.error(location, f"unknown key{hint}")
     if error["type"] in ("union_tag_invalid", "union_tag_not_found"):
         details = error["ctx"]
-        location = (*location, details["discriminator"].strip("'"))
+        table, key = location, details["discriminator"].strip("'")
+        location = (*table, key)
         if error["type"] == "union_tag_not_found":
             return document.error(location, "is missing")
-        return document.error(location, none_of(str(details["tag"]), _quoted_in(details["expected_tags"])))
+        tag, known = str(details["tag"]), _quoted_in(details["expected_tags"])
+        return document.error(location, none_of(tag, known, meant_tag(model, table, key, tag)))
     if error["type"] == "literal_error" and isinstance(error["input"], str):
         known = _quoted_in(error["ctx"]["expected"])
         return document.error(_known_place(document, location), none_of(error["input"], known))

@@ -34,9 +34,20 @@ def meant(word: str, known: Collection[str]) -> str | None:
     return None
 
 
-def none_of(word: str, known: Collection[str]) -> str:
-    """Say that `word` is none of the `known` ones; and which is likely meant, or else all of them."""
-    near = meant(word, known)
+def meant_tag(model: type[BaseModel], location: Sequence[str | int], key: str, tag: str) -> str | None:
+    """Return the tag meant by the unknown `tag` of the union at `location`, whose tags stand in `key`.
+
+    A member of the union may have `OTHER_TAGS`: tags that people write in place of its own.
+    """
+    for candidate in _models_at(model, location):
+        if tag.lower() in getattr(candidate, "OTHER_TAGS", ()):
+            return str(get_args(candidate.model_fields[key].annotation)[0])
+    return None
+
+
+def none_of(word: str, known: Collection[str], near: str | None = None) -> str:
+    """Say that `word` is none of the `known` ones; and which is likely meant (`near`), or else all."""
+    near = near or meant(word, known)
     if near is not None:
         return f"{word!r} is unknown; did you mean {near!r}?"
     return f"{word!r} is none of {', '.join(map(repr, known))}"

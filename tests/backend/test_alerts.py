@@ -65,6 +65,15 @@ def test_who_went_over_to_another_handle_of_its_pool_is_told_once() -> None:
     assert len(dict(series)) == 2
 
 
+def test_a_server_that_registered_anew_has_one_series() -> None:
+    """For a minute it is out under its former identifier, too."""
+    former = out_status(name="sip-1", identifier="0000000b", address="2001:db8::1")
+    elsewhere = out_status(name="sip-2", identifier="0000000c", address="2001:db8::2")
+    said = exposed(replace(POOL, out=[former, elsewhere]))
+    series = re.findall(r'^rspdns_member_in\{.*name="(.*?)".*\} (.*)$', said, re.MULTILINE)
+    assert series == [("sip-1", "1.0"), ("sip-2", "0.0")]
+
+
 def test_the_rules_are_about_metrics_there_are() -> None:
     there = set(re.findall(r"^([a-z_]+)[{ ]", exposed(), re.MULTILINE))
     used = set(re.findall(r"\brspdns_[a-z_]+", RULES.read_text()))

@@ -177,3 +177,16 @@ async def test_check_asks_the_running_backend_who_would_go(backend: Backend, tmp
     (tmp_path / "zones.d").mkdir()
     said = (await run("check", "-c", path)).output
     assert f"warning: {tmp_path}/zones.d: {OWNER}: all 2 members that are in now would go" in said
+
+
+async def test_check_names_the_handles_of_which_nobody_could_be_asked(
+    backend: Backend, tmp_path: Path
+) -> None:
+    """The backend runs and knows the others, so it would be wrong that nothing is known."""
+    write(tmp_path, UDP.replace('"sip-udp"', '"sip-upd"'))
+    assert members(backend) == 2
+    said = (await run("check", "-c", tmp_path / "rspdns.toml")).output
+    assert "it is registered under the handle sip-udp, not sip-upd" in said
+    (note,) = (line for line in said.splitlines() if line.startswith("note: "))
+    assert note.startswith("note: not known who registers 'sip-upd': the running backend knows no such pool")
+    assert "no server registers" not in said

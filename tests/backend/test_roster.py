@@ -82,6 +82,9 @@ def test_a_number_is_expected_however_long_ago() -> None:
     assert (pool.expected, pool.missing, len(pool.out)) == (4, 3, 2), "the third was never seen"
     replaced = told(pools.replace("4", "3"), after(2, 3, joined=(1, 2, 3)), *map(member, (1, 7, 8)))
     assert (replaced.missing, replaced.out) == (0, [])
+    assert shown(told(pools.replace("4", "2"), after(), *map(member, (1, 7, 8)))).endswith(
+        ", 2 of 2 in, and 1 not expected"
+    )
 
 
 def test_named_servers_are_missed_by_name_also_when_never_seen() -> None:

@@ -108,5 +108,8 @@ def test_a_reload_that_runs_or_was_refused_is_told(width: int) -> None:
     assert "reload:" not in words[2]
 
 
-def test_more_members_than_expected_are_told() -> None:
-    assert "1 of 3 in, and 2 not expected" in view(a_status(3, expected=3, missing=2), 200).plain
+@pytest.mark.parametrize("size", [(200, None), (80, 24), (50, 12)])
+def test_more_members_than_expected_are_told(size: tuple[int, int | None]) -> None:
+    assert "1 of 3 in, and 2 not expected" in view(a_status(3, expected=3, missing=2), *size).plain
+    assert "3 of 3 in, and 1 not expected" in view(a_status(4, expected=3), *size).plain
+    assert "not expected" not in view(a_status(3), *size).plain

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from rspdns.up.files import ZONE, UpFiles
+import pytest
+from rspdns.up.files import SERVERS, ZONE, UpFiles
+from rspdns.zones.loading import load_zone
 
 
 def test_what_was_edited_stays(tmp_path: Path) -> None:
@@ -14,3 +16,14 @@ def test_what_was_edited_stays(tmp_path: Path) -> None:
     files.write("10.0.0.1", 5301, ["10.0.0.1"])
     assert [path.read_text() for path in edited] == ["edited"] * 3
     assert "5301" in (tmp_path / "pdns.conf").read_text()
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "2001:db8::1"])
+@pytest.mark.parametrize("has_servers", [True, False])
+def test_its_servers_are_expected_by_name(tmp_path: Path, address: str, has_servers: bool) -> None:
+    UpFiles(tmp_path).write(address, 5300, [address], has_servers=has_servers)
+    zone = load_zone(tmp_path / "zones.d" / f"{ZONE}.toml")
+    (pool,) = zone.config.pools
+    assert pool.when_empty == "nodata"
+    named = {name: (str(where), port) for (where, port), name in pool.names.items()}
+    assert named == ({name: (address, port) for name, port in SERVERS.items()} if has_servers else {})

@@ -206,3 +206,25 @@ def test_what_is_nearly_right_is_told_how_it_is_written(before: str, after: str,
     with pytest.raises(ConfigurationErrors) as found:
         parse(text.replace(before, after), "a.toml", ZoneConfig)
     assert words in str(found.value)
+
+
+def test_every_error_of_the_expected_servers_is_told(tmp_path: Path) -> None:
+    """Also those that are not in `accept`, and how many there are beside the first eight."""
+    wrong = ('"10.0.0.1" = "a"', '"10.0.0.2:5060" = 2', '"10.0.0.3:0" = "c"', '"10.0.0.4:5060" = "-"')
+    twice = ('"10.0.0.5:5060" = "e"', '"10.0.0.6:5060" = "e"', '"192.0.2.1:5060" = "g"')
+    pool = UDP + f"expect = {{{', '.join((*wrong, *twice))}}}\n"
+    foreign, own = (problem for *_, problem in errors(write(tmp_path, GOOD, one=head() + pool)))
+    assert foreign.startswith("expect: 192.0.2.1 (g) is not in accept")
+    for words in (
+        "'10.0.0.1' is",
+        "10.0.0.2:5060, 2,",
+        "'10.0.0.3:0' is",
+        "10.0.0.4:5060, '-',",
+        "e is there",
+    ):
+        assert words in own
+    many = ", ".join(f'"10.0.0.{number}" = "a"' for number in range(20))
+    _, _, key, said = one_error(write(tmp_path, GOOD, one=head() + UDP + f"expect = {{{many}}}\n"))
+    assert key == "pool[0].expect"
+    assert said.count(" is no address with a port") == 8
+    assert said.endswith("; 12 more errors")

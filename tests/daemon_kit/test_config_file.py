@@ -109,8 +109,7 @@ port = 5.5
         "agent.toml:15: as[1].check[1].type: 'wild' is none of 'held', 'asked', 'ruled'",
         "agent.toml:16: as[1].check[2].type: is missing",
         "agent.toml:19: as[2].name: 'one' is there twice",
-        "agent.toml:20: as[2].port: input should be a valid integer, got a number with a fractional part "
-        "(is 5.5)",
+        "agent.toml:20: as[2].port: must be a whole number (is 5.5)",
     ]
 
 

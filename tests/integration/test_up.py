@@ -120,6 +120,9 @@ def test_three_servers_are_in_dns_at_the_first_question(host: Namespace, tmp_pat
     assert ADDRESS in said
     until(lambda: "Ctrl-C stops" in log.read_text(), told=log)
     commands = [line.strip() for line in log.read_text().splitlines() if line.startswith("    ")]
+    (status,) = (one for one in commands if " status -c " in one)
+    told = host.run("sh", "-c", status.removesuffix(" --watch")).stdout
+    assert all(f"\n{name} " in told for name in ("sip-1", "sip-2", "sip-3")), told
     (kill,) = (one for one in commands if one.startswith("kill -9 "))
     (drain,) = (one for one in commands if " drain -c " in one)
     assert host.run("sh", "-c", kill).returncode == 0

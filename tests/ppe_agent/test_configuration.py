@@ -303,6 +303,12 @@ def test_files_of_the_wrong_shape(tmp_path: Path, text: str) -> None:
             "as[0].protocol: unknown key; did you mean 'transport'?",
         ),
         ('"sip-options"', '"tcphold"', "as[0].check[0].type: 'tcphold' is unknown; did you mean 'tcp-hold'?"),
+        ('"sip-options"', '"command"', "as[0].check[0].type: 'command' is unknown; did you mean 'exec'?"),
+        ('"sip-options"', '"Service"', "as[0].check[0].type: 'Service' is unknown; did you mean 'systemd'?"),
+        ("port = 5060", 'port = "sip"', "as[0].port: must be a whole number (is 'sip')"),
+        ("port = 5060", "port = 5060.5", "as[0].port: must be a whole number (is 5060.5)"),
+        ("port = 5060", "port = [5060]", "as[0].port: must be a whole number"),
+        ('handle = "sip-as-udp"', "handle = 5060", "as[0].handle: must be text, in quotes (is 5060)"),
         (
             "port = 5060",
             'port = 5060\npolicy = "least_used"',
@@ -330,3 +336,8 @@ def test_what_is_nearly_right_is_told_how_it_is_written(before: str, after: str,
     with pytest.raises(ConfigurationErrors) as found:
         parse(text.replace(before, after), "agent.toml", AgentConfig)
     assert words in str(found.value)
+
+
+def test_a_number_in_quotes_is_that_number(tmp_path: Path) -> None:
+    text = RIGHT.replace("port = 5060", 'port = "5060"')
+    assert read(tmp_path, text) == read(tmp_path, RIGHT)

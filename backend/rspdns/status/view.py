@@ -167,11 +167,13 @@ def _member(one: MemberStatus, ranks: Sequence[int], homes: Mapping[str | None, 
 def _share(pool: PoolStatus) -> tuple[str, str]:
     """How many of the expected servers are in, and the colour of that."""
     inside, expected, lacking = len(pool.members), pool.expected, pool.missing
-    if not lacking:
-        return (f"{inside} in", "green") if inside else ("nobody is in", "red")
+    if not inside and not lacking:
+        return "nobody is in", "red"
     more = inside - (expected - lacking)
+    if not lacking and more <= 0:
+        return f"{inside} in", "green"
     words = f"{expected - lacking} of {expected} in" + (f", and {more} not expected" if more > 0 else "")
-    return words, "yellow" if inside else "red"
+    return words, ("yellow" if lacking else "green") if inside else "red"
 
 
 def _registrars(registrars: Iterable[RegistrarStatus], width: int) -> list[Text]:

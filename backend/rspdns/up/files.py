@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pdns_config.render import PdnsSettings, render
 
 from rspdns.admin.configuration import AdminConfig
+from rspdns.endpoint import endpoint
 from rspdns.zones.adding import NameServer, NewZone, parse_name_server, toml_text, zone_text
 
 ZONE = "ims.example.net"
@@ -18,7 +19,7 @@ OWNER = f"_sip._udp.as.{ZONE}"
 DNS_ADDRESS = "127.0.0.1"
 LIVE_PAGE = AdminConfig().listen
 
-SERVERS = {"sip-1": 5071, "sip-2": 5072, "sip-3": 5073}
+SERVERS: Mapping[str, int] = {"sip-1": 5071, "sip-2": 5072, "sip-3": 5073}
 """The SIP servers and their ports, UDP and TCP."""
 
 _WHEN_EMPTY = """
@@ -67,14 +68,18 @@ class UpFiles:
         """Where PowerDNS is asked to purge."""
         return self.folder / "pdns.controlsocket"
 
-    def write(self, address: str, port: int, registrars: Sequence[str]) -> None:
+    def write(self, address: str, port: int, registrars: Sequence[str], *, has_servers: bool = True) -> None:
         """Write them all, but keep a zone and `agent.toml` that are there: people edit them.
 
-        `address` is the host's, at which servers may join; `port` is where DNS answers."""
+        `address` is the host's, at which servers may join; `port` is where DNS answers. `has_servers`: the
+        zone names our `SERVERS`, so that they are told by name, and missed.
+        """
         zones = self.folder / "zones.d"
         zones.mkdir(parents=True, exist_ok=True)
         new = NewZone(ZONE, (_name_server(),), HANDLE, (_network(address),), label="u")
-        _write_missing(zones / f"{ZONE}.toml", toml_text(new) + _WHEN_EMPTY)
+        _write_missing(
+            zones / f"{ZONE}.toml", toml_text(new) + _WHEN_EMPTY + (_expected(address) if has_servers else "")
+        )
         _write_missing(zones / f"{ZONE}.zone", zone_text(new))
         settings = PdnsSettings(DNS_ADDRESS, port, f"unix:{self.remote_socket}", str(self.folder))
         (self.folder / "pdns.conf").write_text(render(settings))
@@ -146,6 +151,12 @@ source = "none"  # all three have the same processors
 [as.damping]
 falls = 0  # it is killed on purpose, and may come back each time
 """
+
+
+def _expected(address: str) -> str:
+    """The names of our servers, for the zone."""
+    named = (f"{json.dumps(endpoint(address, port))} = {json.dumps(name)}" for name, port in SERVERS.items())
+    return "\n[pool.expect]  # whose absence is told, by name\n" + "\n".join(named) + "\n"
 
 
 def _write_missing(path: Path, text: str) -> None:

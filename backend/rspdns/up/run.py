@@ -156,7 +156,8 @@ class _Up:
     def _write_files(self) -> None:
         try:
             self._files.folder.mkdir(parents=True, exist_ok=True)
-            self._files.write(self._address, self._settings.port, embedded_registrars(self._address))
+            registrars, has_servers = embedded_registrars(self._address), self._settings.has_servers
+            self._files.write(self._address, self._settings.port, registrars, has_servers=has_servers)
         except (OSError, ValueError) as error:
             raise FatalError(f"the files can't be written to {self._files.folder}: {error}") from None
 

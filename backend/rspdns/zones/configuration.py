@@ -6,6 +6,7 @@ What must hold between keys, files and the records of the zone is checked in `rs
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -18,9 +19,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Pl
 
 from rserpool import Protocol
 from rspdns import names
+from rspdns.endpoint import endpoint
 from rspdns.zones import services
 
 MOST_EXPECTED = 10_000
+_MOST_TOLD = 8
+"""Errors told of one table; of more, how many."""
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
@@ -41,16 +45,26 @@ def _expect(value: object) -> int | tuple[Expected, ...]:
     if not isinstance(value, dict) or not value:
         words = 'a number of servers, or a table of their addresses: {"10.20.0.5:5060" = "sip-1"}'
         raise ValueError(words)
-    found = tuple(_expected(text, name) for text, name in value.items())
-    if len(found) > MOST_EXPECTED:
-        raise ValueError(f"{len(found)} servers; {MOST_EXPECTED} at most")
-    for what, of_all in (
-        ("address", [(one.address, one.port) for one in found]),
-        ("name", [one.name for one in found]),
-    ):
-        if len(set(of_all)) < len(of_all):
-            raise ValueError(f"the same {what} twice")
-    return found
+    if len(value) > MOST_EXPECTED:
+        raise ValueError(f"{len(value)} servers; {MOST_EXPECTED} at most")
+    found, problems = _each_expected(value)
+    for of_all in ([endpoint(str(one.address), one.port) for one in found], [one.name for one in found]):
+        problems += [f"{what} is there twice" for what, times in Counter(of_all).items() if times > 1]
+    if problems:
+        more = len(problems) - _MOST_TOLD
+        raise ValueError("; ".join(problems[:_MOST_TOLD]) + (f"; {more} more errors" if more > 0 else ""))
+    return tuple(found)
+
+
+def _each_expected(table: Mapping[str, object]) -> tuple[list[Expected], list[str]]:
+    """The servers of the table `expect`, and what is wrong with the others."""
+    found, problems = [], []
+    for text, name in table.items():
+        try:
+            found.append(_expected(text, name))
+        except ValueError as problem:
+            problems.append(str(problem))
+    return found, problems
 
 
 def _as_is(value: object) -> object:
@@ -64,10 +78,10 @@ def _expected(text: str, name: object) -> Expected:
     except ValueError:
         address = None
     if address is None or not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
-        example = '"10.20.0.5:5060", "[2001:db8::5]:5060"'
-        raise ValueError(f"{text!r} is no address with a port; write {example}")
+        example = '"10.20.0.5:5060" or "[2001:db8::5]:5060"'
+        raise ValueError(f"{text!r} is no address with a port, as {example}")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError(f"the name of {text} is text: up to 63 letters, digits, and . _ - inside")
+        raise ValueError(f"the name of {text}, {name!r}, is not up to 63 letters, digits, and . _ - inside")
     return Expected(address, int(port), name)
 
 
@@ -113,10 +127,9 @@ def _unwelcome(expect: object, accept: object) -> Iterator[str]:
         return
     try:
         networks = [read_trusted_network(one) for one in accept]
-        expected = [_expected(text, name) for text, name in expect.items()]
     except ValueError:
         return
-    for one in expected:
+    for one in _each_expected(expect)[0]:
         if not any(one.address.version == network.version and one.address in network for network in networks):
             yield f"expect: {one.address} ({one.name}) is not in accept, so it could never come in"
 

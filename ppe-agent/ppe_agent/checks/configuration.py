@@ -1,5 +1,6 @@
 """`[[as.check]]` and `[as.damping]` of agent.toml."""
 
+from collections.abc import Collection
 from typing import Annotated, ClassVar, Literal, TypeVar
 
 from daemon_kit.config_file import StrictModel
@@ -103,6 +104,7 @@ class HttpConfig(_PortCheckConfig):
 class ExecConfig(_CheckConfig):
     """`type = "exec"`: a command that exits with 0."""
 
+    OTHER_TAGS: ClassVar[Collection[str]] = ("command", "script", "shell")
     FAST_MS: ClassVar[int] = 250
 
     type: Literal["exec"]
@@ -114,6 +116,7 @@ class ExecConfig(_CheckConfig):
 class SystemdConfig(_CheckConfig):
     """`type = "systemd"`: a unit that is active."""
 
+    OTHER_TAGS: ClassVar[Collection[str]] = ("unit", "service")
     FAST_MS: ClassVar[int] = 250
 
     type: Literal["systemd"]

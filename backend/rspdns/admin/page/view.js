@@ -109,10 +109,11 @@ function poolState(pool) {
   if (!pool.known) return tag("bad", "not known yet: SERVFAIL");
   if (pool.stale_s !== null) return tag("warn", `from memory for ${duration(pool.stale_s)}`);
   if (!pool.members.length) return tag("bad", pool.expected ? `0 of ${pool.expected} in` : "nobody is in");
-  if (!pool.missing) return tag("good", `${pool.members.length} in`);
   const expected = pool.expected - pool.missing;
   const more = pool.members.length - expected;
-  return tag("warn", `${expected} of ${pool.expected} in${more > 0 ? `, ${more} not expected` : ""}`);
+  if (!pool.missing && more <= 0) return tag("good", `${pool.members.length} in`);
+  const words = `${expected} of ${pool.expected} in${more > 0 ? `, and ${more} not expected` : ""}`;
+  return tag(pool.missing ? "warn" : "good", words);
 }
 
 // `states` remembers who was in, by owner and member, so that a row that changed is shown so.
