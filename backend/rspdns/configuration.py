@@ -32,12 +32,12 @@ __all__ = ["AdminConfig", "BackendConfig", "PoolConfig", "ZoneConfig", "load_con
 
 
 def _connector(value: str) -> str:
-    kind, _, place = value.partition(":")
-    if kind == "unix" and place.startswith("/"):
-        check_path(place)
+    kind, _, address = value.partition(":")
+    if kind == "unix" and address.startswith("/"):
+        check_path(address)
         return value
     if kind == "http":
-        if not ListenAddress.parse(place).is_loopback:
+        if not ListenAddress.parse(address).is_loopback:
             raise ValueError("whoever reaches the connector may ask it: it must be at a loopback address")
         return value
     raise ValueError('must be "unix:/path/of/socket" or "http:127.0.0.1:8053"')
@@ -147,7 +147,7 @@ _ACCESS_FILES = ("read_tokens", "write_tokens", "tls_certificate", "tls_key")
 def _same_enrp_port_twice(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Followed by ENRP, each registrar has an ENRP port of its own."""
     seen: dict[tuple[str, int], RegistrarAddress] = {}
-    for place, text in find(document, ("registrars", "*")):
+    for location, text in find(document, ("registrars", "*")):
         try:
             registrar = RegistrarAddress.parse(str(text))
         except ValueError:
@@ -157,7 +157,7 @@ def _same_enrp_port_twice(document: dict[str, Any]) -> Iterator[tuple[tuple[str 
             words = (
                 f"the same address and ENRP port {registrar.enrp_port} as {first}: write the right port after"
             )
-            yield place, words + f' a slash, "{text}/9902" say, or set follow = "poll"'
+            yield location, words + f' a slash, "{text}/9902" say, or set follow = "poll"'
 
 
 def load_configuration(

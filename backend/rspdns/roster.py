@@ -36,7 +36,7 @@ MAX_BYTES = 64 * 1024 * 1024
 AT_MOST_EVERY_S = 2.0
 AT_LEAST_EVERY_S = 60.0
 """So exactly is known, after a crash, until when somebody was in."""
-Place = tuple[IPv4Address | IPv6Address, int]
+TransportAddress = tuple[IPv4Address | IPv6Address, int]
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class Seen:
     """What to look at next."""
 
     @property
-    def place(self) -> Place:
+    def transport_address(self) -> TransportAddress:
         """Address and port."""
         return ip_address(self.address), self.port
 
@@ -70,7 +70,7 @@ class Missing:
 
     expected: int
     seen: tuple[tuple[str, Seen], ...] = ()
-    never: tuple[Place, ...] = ()
+    never: tuple[TransportAddress, ...] = ()
     unknown: int = 0
 
     @property
@@ -81,32 +81,32 @@ class Missing:
 
 @dataclass(slots=True)
 class Roster:
-    """Every server that was in, by pool handle and place; told of each that joins and leaves."""
+    """Every server that was in, by pool handle and transport address; told of each that joins and leaves."""
 
-    present: dict[str, dict[Place, Seen]] = field(default_factory=dict)
-    absent: dict[str, dict[Place, Seen]] = field(default_factory=dict)
+    present: dict[str, dict[TransportAddress, Seen]] = field(default_factory=dict)
+    absent: dict[str, dict[TransportAddress, Seen]] = field(default_factory=dict)
     """In the order of leaving."""
 
     def joined(self, handle: str, member: Member) -> None:
         """A member came in."""
-        place = place_of(member)
-        self.absent.get(handle, {}).pop(place, None)
-        seen = Seen(str(place[0]), place[1], member.identifier)
-        self.present.setdefault(handle, {})[place] = seen
+        at = transport_address_of(member)
+        self.absent.get(handle, {}).pop(at, None)
+        seen = Seen(str(at[0]), at[1], member.identifier)
+        self.present.setdefault(handle, {})[at] = seen
 
     def left(self, handle: str, member: Member, reason: str, at_s: float) -> None:
         """A member went out at `at_s` (wall clock)."""
-        place = place_of(member)
-        self.present.get(handle, {}).pop(place, None)
-        self._note_absent(handle, place, Seen(str(place[0]), place[1], member.identifier, at_s, reason))
+        at = transport_address_of(member)
+        self.present.get(handle, {}).pop(at, None)
+        self._note_absent(handle, at, Seen(str(at[0]), at[1], member.identifier, at_s, reason))
 
     def is_absent(self, handle: str, member: Member) -> bool:
         """Whether the server is remembered as out."""
-        return place_of(member) in self.absent.get(handle, {})
+        return transport_address_of(member) in self.absent.get(handle, {})
 
     def examined(self, handle: str, member: Member, found: str, look_at: str) -> None:
         """The backend's own probe looked at a member that had left."""
-        seen = self.absent.get(handle, {}).get(place_of(member))
+        seen = self.absent.get(handle, {}).get(transport_address_of(member))
         if seen is not None:
             seen.found, seen.look_at = found, look_at
 
@@ -119,7 +119,7 @@ class Roster:
             if wanted(handle, one)
         ]
         for handle, one in gone:
-            del self.absent[handle][one.place]
+            del self.absent[handle][one.transport_address]
         return gone
 
     def keep(self, handles: Collection[str]) -> None:
@@ -155,32 +155,35 @@ class Roster:
                     str(values["found"]),
                     str(values["look_at"]),
                 )
-                roster._note_absent(handle, one.place, one)
+                roster._note_absent(handle, one.transport_address, one)
         return roster
 
-    def _note_absent(self, handle: str, place: Place, seen: Seen) -> None:
+    def _note_absent(self, handle: str, at: TransportAddress, seen: Seen) -> None:
         absent = self.absent.setdefault(handle, {})
-        absent.pop(place, None)
-        absent[place] = seen
+        absent.pop(at, None)
+        absent[at] = seen
         while len(absent) > MAX_ABSENT:
             del absent[next(iter(absent))]
 
 
-def place_of(member: Member) -> Place:
+def transport_address_of(member: Member) -> TransportAddress:
     """The address and port by which a server is known: the first address of a multihomed one."""
     return member.addresses[0], member.port
 
 
 def missing(
-    pool: PoolConfig, members: Sequence[Member], remembered: Mapping[str, Mapping[Place, Seen]], at_s: float
+    pool: PoolConfig,
+    members: Sequence[Member],
+    remembered: Mapping[str, Mapping[TransportAddress, Seen]],
+    at_s: float,
 ) -> Missing:
     """What the pool lacks at `at_s` (wall clock): `members` are in, `remembered` are the roster's absent."""
     present = {(address, member.port) for member in members for address in member.addresses}
     absent = [
         (handle, one)
         for handle in pool.shards
-        for place, one in remembered.get(handle, {}).items()
-        if place not in present and accepted([place[0]], pool.accept)
+        for at, one in remembered.get(handle, {}).items()
+        if at not in present and accepted([at[0]], pool.accept)
     ]
     if pool.expect is None:
         kept = [item for item in absent if at_s - (item[1].left_s or 0.0) < FORGOTTEN_AFTER_S]
@@ -189,12 +192,12 @@ def missing(
         lacking = max(0, pool.expect - len(members))
         latest = sorted(absent, key=lambda item: item[1].left_s or 0.0, reverse=True)[:lacking]
         return Missing(pool.expect, tuple(latest), unknown=lacking - len(latest))
-    places = [(one.address, one.port) for one in pool.expect]
-    lacked = {place for place in places if place not in present}
-    known = [item for item in absent if item[1].place in lacked]
-    found = {one.place for _, one in known}
-    never = tuple(place for place in places if place in lacked and place not in found)
-    return Missing(len(places), tuple(known), never)
+    expected = [(one.address, one.port) for one in pool.expect]
+    lacked = {at for at in expected if at not in present}
+    known = [item for item in absent if item[1].transport_address in lacked]
+    found = {one.transport_address for _, one in known}
+    never = tuple(at for at in expected if at in lacked and at not in found)
+    return Missing(len(expected), tuple(known), never)
 
 
 def is_called(wanted: Collection[str], one: Seen, name: str | None) -> bool:
@@ -204,9 +207,9 @@ def is_called(wanted: Collection[str], one: Seen, name: str | None) -> bool:
     return not {name, one.address, where, f"{one.identifier:08x}"}.isdisjoint(wanted)
 
 
-def names_by_handle(pools: Sequence[PoolConfig]) -> dict[str, dict[Place, str]]:
+def names_by_handle(pools: Sequence[PoolConfig]) -> dict[str, dict[TransportAddress, str]]:
     """What people call the servers, by pool handle, then address and port."""
-    found: dict[str, dict[Place, str]] = {}
+    found: dict[str, dict[TransportAddress, str]] = {}
     for pool in pools:
         for handle in pool.shards:
             found.setdefault(handle, {}).update(pool.names)
@@ -221,7 +224,7 @@ class RosterKeeper:
         self.problem: str | None = None
         """Why the file could not be read or written, for status; None if all is well."""
         self._path = Path(directory) / FILE_NAME
-        self._names: dict[str, dict[Place, str]] = {}
+        self._names: dict[str, dict[TransportAddress, str]] = {}
         self._news = asyncio.Event()
         self._log = get_logger("roster")
         self.set_zones(zones)
@@ -268,11 +271,11 @@ class RosterKeeper:
 
     def name_of(self, handle: str, member: Member) -> str | None:
         """What people call a member; None when `expect` does not name it."""
-        return self.name_at(handle, place_of(member))
+        return self.name_at(handle, transport_address_of(member))
 
-    def name_at(self, handle: str, place: Place) -> str | None:
+    def name_at(self, handle: str, at: TransportAddress) -> str | None:
         """What people call the server at an address and port."""
-        return self._names.get(handle, {}).get(place)
+        return self._names.get(handle, {}).get(at)
 
     def forget(self, wanted: Sequence[str], handles: Sequence[str], *, everybody: bool) -> list[str]:
         """Forget the missing servers that are `wanted`, or all, under these handles; return them in words.
@@ -281,7 +284,7 @@ class RosterKeeper:
         """
 
         def is_wanted(handle: str, one: Seen) -> bool:
-            if handle not in handles or self.name_at(handle, one.place) is not None:
+            if handle not in handles or self.name_at(handle, one.transport_address) is not None:
                 return False
             return everybody or is_called(wanted, one, None)
 
@@ -294,14 +297,14 @@ class RosterKeeper:
         found = {
             name
             for handle in handles
-            for place, name in self._names.get(handle, {}).items()
-            if is_called(wanted, self._seen(handle, place), name)
+            for at, name in self._names.get(handle, {}).items()
+            if is_called(wanted, self._seen(handle, at), name)
         }
         return sorted(found)
 
-    def _seen(self, handle: str, place: Place) -> Seen:
+    def _seen(self, handle: str, at: TransportAddress) -> Seen:
         """What is remembered of a server that is out; of one never seen, its address and port."""
-        return self.roster.absent.get(handle, {}).get(place) or Seen(str(place[0]), place[1], 0)
+        return self.roster.absent.get(handle, {}).get(at) or Seen(str(at[0]), at[1], 0)
 
     async def run(self) -> None:
         """Write the file after changes, and now and then; until cancelled."""

@@ -1,6 +1,6 @@
 """The backend as a running service: all parts put together.
 
-registrars -> Follower -> Belief -> Publisher -> Responder -> connector -> PowerDNS
+registrars -> PoolUser -> Belief -> Publisher -> Responder -> connector -> PowerDNS
                                         `-------> Purger ------------------------^
 
 Responder and connector run in a thread of their own (`pdns.answering`): no work on what the registrars say
@@ -27,9 +27,9 @@ from daemon_kit.logs import get_logger
 from pool_user import (
     Belief,
     BeliefEvent,
-    Follower,
     Intervals,
     LastKnownGood,
+    PoolUser,
     PoolView,
     Prober,
     reasons,
@@ -89,7 +89,7 @@ class Backend:
         self.events = EventLog(config.pdns.control, self.roster.name_of)
         self.examiner = Examiner(self.roster, probing_by_handle(config.zones), self.events.happened)
         self.belief = Belief(config.registrars, config.pool_rules)
-        self.follower = Follower(
+        self.pool_user = PoolUser(
             config.registrar_addresses,
             config.accept_by_handle,
             self.belief,
@@ -103,8 +103,8 @@ class Backend:
         self.prober = Prober(
             self.belief,
             probing_by_handle(config.zones),
-            self.follower.look,
-            report=self.follower.report_unreachable,
+            self.pool_user.look,
+            report=self.pool_user.report_unreachable,
             name_of=self.roster.name_of,
             max_per_s=config.probes_per_s,
         )
@@ -167,7 +167,7 @@ class Backend:
             self._log.info("stopping")
             if self._failure.done():
                 raise FatalError(self._failure.result())
-            await self.follower.leave()  # answers go on meanwhile
+            await self.pool_user.leave()  # answers go on meanwhile
 
     async def _start(self, cleanup: contextlib.AsyncExitStack) -> None:
         """Start everything, the connector when there are answers, and leave its end in `cleanup`."""
@@ -190,7 +190,7 @@ class Backend:
         self.purger.start()
         cleanup.push_async_callback(self.purger.close)
         try:
-            self.follower.start()
+            self.pool_user.start()
         except SctpUnavailable as problem:
             raise FatalError(str(problem)) from None
         except OSError as problem:
@@ -198,7 +198,7 @@ class Backend:
                 f"can't open an SCTP socket for the registrars {', '.join(self.config.registrars)}: "
                 f"{problem.strerror or problem}; an IPv6 one needs IPv6 on this host"
             ) from None
-        cleanup.push_async_callback(self.follower.close)
+        cleanup.push_async_callback(self.pool_user.close)
         keeping = self._watched(self.keeper.run(), "keeper")
         cleanup.push_async_callback(self._end_keeping, keeping)
         remembering = self._watched(self.roster.run(), "roster")
@@ -272,7 +272,7 @@ class Backend:
     def _note_queries(self, handles: Iterable[str]) -> None:
         handles = list(handles)
         for handle in handles:
-            self.follower.note_query(handle)
+            self.pool_user.note_query(handle)
         self.publisher.looked_up(handles)
 
     def _signing_changed(self, zone: str) -> None:
@@ -291,7 +291,7 @@ class Backend:
         name_table.write(self.config.pdns.connector, self.config.zones, signed, self.serials.following)
 
     def _hot(self) -> frozenset[str]:
-        return frozenset(self.follower.pools.looked_up(time.monotonic()))
+        return frozenset(self.pool_user.pools.looked_up(time.monotonic()))
 
     async def _tell_reload(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return await self._tell_result(self._reloads.begin(force=request.get("force") is True))
@@ -375,7 +375,7 @@ class Backend:
         found = departures(told, config.zones)
         unknown = [handle for handle in config.accept_by_handle if handle not in self.config.accept_by_handle]
         if unknown and any(one.is_refused for one in found):
-            found = departures(told, config.zones, await self.follower.listed(unknown))
+            found = departures(told, config.zones, await self.pool_user.listed(unknown))
         return found
 
     def _take(self, config: BackendConfig) -> tuple[Zone, ...]:
@@ -391,7 +391,7 @@ class Backend:
         self._names = PoolNames(config.zones)
         self._write_names()
         self.publisher.set_zones(config.zones, self.belief.views(now))
-        self.follower.set_handles(list(self.config.accept_by_handle))
+        self.pool_user.set_handles(list(self.config.accept_by_handle))
         self._log.info("zones_read", zones=len(config.zones))
         return before
 
@@ -448,7 +448,7 @@ class Backend:
             host=self._host,
             version=VERSION,
             uptime_s=round(now - self.started_at_s, 3),
-            registrars=build.registrars(self.follower.registrar_states(), now),
+            registrars=build.registrars(self.pool_user.registrar_states(), now),
             zones=build.zones(
                 self.config.zones,
                 self.publisher.snapshot,

@@ -31,30 +31,30 @@ def warnings(
     Nobody could be asked about those that are `unknown`.
     `departures` are what the pools of the running backend would lose.
     """
-    found = list(_registrars(_Place(path), config))
+    found = list(_registrars(_CheckedFile(path), config))
     departures = list(departures)
-    for file in sorted((path.parent / config.zones_dir).glob("*.toml")):
-        place = _Place(file)
-        name = place.data("zone")
+    for zone_file in sorted((path.parent / config.zones_dir).glob("*.toml")):
+        file = _CheckedFile(zone_file)
+        name = file.data("zone")
         zone = next((one for one in config.zones if one.name == str(name).lower().rstrip(".")), None)
         if zone is not None:
-            found += _zone(place, zone, None if registered is None else {*registered, *unknown})
-            found += _delegation(place, zone, config.zones)
-            found += [_departure(place, zone, one) for one in departures if one.zone == zone.name]
+            found += _zone(file, zone, None if registered is None else {*registered, *unknown})
+            found += _delegation(file, zone, config.zones)
+            found += [_departure(file, zone, one) for one in departures if one.zone == zone.name]
     gone = [one for one in departures if one.zone_is_gone]
     return found + [ConfigurationError(str(path.parent / config.zones_dir), 0, "", one.words) for one in gone]
 
 
-def _departure(place: _Place, zone: Zone, departure: Departure) -> ConfigurationError:
+def _departure(file: _CheckedFile, zone: Zone, departure: Departure) -> ConfigurationError:
     """What a pool would lose, at the key that is the cause."""
     pools = (pool for site in zone.sites for pool in site.pools if pool.owner == departure.owner)
     position = next((pool.position for pool in pools), None)
     location: tuple[str | int, ...] = () if position is None else ("pool", position, departure.key)
     only = "; reload --force is needed" if departure.is_refused else ""
-    return place.warn(location, departure.words + only)
+    return file.warn(location, departure.words + only)
 
 
-class _Place:
+class _CheckedFile:
     """Where the keys of one file stand."""
 
     def __init__(self, path: Path) -> None:
@@ -74,24 +74,24 @@ class _Place:
         return self._document.error(location, text)
 
 
-def _registrars(place: _Place, config: BackendConfig) -> Iterator[ConfigurationError]:
+def _registrars(file: _CheckedFile, config: BackendConfig) -> Iterator[ConfigurationError]:
     count = len(config.registrars)
     if count < FEWEST_REGISTRARS:
         why = {
             1: "with one registrar its loss is the loss of all news",
             2: "with two registrars nobody can tell which of them is cut off",
         }[count]
-        yield place.warn(("registrars",), f"{why}; three or more are meant")
+        yield file.warn(("registrars",), f"{why}; three or more are meant")
     for position, registrar in enumerate(config.registrar_addresses):
         if ip_address(registrar.host).is_loopback:
             text = (
                 f"{registrar.host} is reached from this host only, and rspregistrar passes over loopback "
                 "addresses: no server could register there; write the address that the agents use"
             )
-            yield place.warn(("registrars", position), text)
+            yield file.warn(("registrars", position), text)
 
 
-def _delegation(place: _Place, zone: Zone, zones: Sequence[Zone]) -> Iterator[ConfigurationError]:
+def _delegation(file: _CheckedFile, zone: Zone, zones: Sequence[Zone]) -> Iterator[ConfigurationError]:
     """A zone below another one of ours that does not tell of it."""
     served = [one.name for one in zones]
     for outer in zones:
@@ -102,20 +102,20 @@ def _delegation(place: _Place, zone: Zone, zones: Sequence[Zone]) -> Iterator[Co
                 f"resolvers that got the keys of {outer.name} refuse its answers, and so do those that asked "
                 "another name server"
             )
-            yield place.warn(("zone",), text)
+            yield file.warn(("zone",), text)
 
 
-def _zone(place: _Place, zone: Zone, registered: Collection[str] | None) -> Iterator[ConfigurationError]:
+def _zone(file: _CheckedFile, zone: Zone, registered: Collection[str] | None) -> Iterator[ConfigurationError]:
     ttls: tuple[tuple[str, int, str], ...] = (
         ("ttl", zone.config.ttl, "resolvers may send clients to a dead server for so long"),
         ("negative_ttl", zone.config.negative_ttl_s, "a returning server may stay hidden for so long"),
     )
     for key, value, why in ttls:
         if value > LONGEST_TTL_S and (key == "ttl" or zone.config.negative_ttl is not None):
-            yield place.warn((key,), f"{value} s: {why}; up to {LONGEST_TTL_S} is usual, 1 to 5 is meant")
+            yield file.warn((key,), f"{value} s: {why}; up to {LONGEST_TTL_S} is usual, 1 to 5 is meant")
     for position, pool in enumerate(zone.config.pools):
         if len(pool.accept) and any(network.prefixlen == 0 for network in pool.accept):
-            yield place.warn(
+            yield file.warn(
                 ("pool", position, "accept"), "whoever reaches a registrar may join from anywhere"
             )
         if registered is None:
@@ -124,4 +124,4 @@ def _zone(place: _Place, zone: Zone, registered: Collection[str] | None) -> Iter
         for handle in pool.shards:
             if handle not in registered:
                 text = f"no server registers {handle!r}; is it written as in the agents' files?"
-                yield place.warn(("pool", position, key), text)
+                yield file.warn(("pool", position, key), text)

@@ -15,8 +15,7 @@ from pydantic_core import ErrorDetails
 
 from daemon_kit.files import open_regular
 from daemon_kit.model_keys import known_keys, meant_key, meant_tag, none_of
-from daemon_kit.toml_lines import Path as Location
-from daemon_kit.toml_lines import key_lines, unclosed_quote
+from daemon_kit.toml_lines import Location, key_lines, unclosed_quote
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -33,8 +32,8 @@ class ConfigurationError:
     problem: str
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}" if self.line else self.file
-        return f"{place}: {self.key}: {self.problem}" if self.key else f"{place}: {self.problem}"
+        where = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{where}: {self.key}: {self.problem}" if self.key else f"{where}: {self.problem}"
 
 
 class ConfigurationErrors(Exception):  # noqa: N818 - the name says that it holds all of them
@@ -90,7 +89,7 @@ class TomlDocument:
         return found
 
     def locate(self, location: Sequence[str | int]) -> tuple[int, str]:
-        """Return line and dotted key of a place; of a missing key, the line of the table that should hold it.
+        """Return line and dotted key of a location; of a missing key, the line of the table for it.
 
         Parts that the document does not have are passed over (pydantic puts names of union members in), all
         but the last one.
@@ -181,29 +180,29 @@ def read_text(path: str | Path) -> str:
 
 
 def find(document: Any, pattern: Sequence[str]) -> Iterator[tuple[Location, Any]]:
-    """Yield place and value of all that matches `pattern`, where "*" stands for each element of an array.
+    """Yield location and value of all that matches `pattern`, where "*" stands for each element of an array.
 
     What is missing or of another type than the pattern expects is passed over.
     """
-    places: list[tuple[Location, Any]] = [((), document)]
+    locations: list[tuple[Location, Any]] = [((), document)]
     for step in pattern:
         following: list[tuple[Location, Any]] = []
-        for place, value in places:
+        for location, value in locations:
             if step == "*" and isinstance(value, list):
-                following += [((*place, position), element) for position, element in enumerate(value)]
+                following += [((*location, position), element) for position, element in enumerate(value)]
             elif step != "*" and isinstance(value, dict) and step in value:
-                following.append(((*place, step), value[step]))
-        places = following
-    yield from places
+                following.append(((*location, step), value[step]))
+        locations = following
+    yield from locations
 
 
 def duplicates(document: Any, pattern: Sequence[str]) -> Iterator[tuple[Location, str]]:
     """Yield, for `document_problems()`, each string or number matching `pattern` that stood there before."""
     seen: set[str | int] = set()
-    for place, value in find(document, pattern):
+    for location, value in find(document, pattern):
         if isinstance(value, str | int):
             if value in seen:
-                yield place, f"{value!r} is there twice"
+                yield location, f"{value!r} is there twice"
             seen.add(value)
 
 
@@ -302,7 +301,7 @@ def _shown(lines: Sequence[str], number: int) -> str:
 
 
 def _dotted(location: Sequence[str | int]) -> str:
-    """Write a place as people do: `as[0].check[1].port`."""
+    """Write a location as people do: `as[0].check[1].port`."""
     text = ""
     for part in location:
         if isinstance(part, int):

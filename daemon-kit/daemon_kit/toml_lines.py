@@ -8,14 +8,14 @@ import re
 import tomllib
 from typing import Final
 
-Path = tuple[str | int, ...]
+Location = tuple[str | int, ...]
 """A place in a document: keys and positions in arrays. `("as", 0, "port")`: `port` of the first `[[as]]`."""
 
 _BARE_KEY_END: Final = frozenset(" \t.=]\r\n")
 _SCALAR_END: Final = frozenset(",]}#\r\n")
 
 
-def key_lines(text: str) -> dict[Path, int]:
+def key_lines(text: str) -> dict[Location, int]:
     """Return the line (from 1) of every key, table and array element of the valid TOML document `text`.
 
     A table made only by the name of another one (`a` in `[a.b]`) stands where it was first named. The
@@ -44,11 +44,11 @@ class _Walker:
         self._text = text
         self._at = 0
         self._line = 1
-        self._lines: dict[Path, int] = {(): 1}
-        self._table_counts: dict[Path, int] = {}  # of arrays of tables: a header means their last element
+        self._lines: dict[Location, int] = {(): 1}
+        self._table_counts: dict[Location, int] = {}  # of arrays of tables: a header means their last element
 
-    def walk(self) -> dict[Path, int]:
-        table: Path = ()
+    def walk(self) -> dict[Location, int]:
+        table: Location = ()
         while self._skip_blank():
             if self._peek() == "[":
                 table = self._header()
@@ -56,7 +56,7 @@ class _Walker:
                 self._pair(table)
         return self._lines
 
-    def _header(self) -> Path:
+    def _header(self) -> Location:
         line = self._line
         is_array = self._text.startswith("[[", self._at)
         self._advance(2 if is_array else 1)
@@ -72,9 +72,9 @@ class _Walker:
         self._lines[path] = line
         return path
 
-    def _resolve(self, keys: list[str], line: int) -> Path:
+    def _resolve(self, keys: list[str], line: int) -> Location:
         """Return the table a header's `keys` lead to: of an array of tables, the last one so far."""
-        path: Path = ()
+        path: Location = ()
         for key in keys:
             path += (key,)
             self._lines.setdefault(path, line)
@@ -82,7 +82,7 @@ class _Walker:
                 path += (self._table_counts[path] - 1,)
         return path
 
-    def _pair(self, table: Path) -> None:
+    def _pair(self, table: Location) -> None:
         path, line = table, self._line
         for key in self._dotted_key():
             path += (key,)
@@ -92,7 +92,7 @@ class _Walker:
         self._skip_spaces()
         self._value(path)
 
-    def _value(self, path: Path) -> None:
+    def _value(self, path: Location) -> None:
         first = self._peek()
         if first in "\"'":
             self._string()
@@ -104,7 +104,7 @@ class _Walker:
             while self._at < len(self._text) and self._peek() not in _SCALAR_END:
                 self._advance(1)
 
-    def _array(self, path: Path) -> None:
+    def _array(self, path: Location) -> None:
         self._advance(1)
         position = 0
         while self._skip_blank() and self._peek() != "]":
@@ -116,7 +116,7 @@ class _Walker:
             position += 1
         self._advance(1)
 
-    def _inline_table(self, path: Path) -> None:
+    def _inline_table(self, path: Location) -> None:
         self._advance(1)
         while self._skip_blank() and self._peek() != "}":
             if self._peek() == ",":

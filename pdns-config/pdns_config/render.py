@@ -81,12 +81,12 @@ class PdnsSettings:
     @property
     def connection_string(self) -> str:
         """The connector as PowerDNS writes it. Raises ValueError for an unknown kind."""
-        kind, _, place = self.connector.partition(":")
-        if kind == "unix" and place.startswith("/"):
-            return f"unix:path={place},timeout={self.backend_timeout_ms}"
-        if kind == "http" and place:
+        kind, _, address = self.connector.partition(":")
+        if kind == "unix" and address.startswith("/"):
+            return f"unix:path={address},timeout={self.backend_timeout_ms}"
+        if kind == "http" and address:
             # In whole seconds, and at least one: PowerDNS divides by 1000 and takes 0 for "do not wait".
-            return f"http:url=http://{place}/dns,timeout={max(1000, self.backend_timeout_ms)}"
+            return f"http:url=http://{address}/dns,timeout={max(1000, self.backend_timeout_ms)}"
         raise ValueError(f'the connector {self.connector!r} is neither "unix:/path" nor "http:HOST:PORT"')
 
     @property

@@ -1,6 +1,6 @@
 """What a pool user believes: who is in its pools, by the word of every registrar and by its own probes.
 
-This is the package's door: everything that others may import. A `Belief` decides, a `Follower` feeds it from
+This is the package's door: everything that others may import. A `Belief` decides, a `PoolUser` feeds it from
 the registrars, a `Prober` from the members themselves; `PoolView` and `Member` are what comes out.
 `LastKnownGood` keeps that across restarts. The modules `weights` (from load to weight), `reasons` (why a
 member is out, in words) and `memory` (the file of the last known good) are public as they are. No DNS in it.
@@ -16,7 +16,7 @@ from pool_user.belief import (
     Belief,
     BeliefEvent,
     PoolRules,
-    RegistrarState,
+    RegistrarView,
     Standing,
     accepted,
 )
@@ -32,9 +32,9 @@ from pool_user.memory_keeper import LastKnownGood
 from pool_user.probe.methods import Heard, listen_for_life
 from pool_user.probe.prober import Prober
 from pool_user.probe.probing import Plan, PoolProbing, ProbeResult
-from pool_user.registrars.follower import Follower
 from pool_user.registrars.polling import Intervals
-from pool_user.views import Member, OutMember, PoolView
+from pool_user.user import PoolUser
+from pool_user.views import Endpoint, Member, OutMember, PoolView
 from pool_user.weights import OVERLOADED_AT, SLOW_START_S, Weighted, effective_load
 
 __all__ = [
@@ -48,7 +48,7 @@ __all__ = [
     "AcceptNetworks",
     "Belief",
     "BeliefEvent",
-    "Follower",
+    "Endpoint",
     "Handle",
     "Heard",
     "Intervals",
@@ -59,11 +59,12 @@ __all__ = [
     "Plan",
     "PoolProbing",
     "PoolRules",
+    "PoolUser",
     "PoolView",
     "ProbeResult",
     "Prober",
-    "RegistrarState",
     "RegistrarTexts",
+    "RegistrarView",
     "Standing",
     "Weighted",
     "accepted",

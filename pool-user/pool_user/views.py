@@ -11,6 +11,9 @@ from ipaddress import IPv4Address, IPv6Address
 
 from rserpool import Policy, Protocol
 
+Endpoint = tuple[tuple[IPv4Address | IPv6Address, ...], int]
+"""The addresses and the port of a pool element."""
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -30,6 +33,11 @@ class Member:
     policy: Policy
     since_s: float
     stale: bool = False
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it is: another endpoint is another server, also under the same identifier."""
+        return self.addresses, self.port
 
 
 @dataclass(frozen=True, slots=True)

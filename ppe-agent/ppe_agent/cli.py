@@ -136,7 +136,7 @@ def _look_at_host(config: Path, loaded: AgentConfig) -> list[ConfigurationError]
     from ppe_agent.host_check import lacks
 
     document = TomlDocument(str(config), read_text(config))
-    found = [(lack.is_doubtful, document.error(lack.place, lack.problem)) for lack in lacks(loaded)]
+    found = [(lack.is_doubtful, document.error(lack.location, lack.problem)) for lack in lacks(loaded)]
     if errors := [error for is_doubtful, error in found if not is_doubtful]:
         click.echo(ConfigurationErrors(errors), err=True)
         sys.exit(1)

@@ -28,24 +28,24 @@ Problem = tuple[tuple[str | int, ...], str]
 
 
 def problems(document: dict[str, Any]) -> Iterator[Problem]:
-    """Yield place and words of everything that is wrong between keys."""
+    """Yield location and words of everything that is wrong between keys."""
     yield from _registrars_twice(document)
     yield from _multicast_problems(document)
     yield from duplicates(document, ("as", "*", "name"))
     yield from _same_endpoint_twice(document)
     yield from _pools_at_odds(document)
-    for place, server in find(document, ("as", "*")):
+    for location, server in find(document, ("as", "*")):
         if isinstance(server, dict):
             for problem in (_policy_problems(server), _address_problems(server, document)):
-                yield from (((*place, key), words) for key, words in problem)
+                yield from (((*location, key), words) for key, words in problem)
 
 
 def _registrars_twice(document: dict[str, Any]) -> Iterator[Problem]:
     seen: set[RegistrarAddress] = set()
-    for place, text in find(document, ("registrars", "*")):
+    for location, text in find(document, ("registrars", "*")):
         registrar = _parsed(text)
         if registrar in seen:
-            yield place, f"{text} is there twice"
+            yield location, f"{text} is there twice"
         if registrar is not None:
             seen.add(registrar)
 
@@ -69,11 +69,11 @@ def _networks_of_another_family(document: dict[str, Any]) -> Iterator[Problem]:
         version = ListenAddress.parse(group).address.version
     except (ValueError, TypeError):
         return  # reported at its own line
-    for place, text in find(document, ("multicast", "accept", "*")):
+    for location, text in find(document, ("multicast", "accept", "*")):
         with contextlib.suppress(ValueError):
             if isinstance(text, str) and ip_network(text).version != version:
                 yield (
-                    place,
+                    location,
                     f"{text} is not IPv{version} as the group {group} is: no announcement comes from there",
                 )
 
@@ -82,7 +82,7 @@ def _same_endpoint_twice(document: dict[str, Any]) -> Iterator[Problem]:
     """Two entries of one pool for the same address and port would be one server with two identifiers."""
     first = _first_registrar(document)
     seen: set[tuple[str, str, int, Address | str]] = set()
-    for place, server in find(document, ("as", "*")):
+    for location, server in find(document, ("as", "*")):
         port = _port(server.get("port")) if isinstance(server, dict) else None
         if port is None or "handle" not in server:  # reported at its own line
             continue
@@ -90,7 +90,7 @@ def _same_endpoint_twice(document: dict[str, Any]) -> Iterator[Problem]:
         mine = {(*pool, address): address for address in _registered(server.get("address", "auto"), first)}
         if shared := sorted(str(mine[endpoint]) for endpoint in mine.keys() & seen):
             yield (
-                (*place, "port"),
+                (*location, "port"),
                 f"the same pool, transport, address ({', '.join(shared)}) and port as in another [[as]]",
             )
         seen |= mine.keys()
@@ -126,7 +126,7 @@ def _port(value: object) -> int | None:
 def _pools_at_odds(document: dict[str, Any]) -> Iterator[Problem]:
     """A registrar refuses members of a pool that don't agree."""
     first_of_pool: dict[str, dict[str, Any]] = {}
-    for place, server in find(document, ("as", "*")):
+    for location, server in find(document, ("as", "*")):
         handle = server.get("handle") if isinstance(server, dict) else None
         if not isinstance(handle, str):
             continue
@@ -134,7 +134,7 @@ def _pools_at_odds(document: dict[str, Any]) -> Iterator[Problem]:
         for key, default in (("transport", None), ("policy", "least-used")):
             mine, others = server.get(key, default), first.get(key, default)
             if mine != others:
-                yield (*place, key), f"{mine!r}, but pool {handle!r} above has {others!r}: all must agree"
+                yield (*location, key), f"{mine!r}, but pool {handle!r} above has {others!r}: all must agree"
 
 
 def _policy_problems(server: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from daemon_kit.errors import FatalError
+from daemon_kit.toml_lines import Location
 from daemon_kit.unix_listener import MAX_PATH_BYTES, is_too_long
 
 from ppe_agent.checks.certificates import trusting
@@ -21,8 +22,6 @@ from ppe_agent.state import StateDirectory
 
 _PATH_OF_SERVICES: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where systemd has its services look for programs (systemd.exec(5)); an ordinary user's has less."""
-Place = tuple[str | int, ...]
-"""A key of agent.toml."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Lack:
     `is_doubtful`: it is only this user that lacks it, and the sidecar may run as another one.
     """
 
-    place: Place
+    location: Location
     problem: str
     is_doubtful: bool = False
 
@@ -63,7 +62,7 @@ def lacks(config: AgentConfig) -> Iterator[Lack]:
             yield from _program(("as", i, "load", "command"), server.load.command[0])
 
 
-def _directory(place: Place, what: str, path: Path, made_below: Path | None = None) -> list[Lack]:
+def _directory(location: Location, what: str, path: Path, made_below: Path | None = None) -> list[Lack]:
     """Look whether files can be made in `path`, which itself is made when it is not there.
 
     `made_below` has to be there then; None: it is made as well.
@@ -73,20 +72,20 @@ def _directory(place: Place, what: str, path: Path, made_below: Path | None = No
         while not there.exists():
             if there.is_symlink() or there == made_below:
                 how = "leads nowhere" if there.is_symlink() else "is not there"
-                return [Lack(place, f"{what}: {there} {how}")]
+                return [Lack(location, f"{what}: {there} {how}")]
             there = there.parent
         if not there.is_dir():
-            return [Lack(place, f"{what}: {there} is no directory")]
+            return [Lack(location, f"{what}: {there} is no directory")]
         if os.statvfs(there).f_flag & os.ST_RDONLY:
-            return [Lack(place, f"{what}: {there} is on a read-only file system")]
+            return [Lack(location, f"{what}: {there} is on a read-only file system")]
     except OSError as error:
-        return [Lack(place, f"{what}: {path}: {error.strerror}", isinstance(error, PermissionError))]
+        return [Lack(location, f"{what}: {path}: {error.strerror}", isinstance(error, PermissionError))]
     if os.access(there, os.W_OK | os.X_OK):
         return []
     lack = (
         "can't be written" if there == path else "is not there (systemd's unit makes it), and can't be made"
     )
-    return [Lack(place, f"{what}: {path} {lack} by {_me()}", is_doubtful=True)]
+    return [Lack(location, f"{what}: {path} {lack} by {_me()}", is_doubtful=True)]
 
 
 def _kept(config: AgentConfig) -> Iterator[Lack]:
@@ -99,31 +98,31 @@ def _kept(config: AgentConfig) -> Iterator[Lack]:
             yield Lack(("state", "path"), str(problem), not os.access(states.file(server.name), os.R_OK))
 
 
-def _program(place: Place, name: str) -> Iterator[Lack]:
+def _program(location: Location, name: str) -> Iterator[Lack]:
     if shutil.which(name) is not None:
         return
     if "/" not in name:
         elsewhere = shutil.which(name, path=_PATH_OF_SERVICES)
         where = f"; there is {elsewhere}, for services of systemd" if elsewhere else ""
         problem = f"no program {name} in {os.environ.get('PATH', os.defpath)}{where}"
-        yield Lack(place, problem, is_doubtful=elsewhere is not None)
+        yield Lack(location, problem, is_doubtful=elsewhere is not None)
         return
     try:
         mode = Path(name).stat().st_mode
     except OSError as error:
-        yield Lack(place, f"{name}: {error.strerror}", isinstance(error, PermissionError))
+        yield Lack(location, f"{name}: {error.strerror}", isinstance(error, PermissionError))
         return
     if Path(name).is_dir() or not mode & 0o111:
-        yield Lack(place, f"{name} is no program, or not executable")
+        yield Lack(location, f"{name} is no program, or not executable")
     else:
-        yield Lack(place, f"{name} can't be run by {_me()}", is_doubtful=True)
+        yield Lack(location, f"{name} can't be run by {_me()}", is_doubtful=True)
 
 
-def _certificates(place: Place, path: Path) -> Iterator[Lack]:
+def _certificates(location: Location, path: Path) -> Iterator[Lack]:
     try:
         trusting(path)
     except OSError as error:
-        yield Lack(place, f"{path}: {error.strerror}", isinstance(error, PermissionError))
+        yield Lack(location, f"{path}: {error.strerror}", isinstance(error, PermissionError))
 
 
 def _me() -> str:

@@ -127,15 +127,17 @@ class Inventory(StrictModel):
         seen: dict[str, str] = {}
         for kind in ("registrar", "agent", "backend"):
             yield from duplicates(document, (kind, "*", "name"))
-            for place, name in find(document, (kind, "*", "name")):
+            for location, name in find(document, (kind, "*", "name")):
                 if isinstance(name, str) and seen.setdefault(name, kind) != kind:
-                    yield place, f"{name!r} is there twice: {seen[name]} and {kind} need different names"
+                    yield location, f"{name!r} is there twice: {seen[name]} and {kind} need different names"
         yield from _port_problems(document)
-        places = list(find(document, ("registrar", "*", "address")))
-        versions = [(place, 6 if isinstance(value, str) and ":" in value else 4) for place, value in places]
-        for place, version in versions[1:]:
+        locations = list(find(document, ("registrar", "*", "address")))
+        versions = [
+            (location, 6 if isinstance(value, str) and ":" in value else 4) for location, value in locations
+        ]
+        for location, version in versions[1:]:
             if version != versions[0][1]:
-                yield place, "the registrars must all have IPv4 addresses, or all IPv6 ones"
+                yield location, "the registrars must all have IPv4 addresses, or all IPv6 ones"
         yield from _announce_problems(document)
 
     @property
@@ -223,26 +225,26 @@ def _endpoints(entries: Sequence[RegistrarEntry], key: str, first: int) -> list[
 
 def _announce_problems(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Yield why the registrars can't announce themselves to the group."""
-    for place, announce in find(document, ("announce",)):
+    for location, announce in find(document, ("announce",)):
         addresses = [value for _, value in find(document, ("registrar", "*", "address"))]
         try:
             problem = announce_problem(parse_group(announce), ip_address(addresses[0]))
         except (IndexError, TypeError, ValueError):
             continue  # told elsewhere
         if problem:
-            yield place, problem
+            yield location, problem
 
 
 def _port_problems(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Yield the ports that two registrars of one address have been given."""
     for key in ("asap_port", "enrp_port"):
         seen = set()
-        for place, entry in find(document, ("registrar", "*")):
+        for location, entry in find(document, ("registrar", "*")):
             if isinstance(entry, dict) and key in entry:
                 endpoint = (str(entry.get("address")), str(entry[key]))
                 if endpoint in seen:
-                    yield (*place, key), f"another registrar at {endpoint[0]} has this port"
+                    yield (*location, key), f"another registrar at {endpoint[0]} has this port"
                 seen.add(endpoint)
-    for place, entry in find(document, ("registrar", "*")):
+    for location, entry in find(document, ("registrar", "*")):
         if isinstance(entry, dict) and "asap_port" in entry and entry["asap_port"] == entry.get("enrp_port"):
-            yield (*place, "enrp_port"), "must differ from asap_port"
+            yield (*location, "enrp_port"), "must differ from asap_port"

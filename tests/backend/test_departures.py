@@ -112,7 +112,7 @@ path = "{tmp_path}/state"
     )
     path = tmp_path / "rspdns.toml"
     one = Backend(load_configuration(path), partial(read_configuration, path))
-    monkeypatch.setattr(one.follower, "start", one.follower.look)
+    monkeypatch.setattr(one.pool_user, "start", one.pool_user.look)
     now = time.monotonic()
     one.belief.remember("sip-udp", [member(1), member(2, "10.0.9.2")], [], now, now)
     stop = asyncio.Event()

@@ -37,7 +37,7 @@ async def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         f'[admin]\nsocket = "{tmp_path}/admin.sock"\nlisten = "off"\n[state]\npath = "{tmp_path}/state"\n'
     )
     one = Backend(load_configuration(path), partial(read_configuration, path))
-    monkeypatch.setattr(one.follower, "start", one.follower.look)
+    monkeypatch.setattr(one.pool_user, "start", one.pool_user.look)
     stop = asyncio.Event()
     before = signal.getsignal(signal.SIGHUP)
     running = asyncio.create_task(one.run(stop))

@@ -30,7 +30,7 @@ async def test_a_socket_that_cannot_be_opened_is_one_line(
     def refused() -> None:
         raise OSError(97, "Address family not supported by protocol")
 
-    monkeypatch.setattr(one.follower, "start", refused)
+    monkeypatch.setattr(one.pool_user, "start", refused)
     with pytest.raises(FatalError, match="Address family not supported"):
         await asyncio.wait_for(one.run(asyncio.Event()), 10)
 
@@ -44,7 +44,7 @@ async def test_a_part_that_breaks_ends_the_service(
     async def breaks() -> None:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(one.follower, "start", lambda: None)
+    monkeypatch.setattr(one.pool_user, "start", lambda: None)
     monkeypatch.setattr(getattr(one, part), "run", breaks)
     with pytest.raises(FatalError, match=part):
         await asyncio.wait_for(one.run(asyncio.Event()), 10)

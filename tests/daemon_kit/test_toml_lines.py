@@ -4,12 +4,12 @@ import tomllib
 from typing import Any
 
 import pytest
-from daemon_kit.toml_lines import Path, key_lines
+from daemon_kit.toml_lines import Location, key_lines
 from hypothesis import given
 from hypothesis import strategies as st
 
 
-def paths_of(value: Any, here: Path = ()) -> set[Path]:
+def paths_of(value: Any, here: Location = ()) -> set[Location]:
     """Return every path of parsed data."""
     found = {here}
     if isinstance(value, dict):
@@ -96,7 +96,7 @@ z = 1
         (("a",), 39),
     ],
 )
-def test_line_of_each_kind_of_key(path: Path, line: int) -> None:
+def test_line_of_each_kind_of_key(path: Location, line: int) -> None:
     assert key_lines(DOCUMENT)[path] == line
 
 

@@ -74,7 +74,7 @@ async def member_and_home_die_together(stage: Stage) -> None:
     That can be held up, since its home was started anew just before. Then the registration's life ends, of
     which no registrar tells, and it takes somebody who looks the pool up: it is asked about every second.
     """
-    stage.follower.note_query(HANDLE)
+    stage.pool_user.note_query(HANDLE)
     await stage.element(30, 0)
     await stage.element(31, 1)
     os.kill(stage.supervisors[0], signal.SIGSTOP)
@@ -186,7 +186,7 @@ class Stranger:
 
 async def nobody_pushes(stage: Stage) -> None:
     """What no registrar pushes is found by asking; a pool of 200 is known from the handle table alone."""
-    stage.follower.note_query(HANDLE)  # what nobody looks up is never asked about here
+    stage.pool_user.note_query(HANDLE)  # what nobody looks up is never asked about here
     stranger = Stranger(stage.registrars)
     await stranger.connect()
     try:
@@ -197,7 +197,7 @@ async def nobody_pushes(stage: Stage) -> None:
         many = list(range(1000, 1200))
         await stranger.tell(UpdateAction.ADD, many, stage.address)
         await stage.until("as many as answers name", lambda: len(stage.members) >= 128)
-        stage.follower.set_handles([HANDLE])
+        stage.pool_user.set_handles([HANDLE])
         await stage.until("all 200", lambda: stage.members == many)
         await stranger.tell(UpdateAction.DELETE, many[5:], stage.address)
         await stage.until("those five", lambda: stage.members == many[:5])
@@ -231,7 +231,7 @@ async def serve(control: str, address: str, supervisors: Sequence[int]) -> None:
             await SCENARIOS[wanted["scenario"]](stage)
         return {}
 
-    stage.follower.start()
+    stage.pool_user.start()
     server = ControlServer(
         control, {"play": Command(play, {"scenario": str})}
     )  # kept: one that nobody refers to stops listening

@@ -1,4 +1,4 @@
-"""What the scenarios of follower_scenarios.py play on: a follower at real registrars, and pool elements.
+"""What the scenarios of follower_scenarios.py play on: a pool user at real registrars, and pool elements.
 
     python -m tests.integration.follower_stage IDENTIFIER ADDRESS REGISTRAR...
 
@@ -15,8 +15,8 @@ from ipaddress import ip_address, ip_network
 
 import psutil
 from pool_user.belief import Belief, BeliefEvent, PoolRules
-from pool_user.registrars.follower import Follower
 from pool_user.registrars.polling import Intervals
+from pool_user.user import PoolUser
 from pool_user.views import PoolView
 from rserpool.aio.element import PoolElementClient
 from rserpool.machine.registrar_choice import RegistrarAddress
@@ -36,7 +36,7 @@ CHECKED_AFTER_S = 0.2
 
 
 class Stage:
-    """The registrars, a follower and what it said, and pool elements in processes of their own."""
+    """The registrars, a pool user and what it said, and pool elements in processes of their own."""
 
     def __init__(self, address: str, supervisors: Sequence[int]) -> None:
         self.address = address
@@ -45,7 +45,7 @@ class Stage:
             RegistrarAddress(address, 3863 + place, 9901 + place) for place in range(len(supervisors))
         ]
         self.belief = Belief([str(one) for one in self.registrars], RULES)
-        self.follower = Follower(
+        self.pool_user = PoolUser(
             self.registrars,
             RULES,
             self.belief,
@@ -77,11 +77,11 @@ class Stage:
 
     @property
     def standings(self) -> list[str]:
-        return [state.standing.value for state in self.follower.registrar_states()]
+        return [state.standing.value for state in self.pool_user.registrar_states()]
 
     @property
     def follow(self) -> list[str]:
-        return [state.follow for state in self.follower.registrar_states()]
+        return [state.follow for state in self.pool_user.registrar_states()]
 
     async def until(self, what: str, condition: Callable[[], bool], timeout_s: float = 20) -> float:
         """Wait for the condition; return how long it took."""
@@ -98,7 +98,7 @@ class Stage:
             await self.end(identifier)
         for rules in ({}, RULES):
             self.belief.set_pools(rules, time.monotonic())
-            self.follower.set_handles(list(rules))
+            self.pool_user.set_handles(list(rules))
         await self.until("nobody", lambda: self.view.known and self.members == [], 60)
         await self.settled()
         await self.until("followed", lambda: self.follow == ["enrp"] * 3)
@@ -145,7 +145,7 @@ class Stage:
 
     def home_place(self, identifier: int) -> int | None:
         """Where a member is at home, by the place of its registrar."""
-        homes = [state.identifier for state in self.follower.registrar_states()]
+        homes = [state.identifier for state in self.pool_user.registrar_states()]
         member = next(member for member in self.view.members if member.identifier == identifier)
         return homes.index(member.home_registrar) if member.home_registrar in homes else None
 

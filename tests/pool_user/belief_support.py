@@ -48,39 +48,39 @@ class Play:
         self.now += seconds
 
     def up(self, *places: int) -> None:
-        for place in places:
-            self.belief.link(place, True, self.now)
+        for index in places:
+            self.belief.link(index, True, self.now)
         self.wait(TRIP_S)
 
     def down(self, *places: int) -> None:
-        for place in places:
-            self.belief.link(place, False, self.now)
+        for index in places:
+            self.belief.link(index, False, self.now)
         self.wait(TRIP_S)
 
-    def sentinel(self, place: int, *elements: tuple[int, int]) -> None:
+    def sentinel(self, index: int, *elements: tuple[int, int]) -> None:
         """The registrar answers about its sentinel pool with these (PE identifier, home)."""
         self.answer(
-            place,
+            index,
             *(
-                pe(identifier, home, f"10.9.0.{place + 1}", protocol=Protocol.SCTP)
+                pe(identifier, home, f"10.9.0.{index + 1}", protocol=Protocol.SCTP)
                 for identifier, home in elements
             ),
-            handle=sentinel_handle(place + 1),
+            handle=sentinel_handle(index + 1),
         )
 
     def settle(self, *places: int) -> None:
         """Links up, each with its own sentinel and identifier."""
-        for place in places:
-            self.up(place)
-            self.sentinel(place, (0x51 + place, (R1, R2, R3)[place]))
+        for index in places:
+            self.up(index)
+            self.sentinel(index, (0x51 + index, (R1, R2, R3)[index]))
 
     def answer(
-        self, place: int, *elements: PoolElement, handle: str = POOL, asked_s: float | None = None
+        self, index: int, *elements: PoolElement, handle: str = POOL, asked_s: float | None = None
     ) -> bool:
         asked_s = self.now if asked_s is None else asked_s
         self.now += TRIP_S
         told = Resolution(handle.encode(), bool(elements), LeastUsed(0.0), elements, asked_s, self.now)
-        changed = self.belief.answered(place, told)
+        changed = self.belief.answered(index, told)
         self.belief.views(self.now)
         self.now += TRIP_S
         return changed
@@ -89,8 +89,8 @@ class Play:
         """These registrars leave a question of now unanswered for so long that they are silent."""
         asked_s = self.now
         self.wait(0.6)
-        for place in places:
-            self.belief.unanswered(place, asked_s, self.now)
+        for index in places:
+            self.belief.unanswered(index, asked_s, self.now)
         self.wait(TRIP_S)
 
     def view(self, handle: str = POOL) -> PoolView:
@@ -113,7 +113,7 @@ def settled() -> Play:
     """Three settled registrars; PE 1 has its home at the first, all list it."""
     play = Play()
     play.settle(0, 1, 2)
-    for place in (0, 1, 2):
-        play.answer(place, pe(1, R1), pe(2, R2))
+    for index in (0, 1, 2):
+        play.answer(index, pe(1, R1), pe(2, R2))
     assert play.members() == [1, 2]
     return play

@@ -29,7 +29,7 @@ class Question:
 
 @dataclass
 class Registrar:
-    place: int
+    index: int
     identifier: int
     sentinels: dict[int, int] = field(default_factory=dict)
     listing: dict[int, int] = field(default_factory=dict)
@@ -46,14 +46,14 @@ class World:
     def __init__(self, count: int = 3) -> None:
         self.play = Play(count)
         self._last_identifier = 0x1000
-        self.registrars = [Registrar(place, self.fresh()) for place in range(count)]
+        self.registrars = [Registrar(index, self.fresh()) for index in range(count)]
         self.homes: dict[int, int | None] = {}
-        """Live PEs, and the place of the registrar they are registered at."""
+        """Live PEs, and the index of the registrar they are registered at."""
         self.dead: dict[int, int] = {}
         """Dead PEs, with the identifier of their last home."""
         for registrar in self.registrars:
-            self.play.up(registrar.place)
-            self.settle(registrar.place)
+            self.play.up(registrar.index)
+            self.settle(registrar.index)
 
     def fresh(self) -> int:
         self._last_identifier += 1
@@ -61,9 +61,9 @@ class World:
 
     # Pool elements
 
-    def register(self, identifier: int, place: int, told: list[bool]) -> None:
-        self.homes[identifier] = place
-        home = self.registrars[place]
+    def register(self, identifier: int, index: int, told: list[bool]) -> None:
+        self.homes[identifier] = index
+        home = self.registrars[index]
         home.listing[identifier] = home.identifier
         home.pushes.append((pe(identifier, home.identifier), False))
         for registrar, is_told in zip(self.registrars, told, strict=True):
@@ -80,17 +80,17 @@ class World:
                 if is_home:
                     registrar.pushes.append((pe(identifier, registrar.identifier), True))
 
-    def find_homes(self, place: int) -> None:
+    def find_homes(self, index: int) -> None:
         """Agents whose registrars are all dead or frozen have found one that answers."""
         for identifier, home in list(self.homes.items()):
             if home is None:
-                self.register(identifier, place, [not other.is_frozen for other in self.registrars])
+                self.register(identifier, index, [not other.is_frozen for other in self.registrars])
 
     # Registrars
 
-    def sync(self, place: int) -> None:
+    def sync(self, index: int) -> None:
         """All updates arrive."""
-        registrar = self.registrars[place]
+        registrar = self.registrars[index]
         if registrar.is_frozen:
             return
         living = {other.identifier for other in self.registrars if not other.is_frozen}
@@ -108,81 +108,81 @@ class World:
                 for identifier in self.dead:
                     registrar.listing.pop(identifier, None)
 
-    def freeze(self, place: int) -> None:
+    def freeze(self, index: int) -> None:
         for registrar in self.registrars:
-            self.sync(registrar.place)
-        registrar = self.registrars[place]
+            self.sync(registrar.index)
+        registrar = self.registrars[index]
         registrar.is_frozen, registrar.question = True, None
-        self.play.silence(place)
+        self.play.silence(index)
 
-    def thaw(self, place: int, old_answers: int, *, pushes_arrive: bool) -> None:
+    def thaw(self, index: int, old_answers: int, *, pushes_arrive: bool) -> None:
         """It answers from its old copy a few times before it has read what it missed."""
-        registrar = self.registrars[place]
+        registrar = self.registrars[index]
         registrar.is_frozen = False
         for identifier, home in self.homes.items():
-            if registrar.listing.get(identifier) == registrar.identifier and home != place:
+            if registrar.listing.get(identifier) == registrar.identifier and home != index:
                 # It reads that the PE's association is lost before it reads where the PE went.
                 registrar.pushes.append((pe(identifier, registrar.identifier), True))
-        self.find_homes(place)
+        self.find_homes(index)
         while pushes_arrive and registrar.pushes:
-            self.deliver(place)
+            self.deliver(index)
         for _ in range(old_answers):
-            self.poll(place)
-        self.sync(place)
+            self.poll(index)
+        self.sync(index)
         for identifier in self.dead:
             registrar.listing.pop(identifier, None)
 
-    def restart(self, place: int, copy_of: int | None, sentinel_home: int | None) -> None:
+    def restart(self, index: int, copy_of: int | None, sentinel_home: int | None) -> None:
         """The process is replaced; its PEs register elsewhere at once, where there is a registrar that
         hears them."""
         for other in self.registrars:
-            self.sync(other.place)
-        registrar = self.registrars[place]
-        self.play.down(place)
+            self.sync(other.index)
+        registrar = self.registrars[index]
+        self.play.down(index)
         self.play.wait(0.05)
         others = [other for other in self.registrars if other is not registrar and not other.is_frozen]
-        for identifier in [one for one, home in self.homes.items() if home == place]:
+        for identifier in [one for one, home in self.homes.items() if home == index]:
             self.homes[identifier] = None
             if others:
-                self.register(identifier, others[0].place, [other in others for other in self.registrars])
+                self.register(identifier, others[0].index, [other in others for other in self.registrars])
         old_sentinels = list(registrar.sentinels)
-        fresh = Registrar(place, self.fresh())
+        fresh = Registrar(index, self.fresh())
         if copy_of is not None:
             fresh.listing = dict(self.registrars[copy_of].listing)
         if sentinel_home is not None:
             fresh.sentinels = dict.fromkeys(old_sentinels, sentinel_home)
         fresh.purges_s = self.play.now + 5.0
-        self.registrars[place] = fresh
-        self.play.up(place)
+        self.registrars[index] = fresh
+        self.play.up(index)
 
-    def settle(self, place: int) -> None:
+    def settle(self, index: int) -> None:
         """It has been up for long: every agent registered somewhere, it knows all, its sentinel registers."""
-        registrar = self.registrars[place]
-        self.find_homes(place)
+        registrar = self.registrars[index]
+        self.find_homes(index)
         registrar.is_settled = True
-        self.sync(place)
+        self.sync(index)
         for identifier in self.dead:
             registrar.listing.pop(identifier, None)
         registrar.sentinels = {self.fresh(): registrar.identifier}
         registrar.question = None
-        self.poll(place)
+        self.poll(index)
 
     # Pushes
 
-    def deliver(self, place: int) -> None:
+    def deliver(self, index: int) -> None:
         """The next push arrives, if there is one."""
-        registrar = self.registrars[place]
+        registrar = self.registrars[index]
         if registrar.pushes:
             element, gone = registrar.pushes.pop(0)
             update = Update(registrar.identifier, POOL.encode(), element, gone, self.play.now)
-            self.play.belief.updated(place, update)
+            self.play.belief.updated(index, update)
             self.play.wait(0.001)
 
-    def table(self, place: int, *, own: bool) -> None:
+    def table(self, index: int, *, own: bool) -> None:
         """The registrar gives its handle table, or that of its own PEs, after all it has pushed."""
-        registrar = self.registrars[place]
+        registrar = self.registrars[index]
         while registrar.pushes:
-            self.deliver(place)
+            self.deliver(index)
         elements = tuple(
             pe(identifier, home)
             for identifier, home in sorted(registrar.listing.items())
@@ -191,37 +191,37 @@ class World:
         asked_s = self.play.now
         self.play.wait(0.001)
         self.play.belief.table(
-            place, Table(registrar.identifier, {POOL.encode(): elements}, own, asked_s, self.play.now)
+            index, Table(registrar.identifier, {POOL.encode(): elements}, own, asked_s, self.play.now)
         )
         self.play.wait(0.001)
 
     # Questions
 
-    def ask(self, place: int) -> None:
-        registrar = self.registrars[place]
+    def ask(self, index: int) -> None:
+        registrar = self.registrars[index]
         if not registrar.is_settled and self.play.now >= registrar.purges_s:
             registrar.sentinels = {}
         elements = tuple(pe(identifier, home) for identifier, home in sorted(registrar.listing.items()))
         sentinels = tuple(
-            pe(identifier, home, f"10.9.0.{place + 1}", protocol=Protocol.SCTP)
+            pe(identifier, home, f"10.9.0.{index + 1}", protocol=Protocol.SCTP)
             for identifier, home in registrar.sentinels.items()
         )
         registrar.question = Question(self.play.now, elements, sentinels)
         self.play.wait(0.001)
 
-    def answer(self, place: int) -> None:
+    def answer(self, index: int) -> None:
         """The answer is of the moment of the question, and arrives only now."""
-        question, self.registrars[place].question = self.registrars[place].question, None
+        question, self.registrars[index].question = self.registrars[index].question, None
         assert question is not None
         self.play.answer(
-            place, *question.sentinels, handle=sentinel_handle(place + 1), asked_s=question.asked_s
+            index, *question.sentinels, handle=sentinel_handle(index + 1), asked_s=question.asked_s
         )
         elements, asked_s = question.elements, question.asked_s
         told = Resolution(POOL.encode(), bool(elements), None, elements, asked_s, self.play.now)
-        self.play.belief.answered(place, told)
+        self.play.belief.answered(index, told)
         self.play.wait(0.001)
 
-    def poll(self, place: int) -> None:
-        if self.registrars[place].question is None:
-            self.ask(place)
-        self.answer(place)
+    def poll(self, index: int) -> None:
+        if self.registrars[index].question is None:
+            self.ask(index)
+        self.answer(index)

@@ -32,14 +32,14 @@ class BeliefMachine(RuleBasedStateMachine):
     def members(self) -> set[int]:
         return set(self.world.play.members())
 
-    def usable(self, place: int) -> bool:
-        return not self.world.registrars[place].is_frozen
+    def usable(self, index: int) -> bool:
+        return not self.world.registrars[index].is_frozen
 
-    @rule(slot=SLOTS, place=PLACES, told=TOLD)
-    def register_or_move(self, slot: int, place: int, told: list[bool]) -> None:
-        if self.usable(place):
+    @rule(slot=SLOTS, index=PLACES, told=TOLD)
+    def register_or_move(self, slot: int, index: int, told: list[bool]) -> None:
+        if self.usable(index):
             self.slots.setdefault(slot, self.world.fresh())
-            self.world.register(self.slots[slot], place, told)
+            self.world.register(self.slots[slot], index, told)
 
     @rule(slot=SLOTS, told=TOLD)
     def kill(self, slot: int, told: list[bool]) -> None:
@@ -48,75 +48,75 @@ class BeliefMachine(RuleBasedStateMachine):
             self.world.kill(identifier, told)
             self.seen.discard(identifier)
 
-    @rule(place=PLACES)
-    def ask_and_answer(self, place: int) -> None:
-        if self.usable(place):
-            self.ask(place)
-            self.answer(place)
+    @rule(index=PLACES)
+    def ask_and_answer(self, index: int) -> None:
+        if self.usable(index):
+            self.ask(index)
+            self.answer(index)
 
     @rule()
     def ask_all(self) -> None:
-        for place in range(3):
-            self.ask_and_answer(place)
+        for index in range(3):
+            self.ask_and_answer(index)
 
-    @rule(place=PLACES)
-    def ask_only(self, place: int) -> None:
-        self.ask(place)
+    @rule(index=PLACES)
+    def ask_only(self, index: int) -> None:
+        self.ask(index)
 
-    def ask(self, place: int) -> None:
-        if self.usable(place) and self.world.registrars[place].question is None:
-            self.world.ask(place)
+    def ask(self, index: int) -> None:
+        if self.usable(index) and self.world.registrars[index].question is None:
+            self.world.ask(index)
 
-    @rule(place=PLACES)
-    def answer_to_before(self, place: int) -> None:
-        self.answer(place)
+    @rule(index=PLACES)
+    def answer_to_before(self, index: int) -> None:
+        self.answer(index)
 
-    def answer(self, place: int) -> None:
-        registrar = self.world.registrars[place]
-        if registrar.question is not None and self.usable(place):
+    def answer(self, index: int) -> None:
+        registrar = self.world.registrars[index]
+        if registrar.question is not None and self.usable(index):
             before = self.members
-            self.world.answer(place)
+            self.world.answer(index)
             if self.world.play.view().stale_since_s is not None:
                 assert before <= self.members, "somebody was removed, and no registrar was settled"
 
-    @rule(place=PLACES)
-    def sync(self, place: int) -> None:
-        self.world.sync(place)
+    @rule(index=PLACES)
+    def sync(self, index: int) -> None:
+        self.world.sync(index)
 
-    @rule(place=PLACES, count=st.integers(1, 4))
-    def pushes_arrive(self, place: int, count: int) -> None:
+    @rule(index=PLACES, count=st.integers(1, 4))
+    def pushes_arrive(self, index: int, count: int) -> None:
         for _ in range(count):
-            self.world.deliver(place)
+            self.world.deliver(index)
 
-    @rule(place=PLACES)
-    def a_push_is_lost(self, place: int) -> None:
-        del self.world.registrars[place].pushes[:1]
+    @rule(index=PLACES)
+    def a_push_is_lost(self, index: int) -> None:
+        del self.world.registrars[index].pushes[:1]
 
-    @rule(place=PLACES, own=st.booleans())
-    def give_table(self, place: int, own: bool) -> None:
-        if self.usable(place):
-            self.world.table(place, own=own)
+    @rule(index=PLACES, own=st.booleans())
+    def give_table(self, index: int, own: bool) -> None:
+        if self.usable(index):
+            self.world.table(index, own=own)
 
-    @rule(place=PLACES)
-    def freeze(self, place: int) -> None:
-        if self.usable(place):
-            self.world.freeze(place)
+    @rule(index=PLACES)
+    def freeze(self, index: int) -> None:
+        if self.usable(index):
+            self.world.freeze(index)
 
-    @rule(place=PLACES, old_answers=st.integers(0, 3), pushes_arrive=st.booleans())
-    def thaw(self, place: int, old_answers: int, pushes_arrive: bool) -> None:
-        if not self.usable(place):
-            self.world.thaw(place, old_answers, pushes_arrive=pushes_arrive)
+    @rule(index=PLACES, old_answers=st.integers(0, 3), pushes_arrive=st.booleans())
+    def thaw(self, index: int, old_answers: int, pushes_arrive: bool) -> None:
+        if not self.usable(index):
+            self.world.thaw(index, old_answers, pushes_arrive=pushes_arrive)
 
-    @rule(place=PLACES, copy_of=st.none() | PLACES, former=st.sampled_from(["none", "own", "own", "peer"]))
-    def restart(self, place: int, copy_of: int | None, former: str) -> None:
+    @rule(index=PLACES, copy_of=st.none() | PLACES, former=st.sampled_from(["none", "own", "own", "peer"]))
+    def restart(self, index: int, copy_of: int | None, former: str) -> None:
         registrars = self.world.registrars
-        home = {"none": None, "own": registrars[place].identifier, "peer": registrars[place - 1].identifier}
-        self.world.restart(place, None if copy_of == place else copy_of, home[former])
+        home = {"none": None, "own": registrars[index].identifier, "peer": registrars[index - 1].identifier}
+        self.world.restart(index, None if copy_of == index else copy_of, home[former])
 
-    @rule(place=PLACES)
-    def settle(self, place: int) -> None:
-        if self.usable(place) and not self.world.registrars[place].is_settled:
-            self.world.settle(place)
+    @rule(index=PLACES)
+    def settle(self, index: int) -> None:
+        if self.usable(index) and not self.world.registrars[index].is_settled:
+            self.world.settle(index)
 
     @rule(seconds=st.sampled_from([0.01, 0.3, 0.7, 1.2, 3.0]))
     def wait(self, seconds: float) -> None:
@@ -130,18 +130,18 @@ class BeliefMachine(RuleBasedStateMachine):
         world = self.world
         for registrar in world.registrars:
             while pushes_arrive and registrar.pushes:
-                world.deliver(registrar.place)
+                world.deliver(registrar.index)
             registrar.pushes.clear()
         for registrar in world.registrars:
-            if self.usable(registrar.place) and not registrar.is_settled:
-                world.settle(registrar.place)
+            if self.usable(registrar.index) and not registrar.is_settled:
+                world.settle(registrar.index)
         world.take_over()
         for _ in range(2):
             for _ in range(3):
                 for registrar in world.registrars:
-                    world.sync(registrar.place)
-                    if self.usable(registrar.place):
-                        world.poll(registrar.place)
+                    world.sync(registrar.index)
+                    if self.usable(registrar.index):
+                        world.poll(registrar.index)
             world.play.wait(1.1)
         assert self.members == {one for one, home in world.homes.items() if home is not None}
         assert world.play.view().stale_since_s is None

@@ -15,8 +15,8 @@ from rserpool.machine.base import Action, Send, Tell
 from rserpool.machine.follower import (
     NO_ELEMENTS,
     Event,
+    FollowedRegistrar,
     Ownership,
-    RegistrarFollower,
     State,
 )
 from rserpool.parameters import PoolElement, Protocol, Transport
@@ -53,7 +53,7 @@ class Paper:
 
     def __init__(self) -> None:
         self.ownership = Ownership()
-        self.machine = RegistrarFollower(ENDPOINT, OWN, self.ownership)
+        self.machine = FollowedRegistrar(ENDPOINT, OWN, self.ownership)
         self.now = 100.0
         self.association = 0
         self.actions: list[Action[EnrpMessage, Event]] = []

@@ -140,7 +140,7 @@ async def test_a_stranger_that_lists_a_registrars_address_is_not_followed(socket
     follower._driver._notification(PathChanged(7, stranger))
     assert follower.state(0) is State.JOINING
     assert [type(message) for _, message in socket.sent] == [Presence, enrp.HandleTableRequest]
-    assert follower._machine.followers[0].sender == REGISTRAR
+    assert follower._machine.registrars[0].sender == REGISTRAR
     follower.close()
 
 

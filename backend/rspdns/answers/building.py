@@ -84,13 +84,13 @@ def _with_changes(
     due = [before.rebuild_at_s]
     for zone in zones:
         old = answers[zone.name]
-        places = {place for handle in changed for place in zone.places.get(handle, ())}
-        if places:
+        indexes = {index for handle in changed for index in zone.site_indexes.get(handle, ())}
+        if indexes:
             sites = list(old.sites)
-            for place in places:
-                site = zone.sites[place]
-                sites[place] = moment.site(site, sites[place], zone.config.live_ttl_s)
-                due.append(moment.due_at_s(site, sites[place]))
+            for index in indexes:
+                site = zone.sites[index]
+                sites[index] = moment.site(site, sites[index], zone.config.live_ttl_s)
+                due.append(moment.due_at_s(site, sites[index]))
             answers[zone.name] = _zone(zone, tuple(sites), old, serial)
     return replace(
         before,
@@ -191,8 +191,8 @@ def _known_targets(
     return {
         target: before.nodes[target]
         for pool, old, new in zip(site.pools, before.ingredients, ingredients, strict=True)
-        for label, place in new.places.items()
-        if old.places.get(label) == place
+        for label, endpoint in new.endpoints.items()
+        if old.endpoints.get(label) == endpoint
         for target in (pool.target(label),)
     }
 

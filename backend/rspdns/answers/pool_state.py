@@ -35,8 +35,8 @@ class PoolState:
     @property
     def ingredients(self) -> Ingredients:
         """All that the records are made from: where it is the same, so are they, chance apart."""
-        places = {label: (member.addresses, member.port) for label, member in self.members.items()}
-        return Ingredients(self.pool, places, self.weights, self.live, self.static, self.failure)
+        endpoints = {label: member.endpoint for label, member in self.members.items()}
+        return Ingredients(self.pool, endpoints, self.weights, self.live, self.static, self.failure)
 
 
 def state_of(

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv6Address
 from itertools import compress
 from operator import is_not
 from types import MappingProxyType
 from typing import NamedTuple
 
-from pool_user import PoolView, Weighted
+from pool_user import Endpoint, PoolView, Weighted
 
 from rspdns.rrset import MOST_LABELS, Node, Record
 from rspdns.zones.numbers import ZoneNumbers
@@ -65,10 +64,10 @@ class PoolMemory:
 
 
 class Ingredients(NamedTuple):
-    """What shows of a pool; `places` are addresses and port by target label."""
+    """What shows of a pool; `endpoints` are by target label."""
 
     pool: object
-    places: Mapping[str, tuple[tuple[IPv4Address | IPv6Address, ...], int]]
+    endpoints: Mapping[str, Endpoint]
     weights: Mapping[str, Weighted]
     live: bool
     static: bool
@@ -180,7 +179,7 @@ class Snapshot:
     def _above(self, name: str) -> Iterator[str]:
         """The names above one that can have a node, the nearest first."""
         rest = name.rsplit(".", self.most_labels)[1:]  # what is deeper than all zones are has no node
-        return (".".join(rest[place:]) for place in range(len(rest)))
+        return (".".join(rest[start:]) for start in range(len(rest)))
 
     def zones(self) -> tuple[ZoneAnswers, ...]:
         """The zones, sorted by name."""

@@ -95,22 +95,22 @@ class Chain:
 
     def __contains__(self, digest: str) -> bool:
         """Whether a hash is that of a name."""
-        place = bisect_left(self._keys, (digest,))
-        return place < len(self._keys) and self._keys[place] == (digest,)
+        index = bisect_left(self._keys, (digest,))
+        return index < len(self._keys) and self._keys[index] == (digest,)
 
     def around(self, relative: str) -> Around:
         """The names around one, which is relative to the zone ("" for the apex), or a hash."""
         key = (relative,) if self.parameters is not None else _labels(relative)
-        place = bisect_right(self._keys, key)
-        before, after = place - 1, place % len(self._keys)
+        index = bisect_right(self._keys, key)
+        before, after = index - 1, index % len(self._keys)
         name = self._names[before]
         known = self._keys[before] == key if self._all_doubtful else name not in self._unknown
         return Around(name, self._text(before), self._text(after), known)
 
-    def _text(self, place: int) -> str:
+    def _text(self, index: int) -> str:
         if self.parameters is not None:
-            return self._keys[place][0]
-        name = self._names[place]
+            return self._keys[index][0]
+        name = self._names[index]
         return name[: -len(self.zone.name) - 1] if name != self.zone.name else ""
 
 

@@ -167,13 +167,13 @@ class _Connection(asyncio.Protocol):
             self.close()
 
     def _answer(self, lines: list[bytes]) -> None:
-        for place, line in enumerate(lines):
+        for index, line in enumerate(lines):
             if self._is_full:
-                self._waiting = lines[place:]
+                self._waiting = lines[index:]
                 return
             reply = self._respond(line)
             if not isinstance(reply, bytes):
-                self._waiting = lines[place + 1 :]
+                self._waiting = lines[index + 1 :]
                 self._answering = asyncio.ensure_future(self._answer_later(reply))
                 return
             if self._transport is not None:
@@ -233,5 +233,5 @@ class _Connection(asyncio.Protocol):
 
 def unix_path(connector: str) -> Path | None:
     """Return the path of "unix:/path", None for another kind of connector."""
-    kind, _, place = connector.partition(":")
-    return Path(place) if kind == "unix" else None
+    kind, _, path = connector.partition(":")
+    return Path(path) if kind == "unix" else None

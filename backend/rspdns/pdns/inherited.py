@@ -61,4 +61,4 @@ def _inherited(environment: Mapping[str, str]) -> list[tuple[int, str]]:
     names = environment.get("LISTEN_FDNAMES", "").split(":")
     number = min(int(count), _MOST_FDS)
     names += [""] * (number - len(names))
-    return [(_FIRST_FD + place, names[place]) for place in range(number)]
+    return [(_FIRST_FD + index, names[index]) for index in range(number)]

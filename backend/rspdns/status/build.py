@@ -14,7 +14,7 @@ from pool_user import (
     Member,
     OutMember,
     PoolView,
-    RegistrarState,
+    RegistrarView,
     Weighted,
     effective_load,
     reasons,
@@ -23,7 +23,7 @@ from pool_user import (
 from rspdns.answers.pool_state import by_label
 from rspdns.answers.snapshot import Snapshot
 from rspdns.pdns.purge import Purger
-from rspdns.roster import Missing, Place, Seen, missing, place_of
+from rspdns.roster import Missing, Seen, TransportAddress, missing, transport_address_of
 from rspdns.status.model import (
     MemberStatus,
     OutStatus,
@@ -41,7 +41,7 @@ def hexadecimal(identifier: int | None) -> str | None:
     return None if identifier is None else f"{identifier:08x}"
 
 
-def registrars(states: Iterable[RegistrarState], now: float) -> list[RegistrarStatus]:
+def registrars(states: Iterable[RegistrarView], now: float) -> list[RegistrarStatus]:
     """Every registrar, and how far it is believed."""
     return [
         RegistrarStatus(
@@ -63,13 +63,13 @@ def registrars(states: Iterable[RegistrarState], now: float) -> list[RegistrarSt
 class Known:
     """What is known of servers beside the views.
 
-    `absent` is the roster's, `at_s` the wall clock; `name_at(handle, place)` is what people call a server,
+    `absent` is the roster's, `at_s` the wall clock; `name_at(handle, at)` is what people call a server,
     `said(handle, identifier)` what the last failed probe of a member heard.
     """
 
-    absent: Mapping[str, Mapping[Place, Seen]] = field(default_factory=dict)
+    absent: Mapping[str, Mapping[TransportAddress, Seen]] = field(default_factory=dict)
     at_s: float = 0.0
-    name_at: Callable[[str, Place], str | None] = lambda handle, place: None
+    name_at: Callable[[str, TransportAddress], str | None] = lambda handle, at: None
     said: Callable[[str, int], str] = lambda handle, identifier: ""
 
 
@@ -168,22 +168,22 @@ def _outside(
     pool: Pool, of_pool: Sequence[PoolView], lacked: Missing, now: float, known: Known
 ) -> Iterator[OutStatus]:
     """Those that registrars list although they are out, that left lately, and that are missing."""
-    absent = {(handle, one.place): one for handle, one in lacked.seen}
+    absent = {(handle, one.transport_address): one for handle, one in lacked.seen}
     shown = set()
     for view in of_pool:
         for one in view.out:
-            place = (one.address, one.port) if one.address is not None else None
-            seen = known.absent.get(view.handle, {}).get(place) if place is not None else None
-            is_missing = absent.pop((view.handle, place), None) is not None if place is not None else False
-            if is_missing and place in shown:
+            at = (one.address, one.port) if one.address is not None else None
+            seen = known.absent.get(view.handle, {}).get(at) if at is not None else None
+            is_missing = absent.pop((view.handle, at), None) is not None if at is not None else False
+            if is_missing and at in shown:
                 continue
-            shown.add(place)
+            shown.add(at)
             yield _out(view.handle, one, seen, now, known, is_missing=is_missing)
     yield from (_missing(handle, one, known) for (handle, _), one in absent.items())
-    for place in lacked.never:
-        told = reasons.of_out(reasons.NEVER_SEEN, "", str(place[0]))
+    for at in lacked.never:
+        told = reasons.of_out(reasons.NEVER_SEEN, "", str(at[0]))
         handle = pool.config.shards[0]
-        yield _told_out(handle, None, place, told, None, known.name_at(handle, place), is_missing=True)
+        yield _told_out(handle, None, at, told, None, known.name_at(handle, at), is_missing=True)
 
 
 def _answered_instead(pool: Pool, of_pool: Sequence[PoolView]) -> str | None:
@@ -210,7 +210,7 @@ def _member(handle: str, member: Member, weighted: Weighted | None, now: float, 
     load = effective_load(member.policy)
     return MemberStatus(
         handle=handle,
-        name=known.name_at(handle, place_of(member)),
+        name=known.name_at(handle, transport_address_of(member)),
         identifier=f"{member.identifier:08x}",
         addresses=[str(address) for address in member.addresses],
         port=member.port,
@@ -228,22 +228,22 @@ def _member(handle: str, member: Member, weighted: Weighted | None, now: float, 
 def _out(
     handle: str, member: OutMember, seen: Seen | None, now: float, known: Known, *, is_missing: bool
 ) -> OutStatus:
-    place = None if member.address is None else (member.address, member.port)
-    name = None if place is None else known.name_at(handle, place)
+    at = None if member.address is None else (member.address, member.port)
+    name = None if at is None else known.name_at(handle, at)
     told = reasons.of_out(member.reason, known.said(handle, member.identifier), str(member.address))
     if seen is not None and seen.reason.startswith(member.reason):
         told = _why_absent(seen)
     since_s = _age(member.since_s, now)
-    where = place if place is not None else (None, member.port)
+    where = at if at is not None else (None, member.port)
     return _told_out(handle, member.identifier, where, told, since_s, name, is_missing=is_missing)
 
 
 def _missing(handle: str, seen: Seen, known: Known) -> OutStatus:
     """A server that was in and that no registrar lists any more."""
     since_s = None if seen.left_s is None else round(max(0.0, known.at_s - seen.left_s), 3)
-    name = known.name_at(handle, seen.place)
+    name = known.name_at(handle, seen.transport_address)
     told = _why_absent(seen)
-    return _told_out(handle, seen.identifier, seen.place, told, since_s, name, is_missing=True)
+    return _told_out(handle, seen.identifier, seen.transport_address, told, since_s, name, is_missing=True)
 
 
 def _why_absent(seen: Seen) -> reasons.Reason:
@@ -254,14 +254,14 @@ def _why_absent(seen: Seen) -> reasons.Reason:
 def _told_out(
     handle: str,
     identifier: int | None,
-    place: Place | tuple[None, int],
+    at: TransportAddress | tuple[None, int],
     reason: reasons.Reason,
     since_s: float | None,
     name: str | None,
     *,
     is_missing: bool = False,
 ) -> OutStatus:
-    address, port = place
+    address, port = at
     return OutStatus(
         handle=handle,
         name=name,
@@ -280,9 +280,9 @@ def _of_another_transport(handle: str, member: Member, pool: Pool, now: float, k
     registered = member.protocol.name.lower()
     words = f"registered for {registered}; this pool's service is {pool.config.service}"
     told = reasons.Reason(words, "service in the zone's file, and transport in the sidecar's")
-    place = place_of(member)
-    name = known.name_at(handle, place)
-    return _told_out(handle, member.identifier, place, told, _age(member.since_s, now), name)
+    at = transport_address_of(member)
+    name = known.name_at(handle, at)
+    return _told_out(handle, member.identifier, at, told, _age(member.since_s, now), name)
 
 
 def purging(purger: Purger) -> list[PdnsStatus]:

@@ -233,22 +233,22 @@ def _table(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int, styles: Sequence[str]
 ) -> list[Text]:
     """The heading and a line for each row; columns without a word are left out, and those that don't fit."""
-    shown = [place for place in range(len(columns)) if any(row[place] for row in rows)]
+    shown = [index for index in range(len(columns)) if any(row[index] for row in rows)]
     sizes = [
-        max(len(column.title), *(len(row[place]) for row in rows), 0) for place, column in enumerate(columns)
+        max(len(column.title), *(len(row[index]) for row in rows), 0) for index, column in enumerate(columns)
     ]
-    while sum(sizes[place] + len(GAP) for place in shown) - len(GAP) > width:
-        last = max(shown, key=lambda place: columns[place].drop)
+    while sum(sizes[index] + len(GAP) for index in shown) - len(GAP) > width:
+        last = max(shown, key=lambda index: columns[index].drop)
         if not columns[last].drop:
             break
         shown.remove(last)
     lines = [
-        Text(GAP.join(columns[place].title.ljust(sizes[place]) for place in shown).rstrip(), style="bold")
+        Text(GAP.join(columns[index].title.ljust(sizes[index]) for index in shown).rstrip(), style="bold")
     ]
     if not rows:
         return []
     for row, style in zip(rows, styles, strict=True):
-        line = Text(GAP.join(row[place].ljust(sizes[place]) for place in shown).rstrip())
+        line = Text(GAP.join(row[index].ljust(sizes[index]) for index in shown).rstrip())
         word = row[shown[-1]] if shown[-1] == len(columns) - 1 else ""
         for coloured in filter(None, (word, row[2] if columns is REGISTRARS else "")):
             line.highlight_words([coloured], style)

@@ -54,9 +54,9 @@ def _check_ports(address: str, wrapper: Sequence[str]) -> None:
         return
     words = next((line.strip() for line in reversed(done.stderr.splitlines()) if line.strip()), "no SCTP")
     if " is in use" in words:
-        place = words.partition(" is in use")[0]
+        address = words.partition(" is in use")[0]
         raise FatalError(
-            f"{place} is in use; is another `rspdns up` or a registrar running here? End it, or give this "
+            f"{address} is in use; is another `rspdns up` or a registrar running here? End it, or give this "
             "one another address of this host with --address"
         )
     if "CAP_NET_RAW" in words:

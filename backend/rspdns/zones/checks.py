@@ -35,8 +35,8 @@ class Readable:
         found = find(self.document.data, ("pool", "*", "name"))
         return {
             names.join(name.lower().rstrip("."), self.zone.name)
-            for place, name in found
-            if place[1] in self.doubtful and isinstance(name, str)
+            for location, name in found
+            if location[1] in self.doubtful and isinstance(name, str)
         }
 
 

@@ -252,19 +252,19 @@ class ZoneConfig(StrictModel):
             yield ("pools",), "unknown key; a pool is a table [[pool]]"
         seen: dict[str, int] = {}
         for pattern in (("pool", "*", "handle"), ("pool", "*", "handles", "*")):
-            for place, handle in find(document, pattern):
+            for location, handle in find(document, pattern):
                 if isinstance(handle, str) and handle in seen:
                     first = f"pool[{seen[handle]}]"
                     yield (
-                        place,
+                        location,
                         f"the handle {handle!r} is already used by {first}: one pool, one place in a zone",
                     )
-                elif isinstance(handle, str) and isinstance(place[1], int):
-                    seen[handle] = place[1]
+                elif isinstance(handle, str) and isinstance(location[1], int):
+                    seen[handle] = location[1]
         yield from _same_owner(document)
-        for place, pool in find(document, ("pool", "*")):
+        for location, pool in find(document, ("pool", "*")):
             if isinstance(pool, dict):
-                yield from ((place, problem) for problem in _between_keys(pool))
+                yield from ((location, problem) for problem in _between_keys(pool))
 
     @property
     def live_ttl_s(self) -> int:
@@ -279,7 +279,7 @@ class ZoneConfig(StrictModel):
 
 def _same_owner(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
     owners: set[str] = set()
-    for place, pool in find(document, ("pool", "*")):
+    for location, pool in find(document, ("pool", "*")):
         service, name = (
             (pool.get(key) for key in ("service", "name")) if isinstance(pool, dict) else (None, None)
         )
@@ -287,5 +287,5 @@ def _same_owner(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...
             continue
         owner = names.join(service.lower(), name.lower().rstrip("."))
         if owner in owners:
-            yield (*place, "service"), f"another pool already has its SRV records at {owner!r}"
+            yield (*location, "service"), f"another pool already has its SRV records at {owner!r}"
         owners.add(owner)

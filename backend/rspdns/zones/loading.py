@@ -116,12 +116,12 @@ def _load(
 
 
 def where_named(
-    document: TomlDocument, errors: Sequence[ConfigurationError], places: Mapping[str, tuple[str, ...]]
+    document: TomlDocument, errors: Sequence[ConfigurationError], key_of_file: Mapping[str, tuple[str, ...]]
 ) -> list[ConfigurationError]:
-    """The errors; one about a file as a whole, at the key in `places` that names the file."""
+    """The errors; one about a file as a whole, at the key in `key_of_file` that names the file."""
     return [
-        document.error(places[one.file], f"{one.file}: {one.problem}")
-        if not one.line and one.file in places
+        document.error(key_of_file[one.file], f"{one.file}: {one.problem}")
+        if not one.line and one.file in key_of_file
         else one
         for one in errors
     ]
@@ -130,11 +130,11 @@ def where_named(
 def _readable_pools(document: TomlDocument) -> dict[int, PoolConfig]:
     """The pools that are right but for unknown keys, by position."""
     found: dict[int, PoolConfig] = {}
-    for place, table in find(document.data, ("pool", "*")):
-        if isinstance(table, dict) and isinstance(place[1], int):
+    for location, table in find(document.data, ("pool", "*")):
+        if isinstance(table, dict) and isinstance(location[1], int):
             known = {key: value for key, value in table.items() if key in PoolConfig.model_fields}
             with contextlib.suppress(ValidationError):
-                found[place[1]] = PoolConfig.model_validate(known)
+                found[location[1]] = PoolConfig.model_validate(known)
     return found
 
 

@@ -56,7 +56,7 @@ class Zone:
     sites: tuple[Site, ...]
     fixed: Mapping[str, Node]
     """The nodes that pools do not change: fixed records elsewhere, and empty non-terminals."""
-    places: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    site_indexes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """By pool handle, which of the sites it has a part in."""
     most_labels: int = MOST_LABELS
     """Of any of its names, members' target names included."""
@@ -93,13 +93,13 @@ def make_zone(config: ZoneConfig, static: StaticZone, positions: Sequence[int] |
         )
         for name, of_name in pools.items()
     )
-    places: dict[str, tuple[int, ...]] = {}
-    for place, site in enumerate(sites):
+    site_indexes: dict[str, tuple[int, ...]] = {}
+    for index, site in enumerate(sites):
         for handle in site.handles:
-            places[handle] = (*places.get(handle, ()), place)
+            site_indexes[handle] = (*site_indexes.get(handle, ()), index)
     fixed = _fixed(config.zone, sites, static)
     most_dots = max(name.count(".") for name in (*fixed, *(n for site in sites for n in live_names(site))))
-    return Zone(config, static, sites, fixed, places, most_dots + 2)  # a member's name has a label more
+    return Zone(config, static, sites, fixed, site_indexes, most_dots + 2)  # a member's name has a label more
 
 
 def without_lines(zone: Zone) -> Zone:

@@ -6,7 +6,7 @@ from pool_user.belief.accept import accepted as accepted
 from pool_user.belief.admission import FOREIGN as FOREIGN
 from pool_user.belief.admission import TOO_MANY as TOO_MANY
 from pool_user.belief.reachability import UNREACHABLE as UNREACHABLE
-from pool_user.belief.registrars import RegistrarState as RegistrarState
+from pool_user.belief.registrars import RegistrarView as RegistrarView
 from pool_user.belief.registrars import Standing as Standing
 from pool_user.belief.rules import MAX_MEMBERS as MAX_MEMBERS
 from pool_user.belief.rules import BeliefEvent as BeliefEvent

@@ -32,7 +32,7 @@ from pool_user.belief.listing import Claim, Listing, Overruled
 
 @dataclass(frozen=True, slots=True)
 class Court:
-    """Who may speak: registrars (by place) that answer, those settled, and the settled ones by identifier.
+    """Who may speak: registrars (by index) that answer, those settled, and the settled ones by identifier.
 
     `since_s` is when that changed last: what was said before then is not enough to speak for a home that has
     fallen silent, since news of its last moments may have been on the way.
@@ -67,21 +67,21 @@ VOUCHED = Judgement(Verdict.VOUCHED)
 
 
 def judge(
-    place: int,
+    index: int,
     claim: Claim,
     listings: Mapping[int, Listing],
     court: Court,
     followed: frozenset[int] = frozenset(),
 ) -> Judgement:
-    """Decide on the claim that the registrar at `place` makes, as the text of this module says."""
+    """Decide on the claim that the registrar at `index` makes, as the text of this module says."""
     home = court.homes.get(claim.element.home_registrar)
     if home is not None:
-        return _judge_by_home(home, place, claim, listings, court, followed)
+        return _judge_by_home(home, index, claim, listings, court, followed)
     if claim.overruled is not None:
         return Judgement(Verdict.DENIED, claim.overruled)
-    if place in court.answering and not claim.remembered:
+    if index in court.answering and not claim.remembered:
         return VOUCHED
-    last_s = max(listings[place].last_made_s(claim), court.since_s)
+    last_s = max(listings[index].last_made_s(claim), court.since_s)
     identifier = claim.element.identifier
     awaited = tuple(
         settled
@@ -97,7 +97,7 @@ def judge(
 
 def _judge_by_home(
     home: int,
-    place: int,
+    index: int,
     claim: Claim,
     listings: Mapping[int, Listing],
     court: Court,
@@ -107,16 +107,16 @@ def _judge_by_home(
     listing = listings.get(home)
     own = listing.present(identifier) if listing is not None else None
     if own is not None:
-        if home == place or home in followed:
+        if home == index or home in followed:
             return VOUCHED
-        return judge(home, own, listings, court, followed | {place})
+        return judge(home, own, listings, court, followed | {index})
     if listing is not None and (
         listing.absent_since(identifier, claim.since_s) or listing.deleted_since(identifier, claim.asked_s)
     ):
         return Judgement(Verdict.DENIED, Overruled.BY_HOME)
     if claim.overruled is not None:
         return Judgement(Verdict.DENIED, claim.overruled, (home,))
-    catching_up = place in court.answering and place not in court.settled and not claim.remembered
+    catching_up = index in court.answering and index not in court.settled and not claim.remembered
     if catching_up and listing is not None and listing.was_settled:
         return Judgement(Verdict.NEWS, awaited=(home,))
     return Judgement(Verdict.PENDING, awaited=() if _is_full(listing) else (home,))

@@ -43,8 +43,8 @@ def decide(
     judged: dict[int, _Judged] = {}
     for identifier in identifiers:
         of_one = [
-            (place, claim, _news(judge(place, claim, listings, court), identifier in members))
-            for place, listing in listings.items()
+            (index, claim, _news(judge(index, claim, listings, court), identifier in members))
+            for index, listing in listings.items()
             if (claim := listing.claims.get(identifier)) is not None
         ]
         if of_one:
@@ -66,11 +66,11 @@ def _news(judgement: Judgement, is_in: bool) -> Judgement:
 
 def _decision(judged: _Judged, listings: Mapping[int, Listing], court: Court) -> Decision:
     def rank(item: tuple[int, Claim, Judgement]) -> tuple[bool, bool, bool, float, int]:
-        place, claim, judgement = item
-        is_listed = not claim.remembered and place in court.answering
-        is_own = is_listed and court.homes.get(claim.element.home_registrar) == place
-        last_s = listings[place].last_made_s(claim)
-        return judgement.verdict is not Verdict.DENIED, is_own, is_listed, last_s, place
+        index, claim, judgement = item
+        is_listed = not claim.remembered and index in court.answering
+        is_own = is_listed and court.homes.get(claim.element.home_registrar) == index
+        last_s = listings[index].last_made_s(claim)
+        return judgement.verdict is not Verdict.DENIED, is_own, is_listed, last_s, index
 
     best = max(judged, key=rank)
     overruled = {judgement.overruled for _, _, judgement in judged}
@@ -80,7 +80,7 @@ def _decision(judged: _Judged, listings: Mapping[int, Listing], court: Court) ->
         vouched=any(judgement.verdict is Verdict.VOUCHED for _, _, judgement in judged),
         reason=reason.value if best[2].verdict is Verdict.DENIED else "",
         is_listed=any(not claim.remembered for _, claim, _ in judged),
-        awaited=frozenset(place for _, _, judgement in judged for place in judgement.awaited),
+        awaited=frozenset(index for _, _, judgement in judged for index in judgement.awaited),
         is_open=any(
             judgement.verdict is not Verdict.VOUCHED or claim.element != best[1].element
             for _, claim, judgement in judged
@@ -89,7 +89,7 @@ def _decision(judged: _Judged, listings: Mapping[int, Listing], court: Court) ->
 
 
 def _carry_out(judged: _Judged, listings: Mapping[int, Listing]) -> None:
-    for place, claim, judgement in judged:
+    for index, claim, judgement in judged:
         claim.overruled = judgement.overruled
         if claim.remembered and judgement.verdict is Verdict.DENIED:
-            del listings[place].claims[claim.element.identifier]
+            del listings[index].claims[claim.element.identifier]

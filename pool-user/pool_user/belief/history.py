@@ -5,13 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Address, IPv6Address
 
 from pool_user.belief.rules import BLINK_S, OUT_SHOWN_S, RECENT_S
-from pool_user.views import Member, OutMember
+from pool_user.views import Endpoint, Member, OutMember
 
-Place = tuple[tuple[IPv4Address | IPv6Address, ...], int]
-"""Addresses and port."""
 MAX_LEFT = 256
 """Members that left and are remembered; a hostile registrar could make any number come and go."""
 
@@ -38,13 +35,13 @@ class History:
         self._out_since_s: dict[int, tuple[str, float]] = {}
         self.recent: tuple[Member, ...] = ()
 
-    def since_s(self, identifier: int, place: Place, before: Mapping[int, Member], now: float) -> float:
+    def since_s(self, identifier: int, endpoint: Endpoint, before: Mapping[int, Member], now: float) -> float:
         """When the member came in: who was out of sight for a moment only keeps the old value."""
         known = before.get(identifier)
         if known is None:
             left = self._left.get(identifier)
             known = left.member if left is not None and now - left.left_s <= BLINK_S else None
-        if known is None or (known.addresses, known.port) != place:
+        if known is None or known.endpoint != endpoint:
             return now
         return known.since_s
 

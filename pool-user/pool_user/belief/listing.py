@@ -11,7 +11,7 @@ from rserpool import PoolElement
 MAX_DELETIONS = 4096
 """Of one registrar about one pool: a hostile registrar may name others each time."""
 MEMORY = -1
-"""The place of what was read from the last-known-good file, beside those of the registrars."""
+"""Stands for the last-known-good file where else the index of a registrar stands."""
 
 
 class Overruled(Enum):

@@ -25,7 +25,7 @@ class PoolBelief:
     """The belief about the pool `handle`.
 
     `view` is what the last `evaluate()` found, and stays the same object until something in it changes.
-    `awaited` are the registrars (by place) to be asked at once; `next_deadline_s` is when time alone
+    `awaited` are the registrars (by index) to be asked at once; `next_deadline_s` is when time alone
     changes something.
 
     What is told costs in proportion to itself: only the PEs of which something was said are judged anew, and
@@ -82,10 +82,10 @@ class PoolBelief:
         """How many PEs are known."""
         return len(self.admission)
 
-    def _listing(self, place: int) -> Listing:
-        listing = self._listings.get(place)
+    def _listing(self, index: int) -> Listing:
+        listing = self._listings.get(index)
         if listing is None:
-            listing = self._listings[place] = Listing(self._touched)
+            listing = self._listings[index] = Listing(self._touched)
         return listing
 
     def _takes(self, element: PoolElement, at_s: float) -> bool:
@@ -117,7 +117,7 @@ class PoolBelief:
 
     def answered(
         self,
-        place: int,
+        index: int,
         elements: Sequence[PoolElement],
         asked_at_s: float,
         answered_at_s: float,
@@ -127,7 +127,7 @@ class PoolBelief:
     ) -> bool:
         """Take an answer, as `Listing.update()` does. Return True when it changes who is listed, or with
         which home."""
-        listing = self._listing(place)
+        listing = self._listing(index)
         if asked_at_s < listing.asked_at_s:
             return False
         was_settled = listing.was_settled
@@ -139,9 +139,9 @@ class PoolBelief:
         self.is_dirty |= is_news or self._is_waiting
         return members_changed
 
-    def updated(self, place: int, update: Update, *, settled: bool) -> bool:
+    def updated(self, index: int, update: Update, *, settled: bool) -> bool:
         """Take what a registrar pushed. Return True when it changes who is listed, or with which home."""
-        listing = self._listing(place)
+        listing = self._listing(index)
         element, at_s = update.pool_element, update.at_s
         if not update.is_deletion and settled and listing.renew(element, at_s):
             self.is_dirty |= self._is_waiting
@@ -155,10 +155,10 @@ class PoolBelief:
         self.is_dirty = True
         return listing.push(element, at_s)
 
-    def own_children(self, place: int, home: int, elements: Iterable[PoolElement], asked_at_s: float) -> bool:
+    def own_children(self, index: int, home: int, elements: Iterable[PoolElement], asked_at_s: float) -> bool:
         """Take all PEs whose `home` the registrar is. Return True when that changes who is listed."""
         taken = [one for one in elements if self._takes(one, asked_at_s)]
-        return self._listing(place).own_children(home, taken, asked_at_s) and self._set_dirty()
+        return self._listing(index).own_children(home, taken, asked_at_s) and self._set_dirty()
 
     def _set_dirty(self) -> bool:
         self.is_dirty = True
@@ -169,19 +169,19 @@ class PoolBelief:
         """Whether any word may settle something."""
         return bool(self.awaited or self._crowd.held_since_s or not self._known)
 
-    def link_lost(self, place: int) -> None:
+    def link_lost(self, index: int) -> None:
         """A registrar's life ended."""
-        if place in self._listings:
-            self._listings[place].forget_answers()
+        if index in self._listings:
+            self._listings[index].forget_answers()
             self._judged_by = None
             self.is_dirty = True
 
-    def settled(self, place: int) -> None:
+    def settled(self, index: int) -> None:
         """A registrar became settled: only what it answers from now on counts for absence.
 
         What it goes on listing counts like that of any other, unless its home denied it.
         """
-        listing = self._listings.get(place)
+        listing = self._listings.get(index)
         if listing is None:
             return
         self._judged_by = None
@@ -332,7 +332,6 @@ class PoolBelief:
     def _member(self, element: PoolElement, stale: bool, now: float) -> Member:
         transport = element.user_transport
         addresses = accepted(transport.addresses, self.rules.accept)
-        place = (addresses, transport.port)
         return Member(
             identifier=element.identifier,
             home_registrar=element.home_registrar,
@@ -340,7 +339,9 @@ class PoolBelief:
             port=transport.port,
             protocol=transport.protocol,
             policy=element.policy,
-            since_s=self._history.since_s(element.identifier, place, self._members, now),
+            since_s=self._history.since_s(
+                element.identifier, (addresses, transport.port), self._members, now
+            ),
             stale=stale,
         )
 
@@ -349,9 +350,9 @@ class PoolBelief:
 
         def unheard(identifier: int, since_s: float) -> set[int]:
             return {
-                place
-                for place in court.settled
-                if place not in self._listings or not self._listings[place].absent_since(identifier, since_s)
+                index
+                for index in court.settled
+                if index not in self._listings or not self._listings[index].absent_since(identifier, since_s)
             }
 
         def confirmed(identifier: int, since_s: float) -> bool:
@@ -361,14 +362,14 @@ class PoolBelief:
         leaving = {one for one in self._members.keys() - staying if self._may_be_held(self._members[one])}
         before = set(self._crowd.held_since_s)
         held = self._crowd.hold(staying | leaving, members.keys(), confirmed, now)
-        awaited = {place for one in self._open for place in self._decisions[one].awaited}
+        awaited = {index for one in self._open for index in self._decisions[one].awaited}
         for identifier in held:
             members[identifier] = self._members[identifier]
             since_s = self._crowd.held_since_s[identifier]
             awaited |= {
-                place
-                for place in unheard(identifier, since_s)
-                if place not in self._listings or self._listings[place].asked_at_s <= since_s
+                index
+                for index in unheard(identifier, since_s)
+                if index not in self._listings or self._listings[index].asked_at_s <= since_s
             }
         self.awaited = frozenset(awaited)
         if not held - before:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from ipaddress import IPv4Address, IPv6Address
 
-from pool_user.views import Member, OutMember
+from pool_user.views import Endpoint, Member, OutMember
 
 UNREACHABLE = "not reached by the probe of this name server"
 AND_STALE = f"{UNREACHABLE}, and no registrar can vouch for it"
 AND_VOUCHED = f"{UNREACHABLE}, although the registrars list it"
 AND_ORPHANED = f"{UNREACHABLE}, and its home registrar is lost"
-_Place = tuple[tuple[IPv4Address | IPv6Address, ...], int]
 
 
 class Reachability:
-    """What the probe concluded about members, by their identifiers: it holds for a member at that place."""
+    """What the probe concluded about members, by identifier: it holds for a member at that endpoint."""
 
     def __init__(self) -> None:
-        self._unreachable: dict[int, _Place] = {}
+        self._unreachable: dict[int, Endpoint] = {}
 
     @property
     def unreachable(self) -> Collection[int]:
@@ -27,12 +25,12 @@ class Reachability:
 
     def probed(self, member: Member, reachable: bool) -> bool:
         """The probe came to a conclusion. Return whether it is another one than before."""
-        place = member.addresses, member.port
+        endpoint = member.endpoint
         known = self._unreachable.get(member.identifier)
-        if not reachable and known != place:
-            self._unreachable[member.identifier] = place
+        if not reachable and known != endpoint:
+            self._unreachable[member.identifier] = endpoint
             return True
-        if reachable and known == place:
+        if reachable and known == endpoint:
             del self._unreachable[member.identifier]
             return True
         return False
@@ -56,9 +54,9 @@ class Reachability:
         registrar can vouch for anybody.
         """
         dropped = []
-        for identifier, place in sorted(self._unreachable.items()):
+        for identifier, endpoint in sorted(self._unreachable.items()):
             member = members.get(identifier) if everybody or identifier in suspected else None
-            if member is not None and (member.addresses, member.port) == place:
+            if member is not None and member.endpoint == endpoint:
                 vouched = AND_ORPHANED if identifier in suspected else AND_VOUCHED
                 dropped.append(members.pop(identifier))
                 reason = AND_STALE if stale else vouched

@@ -80,7 +80,7 @@ _EXPLANATIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class RegistrarState:
+class RegistrarView:
     """One registrar, for status and metrics. `since_s` (monotonic) is when its standing began.
 
     `follow`: "enrp" while it pushes changes, else "poll"; `follow_problem` is why it does not push them.
@@ -285,7 +285,7 @@ def identify_all(registrars: Sequence[RegistrarBelief], now: float) -> None:
 
 
 class Standings:
-    """The registrars at these `addresses`, named by their place in the list, from 0.
+    """The registrars at these `addresses`, named by their index in the list, from 0.
 
     What is told holds with the next `update()`, which makes `court` anew when a standing changed; `tell`
     takes what happened.
@@ -304,24 +304,24 @@ class Standings:
 
     # What happens
 
-    def link(self, place: int, up: bool, now: float) -> None:
+    def link(self, index: int, up: bool, now: float) -> None:
         """The association with a registrar came up or was lost."""
-        self._registrars[place].link(up, now)
+        self._registrars[index].link(up, now)
         self._steady_until_s = now
 
-    def answered(self, place: int, now: float) -> None:
+    def answered(self, index: int, now: float) -> None:
         """A registrar answered something."""
-        if self._registrars[place].answered(now):
+        if self._registrars[index].answered(now):
             self._steady_until_s = now
 
-    def unanswered(self, place: int, asked_at_s: float, now: float) -> None:
+    def unanswered(self, index: int, asked_at_s: float, now: float) -> None:
         """A question of `asked_at_s` was given up."""
-        self._registrars[place].unanswered(asked_at_s)
+        self._registrars[index].unanswered(asked_at_s)
         self._steady_until_s = now
 
-    def sentinels(self, place: int, handle: str, elements: Sequence[PoolElement], now: float) -> None:
+    def sentinels(self, index: int, handle: str, elements: Sequence[PoolElement], now: float) -> None:
         """A registrar answered who is in a pool of sentinels; that of another tells nothing."""
-        registrar = self._registrars[place]
+        registrar = self._registrars[index]
         if handle != sentinel_handle(registrar.number):
             return
         before = registrar.problem
@@ -342,23 +342,23 @@ class Standings:
         if standings == self._standings:
             return None
         before, self._standings = self._standings, standings
-        changed = [place for place, old in enumerate(before) if old != standings[place]]
-        for place in changed:
-            self._since_s[place] = now
-            self._tell_standing(place, now)
+        changed = [index for index, old in enumerate(before) if old != standings[index]]
+        for index in changed:
+            self._since_s[index] = now
+            self._tell_standing(index, now)
         self.court = _court(standings, now)
-        return [place for place in changed if standings[place][0] is Standing.SETTLED]
+        return [index for index in changed if standings[index][0] is Standing.SETTLED]
 
     # What is known
 
-    def is_of_this_life(self, place: int, asked_at_s: float) -> bool:
+    def is_of_this_life(self, index: int, asked_at_s: float) -> bool:
         """Whether a question of `asked_at_s` went over the association that there is now."""
-        registrar = self._registrars[place]
+        registrar = self._registrars[index]
         return registrar.link_up and asked_at_s >= registrar.link_since_s
 
-    def is_own_word(self, place: int, sender: int) -> bool:
+    def is_own_word(self, index: int, sender: int) -> bool:
         """Whether what comes from `sender` is known to be this registrar's word."""
-        registrar = self._registrars[place]
+        registrar = self._registrars[index]
         return registrar.link_up and registrar.identifier == sender
 
     def next_deadline_s(self, now: float) -> float | None:
@@ -366,10 +366,10 @@ class Standings:
         times = (registrar.next_deadline_s(now) for registrar in self._registrars)
         return min((time_s for time_s in times if time_s is not None), default=None)
 
-    def states(self) -> tuple[RegistrarState, ...]:
+    def states(self) -> tuple[RegistrarView, ...]:
         """Every registrar, for status and metrics."""
         return tuple(
-            RegistrarState(
+            RegistrarView(
                 registrar.number,
                 registrar.address,
                 standing,
@@ -383,22 +383,22 @@ class Standings:
             )
         )
 
-    def _tell_standing(self, place: int, now: float) -> None:
-        registrar, (standing, own) = self._registrars[place], self._standings[place]
+    def _tell_standing(self, index: int, now: float) -> None:
+        registrar, (standing, own) = self._registrars[index], self._standings[index]
         identifier = f", identifier {own:08x}" if own is not None else ""
         words = f"registrar {registrar.number} ({registrar.address}) is {standing.value}{identifier}"
         self._tell(BeliefEvent(now, "registrar", "", registrar.number, words))
 
 
 def _court(standings: Sequence[tuple[Standing, int | None]], now: float) -> Court:
-    settled = {place for place, (standing, _) in enumerate(standings) if standing is Standing.SETTLED}
+    settled = {index for index, (standing, _) in enumerate(standings) if standing is Standing.SETTLED}
     return Court(
-        answering=frozenset(place for place, (standing, _) in enumerate(standings) if standing.answers),
+        answering=frozenset(index for index, (standing, _) in enumerate(standings) if standing.answers),
         settled=frozenset(settled),
         homes={
-            identifier: place
-            for place, (_, identifier) in enumerate(standings)
-            if place in settled and identifier is not None
+            identifier: index
+            for index, (_, identifier) in enumerate(standings)
+            if index in settled and identifier is not None
         },
         since_s=now,
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pool_user.belief.claims import Court
 from pool_user.belief.pool import PoolBelief
-from pool_user.belief.registrars import RegistrarState, Standings
+from pool_user.belief.registrars import RegistrarView, Standings
 from pool_user.belief.rules import (
     RENEW_STALE_S,
     BeliefEvent,
@@ -35,7 +35,7 @@ class Belief:
     decreasing.
 
     `registrars` are their addresses, in the order of their sentinels' numbers; a registrar is named by
-    its place in it, from 0. Tell it what happens (`link`, `answered`, `updated`, `table`,
+    its index in it, from 0. Tell it what happens (`link`, `answered`, `updated`, `table`,
     `unanswered`, `probed`), read `views()`, ask `questions()` at once, and come back at `next_deadline_s` at
     the latest.
     """
@@ -235,9 +235,9 @@ class Belief:
         """The answers that are waited for: to be asked at once."""
         self._keep_up(now)
         return [
-            Question(place, handle)
+            Question(index, handle)
             for handle in sorted(self._waiting)
-            for place in sorted(self._pools[handle].awaited)
+            for index in sorted(self._pools[handle].awaited)
         ]
 
     def probe_targets(self, now: float) -> dict[str, tuple[Member, ...]]:
@@ -260,7 +260,7 @@ class Belief:
             times.append(self._renew_s)
         return min((time_s for time_s in times if time_s is not None), default=None)
 
-    def registrar_states(self, now: float) -> tuple[RegistrarState, ...]:
+    def registrar_states(self, now: float) -> tuple[RegistrarView, ...]:
         """Every registrar, for status and metrics."""
         self._advance(now)
         return self._standings.states()
@@ -300,9 +300,9 @@ class Belief:
         settled_anew = self._standings.update(now)
         if settled_anew is None:
             return
-        for place in settled_anew:
+        for index in settled_anew:
             for pool in self._pools.values():
-                pool.settled(place)
+                pool.settled(index)
         if had_settled and not self._court.settled:
             self._stale_since_s = now
         self._concerned |= self._pools.keys()

@@ -58,28 +58,28 @@ async def listen_for_life(member: Member, plan: Plan) -> Heard:
 
 
 async def _probe_address(member: Member, address: IPv4Address | IPv6Address, plan: Plan) -> Heard:
-    place = (str(address), member.port)
+    target = (str(address), member.port)
     match plan.method, member.protocol:
         case "tcp", _:
-            return await _attempts(place, socket.IPPROTO_TCP, plan)
+            return await _attempts(target, socket.IPPROTO_TCP, plan)
         case "sip-options", Protocol.UDP:
-            return await _options(place, plan)
+            return await _options(target, plan)
         case _, Protocol.TCP:
-            return await _attempts(place, socket.IPPROTO_TCP, plan)
+            return await _attempts(target, socket.IPPROTO_TCP, plan)
         case _, Protocol.SCTP:
-            return await _attempts(place, socket.IPPROTO_SCTP, plan)
+            return await _attempts(target, socket.IPPROTO_SCTP, plan)
         case _:
             return Heard(ProbeResult.UNKNOWN, "a service over UDP other than SIP can't be probed")
 
 
-async def _attempts(place: tuple[str, int], protocol: int, plan: Plan) -> Heard:
+async def _attempts(target: tuple[str, int], protocol: int, plan: Plan) -> Heard:
     """Connect, and again while nothing is heard: the system repeats a lost SYN after 1 s only."""
     tasks: set[asyncio.Task[Heard]] = set()
     asks = plan.method == "sip-options" and protocol == socket.IPPROTO_TCP
     end_s = asyncio.get_running_loop().time() + plan.timeout_s
     try:
         for left in range(ATTEMPTS, 0, -1):
-            tasks.add(asyncio.create_task(_attempt(place, protocol, end_s, plan.mark, asks=asks)))
+            tasks.add(asyncio.create_task(_attempt(target, protocol, end_s, plan.mark, asks=asks)))
             wait_s = (end_s - asyncio.get_running_loop().time()) / left
             done, _ = await asyncio.wait(tasks, timeout=max(0.0, wait_s), return_when=asyncio.FIRST_COMPLETED)
             if done:
@@ -90,9 +90,9 @@ async def _attempts(place: tuple[str, int], protocol: int, plan: Plan) -> Heard:
             task.cancel()
 
 
-async def _attempt(place: tuple[str, int], protocol: int, end_s: float, mark: int, *, asks: bool) -> Heard:
+async def _attempt(target: tuple[str, int], protocol: int, end_s: float, mark: int, *, asks: bool) -> Heard:
     """Connect and, if `asks`, send OPTIONS and wait for the answer."""
-    family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
+    family = socket.AF_INET6 if ":" in target[0] else socket.AF_INET
     try:
         connection = _marked(socket.socket(family, socket.SOCK_STREAM, protocol), mark)
     except OSError as problem:  # no SCTP here, no descriptor left, or no right to mark
@@ -103,9 +103,9 @@ async def _attempt(place: tuple[str, int], protocol: int, end_s: float, mark: in
         connection.setblocking(False)
         try:
             async with asyncio.timeout_at(end_s):
-                await loop.sock_connect(connection, place)
+                await loop.sock_connect(connection, target)
                 return (
-                    await _ask(connection, place)
+                    await _ask(connection, target)
                     if asks
                     else Heard(ProbeResult.ALIVE, "accepts connections", is_answer=True)
                 )
@@ -115,10 +115,10 @@ async def _attempt(place: tuple[str, int], protocol: int, end_s: float, mark: in
             return _refusal(problem)
 
 
-async def _ask(connection: socket.socket, place: tuple[str, int]) -> Heard:
+async def _ask(connection: socket.socket, target: tuple[str, int]) -> Heard:
     """Send OPTIONS over TCP and read responses until the final one to it is there."""
     loop = asyncio.get_running_loop()
-    request = new_request(place, connection.getsockname()[:2], sender="rspdns", transport="TCP")
+    request = new_request(target, connection.getsockname()[:2], sender="rspdns", transport="TCP")
     await loop.sock_sendall(connection, request.encode())
     stream = ResponseStream()
     received_bytes = 0
@@ -179,15 +179,15 @@ def _marked(connection: socket.socket, mark: int) -> socket.socket:
     return connection
 
 
-async def _options(place: tuple[str, int], plan: Plan) -> Heard:
+async def _options(target: tuple[str, int], plan: Plan) -> Heard:
     """Send OPTIONS (RFC 3261, section 11) over UDP, repeated while nothing is heard."""
-    family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
+    family = socket.AF_INET6 if ":" in target[0] else socket.AF_INET
     try:
         connection = _marked(socket.socket(family, socket.SOCK_DGRAM), plan.mark)
         connection.setblocking(False)
         with contextlib.ExitStack() as cleanup:
             cleanup.callback(connection.close)
-            connection.connect(place)
+            connection.connect(target)
             cleanup.pop_all()
         transport, answer = await asyncio.get_running_loop().create_datagram_endpoint(
             _Answer, sock=connection
@@ -195,7 +195,7 @@ async def _options(place: tuple[str, int], plan: Plan) -> Heard:
     except OSError as problem:
         return _refusal(problem)
     try:
-        answer.request = new_request(place, transport.get_extra_info("sockname")[:2], sender="rspdns")
+        answer.request = new_request(target, transport.get_extra_info("sockname")[:2], sender="rspdns")
         data = answer.request.encode()
         for _ in range(ATTEMPTS):
             transport.sendto(data)

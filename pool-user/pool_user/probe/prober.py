@@ -36,7 +36,7 @@ class Prober:
     """Probes members and tells the belief who is unreachable.
 
     `pools` tells of each pool handle how (`set_pools()` later). `on_result` is called after the belief was
-    told something new (`Follower.look` fits). `report(handle, member)` is called three times for who falls in
+    told something new (`PoolUser.look` fits). `report(handle, member)` is called three times for who falls in
     a pool that wants it reported. `name_of(handle, member)` is what people call a member.
     """
 

@@ -37,7 +37,7 @@ MOST_ASKED_AT_ONCE = 100
 """Pools that change with one handle table and are asked about at once; the rest is left to the rounds."""
 
 
-class Following(Enum):
+class SessionState(Enum):
     """How far a registrar pushes changes."""
 
     ASKED = "asked"
@@ -53,7 +53,7 @@ class Following(Enum):
 
 
 class Input(Enum):
-    """What moves a session from one state of `Following` to another."""
+    """What moves a session from one state to another."""
 
     HOLD = "hold"
     RELEASE = "release"
@@ -65,16 +65,16 @@ class Input(Enum):
     ENDED = "ended"
 
 
-TRANSITIONS: Mapping[Following, Mapping[Input, Following]] = {
-    Following.ASKED: {Input.HOLD: Following.HELD, Input.FOLLOW: Following.CALLED},
-    Following.HELD: {Input.RELEASE: Following.ASKED, Input.FOLLOW: Following.CALLED},
-    Following.CALLED: {
-        Input.JOINED: Following.TELLING,
-        Input.TABLE: Following.FOLLOWED,
-        Input.ENDED: Following.ASKED,
+TRANSITIONS: Mapping[SessionState, Mapping[Input, SessionState]] = {
+    SessionState.ASKED: {Input.HOLD: SessionState.HELD, Input.FOLLOW: SessionState.CALLED},
+    SessionState.HELD: {Input.RELEASE: SessionState.ASKED, Input.FOLLOW: SessionState.CALLED},
+    SessionState.CALLED: {
+        Input.JOINED: SessionState.TELLING,
+        Input.TABLE: SessionState.FOLLOWED,
+        Input.ENDED: SessionState.ASKED,
     },
-    Following.TELLING: {Input.TABLE: Following.FOLLOWED, Input.ENDED: Following.ASKED},
-    Following.FOLLOWED: {Input.ENDED: Following.ASKED},
+    SessionState.TELLING: {Input.TABLE: SessionState.FOLLOWED, Input.ENDED: SessionState.ASKED},
+    SessionState.FOLLOWED: {Input.ENDED: SessionState.ASKED},
 }
 """What is not in here changes nothing."""
 
@@ -95,11 +95,11 @@ Action = Ask | Follow
 
 
 class RegistrarSession:
-    """The session with the registrar at `place`, counted from 0."""
+    """The session with the registrar at `index`, counted from 0."""
 
-    def __init__(self, place: int, pools: HotPools, intervals: Intervals, *, is_to_follow: bool) -> None:
-        self.place = place
-        self.following = Following.ASKED
+    def __init__(self, index: int, pools: HotPools, intervals: Intervals, *, is_to_follow: bool) -> None:
+        self.index = index
+        self.state = SessionState.ASKED
         self.problem = ""
         """Why it is not followed; empty while it is, and before it was to be."""
         self.is_up = False
@@ -112,7 +112,7 @@ class RegistrarSession:
         """Whether it is connected, and has not told yet who its sentinel is."""
         self._pools = pools
         self._is_to_follow = is_to_follow
-        self._sentinel = sentinel_handle(place + 1)
+        self._sentinel = sentinel_handle(index + 1)
         self._round = Round(self._sentinel, intervals)
         self._round_at_s = float("inf")
         self._link_s = float("-inf")
@@ -123,13 +123,13 @@ class RegistrarSession:
     @property
     def is_followed(self) -> bool:
         """Whether it pushes changes."""
-        return self.following is Following.FOLLOWED
+        return self.state is SessionState.FOLLOWED
 
     @property
     def is_about_to_tell(self) -> bool:
         """Whether its handle table is on its way, or will be after the first one: what that tells is not
         asked for one by one, which would only delay it."""
-        return self.following in (Following.TELLING, Following.HELD)
+        return self.state in (SessionState.TELLING, SessionState.HELD)
 
     @property
     def next_deadline_s(self) -> float:
@@ -171,10 +171,10 @@ class RegistrarSession:
 
     def move(self, what: Input) -> bool:
         """Return whether that changes anything."""
-        target = TRANSITIONS[self.following].get(what)
+        target = TRANSITIONS[self.state].get(what)
         if target is None:
             return False
-        self.following = target
+        self.state = target
         return True
 
     def follow(self) -> None:
@@ -239,21 +239,21 @@ class RegistrarSession:
 
 
 class RegistrarSessions:
-    """The sessions with all registrars, by place.
+    """The sessions with all registrars, by index.
 
     `is_to_follow`: those that are settled are followed, not only asked.
     """
 
     def __init__(self, count: int, pools: HotPools, intervals: Intervals, *, is_to_follow: bool) -> None:
         self._sessions = [
-            RegistrarSession(place, pools, intervals, is_to_follow=is_to_follow) for place in range(count)
+            RegistrarSession(index, pools, intervals, is_to_follow=is_to_follow) for index in range(count)
         ]
         self._is_to_follow = is_to_follow
         self._first: tuple[RegistrarSession, float] | None = None
         """The registrar that is followed first, and since when."""
 
-    def __getitem__(self, place: int) -> RegistrarSession:
-        return self._sessions[place]
+    def __getitem__(self, index: int) -> RegistrarSession:
+        return self._sessions[index]
 
     def __iter__(self) -> Iterator[RegistrarSession]:
         return iter(self._sessions)
@@ -273,7 +273,7 @@ class RegistrarSessions:
         """Follow every registrar that is settled, the first of all alone at first."""
         if not self._is_to_follow:
             return
-        idle = [one for one in self._sessions if one.following in (Following.ASKED, Following.HELD)]
+        idle = [one for one in self._sessions if one.state in (SessionState.ASKED, SessionState.HELD)]
         settled = [session for session in idle if session.standing is Standing.SETTLED]
         if self._first is None and settled:
             self._first = settled.pop(0), now
@@ -292,17 +292,17 @@ class RegistrarSessions:
         if self._first is None:
             return False
         session, since_s = self._first
-        match session.following:
-            case Following.TELLING:
+        match session.state:
+            case SessionState.TELLING:
                 return now < since_s + FIRST_TABLE_S
-            case Following.CALLED:
+            case SessionState.CALLED:
                 return now < since_s + FIRST_CONNECTED_S
         return False
 
-    def ask_others(self, handle: str, place: int, now: float) -> None:
-        """Something changed in a pool at the registrar of a place: ask the others about it."""
+    def ask_others(self, handle: str, index: int, now: float) -> None:
+        """Something changed in a pool at the registrar with this index: ask the others about it."""
         for session in self._sessions:
-            if session.place != place:
+            if session.index != index:
                 session.ask_after_change(handle, now)
 
     def ask_awaited(self, questions: Sequence[Question], now: float) -> bool:

@@ -19,7 +19,7 @@ registrar may have forgotten it, it asks for everything.
 
 The file holds, in this order: the states and every transition between them, what the owner is told, who owns
 which pool element (`Ownership`), a handle table as it comes in, the checks, what is owed to any peer
-(`reply_to`), the machine for one registrar (`RegistrarFollower`), and the machine for several of them on one
+(`reply_to`), the machine for one registrar (`FollowedRegistrar`), and the machine for several of them on one
 socket (`FollowerMachine`).
 """
 
@@ -376,7 +376,7 @@ ELEMENTS_AT_ONCE = 2 * MAX_TABLE_ELEMENTS
 """... but so many may come at once: its handle table, and a takeover of all."""
 
 
-class RegistrarFollower(TableMachine[State, Input, EnrpMessage, Event]):
+class FollowedRegistrar(TableMachine[State, Input, EnrpMessage, Event]):
     """Follows the registrar at `registrar` under our own ENRP `identifier`.
 
     `ownership` is shared by all that are followed. Tables tell of the pools that `is_wanted` only.
@@ -390,7 +390,7 @@ class RegistrarFollower(TableMachine[State, Input, EnrpMessage, Event]):
         is_wanted: Callable[[bytes], bool] = lambda handle: True,
     ) -> None:
         super().__init__(State.IDLE, TRANSITIONS)
-        self.registrar = registrar
+        self.endpoint = registrar
         self.identifier = identifier
         self.sender: int | None = None
         """The registrar's identifier, once it is known."""
@@ -516,7 +516,7 @@ class RegistrarFollower(TableMachine[State, Input, EnrpMessage, Event]):
                     self._join(now)
                 else:
                     self._connect_by_s = now + CONNECT_TIMEOUT_S
-                    self._actions.append(Connect(self.registrar))
+                    self._actions.append(Connect(self.endpoint))
             case State.CONNECTING if now >= self._connect_by_s:
                 self._fail("it does not answer", now)
             case State.LEAVING if now >= self._leave_by_s:
@@ -677,7 +677,7 @@ MAX_OWN_ADDRESSES = 16
 class FollowerMachine:
     """Follows several registrars, given by their ENRP endpoints, over one socket under one `identifier`.
 
-    Each association belongs to the follower of its registrar; of others nothing counts.
+    Each association belongs to the registrar of its registrar; of others nothing counts.
     """
 
     def __init__(
@@ -689,9 +689,11 @@ class FollowerMachine:
         if len(set(registrars)) < len(registrars):
             raise ValueError("two registrars have the same address and ENRP port")
         ownership = Ownership()
-        self.followers = tuple(RegistrarFollower(one, identifier, ownership, is_wanted) for one in registrars)
-        self._by_endpoint = {follower.registrar: follower for follower in self.followers}
-        self._by_association: dict[int, RegistrarFollower] = {}
+        self.registrars = tuple(
+            FollowedRegistrar(one, identifier, ownership, is_wanted) for one in registrars
+        )
+        self._by_endpoint = {registrar.endpoint: registrar for registrar in self.registrars}
+        self._by_association: dict[int, FollowedRegistrar] = {}
         self._strangers: set[int] = set()
         self._actions: list[Action[EnrpMessage, Told | AllLeft]] = []
         self._have_left = False
@@ -700,22 +702,22 @@ class FollowerMachine:
 
     def follow(self, index: int, now: float) -> None:
         """Follow a registrar, which must have the handlespace already."""
-        self.followers[index].follow(now)
+        self.registrars[index].follow(now)
 
     def ask_for_everything(self, now: float) -> None:
         """Ask all that are followed for their whole handle table again."""
-        for follower in self.followers:
-            follower.ask_for_everything(now)
+        for registrar in self.registrars:
+            registrar.ask_for_everything(now)
 
     def leave(self, now: float) -> None:
         """Stop following; `AllLeft` tells when no registrar waits for us any more."""
-        for follower in self.followers:
-            follower.leave(now)
+        for registrar in self.registrars:
+            registrar.leave(now)
 
     def close(self) -> None:
         """End at once."""
-        for follower in self.followers:
-            follower.close()
+        for registrar in self.registrars:
+            registrar.close()
         self._actions.append(CloseSocket())
 
     # What the socket tells
@@ -724,11 +726,11 @@ class FollowerMachine:
         self, association: int, peer: Endpoint, now: float, local: Sequence[Endpoint] = ()
     ) -> None:
         """Take note of a new association, whoever began it."""
-        follower = self._by_endpoint.get(peer)
-        if follower is not None:
+        registrar = self._by_endpoint.get(peer)
+        if registrar is not None:
             self._strangers.discard(association)
-            self._by_association[association] = follower
-            follower.associated(association, own_transport(local), now)
+            self._by_association[association] = registrar
+            registrar.associated(association, own_transport(local), now)
         elif len(self._strangers) < MAX_STRANGERS:
             self._strangers.add(association)
         else:
@@ -737,42 +739,42 @@ class FollowerMachine:
     def lost(self, association: int, now: float, reason: str = "the association ended") -> None:
         """Take note that an association is gone."""
         self._strangers.discard(association)
-        follower = self._by_association.pop(association, None)
-        if follower is not None:
-            follower.lost(association, now, reason)
+        registrar = self._by_association.pop(association, None)
+        if registrar is not None:
+            registrar.lost(association, now, reason)
 
     def connect_failed(self, peer: Endpoint, now: float, reason: str) -> None:
         """Take note that no association with this endpoint could be set up."""
-        follower = self._by_endpoint.get(peer)
-        if follower is not None:
-            follower.connect_failed(now, reason)
+        registrar = self._by_endpoint.get(peer)
+        if registrar is not None:
+            registrar.connect_failed(now, reason)
 
     def received(self, association: int, message: EnrpMessage, now: float) -> None:
         """Take a message; of a stranger none counts."""
-        follower = self._by_association.get(association)
-        if follower is not None:
-            follower.received(message, now)
+        registrar = self._by_association.get(association)
+        if registrar is not None:
+            registrar.received(message, now)
 
     # What time brings, and what is to be done
 
     @property
     def next_deadline_s(self) -> float | None:
         """When `advance` has something to do; None: not before something else happens."""
-        deadlines = (follower.next_deadline_s for follower in self.followers)
+        deadlines = (registrar.next_deadline_s for registrar in self.registrars)
         return min((each for each in deadlines if each is not None), default=None)
 
     def advance(self, now: float) -> None:
         """Do what is due."""
-        for follower in self.followers:
-            follower.advance(now)
+        for registrar in self.registrars:
+            registrar.advance(now)
 
     def take_actions(self) -> list[Action[EnrpMessage, Told | AllLeft]]:
         """Return what is to be done, in order, and forget it."""
         actions, self._actions = self._actions, []
-        for index, follower in enumerate(self.followers):
-            for action in follower.take_actions():
+        for index, registrar in enumerate(self.registrars):
+            for action in registrar.take_actions():
                 actions.append(Tell(Told(index, action.event)) if isinstance(action, Tell) else action)
-        if not self._have_left and all(follower.state is State.LEFT for follower in self.followers):
+        if not self._have_left and all(registrar.state is State.LEFT for registrar in self.registrars):
             self._have_left = True
             actions.append(Tell(AllLeft()))
         return actions

@@ -14,7 +14,7 @@ from functools import partial
 
 from daemon_kit.logs import get_logger
 
-from pool_user.belief import AT_ONCE, Belief, BeliefEvent, RegistrarState, pool_name
+from pool_user.belief import AT_ONCE, Belief, BeliefEvent, RegistrarView, pool_name
 from pool_user.registrars.polling import REPEAT_AFTER_S, HotPools, Intervals
 from pool_user.registrars.session import MOST_ASKED_AT_ONCE, Action, Ask, Follow, Input, RegistrarSessions
 from pool_user.views import Member, PoolView
@@ -37,7 +37,7 @@ from rserpool import (
 SHORTEST_TIMER_S = 0.001
 
 
-class Follower:
+class PoolUser:
     """Keeps `belief` fed about the pools `handles`. `on_change` gets every pool's view whenever one changed.
 
     With `is_to_follow`, registrars that are settled push their changes (ENRP) and are asked only as a check;
@@ -70,18 +70,18 @@ class Follower:
                 address,
                 timeout_ms=timeout_ms,
                 local_addresses=local_addresses,
-                on_link=partial(self._on_link, place),
+                on_link=partial(self._on_link, index),
             )
-            for place, address in enumerate(registrars)
+            for index, address in enumerate(registrars)
         ]
-        self._pushes: HandlespaceFollower | None = None
+        self._follower: HandlespaceFollower | None = None
         if is_to_follow:
-            self._pushes = HandlespaceFollower(
+            self._follower = HandlespaceFollower(
                 registrars, self._told, is_wanted=self._is_wanted, local_addresses=local_addresses
             )
         self._views: Mapping[str, PoolView] = {}
         self._changed: dict[tuple[str, int], None] = {}
-        """Pools in which something changed at the registrar of a place: the others are to be asked."""
+        """Pools in which something changed at the registrar with this index: the others are to be asked."""
         self._questions: set[asyncio.Task[None]] = set()
         self._rounds = _Alarm(self._next_round)
         self._next_look = _Alarm(self.look)
@@ -91,23 +91,23 @@ class Follower:
         """Begin; must run in an event loop. Raise SctpUnavailable where there is no SCTP."""
         for client in self._clients:
             client.start()
-        if self._pushes is not None:
-            self._pushes.start()
+        if self._follower is not None:
+            self._follower.start()
         self.look()
 
     async def leave(self) -> None:
         """Take leave of the registrars, so that none of them waits for us after `close()`: about 2 s."""
         self._is_leaving = True
-        if self._pushes is not None:
-            await self._pushes.leave()
+        if self._follower is not None:
+            await self._follower.leave()
 
     async def close(self) -> None:
         """Ask nothing any more and close the associations."""
         self._is_closed = True
         for alarm in (self._next_look, self._rounds):
             alarm.set(float("inf"))
-        if self._pushes is not None:
-            self._pushes.close()
+        if self._follower is not None:
+            self._follower.close()
         for question in self._questions:
             question.cancel()
         await asyncio.gather(*self._questions, return_exceptions=True)
@@ -121,8 +121,8 @@ class Follower:
     def set_handles(self, handles: Sequence[str]) -> None:
         """Follow these pools from now on (`Belief.set_pools()` has them already)."""
         self.pools.set_handles(handles, time.monotonic())
-        if self._pushes is not None:
-            self._pushes.ask_for_everything()
+        if self._follower is not None:
+            self._follower.ask_for_everything()
         self.look()
 
     def ask_at_once(self, handle: str) -> None:
@@ -148,12 +148,12 @@ class Follower:
     def report_unreachable(self, handle: str, member: Member) -> None:
         """Tell the member's home registrar, or all where it is not known, that nobody reaches the member."""
         states = self._belief.registrar_states(time.monotonic())
-        up = [place for place, client in enumerate(self._clients) if client.is_up]
-        home = [place for place in up if states[place].identifier == member.home_registrar]
-        for place in home or up:
-            self._clients[place].report_unreachable(handle.encode(), member.identifier)
+        up = [index for index, client in enumerate(self._clients) if client.is_up]
+        home = [index for index in up if states[index].identifier == member.home_registrar]
+        for index in home or up:
+            self._clients[index].report_unreachable(handle.encode(), member.identifier)
 
-    def registrar_states(self) -> tuple[RegistrarState, ...]:
+    def registrar_states(self) -> tuple[RegistrarView, ...]:
         """Every registrar, with its round trip and how it is followed."""
         return tuple(
             replace(
@@ -175,20 +175,20 @@ class Follower:
 
     # What registrars tell
 
-    def _on_link(self, place: int, up: bool) -> None:
+    def _on_link(self, index: int, up: bool) -> None:
         now = time.monotonic()
-        self._belief.link(place, up, now)
-        self._sessions[place].link(up, now)
+        self._belief.link(index, up, now)
+        self._sessions[index].link(up, now)
         self._next_round()
         self.look()
 
-    async def _resolve(self, place: int, handle: str) -> None:
-        session, asked_at_s = self._sessions[place], time.monotonic()
+    async def _resolve(self, index: int, handle: str) -> None:
+        session, asked_at_s = self._sessions[index], time.monotonic()
         try:
-            resolution = await self._clients[place].resolve(handle.encode())
+            resolution = await self._clients[index].resolve(handle.encode())
         except ResolutionTimeout:
             now = time.monotonic()
-            self._belief.unanswered(place, asked_at_s, now)
+            self._belief.unanswered(index, asked_at_s, now)
             session.unanswered(handle, now)
         except RegistrarUnreachable:
             session.not_asked(handle)
@@ -198,33 +198,33 @@ class Follower:
             get_logger("follower").warning("cannot_ask", handle=handle, problem=str(problem))
             return
         else:
-            self._answered(place, handle, resolution)
+            self._answered(index, handle, resolution)
         self._flush()
         self.look()
 
-    def _answered(self, place: int, handle: str, resolution: Resolution) -> None:
-        if self._belief.answered(place, resolution):
-            self._changed[handle, place] = None
-        self._sessions[place].answered(handle, time.monotonic())
+    def _answered(self, index: int, handle: str, resolution: Resolution) -> None:
+        if self._belief.answered(index, resolution):
+            self._changed[handle, index] = None
+        self._sessions[index].answered(handle, time.monotonic())
 
-    def _told(self, place: int, event: FollowerEvent) -> None:
+    def _told(self, index: int, event: FollowerEvent) -> None:
         """A registrar that is followed told something by itself."""
-        session = self._sessions[place]
+        session = self._sessions[index]
         changed: Sequence[str] = ()
         match event:
             case Update():
-                if self._belief.updated(place, event):
+                if self._belief.updated(index, event):
                     changed = (pool_name(event.handle),)
             case Table():
-                changed = self._belief.table(place, event)
+                changed = self._belief.table(index, event)
                 if session.table():
-                    get_logger("follower").info("followed", registrar=self._names[place])
+                    get_logger("follower").info("followed", registrar=self._names[index])
             case Ended(reason):
                 if session.ended(reason, time.monotonic()):
                     why = f"{reason}: it is asked instead"
-                    get_logger("follower").info("not_followed", registrar=self._names[place], why=why)
+                    get_logger("follower").info("not_followed", registrar=self._names[index], why=why)
                 self._next_round()
-        self._changed |= dict.fromkeys((handle, place) for handle in changed[:MOST_ASKED_AT_ONCE])
+        self._changed |= dict.fromkeys((handle, index) for handle in changed[:MOST_ASKED_AT_ONCE])
         self.look()
 
     def _is_wanted(self, handle: bytes) -> bool:
@@ -246,8 +246,8 @@ class Follower:
         # Only now: each question waits for the SCTP daemon's turn, and the change is urgent.
         self._note_progress(now)
         changed, self._changed = self._changed, {}
-        for handle, place in changed:
-            self._sessions.ask_others(handle, place, now)
+        for handle, index in changed:
+            self._sessions.ask_others(handle, index, now)
         if not self._is_leaving:
             self._sessions.follow_settled(now)
         late = self._sessions.ask_awaited(self._belief.questions(now), now)
@@ -267,10 +267,10 @@ class Follower:
     def _note_progress(self, now: float) -> None:
         """Tell the sessions what is known of their registrars at this moment."""
         for session, state in zip(self._sessions, self._belief.registrar_states(now), strict=True):
-            round_trip_ms = self._clients[session.place].round_trip_ms
+            round_trip_ms = self._clients[session.index].round_trip_ms
             session.standing = state.standing
             session.round_trip_s = None if round_trip_ms is None else round_trip_ms / 1000
-            if self._pushes is not None and self._pushes.state(session.place) is FollowerState.JOINING:
+            if self._follower is not None and self._follower.state(session.index) is FollowerState.JOINING:
                 session.move(Input.JOINED)
 
     def _flush(self) -> None:
@@ -279,17 +279,17 @@ class Follower:
             return
         for session in self._sessions:
             for action in session.take_actions():
-                self._do(session.place, action)
+                self._do(session.index, action)
         self._rounds.set(self._sessions.next_deadline_s)
 
-    def _do(self, place: int, action: Action) -> None:
+    def _do(self, index: int, action: Action) -> None:
         match action:
             case Ask(handle):
-                question = asyncio.get_running_loop().create_task(self._resolve(place, handle))
+                question = asyncio.get_running_loop().create_task(self._resolve(index, handle))
                 self._questions.add(question)
                 question.add_done_callback(self._questions.discard)
-            case Follow() if self._pushes is not None:
-                self._pushes.follow(place)
+            case Follow() if self._follower is not None:
+                self._follower.follow(index)
 
 
 class _Alarm:

@@ -1,4 +1,4 @@
-"""The follower at registrars that are played: what it asks when, and what it makes of bad ones."""
+"""The pool user at registrars that are played: what it asks when, and what it makes of bad ones."""
 
 import asyncio
 from collections import Counter
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from pool_user import user
 from pool_user.belief import Belief
-from pool_user.registrars import follower
-from pool_user.registrars.follower import Follower
 from pool_user.registrars.polling import Intervals
 from pool_user.registrars.session import ASK_FOLLOWED_AFTER_S, MOST_ASKED_AT_ONCE, Input, RegistrarSession
+from pool_user.user import PoolUser
 from pool_user.views import PoolView
 from rserpool.errors import RegistrarUnreachable, ResolutionTimeout
 from rserpool.machine.registrar_choice import RegistrarAddress
@@ -34,7 +34,7 @@ class PlayedRegistrar:
     def __init__(
         self, address: RegistrarAddress, *, timeout_ms: int, on_link: Callable[[bool], None], **_: Any
     ) -> None:
-        self.place = len(PlayedRegistrar.made)
+        self.index = len(PlayedRegistrar.made)
         PlayedRegistrar.made.append(self)
         self.timeout_s = timeout_ms / 1000
         self.on_link = on_link
@@ -46,8 +46,8 @@ class PlayedRegistrar:
         self.asked: list[tuple[float, str]] = []
         self.under_way: Counter[str] = Counter()
         self.most_under_way = 0
-        self.listing[f"rspdns-sentinel-{self.place + 1}"] = (
-            pe(0x51 + self.place, HOMES[self.place], address.host),
+        self.listing[f"rspdns-sentinel-{self.index + 1}"] = (
+            pe(0x51 + self.index, HOMES[self.index], address.host),
         )
 
     def start(self) -> None:
@@ -102,14 +102,14 @@ class PlayedSettings:
 
 
 class Scene:
-    """A follower, its registrars, and every view it gave out."""
+    """A pool user, its registrars, and every view it gave out."""
 
     def __init__(self, settings: PlayedSettings) -> None:
         PlayedRegistrar.made = []
         addresses = [str(address) for address in settings.registrar_addresses]
         self.belief = Belief(addresses, dict.fromkeys(settings.handles, RULES))
         self.views: list[Mapping[str, PoolView]] = []
-        self.follower = Follower(
+        self.pool_user = PoolUser(
             settings.registrar_addresses,
             settings.handles,
             self.belief,
@@ -118,7 +118,7 @@ class Scene:
             intervals=Intervals(settings.poll_hot_ms / 1000, settings.poll_hot_for_s, settings.poll_idle_s),
             timeout_ms=settings.resolve_timeout_ms,
         )
-        for session in self.follower._sessions:
+        for session in self.pool_user._sessions:
             session._is_to_follow = settings.asks_sentinels_first
         self.registrars = PlayedRegistrar.made
 
@@ -132,17 +132,17 @@ class Scene:
 
     @property
     def standings(self) -> list[str]:
-        return [state.standing.value for state in self.follower.registrar_states()]
+        return [state.standing.value for state in self.pool_user.registrar_states()]
 
-    def ask(self, place: int) -> None:
+    def ask(self, index: int) -> None:
         """Have one registrar asked about the pool at once."""
-        self.follower._sessions[place].ask_at_once(POOL, asyncio.get_running_loop().time())
-        self.follower._flush()
+        self.pool_user._sessions[index].ask_at_once(POOL, asyncio.get_running_loop().time())
+        self.pool_user._flush()
 
-    def tell(self, place: int, told: Resolution) -> None:
+    def tell(self, index: int, told: Resolution) -> None:
         """Have one registrar answer."""
-        self.follower._answered(place, told.handle.decode(), told)
-        self.follower.look()
+        self.pool_user._answered(index, told.handle.decode(), told)
+        self.pool_user.look()
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
@@ -153,16 +153,16 @@ class Scene:
 @asynccontextmanager
 async def playing(settings: PlayedSettings | None = None) -> AsyncIterator[Scene]:
     scene = Scene(settings or PlayedSettings())
-    scene.follower.start()
+    scene.pool_user.start()
     try:
         yield scene
     finally:
-        await scene.follower.close()
+        await scene.pool_user.close()
 
 
 @pytest.fixture(autouse=True)
 def played(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower, "RegistrarClient", PlayedRegistrar)
+    monkeypatch.setattr(user, "RegistrarClient", PlayedRegistrar)
 
 
 async def test_members_come_and_go() -> None:
@@ -220,13 +220,13 @@ async def test_those_who_tell_by_themselves_are_asked_only_when_the_change_is_th
         await scene.until(lambda: scene.standings == ["settled"] * 3)
         await asyncio.sleep(0.05)
         for what in (Input.FOLLOW, Input.TABLE):
-            scene.follower._sessions[1].move(what)
+            scene.pool_user._sessions[1].move(what)
         scene.list_everywhere(pe(1, HOMES[0]))
         now = asyncio.get_running_loop().time()
         told = Resolution(POOL.encode(), True, None, (pe(1, HOMES[0]),), now, now)
         scene.tell(0, told)
         await scene.until(lambda: all(each.count(POOL, now) for each in scene.registrars[1:]))
-        followed, asked = (scene.registrars[place].first_asked_s(POOL, now) for place in (1, 2))
+        followed, asked = (scene.registrars[index].first_asked_s(POOL, now) for index in (1, 2))
         assert followed >= now + ASK_FOLLOWED_AFTER_S - 0.001
         assert asked < followed
         assert scene.members == [1]
@@ -235,7 +235,7 @@ async def test_those_who_tell_by_themselves_are_asked_only_when_the_change_is_th
 async def test_what_a_handle_table_is_about_to_tell_is_not_asked_for_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(RegistrarSession, "is_about_to_tell", property(lambda one: one.place == 0))
+    monkeypatch.setattr(RegistrarSession, "is_about_to_tell", property(lambda one: one.index == 0))
     handles = tuple(f"pool-{number}" for number in range(300))
     async with playing(PlayedSettings((POOL, *handles))) as scene:
         await scene.until(lambda: {*handles} <= {handle for _, handle in scene.registrars[1].asked})
@@ -245,10 +245,10 @@ async def test_what_a_handle_table_is_about_to_tell_is_not_asked_for_one_by_one(
 async def test_of_one_that_may_be_followed_the_sentinel_is_asked_first_alone() -> None:
     settings = PlayedSettings((POOL, "other"), poll_hot_ms=200, asks_sentinels_first=True)
     async with playing(settings) as scene:
-        for place, registrar in enumerate(scene.registrars):
+        for index, registrar in enumerate(scene.registrars):
             await scene.until(lambda one=registrar: {POOL, "other"} <= {handle for _, handle in one.asked})  # type: ignore[misc]
             (first_s, first), (then_s, _) = registrar.asked[:2]
-            assert first == f"rspdns-sentinel-{place + 1}"
+            assert first == f"rspdns-sentinel-{index + 1}"
             assert then_s - first_s > 0.15, "its table would be on its way by then"
 
 
@@ -265,7 +265,7 @@ async def test_pools_wait_for_the_sentinel_of_the_slowest() -> None:
 async def test_a_handle_table_tells_sooner_than_many_questions_of_the_belief(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RegistrarSession, "is_about_to_tell", property(lambda one: one.place == 1))
+    monkeypatch.setattr(RegistrarSession, "is_about_to_tell", property(lambda one: one.index == 1))
     handles = [f"pool-{number}" for number in range(count)]
     async with playing(PlayedSettings((POOL, *handles), poll_idle_s=1000.0)) as scene:
         await scene.until(lambda: scene.standings == ["settled"] * 3)
@@ -299,7 +299,7 @@ async def test_one_question_at_a_time_for_each_pool_and_registrar() -> None:
         scene.registrars[2].is_frozen = True
         for number in range(30):
             scene.list_everywhere(pe(number + 1, HOMES[0]))
-            scene.follower.ask_at_once(POOL)
+            scene.pool_user.ask_at_once(POOL)
             await asyncio.sleep(0.02)
         assert [registrar.most_under_way for registrar in scene.registrars] == [1, 1, 1]
         assert scene.registrars[0].count(POOL) > 20
@@ -336,8 +336,8 @@ async def test_a_looked_up_idle_pool_is_asked_at_once() -> None:
         await scene.until(lambda: scene.standings == ["settled"] * 3)
         await asyncio.sleep(0.1)
         counted = [registrar.count(POOL) for registrar in scene.registrars]
-        scene.follower.note_query(POOL)
-        scene.follower.note_query("stranger")
+        scene.pool_user.note_query(POOL)
+        scene.pool_user.note_query("stranger")
         await scene.until(
             lambda: [registrar.count(POOL) for registrar in scene.registrars] == [n + 1 for n in counted]
         )
@@ -355,14 +355,14 @@ async def test_new_pools_are_followed() -> None:
         await scene.until(lambda: scene.standings == ["settled"] * 3)
         scene.list_everywhere(pe(5, HOMES[0]), handle="fresh")
         scene.belief.set_pools({POOL: RULES, "fresh": RULES}, asyncio.get_running_loop().time())
-        scene.follower.set_handles([POOL, "fresh"])
+        scene.pool_user.set_handles([POOL, "fresh"])
         await scene.until(lambda: bool(scene.views[-1].get("fresh", PoolView("")).members))
 
 
 async def test_after_close_nothing_is_asked() -> None:
     async with playing() as scene:
         await scene.until(lambda: scene.standings == ["settled"] * 3)
-        await scene.follower.close()
+        await scene.pool_user.close()
         counted = [len(registrar.asked) for registrar in scene.registrars]
         await asyncio.sleep(0.2)
         assert [len(registrar.asked) for registrar in scene.registrars] == counted

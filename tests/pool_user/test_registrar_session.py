@@ -11,17 +11,17 @@ from pool_user.registrars.session import (
     TRANSITIONS,
     Ask,
     Follow,
-    Following,
     Input,
     RegistrarSession,
     RegistrarSessions,
+    SessionState,
 )
 
 from tests.pool_user.belief_support import POOL
 
 START_S = 10.0
-ASKED, HELD, CALLED = Following.ASKED, Following.HELD, Following.CALLED
-TELLING, FOLLOWED = Following.TELLING, Following.FOLLOWED
+ASKED, HELD, CALLED = SessionState.ASKED, SessionState.HELD, SessionState.CALLED
+TELLING, FOLLOWED = SessionState.TELLING, SessionState.FOLLOWED
 INTERVALS = Intervals(0.05, 60.0, 10.0)
 
 
@@ -35,9 +35,9 @@ class Scene:
             session.link(True, START_S)
             session.standing = Standing.SETTLED
 
-    def look(self, later_s: float) -> list[Following]:
+    def look(self, later_s: float) -> list[SessionState]:
         self.sessions.follow_settled(START_S + later_s)
-        return [session.following for session in self.sessions]
+        return [session.state for session in self.sessions]
 
 
 def test_the_others_wait_for_the_first_handle_table() -> None:
@@ -53,7 +53,7 @@ def test_the_others_wait_for_the_first_handle_table() -> None:
 
 
 @pytest.mark.parametrize(("state", "at_most_s"), [(CALLED, FIRST_CONNECTED_S), (TELLING, FIRST_TABLE_S)])
-def test_they_do_not_wait_for_long(state: Following, at_most_s: float) -> None:
+def test_they_do_not_wait_for_long(state: SessionState, at_most_s: float) -> None:
     scene = Scene()
     scene.look(0.0)
     if state is TELLING:
@@ -82,7 +82,7 @@ def test_registrars_that_are_only_asked_are_never_followed() -> None:
     for session in sessions:
         session.standing = Standing.SETTLED
     sessions.follow_settled(START_S)
-    assert [session.following for session in sessions] == [ASKED] * 3
+    assert [session.state for session in sessions] == [ASKED] * 3
 
 
 def session_of_one(*, is_to_follow: bool = False) -> RegistrarSession:
@@ -138,7 +138,7 @@ def test_a_followed_registrar_is_asked_about_a_change_later_and_at_once_when_tha
     assert session.next_deadline_s == START_S + 0.1 + ASK_FOLLOWED_AFTER_S
     assert asked(session, START_S + 0.1 + ASK_FOLLOWED_AFTER_S) == [POOL]
     assert session.ended("silent for 6 s", START_S + 0.2)
-    assert (session.following, session.problem) == (ASKED, "silent for 6 s")
+    assert (session.state, session.problem) == (ASKED, "silent for 6 s")
     assert session.next_deadline_s == START_S + 0.2
 
 
@@ -152,11 +152,11 @@ def test_a_question_wanted_again_meanwhile_is_asked_when_the_first_is_answered()
     assert session.take_actions() == [Ask(POOL)]
 
 
-@pytest.mark.parametrize("state", Following)
+@pytest.mark.parametrize("state", SessionState)
 @pytest.mark.parametrize("what", Input)
-def test_what_the_table_does_not_hold_changes_nothing(state: Following, what: Input) -> None:
+def test_what_the_table_does_not_hold_changes_nothing(state: SessionState, what: Input) -> None:
     session = session_of_one()
-    session.following = state
+    session.state = state
     target = TRANSITIONS[state].get(what)
     assert session.move(what) is (target is not None)
-    assert session.following is (target or state)
+    assert session.state is (target or state)
