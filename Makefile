@@ -6,6 +6,7 @@
 # make bench-sctp  SCTP against kernel UDP and TCP; BENCH_OPTIONS='--quick', '--soak 1000000', '--json FILE', '--html FILE'
 # make fuzz   fuzzes sctp-userland, FUZZ_SECONDS=300 for each of two fuzzers
 # make lint   ruff, mypy, the direction of imports; needs neither root nor the Debian packages
+# make docs   the documentation as a site in build/site; links are checked
 # make man    writes the man pages of every command to build/man (MAN=folder: elsewhere)
 # make install    for production: /opt/rspdns, units, man pages, completion (INSTALL.md); DESTDIR, PREFIX, SCTP_USERLAND=yes
 # make uninstall  removes that again; configuration and state stay
@@ -13,7 +14,7 @@
 # make clean  removes the virtual environment, builds and caches
 # make lock   renews the pinned Python packages (versions and hashes only)
 # make help   this text
-.PHONY: help setup demo test test-kernel test-lksctp bench bench-sctp fuzz lint man install uninstall clean lock
+.PHONY: help setup demo test test-kernel test-lksctp bench bench-sctp fuzz lint docs man install uninstall clean lock
 
 BIN := .venv/bin
 # Test files run side by side: on two processors three of them wait more than they work.
@@ -65,6 +66,11 @@ lint:
 	@$(BIN)/lint-imports --no-logo --no-cache
 	@$(BIN)/mypy $(addprefix -p ,$(PACKAGES))
 	@$(BIN)/mypy tests
+
+docs:
+	@setup/setup.sh lint
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "docs: build/site/index.html; with search: $(BIN)/python -m http.server --directory build/site"
 
 man:
 	@setup/setup.sh lint

@@ -1,9 +1,16 @@
-"""Documents lead where they say."""
+"""Documents lead where they say, and what they make of the code is whole."""
 
 import re
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+from ppe_agent import configuration, consistency
+from ppe_agent.configuration import load_configuration
+from registrar_config.inventory import load_inventory
+from rspdns.zones.loading import load_zones
 
 TOP = Path(__file__).resolve().parents[1]
 DOCUMENTS = [
@@ -13,9 +20,70 @@ DOCUMENTS = [
 ]
 
 
+def _docs_pages() -> ModuleType:
+    spec = spec_from_file_location("docs_pages", TOP / "setup" / "docs_pages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+docs_pages = _docs_pages()
+PAGES: dict[str, str] = docs_pages.pages()
+MADE = {(TOP / "docs" / name).resolve() for name in PAGES}
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(TOP)))
 def test_links_to_files_lead_to_files(document: Path) -> None:
     text = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
-    missing = [link for link in links if "://" not in link and not (document.parent / link).exists()]
+    places = {link: (document.parent / link).resolve() for link in links if "://" not in link}
+    missing = [link for link, place in places.items() if not place.exists() and place not in MADE]
     assert missing == []
+
+
+def rows(page: str) -> list[list[str]]:
+    """The cells of every row of the page's tables."""
+    lines = [line for line in PAGES[page].splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+@pytest.mark.parametrize("page", [name for name in PAGES if name.startswith("reference/configuration/")])
+def test_every_key_has_a_meaning(page: str) -> None:
+    assert len(rows(page)) > 5
+    assert [cells[0] for cells in rows(page) if not cells[-1]] == []
+
+
+def test_every_metric_has_a_meaning() -> None:
+    found = rows("reference/metrics.md")
+    assert {"`rspdns_pool_members`", "`ppe_agent_as_state`"} <= {cells[0] for cells in found}
+    assert [cells[0] for cells in found if not cells[-1]] == []
+
+
+def test_every_command_is_described() -> None:
+    assert "## rspdns zone add" in PAGES["reference/commands/rspdns.md"]
+    assert "`--wait`" in PAGES["reference/commands/ppe-agent.md"]
+
+
+def examples(page: str) -> list[str]:
+    return re.findall(r"```toml\n(.*?)```", (TOP / "docs" / page).read_text(), re.DOTALL)
+
+
+def test_configurations_of_the_tutorial_are_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inventory, agent = examples("tutorial/first-zone.md")
+    for module in (configuration, consistency):
+        monkeypatch.setattr(module, "address_towards", lambda *_: "10.20.0.5")
+    (tmp_path / "inventory.toml").write_text(inventory)
+    assert [one.name for one in load_inventory(tmp_path / "inventory.toml").registrar] == ["r1", "r2", "r3"]
+    (tmp_path / "agent.toml").write_text(agent)
+    assert [one.name for one in load_configuration(tmp_path / "agent.toml").servers] == ["sip-1"]
+
+
+def test_the_pool_of_the_page_on_probing_is_right(tmp_path: Path) -> None:
+    (pool,) = examples("how-to/dns/verify-members.md")
+    (tmp_path / "a.toml").write_text(f'zone = "ims.example.net"\nstatic = "a.zone"\n{pool}')
+    (tmp_path / "a.zone").write_text("@ 60 SOA ns1 admin 1 60 60 60 60\n@ 60 NS ns1\nns1 60 A 192.0.2.1\n")
+    (zone,) = load_zones(tmp_path)
+    assert zone.sites[0].pools[0].config.verify == "sip-options"

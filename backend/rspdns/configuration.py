@@ -51,6 +51,7 @@ class PdnsConfig(StrictModel):
     """The PowerDNS instances this backend serves."""
 
     connector: Annotated[str, AfterValidator(_connector)] = "unix:/run/rspdns/remote.sock"
+    """Where PowerDNS asks: `unix:/path/of/socket`, or `http:127.0.0.1:8053`."""
     control: tuple[PathText, ...] = ("/run/pdns/pdns.controlsocket",)
     """Control sockets to purge at."""
 
@@ -59,12 +60,15 @@ class StateConfig(StrictModel):
     """What outlives a restart."""
 
     path: PathText = "/var/lib/rspdns"
+    """The directory for the last good members, the serial numbers, keys, and the servers that were in."""
 
 
 class BackendConfig(StrictModel):
     """The file `rspdns.toml`; `zones` are those of its zones directory."""
 
     registrars: RegistrarTexts
+    """IP addresses; `10.0.0.1:3864/9902` where the ports are not 3863 and 9901. The place in the list is the
+    number of the registrar's sentinel."""
     follow: Literal["enrp", "poll"] = "enrp"
     """How registrars are followed: as a peer that they push changes to, or by asking alone."""
     pdns: PdnsConfig = PdnsConfig()
@@ -75,15 +79,17 @@ class BackendConfig(StrictModel):
     max_stale_s: Annotated[float, Field(gt=0)] = 3600.0
     """How long the last view is served without any registrar."""
     poll_hot_ms: Annotated[int, Field(ge=10, le=60_000)] = 50
-    """Between two handle resolutions of a pool that was looked up lately ..."""
+    """Between two handle resolutions of a pool that was looked up lately."""
     poll_hot_for_s: Annotated[float, Field(ge=0)] = 60.0
-    """... within this time, ..."""
+    """A pool counts as looked up lately for this time."""
     poll_idle_s: Annotated[float, Field(ge=0.1, le=3600)] = 10.0
-    """... and of every other pool."""
+    """Between two handle resolutions of every other pool."""
     resolve_timeout_ms: Annotated[int, Field(ge=50, le=10_000)] = 300
+    """How long a registrar has to answer a handle resolution."""
     probes_per_s: Annotated[int, Field(ge=1, le=10_000)] = 500
     """The backend's own probes of members, of all pools together, at most."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least level that is logged."""
     _zones: tuple[Zone, ...] = PrivateAttr(default=())
     _access: Access = PrivateAttr(default_factory=Access)
 

@@ -111,20 +111,35 @@ class ServerConfig(StrictModel):
     }
 
     name: Annotated[str, AfterValidator(_name)]
+    """How this server is called in `status`, `drain`, log and metrics."""
     handle: Annotated[str, AfterValidator(_handle)]
+    """The pool handle, 1 to 32 bytes; the same on every host of the pool."""
     transport: Literal["udp", "tcp", "sctp"]
+    """What the server speaks. All members of a pool must agree."""
     address: Annotated[Literal["auto"] | tuple[Address, ...], PlainValidator(_addresses)] = "auto"
+    """The server's address. `auto`: this host's address towards the first registrar. For SCTP it may be a
+    list."""
     port: Port
+    """The server's port. A pool takes one address and port once."""
     policy: Annotated[str, AfterValidator(_policy)] = "least-used"
+    """How load is shared (RFC 5356); `ppe-agent check` lists them. All members of a pool must agree."""
     weight: Number | None = None
+    """For the weighted policies. 0: standby, shown when no other member lives."""
     priority: Number | None = None
+    """For the policy `priority`: the largest is preferred."""
     degradation: Share | None = None
+    """For the policies with degradation: by how much one more request raises the load."""
     penalty_factor: Share | None = None
+    """For `least-used-dpf`: how much the distance counts."""
     distance_ms: Number | None = None
+    """For `least-used-dpf`: how far this server is."""
     check: Annotated[tuple[CheckConfig, ...], filled("at least one [[as.check]] is needed")]
+    """The health checks; at least one. The server is in its pool while all of them pass."""
     damping: DampingConfig = DampingConfig()
     load: LoadConfig | None = None
+    """Where the load comes from; only for policies that carry the load."""
     drain_file: FilePath | None = None
+    """The server is drained while this file exists; looked for twice a second. Not below /tmp or /home."""
 
     def policy_with(self, load: float) -> Policy:
         """Return the policy to register, with `load` (0..1) where it carries one."""
@@ -135,18 +150,21 @@ class StateConfig(StrictModel):
     """`[state]`: the directory that keeps identifiers and drains across restarts."""
 
     path: FilePath = Path("/var/lib/ppe-agent")
+    """Keeps PE identifiers and drains. It belongs to one agent: a second one refuses to start."""
 
 
 class ControlConfig(StrictModel):
     """`[control]`: the unix socket of status, drain and undrain."""
 
     path: FilePath = Path("/run/ppe-agent/control.sock")
+    """The socket at which the commands ask; for the owner and the group only."""
 
 
 class MetricsConfig(StrictModel):
     """`[metrics]`: where Prometheus finds them."""
 
     listen: ListenText
+    """Where `/metrics` is served, `127.0.0.1:9155` say. Without the table there are no metrics."""
 
 
 class MulticastConfig(StrictModel):
@@ -156,8 +174,11 @@ class MulticastConfig(StrictModel):
         tuple[Annotated[str, AfterValidator(_network)], ...],
         filled("the networks in which registrars are, for anyone can announce himself"),
     ]
+    """The networks in which registrars are. Announcements from elsewhere are ignored."""
     group: Annotated[str, AfterValidator(_group)] = ANNOUNCE_GROUP
+    """The multicast group and port of the announcements (RFC 5352)."""
     interface: Annotated[str, AfterValidator(one_line)] | None = None
+    """The network interface to listen on. Default: the one that this host's routes choose."""
 
     @property
     def networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
@@ -175,8 +196,12 @@ class AgentConfig(StrictModel):
         filled("at least one registrar is needed; take three"),
         BeforeValidator(_unless_multicast),
     ]
+    """IP addresses, with `:port` where it isn't 3863; three of them. Or `"multicast"`: those that announce
+    themselves. The agent uses one and moves at once when it fails."""
     multicast: MulticastConfig | None = None
+    """Only with `registrars = "multicast"`."""
     reregistration_ms: Annotated[int, Field(ge=200, le=600_000)] = 2000
+    """How often the registration is renewed. It lives for three times that."""
     state: StateConfig = StateConfig()
     control: ControlConfig = ControlConfig()
     metrics: MetricsConfig | None = None

@@ -45,23 +45,42 @@ class LoadConfig(StrictModel):
     source: Literal[
         "cpu", "load-average", "file", "exec", "http-json", "prometheus", "sip-options", "none"
     ] = "cpu"
+    """`cpu`: the busy share of this host's processors. `load-average`: that of the last minute, for each
+    processor. The others read one number, below."""
     path: FilePath | None = None
+    """For `file`: it holds a number that is written again and again. Not below /tmp or /home."""
     command: Command | None = None
+    """For `exec`: the command, as a list, that prints the number."""
     url: Annotated[str, _URL] | None = None
+    """For `http-json` and `prometheus`: the page to read."""
     pointer: Annotated[str, _POINTER] | None = None
+    """For `http-json`: where the number is in the document (RFC 6901), `/calls/active` say."""
     metric: Annotated[str, _METRIC] | None = None
+    """For `prometheus`: the metric, whose values are summed."""
     labels: dict[str, str] | None = None
+    """For `prometheus`: only values with these labels count."""
     header: Annotated[Text, _HEADER] | None = None
+    """For `sip-options`: the header of the answer to SIP OPTIONS that holds the number."""
     port: Port | None = None
+    """For `sip-options`. Default: the port of the server."""
     transport: Literal["udp", "tcp", "sctp"] | None = None
+    """For `sip-options`. Default: that of the server."""
     capacity: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """The number that means full. Without it the number itself is the load, 0 to 1."""
     interval_ms: Milliseconds | None = None
+    """How often the load is read. Default: 500, and 1000 where another program is asked."""
     timeout_ms: Milliseconds = 1000
+    """How long the program that is asked has."""
     smoothing_ms: Annotated[int, Field(ge=0, le=600_000)] = 1000
+    """Time constant of the smoothing; 0: none."""
     min_change: float = Field(default=0.05, gt=0, le=1)
+    """Smaller changes are not reported while the load moves."""
     min_update_interval_ms: Milliseconds = 250
+    """Changes are reported no more often than this."""
     max_age_ms: Milliseconds = 10_000
+    """An older reading is unknown."""
     when_unknown: Share = 0.9
+    """An unknown load counts as this, or as the last one if that was more."""
 
     @field_validator(*_ALL_KEYS)
     @classmethod

@@ -75,7 +75,9 @@ class RegistrarEntry(StrictModel):
     """One registrar. Several may share an address: then each has ports of its own."""
 
     name: Name
+    """How the registrar is called; `render` writes its files into a folder of that name."""
     address: Annotated[str, AfterValidator(_address)]
+    """Its IP address. All registrars have IPv4 addresses, or all have IPv6 ones."""
     asap_port: Port | None = None
     """For agents and backends; default: 3863, and 3864, ... for further ones at the same address."""
     enrp_port: Port | None = None
@@ -86,7 +88,9 @@ class ClientEntry(StrictModel):
     """Hosts of one kind: addresses or networks, e.g. ["10.20.0.0/16"]."""
 
     name: Name
+    """How these hosts are called; `render` writes their files into a folder of that name."""
     addresses: Annotated[tuple[Annotated[str, AfterValidator(_network)], ...], Field(min_length=1)]
+    """Addresses or networks: `10.20.0.0/16`, say."""
 
     @property
     def networks(self) -> tuple[Network, ...]:

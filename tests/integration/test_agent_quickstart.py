@@ -1,4 +1,4 @@
-"""The configurations of ppe-agent/QUICKSTART.md: all are right; those whose servers Debian 12 has are run."""
+"""The configurations on connecting a server: all are right; those whose servers Debian 12 has are run."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The configurations of the QUICKSTART page, made fit for a test."""
+"""The configurations of the page on connecting a server, made fit for a test."""
 
 import json
 import re
@@ -6,7 +6,7 @@ import re
 from tests.support.agent_host import Host
 from tests.support.namespaces import REPOSITORY
 
-PAGE = REPOSITORY / "ppe-agent" / "QUICKSTART.md"
+PAGE = REPOSITORY / "docs" / "how-to" / "servers" / "connect-a-server.md"
 KAMAILIO = """\
 #!KAMAILIO
 log_stderror=yes

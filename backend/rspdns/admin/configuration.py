@@ -30,6 +30,7 @@ class AdminConfig(StrictModel):
     """Where `rspdns status` and administrators ask."""
 
     socket: PathText = "/run/rspdns/admin.sock"
+    """The unix socket at which `rspdns status`, `reload` and `forget` ask."""
     listen: Annotated[str, AfterValidator(_listen)] = "127.0.0.1:8054"
     """Live page, API and metrics; "off": none. Elsewhere than on loopback TLS and tokens are needed."""
     names: tuple[Annotated[str, AfterValidator(_name)], ...] = ()
@@ -37,6 +38,7 @@ class AdminConfig(StrictModel):
     tls_certificate: PathText | None = None
     """PEM file of the certificate and its chain; relative to this file, as the next ones."""
     tls_key: PathText | None = None
+    """PEM file of the certificate's key."""
     read_tokens: PathText | None = None
     """File with the bearer tokens that may read, one on a line; without it reading is open on loopback."""
     write_tokens: PathText | None = None

@@ -140,6 +140,7 @@ class PoolConfig(StrictModel):
     OTHER_NAMES: ClassVar[Mapping[str, str]] = {"pool": "handle", "pools": "handles", "networks": "accept"}
 
     handle: Handle | None = None
+    """The pool handle, 1 to 32 bytes; this or `handles`."""
     handles: Annotated[tuple[Handle, ...], AfterValidator(not_empty)] | None = None
     """Several handles that shard one pool, since a handle resolution carries 128 members at most."""
     label: Annotated[str, BeforeValidator(_lower), AfterValidator(_label)] | None = None
@@ -158,12 +159,16 @@ class PoolConfig(StrictModel):
     max_members: Annotated[int, Field(ge=2, le=10_000)] = MAX_MEMBERS
     """PEs known of each handle; further ones are refused, so that one host can't fill the backend."""
     when_empty: Literal["last-good", "static", "nodata", "servfail"] = "last-good"
+    """What is answered without a living member: the members that were in last, the SRV, A and AAAA records of
+    the zone file, nothing, or SERVFAIL."""
     max_answers: Annotated[int, Field(ge=2, le=128)] = 8
     """SRV records in one answer, fewer where they would not fit into 512 bytes."""
     max_addresses: Annotated[int, Field(ge=1, le=16)] = 2
     """A, and AAAA, records in one answer; of several pools at one name the largest counts."""
     naptr_order: Annotated[int, Field(ge=0, le=65535)] = 10
+    """The order of this pool's NAPTR record; the lowest is tried first."""
     naptr_preference: Annotated[int, Field(ge=0, le=65535)] = 10
+    """The preference of this pool's NAPTR record among those of the same order."""
     naptr_service: Annotated[str, AfterValidator(services.check_naptr)] | None = None
     """`SIP+D2U`, say. For SIP it follows from `service` (RFC 3263); other services have none."""
     slow_start_s: Annotated[float, Field(ge=0, le=3600)] = 10.0
@@ -177,9 +182,9 @@ class PoolConfig(StrictModel):
     verify_timeout_ms: Annotated[int, Field(ge=30, le=10_000)] = 300
     """Of one probe, in which up to three attempts are made."""
     verify_fall: Annotated[int, Field(ge=1, le=20)] = 1
-    """So many failed probes in a row take a member out ..."""
+    """So many failed probes in a row take a member out."""
     verify_rise: Annotated[int, Field(ge=1, le=20)] = 2
-    """... and so many good ones back in."""
+    """So many good probes in a row take a member back in."""
     report_unreachable: bool = False
     """Tell a member's home registrar (ASAP Endpoint Unreachable, RFC 5352 section 3.5): it may remove it."""
 
@@ -233,6 +238,7 @@ class ZoneConfig(StrictModel):
     """One zone: a file `zones.d/<zone>.toml`."""
 
     zone: Annotated[str, AfterValidator(names.normal), Field(min_length=1)]
+    """The name of the zone."""
     static: PathText
     """The master file with SOA, NS and all other fixed records; relative to this file."""
     ttl: Seconds = 1

@@ -26,10 +26,15 @@ class _CheckConfig(StrictModel):
     """How often to try while the state may be about to change; more for what costs more."""
 
     interval_ms: Milliseconds = 250
+    """Between two checks."""
     timeout_ms: Milliseconds = 250
+    """How long the server has for an answer."""
     jitter: float = Field(default=0.1, ge=0, le=0.5)
+    """Each interval is shorter by a random share of up to this."""
     fall: int = Field(default=2, ge=1, le=100)
+    """So many failures in a row take the server out. A refused connection or an exit needs one."""
     rise: int = Field(default=2, ge=1, le=100)
+    """So many successes in a row let it in."""
 
     @property
     def timing(self) -> Timing:
@@ -38,7 +43,8 @@ class _CheckConfig(StrictModel):
 
 
 class _PortCheckConfig(_CheckConfig):
-    port: Port | None = None  # default: the port of the AS
+    port: Port | None = None
+    """Default: the port of the server."""
 
 
 class ProcessConfig(_CheckConfig):
@@ -46,7 +52,10 @@ class ProcessConfig(_CheckConfig):
 
     type: Literal["process"]
     pid_file: FilePath | None = None
+    """The file with the process identifier; or `process`, or both."""
     process: Text | None = Field(default=None, validate_default=True)
+    """The name of the process, cut to 15 bytes as the kernel does. Without a pid file the oldest process of
+    that name counts."""
 
     # Each key is checked by itself, for a check of the whole would wait until no other key is wrong.
     @field_validator("process")
@@ -79,7 +88,8 @@ class SipOptionsConfig(_PortCheckConfig):
     """`type = "sip-options"`: SIP OPTIONS over UDP, TCP or SCTP."""
 
     type: Literal["sip-options"]
-    transport: Literal["udp", "tcp", "sctp"] | None = None  # default: that of the AS
+    transport: Literal["udp", "tcp", "sctp"] | None = None
+    """Default: that of the server."""
 
 
 class HttpConfig(_PortCheckConfig):
@@ -87,11 +97,17 @@ class HttpConfig(_PortCheckConfig):
 
     type: Literal["http", "https"]
     path: Annotated[str, AfterValidator(url_path)] = "/"
+    """The path of the request."""
     host: Text | None = None
+    """The Host header, and the name in the certificate. Default: the IP address."""
     status: Annotated[tuple[StatusCode, StatusCode], AfterValidator(_in_order)] = (200, 399)
+    """The lowest and the highest status that is life. Redirections are not followed."""
     contains: Text | None = None
+    """A text that must be in the body."""
     verify: bool = True
+    """For `https`: whether the certificate is checked."""
     ca_file: FilePath | None = None
+    """For `https`: the file with the authorities to trust."""
 
     @field_validator("verify", "ca_file")
     @classmethod
@@ -109,6 +125,7 @@ class ExecConfig(_CheckConfig):
 
     type: Literal["exec"]
     command: Command
+    """The program and its arguments, as a list; it runs without a shell."""
     interval_ms: Milliseconds = 1000
     timeout_ms: Milliseconds = 1000
 
@@ -123,7 +140,9 @@ class SystemdConfig(_CheckConfig):
     unit: Annotated[
         Text, matching(r"[^\s/-][^\s/]*\.[a-z]+", "a unit is named with its kind: kamailio.service, say")
     ]
+    """The unit, with its kind: `kamailio.service`, say."""
     scope: Literal["system", "user"] = "system"
+    """Whose systemd is asked: the system's, or that of the user as whom the sidecar runs."""
     interval_ms: Milliseconds = 1000
     timeout_ms: Milliseconds = 1000
 
@@ -141,5 +160,8 @@ class DampingConfig(StrictModel):
     """
 
     falls: int = Field(default=3, ge=0, le=1000)
+    """A server that fell so often within `window_s` is held back. 0: never."""
     window_s: float = Field(default=60, gt=0, le=86_400)
+    """The time in which falls are counted."""
     well_for_s: float = Field(default=10, gt=0, le=3600)
+    """So long a server that is held back must stay well; each further fall doubles it, up to eight times."""

@@ -1,0 +1,386 @@
+"""The pages of the documentation that are made from the code: commands, keys, metrics, API, log events.
+
+A hook of MkDocs (`mkdocs.yml`): `on_files` adds the pages to those of docs/. What is said here stands in the
+code: click's help, the docstrings of configuration keys, the help of metrics.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import types
+import typing
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module, metadata
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import click
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from ppe_agent import metrics as agent_metrics
+from ppe_agent.configuration import AgentConfig
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+from registrar_config.inventory import Inventory
+from rspdns.admin.routes import ROUTES
+from rspdns.configuration import BackendConfig
+from rspdns.zones.configuration import ZoneConfig
+
+TOP = Path(__file__).resolve().parents[1]
+Row = Sequence[str]
+
+COMMANDS = {
+    "rspdns": "The backend and what a DNS administrator needs.",
+    "ppe-agent": "The sidecar beside an application server.",
+    "rspdns-registrar": "Runs and checks registrars.",
+    "rspdns-lab": "Labs: faults, measurements and comparisons in network namespaces.",
+}
+CONFIGURATIONS: tuple[tuple[str, str, type[BaseModel], str], ...] = (
+    (
+        "rspdns.toml",
+        "rspdns-toml",
+        BackendConfig,
+        "The backend of one name server: `/etc/rspdns/rspdns.toml`.",
+    ),
+    (
+        "Zone files",
+        "zone-toml",
+        ZoneConfig,
+        "One zone: `zones.d/<zone>.toml` beside `rspdns.toml`. The file `static` has the fixed records.",
+    ),
+    ("agent.toml", "agent-toml", AgentConfig, "The sidecar: `/etc/ppe-agent/agent.toml`."),
+    (
+        "inventory.toml",
+        "inventory-toml",
+        Inventory,
+        "The registrars and the hosts that speak to them, for `rspdns-registrar check` and `render`.",
+    ),
+)
+METRICS = (
+    ("The backend", TOP / "backend/rspdns/metrics.py"),
+    ("The sidecar", TOP / "ppe-agent/ppe_agent/metrics.py"),
+)
+LOGGING = (
+    ("The backend", ("backend/rspdns", "pool-user/pool_user")),
+    ("The sidecar", ("ppe-agent/ppe_agent",)),
+    ("The registrar's supervisor", ("registrar-config/registrar_config",)),
+    ("Every service", ("daemon-kit/daemon_kit", "rserpool/rserpool")),
+)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are made (MkDocs' hook)."""
+    for path, text in pages().items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def pages() -> dict[str, str]:
+    """The text of each page that is made, by its path below docs/."""
+    made = {f"reference/commands/{name}.md": command_page(name, about) for name, about in COMMANDS.items()}
+    for title, name, model, about in CONFIGURATIONS:
+        made[f"reference/configuration/{name}.md"] = keys_page(title, model, about)
+    made["reference/metrics.md"] = metrics_page()
+    made["reference/api.md"] = api_page()
+    made["reference/log-events.md"] = events_page()
+    made["how-to/install.md"] = repository_page("INSTALL.md", "..")
+    made["changes.md"] = repository_page("CHANGELOG.md", ".")
+    return made
+
+
+WHERE_PAGES_SAY_IT = {
+    "sctp-userland/README.md": "how-to/without-sctp.md",
+    "registrar-config/README.md": "how-to/registrars/three-registrars.md",
+    "pdns-config/README.md": "how-to/dns/add-a-zone.md",
+    "backend/README.md": "how-to/dns/add-a-zone.md",
+    "ppe-agent/README.md": "how-to/servers/connect-a-server.md",
+    "labs/README.md": "results/index.md",
+}
+"""For files beside the site: the page of the site that a reader of it wants."""
+
+
+def repository_page(name: str, up: str) -> str:
+    """A text of the repository as a page, its links led to pages; `up` is the way to docs/ from there."""
+
+    def led(found: re.Match[str]) -> str:
+        words, target = found["words"], found["target"].removeprefix("docs/")
+        target = WHERE_PAGES_SAY_IT.get(target, target)
+        return f"[{words}]({up}/{target})" if (TOP / "docs" / target).is_file() else words
+
+    text = (TOP / name).read_text(encoding="utf-8")
+    return re.sub(r"\[(?P<words>[^]\n]+)\]\((?!https?:)(?P<target>[^)#\s]+)[^)\s]*\)", led, text)
+
+
+def table(titles: Row, rows: Iterable[Row]) -> str:
+    """A table of Markdown."""
+    lines = [titles, ["---"] * len(titles), *([_cell(cell) for cell in row] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+# --- commands
+
+
+def command_page(name: str, about: str) -> str:
+    """Every command of one program, with its options: what `--help` says."""
+    (entry,) = metadata.distribution("rspdns").entry_points.select(group="console_scripts", name=name)
+    group = import_module(entry.module.replace(".entry", ".cli")).main
+    return f"# {name}\n\n{about} Made from `{name} --help`.\n\n" + "\n".join(_commands(group, name, None))
+
+
+def _commands(command: click.Command, name: str, parent: click.Context | None) -> Iterator[str]:
+    context = click.Context(command, info_name=name, parent=parent)
+    if parent is not None:
+        yield f"## {context.command_path}\n"
+    yield f"    {' '.join([context.command_path, *command.collect_usage_pieces(context)])}\n"
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        yield (
+            ("```\n" + paragraph[2:].strip("\n") + "\n```\n")
+            if paragraph.startswith("\b")
+            else f"{paragraph}\n"
+        )
+    records = [record for one in command.params if (record := one.get_help_record(context)) is not None]
+    if records:
+        yield table(("Option", "Meaning"), [(f"`{option}`", words) for option, words in records])
+    if isinstance(command, click.Group):
+        for one in command.list_commands(context):
+            child = command.get_command(context, one)
+            if child is not None and not child.hidden:
+                yield from _commands(child, one, context)
+
+
+# --- keys of configuration files
+
+
+def keys_page(title: str, model: type[BaseModel], about: str) -> str:
+    """Every key of one file: type, unit, range, default, meaning."""
+    words = (
+        f"# {title}\n\n{about}\n\nAn unknown key is an error: it is told with file, line and key. "
+        "A name that ends in `_ms` or `_s` is a time in milliseconds or seconds.\n\n"
+    )
+    return words + "\n".join(_tables(model, ""))
+
+
+def _tables(model: type[BaseModel], place: str) -> Iterator[str]:
+    rows, below = [], []
+    meanings = docstrings(model)
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        inner = list(_models(field.annotation))
+        if inner:
+            is_list = typing.get_origin(_without_none(field.annotation)) is tuple
+            path = f"{place}.{key}".lstrip(".")
+            below += [(one, f"[[{path}]]" if is_list else f"[{path}]", path) for one in inner]
+            if name not in meanings:
+                continue
+            needed = "required" if field.is_required() else ""
+            rows.append((f"`{key}`", "table" if not is_list else "tables", needed, meanings[name]))
+        elif name != "type":  # the headline of the table says it
+            rows.append((f"`{key}`", _kind(field), _default(field), meanings.get(name, "")))
+    if rows:
+        yield table(("Key", "Type", "Default", "Meaning"), rows)
+    for one, header, path in below:
+        yield f"## `{header}`" + _variant(one) + "\n"
+        yield f"{inspect.cleandoc(one.__doc__ or '').partition(': ')[2] or one.__doc__}\n"
+        yield from _tables(one, path)
+
+
+def _variant(model: type[BaseModel]) -> str:
+    """Where a key decides which keys there are: its value."""
+    kind = model.model_fields.get("type")
+    values = typing.get_args(kind.annotation) if kind is not None else ()
+    quoted = " or ".join(f'"{value}"' for value in values)
+    return f" with type = {quoted}" if values else ""
+
+
+def docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """The texts below the fields of a model and of its bases, by field."""
+    found: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        if base is BaseModel or not issubclass(base, BaseModel):
+            continue
+        body = getattr(ast.parse(inspect.getsource(base)).body[0], "body", [])
+        for field, text in pairwise(body):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                words = _text(text)
+                if words is not None:
+                    found[field.target.id] = words
+    return found
+
+
+def _text(node: ast.stmt) -> str | None:
+    if (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    ):
+        return " ".join(node.value.value.split())
+    return None
+
+
+def _without_none(annotation: Any) -> Any:
+    kinds = [one for one in typing.get_args(annotation) if one is not types.NoneType]
+    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    return kinds[0] if is_union and len(kinds) == 1 else annotation
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for one in typing.get_args(annotation):
+        yield from _models(one)
+
+
+BOUNDS = ("ge", "gt", "le", "lt")
+
+
+def _kind(field: FieldInfo) -> str:
+    bounds = {name: getattr(one, name) for one in field.metadata for name in BOUNDS if hasattr(one, name)}
+    low, high = bounds.get("ge", bounds.get("gt")), bounds.get("le", bounds.get("lt"))
+    words = _type(field.annotation)
+    if low is not None and high is not None:
+        return f"{words}, {low} to {high}"
+    if low is not None:
+        return f"{words}, {'above' if 'gt' in bounds else 'at least'} {low}"
+    return words
+
+
+_NAMES = {str: "text", int: "number", float: "number", bool: "true or false"}
+
+
+def _type(annotation: Any) -> str:
+    annotation = _without_none(annotation)
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _type(inner[0])
+    if origin is typing.Literal:
+        return " or ".join(f'`"{value}"`' for value in inner)
+    if origin is tuple:
+        return f"list: {_type(inner[0])}" if len(inner) == 2 and inner[1] is Ellipsis else "two values"
+    if origin is dict:
+        return "table of texts"
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(dict.fromkeys(_type(one) for one in inner if one is not types.NoneType))
+    return _NAMES.get(annotation, "text")
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.default
+    if value is None or value is PydanticUndefined or value == ():
+        return ""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, tuple):
+        return "`[" + ", ".join(_written(one) for one in value) + "]`"
+    return f"`{_written(value)}`"
+
+
+def _written(value: object) -> str:
+    return (
+        f'"{value}"'
+        if isinstance(value, str | Path)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
+
+
+# --- metrics, API, log events
+
+
+def metrics_page() -> str:
+    """Every metric with its help."""
+    parts = ["# Metrics\n\nFor Prometheus, at `/metrics`. [Watch it](../how-to/dns/watch.md) says where.\n"]
+    for title, path in METRICS:
+        rows = [(f"`{name}`", words) for name, words in sorted(metric_texts(path).items())]
+        parts.append(f"## {title}\n\n" + table(("Metric", "Meaning"), rows))
+    return "\n".join(parts)
+
+
+def metric_texts(path: Path) -> dict[str, str]:
+    """Name and help of every metric that a module makes."""
+    found: dict[str, str] = {}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef):
+            found |= _metrics_of(node)
+    if "ppe_agent" in path.parts:
+        found |= {f"ppe_agent_as_{name}_total": words for name, words in agent_metrics._COUNTERS.values()}
+    return found
+
+
+def _metrics_of(function: ast.FunctionDef) -> dict[str, str]:
+    found, texts = {}, {}
+    for node in _in_order(function):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            texts[node.targets[0].id] = _literal(node.value)
+        if isinstance(node, ast.Call) and len(node.args) > 1:
+            name, words = node.args[:2]
+            if isinstance(name, ast.Constant) and re.match(r"(rspdns|ppe_agent|process)_", str(name.value)):
+                found[str(name.value)] = texts.get(getattr(words, "id", ""), _literal(words))
+    return found
+
+
+def _literal(node: ast.expr) -> str:
+    """The text of a literal; of one that is put together, with the names of what is put in."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(
+            _literal(one.value if isinstance(one, ast.FormattedValue) else one) for one in node.values
+        )
+    return str(node.value) if isinstance(node, ast.Constant) else ast.unparse(node)
+
+
+def _in_order(node: ast.AST) -> Iterator[ast.AST]:
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _in_order(child)
+
+
+def api_page() -> str:
+    """Every route of the admin address."""
+    rows = [(f"`{one.method} {one.path}`", one.right.name.lower(), one.summary) for one in ROUTES]
+    return (
+        "# API of the admin address\n\nThe backend describes it itself at `/v1/openapi.json` (OpenAPI 3.1). "
+        "[Watch it](../how-to/dns/watch.md) says who may ask. Fields are only ever added within `/v1/`.\n\n"
+        + table(("Route", "Right", "What it does"), rows)
+    )
+
+
+def events_page() -> str:
+    """Every event that a service logs, with its level and fields."""
+    parts = [
+        "# Log events\n\nEach service logs structured events to standard error: for people, or as JSON with "
+        "`--log-json`. Beside the fields below each has `event`, `level`, `timestamp` and `part`.\n"
+    ]
+    for title, folders in LOGGING:
+        events: dict[str, tuple[str, str]] = {}
+        for folder in folders:
+            for path in sorted((TOP / folder).rglob("*.py")):
+                events |= logged(path)
+        rows = [(f"`{name}`", level, fields) for name, (level, fields) in sorted(events.items())]
+        parts.append(f"## {title}\n\n" + table(("Event", "Level", "Fields"), rows))
+    return "\n".join(parts)
+
+
+def logged(path: Path) -> dict[str, tuple[str, str]]:
+    """Level and fields of each event that a module logs, by name."""
+    found = {}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
+            continue
+        if node.func.attr not in ("info", "warning", "error") or "log" not in ast.unparse(node.func.value):
+            continue
+        names = [one.value for one in ast.walk(node.args[0]) if isinstance(one, ast.Constant)]
+        fields = ", ".join(f"`{one.arg}`" for one in node.keywords if one.arg and one.arg != "exc_info")
+        for name in names:
+            if isinstance(name, str) and re.fullmatch(r"[a-z_]*[a-z]", name):
+                found[name] = (node.func.attr, fields)
+    return found
