@@ -159,6 +159,7 @@ def test_an_association_to_be_closed_is_not_used_again() -> None:
     associations = Associations()
     associations.add(1, REGISTRARS[0].endpoint, 100.0)
     assert associations.to(REGISTRARS[0].endpoint) == 1
+    assert associations.due(100.0 + UNASKED_STAY_S - 0.1) == []
     assert associations.due(100.0 + UNASKED_STAY_S) == [1]
     assert associations.to(REGISTRARS[0].endpoint) is None
 
@@ -209,6 +210,30 @@ def test_deregistration_ends_when_the_registrar_goes(joined: JoinedElement) -> N
     joined.kill(joined.machine._chosen)
     assert joined.machine.state is State.STOPPED
     assert joined.is_closed
+
+
+def test_what_leaves_does_not_say_any_more_that_it_lives(joined: JoinedElement) -> None:
+    registrar = joined.at(joined.machine.registrar)
+    association = joined.association_with(joined.machine.registrar)
+    registrar.frozen = True
+    joined.machine.deregister(joined.now)
+    joined.settle()
+    joined.receive(association, keep_alive())
+    assert not any(isinstance(one, asap.EndpointKeepAliveAck) for one in registrar.unread)
+    assert joined.machine.ignored == 1
+
+
+def test_deregistration_ends_at_once_when_there_is_no_registrar(joined: JoinedElement) -> None:
+    idle = JoinedElement()
+    idle.machine.deregister(idle.now)
+    idle.settle()
+    assert [event.detail for event in idle.events] == ["it was never registered"]
+    for address in REGISTRARS:
+        joined.kill(address)
+    joined.machine.deregister(joined.now)
+    joined.settle()
+    assert joined.machine.state is State.STOPPED
+    assert joined.events[-1].detail == "there is no registrar to tell"
 
 
 def test_a_takeover_does_not_stop_a_deregistration(joined: JoinedElement) -> None:

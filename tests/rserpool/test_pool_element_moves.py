@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from rserpool.machine.base import Connect
 from rserpool.machine.element import (
     LEAVE_AFTER_S,
     LEAVE_SILENT_AFTER_S,
@@ -11,6 +12,7 @@ from rserpool.machine.element import (
     RESPONSE_TIMEOUT_S,
     UNASKED_STAY_S,
     WARY_INTERVAL_S,
+    Associations,
     EventKind,
     State,
 )
@@ -58,6 +60,7 @@ def test_a_registrar_that_is_left_may_not_take_over_for_a_while(joined: JoinedEl
         joined.run(avoided_s - 0.1)
         joined.receive(joined.associate(first.endpoint), keep_alive(home=True))
         assert joined.kinds[-1] is EventKind.TAKEOVER_REFUSED
+        assert joined.events[-1].detail.endswith("wants to be home, but it was left a short time ago")
         assert joined.machine.registrar == second
         joined.run(0.11)
         joined.receive(joined.associate(first.endpoint), keep_alive(home=True))
@@ -76,6 +79,7 @@ def test_a_rejected_element_tries_again_when_it_is_told_to() -> None:
     assert joined.machine.is_registered
     sent = len(joined.sent)
     joined.machine.retry(joined.now)
+    joined.settle()
     assert len(joined.sent) == sent
 
 
@@ -188,6 +192,92 @@ def test_follows_a_takeover_and_answers_on_the_association_it_came_on(joined: Jo
     assert closed_at_s == pytest.approx(100.0 + LEAVE_AFTER_S)
 
 
+def test_the_registrar_in_charge_may_say_again_that_it_is_home(joined: JoinedElement) -> None:
+    association = joined.association_with(joined.machine.registrar)
+    joined.receive(association, keep_alive(home=True))
+    assert joined.at(joined.machine.registrar).acknowledged
+    assert joined.kinds == [EventKind.REGISTERED]
+    assert len(registrations(joined)) == 1
+
+
+def test_a_takeover_may_come_some_time_after_its_association(joined: JoinedElement) -> None:
+    new_home = REGISTRARS[others(joined)[0]]
+    new = joined.associate(new_home.endpoint)
+    joined.run(UNASKED_STAY_S - 0.1)
+    joined.receive(new, keep_alive(home=True))
+    assert joined.machine.registrar == new_home
+    joined.run(UNASKED_STAY_S)
+    assert new in joined.associations
+
+
+def test_a_registrar_that_was_left_and_is_returned_to_keeps_its_association(joined: JoinedElement) -> None:
+    first = joined.machine.registrar
+    old = joined.association_with(first)
+    joined.at(first).frozen = True
+    joined.run(2.6)
+    assert joined.machine.registrar not in (None, first)
+    joined.at(first).frozen = False
+    for address in REGISTRARS:
+        joined.at(address).dead = address != first
+    joined.kill(joined.machine.registrar)
+    joined.run(2 * LEAVE_AFTER_S)
+    assert joined.machine.registrar == first
+    assert not joined.closed
+    assert old in joined.associations
+    assert len(joined.associations) == 1
+
+
+def test_an_association_whose_number_another_one_had_is_not_left() -> None:
+    associations = Associations()
+    for number, address in enumerate(REGISTRARS[:2]):
+        associations.add(number, address.endpoint, 100.0)
+        associations.keep(number)
+    assert associations.leave_others(1, 101.0) == [0]
+    associations.remove(0)
+    associations.add(0, REGISTRARS[2].endpoint, 102.0)
+    assert not associations.heard(0, 102.1)
+
+
+def test_an_attempt_given_up_does_not_end_the_next_one() -> None:
+    """The word that no association could be set up may come late."""
+    joined = JoinedElement()
+    joined.machine.start(joined.now)
+    (connect,) = joined.machine.take_actions()
+    assert isinstance(connect, Connect)
+    late = next(one for one in REGISTRARS if one.endpoint != connect.peer)
+    joined.machine.connect_failed(late.endpoint, joined.now, "refused")
+    assert joined.machine.state is State.CONNECTING
+    assert joined.machine.take_actions() == []
+
+
+def test_a_registrar_that_is_not_configured_any_more_is_left_at_once(joined: JoinedElement) -> None:
+    first = joined.machine.registrar
+    staying = [one for one in REGISTRARS if one != first]
+    joined.machine.update_registrars(staying, joined.now)
+    joined.settle()
+    assert joined.machine.registrar in staying
+    assert joined.kinds[1:] == [EventKind.REGISTRAR_LOST, EventKind.REGISTERED]
+    assert joined.events[1].detail == "it is no longer configured"
+    joined.machine.update_registrars(REGISTRARS, joined.now)
+    joined.settle()
+    assert joined.machine.registrar in staying, "nothing is wrong with it"
+    assert len(joined.kinds) == 3
+    with pytest.raises(ValueError, match="at least one registrar"):
+        joined.machine.update_registrars([], joined.now)
+
+
+def test_other_registrars_before_the_start_and_after_the_end(joined: JoinedElement) -> None:
+    idle = JoinedElement()
+    idle.machine.update_registrars(REGISTRARS[2:], idle.now)
+    assert idle.machine.state is State.IDLE
+    assert idle.start().machine.registrar == REGISTRARS[2]
+    first = joined.machine.registrar
+    joined.at(first).frozen = True
+    joined.machine.deregister(joined.now)
+    joined.machine.update_registrars([one for one in REGISTRARS if one != first], joined.now)
+    assert joined.machine.state is State.DEREGISTERING
+
+
 def test_a_takeover_helps_while_no_registrar_could_be_reached(joined: JoinedElement) -> None:
     for address in REGISTRARS:
         joined.kill(address)
@@ -204,7 +294,8 @@ def test_a_stranger_cannot_take_over(joined: JoinedElement) -> None:
     assert joined.machine.registrar == first
     assert len(joined.sent) == before
     assert joined.events[-1].kind is EventKind.TAKEOVER_REFUSED
-    assert "192.0.2.66" in joined.events[-1].detail
+    refused = "192.0.2.66 port 3863 wants to be home, but it is none of the configured registrars"
+    assert joined.events[-1].detail == refused
     joined.run(UNASKED_STAY_S)
     assert stranger not in joined.associations
 
@@ -234,6 +325,13 @@ def test_pinned_refuses_a_takeover() -> None:
     assert joined.machine.registrar == home
     assert len(joined.sent) == before
     assert joined.events[-1].kind is EventKind.TAKEOVER_REFUSED
+    assert joined.events[-1].detail.endswith("wants to be home, but the element is pinned")
+
+
+def test_pinned_answers_the_keep_alives_of_its_registrar() -> None:
+    joined = JoinedElement(registrars=REGISTRARS[:1], pinned=True).start()
+    joined.receive(joined.association_with(REGISTRARS[0]), keep_alive())
+    assert joined.at(REGISTRARS[0]).acknowledged, "else its registrar removes it"
 
 
 @pytest.mark.parametrize("silently", [False, True])
@@ -241,7 +339,9 @@ def test_pinned_ends_with_its_registrar(silently: bool) -> None:
     joined = JoinedElement(registrars=REGISTRARS[:1], pinned=True).start()
     if silently:
         joined.at(REGISTRARS[0]).frozen = True
-        joined.run(2.0 + PINNED_RESPONSE_TIMEOUT_S + 0.1)
+        joined.run(2.0 + PINNED_RESPONSE_TIMEOUT_S - 0.1)
+        assert joined.machine.is_registered
+        joined.run(0.2)
     else:
         joined.kill(REGISTRARS[0])
     assert joined.machine.state is State.STOPPED

@@ -75,3 +75,25 @@ def test_another_registrar_is_learnt_anew(joined: JoinedElement) -> None:
     joined.run(1.9)
     assert joined.machine.is_registered
     assert EventKind.RENEWING not in joined.kinds
+
+
+def test_a_registration_in_between_does_not_make_the_steps_longer(joined: JoinedElement) -> None:
+    joined.machine.silence.is_heeded = True
+    keep_alives(joined, 1.5)
+    joined.run(STEP_S - 0.01)
+    joined.machine.register_again("its load", joined.now)
+    joined.settle()
+    keep_alives(joined, STEP_S)
+    last_s = joined.now
+    joined.run(3 * STEP_S)
+    assert joined.events[-1].detail == "its keep-alives have stopped"
+    assert joined.events[-1].at_s < last_s + 3 * STEP_S
+
+
+def test_silence_while_a_renewal_is_awaited_is_told_by_its_timeout(joined: JoinedElement) -> None:
+    joined.machine.silence.is_heeded = True
+    registrar = joined.machine.registrar
+    keep_alives(joined, 1.7)
+    joined.at(registrar).frozen = True
+    joined.run(1.0)
+    assert joined.kinds == [EventKind.REGISTERED, EventKind.UNANSWERED, EventKind.REGISTERED]

@@ -242,12 +242,6 @@ class Associations:
         self._close_at_s.pop(association, None)
         self._left.discard(association)
 
-    def clear(self) -> None:
-        """Forget all."""
-        self._endpoints.clear()
-        self._close_at_s.clear()
-        self._left.clear()
-
     def endpoint(self, association: int) -> Endpoint | None:
         """Return the other side of an association."""
         return self._endpoints.get(association)
@@ -403,11 +397,8 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
         if not registrars:
             raise ValueError("a pool element needs at least one registrar")
         self._rotation.replace(preference(registrars, self.handle, self.element.identifier))
-        if self._rotation.at(self._chosen.endpoint) is None:
-            if self.state is State.IDLE:
-                self._chosen = self._rotation.next(now)
-            elif self.state not in DEAF:
-                self._failed(Input.LOST, EventKind.REGISTRAR_LOST, now, "it is no longer configured")
+        if self.state not in DEAF and self._rotation.at(self._chosen.endpoint) is None:
+            self._failed(Input.LOST, EventKind.REGISTRAR_LOST, now, "it is no longer configured")
 
     def register_again(self, reason: str, now: float) -> None:
         """Renew the registration at once."""
@@ -669,7 +660,7 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
 
     def _stop(self, now: float, reason: str) -> None:
         self._timer_s = self._current = self._confirmed = None
-        self._associations.clear()
+        self._associations = Associations()
         self._tell(EventKind.STOPPED, now, reason)
         self._actions.append(CloseSocket())
 
