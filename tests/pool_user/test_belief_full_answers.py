@@ -36,3 +36,13 @@ def test_a_shorter_answer_denies_again() -> None:
     play.wait(2)
     play.answer(0, *FIRST[2:])
     assert play.members() == list(range(3, 129))
+
+
+def test_a_home_whose_answers_are_full_is_not_asked_again_and_again() -> None:
+    play = Play(2)
+    play.settle(0, 1)
+    play.answer(0, *FIRST)
+    play.answer(1, pe(200, R1))
+    play.answer(0, *FIRST)
+    assert 200 in play.members()
+    assert play.asked() == set()

@@ -223,6 +223,18 @@ def test_what_leaves_does_not_say_any_more_that_it_lives(joined: JoinedElement) 
     assert joined.machine.ignored == 1
 
 
+def test_deregisters_also_where_it_is_not_confirmed_yet() -> None:
+    """The registrar may have taken the registration, though its answer is not here."""
+    joined = JoinedElement()
+    for registrar in joined.registrars.values():
+        registrar.frozen = True
+    joined.start()
+    joined.machine.deregister(joined.now)
+    joined.settle()
+    unread = [message for registrar in joined.registrars.values() for message in registrar.unread]
+    assert [type(message) for message in unread] == [asap.Registration, asap.Deregistration]
+
+
 def test_deregistration_ends_at_once_when_there_is_no_registrar(joined: JoinedElement) -> None:
     idle = JoinedElement()
     idle.machine.deregister(idle.now)

@@ -38,8 +38,11 @@ def joined() -> JoinedElement:
 
 def test_a_lost_registrar_is_replaced_in_the_same_instant(joined: JoinedElement) -> None:
     first = joined.machine.registrar
+    joined.receive(joined.association_with(first), keep_alive(registrar=0x77))
+    assert joined.machine.home_registrar == 0x77
     joined.run(0.7)
     joined.kill(first)
+    assert joined.machine.home_registrar is None, "not known before the first keep-alive of the new one"
     assert joined.machine.state is State.REGISTERED
     assert joined.machine.registrar not in (None, first)
     assert ELEMENT.identifier in joined.at(joined.machine.registrar).pools[HANDLE]
@@ -158,9 +161,10 @@ def test_keep_alives_of_the_old_registrar_are_answered_while_its_association_las
     joined.at(first).frozen = True
     joined.run(2.6)
     joined.at(first).frozen = False
-    joined.receive(joined.association_with(first), keep_alive())
+    joined.receive(joined.association_with(first), keep_alive(registrar=0x77))
     assert joined.at(first).acknowledged
     assert joined.machine.registrar != first
+    assert joined.machine.home_registrar != 0x77
 
 
 def test_a_late_acceptance_by_the_old_registrar_moves_nothing(joined: JoinedElement) -> None:
@@ -298,6 +302,12 @@ def test_a_stranger_cannot_take_over(joined: JoinedElement) -> None:
     assert joined.events[-1].detail == refused
     joined.run(UNASKED_STAY_S)
     assert stranger not in joined.associations
+
+
+def test_who_comes_and_goes_changes_nothing(joined: JoinedElement) -> None:
+    joined.lose(joined.associate(("192.0.2.66", 3863)))
+    joined.run(2.1)
+    assert joined.kinds == [EventKind.REGISTERED]
 
 
 def test_strangers_cannot_pile_up_associations(joined: JoinedElement) -> None:

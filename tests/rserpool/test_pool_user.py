@@ -43,6 +43,23 @@ def test_asks_for_all_128_items(joined: JoinedUser) -> None:
     assert joined.registrar.unread == [asap.HandleResolution(HANDLE, 128)]
 
 
+def test_what_another_association_says_answers_nothing(joined: JoinedUser) -> None:
+    joined.registrar.frozen = True
+    number = joined.ask()
+    joined.user.received(joined.association + 1, found(), joined.now)
+    joined.settle()
+    assert number not in joined.answers
+    assert (joined.user.ignored, joined.user.heard_at_s) == (1, None)
+    joined.receive(*joined.registrar.thaw())
+    assert isinstance(joined.answers[number], Resolution)
+
+
+def test_nothing_is_reported_without_an_association() -> None:
+    unconnected = PoolUserMachine(HOME)
+    unconnected.report_unreachable(HANDLE, ELEMENT.identifier)
+    assert unconnected.take_actions() == []
+
+
 def test_no_such_pool_is_an_answer(joined: JoinedUser) -> None:
     answer = joined.answers[joined.ask()]
     assert isinstance(answer, Resolution)

@@ -44,8 +44,6 @@ class Orphans:
         """The settled registrar that each member had last."""
         self._orphans: dict[int, _Orphan] = {}
         self._was_stale = False
-        self._settled: Collection[int] | None = None
-        """The settled registrars that all members were looked at by; None when they were not."""
         self._now = float("-inf")
 
     def update(
@@ -57,22 +55,18 @@ class Orphans:
         now: float,
     ) -> None:
         """Take all members, the identifiers of the settled registrars, whom the backend's own probe does not
-        reach, and which members may have changed since the last time."""
+        reach, and which members may have changed since the last time: all if the settled registrars have."""
         self._now = now
         for identifier in (self._homes.keys() | self._orphans.keys()) - members.keys():
             self._homes.pop(identifier, None)
             self._orphans.pop(identifier, None)
         was_stale, self._was_stale = self._was_stale, not settled
-        if was_stale or self._was_stale:
+        if was_stale:
             for identifier in members.keys() & set(unreachable):
                 self._orphans[identifier] = _Orphan(now)
         if self._was_stale:
-            self._settled = None
             return  # all are probed, and out when they are not reached
-        is_same = self._settled is not None and set(settled) == self._settled
-        looked_at = (members.keys() & changed) | self._orphans.keys() if is_same else set(members)
-        self._settled = frozenset(settled)
-        for identifier in looked_at:
+        for identifier in (members.keys() & changed) | self._orphans.keys():
             home = members[identifier].home_registrar
             orphan = self._orphans.get(identifier)
             if home in settled:
