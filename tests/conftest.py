@@ -1,9 +1,9 @@
 """Fixtures for every test: a network namespace of its own, and programs that are ended whatever happens."""
 
+import contextlib
 import os
 import signal
 import sys
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import reruns
-from tests.support.namespaces import Namespace
+from tests.support.namespaces import Namespace, own_namespace
 from tests.support.second_try import SecondTry
 
 # Without deadlines: the machine may be busy with something else.
@@ -69,17 +69,8 @@ def own_signals() -> Iterator[None]:
 @pytest.fixture
 def namespaces() -> Iterator[Callable[[], Namespace]]:
     """Return a maker of network namespaces that are removed, with all that runs in them, after the test."""
-    made: list[Namespace] = []
-
-    def make() -> Namespace:
-        made.append(Namespace(f"rspdns-test-{os.getpid()}-{uuid.uuid4().hex[:6]}"))
-        return made[-1]
-
-    try:
-        yield make
-    finally:
-        for namespace in reversed(made):
-            namespace.close()
+    with contextlib.ExitStack() as made:
+        yield lambda: made.enter_context(own_namespace())
 
 
 @pytest.fixture

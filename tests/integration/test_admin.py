@@ -14,19 +14,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.backend import ADDRESS, HANDLE, OWNER, ZONE
 from tests.support.browser import Browser
+from tests.support.chain import SIP_PORTS, Chain
 from tests.support.json_schema import differences
-from tests.support.whole_chain import (
-    ADDRESS,
-    HANDLE,
-    OWNER,
-    SIP_PORTS,
-    ZONE,
-    WholeChain,
-    kill,
-    own_namespace,
-    until,
-)
+from tests.support.namespaces import kill, own_namespace
+from tests.support.sidecar import Sidecar
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(400)
 URL = "http://127.0.0.1:8054"
@@ -59,7 +53,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator["AdminChain"]:
         yield AdminChain(namespace, tmp_path_factory.mktemp("admin"), HA_POOL)
 
 
-class AdminChain(WholeChain):
+class AdminChain(Chain):
     """The chain with every server running and the address of the API known."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -67,24 +61,15 @@ class AdminChain(WholeChain):
         tokens = self.folder / "write-tokens"
         tokens.write_text(TOKEN + "\n")
         tokens.chmod(0o600)
-        text = self.config.read_text()
-        self.config.write_text(text.replace("[admin]\n", '[admin]\nwrite_tokens = "write-tokens"\n'))
+        text = self.backend.config.read_text()
+        self.backend.config.write_text(text.replace("[admin]\n", '[admin]\nwrite_tokens = "write-tokens"\n'))
         self.sip = {port: self.start_sip(port) for port in (*SIP_PORTS, ACTIVE, STANDBY)}
-        self.start_agent()
-        self.start_ha_agent()
-        self.backend = self.start()
-        until(lambda: self.targets_at(OWNER) == set(SIP_PORTS), 90, self.folder / "agent.log")
-
-    def start_ha_agent(self) -> None:
-        config = self.folder / "ha.toml"
-        config.write_text(
-            f"registrars = {json.dumps(self.registrars)}\n"
-            f'[state]\npath = "{self.folder}/ha-state"\n[control]\npath = "{self.folder}/ha.sock"\n'
-            + ha_server(ACTIVE, 20)
-            + ha_server(STANDBY, 10)
-        )
-        command = (sys.executable, "-m", "ppe_agent.cli", "run", "--log-json", "-c", str(config))
-        self.namespace.start(*command, sctp=True, log=self.folder / "ha.log")
+        self.start_sidecar()
+        pair = Sidecar(self.namespace, self.folder, self.registrars.addresses, "ha")
+        pair.configure(ha_server(ACTIVE, 20), ha_server(STANDBY, 10))
+        pair.start()
+        self.start()
+        until(lambda: self.targets_at(OWNER) == set(SIP_PORTS), 90, self.sidecar.log)
 
     def curl(self, path: str, *more: str) -> str:
         said = self.namespace.run("curl", "-sS", "--max-time", "80", *more, URL + path, timeout_s=100)
@@ -148,14 +133,14 @@ def test_metrics_tell_what_status_tells(chain: AdminChain) -> None:
 def test_a_bad_file_changes_nothing_and_says_why(chain: AdminChain) -> None:
     zone = chain.folder / "zones.d" / f"{ZONE}.toml"
     good = zone.read_text()
-    logged: Callable[[], str] = lambda: chain.log.read_text()  # noqa: E731
+    logged: Callable[[], str] = lambda: chain.backend.log.read_text()  # noqa: E731
     try:
         zone.write_text(good + '\n[[pool]]\nhandle = "x"\nnonsense = 1\n')
         told = chain.post("/v1/reload")
         assert "nothing was changed" in told["error"]
         assert f"{zone}:" in told["error"]
         assert "pool[2].nonsense" in told["error"]
-        os.kill(program_of(chain.backend), signal.SIGHUP)
+        os.kill(program_of(chain.backend.process), signal.SIGHUP)
         until(lambda: logged().count('"not_reloaded"') == 2)
         until(lambda: chain.targets_at(OWNER) == set(SIP_PORTS))
         zone.write_text(
@@ -163,14 +148,14 @@ def test_a_bad_file_changes_nothing_and_says_why(chain: AdminChain) -> None:
             'name = "new"\naccept = ["10.0.0.0/8"]\n'
         )
         before = logged().count('"zones_read"')
-        os.kill(program_of(chain.backend), signal.SIGHUP)
+        os.kill(program_of(chain.backend.process), signal.SIGHUP)
         until(lambda: logged().count('"zones_read"') == before + 1)
         until(lambda: f"_sip._tcp.new.{ZONE}" in str(chain.get("/v1/pools")))
     finally:
         zone.write_text(good)
         assert chain.post("/v1/reload") == {"zones": [ZONE], "going": [], "needs_restart": []}
     until(lambda: chain.targets_at(OWNER) == set(SIP_PORTS))
-    assert chain.backend.poll() is None
+    assert chain.backend.process.poll() is None
 
 
 def test_purging_by_hand_reaches_powerdns(chain: AdminChain) -> None:
@@ -197,7 +182,7 @@ def test_an_active_and_a_standby_server(chain: AdminChain) -> None:
 
 def test_check_asks_who_is_registered(chain: AdminChain) -> None:
     def check(*more: str) -> subprocess.CompletedProcess[str]:
-        command = (sys.executable, "-m", "rspdns.cli", "check", *more, "-c", str(chain.config))
+        command = (sys.executable, "-m", "rspdns.cli", "check", *more, "-c", str(chain.backend.config))
         return chain.namespace.run(*command, sctp=True, timeout_s=100)
 
     assert check("--strict").returncode == 0, "the backend knows"
@@ -285,25 +270,25 @@ def test_what_is_missing_is_named_explained_and_kept_until_forgotten(
         return {one["port"] for one in servers if one["found"]}
 
     until(lambda: written() >= {killed, drained})
-    kill(chain.backend)
-    chain.backend = chain.start_backend()
+    kill(chain.backend.process)
+    chain.backend.start()
     until(lambda: chain.targets_at(OWNER) == {SIP_PORTS[2]})
     assert reasons() == before, "kept across a restart"
     names = "".join(f'"{ADDRESS}:{port}" = "sip-{port}"\n' for port in SIP_PORTS)
     head, pool, other = good.split("[[pool]]")
     expecting = f"{head}[[pool]]{pool}[pool.expect]\n{names}\n[[pool]]{other}"
     (chain.folder / "zones.d" / f"{ZONE}.toml").write_text(expecting)
-    assert chain.command("reload").returncode == 0
-    said = chain.command("status").stdout
+    assert chain.backend.command("reload").returncode == 0
+    said = chain.backend.command("status").stdout
     assert "1 of 3 in" in said
     assert f"sip-{killed}" in said
-    refused = chain.command("forget", f"sip-{killed}")
+    refused = chain.backend.command("forget", f"sip-{killed}")
     assert refused.returncode == 1
     assert "named by `expect`" in refused.stderr
     assert chain.metric("rspdns_member_in", f'name="sip-{drained}"') == 0
     (chain.folder / "zones.d" / f"{ZONE}.toml").write_text(good)
-    assert chain.command("reload").returncode == 0
-    forgotten = chain.command("forget", f"{ADDRESS}:{killed}")
+    assert chain.backend.command("reload").returncode == 0
+    forgotten = chain.backend.command("forget", f"{ADDRESS}:{killed}")
     assert forgotten.stdout == f"forgotten: {ADDRESS} port {killed} of {HANDLE}\n"
     assert list(reasons()) == [drained]
     chain.sip[killed] = chain.start_sip(killed)
@@ -318,20 +303,20 @@ def test_the_live_page_says_when_the_backend_is_gone_and_goes_on_after(
 ) -> None:
     browser.open(f"{URL}/")
     browser.until(row(SIP_PORTS[1]))
-    kill(chain.backend)
+    kill(chain.backend.process)
     browser.until("document.getElementById('link').textContent === 'not connected'")
-    chain.backend = chain.start_backend()
+    chain.backend.start()
     browser.until("document.getElementById('link').textContent === 'live'")
     browser.until(row(SIP_PORTS[1], ":not(.out)"))
 
 
 def test_the_live_page_asks_for_a_token_where_one_is_needed(chain: AdminChain, browser: Browser) -> None:
-    good = chain.config.read_text()
+    good = chain.backend.config.read_text()
     tokens = chain.folder / "read-tokens"
     tokens.write_text(READER + "\n")
     tokens.chmod(0o600)
     try:
-        chain.config.write_text(good.replace("[admin]\n", '[admin]\nread_tokens = "read-tokens"\n'))
+        chain.backend.config.write_text(good.replace("[admin]\n", '[admin]\nread_tokens = "read-tokens"\n'))
         assert chain.post("/v1/reload") == {"zones": [ZONE], "going": [], "needs_restart": []}
         browser.open(f"{URL}/")
         browser.until("!document.getElementById('token-form').hidden")
@@ -343,7 +328,7 @@ def test_the_live_page_asks_for_a_token_where_one_is_needed(chain: AdminChain, b
         browser.until(row(SIP_PORTS[1]))
         browser.until("document.getElementById('link').textContent === 'live'")
     finally:
-        chain.config.write_text(good)
+        chain.backend.config.write_text(good)
         chain.post("/v1/reload")
 
 

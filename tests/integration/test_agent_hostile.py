@@ -1,13 +1,14 @@
 """The sidecar survives whatever strangers send to its SCTP port and its control socket."""
 
 import random
-import re
 import socket
 import sys
 from pathlib import Path
 
-from tests.support.agent_host import ADDRESS, Host
+from tests.support.backend import ADDRESS, HANDLE
+from tests.support.chain import Chain
 from tests.support.namespaces import REPOSITORY, Namespace
+from tests.support.registrars import registration_port
 
 SENDER = REPOSITORY / "tests" / "integration" / "send_messages.py"
 
@@ -30,30 +31,30 @@ def garbage(handle: bytes, identifier: int) -> list[bytes]:
 
 
 def test_garbage_on_sctp_and_on_the_control_socket(namespace: Namespace, tmp_path: Path) -> None:
-    host = Host(namespace, tmp_path)
-    host.configure("tcp-hold", "tcp")
-    host.start_tcp_server()
-    agent = host.start_agent()
-    identifier = host.until_in()
-    dump = host.namespace.run("hsdump", f"{ADDRESS}:9901", sctp=True).stdout
-    port = re.search(rf"regT:\s+\{{{re.escape(ADDRESS)}\}} (\d+)/SCTP", dump)
-    assert port, dump
-    before = len(host.watch.changes())
+    chain = Chain(namespace, tmp_path, registrars="alone")
+    chain.sidecar.configure_one(HANDLE, "tcp-hold", "tcp")
+    chain.start_tcp()
+    agent = chain.sidecar.start()
+    identifier = chain.until_in()
+    port = registration_port(chain.registrars.hsdump(1), ADDRESS)
+    before = len(chain.watch.changes())
     lines = tmp_path / "garbage.hex"
-    lines.write_text("".join(f"{message.hex()}\n" for message in garbage(b"agent-test", int(identifier, 16))))
+    lines.write_text(
+        "".join(f"{message.hex()}\n" for message in garbage(HANDLE.encode(), int(identifier, 16)))
+    )
     for ppid in ("11", "12", "0"):
-        sent = host.namespace.run(
+        sent = chain.namespace.run(
             *("sh", "-c", 'exec "$0" "$1" "$2" "$3" "$4" < "$5"'),
-            *(sys.executable, str(SENDER), ADDRESS, port[1], ppid, str(lines)),
+            *(sys.executable, str(SENDER), ADDRESS, str(port), ppid, str(lines)),
             sctp=True,
             timeout_s=90,
         )
         assert sent.returncode == 0, sent.stderr
     for message in garbage(b"control", 7)[::20]:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-            client.connect(str(tmp_path / "control.sock"))
+            client.connect(str(chain.sidecar.control))
             client.sendall(message + b"\n")
     assert agent.poll() is None
-    assert host.until_state("in")["identifier"] == identifier
-    assert "Traceback" not in (tmp_path / "agent.log").read_text()
-    assert not [change for change in host.watch.changes()[before:] if change["elements"] == {}]
+    assert chain.sidecar.until_state("in")["identifier"] == identifier
+    assert "Traceback" not in chain.sidecar.log.read_text()
+    assert not [change for change in chain.watch.changes()[before:] if change["elements"] == {}]

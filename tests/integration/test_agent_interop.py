@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.agent_host import ADDRESS, HANDLE, Host
+from tests.support.backend import ADDRESS, HANDLE
+from tests.support.chain import Chain
 from tests.support.namespaces import Namespace
 
 # Echoes over SCTP, and accepts TCP connections for the check.
@@ -35,26 +36,24 @@ SECOND_ADDRESS = "10.99.0.2"
 
 
 @pytest.fixture
-def host(namespace: Namespace, tmp_path: Path) -> Host:
+def chain(namespace: Namespace, tmp_path: Path) -> Chain:
     """A host of two addresses whose agent has registered an SCTP server at both."""
-    host = Host(namespace, tmp_path)
+    chain = Chain(namespace, tmp_path, registrars="alone")
     namespace.ip("address", "add", f"{SECOND_ADDRESS}/24", "dev", "eth0")
-    host.configure("tcp-hold", "sctp")
-    host.config.write_text(
-        host.config.read_text()
+    chain.sidecar.configure_one(HANDLE, "tcp-hold", "sctp")
+    chain.sidecar.config.write_text(
+        chain.sidecar.config.read_text()
         .replace('type = "tcp-hold"', 'type = "tcp-hold"\nport = 5061')
         .replace("\nport = 5060", f'\nport = 5060\naddress = ["{ADDRESS}", "{SECOND_ADDRESS}"]')
     )
     namespace.start(sys.executable, "-c", SERVER, ADDRESS, sctp=True, log=tmp_path / "server.log")
-    host.start_agent()
-    return host
+    chain.sidecar.start()
+    return chain
 
 
-def test_hsdump_shows_what_was_configured(host: Host) -> None:
-    identifier = host.until_in()
-    dump = host.namespace.run("hsdump", f"{ADDRESS}:9901", sctp=True)
-    assert dump.returncode == 0, dump.stderr
-    index = dump.stdout.split("*-- Index:")[1].split("*-- Selection:")[0]
+def test_hsdump_shows_what_was_configured(chain: Chain) -> None:
+    identifier = chain.until_in()
+    index = chain.registrars.hsdump(1)
     assert f'Pool "{HANDLE}", Policy "LeastUsed", Protocol SCTP, CtrlCh=no' in index
     assert f"${identifier}" in index
     assert "life=6000ms" in index
@@ -64,10 +63,10 @@ def test_hsdump_shows_what_was_configured(host: Host) -> None:
     assert set(re.findall(r"[0-9.]+", found[1])) == {ADDRESS, SECOND_ADDRESS}
 
 
-def test_rsplibs_pool_user_talks_to_the_server(host: Host) -> None:
-    identifier = host.until_in()
+def test_rsplibs_pool_user_talks_to_the_server(chain: Chain) -> None:
+    identifier = chain.until_in()
     user = subprocess.Popen(
-        host.namespace.command(
+        chain.namespace.command(
             "rspterminal", f"-poolhandle={HANDLE}", f"-registrar={ADDRESS}:3863", sctp=True
         ),
         stdin=subprocess.PIPE,

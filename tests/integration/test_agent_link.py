@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from tests.support.agent_host import HANDLE, Host
+from tests.support.backend import HANDLE
+from tests.support.chain import Chain
 from tests.support.namespaces import Namespace
-from tests.support.registrars import PoolWatch, start_registrars
+from tests.support.registrars import PoolWatch, Registrars
 
 REGISTRAR, ADDRESS = "10.98.0.1", "10.98.0.2"
 TRANSLATION = f"""
@@ -28,7 +29,7 @@ REFUSAL = (
 )
 
 
-Link = tuple[Namespace, Host, psutil.Process]
+Link = tuple[Namespace, Chain, psutil.Process]
 
 
 @pytest.fixture(scope="module")
@@ -42,43 +43,42 @@ def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Link]:
         for namespace, address in ((elsewhere, REGISTRAR), (here, ADDRESS)):
             namespace.ip("address", "add", f"{address}/24", "dev", "eth0")
             namespace.ip("link", "set", "eth0", "up")
-        start_registrars(elsewhere, directory, REGISTRAR)
-        host = Host(here, directory, ADDRESS, with_registrars=False)
-        host.addresses = [REGISTRAR, f"{REGISTRAR}:3864", f"{REGISTRAR}:3865"]
-        host.watch = PoolWatch(elsewhere, HANDLE, host.addresses, directory / "watch.log")
-        host.configure("tcp-hold", "tcp")
-        host.start_tcp_server()
-        agent = host.start_agent()
-        yield elsewhere, host, psutil.Process(agent.pid)
+        registrars = Registrars(elsewhere, directory, REGISTRAR)
+        chain = Chain(here, directory, address=ADDRESS, registrars=registrars)
+        chain.watch = PoolWatch(elsewhere, HANDLE, registrars.addresses, directory / "watch.log")
+        chain.sidecar.configure_one(HANDLE, "tcp-hold", "tcp")
+        chain.start_tcp()
+        agent = chain.sidecar.start()
+        yield elsewhere, chain, psutil.Process(agent.pid)
     finally:
         for namespace in made:
             namespace.close()
 
 
 def test_a_silent_host_leaves_and_comes_back(link: Link) -> None:
-    elsewhere, host, agent = link
-    identifier = host.until_in()
+    elsewhere, chain, agent = link
+    identifier = chain.until_in()
     began_s, used_s = time.monotonic(), sum(agent.cpu_times()[:2])
     for silent_s in (1.5, 6.0):  # its associations survive the first silence, and don't survive the second
         elsewhere.ip("link", "set", "eth0", "down")
-        host.until_out(timeout_s=4)
-        assert host.until_state("in" if silent_s < 2 else "joining")["check"][0]["state"] == "up"
+        chain.until_out(timeout_s=4)
+        assert chain.sidecar.until_state("in" if silent_s < 2 else "joining")["check"][0]["state"] == "up"
         time.sleep(silent_s)
         elsewhere.ip("link", "set", "eth0", "up")
-        assert host.until_in() == identifier
+        assert chain.until_in() == identifier
     share = (sum(agent.cpu_times()[:2]) - used_s) / (time.monotonic() - began_s)
     assert share < MOST_OF_A_CORE, "does it wait without sleeping?"
 
 
 def test_behind_an_address_translation_it_is_refused_and_says_why(link: Link) -> None:
     """A registrar takes no server at addresses that its agent does not speak from."""
-    elsewhere, host, _ = link
-    identifier = host.until_in()
-    (host.directory / "translation.nft").write_text(TRANSLATION)
-    done = elsewhere.run("nft", "-f", str(host.directory / "translation.nft"))
+    elsewhere, chain, _ = link
+    identifier = chain.until_in()
+    (chain.folder / "translation.nft").write_text(TRANSLATION)
+    done = elsewhere.run("nft", "-f", str(chain.folder / "translation.nft"))
     assert done.returncode == 0, done.stderr
-    host.until_status(lambda one: re.fullmatch(REFUSAL, one["reason"]) is not None)
-    host.until_out()
+    chain.sidecar.until_status(lambda one: re.fullmatch(REFUSAL, one["reason"]) is not None)
+    chain.until_out()
     assert elsewhere.run("nft", "delete", "table", "ip", "translation").returncode == 0
-    host.until_state("in")
-    assert host.until_in() == identifier
+    chain.sidecar.until_state("in")
+    assert chain.until_in() == identifier

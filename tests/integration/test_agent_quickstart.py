@@ -10,8 +10,8 @@ import pytest
 from ppe_agent import configuration, consistency
 from ppe_agent.configuration import load_configuration
 
-from tests.support.agent_host import ADDRESS, Host
-from tests.support.namespaces import Namespace
+from tests.support.backend import ADDRESS
+from tests.support.chain import Chain
 from tests.support.processor_time import share_of_a_core
 from tests.support.quickstart import KAMAILIO, configure, page
 
@@ -32,24 +32,19 @@ def test_every_configuration_is_right(name: str, tmp_path: Path, monkeypatch: py
     assert server.name == name
 
 
-@pytest.fixture
-def host(namespace: Namespace, tmp_path: Path) -> Host:
-    return Host(namespace, tmp_path)
-
-
-def test_kamailio(host: Host) -> None:
-    configure(host, page("kamailio"))
-    (host.directory / "kamailio.cfg").write_text(KAMAILIO)
+def test_kamailio(chain: Chain) -> None:
+    configure(chain, page("kamailio"))
+    (chain.folder / "kamailio.cfg").write_text(KAMAILIO)
     listen = [f"udp:{ADDRESS}:5060", f"tcp:{ADDRESS}:5060", "tcp:127.0.0.1:9090"]
-    server = host.namespace.start(
-        *("kamailio", "-f", str(host.directory / "kamailio.cfg"), "-DD", "-E", "-m", "32", "-M", "4"),
+    server = chain.namespace.start(
+        *("kamailio", "-f", str(chain.folder / "kamailio.cfg"), "-DD", "-E", "-m", "32", "-M", "4"),
         *(part for each in listen for part in ("-l", each)),
-        *("-Y", str(host.directory), "-P", str(host.directory / "kamailio.pid")),
-        log=host.directory / "kamailio.log",
+        *("-Y", str(chain.folder), "-P", str(chain.folder / "kamailio.pid")),
+        log=chain.folder / "kamailio.log",
     )
-    agent = host.start_agent()
-    host.until_in()
-    one = host.until_status(lambda one: one["state"] == "in" and one["load_problem"] is None)
+    agent = chain.sidecar.start()
+    chain.until_in()
+    one = chain.sidecar.until_status(lambda one: one["state"] == "in" and one["load_problem"] is None)
     assert one["load"] == 0
     time.sleep(1)  # it gathers its memory
     shares: list[float] = []
@@ -61,27 +56,27 @@ def test_kamailio(host: Host) -> None:
         "OPTIONS answered 483 Too Many Hops",
     ]
     os.killpg(server.pid, signal.SIGSTOP)
-    host.until_out()
+    chain.until_out()
     os.killpg(server.pid, signal.SIGCONT)
-    host.until_in()
+    chain.until_in()
     os.killpg(server.pid, signal.SIGKILL)
-    host.until_out()
-    assert host.until_state("down")["reason"] == "tcp-hold: nothing listens on port 5060"
+    chain.until_out()
+    assert chain.sidecar.until_state("down")["reason"] == "tcp-hold: nothing listens on port 5060"
 
 
-def test_a_web_service(host: Host) -> None:
-    configure(host, page("web"))
-    (host.directory / "health").write_text("ok\n")
-    server = host.namespace.start(
-        *(sys.executable, "-m", "http.server", "8080", "--bind", ADDRESS, "-d", str(host.directory)),
-        log=host.directory / "web.log",
+def test_a_web_service(chain: Chain) -> None:
+    configure(chain, page("web"))
+    (chain.folder / "health").write_text("ok\n")
+    server = chain.namespace.start(
+        *(sys.executable, "-m", "http.server", "8080", "--bind", ADDRESS, "-d", str(chain.folder)),
+        log=chain.folder / "web.log",
     )
-    host.start_agent()
-    host.until_in()
-    (host.directory / "health").write_text("the database is gone\n")
-    host.until_out()
-    assert host.until_state("down")["reason"] == "http: answered 200 OK, without 'ok' in it"
-    (host.directory / "health").write_text("ok\n")
-    host.until_in()
+    chain.sidecar.start()
+    chain.until_in()
+    (chain.folder / "health").write_text("the database is gone\n")
+    chain.until_out()
+    assert chain.sidecar.until_state("down")["reason"] == "http: answered 200 OK, without 'ok' in it"
+    (chain.folder / "health").write_text("ok\n")
+    chain.until_in()
     os.killpg(server.pid, signal.SIGKILL)
-    host.until_out()
+    chain.until_out()

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.agent_host import ADDRESS, HANDLE, Host, give_address, once_within
-from tests.support.agent_served import Served, agent_host, kill, served_by_agent  # noqa: F401  (fixtures)
+from tests.integration.conftest import InPool
+from tests.support.backend import ADDRESS, HANDLE
+from tests.support.chain import Chain
 from tests.support.crowd import Crowd
-from tests.support.namespaces import Namespace
+from tests.support.namespaces import Namespace, kill
+from tests.support.sidecar import Sidecar, server_text
 from tests.support.stalls import Mark
-from tests.support.waiting import until
+from tests.support.waiting import once_within, until
 
 REFUSAL = (
     r"registrar \S+ refuses it: the policy differs from that of the pool \(cause 0x0005\S*\); next "
@@ -23,18 +25,18 @@ REFUSAL = (
 )
 
 
-def test_it_moves_when_its_registrar_is_killed_and_is_never_missed(served: Served) -> None:
-    host, _, _ = served
-    before = len(host.watch.changes())
+def test_it_moves_when_its_registrar_is_killed_and_is_never_missed(in_pool: InPool) -> None:
+    chain, _, _ = in_pool
+    before = len(chain.watch.changes())
     killed: list[str] = []
 
     def elsewhere_after() -> float:
-        home = host.until_state("in")["registrar"]
+        home = chain.sidecar.until_state("in")["registrar"]
         killed.append(home)
         killed_s = time.time()
-        kill(host.registrars[home])
-        host.until_status(lambda one: one["state"] == "in" and one["registrar"] not in (None, home))
-        took_s = host.logged_after(killed_s, "registered")
+        chain.registrars.kill(chain.registrars.number_at(home))
+        chain.sidecar.until_status(lambda one: one["state"] == "in" and one["registrar"] not in (None, home))
+        took_s = chain.sidecar.logged_after(killed_s, "registered")
         assert took_s < 5
         return took_s
 
@@ -42,20 +44,20 @@ def test_it_moves_when_its_registrar_is_killed_and_is_never_missed(served: Serve
     time.sleep(3)  # longer than a takeover needs
     missed = [
         change
-        for change in host.watch.changes()[before:]
+        for change in chain.watch.changes()[before:]
         if change["registrar"] not in killed and change["elements"] == {}
     ]
     assert not missed
-    assert host.until_state("in")["check"][0]["state"] == "up"
+    assert chain.sidecar.until_state("in")["check"][0]["state"] == "up"
 
 
-def test_found_missing_it_registers_again_in_pools_of_every_size(host: Host, tmp_path: Path) -> None:
-    host.configure("tcp-hold", "udp")
+def test_found_missing_it_registers_again_in_pools_of_every_size(chain: Chain, tmp_path: Path) -> None:
+    chain.sidecar.configure_one(HANDLE, "tcp-hold", "udp")
     # So rarely renewed, it comes back in the time of this test only because it is looked up.
-    host.config.write_text("reregistration_ms = 60000\n" + host.config.read_text())
-    host.start_tcp_server()
-    host.start_agent()
-    identifier = host.until_in()
+    chain.sidecar.config.write_text("reregistration_ms = 60000\n" + chain.sidecar.config.read_text())
+    chain.start_tcp()
+    chain.sidecar.start()
+    identifier = chain.until_in()
     # Three reports of "endpoint unreachable", from anybody, make a registrar remove a pool element.
     script = (
         "import asyncio, sys\n"
@@ -70,37 +72,39 @@ def test_found_missing_it_registers_again_in_pools_of_every_size(host: Host, tmp
         "    await client.close()\n"
         "asyncio.run(main())\n"
     )
-    home = host.until_state("in")["registrar"]
-    before = len(host.watch.changes())
+    home = chain.sidecar.until_state("in")["registrar"]
+    before = len(chain.watch.changes())
 
     def remove() -> None:
-        home = host.until_state("in")["registrar"]
-        done = host.namespace.run(sys.executable, "-c", script, home, HANDLE, identifier, sctp=True)
+        home = chain.sidecar.until_state("in")["registrar"]
+        done = chain.namespace.run(sys.executable, "-c", script, home, HANDLE, identifier, sctp=True)
         assert done.returncode == 0, done.stderr
 
     remove()
-    host.watch.until(lambda _: any(change["elements"] == {} for change in host.watch.changes()[before:]), 2)
-    assert host.until_in() == identifier
-    assert host.until_state("in")["missing_count"] >= 1
+    chain.watch.until(lambda _: any(change["elements"] == {} for change in chain.watch.changes()[before:]), 2)
+    assert chain.until_in() == identifier
+    assert chain.sidecar.until_state("in")["missing_count"] >= 1
 
     def silences() -> int:
-        return (tmp_path / "agent.log").read_text().count("keep-alives have stopped")
+        return chain.sidecar.log.read_text().count("keep-alives have stopped")
 
     def is_alone() -> bool:
-        return all(len(view or {}) < 128 for view in host.watch.now().values())
+        return all(len(view or {}) < 128 for view in chain.watch.now().values())
 
     def is_told_by_silence() -> bool:
         """Of more than 128 members a registrar tells 128, here those with less load. False: they fell out."""
-        missing_count = host.until_state("in")["missing_count"]
-        crowd = Crowd(host.namespace, tmp_path, ADDRESS, home, {HANDLE: (1, 140)})
-        host.watch.until(lambda view: all(len(view.get(each) or {}) == 128 for each in host.addresses))
+        missing_count = chain.sidecar.until_state("in")["missing_count"]
+        crowd = Crowd(chain.namespace, tmp_path, ADDRESS, home, {HANDLE: (1, 140)})
+        chain.watch.until(
+            lambda view: all(len(view.get(each) or {}) == 128 for each in chain.registrars.addresses)
+        )
         time.sleep(1.5)  # until the agent has seen that too, and learnt the step of the keep-alives
         before = silences()  # 0, on a host that keeps up
         remove()
         until(lambda: silences() > before or is_alone())
-        told = silences() > before and host.until_state("in")["missing_count"] == missing_count
+        told = silences() > before and chain.sidecar.until_state("in")["missing_count"] == missing_count
         crowd.kill()
-        assert host.until_in() == identifier
+        assert chain.until_in() == identifier
         return told
 
     assert any(is_told_by_silence() for _ in range(3))
@@ -109,12 +113,11 @@ def test_found_missing_it_registers_again_in_pools_of_every_size(host: Host, tmp
 def test_without_any_registrar_it_says_so_and_still_ends_quickly(
     namespace: Namespace, tmp_path: Path
 ) -> None:
-    give_address(namespace, ADDRESS)
-    host = Host(namespace, tmp_path, with_registrars=False)
-    host.configure("tcp-hold", "tcp")
-    host.start_tcp_server()
-    agent = host.start_agent()
-    reason = host.until_state("joining")["reason"]
+    chain = Chain(namespace, tmp_path, registrars="later")
+    chain.sidecar.configure_one(HANDLE, "tcp-hold", "tcp")
+    chain.start_tcp()
+    agent = chain.sidecar.start()
+    reason = chain.sidecar.until_state("joining")["reason"]
     assert reason == "registering" or re.match(r"registrar 10\.99\.0\.1\S* can't be reached", reason)
     agent.send_signal(signal.SIGTERM)
     began = Mark.now()
@@ -122,27 +125,24 @@ def test_without_any_registrar_it_says_so_and_still_ends_quickly(
     assert began.ran_s() < 2
 
 
-def test_it_says_why_a_registrar_refuses_it(served: Served, tmp_path: Path) -> None:
-    host, _, _ = served
-    identifier = host.until_in()
-    own = tmp_path / "other"
-    own.mkdir()
-    other = own / "agent.toml"
-    text = host.config.read_text().replace(f"{tmp_path}/", f"{own}/").split("[as.load]")[0]
-    other.write_text(text.replace("\nport = 5060", '\nport = 5070\npolicy = "round-robin"'))
-    host.start_tcp_server(5070)
-    host.config = other
-    host.start_agent()
-    host.until_status(lambda one: re.fullmatch(REFUSAL, one["reason"]) is not None)
-    assert host.until_in() == identifier
+def test_it_says_why_a_registrar_refuses_it(in_pool: InPool, tmp_path: Path) -> None:
+    chain, _, _ = in_pool
+    identifier = chain.until_in()
+    other = Sidecar(chain.namespace, tmp_path, chain.registrars.addresses, "other")
+    one = server_text("one", HANDLE, "tcp", 5070, "tcp-hold").split("[as.load]")[0]
+    other.configure(one.replace("\nport = 5070", '\nport = 5070\npolicy = "round-robin"'))
+    chain.start_tcp(5070)
+    other.start()
+    other.until_status(lambda one: re.fullmatch(REFUSAL, one["reason"]) is not None)
+    assert chain.until_in() == identifier
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_server_and_its_registrar_fail_together(served: Served, number: signal.Signals) -> None:
-    host, server, _ = served
-    home = host.until_state("in")["registrar"]
-    others = [each for each in host.addresses if each != home]
-    os.killpg(host.registrars[home].pid, number)
+def test_server_and_its_registrar_fail_together(in_pool: InPool, number: signal.Signals) -> None:
+    chain, server, _ = in_pool
+    home = chain.sidecar.until_state("in")["registrar"]
+    others = [each for each in chain.registrars.addresses if each != home]
+    os.killpg(chain.registrars.programs[chain.registrars.number_at(home) - 1].pid, number)
     kill(server)
     # A takeover would need more than 2 s.
-    host.watch.until(lambda view: all(view[each] == {} for each in others), timeout_s=1.8)
+    chain.watch.until(lambda view: all(view[each] == {} for each in others), timeout_s=1.8)

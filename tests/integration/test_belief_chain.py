@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from pool_user.memory import FILE_NAME
 
-from tests.support.chain import ADDRESS, FIXED, HANDLE, OWNER, POOL, ZONE, Chain, end
+from tests.support.backend import ADDRESS, FIXED, HANDLE, OWNER, POOL, ZONE
+from tests.support.chain import Chain
 from tests.support.crowd import Crowd
 from tests.support.dns_watch import DnsWatch
 from tests.support.members import Members
-from tests.support.namespaces import Namespace
+from tests.support.namespaces import Namespace, end, own_namespace
 from tests.support.registrars import PoolWatch
 from tests.support.stalls import Mark
 from tests.support.waiting import until
-from tests.support.whole_chain import own_namespace
 
 EMPTY = ("last-good", "nodata", "static", "servfail")
 TEN = set(range(1, 11))
@@ -36,34 +36,32 @@ def pool_text(handle: str) -> str:
 class Believed(Chain):
     """A chain with a pool for each kind of `when_empty`, whose registrars take their time to settle."""
 
-    agent_reregistration_ms = 4000
-
     def __init__(self, namespace: Namespace, folder: Path) -> None:
-        super().__init__(namespace, folder)
+        super().__init__(namespace, folder, reregistration_ms=4000)
         pools = [POOL, pool_text("many")]
         pools += [f'{pool_text(kind)}when_empty = "{kind}"\n' for kind in EMPTY]
         pools.append(pool_text("shards").replace('handle = "shards"', 'handles = ["one", "two"]'))
-        self.write_zone("".join(pools), f"{FIXED}{owner('static')}. SRV 7 7 7777 ns1\n")
-        self.backend = self.start()
+        self.backend.write_zone("".join(pools), f"{FIXED}{owner('static')}. SRV 7 7 7777 ns1\n")
+        self.start()
         self.watches = 0
         self.joined: list[Members | Crowd] = []
 
     def members_of(self, name: str, *places: int) -> Members:
         """A process for pool elements that knows the registrars of these places, without any all."""
-        registrars = [self.registrars[place] for place in places or (0, 1, 2)]
+        registrars = [self.registrars.addresses[place] for place in places or (0, 1, 2)]
         made = Members(self.namespace, self.folder, ADDRESS, registrars, f"{name}-{len(self.joined)}")
         self.joined.append(made)
         return made
 
     def crowd_of(self, pools: dict[str, tuple[int, int]]) -> Crowd:
         """A process for many pool elements."""
-        made = Crowd(self.namespace, self.folder, ADDRESS, self.registrars[0], pools)
+        made = Crowd(self.namespace, self.folder, ADDRESS, self.registrars.addresses[0], pools)
         self.joined.append(made)
         return made
 
     def of(self, handle: str = HANDLE, admin: Path | None = None) -> dict[str, Any]:
         """What status says of the pool; that of the backend with this admin socket."""
-        pools = (self.status(admin) or {"zones": [{"pools": []}]})["zones"][0]["pools"]
+        pools = (self.backend.status(admin) or {"zones": [{"pools": []}]})["zones"][0]["pools"]
         return next((pool for pool in pools if pool["handles"][0] == handle), {"members": []})
 
     def listed(self, handle: str = HANDLE, admin: Path | None = None) -> set[int]:
@@ -75,7 +73,7 @@ class Believed(Chain):
         found = self.targets(name)
         return found if isinstance(found, set) else set()
 
-    def watch(self) -> DnsWatch:
+    def watch_dns(self) -> DnsWatch:
         """Ask for the first pool from now on."""
         self.watches += 1
         return DnsWatch(self.namespace, OWNER, self.folder / f"watch-{self.watches}.txt")
@@ -90,17 +88,17 @@ class Believed(Chain):
             if "handles" not in pool:  # no status this time
                 return False
             missing = always - {int(one["identifier"], 16) for one in pool["members"]}
-            assert not missing, f"{missing} out: {pool}\n{self.log.read_text()[-3000:]}"
+            assert not missing, f"{missing} out: {pool}\n{self.backend.log.read_text()[-3000:]}"
             return condition()
 
-        until(holds, timeout_s, self.log)
+        until(holds, timeout_s, self.backend.log)
 
     @contextmanager
     def polling(self) -> Iterator[Path]:
         """Another backend, without a PowerDNS, that polls; gives its admin socket."""
         config, admin = self.folder / "polling.toml", self.folder / "polling-admin.sock"
-        text = self.config.read_text().replace("remote.sock", "polling.sock")
-        text = text.replace(f"{self.folder}/admin.sock", f'{admin}"\nlisten = "127.0.0.1:8055')
+        text = self.backend.config.read_text().replace("remote.sock", "polling.sock")
+        text = text.replace(str(self.backend.admin), f'{admin}"\nlisten = "127.0.0.1:8055')
         text = text.replace(f"{self.folder}/state", f"{self.folder}/polling")
         config.write_text(f'follow = "poll"\n{text}')
         command = (sys.executable, "-m", "rspdns.cli", "serve", "-c", str(config))
@@ -120,12 +118,12 @@ def believed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Believed]:
 @pytest.fixture
 def chain(believed: Believed) -> Iterator[Believed]:
     """The chain, all registrars settled; whoever joins is gone afterwards."""
-    until(believed.is_known, told=believed.log)
+    until(believed.backend.is_known, told=believed.backend.log)
     yield believed
     for one in believed.joined:
         one.kill()
     handles = (HANDLE, "many", "one", *EMPTY)
-    until(lambda: not any(believed.listed(handle) for handle in handles), told=believed.log)
+    until(lambda: not any(believed.listed(handle) for handle in handles), told=believed.backend.log)
 
 
 @pytest.fixture
@@ -134,14 +132,14 @@ def ten(chain: Believed) -> Members:
     three, seven = chain.members_of("three"), chain.members_of("seven", 2)
     for identifier in TEN:
         (three if identifier <= 3 else seven).add(identifier, HANDLE, 5000 + identifier)
-    until(lambda: chain.listed() == TEN, told=chain.log)
+    until(lambda: chain.listed() == TEN, told=chain.backend.log)
     until(lambda: isinstance(chain.targets(), set))
     return three
 
 
 def test_three_of_ten_leave_at_once_and_come_back(chain: Believed, ten: Members) -> None:
     """Less than half of a pool is no crowd. Rules 2 and 3."""
-    watch = chain.watch()
+    watch = chain.watch_dns()
     began, began_s = Mark.now(), time.monotonic()
     for identifier in (1, 2, 3):
         ten.remove(identifier)
@@ -158,24 +156,24 @@ def test_three_of_ten_leave_at_once_and_come_back(chain: Believed, ten: Members)
 def test_three_of_ten_registered_again_after_all_registrars_restarted(chain: Believed, ten: Members) -> None:
     """A registrar that has just started denies nobody: rule 1, and rule 5 until then."""
     log = chain.folder / "asked.log"
-    asked = PoolWatch(chain.namespace, HANDLE, chain.registrars[:2], log)
-    watch = chain.watch()
+    asked = PoolWatch(chain.namespace, HANDLE, chain.registrars.addresses[:2], log)
+    watch = chain.watch_dns()
     began_s = time.monotonic()
-    chain.kill_registrars()
+    chain.registrars.kill()
     chain.until_never_without(lambda: chain.of()["stale_s"] is not None, TEN)
-    chain.start_registrars(1, 2)
+    chain.registrars.start(1, 2)
     three = {f"{identifier:08x}" for identifier in (1, 2, 3)}
     chain.until_never_without(
         lambda: [set(found or ()) for found in asked.now().values()] == [three, three], TEN
     )
-    chain.start_registrars(3)
-    chain.until_never_without(chain.is_known, TEN)
+    chain.registrars.start(3)
+    chain.until_never_without(chain.backend.is_known, TEN)
     chain.until_never_without(lambda: not any(one["stale"] for one in chain.of()["members"]), TEN)
     assert not [one for one in watch.since(began_s) if one.problem], "an empty answer"
 
 
 def status(chain: Believed) -> dict[str, Any]:
-    return chain.status() or {"registrars": [], "problems": []}
+    return chain.backend.status() or {"registrars": [], "problems": []}
 
 
 def test_a_pool_of_two_loses_one(chain: Believed) -> None:
@@ -183,13 +181,13 @@ def test_a_pool_of_two_loses_one(chain: Believed) -> None:
     stays, dies = chain.members_of("stays"), chain.members_of("dies")
     stays.add(21, "nodata", 5021)
     dies.add(22, "nodata", 5022)
-    until(lambda: chain.targets(owner("nodata")) == {21, 22}, told=chain.log)
+    until(lambda: chain.targets(owner("nodata")) == {21, 22}, told=chain.backend.log)
     dies.kill()
     seen = []
-    until(lambda: seen.append(chain.targets(owner("nodata"))) or seen[-1] == {21}, 5, chain.log)  # type: ignore[func-returns-value]
+    until(lambda: seen.append(chain.targets(owner("nodata"))) or seen[-1] == {21}, 5, chain.backend.log)  # type: ignore[func-returns-value]
     assert all(one in ({21, 22}, {21}) for one in seen), seen
     stays.kill()
-    until(lambda: chain.targets(owner("nodata")) == "NOERROR", told=chain.log)
+    until(lambda: chain.targets(owner("nodata")) == "NOERROR", told=chain.backend.log)
 
 
 def test_all_are_drained(chain: Believed) -> None:
@@ -200,19 +198,21 @@ def test_all_are_drained(chain: Believed) -> None:
             members.add(identifier, kind, 5000 + identifier)
     for place, kind in enumerate(EMPTY):
         both = {30 + 2 * place, 31 + 2 * place}
-        until(lambda kind=kind, both=both: chain.listed(kind) == both, told=chain.log)  # type: ignore[misc]
-        until(lambda kind=kind, both=both: chain.targets(owner(kind)) == both, told=chain.log)  # type: ignore[misc]
+        until(lambda kind=kind, both=both: chain.listed(kind) == both, told=chain.backend.log)  # type: ignore[misc]
+        until(lambda kind=kind, both=both: chain.targets(owner(kind)) == both, told=chain.backend.log)  # type: ignore[misc]
     for identifier in range(30, 38):
         members.remove(identifier)
-    until(lambda: not any(chain.listed(kind) for kind in EMPTY), told=chain.log)
-    until(lambda: chain.targets(owner("nodata")) == "NOERROR", told=chain.log)
-    until(lambda: chain.targets(owner("servfail")) == "SERVFAIL", told=chain.log)
-    until(lambda: chain.pdns.short(owner("static"), "SRV") == [f"7 7 7777 ns1.{ZONE}."], told=chain.log)
-    until(lambda: chain.targets(owner("last-good")) == {30, 31}, told=chain.log)
+    until(lambda: not any(chain.listed(kind) for kind in EMPTY), told=chain.backend.log)
+    until(lambda: chain.targets(owner("nodata")) == "NOERROR", told=chain.backend.log)
+    until(lambda: chain.targets(owner("servfail")) == "SERVFAIL", told=chain.backend.log)
+    until(
+        lambda: chain.pdns.short(owner("static"), "SRV") == [f"7 7 7777 ns1.{ZONE}."], told=chain.backend.log
+    )
+    until(lambda: chain.targets(owner("last-good")) == {30, 31}, told=chain.backend.log)
     for kind in EMPTY:
         assert f"when_empty = {kind}" in chain.of(kind)["answered_instead"]
     members.add(30, "last-good", 5030)
-    until(lambda: chain.targets(owner("last-good")) == {30}, told=chain.log)
+    until(lambda: chain.targets(owner("last-good")) == {30}, told=chain.backend.log)
     assert chain.of("last-good")["answered_instead"] is None
 
 
@@ -226,7 +226,7 @@ def test_pools_of_more_than_an_answer_names(chain: Believed) -> None:
         ):
             crowd = chain.crowd_of(pools)
             everyone = crowd.identifiers
-            until(lambda pool=pool, everyone=everyone: chain.listed(pool) == everyone, told=chain.log)  # type: ignore[misc]
+            until(lambda pool=pool, everyone=everyone: chain.listed(pool) == everyone, told=chain.backend.log)  # type: ignore[misc]
             if pool == "many":
                 until(lambda: len(chain.listed("many", polled)) >= 128, told=log)
             else:
@@ -236,7 +236,7 @@ def test_pools_of_more_than_an_answer_names(chain: Believed) -> None:
             until(lambda name=name, shown=shown: shown.update(chain.shown(name)) or len(shown) > 20)  # type: ignore[misc]
             assert shown <= everyone
             crowd.kill()
-            until(lambda pool=pool: not chain.listed(pool), told=chain.log)  # type: ignore[misc]
+            until(lambda pool=pool: not chain.listed(pool), told=chain.backend.log)  # type: ignore[misc]
             until(lambda pool=pool: not chain.listed(pool, polled), told=log)  # type: ignore[misc]
 
 
@@ -245,29 +245,29 @@ def test_the_last_known_good_file(chain: Believed) -> None:
     members = chain.members_of("known")
     for identifier in (41, 42):
         members.add(identifier, HANDLE, 5000 + identifier)
-    until(lambda: chain.targets() == {41, 42}, told=chain.log)
-    until(lambda: chain.remembers({41, 42}), told=chain.log)
+    until(lambda: chain.targets() == {41, 42}, told=chain.backend.log)
+    until(lambda: chain.backend.remembers({41, 42}), told=chain.backend.log)
     path = chain.folder / "state" / FILE_NAME
     whole = path.read_bytes()
     half = path.with_name(f".{FILE_NAME}.half")
 
-    end(chain.backend, SIGKILL)
-    chain.kill_registrars()
+    end(chain.backend.process, SIGKILL)
+    chain.registrars.kill()
     half.write_bytes(whole[: len(whole) // 2])
-    chain.backend = chain.start_backend()
-    until(lambda: chain.targets() == {41, 42}, told=chain.log)
+    chain.backend.start()
+    until(lambda: chain.targets() == {41, 42}, told=chain.backend.log)
     assert chain.of()["stale_s"] is not None
     assert not half.exists()
 
-    end(chain.backend, SIGKILL)
+    end(chain.backend.process, SIGKILL)
     path.write_bytes(whole[: len(whole) // 2])
-    chain.backend = chain.start_backend()
-    until(lambda: chain.targets() == "SERVFAIL", told=chain.log)
+    chain.backend.start()
+    until(lambda: chain.targets() == "SERVFAIL", told=chain.backend.log)
     (problem,) = status(chain)["problems"]
     assert problem.startswith(f"{path}: not used: "), problem
 
-    chain.start_registrars()
-    until(chain.is_known, told=chain.log)
-    until(lambda: chain.targets() == {41, 42}, told=chain.log)
-    until(lambda: not status(chain)["problems"], told=chain.log)
+    chain.registrars.start()
+    until(chain.backend.is_known, told=chain.backend.log)
+    until(lambda: chain.targets() == {41, 42}, told=chain.backend.log)
+    until(lambda: not status(chain)["problems"], told=chain.backend.log)
     assert path.read_bytes() != whole[: len(whole) // 2]

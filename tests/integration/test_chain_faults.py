@@ -8,34 +8,27 @@ from typing import Any
 
 import pytest
 
+from tests.support.backend import OWNER, other_pool
+from tests.support.chain import SIP_PORTS, TCP_OWNER, TCP_PORTS, Chain
 from tests.support.dns_watch import TIMEOUT_S, DnsWatch
+from tests.support.namespaces import kill, own_namespace
 from tests.support.waiting import until
-from tests.support.whole_chain import (
-    OWNER,
-    SIP_PORTS,
-    TCP_OWNER,
-    TCP_PORTS,
-    WholeChain,
-    kill,
-    other_pool,
-    own_namespace,
-)
 
 ALL = set(SIP_PORTS)
 
 
 @pytest.fixture
-def chain(tmp_path: Path) -> Iterator[WholeChain]:
+def chain(tmp_path: Path) -> Iterator[Chain]:
     with own_namespace() as namespace:
-        yield WholeChain(namespace, tmp_path, other_pool("tcp", "t"))
+        yield Chain(namespace, tmp_path, other_pool("tcp", "t"))
 
 
-def test_a_killed_backend_is_soon_back_and_its_cached_answers_go_on(chain: WholeChain) -> None:
+def test_a_killed_backend_is_soon_back_and_its_cached_answers_go_on(chain: Chain) -> None:
     for port in SIP_PORTS:
         chain.start_sip(port)
-    chain.start_agent()
+    chain.start_sidecar()
     backend = chain.start()
-    until(lambda: chain.targets_at(OWNER) == ALL, told=chain.folder / "agent.log")
+    until(lambda: chain.targets_at(OWNER) == ALL, told=chain.sidecar.log)
     watch = DnsWatch(chain.namespace, OWNER, chain.folder / "watch.txt")
     until(lambda: len(remembered(chain)) == len(ALL))
     # Every cache is filled anew from here, and holds for 1 s at least.
@@ -46,7 +39,7 @@ def test_a_killed_backend_is_soon_back_and_its_cached_answers_go_on(chain: Whole
     kill(backend)
     time.sleep(0.5)
     started_at_s = time.monotonic()
-    chain.start_backend()
+    chain.backend.start()
     answers_at_s = time.monotonic()
     time.sleep(TIMEOUT_S + 1)  # so that an unanswered question is told as such
     cached = watch.since(killed_at_s, started_at_s)
@@ -58,16 +51,15 @@ def test_a_killed_backend_is_soon_back_and_its_cached_answers_go_on(chain: Whole
     assert watch.since(answers_at_s + 1)
 
 
-def test_without_registrars_answers_go_on_and_the_dead_are_still_dropped(chain: WholeChain) -> None:
+def test_without_registrars_answers_go_on_and_the_dead_are_still_dropped(chain: Chain) -> None:
     sip = {port: chain.start_sip(port) for port in SIP_PORTS}
     tcp = {port: chain.start_tcp(port) for port in TCP_PORTS}
-    chain.start_agent(SIP_PORTS, TCP_PORTS)
+    chain.start_sidecar(SIP_PORTS, TCP_PORTS)
     chain.start()
     until(lambda: chain.targets_at(OWNER) == ALL and chain.targets_at(TCP_OWNER) == set(TCP_PORTS))
     watch = DnsWatch(chain.namespace, OWNER, chain.folder / "watch.txt")
     began_at_s = time.monotonic()
-    for registrar in chain.registrar_programs:
-        kill(registrar)
+    chain.registrars.kill()
     until(lambda: all(pool["stale_s"] is not None for pool in pools(chain)))
     assert all(member["stale"] for pool in pools(chain) for member in pool["members"])
     time.sleep(3)
@@ -77,8 +69,8 @@ def test_without_registrars_answers_go_on_and_the_dead_are_still_dropped(chain: 
     died_at_s = time.monotonic()
     kill(sip[5061])
     kill(tcp[5071])
-    until(lambda: chain.targets_at(OWNER) == ALL - {5061}, 8, chain.log)
-    until(lambda: chain.targets_at(TCP_OWNER) == {5070}, 8, chain.log)
+    until(lambda: chain.targets_at(OWNER) == ALL - {5061}, 8, chain.backend.log)
+    until(lambda: chain.targets_at(TCP_OWNER) == {5070}, 8, chain.backend.log)
     dropped_at_s = time.monotonic()
     time.sleep(3)
     assert not watch.wrong(ALL - {5061}, dropped_at_s), "who answers the probes stays"
@@ -87,16 +79,16 @@ def test_without_registrars_answers_go_on_and_the_dead_are_still_dropped(chain: 
     assert set(reasons) == {5061, 5071}, reasons
 
     chain.start_sip(5061)
-    until(lambda: chain.targets_at(OWNER) == ALL, 8, chain.log)
+    until(lambda: chain.targets_at(OWNER) == ALL, 8, chain.backend.log)
 
 
-def remembered(chain: WholeChain) -> list[int]:
+def remembered(chain: Chain) -> list[int]:
     """Whom the last-known-good file names."""
-    members = {int(one["identifier"], 16) for one in chain.pool()["members"]}
-    return sorted(members) if chain.remembers(members) else []
+    members = {int(one["identifier"], 16) for one in chain.backend.pool()["members"]}
+    return sorted(members) if chain.backend.remembers(members) else []
 
 
-def pools(chain: WholeChain) -> list[dict[str, Any]]:
-    said = chain.command("status", "--json")
+def pools(chain: Chain) -> list[dict[str, Any]]:
+    said = chain.backend.command("status", "--json")
     assert said.returncode == 0, said.stderr
     return [pool for zone in json.loads(said.stdout)["zones"] for pool in zone["pools"]]

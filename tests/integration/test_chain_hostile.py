@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import json
 import random
-import re
 import socket
 import subprocess
 import sys
@@ -17,21 +16,14 @@ import pytest
 from daemon_kit.control import request
 
 from tests.sctp.daemon import SCTPD
+from tests.support.backend import ADDRESS, HANDLE, OWNER, ZONE
+from tests.support.chain import SIP_PORTS, Chain
 from tests.support.dns_watch import DnsWatch
 from tests.support.exact import BrokenError
 from tests.support.garbage import asap_seeds, enrp_seeds, mutated
-from tests.support.namespaces import REPOSITORY
+from tests.support.namespaces import REPOSITORY, kill, own_namespace
+from tests.support.registrars import registration_port
 from tests.support.waiting import until
-from tests.support.whole_chain import (
-    ADDRESS,
-    HANDLE,
-    OWNER,
-    SIP_PORTS,
-    ZONE,
-    WholeChain,
-    kill,
-    own_namespace,
-)
 
 ALL = set(SIP_PORTS)
 HOSTILE_PORT = 3899
@@ -42,9 +34,9 @@ SENDER = REPOSITORY / "tests" / "integration" / "send_messages.py"
 class Attacked:
     """The chain, its SIP servers, and a client that asks all the time."""
 
-    def __init__(self, chain: WholeChain) -> None:
+    def __init__(self, chain: Chain) -> None:
         self.chain = chain
-        chain.add_registrar(f"{ADDRESS}:{HOSTILE_PORT}/{HOSTILE_ENRP_PORT}")
+        chain.backend.add_registrar(f"{ADDRESS}:{HOSTILE_PORT}/{HOSTILE_ENRP_PORT}")
         self.hostile = chain.folder / "hostile.log"
         chain.namespace.start(
             *(sys.executable, "-m", "tests.support.hostile_registrar"),
@@ -54,9 +46,9 @@ class Attacked:
             environment={"PYTHONPATH": str(REPOSITORY)},
         )
         self.sip = {port: chain.start_sip(port) for port in SIP_PORTS}
-        chain.start_agent(registrars=[*chain.registrars, f"{ADDRESS}:{HOSTILE_PORT}"])
+        chain.start_sidecar(registrars=[*chain.registrars.addresses, f"{ADDRESS}:{HOSTILE_PORT}"])
         chain.start()
-        until(lambda: chain.targets_at(OWNER) == ALL, told=chain.folder / "agent.log")
+        until(lambda: chain.targets_at(OWNER) == ALL, told=chain.sidecar.log)
         self.watch = DnsWatch(chain.namespace, OWNER, chain.folder / "watch.txt")
 
     @contextlib.contextmanager
@@ -78,7 +70,7 @@ class Attacked:
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
     with own_namespace() as namespace:
-        yield Attacked(WholeChain(namespace, tmp_path_factory.mktemp("hostile")))
+        yield Attacked(Chain(namespace, tmp_path_factory.mktemp("hostile")))
 
 
 def send(path: Path, data: bytes, *, wait: bool = True, timeout_s: float = 60) -> bytes:
@@ -211,7 +203,7 @@ def test_the_control_sockets(attacked: Attacked, service: str) -> None:
     assert request(path, "status")
 
 
-def follower_ports(chain: WholeChain) -> set[str]:
+def follower_ports(chain: Chain) -> set[str]:
     """Where the backend waits for what registrars push."""
     shown = json.loads(chain.namespace.run(str(SCTPD), "--status", "--json").stdout)
     listening = [one for one in shown if one["state"] == "listening"]
@@ -223,14 +215,13 @@ def test_sctp_messages_from_strangers_and_from_a_hostile_registrar(attacked: Att
     """The stranger speaks to the ports of agent and backend, where registrars would; the registrar, to the
     associations of both."""
     chain = attacked.chain
-    port = re.search(rf"5060/UDP\s+regT:\s+\{{{re.escape(ADDRESS)}\}} (\d+)/SCTP", chain.hsdump(9901))
-    assert port
+    port = registration_port(chain.registrars.hsdump(1), ADDRESS, "5060/UDP")
     seeds = [*asap_seeds(HANDLE.encode()), *enrp_seeds()]
     lines = chain.folder / "messages.hex"
     lines.write_text("".join(f"{data.hex()}\n" for data in mutated(seeds, 200, random.Random(3))))
     before = attacked.hostile.read_text().count("messages")
     with attacked.unharmed():
-        ports = [port[1], *follower_ports(chain)]
+        ports = [str(port), *follower_ports(chain)]
         assert len(ports) > 1
         for to, ppid in itertools.product(ports, ("11", "12", "0", "4294967295")):
             sent = chain.namespace.run(
@@ -241,15 +232,15 @@ def test_sctp_messages_from_strangers_and_from_a_hostile_registrar(attacked: Att
             )
             assert sent.returncode == 0, sent.stderr
         until(lambda: attacked.hostile.read_text().count("messages") > before + 8)
-    until(chain.is_known, told=chain.log)
-    status = chain.status() or {}
+    until(chain.backend.is_known, told=chain.backend.log)
+    status = chain.backend.status() or {}
     assert status["registrars"][3]["standing"] != "settled"
-    until(lambda: {one["port"] for one in chain.pool()["members"]} == ALL, told=chain.log)
+    until(lambda: {one["port"] for one in chain.backend.pool()["members"]} == ALL, told=chain.backend.log)
 
 
 def test_packets_that_are_no_sctp(attacked: Attacked) -> None:
     chain = attacked.chain
-    lost = (chain.folder / "agent.log").read_text().count("registrar-lost")
+    lost = (chain.sidecar.log).read_text().count("registrar-lost")
     with attacked.unharmed():
         done = subprocess.run(
             chain.namespace.command(sys.executable, "-m", "tests.support.raw_sctp", ADDRESS),
@@ -263,7 +254,7 @@ def test_packets_that_are_no_sctp(attacked: Attacked) -> None:
         packets, pairs = map(int, done.stdout.split())
         assert packets > 1000
         assert pairs > 10, "it has seen the associations"
-    assert (chain.folder / "agent.log").read_text().count("registrar-lost") == lost
+    assert (chain.sidecar.log).read_text().count("registrar-lost") == lost
 
 
 def test_the_chain_still_works(attacked: Attacked) -> None:

@@ -8,43 +8,33 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from tests.support import dns_readers
+from tests.support.backend import ADDRESS, HANDLE, OWNER, ZONE, other_pool
+from tests.support.chain import SCTP_OWNER, SIP_PORTS, Chain
 from tests.support.dns_readers import Question, Reading
-from tests.support.namespaces import Namespace
+from tests.support.namespaces import Namespace, kill, own_namespace
 from tests.support.stalls import Mark
 from tests.support.waiting import until
-from tests.support.whole_chain import (
-    ADDRESS,
-    HANDLE,
-    OWNER,
-    SCTP_OWNER,
-    SIP_PORTS,
-    ZONE,
-    WholeChain,
-    kill,
-    other_pool,
-    own_namespace,
-)
 
 NAME = f"as.{ZONE}"
 SOA = f"SOA ns1.{ZONE}. hostmaster.{ZONE}. * 7200 900 1209600 1"
 
 
 @pytest.fixture(scope="module")
-def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeChain]:
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
     """The chain with three SIP servers of one agent, and an element of rsplib."""
     with own_namespace() as namespace:
-        chain = WholeChain(namespace, tmp_path_factory.mktemp("interop"), other_pool("sctp", "s"))
+        chain = Chain(namespace, tmp_path_factory.mktemp("interop"), other_pool("sctp", "s"))
         for port in SIP_PORTS:
             chain.start_sip(port)
-        chain.start_agent()
+        chain.start_sidecar()
         chain.start_rspserver("rspserver")
         chain.start()
-        until(lambda: chain.targets_at(OWNER) == set(SIP_PORTS), told=chain.folder / "agent.log")
+        until(lambda: chain.targets_at(OWNER) == set(SIP_PORTS), told=chain.sidecar.log)
         until(lambda: len(chain.targets_at(SCTP_OWNER)) == 1, told=chain.folder / "rspserver.log")
         yield chain
 
 
-def identifiers(chain: WholeChain) -> dict[int, str]:
+def identifiers(chain: Chain) -> dict[int, str]:
     """The PE identifiers DNS shows of the SIP servers, by port."""
     return {
         int(line.split()[2]): line.split()[3].partition(".")[0] for line in chain.pdns.short(OWNER, "SRV")
@@ -58,7 +48,7 @@ def listed(index: str, handle: str) -> set[tuple[str, str]]:
     return {(identifier, f"{address} {port}") for identifier, address, port in found}
 
 
-def test_an_element_of_rsplib_is_in_dns_and_out_when_it_is_killed(chain: WholeChain) -> None:
+def test_an_element_of_rsplib_is_in_dns_and_out_when_it_is_killed(chain: Chain) -> None:
     before = chain.targets_at(SCTP_OWNER)
     second = chain.start_rspserver("second")
     until(lambda: len(chain.targets_at(SCTP_OWNER)) == 2, told=chain.folder / "second.log")
@@ -67,27 +57,27 @@ def test_an_element_of_rsplib_is_in_dns_and_out_when_it_is_killed(chain: WholeCh
     target = record.split()[3]
     assert re.fullmatch(rf"[0-9a-f]{{8}}\.s\.as\.{re.escape(ZONE)}\.", target)
     assert chain.pdns.short(target, "A") == [ADDRESS]
-    assert (target[:8], f"{ADDRESS} {port}/SCTP") in listed(chain.hsdump(9901), "sip-sctp")
+    assert (target[:8], f"{ADDRESS} {port}/SCTP") in listed(chain.registrars.hsdump(1), "sip-sctp")
     killed = Mark.now()
     kill(second)
     until(lambda: chain.targets_at(SCTP_OWNER) == before)
     assert killed.ran_s() < 1.5
     # The address of a target that has left is answered a little longer, for SRV answers under way.
-    until(lambda: "status: NXDOMAIN" in chain.pdns.dig(target, "A"), told=chain.log)
+    until(lambda: "status: NXDOMAIN" in chain.pdns.dig(target, "A"), told=chain.backend.log)
     assert chain.targets_at(OWNER) == set(SIP_PORTS)
 
 
-def test_every_registrar_tells_hsdump_of_our_elements_what_dns_tells(chain: WholeChain) -> None:
+def test_every_registrar_tells_hsdump_of_our_elements_what_dns_tells(chain: Chain) -> None:
     expected = {(identifier, f"{ADDRESS} {port}/UDP") for port, identifier in identifiers(chain).items()}
     assert len(expected) == 3
-    for enrp_port in (9901, 9902, 9903):
-        index = chain.hsdump(enrp_port)
+    for number in (1, 2, 3):
+        index = chain.registrars.hsdump(number)
         assert f'Pool "{HANDLE}", Policy "LeastUsed", Protocol UDP' in index
         assert listed(index, HANDLE) == expected
 
 
 @pytest.mark.parametrize("registrar", [3863, 3864, 3865])
-def test_rsplibs_pool_user_finds_our_elements(chain: WholeChain, registrar: int) -> None:
+def test_rsplibs_pool_user_finds_our_elements(chain: Chain, registrar: int) -> None:
     """rspterminal asks for one element. It speaks SCTP, not SIP, but its log tells whom it found."""
     user = subprocess.Popen(
         chain.namespace.command(
@@ -112,7 +102,7 @@ def test_rsplibs_pool_user_finds_our_elements(chain: WholeChain, registrar: int)
     assert found <= set(identifiers(chain).items())
 
 
-def expectations(chain: WholeChain) -> dict[tuple[str, str], tuple[str, list[str], list[str]]]:
+def expectations(chain: Chain) -> dict[tuple[str, str], tuple[str, list[str], list[str]]]:
     """Of each name and type: the status, the answer's records and the authority section's."""
     ours = identifiers(chain)
     one = f"{ours[5060]}.u.as.{ZONE}"
@@ -143,7 +133,7 @@ READERS = [dns_readers.dig, dns_readers.kdig, dns_readers.dnspython]
 @pytest.mark.parametrize("tcp", [False, True], ids=["udp", "tcp"])
 @pytest.mark.parametrize("read", READERS)
 def test_our_answers_read_by_others(
-    chain: WholeChain, read: Callable[[Namespace, Sequence[Question]], list[Reading]], tcp: bool
+    chain: Chain, read: Callable[[Namespace, Sequence[Question]], list[Reading]], tcp: bool
 ) -> None:
     """Whole at every size, never truncated."""
     expected = expectations(chain)
@@ -156,7 +146,7 @@ def test_our_answers_read_by_others(
 
 
 @pytest.mark.parametrize("read", READERS)
-def test_any(chain: WholeChain, read: Callable[[Namespace, Sequence[Question]], list[Reading]]) -> None:
+def test_any(chain: Chain, read: Callable[[Namespace, Sequence[Question]], list[Reading]]) -> None:
     """ANY over UDP is sent to TCP, PowerDNS's way of being no amplifier; there it tells all."""
     over_udp, over_tcp = read(
         chain.namespace, [Question(NAME, "ANY", 1232, False), Question(NAME, "ANY", 1232, True)]

@@ -1,38 +1,18 @@
 """The follower at real registrars with their sentinels; what must hold stands in follower_scenarios.py."""
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from daemon_kit.control import request
-from registrar_config.embedded import embedded_commands
 
 from tests.integration import follower_scenarios as scenarios
-from tests.integration.follower_stage import REREGISTRATION_MS
 from tests.support.members import wait_for_control
-from tests.support.namespaces import REPOSITORY, Namespace
-from tests.support.whole_chain import own_namespace
+from tests.support.namespaces import REPOSITORY, own_namespace
+from tests.support.registrars import Registrars
 
 ADDRESS = "10.66.0.1"
-
-
-def start(namespace: Namespace, directory: Path) -> list[subprocess.Popen[str]]:
-    """Start three supervised registrars and their sentinels on an address that is not loopback."""
-    for command in (
-        "ip link add outside type veth peer name inside",
-        f"ip address add {ADDRESS}/24 dev inside",
-        "ip link set inside up",
-        "ip link set outside up",
-    ):
-        result = namespace.run(*command.split())
-        assert result.returncode == 0, result.stderr
-    interval = f"--agent-reregistration-ms={REREGISTRATION_MS}"
-    return [
-        namespace.start(*command, interval, sctp=True, log=directory / f"registrar-{number}.log")
-        for number, command in enumerate(embedded_commands(ADDRESS), start=1)
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +21,12 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path
     folder = tmp_path_factory.mktemp("follower")
     control, log = folder / "stage.sock", folder / "stage.log"
     with own_namespace() as namespace:
-        pids = [str(process.pid) for process in start(namespace, folder)]
+        namespace.give_address(ADDRESS)
+        interval_ms = scenarios.REREGISTRATION_MS
+        registrars = Registrars(namespace, folder, ADDRESS, supervised=True, reregistration_ms=interval_ms)
+        pids = [str(process.pid) for process in registrars.programs]
         program = namespace.start(
-            *(sys.executable, "-m", scenarios.__name__, str(control), ADDRESS, *pids),
+            *(sys.executable, "-m", scenarios.__name__, "serve", str(control), ADDRESS, *pids),
             sctp=True,
             log=log,
             environment={"PYTHONPATH": str(REPOSITORY)},

@@ -5,11 +5,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from registrar_config.embedded import embedded_commands
-
-from tests.support.agent_host import ADDRESS, give_address
+from tests.support.backend import ADDRESS
 from tests.support.members import Members
 from tests.support.namespaces import Namespace
+from tests.support.registrars import Registrars
 from tests.support.waiting import until
 
 STRANGER = "10.99.0.66"
@@ -22,11 +21,10 @@ def events(log: Path, *names: str) -> list[dict[str, Any]]:
 
 
 def test_a_forged_sentinel_does_not_keep_the_true_one_out(namespace: Namespace, tmp_path: Path) -> None:
-    give_address(namespace, ADDRESS)
+    namespace.give_address(ADDRESS)
     namespace.ip("address", "add", f"{STRANGER}/24", "dev", "eth0")
-    logs = [tmp_path / f"registrar-{number}.log" for number in (1, 2, 3)]
-    for command, log in zip(embedded_commands(ADDRESS), logs, strict=True):
-        namespace.start(*command, "--agent-reregistration-ms=300", "--log-json", sctp=True, log=log)
+    registrars = Registrars(namespace, tmp_path, ADDRESS, supervised=True, reregistration_ms=300)
+    logs = [registrars.log(number) for number in (1, 2, 3)]
     # At registrar 1 itself, and at another one: both before the true sentinel.
     for at, port in ((1, 3863), (2, 3864)):
         until(lambda at=at: "registrar_started" in logs[at - 1].read_text())  # type: ignore[misc]

@@ -12,8 +12,7 @@ import pytest
 from tests.backend.making import TCP, UDP, ZONE, member, view, views, zone
 from tests.support.namespaces import REPOSITORY, Namespace
 from tests.support.pdns import Pdns
-from tests.support.scripted_backend import ScriptedBackend
-from tests.support.served import Served, served, status
+from tests.support.served import ScriptedBackend, Served, served, status
 from tests.support.waiting import until
 
 OWNER = f"_sip._udp.as.{ZONE}"

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.backend.making import UDP, ZONE, member, view, views, zone
+from tests.support.namespaces import own_namespace
 from tests.support.pdns import Pdns
-from tests.support.scripted_backend import ScriptedBackend
-from tests.support.served import Served, status
+from tests.support.served import ScriptedBackend, Served, status
 from tests.support.waiting import until
-from tests.support.whole_chain import own_namespace
 
 FIXED = """$TTL 3600
 @ SOA ns1 hostmaster 1 7200 900 1209600 300

@@ -12,12 +12,10 @@ import dns.rdatatype
 import pytest
 
 from tests.backend.making import UDP, ZONE, member, view, views, zone
+from tests.support.namespaces import own_namespace
 from tests.support.pdns import Pdns
-from tests.support.scripted_backend import ScriptedBackend
-from tests.support.served import Served
-from tests.support.slow_connector import SlowConnector
+from tests.support.served import ScriptedBackend, Served, SlowConnector
 from tests.support.waiting import until
-from tests.support.whole_chain import own_namespace
 
 OWNER = f"_sip._udp.as.{ZONE}"
 FIXED = "$TTL 3600\n@ SOA ns1 hostmaster 1 7200 900 1209600 300\n@ NS ns1\nns1 A 10.0.1.1\n"

@@ -13,13 +13,10 @@ import pytest
 from pool_user.views import PoolView
 
 from tests.backend.making import UDP, ZONE, member, view, views, zone
-from tests.support.namespaces import Namespace
+from tests.support.namespaces import Namespace, own_namespace
 from tests.support.pdns import Pdns
-from tests.support.scripted_backend import ScriptedBackend
-from tests.support.served import status
-from tests.support.slow_connector import SlowConnector
+from tests.support.served import ScriptedBackend, SlowConnector, status
 from tests.support.waiting import until
-from tests.support.whole_chain import own_namespace
 
 OWNER = f"_sip._udp.as.{ZONE}"
 POOLS, MEMBERS = 100, 10

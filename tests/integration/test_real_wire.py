@@ -9,15 +9,14 @@ import os
 import shutil
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.rserpool.captures import CODECS, check, messages
 from tests.support.namespaces import SCTP_RUN, Namespace
-from tests.support.registrars import start_registrars
+from tests.support.registrars import Registrars
+from tests.support.waiting import until
 
 PROGRAMS = ["rspregistrar", "rspserver", "rspterminal", "hsdump", "tcpdump"]
 MISSING = [program for program in PROGRAMS if shutil.which(program) is None]
@@ -52,13 +51,6 @@ pytestmark = [
 ]
 
 
-def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not seen within {timeout_s} s: {what}"
-        time.sleep(0.2)
-
-
 class Scene:
     """The namespace, its capture, and what has been seen in it so far."""
 
@@ -88,7 +80,7 @@ class Scene:
             "sctp",
         ]
         namespace.start(*command, log=log)
-        wait_for(lambda: log.exists() and "listening" in log.read_text(), "tcpdump")
+        until(lambda: log.exists() and "listening" in log.read_text(), told="tcpdump")
 
     def start(self, name: str, *command: str) -> subprocess.Popen[str]:
         return self.namespace.start(*command, sctp=True, log=self.folder / f"{name}.log")
@@ -97,7 +89,7 @@ class Scene:
         return set(check(self.capture).seen)
 
     def wait_for_kinds(self, kinds: set[str]) -> None:
-        wait_for(lambda: kinds <= self.kinds(), f"{kinds} (registrars' logs in {self.folder})")
+        until(lambda: kinds <= self.kinds(), told=f"{kinds} (registrars' logs in {self.folder})")
 
 
 def start_server(scene: Scene, number: int, policy: str) -> subprocess.Popen[str]:
@@ -130,13 +122,14 @@ def end(process: subprocess.Popen[str], number: signal.Signals) -> None:
 
 def test_everything_rsplib_says(namespace: Namespace, tmp_path: Path) -> None:
     scene = Scene(namespace, tmp_path)
-    registrars = list(start_registrars(namespace, tmp_path, ADDRESS).values())
+    registrars = Registrars(namespace, tmp_path, ADDRESS).programs
     scene.wait_for_kinds(AT_START)
 
     servers = [start_server(scene, number, policy) for number, policy in enumerate(POLICIES)]
     scene.wait_for_kinds(WHILE_SERVING)
-    wait_for(
-        lambda: len(registered_policies(scene.capture)) == len(POLICIES), "a registration for each policy"
+    until(
+        lambda: len(registered_policies(scene.capture)) == len(POLICIES),
+        told="a registration for each policy",
     )
 
     terminal = f"sleep 3 | rspterminal -poolhandle=pool-0 -registrar={ADDRESS}:3864"
@@ -144,7 +137,7 @@ def test_everything_rsplib_says(namespace: Namespace, tmp_path: Path) -> None:
     scene.wait_for_kinds({"HandleResolution", "HandleResolutionResponse"})
     tables = check(scene.capture).seen["HandleTableResponse"]
     scene.start("hsdump", "hsdump", f"{ADDRESS}:9902")
-    wait_for(lambda: check(scene.capture).seen["HandleTableResponse"] > tables, "the table for hsdump")
+    until(lambda: check(scene.capture).seen["HandleTableResponse"] > tables, told="the table for hsdump")
 
     end(servers[1], signal.SIGINT)
     scene.wait_for_kinds({"Deregistration", "DeregistrationResponse"})

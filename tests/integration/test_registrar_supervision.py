@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -12,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from registrar_config.embedded import embedded_commands
 
-from tests.support.namespaces import REPOSITORY, Namespace
+from tests.support.namespaces import REPOSITORY, Namespace, own_namespace
+from tests.support.registrars import Registrars
 from tests.support.stalls import Mark
 from tests.support.waiting import until
-from tests.support.whole_chain import own_namespace
 
 ADDRESS = "10.99.0.1"
 CUT = "add table inet cut; add chain inet cut in {{ type filter hook input priority 0; }}; "
@@ -26,29 +24,21 @@ ASK = str(REPOSITORY / "tests/support/ask_registrar.py")
 SENTINELS = [f"rspdns-sentinel-{number}" for number in (1, 2, 3)]
 
 
-class Registrars:
-    """Three supervised registrars in one namespace."""
+class Supervised(Registrars):
+    """Three supervised registrars in one namespace, and what they list."""
 
     def __init__(self, namespace: Namespace, folder: Path) -> None:
-        self.namespace = namespace
-        namespace.run("ip", "address", "add", f"{ADDRESS}/32", "dev", "lo")
-        self.logs = [folder / f"registrar-{number}.log" for number in (1, 2, 3)]
-        self.programs = [self.start(number) for number in (1, 2, 3)]
-
-    def start(self, number: int) -> subprocess.Popen[str]:
-        command = embedded_commands(ADDRESS)[number - 1]
-        return self.namespace.start(*command, "--log-json", sctp=True, log=self.logs[number - 1])
+        namespace.ip("address", "add", f"{ADDRESS}/32", "dev", "lo")
+        super().__init__(namespace, folder, ADDRESS, supervised=True)
 
     def complete(self) -> None:
         """Start those that have ended, and wait until each lists every sentinel, none of a former life."""
-        for place, program in enumerate(self.programs):
-            if program.poll() is not None:
-                self.programs[place] = self.start(place + 1)
+        self.start_ended()
         for number in (1, 2, 3):
             until(
                 lambda at=number: list(map(len, self.listed(at, *SENTINELS))) == [1, 1, 1],  # type: ignore[misc]
                 30,
-                self.logs[number - 1],
+                self.log(number),
             )
 
     def listed(self, at: int, *handles: str) -> list[list[dict[str, int]]]:
@@ -62,9 +52,7 @@ class Registrars:
         return found
 
     def events(self, number: int, name: str) -> list[dict[str, Any]]:
-        lines = [
-            json.loads(line) for line in self.logs[number - 1].read_text().splitlines() if line[:1] == "{"
-        ]
+        lines = [json.loads(line) for line in self.log(number).read_text().splitlines() if line[:1] == "{"]
         return [line for line in lines if line["event"] == name]
 
     def pid(self, number: int) -> int:
@@ -72,25 +60,25 @@ class Registrars:
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registrars]:
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervised]:
     with own_namespace() as namespace:
-        three = Registrars(namespace, tmp_path_factory.mktemp("registrars"))
+        three = Supervised(namespace, tmp_path_factory.mktemp("registrars"))
         three.complete()
         yield three
 
 
 @pytest.fixture
-def registrars(three: Registrars) -> Registrars:
+def registrars(three: Supervised) -> Supervised:
     three.complete()
     return three
 
 
-def test_a_killed_registrar_is_back_and_settles_with_a_new_sentinel(registrars: Registrars) -> None:
+def test_a_killed_registrar_is_back_and_settles_with_a_new_sentinel(registrars: Supervised) -> None:
     [before] = registrars.sentinels(1, at=1)
     starts = len(registrars.events(1, "registrar_started"))
     killed, killed_at_s = Mark.now(), time.monotonic()
     os.kill(registrars.pid(1), signal.SIGKILL)
-    until(lambda: len(registrars.events(1, "registrar_started")) == starts + 1, 30, registrars.logs[0])
+    until(lambda: len(registrars.events(1, "registrar_started")) == starts + 1, 30, registrars.log(1))
     assert killed.ran_s() < 3
     # It has not been up for two intervals: its old sentinel may still be listed, a new one not.
     listed = {one["identifier"] for one in registrars.sentinels(1, at=1)}
@@ -100,27 +88,27 @@ def test_a_killed_registrar_is_back_and_settles_with_a_new_sentinel(registrars: 
         listed = [one["identifier"] for one in registrars.sentinels(1, at=1)]
         return listed not in ([], [before["identifier"]])
 
-    until(settled, 20, registrars.logs[0])
+    until(settled, 20, registrars.log(1))
     assert time.monotonic() - killed_at_s > 4
     # Its peers wanted to take the old sentinel over; it refused them and is gone everywhere.
-    until(lambda: len(registrars.sentinels(1, at=2)) == 1, 20, registrars.logs[0])
+    until(lambda: len(registrars.sentinels(1, at=2)) == 1, 20, registrars.log(1))
     [after] = registrars.sentinels(1, at=2)
     assert after["identifier"] != before["identifier"]
     assert after["home"] != before["home"]
 
 
-def test_a_handle_of_33_bytes_aborts_it_and_it_is_back(registrars: Registrars) -> None:
+def test_a_handle_of_33_bytes_aborts_it_and_it_is_back(registrars: Supervised) -> None:
     starts = len(registrars.events(1, "registrar_started"))
     result = registrars.namespace.run(
         sys.executable, ASK, f"{ADDRESS}:3863", "--raw-handle-bytes", "33", sctp=True
     )
     assert result.returncode == 0, result.stderr
-    until(lambda: len(registrars.events(1, "registrar_started")) == starts + 1, 30, registrars.logs[0])
+    until(lambda: len(registrars.events(1, "registrar_started")) == starts + 1, 30, registrars.log(1))
     assert registrars.events(1, "registrar_died")[-1]["how"] == "signal SIGABRT"
-    until(lambda: registrars.sentinels(2, at=1), 20, registrars.logs[0])
+    until(lambda: registrars.sentinels(2, at=1), 20, registrars.log(1))
 
 
-def test_a_busy_port_is_one_clear_line(registrars: Registrars) -> None:
+def test_a_busy_port_is_one_clear_line(registrars: Supervised) -> None:
     result = registrars.namespace.run(
         *(sys.executable, "-m", "registrar_config", "run", "--number=4", f"--address={ADDRESS}:3863"),
         sctp=True,
@@ -132,24 +120,24 @@ def test_a_busy_port_is_one_clear_line(registrars: Registrars) -> None:
 
 
 def test_one_that_hangs_is_started_anew_and_one_that_is_cut_off_from_its_host_is_not(
-    registrars: Registrars,
+    registrars: Supervised,
 ) -> None:
     starts = [len(registrars.events(number, "registrar_started")) for number in (1, 2, 3)]
     hanging = registrars.pid(3)
     assert registrars.namespace.run("nft", CUT.format(3864)).returncode == 0
     os.kill(hanging, signal.SIGSTOP)
-    until(lambda: len(registrars.events(3, "registrar_started")) > starts[2], 60, registrars.logs[2])
+    until(lambda: len(registrars.events(3, "registrar_started")) > starts[2], 60, registrars.log(3))
     [hung] = registrars.events(3, "registrar_hung")
     assert (hung["pid"], hung["level"]) == (hanging, "error")
     assert "SIGSTOP" in hung["problem"]
-    until(lambda: registrars.events(2, "registrar_unreachable"), 60, registrars.logs[1])
+    until(lambda: registrars.events(2, "registrar_unreachable"), 60, registrars.log(2))
     assert "packet filter" in registrars.events(2, "registrar_unreachable")[0]["problem"]
     assert registrars.namespace.run("nft", "delete table inet cut").returncode == 0
     now = [len(registrars.events(number, "registrar_started")) for number in (1, 2, 3)]
     assert now == [starts[0], starts[1], starts[2] + 1]
 
 
-def test_a_killed_supervisor_takes_its_registrar_along(three: Registrars) -> None:
+def test_a_killed_supervisor_takes_its_registrar_along(three: Supervised) -> None:
     pid = three.pid(1)
     three.programs[0].kill()
     three.programs[0].wait()
@@ -159,22 +147,16 @@ def test_a_killed_supervisor_takes_its_registrar_along(three: Registrars) -> Non
             return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0] == "Z"
         return True
 
-    until(is_gone, 10, three.logs[0])
+    until(is_gone, 10, three.log(1))
 
 
-def test_sigterm_leaves_nothing(three: Registrars) -> None:
+def test_sigterm_leaves_nothing(three: Supervised) -> None:
     running = [program for program in three.programs if program.poll() is None]
     for program in running:
         program.send_signal(signal.SIGTERM)
     for program in running:
-        assert program.wait(timeout=60) == 0, three.logs[three.programs.index(program)].read_text()
-    until(lambda: not pids(three.namespace), 15, three.logs[0])
-
-
-def pids(namespace: Namespace) -> list[str]:
-    return subprocess.run(
-        ["ip", "netns", "pids", namespace.name], capture_output=True, text=True, check=True
-    ).stdout.split()
+        assert program.wait(timeout=60) == 0, three.said(three.programs.index(program) + 1)
+    until(lambda: not three.namespace.pids(), 15, three.log(1))
 
 
 @pytest.mark.parametrize(

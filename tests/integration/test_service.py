@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chain import ADDRESS, HANDLE, OWNER, POOL, ZONE, Chain, end
+from tests.support.backend import ADDRESS, HANDLE, OWNER, POOL, ZONE, other_pool
+from tests.support.chain import Chain
 from tests.support.members import Members
-from tests.support.namespaces import Namespace
+from tests.support.namespaces import Namespace, end, own_namespace
 from tests.support.stalls import Mark
 from tests.support.waiting import until
-from tests.support.whole_chain import other_pool, own_namespace
 
 
 class Running(Chain):
@@ -22,36 +22,36 @@ class Running(Chain):
 
     def __init__(self, namespace: Namespace, folder: Path) -> None:
         super().__init__(namespace, folder)
-        self.backend = self.start()
+        self.start()
         self.joined: list[Members] = []
-        self._asked_by_pdns = self.backend
+        self._asked_by_pdns = self.backend.process
 
     def members(self, address: str = ADDRESS) -> Members:
         """Pool elements in a process of their own, at this address."""
         name = f"members-{len(self.joined)}"
-        self.joined.append(Members(self.namespace, self.folder, address, self.registrars, name))
+        self.joined.append(Members(self.namespace, self.folder, address, self.registrars.addresses, name))
         return self.joined[-1]
 
     def serve(self, pools: str) -> None:
         """Serve these pools from now on."""
-        self.write_zone(pools)
-        assert self.command("reload").returncode == 0
+        self.backend.write_zone(pools)
+        assert self.backend.command("reload").returncode == 0
 
     def restore(self) -> None:
         """Start what has ended, and wait until everybody has left."""
         for one in self.joined:
             one.kill()
-        for number, program in enumerate(self.registrar_programs, start=1):
-            if program.poll() is not None:
-                self.start_registrars(number)
-        if self.backend.poll() is not None:
-            self.backend = self.start_backend()
-        if self.backend is not self._asked_by_pdns:  # each broken connection to the last one is a SERVFAIL
+        self.registrars.start_ended()
+        if self.backend.process.poll() is not None:
+            self.backend.start()
+        if (
+            self.backend.process is not self._asked_by_pdns
+        ):  # each broken connection to the last one is a SERVFAIL
             self.pdns.stop()
             self.pdns.start(ZONE)
-            self._asked_by_pdns = self.backend
+            self._asked_by_pdns = self.backend.process
         self.serve(POOL)
-        until(lambda: self.is_known() and not self.pool()["members"], told=self.log)
+        until(lambda: self.backend.is_known() and not self.backend.pool()["members"], told=self.backend.log)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def members(chain: Running) -> Members:
 def join(chain: Running, members: Members, *identifiers: int) -> None:
     for identifier in identifiers:
         members.add(identifier, HANDLE, 5000 + identifier)
-    until(lambda: chain.targets() == set(identifiers), told=chain.log)
+    until(lambda: chain.targets() == set(identifiers), told=chain.backend.log)
 
 
 def test_joining_and_leaving(chain: Running, members: Members) -> None:
@@ -112,9 +112,12 @@ def test_status_tells_who_is_in_and_why_somebody_is_not(chain: Running, members:
     stranger = chain.members("10.99.0.77")
     join(chain, members, 1)
     stranger.add(7, HANDLE, 5007)
-    until(lambda: "00000007" in [one["identifier"] for one in chain.pool()["out"]], told=chain.log)
+    until(
+        lambda: "00000007" in [one["identifier"] for one in chain.backend.pool()["out"]],
+        told=chain.backend.log,
+    )
     assert chain.targets() == {1}
-    status = json.loads(chain.command("status", "--json").stdout)
+    status = json.loads(chain.backend.command("status", "--json").stdout)
     (pool,) = status["zones"][0]["pools"]
     assert [one["identifier"] for one in pool["members"]] == ["00000001"]
     assert pool["members"][0]["weight"] == 1000
@@ -123,7 +126,7 @@ def test_status_tells_who_is_in_and_why_somebody_is_not(chain: Running, members:
     assert "accept" in out["reason"]
     assert {one["standing"] for one in status["registrars"]} == {"settled"}
     assert status["pdns"][0]["problem"] is None
-    shown = chain.command("status").stdout
+    shown = chain.backend.command("status").stdout
     for word in ("00000001", "00000007", "refused", "settled", OWNER, "works"):
         assert word in shown
 
@@ -133,17 +136,17 @@ def test_a_restart_of_the_backend_is_no_empty_answer(
     chain: Running, members: Members, how: signal.Signals
 ) -> None:
     join(chain, members, 1, 2)
-    until(lambda: chain.remembers({1, 2}))
+    until(lambda: chain.backend.remembers({1, 2}))
     serial = int(chain.pdns.short(ZONE, "SOA")[0].split()[2])
-    code = end(chain.backend, how)
+    code = end(chain.backend.process, how)
     assert code == (0 if how is signal.SIGTERM else -signal.SIGKILL)
-    chain.backend = chain.start_backend()
+    chain.backend.start()
     seen: list[set[int] | str] = []
     end_s = time.monotonic() + 3
     while time.monotonic() < end_s:
         seen.append(chain.targets())
     # Each of PowerDNS's connections that the restart broke answers SERVFAIL once.
-    until(lambda: seen.append(chain.targets()) or seen[-1] == {1, 2}, told=chain.log)  # type: ignore[func-returns-value]
+    until(lambda: seen.append(chain.targets()) or seen[-1] == {1, 2}, told=chain.backend.log)  # type: ignore[func-returns-value]
     assert all(one in ({1, 2}, "SERVFAIL") for one in seen), seen
     until(lambda: chain.pdns.short(ZONE, "SOA"))
     assert int(chain.pdns.short(ZONE, "SOA")[0].split()[2]) >= serial
@@ -153,26 +156,26 @@ def test_without_registrars_the_last_answers_go_on_also_after_a_restart(
     chain: Running, members: Members
 ) -> None:
     join(chain, members, 1, 2)
-    until(lambda: chain.remembers({1, 2}))
-    for program in chain.registrar_programs:
+    until(lambda: chain.backend.remembers({1, 2}))
+    for program in chain.registrars.programs:
         end(program, signal.SIGKILL)
-    until(lambda: chain.pool()["stale_s"] is not None)
+    until(lambda: chain.backend.pool()["stale_s"] is not None)
     assert chain.targets() == {1, 2}
-    end(chain.backend, signal.SIGKILL)
-    chain.backend = chain.start_backend()
+    end(chain.backend.process, signal.SIGKILL)
+    chain.backend.start()
     until(lambda: chain.targets() == {1, 2}, 5)
-    assert all(one["stale"] for one in chain.pool()["members"])
-    chain.start_registrars()
-    until(chain.is_known, 40, chain.log)
-    until(lambda: not any(one["stale"] for one in chain.pool()["members"]), 40)
-    until(lambda: chain.targets() == {1, 2}, told=chain.log)
+    assert all(one["stale"] for one in chain.backend.pool()["members"])
+    chain.registrars.start()
+    until(chain.backend.is_known, 40, chain.backend.log)
+    until(lambda: not any(one["stale"] for one in chain.backend.pool()["members"]), 40)
+    until(lambda: chain.targets() == {1, 2}, told=chain.backend.log)
 
 
 def test_without_any_view_it_is_servfail(namespace: Namespace, tmp_path: Path) -> None:
     chain = Chain(namespace, tmp_path)
-    for program in chain.registrar_programs:
+    for program in chain.registrars.programs:
         end(program, signal.SIGKILL)
-    chain.start_backend()
+    chain.backend.start()
     chain.pdns.start(ZONE)
     assert chain.targets() == "SERVFAIL"
     assert chain.pdns.short(ZONE, "NS") == [f"ns1.{ZONE}."]
@@ -182,13 +185,13 @@ def test_a_backend_that_hangs_takes_powerdns_with_it_only_while_it_hangs(
     chain: Running, members: Members
 ) -> None:
     join(chain, members, 1, 2)
-    os.killpg(chain.backend.pid, signal.SIGSTOP)
+    os.killpg(chain.backend.process.pid, signal.SIGSTOP)
     try:
         end_s = time.monotonic() + 4
         while time.monotonic() < end_s:
             assert chain.targets() in ({1, 2}, "SERVFAIL", ""), "an empty answer"
     finally:
-        os.killpg(chain.backend.pid, signal.SIGCONT)
+        os.killpg(chain.backend.process.pid, signal.SIGCONT)
     until(lambda: chain.targets() == {1, 2}, 10)
     assert chain.pdns.process is not None
     assert chain.pdns.process.poll() is None
@@ -196,7 +199,7 @@ def test_a_backend_that_hangs_takes_powerdns_with_it_only_while_it_hangs(
 
 def test_a_killed_registrar_takes_nobody_with_it(chain: Running, members: Members) -> None:
     join(chain, members, 1, 2, 3)
-    end(chain.registrar_programs[0], signal.SIGKILL)
+    end(chain.registrars.programs[0], signal.SIGKILL)
     end_s = time.monotonic() + 5
     while time.monotonic() < end_s:
         assert chain.targets() == {1, 2, 3}
@@ -205,13 +208,13 @@ def test_a_killed_registrar_takes_nobody_with_it(chain: Running, members: Member
 def test_zones_are_read_again(chain: Running, members: Members) -> None:
     join(chain, members, 1)
     second = POOL.replace('name = "as"', 'name = "new"').replace(HANDLE, "second")
-    chain.write_zone(POOL + second + "nonsense = 1\n")
-    refused = chain.command("reload")
+    chain.backend.write_zone(POOL + second + "nonsense = 1\n")
+    refused = chain.backend.command("reload")
     assert refused.returncode == 1
     assert "nonsense" in refused.stderr
     assert chain.targets() == {1}
-    chain.write_zone(POOL + second)
-    assert chain.command("reload").stdout == f"serving {ZONE}\n"
+    chain.backend.write_zone(POOL + second)
+    assert chain.backend.command("reload").stdout == f"serving {ZONE}\n"
     members.add(5, "second", 5005)
     until(lambda: len(chain.pdns.short(f"_sip._udp.new.{ZONE}", "SRV")) == 1)
     assert chain.targets() == {1}
@@ -219,7 +222,7 @@ def test_zones_are_read_again(chain: Running, members: Members) -> None:
 
 def test_a_second_backend_at_the_same_sockets_says_so(chain: Running) -> None:
     """Where there is SCTP: that there is none is said first, since it must be mended in any case."""
-    second = chain.command("serve", sctp=True)
+    second = chain.backend.command("serve", sctp=True)
     assert second.returncode == 1
     assert "another process already answers" in second.stderr
     assert "Traceback" not in second.stderr
@@ -230,7 +233,7 @@ def test_an_element_of_rsplib_is_in_dns(chain: Running) -> None:
     log = chain.folder / "rspserver.log"
     chain.namespace.start(
         *("rspserver", "-echo", "-policy=LeastUsed", "-poolhandle=sip-sctp", f"-local={ADDRESS}:0"),
-        *(f"-registrar={registrar}" for registrar in chain.registrars),
+        *(f"-registrar={registrar}" for registrar in chain.registrars.addresses),
         "-asapannounce=off",
         sctp=True,
         log=log,

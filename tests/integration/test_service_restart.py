@@ -8,12 +8,13 @@ from signal import SIGKILL, SIGTERM, Signals
 import pytest
 from pdns_config.render import PdnsSettings
 
-from tests.support.chain import ADDRESS, HANDLE, ZONE, Chain, end
+from tests.support.backend import ADDRESS, HANDLE, ZONE
+from tests.support.chain import Chain
 from tests.support.dns_stream import DnsStream
 from tests.support.members import Members
+from tests.support.namespaces import end, own_namespace
 from tests.support.service_manager import ServiceManager
 from tests.support.waiting import until
-from tests.support.whole_chain import own_namespace
 
 PER_S = 300
 PATIENT_MS = 30_000
@@ -26,13 +27,13 @@ class Restarted:
 
     def __init__(self, chain: Chain, manager: ServiceManager) -> None:
         self.chain, self.manager = chain, manager
-        self.backend = chain.start_backend(manager)
+        self.backend = chain.backend.start(manager)
         chain.pdns.start(ZONE)
-        until(chain.is_known, 40, chain.log)
-        members = Members(chain.namespace, chain.folder, ADDRESS, chain.registrars)
+        until(chain.backend.is_known, 40, chain.backend.log)
+        members = Members(chain.namespace, chain.folder, ADDRESS, chain.registrars.addresses)
         members.add(1, HANDLE, 5001)
         members.add(2, HANDLE, 5002)
-        until(lambda: chain.targets() == {1, 2}, told=chain.log)
+        until(lambda: chain.targets() == {1, 2}, told=chain.backend.log)
 
     def restart(self, how: Signals) -> dict[str, int]:
         """Restart the backend while DNS is asked all the time; what was answered, by rcode."""
@@ -40,11 +41,11 @@ class Restarted:
         # Below the target name, where members come and go: PowerDNS has to ask.
         stream = DnsStream(self.chain.namespace, f"u.as.{ZONE}", PER_S, log)
         until(lambda: not self.manager.is_keeping or self.manager.stored >= THREADS)
-        until(lambda: self.chain.remembers({1, 2}))
+        until(lambda: self.chain.backend.remembers({1, 2}))
         end(self.backend, how)
         assert (self.chain.folder / "remote.sock").exists(), "the socket is not the backend's to remove"
-        self.backend = self.chain.start_backend(self.manager)
-        until(lambda: self.chain.targets() == {1, 2}, told=self.chain.log)
+        self.backend = self.chain.backend.start(self.manager)
+        until(lambda: self.chain.targets() == {1, 2}, told=self.chain.backend.log)
         time.sleep(0.5)
         return stream.end()
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.agent_host import give_address
 from tests.support.namespaces import Namespace
 from tests.support.stalls import Deadline
 from tests.support.waiting import until
@@ -36,6 +35,14 @@ def programs_in(namespace: Namespace) -> list[str]:
     return [command for command in found if "sctpd" not in command.split(" ")[0]]
 
 
+def text_of(path: Path) -> str:
+    """What the file holds; "" while it is not there."""
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return ""
+
+
 def until_ended(namespace: Namespace, timeout_s: float = 60) -> None:
     deadline = Deadline(timeout_s)
     while left := programs_in(namespace):
@@ -45,7 +52,7 @@ def until_ended(namespace: Namespace, timeout_s: float = 60) -> None:
 
 @pytest.fixture
 def host(namespace: Namespace) -> Namespace:
-    give_address(namespace, ADDRESS)
+    namespace.give_address(ADDRESS)
     return namespace
 
 
@@ -136,7 +143,7 @@ def test_three_servers_are_in_dns_at_the_first_question(host: Namespace, tmp_pat
     pdns = folder / "pdns.pid"
     before = pdns.read_text()
     assert host.run("kill", "-9", before.strip()).returncode == 0
-    until(lambda: pdns.exists() and pdns.read_text() not in ("", before), told=log)
+    until(lambda: text_of(pdns) not in ("", before), told=log)
     until(lambda: shown(host) == {5071, 5073}, told=log)
     assert "pdns was ended by SIGKILL; it is started again in 1 s" in log.read_text()
     assert host.run("kill", "-9", (folder / "backend.pid").read_text().strip()).returncode == 0

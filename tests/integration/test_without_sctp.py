@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.agent_host import give_address
 from tests.support.namespaces import REPOSITORY, Namespace
 
 
@@ -37,7 +36,7 @@ def test_no_sctp_is_the_first_word(
         text = f'state.path = "{tmp_path}"\ncontrol.path = "{tmp_path}/control.sock"\n{text}'
     (tmp_path / "file.toml").write_text(text)
     (tmp_path / "zones.d").mkdir()
-    give_address(namespace, "10.99.0.1")
+    namespace.give_address("10.99.0.1")
     done = namespace.run(sys.executable, "-m", module, command, "-c", str(tmp_path / "file.toml"))
     assert done.returncode == 1
     said = (done.stdout + done.stderr).splitlines()

@@ -1,147 +1,109 @@
-"""The whole chain in one namespace: three registrars with sentinels, the backend, PowerDNS."""
+"""The whole chain, or as much of it as a test wants, on one host: a network namespace.
 
-import json
-import os
-import signal
+    chain = Chain(namespace, tmp_path)     # three registrars
+    chain.start_sip(5060)                  # a server
+    chain.start_sidecar([5060])            # its sidecar
+    chain.start()                          # backend and PowerDNS
+    until(lambda: chain.targets_at(OWNER) == {5060})
+
+Each part is an object of its own: `registrars`, `sidecar`, `backend`, `pdns`. `Members` and `Crowd` are pool
+elements without a sidecar. A backend whose pools a test plays, without registrars, is in `served.py`.
+"""
+
+import contextlib
 import subprocess
 import sys
+from collections.abc import Sequence
+from functools import cached_property
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from daemon_kit.control import ControlError, request
-from pool_user.memory import FILE_NAME
-from registrar_config.embedded import embedded_commands, embedded_registrars
-
-from tests.support.agent_host import give_address
+from tests.ppe_agent.servers import DATA, TCP_SERVER
+from tests.support.backend import ADDRESS, HANDLE, OWNER, POOL, ZONE, Backend
+from tests.support.exact import BrokenError
 from tests.support.namespaces import Namespace
 from tests.support.pdns import Pdns
-from tests.support.service_manager import ServiceManager
+from tests.support.registrars import PoolWatch, Registrars
+from tests.support.sidecar import PATIENCE_S, Sidecar, server_text
 from tests.support.waiting import until
 
-ADDRESS = "10.99.0.1"
-ZONE = "ims.example.net"
-OWNER = f"_sip._udp.as.{ZONE}"
-HANDLE = "sip-udp"
-POOL = f"""
-[[pool]]
-handle = "{HANDLE}"
-label = "u"
-service = "_sip._udp"
-name = "as"
-accept = ["{ADDRESS}/32"]
-slow_start_s = 0
-"""
-FIXED = """$TTL 3600
-@    SOA  ns1 hostmaster 1 7200 900 1209600 300
-@    NS   ns1
-ns1  A    127.0.0.1
-"""
-GENEROUS_S = 60.0
+SIP_PORTS = (5060, 5061, 5062)
+TCP_PORTS = (5070, 5071)
+SCTP_OWNER = OWNER.replace("_udp", "_sctp")
+TCP_OWNER = OWNER.replace("_udp", "_tcp")
 
 
 class Chain:
-    """`when_empty` and more keys of the pool are given as TOML text, `pdns` are settings of pdns-config."""
+    """Registrars now, the other parts when they are asked for. Everything logs into `folder/*.log`.
 
-    address = ADDRESS
-    """Where all of it is, IPv4 or IPv6."""
-    agent_reregistration_ms = 300
-    """A registrar is settled when it has been up for twice as long."""
+    `more` are keys of the pool and more pools as TOML text, `pdns` settings of pdns-config. `address`: where
+    all of it is, IPv4 or IPv6. `registrars`: "supervised" as `rspdns registrar` runs them, rspregistrar
+    "alone", or started "later" by the test; or those of another host: then the test gives this one its
+    address.
+    """
 
-    def __init__(self, namespace: Namespace, folder: Path, more: str = "", **pdns: Any) -> None:
+    def __init__(
+        self,
+        namespace: Namespace,
+        folder: Path,
+        more: str = "",
+        *,
+        address: str = ADDRESS,
+        registrars: Registrars | Literal["supervised", "alone", "later"] = "supervised",
+        reregistration_ms: int = 300,
+        **pdns: Any,
+    ) -> None:
         self.namespace = namespace
         self.folder = folder
-        self.config = folder / "rspdns.toml"
-        self.log = folder / "backend.log"
-        self.registrars = embedded_registrars(self.address)
-        give_address(namespace, self.address)
-        self.registrar_programs = [self._start_registrar(number) for number in (1, 2, 3)]
-        self.pdns = Pdns(namespace, folder, **pdns)
+        self.address = address
+        if isinstance(registrars, Registrars):
+            self.registrars = registrars
+        else:
+            namespace.give_address(address)
+            self.registrars = Registrars(
+                namespace,
+                folder,
+                address,
+                supervised=registrars == "supervised",
+                started=registrars != "later",
+                reregistration_ms=reregistration_ms,
+            )
+        self._pools = POOL + more
+        self._pdns_settings = pdns
+
+    @cached_property
+    def sidecar(self) -> Sidecar:
+        """The sidecar of all servers here, not started."""
+        return Sidecar(self.namespace, self.folder, self.registrars.addresses)
+
+    @cached_property
+    def pdns(self) -> Pdns:
+        """PowerDNS, not started."""
+        return Pdns(self.namespace, self.folder, **self._pdns_settings)
+
+    @cached_property
+    def backend(self) -> Backend:
+        """The backend, not started; its zone is written."""
+        made = Backend(self.namespace, self.folder, self.registrars.addresses_with_enrp, self.pdns.control)
         network = ip_network(f"{self.address}/{64 if ':' in self.address else 32}", strict=False)
-        self.write_zone((POOL + more).replace(f"{ADDRESS}/32", str(network)))
-        self.config.write_text(f"""registrars = {json.dumps(self.registrars)}
-[pdns]
-connector = "unix:{folder}/remote.sock"
-control = ["{self.pdns.control}"]
-[admin]
-socket = "{folder}/admin.sock"
-[state]
-path = "{folder}/state"
-""")
+        made.write_zone(self._pools.replace(f"{ADDRESS}/32", str(network)))
+        return made
 
-    def _start_registrar(self, number: int) -> subprocess.Popen[str]:
-        settling = f"--agent-reregistration-ms={self.agent_reregistration_ms}"
-        command = [*embedded_commands(self.address)[number - 1], settling, "--log-json"]
-        return self.namespace.start(*command, sctp=True, log=self.folder / f"registrar-{number}.log")
-
-    def start_registrars(self, *numbers: int) -> None:
-        """Start these registrars anew; without any, all."""
-        for number in numbers or (1, 2, 3):
-            self.registrar_programs[number - 1] = self._start_registrar(number)
-
-    def kill_registrars(self) -> None:
-        """All of them, with their sentinels and supervisors."""
-        for program in self.registrar_programs:
-            end(program, signal.SIGKILL)
-
-    def write_zone(self, pools: str, fixed: str = FIXED) -> None:
-        """Write the zone's files."""
-        zones = self.folder / "zones.d"
-        zones.mkdir(exist_ok=True)
-        (zones / f"{ZONE}.toml").write_text(f'zone = "{ZONE}"\nstatic = "{ZONE}.zone"\n{pools}')
-        (zones / f"{ZONE}.zone").write_text(fixed)
-
-    def start_backend(self, manager: ServiceManager | None = None) -> subprocess.Popen[str]:
-        """Start the backend, as this service manager does if one is given, and wait until it answers."""
-        command = [
-            *(manager.wrapper() if manager else ()),
-            sys.executable,
-            "-m",
-            "rspdns.cli",
-            "serve",
-            "--log-json",
-            "-c",
-            str(self.config),
-        ]
-        backend = self.namespace.start(
-            *command,
-            sctp=True,
-            log=self.log,
-            environment=manager.environment if manager else None,
-            descriptors=manager.descriptors if manager else (),
-        )
-        until(lambda: backend.poll() is not None or self.status() is not None, told=self.log)
-        assert backend.poll() is None, self.log.read_text()
-        return backend
+    @cached_property
+    def watch(self) -> PoolWatch:
+        """What the registrars tell of the pool HANDLE, from now on."""
+        return PoolWatch(self.namespace, HANDLE, self.registrars.addresses, self.folder / "watch.log")
 
     def start(self) -> subprocess.Popen[str]:
-        """Start backend and PowerDNS, and wait until the pool is known; return the backend."""
-        backend = self.start_backend()
+        """Start backend and PowerDNS, and wait until every pool is known; return the backend."""
+        process = self.backend.start()
         self.pdns.start(ZONE)
-        until(self.is_known, 40, self.log)
-        return backend
-
-    def status(self, admin: Path | None = None) -> dict[str, Any] | None:
-        """What the backend, with this admin socket, says; None while it does not."""
-        try:
-            return request(admin or self.folder / "admin.sock", "status")
-        except ControlError:
-            return None
-
-    def pool(self) -> dict[str, Any]:
-        """The pool in the status."""
-        status: dict[str, Any] = {}
-        until(lambda: status.update(self.status() or {}) or status, told=self.log)
-        pool: dict[str, Any] = status["zones"][0]["pools"][0]
-        return pool
-
-    def is_known(self) -> bool:
-        """Whether the pool is known, all registrars being settled."""
-        status = self.status() or {"registrars": [{"standing": ""}]}
-        return all(one["standing"] == "settled" for one in status["registrars"]) and self.pool()["known"]
+        until(self.backend.is_known, 40, self.backend.log)
+        return process
 
     def targets(self, owner: str = OWNER) -> set[int] | str:
-        """The PE identifiers DNS gives, or the status of an answer without any."""
+        """Return the PE identifiers DNS gives, or the status of an answer without any."""
         said = self.pdns.dig(owner, "SRV")
         found = {
             int(words[-1].partition(".")[0], 16)
@@ -150,32 +112,70 @@ path = "{folder}/state"
         }
         return found or said.partition("status: ")[2].partition(",")[0]
 
-    def remembers(self, identifiers: set[int], handle: str = HANDLE) -> bool:
-        """Whether the last-known-good file, written once a second, has just these members."""
-        try:
-            pools = json.loads((self.folder / "state" / FILE_NAME).read_bytes())["content"]["pools"]
-        except FileNotFoundError:
-            return False
-        return (
-            {one["identifier"] for one in pools[handle]["members"]} == identifiers
-            if handle in pools
-            else False
+    def targets_at(self, owner: str) -> set[int]:
+        """Return the ports in the SRV records of `owner`."""
+        return {int(line.split()[2]) for line in self.pdns.short(owner, "SRV")}
+
+    def start_sip(
+        self, port: int, scenario: str = "options.xml", transport: Literal["u1", "s1"] = "u1"
+    ) -> subprocess.Popen[str]:
+        """Start SIPp, answering OPTIONS as the scenario says: over UDP, or SCTP with "s1"."""
+        own = f"[{self.address}]" if ":" in self.address else self.address
+        return self.namespace.start(
+            *("sipp", "-sf", str(DATA / scenario), "-i", own, "-p", str(port), "-t", transport, "-nostdin"),
+            sctp=transport == "s1",
+            log=self.folder / f"sipp-{port}.out",
         )
 
-    def command(self, *arguments: str, sctp: bool = False) -> subprocess.CompletedProcess[str]:
-        """Run an rspdns command with this configuration; with `sctp`, where SCTP works, in the namespace."""
-        command = [sys.executable, "-m", "rspdns.cli", *arguments, "-c", str(self.config)]
-        return subprocess.run(
-            self.namespace.command(*command, sctp=True) if sctp else command,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-            env={**os.environ, "COLUMNS": "200"},
+    def start_tcp(self, port: int = 5060) -> subprocess.Popen[str]:
+        """Start a server that accepts TCP connections and holds them."""
+        return self.namespace.start(sys.executable, "-c", TCP_SERVER, str(port), "-1", self.address)
+
+    def start_rspserver(self, name: str, handle: str = "sip-sctp") -> subprocess.Popen[str]:
+        """Start rsplib's echo server, which registers itself."""
+        return self.namespace.start(
+            *("rspserver", "-echo", "-policy=LeastUsed", f"-poolhandle={handle}", f"-local={self.address}:0"),
+            *(f"-registrar={registrar}" for registrar in self.registrars.addresses),
+            *("-asapannounce=off", "-rereginterval=1000"),
+            sctp=True,
+            log=self.folder / f"{name}.log",
         )
 
+    def start_sidecar(
+        self, udp: Sequence[int] = SIP_PORTS, tcp: Sequence[int] = (), registrars: Sequence[str] = ()
+    ) -> subprocess.Popen[str]:
+        """Start the sidecar of SIP servers at the ports of `udp` and TCP servers at those of `tcp`."""
+        sip = [server_text(f"udp-{port}", HANDLE, "udp", port, "sip-options") for port in udp]
+        others = [server_text(f"tcp-{port}", "sip-tcp", "tcp", port, "tcp-hold") for port in tcp]
+        self.sidecar.configure(*sip, *others, registrars=registrars)
+        return self.sidecar.start()
 
-def end(program: subprocess.Popen[str], number: signal.Signals = signal.SIGTERM) -> int:
-    """Send a signal to a program started in a namespace and wait for its end; return its exit code."""
-    os.killpg(program.pid, number)
-    return program.wait(60)
+    def until_in(self) -> str:
+        """Wait until every registrar lists the same one element; return its identifier."""
+        addresses = self.registrars.addresses
+        listings = self.watch.until(lambda now: all(len(now.get(each) or {}) == 1 for each in addresses))
+        (identifier,) = {next(iter(listings[each] or {})) for each in addresses}
+        return identifier
+
+    def until_out(self, timeout_s: float = PATIENCE_S) -> None:
+        """Wait until no registrar lists an element."""
+        addresses = self.registrars.addresses
+        self.watch.until(lambda now: all(now.get(each) == {} for each in addresses), timeout_s)
+
+    def processes(self) -> dict[int, str]:
+        """Return every process of the namespace, with its command line."""
+        found = {}
+        for pid in self.namespace.pids():
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                found[pid] = b" ".join(words).decode(errors="replace").strip()
+        return found
+
+    def assert_calm(self, before: dict[int, str]) -> None:
+        """Every process of `before` lives, and no log holds a traceback."""
+        now = self.processes()
+        assert not {pid: command for pid, command in before.items() if pid not in now}, "these died"
+        for log in sorted(self.folder.rglob("*.log")):
+            text = log.read_text(errors="replace")
+            if "Traceback" in text:
+                raise BrokenError(f"{log.name}:\n{text[-4000:]}")

@@ -4,7 +4,8 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from registrar_config.kernel_timers import SCTPD_OPTIONS
@@ -29,6 +30,21 @@ class Namespace:
     def ip(self, *arguments: str) -> None:
         """Run the command `ip` in here."""
         subprocess.run(self.command("ip", *arguments), check=True)
+
+    def give_address(self, address: str) -> None:
+        """Give it `address`, as a host in a network has it: at eth0, whose other end is eth0-peer."""
+        self.ip("link", "add", "eth0", "type", "veth", "peer", "name", "eth0-peer")
+        for device in ("eth0-peer", "eth0"):
+            self.ip("link", "set", device, "up")
+        prefix = [f"{address}/64", "nodad"] if ":" in address else [f"{address}/24"]
+        self.ip("address", "add", *prefix, "dev", "eth0")
+
+    def pids(self) -> list[int]:
+        """Return every process in here."""
+        listed = subprocess.run(
+            ["ip", "netns", "pids", self.name], capture_output=True, text=True, check=False
+        )
+        return [int(pid) for pid in listed.stdout.split()]
 
     def command(self, *arguments: str, sctp: bool = False) -> list[str]:
         """Return the command line that runs `arguments` in here; with `sctp`, where SCTP works."""
@@ -86,8 +102,28 @@ class Namespace:
             for pipe in (process.stdout, process.stderr):
                 if pipe:
                     pipe.close()
-        pids = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True, check=False)
-        for pid in pids.stdout.split():
+        for pid in self.pids():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
         subprocess.run(["ip", "netns", "del", self.name], check=False)
+
+
+@contextlib.contextmanager
+def own_namespace() -> Iterator[Namespace]:
+    """Make a namespace for all tests of a module; it is removed at the end, with all that runs in it."""
+    namespace = Namespace(f"rspdns-test-{os.getpid()}-{uuid.uuid4().hex[:6]}")
+    try:
+        yield namespace
+    finally:
+        namespace.close()
+
+
+def end(process: subprocess.Popen[str], number: signal.Signals = signal.SIGTERM) -> int:
+    """Signal the whole session of what was started in a namespace; return its exit status."""
+    os.killpg(process.pid, number)
+    return process.wait(60)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """Kill the whole session of what was started in a namespace, at once."""
+    end(process, signal.SIGKILL)

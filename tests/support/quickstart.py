@@ -3,7 +3,8 @@
 import json
 import re
 
-from tests.support.agent_host import Host
+from tests.support.backend import HANDLE
+from tests.support.chain import Chain
 from tests.support.namespaces import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "how-to" / "servers" / "connect-a-server.md"
@@ -49,9 +50,8 @@ def page(name: str) -> str:
     return str(text)
 
 
-def configure(host: Host, text: str) -> None:
+def configure(chain: Chain, text: str) -> None:
     """Use a configuration of the page with the registrars, the pool and the directories of the test."""
-    text = re.sub(r"registrars = .*", f"registrars = {json.dumps(host.addresses)}", text)
-    text = re.sub(r"handle    = .*", 'handle = "agent-test"', text)
-    paths = f'[state]\npath = "{host.directory}/state"\n[control]\npath = "{host.directory}/control.sock"\n'
-    host.config.write_text(text.replace("[[as]]", paths + "[[as]]", 1))
+    text = re.sub(r"registrars = .*", f"registrars = {json.dumps(chain.registrars.addresses)}", text)
+    text = re.sub(r"handle    = .*", f'handle = "{HANDLE}"', text)
+    chain.sidecar.config.write_text(text.replace("[[as]]", f"{chain.sidecar.paths}[[as]]", 1))

@@ -1,38 +1,112 @@
-"""Real registrars in a namespace, and a watch on what they tell of a pool."""
+"""Real registrars in a namespace, and what they tell of a pool."""
 
 import json
+import re
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from ipaddress import ip_address
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from registrar_config.options import Endpoint, RegistrarSettings, arguments
+from registrar_config.embedded import embedded_commands, embedded_registrars
+from registrar_config.options import arguments, embedded_settings
 from rserpool.machine.registrar_choice import RegistrarAddress
 
-from tests.support.namespaces import REPOSITORY, Namespace
-from tests.support.stalls import Deadline
+from tests.support.namespaces import REPOSITORY, Namespace, end
+from tests.support.waiting import until
+
+NUMBERS = (1, 2, 3)
 
 
-def start_registrars(
-    namespace: Namespace, directory: Path, address: str, count: int = 3
-) -> dict[str, subprocess.Popen[str]]:
-    """Start registrars on `address`, ports 3863 and up, logging into `directory`; return them by address.
+class Registrars:
+    """Three registrars at one address, numbered from 1: ASAP ports 3863 and up, ENRP 9901 and up.
 
+    `supervised`: as `rspdns registrar` runs them, with supervisors and sentinels; a registrar is settled when
+    it has been up for twice `reregistration_ms`. Otherwise rspregistrar alone, with the options `settings`.
     rspregistrar passes over loopback addresses, so the namespace needs another one.
     """
-    host = ip_address(address)
-    enrp = [Endpoint(host, 9901 + position) for position in range(count)]
-    registrars = {}
-    for position in range(count):
-        asap = Endpoint(host, 3863 + position)
-        peers = tuple(peer for peer in enrp if peer != enrp[position])
-        options = arguments(RegistrarSettings(asap=asap, enrp=enrp[position], peers=peers))
-        log = directory / f"registrar-{asap.port}.log"
-        registrars[str(RegistrarAddress(address, asap.port))] = namespace.start(*options, sctp=True, log=log)
-    return registrars
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        folder: Path,
+        address: str,
+        *,
+        supervised: bool = False,
+        reregistration_ms: int | None = None,
+        started: bool = True,
+        **settings: Any,
+    ) -> None:
+        self.namespace = namespace
+        self.addresses_with_enrp = embedded_registrars(address)
+        """What belongs into the configuration of a backend."""
+        parsed = map(RegistrarAddress.parse, self.addresses_with_enrp)
+        self.addresses = [str(RegistrarAddress(one.host, one.asap_port)) for one in parsed]
+        """What belongs into the configuration of a sidecar."""
+        self._folder = folder
+        if supervised:
+            settling = [] if reregistration_ms is None else [f"--agent-reregistration-ms={reregistration_ms}"]
+            self._commands = [[*one, *settling, "--log-json"] for one in embedded_commands(address)]
+        else:
+            self._commands = [arguments(replace(one, **settings)) for one in embedded_settings(address)]
+        self.programs = [self._start(number) for number in NUMBERS] if started else []
+
+    def _start(self, number: int) -> subprocess.Popen[str]:
+        return self.namespace.start(*self._commands[number - 1], sctp=True, log=self.log(number))
+
+    def start(self, *numbers: int) -> None:
+        """Start these anew; without any, all."""
+        for number in numbers or NUMBERS:
+            self.programs[number - 1 : number] = [self._start(number)]
+
+    def start_ended(self) -> None:
+        """Start those anew that have ended."""
+        ended = [number for number in NUMBERS if self.programs[number - 1].poll() is not None]
+        if ended:
+            self.start(*ended)
+
+    def kill(self, *numbers: int) -> None:
+        """Kill these, with their supervisors and sentinels; without any, all."""
+        for number in numbers or NUMBERS:
+            end(self.programs[number - 1], signal.SIGKILL)
+
+    def number_at(self, address: str) -> int:
+        """Return the number of the registrar with this address."""
+        return self.addresses.index(address) + 1
+
+    def log(self, number: int) -> Path:
+        """Return where it logs."""
+        return self._folder / f"registrar-{number}.log"
+
+    def said(self, number: int) -> str:
+        """Return what it has logged."""
+        log = self.log(number)
+        return log.read_text(errors="replace") if log.exists() else ""
+
+    def until_ready(self) -> None:
+        """Wait until each, unsupervised, serves."""
+        until(lambda: all("is ready" in self.said(number) for number in NUMBERS), told="ready registrars")
+
+    def hsdump(self, number: int) -> str:
+        """Return its handlespace as rsplib's hsdump prints it: the index."""
+        host, port = RegistrarAddress.parse(self.addresses_with_enrp[number - 1]).enrp_endpoint
+        where = f"[{host}]" if ":" in host else host
+        dump = self.namespace.run("hsdump", f"{where}:{port}", sctp=True)
+        assert dump.returncode == 0, dump.stdout + dump.stderr
+        return dump.stdout.partition("*-- Index:")[2].partition("*-- Selection:")[0]
+
+
+def registration_port(index: str, address: str, user_transport: str = "") -> int:
+    """Return the SCTP port from which a pool element at `address` registered, by what hsdump printed."""
+    port = re.search(rf"{user_transport}\s+regT:\s+\{{{re.escape(address)}\}} (\d+)/SCTP", index)
+    assert port, index
+    return int(port[1])
+
+
+PoolListings = dict[str, dict[str, str] | None]
+"""What each registrar, by its address, lists in a pool: policies by PE identifier; None: no answer."""
 
 
 class PoolWatch:
@@ -48,18 +122,18 @@ class PoolWatch:
         lines = self._log.read_text().split("\n")[:-1] if self._log.exists() else []
         return [json.loads(line) for line in lines if line.startswith("{")]
 
-    def now(self) -> dict[str, dict[str, str] | None]:
-        """Return, by registrar (None: no answer), each element of the pool: policy by identifier."""
+    def now(self) -> PoolListings:
+        """Return what is listed now."""
         return {change["registrar"]: change["elements"] for change in self.changes()}
 
-    def until(
-        self, condition: Callable[[dict[str, dict[str, str] | None]], bool], timeout_s: float = 40
-    ) -> dict[str, dict[str, str] | None]:
+    def until(self, condition: Callable[[PoolListings], bool], timeout_s: float = 40) -> PoolListings:
         """Wait until `condition` holds of what `now()` returns; fail with that when it doesn't."""
-        deadline = Deadline(timeout_s)
-        while not deadline.is_over:
-            view = self.now()
-            if condition(view):
-                return view
-            time.sleep(0.02)
-        raise AssertionError(f"after {timeout_s} s: {self.now()}")
+        seen: PoolListings = {}
+
+        def holds() -> bool:
+            seen.clear()
+            seen.update(self.now())
+            return condition(seen)
+
+        until(holds, timeout_s, lambda: str(seen))
+        return seen

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.agent_host import ADDRESS, Host
+from tests.support.backend import ADDRESS
+from tests.support.chain import Chain
 from tests.support.namespaces import REPOSITORY, Namespace
 from tests.support.processor_time import share_of_a_core
 from tests.support.quickstart import KAMAILIO, configure, page
@@ -30,17 +31,17 @@ def ten_lines() -> str:
     return found[1]
 
 
-def measure(host: Host, what: str, time_s: float) -> None:
+def measure(chain: Chain, what: str, time_s: float) -> None:
     """Run the sidecar with the configuration that was written, and print what it took."""
-    agent = host.start_agent()
-    host.until_in()
+    agent = chain.sidecar.start()
+    chain.until_in()
     time.sleep(SETTLING_S)
     share = share_of_a_core(agent.pid, time_s)
     memory = psutil.Process(agent.pid).memory_info().rss
     print(f"{what}: {share:.2%} of a core, {memory / 1e6:.0f} MB", flush=True)
     agent.send_signal(signal.SIGTERM)
     agent.wait()
-    host.until_out()
+    chain.until_out()
 
 
 def main(time_s: float) -> None:
@@ -49,7 +50,7 @@ def main(time_s: float) -> None:
     try:
         with tempfile.TemporaryDirectory() as name:
             directory = Path(name)
-            host = Host(namespace, directory)
+            chain = Chain(namespace, directory, registrars="alone")
             (directory / "kamailio.cfg").write_text(KAMAILIO)
             listen = (f"udp:{ADDRESS}:5060", f"tcp:{ADDRESS}:5060", "tcp:127.0.0.1:9090")
             namespace.start(
@@ -58,12 +59,12 @@ def main(time_s: float) -> None:
                 *("-Y", str(directory), "-P", str(directory / "kamailio.pid")),
                 log=directory / "kamailio.log",
             )
-            configure(host, ten_lines())
-            measure(host, "the ten lines", time_s)
-            configure(host, ten_lines().replace("[[as]]", f"{METRICS}[[as]]", 1))
-            measure(host, "with metrics", time_s)
-            configure(host, page("kamailio"))
-            measure(host, "the quick start's Kamailio, its load from Prometheus", time_s)
+            configure(chain, ten_lines())
+            measure(chain, "the ten lines", time_s)
+            configure(chain, ten_lines().replace("[[as]]", f"{METRICS}[[as]]", 1))
+            measure(chain, "with metrics", time_s)
+            configure(chain, page("kamailio"))
+            measure(chain, "the quick start's Kamailio, its load from Prometheus", time_s)
     finally:
         namespace.close()
 
