@@ -21,7 +21,7 @@ FAULTS = {
 
 @pytest.mark.timeout(300)
 def test_the_quick_run_keeps_its_bounds_and_is_not_run_twice(tmp_path: Path) -> None:
-    results, figures, page = (tmp_path / name for name in ("trials.jsonl", "chaos.json", "chaos.html"))
+    results, figures, page = (tmp_path / name for name in ("trials.json", "chaos.json", "chaos.html"))
     chosen = [f"--fault={fault}" for fault in sorted(FAULTS)]
     command = [*CHAOS, *chosen, "--results", str(results), "--json", str(figures), "--html", str(page)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as chaos:
@@ -36,7 +36,7 @@ def test_the_quick_run_keeps_its_bounds_and_is_not_run_twice(tmp_path: Path) -> 
         assert (row["trials"], row["empty"], row["servfail"], row["problems"]) == (1, 0, 0, [])
         assert row["answers"] > 100
     assert rows["as-killed"]["max_ms"] > 0, "a fault that nobody can notice would prove nothing"
-    assert len(results.read_text().splitlines()) == len(FAULTS)
+    assert len(json.loads(results.read_text())["trials"]) == len(FAULTS)
     assert page.read_text().count("<svg") == 1
 
     again = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
@@ -46,11 +46,10 @@ def test_the_quick_run_keeps_its_bounds_and_is_not_run_twice(tmp_path: Path) -> 
 
 
 def test_a_broken_bound_is_the_exit_status(tmp_path: Path) -> None:
-    results = tmp_path / "trials.jsonl"
+    results = tmp_path / "trials.json"
     trial = {"last_wrong_ms": 5000.0, "answers": 10}
-    results.write_text(
-        json.dumps({"fault": "as-killed", "members": 3, "follow": "poll", "trial": trial}) + "\n"
-    )
+    case = {"fault": "as-killed", "members": 3, "follow": "poll", "trial": trial}
+    results.write_text(json.dumps({"trials": [case]}))
     command = [*CHAOS[:-2], "--fault", "as-killed", "--results", str(results)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 1, done.stderr

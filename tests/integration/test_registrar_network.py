@@ -216,7 +216,7 @@ def test_parted_registrars_agree_again_soon_after_the_network_has_healed(
 
 def test_lost_packets_remove_no_live_server(lab: Lab) -> None:
     """Ten minutes of it: `rspdns-lab loss`."""
-    outcome = lose_and_watch(lab, 10, 1.0)
+    (outcome,) = lose_and_watch(lab, 10, 1.0)
     assert outcome.lost_packets > 50
     assert outcome.answers > 1000
     assert outcome.ok, outcome

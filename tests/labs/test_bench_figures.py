@@ -15,13 +15,15 @@ import dns.rrset
 import dns.zone
 import pytest
 from click.testing import CliRunner
+from registrar_config.sizing import size
 from rspdns_lab.bench import programs, questions, run
 from rspdns_lab.bench.asker import Asker
 from rspdns_lab.bench.convergence import Change, Followed, Reply, followed, read_changes, read_replies
 from rspdns_lab.bench.flood import Beside, Denied, flood_figures
 from rspdns_lab.bench.programs import Answered
 from rspdns_lab.bench.questions import Rate, figures_of
-from rspdns_lab.bench.report import as_json, as_markdown, figures, write_html
+from rspdns_lab.bench.registrars import REGISTRARS, SIZES, Borne, plan
+from rspdns_lab.bench.report import as_markdown, figures, page_of
 from rspdns_lab.bench.run import Order, Result, read_result, run_bench
 from rspdns_lab.bench.scale import Size, exponent
 from rspdns_lab.bench.variants import BY_KEY, Variant
@@ -30,6 +32,7 @@ from rspdns_lab.cli import main
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Host
 from rspdns_lab.net.processes import Program
+from rspdns_lab.report.html import write_page
 
 
 def test_the_last_wrong_answer_after_each_change_counts() -> None:
@@ -77,7 +80,7 @@ def rates(key: str, *measured: tuple[float, float]) -> list[Rate]:
     return [Rate(number, key, *one, 80, 90, 100) for number, one in enumerate(measured, 1)]
 
 
-def size(pools: int, members: int, rss_mib: float, gone_p50_ms: float = 5.0) -> Size:
+def sized(pools: int, members: int, rss_mib: float, gone_p50_ms: float = 5.0) -> Size:
     return Size(pools, members, 1.5, rss_mib, 2.5, 90, gone_p50_ms, 9, 6, 10, 20)
 
 
@@ -88,10 +91,10 @@ ALL: list[Result] = [
     *rates("uncached_qps", (1, 1000), (1, 1000), (1, 1000)),
     Followed("idle", 4, 2.5, 9.5, 9.5, 0, (0.0, 2.5, 4.5, 9.5)),
     Followed("loaded", 1000, 3.5, 5.5, 19.5, 0),  # of a report that kept no times
-    size(1, 1, 50),
-    size(10, 10, 52),
-    size(100, 10, 70),
-    size(1000, 10, 250),
+    sized(1, 1, 50),
+    sized(10, 10, 52),
+    sized(100, 10, 70),
+    sized(1000, 10, 250),
 ]
 
 
@@ -118,8 +121,8 @@ def test_what_is_asked_for_by_name_is_there() -> None:
 @pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
 def test_the_exponent_is_that_of_what_was_added(power: float) -> None:
     sizes = [
-        size(1, 1, 40),
-        *(size(pools, 10, 40 + 0.1 * (10 * pools) ** power) for pools in (10, 100, 1000)),
+        sized(1, 1, 40),
+        *(sized(pools, 10, 40 + 0.1 * (10 * pools) ** power) for pools in (10, 100, 1000)),
     ]
     assert exponent(sizes, lambda one: one.rss_mib) == pytest.approx(power)
     assert exponent(sizes[:2], lambda one: one.rss_mib) is None
@@ -131,14 +134,14 @@ def test_the_report_has_a_row_for_each_and_needs_nothing_from_elsewhere(tmp_path
     assert re.search(r"\| rspdns, 100 a second \| 22\.0 \| 2\.00 \| 20 \| 0\.50 \| 80 \| 90 \| 100 \|", text)
     assert re.search(r"\| 1,000 \| 10,000 \| 1\.5 \| 250 \|", text)
     assert "| the backend's memory, MiB | 250.0 | 300 |" in text
-    write_html(tmp_path / "page", ALL)
+    write_page(tmp_path / "page", page_of(ALL))
     page = (tmp_path / "page").read_text()
     assert page.count("<svg") == 4
     assert not re.search(r'(src|href)="(?!#)', page)
 
 
 def test_results_are_read_back_and_a_finished_run_is_resumed_without_a_lab(tmp_path: Path) -> None:
-    trials = json.loads(json.dumps(as_json(ALL)))["trials"]
+    trials = json.loads(json.dumps([one.as_json() for one in ALL]))
     assert [read_result(one) for one in trials] == ALL
     file = tmp_path / "bench.json"
     file.write_text(json.dumps({"trials": trials}))
@@ -218,3 +221,22 @@ def test_a_flood_is_compared_in_its_round() -> None:
     assert figures["flood_live_beside_1000_p99_ms"] == 9
     assert [read_result(one.as_json()) for one in found] == found
     assert "none lost" in as_markdown(found)
+
+
+MEASURED = Borne(3000, 300, 10, 3000, 310.0, 68.0, 55.0, 41.0, 60.0, 90.0, 2, 0, 640.0, 790.0)
+
+
+def test_each_size_is_measured_as_shipped_and_as_rendered() -> None:
+    planned = plan(10_000, quick=False)
+    assert [elements for elements, interval_ms in planned if interval_ms == 300] == list(SIZES)
+    rendered = {elements: interval_ms for elements, interval_ms in planned if interval_ms != 300}
+    assert rendered == {10_000: size(10_000, len(REGISTRARS), 2000).keep_alive_ms}
+    assert plan(300, quick=False) == [(100, 300), (300, 300)]
+
+
+def test_what_registrars_bear_is_read_back_and_its_table_is_whole() -> None:
+    assert read_result(dict(MEASURED.as_json())) == MEASURED
+    assert figures([MEASURED])["registrars_3000_300_missing"] == 0
+    assert "| 3,000 | 300 ms | 310 ms | 68 | 55 | 41 | 60 | 90 | 2 | 0 | 0.64, 0.79 s |" in as_markdown(
+        [MEASURED]
+    )

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from rspdns_lab.bench_sctp import cli as bench_sctp_cli
 from rspdns_lab.bench_sctp.figures import AIMS, MEASUREMENTS, TITLES, Measured, as_markdown, missed
 from rspdns_lab.cli import main
+from rspdns_lab.report import trials
 
 GOOD = {
     "round_trip_ratio": 8.0,
@@ -59,16 +60,14 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Return what each run was to measure; the first is interrupted after its first measurement."""
     asked: list[list[str]] = []
 
-    def run(
-        _prefix: str, _extent: object, names: Collection[str], _say: object, take: Callable[[Measured], None]
-    ) -> None:
+    def run(_prefix: str, _extent: object, names: Collection[str], _say: object) -> Iterator[list[Measured]]:
         asked.append(list(names))
         for name in names:
-            take(ROUND_TRIPS if name == "round-trips" else Measured(name, {}))
+            yield [ROUND_TRIPS if name == "round-trips" else Measured(name, {})]
             if len(asked) == 1:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(bench_sctp_cli, "become_root", lambda _: None)
+    monkeypatch.setattr(trials, "become_root", lambda _: None)
     monkeypatch.setattr(bench_sctp_cli, "run_sctp_bench", run)
     return asked
 
@@ -83,7 +82,7 @@ def test_a_run_that_was_interrupted_is_gone_on_with(tmp_path: Path, runs: list[l
     for _ in range(2):  # the second time there is nothing left to do
         done = CliRunner().invoke(main, command)
         assert done.exit_code == 1, done.output
-        assert "missed: SCTP round trip against UDP: 10.00, aim <= 8.0" in done.stderr
+        assert "broken: SCTP round trip against UDP: 10.00, aim <= 8.0" in done.stderr
     assert runs == [list(MEASUREMENTS), list(MEASUREMENTS[1:])]
     done = CliRunner().invoke(main, [*command, "--quick"])
     assert done.exit_code == 2
@@ -107,8 +106,8 @@ def test_the_page(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bench_sctp_cli, "become_root", lambda _: None)
-    monkeypatch.setattr(bench_sctp_cli, "run_sctp_bench", lambda *given: [given[-1](one) for one in found])
+    monkeypatch.setattr(trials, "become_root", lambda _: None)
+    monkeypatch.setattr(bench_sctp_cli, "run_sctp_bench", lambda *_: [found])
     done = CliRunner().invoke(main, ["bench-sctp", "--html", str(tmp_path / "page")])
     assert done.exit_code in (0, 1), done.output
     text = (tmp_path / "page").read_text()

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from rspdns_lab.chain.plan import Follow
 from rspdns_lab.chaos.long_handle import message
-from rspdns_lab.chaos.report import write_html
+from rspdns_lab.chaos.report import page_of
 from rspdns_lab.chaos.run import ALL_FAULTS, QUICK_FAULTS, describe
 from rspdns_lab.chaos.summary import Bounds, Case, summarize, table
 from rspdns_lab.chaos.verdict import Trial, judge_trial
 from rspdns_lab.observe.verdict import Kind, Observation
-from rspdns_lab.report.html import markdown_table
+from rspdns_lab.report.html import markdown_table, write_page
 
 A, B, C = "10.53.0.31", "10.53.0.32", "10.53.0.33"
 CASE = Case("as-killed", 3, "poll")
@@ -166,7 +166,7 @@ def test_the_page_tells_each_fault_and_needs_nothing_from_elsewhere(tmp_path: Pa
     cases = [Case("as-killed", 3, "enrp"), Case("as-killed", 3, "poll"), Case("pdns-killed", 3, "enrp")]
     rows = [summarize(case, [Trial(last_wrong_ms=20, answers=9)], Bounds(max_ms=10)) for case in cases]
     page = tmp_path / "chaos.html"
-    write_html(page, rows, slack=2)
+    write_page(page, page_of(rows, slack=2))
     text = page.read_text()
     assert text.count("<svg") == 2, "one for each size of pool and way to follow"
     assert "bounds were broken by as-killed, pdns-killed" in text

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +11,13 @@ from unittest.mock import MagicMock
 import pytest
 from click.testing import CliRunner
 from rspdns_lab.chain.plan import FOLLOWS, Setting
-from rspdns_lab.chaos import cli as chaos_cli
 from rspdns_lab.chaos import run as chaos
 from rspdns_lab.chaos.run import ALL_FAULTS, Order, run_chaos
-from rspdns_lab.chaos.summary import Case, Kept
+from rspdns_lab.chaos.summary import Case, CaseTrial
 from rspdns_lab.chaos.verdict import Trial
 from rspdns_lab.cli import main
 from rspdns_lab.errors import LabError
+from rspdns_lab.report import trials
 
 
 def test_a_pool_of_twelve_is_not_judged_by_who_came_back() -> None:
@@ -36,11 +37,10 @@ def test_only_what_the_backends_probe_for_runs_in_a_lab_of_its_own(monkeypatch: 
 
     monkeypatch.setattr(chaos, "Lab", lab)
     monkeypatch.setattr(chaos, "_run_trial", lambda *_: Trial(answers=1))
-    kept = Kept()
-    run_chaos(Order(sizes=(3,), follows=("enrp",), trials=2), kept, lambda _: None)
+    order = Order(sizes=(3,), follows=("enrp",), trials=2)
+    found = Counter(one.case.fault for several in run_chaos(order, [], lambda _: None) for one in several)
     assert labs == [False, True]
-    assert {len(trials) for trials in kept.trials.values()} == {2}
-    assert {case.fault for case in kept.trials} == {fault.name for fault in ALL_FAULTS}
+    assert found == {fault.name: 2 for fault in ALL_FAULTS}
 
 
 def test_registrars_are_followed_and_polled_in_one_run_unless_told_otherwise(
@@ -55,7 +55,7 @@ def test_registrars_are_followed_and_polled_in_one_run_unless_told_otherwise(
 
     monkeypatch.setattr(chaos, "Lab", lab)
     monkeypatch.setattr(chaos, "_run_trial", lambda *_: Trial(answers=1))
-    monkeypatch.setattr(chaos_cli, "become_root", lambda _: None)
+    monkeypatch.setattr(trials, "become_root", lambda _: None)
 
     def run(*arguments: str) -> list[tuple[int, str, int]]:
         labs.clear()
@@ -91,34 +91,32 @@ def test_a_client_that_asks_no_more_was_told_nothing_right(monkeypatch: pytest.M
     monkeypatch.setattr(chaos, "PHASE_S", 0.0)
     monkeypatch.setattr(chaos, "_watch", lambda *_: None)
     monkeypatch.setattr(chaos, "_judge", lambda *_: Trial(answers=1))
-    kept = Kept()
     fault = next(one for one in ALL_FAULTS if one.name == "pdns-killed")
     order = Order((replace(fault, strike=MagicMock()),), (3,), ("enrp",), trials=1)
-    run_chaos(order, kept, lambda _: None)
-    (row,) = order.rows(kept)
+    found = [one for several in run_chaos(order, [], lambda _: None) for one in several]
+    (row,) = order.rows(found)
     assert "the lab did not recover: prober on client ended unexpectedly" in row.problems
 
 
 def test_each_way_to_follow_is_held_to_its_own_bounds() -> None:
-    kept = Kept()
-    for follow in FOLLOWS:
-        kept.add(Case("as-killed", 3, follow), Trial(last_wrong_ms=30, answers=10))
-    problems = {row.case.follow: row.problems for row in Order().rows(kept)}
+    trial = Trial(last_wrong_ms=30, answers=10)
+    found = [CaseTrial(Case("as-killed", 3, follow), trial) for follow in FOLLOWS]
+    problems = {row.case.follow: row.problems for row in Order().rows(found)}
     assert problems == {"enrp": ("p50 30 ms, allowed are 15 ms",), "poll": ()}
 
 
 def test_a_run_that_is_interrupted_shows_what_was_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    trials = iter([Trial(last_wrong_ms=12, answers=10)])
+    left = iter([Trial(last_wrong_ms=12, answers=10)])
 
     def run_trial(*_: object) -> Trial:
         try:
-            return next(trials)
+            return next(left)
         except StopIteration:
             raise KeyboardInterrupt from None
 
     monkeypatch.setattr(chaos, "Lab", MagicMock())
     monkeypatch.setattr(chaos, "_run_trial", run_trial)
-    monkeypatch.setattr(chaos_cli, "become_root", lambda _: None)
+    monkeypatch.setattr(trials, "become_root", lambda _: None)
     done = CliRunner().invoke(main, ["chaos", "--quick"])
     assert done.exit_code == 130, done.output
     assert "| as-killed | 3 | followed by ENRP | 1 | 12 ms |" in done.stdout

@@ -2,14 +2,16 @@
 
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 from click.testing import CliRunner
 from rspdns_lab.cli import main
-from rspdns_lab.compare.report import as_json, as_markdown, measurement, summaries, write_html
+from rspdns_lab.compare.report import as_markdown, figures, measurement, page_of, summaries
 from rspdns_lab.compare.run import Measurement
 from rspdns_lab.compare.takeover import PAIRS, keepalived_conf
 from rspdns_lab.compare.voip import Quality
+from rspdns_lab.report.html import write_page
 
 
 def trial(number: int, approach: str, converged_ms: float | None, glitch_ms: float) -> Measurement:
@@ -39,18 +41,19 @@ def test_a_summary_of_several_trials_takes_the_worst_call_the_longest_delay_the_
 
 
 def test_what_did_not_converge_is_not_given_a_figure() -> None:
-    assert re.search(r"\| CARP .*\| not in time \| not in time \| 8,000 \|", as_markdown(summaries(TRIALS)))
+    assert re.search(r"\| CARP .*\| not in time \| not in time \| 8,000 \|", as_markdown(TRIALS))
 
 
 def test_results_are_read_back_and_resumed_without_a_lab(tmp_path: Path) -> None:
     file, page = tmp_path / "compare.json", tmp_path / "compare.html"
-    file.write_text(json.dumps(as_json((2, "g711", "rtp"), TRIALS)))
+    report = {**figures((2, "g711", "rtp"), TRIALS), "trials": [asdict(one) for one in TRIALS]}
+    file.write_text(json.dumps(report))
     assert [measurement(one) for one in json.loads(file.read_text())["trials"]] == TRIALS
     arguments = ["compare", "--fault", "power-cut", "--trials", "2", "--json", str(file), "--resume"]
     done = CliRunner().invoke(main, [*arguments, "--html", str(page)])
     assert done.exit_code == 0, done.output
     assert "power-cut" in done.output
-    write_html(page, TRIALS)
+    write_page(page, page_of(TRIALS))
     assert page.read_text().count("<svg") == 2
 
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from rspdns_lab.report.html import Section, markdown_table, new_plot, write_page
+from rspdns_lab.report.html import Page, Section, markdown_table, new_plot, write_page
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
         plot.subplots().plot([1, 2, 3], "o-")
         plots.append(("a plot", plot))
     file = tmp_path_factory.mktemp("page") / "page.html"
-    write_page(file, "title", "text", [Section("one", plots=plots[:1]), Section("two", plots=plots[1:])])
+    write_page(
+        file, Page("title", "text", [Section("one", plots=plots[:1]), Section("two", plots=plots[1:])])
+    )
     return file.read_text()
 
 
@@ -36,7 +38,7 @@ def test_every_reference_is_to_an_id_of_the_same_plot(page: str) -> None:
 def test_the_same_page_is_written_again(tmp_path: Path) -> None:
     plot = new_plot(2, 1)
     for name in ("first", "second"):
-        write_page(tmp_path / name, "title", "text", [Section("one", plots=[("a plot", plot)])])
+        write_page(tmp_path / name, Page("title", "text", [Section("one", plots=[("a plot", plot)])]))
     assert (tmp_path / "first").read_text() == (tmp_path / "second").read_text()
 
 
@@ -48,7 +50,7 @@ def test_a_column_of_texts_is_one_in_all_its_cells(tmp_path: Path) -> None:
     """Else short texts stand at the right, among long ones at the left."""
     long = "SIGKILL to the SIP server, and <more>"
     table = [("fault", "times", "what is done to `as1`"), ("one", "7", long), ("two", "8", "`drain`")]
-    write_page(tmp_path / "page", "title", "text", [Section("one", table=table)])
+    write_page(tmp_path / "page", Page("title", "text", [Section("one", table=table)]))
     text = (tmp_path / "page").read_text()
     assert (
         '<th scope="col">times</th><th scope="col" class="long">what is done to <code>as1</code></th>' in text

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,12 +18,13 @@ from rspdns_lab.cli import main
 from rspdns_lab.errors import LabError
 from rspdns_lab.loss import cli as loss_cli
 from rspdns_lab.loss import run as loss
-from rspdns_lab.loss.run import Look, LossOutcome, lose_and_watch, sum_up
+from rspdns_lab.loss.run import Look, LossPart, lose_and_watch, sum_up
 from rspdns_lab.observe.observations import Recorder
+from rspdns_lab.report import trials
 
-SEEN = LossOutcome(10, 1, tuned=True, removed=0, left_dns=0, answers=100, wrong=0, lost_packets=5)
+SEEN = LossPart(10, 1, tuned=True, removed=0, left_dns=0, answers=100, wrong=0, lost_packets=5)
 LOOKS = (Look(0, 0, 0), Look(1, 1000, 7), Look(2, 3000, 7))
-LOST = LossOutcome(2, 1, True, 0, 0, 3000, 7, 5, LOOKS)
+LOST = LossPart(2, 1, True, 0, 0, 3000, 7, 5, LOOKS)
 
 
 def test_loss_that_nobody_asked_about_proves_nothing() -> None:
@@ -62,7 +63,33 @@ def test_only_what_happens_while_answers_are_judged_is_counted(
             with log.open("a") as opened:
                 opened.write(json.dumps({"timestamp": at.isoformat(), "event": "left"}) + "\n")
 
-    assert lose_and_watch(cast(Lab, made), 0.5, 1.0, log_three).left_dns == 1
+    assert sum_up(list(lose_and_watch(cast(Lab, made), 0.5, 1.0, log_three))).left_dns == 1
+
+
+def test_a_run_comes_in_parts_of_which_none_counts_what_another_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = iter(range(0, 10_000, 5))
+    monkeypatch.setattr(loss, "_KEEP_S", 1.0)
+    monkeypatch.setattr(loss, "_LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(loss, "_PART_S", 0.1)
+    monkeypatch.setattr(loss, "lose_packets", lambda *_: None)
+    monkeypatch.setattr(loss, "lost_packets", lambda _: next(counted))
+    log = tmp_path / "backend.log"
+    entry = {"timestamp": (datetime.now(UTC) + timedelta(seconds=0.05)).isoformat(), "event": "left"}
+    log.write_text(json.dumps(entry) + "\n")
+    made: Any = SimpleNamespace(
+        addresses=frozenset(),
+        network=SimpleNamespace(hosts={"one": None}),
+        programs=lambda: [SimpleNamespace(name="backend", log=log, expect_running=lambda: None)],
+        recorder=Recorder(complete=[True]),
+        setting=Setting(),
+    )
+    parts = list(lose_and_watch(cast(Lab, made), 0.3, 1.0, lambda _: None))
+    assert len(parts) > 1
+    whole = sum_up(parts)
+    assert (whole.left_dns, whole.lost_packets) == (1, 5 * (len(parts) - 1))
+    assert whole.seconds >= 0.3
 
 
 def test_a_lab_of_which_a_part_ended_did_not_keep_its_servers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +104,7 @@ def test_a_lab_of_which_a_part_ended_did_not_keep_its_servers(monkeypatch: pytes
         setting=Setting(),
     )
     with pytest.raises(LabError, match="prober on client"):
-        lose_and_watch(cast(Lab, made), 0.5, 1.0, lambda _: None)
+        list(lose_and_watch(cast(Lab, made), 0.5, 1.0, lambda _: None))
 
 
 @pytest.fixture
@@ -85,16 +112,14 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return for how many seconds each lab was to lose packets: none is started."""
     asked: list[float] = []
 
-    def run_loss(
-        seconds: float, percent: float, *, tell: Callable[[LossOutcome], object], **_: object
-    ) -> LossOutcome:
+    def run_loss(seconds: float, percent: float, **_: object) -> Iterator[LossPart]:
         asked.append(seconds)
         if len(asked) == 1:
-            tell(replace(LOST, wrong=0))
+            yield replace(LOST, wrong=0)
             raise KeyboardInterrupt
-        return replace(LOST, seconds=seconds, percent=percent, wrong=0, looks=())
+        yield replace(LOST, seconds=seconds, percent=percent, wrong=0, looks=())
 
-    monkeypatch.setattr(loss_cli, "become_root", lambda _: None)
+    monkeypatch.setattr(trials, "become_root", lambda _: None)
     monkeypatch.setattr(loss_cli, "run_loss", run_loss)
     return asked
 
@@ -127,10 +152,10 @@ def test_a_run_that_was_interrupted_is_gone_on_with_for_the_rest(tmp_path: Path,
     ],
 )
 def test_the_page(
-    found: LossOutcome, said: tuple[str, ...], plots: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    found: LossPart, said: tuple[str, ...], plots: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loss_cli, "become_root", lambda *_: None)
-    monkeypatch.setattr(loss_cli, "run_loss", lambda *_, **__: found)
+    monkeypatch.setattr(trials, "become_root", lambda *_: None)
+    monkeypatch.setattr(loss_cli, "run_loss", lambda *_, **__: [found])
     done = CliRunner().invoke(main, ["loss", "--html", str(tmp_path / "page")])
     assert done.exit_code == (0 if found.ok else 1), done.output
     text = (tmp_path / "page").read_text()

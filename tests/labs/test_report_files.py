@@ -1,7 +1,6 @@
 """Where a report can't be written is said before the lab begins, not after it."""
 
 import ast
-import importlib
 import json
 import subprocess
 import sys
@@ -15,18 +14,13 @@ from rspdns_lab.cli import main
 from rspdns_lab.demo.run import DemoResult
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Network
+from rspdns_lab.report import trials
 from rspdns_lab.report.files import ReportFiles, ReportPath, write_whole
 
-ALL = ["demo", "ims", "bench", "compare", "chaos", "loss", "bench-sctp"]
-MODULES = [
-    "rspdns_lab.cli",
-    "rspdns_lab.chaos.cli",
-    "rspdns_lab.loss.cli",
-    "rspdns_lab.bench_sctp.cli",
-    "rspdns_lab.bench.cli",
-    "rspdns_lab.compare.cli",
-    "rspdns_lab.ims.cli",
-]
+WITH_TRIALS = ["ims", "bench", "compare", "chaos", "loss", "bench-sctp", "resolvers"]
+ALL = ["demo", *WITH_TRIALS]
+STARTERS = (cli, trials)
+"""The modules that become root for a lab."""
 
 
 @pytest.fixture(autouse=True)
@@ -36,8 +30,8 @@ def no_lab(monkeypatch: pytest.MonkeyPatch) -> None:
     def begin(_: object) -> None:
         raise AssertionError("the lab has begun")
 
-    for module in MODULES:
-        monkeypatch.setattr(importlib.import_module(module), "become_root", begin)
+    for module in STARTERS:
+        monkeypatch.setattr(module, "become_root", begin)
 
 
 @pytest.mark.parametrize("command", ALL)
@@ -60,7 +54,7 @@ def test_a_file_here_and_stdout_are_places_for_a_report(tmp_path: Path) -> None:
         assert ReportPath(stdout=True).convert(name, None, None) == Path(name)
 
 
-@pytest.mark.parametrize("command", ["ims", "bench", "compare", "chaos", "loss", "bench-sctp"])
+@pytest.mark.parametrize("command", WITH_TRIALS)
 def test_where_stdout_is_for_the_table_no_file_called_dash_is_made(command: str) -> None:
     done = CliRunner().invoke(main, [command, "--json", "-"])
     assert done.exit_code == 2
@@ -86,7 +80,7 @@ ON_A_FULL_DISK = """
 import contextlib, os, subprocess, sys
 from pathlib import Path
 from rspdns_lab.errors import LabError
-from rspdns_lab.report.html import Section, write_page
+from rspdns_lab.report.html import Page, Section, write_page
 from rspdns_lab.net.private_file import unshare_mounts
 from rspdns_lab.report.files import ReportFiles, hand_over
 unshare_mounts()
@@ -98,7 +92,7 @@ much = "1234567 " * 4000
 for write in (
     lambda: hand_over(Path("figures"), much),
     lambda: ReportFiles(Path("trials")).keep({"trials": [much]}, {}),
-    lambda: write_page(Path("page"), "title", much, [Section("section")]),
+    lambda: write_page(Path("page"), Page("title", much, [Section("section")])),
 ):
     try:
         write()
@@ -140,7 +134,7 @@ FOLLOWED = {
 
 
 @pytest.mark.parametrize(
-    ("arguments", "written", "trials", "words"),
+    ("arguments", "written", "found", "words"),
     [
         (
             "ims --fault as-killed",
@@ -167,14 +161,13 @@ def test_a_run_with_other_options_is_not_gone_on_with(
     tmp_path: Path,
     arguments: str,
     written: dict[str, object],
-    trials: list[dict[str, object]],
+    found: list[dict[str, object]],
     words: str,
 ) -> None:
     """What was measured otherwise, or for others only, would be passed off as what is asked for."""
-    for module in MODULES:
-        monkeypatch.setattr(importlib.import_module(module), "become_root", lambda _: None)
+    monkeypatch.setattr(trials, "become_root", lambda _: None)
     file = tmp_path / "report.json"
-    ReportFiles(file).keep({"trials": trials}, written)
+    ReportFiles(file).keep({"trials": found}, written)
     before = file.read_text()
     done = CliRunner().invoke(main, [*arguments.split(), "--json", str(file), "--resume"])
     assert done.exit_code == 2, done.output
@@ -212,8 +205,7 @@ def test_a_report_of_another_version_is_refused(
     trial: dict[str, object],
 ) -> None:
     """What this version doesn't know would be missing in its tables, or end it with a traceback."""
-    for module in MODULES:
-        monkeypatch.setattr(importlib.import_module(module), "become_root", lambda _: None)
+    monkeypatch.setattr(trials, "become_root", lambda _: None)
     begins = MagicMock(side_effect=LabError("the lab has begun"))
     monkeypatch.setattr(Network, "__enter__", begins)
     file = tmp_path / "report.json"

@@ -1,6 +1,7 @@
 """Which answers are wrong, and until when."""
 
 import pytest
+from rspdns_lab.observe.percentiles import percentile
 from rspdns_lab.observe.verdict import Kind, Observation, is_wrong, judge
 
 A, B, C = "10.53.0.31", "10.53.0.32", "10.53.0.33"
@@ -75,3 +76,21 @@ def test_empty_servfail_and_silence_are_counted_apart() -> None:
 def test_only_the_servers_asked_about_count() -> None:
     observations = [answer(10.1, A, server=0), answer(10.1, kind=Kind.TIMEOUT, server=1)]
     assert judge(observations, 10.0, {A}, set(), {0}).timeouts == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "percent", "value"),
+    [
+        ([], 50, 0),
+        ([7.0], 99, 7),
+        ([1.0, 9.0], 50, 1),
+        ([4.0, 3.0, 2.0, 1.0], 0, 1),
+        ([4.0, 3.0, 2.0, 1.0], 50, 2),
+        ([4.0, 3.0, 2.0, 1.0], 51, 3),
+        (range(100, 0, -1), 7, 7),
+        (range(100, 0, -1), 99, 99),
+        (range(100, 0, -1), 100, 100),
+    ],
+)
+def test_a_percentile_is_one_of_the_values(values: list[float], percent: int, value: float) -> None:
+    assert percentile(values, percent) == value

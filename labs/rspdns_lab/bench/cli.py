@@ -1,23 +1,23 @@
 """The command `rspdns-lab bench`."""
 
 import os
-import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import click
 
 from rspdns_lab.bench import flood, registrars, scale
-from rspdns_lab.bench.report import as_json, as_markdown, write_html
+from rspdns_lab.bench.report import as_markdown, figures, page_of
 from rspdns_lab.bench.run import PARTS, Order, Result, check, read_result, run_bench
 from rspdns_lab.bench.strangers import KINDS, QUICK_KINDS
 from rspdns_lab.bench.variants import BY_KEY
 from rspdns_lab.net.network import network_prefix
-from rspdns_lab.net.privilege import become_root
 from rspdns_lab.report.files import ReportFiles, report_options
-from rspdns_lab.told_plainly import say, tell_of_full_disk, told_plainly
+from rspdns_lab.report.trials import LabReport, run_lab
+from rspdns_lab.told_plainly import say, tell_of_full_disk
 
 _MOST_ELEMENTS = 10_000
 _QUICK_TRIALS = 10
@@ -99,17 +99,16 @@ def bench(
         strangers=QUICK_KINDS if quick else KINDS,
     )
     options = {"quick": quick, "seconds": seconds, "trials": trials}
-    found: list[Result] = []
-    with told_plainly(lambda: as_markdown(found)):
-        become_root(sys.argv[1:])
-        found += report.earlier(read_result, options)
+
+    def measure(earlier: Sequence[Result]) -> Iterator[Sequence[Result]]:
         check(order)
         with tempfile.TemporaryDirectory(prefix=f"rspdns-lab-{os.getpid()}-") as folder:
             try:
-                for results in run_bench(order, list(found), Path(folder), network_prefix(), say):
-                    found += results
-                    report.keep(as_json(found), options)
+                yield from run_bench(order, earlier, Path(folder), network_prefix(), say)
             finally:
                 tell_of_full_disk(Path(folder))
-        report.show(write_html, found)
-    click.echo(as_markdown(found))
+
+    run_lab(report, REPORT, options, measure)
+
+
+REPORT: Final = LabReport[Result](read_result, figures, as_markdown, page_of, write=lambda one: one.as_json())

@@ -1,9 +1,8 @@
 """What `rspdns-lab bench` found: figures for programs, tables, and one HTML page with plots."""
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rspdns_lab.bench import convergence, scale
 from rspdns_lab.bench.convergence import Followed
@@ -22,13 +21,13 @@ from rspdns_lab.bench.scale import Size, exponent
 from rspdns_lab.bench.strangers import BOUND_MS, Strangers
 from rspdns_lab.bench.variants import BY_KEY
 from rspdns_lab.report.html import (
+    Page,
     Section,
     Table,
     legend_above,
     markdown_table,
     new_plot,
     plain_numbers,
-    write_page,
 )
 
 if TYPE_CHECKING:
@@ -124,11 +123,6 @@ def figures(found: Sequence[Result]) -> dict[str, float]:
     return all_of
 
 
-def as_json(found: Sequence[Result]) -> dict[str, Any]:
-    """Return everything for programs: the figures, and every measurement under `trials`."""
-    return {**figures(found), "trials": [one.as_json() for one in found]}
-
-
 def as_markdown(found: Sequence[Result]) -> str:
     """Return the tables."""
     tables = (_questions_table(found), _changes_table(found), _denied_table(found), _beside_table(found),
@@ -137,8 +131,8 @@ def as_markdown(found: Sequence[Result]) -> str:
     return "\n".join(markdown_table(table) for table in tables if len(table) > 1)
 
 
-def write_html(file: Path, found: Sequence[Result]) -> None:
-    """Write the page. Raises OSError."""
+def page_of(found: Sequence[Result]) -> Page:
+    """Return the page."""
     sections = []
     if any(isinstance(one, Rate) for one in found):
         plots = [
@@ -163,7 +157,7 @@ def write_html(file: Path, found: Sequence[Result]) -> None:
         sections.append(Section("Registrars", _REGISTRARS, _registrars_table(found)))
     if any(isinstance(one, Strangers) for one in found):
         sections.append(Section("Strangers", _STRANGERS, _strangers_table(found)))
-    write_page(file, "What liveness costs", _INTRO, sections)
+    return Page("What liveness costs", _INTRO, sections)
 
 
 def _sizes(found: Sequence[Result]) -> list[Size]:

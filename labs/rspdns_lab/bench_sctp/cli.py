@@ -1,9 +1,8 @@
 """The command `rspdns-lab bench-sctp`."""
 
-import sys
-from collections.abc import Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
 
 import click
 
@@ -17,14 +16,12 @@ from rspdns_lab.bench_sctp.figures import (
     missed,
     read_measured,
 )
-from rspdns_lab.bench_sctp.report import write_html
+from rspdns_lab.bench_sctp.report import page_of
 from rspdns_lab.bench_sctp.run import QUICK, Extent, run_sctp_bench
 from rspdns_lab.net.network import network_prefix
-from rspdns_lab.net.privilege import become_root
 from rspdns_lab.report.files import ReportFiles, report_options
-from rspdns_lab.told_plainly import say, told_plainly
-
-_EXIT_MISSED = 1
+from rspdns_lab.report.trials import LabReport, run_lab
+from rspdns_lab.told_plainly import say
 
 
 @click.command("bench-sctp")
@@ -40,26 +37,25 @@ def bench_sctp(quick: bool, soak: int | None, only: Sequence[str], report: Repor
     extent = QUICK if quick else Extent()
     extent = extent if soak is None else replace(extent, soak=soak)
     options = {"quick": quick, "soak": extent.soak}
-    found: list[Measured] = []
 
-    def take(one: Measured) -> None:
-        found.append(one)
-        report.keep(_as_json(found), options)
-
-    with told_plainly(lambda: as_markdown(figures_of(found)) if found else ""):
-        become_root(sys.argv[1:])
-        found += report.earlier(read_measured, options)
-        done = {one.measurement for one in found}
+    def measure(earlier: Sequence[Measured]) -> Iterable[Sequence[Measured]]:
+        done = {one.measurement for one in earlier}
         left = [name for name in only or MEASUREMENTS if name not in done]
-        if left:
-            run_sctp_bench(network_prefix(), extent, left, say, take)
-        report.show(write_html, found)
+        return run_sctp_bench(network_prefix(), extent, left, say) if left else ()
+
+    run_lab(report, REPORT, options, measure)
+
+
+def _as_markdown(found: Sequence[Measured]) -> str:
+    return as_markdown(figures_of(found)) if found else ""
+
+
+def _problems(found: Sequence[Measured]) -> list[str]:
     figures = figures_of(found)
-    click.echo(as_markdown(figures))
-    for key in missed(figures):
-        say(f"missed: {TITLES[key]}: {figures[key]:.2f}, aim {' '.join(map(str, AIMS[key]))}")
-    sys.exit(_EXIT_MISSED if missed(figures) else 0)
+    return [
+        f"{TITLES[key]}: {figures[key]:.2f}, aim {' '.join(map(str, AIMS[key]))}"
+        for key in missed(figures)
+    ]
 
 
-def _as_json(found: Sequence[Measured]) -> dict[str, Any]:
-    return {**figures_of(found), "trials": [asdict(one) for one in found]}
+REPORT: Final = LabReport(read_measured, figures_of, _as_markdown, page_of, _problems)

@@ -1,11 +1,10 @@
 """What `rspdns-lab bench-sctp` found, as one HTML page with plots."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rspdns_lab.bench_sctp.figures import TITLES, Measured, figures_of, in_digits, missed, table
-from rspdns_lab.report.html import Section, new_plot, plain_numbers, write_page
+from rspdns_lab.report.html import Page, Section, new_plot, plain_numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Plot
@@ -44,8 +43,8 @@ _BARS: Final = {
 """Titles of bars whose title in the table says \"the same\"."""
 
 
-def write_html(file: Path, found: Sequence[Measured]) -> None:
-    """Write the page. Raises OSError."""
+def page_of(found: Sequence[Measured]) -> Page:
+    """Return the page."""
     figures = figures_of(found)
     plots = []
     for caption, unit, keys in _PLOTS:
@@ -54,7 +53,7 @@ def write_html(file: Path, found: Sequence[Measured]) -> None:
             plots.append((caption, _plot(figures, known, unit)))
     late = "; ".join(TITLES[key] for key in missed(figures))
     text = f"Missed its aim: {late}." if late else "Every aim was reached."
-    write_page(file, "What SCTP costs", _INTRO, [Section("Figures", text, table(figures), plots)])
+    return Page("What SCTP costs", _INTRO, [Section("Figures", text, table(figures), plots)])
 
 
 def _plot(figures: Mapping[str, float], keys: Sequence[str], unit: str) -> "Plot":

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -47,12 +47,11 @@ def run_sctp_bench(
     extent: Extent,
     measurements: Collection[str],
     say: Callable[[str], None],
-    take: Callable[[Measured], None],
-) -> None:
-    """Do these of the MEASUREMENTS; `take` gets each when it is done. Raises LabError."""
+) -> Iterator[Sequence[Measured]]:
+    """Do these of the MEASUREMENTS; yield each when it is done. Raises LabError."""
     with Network(prefix) as network:
         shipped, beating = network.add_host("shipped", "10.78.0.1"), network.add_host("beating", "10.78.0.2")
-        _Bench(shipped, beating, extent, say).run(measurements, take)
+        yield from _Bench(shipped, beating, extent, say).run(measurements)
 
 
 class _Bench:
@@ -64,7 +63,7 @@ class _Bench:
         self._say = say
         self._sctp = find_sctp()
 
-    def run(self, measurements: Collection[str], take: Callable[[Measured], None]) -> None:
+    def run(self, measurements: Collection[str]) -> Iterator[Sequence[Measured]]:
         steps = (self._round_trips, self._streams, self._hold, self._idle, self._killed, self._soak)
         for name, step in zip(MEASUREMENTS, steps, strict=True):
             if name in measurements:
@@ -72,7 +71,7 @@ class _Bench:
                 figures = step()
                 for key, value in figures.items():
                     self._say(f"{TITLES[key]}: {value:,.2f}")
-                take(Measured(name, figures))
+                yield [Measured(name, figures)]
 
     def _round_trips(self) -> dict[str, float]:
         got = self._measure("round-trips", self._extent.round_trips)

@@ -1,22 +1,18 @@
 """The command `rspdns-lab chaos`."""
 
-import json
-import sys
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
 import click
 
 from rspdns_lab.chain.plan import FOLLOWS, MOST_MEMBERS, Follow
-from rspdns_lab.chaos.report import write_html
+from rspdns_lab.chaos.report import page_of
 from rspdns_lab.chaos.run import ALL_FAULTS, QUICK_FAULTS, SIZES, Order, run_chaos
-from rspdns_lab.chaos.summary import Kept, Row, table
-from rspdns_lab.net.privilege import become_root
-from rspdns_lab.report.files import ReportPath, hand_over
-from rspdns_lab.report.html import markdown_table
-from rspdns_lab.told_plainly import say, told_plainly
-
-EXIT_BOUND_BROKEN = 1
+from rspdns_lab.chaos.summary import CaseTrial, read_trial, table
+from rspdns_lab.report.files import ReportFiles, report_options
+from rspdns_lab.report.html import Page, markdown_table
+from rspdns_lab.report.trials import LabReport, run_lab
+from rspdns_lab.told_plainly import say
 
 
 @click.command()
@@ -40,10 +36,7 @@ EXIT_BOUND_BROKEN = 1
 @click.option("--slack", type=click.FloatRange(1, 1000), default=1.0, show_default=True,
               help="Multiplies the time bounds: a busy machine is slower.")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True, help="For the moments and the victims.")
-@click.option("--results", type=ReportPath(),
-              help="Every trial is added to this file; those in it are not run again.")  # fmt: skip
-@click.option("--json", "json_file", type=ReportPath(), help="Write the figures here.")
-@click.option("--html", "html_file", type=ReportPath(), help="One page with tables and plots.")
+@report_options
 def chaos(
     trials: int,
     quick: bool,
@@ -52,9 +45,7 @@ def chaos(
     follows: tuple[Follow, ...],
     slack: float,
     seed: int,
-    results: Path | None,
-    json_file: Path | None,
-    html_file: Path | None,
+    report: ReportFiles,
 ) -> None:
     """Break every part again and again at random moments, and sum up what DNS answered.
 
@@ -69,22 +60,21 @@ def chaos(
     order = Order(faults, each_size, each_follow, trials, slack, seed)
     if not list(order.cases()):
         raise click.UsageError(f"{', '.join(names)}: not in pools of {', '.join(map(str, each_size))}")
-    kept = Kept()
-    with told_plainly(lambda: _as_markdown(order.rows(kept))):
-        become_root(sys.argv[1:])
-        kept = Kept(results)
-        run_chaos(order, kept, say)
-    rows = order.rows(kept)
-    ok = bool(rows) and not any(row.problems for row in rows)
-    click.echo(_as_markdown(rows))
-    with told_plainly():
-        if json_file is not None:
-            figures = {"ok": ok, "faults": [row.as_json() for row in rows]}
-            hand_over(json_file, json.dumps(figures, indent=2))
-        if html_file is not None:
-            write_html(html_file, rows, slack)
-    sys.exit(0 if ok else EXIT_BOUND_BROKEN)
 
+    def problems(found: Sequence[CaseTrial]) -> list[str]:
+        rows = order.rows(found)
+        broken = [f"{row.case}: {problem}" for row in rows for problem in row.problems]
+        return broken if rows else ["there is no trial"]
 
-def _as_markdown(rows: Sequence[Row]) -> str:
-    return markdown_table(table(rows)) if rows else ""
+    def figures(found: Sequence[CaseTrial]) -> dict[str, Any]:
+        return {"ok": not problems(found), "faults": [row.as_json() for row in order.rows(found)]}
+
+    def tables(found: Sequence[CaseTrial]) -> str:
+        rows = order.rows(found)
+        return markdown_table(table(rows)) if rows else ""
+
+    def page(found: Sequence[CaseTrial]) -> Page:
+        return page_of(order.rows(found), slack)
+
+    lab_report = LabReport(read_trial, figures, tables, page, problems, CaseTrial.as_json)
+    run_lab(report, lab_report, {}, lambda earlier: run_chaos(order, earlier, say))

@@ -1,12 +1,11 @@
 """What `rspdns-lab chaos` found, as one HTML page with plots."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rspdns_lab.chaos.run import ALL_FAULTS
 from rspdns_lab.chaos.summary import FOLLOWED, Bounds, Row, table
-from rspdns_lab.report.html import Section, legend_above, new_plot, plain_numbers, write_page
+from rspdns_lab.report.html import Page, Section, legend_above, new_plot, plain_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,8 +31,8 @@ _LEAST_SHOWN_MS: Final = 100.0
 _WHAT: Final = {fault.name: fault for fault in ALL_FAULTS}
 
 
-def write_html(file: Path, rows: Sequence[Row], slack: float = 1.0) -> None:
-    """Write the page; `slack` multiplied the bounds. Raises OSError."""
+def page_of(rows: Sequence[Row], slack: float = 1.0) -> Page:
+    """Return the page; `slack` multiplied the bounds."""
     sections = []
     for size, follow in dict.fromkeys((row.case.members, row.case.follow) for row in rows):
         own = [row for row in rows if (row.case.members, row.case.follow) == (size, follow)]
@@ -43,7 +42,7 @@ def write_html(file: Path, rows: Sequence[Row], slack: float = 1.0) -> None:
     what = [("fault", "what is done"), *((name, _WHAT[name].what) for name in _faults(rows))]
     sections.append(Section("The faults", "", what))
     more = f" Bounds are multiplied by {slack:g}." if slack != 1 else ""
-    write_page(file, "What DNS says while parts fail", f"{_INTRO}{more}", sections)
+    return Page("What DNS says while parts fail", f"{_INTRO}{more}", sections)
 
 
 def _faults(rows: Sequence[Row]) -> list[str]:

@@ -3,6 +3,7 @@
 import itertools
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -14,7 +15,7 @@ from rspdns_lab.chaos.faults.registrars import CLOCK_FAULTS, REGISTRAR_FAULTS
 from rspdns_lab.chaos.faults.servers import FAULTS
 from rspdns_lab.chaos.faults.verified import VERIFIED_FAULTS
 from rspdns_lab.chaos.scene import ChaosFault, Scene, Strike
-from rspdns_lab.chaos.summary import FOLLOWED, Case, Kept, Row, summarize
+from rspdns_lab.chaos.summary import FOLLOWED, Case, CaseTrial, Row, summarize, trials_of
 from rspdns_lab.chaos.verdict import Trial, judge_trial
 from rspdns_lab.errors import LabError
 
@@ -53,39 +54,42 @@ class Order:
             if size in fault.sizes:
                 yield Case(fault.name, size, follow), fault
 
-    def rows(self, kept: Kept) -> list[Row]:
-        """Return the table of what `kept` holds of it."""
+    def rows(self, found: Sequence[CaseTrial]) -> list[Row]:
+        """Return the table of what was found of it."""
         return [
             summarize(case, trials, fault.bounds_for(case.follow), self.slack)
             for case, fault in self.cases()
-            if (trials := kept.trials.get(case, []))
+            if (trials := trials_of(case, found))
         ]
 
 
-def run_chaos(order: Order, kept: Kept, say: Say) -> None:
-    """Run what `kept` does not hold yet. Raises LabError when the lab can't run."""
+def run_chaos(order: Order, earlier: Sequence[CaseTrial], say: Say) -> Iterator[Sequence[CaseTrial]]:
+    """Run what was not found `earlier`; yield trial after trial. Raises LabError when the lab can't run."""
+    done = Counter(one.case for one in earlier)
     for size, follow, verified in itertools.product(order.sizes, order.follows, (False, True)):
         setting = Setting(members=size, follow=follow, verified=verified)
-        while left := list(_left(order, kept, setting)):
-            before = sum(map(len, kept.trials.values()))
-            _run_in_one_lab(order, kept, setting, left, say)
-            if sum(map(len, kept.trials.values())) == before:
+        while left := list(_left(order, done, setting)):
+            before = done.total()
+            for one in _run_in_one_lab(order, setting, left, say):
+                done[one.case] += 1
+                yield [one]
+            if done.total() == before:
                 raise LabError("the lab came to no trial")
 
 
-def _left(order: Order, kept: Kept, setting: Setting) -> Iterator[tuple[int, Case, ChaosFault]]:
+def _left(order: Order, done: Counter[Case], setting: Setting) -> Iterator[tuple[int, Case, ChaosFault]]:
     """Yield the trials still to be done in such a lab, one of each fault and then the next round."""
     wanted = (setting.members, setting.follow, setting.verified)
     for trial in range(order.trials):
         for case, fault in order.cases():
             is_here = (case.members, case.follow, fault.verified) == wanted
-            if is_here and trial >= len(kept.trials.get(case, [])):
+            if is_here and trial >= done[case]:
                 yield trial, case, fault
 
 
 def _run_in_one_lab(
-    order: Order, kept: Kept, setting: Setting, left: Sequence[tuple[int, Case, ChaosFault]], say: Say
-) -> None:
+    order: Order, setting: Setting, left: Sequence[tuple[int, Case, ChaosFault]], say: Say
+) -> Iterator[CaseTrial]:
     """Run trials until all are done, or one after which the lab does not recover: that ends this lab."""
     clocks = not CLOCK_FAULTS.isdisjoint(fault.name for _, _, fault in left)
     probed = ", each probed by the name servers" if setting.verified else ""
@@ -100,8 +104,8 @@ def _run_in_one_lab(
             draw = random.Random(f"{order.seed} {case} {trial}")  # noqa: S311 - chance, not a secret
             scene = Scene(lab, trial, draw)
             result = _run_trial(scene, fault)
-            kept.add(case, result)
             say(f"  {number} of {len(left)}: {describe(fault.name, result)}")
+            yield CaseTrial(case, result)
             if result.problem:
                 return
 

@@ -1,15 +1,11 @@
-"""From trials to a verdict: percentiles, bounds, the table; and the file that trials are kept in."""
+"""From trials to a verdict: percentiles, bounds, the table."""
 
-import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from rspdns_lab.chain.plan import FOLLOWS, Follow
 from rspdns_lab.chaos.verdict import Trial
-from rspdns_lab.errors import LabError
 from rspdns_lab.observe.percentiles import percentile
 from rspdns_lab.report.html import Table
 
@@ -43,6 +39,34 @@ class Case:
     members: int
     follow: Follow
 
+    def __str__(self) -> str:
+        return f"{self.fault} in a pool of {self.members}, registrars {FOLLOWED[self.follow]}"
+
+
+@dataclass(frozen=True)
+class CaseTrial:
+    """One trial of a case."""
+
+    case: Case
+    trial: Trial
+
+    def as_json(self) -> dict[str, object]:
+        """Return it for programs."""
+        return {**asdict(self.case), "trial": asdict(self.trial)}
+
+
+def read_trial(fields: Mapping[str, Any]) -> CaseTrial:
+    """Return a trial as `as_json` gave it. Raises TypeError or LookupError for something else."""
+    if fields["follow"] not in FOLLOWS:
+        raise LookupError(fields["follow"])
+    case = Case(str(fields["fault"]), int(fields["members"]), fields["follow"])
+    return CaseTrial(case, Trial(**fields["trial"]))
+
+
+def trials_of(case: Case, found: Iterable[CaseTrial]) -> list[Trial]:
+    """Return the trials of a case."""
+    return [one.trial for one in found if one.case == case]
+
 
 @dataclass(frozen=True)
 class Row:
@@ -62,21 +86,9 @@ class Row:
 
     def as_json(self) -> dict[str, object]:
         """Return it for programs."""
-        return {
-            "fault": self.case.fault,
-            "members": self.case.members,
-            "follow": self.case.follow,
-            "trials": self.trials,
-            "p50_ms": self.p50_ms,
-            "p99_ms": self.p99_ms,
-            "max_ms": self.max_ms,
-            "longest_missing_ms": self.missing_ms,
-            "empty": self.empty,
-            "servfail": self.servfail,
-            "timeouts": self.timeouts,
-            "answers": self.answers,
-            "problems": list(self.problems),
-        }
+        fields = asdict(self)
+        fields["longest_missing_ms"] = fields.pop("missing_ms")
+        return {**fields.pop("case"), **fields}
 
 
 def summarize(case: Case, trials: Sequence[Trial], bounds: Bounds, slack: float = 1.0) -> Row:
@@ -122,65 +134,3 @@ def table(rows: Iterable[Row]) -> Table:
         where = (row.case.fault, str(row.case.members), FOLLOWED[row.case.follow])
         lines.append([*where, str(row.trials), *times, *counts, kept])
     return lines
-
-
-_BEGINNING: Final = b'{"fault": "'
-"""Of every line that `Kept` writes."""
-
-
-class Kept:
-    """Trials in a file of JSON lines, so that a long run can be interrupted and taken up again."""
-
-    def __init__(self, path: Path | None = None) -> None:
-        """Read what is there; without a path nothing outlives this run.
-
-        Raises LabError when the file can't be read or holds something else.
-        """
-        self._path = path
-        self.trials: dict[Case, list[Trial]] = {}
-        if path is None or not path.exists():
-            return
-        try:
-            self._read(path)
-        except OSError as error:
-            raise LabError(f"{path} can't be read: {error.strerror}") from None
-
-    def _read(self, path: Path) -> None:
-        data = path.read_bytes()
-        *lines, half = data.split(b"\n")
-        is_cut = bool(half) and _BEGINNING.startswith(half[: len(_BEGINNING)])
-        if half and not is_cut:
-            lines.append(half)
-        for number, line in enumerate(lines, start=1):
-            if not line:
-                continue
-            try:
-                entry = json.loads(line)
-                case = Case(
-                    str(entry["fault"]), int(entry["members"]), FOLLOWS[FOLLOWS.index(entry["follow"])]
-                )
-                trial = Trial(**entry["trial"])
-            except (ValueError, TypeError, KeyError):
-                raise LabError(
-                    f"{path}:{number}: no trial of this lab; give --results another file"
-                ) from None
-            self.trials.setdefault(case, []).append(trial)
-        if is_cut:  # a run that was killed, or a disk that was full: the trial is done again
-            os.truncate(path, len(data) - len(half))
-
-    def add(self, case: Case, trial: Trial) -> None:
-        """Take in one more trial, and write it down at once. Raises LabError when that fails."""
-        self.trials.setdefault(case, []).append(trial)
-        if self._path is None:
-            return
-        entry = {
-            "fault": case.fault,
-            "members": case.members,
-            "follow": case.follow,
-            "trial": trial.as_json(),
-        }
-        try:
-            with self._path.open("a") as file:
-                file.write(f"{json.dumps(entry)}\n")
-        except OSError as error:
-            raise LabError(f"{self._path} can't be written: {error.strerror}") from None

@@ -1,7 +1,7 @@
 """What one trial of the chaos lab showed, judged from the client's observations. Pure."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from rspdns_lab.observe.verdict import Kind, Observation
 
@@ -25,10 +25,6 @@ class Trial:
     timeouts: int = 0
     answers: int = 0
     problem: str = ""
-
-    def as_json(self) -> dict[str, object]:
-        """Return it for programs."""
-        return asdict(self)
 
 
 def judge_trial(

@@ -1,17 +1,17 @@
 """The command `rspdns-lab compare`."""
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 import click
 
-from rspdns_lab.compare.lab import TITLES, CompareLab
-from rspdns_lab.compare.report import as_json, as_markdown, measurement, summaries, write_html
-from rspdns_lab.compare.run import FAULTS, Measurement, run_fault, undo_fault
+from rspdns_lab.compare.lab import TITLES
+from rspdns_lab.compare.report import as_markdown, figures, measurement, page_of
+from rspdns_lab.compare.run import FAULTS, Measurement, run_compare
 from rspdns_lab.compare.voip import CODECS, FRAMINGS
-from rspdns_lab.net.privilege import become_root
-from rspdns_lab.report.files import ReportFiles, report_options, trials_left
-from rspdns_lab.told_plainly import say, told_plainly
+from rspdns_lab.report.files import ReportFiles, report_options
+from rspdns_lab.report.trials import LabReport, run_lab, trials_left
+from rspdns_lab.told_plainly import say
 
 _QUICK_SECONDS = 8
 
@@ -54,23 +54,12 @@ def compare(
     seconds = _QUICK_SECONDS if quick else seconds
     carrier = (calls, codec, framing)
     options = {"approaches": keys, "calls": calls, "codec": codec, "framing": framing, "seconds": seconds}
-    found: list[Measurement] = []
-    with told_plainly(lambda: as_markdown(summaries(found)) if found else ""):
-        become_root(sys.argv[1:])
-        found += report.earlier(measurement, options)
-        done = {(one.fault, one.trial) for one in found}
-        plan = trials_left(faults or list(FAULTS), trials, done)
-        if plan:
-            say(f"starting the lab: {', '.join(keys)}; {len(plan)} faults to go")
-            with CompareLab(keys) as lab:
-                lab.start()
-                for place, (fault, trial) in enumerate(plan):
-                    if place:
-                        undo_fault(lab, plan[place - 1][0])
-                    found += run_fault(lab, fault, trial, seconds, carrier, say)
-                    report.keep(as_json(carrier, found), options)
-        report.show(write_html, found)
-    click.echo(as_markdown(summaries(found)))
+
+    def measure(earlier: Sequence[Measurement]) -> Iterable[Sequence[Measurement]]:
+        plan = trials_left(faults or list(FAULTS), trials, {(one.fault, one.trial) for one in earlier})
+        return run_compare(keys, plan, seconds, carrier, say) if plan else ()
+
+    run_lab(report, LabReport(measurement, partial(figures, carrier), as_markdown, page_of), options, measure)
 
 
 def _is_compared(key: str, quick: bool) -> bool:

@@ -3,20 +3,19 @@
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rspdns_lab.compare.lab import TITLES
 from rspdns_lab.compare.run import FAULTS, Measurement
 from rspdns_lab.compare.voip import Quality
 from rspdns_lab.report.html import (
+    Page,
     Section,
     Table,
     legend_above,
     markdown_table,
     new_plot,
     plain_numbers,
-    write_page,
 )
 
 if TYPE_CHECKING:
@@ -71,13 +70,12 @@ def summaries(trials: Sequence[Measurement]) -> list[Summary]:
     return found
 
 
-def as_json(carrier: tuple[int, str, str], trials: Sequence[Measurement]) -> dict[str, Any]:
-    """Return everything for programs."""
+def figures(carrier: tuple[int, str, str], trials: Sequence[Measurement]) -> dict[str, Any]:
+    """Return what programs want to know beside the trials."""
     calls, codec, framing = carrier
     return {
         "carrier": {"calls": calls, "codec": codec, "framing": framing},
         "results": [asdict(one) for one in summaries(trials)],
-        "trials": [asdict(one) for one in trials],
     }
 
 
@@ -88,18 +86,19 @@ def measurement(fields: dict[str, Any]) -> Measurement:
     return Measurement(**{**fields, "quality": Quality(**fields["quality"])})
 
 
-def as_markdown(found: Sequence[Summary]) -> str:
+def as_markdown(trials: Sequence[Measurement]) -> str:
     """Return the tables and what must be said about them."""
+    found = summaries(trials)
     parts = [
         f"### {fault}: {title}\n\n{markdown_table(_table(found, fault))}"
         for fault, title in FAULTS.items()
         if any(one.fault == fault for one in found)
     ]
-    return "\n".join([*parts, NOTES])
+    return "\n".join([*parts, NOTES]) if parts else ""
 
 
-def write_html(file: Path, trials: Sequence[Measurement]) -> None:
-    """Write the page. Raises OSError."""
+def page_of(trials: Sequence[Measurement]) -> Page:
+    """Return the page."""
     found = summaries(trials)
     sections = []
     for fault, title in FAULTS.items():
@@ -116,7 +115,7 @@ def write_html(file: Path, trials: Sequence[Measurement]) -> None:
         )
         plots = [(_CONVERGED, converged), (_GLITCH, glitch)]
         sections.append(Section(f"{fault}: {title}", "", _table(found, fault), plots))
-    write_page(file, "How long a voice is gone", NOTES, sections)
+    return Page("How long a voice is gone", NOTES, sections)
 
 
 def _bars(rows: Sequence[tuple[str, float | None, float | None]], label: str) -> "Plot":

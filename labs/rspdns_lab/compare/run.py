@@ -1,7 +1,7 @@
 """`rspdns-lab compare`: how long a voice is gone when its server is handed over, or loses its power."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -11,6 +11,7 @@ from rspdns_lab.chain.side_by_side.lab import at_once
 from rspdns_lab.compare.lab import FIRST, CompareLab
 from rspdns_lab.compare.voip import Quality, Received, Sent, Stream, judge
 from rspdns_lab.errors import LabError
+from rspdns_lab.report.trials import each_undone
 
 CALM_S: Final = 3.0
 _WRITTEN_S: Final = 0.2
@@ -34,6 +35,24 @@ class Measurement:
     trial: int
     converged_ms: float | None
     quality: Quality
+
+
+def run_compare(
+    keys: Sequence[str],
+    plan: Sequence[tuple[str, int]],
+    seconds: int,
+    carrier: tuple[int, str, str],
+    say: Callable[[str], None],
+) -> Iterator[Sequence[Measurement]]:
+    """Run these trials by the approaches `keys` in one lab; yield what each found. Raises LabError."""
+    say(f"starting the lab: {', '.join(keys)}; {len(plan)} faults to go")
+    with CompareLab(keys) as lab:
+
+        def do(fault: str, trial: int) -> Sequence[Measurement]:
+            return run_fault(lab, fault, trial, seconds, carrier, say)
+
+        lab.start()
+        yield from each_undone(plan, do, partial(undo_fault, lab))
 
 
 def run_fault(

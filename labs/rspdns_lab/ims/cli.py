@@ -1,23 +1,19 @@
 """The command `rspdns-lab ims`."""
 
-import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 import click
-from pool_user import SLOW_START_S
 
 from rspdns_lab.ims.calls import Measurement
 from rspdns_lab.ims.faults import FAULTS
-from rspdns_lab.ims.lab import ImsLab
 from rspdns_lab.ims.plan import APPROACHES
-from rspdns_lab.ims.report import as_markdown, problems, summaries, write_html
-from rspdns_lab.ims.run import run_fault
-from rspdns_lab.net.privilege import become_root
-from rspdns_lab.report.files import ReportFiles, report_options, trials_left
-from rspdns_lab.told_plainly import say, told_plainly
+from rspdns_lab.ims.report import as_markdown, page_of, problems, summaries
+from rspdns_lab.ims.run import run_ims
+from rspdns_lab.report.files import ReportFiles, report_options
+from rspdns_lab.report.trials import LabReport, run_lab, trials_left
+from rspdns_lab.told_plainly import say
 
 _NAMES = [fault.name for fault in FAULTS]
 _QUICK_SECONDS = 6
@@ -63,37 +59,17 @@ def ims(
     keys = [key for key in APPROACHES if not approaches or key in approaches]
     wanted = [fault for fault in FAULTS if not faults or fault.name in faults]
     options = {"approaches": keys, "rate": rate, "seconds": seconds}
-    found: list[Measurement] = []
-    with told_plainly(lambda: as_markdown(summaries(found))):
-        become_root(sys.argv[1:])
-        found += report.earlier(_measurement, options)
-        done = {(one.fault, one.trial) for one in found}
+
+    def measure(earlier: Sequence[Measurement]) -> Iterable[Sequence[Measurement]]:
+        done = {(one.fault, one.trial) for one in earlier}
         plan = trials_left(wanted, trials, done, lambda fault: fault.name)
-        if plan:
-            say(f"starting the lab: {', '.join(keys)}; {len(plan)} faults to go")
-            with ImsLab(keys) as lab:
-                lab.start()
-                for place, (fault, trial) in enumerate(plan):
-                    if place:
-                        plan[place - 1][0].undo(lab)
-                        lab.wait_until_all_are_named()
-                        time.sleep(SLOW_START_S)
-                    found += run_fault(lab, fault, trial, rate, seconds, say)
-                    report.keep(_as_json(found), options)
-        figures = summaries(found)
-        report.show(write_html, found)
-    click.echo(as_markdown(figures))
-    broken = problems(figures)
-    for problem in broken:
-        click.echo(f"broken: {problem}", err=True)
-    sys.exit(1 if broken else 0)
+        return run_ims(keys, plan, rate, seconds, say) if plan else ()
+
+    run_lab(report, REPORT, options, measure)
 
 
-def _as_json(found: Sequence[Measurement]) -> dict[str, Any]:
-    return {
-        "results": [asdict(one) for one in summaries(found)],
-        "trials": [asdict(one) for one in found],
-    }
+def _figures(found: Sequence[Measurement]) -> dict[str, Any]:
+    return {"results": [asdict(one) for one in summaries(found)]}
 
 
 def _measurement(fields: dict[str, Any]) -> Measurement:
@@ -101,3 +77,6 @@ def _measurement(fields: dict[str, Any]) -> Measurement:
         raise LookupError("a measurement that there isn't")
     calls = [(start_s, delay_ms, server) for start_s, delay_ms, server in fields["calls"]]
     return Measurement(**{**fields, "calls": calls})
+
+
+REPORT: Final = LabReport(_measurement, _figures, as_markdown, page_of, problems)

@@ -1,7 +1,6 @@
 """What `rspdns-lab ims` found, as tables and as one HTML page with plots. Pure, but for writing the page."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -11,13 +10,13 @@ from rspdns_lab.ims.faults import FAULTS, ImsFault
 from rspdns_lab.ims.plan import APPROACHES, TIMER_B_MS
 from rspdns_lab.ims.shares import CAPTION, TEXT, not_moved, share_plot, share_table
 from rspdns_lab.report.html import (
+    Page,
     Section,
     Table,
     legend_above,
     markdown_table,
     new_plot,
     plain_numbers,
-    write_page,
 )
 
 if TYPE_CHECKING:
@@ -60,10 +59,10 @@ def summaries(trials: Sequence[Measurement]) -> list[Figures]:
     return [sum_up(found[key]) for key in sorted(found, key=lambda key: order.index(key[0]))]
 
 
-def problems(figures: Sequence[Figures]) -> list[str]:
+def problems(trials: Sequence[Measurement]) -> list[str]:
     """Return, in words, what rspdns promises and did not keep."""
     found = []
-    for one in figures:
+    for one in summaries(trials):
         bound_s = BOUNDS_S.get(one.fault)
         if one.approach != "rspdns":
             continue
@@ -79,24 +78,24 @@ def problems(figures: Sequence[Figures]) -> list[str]:
     return found
 
 
-def as_markdown(figures: Sequence[Figures]) -> str:
+def as_markdown(trials: Sequence[Measurement]) -> str:
     """Return all tables in Markdown."""
     parts = []
-    for fault, of_one in _by_fault(figures):
+    for fault, of_one in _by_fault(summaries(trials)):
         parts.append(f"### {fault.name}: {fault.title}\n\n{markdown_table(_table(of_one))}")
         parts.append(markdown_table(share_table(of_one, fault)))
     return "\n".join(parts)
 
 
-def write_html(file: Path, trials: Sequence[Measurement]) -> None:
-    """Write the page. Raises OSError."""
+def page_of(trials: Sequence[Measurement]) -> Page:
+    """Return the page."""
     sections = []
     for fault, of_one in _by_fault(summaries(trials)):
         plot = _plot([trial for trial in trials if trial.fault == fault.name])
         sections.append(Section(f"{fault.name}: {fault.title}", "", _table(of_one), [(_CAPTION, plot)]))
         plots = [(CAPTION, share_plot(of_one, fault))]
         sections.append(Section("Who took the calls", TEXT, share_table(of_one, fault), plots))
-    write_page(file, "IMS calls while an application server fails", _INTRO, sections)
+    return Page("IMS calls while an application server fails", _INTRO, sections)
 
 
 def _plot(trials: Sequence[Measurement]) -> "Plot":

@@ -1,18 +1,44 @@
 """`rspdns-lab ims`: calls through an S-CSCF while application servers fail, by every way to serve DNS."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
+
+from pool_user import SLOW_START_S
 
 from rspdns_lab.errors import LabError
 from rspdns_lab.ims.calls import Measurement, measure, read_calls, read_sent
 from rspdns_lab.ims.faults import ImsFault
 from rspdns_lab.ims.lab import ImsLab
 from rspdns_lab.ims.plan import TIMER_B_MS
+from rspdns_lab.report.trials import each_undone
 
 CALM_S: Final = 5
 """Calls are placed for so long before the fault."""
 _TAIL_S: Final = 1.5 * TIMER_B_MS / 1000 + 5
+
+
+def run_ims(
+    keys: Sequence[str],
+    plan: Sequence[tuple[ImsFault, int]],
+    rate_per_s: int,
+    seconds: int,
+    say: Callable[[str], None],
+) -> Iterator[Sequence[Measurement]]:
+    """Run these trials by the approaches `keys` in one lab; yield what each found. Raises LabError."""
+    say(f"starting the lab: {', '.join(keys)}; {len(plan)} faults to go")
+    with ImsLab(keys) as lab:
+
+        def undo(fault: ImsFault) -> None:
+            fault.undo(lab)
+            lab.wait_until_all_are_named()
+            time.sleep(SLOW_START_S)
+
+        def do(fault: ImsFault, trial: int) -> Sequence[Measurement]:
+            return run_fault(lab, fault, trial, rate_per_s, seconds, say)
+
+        lab.start()
+        yield from each_undone(plan, do, undo)
 
 
 def run_fault(

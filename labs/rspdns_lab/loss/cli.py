@@ -1,20 +1,17 @@
 """The command `rspdns-lab loss`."""
 
-import sys
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import click
 
-from rspdns_lab.loss.report import table, write_html
-from rspdns_lab.loss.run import LossOutcome, read_outcome, run_loss, sum_up
-from rspdns_lab.net.privilege import become_root
+from rspdns_lab.loss.report import page_of, table
+from rspdns_lab.loss.run import LossPart, read_part, run_loss, sum_up
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.html import markdown_table
-from rspdns_lab.told_plainly import say, told_plainly
+from rspdns_lab.report.trials import LabReport, run_lab
+from rspdns_lab.told_plainly import say
 
-_EXIT_LOST = 1
 _LEAST_S = 1.0
 """So little is not worth a lab."""
 _QUICK_S = 10.0
@@ -33,27 +30,26 @@ def loss(seconds: float, quick: bool, percent: float, untuned: bool, report: Rep
     """
     seconds = _QUICK_S if quick else seconds
     options = {"percent": percent, "untuned": untuned}
-    found: list[LossOutcome] = []
-    with told_plainly(lambda: _as_markdown(found)):
-        become_root(sys.argv[1:])
-        earlier = report.earlier(read_outcome, options)
-        found += earlier
+
+    def measure(earlier: Sequence[LossPart]) -> Iterable[Sequence[LossPart]]:
         left_s = seconds - sum(one.seconds for one in earlier)
+        if earlier and left_s < _LEAST_S:
+            return ()
+        return ([part] for part in run_loss(left_s, percent, tuned=not untuned, say=say))
 
-        def tell(outcome: LossOutcome) -> None:
-            found[:] = [*earlier, outcome]
-            report.keep(_as_json(found), options)
-
-        if left_s >= _LEAST_S or not earlier:
-            tell(run_loss(left_s, percent, tuned=not untuned, say=say, tell=tell))
-        report.show(write_html, found)
-    click.echo(_as_markdown(found))
-    sys.exit(0 if sum_up(found).ok else _EXIT_LOST)
+    run_lab(report, REPORT, options, measure)
 
 
-def _as_markdown(found: Sequence[LossOutcome]) -> str:
+def _as_markdown(found: Sequence[LossPart]) -> str:
     return markdown_table(table(sum_up(found))) if found else ""
 
 
-def _as_json(found: Sequence[LossOutcome]) -> dict[str, Any]:
-    return {**sum_up(found).as_json(), "trials": [asdict(one) for one in found]}
+def _figures(found: Sequence[LossPart]) -> dict[str, Any]:
+    return sum_up(found).as_json() if found else {}
+
+
+def _problems(found: Sequence[LossPart]) -> list[str]:
+    return [] if found and sum_up(found).ok else ["a live server was lost, or nothing was measured"]
+
+
+REPORT: Final = LabReport(read_part, _figures, _as_markdown, page_of, _problems)

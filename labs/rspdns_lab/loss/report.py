@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rspdns_lab.loss.run import Look, LossOutcome, sum_up
-from rspdns_lab.report.html import Section, Table, legend_above, new_plot, write_page
+from rspdns_lab.loss.run import Look, LossPart, sum_up
+from rspdns_lab.report.html import Page, Section, Table, legend_above, new_plot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Plot
@@ -18,17 +17,17 @@ _INTRO: Final = (
 _CAPTION: Final = "Answers a second, and those that lacked a live server: no red is how it should be."
 
 
-def write_html(file: Path, parts: Sequence[LossOutcome]) -> None:
-    """Write the page of a run, in one part or more. Raises OSError."""
+def page_of(parts: Sequence[LossPart]) -> Page:
+    """Return the page of a run of at least one part."""
     outcome = sum_up(parts)
     timers = "tuned, as shipped" if outcome.tuned else "as kernels have them"
     text = f"{outcome.percent:g} % lost for {outcome.seconds:g} s; SCTP's timers are {timers}."
     plots = [(_CAPTION, _plot(outcome.looks))] if len(outcome.looks) > 1 else []
     section = Section("No live server was lost" if outcome.ok else "It failed", text, table(outcome), plots)
-    write_page(file, "What lost packets do to live servers", _INTRO, [section])
+    return Page("What lost packets do to live servers", _INTRO, [section])
 
 
-def table(outcome: LossOutcome) -> Table:
+def table(outcome: LossPart) -> Table:
     """Return the table of a report."""
     rows = (
         ("packets lost", outcome.lost_packets, "more than 0"),

@@ -1,7 +1,7 @@
 """`rspdns-lab loss`: a network that loses packets for a while, and whether any live server is removed."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -15,7 +15,7 @@ REMOVED: Final = "missing_at_registrar"
 """What an agent logs when a registrar that answers doesn't list its server."""
 _LOOK_EVERY_S: Final = 1.0
 _KEEP_S: Final = 5.0
-_TOLD_EVERY_S: Final = 10.0
+_PART_S: Final = 10.0
 _SAID_EVERY_S: Final = 60.0
 
 
@@ -28,8 +28,8 @@ class Look(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LossOutcome:
-    """What packet loss did to servers that all lived.
+class LossPart:
+    """What packet loss did to servers that all lived, in a part of a run or in all of it.
 
     `removed`: how often a registrar did not list one of them; `left_dns`: how often a backend dropped one,
     be it for the few ms in which no answer is made anew; `wrong`: DNS answers that lacked one;
@@ -59,12 +59,12 @@ class LossOutcome:
         return {"ok": self.ok, **fields}
 
 
-def read_outcome(fields: Mapping[str, Any]) -> LossOutcome:
+def read_part(fields: Mapping[str, Any]) -> LossPart:
     """Return one as `asdict` gave it to JSON. Raises TypeError or LookupError for something else."""
-    return LossOutcome(**{**fields, "looks": [Look(*look) for look in fields["looks"]]})
+    return LossPart(**{**fields, "looks": [Look(*look) for look in fields["looks"]]})
 
 
-def sum_up(parts: Sequence[LossOutcome]) -> LossOutcome:
+def sum_up(parts: Sequence[LossPart]) -> LossPart:
     """Return what all parts of a run that was gone on with came to; at least one, all with the same loss."""
     looks = [Look(0.0, 0, 0)]
     for part in parts:
@@ -74,20 +74,15 @@ def sum_up(parts: Sequence[LossOutcome]) -> LossOutcome:
         ]
     counts = ("seconds", "removed", "left_dns", "answers", "wrong", "lost_packets")
     sums = {count: round(sum(getattr(part, count) for part in parts), 1) for count in counts}
-    return LossOutcome(percent=parts[0].percent, tuned=parts[0].tuned, looks=looks, **sums)
+    return LossPart(percent=parts[0].percent, tuned=parts[0].tuned, looks=looks, **sums)
 
 
 def run_loss(
-    seconds: float,
-    percent: float,
-    *,
-    tuned: bool = True,
-    say: Callable[[str], object] = print,
-    tell: Callable[[LossOutcome], object] = lambda _: None,
-) -> LossOutcome:
+    seconds: float, percent: float, *, tuned: bool = True, say: Callable[[str], object] = print
+) -> Iterator[LossPart]:
     """Lose `percent` of all packets between the lab's hosts, each way, for `seconds`. Raises LabError.
 
-    `tell` is told every ten seconds what it came to so far.
+    Yields what happened every ten seconds.
     """
     with Lab(Setting(tuned=tuned)) as lab:
         lab.start_registrars()
@@ -95,48 +90,50 @@ def run_loss(
         lab.start_name_servers()
         lab.wait_until_all_are_answered()
         lab.wait_until_settled()
-        return lose_and_watch(lab, seconds, percent, say, tell)
+        yield from lose_and_watch(lab, seconds, percent, say)
 
 
 def lose_and_watch(
-    lab: Lab,
-    seconds: float,
-    percent: float,
-    say: Callable[[str], object] = print,
-    tell: Callable[[LossOutcome], object] = lambda _: None,
-) -> LossOutcome:
+    lab: Lab, seconds: float, percent: float, say: Callable[[str], object] = print
+) -> Iterator[LossPart]:
     """Lose packets in a lab that runs and has settled; they go on being lost afterwards.
 
-    Raises LabError, also when a part of the lab ends.
+    Yields part after part. Raises LabError, also when a program of the lab ends.
     """
     for host in lab.network.hosts.values():
         lose_packets(host, percent)
     say(f"losing {percent:g} % of all packets for {seconds:g} s")
-    watch = _Watch(lab, percent)
-    told_s = said_s = 0.0
-    while watch.watched_s < seconds:
+    parts: list[LossPart] = []
+    watch = _Watch(lab, percent, time.monotonic())
+    watched_s = said_s = 0.0
+    while watched_s < seconds:
         time.sleep(_LOOK_EVERY_S)
         for program in lab.programs():
             program.expect_running()  # what is dead loses nobody
         watch.look()
-        if watch.watched_s >= told_s + _TOLD_EVERY_S:
-            told_s = watch.watched_s
-            tell(watch.outcome())
-        if watch.watched_s >= said_s + _SAID_EVERY_S:
-            said_s = watch.watched_s
-            now = watch.outcome()
+        if watch.watched_s >= min(_PART_S, seconds - watched_s):
+            watched_s += watch.watched_s
+            parts.append(watch.part())
+            watch = watch.next(parts[-1])
+            yield parts[-1]
+        if watched_s >= said_s + _SAID_EVERY_S:
+            said_s, now = watched_s, sum_up(parts)
             say(f"{said_s:.0f} s: {now.answers} answers, {now.wrong} wrong, removed {now.removed} times")
-    return watch.outcome()
 
 
 class _Watch:
     """Judges the answers as they come, since ten minutes of them are many."""
 
-    def __init__(self, lab: Lab, percent: float) -> None:
+    def __init__(self, lab: Lab, percent: float, begun_s: float, lost_before: int = 0) -> None:
         self._lab = lab
         self._percent = percent
-        self._begun_s = self._judged_to_s = time.monotonic()
+        self._begun_s = self._judged_to_s = begun_s
+        self._lost_before = lost_before
         self._looks = [Look(0.0, 0, 0)]
+
+    def next(self, part: LossPart) -> "_Watch":
+        """Return the watch that goes on where this one, which came to `part`, ends."""
+        return _Watch(self._lab, self._percent, self._judged_to_s, self._lost_before + part.lost_packets)
 
     @property
     def watched_s(self) -> float:
@@ -156,10 +153,10 @@ class _Watch:
         _, answers, wrong = self._looks[-1]
         self._looks.append(Look(self.watched_s, answers + verdict.answers, wrong + verdict.wrong))
 
-    def outcome(self) -> LossOutcome:
+    def part(self) -> LossPart:
         """Return what it came to so far."""
         removed, left = self._counts()
-        return LossOutcome(
+        return LossPart(
             seconds=round(self.watched_s, 1),
             percent=self._percent,
             tuned=self._lab.setting.tuned,
@@ -167,9 +164,12 @@ class _Watch:
             left_dns=left,
             answers=self._looks[-1].answers,
             wrong=self._looks[-1].wrong,
-            lost_packets=sum(lost_packets(host) for host in self._lab.network.hosts.values()),
+            lost_packets=self._lost() - self._lost_before,
             looks=tuple(self._looks),
         )
+
+    def _lost(self) -> int:
+        return sum(lost_packets(host) for host in self._lab.network.hosts.values())
 
     def _counts(self) -> tuple[int, int]:
         """Return how often agents found their server missing at a registrar, and backends dropped one."""

@@ -3,7 +3,7 @@
 import functools
 import json
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +14,6 @@ from rspdns_lab.errors import LabError
 
 STDOUT = Path("-")
 T = TypeVar("T")
-S = TypeVar("S")
 
 
 class ReportPath(click.Path):
@@ -41,11 +40,15 @@ class ReportPath(click.Path):
 
 @dataclass(frozen=True)
 class ReportFiles:
-    """The files of a report: figures and every trial, from which a run can go on, and a page to look at."""
+    """The files of a report: figures and every trial, from which a run can go on, and a page to look at.
+
+    `results` is kept up as `json_file` is, and always gone on from.
+    """
 
     json_file: Path | None = None
     resume: bool = False
     html_file: Path | None = None
+    results: Path | None = None
 
     def earlier(self, read: Callable[[dict[str, Any]], T], options: Mapping[str, Any]) -> list[T]:
         """Return the trials of the run to resume, each made by `read`; none for a run that begins.
@@ -53,16 +56,17 @@ class ReportFiles:
         `read` may raise TypeError or LookupError. `options`: what a trial's figures depend on. Raises
         LabError when the file is another lab's report, or none at all, or of a run with other options.
         """
-        if not self.resume or self.json_file is None or not self.json_file.exists():
+        file = self.results or (self.json_file if self.resume else None)
+        if file is None or not file.exists():
             return []
         try:
-            report = json.loads(self.json_file.read_text())
+            report = json.loads(file.read_text())
             found = [read(dict(one)) for one in report["trials"]]
             before = dict(report.get("options", options))
+        except OSError as error:
+            raise LabError(f"{file} can't be read: {error.strerror}") from None
         except (ValueError, TypeError, LookupError, AttributeError):
-            raise LabError(
-                f"{self.json_file} is no report of this lab; remove it, or name another file"
-            ) from None
+            raise LabError(f"{file} is no report of this lab; remove it, or name another file") from None
         others = [
             f"{name} was {_in_words(before.get(name))} and is {_in_words(value)} now"
             for name, value in options.items()
@@ -70,29 +74,23 @@ class ReportFiles:
         ]
         if others:
             raise LabError(
-                f"{self.json_file} can't be resumed: {'; '.join(others)}; "
-                "use the same options, or another file"
+                f"{file} can't be resumed: {'; '.join(others)}; use the same options, or another file"
             )
         return found
 
     def keep(self, report: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-        """Write the report, if there is a file for it; never half. Raises LabError: the disk is full, say.
+        """Write the report to its files, if there are any; never half. Raises LabError: a full disk, say.
 
         `options` as for `earlier`.
         """
-        if self.json_file is not None:
+        for file in filter(None, dict.fromkeys((self.results, self.json_file))):
             try:
-                write_whole(self.json_file, json.dumps({"options": options, **report}) + "\n")
+                write_whole(file, json.dumps({"options": options, **report}) + "\n")
             except OSError as error:
                 raise LabError(
-                    f"{self.json_file}: {error.strerror or error}; what it held before is kept: make room, "
+                    f"{file}: {error.strerror or error}; what it held before is kept: make room, "
                     "and go on from there with --resume"
                 ) from None
-
-    def show(self, write_page: Callable[[Path, Sequence[T]], None], found: Sequence[T]) -> None:
-        """Write the page, if there is a file for it. Raises OSError."""
-        if self.html_file is not None:
-            write_page(self.html_file, found)
 
 
 def _in_words(value: object) -> str:
@@ -132,18 +130,24 @@ def hand_over(path: Path, text: str) -> None:
 
 
 def report_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `--json`, `--resume` and `--html` to a command, which gets them as `report`."""
+    """Add `--json`, `--resume`, `--results` and `--html` to a command, which gets them as `report`."""
 
     @functools.wraps(command)
     def with_report(
-        json_file: Path | None, *, resume: bool, html_file: Path | None, **arguments: Any
+        json_file: Path | None,
+        *,
+        resume: bool,
+        results: Path | None,
+        html_file: Path | None,
+        **arguments: Any,
     ) -> None:
         if resume and json_file is None:
             raise click.UsageError("--resume needs --json FILE, where the earlier run's results are")
-        command(report=ReportFiles(json_file, resume, html_file), **arguments)
+        command(report=ReportFiles(json_file, resume, html_file, results), **arguments)
 
     for option in (
         click.option("--html", "html_file", type=ReportPath(), help="One page with tables and plots."),
+        click.option("--results", type=ReportPath(), help="The same as --json FILE --resume."),
         click.option("--resume", is_flag=True, help="Go on where the run that wrote the JSON file ended."),
         click.option(
             "--json", "json_file", type=ReportPath(), help="Figures and every trial; kept up as it runs."
@@ -151,15 +155,3 @@ def report_options(command: Callable[..., None]) -> Callable[..., None]:
     ):
         with_report = option(with_report)
     return with_report
-
-
-def trials_left(
-    faults: Sequence[S], trials: int, done: Collection[tuple[str, int]], name: Callable[[S], str] = str
-) -> list[tuple[S, int]]:
-    """Return what is still to be done, the first trial of each fault before the second of any."""
-    return [
-        (fault, trial)
-        for trial in range(1, trials + 1)
-        for fault in faults
-        if (name(fault), trial) not in done
-    ]

@@ -74,16 +74,25 @@ class Section:
     plots: Sequence[tuple[str, "Plot"]] = field(default=())
 
 
-def write_page(file: Path, title: str, text: str, sections: Sequence[Section]) -> None:
+@dataclass(frozen=True)
+class Page:
+    """A whole page; `text` says what all of it is about."""
+
+    title: str
+    text: str
+    sections: Sequence[Section]
+
+
+def write_page(file: Path, page: Page) -> None:
     """Write the page, or leave what was there before. Raises OSError."""
     number = itertools.count(1)
-    body = "".join(_section(section, number) for section in sections)
+    body = "".join(_section(section, number) for section in page.sections)
     write_whole(
         file,
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>\n"
-        f"<body><h1>{html.escape(title)}</h1><p>{html.escape(text)}</p>\n{body}</body></html>\n",
+        f"<title>{html.escape(page.title)}</title><style>{_STYLE}</style></head>\n"
+        f"<body><h1>{html.escape(page.title)}</h1><p>{html.escape(page.text)}</p>\n{body}</body></html>\n",
     )
 
 

@@ -1,17 +1,16 @@
 """The command `rspdns-lab resolvers`."""
 
-import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import click
 
-from rspdns_lab.net.privilege import become_root
 from rspdns_lab.report.files import ReportFiles, report_options
-from rspdns_lab.report.html import Section, Table, markdown_table, write_page
+from rspdns_lab.report.html import Page, Section, Table, markdown_table
+from rspdns_lab.report.trials import LabReport, run_lab
 from rspdns_lab.resolvers.programs import RESOLVERS
 from rspdns_lab.resolvers.run import NAME_SERVER, Delay, read_delay, run_resolvers, summed_up
-from rspdns_lab.told_plainly import say, told_plainly
+from rspdns_lab.told_plainly import say
 
 _QUICK_TRIALS = 2
 _TITLE = "How long resolvers go on naming a server that has left"
@@ -38,25 +37,25 @@ def resolvers(resolvers: Sequence[str], trials: int, quick: bool, report: Report
     """
     keys = [key for key in RESOLVERS if not resolvers or key in resolvers]
     options = {"resolvers": keys}
-    found: list[Delay] = []
-    with told_plainly(lambda: markdown_table(_table(found)) if found else ""):
-        become_root(sys.argv[1:])
-        found += report.earlier(read_delay, options)
-        done = {one.trial for one in found}
+
+    def measure(earlier: Sequence[Delay]) -> Iterable[Sequence[Delay]]:
+        done = {one.trial for one in earlier}
         left = [trial for trial in range(1, (_QUICK_TRIALS if quick else trials) + 1) if trial not in done]
-        if left:
-            say(f"starting the lab with {', '.join(keys)}")
-            for delays in run_resolvers(keys, left, say):
-                found += delays
-                report.keep(_as_json(found), options)
-        report.show(
-            lambda file, all_of: write_page(file, _TITLE, "", [Section("", "", _table(all_of))]), found
-        )
-    click.echo(markdown_table(_table(found)))
+        return run_resolvers(keys, left, say) if left else ()
+
+    run_lab(report, REPORT, options, measure)
 
 
-def _as_json(found: Sequence[Delay]) -> dict[str, Any]:
-    return {"results": summed_up(found), "trials": [one.as_json() for one in found]}
+def _figures(found: Sequence[Delay]) -> dict[str, Any]:
+    return {"results": summed_up(found)}
+
+
+def _as_markdown(found: Sequence[Delay]) -> str:
+    return markdown_table(_table(found)) if found else ""
+
+
+def _page(found: Sequence[Delay]) -> Page:
+    return Page(_TITLE, "", [Section("", "", _table(found))])
 
 
 def _table(found: Sequence[Delay]) -> Table:
@@ -68,3 +67,6 @@ def _table(found: Sequence[Delay]) -> Table:
         times = [f"{figures[name] / 1000:.2f} s" for name in figures if name != "changes"]
         rows.append([titles[key], f"{figures['changes']:.0f}", *times])
     return rows
+
+
+REPORT: Final = LabReport(read_delay, _figures, _as_markdown, _page)

@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,10 +39,6 @@ class Delay:
     trial: int
     gone_ms: float
     back_ms: float
-
-    def as_json(self) -> dict[str, object]:
-        """Return it for programs."""
-        return asdict(self)
 
 
 def read_delay(fields: dict[str, Any]) -> Delay:
@@ -130,6 +126,7 @@ def run_resolvers(
 ) -> Iterator[Sequence[Delay]]:
     """Measure each trial; yield what it found for each resolver. Raises LabError."""
     draw = random.Random()  # noqa: S311 - chance, not a secret
+    say(f"starting the lab with {', '.join(keys)}")
     with ResolverLab(keys) as lab:
         lab.start_registrars()
         lab.start_application_servers()

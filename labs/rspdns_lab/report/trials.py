@@ -1,0 +1,108 @@
+"""The trials of a lab: those that are left are run, each is kept in the report at once, all are shown."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Generic, NoReturn, TypeVar
+
+import click
+
+from rspdns_lab.net.privilege import become_root
+from rspdns_lab.report.files import ReportFiles
+from rspdns_lab.report.html import Page, write_page
+from rspdns_lab.told_plainly import say, told_plainly
+
+EXIT_BROKEN = 1
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+def nothing_broken(_found: object) -> Sequence[str]:
+    """Return no problems: for a lab that measures and promises nothing."""
+    return ()
+
+
+def trial_as_json(trial: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass."""
+    return asdict(trial)
+
+
+@dataclass(frozen=True)
+class LabReport(Generic[T]):
+    """What a lab says of its trials. A trial T is whatever it measures as a whole and does not measure twice.
+
+    `read`: makes a trial from what `write` gave to JSON; raises TypeError or LookupError for something else.
+    `figures`: what programs want to know beside the trials. `tables`: everything in Markdown. `page`: the
+    same with plots. `problems`: broken promises, in words; with any the lab's exit status is 1.
+    `figures`, `tables` and `problems` are also asked when there is no trial yet.
+    """
+
+    read: Callable[[dict[str, Any]], T]
+    figures: Callable[[Sequence[T]], Mapping[str, Any]]
+    tables: Callable[[Sequence[T]], str]
+    page: Callable[[Sequence[T]], Page]
+    problems: Callable[[Sequence[T]], Sequence[str]] = nothing_broken
+    write: Callable[[T], Mapping[str, Any]] = trial_as_json
+
+
+def run_lab(
+    files: ReportFiles,
+    report: LabReport[T],
+    options: Mapping[str, Any],
+    measure: Callable[[Sequence[T]], Iterable[Sequence[T]]],
+) -> NoReturn:
+    """Run a lab's command: what an earlier run found, the rest that `measure` finds, the report; then exit.
+
+    `measure` is given the trials of the earlier run, and yields those that it lacks as they come; it may
+    raise LabError. `options`: what a trial's figures depend on; a run with others is not gone on with.
+    """
+    found: list[T] = []
+
+    def keep() -> None:
+        trials = [report.write(one) for one in found]
+        files.keep({**report.figures(found), "trials": trials}, options)
+
+    with told_plainly(lambda: report.tables(found)):
+        become_root(sys.argv[1:])
+        found += files.earlier(report.read, options)
+        with contextlib.closing(_each(measure(tuple(found)))) as trials:  # the lab ends before a word is said
+            for more in trials:
+                found += more
+                keep()
+        keep()
+        if files.html_file is not None:
+            write_page(files.html_file, report.page(found))
+    click.echo(report.tables(found))
+    broken = report.problems(found)
+    for problem in broken:
+        say(f"broken: {problem}")
+    sys.exit(EXIT_BROKEN if broken else 0)
+
+
+def _each(several: Iterable[T]) -> Generator[T, None, None]:
+    yield from several
+
+
+def trials_left(
+    faults: Sequence[S], trials: int, done: Collection[tuple[str, int]], name: Callable[[S], str] = str
+) -> list[tuple[S, int]]:
+    """Return what is still to be done, the first trial of each fault before the second of any."""
+    return [
+        (fault, trial)
+        for trial in range(1, trials + 1)
+        for fault in faults
+        if (name(fault), trial) not in done
+    ]
+
+
+def each_undone(
+    plan: Sequence[tuple[S, int]],
+    do: Callable[[S, int], Sequence[T]],
+    undo: Callable[[S], object],
+) -> Iterable[Sequence[T]]:
+    """Do the trials of `plan`; each fault is taken back before the next, not the last one."""
+    for number, (fault, trial) in enumerate(plan):
+        if number:
+            undo(plan[number - 1][0])
+        yield do(fault, trial)
