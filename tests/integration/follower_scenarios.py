@@ -25,8 +25,8 @@ import psutil
 import uvloop
 from daemon_kit.control import Command, ControlServer
 from pool_user.belief import Belief, BeliefEvent, PoolRules
-from pool_user.user import PoolUser
 from pool_user.registrars.polling import Intervals
+from pool_user.user import PoolUser
 from pool_user.views import PoolView
 from rserpool.aio.element import PoolElementClient
 from rserpool.aio.sctp import AssociationUp, SctpSocket

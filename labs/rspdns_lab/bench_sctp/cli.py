@@ -53,8 +53,7 @@ def _as_markdown(found: Sequence[Measured]) -> str:
 def _problems(found: Sequence[Measured]) -> list[str]:
     figures = figures_of(found)
     return [
-        f"{TITLES[key]}: {figures[key]:.2f}, aim {' '.join(map(str, AIMS[key]))}"
-        for key in missed(figures)
+        f"{TITLES[key]}: {figures[key]:.2f}, aim {' '.join(map(str, AIMS[key]))}" for key in missed(figures)
     ]
 
 
