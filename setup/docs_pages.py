@@ -26,7 +26,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from registrar_config.inventory import Inventory
-from rspdns.admin.routes import ROUTES
+from rspdns.admin.openapi import ROUTES
 from rspdns.configuration import BackendConfig
 from rspdns.zones.configuration import ZoneConfig
 
@@ -131,7 +131,7 @@ def _cell(text: str) -> str:
 def command_page(name: str, about: str) -> str:
     """Every command of one program, with its options: what `--help` says."""
     (entry,) = metadata.distribution("rspdns").entry_points.select(group="console_scripts", name=name)
-    group = import_module(entry.module.replace(".entry", ".cli")).main
+    group = import_module(entry.module.partition(".")[0] + ".cli").main
     return f"# {name}\n\n{about} Made from `{name} --help`.\n\n" + "\n".join(_commands(group, name, None))
 
 

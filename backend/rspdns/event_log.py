@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from daemon_kit.addresses import endpoint
 from daemon_kit.logs import get_logger
 from daemon_kit.metrics import BucketCounts
 from pool_user import BeliefEvent, Member
 
-from rspdns.endpoint import endpoint
 from rspdns.status.model import EventStatus
 
 KEPT = 200

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from daemon_kit.addresses import endpoint
 from pool_user import Standing
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from rspdns.endpoint import endpoint
 from rspdns.event_log import EventLog
 from rspdns.status.model import MemberStatus, OutStatus, PdnsStatus, PoolStatus, RegistrarStatus, Status
 

@@ -17,11 +17,11 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 import orjson
+from daemon_kit.addresses import endpoint
 from daemon_kit.files import open_regular
 from daemon_kit.logs import get_logger
 from pool_user import BeliefEvent, Member, accepted, memory
 
-from rspdns.endpoint import endpoint
 from rspdns.zones.configuration import PoolConfig
 from rspdns.zones.zone import Zone
 

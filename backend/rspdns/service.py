@@ -47,19 +47,16 @@ from rspdns.event_log import EventLog
 from rspdns.examiner import Examiner
 from rspdns.metrics import BackendMetrics
 from rspdns.pdns import name_table
-from rspdns.pdns.answering import AnsweringThread, LookedUp
-from rspdns.pdns.connectors import make_connector
+from rspdns.pdns.answering import AnsweringThread, LookedUp, make_connector
 from rspdns.pdns.purge import Purger
 from rspdns.pdns.responder import Responder
-from rspdns.pool_names import PoolNames
-from rspdns.probe_plans import probing_by_handle
 from rspdns.reloading import WAIT_S, Reload, Reloads
 from rspdns.roster import RosterKeeper
 from rspdns.status import Status, build, dumped
 from rspdns.status.build import Known
 from rspdns.status.model import ConnectorStatus, SnapshotStatus
 from rspdns.zones.loading import Progress
-from rspdns.zones.zone import Zone, sharing
+from rspdns.zones.zone import PoolNames, Zone, probing_by_handle, sharing
 
 VERSION = version("rspdns")
 LOOK_FOR_CYCLES_AFTER = 10_000

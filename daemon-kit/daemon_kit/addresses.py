@@ -1,4 +1,4 @@
-"""Addresses and networks as people write them, with errors in their words; addresses to listen at."""
+"""Addresses, ports and networks as people write them, with errors in their words; addresses to listen at."""
 
 from __future__ import annotations
 
@@ -101,3 +101,8 @@ def _check(text: str) -> str:
 
 ListenText = Annotated[str, AfterValidator(_check)]
 """An address to listen at, kept as text; `ListenAddress.parse()` reads it."""
+
+
+def endpoint(address: str, port: int) -> str:
+    """Return "10.0.0.1:5060" or "[2001:db8::1]:5060"."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

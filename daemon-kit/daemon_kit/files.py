@@ -1,4 +1,5 @@
-"""Files that people name: paths in configuration that the system can take, and opening regular files only.
+"""Files that people name: paths in configuration that the system can take, and opening regular files only,
+and the certificates in one.
 
 A pipe or a device in the place of a file must not hold a program up.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import ssl
 import stat
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -55,3 +57,12 @@ def open_regular(path: str | Path) -> BinaryIO:
 
 def _no_file(path: str | Path) -> OSError:
     return OSError(errno.EINVAL, "it is no regular file (a pipe, a device or a socket)", str(path))
+
+
+def trusting(path: Path) -> ssl.SSLContext:
+    """Return what trusts the certificates in `path` (PEM). Raises OSError, in words."""
+    open_regular(path).close()  # OpenSSL would wait at a pipe, and the whole agent with it
+    try:
+        return ssl.create_default_context(cafile=str(path))
+    except ssl.SSLError:
+        raise OSError(errno.EINVAL, "it holds no certificates (PEM)", str(path)) from None

@@ -1,8 +1,79 @@
-"""`python -m pdns_config > pdns.conf`."""
+"""`python -m pdns_config > pdns.conf`: a pdns.conf for this machine."""
 
 import sys
 
-from pdns_config.cli import main
+import click
+
+from pdns_config.render import Beside, PdnsSettings, render
+
+_DEFAULT = PdnsSettings()
+
+
+@click.command()
+@click.option(
+    "--listen", multiple=True, default=_DEFAULT.addresses, show_default=True, help="Address to use."
+)
+@click.option("--port", default=_DEFAULT.listen_port, show_default=True)
+@click.option("--connector", default=_DEFAULT.connector, show_default=True, help="As in rspdns.toml.")
+@click.option("--socket-dir", default=_DEFAULT.socket_dir, show_default=True, help="For the control socket.")
+@click.option("--user", default="pdns", show_default=True, help="User and group to run as; empty for none.")
+@click.option("--signed", is_flag=True, help="For zones that PowerDNS signs (DNSSEC).")
+@click.option("--beside", metavar="BACKEND", help="Another backend that holds the parent zone, e.g. bind.")
+@click.option(
+    "--setting", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the other backend."
+)
+@click.option(
+    "--axfr",
+    multiple=True,
+    default=_DEFAULT.axfr,
+    show_default=True,
+    metavar="NETWORK",
+    help="Who may transfer every zone.",
+)
+@click.option(
+    "--no-denials",
+    is_flag=True,
+    help="Ask the backend about names that do not exist, instead of its table of names.",
+)
+def main(
+    listen: tuple[str, ...],
+    port: int,
+    connector: str,
+    socket_dir: str,
+    user: str,
+    signed: bool,
+    beside: str | None,
+    settings: tuple[str, ...],
+    axfr: tuple[str, ...],
+    no_denials: bool,
+) -> None:
+    """Print a commented pdns.conf: for pool zones alone, signed ones, or beside another backend."""
+    try:
+        made = PdnsSettings(
+            listen,
+            port,
+            connector,
+            socket_dir,
+            user or None,
+            signed=signed,
+            beside=_beside(beside, settings),
+            axfr=axfr,
+            denials=not no_denials,
+        )
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(render(made), nl=False)
+
+
+def _beside(launch: str | None, settings: tuple[str, ...]) -> Beside | None:
+    """Raises ValueError."""
+    if launch is None:
+        if settings:
+            raise ValueError("--setting is for the backend named with --beside")
+        return None
+    pairs = [setting.partition("=") for setting in settings]
+    return Beside(launch, [(key, value) for key, _, value in pairs])
+
 
 if __name__ == "__main__":
     sys.exit(main())

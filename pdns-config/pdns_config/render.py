@@ -1,12 +1,33 @@
-"""The text of a `pdns.conf` for a PowerDNS that serves pool zones from an rspdns backend beside it. Pure."""
+"""The text of a `pdns.conf` for a PowerDNS that serves pool zones from an rspdns backend beside it."""
 
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from textwrap import wrap
+
+_TIMEOUT_S = 10.0
+
+
+def lacks_remote_backend(pdns_server: str) -> bool:
+    """Tell whether this `pdns_server` has no remote backend; False also when it doesn't say."""
+    try:
+        said = subprocess.run(
+            [pdns_server, "--list-modules"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_S,
+            check=False,
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    found = said.partition("Modules available:")
+    return bool(found[1]) and "remote" not in found[2].split()
+
 
 _WIDTH = 100
 _UNSAFE = re.compile(r"[\s,#]")

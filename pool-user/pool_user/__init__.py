@@ -28,7 +28,7 @@ from pool_user.configuration import (
     not_empty,
     read_trusted_network,
 )
-from pool_user.memory_keeper import LastKnownGood
+from pool_user.memory import LastKnownGood
 from pool_user.probe.methods import Heard, listen_for_life
 from pool_user.probe.prober import Prober
 from pool_user.probe.probing import Plan, PoolProbing, ProbeResult

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from pool_user.belief.accept import REFUSED
+from pool_user.belief.admission import REFUSED
 from pool_user.belief.listing import Overruled
 from pool_user.belief.reachability import UNREACHABLE
 from pool_user.belief.rules import BeliefEvent

@@ -7,7 +7,7 @@ Of addresses rspregistrar says one thing only, 0xf008: none that was registered 
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ppe_agent.policy_names import name_of
+from ppe_agent.config_types import name_of
 from rserpool import Cause, CauseCode, PoolElement, Protocol
 
 IDENTIFIER_TAKEN: Final = frozenset({int(CauseCode.NON_UNIQUE_PE_IDENTIFIER), 0xF001, 0xF002})

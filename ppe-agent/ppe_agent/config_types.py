@@ -1,11 +1,16 @@
-"""Types that several parts of agent.toml share."""
+"""Types that several parts of agent.toml share; the pool policies by name (`least-used`, say), and the
+values that each policy takes."""
 
 import json
 import re
 import shlex
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field
+
+from rserpool import POLICIES, KnownPolicy, Policy, UnknownPolicy
 
 Milliseconds = Annotated[int, Field(ge=10, le=3_600_000)]
 Number = Annotated[int, Field(ge=0, le=0xFFFFFFFF)]
@@ -76,3 +81,41 @@ def check_command(value: tuple[str, ...]) -> tuple[str, ...]:
 
 Command = Annotated[tuple[str, ...], AfterValidator(check_command), BeforeValidator(_split)]
 """The program and its arguments; it is run without a shell."""
+
+
+def _name(kind: type[KnownPolicy]) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", kind.__name__).lower()
+
+
+POLICY_KINDS: Final[dict[str, type[KnownPolicy]]] = {_name(kind): kind for kind in POLICIES.values()}
+"""Every policy that rspregistrar knows, by its name in the configuration."""
+
+POLICY_KEYS: Final = tuple(
+    sorted({field.name for kind in POLICIES.values() for field in fields(kind)} - {"load"})
+)
+"""Every key of [[as]] that belongs to some policy: weight, priority, degradation, ..."""
+
+
+def keys_of(name: str) -> tuple[str, ...]:
+    """Return the keys that the policy `name` needs from the configuration."""
+    return tuple(field.name for field in fields(POLICY_KINDS[name]) if field.name != "load")
+
+
+def has_load(name: str) -> bool:
+    """Tell whether the policy `name` carries the load."""
+    return any(field.name == "load" for field in fields(POLICY_KINDS[name]))
+
+
+def make_policy(name: str, values: Mapping[str, float], load: float) -> Policy:
+    """Return the policy `name` with its configured `values`, and the load (0..1) where it has one."""
+    given = {key: values[key] for key in keys_of(name)}
+    if has_load(name):
+        given["load"] = load
+    return POLICY_KINDS[name](**given)  # type: ignore[arg-type]
+
+
+def name_of(policy: Policy) -> str:
+    """Return the policy's name as agent.toml writes it, or its number when it has none."""
+    if isinstance(policy, UnknownPolicy):
+        return f"0x{policy.type:08x}"
+    return _name(type(policy))

@@ -15,10 +15,18 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainVa
 from ppe_agent import consistency
 from ppe_agent.addresses import Address, NoLocalAddress, address_towards, is_on_this_host, is_reachable
 from ppe_agent.checks.configuration import CheckConfig, DampingConfig
-from ppe_agent.config_types import Number, Port, Share, filled, one_line
+from ppe_agent.config_types import (
+    POLICY_KEYS,
+    POLICY_KINDS,
+    Number,
+    Port,
+    Share,
+    filled,
+    make_policy,
+    one_line,
+)
 from ppe_agent.consistency import ANNOUNCE_GROUP, MULTICAST, Problem
 from ppe_agent.load_config import LoadConfig
-from ppe_agent.policy_names import POLICY_KEYS, POLICY_KINDS, make_policy
 from rserpool import MAX_HANDLE, Policy, RegistrarAddress, group_problem
 
 DEFAULT_PATH = Path("/etc/ppe-agent/agent.toml")

@@ -13,8 +13,7 @@ from daemon_kit.config_file import duplicates, find
 from pydantic import TypeAdapter, ValidationError
 
 from ppe_agent.addresses import Address, NoLocalAddress, address_towards
-from ppe_agent.config_types import Port
-from ppe_agent.policy_names import POLICY_KEYS, POLICY_KINDS, has_load, keys_of
+from ppe_agent.config_types import POLICY_KEYS, POLICY_KINDS, Port, has_load, keys_of
 from rserpool import RegistrarAddress
 
 MULTICAST = "multicast"

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from daemon_kit.errors import FatalError
+from daemon_kit.files import trusting
 from daemon_kit.toml_lines import Location
 from daemon_kit.unix_listener import MAX_PATH_BYTES, is_too_long
 
-from ppe_agent.checks.certificates import trusting
 from ppe_agent.checks.configuration import ExecConfig, HttpConfig, SystemdConfig
 from ppe_agent.configuration import AgentConfig
 from ppe_agent.state import StateDirectory

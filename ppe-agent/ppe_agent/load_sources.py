@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol
 from daemon_kit.durations import duration
 
 from ppe_agent.addresses import Address
+from ppe_agent.checks.exec_check import run_command
 from ppe_agent.checks.sip import make_asker
-from ppe_agent.checks.subprocess_run import run_command
 from ppe_agent.load_config import LoadConfig
 
 # The times of all processors in /proc/stat (proc(5)) are: user, nice, system, idle, iowait, irq, softirq,

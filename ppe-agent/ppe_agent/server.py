@@ -1,27 +1,66 @@
-"""One AS and all that is done for it: checks, load, registration, drain."""
+"""One AS and all that is done for it: checks, load, registration, drain, by a file too."""
 
 import asyncio
 import functools
+import os
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from daemon_kit.logs import get_logger
 
 from ppe_agent.addresses import Address
 from ppe_agent.checks.base import CheckResult, CheckState
 from ppe_agent.checks.make import make_check
+from ppe_agent.config_types import has_load
 from ppe_agent.configuration import ServerConfig
-from ppe_agent.drain_file import DrainFile
 from ppe_agent.health import Damping, Health
 from ppe_agent.load import LoadReporter
 from ppe_agent.load_config import LoadConfig
 from ppe_agent.load_sources import LoadSource, LoadUnknown, make_source, read_within
 from ppe_agent.loop import next_moment
-from ppe_agent.policy_names import has_load
 from ppe_agent.registration import IS_LEAVING, Membership, Registration
 from ppe_agent.state import KeptState
 from rserpool import PoolElement, Protocol, RegistrarAddress, Transport
+
+_INTERVAL_S: Final = 0.5
+
+
+class DrainFile:
+    """Looks for the file `path`; None: there is none to look for."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.is_there = False
+        self._problem: str | None = None
+        self.look()
+
+    def look(self) -> bool:
+        """Look once; return whether that changed `is_there`.
+
+        Where looking is not allowed it stays as it was.
+        """
+        if self.path is None:
+            return False
+        before = self.is_there
+        problem = None
+        try:
+            os.lstat(self.path)
+            self.is_there = True
+        except (FileNotFoundError, NotADirectoryError):
+            self.is_there = False
+        except OSError as error:
+            problem = error.strerror
+        if problem is not None and problem != self._problem:
+            get_logger("drain").warning("drain_file_unreadable", path=str(self.path), problem=problem)
+        self._problem = problem
+        return self.is_there is not before
+
+    async def pause(self) -> None:
+        """Wait until it is time to look again."""
+        await asyncio.sleep(_INTERVAL_S)
+
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 """Starts a part of the agent; should it fail, the agent ends."""

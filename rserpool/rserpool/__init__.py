@@ -13,6 +13,7 @@ from rserpool.aio.element import State as RegistrationState
 from rserpool.aio.follower import HandlespaceFollower
 from rserpool.aio.follower import State as FollowerState
 from rserpool.aio.sctp import (
+    IPPROTO_SCTP,
     AssociationFailed,
     AssociationLost,
     AssociationUp,
@@ -20,9 +21,10 @@ from rserpool.aio.sctp import (
     PathChanged,
     SctpSocket,
     SctpUnavailable,
+    Timers,
     check_available,
+    read_timers,
 )
-from rserpool.aio.sctp_options import IPPROTO_SCTP, Timers, read_timers
 from rserpool.aio.user import RegistrarClient, Resolution
 from rserpool.asap import (
     AsapMessage,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from daemon_kit.config_file import ConfigurationErrors
 from rspdns.admin.access import Access, Right, read_access
-from rspdns.admin.rate_limit import RateLimit
+from rspdns.admin.guard import RateLimit
 from rspdns.configuration import BackendConfig, differing, load_configuration
 
 from tests.backend.admin_tokens import READER, WRITER, tokens

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from rspdns.admin.access import read_access
-from rspdns.admin.routes import ROUTES
+from rspdns.admin.openapi import ROUTES
 from rspdns.admin.stream import STREAMS
 from rspdns.status import dumped
 

@@ -12,12 +12,12 @@ import pytest
 import yarl
 from daemon_kit.addresses import ListenAddress
 from daemon_kit.errors import FatalError
+from rspdns.answers.snapshot import zone_id
 from rspdns.dnssec.store import DnssecStore
+from rspdns.pdns.answering import make_connector
 from rspdns.pdns.connector_http import HttpConnector, parse
-from rspdns.pdns.connectors import make_connector
 from rspdns.pdns.remote import RequestError
 from rspdns.pdns.responder import Responder
-from rspdns.zones.numbers import zone_id
 
 from tests.backend.making import ZONE, answered, member, view, views, zone
 

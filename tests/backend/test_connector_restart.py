@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from rspdns.pdns.connector_unix import MAX_REQUEST_BYTES, UnixConnector
-from rspdns.pdns.inherited import CONNECTION, inherited_connections
+from rspdns.pdns.connector_unix import CONNECTION, MAX_REQUEST_BYTES, UnixConnector, inherited_connections
 
 from tests.support.service_manager import ServiceManager
 
@@ -32,7 +31,7 @@ def inherited(manager: ServiceManager, monkeypatch: pytest.MonkeyPatch) -> Itera
         os.dup2(one, first + place, inheritable=False)
     names = ["rspdns.socket", *[CONNECTION] * (len(descriptors) - 1)]
     with monkeypatch.context() as patch:
-        patch.setattr("rspdns.pdns.inherited._FIRST_FD", first)
+        patch.setattr("rspdns.pdns.connector_unix._FIRST_FD", first)
         patch.setenv("LISTEN_PID", str(os.getpid()))
         patch.setenv("LISTEN_FDS", str(len(descriptors)))
         patch.setenv("LISTEN_FDNAMES", ":".join(names))
@@ -161,7 +160,7 @@ def test_descriptors_that_are_no_connections_are_left_alone(monkeypatch: pytest.
         "LISTEN_FDS": "3",
         "LISTEN_FDNAMES": f"other:{CONNECTION}:{CONNECTION}",
     }
-    monkeypatch.setattr("rspdns.pdns.inherited._FIRST_FD", 700)
+    monkeypatch.setattr("rspdns.pdns.connector_unix._FIRST_FD", 700)
     assert inherited_connections(environment) == []
     for one in (reader, writer, 701):
         os.close(one)

@@ -10,8 +10,13 @@ from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 
 import pytest
-from rspdns.pdns.connector_unix import MAX_CONNECTIONS, MAX_REQUEST_BYTES, UnixConnector, unix_path
-from rspdns.pdns.inherited import inherited_listener
+from rspdns.pdns.connector_unix import (
+    MAX_CONNECTIONS,
+    MAX_REQUEST_BYTES,
+    UnixConnector,
+    inherited_listener,
+    unix_path,
+)
 
 
 def respond(line: bytes) -> bytes:
@@ -133,7 +138,7 @@ def test_the_inherited_socket_is_found_by_its_path(tmp_path: Path) -> None:
     program = """
 import os, socket, sys
 from pathlib import Path
-from rspdns.pdns.inherited import inherited_listener
+from rspdns.pdns.connector_unix import inherited_listener
 listeners = []
 for number, name in enumerate(("other", "ours")):
     listener = socket.socket(socket.AF_UNIX)

@@ -4,9 +4,8 @@ import json
 from collections.abc import Mapping
 
 from pool_user.views import PoolView
-from rspdns.answers.departed import KEPT_S
 from rspdns.answers.snapshot import Snapshot
-from rspdns.pdns.responder import Responder
+from rspdns.pdns.responder import KEPT_S, Responder
 
 from tests.backend.making import ZONE, answered, member, view, views, zone
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from daemon_kit.control import ControlError
-from pool_user.belief.accept import REFUSED
+from pool_user.belief.admission import REFUSED
 from pool_user.views import OutMember, PoolView
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rspdns.answers.snapshot import Snapshot

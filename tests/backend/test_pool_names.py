@@ -1,6 +1,6 @@
 """Which pools a look-up is about."""
 
-from rspdns.pool_names import PoolNames
+from rspdns.zones.zone import PoolNames
 
 from tests.backend.making import TCP, UDP, ZONE, zone
 

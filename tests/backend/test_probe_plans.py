@@ -2,7 +2,7 @@
 
 import pytest
 from pool_user.probe.probing import Plan
-from rspdns.probe_plans import probing_by_handle
+from rspdns.zones.zone import probing_by_handle
 
 from tests.backend.making import UDP, zone
 

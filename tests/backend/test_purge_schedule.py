@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from rspdns.pdns.purge_schedule import BURST, EARLY_S, GAPS_S, MAX_NAMES, RETRY_S, SPACING_S, PurgeSchedule
+from rspdns.pdns.purge import BURST, EARLY_S, GAPS_S, MAX_NAMES, RETRY_S, SPACING_S, PurgeSchedule
 
 
 def run(

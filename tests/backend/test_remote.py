@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rspdns.answers.snapshot import Snapshot
+from rspdns.answers.snapshot import Snapshot, zone_id
 from rspdns.pdns.remote import METHODS, handle
-from rspdns.zones.numbers import zone_id
 
 from tests.backend.making import FIXED, UDP, ZONE, answered, member, view, views, zone
 

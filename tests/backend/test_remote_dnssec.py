@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 from rserpool.policies import LeastUsed
-from rspdns.answers.snapshot import Snapshot
+from rspdns.answers.snapshot import Snapshot, zone_id
 from rspdns.dnssec.nsec import Chain, Nsec3Parameters
 from rspdns.dnssec.store import DnssecStore
-from rspdns.pdns import denial
-from rspdns.pdns.denial import PARAMETERS_KEPT_S
+from rspdns.pdns import remote_dnssec
 from rspdns.pdns.domain_ids import KEPT_S
+from rspdns.pdns.remote_dnssec import PARAMETERS_KEPT_S
 from rspdns.pdns.responder import KNOWN, Responder
-from rspdns.zones.numbers import zone_id
 
 from tests.backend.making import FIXED, UDP, ZONE, answered, member, view, views, zone
 
@@ -284,7 +283,7 @@ async def test_names_are_put_in_order_once_for_a_moment(
             made.append(arguments)
             super().__init__(*arguments)
 
-    monkeypatch.setattr(denial, "Chain", Counted)
+    monkeypatch.setattr(remote_dnssec, "Chain", Counted)
     old = await Question.of(signed)
     for load in (0.5, 0.6, 0.7):
         signed.responder.swap(answered(zone(), views(view(member(1, policy=LeastUsed(load)), member(2)))))

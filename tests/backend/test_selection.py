@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pool_user.weights import Weighted, weigh
 from rserpool.policies import LeastUsed
-from rspdns.answers.selection import active, first_tier, in_drawn_order, in_order
+from rspdns.answers.records import active, first_tier, in_drawn_order, in_order
 
 from tests.backend.making import NOW, member
 

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from rspdns.up.folder import remove_abandoned
+from rspdns.up.files import remove_abandoned
 
 OWNER = """\
 import sys, time
-from rspdns.up.folder import own_folder
+from rspdns.up.files import own_folder
 with own_folder() as folder:
     (folder / "logs").mkdir()
     (folder / "logs" / "one").touch()

@@ -1,6 +1,6 @@
 """Each zone has a number of its own, and keeps it."""
 
-from rspdns.zones.numbers import ZoneNumbers, zone_id
+from rspdns.answers.snapshot import ZoneNumbers, zone_id
 
 PLUMLESS, BUCKEROO = "plumless", "buckeroo"
 """Their checksums are the same."""

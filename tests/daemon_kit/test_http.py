@@ -8,8 +8,7 @@ import pytest
 from aiohttp import ClientSession, web
 from daemon_kit.addresses import ListenAddress
 from daemon_kit.errors import FatalError
-from daemon_kit.http_guard import host_is_own, origin_is_own, own_names
-from daemon_kit.http_server import HttpServer
+from daemon_kit.http_server import HttpServer, host_is_own, origin_is_own, own_names
 from daemon_kit.metrics import BucketCounts, exposition, registry
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector

@@ -4,12 +4,12 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from daemon_kit.log_limit import MOST_OF_A_KIND, MOST_OF_A_SOURCE, MOST_SOURCES, WINDOW_S, LogLimit
+from daemon_kit.logs import MOST_OF_A_KIND, MOST_OF_A_SOURCE, MOST_SOURCES, WINDOW_S, LogLimit
 
 FLOOD = """
 import time
-from daemon_kit import log_limit, logs
-log_limit.WINDOW_S = 1.0
+from daemon_kit import logs
+logs.WINDOW_S = 1.0
 logs.configure("info", json=True)
 log = logs.get_logger("belief")
 end_s = time.monotonic() + 3.5

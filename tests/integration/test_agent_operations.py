@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ppe_agent.policy_names import POLICY_KINDS, keys_of
+from ppe_agent.config_types import POLICY_KINDS, keys_of
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.backend import ADDRESS, HANDLE

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from pdns_config.cli import main
+from pdns_config.__main__ import main
 from pdns_config.render import Beside, PdnsSettings, render
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "pdns-config" / "examples"

@@ -5,7 +5,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 from pool_user.belief import PoolRules
-from pool_user.belief.accept import accepted, why_refused
+from pool_user.belief.admission import accepted, why_refused
 from rserpool.parameters import Protocol, Transport
 
 from tests.pool_user.belief_support import POOL, R1, Play, pe

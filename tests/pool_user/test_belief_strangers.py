@@ -3,7 +3,7 @@
 import pytest
 from pool_user.belief import PoolRules, decisions
 from pool_user.belief.admission import FOREIGN, MAX_FOREIGN, TOO_MANY
-from pool_user.belief.claims import judge
+from pool_user.belief.decisions import judge
 from rserpool.machine.follower import Update
 from rserpool.parameters import PoolElement
 

@@ -15,8 +15,17 @@ from typing import Any
 import pytest
 from pool_user import memory as last_known_good
 from pool_user.belief import Belief, PoolRules
-from pool_user.memory import FILE_NAME, DamagedFileError, Encoded, decode, encode, load, save
-from pool_user.memory_keeper import AFTER_A_CHANGE_S, LastKnownGood
+from pool_user.memory import (
+    AFTER_A_CHANGE_S,
+    FILE_NAME,
+    DamagedFileError,
+    Encoded,
+    LastKnownGood,
+    decode,
+    encode,
+    load,
+    save,
+)
 from pool_user.views import Member, PoolView
 from rserpool.parameters import Protocol
 from rserpool.policies import LeastUsed, Policy, Priority, RoundRobin

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 from ppe_agent.checks.base import CheckState, Verdict
 from ppe_agent.checks.sip import SipOptionsCheck, UdpAsker
-from ppe_agent.checks.tcp_hold import TcpHoldCheck, reconnect_delay_ms
+from ppe_agent.checks.tcp import TcpHoldCheck, reconnect_delay_ms
 
 from tests.ppe_agent.servers import free_port, kamailio, sipp, tcp_server
 from tests.ppe_agent.watching import TIMING, Watcher, watching

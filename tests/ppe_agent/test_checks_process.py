@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 from ppe_agent.checks.base import CheckState, Timing, Verdict
-from ppe_agent.checks.exec_check import ExecCheck
+from ppe_agent.checks.exec_check import ExecCheck, run_command
 from ppe_agent.checks.process import ProcessCheck
-from ppe_agent.checks.subprocess_run import run_command
 from ppe_agent.checks.systemd_unit import SystemdUnitCheck, explained, judge
 
 from tests.ppe_agent.watching import TIMING, watching

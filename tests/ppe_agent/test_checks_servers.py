@@ -25,8 +25,7 @@ from ppe_agent.checks.base import (
 )
 from ppe_agent.checks.http import HttpCheck
 from ppe_agent.checks.sip import SipOptionsCheck
-from ppe_agent.checks.tcp import TcpCheck
-from ppe_agent.checks.tcp_hold import TcpHoldCheck
+from ppe_agent.checks.tcp import TcpCheck, TcpHoldCheck
 
 from tests.ppe_agent.servers import free_port, http_server, kamailio, sipp, tcp_server
 from tests.ppe_agent.watching import TIMING, watching

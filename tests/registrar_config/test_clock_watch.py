@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 from daemon_kit.logs import get_logger
-from registrar_config.clock_watch import ClockWatch
-from registrar_config.supervisor import Supervisor
+from registrar_config.supervisor import ClockWatch, Supervisor
 
 from tests.support.waiting import until_async
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rserpool.aio import sctp, sctp_options
+from rserpool.aio import sctp
 from rserpool.aio.sctp import (
     AssociationFailed,
     AssociationLost,
@@ -37,7 +37,7 @@ def association_change(state: int, association: int = 7) -> bytes:
 
 @pytest.mark.parametrize(("name", "size"), KERNEL_SIZES.items())
 def test_layouts_have_the_kernels_size(name: str, size: int) -> None:
-    assert getattr(sctp_options, name).size == size
+    assert getattr(sctp, name).size == size
 
 
 @pytest.mark.parametrize(
@@ -77,39 +77,39 @@ def test_any_bytes_are_a_notification_or_nothing(data: bytes) -> None:
 
 @given(st.integers(0, 2**32 - 1), st.integers(-(2**31), 2**31 - 1))
 def test_ppid_travels_in_network_order(ppid: int, association: int) -> None:
-    info = sctp_options.pack_send_info(association, ppid)
+    info = sctp.pack_send_info(association, ppid)
     assert info[4:8] == ppid.to_bytes(4, "big")
     received = struct.pack("=HHHxx4sIIIi", 0, 0, 0, ppid.to_bytes(4, "big"), 1, 1, 0, association)
-    assert sctp_options.unpack_receive_info(received) == (association, ppid)
+    assert sctp.unpack_receive_info(received) == (association, ppid)
 
 
 def test_addresses_are_laid_out_as_sockaddr() -> None:
-    four = sctp_options.pack_address(socket.AF_INET, "10.0.0.1", 3863)
+    four = sctp.pack_address(socket.AF_INET, "10.0.0.1", 3863)
     assert four == bytes([2, 0]) + b"\x0f\x17\x0a\x00\x00\x01" + bytes(8)
-    six = sctp_options.pack_address(socket.AF_INET6, "fd00::1", 3863)
+    six = sctp.pack_address(socket.AF_INET6, "fd00::1", 3863)
     assert (len(six), six[:4], six[8:24]) == (
         28,
         bytes([10, 0]) + b"\x0f\x17",
         bytes([0xFD] + [0] * 14 + [1]),
     )
-    mapped = sctp_options.pack_address(socket.AF_INET6, "10.0.0.1", 1)
+    mapped = sctp.pack_address(socket.AF_INET6, "10.0.0.1", 1)
     assert mapped[8:24] == bytes(10) + b"\xff\xff\x0a\x00\x00\x01"
 
 
 def test_reads_the_addresses_of_a_multihomed_peer() -> None:
     packed = (
-        sctp_options.pack_address(socket.AF_INET, "10.0.0.1", 3863)
-        + sctp_options.pack_address(socket.AF_INET6, "fd00::1", 3863)
-        + sctp_options.pack_address(socket.AF_INET6, "10.0.0.2", 3863)
+        sctp.pack_address(socket.AF_INET, "10.0.0.1", 3863)
+        + sctp.pack_address(socket.AF_INET6, "fd00::1", 3863)
+        + sctp.pack_address(socket.AF_INET6, "10.0.0.2", 3863)
     )
     expected = [("10.0.0.1", 3863), ("fd00::1", 3863), ("10.0.0.2", 3863)]
-    assert sctp_options.unpack_addresses(packed + bytes(100), 3) == expected
-    assert sctp_options.unpack_addresses(packed + bytes(100), 9) == expected
-    assert sctp_options.unpack_addresses(packed[:30], 3) == expected[:1]
+    assert sctp.unpack_addresses(packed + bytes(100), 3) == expected
+    assert sctp.unpack_addresses(packed + bytes(100), 9) == expected
+    assert sctp.unpack_addresses(packed[:30], 3) == expected[:1]
 
 
 def test_a_descriptor_that_is_no_sctp_socket_has_no_peers() -> None:
-    assert sctp_options.peer_endpoints(-1, 1) == []
+    assert sctp.peer_endpoints(-1, 1) == []
 
 
 class PaperKernel:
@@ -212,7 +212,7 @@ def test_the_end_of_the_socket_is_an_error_not_a_loop(kernel: PaperKernel) -> No
 
 def test_mapped_addresses_are_shown_as_ipv4(kernel: PaperKernel) -> None:
     kernel.incoming += [
-        (association_change(0), [], sctp_options.MSG_NOTIFICATION, (host, 3863, 0, 0))
+        (association_change(0), [], sctp.MSG_NOTIFICATION, (host, 3863, 0, 0))
         for host in ("::ffff:10.0.0.1", "fd00::1", "fe80::1%eth0")
     ]
     sock = SctpSocket(ipv6=True)
@@ -223,13 +223,13 @@ def test_mapped_addresses_are_shown_as_ipv4(kernel: PaperKernel) -> None:
 def test_binds_every_address_with_one_port(kernel: PaperKernel) -> None:
     SctpSocket(local_addresses=["10.0.1.1", "10.0.2.1"])
     assert kernel.bound == [("10.0.1.1", 0)]
-    added = [value for option, value in kernel.options if option == sctp_options.BINDX_ADD]
-    assert added == [sctp_options.pack_address(socket.AF_INET, "10.0.2.1", 4242)]
+    added = [value for option, value in kernel.options if option == sctp.BINDX_ADD]
+    assert added == [sctp.pack_address(socket.AF_INET, "10.0.2.1", 4242)]
 
 
 def test_sends_on_the_association(kernel: PaperKernel) -> None:
     SctpSocket().send(7, 11, b"data")
-    assert kernel.sent == [([b"data"], [(132, 2, sctp_options.pack_send_info(7, 11))])]
+    assert kernel.sent == [([b"data"], [(132, 2, sctp.pack_send_info(7, 11))])]
 
 
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTCONN, errno.EPIPE])
@@ -262,4 +262,4 @@ def test_says_what_to_do_without_sctp(monkeypatch: pytest.MonkeyPatch, code: int
 
 
 def test_this_layout_is_for_little_and_big_endian_hosts_alike() -> None:
-    assert sctp_options.pack_send_info(1, 11)[12:16] == (1).to_bytes(4, sys.byteorder)
+    assert sctp.pack_send_info(1, 11)[12:16] == (1).to_bytes(4, sys.byteorder)

@@ -22,7 +22,7 @@ from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
 from rspdns.dnssec.store import DnssecStore
 from rspdns.pdns import name_table
-from rspdns.pdns.connectors import make_connector
+from rspdns.pdns.answering import make_connector
 from rspdns.pdns.purge import Purger
 from rspdns.pdns.responder import Responder
 from rspdns.zones.zone import Zone

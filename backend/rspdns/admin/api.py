@@ -17,9 +17,7 @@ from prometheus_client import CollectorRegistry
 from rspdns import names
 from rspdns.admin.access import Access, Right
 from rspdns.admin.guard import Guard, Refused, set_headers
-from rspdns.admin.openapi import description
-from rspdns.admin.routes import JSON, ROUTES
-from rspdns.admin.schemas import MOST_NAMES, PoolOfZone
+from rspdns.admin.openapi import JSON, MOST_NAMES, ROUTES, PoolOfZone, description
 from rspdns.admin.stream import Streams
 from rspdns.event_log import EventLog
 from rspdns.status.model import Status

@@ -1,12 +1,179 @@
-"""The OpenAPI description of the admin API, made from its routes and schemas."""
+"""The admin API, described once: what it gives and takes, its routes, and its OpenAPI description.
+
+The application and the OpenAPI description are both made from the table of routes. The models here are those
+that the status (`rspdns.status.model`) does not have.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from rspdns.admin.access import Right
-from rspdns.admin.routes import JSON, ROUTES, Route
-from rspdns.admin.schemas import SCHEMAS
+from rspdns.status.model import (
+    Count,
+    EventStatus,
+    PoolStatus,
+    RegistrarStatus,
+    Schema,
+    Status,
+    ZoneStatus,
+    schemas,
+)
+
+MOST_NAMES = 1000
+
+
+@dataclass(slots=True)
+class PoolOfZone(PoolStatus):
+    """A pool, with the zone it is in."""
+
+    zone: str
+    serial: Count | None
+
+    @classmethod
+    def of(cls, zone: ZoneStatus, pool: PoolStatus) -> PoolOfZone:
+        """A pool of this zone."""
+        own = {field.name: getattr(pool, field.name) for field in fields(PoolStatus)}
+        return cls(**own, zone=zone.zone, serial=zone.serial)
+
+
+@dataclass(slots=True)
+class Pools:
+    """All pools."""
+
+    pools: list[PoolOfZone]
+
+
+@dataclass(slots=True)
+class Zones:
+    """All zones."""
+
+    zones: list[ZoneStatus]
+
+
+@dataclass(slots=True)
+class Registrars:
+    """All registrars."""
+
+    registrars: list[RegistrarStatus]
+
+
+@dataclass(slots=True)
+class Events:
+    """The last events."""
+
+    events: list[EventStatus]
+
+
+@dataclass(slots=True)
+class Reloaded:
+    """What is served now."""
+
+    zones: list[str]
+    going: Annotated[
+        list[str], Field(description="pools that lost members by it, with the members and reasons")
+    ]
+    needs_restart: Annotated[list[str], Field(description="keys that changed and count only after a restart")]
+
+
+@dataclass(slots=True)
+class Purge:
+    """What to purge: names of our zones; one that ends in $ means all below it too."""
+
+    names: Annotated[list[str], Field(min_length=1, max_length=MOST_NAMES)]
+
+
+@dataclass(slots=True)
+class Purged:
+    """What is being purged."""
+
+    names: list[str]
+
+
+@dataclass(slots=True)
+class Error:
+    """What was wrong."""
+
+    error: str
+
+
+SCHEMAS: dict[str, Schema] = schemas(
+    (Status, PoolOfZone, Pools, Zones, Registrars, Events, Reloaded, Purge, Purged, Error)
+) | {
+    "Description": {"type": "object", "description": "An OpenAPI document."},
+    "Text": {"type": "string"},
+}
+
+
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One route. `answer` and `body` name schemas; `handler`, after an underscore, a method of `Api`."""
+
+    method: str
+    path: str
+    handler: str
+    summary: str
+    answer: str
+    right: Right = Right.READ
+    body: str | None = None
+    parameters: tuple[str, ...] = ()
+    content: str = JSON
+
+
+ROUTES = (
+    Route("GET", "/v1/status", "status", "Everything at once.", "Status"),
+    Route("GET", "/v1/zones", "zones", "Every zone with its pools.", "Zones"),
+    Route("GET", "/v1/zones/{zone}", "zone", "One zone.", "Zone", parameters=("zone",)),
+    Route("GET", "/v1/pools", "pools", "Every pool: who is in and who is out, and why.", "Pools"),
+    Route(
+        "GET",
+        "/v1/pools/{owner}",
+        "pool",
+        "One pool, by the name of its SRV records.",
+        "PoolOfZone",
+        parameters=("owner",),
+    ),
+    Route(
+        "GET", "/v1/registrars", "registrars", "Every registrar, and how far it is believed.", "Registrars"
+    ),
+    Route("GET", "/v1/events", "events", "What happened lately, the oldest first.", "Events"),
+    Route(
+        "GET",
+        "/v1/events/stream",
+        "stream",
+        "Events as they happen, each as an Event: `change` when it happens, `converged` once every PowerDNS "
+        "has purged the answers it changed. With the header Last-Event-ID those missed come first.",
+        "Event",
+        content="text/event-stream",
+    ),
+    Route(
+        "POST",
+        "/v1/reload",
+        "reload",
+        "Read zones, tokens and certificate again; with an error in any file, or when a pool would lose its "
+        "last member, nothing changes. The latter is done all the same with ?force=true.",
+        "Reloaded",
+        right=Right.WRITE,
+    ),
+    Route(
+        "POST",
+        "/v1/purge",
+        "purge",
+        "Purge names, or whole zones, from the caches of every PowerDNS.",
+        "Purged",
+        right=Right.WRITE,
+        body="Purge",
+    ),
+    Route("GET", "/v1/openapi.json", "openapi", "This description.", "Description", right=Right.NOTHING),
+    Route("GET", "/metrics", "metrics", "Prometheus metrics.", "Text", content="text/plain"),
+)
+
 
 _ABOUT = """Reading is open on loopback unless read_tokens are set; writing needs a token of write_tokens.
 Fields are only ever added within /v1/."""

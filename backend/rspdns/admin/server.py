@@ -7,8 +7,7 @@ import ssl
 from dataclasses import replace
 
 from daemon_kit.errors import FatalError
-from daemon_kit.http_guard import own_names
-from daemon_kit.http_server import HttpServer
+from daemon_kit.http_server import HttpServer, own_names
 from daemon_kit.logs import get_logger
 from daemon_kit.metrics import registry
 from prometheus_client.registry import Collector

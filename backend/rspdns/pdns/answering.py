@@ -4,6 +4,8 @@ out, PowerDNS is answered from the last snapshot.
 The connector, the responder and the store of keys live in this thread's event loop alone. All else
 (following, belief, building, purging, the admin API) lives in the main one. Between the two go the next
 snapshot (`AnsweringThread.do`) and what was looked up (`LookedUp`).
+
+`make_connector` makes the connector that the configuration names: there PowerDNS asks.
 """
 
 from __future__ import annotations
@@ -14,8 +16,44 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from typing import Any, TypeVar
+from typing import Protocol as Interface
 
-from rspdns.pdns.connectors import Connector
+from daemon_kit.addresses import ListenAddress
+from daemon_kit.errors import FatalError
+
+from rspdns.dnssec.store import DnssecStore
+from rspdns.pdns.connector_unix import UnixConnector, unix_path
+from rspdns.pdns.responder import Responder
+
+HTTP = "http:"
+
+
+class Connector(Interface):
+    """What the service needs of a connector."""
+
+    async def start(self) -> None: ...  # noqa: D102
+    async def close(self) -> None: ...  # noqa: D102
+    @property
+    def open_connections(self) -> int: ...  # noqa: D102
+
+
+def make_connector(connector: str, responder: Responder, store: DnssecStore) -> Connector:
+    """Return the connector "unix:/path" or "http:HOST:PORT".
+
+    Raises FatalError for signed zones over HTTP: anybody on the host could have the keys.
+    """
+    path = unix_path(connector)
+    if path is not None:
+        return UnixConnector(path, responder.respond)
+    if signed := store.signed_zones():
+        raise FatalError(
+            f"pdns.connector {connector!r}: the zone {signed[0]} is signed, and keys are handed out over the "
+            f"unix connector only; use it, or end the signing there (pdnsutil disable-dnssec {signed[0]})"
+        )
+    from rspdns.pdns.connector_http import HttpConnector
+
+    return HttpConnector(ListenAddress.parse(connector.removeprefix(HTTP)), responder)
+
 
 SWITCH_INTERVAL_S = 0.0001
 """A thread that computes lets the answering one go on after so long (Python's default is 5 ms)."""

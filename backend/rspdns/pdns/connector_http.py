@@ -13,11 +13,10 @@ from urllib.parse import unquote
 import orjson
 from aiohttp import web
 from daemon_kit.addresses import ListenAddress
-from daemon_kit.http_guard import host_is_own, own_names
-from daemon_kit.http_server import HttpServer
+from daemon_kit.http_server import HttpServer, host_is_own, own_names
 
 from rspdns.pdns import remote, remote_dnssec
-from rspdns.pdns.denial import NAMES_AROUND
+from rspdns.pdns.remote_dnssec import NAMES_AROUND
 from rspdns.pdns.responder import Responder
 
 PREFIX = "/dns/"

@@ -1,4 +1,7 @@
-"""PowerDNS's unix connector: one JSON request per line in, one reply per line out."""
+"""PowerDNS's unix connector: one JSON request per line in, one reply per line out.
+
+The socket may be one that systemd holds for us (sd_listen_fds(3)). systemd also keeps the connections that a
+former process of this service stored there (`daemon_kit.notify`)."""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -16,8 +19,61 @@ from daemon_kit.logs import get_logger
 from daemon_kit.unix_listener import SOCKET_STAYS, listen_at
 
 from rspdns.pdns import name_table
-from rspdns.pdns.inherited import CONNECTION, inherited_connections, inherited_listener
 from rspdns.pdns.responder import FAILURE
+
+_FIRST_FD = 3
+_MOST_FDS = 1024
+CONNECTION = "pdns-connection"
+"""The name under which connections are stored."""
+
+
+def inherited_listener(path: Path, environment: Mapping[str, str] = os.environ) -> socket.socket | None:
+    """Return the listening socket at `path` that this process was started with, None if there is none."""
+    for fd, name in _inherited(environment):
+        if name == CONNECTION:
+            continue
+        try:
+            copy = os.dup(fd)
+        except OSError:
+            continue
+        try:
+            candidate = socket.socket(fileno=copy)
+        except OSError:  # no socket
+            os.close(copy)
+            continue
+        if candidate.family == socket.AF_UNIX and candidate.getsockname() == str(path):
+            candidate.setblocking(False)
+            return candidate
+        candidate.close()
+    return None
+
+
+def inherited_connections(environment: Mapping[str, str] = os.environ) -> list[socket.socket]:
+    """Return the connections that a former process of this service stored; they are the caller's, once."""
+    found = []
+    for fd, name in _inherited(environment):
+        if name != CONNECTION:
+            continue
+        try:
+            connection = socket.socket(fileno=fd)
+        except OSError:  # not there, or no socket
+            continue
+        connection.set_inheritable(False)
+        connection.setblocking(False)
+        found.append(connection)
+    return found
+
+
+def _inherited(environment: Mapping[str, str]) -> list[tuple[int, str]]:
+    """The descriptors this process was started with, and their names."""
+    count = environment.get("LISTEN_FDS", "")
+    if environment.get("LISTEN_PID") != str(os.getpid()) or not (count.isascii() and count.isdigit()):
+        return []
+    names = environment.get("LISTEN_FDNAMES", "").split(":")
+    number = min(int(count), _MOST_FDS)
+    names += [""] * (number - len(names))
+    return [(_FIRST_FD + index, names[index]) for index in range(number)]
+
 
 MAX_REQUEST_BYTES = 64 * 1024
 MAX_CONNECTIONS = 512

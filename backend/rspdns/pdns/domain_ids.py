@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import cast
 
-from rspdns.answers.snapshot import Snapshot, ZoneAnswers, different_parts
+from rspdns.answers.snapshot import LIMIT, Snapshot, ZoneAnswers, ZoneNumbers, different_parts, zone_id
 from rspdns.rrset import Node
-from rspdns.zones.numbers import LIMIT, ZoneNumbers, zone_id
 
 KEPT_S = 5.0
 """A moment is kept for longer than PowerDNS keeps an SOA: 2 s (`query-cache-ttl`), in whole seconds."""
@@ -29,7 +28,7 @@ second."""
 _MOMENTS = 4096
 """As many numbers are a zone's, in turn: none comes again while PowerDNS has answers of it."""
 _ROWS = LIMIT // _MOMENTS
-"""Of so many numbers each, above those of `rspdns.zones.numbers`."""
+"""Of so many numbers each, above those of `rspdns.answers.snapshot`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from daemon_kit.addresses import endpoint
 from pool_user import Standing
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
-
-from rspdns.endpoint import endpoint
 
 Schema = dict[str, Any]
 Count = Annotated[int, Field(ge=0)]

@@ -10,11 +10,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from daemon_kit.addresses import endpoint
 from daemon_kit.durations import duration
 from pool_user import Standing
 from rich.text import Text
 
-from rspdns.endpoint import endpoint
 from rspdns.status.model import (
     EventStatus,
     MemberStatus,

@@ -22,16 +22,13 @@ from daemon_kit.errors import FatalError
 from daemon_kit.run import run_service
 from registrar_config.embedded import embedded_commands, embedded_registrars
 from registrar_config.kernel_timers import SCTPD_OPTIONS
-from registrar_config.preflight import own_address
-from registrar_config.sctp_run import sctp_wrapper
+from registrar_config.preflight import own_address, sctp_wrapper
 
 from rspdns.admin.server import PROBLEM as ADMIN_PROBLEM
 from rspdns.admin.server import RETRY_S
-from rspdns.up.address import called, check_address
 from rspdns.up.child import Child
-from rspdns.up.files import DNS_ADDRESS, HANDLE, LIVE_PAGE, OWNER, SERVERS, UpFiles
-from rspdns.up.folder import own_folder
-from rspdns.up.preflight import check_dns_port, check_server_ports, find_programs
+from rspdns.up.files import DNS_ADDRESS, HANDLE, LIVE_PAGE, OWNER, SERVERS, UpFiles, own_folder
+from rspdns.up.preflight import called, check_address, check_dns_port, check_server_ports, find_programs
 
 START_TIMEOUT_S = 30.0
 SERVERS_TIMEOUT_S = 20.0

@@ -1,4 +1,4 @@
-"""What may stand in a zone's file `zones.d/<zone>.toml`, key by key.
+"""What may stand in a zone's file `zones.d/<zone>.toml`, key by key; its services by name.
 
 What must hold between keys, files and the records of the zone is checked in `rspdns.zones.checks`.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Annotated, Any, ClassVar, Literal
 
+from daemon_kit.addresses import endpoint
 from daemon_kit.config_file import StrictModel, find
 from daemon_kit.files import PathText
 from pool_user import MAX_MEMBERS, AcceptNetworks, Handle, not_empty, read_trusted_network
@@ -19,8 +20,43 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Pl
 
 from rserpool import Protocol
 from rspdns import names
-from rspdns.endpoint import endpoint
-from rspdns.zones import services
+
+_SERVICE = re.compile(r"_[a-z0-9]([a-z0-9-]{0,60}[a-z0-9])?\._(udp|tcp|sctp)")
+_NAPTR = re.compile(r"[A-Za-z0-9:.+-]{1,64}")
+_PROTOCOLS = {"_udp": Protocol.UDP, "_tcp": Protocol.TCP, "_sctp": Protocol.SCTP}
+_SIP = {
+    "_sip._udp": "SIP+D2U",
+    "_sip._tcp": "SIP+D2T",
+    "_sip._sctp": "SIP+D2S",
+    "_sips._tcp": "SIPS+D2T",
+    "_sips._sctp": "SIPS+D2S",
+}
+"""RFC 3263 section 4.1 and RFC 4168 section 6."""
+
+
+def check_service(service: str) -> str:
+    """Return `service`. Raises ValueError when it is none that RSerPool's transport protocols can carry."""
+    if not _SERVICE.fullmatch(service):
+        raise ValueError('must be like "_sip._udp", ending in _udp, _tcp or _sctp')
+    return service
+
+
+def check_naptr_service(name: str) -> str:
+    """Return `name`, a NAPTR services field (RFC 3403). Raises ValueError when it is none."""
+    if not _NAPTR.fullmatch(name):
+        raise ValueError('must be like "SIP+D2U"')
+    return name
+
+
+def protocol_of(service: str) -> Protocol:
+    """The transport protocol of a service that `check_service()` accepts."""
+    return _PROTOCOLS[service.rpartition(".")[2]]
+
+
+def naptr_service_of(service: str) -> str | None:
+    """What NAPTR records call the service; None when no RFC gives it a name."""
+    return _SIP.get(service)
+
 
 MOST_EXPECTED = 10_000
 _MOST_TOLD = 8
@@ -145,7 +181,7 @@ class PoolConfig(StrictModel):
     """Several handles that shard one pool, since a handle resolution carries 128 members at most."""
     label: Annotated[str, BeforeValidator(_lower), AfterValidator(_label)] | None = None
     """The label of this pool in its target names; the handle where that is a label."""
-    service: Annotated[str, BeforeValidator(_lower), AfterValidator(services.check)]
+    service: Annotated[str, BeforeValidator(_lower), AfterValidator(check_service)]
     """`_sip._udp`: the SRV records stand at `<service>.<name>.<zone>`."""
     name: Annotated[str, BeforeValidator(_lower), AfterValidator(_pool_name)]
     """Relative to the zone, "@" for its apex: A, AAAA and NAPTR stand at `<name>.<zone>`."""
@@ -169,7 +205,7 @@ class PoolConfig(StrictModel):
     """The order of this pool's NAPTR record; the lowest is tried first."""
     naptr_preference: Annotated[int, Field(ge=0, le=65535)] = 10
     """The preference of this pool's NAPTR record among those of the same order."""
-    naptr_service: Annotated[str, AfterValidator(services.check_naptr)] | None = None
+    naptr_service: Annotated[str, AfterValidator(check_naptr_service)] | None = None
     """`SIP+D2U`, say. For SIP it follows from `service` (RFC 3263); other services have none."""
     slow_start_s: Annotated[float, Field(ge=0, le=3600)] = 10.0
     """How long a PE with a load policy takes to grow to its whole weight after coming in; 0: at once."""
@@ -231,7 +267,7 @@ class PoolConfig(StrictModel):
     @property
     def protocol(self) -> Protocol:
         """The transport protocol that `service` is about; members of another are not shown."""
-        return services.protocol(self.service)
+        return protocol_of(self.service)
 
 
 class ZoneConfig(StrictModel):

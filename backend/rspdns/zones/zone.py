@@ -3,18 +3,21 @@
 <service>.<name>.<zone>         SRV                 one owner for each pool
 <name>.<zone>                   A, AAAA, NAPTR      a site: all pools with this name
 <PE id>.<label>.<name>.<zone>   A, AAAA             the targets
+
+`PoolNames` finds the pools that a look-up is about, `probing_by_handle` says how their members are probed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from pool_user import Plan, PoolProbing
+
 from rspdns import names
 from rspdns.rrset import MOST_LABELS, Node, Record
-from rspdns.zones import services
-from rspdns.zones.configuration import PoolConfig, ZoneConfig
+from rspdns.zones.configuration import PoolConfig, ZoneConfig, naptr_service_of
 from rspdns.zones.file import StaticZone
 
 
@@ -80,7 +83,7 @@ def make_zone(config: ZoneConfig, static: StaticZone, positions: Sequence[int] |
                 config=pool,
                 owner=names.join(pool.service, name),
                 targets=names.join(pool.target_label, name),
-                naptr_service=pool.naptr_service or services.naptr_service(pool.service),
+                naptr_service=pool.naptr_service or naptr_service_of(pool.service),
                 position=position,
             )
         )
@@ -165,3 +168,50 @@ def _with_authority(zone: str, records: tuple[Record, ...], static: StaticZone) 
 
 def _is_delegation(name: str, zone: str, records: tuple[Record, ...]) -> bool:
     return name != zone and any(record.type == "NS" for record in records)
+
+
+class PoolNames:
+    """From a name in a question to the handles of the pools whose records stand there."""
+
+    def __init__(self, zones: Sequence[Zone]) -> None:
+        own: dict[str, list[str]] = {}
+        targets: dict[str, tuple[str, ...]] = {}
+        for zone in zones:
+            for site in zone.sites:
+                for pool in site.pools:
+                    own.setdefault(site.name, []).extend(pool.config.shards)
+                    own.setdefault(pool.owner, []).extend(pool.config.shards)
+                    targets[pool.targets] = pool.config.shards
+        self._own: Mapping[str, tuple[str, ...]] = {name: tuple(handles) for name, handles in own.items()}
+        self._targets = targets
+
+    def handles(self, name: str) -> tuple[str, ...]:
+        """Return the handles of the pools at `name`, or whose target it is; none for another name."""
+        return self._own.get(name) or self._targets.get(name.partition(".")[2], ())
+
+
+def probing_by_handle(zones: Iterable[Zone]) -> Mapping[str, PoolProbing]:
+    """The probing of every pool handle of the zones (a handle in several is verified in the same way)."""
+    return {
+        handle: PoolProbing(plan_of(pool.config), pool.config.shards[0])
+        for zone in zones
+        for site in zone.sites
+        for pool in site.pools
+        for handle in pool.config.shards
+    }
+
+
+def plan_of(pool: PoolConfig) -> Plan:
+    """The plan for one pool: as `verify` says, or for when its registrars are lost."""
+    if pool.verify is None:
+        is_sip = pool.service in ("_sip._udp", "_sips._udp")
+        return Plan("sip-options" if is_sip else "connect")
+    return Plan(
+        pool.verify,
+        pool.verify_interval_ms / 1000,
+        pool.verify_timeout_ms / 1000,
+        pool.verify_fall,
+        pool.verify_rise,
+        verified=True,
+        report=pool.report_unreachable,
+    )

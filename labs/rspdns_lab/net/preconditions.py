@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import Final
 
 from daemon_kit.errors import FatalError
-from pdns_config.modules import lacks_remote_backend
+from pdns_config.render import lacks_remote_backend
 from registrar_config.kernel_timers import SCTPD_OPTIONS
-from registrar_config.sctp_run import sctp_wrapper
+from registrar_config.preflight import sctp_wrapper
 
 from rspdns_lab.errors import LabError
 

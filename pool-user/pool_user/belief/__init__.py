@@ -1,10 +1,10 @@
 """What the backend believes about its pools: rules 1 to 8, pure. `README.md` beside this file has the
 table."""
 
-from pool_user.belief.accept import REFUSED as REFUSED
-from pool_user.belief.accept import accepted as accepted
 from pool_user.belief.admission import FOREIGN as FOREIGN
+from pool_user.belief.admission import REFUSED as REFUSED
 from pool_user.belief.admission import TOO_MANY as TOO_MANY
+from pool_user.belief.admission import accepted as accepted
 from pool_user.belief.reachability import UNREACHABLE as UNREACHABLE
 from pool_user.belief.registrars import RegistrarView as RegistrarView
 from pool_user.belief.registrars import Standing as Standing

@@ -1,4 +1,6 @@
-"""Which PEs of a pool are taken note of at all: what strangers register must not fill memory and time.
+"""Nobody joins uninvited (rule 6), and what strangers register must not fill memory and time.
+
+`accepted` and `why_refused` apply the `accept` networks. `Admission` says which PEs are taken note of at all.
 
 A registrar's word about any other PE is refused at the door: nothing of it is stored, nothing is judged anew.
 It is counted, and told of now and then.
@@ -7,11 +9,41 @@ It is counted, and told of now and then.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
-from pool_user.belief.accept import why_refused
 from pool_user.belief.rules import BeliefEvent, PoolRules
-from rserpool import PoolElement
+from rserpool import PoolElement, Transport
+
+REFUSED = "refused"
+"""How the reason of a PE begins that does not count."""
+
+
+def accepted(
+    addresses: Sequence[IPv4Address | IPv6Address], accept: Sequence[IPv4Network | IPv6Network]
+) -> tuple[IPv4Address | IPv6Address, ...]:
+    """Return the addresses that are in one of the networks, each once, in their order."""
+    if len(addresses) == 1:
+        return tuple(addresses) if _is_in(addresses[0], accept) else ()
+    return tuple(dict.fromkeys(address for address in addresses if _is_in(address, accept)))
+
+
+def _is_in(address: IPv4Address | IPv6Address, networks: Sequence[IPv4Network | IPv6Network]) -> bool:
+    for network in networks:  # noqa: SIM110 - any() takes twice the time, for each member of each view
+        if address.version == network.version and address in network:
+            return True
+    return False
+
+
+def why_refused(transport: Transport, accept: Sequence[IPv4Network | IPv6Network]) -> str | None:
+    """Say why a PE with this user transport does not count, None if it does."""
+    if not transport.port:
+        return f"{REFUSED}: its port is 0"
+    if accepted(transport.addresses, accept):
+        return None
+    listed = ", ".join(str(address) for address in transport.addresses[:4]) or "none"
+    return f"{REFUSED}: not in the pool's accept networks: {listed}"
+
 
 MAX_FOREIGN = 64
 """PEs outside `accept` that are known of one pool, so that an administrator sees who is refused and why."""

@@ -1,13 +1,131 @@
-"""From the claims about one pool to a decision about each of its PEs."""
+"""From the claims about one pool to a decision about each of its PEs: is it in (rule 2)?
+
+Each registrar that lists a PE makes a **claim**: "this PE is in, and its home is that registrar". A claim
+does not end because its registrar stops listing the PE, or stops answering: it is *remembered* until
+somebody entitled to say so denies it. A PE is in while one claim about it stands. `judge()` decides on
+one claim:
+
+- **Its home is settled.** Then the home speaks. It lists the PE itself: the claim stands (and should the
+  home name yet another home, that one is followed). It answered without the PE to a question asked *after*
+  the claim was first made, or pushed the deletion after the question was asked that the claim answers: the
+  claim is denied. Else it stands, and the home is asked again. So a registrar that missed the news of a
+  death can list the PE for as long as it likes. News from a registrar that is not settled bring nobody in
+  before the home's word: it may be catching up, and read of a registration before it reads of the death.
+- **Its home is unknown, silent or not settled.** Then whoever lists the PE at present is believed,
+  settled or not: the registrar of a PE that just moved, a peer that takes over. A remembered claim is
+  denied once every settled registrar has answered without the PE to a question asked after the claim was
+  last made. With no settled registrar, nobody is entitled: it stands (rule 5).
+
+A claim denied while its registrar goes on making it is **overruled**: should the home fall silent later,
+the old claim does not come back to life. It counts again when the home lists the PE again, or when the
+registrar makes it anew, after having dropped it or with another home.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Container, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 
-from pool_user.belief.claims import Court, Judgement, Verdict, judge
 from pool_user.belief.listing import Claim, Listing, Overruled
 from rserpool import PoolElement
+
+
+@dataclass(frozen=True, slots=True)
+class Court:
+    """Who may speak: registrars (by index) that answer, those settled, and the settled ones by identifier.
+
+    `since_s` is when that changed last: what was said before then is not enough to speak for a home that has
+    fallen silent, since news of its last moments may have been on the way.
+    """
+
+    answering: Collection[int] = ()
+    settled: Collection[int] = ()
+    homes: Mapping[int, int] = field(default_factory=dict)
+    since_s: float = float("-inf")
+
+
+class Verdict(Enum):
+    """What becomes of a claim. VOUCHED: a registrar lists the PE now. PENDING: it stands until somebody
+    answers. NEWS: so it does about a PE that is in already, while one that is out stays so until then."""
+
+    VOUCHED = "vouched"
+    PENDING = "pending"
+    NEWS = "news"
+    DENIED = "denied"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict, who denied, and which registrars have to be asked before more can be said."""
+
+    verdict: Verdict
+    overruled: Overruled | None = None
+    awaited: tuple[int, ...] = ()
+
+
+VOUCHED = Judgement(Verdict.VOUCHED)
+
+
+def judge(
+    index: int,
+    claim: Claim,
+    listings: Mapping[int, Listing],
+    court: Court,
+    followed: frozenset[int] = frozenset(),
+) -> Judgement:
+    """Decide on the claim that the registrar at `index` makes, as the text of this module says."""
+    home = court.homes.get(claim.element.home_registrar)
+    if home is not None:
+        return _judge_by_home(home, index, claim, listings, court, followed)
+    if claim.overruled is not None:
+        return Judgement(Verdict.DENIED, claim.overruled)
+    if index in court.answering and not claim.remembered:
+        return VOUCHED
+    last_s = max(listings[index].last_made_s(claim), court.since_s)
+    identifier = claim.element.identifier
+    awaited = tuple(
+        settled
+        for settled in court.settled
+        if settled not in listings
+        or not (listings[settled].absent_since(identifier, last_s) or listings[settled].present(identifier))
+    )
+    if awaited or not court.settled:
+        asked = tuple(settled for settled in awaited if not _is_full(listings.get(settled)))
+        return Judgement(Verdict.PENDING, awaited=asked)
+    return Judgement(Verdict.DENIED, Overruled.BY_OTHERS)
+
+
+def _judge_by_home(
+    home: int,
+    index: int,
+    claim: Claim,
+    listings: Mapping[int, Listing],
+    court: Court,
+    followed: frozenset[int],
+) -> Judgement:
+    identifier = claim.element.identifier
+    listing = listings.get(home)
+    own = listing.present(identifier) if listing is not None else None
+    if own is not None:
+        if home == index or home in followed:
+            return VOUCHED
+        return judge(home, own, listings, court, followed | {index})
+    if listing is not None and (
+        listing.absent_since(identifier, claim.since_s) or listing.deleted_since(identifier, claim.asked_s)
+    ):
+        return Judgement(Verdict.DENIED, Overruled.BY_HOME)
+    if claim.overruled is not None:
+        return Judgement(Verdict.DENIED, claim.overruled, (home,))
+    catching_up = index in court.answering and index not in court.settled and not claim.remembered
+    if catching_up and listing is not None and listing.was_settled:
+        return Judgement(Verdict.NEWS, awaited=(home,))
+    return Judgement(Verdict.PENDING, awaited=() if _is_full(listing) else (home,))
+
+
+def _is_full(listing: Listing | None) -> bool:
+    return listing is not None and listing.is_full
+
 
 _Judged = list[tuple[int, Claim, Judgement]]
 

@@ -6,16 +6,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from pool_user.belief.accept import accepted, why_refused
-from pool_user.belief.admission import Admission
-from pool_user.belief.claims import Court
+from pool_user.belief.admission import Admission, accepted, why_refused
 from pool_user.belief.crowd import Crowd
-from pool_user.belief.decisions import Decision, decide
-from pool_user.belief.happenings import happened
-from pool_user.belief.history import History
+from pool_user.belief.decisions import Court, Decision, decide
+from pool_user.belief.history import History, happened
 from pool_user.belief.listing import MEMORY, Claim, Listing, Overruled
-from pool_user.belief.orphans import Orphans
-from pool_user.belief.reachability import Reachability
+from pool_user.belief.reachability import Orphans, Reachability
 from pool_user.belief.rules import RENEW_STALE_S, BeliefEvent, PoolRules
 from pool_user.views import Member, OutMember, PoolView
 from rserpool import PoolElement, Transport, Update

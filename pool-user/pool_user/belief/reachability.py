@@ -1,10 +1,115 @@
-"""Whom the backend's own probe does not reach, in one pool, and whom that takes out."""
+"""Which members the backend's own probe has a say about, and which it takes out.
+
+It has a say about all members of a pool that is stale or verified (`Reachability`), and about the orphans:
+members whose home registrar is lost (`Orphans`).
+
+Nobody who is entitled to deny an orphan can: it stays in until another registrar has taken it over and
+found it dead, which takes seconds, or until its registration life ends. A live one registers elsewhere within
+100 ms. So who has not is probed, and believed to be dead when nobody is there.
+
+When all registrars were lost, all members were probed. Whom that did not reach was perhaps registered anew
+before it died, at one that is not settled yet while others that list it are: so it stays a suspect as well.
+
+None of this lasts: whom settled registrars go on listing for longer than a takeover or a registration life
+takes answers to its home, and only our way there is broken.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
+from pool_user.belief.rules import ADOPTED_AFTER_S, ORPHAN_AFTER_S, ORPHAN_OUT_S, ORPHAN_PROBED_S
 from pool_user.views import Endpoint, Member, OutMember
+
+
+@dataclass(slots=True)
+class _Orphan:
+    suspected_s: float
+    """From when on it is a suspect."""
+    adopted_s: float | None = None
+    """When another settled registrar became its home."""
+
+    @property
+    def probed_until_s(self) -> float:
+        return self.suspected_s + ORPHAN_PROBED_S
+
+    @property
+    def out_until_s(self) -> float:
+        return self.suspected_s + ORPHAN_OUT_S
+
+
+class Orphans:
+    """The members of one pool whose home is lost, and those that have a new one since a moment only."""
+
+    def __init__(self) -> None:
+        self._homes: dict[int, int] = {}
+        """The settled registrar that each member had last."""
+        self._orphans: dict[int, _Orphan] = {}
+        self._was_stale = False
+        self._now = float("-inf")
+
+    def update(
+        self,
+        members: Mapping[int, Member],
+        settled: Collection[int],
+        unreachable: Collection[int],
+        changed: Collection[int],
+        now: float,
+    ) -> None:
+        """Take all members, the identifiers of the settled registrars, whom the backend's own probe does not
+        reach, and which members may have changed since the last time: all if the settled registrars have."""
+        self._now = now
+        for identifier in (self._homes.keys() | self._orphans.keys()) - members.keys():
+            self._homes.pop(identifier, None)
+            self._orphans.pop(identifier, None)
+        was_stale, self._was_stale = self._was_stale, not settled
+        if was_stale:
+            for identifier in members.keys() & set(unreachable):
+                self._orphans[identifier] = _Orphan(now)
+        if self._was_stale:
+            return  # all are probed, and out when they are not reached
+        for identifier in (members.keys() & changed) | self._orphans.keys():
+            home = members[identifier].home_registrar
+            orphan = self._orphans.get(identifier)
+            if home in settled:
+                self._homes[identifier] = home
+                if orphan is not None and self._is_adopted(orphan):
+                    del self._orphans[identifier]
+            elif orphan is not None:
+                orphan.adopted_s = None
+            elif self._homes.get(identifier) == home:
+                self._orphans[identifier] = _Orphan(now + ORPHAN_AFTER_S)
+
+    def _is_adopted(self, orphan: _Orphan) -> bool:
+        """Whether its new home has listed it for so long that it answered a keep-alive."""
+        if orphan.adopted_s is None:
+            orphan.adopted_s = self._now
+        was_quick = orphan.adopted_s < orphan.suspected_s
+        return was_quick or self._now >= orphan.adopted_s + ADOPTED_AFTER_S
+
+    def suspects(self, unreachable: Collection[int]) -> tuple[int, ...]:
+        """Who is to be probed. Who was found unreachable is one until it answers, has a home, or is gone, or
+        was listed all the same for so long that it must live."""
+        return tuple(
+            sorted(
+                identifier
+                for identifier, orphan in self._orphans.items()
+                if self._now >= orphan.suspected_s
+                and self._now < (orphan.out_until_s if identifier in unreachable else orphan.probed_until_s)
+            )
+        )
+
+    @property
+    def next_deadline_s(self) -> float | None:
+        """When time alone changes who is a suspect."""
+        times = []
+        for orphan in self._orphans.values():
+            times += [orphan.suspected_s, orphan.probed_until_s, orphan.out_until_s]
+            if orphan.adopted_s is not None:
+                times.append(orphan.adopted_s + ADOPTED_AFTER_S)
+        return min((time_s for time_s in times if time_s > self._now), default=None)
+
 
 UNREACHABLE = "not reached by the probe of this name server"
 AND_STALE = f"{UNREACHABLE}, and no registrar can vouch for it"

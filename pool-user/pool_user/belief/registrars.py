@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from enum import Enum
 from ipaddress import ip_address
 
-from pool_user.belief.claims import Court
+from pool_user.belief.decisions import Court
 from pool_user.belief.rules import (
     OLD_SENTINEL_TRUSTED_AFTER_S,
     SILENT_AFTER_S,

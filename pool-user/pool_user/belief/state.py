@@ -7,7 +7,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from pool_user.belief.claims import Court
+from pool_user.belief.decisions import Court
 from pool_user.belief.pool import PoolBelief
 from pool_user.belief.registrars import RegistrarView, Standings
 from pool_user.belief.rules import (

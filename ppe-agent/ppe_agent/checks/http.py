@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+from daemon_kit.files import trusting
 
 from ppe_agent.checks.base import CheckResult, PeriodicCheck, Timing, alive, dead, failed
-from ppe_agent.checks.certificates import trusting
 from ppe_agent.checks.tcp import Address, OutgoingSocket
 
 MAX_BODY_BYTES: Final = 1024 * 1024

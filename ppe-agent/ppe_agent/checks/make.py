@@ -16,8 +16,7 @@ from ppe_agent.checks.exec_check import ExecCheck
 from ppe_agent.checks.process import ProcessCheck
 from ppe_agent.checks.sip import SipOptionsCheck
 from ppe_agent.checks.systemd_unit import SystemdUnitCheck
-from ppe_agent.checks.tcp import TcpCheck
-from ppe_agent.checks.tcp_hold import TcpHoldCheck
+from ppe_agent.checks.tcp import TcpCheck, TcpHoldCheck
 
 
 def make_check(config: CheckConfig, address: Address, port: int, transport: str) -> Check:

@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from ppe_agent.checks.base import CheckResult, PeriodicCheck, Timing, alive, dead, failed
-from ppe_agent.checks.subprocess_run import run_command
+from ppe_agent.checks.exec_check import run_command
 
 _ALIVE: Final = frozenset({"active", "reloading"})
 _PASSING: Final = frozenset({"activating"})
