@@ -1,10 +1,12 @@
 """A page with several plots is valid HTML: no id twice, and what refers to one still finds it."""
 
 import re
+from datetime import date
 from pathlib import Path
 
 import pytest
 from rspdns_lab.report.html import Page, Section, markdown_table, new_plot, write_page
+from rspdns_lab.report.markdown import markdown_page
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +59,21 @@ def test_a_column_of_texts_is_one_in_all_its_cells(tmp_path: Path) -> None:
     )
     assert f'<td>7</td><td class="long">{long[:-6]}&lt;more&gt;</td>' in text
     assert '<td>8</td><td class="long"><code>drain</code></td>' in text
+
+
+def test_a_page_of_markdown_says_when_where_and_by_which_command_it_was_measured() -> None:
+    plot = new_plot(2, 1)
+    sections = [
+        Section("Calls", "Of `as1`.", [("fault", "calls"), ("killed", "7")]),
+        Section("Plot", plots=[("a", plot)]),
+    ]
+    command = ["rspdns-lab", "ims", "--fault", "as killed"]
+    made = markdown_page(
+        Page("What callers hear", "All of it.", sections), command, date(2026, 1, 31), "a machine"
+    )
+    assert made == (
+        "<!-- Made by the command below; not to be edited by hand. -->\n\n"
+        "# What callers hear\n\nAll of it.\n\n"
+        "Measured on 2026-01-31: a machine.\n\n    rspdns-lab ims --fault 'as killed'\n\n"
+        "## Calls\n\nOf `as1`.\n\n| fault | calls |\n| --- | ---: |\n| killed | 7 |\n"
+    )

@@ -49,6 +49,7 @@ class ReportFiles:
     resume: bool = False
     html_file: Path | None = None
     results: Path | None = None
+    markdown_file: Path | None = None
 
     def earlier(self, read: Callable[[dict[str, Any]], T], options: Mapping[str, Any]) -> list[T]:
         """Return the trials of the run to resume, each made by `read`; none for a run that begins.
@@ -130,7 +131,7 @@ def hand_over(path: Path, text: str) -> None:
 
 
 def report_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `--json`, `--resume`, `--results` and `--html` to a command, which gets them as `report`."""
+    """Add the options of a report (`--json`, `--html`, ...) to a command, which gets them as `report`."""
 
     @functools.wraps(command)
     def with_report(
@@ -139,13 +140,17 @@ def report_options(command: Callable[..., None]) -> Callable[..., None]:
         resume: bool,
         results: Path | None,
         html_file: Path | None,
+        markdown_file: Path | None,
         **arguments: Any,
     ) -> None:
         if resume and json_file is None:
             raise click.UsageError("--resume needs --json FILE, where the earlier run's results are")
-        command(report=ReportFiles(json_file, resume, html_file, results), **arguments)
+        command(report=ReportFiles(json_file, resume, html_file, results, markdown_file), **arguments)
 
     for option in (
+        click.option(
+            "--markdown", "markdown_file", type=ReportPath(), help="One page of Markdown: the tables."
+        ),
         click.option("--html", "html_file", type=ReportPath(), help="One page with tables and plots."),
         click.option("--results", type=ReportPath(), help="The same as --json FILE --resume."),
         click.option("--resume", is_flag=True, help="Go on where the run that wrote the JSON file ended."),

@@ -11,9 +11,11 @@ import click
 from rspdns_lab.net.privilege import become_root
 from rspdns_lab.report.files import ReportFiles
 from rspdns_lab.report.html import Page, write_page
+from rspdns_lab.report.markdown import write_markdown
 from rspdns_lab.told_plainly import say, told_plainly
 
 EXIT_BROKEN = 1
+REPORTS = ("--json", "--resume", "--results", "--html", "--markdown")
 T = TypeVar("T")
 S = TypeVar("S")
 
@@ -73,11 +75,20 @@ def run_lab(
         keep()
         if files.html_file is not None:
             write_page(files.html_file, report.page(found))
+        if files.markdown_file is not None:
+            write_markdown(files.markdown_file, report.page(found), _command(files))
     click.echo(report.tables(found))
     broken = report.problems(found)
     for problem in broken:
         say(f"broken: {problem}")
     sys.exit(EXIT_BROKEN if broken else 0)
+
+
+def _command(files: ReportFiles) -> list[str]:
+    """The command of this process, without the files that it writes."""
+    written = {str(file) for file in (files.json_file, files.html_file, files.results, files.markdown_file)}
+    words = ["rspdns-lab", *(word for word in sys.argv[1:] if word not in written)]
+    return [word for word in words if word.partition("=")[0] not in REPORTS]
 
 
 def _each(several: Iterable[T]) -> Generator[T, None, None]:
