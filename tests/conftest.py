@@ -82,8 +82,8 @@ def namespace(namespaces: Callable[[], Namespace]) -> Namespace:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what runs real programs, so that `-m "not integration"` needs no root; the longest go first."""
     tests_of = Counter(item.path for item in items)
-    place_of = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: (place_of.get(item.path.stem, len(LONGEST)), -tests_of[item.path]))
+    rank_of = {name: index for index, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: (rank_of.get(item.path.stem, len(LONGEST)), -tests_of[item.path]))
     for item in items:
         if "integration" in item.path.parts or "namespaces" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.integration)

@@ -83,7 +83,7 @@ async def test_writing_needs_a_token_on_loopback_too(admin: Admin) -> None:
         (b"{", "not JSON"),
     ],
 )
-async def test_what_cannot_be_purged(admin: Admin, body: object, words: str) -> None:
+async def test_a_name_that_cannot_be_purged_is_refused(admin: Admin, body: object, words: str) -> None:
     status, told = await admin.write("/v1/purge", body)
     assert status == 400
     assert words in told["error"]

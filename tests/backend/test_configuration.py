@@ -57,8 +57,8 @@ def test_no_zone_at_all_is_a_backend_before_its_first_zone(tmp_path: Path) -> No
 def test_a_missing_zones_directory_is_an_error(tmp_path: Path) -> None:
     main = GOOD + 'zones_dir = "elsewhere"\n'
     (tmp_path / "rspdns.toml").write_text(main)
-    *place, problem = one_error(tmp_path / "rspdns.toml")
-    assert place == ["rspdns.toml", len(main.splitlines()), "zones_dir"]
+    *location, problem = one_error(tmp_path / "rspdns.toml")
+    assert location == ["rspdns.toml", len(main.splitlines()), "zones_dir"]
     assert f"{tmp_path}/elsewhere: the zones directory can't be read" in problem
 
 
@@ -91,8 +91,8 @@ max_answer = 1
         two=head("two", "example.org") + UDP + UDP.replace('"u"', '"v"'),
     )
     found = errors(path)
-    places = {(file, line, key) for file, line, key, _ in found}
-    assert places >= {
+    locations = {(file, line, key) for file, line, key, _ in found}
+    assert locations >= {
         ("rspdns.toml", 1, "registrars[1]"),
         ("rspdns.toml", 1, "registrars[2]"),
         ("rspdns.toml", 2, "folow"),
@@ -111,7 +111,7 @@ max_answer = 1
         ("two.toml", 14, "pool[1].service"),
         ("two.zone", 6, ""),
     }
-    assert len(found) == len(places) == 17
+    assert len(found) == len(locations) == 17
     problems = {(file, line): problem for file, line, _, problem in found}
     assert "33" in problems["one.toml", 5]
     assert "did you mean 'follow'" in problems["rspdns.toml", 2]

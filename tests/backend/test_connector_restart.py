@@ -27,8 +27,8 @@ def inherited(manager: ServiceManager, monkeypatch: pytest.MonkeyPatch) -> Itera
     """This process was just started by the manager."""
     first = 700
     descriptors = manager.descriptors
-    for place, one in enumerate(descriptors):
-        os.dup2(one, first + place, inheritable=False)
+    for index, one in enumerate(descriptors):
+        os.dup2(one, first + index, inheritable=False)
     names = ["rspdns.socket", *[CONNECTION] * (len(descriptors) - 1)]
     with monkeypatch.context() as patch:
         patch.setattr("rspdns.pdns.connector_unix._FIRST_FD", first)

@@ -26,7 +26,7 @@ def addresses(made: Responder, name: str = TARGET, qtype: str = "ANY") -> list[s
     return [record["content"] for record in json.loads(reply)["result"] or []]
 
 
-def test_its_address_is_answered_for_a_second_more() -> None:
+def test_the_address_of_a_departed_target_is_answered_for_a_second_more() -> None:
     made = Responder()
     made.clock = lambda: now
     now = 100.0
@@ -42,7 +42,7 @@ def test_its_address_is_answered_for_a_second_more() -> None:
     assert addresses(made) == []
 
 
-def test_one_that_comes_back_is_answered_as_it_is_now() -> None:
+def test_a_target_that_comes_back_is_answered_as_it_is_now() -> None:
     made = Responder()
     now = 100.0
     made.clock = lambda: now

@@ -32,7 +32,7 @@ def told(pools: str = UDP, *of_pool: PoolView) -> list[ZoneStatus]:
     return build.zones([zone(pools)], Snapshot(), {one.handle: one for one in of_pool or (THREE,)}, NOW)
 
 
-def test_the_same_files_take_nobody_out() -> None:
+def test_a_reload_of_the_same_files_takes_nobody_out() -> None:
     assert departures(told(), [zone()]) == []
 
 

@@ -134,7 +134,7 @@ async def test_what_can_not_be_written_changes_nothing(tmp_path: Path, make: Mak
     assert store.metadata(ZONE) == {}
 
 
-async def test_there_is_a_limit_to_everything(make: Make) -> None:
+async def test_keys_and_metadata_of_zones_are_limited(make: Make) -> None:
     store = make()
     with pytest.raises(Refused):
         await store.add_key(ZONE, 257, True, True, "x" * (MAX_TEXT + 1))

@@ -84,7 +84,7 @@ def test_opt_out_leaves_out_unsigned_delegations() -> None:
 
 def test_hashes_are_kept_from_one_chain_to_the_next() -> None:
     first = chain("1 0 2 ab12")
-    marked = {name: f"{place:032d}" for place, name in enumerate(first.hashes)}
+    marked = {name: f"{index:032d}" for index, name in enumerate(first.hashes)}
     assert Chain(first.zone, PARAMETERS, marked).hashes == marked
 
 

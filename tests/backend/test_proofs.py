@@ -26,7 +26,7 @@ ANY = "b.z. IN A"
         ("NXDOMAIN", ANY, [GAP, APEX]),
     ],
 )
-def test_what_proves_it(rcode: str, question: str, authority: list[str]) -> None:
+def test_answers_that_prove_that_there_is_nothing(rcode: str, question: str, authority: list[str]) -> None:
     assert what_is_wrong(answer(rcode, question, *authority)) is None
 
 
@@ -42,7 +42,7 @@ def test_what_proves_it(rcode: str, question: str, authority: list[str]) -> None
         ("REFUSED", ANY, [], "REFUSED"),
     ],
 )
-def test_what_does_not(rcode: str, question: str, authority: list[str], word: str) -> None:
+def test_answers_that_prove_nothing(rcode: str, question: str, authority: list[str], word: str) -> None:
     assert word in str(what_is_wrong(answer(rcode, question, *authority)))
 
 

@@ -84,7 +84,7 @@ async def test_at_the_start_powerdns_forgets_what_a_former_life_said(tmp_path: P
     scene.publisher.close()
 
 
-async def test_but_not_while_there_is_nothing_better_to_say(tmp_path: Path) -> None:
+async def test_powerdns_forgets_a_former_life_only_when_there_is_something_to_say(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.publisher.start({})
     assert scene.purged() == set()

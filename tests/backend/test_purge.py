@@ -226,7 +226,7 @@ async def test_a_forbidden_socket_is_told(make, purger) -> None:  # type: ignore
 
 
 @pytest.mark.parametrize("turns", range(5))
-async def test_it_closes_also_when_news_come_in_the_same_moment(tmp_path: Path, turns: int) -> None:
+async def test_a_purger_closes_also_when_news_come_in_the_same_moment(tmp_path: Path, turns: int) -> None:
     nobody = Purger([str(tmp_path / "none")])
     nobody.start()
     await asyncio.sleep(0.05)

@@ -37,7 +37,7 @@ def test_a_name_with_records() -> None:
     assert not any("domain_id" in record for record in found), "PowerDNS would read it for nothing"
 
 
-def test_one_type_only() -> None:
+def test_a_question_for_one_type_gets_that_type_only() -> None:
     assert {record["qtype"] for record in lookup(f"as.{ZONE}.", "A")} == {"A"}
     assert lookup(f"as.{ZONE}.", "MX") is False
 

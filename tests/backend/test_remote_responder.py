@@ -49,7 +49,7 @@ def test_the_same_question_gets_the_same_answer_from_the_kept_reply() -> None:
     assert targets(json.loads(first)) == {"00000001"}
 
 
-def test_that_a_name_has_nothing_of_a_type_is_kept_as_long_as_the_name_stays_as_it_is() -> None:
+def test_an_empty_reply_is_kept_as_long_as_its_name_stays_as_it_is() -> None:
     made = responder()
     asked = (f"as.{ZONE}", "AAAA")
     assert ask(made, *asked) == ask(made, *asked) == {"result": False}

@@ -69,7 +69,7 @@ def test_the_second_place_is_drawn_by_weight_among_the_rest() -> None:
 
 @pytest.mark.parametrize("shown", [2, 7, 20])
 def test_clients_spread_as_the_weights_say_however_few_an_answer_shows(shown: int) -> None:
-    loads = [place / 20 for place in range(19)] + [0.94]
+    loads = [index / 20 for index in range(19)] + [0.94]
     weights = weigh({str(n): member(n, policy=LeastUsed(load)) for n, load in enumerate(loads)}, {}, NOW)
     srv = {
         key: dns.rdata.from_text("IN", "SRV", f"{w.priority} {w.weight} 5060 {key}.")

@@ -12,7 +12,7 @@ def used(numbers: SerialNumbers, count: int = 1) -> int:
     return serial
 
 
-def test_it_begins_at_the_clock_and_moves(tmp_path: Path) -> None:
+def test_a_serial_number_begins_at_the_clock_and_moves(tmp_path: Path) -> None:
     numbers = SerialNumbers(tmp_path, 1000.7)
     assert [used(numbers), used(numbers)] == [1001, 1002]
 
@@ -22,7 +22,7 @@ def test_a_serial_that_is_not_used_is_given_again(tmp_path: Path) -> None:
     assert numbers.following == numbers.following == 1001
 
 
-def test_it_never_goes_back_across_restarts(tmp_path: Path) -> None:
+def test_a_serial_number_never_goes_back_across_restarts(tmp_path: Path) -> None:
     last = used(SerialNumbers(tmp_path, 1000), 2 * RESERVED + 5)
     for wall_s in (1000, 1001, 0):
         again = used(SerialNumbers(tmp_path, wall_s))

@@ -48,8 +48,8 @@ def test_pools_come_first_and_events_last() -> None:
     assert lines[0] == "rspdns 1.0 on ns1, up for 1 h 7 min"
     assert lines[2] == "_sip._udp.as.ims.example.net"
     words = ("10.20.0.99", "standing", "events")
-    places = [next(n for n, line in enumerate(lines) if word in line) for word in words]
-    assert places == sorted(places)
+    indexes = [next(n for n, line in enumerate(lines) if word in line) for word in words]
+    assert indexes == sorted(indexes)
     assert len(lines) == 24
     assert "joined" in lines[-1]
 

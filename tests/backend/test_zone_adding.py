@@ -81,7 +81,7 @@ def test_what_is_there_is_never_overwritten(tmp_path: Path) -> None:
         ("--accept=10.0.0.1/8", "--accept: "),
     ],
 )
-def test_what_is_wrong_is_told_and_nothing_written(tmp_path: Path, option: str, word: str) -> None:
+def test_a_zone_that_is_wrong_is_refused_and_nothing_written(tmp_path: Path, option: str, word: str) -> None:
     result = add(tmp_path, option)
     assert result.exit_code == 1
     assert word in result.output

@@ -12,7 +12,7 @@ from tests.backend.making import FIXED, UDP, ZONE
 
 
 @pytest.mark.parametrize(
-    ("keys", "place", "word"),
+    ("keys", "location", "word"),
     [
         ({"handles": '["a", "b"]'}, (3, "pool[0]"), "either handle or handles"),
         ({"handle": ""}, (3, "pool[0]"), "either handle or handles"),
@@ -34,9 +34,9 @@ from tests.backend.making import FIXED, UDP, ZONE
         ({"name": f'"{".".join(["long" * 12] * 4)}"'}, (8, "pool[0].name"), "do not fit"),
     ],
 )
-def test_one_wrong_key(tmp_path: Path, keys: dict[str, str], place: tuple[int, str], word: str) -> None:
+def test_one_wrong_key(tmp_path: Path, keys: dict[str, str], location: tuple[int, str], word: str) -> None:
     file, line, key, problem = pool_error(tmp_path, changed(**keys))
-    assert (file, line, key) == ("one.toml", *place)
+    assert (file, line, key) == ("one.toml", *location)
     assert word in problem
 
 
@@ -100,7 +100,7 @@ def test_a_wrong_key_hides_no_rule_between_keys(tmp_path: Path, wrong: dict[str,
 
 
 @pytest.mark.parametrize("wrong", [{"max_answer": "3"}, {"max_answers": "1"}])
-def test_nor_a_rule_about_values(tmp_path: Path, wrong: dict[str, str]) -> None:
+def test_a_wrong_key_hides_no_rule_about_values(tmp_path: Path, wrong: dict[str, str]) -> None:
     (tmp_path / "zones.d").mkdir()
     pools = changed(handle='"no.label"', label="", verify='"tcp"', **wrong)
     words = " ".join(problem for *_, problem in errors(write(tmp_path, GOOD, one=head() + pools)))

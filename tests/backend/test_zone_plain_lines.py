@@ -95,7 +95,7 @@ def read(text: str) -> tuple[object, ...]:
 
 @example(HEAD.removeprefix("$TTL 3600\n"), [" A 10.0.0.1\n", " 60 CAA 0 issue x\n", "a A 10.0.0.1\n"])
 @given(st.sampled_from(["", HEAD, HEAD.removeprefix("$TTL 3600\n")]), st.lists(lines, max_size=8))
-def test_both_ways_read_the_same(head: str, more: list[str]) -> None:
+def test_plain_lines_read_the_same_as_by_dnspython(head: str, more: list[str]) -> None:
     text = head + "".join(more)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(file, "plain_line", lambda *place: None)

@@ -15,7 +15,7 @@ class Finalized:
         time.sleep(0)  # the signal is handled here, and what it raises is dropped
 
 
-def test_one_that_python_drops_ends_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ctrl_c_that_python_drops_ends_the_loop_too(monkeypatch: pytest.MonkeyPatch) -> None:
     dropped: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda told: dropped.append(told.exc_type))
     turns = 0
@@ -27,7 +27,7 @@ def test_one_that_python_drops_ends_it_too(monkeypatch: pytest.MonkeyPatch) -> N
     assert turns == 1
 
 
-def test_it_ends_in_the_middle_of_a_turn_and_leaves_ctrl_c_as_it_was() -> None:
+def test_ctrl_c_ends_a_loop_in_the_middle_of_a_turn_and_is_as_it_was_afterwards() -> None:
     before = signal.getsignal(signal.SIGINT)
     with until_ctrl_c():
         os.kill(os.getpid(), signal.SIGINT)

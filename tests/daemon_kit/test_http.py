@@ -101,7 +101,7 @@ async def address() -> AsyncIterator[ListenAddress]:
     await server.close()
 
 
-async def test_it_serves(address: ListenAddress) -> None:
+async def test_a_server_answers_at_its_address(address: ListenAddress) -> None:
     async with ClientSession() as client, client.get(f"http://{address}/") as answer:
         assert await answer.text() == "hello"
 

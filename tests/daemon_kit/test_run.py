@@ -73,7 +73,7 @@ def test_a_second_signal_ends_one_that_hangs() -> None:
     assert (service.returncode, errors) == (1, "error: stopped before it had finished\n")
 
 
-def test_it_goes_on_when_nobody_reads_its_log_any_more() -> None:
+def test_a_service_goes_on_when_nobody_reads_its_log_any_more() -> None:
     with start("talk") as service:
         assert service.stderr is not None
         service.stderr.readline()

@@ -52,7 +52,7 @@ def answered_by(data: bytes) -> bool:
     return response is not None and REQUEST.is_answered_by(response)
 
 
-def test_its_answer_is_known_also_in_compact_form() -> None:
+def test_an_answer_is_known_also_in_compact_form() -> None:
     assert answered_by(ANSWER)
     compact = ANSWER.replace(b"Via:", b"v :").replace(b"Call-ID:", b"i:").replace(b"CSeq", b"cseq")
     assert answered_by(compact)

@@ -69,7 +69,7 @@ def test_right_ones_are_read() -> None:
     ("written", "meaning"),
     [("tcphold", "tcp-hold"), ("least_used", "least-used"), ("Last_Good", "last-good"), ("zzz", None)],
 )
-def test_what_was_meant(written: str, meaning: str | None) -> None:
+def test_a_misspelt_word_is_answered_with_what_was_meant(written: str, meaning: str | None) -> None:
     known = ("tcp", "tcp-hold", "least-used", "last-good")
     assert meant(written, known) == meaning
     said = none_of(written, known)

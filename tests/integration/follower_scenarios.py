@@ -55,7 +55,7 @@ class Stage:
         self.address = address
         self.supervisors = supervisors
         self.registrars = [
-            RegistrarAddress(address, 3863 + place, 9901 + place) for place in range(len(supervisors))
+            RegistrarAddress(address, 3863 + index, 9901 + index) for index in range(len(supervisors))
         ]
         self.belief = Belief([str(one) for one in self.registrars], RULES)
         self.pool_user = PoolUser(
@@ -121,9 +121,9 @@ class Stage:
     async def settled(self) -> None:
         await self.until("all registrars settled", lambda: self.standings == ["settled"] * 3)
 
-    async def element(self, identifier: int, *places: int) -> None:
-        """Start a pool element that registers at the registrars of these places, the first one first."""
-        registrars = [str(self.registrars[place]) for place in places or (0, 1, 2)]
+    async def element(self, identifier: int, *indexes: int) -> None:
+        """Start a pool element that registers at the registrars of these indexes, the first one first."""
+        registrars = [str(self.registrars[index]) for index in indexes or (0, 1, 2)]
         self.elements[identifier] = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", __spec__.name, "element", str(identifier), self.address, *registrars)
         )
@@ -149,15 +149,15 @@ class Stage:
             process.kill()
         await process.wait()
 
-    def registrar_process(self, place: int) -> psutil.Process:
+    def registrar_process(self, index: int) -> psutil.Process:
         """The rspregistrar itself, below its supervisor."""
-        for process in psutil.Process(self.supervisors[place]).children(recursive=True):
+        for process in psutil.Process(self.supervisors[index]).children(recursive=True):
             if process.name() == "rspregistrar":
                 return process
-        raise AssertionError(f"no rspregistrar below {self.supervisors[place]}")
+        raise AssertionError(f"no rspregistrar below {self.supervisors[index]}")
 
-    def home_place(self, identifier: int) -> int | None:
-        """Where a member is at home, by the place of its registrar."""
+    def home_index(self, identifier: int) -> int | None:
+        """Where a member is at home, by the index of its registrar."""
         homes = [state.identifier for state in self.pool_user.registrar_states()]
         member = next(member for member in self.view.members if member.identifier == identifier)
         return homes.index(member.home_registrar) if member.home_registrar in homes else None
@@ -191,11 +191,11 @@ LIFE_MS = 40_000
 
 async def members_come_and_go(stage: Stage) -> None:
     """PEs at different homes appear everywhere; a killed one is out in far less than the keep-alive needs."""
-    for place in range(3):
-        await stage.element(10 + place, place)
-    assert {stage.home_place(10 + place) for place in range(3)} == {0, 1, 2}
-    for place in range(3):
-        took_s = await stage.kill(10 + place)
+    for index in range(3):
+        await stage.element(10 + index, index)
+    assert {stage.home_index(10 + index) for index in range(3)} == {0, 1, 2}
+    for index in range(3):
+        took_s = await stage.kill(10 + index)
         print(f"killed: out after {took_s * 1000:.1f} ms", flush=True)
         assert took_s < 1
     await stage.element(10, 1)
@@ -215,7 +215,7 @@ async def registrar_killed(stage: Stage) -> None:
     killed_s = time.monotonic()
     stage.registrar_process(0).kill()
     await stage.until("the first is down", lambda: stage.standings[0] != "settled")
-    await stage.until("20 moved", lambda: stage.home_place(20) in (1, 2))
+    await stage.until("20 moved", lambda: stage.home_index(20) in (1, 2))
     await stage.settled()
     assert stage.belief.registrar_states(time.monotonic())[0].identifier != before
     await asyncio.sleep(1)
@@ -275,9 +275,9 @@ async def all_registrars_restarted(stage: Stage) -> None:
         await stage.element(identifier)
     gone_s = time.monotonic()
     try:
-        for place in range(3):
-            os.kill(stage.supervisors[place], signal.SIGSTOP)
-            stage.registrar_process(place).kill()
+        for index in range(3):
+            os.kill(stage.supervisors[index], signal.SIGSTOP)
+            stage.registrar_process(index).kill()
         await stage.until("stale", lambda: stage.view.stale_since_s is not None)
         await stage.end(52)
         await asyncio.sleep(1)

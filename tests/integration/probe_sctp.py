@@ -21,8 +21,8 @@ async def main() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_SCTP) as server:
         server.bind(("127.0.0.1", 5060))
         server.listen(5)
-        outcomes = [await probe(member(port), Plan(timeout_s=2)) for port in (5060, 5061, 5060)]
-    print(" ".join(outcome.value for outcome in outcomes))
+        results = [await probe(member(port), Plan(timeout_s=2)) for port in (5060, 5061, 5060)]
+    print(" ".join(result.value for result in results))
 
 
 if __name__ == "__main__":

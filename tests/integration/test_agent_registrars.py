@@ -25,7 +25,7 @@ REFUSAL = (
 )
 
 
-def test_it_moves_when_its_registrar_is_killed_and_is_never_missed(in_pool: InPool) -> None:
+def test_a_server_moves_when_its_registrar_is_killed_and_is_never_missed(in_pool: InPool) -> None:
     chain, _, _ = in_pool
     before = len(chain.watch.changes())
     killed: list[str] = []
@@ -51,7 +51,7 @@ def test_it_moves_when_its_registrar_is_killed_and_is_never_missed(in_pool: InPo
     assert chain.sidecar.until_state("in")["check"][0]["state"] == "up"
 
 
-def test_found_missing_it_registers_again_in_pools_of_every_size(chain: Chain, tmp_path: Path) -> None:
+def test_a_server_found_missing_registers_again_in_pools_of_every_size(chain: Chain, tmp_path: Path) -> None:
     chain.sidecar.configure_one(HANDLE, "tcp-hold", "udp")
     # So rarely renewed, it comes back in the time of this test only because it is looked up.
     chain.sidecar.config.write_text("reregistration_ms = 60000\n" + chain.sidecar.config.read_text())
@@ -110,7 +110,7 @@ def test_found_missing_it_registers_again_in_pools_of_every_size(chain: Chain, t
     assert any(is_told_by_silence() for _ in range(3))
 
 
-def test_without_any_registrar_it_says_so_and_still_ends_quickly(
+def test_without_any_registrar_the_sidecar_says_so_and_still_ends_quickly(
     namespace: Namespace, tmp_path: Path
 ) -> None:
     chain = Chain(namespace, tmp_path, registrars="later")
@@ -125,7 +125,7 @@ def test_without_any_registrar_it_says_so_and_still_ends_quickly(
     assert began.ran_s() < 2
 
 
-def test_it_says_why_a_registrar_refuses_it(in_pool: InPool, tmp_path: Path) -> None:
+def test_the_sidecar_says_why_a_registrar_refuses_it(in_pool: InPool, tmp_path: Path) -> None:
     chain, _, _ = in_pool
     identifier = chain.until_in()
     other = Sidecar(chain.namespace, tmp_path, chain.registrars.addresses, "other")

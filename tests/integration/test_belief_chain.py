@@ -46,9 +46,9 @@ class Believed(Chain):
         self.watches = 0
         self.joined: list[Members | Crowd] = []
 
-    def members_of(self, name: str, *places: int) -> Members:
-        """A process for pool elements that knows the registrars of these places, without any all."""
-        registrars = [self.registrars.addresses[place] for place in places or (0, 1, 2)]
+    def members_of(self, name: str, *indexes: int) -> Members:
+        """A process for pool elements that knows the registrars of these indexes, without any all."""
+        registrars = [self.registrars.addresses[index] for index in indexes or (0, 1, 2)]
         made = Members(self.namespace, self.folder, ADDRESS, registrars, f"{name}-{len(self.joined)}")
         self.joined.append(made)
         return made
@@ -193,11 +193,11 @@ def test_a_pool_of_two_loses_one(chain: Believed) -> None:
 def test_all_are_drained(chain: Believed) -> None:
     """Each kind of `when_empty`, on the wire. Rule 4."""
     members = chain.members_of("drained")
-    for place, kind in enumerate(EMPTY):
-        for identifier in (30 + 2 * place, 31 + 2 * place):
+    for index, kind in enumerate(EMPTY):
+        for identifier in (30 + 2 * index, 31 + 2 * index):
             members.add(identifier, kind, 5000 + identifier)
-    for place, kind in enumerate(EMPTY):
-        both = {30 + 2 * place, 31 + 2 * place}
+    for index, kind in enumerate(EMPTY):
+        both = {30 + 2 * index, 31 + 2 * index}
         until(lambda kind=kind, both=both: chain.listed(kind) == both, told=chain.backend.log)  # type: ignore[misc]
         until(lambda kind=kind, both=both: chain.targets(owner(kind)) == both, told=chain.backend.log)  # type: ignore[misc]
     for identifier in range(30, 38):

@@ -145,8 +145,8 @@ def test_backend(host: Namespace, tmp_path: Path, command: str) -> None:
         ("zones.d/two.toml:2: static: ", "missing.zone: can't be read: No such file"),
     ]
     assert len(found) == len(expected), "\n".join(found)
-    for line, (place, words) in zip(found, expected, strict=True):
-        assert line.startswith(place), line
+    for line, (location, words) in zip(found, expected, strict=True):
+        assert line.startswith(location), line
         assert words in line
     assert not (tmp_path / "remote.sock").exists()
     assert not (tmp_path / "admin.sock").exists()
@@ -196,8 +196,8 @@ def test_a_zone_that_is_no_toml_is_told_with_the_errors_of_the_others(
     (zones / "two.toml").write_text(GOOD_ZONE + "tll = 3\n")
     (zones / "good.zone").write_text(MASTER.replace("300\n", "30\n").replace("ns1  A", "ns1  B"))
     found = errors(host, tmp_path, "rspdns.cli", "check", "-c", str(tmp_path / "rspdns.toml"))
-    places = [line.split(": ")[0] for line in found]
-    assert places == ["rspdns.toml:9", "zones.d/good.zone:4", "zones.d/one.toml:1", "zones.d/two.toml:3"]
+    locations = [line.split(": ")[0] for line in found]
+    assert locations == ["rspdns.toml:9", "zones.d/good.zone:4", "zones.d/one.toml:1", "zones.d/two.toml:3"]
 
 
 @pytest.mark.parametrize("program", ["agent", "backend"])

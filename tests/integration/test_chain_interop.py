@@ -42,7 +42,7 @@ def identifiers(chain: Chain) -> dict[int, str]:
 
 
 def listed(index: str, handle: str) -> set[tuple[str, str]]:
-    """Identifier and place of each element of a pool, in what hsdump printed."""
+    """Identifier and endpoint of each element of a pool, in what hsdump printed."""
     pool = index.partition(f'Pool "{handle}"')[2].partition("+-- Pool")[0]
     found = re.findall(r"#\d+: \$([0-9a-f]{8})(?:.*\n)*?.*userT: \{([^}]*)\} (\d+/\w+)", pool)
     return {(identifier, f"{address} {port}") for identifier, address, port in found}

@@ -52,7 +52,7 @@ def test_takeovers_and_restarts_go_on_around_it(namespace: Namespace, tmp_path: 
     assert [table["identifiers"] for table in tables] == [[1, 2, 3]] * 3
 
     third.add(4, HANDLE, 5004)
-    pushed = {"kind": "update", "place": 2, "identifier": 4}
+    pushed = {"kind": "update", "index": 2, "identifier": 4}
     until(lambda: pushed in watch.events(), told="a pushed registration")
 
     # A registrar and its element die together: only a takeover tells.

@@ -72,12 +72,12 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Nam
             host.ip("address", "add", f"{address(name)}/64", "dev", "eth0", "nodad")
             host.ip("address", "add", f"{address(name, 4)}/24", "dev", "eth0")
             host.ip("route", "add", "224.0.0.0/4", "dev", "eth0")
-        for version, place in ((6, 0), (4, 1)):
+        for version, index in ((6, 0), (4, 1)):
             own = f"[{address('r2')}]" if version == 6 else address("r2", 4)
             group = f"[{GROUPS[6]}]" if version == 6 else GROUPS[4]
             made["r2"].start(
                 *(sys.executable, "-m", "registrar_config", "run", "--no-sentinel", "--number=1"),
-                *(f"--address={own}:{3863 + place}", f"--enrp-port={9901 + place}", f"--announce={group}"),
+                *(f"--address={own}:{3863 + index}", f"--enrp-port={9901 + index}", f"--announce={group}"),
                 *(f"--peer={own}:{port}" for port in (9901, 9902, 9903)),
                 sctp=True,
                 log=tmp_path_factory.mktemp("registrar") / f"{version}.log",
@@ -164,7 +164,7 @@ table inet filter {
 """
 
 
-def test_it_is_there_again_when_the_host_loads_its_own_rules_again(
+def test_the_packet_filter_is_there_again_when_the_host_loads_its_own_rules(
     namespace: Namespace, tmp_path: Path
 ) -> None:
     """With the line the README has an operator add to what Debian ships, which begins with a flush."""

@@ -73,7 +73,7 @@ def test_a_referral_is_not_signed_as_ours(signed: Served) -> None:
     said = signed.pdns.dig("+dnssec", f"host.sub.{ZONE}", "A")
     assert f"sub.{ZONE}." in said.partition("AUTHORITY SECTION")[2]
     words = said.split()
-    signed_types = {words[place + 1] for place, word in enumerate(words) if word == "RRSIG"}
+    signed_types = {words[index + 1] for index, word in enumerate(words) if word == "RRSIG"}
     assert signed_types <= {"NSEC", "NSEC3"}, "neither the delegation nor the glue is ours to sign"
 
 

@@ -56,7 +56,7 @@ for address in {ADDRESSES!r}:
     client.settimeout(0.5)
     clients.append(client)
 while True:
-    for place, client in enumerate(clients):
+    for index, client in enumerate(clients):
         told = {{}}
         for question in questions:
             asked_s = time.monotonic()
@@ -72,7 +72,7 @@ while True:
                 what = -2
             first, _ = told.get(what, (asked_s, None))
             told[what] = first, asked_s
-        print(json.dumps([place, [[what, *when] for what, when in told.items()]]), flush=True)
+        print(json.dumps([index, [[what, *when] for what, when in told.items()]]), flush=True)
 """
 
 
@@ -88,15 +88,15 @@ class Asking:
         """Take what it told so far."""
         lines = self.log.read_text().split("\n")[:-1] if self.log.exists() else []
         self.rounds = [
-            (place, {what: (first, last) for what, first, last in told})
-            for place, told in map(json.loads, lines)
+            (index, {what: (first, last) for what, first, last in told})
+            for index, told in map(json.loads, lines)
         ]
 
-    def is_right(self, generation: int, places: Sequence[int] = (0, 1)) -> bool:
+    def is_right(self, generation: int, indexes: Sequence[int] = (0, 1)) -> bool:
         """Whether in their latest rounds these said nothing else."""
         self.read()
         latest = dict(self.rounds)
-        return all(latest.get(place, {}).keys() == {generation} for place in places)
+        return all(latest.get(index, {}).keys() == {generation} for index in indexes)
 
     def last_wrong_s(self, generation: int, since_s: float) -> float:
         """How long after `since_s` (monotonic) something else was said for the last time."""
@@ -170,7 +170,7 @@ def test_powerdns_restarts_in_a_storm_of_changes(pair: Pair) -> None:
     second = pair.both[1]
     second.stop()
     now = pair.change()
-    until(lambda: pair.asking.is_right(now, places=[0]), SOON_S)
+    until(lambda: pair.asking.is_right(now, indexes=[0]), SOON_S)
     ended = threading.Event()
     changing = threading.Thread(target=lambda: [pair.change() for _ in iter(lambda: ended.wait(0.1), True)])
     changing.start()
@@ -191,7 +191,7 @@ def test_a_stuck_control_socket_holds_up_only_its_own(pair: Pair) -> None:
         time.sleep(0.1)
         changed_s = time.monotonic()
         now = pair.change()
-        until(lambda: pair.asking.is_right(now, places=[1]), SOON_S)
+        until(lambda: pair.asking.is_right(now, indexes=[1]), SOON_S)
         until(lambda: pair.backend.purger.sockets[0].problem)
         assert pair.backend.purger.sockets[1].problem is None
     until(lambda: pair.asking.is_right(now), SOON_S)

@@ -119,7 +119,7 @@ def test_a_busy_port_is_one_clear_line(registrars: Supervised) -> None:
     )
 
 
-def test_one_that_hangs_is_started_anew_and_one_that_is_cut_off_from_its_host_is_not(
+def test_a_hung_registrar_is_started_anew_and_a_cut_off_one_is_not(
     registrars: Supervised,
 ) -> None:
     starts = [len(registrars.events(number, "registrar_started")) for number in (1, 2, 3)]
@@ -168,7 +168,9 @@ def test_sigterm_leaves_nothing(three: Supervised) -> None:
         (["--address=10.99.0.1", "--peer=10.99.0.2"], "two registrars are worse"),
     ],
 )
-def test_what_it_cannot_use_is_said_in_one_line(namespace: Namespace, options: list[str], words: str) -> None:
+def test_an_option_that_cannot_be_used_is_said_in_one_line(
+    namespace: Namespace, options: list[str], words: str
+) -> None:
     result = namespace.run(sys.executable, "-m", "registrar_config", "run", "--number=1", *options, sctp=True)
     assert result.returncode != 0
     assert words in result.stderr

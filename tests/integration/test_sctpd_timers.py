@@ -14,7 +14,7 @@ LOOK = (
 
 
 @pytest.mark.parametrize("tuned", [True, False])
-def test_they_are_looked_at(namespace: Namespace, tuned: bool) -> None:
+def test_untuned_timers_of_sctpd_are_told(namespace: Namespace, tuned: bool) -> None:
     environment = {} if tuned else {"SCTPD_OPTIONS": ""}
     look = namespace.start(sys.executable, "-c", LOOK, sctp=True, environment=environment)
     said, problems = look.communicate(timeout=60)

@@ -146,7 +146,7 @@ def columns(capture: Path, *names: str) -> list[list[str]]:
     return rows
 
 
-def test_these_are_all_messages_and_policies_we_know() -> None:
+def test_every_message_and_policy_we_know_is_dissected() -> None:
     assert {type(message) for message in MESSAGES} == {*asap.MESSAGES.values(), *enrp.MESSAGES.values()}
     assert {type(policy) for policy in POLICIES + NAMELESS_POLICIES} == set(policies.POLICIES.values())
 

@@ -37,7 +37,7 @@ def test_every_reference_is_to_an_id_of_the_same_plot(page: str) -> None:
         assert set.union(*referred) <= set(re.findall(r'\sid="([^"]+)"', svg))
 
 
-def test_the_same_page_is_written_again(tmp_path: Path) -> None:
+def test_a_page_is_written_alike_each_time(tmp_path: Path) -> None:
     plot = new_plot(2, 1)
     for name in ("first", "second"):
         write_page(tmp_path / name, Page("title", "text", [Section("one", plots=[("a plot", plot)])]))

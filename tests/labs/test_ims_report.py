@@ -53,7 +53,7 @@ def test_the_markdown_has_a_row_for_each_approach() -> None:
 )
 def test_rspdns_must_move_calls_away_from_an_overloaded_server(late: Sequence[str], problem: str) -> None:
     early = [(-1.0, 9.0, "as1"), (5.9, 9.0, "as1")]  # its load rises: not judged yet
-    calls = [*early, *((6.0 + place, 9.0, server) for place, server in enumerate(late))]
+    calls = [*early, *((6.0 + index, 9.0, server) for index, server in enumerate(late))]
     found = problems([Measurement("as-overloaded", "rspdns", 1, calls, None)])
     assert [one.startswith(f"as-overloaded: {problem}") for one in found] == ([True] if problem else [])
     assert problems([Measurement("as-overloaded", "static", 1, calls, None)]) == []

@@ -19,11 +19,11 @@ from rspdns_lab.net.network import Host
 NSENTER = '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n'
 SIPP = """#!/bin/sh
 log=$(echo "$*" | sed 's/.*-log_file \\([^ ]*\\).*/\\1/')
-place() { echo "start $1 $(date +%s) 0"; echo "answer $1 $(date +%s) 2000 as2"; }
-place 1 >>"$log"
+index() { echo "start $1 $(date +%s) 0"; echo "answer $1 $(date +%s) 2000 as2"; }
+index 1 >>"$log"
 while [ ! -e "$FAULT" ]; do sleep 0.02; done
 """
-ALL_PLACED = 'for call in 2 3 4; do place $call >>"$log"; done; '
+ALL_PLACED = 'for call in 2 3 4; do index $call >>"$log"; done; '
 ORDERED = 4
 
 

@@ -63,7 +63,7 @@ with uninterrupted():
     [(LOST, signal.SIGTERM), (FORKING, signal.SIGHUP), (CLEANING_UP, signal.SIGINT)],
     ids=["lost", "forking", "cleaning up"],
 )
-def test_it_ends_and_tells_no_traceback(code: str, number: signal.Signals) -> None:
+def test_an_interrupted_process_ends_and_tells_no_traceback(code: str, number: signal.Signals) -> None:
     with subprocess.Popen(
         # From Python 3.12 on a program that forks beside its threads is warned, if it is `-c` itself.
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code],

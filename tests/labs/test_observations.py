@@ -117,6 +117,6 @@ def test_a_damaged_answer_is_read_as_dnspython_reads_it_or_not_at_all(data: st.D
 
 def test_an_address_of_another_class_is_none() -> None:
     body = bytearray(message("as.demo.example. A 10.53.0.31"))
-    place = bytes(body).rindex(b"\x00\x01\x00\x01")
-    body[place + 3] = 3  # CH
+    index = bytes(body).rindex(b"\x00\x01\x00\x01")
+    body[index + 3] = 3  # CH
     assert read_message(bytes(body)).kind in (Kind.EMPTY, Kind.MALFORMED)

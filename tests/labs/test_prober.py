@@ -116,7 +116,7 @@ def test_garbage_from_the_server_is_recorded_as_malformed(network: Network, tmp_
     liar.stop()
 
 
-def test_its_reader_gone_it_ends() -> None:
+def test_a_prober_ends_when_its_reader_is_gone() -> None:
     command = [
         sys.executable,
         "-m",

@@ -34,7 +34,7 @@ def answer(
         (answer(1, kind=Kind.TIMEOUT), False),
     ],
 )
-def test_what_is_wrong(observation: Observation, wrong: bool) -> None:
+def test_which_answers_are_wrong(observation: Observation, wrong: bool) -> None:
     assert is_wrong(observation, live={A, B}, dead={C}) is wrong
 
 

@@ -48,12 +48,12 @@ def test_a_hung_backend_cannot_end_powerdns() -> None:
 def test_every_line_is_short_and_every_setting_is_explained(case: dict[str, Any]) -> None:
     lines = render(PdnsSettings(user="pdns", **case)).splitlines()
     assert max(len(line) for line in lines) <= 110
-    settings = [place for place, line in enumerate(lines) if line and not line.startswith("#")]
+    settings = [index for index, line in enumerate(lines) if line and not line.startswith("#")]
     assert len(settings) > 20
-    for place in settings:
-        before = lines[place - 1]
-        assert before.startswith("# "), lines[place]
-        assert not before.startswith("# ---"), lines[place]
+    for index in settings:
+        before = lines[index - 1]
+        assert before.startswith("# "), lines[index]
+        assert not before.startswith("# ---"), lines[index]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_beside_another_backend() -> None:
 @pytest.mark.parametrize(
     "options", [["--setting", "a=b"], ["--beside", "remote"], ["--beside", "bind", "--signed"]]
 )
-def test_what_does_not_go_together_is_refused(options: list[str]) -> None:
+def test_settings_that_do_not_go_together_are_refused(options: list[str]) -> None:
     result = CliRunner().invoke(main, options)
     assert result.exit_code == 1
     assert result.output.startswith("Error: ")

@@ -14,7 +14,7 @@ from rserpool.rspregistrar import sentinel_handle
 POOL = "sip-as-udp"
 RULES = PoolRules(accept=(ip_network("10.0.0.0/8"),))
 R1, R2, R3 = 0xA1, 0xB2, 0xC3
-"""Identifiers of the registrars at places 0, 1 and 2."""
+"""Identifiers of the registrars at indexes 0, 1 and 2."""
 TRIP_S = 0.001
 
 
@@ -47,13 +47,13 @@ class Play:
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
-    def up(self, *places: int) -> None:
-        for index in places:
+    def up(self, *indexes: int) -> None:
+        for index in indexes:
             self.belief.link(index, True, self.now)
         self.wait(TRIP_S)
 
-    def down(self, *places: int) -> None:
-        for index in places:
+    def down(self, *indexes: int) -> None:
+        for index in indexes:
             self.belief.link(index, False, self.now)
         self.wait(TRIP_S)
 
@@ -68,9 +68,9 @@ class Play:
             handle=sentinel_handle(index + 1),
         )
 
-    def settle(self, *places: int) -> None:
+    def settle(self, *indexes: int) -> None:
         """Links up, each with its own sentinel and identifier."""
-        for index in places:
+        for index in indexes:
             self.up(index)
             self.sentinel(index, (0x51 + index, (R1, R2, R3)[index]))
 
@@ -85,11 +85,11 @@ class Play:
         self.now += TRIP_S
         return changed
 
-    def silence(self, *places: int) -> None:
+    def silence(self, *indexes: int) -> None:
         """These registrars leave a question of now unanswered for so long that they are silent."""
         asked_s = self.now
         self.wait(0.6)
-        for index in places:
+        for index in indexes:
             self.belief.unanswered(index, asked_s, self.now)
         self.wait(TRIP_S)
 

@@ -8,21 +8,21 @@ from tests.pool_user.belief_support import POOL, R1, R2, Play, pe
 def pool_of(count: int, registrars: int = 3) -> Play:
     """Members 1..count, all at home at the first registrar, listed by all."""
     play = Play(registrars)
-    places = range(registrars)
-    play.settle(*places)
-    for place in places:
-        play.answer(place, *(pe(number, R1) for number in range(1, count + 1)))
+    indexes = range(registrars)
+    play.settle(*indexes)
+    for index in indexes:
+        play.answer(index, *(pe(number, R1) for number in range(1, count + 1)))
     assert len(play.members()) == count
     return play
 
 
-def test_one_of_two_leaves_at_once() -> None:
+def test_one_member_of_two_leaves_at_once() -> None:
     play = pool_of(2)
     play.answer(0, pe(2, R1))
     assert play.members() == [2]
 
 
-def test_one_of_one_leaves_at_once() -> None:
+def test_the_only_member_leaves_at_once() -> None:
     play = pool_of(1)
     play.answer(0)
     assert play.members() == []
@@ -125,14 +125,14 @@ def test_a_crowd_that_moves_is_no_crowd_that_leaves() -> None:
     assert play.members() == [1, 2, 3]
 
 
-def test_it_is_told() -> None:
+def test_a_crowd_that_leaves_is_told() -> None:
     play = pool_of(3)
     play.belief.take_events()
     play.answer(0)
     (event,) = play.belief.take_events()
     assert event.kind == "questioned"
     assert event.words == "3 of 3 would be gone within 500 ms: all registrars are asked"
-    for place in (1, 2, 0):
-        play.answer(place)
+    for index in (1, 2, 0):
+        play.answer(index)
     assert {event.words for event in play.belief.take_events()} == {"removed by its home registrar"}
     assert set(play.out().values()) == {"removed by its home registrar"}

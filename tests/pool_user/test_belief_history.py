@@ -30,7 +30,7 @@ def test_the_last_good_ones_are_who_was_in_during_the_last_10_s() -> None:
     assert recent(play) == [2, 3]
 
 
-def test_they_stay_until_somebody_is_in_again() -> None:
+def test_the_last_good_ones_stay_until_somebody_is_in_again() -> None:
     play = playing(1)
     play.answer(0)
     play.wait(1000)
@@ -41,7 +41,7 @@ def test_they_stay_until_somebody_is_in_again() -> None:
     assert play.members() == [9]
 
 
-def test_they_are_of_the_last_time_the_pool_became_empty() -> None:
+def test_the_last_good_ones_are_of_the_last_time_the_pool_became_empty() -> None:
     play = playing(1)
     play.answer(0)
     play.wait(20)

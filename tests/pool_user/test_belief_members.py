@@ -141,8 +141,8 @@ def test_who_registers_again_is_in_when_another_tells_anew() -> None:
 def test_home_unknown_in_while_any_settled_registrar_lists_it() -> None:
     play = Play()
     play.settle(0, 1, 2)
-    for place in (0, 1, 2):
-        play.answer(place, pe(1, UNKNOWN))
+    for index in (0, 1, 2):
+        play.answer(index, pe(1, UNKNOWN))
     play.answer(0)
     play.answer(2, pe(1, UNKNOWN))
     play.answer(1)
@@ -223,8 +223,8 @@ def test_a_waking_registrar_does_not_bring_back_whom_the_others_dropped() -> Non
     play = settled()
     play.silence(0)
     for _ in range(2):
-        for place in (1, 2):
-            play.answer(place, pe(2, R2))
+        for index in (1, 2):
+            play.answer(index, pe(2, R2))
     assert play.members() == [2]
     play.sentinel(0, (0x51, R1))
     play.answer(0, pe(1, R1), pe(2, R2))
@@ -239,19 +239,19 @@ def test_a_waking_registrar_that_is_right_is_believed_once_it_is_settled() -> No
     play = settled()
     play.silence(0)
     for _ in range(2):
-        for place in (1, 2):
-            play.answer(place, pe(2, R2))
+        for index in (1, 2):
+            play.answer(index, pe(2, R2))
     play.sentinel(0, (0x51, R1))
     play.answer(0, pe(1, R1), pe(2, R2))
     play.wait(1.1)
     assert play.members() == [1, 2]
 
 
-def test_also_about_a_member_whose_home_nobody_knows() -> None:
+def test_a_waking_registrar_is_believed_about_a_member_whose_home_nobody_knows() -> None:
     play = Play()
     play.settle(0, 1)
-    for place in (0, 1):
-        play.answer(place, pe(1, UNKNOWN))
+    for index in (0, 1):
+        play.answer(index, pe(1, UNKNOWN))
     play.silence(0)
     play.answer(1)
     assert play.members() == []

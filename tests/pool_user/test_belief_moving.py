@@ -8,10 +8,10 @@ def test_a_move_seen_in_any_order_never_blinks() -> None:
     for first, second, third in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)):
         play = Play()
         play.settle(0, 1, 2)
-        for place in (0, 1, 2):
-            play.answer(place, before)
-        for place in (first, second, third):
-            play.answer(place, after)
+        for index in (0, 1, 2):
+            play.answer(index, before)
+        for index in (first, second, third):
+            play.answer(index, after)
             assert play.members() == [1]
         assert play.view().members[0].home_registrar == R3
         assert play.view().members[0].since_s < 100.02, "it came in before it moved"
@@ -43,8 +43,8 @@ def test_a_move_to_a_home_that_was_asked_before() -> None:
 def test_moving_there_and_back_never_blinks() -> None:
     play = settled()
     for home in (R3, R1, R3, R1):
-        for place in (2, 1, 0):
-            play.answer(place, pe(1, home), pe(2, R2))
+        for index in (2, 1, 0):
+            play.answer(index, pe(1, home), pe(2, R2))
             assert play.members() == [1, 2]
 
 
@@ -58,8 +58,8 @@ def test_crossed_views_of_a_move_are_no_death() -> None:
 
 def test_who_moved_and_then_died_is_not_kept_by_what_the_old_home_says_of_the_move() -> None:
     play = settled()
-    for place in (0, 1, 2):
-        play.answer(place, pe(1, R3), pe(2, R2))
+    for index in (0, 1, 2):
+        play.answer(index, pe(1, R3), pe(2, R2))
     play.answer(2, pe(2, R2))
     assert play.members() == [2]
     play.answer(0, pe(1, R3), pe(2, R2))
@@ -69,8 +69,8 @@ def test_who_moved_and_then_died_is_not_kept_by_what_the_old_home_says_of_the_mo
 
 def test_a_registrar_that_lists_an_old_home_follows_what_that_home_says() -> None:
     play = settled()
-    for place in (0, 2):
-        play.answer(place, pe(1, R3), pe(2, R2))
+    for index in (0, 2):
+        play.answer(index, pe(1, R3), pe(2, R2))
     play.answer(1, pe(1, R1), pe(2, R2))
     play.answer(2, pe(2, R2))
     assert play.members() == [2], "the second still names the first, which names the third, which dropped it"

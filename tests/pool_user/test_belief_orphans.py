@@ -16,8 +16,8 @@ def orphaned(wait_s: float = 0.3) -> Play:
 
 
 def listed(play: Play, home: int = R1) -> None:
-    for place in (1, 2):
-        play.answer(place, pe(1, home), pe(2, R2))
+    for index in (1, 2):
+        play.answer(index, pe(1, home), pe(2, R2))
 
 
 def probed(play: Play, identifier: int, reachable: bool) -> None:
@@ -50,8 +50,8 @@ def test_nobody_is_probed_who_registers_elsewhere_in_time() -> None:
 
 def test_nor_who_went_and_came_back_under_a_home_that_was_lost_before() -> None:
     play = settled()
-    for place in (0, 1, 2):
-        play.answer(place, pe(2, R2))
+    for index in (0, 1, 2):
+        play.answer(index, pe(2, R2))
     play.down(0)
     listed(play)
     play.wait(1)
@@ -59,12 +59,12 @@ def test_nor_who_went_and_came_back_under_a_home_that_was_lost_before() -> None:
     assert play.view().suspected == ()
 
 
-def test_nor_where_no_home_was_lost() -> None:
+def test_nobody_is_probed_where_no_home_was_lost() -> None:
     play = Play()
     play.settle(0, 1)
     play.up(2)
-    for place in (0, 1, 2):
-        play.answer(place, pe(1, R1), pe(3, 0xC9))
+    for index in (0, 1, 2):
+        play.answer(index, pe(1, R1), pe(3, 0xC9))
     play.wait(5)
     assert play.members() == [1, 3], "3 is at home at a registrar that is starting"
     assert play.belief.probe_targets(play.now) == {}
@@ -128,8 +128,8 @@ def test_taken_over_and_found_dead_it_is_gone_for_good() -> None:
     play = orphaned()
     probed(play, 1, False)
     listed(play, R2)
-    for place in (1, 2):
-        play.answer(place, pe(2, R2))
+    for index in (1, 2):
+        play.answer(index, pe(2, R2))
     assert play.members() == [2]
     play.wait(60)
     assert play.belief.probe_targets(play.now) == {}
@@ -160,15 +160,15 @@ def revived(home: int, *settles: int) -> Play:
     play = settled()
     play.down(0, 1, 2)
     play.up(0, 1, 2)
-    for place in (0, 1, 2):
-        play.sentinel(place)
-        play.answer(place, pe(1, home), pe(2, home))
+    for index in (0, 1, 2):
+        play.sentinel(index)
+        play.answer(index, pe(1, home), pe(2, home))
     probed(play, 1, False)
     assert play.members() == [2]
     assert play.out() == {1: AND_STALE}
-    for place in settles:
-        play.sentinel(place, (0x71 + place, (0xA9, 0xB9, 0xC9)[place]))
-        play.answer(place, pe(1, home), pe(2, home))
+    for index in settles:
+        play.sentinel(index, (0x71 + index, (0xA9, 0xB9, 0xC9)[index]))
+        play.answer(index, pe(1, home), pe(2, home))
     return play
 
 
@@ -182,14 +182,14 @@ def test_the_unreachable_stay_out_when_registrars_are_back_that_can_not_vouch_fo
     assert play.members() == [1, 2]
 
 
-def test_nor_are_they_kept_out_for_good_by_a_home_that_never_settles() -> None:
+def test_a_home_that_never_settles_keeps_nobody_out_for_good() -> None:
     """It has no sentinel, or is out of reach from here; how long all registrars were lost does not count."""
     play = revived(0xC9)
     play.wait(300)
     assert play.members() == [2]
-    for place in (0, 1):
-        play.sentinel(place, (0x71 + place, (0xA9, 0xB9)[place]))
-        play.answer(place, pe(1, 0xC9), pe(2, 0xC9))
+    for index in (0, 1):
+        play.sentinel(index, (0x71 + index, (0xA9, 0xB9)[index]))
+        play.answer(index, pe(1, 0xC9), pe(2, 0xC9))
     assert play.members() == [2]
     assert 20 < until_in(play, 1) < 40
     assert play.belief.probe_targets(play.now) == {}
@@ -201,25 +201,25 @@ def test_who_left_meanwhile_has_nobody_probed_any_more() -> None:
     play.settle(0, 1)
     play.up(2)
     play.sentinel(2)
-    for place in (0, 1, 2):
-        play.answer(place, pe(1, 0xC9), pe(2, R2))
+    for index in (0, 1, 2):
+        play.answer(index, pe(1, 0xC9), pe(2, R2))
     play.down(0, 1)
     probed(play, 1, False)
     assert play.out() == {1: AND_STALE}
     play.up(1)
     play.sentinel(1)
     play.sentinel(1, (0x72, 0xB9))
-    for place in (1, 2):
-        play.answer(place, pe(1, 0xC9), pe(2, 0xB9))
+    for index in (1, 2):
+        play.answer(index, pe(1, 0xC9), pe(2, 0xB9))
     assert play.view().suspected == (1,)
-    for place in (1, 2):
-        play.answer(place, pe(2, 0xB9))
+    for index in (1, 2):
+        play.answer(index, pe(2, 0xB9))
     assert play.members() == [2]
     assert play.view().suspected == ()
     assert play.belief.probe_targets(play.now) == {}
 
 
-def test_they_come_back_once_they_answered_their_homes_keep_alive() -> None:
+def test_orphans_come_back_once_they_answered_their_homes_keep_alive() -> None:
     play = revived(0xA9, 0, 1)
     play.wait(0.9)
     assert play.members() == [2]
@@ -231,7 +231,7 @@ def test_they_come_back_once_they_answered_their_homes_keep_alive() -> None:
     assert play.belief.probe_targets(play.now) == {}
 
 
-def test_and_leave_when_their_home_has_found_them_dead() -> None:
+def test_orphans_leave_when_their_home_has_found_them_dead() -> None:
     play = revived(0xA9, 1)
     play.sentinel(0, (0x71, 0xA9))
     play.answer(0, pe(2, 0xA9))

@@ -12,7 +12,7 @@ def test_a_starting_registrar_brings_members_in() -> None:
     assert play.view().stale_since_s is not None
 
 
-def test_also_when_the_others_do_not_list_it_yet() -> None:
+def test_a_starting_registrar_brings_members_in_that_the_others_do_not_list_yet() -> None:
     play = Play()
     play.settle(1, 2)
     play.answer(1)
@@ -22,7 +22,7 @@ def test_also_when_the_others_do_not_list_it_yet() -> None:
     assert play.members() == [1]
 
 
-def test_but_not_who_is_known_dead_by_its_settled_home() -> None:
+def test_a_starting_registrar_does_not_bring_in_who_is_known_dead_by_its_settled_home() -> None:
     play = Play()
     play.settle(1)
     play.answer(1, pe(1, R2))
@@ -34,7 +34,7 @@ def test_but_not_who_is_known_dead_by_its_settled_home() -> None:
     assert play.members() == []
 
 
-def test_its_news_about_a_settled_registrars_member_wait_for_that_ones_word() -> None:
+def test_news_of_a_starting_registrar_about_anothers_member_wait_for_the_homes_word() -> None:
     play = Play()
     play.settle(1)
     play.answer(1)
@@ -49,7 +49,7 @@ def test_its_news_about_a_settled_registrars_member_wait_for_that_ones_word() ->
     assert play.members() == [1]
 
 
-def test_they_count_once_it_is_settled_itself() -> None:
+def test_news_of_a_starting_registrar_count_once_it_is_settled() -> None:
     play = Play()
     play.settle(1)
     play.answer(1)
@@ -61,7 +61,7 @@ def test_they_count_once_it_is_settled_itself() -> None:
     assert play.members() == [1]
 
 
-def test_such_news_about_a_member_that_is_in_already_do_not_put_it_out() -> None:
+def test_news_of_a_starting_registrar_do_not_put_out_a_member_that_is_in() -> None:
     play = Play()
     play.settle(0, 2)
     play.answer(2)
@@ -75,7 +75,7 @@ def test_such_news_about_a_member_that_is_in_already_do_not_put_it_out() -> None
     assert play.members() == [1]
 
 
-def test_what_it_answered_under_another_identifier_does_not_count() -> None:
+def test_what_a_registrar_answered_under_another_identifier_does_not_count() -> None:
     play = Play()
     play.settle(0, 1)
     play.answer(1, pe(1, 0xA9))
@@ -99,8 +99,8 @@ def test_not_found_from_a_starting_registrar_removes_nobody() -> None:
 def test_not_found_from_a_starting_registrar_makes_nothing_known() -> None:
     play = Play()
     play.up(0, 1, 2)
-    for place in (0, 1, 2):
-        play.answer(place)
+    for index in (0, 1, 2):
+        play.answer(index)
     assert not play.view().known
 
 
@@ -112,7 +112,7 @@ def test_not_found_from_a_settled_one_does() -> None:
     assert play.view().stale_since_s is None
 
 
-def test_what_it_answered_before_it_was_settled_does_not_count_afterwards() -> None:
+def test_what_a_registrar_answered_before_it_was_settled_does_not_count_afterwards() -> None:
     play = Play()
     play.settle(1)
     play.answer(1, pe(1, R1))
@@ -159,14 +159,14 @@ def test_all_registrars_restarted_at_once_lose_nobody() -> None:
     play = Play()
     play.settle(0, 1, 2)
     members = [pe(1, R1), pe(2, R2)]
-    for place in (0, 1, 2):
-        play.answer(place, *members)
+    for index in (0, 1, 2):
+        play.answer(index, *members)
     play.down(0, 1, 2)
     play.wait(1)
     play.up(0, 1, 2)
-    for place in (0, 1, 2):
-        play.sentinel(place)
-        play.answer(place)
+    for index in (0, 1, 2):
+        play.sentinel(index)
+        play.answer(index)
     assert play.members() == [1, 2]
     assert all(member.stale for member in play.view().members)
     play.answer(0, pe(1, 0xA9))

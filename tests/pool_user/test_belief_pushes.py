@@ -11,21 +11,21 @@ from tests.pool_user.belief_support import POOL, R1, R2, R3, TRIP_S, Play, pe, s
 IDENTIFIERS = (R1, R2, R3)
 
 
-def push(play: Play, place: int, element: PoolElement, sender: int | None = None, gone: bool = False) -> bool:
-    """The registrar at `place` pushes `element`, 1 ms from now."""
+def push(play: Play, index: int, element: PoolElement, sender: int | None = None, gone: bool = False) -> bool:
+    """The registrar at `index` pushes `element`, 1 ms from now."""
     play.wait(TRIP_S)
-    sender = IDENTIFIERS[place] if sender is None else sender
-    changed = play.belief.updated(place, Update(sender, POOL.encode(), element, gone, play.now))
+    sender = IDENTIFIERS[index] if sender is None else sender
+    changed = play.belief.updated(index, Update(sender, POOL.encode(), element, gone, play.now))
     play.wait(TRIP_S)
     return changed
 
 
-def table(play: Play, place: int, *elements: PoolElement, own: bool = False) -> list[str]:
-    """The registrar at `place` gives its handle table, asked for at `now`."""
+def table(play: Play, index: int, *elements: PoolElement, own: bool = False) -> list[str]:
+    """The registrar at `index` gives its handle table, asked for at `now`."""
     asked_s = play.now
     play.wait(TRIP_S)
-    made = Table(IDENTIFIERS[place], {POOL.encode(): elements}, own, asked_s, play.now)
-    changed = play.belief.table(place, made)
+    made = Table(IDENTIFIERS[index], {POOL.encode(): elements}, own, asked_s, play.now)
+    changed = play.belief.table(index, made)
     play.wait(TRIP_S)
     return changed
 
@@ -91,8 +91,8 @@ def test_an_answer_from_before_the_push_does_not_bring_the_dead_back() -> None:
     play = settled()
     asked_s = play.now
     push(play, 0, pe(1, R1), gone=True)
-    for place in (0, 1, 2):
-        play.answer(place, pe(1, R1), pe(2, R2), asked_s=asked_s)
+    for index in (0, 1, 2):
+        play.answer(index, pe(1, R1), pe(2, R2), asked_s=asked_s)
         assert play.members() == [2]
 
 
@@ -122,8 +122,8 @@ def test_a_lost_push_is_mended_by_the_next_answer(lost: str) -> None:
     else:
         push(play, 0, pe(1, R1), gone=True)
         listed = [pe(1, R1), pe(2, R2)]
-    for place in (0, 1, 2):
-        play.answer(place, *listed)
+    for index in (0, 1, 2):
+        play.answer(index, *listed)
     assert play.members() == [1, 2]
 
 
@@ -207,16 +207,16 @@ def test_a_crowd_that_is_pushed_out_is_questioned() -> None:
     play = Play()
     play.settle(0, 1, 2)
     members = [pe(number, R1) for number in range(1, 5)]
-    for place in (0, 1, 2):
-        play.answer(place, *members)
+    for index in (0, 1, 2):
+        play.answer(index, *members)
     for member in members:
         push(play, 0, member, gone=True)
         play.view()
     assert play.members() == [3, 4], "two of four leave at once, a third would be more than half"
     assert {handle for _, handle in play.asked()} == {POOL}
     play.wait(TRIP_S)
-    for place in (0, 1, 2):
-        play.answer(place)
+    for index in (0, 1, 2):
+        play.answer(index)
     assert play.members() == []
 
 

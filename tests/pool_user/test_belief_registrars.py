@@ -23,7 +23,7 @@ def test_nothing_is_known_at_first() -> None:
     assert play.view().stale_since_s is not None
 
 
-def test_its_own_sentinel_settles_a_registrar_and_names_it() -> None:
+def test_a_registrars_own_sentinel_settles_it_and_names_it() -> None:
     play = Play()
     play.up(0, 1, 2)
     assert play.standings() == ["starting"] * 3
@@ -138,7 +138,7 @@ def test_nobody_gets_an_identifier_before_all_have_told_theirs() -> None:
     assert play.standings()[:2] == ["starting", "starting"]
 
 
-def test_but_a_silent_one_is_not_waited_for() -> None:
+def test_silent_registrar_does_not_delay_the_identifiers_of_the_others() -> None:
     play = Play()
     play.up(0, 1)
     asked_s = play.now
@@ -286,7 +286,7 @@ def test_forged_sentinels_neither_settle_a_registrar_nor_keep_it_from_it(where: 
     )
 
 
-def test_one_with_more_addresses_than_the_registrars_is_no_sentinel() -> None:
+def test_a_member_with_more_addresses_than_the_registrars_is_no_sentinel() -> None:
     play = Play()
     play.up(0)
     both = Transport(Protocol.SCTP, 5060, (ip_address("10.9.0.1"), ip_address("10.6.6.6")))

@@ -14,8 +14,8 @@ def played(max_members: int = 1000) -> Play:
     play = Play()
     play.belief.set_pools({POOL: PoolRules(RULES.accept, max_members=max_members)}, play.now)
     play.settle(0, 1, 2)
-    for place in (0, 1, 2):
-        play.answer(place, pe(1, R1), pe(2, R2))
+    for index in (0, 1, 2):
+        play.answer(index, pe(1, R1), pe(2, R2))
     return play
 
 
@@ -75,14 +75,14 @@ def test_a_member_refused_at_one_registrar_is_denied_by_none() -> None:
     """With more elements than fit, no registrar's answer may take out whom another one told of first."""
     play = played(max_members=10)
     everybody = [pe(1000 + number, R1) for number in range(20)]
-    for place, order in ((0, everybody), (1, everybody[::-1]), (2, everybody)):
-        play.answer(place, pe(1, R1), pe(2, R2), *order)
+    for index, order in ((0, everybody), (1, everybody[::-1]), (2, everybody)):
+        play.answer(index, pe(1, R1), pe(2, R2), *order)
     members = play.members()
     assert len(members) == 10
     for _ in range(3):
         play.wait(1.1)
-        for place, order in ((1, everybody), (0, everybody[::-1]), (2, everybody)):
-            play.answer(place, *order, pe(2, R2), pe(1, R1))
+        for index, order in ((1, everybody), (0, everybody[::-1]), (2, everybody)):
+            play.answer(index, *order, pe(2, R2), pe(1, R1))
         assert play.members() == members
 
 

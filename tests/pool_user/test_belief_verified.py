@@ -55,7 +55,7 @@ def test_who_registers_again_at_the_same_place_is_still_unreachable_elsewhere_it
     assert one.members() == [1, 2]
 
 
-def test_it_goes_on_to_hold_when_the_registrars_are_lost_and_found() -> None:
+def test_an_unreachable_member_stays_out_when_the_registrars_are_lost_and_found() -> None:
     one = play(1, 2)
     one.belief.probed(POOL, target(one, 1), False, one.now)
     one.down(0)

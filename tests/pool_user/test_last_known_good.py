@@ -126,8 +126,8 @@ def test_a_file_cut_short_is_refused_with_its_name(tmp_path: Path, where: int) -
 def test_any_changed_byte_is_noticed() -> None:
     whole = data(member(1))
     (expected,) = decode(whole, NOW, WALL, 3600)
-    for place in range(len(whole)):
-        changed = whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+    for offset in range(len(whole)):
+        changed = whole[:offset] + bytes([whole[offset] ^ 1]) + whole[offset + 1 :]
         try:
             found = decode(changed, NOW, WALL, 3600)
         except DamagedFileError:

@@ -1,4 +1,4 @@
-"""Which member is probed when, and what the outcomes mean."""
+"""Which member is probed when, and what the results mean."""
 
 import random
 from collections import Counter
@@ -56,9 +56,9 @@ class World:
             for one in self.book.due(self.now):
                 number = one.member.identifier
                 self.probes[number] += 1
-                outcome = FAILED if number in self.dead else UNKNOWN if number in self.unknown else ALIVE
-                done_s = self.now + (one.plan.timeout_s if outcome is FAILED else TRIP_S)
-                self._under_way.append((done_s, one, outcome))
+                result = FAILED if number in self.dead else UNKNOWN if number in self.unknown else ALIVE
+                done_s = self.now + (one.plan.timeout_s if result is FAILED else TRIP_S)
+                self._under_way.append((done_s, one, result))
             self.now += 0.01
             for item in sorted(self._under_way, key=lambda item: item[0]):
                 if item[0] <= self.now:
@@ -72,12 +72,12 @@ class World:
             self.fell_s[number] = self.now
 
 
-def play(outcomes: list[ProbeResult], plan: Plan) -> list[bool | None]:
-    """What the book says after each outcome of one target, beside another that always answers."""
+def play(results: list[ProbeResult], plan: Plan) -> list[bool | None]:
+    """What the book says after each result of one target, beside another that always answers."""
     book, one, other = ProbeBook(), target(1, plan=plan), target(2, plan=plan)
     book.set_targets([one, other], 0.0)
     said, now = [], 0.0
-    for outcome in outcomes:
+    for result in results:
         due: list[Target] = []
         while one not in due:
             now += 0.05
@@ -89,7 +89,7 @@ def play(outcomes: list[ProbeResult], plan: Plan) -> list[bool | None]:
             book.result(other, ALIVE, now)
         assert one not in more, "never twice at once"
         now += plan.timeout_s / 2
-        findings = book.result(one, outcome, now)
+        findings = book.result(one, result, now)
         assert all(finding.target == one for finding in findings)
         said.append(findings[0].reachable if findings else None)
     return said
@@ -97,8 +97,8 @@ def play(outcomes: list[ProbeResult], plan: Plan) -> list[bool | None]:
 
 def test_failures_in_a_row_are_a_fall_and_successes_a_rise() -> None:
     plan = Plan(interval_s=0.1, timeout_s=0.3, fall=2, rise=2)
-    outcomes = [ALIVE, FAILED, ALIVE, FAILED, FAILED, FAILED, ALIVE, FAILED, ALIVE, ALIVE, ALIVE]
-    assert play(outcomes, plan) == [None, None, None, None, False, None, None, None, None, True, None]
+    results = [ALIVE, FAILED, ALIVE, FAILED, FAILED, FAILED, ALIVE, FAILED, ALIVE, ALIVE, ALIVE]
+    assert play(results, plan) == [None, None, None, None, False, None, None, None, None, True, None]
     once = replace(plan, fall=1, rise=3)
     assert play([FAILED, ALIVE, ALIVE, ALIVE, FAILED], once) == [False, None, None, True, False]
 
@@ -206,7 +206,7 @@ def test_first_probes_are_spread() -> None:
 
 def test_ten_thousand_make_no_storm_all_get_their_turn_and_the_failing_go_first() -> None:
     pools = [
-        [target(10 * pool + place + 1, plan=VERIFIED, handle=f"pool-{pool}") for place in range(10)]
+        [target(10 * pool + index + 1, plan=VERIFIED, handle=f"pool-{pool}") for index in range(10)]
         for pool in range(1000)
     ]
     world = World(*(one for pool in pools for one in pool))

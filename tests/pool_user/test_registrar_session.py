@@ -53,7 +53,9 @@ def test_the_others_wait_for_the_first_handle_table() -> None:
 
 
 @pytest.mark.parametrize(("state", "at_most_s"), [(CALLED, FIRST_CONNECTED_S), (TELLING, FIRST_TABLE_S)])
-def test_they_do_not_wait_for_long(state: SessionState, at_most_s: float) -> None:
+def test_the_others_do_not_wait_for_the_first_handle_table_for_long(
+    state: SessionState, at_most_s: float
+) -> None:
     scene = Scene()
     scene.look(0.0)
     if state is TELLING:
@@ -62,7 +64,7 @@ def test_they_do_not_wait_for_long(state: SessionState, at_most_s: float) -> Non
     assert scene.look(at_most_s) == [state, CALLED, CALLED]
 
 
-def test_they_do_not_wait_for_one_that_failed() -> None:
+def test_the_others_do_not_wait_for_a_registrar_that_failed() -> None:
     scene = Scene()
     scene.look(0.0)
     scene.sessions[0].ended("no answer, or refused", START_S)

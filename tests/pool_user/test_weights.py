@@ -123,12 +123,12 @@ def test_a_newcomer_starts_at_a_fifth_and_only_grows(load: float, ages: list[flo
 
 @given(st.lists(st.floats(0, 2 * SLOW_START_S), min_size=1), st.floats(0, SLOW_START_S))
 def test_who_came_first_has_nobody_to_take_over_from(ages: list[float], passed_s: float) -> None:
-    own = {place: member(place, since_s=NOW - age) for place, age in enumerate(ages)}
+    own = {index: member(index, since_s=NOW - age) for index, age in enumerate(ages)}
     for now in (NOW, NOW + passed_s):
         weighed = weigh(own, {}, now)
-        for place, age in enumerate(ages):
+        for index, age in enumerate(ages):
             if age >= max(ages) - TOGETHER_S / 2:
-                assert weighed[place].weight == FULL_WEIGHT
+                assert weighed[index].weight == FULL_WEIGHT
 
 
 def test_slow_start_is_over_when_nothing_grows_any_more() -> None:

@@ -27,16 +27,16 @@ async def test_a_killed_tcp_server_is_dead_at_once_and_comes_back() -> None:
     port = free_port()
     async with watching(TcpHoldCheck(LOCALHOST, port, TIMING)) as watcher:
         await watcher.until_state(CheckState.DOWN)
-        assert watcher.outcomes[-1].reason == f"nothing listens on port {port}"
+        assert watcher.results[-1].reason == f"nothing listens on port {port}"
         with tcp_server(port) as server:
             await watcher.until_state(CheckState.UP)
-            told = len(watcher.outcomes)
+            told = len(watcher.results)
             server.kill()
             killed = Mark.now()
             await watcher.until_state(CheckState.DOWN)
             assert killed.ran_s() < 0.2  # not an interval, let alone `fall` of them
             # The listening socket may outlive the held connection by a moment; nothing has to fail twice.
-            verdicts = [outcome.verdict for outcome in watcher.outcomes[told:]]
+            verdicts = [outcome.verdict for outcome in watcher.results[told:]]
             assert verdicts[-1] is Verdict.DEAD
             assert Verdict.FAILED not in verdicts
         with tcp_server(port):
@@ -52,7 +52,7 @@ async def test_a_host_that_gives_no_socket_fails_the_check_not_the_agent(
     async with watching(TcpHoldCheck(LOCALHOST, free_port(), TIMING)) as watcher:
         await watcher.until_state(CheckState.DOWN)
         monkeypatch.setattr("ppe_agent.checks.tcp.OutgoingSocket", no_socket)
-        await watcher.until(lambda: "Too many open files" in watcher.outcomes[-1].reason)
+        await watcher.until(lambda: "Too many open files" in watcher.results[-1].reason)
         assert watcher.machine.state is CheckState.DOWN
 
 
@@ -62,7 +62,7 @@ async def test_a_server_that_closes_idle_connections_stays_up() -> None:
         async with watching(TcpHoldCheck(LOCALHOST, port, TIMING)) as watcher:
             await watcher.until_state(CheckState.UP)
             await asyncio.sleep(1)
-            assert {outcome.verdict for outcome in watcher.outcomes} == {Verdict.ALIVE}
+            assert {outcome.verdict for outcome in watcher.results} == {Verdict.ALIVE}
 
 
 async def test_a_server_that_closes_every_connection_at_once_is_not_stormed() -> None:
@@ -72,7 +72,7 @@ async def test_a_server_that_closes_every_connection_at_once_is_not_stormed() ->
             await watcher.until_state(CheckState.UP)
             await asyncio.sleep(2)
             assert watcher.machine.state is CheckState.UP
-            assert len(watcher.outcomes) < 40
+            assert len(watcher.results) < 40
             server.kill()
             await watcher.until_state(CheckState.DOWN)
 
@@ -93,23 +93,23 @@ async def test_a_full_backlog_is_a_failure_that_has_to_repeat() -> None:
             filler.connect_ex(("127.0.0.1", port))
         async with watching(TcpHoldCheck(LOCALHOST, port, TIMING)) as watcher:
             await watcher.until_state(CheckState.DOWN)
-            assert [outcome.verdict for outcome in watcher.outcomes] == [Verdict.FAILED] * 2
-            assert watcher.outcomes[0].reason == f"no connection to port {port} within 250 ms"
+            assert [outcome.verdict for outcome in watcher.results] == [Verdict.FAILED] * 2
+            assert watcher.results[0].reason == f"no connection to port {port} within 250 ms"
 
 
 async def test_sip_server_killed_stopped_and_back() -> None:
     port = free_port(socket.SOCK_DGRAM)
     async with watching(SipOptionsCheck(LOCALHOST, port, TIMING)) as watcher:
         await watcher.until_state(CheckState.DOWN)
-        assert watcher.outcomes[-1].reason == f"nothing listens on UDP port {port}"
+        assert watcher.results[-1].reason == f"nothing listens on UDP port {port}"
         with sipp(port) as server:
             await watcher.until_state(CheckState.UP)
-            assert watcher.outcomes[-1].reason == "OPTIONS answered 200 OK"
+            assert watcher.results[-1].reason == "OPTIONS answered 200 OK"
             server.send_signal(signal.SIGSTOP)
             stopped = Mark.now()
             await watcher.until_state(CheckState.DOWN)
             assert stopped.ran_s() < 3
-            assert "no answer to OPTIONS" in watcher.outcomes[-1].reason
+            assert "no answer to OPTIONS" in watcher.results[-1].reason
             server.send_signal(signal.SIGCONT)
             await watcher.until_state(CheckState.UP)
             server.kill()
@@ -125,7 +125,7 @@ async def test_kamailio_killed_with_all_its_processes(tmp_path: Path) -> None:
         with kamailio(port, tmp_path) as server:
             await held.until_state(CheckState.UP)
             await asked.until_state(CheckState.UP)
-            assert asked.outcomes[-1].reason == "OPTIONS answered 483 Too Many Hops"
+            assert asked.results[-1].reason == "OPTIONS answered 483 Too Many Hops"
             os.killpg(server.pid, signal.SIGKILL)
             killed = Mark.now()
             await held.until_state(CheckState.DOWN)
@@ -171,14 +171,14 @@ def reply(request: bytes, status: bytes) -> bytes:
 async def test_final_responses_are_life(status: bytes) -> None:
     async with asked(lambda request: [reply(request, b"100 Trying"), reply(request, status)]) as watcher:
         await watcher.until_state(CheckState.UP)
-        assert watcher.outcomes[-1].reason == f"OPTIONS answered {status.decode()}"
+        assert watcher.results[-1].reason == f"OPTIONS answered {status.decode()}"
 
 
 @pytest.mark.parametrize("status", [b"503 Service Unavailable", b"408 Request Timeout"])
 async def test_overload_and_timeout_are_not(status: bytes) -> None:
     async with asked(lambda request: [reply(request, status)]) as watcher:
         await watcher.until_state(CheckState.DOWN)
-        assert watcher.outcomes[-1].reason == f"OPTIONS answered {status.decode()}"
+        assert watcher.results[-1].reason == f"OPTIONS answered {status.decode()}"
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ async def test_overload_and_timeout_are_not(status: bytes) -> None:
 async def test_other_messages_are_no_life(answers: Callable[[bytes], list[bytes]]) -> None:
     async with asked(answers) as watcher:
         await watcher.until_state(CheckState.DOWN)
-        assert "no answer to OPTIONS" in watcher.outcomes[-1].reason
+        assert "no answer to OPTIONS" in watcher.results[-1].reason
 
 
 async def test_an_answer_among_garbage_is_found() -> None:

@@ -95,7 +95,7 @@ async def test_jitter_shortens_each_interval_by_another_share() -> None:
     assert len(set(AlwaysWell.waits_s)) > 90
 
 
-def test_it_tries_soon_while_attempts_speak_against_the_state_or_nothing_listens() -> None:
+def test_a_check_tries_soon_while_attempts_contradict_its_state() -> None:
     machine = RiseFall(fall=2, rise=2)
     assert machine.try_soon
     for verdict, soon in zip(

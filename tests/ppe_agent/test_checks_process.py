@@ -93,7 +93,7 @@ async def test_a_command_decides(tmp_path: Path) -> None:
     async with watching(ExecCheck(["/bin/sh", "-c", script], PATIENT)) as watcher:
         await watcher.until_state(CheckState.DOWN)
         assert watcher.last == "sh exited with 3: it is gone"
-        assert watcher.outcomes[0].verdict is Verdict.FAILED
+        assert watcher.results[0].verdict is Verdict.FAILED
         flag.touch()
         await watcher.until_state(CheckState.UP)
         assert watcher.last == "sh succeeded: fine"

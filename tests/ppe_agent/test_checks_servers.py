@@ -67,8 +67,8 @@ async def test_a_connection_with_itself_is_no_life_and_leaves_the_port_to_the_se
     port = free_port()
     monkeypatch.setattr(socket.socket, "connect", connect_from_there)
     async with watching(make(port)) as watcher:
-        await watcher.until(lambda: len(watcher.outcomes) >= 2)
-        assert {outcome.verdict for outcome in watcher.outcomes} == {Verdict.DEAD}
+        await watcher.until(lambda: len(watcher.results) >= 2)
+        assert {outcome.verdict for outcome in watcher.results} == {Verdict.DEAD}
         assert "nothing listens on" in watcher.last
     with socket.socket() as server:
         server.bind(("127.0.0.1", port))  # without SO_REUSEADDR
@@ -159,8 +159,8 @@ async def test_sip_over_tcp_on_one_connection_and_on_the_next_one(tmp_path: Path
         with kamailio(port, tmp_path):
             await watcher.until_state(CheckState.UP)
             assert watcher.last == "OPTIONS answered 483 Too Many Hops"
-            told = len(watcher.outcomes)
-            await watcher.until(lambda: len(watcher.outcomes) > told + 5)
+            told = len(watcher.results)
+            await watcher.until(lambda: len(watcher.results) > told + 5)
             assert watcher.machine.state is CheckState.UP
 
 
@@ -188,7 +188,7 @@ async def test_what_is_no_sip_over_tcp(answer: bytes) -> None:
         port = server.sockets[0].getsockname()[1]
         async with watching(SipOptionsCheck(LOCALHOST, port, TIMING, "tcp")) as watcher:
             await watcher.until_state(CheckState.DOWN)
-            assert watcher.outcomes[-1].verdict is Verdict.FAILED
+            assert watcher.results[-1].verdict is Verdict.FAILED
 
 
 def response(sequence: int, body: bytes = b"") -> bytes:
@@ -233,6 +233,6 @@ class Stalling(PeriodicCheck):
 async def test_a_timeout_while_the_agent_stood_still_is_not_the_servers() -> None:
     async with watching(Stalling(1)) as watcher:
         await watcher.until_state(CheckState.UP)
-        assert {outcome.verdict for outcome in watcher.outcomes} == {Verdict.ALIVE}
+        assert {outcome.verdict for outcome in watcher.results} == {Verdict.ALIVE}
     async with watching(Stalling(5)) as watcher:  # but not for ever
         await watcher.until_state(CheckState.DOWN)

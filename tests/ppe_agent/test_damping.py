@@ -55,7 +55,7 @@ def test_a_fall_while_it_is_held_starts_the_time_anew() -> None:
     assert health.fall_count == 4
 
 
-def test_it_can_be_turned_off() -> None:
+def test_damping_can_be_turned_off() -> None:
     assert flapping(Damping(falls=0), *range(10, 60, 2)).is_up(60)
 
 

@@ -25,7 +25,7 @@ def test_up_only_while_every_check_is_up() -> None:
     assert health.reason(1.5) == "tcp-hold: nothing listens"
 
 
-def test_it_says_what_each_check_saw_and_when() -> None:
+def test_health_says_what_each_check_saw_and_when() -> None:
     health = Health([("tcp-hold", "port 5060", ONCE), ("sip-options", "UDP port 5061", TWICE)])
     health.report(0, alive("connection held"), 10.0)
     health.report(0, alive("connection still held"), 12.0)

@@ -106,22 +106,22 @@ def test_a_control_socket_with_too_long_a_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "place", "words"),
+    ("path", "kept_in", "words"),
     [
         ("/link", "/state", "3: state.path: state directory: {}/link leads nowhere"),
         ("/link/further", "/state", "3: state.path: state directory: {}/link leads nowhere"),
         ("/a/b/s", "/control.sock", "5: control.path: control socket's directory: {}/a is not there"),
     ],
 )
-def test_a_directory_that_would_not_be_made(tmp_path: Path, path: str, place: str, words: str) -> None:
+def test_a_directory_that_would_not_be_made(tmp_path: Path, path: str, kept_in: str, words: str) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     write(tmp_path, 5060)
     file = tmp_path / "agent.toml"
     right = file.read_text()
-    file.write_text(right.replace(f'{place}"', f'{path}"'))
+    file.write_text(right.replace(f'{kept_in}"', f'{path}"'))
     done = CliRunner().invoke(cli.main, ["check", "-c", str(file)])
     assert done.stderr == f"{file}:{words.format(tmp_path)}\n"
-    file.write_text(right.replace(f'{place}"', '/made/s"'))
+    file.write_text(right.replace(f'{kept_in}"', '/made/s"'))
     assert CliRunner().invoke(cli.main, ["check", "-c", str(file)]).exit_code == 0
 
 

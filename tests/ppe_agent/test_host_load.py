@@ -34,7 +34,7 @@ def processors(tmp_path: Path) -> Processors:
     return Processors(tmp_path / "stat")
 
 
-def test_this_host() -> None:
+def test_processor_times_of_this_host_are_read() -> None:
     with open("/proc/stat", "rb") as statistics:
         user, _, _, idle, *_ = processor_times(statistics.fileno())
     assert user > 0

@@ -48,7 +48,7 @@ async def problem_of(of: LoadSource, timeout_ms: int = 5000) -> str:
 
 
 @pytest.mark.parametrize("kind", ["cpu", "load-average"])
-async def test_this_host(kind: str) -> None:
+async def test_load_of_this_host_is_read(kind: str) -> None:
     async with source(source=kind) as load:
         for _ in range(3):
             assert 0 <= await load.read() <= 1

@@ -58,7 +58,7 @@ def test_a_home_that_some_other_confirms_or_nobody_judges_is_not_left(says: dict
     assert Asked(**says).left_after(60) is None
 
 
-def test_one_that_agrees_in_between_begins_it_anew() -> None:
+def test_a_registrar_that_agrees_in_between_begins_the_vote_anew() -> None:
     asked = Asked(home=True, second=False, third=False)
     assert asked.left_after(LACKED_S - 2 * STEP_S) is None
     asked.says["third"] = True

@@ -24,7 +24,7 @@ def state_of(one: Registration) -> Membership:
     return one.state
 
 
-async def test_it_joins_and_leaves_as_wanted() -> None:
+async def test_a_server_joins_and_leaves_as_wanted() -> None:
     pool = FakePool()
     async with running(pool) as one:
         assert state_of(one) is Membership.OUT
@@ -40,7 +40,7 @@ async def test_it_joins_and_leaves_as_wanted() -> None:
         assert pool.stays[1].calls == ["start"]
 
 
-async def test_it_comes_back_only_when_leaving_is_over() -> None:
+async def test_a_server_comes_back_only_when_leaving_is_over() -> None:
     pool = FakePool()
     async with running(pool) as one:
         one.want(True)
@@ -69,7 +69,7 @@ async def test_the_load_of_the_moment_is_registered_and_updated() -> None:
         assert pool.stays[0].calls == ["start", f"update {LeastUsed(0.75)}"]
 
 
-async def test_it_says_why_it_is_not_in() -> None:
+async def test_a_registration_says_why_it_is_not_in() -> None:
     pool = FakePool()
     async with running(pool) as one:
         one.want(True)

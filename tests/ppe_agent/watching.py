@@ -15,18 +15,18 @@ class Watcher:
 
     def __init__(self, timing: Timing = TIMING) -> None:
         self.machine = RiseFall(timing.fall, timing.rise)
-        self.outcomes: list[CheckResult] = []
+        self.results: list[CheckResult] = []
         self._told = asyncio.Event()
 
-    def report(self, outcome: CheckResult) -> bool:
-        self.outcomes.append(outcome)
-        self.machine.report(outcome.verdict)
+    def report(self, result: CheckResult) -> bool:
+        self.results.append(result)
+        self.machine.report(result.verdict)
         self._told.set()
         return self.machine.try_soon
 
     @property
     def last(self) -> str:
-        return self.outcomes[-1].reason
+        return self.results[-1].reason
 
     async def until(self, condition: Callable[[], bool]) -> None:
         try:
@@ -35,7 +35,7 @@ class Watcher:
                     self._told.clear()
                     await self._told.wait()
         except TimeoutError:
-            raise AssertionError(f"it told {self.outcomes[-5:]}") from None
+            raise AssertionError(f"it told {self.results[-5:]}") from None
 
     async def until_state(self, state: CheckState) -> None:
         await self.until(lambda: self.machine.state is state)

@@ -45,14 +45,14 @@ def heard_until_10() -> HangWatch:
     return watch
 
 
-def test_one_that_was_stopped_hangs_after_ten_seconds_and_not_before() -> None:
+def test_a_stopped_registrar_hangs_after_ten_seconds_and_not_before() -> None:
     [(found_s, finding)] = looks(heard_until_10(), 11, 40, lambda _: STOPPED, 10.0)
     assert LIMIT_S <= found_s - 10 <= LIMIT_S + 2
     assert isinstance(finding, Hung)
     assert "SIGSTOP" in finding.problem
 
 
-def test_one_that_woke_in_time_does_not_hang() -> None:
+def test_a_registrar_that_woke_in_time_does_not_hang() -> None:
     watch = heard_until_10()
     assert looks(watch, 11, 19, lambda _: STOPPED, 10.0) == []
     assert looks(watch, 19, 20, well, 19.0) == []
@@ -67,26 +67,26 @@ def test_a_deadlock_and_an_endless_loop_hang_too() -> None:
     assert deadlock.problem != loop.problem
 
 
-def test_one_that_gets_no_processor_or_waits_for_a_disk_is_slow() -> None:
+def test_a_registrar_that_gets_no_processor_or_waits_for_a_disk_is_slow() -> None:
     starved = Vitals(100, 1.0, "R")
     for seen in (lambda now: replace(starved, cpu_s=0.1 * now), lambda _: replace(starved, state="D")):
         assert looks(heard_until_10(), 11, 100, seen, 10.0) == []
 
 
-def test_one_that_answers_late_is_slow() -> None:
+def test_a_registrar_that_answers_late_is_slow() -> None:
     watch = heard_until_10()
     for now in range(11, 200):
         assert watch.look(now, STOPPED, now - now % 9) is None
 
 
-def test_one_that_is_debugged_is_left_alone_and_then_counted_anew() -> None:
+def test_a_debugged_registrar_is_left_alone_and_then_counted_anew() -> None:
     watch = heard_until_10()
     assert looks(watch, 11, 200, lambda _: Vitals(100, 1.0, "t", is_traced=True), 10.0) == []
     [(found_s, _)] = looks(watch, 200, 230, lambda _: STOPPED, 10.0)
     assert found_s >= 199 + LIMIT_S
 
 
-def test_one_at_work_that_is_not_heard_is_left_alone_and_told_once() -> None:
+def test_a_working_registrar_that_is_not_heard_is_left_alone_and_told_once() -> None:
     watch = heard_until_10()
     [(found_s, finding)] = looks(watch, 11, 300, well, 10.0)
     assert found_s - 10 >= LIMIT_S
@@ -96,7 +96,7 @@ def test_one_at_work_that_is_not_heard_is_left_alone_and_told_once() -> None:
     assert len(looks(watch, 301, 330, well, 300.0)) == 1, "a second time, since it was heard in between"
 
 
-def test_one_that_is_starting_has_thrice_the_time() -> None:
+def test_a_starting_registrar_has_thrice_the_time() -> None:
     watch = HangWatch()
     watch.look(0, well(0), 0.0)
     watch.started(100)
@@ -116,7 +116,7 @@ def test_a_process_of_which_nothing_is_known_is_left_alone() -> None:
     assert looks(heard_until_10(), 11, 100, lambda _: None, 10.0) == []
 
 
-def test_it_is_not_killed_again_before_the_back_off() -> None:
+def test_a_hung_registrar_is_not_killed_again_before_the_back_off() -> None:
     watch = heard_until_10()
     [(first_s, _)] = looks(watch, 11, 25, lambda _: STOPPED, 10.0)
     watch.started(25)

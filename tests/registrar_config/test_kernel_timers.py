@@ -22,7 +22,7 @@ def logger() -> FilteringBoundLogger:
     return made
 
 
-def test_they_are_set_when_asked(folder: Path) -> None:
+def test_kernel_timers_are_set_when_asked(folder: Path) -> None:
     with capture_logs() as logs:
         report_kernel_timers(logger(), change=True, folder=folder)
     assert {name: int((folder / name).read_text()) for name in KERNEL_TIMERS_MS} == KERNEL_TIMERS_MS

@@ -10,7 +10,7 @@ def new_life(*, is_ready: bool = True) -> SentinelLife:
     return SentinelLife(4.0, lambda: next(numbers), is_ready=is_ready)
 
 
-def test_it_enters_only_after_two_intervals_without_a_break() -> None:
+def test_a_sentinel_enters_only_after_two_intervals_without_a_break() -> None:
     life = new_life()
     assert life.change(Change.UP, 10.0) is None
     assert life.next_deadline_s == 14.0

@@ -57,7 +57,7 @@ async def test_a_killed_program_is_back_at_once() -> None:
 
 
 @pytest.mark.parametrize(("counts_for_s", "told"), [(60.0, "what ends it"), (0.1, "")])
-async def test_its_last_words_are_told_unless_they_are_old(
+async def test_a_dead_registrars_last_words_are_told_unless_they_are_old(
     monkeypatch: pytest.MonkeyPatch, counts_for_s: float, told: str
 ) -> None:
     monkeypatch.setattr(supervision, "_LAST_WORDS_S", counts_for_s)

@@ -33,7 +33,7 @@ def installed(folder: Path, *, with_sctp_run: bool) -> None:
         (folder / "sctpd.service").write_text(text.replace("/usr/local/bin/sctpd", "/bin/true"))
 
 
-def test_it_is_always_started_again_and_within_a_second() -> None:
+def test_the_registrars_unit_always_starts_it_again_and_within_a_second() -> None:
     unit = read(UNITS / UNIT)
     assert unit["Service"]["Restart"] == "always"
     assert unit["Service"]["RestartSec"] == "200ms"
@@ -52,7 +52,7 @@ def test_the_watchdog_of_what_carries_sctp_comes_first() -> None:
     assert int(ours) >= 2 * int(read(ROOT / "sctp-userland/systemd/sctpd.service")["Service"]["WatchdogSec"])
 
 
-def test_it_reads_the_file_that_render_writes() -> None:
+def test_the_registrars_unit_reads_the_file_that_render_writes() -> None:
     unit = read(UNITS / UNIT)["Service"]
     assert unit["EnvironmentFile"] == "/etc/rspdns/registrar-%i.env"
     assert unit["ExecStart"].endswith("rspdns-registrar run $REGISTRAR_OPTIONS")

@@ -70,7 +70,7 @@ def test_a_follower_joins_and_hears_of_everything() -> None:
     ]
 
 
-def test_it_says_nothing_before_it_is_told_to_follow() -> None:
+def test_a_follower_says_nothing_before_it_is_told_to_follow() -> None:
     """A starting registrar would take it for its mentor."""
     paper = Paper()
     paper.associate()
@@ -97,7 +97,7 @@ def test_it_says_nothing_before_it_is_told_to_follow() -> None:
         (update(pe(1)), None),
     ],
 )
-def test_what_it_owes_everybody(request_: InitTakeover, reply: InitTakeoverAck | None) -> None:
+def test_what_a_follower_owes_every_registrar(request_: InitTakeover, reply: InitTakeoverAck | None) -> None:
     """Takeovers are acknowledged by the name that was meant: that of a former life too."""
     assert reply_to(request_, OWN) == reply
 

@@ -146,7 +146,7 @@ def test_who_slept_through_the_silence_asks_before_it_gives_up(joined: Timed) ->
     assert joined.ended() == [joined.now]
 
 
-def test_it_is_silent_itself_for_no_longer_than_registrars_bear(joined: Timed) -> None:
+def test_a_follower_is_silent_for_no_longer_than_registrars_bear(joined: Timed) -> None:
     began_s = joined.now
     for _ in range(10):
         joined.run(1)
@@ -158,7 +158,7 @@ def test_it_is_silent_itself_for_no_longer_than_registrars_bear(joined: Timed) -
 
 
 @pytest.mark.parametrize(("away_s", "asks"), [(FORGOTTEN_AFTER_S - 0.01, 0), (FORGOTTEN_AFTER_S, 1)])
-def test_so_long_an_absence_of_its_own_makes_it_ask_for_everything(
+def test_a_long_absence_of_its_own_makes_a_follower_ask_for_everything(
     joined: Timed, away_s: float, asks: int
 ) -> None:
     joined.now += away_s

@@ -64,7 +64,7 @@ def test_strangers_do_not_pile_up_and_keep_no_registrar_out(machine: FollowerMac
     assert machine.take_actions() == []
 
 
-def test_it_has_left_when_every_registrar_has_forgotten_it(machine: FollowerMachine) -> None:
+def test_a_follower_has_left_when_every_registrar_has_forgotten_it(machine: FollowerMachine) -> None:
     machine.follow(0, 100.0)
     machine.associated(7, FIRST, 100.0, LOCAL)
     machine.take_actions()

@@ -261,5 +261,5 @@ def test_says_what_to_do_without_sctp(monkeypatch: pytest.MonkeyPatch, code: int
         SctpSocket()
 
 
-def test_this_layout_is_for_little_and_big_endian_hosts_alike() -> None:
+def test_the_layout_of_structures_is_for_little_and_big_endian_hosts_alike() -> None:
     assert sctp.pack_send_info(1, 11)[12:16] == (1).to_bytes(4, sys.byteorder)

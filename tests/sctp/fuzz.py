@@ -125,18 +125,18 @@ def mutate(chance: random.Random, packet: bytes) -> bytes:
     for _ in range(chance.choice((0, 1, 1, 2, 3, 8))):
         if len(changed) <= 12:
             break
-        place = chance.randrange(12, len(changed))
+        offset = chance.randrange(12, len(changed))
         kind = chance.randrange(5)
         if kind == 0:
-            changed[place] = chance.getrandbits(8)
+            changed[offset] = chance.getrandbits(8)
         elif kind == 1:
-            changed[place] ^= 1 << chance.randrange(8)
+            changed[offset] ^= 1 << chance.randrange(8)
         elif kind == 2 and len(changed) >= 16:
             changed[14:16] = struct.pack("!H", chance.choice(INTERESTING) & 0xFFFF)
         elif kind == 3:
-            del changed[place : place + chance.randrange(20)]
+            del changed[offset : offset + chance.randrange(20)]
         else:
-            changed[place:place] = chance.randbytes(chance.randrange(20))
+            changed[offset:offset] = chance.randbytes(chance.randrange(20))
     return with_checksum(bytes(changed)) if len(changed) >= 12 else bytes(changed)
 
 

@@ -50,7 +50,7 @@ def test_multihomed_failover(hosts: tuple[Namespace, Namespace]) -> None:
     hosts[0].ip("link", "set", "link1", "down")
     result = talk.stdout.read().split()
     if not result:
-        raise BrokenError(talk.stderr.read())  # a message lost, or another one in its place
+        raise BrokenError(talk.stderr.read())  # a message lost, or another one in its index
     assert result[0] == "True"
     assert float(result[1]) < 5
 
@@ -65,7 +65,7 @@ def test_failover_when_the_far_link_goes(hosts: tuple[Namespace, Namespace]) -> 
     hosts[1].ip("link", "set", "link1", "down")
     result = talk.stdout.read().split()
     if not result:
-        raise BrokenError(talk.stderr.read())  # a message lost, or another one in its place
+        raise BrokenError(talk.stderr.read())  # a message lost, or another one in its index
     assert result[0] == "True"
 
 

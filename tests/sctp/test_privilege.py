@@ -104,7 +104,7 @@ def test_group_admits(namespace: Namespace) -> None:
     assert daemon.poll() is None
 
 
-def test_it_gives_up_what_it_does_not_need(namespace: Namespace) -> None:
+def test_sctpd_gives_up_what_it_does_not_need(namespace: Namespace) -> None:
     """Started as root: packets and buffers are all it keeps, no file can be written, no program started."""
     daemon = start_sctpd(namespace)
     (process,) = daemons(namespace)

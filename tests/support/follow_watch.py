@@ -32,9 +32,9 @@ class FollowWatch:
         )
         wait_for_control(self._control, self.process, self._log)
 
-    def follow(self, *places: int) -> None:
-        """Follow the registrars at these places."""
-        request(self._control, "follow", places=places)
+    def follow(self, *indexes: int) -> None:
+        """Follow the registrars at these indexes."""
+        request(self._control, "follow", indexes=indexes)
 
     def leave(self) -> None:
         """Take leave of all, wait until they have forgotten it, and end."""
@@ -56,28 +56,28 @@ class FollowWatch:
         return {event["identifier"] for event in self.events() if event["kind"] == "deletion"}
 
 
-def _told(place: int, event: Event) -> dict[str, Any]:
+def _told(index: int, event: Event) -> dict[str, Any]:
     match event:
         case Table(pools=pools):
             identifiers = sorted(element.identifier for pool in pools.values() for element in pool)
-            return {"kind": "table", "place": place, "identifiers": identifiers}
+            return {"kind": "table", "index": index, "identifiers": identifiers}
         case Update():
             kind = "deletion" if event.is_deletion else "update"
-            return {"kind": kind, "place": place, "identifier": event.pool_element.identifier}
+            return {"kind": kind, "index": index, "identifier": event.pool_element.identifier}
         case Ended(reason):
-            return {"kind": "end", "place": place, "why": reason}
+            return {"kind": "end", "index": index, "why": reason}
 
 
 async def _main(control: str, *texts: str) -> None:
     registrars = [RegistrarAddress.parse(text) for text in texts]
     events: list[dict[str, Any]] = []
-    follower = HandlespaceFollower(registrars, lambda place, event: events.append(_told(place, event)))
+    follower = HandlespaceFollower(registrars, lambda index, event: events.append(_told(index, event)))
     follower.start()
     left = asyncio.Event()
 
     async def follow(wanted: dict[str, Any]) -> dict[str, Any]:
-        for place in wanted["places"]:
-            follower.follow(place)
+        for index in wanted["indexes"]:
+            follower.follow(index)
         return {}
 
     async def leave(_: dict[str, Any]) -> dict[str, Any]:
@@ -86,11 +86,11 @@ async def _main(control: str, *texts: str) -> None:
         return {}
 
     async def status(_: dict[str, Any]) -> dict[str, Any]:
-        states = [follower.state(place).value for place in range(len(registrars))]
+        states = [follower.state(index).value for index in range(len(registrars))]
         return {"states": states, "events": events}
 
     commands: dict[str, Command | Handler] = {
-        "follow": Command(follow, {"places": list}),
+        "follow": Command(follow, {"indexes": list}),
         "leave": leave,
         "status": status,
     }

@@ -49,8 +49,8 @@ def _mutate(data: bytearray, draw: random.Random) -> bytes:
         case 1:  # cut short, or longer than it says
             return bytes(data[: draw.randrange(1, len(data) + 1)]) + draw.randbytes(draw.randrange(20))
         case 2:  # a length that lies
-            place = draw.randrange(0, len(data) - 3, 4) + 2
-            data[place : place + 2] = draw.choice((b"\0\0", b"\0\3", b"\xff\xff", draw.randbytes(2)))
+            offset = draw.randrange(0, len(data) - 3, 4) + 2
+            data[offset : offset + 2] = draw.choice((b"\0\0", b"\0\3", b"\xff\xff", draw.randbytes(2)))
         case 3:  # parameters again and again
             data[len(data) :] = data[4:] * draw.randrange(1, 40)
             data[2:4] = (len(data) & 0xFFFF).to_bytes(2, "big")

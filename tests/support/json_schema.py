@@ -42,8 +42,8 @@ def differences(value: Any, schema: dict[str, Any], document: dict[str, Any], at
     ):
         found.append(f"{at}: {value} is too small")
     if isinstance(value, list):
-        for place, element in enumerate(value):
-            found += differences(element, schema.get("items", {}), document, f"{at}[{place}]")
+        for index, element in enumerate(value):
+            found += differences(element, schema.get("items", {}), document, f"{at}[{index}]")
     if isinstance(value, dict):
         found += _object(value, schema, document, at)
     return found

@@ -51,9 +51,9 @@ def _proofs(answer: dns.message.Message) -> tuple[dict[dns.name.Name, Nsec], dic
 
 def _types(record: Nsec | Nsec3) -> set[int]:
     return {
-        256 * window + 8 * place + bit
+        256 * window + 8 * index + bit
         for window, bitmap in record.windows
-        for place, byte in enumerate(bitmap)
+        for index, byte in enumerate(bitmap)
         for bit in range(8)
         if byte & 0x80 >> bit
     }

@@ -58,8 +58,8 @@ class ScriptedBackend:
 
     def _run(self) -> None:
         if self._namespace is not None:
-            with open(f"/run/netns/{self._namespace}") as place:
-                if ctypes.CDLL(None, use_errno=True).setns(place.fileno(), _CLONE_NEWNET):
+            with open(f"/run/netns/{self._namespace}") as namespace_file:
+                if ctypes.CDLL(None, use_errno=True).setns(namespace_file.fileno(), _CLONE_NEWNET):
                     raise OSError(ctypes.get_errno(), "setns")
         self._loop.run_forever()
 

@@ -10,8 +10,8 @@ from pathlib import Path
 _HAND_OVER = """
 import fcntl, os, sys
 descriptors = [fcntl.fcntl(int(one), fcntl.F_DUPFD, 600) for one in sys.argv[1].split(",")]
-for place, one in enumerate(descriptors):
-    os.dup2(one, 3 + place)
+for index, one in enumerate(descriptors):
+    os.dup2(one, 3 + index)
     os.close(one)
 os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(descriptors)), LISTEN_FDNAMES=sys.argv[2])
 os.execvp(sys.argv[3], sys.argv[3:])

@@ -41,8 +41,8 @@ def insert(path: Path) -> None:
 def main() -> None:
     """Do it all; never return."""
     os.environ["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    for kind, place in (("proc", "/proc"), ("sysfs", "/sys"), ("tmpfs", "/run")):
-        subprocess.run(["mount", "-t", kind, kind, place], check=False)
+    for kind, index in (("proc", "/proc"), ("sysfs", "/sys"), ("tmpfs", "/run")):
+        subprocess.run(["mount", "-t", kind, kind, index], check=False)
     directory = Path("/usr/lib/uml/modules") / os.uname().release
     found = {
         path.stem: path for path in directory.rglob("*.ko")
