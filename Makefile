@@ -19,7 +19,7 @@
 BIN := .venv/bin
 # Test files run side by side: on two processors three of them wait more than they work.
 WORKERS ?= 3
-PACKAGES := rserpool daemon_kit pool_user rspdns ppe_agent registrar_config pdns_config rspdns_lab
+PACKAGES := rserpool daemon_kit pool_user rspdns ppe_agent ppu_agent registrar_config pdns_config rspdns_lab
 
 define NEEDS_ROOT
 the tests make network namespaces and need root: sudo make test; without: make test PYTEST_OPTIONS='-m "not integration"'

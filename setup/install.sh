@@ -56,10 +56,10 @@ if [ "$action" = uninstall ]; then
     rm -rf "$app"
     tell_systemd
     rmdir "$DESTDIR$SYSCONFDIR/rspdns/zones.d" "$DESTDIR$SYSCONFDIR/rspdns" 2>/dev/null || true
-    for folder in "$DESTDIR$SYSCONFDIR/rspdns" "$DESTDIR$SYSCONFDIR/ppe-agent"; do
+    for folder in "$DESTDIR$SYSCONFDIR/rspdns" "$DESTDIR$SYSCONFDIR/ppe-agent" "$DESTDIR$SYSCONFDIR/ppu-agent"; do
         [ ! -e "$folder" ] || say "kept: $folder"
     done
-    say "removed; the users rspdns and ppe-agent and what lies below /var/lib are kept"
+    say "removed; the users rspdns, ppe-agent and ppu-agent and what lies below /var/lib are kept"
     exit 0
 fi
 
@@ -93,7 +93,7 @@ fi
 "${pip[@]}" --no-deps --no-build-isolation . || fail "pip could not install rspdns itself; see above"
 "$new/bin/python" -m pip --quiet check || fail "setup/production-packages lacks what pip names above"
 
-commands=(rspdns ppe-agent rspdns-registrar)
+commands=(rspdns ppe-agent ppu-agent rspdns-registrar)
 [ "$LABS" != yes ] || commands+=(rspdns-lab)
 
 # From here on nothing is fetched. Files outside APPDIR are written beside their places first, then moved there together.
@@ -106,7 +106,7 @@ put() { # source, path; "-": standard input
     printf '%s\n' "$2" >>"$files"
 }
 put_unit() { # the programs' places are those of this installation
-    sed -E "s,/usr/bin/(rspdns-registrar|rspdns|ppe-agent)\b,$APPDIR/bin/\1,; s,/usr/local/bin/,$PREFIX/bin/," "$1" |
+    sed -E "s,/usr/bin/(rspdns-registrar|rspdns|ppe-agent|ppu-agent)\b,$APPDIR/bin/\1,; s,/usr/local/bin/,$PREFIX/bin/," "$1" |
         put - "$PREFIX/lib/systemd/system/$2"
 }
 
@@ -123,13 +123,16 @@ rm -rf "$new/man"
 put_unit backend/systemd/rspdns.service rspdns.service
 put_unit backend/systemd/rspdns.socket rspdns.socket
 put_unit ppe-agent/systemd/ppe-agent.service ppe-agent.service
+put_unit ppu-agent/systemd/ppu-agent.service ppu-agent.service
 put_unit registrar-config/examples/systemd/rspdns-registrar@.service rspdns-registrar@.service
 put backend/systemd/rspdns.sysusers "$PREFIX/lib/sysusers.d/rspdns.conf"
 put backend/systemd/rspdns.tmpfiles "$PREFIX/lib/tmpfiles.d/rspdns.conf"
 put ppe-agent/systemd/ppe-agent.sysusers "$PREFIX/lib/sysusers.d/ppe-agent.conf"
+put ppu-agent/systemd/ppu-agent.sysusers "$PREFIX/lib/sysusers.d/ppu-agent.conf"
 if [ "$SCTP_USERLAND" = yes ]; then
     put_unit backend/systemd/rspdns.service.d/sctp-run.conf rspdns.service.d/sctp-run.conf
     put_unit ppe-agent/systemd/ppe-agent-sctp-run.conf ppe-agent.service.d/sctp-run.conf
+    put_unit ppu-agent/systemd/ppu-agent-sctp-run.conf ppu-agent.service.d/sctp-run.conf
     put_unit registrar-config/examples/systemd/rspdns-registrar@.service.d/sctp-run.conf rspdns-registrar@.service.d/sctp-run.conf
     make --silent -j"$(nproc)" -C sctp-userland install DESTDIR="$staged/sctp" PREFIX="$PREFIX" >"$staged/log" 2>&1 ||
         { tail -20 "$staged/log" >&2; fail "sctp-userland does not build (Debian: apt-get install build-essential libusrsctp-dev libsctp-dev)"; }
@@ -139,6 +142,7 @@ fi
 
 put backend/examples/rspdns.toml "$SYSCONFDIR/rspdns/rspdns.toml.example"
 put ppe-agent/examples/agent.toml "$SYSCONFDIR/ppe-agent/agent.toml.example"
+put ppu-agent/examples/ppu-agent.toml "$SYSCONFDIR/ppu-agent/ppu-agent.toml.example"
 examples=$PREFIX/share/doc/rspdns/examples
 put backend/examples/alerts.yml "$examples/alerts.yml"
 for zone in backend/examples/zones.d/*; do put "$zone" "$examples/zones.d/${zone##*/}"; done
@@ -177,5 +181,5 @@ if [ -z "$DESTDIR" ]; then
     fi
     tell_systemd
 fi
-say "done: the commands are in $PREFIX/bin, examples in $SYSCONFDIR/rspdns, $SYSCONFDIR/ppe-agent and $examples"
+say "done: the commands are in $PREFIX/bin, examples in $SYSCONFDIR/rspdns, $SYSCONFDIR/ppe-agent, $SYSCONFDIR/ppu-agent and $examples"
 say "next: INSTALL.md says what to enable on which host"

@@ -26,6 +26,7 @@ FILES = {
         ("/etc/ppe-agent/agent.toml", "The sidecar's configuration."),
         ("/var/lib/ppe-agent/", "What outlives a restart."),
     ),
+    "ppu-agent": (("/etc/ppu-agent/ppu-agent.toml", "The configuration of the client's sidecar."),),
 }
 
 

@@ -11,7 +11,13 @@ import pytest
 from packaging.requirements import Requirement
 
 SETUP = Path(__file__).resolve().parents[1] / "setup"
-ROLES = {"agent": "ppe_agent", "backend": "rspdns", "registrar": "registrar_config", "labs": "rspdns_lab"}
+ROLES = {
+    "agent": "ppe_agent",
+    "client": "ppu_agent",
+    "backend": "rspdns",
+    "registrar": "registrar_config",
+    "labs": "rspdns_lab",
+}
 
 IMPORT_ALL = """
 import importlib, json, pkgutil, sys
@@ -63,7 +69,7 @@ def test_an_extra_alone_is_enough(extra: str, package: str) -> None:
 def test_the_production_environment_has_all_it_needs_and_no_more() -> None:
     """`make install` takes these lines of the lock file."""
     listed = [line for line in (SETUP / "production-packages").read_text().splitlines() if line[0] != "#"]
-    needed = brought_by("rspdns[agent,backend,registrar]", "hatchling") - {"rspdns"}
+    needed = brought_by("rspdns[agent,client,backend,registrar]", "hatchling") - {"rspdns"}
     assert sorted(listed) == sorted(name for name in needed if "[" not in name)
     pinned = re.findall(r"^([a-z0-9-]+)==", (SETUP / "requirements.lock").read_text(), re.M)
     assert set(listed) <= set(pinned)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from daemon_kit.files import open_regular
+from daemon_kit.files import check_path, open_regular
 from daemon_kit.model_keys import known_keys, meant_key, meant_tag, none_of
 from daemon_kit.toml_lines import Location, key_lines, unclosed_quote
 
@@ -177,6 +177,26 @@ def read_text(path: str | Path) -> str:
     except ValueError:
         problem = "can't be read: a path holds no NUL byte"
     raise ConfigurationErrors([ConfigurationError(str(path), 0, "", problem)])
+
+
+def named_control_path(path: str | Path, default: Path) -> Path:
+    """Return only the control socket (`path` of `[control]`) that a file names, whatever else is wrong in it.
+
+    The running service must be reachable while somebody edits the file, or while the network is away.
+    Raises ConfigurationErrors when the file can't be read, isn't TOML, or names no socket that can be: to ask
+    at the default one instead would be to ask another service.
+    """
+    document = TomlDocument(str(path), read_text(path))
+    control = document.data.get("control", {})
+    if not isinstance(control, dict):
+        raise ConfigurationErrors([document.error(("control",), "must be a table: [control]")])
+    path_text = control.get("path", str(default))
+    if not isinstance(path_text, str):
+        raise ConfigurationErrors([document.error(("control", "path"), "must be text, in quotes")])
+    try:
+        return Path(check_path(path_text))
+    except ValueError as problem:
+        raise ConfigurationErrors([document.error(("control", "path"), str(problem))]) from None
 
 
 def find(document: Any, pattern: Sequence[str]) -> Iterator[tuple[Location, Any]]:

@@ -148,7 +148,7 @@ def parse_response(data: bytes) -> Response | None:
         name = name.strip().lower()
         if colon:
             headers.setdefault(_COMPACT_NAMES.get(name, name), value.strip())  # the first Via is ours
-    sequence = re.fullmatch(r"([0-9]{1,10})\s+([A-Z]{1,20})", headers.get("cseq", ""))
+    sequence = _SEQUENCE.fullmatch(headers.get("cseq", ""))
     if sequence is None or "call-id" not in headers:
         return None
     branch = _BRANCH.search(headers.get("via", ""))
@@ -195,6 +195,73 @@ class ResponseStream:
         if self.is_garbage:
             self._buffer = b""
         return found
+
+
+MAX_REQUEST_BYTES: Final = 64 * 1024
+_REQUEST_LINE: Final = re.compile(r"[A-Za-z0-9.!%*_+`'~-]{1,32} \S{1,1024} SIP/2\.0")
+_COPIED: Final = {
+    "v": "via",
+    "via": "via",
+    "f": "from",
+    "from": "from",
+    "t": "to",
+    "to": "to",
+    "i": "call-id",
+    "call-id": "call-id",
+    "cseq": "cseq",
+}
+_SEQUENCE: Final = re.compile(r"([0-9]{1,10})\s+([A-Z]{1,20})")
+_RPORT: Final = re.compile(r";\s*rport(?=\s*(?:;|,|$))", re.IGNORECASE)
+_TAG: Final = re.compile(r";\s*tag\s*=", re.IGNORECASE)
+
+
+def refusal(data: bytes, source: tuple[str, int], tag: str) -> bytes | None:
+    """Return 503 Service Unavailable for the request in the datagram `data` that came from `source`.
+
+    Via, From, To (with `tag` where it has none), Call-ID and CSeq are those of the request (RFC 3261, section
+    8.2.6.2), the uppermost Via with where it came from (section 18.2.1, RFC 3581). None for an ACK, which is
+    never answered, and for what is no request.
+    """
+    if len(data) > MAX_REQUEST_BYTES:
+        return None
+    head, end, _ = data.partition(b"\r\n\r\n")
+    try:
+        lines = re.sub(r"\r\n[ \t]+", " ", head.decode()).split("\r\n", _MAX_HEADERS)[:_MAX_HEADERS]
+    except UnicodeDecodeError:
+        return None
+    if not end or _REQUEST_LINE.fullmatch(lines[0]) is None or lines[0].startswith("ACK "):
+        return None
+    if any(character < " " and character != "\t" for line in lines for character in line):
+        return None
+    copied: list[tuple[str, str]] = []
+    for line in lines[1:]:
+        name, colon, value = line.partition(":")
+        known = _COPIED.get(name.strip().lower())
+        if colon and known is not None:
+            copied.append((known, value.strip()))
+    counts = {name: sum(known == name for known, _ in copied) for name in _COPIED.values()}
+    if counts["via"] == 0 or any(counts[name] != 1 for name in ("from", "to", "call-id", "cseq")):
+        return None
+    if _SEQUENCE.fullmatch(next(value for name, value in copied if name == "cseq")) is None:
+        return None
+    told = ["SIP/2.0 503 Service Unavailable"]
+    is_first_via = True
+    for name, value in copied:
+        text = value
+        if name == "via" and is_first_via:
+            text, is_first_via = _with_source(value, source), False
+        elif name == "to" and _TAG.search(value.rpartition(">")[2]) is None:
+            text = f"{value};tag={tag}"
+        told.append(f"{name.title() if name != 'cseq' else 'CSeq'}: {text}".replace("Call-Id", "Call-ID", 1))
+    return "\r\n".join([*told, "Content-Length: 0", "", ""]).encode()
+
+
+def _with_source(via: str, source: tuple[str, int]) -> str:
+    """The uppermost Via with the address, and the port if asked for, from which the request came."""
+    first, comma, rest = via.partition(",")
+    if _RPORT.search(first):
+        first = _RPORT.sub(f";rport={source[1]}", first, count=1)
+    return f"{first};received={source[0]}{comma}{rest}"
 
 
 def _host(address: IPv4Address | IPv6Address) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from daemon_kit.addresses import ListenAddress, ListenText, read_address, read_network
-from daemon_kit.config_file import ConfigurationErrors, StrictModel, TomlDocument, load, read_text
-from daemon_kit.files import FilePath, check_path
+from daemon_kit.config_file import StrictModel, load, named_control_path
+from daemon_kit.files import FilePath
 from daemon_kit.model_keys import none_of
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator
 
@@ -227,23 +227,8 @@ def load_configuration(path: str | Path) -> AgentConfig:
 
 
 def control_path(path: str | Path) -> Path:
-    """Return only the control socket that agent.toml names, whatever else is wrong in the file.
-
-    The running agent must be reachable while somebody edits the file, or while the network is away.
-    Raises ConfigurationErrors when the file can't be read, isn't TOML, or names no socket that can be: to ask
-    at the default one instead would be to ask another agent.
-    """
-    document = TomlDocument(str(path), read_text(path))
-    control = document.data.get("control", {})
-    if not isinstance(control, dict):
-        raise ConfigurationErrors([document.error(("control",), "must be a table: [control]")])
-    path_text = control.get("path", str(ControlConfig().path))
-    if not isinstance(path_text, str):
-        raise ConfigurationErrors([document.error(("control", "path"), "must be text, in quotes")])
-    try:
-        return Path(check_path(path_text))
-    except ValueError as problem:
-        raise ConfigurationErrors([document.error(("control", "path"), str(problem))]) from None
+    """The control socket that agent.toml names, whatever else is wrong in it. Raises ConfigurationErrors."""
+    return named_control_path(path, ControlConfig().path)
 
 
 def addresses_of(

@@ -27,7 +27,7 @@ def write_name_server_files(
     zones.mkdir()
     (folder / "state").mkdir()
     (folder / "rspdns.toml").write_text(texts.backend_toml(registrars, folder, setting.follow, setting.slow))
-    (zones / f"{ZONE}.toml").write_text(texts.zone_toml(verified=setting.verified))
+    (zones / f"{ZONE}.toml").write_text(texts.zone_toml(verified=setting.verified, tcp=setting.tcp))
     (zones / f"{ZONE}.zone").write_text(texts.static_zone(name_servers))
     settings = PdnsSettings(
         listen_address=address,

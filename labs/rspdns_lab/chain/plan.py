@@ -8,6 +8,7 @@ ZONE: Final = "demo.example"
 NAME: Final = f"as.{ZONE}"
 SRV_OWNER: Final = f"_sip._udp.{NAME}"
 HANDLE: Final = "sip-as-udp"
+TCP_HANDLE: Final = "sip-as-tcp"
 SIP_PORT: Final = 5060
 NETWORK: Final = "10.53.0.0/24"
 REREGISTRATION_MS: Final = 2000
@@ -43,6 +44,8 @@ class Setting:
     """Whether each registrar's host has a time of day of its own (needs a C compiler)."""
     verified: bool = False
     """Whether the backends probe every application server themselves."""
+    tcp: bool = False
+    """Whether the application servers are in a pool for TCP, too, at the same name."""
     slow: float = 1.0
     """This machine is so many times slower: the lab waits longer, and asks less often."""
 

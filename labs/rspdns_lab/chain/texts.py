@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from rspdns_lab.chain.plan import HANDLE, NETWORK, REREGISTRATION_MS, SIP_PORT, ZONE, Follow
+from rspdns_lab.chain.plan import HANDLE, NETWORK, REREGISTRATION_MS, SIP_PORT, TCP_HANDLE, ZONE, Follow
 
 _CHECK_TIMEOUT_MS: Final = 250
 _POLL_HOT_MS: Final = 50
@@ -37,12 +37,26 @@ request_route {{
 """
 
 
-def agent_toml(name: str, address: str, registrars: Sequence[str], folder: Path, slow: float = 1.0) -> str:
+def agent_toml(
+    name: str,
+    address: str,
+    registrars: Sequence[str],
+    folder: Path,
+    slow: float = 1.0,
+    *,
+    tcp: bool = False,
+) -> str:
     """Return the sidecar's configuration: both checks, load from the file `load` in its folder.
 
-    On a machine that is `slow` times slower the checks have more patience.
+    On a machine that is `slow` times slower the checks have more patience. `tcp`: it is in the pool for
+    TCP, too.
     """
     timeout_ms = round(_CHECK_TIMEOUT_MS * slow)
+    handles = {"udp": HANDLE, **({"tcp": TCP_HANDLE} if tcp else {})}
+    servers = "".join(
+        _server(name if transport == "udp" else f"{name}-tcp", transport, handle, address, folder, timeout_ms)
+        for transport, handle in handles.items()
+    )
     return f"""registrars = {_array(registrars)}
 reregistration_ms = {REREGISTRATION_MS}
 
@@ -51,11 +65,15 @@ path = {_text(folder / "state")}
 
 [control]
 path = {_text(folder / "agent.sock")}
+{servers}"""
 
+
+def _server(name: str, transport: str, handle: str, address: str, folder: Path, timeout_ms: int) -> str:
+    return f"""
 [[as]]
 name = {_text(name)}
-handle = {_text(HANDLE)}
-transport = "udp"
+handle = {_text(handle)}
+transport = {_text(transport)}
 address = {_text(address)}
 port = {SIP_PORT}
 policy = "least-used"
@@ -100,8 +118,19 @@ path = {_text(folder / "state")}
 """
 
 
-def zone_toml(verified: bool = False) -> str:
-    """Return the live zone: one pool of SIP servers; `verified`: the backend probes each of them itself."""
+def zone_toml(verified: bool = False, *, tcp: bool = False) -> str:
+    """Return the live zone: one pool of SIP servers; `verified`: the backend probes each of them itself.
+
+    `tcp`: and one of the same servers over TCP.
+    """
+    more = f"""
+[[pool]]
+handle = {_text(TCP_HANDLE)}
+label = "t"
+service = "_sip._tcp"
+name = "as"
+accept = [{_text(NETWORK)}]
+"""
     return f"""zone = {_text(ZONE)}
 static = {_text(f"{ZONE}.zone")}
 ttl = 1
@@ -113,7 +142,7 @@ service = "_sip._udp"
 name = "as"
 accept = [{_text(NETWORK)}]
 {'verify = "sip-options"' if verified else ""}
-"""
+{more if tcp else ""}"""
 
 
 def static_zone(name_servers: Sequence[str]) -> str:

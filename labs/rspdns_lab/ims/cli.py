@@ -6,8 +6,10 @@ from typing import Any, Final
 
 import click
 
+from rspdns_lab.ims import ppu
 from rspdns_lab.ims.calls import Measurement
 from rspdns_lab.ims.faults import FAULTS
+from rspdns_lab.ims.lab import ImsLab
 from rspdns_lab.ims.plan import APPROACHES
 from rspdns_lab.ims.report import as_markdown, page_of, problems, summaries
 from rspdns_lab.ims.run import run_ims
@@ -17,6 +19,7 @@ from rspdns_lab.told_plainly import say
 
 _NAMES = [fault.name for fault in FAULTS]
 _QUICK_SECONDS = 6
+_KEYS = (*APPROACHES, *(way.key for way in ppu.WAYS))
 
 
 @click.command()
@@ -29,6 +32,12 @@ _QUICK_SECONDS = 6
     help=f"Of {', '.join(_NAMES)}.",
 )
 @click.option("--approach", "approaches", multiple=True, type=click.Choice(APPROACHES), help="Only this one.")
+@click.option(
+    "--ppu",
+    "ppu_wanted",
+    is_flag=True,
+    help="Compare what ppu-agent does beside the S-CSCF, over UDP and TCP; --approach has no meaning then.",
+)
 @click.option("--trials", type=click.IntRange(1, 1000), default=1, show_default=True, help="Of each fault.")
 @click.option(
     "--rate", type=click.IntRange(1, 100), default=10, show_default=True, help="Calls a second, each."
@@ -45,6 +54,7 @@ _QUICK_SECONDS = 6
 def ims(
     faults: Sequence[str],
     approaches: Sequence[str],
+    ppu_wanted: bool,
     trials: int,
     rate: int,
     seconds: int,
@@ -58,14 +68,16 @@ def ims(
     seconds = _QUICK_SECONDS if quick else seconds
     keys = [key for key in APPROACHES if not approaches or key in approaches]
     wanted = [fault for fault in FAULTS if not faults or fault.name in faults]
+    keys = [way.key for way in ppu.WAYS] if ppu_wanted else keys
     options = {"approaches": keys, "rate": rate, "seconds": seconds}
 
     def measure(earlier: Sequence[Measurement]) -> Iterable[Sequence[Measurement]]:
         done = {(one.fault, one.trial) for one in earlier}
         plan = trials_left(wanted, trials, done, lambda fault: fault.name)
-        return run_ims(keys, plan, rate, seconds, say) if plan else ()
+        lab = ppu.PpuLab(ppu.WAYS) if ppu_wanted else ImsLab(keys)
+        return run_ims(lab, plan, rate, seconds, say) if plan else ()
 
-    run_lab(report, REPORT, options, measure)
+    run_lab(report, PPU_REPORT if ppu_wanted else REPORT, options, measure)
 
 
 def _figures(found: Sequence[Measurement]) -> dict[str, Any]:
@@ -73,10 +85,11 @@ def _figures(found: Sequence[Measurement]) -> dict[str, Any]:
 
 
 def _measurement(fields: dict[str, Any]) -> Measurement:
-    if fields["fault"] not in _NAMES or fields["approach"] not in APPROACHES:
+    if fields["fault"] not in _NAMES or fields["approach"] not in _KEYS:
         raise LookupError("a measurement that there isn't")
     calls = [(start_s, delay_ms, server) for start_s, delay_ms, server in fields["calls"]]
     return Measurement(**{**fields, "calls": calls})
 
 
 REPORT: Final = LabReport(_measurement, _figures, as_markdown, page_of, problems)
+PPU_REPORT: Final = LabReport(_measurement, ppu.figures, ppu.as_markdown, ppu.page_of, ppu.problems)

@@ -19,9 +19,9 @@ _SIPP_DONE: Final = (0, 1)
 """With these SIPp ends after its last call: all were set up, or some failed."""
 
 
-def make_cscf(host: Host, name_server: str, folder: Path) -> Program:
-    """Return an S-CSCF stand-in whose resolver asks `name_server` and nobody else."""
-    (folder / "kamailio.cfg").write_text(texts.cscf_cfg(host.address))
+def make_cscf(host: Host, name_server: str, folder: Path, *, tcp: bool = False) -> Program:
+    """Return an S-CSCF stand-in whose resolver asks `name_server` and nobody else; `tcp`: it has TCP."""
+    (folder / "kamailio.cfg").write_text(texts.cscf_cfg(host.address, tcp=tcp))
     (folder / "resolv.conf").write_text(f"nameserver {name_server}\noptions timeout:1 attempts:2\n")
     command = [
         sys.executable,
@@ -35,12 +35,13 @@ def make_cscf(host: Host, name_server: str, folder: Path) -> Program:
 
 
 class Caller:
-    """Places calls at a set rate through one S-CSCF."""
+    """Places calls at a set rate through one S-CSCF, which is to reach the servers over `transport`."""
 
-    def __init__(self, host: Host, cscf: str, port: int, folder: Path) -> None:
+    def __init__(self, host: Host, cscf: str, port: int, folder: Path, transport: str = "udp") -> None:
         self.host = host
         self.calls = folder / "calls.log"
-        self._command = ["sipp", "-sf", str(_SCENARIO), f"{cscf}:{SIP_PORT}", "-s", NAME]
+        self._command = ["sipp", "-sf", str(_SCENARIO), f"{cscf}:{SIP_PORT}", "-s"]
+        self._command.append(NAME if transport == "udp" else f"{NAME};transport={transport}")
         self._command += ["-i", host.address, "-p", str(port), "-nostdin", "-l", str(_MOST_CALLS)]
         self._command += ["-trace_logs", "-log_file", str(self.calls)]
         self._folder = folder

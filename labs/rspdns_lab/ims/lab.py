@@ -16,6 +16,11 @@ class ImsLab(SideBySideLab):
         self.cscfs: dict[str, Program] = {}
         self.callers: dict[str, Caller] = {}
 
+    @property
+    def keys(self) -> Sequence[str]:
+        """What is compared: each has an S-CSCF and a caller of its own."""
+        return tuple(self.approach_keys)
+
     def start(self) -> None:
         """Start every part."""
         super().start()

@@ -19,15 +19,15 @@ _TAIL_S: Final = 1.5 * TIMER_B_MS / 1000 + 5
 
 
 def run_ims(
-    keys: Sequence[str],
+    ims_lab: ImsLab,
     plan: Sequence[tuple[ImsFault, int]],
     rate_per_s: int,
     seconds: int,
     say: Callable[[str], None],
 ) -> Iterator[Sequence[Measurement]]:
-    """Run these trials by the approaches `keys` in one lab; yield what each found. Raises LabError."""
-    say(f"starting the lab: {', '.join(keys)}; {len(plan)} faults to go")
-    with ImsLab(keys) as lab:
+    """Run these trials in a lab, which is started for them; yield what each found. Raises LabError."""
+    say(f"starting the lab: {', '.join(ims_lab.keys)}; {len(plan)} faults to go")
+    with ims_lab as lab:
 
         def undo(fault: ImsFault) -> None:
             fault.undo(lab)
@@ -49,11 +49,11 @@ def run_fault(
     Raises LabError when no call came through before, or when a caller did not place all its calls.
     """
     seconds = max(seconds, fault.least_s)
-    sent_before = {key: len(read_sent(_log(lab, key))) for key in lab.approaches}
+    sent_before = {key: len(read_sent(_log(lab, key))) for key in lab.callers}
     for caller in lab.callers.values():
         caller.start(rate_per_s, rate_per_s * (CALM_S + seconds))
     time.sleep(CALM_S)
-    for key in lab.approaches:
+    for key in lab.callers:
         _expect_calls(lab, key)
     say(f"{fault.name}, trial {trial}: {fault.title}")
     at_s = time.time()

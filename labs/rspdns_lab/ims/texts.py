@@ -9,18 +9,19 @@ SENT_MARK: Final = "SENT"
 """How a line in an S-CSCF's log begins that tells of an INVITE on its way: SENT time address."""
 
 
-def cscf_cfg(address: str) -> str:
+def cscf_cfg(address: str, *, tcp: bool = False) -> str:
     """Return the configuration of an S-CSCF stand-in: RFC 3263 location, RFC 3261 timers, no more.
 
     NAPTR, SRV and address records are looked up, SRV weights are drawn, the next target is tried when one
     does not answer within Timer B. onsend_route runs once for each INVITE sent somewhere, not for its
-    retransmissions.
+    retransmissions. `tcp`: it speaks TCP to servers, too.
     """
+    transports = f"listen=tcp:{address}:{SIP_PORT}\ntcp_children=2" if tcp else "disable_tcp=yes"
     return f"""#!KAMAILIO
 debug=1
 log_stderror=yes
 children=2
-disable_tcp=yes
+{transports}
 auto_aliases=no
 dns=no
 rev_dns=no

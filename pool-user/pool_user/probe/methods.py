@@ -45,7 +45,8 @@ async def listen_for_life(member: Member, plan: Plan) -> Heard:
     """Probe a member as its plan says.
 
     "tcp": by connecting to its port. "sip-options": by OPTIONS over its own transport, UDP or TCP (over
-    SCTP by connecting). "connect": TCP and SCTP by connecting; services over UDP cannot be probed.
+    SCTP by connecting). "connect": TCP and SCTP by connecting; services over UDP cannot be probed. "auto":
+    by OPTIONS over UDP, else by connecting.
     """
     found: dict[ProbeResult, Heard] = {}
     for address in member.addresses[:MAX_ADDRESSES]:
@@ -62,7 +63,7 @@ async def _probe_address(member: Member, address: IPv4Address | IPv6Address, pla
     match plan.method, member.protocol:
         case "tcp", _:
             return await _attempts(target, socket.IPPROTO_TCP, plan)
-        case "sip-options", Protocol.UDP:
+        case "sip-options" | "auto", Protocol.UDP:
             return await _options(target, plan)
         case _, Protocol.TCP:
             return await _attempts(target, socket.IPPROTO_TCP, plan)

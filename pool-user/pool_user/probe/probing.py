@@ -39,7 +39,7 @@ SUSPECT_REPEAT_S = 0.05
 REMEMBERED_S = 60.0
 """A verified member that is gone and comes back within this time is still unreachable, if it was."""
 
-Method = Literal["tcp", "sip-options", "connect"]
+Method = Literal["tcp", "sip-options", "connect", "auto"]
 
 
 class ProbeResult(Enum):
@@ -54,9 +54,9 @@ class ProbeResult(Enum):
 class Plan:
     """How the members of one pool are probed.
 
-    `method` "connect" is TCP or SCTP by connecting, as the member's transport says. `verified`: all the time;
-    else only while no registrar can vouch for the pool, or the home registrar of a member is lost. `report`:
-    registrars are told of the unreachable.
+    `method` "connect" is TCP or SCTP by connecting, as the member's transport says; "auto" is that, and SIP
+    OPTIONS over UDP. `verified`: all the time; else only while no registrar can vouch for the pool, or the
+    home registrar of a member is lost. `report`: registrars are told of the unreachable.
     """
 
     method: Method = "connect"

@@ -23,12 +23,16 @@ _SCENARIO: Final = Path(__file__).with_name("uas.xml")
 class ApplicationServer:
     """A SIPp that takes calls over UDP, one that shows by TCP that it lives, and the sidecar beside them."""
 
-    def __init__(self, host: Host, registrars: Sequence[str], folder: Path, sctp: SctpRunner) -> None:
+    def __init__(
+        self, host: Host, registrars: Sequence[str], folder: Path, sctp: SctpRunner, *, tcp: bool = False
+    ) -> None:
         self.host = host
         self._folder = folder
         self._control = folder / "agent.sock"
         self.set_load(LOADS[host.name])
-        (folder / "agent.toml").write_text(texts.agent_toml(host.name, host.address, registrars, folder))
+        (folder / "agent.toml").write_text(
+            texts.agent_toml(host.name, host.address, registrars, folder, tcp=tcp)
+        )
         (folder / "state").mkdir()
         command = ["sipp", "-sf", str(_SCENARIO), "-i", host.address, "-p", str(SIP_PORT)]
         command += ["-s", host.name, "-nostdin"]

@@ -120,11 +120,17 @@ class Rspdns(Approach):
     """PowerDNS with the rspdns backend. Its servers are drained at their agents, by `drain_at_agent`."""
 
     def __init__(
-        self, host: Host, folder: Path, sctp: SctpRunner, drain_at_agent: Callable[[str, bool], None]
+        self,
+        host: Host,
+        folder: Path,
+        sctp: SctpRunner,
+        drain_at_agent: Callable[[str, bool], None],
+        *,
+        tcp: bool = False,
     ) -> None:
         super().__init__(host, folder)
         registrars = list(REGISTRARS.values())
-        self._server = NameServerHost(host, registrars, [host.address], folder, sctp, Setting())
+        self._server = NameServerHost(host, registrars, [host.address], folder, sctp, Setting(tcp=tcp))
         self._drain_at_agent = drain_at_agent
         self._shown: set[str] = set()
 

@@ -34,9 +34,16 @@ class SideBySideLab(LabBase):
     """A running lab; see LabBase.
 
     `needed`: programs, and the Debian packages they are in, that a lab built on this one needs besides.
+    `tcp`: the servers are in a pool for TCP, too.
     """
 
-    def __init__(self, approaches: Sequence[str], needed: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        approaches: Sequence[str],
+        needed: Mapping[str, str] = MappingProxyType({}),
+        *,
+        tcp: bool = False,
+    ) -> None:
         programs = {**_NEEDED, **needed}
         if any(key.startswith("gdnsd") for key in approaches):
             programs["gdnsd"] = "gdnsd"
@@ -47,7 +54,8 @@ class SideBySideLab(LabBase):
         self._sctp = find_sctp()
         self.registrars: list[RegistrarHost] = []
         self.servers: dict[str, ApplicationServer] = {}
-        self._keys = tuple(approaches)
+        self.approach_keys = tuple(approaches)
+        self._tcp = tcp
         self.approaches: dict[str, Approach] = {}
 
     def start(self) -> None:
@@ -83,15 +91,16 @@ class SideBySideLab(LabBase):
 
     def build(self) -> None:
         """Make all hosts with their files; nothing runs yet. Labs built on this one add theirs."""
-        if self._keys:
+        if self.approach_keys:
             registrars = list(REGISTRARS.values())
             for number, (name, address) in enumerate(REGISTRARS.items(), start=1):
                 host = self.network.add_host(name, address)
                 self.registrars.append(RegistrarHost(host, number, registrars, self.made(name), self._sctp))
             for name, address in APPLICATION_SERVERS.items():
                 host = self.network.add_host(name, address)
-                self.servers[name] = ApplicationServer(host, registrars, self.made(name), self._sctp)
-        for key in self._keys:
+                folder = self.made(name)
+                self.servers[name] = ApplicationServer(host, registrars, folder, self._sctp, tcp=self._tcp)
+        for key in self.approach_keys:
             self.approaches[key] = self._make_approach(key)
 
     def made(self, name: str) -> Path:
@@ -109,7 +118,7 @@ class SideBySideLab(LabBase):
         folder = self.made(f"ns-{key}")
         tuned = not key.endswith("-default")
         if key == "rspdns":
-            return Rspdns(host, folder, self._sctp, self._drain_at_agent)
+            return Rspdns(host, folder, self._sctp, self._drain_at_agent, tcp=self._tcp)
         if key.startswith("gdnsd"):
             return Gdnsd(host, folder, tuned=tuned)
         return ZoneFile(host, folder, lua=key.startswith("lua"), tuned=tuned)

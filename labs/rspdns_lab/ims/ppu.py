@@ -1,0 +1,220 @@
+"""`rspdns-lab ims --ppu`: the same calls and faults, with ppu-agent beside the S-CSCF and without it."""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from daemon_kit.control import ControlError, request
+
+from rspdns_lab.chain.hosts import START_TIMEOUT_S, wait_until
+from rspdns_lab.chain.plan import APPLICATION_SERVERS, HANDLE, NETWORK, REGISTRARS, TCP_HANDLE
+from rspdns_lab.chain.side_by_side.lab import SideBySideLab
+from rspdns_lab.ims.calls import Measurement
+from rspdns_lab.ims.faults import FAULTS
+from rspdns_lab.ims.hosts import Caller, make_cscf
+from rspdns_lab.ims.lab import ImsLab
+from rspdns_lab.ims.plan import CALLER
+from rspdns_lab.net.network import Host
+from rspdns_lab.net.preconditions import SctpRunner
+from rspdns_lab.net.processes import Program
+from rspdns_lab.report.html import Page, Section, Table, markdown_table
+
+WITHOUT: Final = "without"
+LATE_MS: Final = 2000.0
+_INTRO: Final = (
+    "Callers place calls through S-CSCF stand-ins (Kamailio) that all ask one rspdns name server; an "
+    "application server fails. Beside each S-CSCF but the first of a transport runs ppu-agent, "
+    "with another on_dead each."
+)
+
+
+@dataclass(frozen=True)
+class Way:
+    """How one S-CSCF reaches the servers: over this transport, with this `on_dead` of its ppu-agent."""
+
+    approach: str
+    transport: str
+
+    @property
+    def key(self) -> str:
+        """Its name in the lab."""
+        return f"{self.approach}-{self.transport}"
+
+
+WAYS: Final = (
+    Way(WITHOUT, "udp"),
+    Way("redirect", "udp"),
+    Way("refuse", "udp"),
+    Way("answer-503", "udp"),
+    Way(WITHOUT, "tcp"),
+    Way("refuse", "tcp"),
+    Way("redirect", "tcp"),
+)
+PROMISED: Final = frozenset({"redirect-udp"})
+"""The ways that keep the promise: no call set up later than 2 s, none failed."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one way made of one fault: all calls of the trials, those under way at the fault, too."""
+
+    approach: str
+    fault: str
+    transport: str
+    calls: int
+    failed: int
+    over_2_s: int
+    p50_ms: float
+    max_ms: float
+
+
+class ClientAgent:
+    """ppu-agent beside an S-CSCF."""
+
+    def __init__(self, host: Host, way: Way, folder: Path, sctp: SctpRunner) -> None:
+        self._control = folder / "ppu.sock"
+        on_dead = {"udp": "redirect", "tcp": "refuse"} | {way.transport: way.approach}
+        pools = "".join(
+            f'[[pool]]\nhandle = "{handle}"\naccept = ["{NETWORK}"]\nprobe = "sip-options"\n'
+            f'on_dead = {{ udp = "{on_dead["udp"]}", tcp = "{on_dead["tcp"]}" }}\n'
+            for handle in (HANDLE, TCP_HANDLE)
+        )
+        config = folder / "ppu-agent.toml"
+        registrars = json.dumps(list(REGISTRARS.values()))
+        config.write_text(f'registrars = {registrars}\n[control]\npath = "{self._control}"\n{pools}')
+        command = [sys.executable, "-m", "ppu_agent.cli", "run", "-c", str(config), "--log-json"]
+        self.program = Program(
+            "ppu-agent", host, sctp.command(command), folder / "ppu-agent.log", sctp.environment
+        )
+
+    def sees_all(self) -> bool:
+        """Whether every server is alive for it, over UDP and TCP, and it does nothing."""
+        try:
+            status = request(self._control, "status")
+        except ControlError:
+            return False
+        alive = [len(pool["members"]) for pool in status["pool"]]
+        return alive == [len(APPLICATION_SERVERS)] * 2 and not status["treated"]
+
+
+class PpuLab(ImsLab):
+    """One rspdns name server; for each way an S-CSCF that asks it, its agent, and a caller."""
+
+    def __init__(self, ways: Sequence[Way]) -> None:
+        SideBySideLab.__init__(self, ("rspdns",), {}, tcp=True)
+        self.cscfs = {}
+        self.callers = {}
+        self.agents: dict[str, ClientAgent] = {}
+        self._ways = ways
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """What is compared."""
+        return tuple(way.key for way in self._ways)
+
+    def start(self) -> None:
+        """Start every part."""
+        for agent in self.agents.values():
+            agent.program.start()
+        super().start()
+
+    def wait_until_all_are_named(self) -> None:
+        """Wait until DNS names every server, and every agent knows it."""
+        super().wait_until_all_are_named()
+        for key, agent in self.agents.items():
+            wait_until(agent.sees_all, f"the agent of {key} sees all servers", START_TIMEOUT_S, agent.program)
+
+    def programs(self) -> Iterator[Program]:
+        """Yield all programs, in the order in which they are best ended."""
+        for agent in self.agents.values():
+            yield agent.program
+        yield from super().programs()
+
+    def build(self) -> None:
+        """Make all hosts with their files."""
+        SideBySideLab.build(self)
+        caller = self.network.add_host(*CALLER)
+        name_server = self.approaches["rspdns"].host.address
+        for number, way in enumerate(self._ways):
+            host = self.network.add_host(f"cscf{number}", f"10.53.0.{71 + number}")
+            cscf = make_cscf(host, name_server, self.made(f"cscf-{way.key}"), tcp=way.transport == "tcp")
+            self.cscfs[way.key] = cscf
+            folder = self.made(f"caller-{way.key}")
+            self.callers[way.key] = Caller(caller, host.address, 5071 + number, folder, way.transport)
+            if way.approach != WITHOUT:
+                self.agents[way.key] = ClientAgent(host, way, self.made(f"ppu-{way.key}"), self._sctp)
+
+
+def rows(trials: Sequence[Measurement]) -> list[Row]:
+    """Sum up, by fault and way, in their order. Pure."""
+    found = []
+    for fault in (one.name for one in FAULTS):
+        for way in WAYS:
+            calls = [
+                delay_ms
+                for trial in trials
+                if (trial.fault, trial.approach) == (fault, way.key)
+                for _, delay_ms, _ in trial.calls
+            ]
+            answered = sorted(delay_ms for delay_ms in calls if delay_ms is not None)
+            if calls:
+                late = sum(delay_ms > LATE_MS for delay_ms in answered)
+                middle = answered[len(answered) // 2] if answered else 0.0
+                latest = answered[-1] if answered else 0.0
+                failed = len(calls) - len(answered)
+                found.append(
+                    Row(way.approach, fault, way.transport, len(calls), failed, late, middle, latest)
+                )
+    return found
+
+
+def problems(trials: Sequence[Measurement]) -> list[str]:
+    """What was promised and not kept, in words."""
+    return [
+        f"{one.fault}, {one.approach} over {one.transport}: "
+        f"{one.failed} calls failed, {one.over_2_s} took more than 2 s"
+        for one in rows(trials)
+        if f"{one.approach}-{one.transport}" in PROMISED and (one.failed or one.over_2_s)
+    ]
+
+
+def figures(trials: Sequence[Measurement]) -> dict[str, object]:
+    """What programs want to know."""
+    return {"rows": [asdict(one) for one in rows(trials)]}
+
+
+def as_markdown(trials: Sequence[Measurement]) -> str:
+    """The table in Markdown."""
+    return markdown_table(_table(rows(trials)))
+
+
+def page_of(trials: Sequence[Measurement]) -> Page:
+    """The table as a page."""
+    return Page(
+        "IMS calls with ppu-agent beside the S-CSCF, and without",
+        _INTRO,
+        [Section("Calls", "", _table(rows(trials)))],
+    )
+
+
+def _table(found: Sequence[Row]) -> Table:
+    head = ("fault", "ppu-agent", "transport", "calls", "failed", "over 2 s", "p50 ms", "max ms")
+    return [
+        head,
+        *(
+            (
+                one.fault,
+                one.approach,
+                one.transport,
+                str(one.calls),
+                str(one.failed),
+                str(one.over_2_s),
+                f"{one.p50_ms:,.0f}",
+                f"{one.max_ms:,.0f}",
+            )
+            for one in found
+        ),
+    ]

@@ -1,0 +1,294 @@
+"""The client's sidecar as a whole: registrars -> belief -> deaths -> steering -> nftables.
+
+Everything runs in one event loop. If it stalls, nothing is renewed, and the kernel forgets within the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
+
+from daemon_kit import notify
+from daemon_kit.addresses import ListenAddress
+from daemon_kit.control import Command, ControlError, ControlServer
+from daemon_kit.errors import FatalError
+from daemon_kit.logs import get_logger
+from pool_user import (
+    Belief,
+    BeliefEvent,
+    Heard,
+    Intervals,
+    PoolUser,
+    PoolView,
+    Prober,
+    ProbeResult,
+    Weighted,
+    listen_for_life,
+    reasons,
+    weights,
+)
+
+from ppu_agent.configuration import PpuConfig
+from ppu_agent.deaths import Deaths, Departed
+from ppu_agent.destinations import Destination
+from ppu_agent.explanation import explain, parse_endpoint
+from ppu_agent.responder import Responder
+from ppu_agent.ruleset import RENEW_EVERY_S
+from ppu_agent.status import describe
+from ppu_agent.steering import Steering, plan
+from ppu_agent.writer import Writer
+from rserpool import Protocol, SctpUnavailable
+
+MOST_PROBES = 64
+"""Of members that left, at a time."""
+_INTERVALS = Intervals(hot_s=0.05, hot_for_s=60.0, idle_s=10.0)
+_RESOLVE_TIMEOUT_MS = 300
+
+
+class PpuAgent:
+    """One agent of one configuration; needs a running event loop. Raises FatalError when it can't begin."""
+
+    def __init__(self, config: PpuConfig) -> None:
+        self.config = config
+        self.started_at_s = time.monotonic()
+        self.suspended = False
+        self.deaths = Deaths()
+        self.belief = Belief(config.registrars, config.pool_rules)
+        self.steering = Steering()
+        self.writer = Writer()
+        self.responder = Responder() if self._answers_503 else None
+        self.pool_user = PoolUser(
+            config.registrar_addresses,
+            config.handles,
+            self.belief,
+            self._views_changed,
+            is_to_follow=config.follow == "enrp",
+            intervals=_INTERVALS,
+            timeout_ms=_RESOLVE_TIMEOUT_MS,
+            on_events=self._happened,
+        )
+        self.prober = Prober(self.belief, config.probing, self.pool_user.look)
+        self.counts = {"died": 0, "returned": 0, "connections_ended": 0}
+        self._policies = [pool.policy for pool in config.pools]
+        self._questions = {pool.handle: pool.question for pool in config.pools}
+        self._weights: dict[str, dict[int, Weighted]] = {}
+        self._views: Mapping[str, PoolView] = {}
+        self._probes: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._log = get_logger("agent")
+        self._control = ControlServer(
+            config.control.path,
+            {
+                "status": self._tell_status,
+                "explain": Command(self._tell_explain, {"endpoint": str}),
+                "suspend": self._suspend,
+                "resume": self._resume,
+            },
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until `stop` is set, then take every rule back."""
+        async with contextlib.AsyncExitStack() as cleanup:
+            self.writer.open()
+            cleanup.callback(self.writer.close)
+            if self.responder is not None:
+                await self.responder.start()
+                cleanup.callback(self.responder.close)
+            await self._control.start()
+            cleanup.push_async_callback(self._control.close)
+            await self._start_metrics(cleanup)
+            try:
+                self.pool_user.start()
+            except SctpUnavailable as problem:
+                raise FatalError(str(problem)) from None
+            cleanup.push_async_callback(self.pool_user.close)
+            for part in (
+                self.prober.run(),
+                self._ask_the_departed(),
+                self._renew(),
+                notify.feed_watchdog(stop),
+            ):
+                cleanup.push_async_callback(_end, self._spawn(part))
+            notify.ready()
+            self._log.info("started", pools=list(self.config.handles))
+            stopping = asyncio.create_task(stop.wait())
+            cleanup.push_async_callback(_end, stopping)
+            await asyncio.wait((stopping, self._failed), return_when=asyncio.FIRST_COMPLETED)
+            self.writer.remove()
+            if self._failed.done():
+                self._failed.result()
+            self._log.info("stopped")
+            await self.pool_user.leave()
+
+    def _spawn(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start a part of the agent; when it fails, so does the agent."""
+        task = asyncio.create_task(part)
+        task.add_done_callback(self._on_done)
+        return task
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None and not self._failed.done():
+            self._failed.set_exception(task.exception() or FatalError("unknown"))
+
+    async def _start_metrics(self, cleanup: contextlib.AsyncExitStack) -> None:
+        if self.config.metrics is None:
+            return
+        from ppu_agent.metrics import make_server
+
+        server = make_server(ListenAddress.parse(self.config.metrics.listen), self._describe)
+        await server.start()
+        cleanup.push_async_callback(server.close)
+
+    # What happens
+
+    @property
+    def _answers_503(self) -> bool:
+        return any(pool.on_dead.udp == "answer-503" for pool in self.config.pools)
+
+    def _happened(self, events: Sequence[BeliefEvent]) -> None:
+        log = get_logger("belief")
+        for event in events:
+            told = reasons.explained(event, {}, self.prober.said(event.handle, event.identifier or 0))
+            name = None if told.identifier is None else f"{told.identifier:08x}"
+            log.info(told.kind, handle=told.handle, identifier=name, why=told.words)
+
+    def _views_changed(self, views: Mapping[str, PoolView]) -> None:
+        self._views = views
+        now = time.monotonic()
+        before = self.deaths.dead()
+        self.deaths.views(views, now)
+        self._conclude(before, now)
+        self.prober.changed()
+        self._wake.set()
+
+    def _conclude(self, before: Mapping[Destination, Departed], now: float) -> None:
+        """Steer by what is known now; `before` are those that were dead until now."""
+        dead = self.deaths.dead()
+        died = [destination for destination in dead if destination not in before]
+        back = [destination for destination in before if destination not in dead]
+        for destination in died:
+            self._log.info("dead", destination=str(destination), why=dead[destination].words)
+        for destination in back:
+            self._log.info("dead_no_more", destination=str(destination))
+        self.counts["died"] += len(died)
+        self.counts["returned"] += len(back)
+        self._steer(now)
+        for destination in died:
+            self._end_connections(destination)
+
+    def _steer(self, now: float) -> None:
+        """Have the kernel do what is right now."""
+        for handle, view in self._views.items():
+            members = {member.identifier: member for member in view.members}
+            self._weights[handle] = weights.weigh(members, self._weights.get(handle, {}), now)
+        dead = {} if self.suspended else self.deaths.dead()
+        self.steering = plan(self._policies, self._views, self._weights, dead)
+        self.writer.write(self.steering, self.responder.port if self.responder is not None else None)
+
+    def _end_connections(self, destination: Destination) -> None:
+        """End what was up to a member that died; what goes on to the drained stays."""
+        for treatment in self.steering.treatments:
+            if (
+                treatment.destination.endpoint == destination.endpoint
+                and treatment.destination.protocol is Protocol.TCP
+            ):
+                ended = self.writer.end_connections(treatment.destination)
+                self.counts["connections_ended"] += ended
+
+    # What is done again and again
+
+    async def _renew(self) -> None:
+        """Renew the lease, and follow weights that change by time alone."""
+        while True:
+            await asyncio.sleep(RENEW_EVERY_S)
+            now = time.monotonic()
+            before = self.deaths.dead()
+            self.deaths.views(self.belief.views(now), now)
+            self._conclude(before, now)
+
+    async def _ask_the_departed(self) -> None:
+        """Probe who left, at once and again and again."""
+        try:
+            while True:
+                self._wake.clear()
+                now = time.monotonic()
+                for departed in self.deaths.due(now, MOST_PROBES - len(self._probes)):
+                    task = asyncio.create_task(self._ask(departed))
+                    self._probes.add(task)
+                    task.add_done_callback(self._probes.discard)
+                wait_s = min(self.deaths.next_due_s - now, RENEW_EVERY_S)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(max(0.005, wait_s)):
+                        await self._wake.wait()
+        finally:
+            for task in self._probes:
+                task.cancel()
+            await asyncio.gather(*self._probes, return_exceptions=True)
+
+    async def _ask(self, departed: Departed) -> None:
+        heard = Heard(ProbeResult.UNKNOWN, "not asked")
+        try:
+            heard = await listen_for_life(
+                departed.at_destination, self._questions[next(iter(departed.pools))]
+            )
+        finally:
+            now = time.monotonic()
+            before = self.deaths.dead()
+            if self.deaths.heard(departed.destination, heard, now):
+                self._conclude(before, now)
+            self._wake.set()
+
+    # Commands
+
+    async def _tell_status(self, request: dict[str, Any]) -> dict[str, Any]:
+        del request
+        return self._describe()
+
+    def _describe(self) -> dict[str, Any]:
+        now = time.monotonic()
+        believed = describe(
+            now,
+            self.pool_user.registrar_states(),
+            self.belief.views(now),
+            self.deaths.departed,
+            self.steering,
+        )
+        return {
+            "uptime_s": round(now - self.started_at_s, 3),
+            "suspended": self.suspended,
+            **believed,
+            "kernel": {"problem": self.writer.problem, "write_count": self.writer.writes},
+            "answered_503_count": self.responder.answered if self.responder is not None else 0,
+            **{f"{name}_count": count for name, count in self.counts.items()},
+        }
+
+    async def _tell_explain(self, request: dict[str, Any]) -> dict[str, Any]:
+        try:
+            address, port = parse_endpoint(str(request.get("endpoint") or ""))
+        except ValueError as problem:
+            raise ControlError(str(problem)) from None
+        return explain(address, port, self._views, self.deaths, self.steering, suspended=self.suspended)
+
+    async def _suspend(self, request: dict[str, Any]) -> dict[str, Any]:
+        del request
+        return self._set_suspended(True)
+
+    async def _resume(self, request: dict[str, Any]) -> dict[str, Any]:
+        del request
+        return self._set_suspended(False)
+
+    def _set_suspended(self, suspended: bool) -> dict[str, Any]:
+        if suspended != self.suspended:
+            self.suspended = suspended
+            self._log.info("suspended" if suspended else "resumed")
+            self._steer(time.monotonic())
+        return {"suspended": self.suspended}
+
+
+async def _end(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

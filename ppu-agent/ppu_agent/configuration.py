@@ -1,0 +1,166 @@
+"""ppu-agent.toml: what the client's sidecar is told. `load_configuration()` reports every error at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from daemon_kit.addresses import ListenText
+from daemon_kit.config_file import StrictModel, duplicates, find, load, named_control_path
+from daemon_kit.files import FilePath
+from daemon_kit.toml_lines import Location
+from pool_user import (
+    MAX_MEMBERS,
+    AcceptNetworks,
+    Handle,
+    Network,
+    Plan,
+    PoolProbing,
+    PoolRules,
+    RegistrarTexts,
+)
+from pydantic import BeforeValidator, Field
+
+from ppu_agent.ruleset import PROBE_MARK
+from ppu_agent.steering import Action, PoolPolicy
+from rserpool import Protocol, RegistrarAddress
+
+DEFAULT_PATH = Path("/etc/ppu-agent/ppu-agent.toml")
+TransportName = Literal["udp", "tcp", "sctp"]
+PROTOCOLS: Mapping[str, Protocol] = {"udp": Protocol.UDP, "tcp": Protocol.TCP, "sctp": Protocol.SCTP}
+DEFAULT_ON_DEAD: Mapping[Protocol, Action] = {
+    Protocol.UDP: "redirect",
+    Protocol.TCP: "refuse",
+    Protocol.SCTP: "refuse",
+}
+_FOR_UDP_ONLY = "answer-503"
+PROBE_TIMEOUT_MS = 300
+VERIFY_EVERY_S = 0.1
+
+
+class OnDeadConfig(StrictModel):
+    """`on_dead` as a table: what is done by the transport of the packet."""
+
+    udp: Literal["redirect", "refuse", "answer-503"] = "redirect"
+    tcp: Literal["redirect", "refuse"] = "refuse"
+    sctp: Literal["redirect", "refuse"] = "refuse"
+
+    @property
+    def by_protocol(self) -> Mapping[Protocol, Action]:
+        """The action for each transport."""
+        return {Protocol.UDP: self.udp, Protocol.TCP: self.tcp, Protocol.SCTP: self.sctp}
+
+
+def _on_dead(value: object) -> object:
+    """A text stands for all transports that can have it."""
+    if not isinstance(value, str):
+        return value
+    if value not in ("redirect", "refuse", _FOR_UDP_ONLY):
+        raise ValueError(f"'redirect', 'refuse' or '{_FOR_UDP_ONLY}', or a table of these by udp, tcp, sctp")
+    return {"udp": value} if value == _FOR_UDP_ONLY else {"udp": value, "tcp": value, "sctp": value}
+
+
+class PoolConfig(StrictModel):
+    """`[[pool]]`: one pool whose members this host's programs send to."""
+
+    OTHER_NAMES: ClassVar[Mapping[str, str]] = {"pool": "handle", "networks": "accept", "transport": "also"}
+
+    handle: Handle
+    accept: AcceptNetworks
+    on_dead: Annotated[OnDeadConfig, BeforeValidator(_on_dead)] = OnDeadConfig()
+    also: tuple[TransportName, ...] = ()
+    """Transports at which the members are, at the same port, beside the one they registered."""
+    probe: Literal["auto", "sip-options", "tcp", "connect"] = "auto"
+    """How the agent asks a member that left; "auto": SIP OPTIONS over UDP, else by connecting."""
+    verify: bool = False
+    """Whether members are probed all the time: one that hangs is found before the registrars find it."""
+    max_members: Annotated[int, Field(ge=1, le=100_000)] = MAX_MEMBERS
+
+    @property
+    def policy(self) -> PoolPolicy:
+        """What is done when a member died."""
+        return PoolPolicy(self.handle, self.on_dead.by_protocol, tuple(PROTOCOLS[one] for one in self.also))
+
+    @property
+    def question(self) -> Plan:
+        """How a member that left is asked."""
+        return Plan(self.probe, timeout_s=PROBE_TIMEOUT_MS / 1000, mark=PROBE_MARK)
+
+
+class ControlConfig(StrictModel):
+    """`[control]`: the unix socket of status, explain, suspend and resume."""
+
+    path: FilePath = Path("/run/ppu-agent/control.sock")
+
+
+class MetricsConfig(StrictModel):
+    """`[metrics]`: where Prometheus finds them."""
+
+    listen: ListenText
+
+
+class PpuConfig(StrictModel):
+    """The whole file."""
+
+    registrars: RegistrarTexts
+    follow: Literal["enrp", "poll"] = "enrp"
+    control: ControlConfig = ControlConfig()
+    metrics: MetricsConfig | None = None
+    pools: Annotated[tuple[PoolConfig, ...], Field(alias="pool", min_length=1)]
+
+    @classmethod
+    def document_problems(cls, document: dict[str, Any]) -> Iterator[tuple[Location, str]]:
+        """Yield what is wrong between keys: a registrar or a pool named twice."""
+        yield from duplicates(document, ("registrars", "*"))
+        yield from duplicates(document, ("pool", "*", "handle"))
+        for location, also in find(document, ("pool", "*", "also")):
+            if isinstance(also, list) and len(also) != len(set(map(str, also))):
+                yield location, "a transport is there twice"
+
+    @property
+    def registrar_addresses(self) -> tuple[RegistrarAddress, ...]:
+        """`registrars`, parsed, in their order."""
+        return tuple(RegistrarAddress.parse(text) for text in self.registrars)
+
+    @property
+    def handles(self) -> tuple[str, ...]:
+        """The handles of all pools."""
+        return tuple(pool.handle for pool in self.pools)
+
+    @property
+    def accept_by_handle(self) -> Mapping[str, tuple[Network, ...]]:
+        """The trusted networks of every pool."""
+        return {pool.handle: pool.accept for pool in self.pools}
+
+    @property
+    def pool_rules(self) -> Mapping[str, PoolRules]:
+        """What the belief needs to know of every pool."""
+        return {pool.handle: PoolRules(pool.accept, pool.verify, pool.max_members) for pool in self.pools}
+
+    @property
+    def probing(self) -> Mapping[str, PoolProbing]:
+        """How the belief's own probes ask the members of every pool."""
+        return {
+            pool.handle: PoolProbing(
+                replace(
+                    pool.question,
+                    interval_s=VERIFY_EVERY_S if pool.verify else 1.0,
+                    fall=1 if pool.verify else 2,
+                    verified=pool.verify,
+                ),
+                pool.handle,
+            )
+            for pool in self.pools
+        }
+
+
+def control_path(path: str | Path) -> Path:
+    """The control socket that the file names, whatever else is wrong in it. Raises ConfigurationErrors."""
+    return named_control_path(path, ControlConfig().path)
+
+
+def load_configuration(path: str | Path) -> PpuConfig:
+    """Read ppu-agent.toml. Raises daemon_kit.config_file.ConfigurationErrors with every error."""
+    return load(path, PpuConfig)

@@ -1,0 +1,239 @@
+"""Which members that left their pools are dead. Sans-IO: `now` is monotonic seconds, never decreasing.
+
+Out of the pool is not dead: a sidecar that is restarted, an operator's drain and a lying registrar take a
+server out that serves on. So a destination counts as dead only while three things hold:
+
+1. no pool lists its address and port, by any transport;
+2. a pool it left is vouched for by a settled registrar and still has a living member;
+3. the agent's own probe found nobody there: refused, or silent within the probe's time.
+
+| state  | the member                                                          |
+|--------|---------------------------------------------------------------------|
+| OUT    | left; its first probe is under way, or a spared one was silent once |
+| SPARED | left, and answers the probe: drained, or its sidecar is away        |
+| DEAD   | left, and the probe found nobody                                    |
+
+What is listed again is forgotten at once, in whatever state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from pool_user import Heard, Member, PoolView, ProbeResult
+
+from ppu_agent.destinations import Address, Destination
+
+ASK_DEAD_EVERY_S = 0.25
+"""A dead one is asked again: its server may be back before its sidecar is."""
+ASK_SPARED_EVERY_S = 0.5
+"""One that serves on outside its pool is asked again: a drained server is often stopped next."""
+REMEMBERED_S = 3600.0
+"""A member that left is watched for so long: clients that are told nothing new keep on sending to it."""
+MOST_REMEMBERED = 1000
+"""Places that left, of all pools; of more the oldest are forgotten, and left alone."""
+
+
+class State(Enum):
+    """Of a destination that left every pool."""
+
+    OUT = "out"
+    SPARED = "spared"
+    DEAD = "dead"
+
+
+class Input(Enum):
+    """What the probe of a destination found."""
+
+    ANSWERED = "answered"
+    REFUSED = "refused"
+    SILENT = "silent"
+    CONFIRMED = "confirmed"
+    """The belief's own probes (`verify`) had concluded that the member is unreachable."""
+
+
+TRANSITIONS: Mapping[tuple[State, Input], State] = {
+    (State.OUT, Input.ANSWERED): State.SPARED,
+    (State.OUT, Input.REFUSED): State.DEAD,
+    (State.OUT, Input.SILENT): State.DEAD,
+    (State.OUT, Input.CONFIRMED): State.DEAD,
+    (State.SPARED, Input.REFUSED): State.DEAD,
+    (State.SPARED, Input.SILENT): State.OUT,  # one lost probe of a server that serves on means nothing
+    (State.DEAD, Input.ANSWERED): State.SPARED,
+}
+"""What is not in here changes nothing."""
+
+
+@dataclass(slots=True, eq=False)
+class Departed:
+    """A member's destination that no pool lists any more.
+
+    `pools` are those it left, in the order it left them. `words` are what the last probe heard, for people.
+    """
+
+    destination: Destination
+    member: Member
+    pools: dict[str, None]
+    left_at_s: float
+    state: State = State.OUT
+    state_since_s: float = 0.0
+    words: str = ""
+    due_s: float = 0.0
+
+    @property
+    def at_destination(self) -> Member:
+        """The member at this one of its addresses."""
+        return replace(self.member, addresses=(self.destination.address,))
+
+
+class Deaths:
+    """Follows the members of all pools. Tell it of `views`, ask what is `due`, tell what was `heard`."""
+
+    def __init__(self) -> None:
+        self._listed: dict[str, dict[Destination, Member]] = {}
+        self._departed: dict[Destination, Departed] = {}
+        self._under_way: set[Destination] = set()
+        self._views: Mapping[str, PoolView] = {}
+        self._listed_endpoints: frozenset[tuple[Address, int]] = frozenset()
+
+    @property
+    def departed(self) -> Collection[Departed]:
+        """Every destination that left, whatever its state."""
+        return self._departed.values()
+
+    def state(self, destination: Destination) -> Departed | None:
+        """What is known of a destination that left; None of all others."""
+        return self._departed.get(destination)
+
+    def views(self, views: Mapping[str, PoolView], now: float) -> bool:
+        """Take the belief's views. Return whether another destination departed, came back or died."""
+        before = {destination: one.state for destination, one in self._departed.items()}
+        self._views = views
+        for handle, destination, member in list(self._take(views)):
+            self._leave(handle, destination, member, now)
+        for listed in self._listed.values():
+            for destination in self._departed.keys() & listed.keys():
+                del self._departed[destination]
+        self._listed_endpoints = frozenset(
+            destination.endpoint for listed in self._listed.values() for destination in listed
+        )
+        self._forget(now)
+        for view in views.values():
+            for member in view.unreachable:
+                for one in self._of(member):
+                    if one.state is State.OUT:
+                        self._step(one, Input.CONFIRMED, "unreachable for the agent's own probes", now)
+        return before != {destination: one.state for destination, one in self._departed.items()}
+
+    def is_listed(self, destination: Destination) -> bool:
+        """Whether some pool has a member at this address and port, by whatever transport."""
+        return destination.endpoint in self._listed_endpoints
+
+    def due(self, now: float, most: int = MOST_REMEMBERED) -> list[Departed]:
+        """Return whom to probe now, `most` of them; each must be told of by `heard()` once."""
+        found = sorted((one for one in self._waiting if one.due_s <= now), key=lambda one: one.due_s)[:most]
+        self._under_way.update(one.destination for one in found)
+        return found
+
+    @property
+    def next_due_s(self) -> float:
+        """When `due()` may have somebody; infinity for never."""
+        return min((one.due_s for one in self._waiting), default=float("inf"))
+
+    def heard(self, destination: Destination, heard: Heard, now: float) -> bool:
+        """Take what a probe heard. Return whether the destination's state changed."""
+        self._under_way.discard(destination)
+        one = self._departed.get(destination)
+        if one is None:
+            return False
+        before = one.state
+        found = meaning(heard)
+        if found is not None:
+            self._step(one, found, heard.words, now)
+        every_s = ASK_SPARED_EVERY_S if one.state is State.SPARED else ASK_DEAD_EVERY_S
+        one.due_s = now if one.state is State.OUT and before is not State.OUT else now + every_s
+        return one.state is not before
+
+    def dead(self) -> dict[Destination, Departed]:
+        """The destinations that count as dead now: see the rules at the top of this file."""
+        return {
+            destination: one
+            for destination, one in self._departed.items()
+            if one.state is State.DEAD
+            and not self.is_listed(destination)
+            and any(self.can_lose(handle) for handle in one.pools)
+        }
+
+    def can_lose(self, handle: str) -> bool:
+        """Whether what left this pool may be treated as dead: it is vouched for, and not empty."""
+        view = self._views.get(handle)
+        return view is not None and view.known and view.stale_since_s is None and bool(view.members)
+
+    # Within
+
+    @property
+    def _waiting(self) -> Iterator[Departed]:
+        return (
+            one
+            for destination, one in self._departed.items()
+            if destination not in self._under_way and not self.is_listed(destination)
+        )
+
+    def _take(self, views: Mapping[str, PoolView]) -> Iterator[tuple[str, Destination, Member]]:
+        """Take who is listed, and yield who is not any more. A pool without a settled registrar loses nobody:
+        nobody vouches for what is said about it."""
+        for handle, view in views.items():
+            now_listed = {
+                Destination(address, member.protocol, member.port): member
+                for member in view.members
+                for address in member.addresses
+            }
+            before = self._listed.get(handle, {})
+            if not view.known or view.stale_since_s is not None:
+                self._listed[handle] = before | now_listed
+                continue
+            self._listed[handle] = now_listed
+            for destination, member in before.items():
+                if destination not in now_listed:
+                    yield handle, destination, member
+
+    def _leave(self, handle: str, destination: Destination, member: Member, now: float) -> None:
+        one = self._departed.get(destination)
+        if one is None:
+            self._departed[destination] = Departed(
+                destination, member, {handle: None}, now, state_since_s=now, due_s=now
+            )
+        else:
+            one.pools[handle] = None
+
+    def _of(self, member: Member) -> Iterator[Departed]:
+        for address in member.addresses:
+            one = self._departed.get(Destination(address, member.protocol, member.port))
+            if one is not None:
+                yield one
+
+    def _step(self, one: Departed, found: Input, words: str, now: float) -> None:
+        one.words = words
+        after = TRANSITIONS.get((one.state, found), one.state)
+        if after is not one.state:
+            one.state, one.state_since_s = after, now
+
+    def _forget(self, now: float) -> None:
+        for destination in [
+            destination for destination, one in self._departed.items() if now - one.left_at_s > REMEMBERED_S
+        ]:
+            del self._departed[destination]
+        excess = len(self._departed) - MOST_REMEMBERED
+        for destination in list(self._departed)[: max(0, excess)]:
+            del self._departed[destination]
+
+
+def meaning(heard: Heard) -> Input | None:
+    """What a probe's outcome says about life and death; None: nothing."""
+    if heard.is_answer or heard.outcome is ProbeResult.ALIVE:
+        return Input.ANSWERED
+    if heard.outcome is ProbeResult.UNKNOWN:
+        return None
+    return Input.REFUSED if "refused" in heard.words else Input.SILENT

@@ -1,0 +1,77 @@
+"""Connections of this host to a server that died: ending them (SOCK_DESTROY of sock_diag(7)).
+
+Needs CAP_NET_ADMIN and a kernel with INET_DIAG_DESTROY.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Final
+
+from pyroute2 import DiagSocket  # type: ignore[import-untyped]
+from pyroute2.netlink.exceptions import NetlinkError  # type: ignore[import-untyped]
+
+Address = IPv4Address | IPv6Address
+
+_NETLINK_SOCK_DIAG: Final = 4
+_SOCK_DESTROY: Final = 21
+_NLM_F_REQUEST, _NLM_F_ACK = 1, 4
+_NLMSG_ERROR: Final = 2
+_STATES: Final = 1 << 1 | 1 << 2 | 1 << 8
+"""ESTABLISHED, SYN_SENT, CLOSE_WAIT: those that still want something of the server."""
+_GONE: Final = {errno.ENOENT, errno.ESTALE, errno.EINVAL}
+_ANSWER_TIMEOUT_S: Final = 0.5
+
+
+class LocalSockets:
+    """Ends connections. `on_problem` is told, in words, what this kernel can't do."""
+
+    def __init__(self, on_problem: Callable[[str], None] = lambda words: None) -> None:
+        self._on_problem = on_problem
+
+    def end_connections(self, address: Address, port: int) -> int:
+        """End this host's TCP connections to `address` and `port`; return how many.
+
+        Their owners get ECONNABORTED at once, those that are still connecting, too.
+        """
+        family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+        try:
+            with DiagSocket() as diag:
+                diag.bind()
+                found = [
+                    one
+                    for one in diag.get_sock_stats(
+                        family=family, states=_STATES, protocol=socket.IPPROTO_TCP, dport=port
+                    )
+                    if one["idiag_dport"] == port and ip_address(one["idiag_dst"]) == address
+                ]
+            return sum(self._destroy(family, one) for one in found)
+        except (OSError, NetlinkError) as problem:
+            self._on_problem(f"connections to {address} port {port} could not be ended: {problem}")
+            return 0
+
+    def _destroy(self, family: int, one: dict[str, object]) -> bool:
+        """Send SOCK_DESTROY for one socket: pyroute2 has the look-up only."""
+        source, target = (
+            ip_address(str(one[key])).packed.ljust(16, b"\0") for key in ("idiag_src", "idiag_dst")
+        )
+        request = (
+            struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 0, _STATES)
+            + struct.pack(">HH", one["idiag_sport"], one["idiag_dport"])
+            + source
+            + target
+            + struct.pack("=IQ", one["idiag_if"], one["idiag_cookie"])
+        )
+        header = struct.pack("=IHHII", 16 + len(request), _SOCK_DESTROY, _NLM_F_REQUEST | _NLM_F_ACK, 1, 0)
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as netlink:
+            netlink.settimeout(_ANSWER_TIMEOUT_S)
+            netlink.send(header + request)
+            answer = netlink.recv(4096)
+        code: int = -struct.unpack_from("=i", answer, 16)[0]
+        if code and code not in _GONE:
+            raise OSError(code, "SOCK_DESTROY was refused")
+        return code == 0

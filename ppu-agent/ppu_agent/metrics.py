@@ -1,0 +1,71 @@
+"""The agent's state for Prometheus, over HTTP at /metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from daemon_kit import metrics
+from daemon_kit.addresses import ListenAddress
+from daemon_kit.page_server import PageServer
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+ACTIONS: Final = ("redirect", "refuse", "answer-503")
+STATES: Final = ("out", "spared", "dead")
+_COUNTERS: Final = {
+    "died_count": ("ppu_agent_deaths", "How often a member was found dead."),
+    "returned_count": ("ppu_agent_returns", "How often a dead member was left alone again."),
+    "connections_ended_count": ("ppu_agent_connections_ended", "TCP connections to dead members, ended."),
+    "answered_503_count": ("ppu_agent_answered_503", "Requests answered with 503."),
+}
+
+
+class PpuCollector(Collector):
+    """Turns the answer of `status` into metrics."""
+
+    def __init__(self, status: Callable[[], dict[str, Any]]) -> None:
+        self._status = status
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric."""
+        status = self._status()
+        treated = GaugeMetricFamily(
+            "ppu_agent_treated",
+            "Places whose packets are treated so.",
+            labels=["handle", "on_dead"],
+        )
+        members = GaugeMetricFamily("ppu_agent_pool_members", "Living members.", labels=["handle"])
+        stale = GaugeMetricFamily(
+            "ppu_agent_pool_stale", "1: no registrar vouches for the pool.", labels=["handle"]
+        )
+        for pool in status["pool"]:
+            handle = pool["handle"]
+            members.add_metric([handle], len(pool["members"]))
+            stale.add_metric([handle], float(pool["stale_s"] is not None))
+            for action in ACTIONS:
+                count = sum(one["handle"] == handle and one["on_dead"] == action for one in status["treated"])
+                treated.add_metric([handle, action], count)
+        yield from (treated, members, stale)
+        departed = GaugeMetricFamily("ppu_agent_departed", "Places that left, by state.", labels=["state"])
+        for state in STATES:
+            departed.add_metric([state], sum(one["state"] == state for one in status["departed"]))
+        yield departed
+        up = GaugeMetricFamily("ppu_agent_registrar_settled", "1: it is believed.", labels=["registrar"])
+        for registrar in status["registrars"]:
+            up.add_metric([registrar["address"]], float(registrar["standing"] == "settled"))
+        yield up
+        yield GaugeMetricFamily("ppu_agent_suspended", "1: suspended.", value=float(status["suspended"]))
+        yield GaugeMetricFamily(
+            "ppu_agent_kernel_refused",
+            "1: the kernel refused the rules the last time.",
+            value=float(status["kernel"]["problem"] is not None),
+        )
+        for key, (name, words) in _COUNTERS.items():
+            yield CounterMetricFamily(name, words, value=status[key])
+
+
+def make_server(address: ListenAddress, status: Callable[[], dict[str, Any]]) -> PageServer:
+    """Return what answers GET /metrics at `address`, not started."""
+    registry = metrics.registry(PpuCollector(status))
+    return PageServer(address, "/metrics", metrics.CONTENT_TYPE, lambda: metrics.exposition(registry))

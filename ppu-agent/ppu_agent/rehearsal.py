@@ -1,0 +1,108 @@
+"""What would be done should a member die: for `ppu-agent check`. It asks registrars and changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pool_user import Belief, Intervals, PoolUser, PoolView, weights
+
+from ppu_agent.configuration import PpuConfig
+from ppu_agent.deaths import Departed, State
+from ppu_agent.destinations import Destination
+from ppu_agent.ruleset import Command, ruleset
+from ppu_agent.steering import Steering, plan
+
+ASK_FOR_S = 3.0
+"""So long registrars are given to answer."""
+ASSUMED = "assumed by check"
+_EXAMPLE_RESPONDER_PORT = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """The steering should the member at `destination` die; `commands` is the nftables transaction of that."""
+
+    destination: Destination
+    steering: Steering
+
+    @property
+    def commands(self) -> list[Command]:
+        """The nftables transaction."""
+        return ruleset(self.steering, responder_port=_EXAMPLE_RESPONDER_PORT)
+
+
+def rehearse(config: PpuConfig, views: Mapping[str, PoolView]) -> Iterator[Rehearsal]:
+    """Yield what would be done, for the death of each member of each pool alone. Pure."""
+    policies = [pool.policy for pool in config.pools]
+    for handle, view in views.items():
+        for member in view.members:
+            for address in member.addresses:
+                destination = Destination(address, member.protocol, member.port)
+                left = {
+                    name: PoolView(
+                        name,
+                        tuple(one for one in other.members if name != handle or one is not member),
+                        known=other.known,
+                    )
+                    for name, other in views.items()
+                }
+                shares = {
+                    name: weights.weigh({one.identifier: one for one in other.members}, {}, 0.0)
+                    for name, other in left.items()
+                }
+                dead = {
+                    destination: Departed(destination, member, {handle: None}, 0.0, State.DEAD, words=ASSUMED)
+                }
+                yield Rehearsal(destination, plan(policies, left, shares, dead))
+
+
+async def ask(config: PpuConfig) -> Mapping[str, PoolView]:
+    """Ask the registrars who is in the pools, for 3 s at most. Raises SctpUnavailable."""
+    belief = Belief(config.registrars, config.pool_rules)
+    settled = asyncio.Event()
+
+    def look(views: Mapping[str, PoolView]) -> None:
+        if all(view.known for view in views.values()):
+            settled.set()
+
+    pool_user = PoolUser(
+        config.registrar_addresses,
+        config.handles,
+        belief,
+        look,
+        is_to_follow=False,
+        intervals=Intervals(0.05, 60.0, 10.0),
+        timeout_ms=300,
+        on_events=lambda events: None,
+    )
+    pool_user.start()
+    try:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ASK_FOR_S):
+                await settled.wait()
+        return belief.views(time.monotonic())
+    finally:
+        await pool_user.close()
+
+
+def told(config: PpuConfig, views: Mapping[str, PoolView]) -> Iterator[str]:
+    """The rehearsal as lines."""
+    rehearsals = list(rehearse(config, views))
+    for handle, view in views.items():
+        if not view.known:
+            yield f"{handle}: no registrar told within {ASK_FOR_S:g} s who is in this pool"
+        elif not view.members:
+            yield f"{handle}: nobody is in this pool now"
+    for one in rehearsals:
+        if not one.steering.treatments:
+            yield f"should {one.destination} die: nothing is done: the last of its pool, or in another"
+        for treatment in one.steering.treatments:
+            targets = ", ".join(
+                f"{target.destination.where} (weight {target.weight})" for target in treatment.targets
+            )
+            what = f"{treatment.action} {treatment.destination}{' to ' if targets else ''}{targets}"
+            yield f"should {one.destination} die: {what}"

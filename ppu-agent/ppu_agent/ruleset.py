@@ -1,0 +1,242 @@
+"""The desired state as one nftables transaction (libnftables-json(5)). Pure.
+
+The whole table is replaced in one transaction, at every change and once a second: so the elements' timeout,
+the lease, is renewed; what somebody else removed is put again; and there is one form that `check` can show.
+While nothing is to be done there is no table at all.
+
+| chain        | hook, priority                    | what it does                                       |
+|--------------|-----------------------------------|----------------------------------------------------|
+| `zone_*`     | output and prerouting, -300 (raw) | redirected flows get a conntrack zone of their own |
+| `redirect_*` | output and prerouting, -100 (nat) | DNAT to a living member, by weight                 |
+| `refuse_*`   | output and forward, 0 (filter)    | TCP reset, ICMP unreachable                        |
+| `answers`    | input, 0 (filter)                 | the 503 responder hears redirected packets only    |
+
+The zone makes the lease whole: conntrack remembers where a flow was redirected to, for as long as it is busy.
+When the lease ends, packets leave the zone, and conntrack's memory of it with them: they go to the address
+that they name. Replies are looked up in the default zone, so they come back as if from the first server.
+
+Packets with the probe's mark pass everything: the agent must reach the dead to see that they are back.
+Packets to this host itself pass as well: a sidecar beside a server here must see that its server is dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from ppu_agent.destinations import Destination
+from ppu_agent.steering import Steering, Target, Treatment
+
+TABLE: Final = "ppu_agent"
+FAMILY: Final = "inet"
+LEASE_S: Final = 3
+RENEW_EVERY_S: Final = 1.0
+PROBE_MARK: Final = 0x70707561
+"""SO_MARK of the agent's probes ("ppua")."""
+ZONES: Final = range(28784, 28784 + 256)
+"""Conntrack zones of redirected flows (0x7070 and the following), one after the other: see `ruleset()`."""
+SHARES: Final = 1000
+"""Weights are drawn in thousandths."""
+
+Command = dict[str, Any]
+_IN_TABLE: Final = {"family": FAMILY, "table": TABLE}
+_KEY_TYPE: Final = {
+    4: ["ipv4_addr", "inet_proto", "inet_service"],
+    6: ["ipv6_addr", "inet_proto", "inet_service"],
+}
+_IP: Final = {4: "ip", 6: "ip6"}
+
+
+def removal() -> list[Command]:
+    """The transaction that removes the table; it may be gone already."""
+    table = {"table": {"family": FAMILY, "name": TABLE}}
+    return [{"add": table}, {"delete": table}]
+
+
+def ruleset(steering: Steering, generation: int = 0, responder_port: int | None = None) -> list[Command]:
+    """The transaction that replaces the table by what is desired.
+
+    `generation` grows with each death: another zone, in which every redirected flow is drawn anew, since it
+    may have been sent on to the server that died now. `responder_port` is the UDP port of the agent's 503
+    responder, needed when a treatment answers 503.
+    """
+    commands = removal()
+    if not steering.treatments:
+        return commands
+    commands.append({"add": {"table": {"family": FAMILY, "name": TABLE}}})
+    refused = [one for one in steering.treatments if one.action == "refuse"]
+    moved = [one for one in steering.treatments if one.action != "refuse"]
+    if moved:
+        commands += _redirecting(moved, ZONES[generation % len(ZONES)], responder_port)
+    if refused:
+        commands += _refusing(refused)
+    if any(one.action == "answer-503" for one in moved) and responder_port is not None:
+        commands += _guarded_responder(responder_port)
+    return commands
+
+
+def _redirecting(moved: Sequence[Treatment], zone: int, responder_port: int | None) -> list[Command]:
+    commands: list[Command] = []
+    chains: dict[tuple[object, ...], str] = {}
+    for one in moved:
+        group = _group(one)
+        if group not in chains:
+            chains[group] = f"to_{len(chains)}"
+            commands.append(_chain(chains[group]))
+            commands.append(_rule(chains[group], _sending(one, responder_port)))
+    versions = sorted({one.destination.address.version for one in moved})
+    for version in versions:
+        of_version = [one for one in moved if one.destination.address.version == version]
+        commands.append(_set(f"moved{version}", version, [one.destination for one in of_version]))
+        elements = [
+            [_leased(one.destination), {"goto": {"target": chains[_group(one)]}}] for one in of_version
+        ]
+        verdicts = {
+            "name": f"moves{version}",
+            "type": _KEY_TYPE[version],
+            "map": "verdict",
+            "flags": ["timeout"],
+            "elem": elements,
+        }
+        commands.append({"add": {"map": _IN_TABLE | verdicts}})
+    into_zone = {"mangle": {"key": {"ct": {"key": "zone", "dir": "original"}}, "value": zone}}
+    for hook in ("output", "prerouting"):
+        commands += _base(f"zone_{hook}", "filter", hook, -300)
+        commands += [_rule(f"zone_{hook}", _is_in(v, f"moved{v}"), into_zone) for v in versions]
+        commands += _base(f"redirect_{hook}", "nat", hook, -100)
+        commands += [
+            _rule(f"redirect_{hook}", {"vmap": {"key": _key(v), "data": f"@moves{v}"}}) for v in versions
+        ]
+    return commands
+
+
+def _group(one: Treatment) -> tuple[object, ...]:
+    """What shares a chain: the same way of being sent on."""
+    return one.action, one.destination.protocol, one.destination.address.version, one.targets
+
+
+def _sending(one: Treatment, responder_port: int | None) -> list[Command]:
+    is_transport = _match({"meta": {"key": "l4proto"}}, one.destination.protocol.name.lower())
+    if one.action == "answer-503":
+        return [is_transport, {"redirect": {"port": responder_port}}]
+    return [
+        is_transport,
+        {"dnat": {"family": _IP[one.destination.address.version], "addr": _drawn(one.targets)}},
+    ]
+
+
+def _drawn(targets: Sequence[Target]) -> Command:
+    """A living member, drawn by weight for each new flow."""
+    draw = {"numgen": {"mode": "random", "mod": SHARES}}
+    slots = [
+        [
+            {"range": [first, last]} if first < last else first,
+            {"concat": [str(destination.address), destination.port]},
+        ]
+        for first, last, destination in shares(targets)
+    ]
+    return {"map": {"key": draw, "data": {"set": slots}}}
+
+
+def shares(targets: Sequence[Target]) -> list[tuple[int, int, Destination]]:
+    """Divide 0..999 by weight: first and last number of each target; each has one number at least.
+
+    Of more than 1,000 targets the first 1,000 have a share.
+    """
+    targets = targets[:SHARES]
+    total = sum(target.weight for target in targets)
+    spare = SHARES - len(targets)
+    found, first, sum_so_far = [], 0, 0
+    for number, target in enumerate(targets, start=1):
+        sum_so_far += target.weight
+        end = number + spare * sum_so_far // total
+        found.append((first, end - 1, target.destination))
+        first = end
+    return found
+
+
+def _refusing(refused: Sequence[Treatment]) -> list[Command]:
+    commands = [_chain("refuse")]
+    for match, kind in (
+        (_match({"meta": {"key": "l4proto"}}, "tcp"), {"type": "tcp reset"}),
+        # What ends COOKIE-WAIT of an SCTP association (RFC 9260 leaves it to the ICMP code).
+        (
+            [_match({"meta": {"key": "nfproto"}}, "ipv4"), _match({"meta": {"key": "l4proto"}}, "sctp")],
+            {"type": "icmp", "expr": "prot-unreachable"},
+        ),
+        ([], {"type": "icmpx", "expr": "port-unreachable"}),
+    ):
+        commands.append(_rule("refuse", match, {"reject": kind}))
+    versions = sorted({one.destination.address.version for one in refused})
+    for version in versions:
+        destinations = [one.destination for one in refused if one.destination.address.version == version]
+        commands.append(_set(f"refused{version}", version, destinations))
+    for hook in ("output", "forward"):
+        commands += _base(f"refuse_{hook}", "filter", hook, 0)
+        commands += [
+            _rule(f"refuse_{hook}", _is_in(v, f"refused{v}"), {"goto": {"target": "refuse"}})
+            for v in versions
+        ]
+    return commands
+
+
+def _guarded_responder(port: int) -> list[Command]:
+    """Only what was redirected to the responder reaches it: it answers nobody who asks it by itself."""
+    here = _match({"payload": {"protocol": "udp", "field": "dport"}}, port)
+    moved = {"match": {"op": "in", "left": {"ct": {"key": "status"}}, "right": "dnat"}}
+    base = {"name": "answers", "type": "filter", "hook": "input", "prio": 0, "policy": "accept"}
+    return [
+        {"add": {"chain": _IN_TABLE | base}},
+        _rule("answers", here, moved, {"accept": None}),
+        _rule("answers", here, {"drop": None}),
+    ]
+
+
+def _chain(name: str) -> Command:
+    return {"add": {"chain": _IN_TABLE | {"name": name}}}
+
+
+def _base(name: str, kind: str, hook: str, priority: int) -> list[Command]:
+    base = {"name": name, "type": kind, "hook": hook, "prio": priority, "policy": "accept"}
+    own = _match({"meta": {"key": "mark"}}, PROBE_MARK)
+    local = _match({"fib": {"result": "type", "flags": ["daddr"]}}, "local")
+    return [
+        {"add": {"chain": _IN_TABLE | base}},
+        _rule(name, own, {"return": None}),
+        _rule(name, local, {"return": None}),
+    ]
+
+
+def _rule(chain: str, *expressions: Command | list[Command]) -> Command:
+    flat = [one for part in expressions for one in (part if isinstance(part, list) else [part])]
+    return {"add": {"rule": _IN_TABLE | {"chain": chain, "expr": flat}}}
+
+
+def _set(name: str, version: int, destinations: Iterable[Destination]) -> Command:
+    elements = [_leased(destination) for destination in destinations]
+    return {
+        "add": {
+            "set": _IN_TABLE
+            | {"name": name, "type": _KEY_TYPE[version], "flags": ["timeout"], "elem": elements}
+        }
+    }
+
+
+def _leased(destination: Destination) -> Command:
+    """A destination as an element that ends by itself unless the agent renews it."""
+    key = {"concat": [str(destination.address), destination.protocol.name.lower(), destination.port]}
+    return {"elem": {"val": key, "timeout": LEASE_S}}
+
+
+def _key(version: int) -> Command:
+    destination = {"payload": {"protocol": _IP[version], "field": "daddr"}}
+    port = {"payload": {"protocol": "th", "field": "dport"}}
+    return {"concat": [destination, {"meta": {"key": "l4proto"}}, port]}
+
+
+def _is_in(version: int, name: str) -> Command:
+    return _match(_key(version), f"@{name}")
+
+
+def _match(left: Command, right: object) -> Command:
+    return {"match": {"op": "==", "left": left, "right": right}}

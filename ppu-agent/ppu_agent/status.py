@@ -1,0 +1,89 @@
+"""What `ppu-agent status` tells: as JSON, and as lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from daemon_kit.addresses import ListenAddress
+from daemon_kit.durations import duration
+from pool_user import PoolView, RegistrarView
+
+from ppu_agent.deaths import Departed
+from ppu_agent.explanation import described
+from ppu_agent.steering import Steering
+
+
+def describe(
+    now: float,
+    registrars: Iterable[RegistrarView],
+    views: Mapping[str, PoolView],
+    departed: Iterable[Departed],
+    steering: Steering,
+) -> dict[str, Any]:
+    """What the agent believes and does, with the names of the configuration; `now` is monotonic seconds."""
+    return {
+        "registrars": [
+            {"address": state.address, "standing": state.standing.value, "follow": state.follow}
+            for state in registrars
+        ],
+        "pool": [_pool(handle, view, now) for handle, view in views.items()],
+        "departed": [_departed(one, now) for one in departed],
+        "treated": [described(one) for one in steering.treatments],
+    }
+
+
+def _pool(handle: str, view: PoolView, now: float) -> dict[str, Any]:
+    return {
+        "handle": handle,
+        "known": view.known,
+        "stale_s": None if view.stale_since_s is None else round(now - view.stale_since_s, 3),
+        "members": [
+            {
+                "identifier": f"{member.identifier:08x}",
+                "transport": member.protocol.name.lower(),
+                "endpoints": [str(ListenAddress(one, member.port)) for one in member.addresses],
+            }
+            for member in view.members
+        ],
+    }
+
+
+def _departed(one: Departed, now: float) -> dict[str, Any]:
+    return {
+        "transport": one.destination.protocol.name.lower(),
+        "endpoint": one.destination.where,
+        "pools": list(one.pools),
+        "state": one.state.value,
+        "for_s": round(now - one.state_since_s, 3),
+        "said": one.words,
+    }
+
+
+def render(status: Mapping[str, Any]) -> Iterator[str]:
+    """The same as lines."""
+    if status["suspended"]:
+        yield "suspended: nothing is steered (ppu-agent resume)"
+    for registrar in status["registrars"]:
+        yield f"registrar {registrar['address']}: {registrar['standing']}, followed by {registrar['follow']}"
+    for pool in status["pool"]:
+        trust = "not known yet: no registrar has answered"
+        if pool["known"]:
+            trust = f"{len(pool['members'])} alive"
+            if pool["stale_s"] is not None:
+                trust += f", no registrar vouches for it since {duration(pool['stale_s'])}: nothing is done"
+        yield f"pool {pool['handle']}: {trust}"
+        for member in pool["members"]:
+            yield f"  {member['identifier']} {member['transport']} {', '.join(member['endpoints'])}"
+    for one in status["departed"]:
+        yield (
+            f"{one['state']} {one['transport']} {one['endpoint']} for {duration(one['for_s'])}: {one['said']}"
+        )
+    for one in status["treated"]:
+        to = ", ".join(target["endpoint"] for target in one["to"])
+        what = f"{one['on_dead']} {one['transport']} {one['endpoint']}"
+        yield f"{what}{f' to {to}' if to else ''}: {one['why']}"
+    if status["kernel"]["problem"] is not None:
+        yield f"the kernel refused: {status['kernel']['problem']}"
+    if not status["treated"]:
+        yield "nothing is redirected or refused"

@@ -1,0 +1,148 @@
+"""What is done with packets to members that died: the desired state of the kernel. Pure.
+
+`plan()` turns views, deaths and configuration into a `Steering`; `ppu_agent.ruleset` writes that as nftables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pool_user import Member, PoolView, Weighted
+
+from ppu_agent.deaths import Departed
+from ppu_agent.destinations import Destination, destinations_of
+from rserpool import Protocol
+
+Action = Literal["redirect", "refuse", "answer-503"]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPolicy:
+    """What the configuration says about one pool handle: `on_dead` by the transport of the packet.
+
+    `also` are transports at which its members are beside the one they registered.
+    """
+
+    handle: str
+    on_dead: Mapping[Protocol, Action]
+    also: tuple[Protocol, ...] = ()
+
+    def destinations(self, member: Member) -> list[Destination]:
+        """Every destination of a member of this pool."""
+        return list(destinations_of(member, self.also))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A living member that takes what was sent to a dead one, and its share: weight 1..65535."""
+
+    destination: Destination
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Treatment:
+    """What happens to packets to one destination, for which pool, and why, in words.
+
+    `targets` are empty unless they are redirected.
+    """
+
+    destination: Destination
+    action: Action
+    handle: str
+    why: str
+    targets: tuple[Target, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Steering:
+    """The desired state: all treatments, by destination, in an order that does not change."""
+
+    treatments: tuple[Treatment, ...] = ()
+
+    def of(self, destination: Destination) -> Treatment | None:
+        """What happens to packets to this destination; None: nothing."""
+        return next((one for one in self.treatments if one.destination == destination), None)
+
+
+def plan(
+    policies: Sequence[PoolPolicy],
+    views: Mapping[str, PoolView],
+    weights: Mapping[str, Mapping[int, Weighted]],
+    dead: Mapping[Destination, Departed],
+) -> Steering:
+    """Return what is to be done with packets to the `dead`.
+
+    A destination is treated as the first pool of the configuration says that it left and that can lose it.
+    `weights` are those of each pool's members, by PE identifier.
+    """
+    alive = {
+        destination.endpoint
+        for view in views.values()
+        for member in view.members
+        for destination in destinations_of(member)
+    }
+    found: dict[Destination, Treatment] = {}
+    for policy in policies:
+        view = views.get(policy.handle)
+        if view is None or not view.known or view.stale_since_s is not None or not view.members:
+            continue
+        for departed in dead.values():
+            if policy.handle not in departed.pools or departed.destination.endpoint in alive:
+                continue
+            for protocol in dict.fromkeys((departed.destination.protocol, *policy.also)):
+                destination = Destination(departed.destination.address, protocol, departed.destination.port)
+                if destination not in found:
+                    shares = weights.get(policy.handle, {})
+                    found[destination] = _treat(destination, policy, view, shares, departed.words)
+    return Steering(
+        tuple(
+            found[destination] for destination in sorted(found, key=lambda destination: destination.sort_key)
+        )
+    )
+
+
+def _treat(
+    destination: Destination, policy: PoolPolicy, view: PoolView, weights: Mapping[int, Weighted], words: str
+) -> Treatment:
+    action = policy.on_dead[destination.protocol]
+    why = f"out of the pool {policy.handle}, and the agent's own probe found nobody: {words}"
+    if action != "redirect":
+        return Treatment(destination, action, policy.handle, why)
+    targets = targets_for(destination, policy, view.members, weights)
+    if not targets:
+        return Treatment(
+            destination, "refuse", policy.handle, f"{why}; no living member has such an address: refused"
+        )
+    return Treatment(destination, "redirect", policy.handle, why, targets)
+
+
+def targets_for(
+    destination: Destination, policy: PoolPolicy, members: Iterable[Member], weights: Mapping[int, Weighted]
+) -> tuple[Target, ...]:
+    """The living destinations that can take a packet to `destination`.
+
+    They have the same transport and IP version, and the best priority that lives; spares (standby) are taken
+    only when there is nobody else.
+    """
+    candidates: list[tuple[bool, int, Destination, int]] = []
+    for member in members:
+        weighted = weights.get(member.identifier, Weighted(0, 1))
+        fitting = [
+            one
+            for one in policy.destinations(member)
+            if one.protocol is destination.protocol and one.address.version == destination.address.version
+        ]
+        if fitting:
+            candidates.append((weighted.standby, weighted.priority, fitting[0], weighted.weight))
+    best = min((one[:2] for one in candidates), default=None)
+    chosen = {
+        destination: weight
+        for standby, priority, destination, weight in candidates
+        if (standby, priority) == best
+    }
+    return tuple(
+        Target(one, chosen[one]) for one in sorted(chosen, key=lambda destination: destination.sort_key)
+    )

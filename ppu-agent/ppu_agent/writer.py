@@ -1,0 +1,78 @@
+"""Writes the desired state to the kernel, at every change and again and again, and says what is wrong."""
+
+from __future__ import annotations
+
+from daemon_kit.errors import FatalError
+from daemon_kit.logs import get_logger
+
+from ppu_agent.destinations import Destination
+from ppu_agent.kernel import LocalSockets, Nftables, NftablesError
+from ppu_agent.ruleset import removal, ruleset
+from ppu_agent.steering import Steering
+
+
+class Writer:
+    """The kernel's side of the agent. What the kernel refuses is told once, and tried again."""
+
+    def __init__(self) -> None:
+        self.problem: str | None = None
+        """What the kernel refused the last time, for status; None when all is done."""
+        self.writes = 0
+        self._nftables: Nftables | None = None
+        self._sockets = LocalSockets(self._note)
+        self._is_empty = False
+        self._generation = 0
+        self._dead: frozenset[Destination] = frozenset()
+        self._log = get_logger("kernel")
+
+    def open(self) -> None:
+        """Begin; rules of an agent that was killed are removed. Raises FatalError without the right to."""
+        self._nftables = Nftables()
+        try:
+            self._nftables.commit(removal())
+        except NftablesError as problem:
+            raise FatalError(
+                f"nftables can't be used: {problem}; it needs CAP_NET_ADMIN and a kernel with nf_tables"
+            ) from None
+        self._is_empty = True
+
+    def write(self, steering: Steering, responder_port: int | None = None) -> None:
+        """Replace what is in the kernel, also when nothing changed: that renews the lease."""
+        if self._nftables is None or (self._is_empty and not steering.treatments):
+            return
+        self._count_generation(steering)
+        try:
+            self._nftables.commit(ruleset(steering, self._generation, responder_port))
+        except NftablesError as problem:
+            self._note(f"nftables refused the rules: {problem}")
+            return
+        self.writes += 1
+        self._is_empty = not steering.treatments
+        self.problem = None
+
+    def end_connections(self, destination: Destination) -> int:
+        """End this host's TCP connections to a destination; return how many."""
+        return self._sockets.end_connections(destination.address, destination.port)
+
+    def remove(self) -> None:
+        """Take every rule back. What can't be removed ends by itself within the lease."""
+        self.write(Steering())
+
+    def close(self) -> None:
+        """Give everything back; safe to repeat."""
+        if self._nftables is not None:
+            self.remove()
+            self._nftables.close()
+            self._nftables = None
+
+    def _count_generation(self, steering: Steering) -> None:
+        """Have redirected flows drawn anew when a server died: they may have been sent on to that one."""
+        dead = frozenset(one.destination for one in steering.treatments)
+        if dead - self._dead:
+            self._generation += 1
+        self._dead = dead
+
+    def _note(self, words: str) -> None:
+        if words != self.problem:
+            self._log.warning("refused_by_kernel", problem=words)
+        self.problem = words

@@ -1,0 +1,41 @@
+"""Members, views and policies for the tests of the client's sidecar."""
+
+from ipaddress import ip_address
+
+from pool_user import Heard, Member, PoolView, ProbeResult
+from ppu_agent.destinations import Destination
+from ppu_agent.steering import Action, PoolPolicy
+
+from rserpool import Protocol, RoundRobin
+
+POOL = "sip-udp"
+REFUSED = Heard(ProbeResult.FAILED, "connection refused")
+SILENT = Heard(ProbeResult.FAILED, "no answer within 300 ms")
+ANSWERED = Heard(ProbeResult.ALIVE, "answers OPTIONS with 200 OK", is_answer=True)
+BUSY = Heard(ProbeResult.FAILED, "answers OPTIONS with 503 Busy", is_answer=True)
+UNKNOWN = Heard(ProbeResult.UNKNOWN, "can't be probed")
+
+
+def member(number: int, protocol: Protocol = Protocol.UDP, port: int = 5060, version: int = 4) -> Member:
+    address = f"10.0.0.{number}" if version == 4 else f"fd00::{number}"
+    return Member(number, 1, (ip_address(address),), port, protocol, RoundRobin(), 0.0)
+
+
+def destination(
+    number: int, protocol: Protocol = Protocol.UDP, port: int = 5060, version: int = 4
+) -> Destination:
+    return Destination(member(number, version=version).addresses[0], protocol, port)
+
+
+def view(*numbers: int, handle: str = POOL, **more: object) -> PoolView:
+    fields: dict[str, object] = {"known": True} | more
+    return PoolView(handle, tuple(member(number) for number in numbers), **fields)  # type: ignore[arg-type]
+
+
+def policy(handle: str = POOL, udp: Action = "redirect", also: tuple[Protocol, ...] = ()) -> PoolPolicy:
+    actions: dict[Protocol, Action] = {
+        Protocol.UDP: udp,
+        Protocol.TCP: "refuse",
+        Protocol.SCTP: "refuse",
+    }
+    return PoolPolicy(handle, actions, also)

@@ -1,0 +1,77 @@
+"""ppu-agent.toml: what it may say, and what is told when it is wrong."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from daemon_kit.config_file import ConfigurationErrors
+from ppu_agent.cli import main
+from ppu_agent.configuration import control_path, load_configuration
+
+from rserpool import Protocol
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "ppu-agent" / "examples" / "ppu-agent.toml"
+WELL = 'registrars = ["10.0.0.1"]\n[[pool]]\nhandle = "p"\naccept = ["10.0.0.0/8"]\n'
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "ppu-agent.toml"
+    path.write_text(text)
+    return path
+
+
+def test_example_is_right() -> None:
+    config = load_configuration(EXAMPLE)
+    assert config.handles == ("sip-as-udp",)
+    assert config.pools[0].policy.on_dead == {
+        Protocol.UDP: "redirect",
+        Protocol.TCP: "refuse",
+        Protocol.SCTP: "refuse",
+    }
+
+
+def test_on_dead_is_one_action_or_a_table_by_transport(tmp_path: Path) -> None:
+    def on_dead(text: str) -> dict[str, str]:
+        policy = load_configuration(written(tmp_path, f"{WELL}on_dead = {text}\n")).pools[0].policy
+        return {protocol.name.lower(): action for protocol, action in policy.on_dead.items()}
+
+    assert on_dead('"redirect"') == {"udp": "redirect", "tcp": "redirect", "sctp": "redirect"}
+    assert on_dead('"answer-503"') == {"udp": "answer-503", "tcp": "refuse", "sctp": "refuse"}
+    assert on_dead('{ udp = "refuse", tcp = "redirect" }') == {
+        "udp": "refuse",
+        "tcp": "redirect",
+        "sctp": "refuse",
+    }
+
+
+def test_every_error_is_told_with_its_line_and_key(tmp_path: Path) -> None:
+    text = 'registrars = []\nextra = 1\n[[pool]]\nhandle = "p"\naccept = []\n'
+    text += 'on_dead = "shoot"\nalso = ["tcp", "tcp"]\n'
+    path = written(tmp_path, text + '[[pool]]\nhandle = "p"\naccept = ["x"]\n')
+    with pytest.raises(ConfigurationErrors) as errors:
+        load_configuration(path)
+    told = {(error.line, error.key) for error in errors.value.errors}
+    assert told == {
+        (1, "registrars"),
+        (2, "extra"),
+        (5, "pool[0].accept"),
+        (6, "pool[0].on_dead"),
+        (7, "pool[0].also"),
+        (9, "pool[1].handle"),
+        (10, "pool[1].accept[0]"),
+    }
+
+
+def test_commands_say_what_is_wrong_without_a_traceback(tmp_path: Path) -> None:
+    path = written(tmp_path, f'[control]\npath = "{tmp_path}/none.sock"\n')
+    assert control_path(path) == tmp_path / "none.sock"
+    for words in (["check", "--offline"], ["run"]):
+        said = CliRunner().invoke(main, [*words, "-c", str(path)])
+        assert said.exit_code == 1
+        assert "registrars" in said.output
+    for words in (["status"], ["explain", "10.0.0.1:5060"], ["suspend"], ["resume"]):
+        said = CliRunner().invoke(main, [*words, "-c", str(path)])
+        assert said.exit_code == 1
+        assert said.output.startswith("error: nothing answers at ")
+    said = CliRunner().invoke(main, ["check", "--offline", "-c", str(written(tmp_path, WELL))])
+    assert said.output.endswith("no errors\n")

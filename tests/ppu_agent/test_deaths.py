@@ -1,0 +1,147 @@
+"""Out of the pool is not dead: when a member that left counts as dead, and when no more."""
+
+from pool_user import Heard, PoolView
+from ppu_agent.deaths import (
+    ASK_DEAD_EVERY_S,
+    MOST_REMEMBERED,
+    REMEMBERED_S,
+    TRANSITIONS,
+    Deaths,
+    Input,
+    State,
+)
+
+from rserpool import Protocol
+from tests.ppu_agent.making import ANSWERED, BUSY, POOL, REFUSED, SILENT, UNKNOWN, destination, member, view
+
+
+def deaths_after_departure(*left: int, of: int = 3) -> Deaths:
+    """Of members 1 to `of`, those that are not in `left` are out since the second 1."""
+    deaths = Deaths()
+    deaths.views({POOL: view(*range(1, of + 1))}, 0.0)
+    deaths.views({POOL: view(*left)}, 1.0)
+    return deaths
+
+
+def ask(deaths: Deaths, heard: Heard, now: float) -> None:
+    """Every probe that is due has this outcome."""
+    for one in deaths.due(now):
+        deaths.heard(one.destination, heard, now)
+
+
+def test_member_that_left_is_probed_at_once_and_alive_until_then() -> None:
+    deaths = deaths_after_departure(1, 2)
+    assert [one.destination for one in deaths.due(1.0)] == [destination(3)]
+    assert deaths.due(1.0) == [], "its probe is under way"
+    assert deaths.dead() == {}
+
+
+def test_refusal_and_silence_confirm_a_death() -> None:
+    for heard in (REFUSED, SILENT):
+        deaths = deaths_after_departure(1, 2)
+        ask(deaths, heard, 1.0)
+        assert set(deaths.dead()) == {destination(3)}
+
+
+def test_server_that_serves_on_outside_its_pool_is_spared() -> None:
+    for heard in (ANSWERED, BUSY, UNKNOWN):
+        deaths = deaths_after_departure(1, 2)
+        ask(deaths, heard, 1.0)
+        assert deaths.dead() == {}, heard.words
+
+
+def test_drained_server_that_is_stopped_later_is_dead_then() -> None:
+    deaths = deaths_after_departure(1, 2)
+    ask(deaths, ANSWERED, 1.0)
+    ask(deaths, REFUSED, 2.0)
+    assert set(deaths.dead()) == {destination(3)}
+
+
+def test_one_lost_probe_of_a_drained_server_means_nothing_two_do() -> None:
+    deaths = deaths_after_departure(1, 2)
+    ask(deaths, ANSWERED, 1.0)
+    ask(deaths, SILENT, 2.0)
+    assert deaths.dead() == {}
+    ask(deaths, SILENT, 2.3)
+    assert set(deaths.dead()) == {destination(3)}
+
+
+def test_dead_server_that_answers_again_is_left_alone_before_its_pool_has_it() -> None:
+    deaths = deaths_after_departure(1, 2)
+    ask(deaths, REFUSED, 1.0)
+    ask(deaths, ANSWERED, 1.0 + ASK_DEAD_EVERY_S)
+    assert deaths.dead() == {}
+
+
+def test_member_that_is_in_again_is_forgotten_at_once_also_while_its_probe_is_under_way() -> None:
+    deaths = deaths_after_departure(1, 2)
+    ask(deaths, REFUSED, 1.0)
+    (asked,) = deaths.due(2.0)
+    assert deaths.views({POOL: view(1, 2, 3)}, 2.1)
+    assert deaths.dead() == {}
+    assert not deaths.heard(asked.destination, REFUSED, 2.2)
+    assert deaths.dead() == {}
+
+
+def test_last_member_of_a_pool_is_never_dead() -> None:
+    deaths = deaths_after_departure()
+    ask(deaths, REFUSED, 1.0)
+    assert deaths.dead() == {}
+    deaths.views({POOL: view(2)}, 2.0)
+    assert set(deaths.dead()) == {destination(1), destination(3)}
+
+
+def test_address_and_port_that_another_pool_lists_is_not_dead_by_any_transport() -> None:
+    deaths = Deaths()
+    tcp = PoolView("sip-tcp", (member(3, Protocol.TCP), member(1, Protocol.TCP)), known=True)
+    deaths.views({POOL: view(1, 2, 3), "sip-tcp": tcp}, 0.0)
+    deaths.views({POOL: view(1, 2), "sip-tcp": tcp}, 1.0)
+    assert deaths.due(1.0) == []
+    assert deaths.dead() == {}
+    gone = PoolView("sip-tcp", (member(1, Protocol.TCP),), known=True)
+    deaths.views({POOL: view(1, 2), "sip-tcp": gone}, 2.0)
+    ask(deaths, REFUSED, 2.0)
+    assert set(deaths.dead()) == {destination(3), destination(3, Protocol.TCP)}
+
+
+def test_nobody_is_dead_while_no_registrar_vouches_for_the_pool() -> None:
+    deaths = deaths_after_departure(1, 2)
+    ask(deaths, REFUSED, 1.0)
+    deaths.views({POOL: view(1, 2, stale_since_s=2.0)}, 2.0)
+    assert deaths.dead() == {}
+    deaths.views({POOL: view(1, stale_since_s=2.0)}, 2.5)
+    assert deaths.state(destination(2)) is None, "what leaves while nobody vouches has not left"
+    deaths.views({POOL: view(1, 2)}, 3.0)
+    assert set(deaths.dead()) == {destination(3)}
+
+
+def test_pool_that_is_not_known_yet_loses_nobody() -> None:
+    deaths = Deaths()
+    deaths.views({POOL: view(1, 2)}, 0.0)
+    deaths.views({POOL: view(known=False)}, 1.0)
+    assert deaths.due(1.0) == []
+
+
+def test_member_that_the_agents_own_probes_do_not_reach_is_dead_without_another_probe() -> None:
+    deaths = Deaths()
+    deaths.views({POOL: view(1, 2, 3)}, 0.0)
+    assert deaths.views({POOL: view(1, 2, unreachable=(member(3),))}, 1.0)
+    assert set(deaths.dead()) == {destination(3)}
+
+
+def test_who_left_is_remembered_for_an_hour_and_the_thousand_latest() -> None:
+    deaths = deaths_after_departure(1, 2)
+    ask(deaths, REFUSED, 1.0)
+    deaths.views({POOL: view(1, 2)}, 1.5 + REMEMBERED_S)
+    assert deaths.dead() == {}
+    many = range(1, MOST_REMEMBERED + 100)
+    crowd = tuple(member(1, port=1000 + number) for number in many)
+    deaths.views({POOL: PoolView(POOL, (*crowd, member(2)), known=True)}, 4000.0)
+    deaths.views({POOL: view(2)}, 4001.0)
+    assert len(deaths.departed) == MOST_REMEMBERED
+
+
+def test_table_of_states_leads_to_death_by_a_probe_only() -> None:
+    into_death = {found for (_, found), after in TRANSITIONS.items() if after is State.DEAD}
+    assert into_death == {Input.REFUSED, Input.SILENT, Input.CONFIRMED}
+    assert TRANSITIONS[State.DEAD, Input.ANSWERED] is State.SPARED

@@ -1,0 +1,244 @@
+"""The rules in a real kernel: what programs of this host get from a dead server's destination."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from ppu_agent.destinations import Destination
+from ppu_agent.responder import Responder
+from ppu_agent.ruleset import LEASE_S, PROBE_MARK
+from ppu_agent.steering import Action, Steering, Target, Treatment
+from ppu_agent.writer import Writer
+from rspdns_lab.net.network import call_in
+
+from rserpool import Protocol
+from tests.support.namespaces import Namespace
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.integration
+PORT = 5060
+CLIENT, ALIVE, DEAD = "10.99.7.1", "10.99.7.2", "10.99.7.3"
+V6 = {CLIENT: "fd99::1", ALIVE: "fd99::2", DEAD: "fd99::3"}
+Found = TypeVar("Found")
+
+
+@dataclass
+class Stage:
+    """Two hosts: the client's with a writer in it, and one with the addresses of all servers."""
+
+    namespace: Namespace
+    servers: Namespace
+    writer: Writer
+    cleanup: contextlib.ExitStack
+    version: int = 4
+    sockets: list[socket.socket] = field(default_factory=list)
+
+    def inside(self, function: Callable[[], Found]) -> Found:
+        return self.at_host(self.namespace, function)
+
+    @staticmethod
+    def at_host(host: Namespace, function: Callable[[], Found]) -> Found:
+        found: Found = call_in(Path("/run/netns") / host.name, function)
+        return found
+
+    def open(self, kind: socket.SocketKind, bound_to: str | None = None) -> socket.socket:
+        family = socket.AF_INET if self.version == 4 else socket.AF_INET6
+        host = self.namespace if bound_to in (CLIENT, None) else self.servers
+        made = self.at_host(host, lambda: socket.socket(family, kind))
+        self.cleanup.callback(made.close)
+        made.settimeout(10.0)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if bound_to is not None:
+            made.bind((self.at(bound_to), PORT))
+        return made
+
+    def at(self, address: str) -> str:
+        return address if self.version == 4 else V6[address]
+
+    def destination(self, address: str, protocol: Protocol = Protocol.UDP) -> Destination:
+        return Destination(ip_address(self.at(address)), protocol, PORT)
+
+    def treat(self, action: Action, protocol: Protocol = Protocol.UDP, responder: int | None = None) -> None:
+        """Packets to DEAD are treated so; redirected ones go to ALIVE."""
+        targets = (Target(self.destination(ALIVE, protocol), 1),) if action == "redirect" else ()
+        treatment = Treatment(self.destination(DEAD, protocol), action, "p", "test", targets)
+        self.inside(lambda: self.writer.write(Steering((treatment,)), responder))
+        assert self.writer.problem is None
+
+    def ruleset(self) -> str:
+        return self.namespace.run("nft", "list", "ruleset").stdout
+
+
+@pytest.fixture(params=[4, 6])
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    with contextlib.ExitStack() as cleanup:
+        name = f"rspdns-test-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+        namespace, servers = (Namespace(f"{name}-{host}") for host in ("client", "servers"))
+        for host in (namespace, servers):
+            cleanup.callback(host.close)
+        namespace.ip("link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", servers.name)
+        for address, v6 in V6.items():
+            host = namespace if address == CLIENT else servers
+            host.ip("addr", "add", f"{address}/24", "dev", "eth0")
+            host.ip("-6", "addr", "add", f"{v6}/64", "dev", "eth0", "nodad")
+        for host in (namespace, servers):
+            host.ip("link", "set", "eth0", "up")
+        stage = Stage(namespace, servers, Writer(), cleanup, version=request.param)
+        stage.inside(stage.writer.open)
+        cleanup.callback(lambda: stage.inside(stage.writer.close))
+        yield stage
+
+
+def answering(server: socket.socket, words: bytes) -> Callable[[], None]:
+    """Answer one datagram with these words."""
+
+    def answer() -> None:
+        _, source = server.recvfrom(4096)
+        server.sendto(words, source)
+
+    return answer
+
+
+def exchange(
+    stage: Stage, client: socket.socket, to: str, server: socket.socket, words: bytes
+) -> tuple[bytes, str]:
+    """The client asks at `to`, `server` gets it and answers; return answer and source."""
+    client.sendto(b"question", (stage.at(to), PORT))
+    answering(server, words)()
+    answer, source = client.recvfrom(4096)
+    return answer, str(source[0])
+
+
+def test_redirected_datagrams_reach_a_living_server_and_answers_come_as_from_the_first(stage: Stage) -> None:
+    alive = stage.open(socket.SOCK_DGRAM, ALIVE)
+    client = stage.open(socket.SOCK_DGRAM, CLIENT)
+    assert exchange(stage, client, ALIVE, alive, b"itself") == (b"itself", stage.at(ALIVE))
+    stage.treat("redirect")
+    for _ in range(2):
+        assert exchange(stage, client, DEAD, alive, b"for the dead") == (b"for the dead", stage.at(DEAD))
+        assert exchange(stage, client, ALIVE, alive, b"itself") == (b"itself", stage.at(ALIVE))
+        stage.treat("redirect")  # the renewal moves nobody
+
+
+def test_flow_that_was_redirected_goes_to_the_first_server_again_when_it_is_back(stage: Stage) -> None:
+    alive = stage.open(socket.SOCK_DGRAM, ALIVE)
+    client = stage.open(socket.SOCK_DGRAM, CLIENT)
+    stage.treat("redirect")
+    exchange(stage, client, DEAD, alive, b"for the dead")
+    back = stage.open(socket.SOCK_DGRAM, DEAD)
+    stage.inside(lambda: stage.writer.write(Steering()))
+    assert exchange(stage, client, DEAD, back, b"back") == (b"back", stage.at(DEAD))
+    assert "ppu_agent" not in stage.ruleset(), "while all live there is no table"
+
+
+def test_rules_that_nobody_renews_end_by_themselves_also_for_busy_flows(stage: Stage) -> None:
+    alive = stage.open(socket.SOCK_DGRAM, ALIVE)
+    back = stage.open(socket.SOCK_DGRAM, DEAD)
+    client = stage.open(socket.SOCK_DGRAM, CLIENT)
+    stage.treat("redirect")
+    exchange(stage, client, DEAD, alive, b"for the dead")
+    back.setblocking(False)
+
+    def arrives() -> bool:
+        client.sendto(b"question", (stage.at(DEAD), PORT))
+        try:
+            return bool(back.recv(4096))
+        except BlockingIOError:
+            return False
+
+    until(arrives, timeout_s=LEASE_S + 10, told=stage.ruleset, every_s=0.1)
+
+
+def test_refused_connections_and_datagrams_fail_at_once_and_the_agents_probe_passes(stage: Stage) -> None:
+    listener = stage.open(socket.SOCK_STREAM, DEAD)
+    listener.listen()
+    stage.treat("refuse", Protocol.TCP)
+    with pytest.raises(ConnectionRefusedError):
+        stage.open(socket.SOCK_STREAM).connect((stage.at(DEAD), PORT))
+    probe = stage.open(socket.SOCK_STREAM)
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, PROBE_MARK)
+    probe.connect((stage.at(DEAD), PORT))
+    stage.treat("refuse")
+    with pytest.raises(PermissionError):
+        stage.open(socket.SOCK_DGRAM).sendto(b"question", (stage.at(DEAD), PORT))
+
+
+def test_connections_to_the_dead_are_ended_and_others_stay(stage: Stage) -> None:
+    listeners = {address: stage.open(socket.SOCK_STREAM, address) for address in (ALIVE, DEAD)}
+    clients = {}
+    for address, listener in listeners.items():
+        listener.listen()
+        clients[address] = stage.open(socket.SOCK_STREAM)
+        clients[address].connect((stage.at(address), PORT))
+        accepted, _ = listener.accept()
+        stage.cleanup.callback(accepted.close)
+    destination = stage.destination(DEAD, Protocol.TCP)
+    assert stage.inside(lambda: stage.writer.end_connections(destination)) == 1
+    with pytest.raises(OSError) as ended:
+        clients[DEAD].recv(1)
+    assert ended.value.errno in (errno.ECONNABORTED, errno.ECONNRESET)
+    clients[ALIVE].sendall(b"still there")
+    assert stage.inside(lambda: stage.writer.end_connections(destination)) == 0
+
+
+def test_packets_to_this_host_itself_pass(stage: Stage) -> None:
+    here = stage.open(socket.SOCK_STREAM, CLIENT)
+    here.listen()
+    destination = stage.destination(CLIENT, Protocol.TCP)
+    stage.inside(lambda: stage.writer.write(Steering((Treatment(destination, "refuse", "p", "test"),))))
+    assert stage.writer.problem is None
+    stage.open(socket.SOCK_STREAM).connect((stage.at(CLIENT), PORT))
+
+
+def test_what_somebody_else_removes_is_put_again(stage: Stage) -> None:
+    stage.treat("refuse")
+    before = stage.ruleset()
+    for command in (("flush", "ruleset"), ("flush", "table", "inet", "ppu_agent")):
+        subprocess.run(stage.namespace.command("nft", *command), check=True)
+        stage.treat("refuse")
+        assert stage.ruleset().count("@refused") == before.count("@refused") > 0
+
+
+def test_rules_of_an_agent_that_was_killed_go_when_the_next_one_starts(stage: Stage) -> None:
+    stage.treat("refuse")
+    stage.inside(Writer().open)
+    assert "ppu_agent" not in stage.ruleset()
+
+
+def test_request_to_the_dead_is_answered_with_503_and_strangers_get_nothing(stage: Stage) -> None:
+    client = stage.open(socket.SOCK_DGRAM, CLIENT)
+    client.setblocking(False)
+    request = (
+        b"INVITE sip:a@b SIP/2.0\r\nVia: SIP/2.0/UDP h:5060;branch=z9hG4bKx;rport\r\n"
+        b"From: <sip:c@d>;tag=1\r\nTo: <sip:a@b>\r\nCall-ID: x\r\nCSeq: 1 INVITE\r\n\r\n"
+    )
+
+    async def scenario() -> tuple[bytes, Any, bool]:
+        responder = Responder()
+        await responder.start()
+        treatment = Treatment(stage.destination(DEAD), "answer-503", "p", "test")
+        stage.writer.write(Steering((treatment,)), responder.port)
+        loop = asyncio.get_running_loop()
+        client.sendto(request, (stage.at(DEAD), PORT))
+        async with asyncio.timeout(10):
+            answer, source = await loop.sock_recvfrom(client, 4096)
+        client.sendto(request, (stage.at(CLIENT), responder.port))
+        await asyncio.sleep(0.1)
+        answered = responder.answered
+        responder.close()
+        return answer, source, answered == 1
+
+    answer, source, is_guarded = stage.inside(lambda: asyncio.run(scenario()))
+    assert answer.startswith(b"SIP/2.0 503 Service Unavailable\r\n")
+    assert source[:2] == (stage.at(DEAD), PORT)
+    assert is_guarded, "only what was redirected is answered"

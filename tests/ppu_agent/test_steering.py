@@ -1,0 +1,93 @@
+"""What is done with packets to the dead: actions, targets and shares."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+from pool_user import Weighted
+from ppu_agent.deaths import Departed, State
+from ppu_agent.destinations import Destination
+from ppu_agent.ruleset import removal, ruleset, shares
+from ppu_agent.steering import Action, Steering, Target, plan
+
+from rserpool import Protocol
+from tests.ppu_agent.making import POOL, destination, member, policy, view
+
+EVEN = {POOL: {number: Weighted(0, 1000) for number in range(1, 10)}}
+
+
+def dead(*destinations: Destination) -> dict[Destination, Departed]:
+    return {
+        one: Departed(one, member(1), {POOL: None}, 0.0, State.DEAD, words="refused") for one in destinations
+    }
+
+
+def test_redirected_to_the_living_of_the_pool_by_weight() -> None:
+    weights = {POOL: {1: Weighted(0, 800), 2: Weighted(0, 200)}}
+    (one,) = plan([policy()], {POOL: view(1, 2)}, weights, dead(destination(3))).treatments
+    assert (one.action, one.destination) == ("redirect", destination(3))
+    assert one.targets == (Target(destination(1), 800), Target(destination(2), 200))
+
+
+def test_spares_and_lower_priorities_get_nothing_while_better_ones_live() -> None:
+    weights = {POOL: {1: Weighted(1, 800), 2: Weighted(0, 200), 4: Weighted(0, 1, standby=True)}}
+    (one,) = plan([policy()], {POOL: view(1, 2, 4)}, weights, dead(destination(3))).treatments
+    assert [target.destination for target in one.targets] == [destination(2)]
+
+
+def test_each_transport_has_its_own_action() -> None:
+    found = plan([policy(also=(Protocol.TCP,))], {POOL: view(1, 2)}, EVEN, dead(destination(3)))
+    assert [(one.destination, one.action) for one in found.treatments] == [
+        (destination(3, Protocol.TCP), "refuse"),
+        (destination(3), "redirect"),
+    ]
+
+
+def test_refused_where_no_living_member_has_an_address_of_that_version() -> None:
+    (one,) = plan([policy()], {POOL: view(1, 2)}, EVEN, dead(destination(3, version=6))).treatments
+    assert one.action == "refuse"
+
+
+def test_pool_without_living_members_or_vouching_registrar_loses_nobody() -> None:
+    for of in (view(), view(1, 2, stale_since_s=1.0), view(1, 2, known=False)):
+        assert plan([policy()], {POOL: of}, EVEN, dead(destination(3))) == Steering()
+
+
+def test_address_that_another_pool_lists_is_never_touched() -> None:
+    other = replace(view(handle="sip-tcp"), members=(member(3, Protocol.TCP),))
+    views = {POOL: view(1, 2), "sip-tcp": other}
+    assert plan([policy()], views, EVEN, dead(destination(3))) == Steering()
+
+
+def test_nothing_to_do_leaves_no_table() -> None:
+    assert ruleset(Steering()) == removal()
+
+
+def test_every_element_has_the_lease_and_every_hook_lets_the_probe_through() -> None:
+    actions: tuple[Action, ...] = ("redirect", "refuse", "answer-503")
+    for action in actions:
+        steering = plan([policy(udp=action)], {POOL: view(1, 2)}, EVEN, dead(destination(3)))
+        commands = [command["add"] for command in ruleset(steering, responder_port=7000) if "add" in command]
+        elements = [
+            element[0] if isinstance(element, list) else element
+            for command in commands
+            for kind in ("set", "map")
+            for element in command.get(kind, {}).get("elem", [])
+        ]
+        assert elements
+        assert all(element["elem"]["timeout"] == 3 for element in elements)
+        hooks = [one["chain"]["name"] for one in commands if "hook" in one.get("chain", {})]
+        marks = [one["rule"]["chain"] for one in commands if "'mark'" in str(one.get("rule"))]
+        assert set(marks) == {name for name in hooks if name != "answers"}
+
+
+@given(st.lists(st.integers(1, 65535), min_size=1, max_size=40))
+def test_shares_divide_a_thousand_by_weight_and_leave_nobody_out(weights: list[int]) -> None:
+    targets = [Target(destination(1, port=1000 + number), weight) for number, weight in enumerate(weights)]
+    found = shares(targets)
+    assert [first for first, _, _ in found] == [0, *(last + 1 for _, last, _ in found[:-1])]
+    assert found[-1][1] == 999
+    for (first, last, _), weight in zip(found, weights, strict=True):
+        assert last >= first
+        due = 1000 * weight / sum(weights)
+        assert abs(last - first + 1 - due) <= len(weights) + 1

@@ -1,0 +1,76 @@
+"""What explain, status and metrics tell."""
+
+from ipaddress import ip_address
+from typing import Any
+
+from daemon_kit.metrics import exposition, registry
+from pool_user import PoolView
+from ppu_agent.deaths import Deaths
+from ppu_agent.explanation import explain
+from ppu_agent.metrics import PpuCollector
+from ppu_agent.status import describe, render
+from ppu_agent.steering import Steering, plan
+
+from tests.ppu_agent.making import ANSWERED, POOL, REFUSED, destination, policy, view
+from tests.ppu_agent.test_deaths import ask
+
+
+def told(deaths: Deaths, last: PoolView, *, suspended: bool = False) -> tuple[dict[str, Any], Steering]:
+    """What is said of member 3, and what is done."""
+    dead = {} if suspended else deaths.dead()
+    steering = plan([policy()], {POOL: last}, {}, dead)
+    return explain(
+        ip_address("10.0.0.3"), 5060, {POOL: last}, deaths, steering, suspended=suspended
+    ), steering
+
+
+def test_explain_tells_why_a_packet_passes_or_does_not() -> None:
+    deaths = Deaths()
+    for last, heard, words in (
+        (view(1, 2), None, "passes: no pool of this configuration has or had a member there"),
+        (view(1, 2, 3), None, "passes: a member of sip-udp, alive"),
+        (view(1, 2), None, "passes: left its pool; the agent's own probe is asking whether it is dead"),
+        (view(1, 2), ANSWERED, "passes: left its pool and answers the agent's own probe: drained, or"),
+        (
+            view(1, 2),
+            REFUSED,
+            "udp: redirected to 10.0.0.1:5060 (weight 1), 10.0.0.2:5060 (weight 1): out",
+        ),
+        (
+            view(),
+            REFUSED,
+            "passes: left its pool, and the agent's own probe found nobody; but sip-udp has",
+        ),
+    ):
+        deaths.views({POOL: last}, 1.0)
+        if heard is not None:
+            for one in deaths.due(1e9):
+                deaths.heard(one.destination, heard, 2.0)
+        (said,) = told(deaths, last)[0]["words"]
+        assert said.startswith(words), said
+    deaths.views({POOL: view(1, 2)}, 3.0)
+    assert "the agent is suspended" in told(deaths, view(1, 2), suspended=True)[0]["words"][0]
+
+
+def test_status_and_metrics_tell_what_is_done() -> None:
+    deaths = Deaths()
+    deaths.views({POOL: view(1, 2, 3)}, 0.0)
+    deaths.views({POOL: view(1, 2)}, 1.0)
+    ask(deaths, REFUSED, 1.0)
+    _, steering = told(deaths, view(1, 2))
+    status = describe(2.0, (), {POOL: view(1, 2)}, deaths.departed, steering) | {
+        "suspended": False,
+        "kernel": {"problem": "it would not", "write_count": 1},
+        "answered_503_count": 0,
+        "died_count": 1,
+        "returned_count": 0,
+        "connections_ended_count": 0,
+    }
+    text = "\n".join(render(status))
+    assert f"redirect udp {destination(3).address}:5060 to 10.0.0.1:5060, 10.0.0.2:5060" in text
+    assert "dead udp 10.0.0.3:5060 for 1 s: connection refused" in text
+    assert "the kernel refused: it would not" in text
+    metrics = exposition(registry(PpuCollector(lambda: status))).decode()
+    assert 'ppu_agent_treated{handle="sip-udp",on_dead="redirect"} 1.0' in metrics
+    assert 'ppu_agent_departed{state="dead"} 1.0' in metrics
+    assert "ppu_agent_deaths_total 1.0" in metrics

@@ -1,0 +1,246 @@
+"""The client's sidecar with real registrars, sidecars and SIP servers: what a program on its host gets."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemon_kit.control import ControlError, request
+from daemon_kit.sip import new_request, parse_response
+from rspdns_lab.net.network import call_in
+
+from tests.support.backend import ADDRESS, HANDLE
+from tests.support.chain import SIP_PORTS, Chain
+from tests.support.namespaces import Namespace, kill, own_namespace
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.integration
+FIRST, SECOND, THIRD = SIP_PORTS
+
+
+class Client:
+    """A host with ppu-agent and a program on it, beside one with all of the chain."""
+
+    def __init__(self, chain: Chain, host: Namespace) -> None:
+        self.chain = chain
+        self.host = host
+        there = chain.namespace
+        there.ip("link", "add", "to-client", "type", "veth", "peer", "name", "eth0", "netns", host.name)
+        for namespace, link, address in ((there, "to-client", "10.99.1.1"), (host, "eth0", "10.99.1.2")):
+            namespace.ip("addr", "add", f"{address}/24", "dev", link)
+            namespace.ip("link", "set", link, "up")
+        host.ip("route", "add", f"{ADDRESS}/32", "via", "10.99.1.1")
+        self.config = chain.folder / "ppu-agent.toml"
+        self.config.write_text(
+            f"registrars = {json.dumps(chain.registrars.addresses_with_enrp)}\n"
+            f'[control]\npath = "{chain.folder}/ppu.sock"\n'
+            f'[[pool]]\nhandle = "{HANDLE}"\naccept = ["{ADDRESS}/32"]\n'
+        )
+        self.servers = {port: chain.start_sip(port) for port in SIP_PORTS}
+        self.sidecar = chain.start_sidecar()
+        self.agent = self.start_agent()
+
+    def start_agent(self) -> subprocess.Popen[str]:
+        """Start ppu-agent."""
+        return self.host.start(
+            *(sys.executable, "-m", "ppu_agent.cli", "run", "--log-json", "-c", str(self.config)),
+            sctp=True,
+            log=self.chain.folder / "ppu-agent.log",
+        )
+
+    def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
+        """Use the agent's control socket; empty while it does not answer."""
+        try:
+            return request(self.chain.folder / "ppu.sock", command, **arguments)
+        except ControlError:
+            return {}
+
+    def treated(self) -> dict[int, str]:
+        """What is done, by port."""
+        treated = self.ask("status").get("treated", [])
+        return {int(one["endpoint"].rpartition(":")[2]): one["on_dead"] for one in treated}
+
+    def alive(self) -> set[int]:
+        """The ports of the members that the agent believes to be in."""
+        pools = self.ask("status").get("pool", [])
+        return {
+            int(one.rpartition(":")[2])
+            for pool in pools
+            for each in pool["members"]
+            for one in each["endpoints"]
+        }
+
+    def departed(self) -> set[str]:
+        """The states of those that left."""
+        return {one["state"] for one in self.ask("status").get("departed", [])}
+
+    def is_whole(self) -> bool:
+        """Whether all live, by the word of settled registrars, and nothing is done."""
+        standings = [one["standing"] for one in self.ask("status").get("registrars", [])]
+        settled = standings == ["settled"] * 3
+        return settled and self.alive() == set(SIP_PORTS) and not self.treated()
+
+    def rules(self) -> str:
+        """All nftables rules of the client's host."""
+        return self.host.run("nft", "list", "ruleset").stdout
+
+    def log(self) -> str:
+        """The agent's log."""
+        return (self.chain.folder / "ppu-agent.log").read_text()
+
+    def options(self, port: int, timeout_s: float = 0.2) -> bool:
+        """Whether a program on this host gets an answer from there, as from there."""
+
+        def ask() -> bool:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+                client.connect((ADDRESS, port))
+                client.settimeout(timeout_s)
+                question = new_request((ADDRESS, port), client.getsockname()[:2], sender="test")
+                try:
+                    client.send(question.encode())
+                    answer = parse_response(client.recv(4096))
+                except OSError:
+                    return False
+                return answer is not None and question.is_answered_by(answer)
+
+        asked: bool = call_in(Path("/run/netns") / self.host.name, ask)
+        return asked
+
+    def revive(self, port: int) -> None:
+        """Start a server again, and wait until it is a member."""
+        self.servers[port] = self.chain.start_sip(port)
+        until(self.is_whole, told=self.log)
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with own_namespace() as there, own_namespace() as host:
+        yield Client(Chain(there, tmp_path_factory.mktemp("ppu")), host)
+
+
+@pytest.fixture
+def whole(client: Client) -> Client:
+    """All three members live, and nothing is done."""
+    until(client.is_whole, told=client.log)
+    return client
+
+
+def test_requests_to_a_killed_server_reach_a_living_one_until_it_is_back(whole: Client) -> None:
+    assert not whole.ask("explain", endpoint=f"{ADDRESS}:{FIRST}")["treated"]
+    kill(whole.servers[FIRST])
+    until(lambda: whole.options(FIRST), told=whole.log)
+    assert whole.treated() == {FIRST: "redirect"}
+    (words,) = whole.ask("explain", endpoint=f"{ADDRESS}:{FIRST}")["words"]
+    assert words.startswith(f"udp: redirected to {ADDRESS}:{SECOND} (weight")
+    whole.revive(FIRST)
+    assert whole.options(FIRST, 5.0)
+
+
+def test_hung_server_is_dead_and_left_alone_when_it_goes_on(whole: Client) -> None:
+    os.killpg(whole.servers[SECOND].pid, signal.SIGSTOP)
+    until(lambda: whole.options(SECOND), told=whole.log)
+    os.killpg(whole.servers[SECOND].pid, signal.SIGCONT)
+    until(whole.is_whole, told=whole.log)
+    assert whole.options(SECOND, 5.0)
+
+
+def test_drained_server_is_left_alone_and_redirected_when_it_is_stopped(whole: Client) -> None:
+    whole.chain.sidecar.command("drain", f"udp-{THIRD}")
+    try:
+        until(lambda: THIRD not in whole.alive(), told=whole.log)
+        until(lambda: whole.departed() == {"spared"}, told=whole.log)
+        assert whole.treated() == {}
+        assert (
+            "answers the agent's own probe" in whole.ask("explain", endpoint=f"{ADDRESS}:{THIRD}")["words"][0]
+        )
+        kill(whole.servers[THIRD])
+        until(lambda: whole.options(THIRD), told=whole.log)
+    finally:
+        whole.chain.sidecar.command("undrain", f"udp-{THIRD}")
+        if whole.servers[THIRD].poll() is not None:
+            whole.revive(THIRD)
+
+
+def test_sidecar_that_ends_cuts_nobody(whole: Client) -> None:
+    kill(whole.sidecar)
+    until(lambda: not whole.alive(), told=whole.log)
+    for _ in range(5):
+        assert whole.treated() == {}
+        time.sleep(0.1)
+    whole.sidecar = whole.chain.start_sidecar()
+    until(whole.is_whole, told=whole.log)
+
+
+def test_killed_or_frozen_agent_leaves_nothing_behind_and_a_new_one_goes_on(whole: Client) -> None:
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        kill(whole.servers[FIRST])
+        until(lambda: whole.options(FIRST), told=whole.log)
+        os.killpg(whole.agent.pid, number)
+        until(lambda: f"udp . {FIRST} timeout" not in whole.rules(), told=whole.rules)
+        whole.servers[FIRST] = whole.chain.start_sip(FIRST)
+        until(lambda: whole.options(FIRST), told=whole.rules)
+        if number == signal.SIGSTOP:
+            os.killpg(whole.agent.pid, signal.SIGCONT)
+        else:
+            whole.agent.wait()
+            whole.agent = whole.start_agent()
+        until(whole.is_whole, told=whole.log)
+
+
+def test_rules_that_somebody_removed_are_put_again(whole: Client) -> None:
+    kill(whole.servers[FIRST])
+    until(lambda: whole.options(FIRST), told=whole.log)
+    subprocess.run(whole.host.command("nft", "flush", "ruleset"), check=True)
+    until(lambda: whole.options(FIRST), told=whole.log)
+    whole.revive(FIRST)
+
+
+def test_suspended_agent_does_nothing_until_it_is_resumed(whole: Client) -> None:
+    kill(whole.servers[FIRST])
+    until(lambda: whole.options(FIRST), told=whole.log)
+    command = [sys.executable, "-m", "ppu_agent.cli"]
+    subprocess.run([*command, "suspend", "-c", str(whole.config)], check=True, capture_output=True)
+    assert whole.treated() == {}
+    assert not whole.options(FIRST)
+    subprocess.run([*command, "resume", "-c", str(whole.config)], check=True, capture_output=True)
+    until(lambda: whole.options(FIRST), told=whole.log)
+    said = subprocess.run(
+        [*command, "explain", f"{ADDRESS}:{FIRST}", "-c", str(whole.config)],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert said.startswith("udp: redirected to")
+    whole.revive(FIRST)
+
+
+def test_check_shows_what_would_be_done_for_each_member(whole: Client) -> None:
+    command = (sys.executable, "-m", "ppu_agent.cli", "check", "-c", str(whole.config))
+    said = whole.host.run(*command, sctp=True)
+    assert said.returncode == 0, said.stderr
+    for port in SIP_PORTS:
+        assert f"should udp {ADDRESS}:{port} die: redirect udp {ADDRESS}:{port} to " in said.stdout
+    as_json = json.loads(whole.host.run(*command, "--json", sctp=True).stdout)
+    assert len(as_json["rehearsals"]) == len(SIP_PORTS)
+    assert all(
+        {"add": {"table": {"family": "inet", "name": "ppu_agent"}}} in one["nftables"]
+        for one in as_json["rehearsals"]
+    )
+
+
+def test_without_registrars_nothing_is_done_until_they_are_back(whole: Client) -> None:
+    """The last test: it takes the registrars away."""
+    kill(whole.servers[FIRST])
+    until(lambda: whole.options(FIRST), told=whole.log)
+    whole.chain.registrars.kill()
+    until(lambda: not whole.treated(), told=whole.log)
+    assert not whole.options(FIRST)
+    whole.chain.registrars.start()
+    whole.revive(FIRST)
