@@ -23,9 +23,11 @@ from registrar_config.preflight import check_scope
 from registrar_config.sentinel import AGENT_REREGISTRATION_MS
 from registrar_config.sizing import (
     SHORTEST_KEEP_ALIVE_MS,
+    TIMEOUT_MS,
     Sizing,
     most_elements,
     registrars_for,
+    registrars_for_bursts,
     shortest_reregistration_ms,
     size,
 )
@@ -167,6 +169,12 @@ class Inventory(StrictModel):
                 f"expected_elements: {sizing.elements:,} servers that register again every "
                 f"{self.agent_reregistration_ms} ms are too many for one thread of rspregistrar; set "
                 f"agent_reregistration_ms here, and reregistration_ms of the agents, to {wanted_ms} or more"
+            )
+        elif not sizing.bursts_fit:
+            yield (
+                f"expected_elements: with one registrar down another one asks its servers in bursts of "
+                f"{sizing.burst_ms:.0f} ms, and drops live ones when a burst takes {TIMEOUT_MS} ms; run "
+                f"{registrars_for_bursts(sizing.elements)} registrars"
             )
         elif sizing.keep_alive_ms > SHORTEST_KEEP_ALIVE_MS:
             number = registrars_for(sizing.elements, self.agent_reregistration_ms)

@@ -24,6 +24,7 @@ from rserpool.aio.sctp import (
     Timers,
     check_available,
     read_timers,
+    set_timers,
 )
 from rserpool.aio.user import RegistrarClient, Resolution
 from rserpool.asap import (
@@ -152,4 +153,5 @@ __all__ = [
     "policies",
     "read_timers",
     "sentinel_handle",
+    "set_timers",
 ]

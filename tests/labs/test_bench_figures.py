@@ -6,6 +6,7 @@ import re
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 from unittest.mock import MagicMock
@@ -22,7 +23,7 @@ from rspdns_lab.bench.convergence import Change, Followed, Reply, followed, read
 from rspdns_lab.bench.flood import Beside, Denied, flood_figures
 from rspdns_lab.bench.programs import Answered
 from rspdns_lab.bench.questions import Rate, figures_of
-from rspdns_lab.bench.registrars import REGISTRARS, SIZES, Borne, plan
+from rspdns_lab.bench.registrars import REGISTRARS, SIMULATION_LATE_MS, SIZES, Borne, plan
 from rspdns_lab.bench.report import as_markdown, figures, page_of
 from rspdns_lab.bench.run import Order, Result, read_result, run_bench
 from rspdns_lab.bench.scale import Size, exponent
@@ -223,7 +224,7 @@ def test_a_flood_is_compared_in_its_round() -> None:
     assert "none lost" in as_markdown(found)
 
 
-MEASURED = Borne(3000, 300, 10, 3000, 310.0, 68.0, 55.0, 41.0, 60.0, 90.0, 2, 0, 640.0, 790.0)
+MEASURED = Borne(3000, 300, 10, 3000, 310.0, 68.0, 55.0, 41.0, 60.0, 90.0, 12.4, 2, 0, 640.0, 790.0)
 
 
 def test_each_size_is_measured_as_shipped_and_as_rendered() -> None:
@@ -234,9 +235,15 @@ def test_each_size_is_measured_as_shipped_and_as_rendered() -> None:
     assert plan(300, quick=False) == [(100, 300), (300, 300)]
 
 
+def test_a_simulation_that_was_late_is_told() -> None:
+    assert not MEASURED.is_of_simulation
+    assert replace(MEASURED, simulation_late_ms=SIMULATION_LATE_MS + 1.0).is_of_simulation
+
+
 def test_what_registrars_bear_is_read_back_and_its_table_is_whole() -> None:
     assert read_result(dict(MEASURED.as_json())) == MEASURED
     assert figures([MEASURED])["registrars_3000_300_missing"] == 0
-    assert "| 3,000 | 300 ms | 310 ms | 68 | 55 | 41 | 60 | 90 | 2 | 0 | 0.64, 0.79 s |" in as_markdown(
-        [MEASURED]
+    assert (
+        "| 3,000 | 300 ms | 310 ms | 68 | 55 | 41 | 60 | 90 | 12 ms | 2 | 0 | 0.64, 0.79 s |"
+        in as_markdown([MEASURED])
     )

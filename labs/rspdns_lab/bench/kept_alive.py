@@ -6,19 +6,19 @@ Associations go to the registrars by turns; a lost one is made again and its ele
 agent does. At most PER_S registrations a second are sent in all until every element is registered. The
 control socket CONTROL is there from the start; it takes
 
-- `state`: counts since the start;
+- `state`: counts since the start, and by how much this process was late at most;
 - `again`: from now on each element registers again every `REREGISTRATION_MS`, as agents do;
 - `missing`: how many elements each registrar does not list;
 - `silence` (`element`): it answers no keep-alive until no registrar lists it; then it registers again.
 """
 
 import asyncio
+import resource
 import sys
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -26,34 +26,19 @@ import uvloop
 from daemon_kit.control import Command, ControlError, ControlServer, Handler
 
 from rserpool import (
+    ASAP,
     MOST_RESOLVED,
     AsapMessage,
-    AssociationFailed,
-    AssociationUp,
-    Codec,
-    EndpointKeepAlive,
-    EndpointKeepAliveAck,
     HandleResolution,
     HandleResolutionResponse,
-    LeastUsed,
-    MessageEndpoint,
-    Notification,
-    PoolElement,
-    Protocol,
     RegistrarAddress,
-    Registration,
     RegistrationResponse,
-    SctpSocket,
-    Transport,
-    asap,
 )
+from rspdns_lab.bench.element_association import ElementAssociation, registration
 
 REREGISTRATION_MS = 2000
 MEMBERS = 100
 """Elements in a pool: a registrar lists 128 at most."""
-_LIFE_MS = 3_600_000
-_FIRST_PORT = 1024
-_KEPT_BYTES = 64
 _TICK_MS = 10
 _ASK_EVERY_S = 0.02
 _RECONNECT_S = 0.5
@@ -61,66 +46,8 @@ _ANSWER_S = 5.0
 _DROPPED_S = 60.0
 
 
-@lru_cache(1 << 17)
-def _kept(data: bytes) -> AsapMessage:
-    return asap.decode(data)
-
-
-def _decode(data: bytes) -> AsapMessage:
-    """Decode; the keep-alives of an element are always the same bytes."""
-    return _kept(data) if len(data) <= _KEPT_BYTES else asap.decode(data)
-
-
-_CODEC: Codec[AsapMessage] = Codec(asap.PPID, lru_cache(1 << 17)(asap.encode), _decode)
-"""Thousands of elements in one process: each message is built and read once."""
-
-
-class _Link:
-    """One association with a registrar, made again when it is lost."""
-
-    def __init__(self, own: str, registrar: RegistrarAddress) -> None:
-        self.association: int | None = None
-        self.lost: Counter[str] = Counter()
-        self._registrar = registrar
-        self._endpoint: MessageEndpoint[AsapMessage] = MessageEndpoint(
-            _CODEC,
-            SctpSocket(local_addresses=(own,)),
-            on_message=self._take,
-            on_notification=self._happened,
-            on_dead=sys.exit,
-        )
-        self._endpoint.connect(registrar.endpoint)
-
-    def send(self, message: AsapMessage) -> None:
-        if self.association is not None:
-            self._endpoint.send(self.association, message)
-
-    def on_up(self) -> None:
-        """The association is there."""
-
-    def on_message(self, message: AsapMessage) -> None:
-        """A message came."""
-        raise NotImplementedError
-
-    def _take(self, _association: int, message: AsapMessage, _peer: tuple[str, int]) -> None:
-        self.on_message(message)
-
-    def _happened(self, notification: Notification) -> None:
-        if isinstance(notification, AssociationUp):
-            self.association = notification.association
-            self.on_up()
-            return
-        if self.association not in (None, getattr(notification, "association", None)):
-            return  # the end of an earlier one is told twice: when it begins and when it is done
-        was, self.association = self.association, None
-        if was is None and not isinstance(notification, AssociationFailed):
-            return
-        self.lost[getattr(notification, "reason", type(notification).__name__)] += 1
-        asyncio.get_running_loop().call_later(_RECONNECT_S, self._endpoint.connect, self._registrar.endpoint)
-
-
-class _Agent(_Link):
-    """Some elements and the association they share."""
+class _Agent:
+    """Some elements and the association they share; when it is lost, it is made again."""
 
     def __init__(
         self, own: str, registrar: RegistrarAddress, numbers: range, simulation: "Simulation"
@@ -128,48 +55,54 @@ class _Agent(_Link):
         self.numbers = numbers
         self._own = own
         self._simulation = simulation
-        super().__init__(own, registrar)
+        self.association = ElementAssociation(
+            own,
+            registrar,
+            on_up=lambda: simulation.want(self),
+            on_message=self._take,
+            on_end=self._lost,
+            answers=lambda identifier: identifier != simulation.silent,
+        )
+        self.association.connect()
 
     def register(self, number: int) -> None:
-        port = _FIRST_PORT + number % (65536 - _FIRST_PORT)
-        transport = Transport(Protocol.UDP, port, (IPv4Address(self._own),))
-        element = PoolElement(number + 1, 0, _LIFE_MS, transport, LeastUsed(0.3))
-        self.send(Registration(_handle_of(number), element))
+        self.association.send_encoded(_registration(self._own, number))
 
-    def on_up(self) -> None:
-        self._simulation.want(self)
-
-    def on_message(self, message: AsapMessage) -> None:
-        simulation = self._simulation
-        if isinstance(message, EndpointKeepAlive) and message.identifier is not None:
-            simulation.keep_alives += 1
-            if message.identifier != simulation.silent:
-                self.send(EndpointKeepAliveAck(message.handle, message.identifier))
-        elif isinstance(message, RegistrationResponse):
+    def _take(self, message: AsapMessage) -> None:
+        if isinstance(message, RegistrationResponse):
+            simulation = self._simulation
             simulation.registrations += 1
             if message.rejected:
                 simulation.refused += 1
             else:
                 simulation.registered.add(message.identifier)
 
+    def _lost(self, reason: str) -> None:
+        self._simulation.lost[reason] += 1
+        asyncio.get_running_loop().call_later(_RECONNECT_S, self.association.connect)
 
-class _Asker(_Link):
+
+class _Asker:
     """Asks one registrar who is in a pool."""
 
     def __init__(self, own: str, registrar: RegistrarAddress) -> None:
         self._answer: asyncio.Future[frozenset[int]] | None = None
-        super().__init__(own, registrar)
+        self._association = ElementAssociation(own, registrar, on_message=self._take, on_end=self._lost)
+        self._association.connect()
 
     async def listed(self, handle: bytes) -> frozenset[int]:
         """Return the identifiers that the registrar lists. Raises TimeoutError."""
         self._answer = asyncio.get_running_loop().create_future()
-        self.send(HandleResolution(handle, MOST_RESOLVED))
+        self._association.send(HandleResolution(handle, MOST_RESOLVED))
         async with asyncio.timeout(_ANSWER_S):
             return await self._answer
 
-    def on_message(self, message: AsapMessage) -> None:
+    def _take(self, message: AsapMessage) -> None:
         if isinstance(message, HandleResolutionResponse) and self._answer and not self._answer.done():
             self._answer.set_result(frozenset(element.identifier for element in message.pool_elements))
+
+    def _lost(self, _: str) -> None:
+        asyncio.get_running_loop().call_later(_RECONNECT_S, self._association.connect)
 
 
 class Simulation:
@@ -183,11 +116,12 @@ class Simulation:
         per_s: int,
         registrars: Sequence[RegistrarAddress],
     ) -> None:
-        self.keep_alives = 0
         self.registrations = 0
         self.refused = 0
         self.registered: set[int] = set()
+        self.lost: Counter[str] = Counter()
         self.silent: int | None = None
+        self._late_s = 0.0
         self._is_again = False
         self._turn = 0.0
         self._next = 0
@@ -212,14 +146,16 @@ class Simulation:
     async def register(self) -> None:
         """Register what is wanted, at the pace that was given."""
         while True:
-            began_s = time.monotonic()
+            due_s = time.monotonic() + _TICK_MS / 1000
             for _ in range(max(1, self._per_s * _TICK_MS // 1000)):
                 if self._wanted:
                     agent, number = self._wanted.popleft()
-                    agent.register(number)
+                    if number + 1 != self.silent:
+                        agent.register(number)
             if self._is_again:
                 self._register_again()
-            await asyncio.sleep(max(0.0, began_s + _TICK_MS / 1000 - time.monotonic()))
+            await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+            self._late_s = max(self._late_s, time.monotonic() - due_s)
 
     def _register_again(self) -> None:
         """Let those register again whose turn it is: each once in `REREGISTRATION_MS`."""
@@ -232,16 +168,13 @@ class Simulation:
 
     async def state(self, _: Mapping[str, Any]) -> dict[str, Any]:
         """Return the counts."""
-        lost: Counter[str] = Counter()
-        for link in (*self._agents, *self._askers):
-            lost += link.lost
         return {
-            "at_s": time.monotonic(),
+            "late_ms": 1000 * self._late_s,
             "registered": len(self.registered),
-            "keep_alives": self.keep_alives,
+            "keep_alives": sum(agent.association.keep_alives for agent in self._agents),
             "registrations": self.registrations,
             "refused": self.refused,
-            "lost": dict(lost),
+            "lost": dict(self.lost),
         }
 
     async def again(self, _: Mapping[str, Any]) -> dict[str, Any]:
@@ -287,6 +220,17 @@ def _handle_of(number: int) -> bytes:
     return b"pool-%d" % (number // MEMBERS)
 
 
+@lru_cache(1 << 17)
+def _registration(own: str, number: int) -> bytes:
+    return ASAP.encode(registration(_handle_of(number), number + 1, own, number))
+
+
+def _have_descriptors() -> None:
+    """Take as many descriptors as are allowed: each association needs one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 async def _simulate(control: Path, simulation: Simulation) -> None:
     commands: dict[str, Command | Handler] = {
         "state": simulation.state,
@@ -301,6 +245,7 @@ async def _simulate(control: Path, simulation: Simulation) -> None:
 
 async def _main(arguments: Sequence[str]) -> None:
     own, elements, per_association, per_s, control, *registrars = arguments
+    _have_descriptors()
     addresses = [RegistrarAddress.parse(registrar) for registrar in registrars]
     await _simulate(
         Path(control), Simulation(own, int(elements), int(per_association), int(per_s), addresses)

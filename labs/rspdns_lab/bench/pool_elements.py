@@ -13,7 +13,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -21,34 +20,20 @@ import uvloop
 from daemon_kit.control import Command, ControlServer
 
 from rserpool import (
-    ASAP,
     AsapMessage,
-    AssociationUp,
     Deregistration,
     DeregistrationResponse,
-    EndpointKeepAlive,
-    EndpointKeepAliveAck,
-    LeastUsed,
-    MessageEndpoint,
-    Notification,
-    PathChanged,
-    PoolElement,
-    Protocol,
     RegistrarAddress,
-    Registration,
     RegistrationResponse,
-    SctpSocket,
-    Transport,
 )
+from rspdns_lab.bench.element_association import ElementAssociation, registration
 from rspdns_lab.bench.scale_files import element_identifier, handle_of
 
 _UNANSWERED = 64
 """So many messages to a registrar may wait for its answer."""
-_LIFE_MS = 3_600_000
-_FIRST_PORT = 1024
 
 
-class Association:
+class RegistrarElements:
     """The pool elements of one registrar."""
 
     def __init__(self, own: str, registrar: RegistrarAddress) -> None:
@@ -56,22 +41,13 @@ class Association:
         self._own = own
         self._waiting: deque[AsapMessage] = deque()
         self._unanswered = 0
-        self._association: int | None = None
-        self._endpoint: MessageEndpoint[AsapMessage] = MessageEndpoint(
-            ASAP,
-            SctpSocket(local_addresses=(own,)),
-            on_message=self._take,
-            on_notification=self._happened,
-            on_dead=sys.exit,
-        )
-        self._endpoint.connect(registrar.endpoint)
+        self._association = ElementAssociation(own, registrar, on_up=self._go_on, on_message=self._take)
+        self._association.connect()
 
     def register(self, pool: int, place: int, members: int, load: float = 0.3) -> None:
         """Register an element, or report its load."""
-        port = _FIRST_PORT + (pool * members + place) % (65536 - _FIRST_PORT)
-        transport = Transport(Protocol.UDP, port, (IPv4Address(self._own),))
-        element = PoolElement(element_identifier(pool, place), 0, _LIFE_MS, transport, LeastUsed(load))
-        self._send(Registration(handle_of(pool).encode(), element))
+        identifier, number = element_identifier(pool, place), pool * members + place
+        self._send(registration(handle_of(pool).encode(), identifier, self._own, number, load))
 
     def deregister(self, pool: int, place: int) -> None:
         """Deregister it."""
@@ -83,25 +59,14 @@ class Association:
         self._go_on()
 
     def _go_on(self) -> None:
-        while self._association is not None and self._waiting and self._unanswered < _UNANSWERED:
+        while self._association.is_up.is_set() and self._waiting and self._unanswered < _UNANSWERED:
             self._unanswered += 1
-            self._endpoint.send(self._association, self._waiting.popleft())
+            self._association.send(self._waiting.popleft())
         if not self._waiting and not self._unanswered:
             self.ready.set()
 
-    def _happened(self, notification: Notification) -> None:
-        if isinstance(notification, AssociationUp):
-            self._association = notification.association
-            self._go_on()
-        elif not isinstance(notification, PathChanged):
-            sys.exit(f"a registrar is gone: {notification}")
-
-    def _take(self, association: int, message: AsapMessage, _peer: tuple[str, int]) -> None:
-        if isinstance(message, EndpointKeepAlive):
-            identifier = message.identifier
-            if identifier is not None:
-                self._endpoint.send(association, EndpointKeepAliveAck(message.handle, identifier))
-        elif isinstance(message, RegistrationResponse | DeregistrationResponse):
+    def _take(self, message: AsapMessage) -> None:
+        if isinstance(message, RegistrationResponse | DeregistrationResponse):
             if getattr(message, "rejected", False):
                 sys.exit(f"refused: {message}")
             self._unanswered -= 1
@@ -111,9 +76,9 @@ class Association:
 async def _simulate(
     own: str, pools: int, members: int, control: Path, registrars: Sequence[RegistrarAddress]
 ) -> None:
-    associations = [Association(own, registrar) for registrar in registrars]
+    associations = [RegistrarElements(own, registrar) for registrar in registrars]
 
-    def of(pool: int) -> Association:
+    def of(pool: int) -> RegistrarElements:
         return associations[pool % len(associations)]
 
     async def leave(asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,67 +11,22 @@ import itertools
 import sys
 import time
 from collections.abc import Sequence
-from ipaddress import IPv4Address
 
 import uvloop
 
-from rserpool import (
-    ASAP,
-    AsapMessage,
-    AssociationUp,
-    Deregistration,
-    EndpointKeepAlive,
-    EndpointKeepAliveAck,
-    LeastUsed,
-    MessageEndpoint,
-    Notification,
-    PoolElement,
-    Protocol,
-    RegistrarAddress,
-    Registration,
-    SctpSocket,
-    Transport,
-)
+from rserpool import Deregistration, RegistrarAddress
+from rspdns_lab.bench.element_association import ElementAssociation, registration
 
-_LIFE_MS = 3_600_000
-_FIRST_IDENTIFIER, _FIRST_PORT, _PORTS = 0x01000000, 1024, 60_000
+_FIRST_IDENTIFIER = 0x01000000
 _TURN_S = 0.01
-
-
-class _Association:
-    def __init__(self, own: str, registrar: RegistrarAddress) -> None:
-        self._association: int | None = None
-        self.is_up = asyncio.Event()
-        self._endpoint: MessageEndpoint[AsapMessage] = MessageEndpoint(
-            ASAP,
-            SctpSocket(local_addresses=(own,)),
-            on_message=self._take,
-            on_notification=self._happened,
-            on_dead=sys.exit,
-        )
-        self._endpoint.connect(registrar.endpoint)
-
-    def send(self, message: AsapMessage) -> None:
-        if self._association is not None:
-            self._endpoint.send(self._association, message)
-
-    def _happened(self, notification: Notification) -> None:
-        if isinstance(notification, AssociationUp):
-            self._association = notification.association
-            self.is_up.set()
-        else:
-            sys.exit(f"a registrar is gone: {notification}")
-
-    def _take(self, association: int, message: AsapMessage, _peer: tuple[str, int]) -> None:
-        if isinstance(message, EndpointKeepAlive) and message.identifier is not None:
-            self._endpoint.send(association, EndpointKeepAliveAck(message.handle, message.identifier))
 
 
 async def _register(
     own: str, handle: bytes, count: int, per_s: float, registrars: Sequence[RegistrarAddress]
 ) -> None:
-    associations = [_Association(own, registrar) for registrar in registrars]
+    associations = [ElementAssociation(own, registrar) for registrar in registrars]
     for association in associations:
+        association.connect()
         await association.is_up.wait()
     began_s = told_s = time.monotonic()
     for number in itertools.count():
@@ -82,9 +37,8 @@ async def _register(
         if number >= count:
             left = number - count
             associations[left % len(associations)].send(Deregistration(handle, identifier - count))
-        transport = Transport(Protocol.UDP, _FIRST_PORT + number % _PORTS, (IPv4Address(own),))
-        element = PoolElement(identifier, 0, _LIFE_MS, transport, LeastUsed(0.3))
-        associations[number % len(associations)].send(Registration(handle, element))
+        joining = registration(handle, identifier, own, number)
+        associations[number % len(associations)].send(joining)
         if time.monotonic() >= told_s + 1:
             told_s = time.monotonic()
             print(f"registered {number + 1}", flush=True)
