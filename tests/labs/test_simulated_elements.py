@@ -83,7 +83,6 @@ def elements(tmp_path: Path) -> Iterator[Elements]:
 def test_many_associations_fit_and_no_acknowledgement_waits_for_sctpd(elements: Elements) -> None:
     """With more associations than descriptors allowed at first; keep-alives that came are acknowledged while
     sctpd has no processor: a process that waited for it at each of them was up to 500 ms late."""
-    assert elements.state()["lost"] == {}
     if not sctp_wrapper():
         return  # the kernel carries SCTP: there is no sctpd to wait for
     daemon, simulation = daemon_of(elements.host), elements.program.pid
