@@ -90,6 +90,7 @@ else
         setup/production-packages setup/requirements.lock >"$new/requirements.txt"
 fi
 "${pip[@]}" --no-deps --require-hashes -r "$new/requirements.txt" || fail "pip could not install what setup/requirements.lock names; see above"
+make --silent -C ppu-agent >"$staged/log" 2>&1 || say "no clang or libbpf-dev: ppu-agent can't pace connection set-up (pace)"
 "${pip[@]}" --no-deps --no-build-isolation . || fail "pip could not install rspdns itself; see above"
 "$new/bin/python" -m pip --quiet check || fail "setup/production-packages lacks what pip names above"
 
@@ -124,6 +125,7 @@ put_unit backend/systemd/rspdns.service rspdns.service
 put_unit backend/systemd/rspdns.socket rspdns.socket
 put_unit ppe-agent/systemd/ppe-agent.service ppe-agent.service
 put_unit ppu-agent/systemd/ppu-agent.service ppu-agent.service
+put ppu-agent/systemd/ppu-agent-pace.conf "$PREFIX/share/doc/rspdns/examples/ppu-agent-pace.conf"
 put_unit registrar-config/examples/systemd/rspdns-registrar@.service rspdns-registrar@.service
 put backend/systemd/rspdns.sysusers "$PREFIX/lib/sysusers.d/rspdns.conf"
 put backend/systemd/rspdns.tmpfiles "$PREFIX/lib/tmpfiles.d/rspdns.conf"

@@ -87,3 +87,5 @@ fi
 [ "$role" != lint ] || exit 0
 make --silent -j"$(nproc)" -C sctp-userland >.setup/sctp-userland.log 2>&1 ||
     { tail -20 .setup/sctp-userland.log >&2; fail "sctp-userland does not build (whole log: .setup/sctp-userland.log)"; }
+[ "$role" = demo ] || make --silent -C ppu-agent >.setup/ppu-agent.log 2>&1 ||
+    { tail -20 .setup/ppu-agent.log >&2; fail "ppu-agent's BPF program does not build (whole log: .setup/ppu-agent.log)"; }

@@ -35,10 +35,11 @@ from ppu_agent.configuration import PpuConfig
 from ppu_agent.deaths import Deaths, Departed
 from ppu_agent.destinations import Destination
 from ppu_agent.explanation import explain, parse_endpoint
+from ppu_agent.kernel import PaceError, Pacer
 from ppu_agent.responder import Responder
 from ppu_agent.ruleset import RENEW_EVERY_S
 from ppu_agent.status import describe
-from ppu_agent.steering import Steering, plan
+from ppu_agent.steering import Steering, paced, plan
 from ppu_agent.writer import Writer
 from rserpool import Protocol, SctpUnavailable
 
@@ -78,6 +79,7 @@ class PpuAgent:
         self._views: Mapping[str, PoolView] = {}
         self._probes: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
+        self._pacer: Pacer | None = None
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._log = get_logger("agent")
         self._control = ControlServer(
@@ -95,6 +97,9 @@ class PpuAgent:
         async with contextlib.AsyncExitStack() as cleanup:
             self.writer.open()
             cleanup.callback(self.writer.close)
+            if any(policy.pace is not None for policy in self._policies):
+                self._pacer = _pacer()
+                cleanup.callback(self._pacer.close)
             if self.responder is not None:
                 await self.responder.start()
                 cleanup.callback(self.responder.close)
@@ -162,6 +167,7 @@ class PpuAgent:
         before = self.deaths.dead()
         self.deaths.views(views, now)
         self._conclude(before, now)
+        self._pace()
         self.prober.changed()
         self._wake.set()
 
@@ -188,6 +194,14 @@ class PpuAgent:
         dead = {} if self.suspended else self.deaths.dead()
         self.steering = plan(self._policies, self._views, self._weights, dead)
         self.writer.write(self.steering, self.responder.port if self.responder is not None else None)
+
+    def _pace(self) -> None:
+        """Pace connection set-up to those that live."""
+        if self._pacer is not None:
+            try:
+                self._pacer.set(paced(self._policies, self._views))
+            except PaceError as problem:
+                self._log.warning("not_paced", problem=str(problem))
 
     def _end_connections(self, destination: Destination) -> None:
         """End what was up to a member that died; what goes on to the drained stays."""
@@ -263,8 +277,22 @@ class PpuAgent:
             **believed,
             "kernel": {"problem": self.writer.problem, "write_count": self.writer.writes},
             "answered_503_count": self.responder.answered if self.responder is not None else 0,
+            "pace": self._describe_pace(),
             **{f"{name}_count": count for name, count in self.counts.items()},
         }
+
+    def _describe_pace(self) -> list[dict[str, Any]]:
+        """Whose connection set-up is paced, and the round trips learned."""
+        if self._pacer is None:
+            return []
+        return [
+            {
+                "endpoint": str(ListenAddress(*endpoint)),
+                "learns": pacing.learns,
+                "round_trip_ms": self._pacer.round_trip_ms(*endpoint),
+            }
+            for endpoint, pacing in paced(self._policies, self._views).items()
+        ]
 
     async def _tell_explain(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -287,6 +315,14 @@ class PpuAgent:
             self._log.info("suspended" if suspended else "resumed")
             self._steer(time.monotonic())
         return {"suspended": self.suspended}
+
+
+def _pacer() -> Pacer:
+    """What paces connection set-up. Raises FatalError."""
+    try:
+        return Pacer()
+    except PaceError as problem:
+        raise FatalError(f"pace: {problem}") from None
 
 
 async def _end(task: asyncio.Task[Any]) -> None:

@@ -23,6 +23,7 @@ from pool_user import (
 )
 from pydantic import BeforeValidator, Field
 
+from ppu_agent.kernel import Pacing
 from ppu_agent.ruleset import PROBE_MARK
 from ppu_agent.steering import Action, PoolPolicy
 from rserpool import Protocol, RegistrarAddress
@@ -38,6 +39,8 @@ DEFAULT_ON_DEAD: Mapping[Protocol, Action] = {
 _FOR_UDP_ONLY = "answer-503"
 PROBE_TIMEOUT_MS = 300
 VERIFY_EVERY_S = 0.1
+SYN_EVERY_MS = 500
+GIVE_UP_MS = 2000
 
 
 class OnDeadConfig(StrictModel):
@@ -72,6 +75,8 @@ class PoolConfig(StrictModel):
     on_dead: Annotated[OnDeadConfig, BeforeValidator(_on_dead)] = OnDeadConfig()
     also: tuple[TransportName, ...] = ()
     """Transports at which the members are, at the same port, beside the one they registered."""
+    pace: bool | Literal["rtt"] = False
+    """Whether TCP connection set-up is paced: a SYN every 500 ms, or every 1.5 round trips ("rtt")."""
     probe: Literal["auto", "sip-options", "tcp", "connect"] = "auto"
     """How the agent asks a member that left; "auto": SIP OPTIONS over UDP, else by connecting."""
     verify: bool = False
@@ -81,7 +86,9 @@ class PoolConfig(StrictModel):
     @property
     def policy(self) -> PoolPolicy:
         """What is done when a member died."""
-        return PoolPolicy(self.handle, self.on_dead.by_protocol, tuple(PROTOCOLS[one] for one in self.also))
+        also = tuple(PROTOCOLS[one] for one in self.also)
+        pace = Pacing(SYN_EVERY_MS, GIVE_UP_MS, learns=self.pace == "rtt") if self.pace else None
+        return PoolPolicy(self.handle, self.on_dead.by_protocol, also, pace)
 
     @property
     def question(self) -> Plan:

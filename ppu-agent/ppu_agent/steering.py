@@ -12,7 +12,8 @@ from typing import Literal
 from pool_user import Member, PoolView, Weighted
 
 from ppu_agent.deaths import Departed
-from ppu_agent.destinations import Destination, destinations_of
+from ppu_agent.destinations import Address, Destination, destinations_of
+from ppu_agent.kernel import Pacing
 from rserpool import Protocol
 
 Action = Literal["redirect", "refuse", "answer-503"]
@@ -22,12 +23,14 @@ Action = Literal["redirect", "refuse", "answer-503"]
 class PoolPolicy:
     """What the configuration says about one pool handle: `on_dead` by the transport of the packet.
 
-    `also` are transports at which its members are beside the one they registered.
+    `also` are transports at which its members are beside the one they registered. `pace`: how connection
+    set-up to its members is paced; None: as the kernel does.
     """
 
     handle: str
     on_dead: Mapping[Protocol, Action]
     also: tuple[Protocol, ...] = ()
+    pace: Pacing | None = None
 
     def destinations(self, member: Member) -> list[Destination]:
         """Every destination of a member of this pool."""
@@ -146,3 +149,17 @@ def targets_for(
     return tuple(
         Target(one, chosen[one]) for one in sorted(chosen, key=lambda destination: destination.sort_key)
     )
+
+
+def paced(policies: Sequence[PoolPolicy], views: Mapping[str, PoolView]) -> dict[tuple[Address, int], Pacing]:
+    """How TCP set-up to each living member is paced, by its address and port; the first pool decides."""
+    found: dict[tuple[Address, int], Pacing] = {}
+    for policy in policies:
+        view = views.get(policy.handle)
+        if policy.pace is None or view is None:
+            continue
+        for member in view.members:
+            for destination in policy.destinations(member):
+                if destination.protocol is Protocol.TCP:
+                    found.setdefault(destination.endpoint, policy.pace)
+    return found

@@ -1,6 +1,9 @@
-"""The kernel's side: thin adapters to nftables and the sockets of this host. No decisions."""
+"""The kernel's side: thin adapters to nftables, BPF and the sockets of this host. No decisions."""
 
 from ppu_agent.kernel.nftables import Command as Command
 from ppu_agent.kernel.nftables import Nftables as Nftables
 from ppu_agent.kernel.nftables import NftablesError as NftablesError
+from ppu_agent.kernel.pace import PaceError as PaceError
+from ppu_agent.kernel.pace import Pacer as Pacer
+from ppu_agent.kernel.pace import Pacing as Pacing
 from ppu_agent.kernel.sockets import LocalSockets as LocalSockets
