@@ -6,18 +6,6 @@
 #include "sockets.h"
 #include "usrsctp_internal.h"
 
-#define CLOSED 512 /* sockets remembered after they were closed */
-#define CLOSING_MS 300000
-
-static struct closed {
-	uint16_t port;
-	bool any;
-	int count;
-	uint64_t until_ms;
-	struct sockaddr_in6 bound[BOUND_MAX];
-} closed[CLOSED];
-static unsigned int closed_next;
-
 static bool same(const struct sockaddr *first, const struct sockaddr *second)
 {
 	if (first->sa_family != second->sa_family)
@@ -151,33 +139,6 @@ bool socket_conflicts(const struct sctp_socket *s, const struct sockaddr *addres
 	return i < s->bound_count;
 }
 
-void socket_note_closed(const struct sctp_socket *s)
-{
-	struct closed *one = &closed[closed_next++ % CLOSED];
-
-	*one = (struct closed){ .port = s->port, .any = s->bound_any || s->bound_count == 0, .count = s->bound_count,
-				.until_ms = loop_now_ms() + CLOSING_MS };
-	memcpy(one->bound, s->bound, sizeof(one->bound));
-}
-
-/* The same for a socket that is closed already, whose association is still being shut down. */
-static bool closed_may_use(uint16_t port, const struct sockaddr *chosen, const struct sockaddr *wanted)
-{
-	const struct closed *one;
-	uint64_t now_ms = loop_now_ms();
-	bool any = false;
-
-	for (one = closed; one < closed + CLOSED; one++) {
-		if (one->port != port || one->until_ms < now_ms)
-			continue;
-		if (one->any)
-			any = true;
-		else if (is_in(one->bound, one->count, chosen))
-			return is_in(one->bound, one->count, wanted);
-	}
-	return any;
-}
-
 bool sockets_may_use(uint16_t port, const struct sockaddr *chosen, const struct sockaddr *wanted, bool connecting)
 {
 	const struct sctp_socket *s;
@@ -192,7 +153,7 @@ bool sockets_may_use(uint16_t port, const struct sockaddr *chosen, const struct 
 		else if (is_in(s->bound, s->bound_count, chosen)) /* several sockets may share a port on different addresses: this is the one */
 			return is_in(s->bound, s->bound_count, wanted);
 	}
-	return seen ? any : connecting || closed_may_use(port, chosen, wanted);
+	return seen ? any : connecting;
 }
 
 static bool binds_all(const struct sctp_socket *s)
@@ -249,7 +210,7 @@ bool socket_would_take_over(const struct sctp_socket *s, const struct sockaddr *
 		if (other != s && s->port != 0 && other->port == s->port && shares_address(s, other) &&
 		    has_any_association(other, (struct sockaddr *)&unmapped))
 			return true;
-	return s->port != 0 && closed_has_association(s->port, (struct sockaddr *)&unmapped);
+	return false;
 }
 
 int socket_choose_port(struct sctp_socket *s, struct sockaddr_in6 *address)

@@ -1,9 +1,16 @@
-/* Closing usrsctp's sockets as Linux closes its own: what was never read ends the associations by ABORT if it is data; of notifications the
- * peer needn't know, and what was sent last still goes out. */
+/* Closing usrsctp's sockets as Linux closes its own: data that was never read ends the associations by ABORT; notifications don't matter, and what
+ * was sent last still goes out.
+ *
+ * usrsctp aborts an association whose socket is closed when more data comes, and what was sent last is lost with it. A kernel throws away what comes
+ * and ends in order. So the socket stays open here, without a client, until its associations are over. Meanwhile it is one of all sockets: its
+ * addresses and its peers count. */
 #include <errno.h>
+#include <stdlib.h>
 
 #include "sockets.h"
 #include "stack.h"
+#include "translate.h"
+#include "usrsctp_internal.h"
 
 /* Read until there is data or nothing: usrsctp itself asks only whether anything is left. */
 static bool data_unread(struct socket *so)
@@ -26,34 +33,94 @@ static bool data_unread(struct socket *so)
 	return length > 0;
 }
 
-static sctp_assoc_t only_association(struct socket *so)
+static bool ends_by_abort(struct socket *so)
 {
-	struct sctp_status status = { 0 };
-	socklen_t length = sizeof(status);
+	struct linger linger = { 0 };
+	socklen_t length = sizeof(linger);
 
-	return usrsctp_getsockopt(so, IPPROTO_SCTP, SCTP_STATUS, &status, &length) < 0 ? 0 : status.sstat_assoc_id;
+	return usrsctp_getsockopt(so, SOL_SOCKET, SO_LINGER, &linger, &length) == 0 && linger.l_onoff && linger.l_linger == 0;
 }
 
-/* Remember those that go on; false: no memory. */
-static bool keep_associations(const struct sctp_socket *s, struct socket *so)
+/* The identifiers of its associations; of a one-to-one socket it is always 0. */
+static uint32_t associations(struct sctp_socket *s, const sctp_assoc_t **identifiers)
 {
-	const sctp_assoc_t *identifiers = NULL;
-	uint32_t i, count;
+	static const sctp_assoc_t only[] = { 0 };
+	struct lx_status status;
 
-	if (so != s->so || IS_ONE_TO_ONE(s))
-		return closed_keep(s, so, only_association(so));
-	count = stack_association_list(so, &identifiers);
-	for (i = 0; i < count; i++)
-		if (!closed_keep(s, so, identifiers[i]))
-			return false;
-	return true;
+	*identifiers = only;
+	if (IS_ONE_TO_ONE(s))
+		return translate_status(s, 0, &status) == 0;
+	return stack_association_list(s->so, identifiers);
+}
+
+/* Part of a message lies here, whose rest didn't come: it was never read, either. */
+static bool part_unread(const struct sctp_socket *s, sctp_assoc_t association)
+{
+	struct buffer_use use = { .association = association };
+	socklen_t length = sizeof(use);
+
+	return usrsctp_getsockopt(s->so, IPPROTO_SCTP, GET_BUFFER_USE, &use, &length) == 0 && use.receiving > 0;
+}
+
+static uint32_t queued(const struct sctp_socket *s, sctp_assoc_t association)
+{
+	struct buffer_use use = { .association = association };
+	socklen_t length = sizeof(use);
+
+	return usrsctp_getsockopt(s->so, IPPROTO_SCTP, GET_BUFFER_USE, &use, &length) == 0 ? use.sending : 0;
+}
+
+/* Whether associations are to end in order; one that has not begun is forgotten at once, unless something was sent. */
+static bool has_to_wait(struct sctp_socket *s)
+{
+	const sctp_assoc_t *identifiers;
+	uint32_t i, count = associations(s, &identifiers);
+	struct lx_status status;
+	bool waits = false;
+
+	for (i = 0; i < count; i++) {
+		if (translate_status(s, identifiers[i], &status) != 0)
+			continue;
+		if (part_unread(s, identifiers[i]))
+			return false; /* usrsctp itself does what is right for each */
+		waits |= status.state >= LX_ESTABLISHED || queued(s, identifiers[i]) > 0;
+	}
+	return waits;
+}
+
+bool closing_has_ended(struct sctp_socket *s)
+{
+	const sctp_assoc_t *identifiers;
+	uint32_t i, count = associations(s, &identifiers);
+	struct lx_status status;
+
+	for (i = 0; i < count; i++) {
+		struct sctp_sndinfo end = { .snd_assoc_id = identifiers[i], .snd_flags = SCTP_EOF };
+
+		if (translate_status(s, identifiers[i], &status) != 0 || status.state != LX_ESTABLISHED)
+			continue;
+		if (IS_ONE_TO_ONE(s))
+			usrsctp_shutdown(s->so, SHUT_WR);
+		else
+			usrsctp_sendv(s->so, "", 0, NULL, 0, &end, sizeof(end), SCTP_SENDV_SNDINFO, 0);
+	}
+	return count == 0;
 }
 
 void close_stack_socket(const struct sctp_socket *s, struct socket *so, bool abort)
 {
 	const struct linger linger = { 1, 0 };
+	struct sctp_socket of = { .so = so, .type = so == s->so ? s->type : SOCK_STREAM };
 
-	if (abort || data_unread(so) || !keep_associations(s, so))
+	abort |= data_unread(so);
+	if (!abort && !ends_by_abort(so) && has_to_wait(&of)) {
+		if (!IS_ONE_TO_ONE(&of))
+			usrsctp_listen(so, 0);
+		if (socket_create_closing(&of, s))
+			return;
+		abort = true; /* no memory */
+	}
+	if (abort)
 		usrsctp_setsockopt(so, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
 	usrsctp_close(so);
 }

@@ -80,30 +80,60 @@ static void leave_stack(struct sctp_socket *s)
 	*link = s->next_in_stack;
 }
 
-/* Close: with ABORT, or when data lies here that the client never got; else gracefully. */
-static void destroy(struct sctp_socket *s, bool abort)
+static void enter(struct sctp_socket *s)
+{
+	s->number = ++last_number;
+	enter_stack(s);
+	s->next = first;
+	if (first != NULL)
+		first->previous = &s->next;
+	s->previous = &first;
+	first = s;
+	socket_look(s);
+}
+
+bool socket_create_closing(const struct sctp_socket *of, const struct sctp_socket *s)
+{
+	struct sctp_socket *closing = calloc(1, sizeof(*closing));
+
+	if (closing == NULL)
+		return false;
+	*closing = (struct sctp_socket){ .watch.fd = -1, .so = of->so, .type = of->type, .domain = s->domain, .owner = s->owner, .port = s->port,
+					 .bound_count = s->bound_count, .bound_any = s->bound_any, .v6only = s->v6only, .closing = true,
+					 .received_all = true, .discards = true, .end_told = true, .silent_end = true, .place = STATES_MAX };
+	memcpy(closing->bound, s->bound, sizeof(closing->bound));
+	enter(closing);
+	return true;
+}
+
+/* What only a socket with a client has. Return whether data lay here that the client never got. */
+static bool leave_client(struct sctp_socket *s)
 {
 	struct sctp_socket **link;
 
-	if (s->gone)
-		return;
-	s->gone = true;
-	if (s->port != 0)
-		socket_note_closed(s);
-	leave_stack(s);
 	again_forget(s);
 	for (link = &by_cookie[s->cookie & (BUCKETS - 1)]; *link != s;)
 		link = &(*link)->next_cookie;
 	*link = s->next_cookie;
-	*s->previous = s->next;
-	if (s->next != NULL)
-		s->next->previous = s->previous;
 	count--;
 	loop_remove(&s->watch);
 	close(s->watch.fd);
 	socket_drop_waiting(s);
-	abort |= socket_drop_unsent(s);
-	close_stack_socket(s, s->so, abort);
+	return socket_drop_unsent(s);
+}
+
+/* Close: with ABORT, or when data lies here that the client never got; else gracefully. */
+static void destroy(struct sctp_socket *s, bool abort)
+{
+	if (s->gone)
+		return;
+	s->gone = true;
+	leave_stack(s);
+	abort |= !s->closing && leave_client(s);
+	close_stack_socket(s, s->so, abort); /* the last packets' source addresses are chosen by the list of sockets */
+	*s->previous = s->next;
+	if (s->next != NULL)
+		s->next->previous = s->previous;
 	s->so = NULL;
 	states_give_back(s->place);
 	socket_look(s); /* freed by the next run */
@@ -235,19 +265,13 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, const
 	s->inode = status.st_ino;
 	s->watch = (struct watch){ pair[0], EPOLLIN, ready };
 	s->so = so;
-	s->number = ++last_number;
 	s->domain = domain;
 	s->type = type;
 	s->owner = *owner;
 	if (loop_add(&s->watch) < 0)
 		goto failed;
-	enter_stack(s);
+	enter(s);
 	options_prepare(s);
-	s->next = first;
-	if (first != NULL)
-		first->previous = &s->next;
-	s->previous = &first;
-	first = s;
 	bucket = &by_cookie[s->cookie & (BUCKETS - 1)];
 	s->next_cookie = *bucket;
 	*bucket = s;
@@ -255,7 +279,6 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, const
 	*client_fd = pair[1];
 	if (!given)
 		socket_plug(s, pair[1]);
-	socket_look(s);
 	return s;
 failed:
 	size = errno;
@@ -303,6 +326,8 @@ void sockets_run(void)
 		} else if ((socket_push_unsent(s) || s->discards) && !socket_deliver(s)) {
 			socket_look(s);
 		}
+		if (s->closing && closing_has_ended(s))
+			destroy(s, false);
 		if (!s->gone && s->plugged)
 			unplug(s);
 		socket_tell_state(s);
@@ -314,7 +339,7 @@ void sockets_unblock_all(void)
 	struct sctp_socket *s;
 
 	for (s = first; s != NULL; s = s->next)
-		if (s->blocked) {
+		if (s->blocked || s->closing) {
 			s->blocked = false;
 			socket_look(s);
 		}

@@ -33,6 +33,7 @@ struct sctp_socket {
 	struct ucred owner;    /* the process that made or accepted it */
 	int domain, type;
 	bool listening, gone;
+	bool closing;      /* its client is gone, its associations are not: see close.c */
 	bool dirty;        /* on the list of those usrsctp has something to say about */
 	bool connecting;   /* a connect() is under way */
 	bool was_connected;
@@ -85,6 +86,10 @@ struct sctp_socket {
 
 /* Make a socket for a client; so NULL: a new one. The client's descriptor goes to *client_fd. Return NULL and errno; then so stays. */
 struct sctp_socket *socket_create(int domain, int type, struct socket *so, const struct ucred *owner, int *client_fd);
+
+/* Keep the usrsctp socket of `of` (and its type), which was that of s or came from there, until its associations are over. Return false: no
+ * memory. */
+bool socket_create_closing(const struct sctp_socket *of, const struct sctp_socket *s);
 
 /* Whether another socket has an association from one of this one's addresses and its port with this peer: another one would take its place. */
 bool socket_would_take_over(const struct sctp_socket *s, const struct sockaddr *peer);
@@ -140,9 +145,6 @@ bool socket_is_bound_to(const struct sctp_socket *s, const struct sockaddr *addr
 
 /* Remember the peer, for getpeername(). */
 void socket_note_peer(struct sctp_socket *s);
-
-/* Remember them for a while: a closed socket's association goes on until its peer has agreed to the end. */
-void socket_note_closed(const struct sctp_socket *s);
 
 /* Let blocked senders try again: some ways of getting room make no wake-up. */
 void sockets_unblock_all(void);
@@ -202,11 +204,8 @@ bool socket_drop_unsent(struct sctp_socket *s);
 /* close.c: close one of usrsctp's sockets, with ABORT or by what lies unread in it. It is that of s, or came from there with one association. */
 void close_stack_socket(const struct sctp_socket *s, struct socket *so, bool abort);
 
-/* closed.c: remember an association whose socket is about to be closed, until it ends. Return false: no memory. */
-bool closed_keep(const struct sctp_socket *s, struct socket *so, sctp_assoc_t association);
-
-/* Whether such a one from this port (host order) goes on with this peer. */
-bool closed_has_association(uint16_t port, struct sockaddr *peer);
+/* Go on with the end of what close_stack_socket() left open; return whether it is over. */
+bool closing_has_ended(struct sctp_socket *s);
 
 /* Host order. */
 static inline uint16_t address_port(const struct sockaddr *address)

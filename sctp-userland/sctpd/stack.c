@@ -27,7 +27,6 @@ const struct stack_settings stack_defaults = {
 
 static bool work_waits;
 static void (*library_sowakeup)(struct socket *, struct sockbuf *);
-static int (*library_free)(void *, struct sctp_tcb *, int, int);
 static void (*library_express_sack)(struct sctp_tcb *, uint32_t, uint32_t, int *, int);
 static struct sctp_tcb *(*library_find)(void *, uint32_t, int);
 static const void *beginning; /* the endpoint whose association is being made and has no identifier yet */
@@ -74,8 +73,7 @@ int stack_start(const struct stack_settings *settings)
 	library_begin = (struct sctp_tcb * (*)(void *, struct sockaddr *, int *, uint32_t, uint32_t, uint16_t, uint16_t, void *, int))
 		dlsym(RTLD_NEXT, "sctp_aloc_assoc");
 	library_find = (struct sctp_tcb * (*)(void *, uint32_t, int)) dlsym(RTLD_NEXT, "sctp_findasoc_ep_asocid_locked");
-	library_free = (int (*)(void *, struct sctp_tcb *, int, int))dlsym(RTLD_NEXT, "sctp_free_assoc");
-	if (library_find == NULL || library_free == NULL || library_sowakeup == NULL || library_express_sack == NULL || library_begin == NULL ||
+	if (library_find == NULL || library_sowakeup == NULL || library_express_sack == NULL || library_begin == NULL ||
 	    !restart_prepare() || !announce_prepare())
 		return -ENOSYS;
 	usrsctp_init_nothreads(0, NULL, settings->debug ? debug_line : NULL);
@@ -186,16 +184,6 @@ struct sctp_tcb *sctp_findasoc_ep_asocid_locked(void *endpoint, uint32_t identif
 	last = last < INT32_MAX ? last + 1 : SCTP_ALL_ASSOC + 1;
 	*next = last;
 	return endpoint; /* not NULL: taken */
-}
-
-/* ... and ends here; 0: not yet. */
-int sctp_free_assoc(void *endpoint, struct sctp_tcb *tcb, int how, int from)
-{
-	int freed = library_free(endpoint, tcb, how, from);
-
-	if (freed != 0)
-		closed_ended(tcb);
-	return freed;
 }
 
 /* No threads: what they would do is done by the loop. */

@@ -141,6 +141,8 @@ static uint32_t add_associations(struct text *text, struct sctp_socket *s, bool 
 
 static const char *socket_state(const struct sctp_socket *s)
 {
+	if (s->closing)
+		return "closing";
 	if (s->listening)
 		return "listening";
 	if (s->connecting)

@@ -122,7 +122,6 @@ struct sctp_nets *sctp_findnet(struct sctp_tcb *tcb, struct sockaddr *address);
 void sctp_handle_sack(struct mbuf *m, int offset_segments, int offset_duplicates, struct sctp_tcb *tcb, uint16_t segments,
 		      uint16_t nr_segments, uint16_t duplicates, int *abort_now, uint8_t flags, uint32_t cumulative_ack,
 		      uint32_t window, int ecne_seen);
-struct sctp_tcb *sctp_findassociation_ep_asocid(void *endpoint, uint32_t identifier, int want_lock);
 void sctp_iterator_worker(void);
 extern pthread_mutex_t sctp_it_ctl; /* a structure whose first member is this lock */
 
@@ -142,7 +141,6 @@ struct mbuf *sctp_add_addresses_to_i_ia(void *endpoint, struct sctp_tcb *tcb, st
 int sctp_is_address_in_scope(struct sctp_ifa *ifa, struct scope *scope, int update);
 int sctp_is_address_on_local_host(struct sockaddr *address, uint32_t vrf);
 struct sctp_tcb *sctp_findasoc_ep_asocid_locked(void *endpoint, uint32_t identifier, int want_lock);
-int sctp_free_assoc(void *endpoint, struct sctp_tcb *tcb, int how, int from);
 void sctp_express_handle_sack(struct sctp_tcb *tcb, uint32_t cumulative_ack, uint32_t window, int *abort_now, int ecne_seen);
 int sctp_load_addresses_from_init(struct sctp_tcb *tcb, struct mbuf *m, int offset, int limit, struct sockaddr *source,
 				  struct sockaddr *destination, struct sockaddr *instead_of_source, uint16_t port);

@@ -1,9 +1,21 @@
 """What send() took goes out, whatever the sender does next: it may still wait on the way to the stack."""
 
+import contextlib
 import errno
 import socket
+import time
 
-from tests.sctp.sctp_api import SOL_SCTP, connected, expect, writable
+from tests.sctp.sctp_api import (
+    SHUTDOWN_COMP,
+    SOL_SCTP,
+    associated,
+    connected,
+    expect,
+    receive_change,
+    receive_data,
+    send,
+    writable,
+)
 
 SIZE = 1000
 SCTP_DISABLE_FRAGMENTS = 8
@@ -34,6 +46,34 @@ def case_before_close() -> None:
         client.close()
         assert_all_arrive(server, sent)
         assert server.recv(10) == b""
+
+
+def case_before_close_while_the_peer_sends() -> None:
+    """What comes after close() is thrown away. It doesn't break off what goes out."""
+    with connected() as (client, server):
+        sent = fill(client)
+        client.close()
+        for _ in range(5):
+            server.send(b"nobody reads this")
+            time.sleep(0.02)
+        assert_all_arrive(server, sent)
+        assert server.recv(10) == b""
+
+
+def case_before_close_of_a_one_to_many_socket_while_the_peer_sends() -> None:
+    with associated() as (client, to_server, server, to_client):
+        message, sent = bytes(50_000), 0
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(200):
+                sent += send(client, message, association=to_server, socket_flags=socket.MSG_DONTWAIT)
+        client.close()
+        for _ in range(5):
+            send(server, b"nobody reads this", association=to_client)
+            time.sleep(0.02)
+        received = 0
+        while received < sent:
+            received += len(receive_data(server).data)
+        receive_change(server, SHUTDOWN_COMP)
 
 
 def case_before_shutdown() -> None:

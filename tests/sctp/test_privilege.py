@@ -50,6 +50,60 @@ def test_nobody_takes_a_port_of_root(shared: Namespace) -> None:
     assert own.returncode == 0, own.stderr
 
 
+VICTIM = """
+waiting = one_to_one()
+waiting.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+waiting.bind(("127.0.0.1", 5610))
+waiting.listen(1)
+peer = one_to_one()
+peer.bind(("127.0.0.1", 5611))
+peer.connect(("127.0.0.1", 5610))
+victim, _ = waiting.accept()
+waiting.close()
+victim.settimeout(20)
+peer.settimeout(20)
+print("connected", flush=True)
+sys.stdin.readline()
+victim.send(b"to the peer")
+assert peer.recv(100) == b"to the peer"
+peer.send(b"to the victim")
+print(victim.recv(100).decode(), flush=True)
+"""
+TAKE_ASSOCIATION = """
+import errno, socket
+taker = socket.socket(2, 1, 132)
+taker.settimeout(10)
+taker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+taker.bind(("127.0.0.1", 5610))
+for attempt in range(3):
+    try:
+        taker.connect(("127.0.0.1", 5611))
+        print("taken over")
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+"""
+
+
+def test_another_user_takes_over_no_association(shared: Namespace) -> None:
+    """Both have SO_REUSEADDR: the other user gets the port, but not the association that begins there."""
+    victim = subprocess.Popen(
+        shared.command(sys.executable, "-c", PRELUDE + VICTIM, sctp=True),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert victim.stdout is not None
+        assert victim.stdout.readline() == "connected\n"
+        run = as_nobody(shared, TAKE_ASSOCIATION)
+        assert run.stdout == "EADDRNOTAVAIL\n" * 3, run.stdout + run.stderr
+        told, _ = victim.communicate("go on\n", timeout=60)
+        assert told == "to the victim\n"
+    finally:
+        victim.kill()
+        victim.wait()
+
+
 STRANGER = """
 import array, os, socket, struct
 for operation in (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13):
