@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #define PROTOCOL_VERSION 1
@@ -87,6 +88,7 @@ struct status_place {
 /* Before the bytes of what goes outward on a socket's pair. */
 struct outbound {
 	uint32_t type;
+	uint32_t sent_ms; /* by the monotonic clock; counts if there is a time to live */
 	struct send_parameters send;
 };
 enum outbound_type { OUTBOUND_PLUG, OUTBOUND_DATA };
@@ -132,6 +134,15 @@ struct inbound {
 	uint32_t association;
 	struct sockaddr_in6 from; /* or sockaddr_in, from_length tells */
 };
+
+/* The time by the monotonic clock, in ms; it comes to 0 again after 49 days. */
+static inline uint32_t clock_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint32_t)((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+}
 
 static inline socklen_t abstract_name(struct sockaddr_un *address, const char *name)
 {

@@ -35,7 +35,7 @@ static void plug(int fd)
  * then says what is wrong, or waits for usrsctp's room. */
 static ssize_t send_one_way(int fd, const struct msghdr *message, size_t length, const struct send_parameters *send)
 {
-	struct outbound header = { OUTBOUND_DATA, *send };
+	struct outbound header = { OUTBOUND_DATA, send->pr_policy != 0 ? clock_ms() : 0, *send };
 	struct iovec parts[1 + PARTS_MAX] = { { &header, sizeof(header) } };
 	struct msghdr whole = { .msg_iov = parts, .msg_iovlen = 1 + message->msg_iovlen };
 	ssize_t sent;

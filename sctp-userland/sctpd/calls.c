@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include "expiry.h"
 #include "options.h"
 #include "outbound.h"
 #include "packets.h"
@@ -92,6 +93,7 @@ static int peel_off(struct call *call, struct sctp_socket *s)
 
 	if (IS_ONE_TO_ONE(s))
 		return EINVAL;
+	expiry_pass_all(s);
 	so = usrsctp_peeloff(s->so, (sctp_assoc_t)call->request->argument[0]);
 	if (so == NULL)
 		return errno == ENOENT || errno == ENOTCONN ? EINVAL : errno;
@@ -141,6 +143,7 @@ static int shut_down(struct call *call, struct sctp_socket *s)
 		socket_receives_no_more(s);
 	if (how == SHUT_RD)
 		return 0; /* the peer isn't told, as in Linux */
+	expiry_pass_all(s);
 	s->shut_down = true;
 	return usrsctp_shutdown(s->so, SHUT_WR) < 0 && errno != ENOTCONN ? errno : 0;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "calls.h"
+#include "expiry.h"
 #include "limits.h"
 #include "outbound.h"
 #include "packets.h"
@@ -86,6 +87,23 @@ static bool is_unreachable(const struct sctp_socket *s, struct sockaddr *peer)
 	return usrsctp_getassocid(s->so, peer) == 0 && routes_lack(peer);
 }
 
+/* Whether the message was taken to be sent later, see expiry.c. That of an association that is to begin is not: it begins it. */
+static bool waits_here(const struct call *call, struct sctp_socket *s, struct sockaddr_in6 *to, bool addressed)
+{
+	const struct send_parameters *send = &call->request->send;
+	uint32_t association = send->association;
+	struct lx_status status;
+
+	if (addressed)
+		association = usrsctp_getassocid(s->so, (struct sockaddr *)to);
+	if (IS_ONE_TO_ONE(s))
+		association = 0;
+	if ((association == 0 && !IS_ONE_TO_ONE(s)) || send->flags & LX_ADDR_OVER || (s->held == NULL && send->pr_policy == 0) ||
+	    translate_status(s, association, &status) != 0 || status.state != LX_ESTABLISHED || send->stream >= status.outstrms)
+		return false;
+	return expiry_holds(s, association, send, clock_ms(), call->data, call->request->data_length);
+}
+
 int call_send(struct call *call, struct sctp_socket *s)
 {
 	const struct send_parameters *send = &call->request->send;
@@ -144,6 +162,12 @@ int call_send(struct call *call, struct sctp_socket *s)
 		error = routes_lack((struct sockaddr *)&to) ? ENETUNREACH : have_port(s);
 		if (error != 0 || socket_would_take_over(s, (struct sockaddr *)&to))
 			return error != 0 ? error : EADDRNOTAVAIL;
+	}
+	if (send->flags & (LX_SENDALL | LX_ABORT | LX_EOF))
+		expiry_pass_all(s);
+	else if (waits_here(call, s, &to, length > 0)) {
+		call->reply.result = (int32_t)call->request->data_length;
+		return 0;
 	}
 	sent = usrsctp_sendv(s->so, call->data, call->request->data_length, length > 0 ? (struct sockaddr *)&to : NULL,
 			     length > 0 ? 1 : 0, given ? &information : NULL,

@@ -9,6 +9,7 @@
 
 #include "background.h"
 #include "control.h"
+#include "expiry.h"
 #include "limits.h"
 #include "loop.h"
 #include "manager.h"
@@ -84,7 +85,7 @@ static void serve(const struct settings *settings)
 	int tell_ms = manager_watchdog_ms();
 
 	while (!ending) {
-		int next_ms = sooner(sooner(timers_run(), limits_run()), inbound_run(loop_now_ms()));
+		int next_ms = sooner(sooner(timers_run(), limits_run()), sooner(inbound_run(loop_now_ms()), expiry_run(loop_now_ms())));
 		uint64_t now_ms;
 
 		stack_run_deferred_work();

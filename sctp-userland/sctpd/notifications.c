@@ -6,6 +6,10 @@
 #define NONE 0
 #define CHUNK_HEADER 4
 #define CAUSE_HEADER 4
+#define SEND_FAILED_MORE 64 /* bytes: Linux's older form is longer */
+#define LAST_FRAGMENT 1 /* flags of a DATA chunk */
+#define FIRST_FRAGMENT 2
+#define UNORDERED_CHUNK 4
 
 static const uint16_t linux_types[] = {
 	[SCTP_ASSOC_CHANGE] = LX_ASSOC_CHANGE,
@@ -67,6 +71,7 @@ static size_t send_failed(const struct sctp_socket *s, const char *from, size_t 
 	result.flags = failed.ssfe_flags;
 	result.length = (uint32_t)(sizeof(result) + data);
 	result.error = failed.ssfe_error;
+	result.info.flags = failed.ssfe_info.snd_flags; /* of the chunk: whether it is the first, or last, of its message */
 	result.info.stream = failed.ssfe_info.snd_sid;
 	result.info.ppid = failed.ssfe_info.snd_ppid;
 	result.info.context = failed.ssfe_info.snd_context;
@@ -74,6 +79,26 @@ static size_t send_failed(const struct sctp_socket *s, const char *from, size_t 
 	memcpy(to, &result, sizeof(result));
 	memcpy(to + sizeof(result), from + length - data, data);
 	return sizeof(result) + data;
+}
+
+size_t notification_send_failed(const struct sctp_socket *s, uint32_t association, const struct send_parameters *send, const char *bytes,
+				size_t length, bool is_first, bool is_last, char *to)
+{
+	struct sctp_send_failed_event failed = { .ssfe_type = SCTP_SEND_FAILED_EVENT, .ssfe_assoc_id = association };
+	const size_t header = offsetof(struct sctp_send_failed_event, ssfe_data);
+	static char event[MESSAGE_MAX + 256];
+
+	failed.ssfe_flags = SCTP_DATA_UNSENT;
+	failed.ssfe_length = (uint32_t)(header + length);
+	failed.ssfe_info.snd_sid = send->stream;
+	failed.ssfe_info.snd_flags = (uint16_t)((is_first ? FIRST_FRAGMENT : 0) | (is_last ? LAST_FRAGMENT : 0) |
+						(send->flags & LX_UNORDERED ? UNORDERED_CHUNK : 0));
+	failed.ssfe_info.snd_ppid = send->ppid;
+	failed.ssfe_info.snd_context = send->context;
+	failed.ssfe_info.snd_assoc_id = association;
+	memcpy(event, &failed, header);
+	memcpy(event + header, bytes, length);
+	return send_failed(s, event, header + length, to, header + length + SEND_FAILED_MORE);
 }
 
 /* What usrsctp delivers; usrsctp.h shows another layout. */

@@ -11,6 +11,11 @@
  * subscribe to it or Linux has no such notification. */
 size_t notification_translate(const struct sctp_socket *s, const char *from, size_t length, char *to, size_t room);
 
+/* SEND_FAILED, as the program subscribed to it, of a part of a message that was never sent. Room for that part and 256 bytes. Return its length, 0:
+ * it wasn't asked for. */
+size_t notification_send_failed(const struct sctp_socket *s, uint32_t association, const struct send_parameters *send, const char *bytes,
+				size_t length, bool is_first, bool is_last, char *to);
+
 /* The association that one of usrsctp's is about; 0: none. */
 uint32_t notification_association(const char *from, size_t length);
 

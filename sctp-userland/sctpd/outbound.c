@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "expiry.h"
 #include "limits.h"
 #include "outbound.h"
 #include "stack.h"
@@ -52,7 +53,7 @@ bool outbound_has_room(struct sctp_socket *s)
 {
 	struct lx_status status;
 
-	if (limits_reached() || (s->streams > 0 && s->so->send.used >= (unsigned int)s->send_room))
+	if (limits_reached() || s->held_bytes >= (size_t)s->send_buffer || (s->streams > 0 && s->so->send.used >= (unsigned int)s->send_room))
 		return false;
 	return s->streams == 0 || translate_status(s, 0, &status) != 0 || (unsigned int)status.penddata + status.unackdata < CHUNKS_MAX;
 }
@@ -67,6 +68,8 @@ static void pass_on(struct sctp_socket *s, size_t which, size_t length)
 		return; /* a plug */
 	length -= sizeof(*header);
 	limits_note(length);
+	if (expiry_holds(s, 0, &header->send, header->sent_ms, taken[which].bytes, length))
+		return;
 	translate_send(s, &header->send, &information);
 	do {
 		sent = usrsctp_sendv(s->so, taken[which].bytes, length, NULL, 0, header->send.has_information ? &information : NULL,

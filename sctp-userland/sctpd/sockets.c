@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "expiry.h"
 #include "limits.h"
 #include "options.h"
 #include "outbound.h"
@@ -119,6 +120,7 @@ static bool leave_client(struct sctp_socket *s)
 	loop_remove(&s->watch);
 	close(s->watch.fd);
 	socket_drop_waiting(s);
+	expiry_drop(s);
 	return socket_drop_unsent(s);
 }
 
@@ -163,6 +165,7 @@ static void hung_up(struct sctp_socket *s)
 	socklen_t length = sizeof(error);
 
 	outbound_take_all(s);
+	expiry_pass_all(s);
 	/* So says the kernel, once, when inbound messages were never read; the end itself needn't be. */
 	s->left_unread |= getsockopt(s->watch.fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == ECONNRESET;
 	destroy(s, s->left_unread && s->last_was_data && (!s->received_all || s->discards));
@@ -320,6 +323,7 @@ void sockets_run(void)
 			continue;
 		}
 		socket_note_error(s);
+		expiry_look(s);
 		if (s->listening && IS_ONE_TO_ONE(s)) {
 			if (socket_push_unsent(s))
 				socket_accept_all(s);

@@ -68,6 +68,8 @@ struct sctp_socket {
 	int send_room;     /* bytes: how much of them usrsctp takes */
 	bool reuses;       /* ... but may share it (SO_REUSEADDR) */
 	struct sockaddr_in6 peer; /* of the latest association of a one-to-one socket, also when that is over; no family: none yet */
+	struct held *held; /* outward messages that wait, see expiry.c */
+	size_t held_bytes;
 	struct unsent *unsent, *last_unsent; /* inbound messages that wait, see inbound.c */
 	size_t unsent_length;  /* bytes */
 	bool wants_memory;     /* ... for memory */

@@ -1,0 +1,82 @@
+"""A message with a time to live that couldn't be sent in that time is not sent, and its sender is told."""
+
+import contextlib
+import socket
+import time
+
+from tests.sctp.sctp_api import (
+    SEND_FAILED,
+    SEND_FAILED_HEADER,
+    associated,
+    connected,
+    receive_data,
+    receive_notification,
+    send,
+    subscribe,
+    writable,
+)
+
+SIZE = 20_000
+MORE_BYTES = 212_992  # what a kernel lets anyone have
+
+
+def fill(sock: socket.socket, association: int = 0) -> int:
+    """Send messages until there is no room, then make some; return how many there are."""
+    sent = 0
+    while sent < 1000 and writable(sock, 0.3):
+        with contextlib.suppress(BlockingIOError):
+            send(sock, bytes(SIZE), association=association, socket_flags=socket.MSG_DONTWAIT)
+            sent += 1
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MORE_BYTES)
+    return sent
+
+
+def case_expired_messages_are_not_sent() -> None:
+    with associated() as (client, to_server, server, _):
+        subscribe(client, data_io=True, association=True, send_failure=True)
+        sent = fill(client, to_server)
+        send(client, b"in time", association=to_server, time_to_live_ms=60_000)
+        send(client, b"too late", association=to_server, time_to_live_ms=200, ppid=77)
+        send(client, b"without a limit", association=to_server)
+        time.sleep(0.5)
+        for _ in range(sent):
+            assert receive_data(server).data == bytes(SIZE)
+        assert receive_data(server).data == b"in time"
+        assert receive_data(server).data == b"without a limit"
+        failed = receive_notification(client, SEND_FAILED)
+        assert failed.data[SEND_FAILED_HEADER:] == b"too late"
+
+
+def case_what_waits_is_sent_before_close() -> None:
+    with associated() as (client, to_server, server, _):
+        sent = fill(client, to_server)
+        send(client, b"in time", association=to_server, time_to_live_ms=60_000)
+        client.close()
+        for _ in range(sent):
+            assert receive_data(server).data == bytes(SIZE)
+        assert receive_data(server).data == b"in time"
+
+
+def case_messages_with_a_limit_follow_each_other() -> None:
+    """Without congestion none of them is lost, nor late."""
+    with connected() as (client, server):
+        server.settimeout(20)
+        for number in range(500):
+            send(client, b"%d" % number, time_to_live_ms=20_000)
+        for number in range(500):
+            assert server.recv(100) == b"%d" % number
+
+
+def case_a_peer_that_does_not_read() -> None:
+    """The same of a one-to-one socket."""
+    with connected() as (client, server):
+        sent = fill(client)
+        while not writable(client, 0.1):
+            assert len(receive_data(server).data) == SIZE
+            sent -= 1
+        send(client, b"too late", time_to_live_ms=200)
+        time.sleep(0.5)
+        send(client, b"last")
+        for _ in range(sent):
+            assert len(receive_data(server).data) == SIZE
+        assert receive_data(server).data == b"last"
