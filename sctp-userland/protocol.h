@@ -46,6 +46,7 @@ enum operation {
 	OP_CONNECT,    /* packed addresses; EINPROGRESS, then the descriptor becomes writable; result: association */
 	OP_SEND,       /* struct send_parameters as argument block, address, data; result of EAGAIN: the association that has no room, which
 			* argument 0 says of the next attempt of a call that waited for it: ESRCH if it is over */
+	OP_SENT,       /* whether all that went one way was sent, on a socket that takes no more (STATE_TAKES_NO_MORE) */
 	OP_SHUTDOWN,   /* argument 0: SHUT_* */
 	OP_SETSOCKOPT, /* arguments: level, option; data */
 	OP_GETSOCKOPT, /* arguments: level, option, room, whether an error stays that is told; data -> data */
@@ -64,6 +65,7 @@ enum operation {
 #define STATE_WANTS_SNDRCV 8 /* ancillary data it has asked for */
 #define STATE_WANTS_RCVINFO 16
 #define STATE_WANTS_NXTINFO 32
+#define STATE_TAKES_NO_MORE 64 /* what was sent one way just now may have come too late: OP_SENT */
 #define STATE_STREAMS_SHIFT 16 /* from here on: of how many streams messages may go one way, down the pair; 0: each send is a call */
 
 struct send_parameters {

@@ -32,8 +32,8 @@ static void plug(int fd)
 #define ONE_WAY_FLAGS (SCTP_UNORDERED | SCTP_SACK_IMMEDIATELY | SCTP_PR_SCTP_MASK)
 
 /* Send it down the pair, if nothing can be wrong with it and there is room. Return what sendmsg() does, or -1 and EPIPE: it must be a call, which
- * then says what is wrong, or waits for usrsctp's room. */
-static ssize_t send_one_way(int fd, const struct msghdr *message, size_t length, const struct send_parameters *send)
+ * then says what is wrong, or waits for usrsctp's room. *late: its end may have been before it; OP_SENT tells. */
+static ssize_t send_one_way(int fd, const struct msghdr *message, size_t length, const struct send_parameters *send, bool *late)
 {
 	struct outbound header = { OUTBOUND_DATA, send->pr_policy != 0 ? clock_ms() : 0, *send };
 	struct iovec parts[1 + PARTS_MAX] = { { &header, sizeof(header) } };
@@ -49,6 +49,7 @@ static ssize_t send_one_way(int fd, const struct msghdr *message, size_t length,
 	sent = real()->sendmsg(fd, &whole, MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (sent < 0 && (errno == EAGAIN || errno == ECONNRESET || errno == ENOTCONN || errno == EMSGSIZE))
 		errno = EPIPE;
+	*late = fd_state(fd) & STATE_TAKES_NO_MORE;
 	return sent < 0 ? -1 : (ssize_t)length;
 }
 
@@ -130,10 +131,24 @@ static bool tells_end(int error)
 	return error == ECONNREFUSED || error == ECONNRESET || error == ECONNABORTED || error == ETIMEDOUT;
 }
 
+/* Return -1; errno stays. */
+static int failed(int fd, int flags)
+{
+	if (tells_end(errno))
+		sctp_forget_error(fd);
+	if (errno == EPIPE && !(flags & MSG_NOSIGNAL)) {
+		pthread_kill(pthread_self(), SIGPIPE);
+		errno = EPIPE;
+	}
+	return -1;
+}
+
 ssize_t sctp_send(int fd, const struct msghdr *message, int flags)
 {
 	struct exchange exchange = { .request = { .operation = OP_SEND } };
+	struct exchange ask = { .request = { .operation = OP_SENT } };
 	int result, saved = errno;
+	bool late = false;
 	ssize_t sent;
 
 	if (read_information(message, &exchange.request.send) < 0)
@@ -154,7 +169,9 @@ ssize_t sctp_send(int fd, const struct msghdr *message, int flags)
 	exchange.data_length = length_of(message);
 	exchange.parts = message->msg_iov;
 	exchange.part_count = message->msg_iovlen;
-	sent = send_one_way(fd, message, exchange.data_length, &exchange.request.send);
+	sent = send_one_way(fd, message, exchange.data_length, &exchange.request.send, &late);
+	if (sent >= 0 && late && channel_call(fd, &ask) < 0)
+		return failed(fd, flags);
 	if (sent >= 0)
 		errno = saved;
 	if (sent >= 0 || errno != EPIPE)
@@ -176,14 +193,8 @@ ssize_t sctp_send(int fd, const struct msghdr *message, int flags)
 			break;
 		exchange.request.argument[0] = exchange.reply.result;
 	}
-	if (result < 0 && tells_end(errno))
-		sctp_forget_error(fd);
-	if (result < 0 && errno == EPIPE && !(flags & MSG_NOSIGNAL)) {
-		pthread_kill(pthread_self(), SIGPIPE);
-		errno = EPIPE;
-	}
 	if (result < 0)
-		return -1;
+		return failed(fd, flags);
 	errno = saved;
 	return exchange.reply.result;
 }

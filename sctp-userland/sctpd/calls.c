@@ -201,6 +201,7 @@ static int status(struct call *call)
 static int run(struct call *call, struct sctp_socket *s)
 {
 	const struct request *request = call->request;
+	int error;
 
 	switch (request->operation) {
 	case OP_SOCKET:
@@ -227,6 +228,10 @@ static int run(struct call *call, struct sctp_socket *s)
 		return call_connect(call, s);
 	case OP_SEND:
 		return call_send(call, s);
+	case OP_SENT:
+		error = s->lost;
+		s->lost = 0;
+		return error == 0 ? 0 : EPIPE;
 	case OP_SHUTDOWN:
 		return shut_down(call, s);
 	case OP_SETSOCKOPT:

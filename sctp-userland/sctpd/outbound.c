@@ -80,6 +80,10 @@ static void pass_on(struct sctp_socket *s, size_t which, size_t length)
 		else
 			break;
 	} while (true);
+	if (sent >= 0)
+		return;
+	s->lost = errno;
+	expiry_tell_failed(s, 0, &header->send, taken[which].bytes, length);
 }
 
 /* One batch; return how many there were. */
@@ -103,8 +107,7 @@ static int take(struct sctp_socket *s)
 	return i;
 }
 
-/* Whether usrsctp takes nothing more: what lies there was sent too late, and the next call says so. */
-static bool is_over(struct sctp_socket *s)
+bool outbound_is_over(struct sctp_socket *s)
 {
 	struct lx_status status;
 
@@ -117,7 +120,7 @@ bool outbound_take(struct sctp_socket *s)
 	int turn;
 
 	for (turn = 0; turn < PER_TURN; turn++) {
-		if (!outbound_has_room(s) && !is_over(s)) {
+		if (!outbound_has_room(s) && !outbound_is_over(s)) {
 			s->blocked = true;
 			return true;
 		}
@@ -134,11 +137,16 @@ void outbound_take_all(struct sctp_socket *s)
 		;
 }
 
-void outbound_take_sent(uint16_t port)
+void outbound_end(uint16_t port)
 {
 	struct sctp_socket *s;
 
 	for (s = sockets_first(); s != NULL; s = s->next)
-		if (s->port == port)
+		if (s->port == port && s->streams > 0) {
+			s->ends = true;
+			socket_tell_state(s); /* before it is looked what lies there */
 			outbound_take_all(s);
+			expiry_pass_all(s);
+			socket_look(s);
+		}
 }

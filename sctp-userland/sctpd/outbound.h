@@ -16,8 +16,14 @@ bool outbound_has_room(struct sctp_socket *s);
 /* Take messages and plugs as far as there is room. Return whether some may be left: blocked then tells that they wait for room. */
 bool outbound_take(struct sctp_socket *s);
 
-/* Take all messages that were sent before now: on this socket; on all with this port (host order). */
+/* Whether its association takes nothing more. */
+bool outbound_is_over(struct sctp_socket *s);
+
+/* Take all messages that were sent before now. */
 void outbound_take_all(struct sctp_socket *s);
-void outbound_take_sent(uint16_t port);
+
+/* The same on all sockets with this port (host order), whose associations may be about to end. Nothing that is sent from now on is taken for sent:
+ * its sender asks (OP_SENT). */
+void outbound_end(uint16_t port);
 
 #endif

@@ -111,8 +111,8 @@ void packets_input(const char *packet, int length, struct sockaddr *source, stru
 		return;
 	limits_note((uint64_t)length + PACKET_COST);
 	chunks = chunks_of(packet, length);
-	if (chunks & 1U << SCTP_SHUTDOWN)
-		outbound_take_sent(address_port(destination)); /* from then on usrsctp takes nothing more */
+	if (chunks & (1U << SCTP_SHUTDOWN | 1U << SCTP_ABORT_ASSOCIATION))
+		outbound_end(address_port(destination)); /* from then on usrsctp takes nothing more */
 	if (limits_reached() && chunks & (1U << SCTP_DATA | 1U << SCTP_INITIATION | 1U << SCTP_COOKIE_ECHO))
 		return; /* as a full queue on the way would */
 	first = packets_buffers(length);

@@ -216,7 +216,9 @@ void socket_tell_state(struct sctp_socket *s)
 		state |= STATE_LISTENS;
 	state |= (s->events[0] ? STATE_WANTS_SNDRCV : 0) | (s->wants_rcvinfo ? STATE_WANTS_RCVINFO : 0) |
 		 (s->wants_nxtinfo ? STATE_WANTS_NXTINFO : 0);
-	if (!s->received_all && !s->shut_down && !s->blocked && s->error == 0 && s->so->error == 0)
+	if (s->received_all || s->shut_down || s->ends || s->error != 0 || s->so->error != 0 || s->lost != 0)
+		state |= STATE_TAKES_NO_MORE;
+	else if (!s->blocked)
 		state |= (uint32_t)s->streams << STATE_STREAMS_SHIFT;
 	states_tell(s->place, state);
 }
@@ -334,6 +336,7 @@ void sockets_run(void)
 			destroy(s, false);
 		if (!s->gone && s->plugged)
 			unplug(s);
+		s->ends = s->ends && !s->gone && outbound_is_over(s); /* the SHUTDOWN may have been forged */
 		socket_tell_state(s);
 	}
 }

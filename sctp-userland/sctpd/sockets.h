@@ -65,6 +65,8 @@ struct sctp_socket {
 	bool peeled_off;
 	uint16_t streams;  /* that messages which come one way may name; 0: none come so */
 	bool calls_only;   /* it asked for errors that only a call can tell */
+	bool ends;         /* the peer's SHUTDOWN came, or seemed to: from then on usrsctp takes nothing more */
+	int lost;          /* errno: a message that came one way was not sent */
 	int send_room;     /* bytes: how much of them usrsctp takes */
 	bool reuses;       /* ... but may share it (SO_REUSEADDR) */
 	struct sockaddr_in6 peer; /* of the latest association of a one-to-one socket, also when that is over; no family: none yet */

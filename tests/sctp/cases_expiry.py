@@ -31,6 +31,18 @@ def fill(sock: socket.socket, association: int = 0) -> int:
     return sent
 
 
+def make_room(client: socket.socket, server: socket.socket, message: bytes, time_to_live_ms: int = 0) -> int:
+    """Send this message as soon as it is taken; return how many others the peer had to read until then."""
+    read = 0
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            send(client, message, time_to_live_ms=time_to_live_ms, socket_flags=socket.MSG_DONTWAIT)
+            return read
+        assert len(receive_data(server).data) == SIZE
+        read += 1
+        writable(client, 0.1)
+
+
 def case_expired_messages_are_not_sent() -> None:
     with associated() as (client, to_server, server, _):
         subscribe(client, data_io=True, association=True, send_failure=True)
@@ -70,13 +82,10 @@ def case_messages_with_a_limit_follow_each_other() -> None:
 def case_a_peer_that_does_not_read() -> None:
     """The same of a one-to-one socket."""
     with connected() as (client, server):
-        sent = fill(client)
-        while not writable(client, 0.1):
-            assert len(receive_data(server).data) == SIZE
-            sent -= 1
-        send(client, b"too late", time_to_live_ms=200)
+        unread = fill(client)
+        unread -= make_room(client, server, b"too late", time_to_live_ms=200)
         time.sleep(0.5)
-        send(client, b"last")
-        for _ in range(sent):
+        unread -= make_room(client, server, b"last")
+        for _ in range(unread):
             assert len(receive_data(server).data) == SIZE
         assert receive_data(server).data == b"last"

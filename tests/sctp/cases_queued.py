@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import socket
+import threading
 import time
 
 from tests.sctp.sctp_api import (
@@ -90,6 +91,33 @@ def case_before_the_peers_shutdown() -> None:
         sent = fill(client)
         server.shutdown(socket.SHUT_WR)
         assert_all_arrive(server, sent)
+
+
+def case_while_the_peer_shuts_down() -> None:
+    """Each message that send() took arrives; the first one that came too late is EPIPE."""
+    for _ in range(60):
+        with connected() as (client, server):
+            taken: list[int] = []
+            sender = threading.Thread(target=send_until_refused, args=(client, taken))
+            sender.start()
+            assert server.recv(10) == b"%09d" % 0
+            server.shutdown(socket.SHUT_WR)
+            received = 1
+            with contextlib.suppress(OSError):  # ENOTCONN: both have shut down
+                while message := server.recv(10):
+                    assert message == b"%09d" % received
+                    received += 1
+            sender.join(20)
+            assert taken == [received]
+
+
+def send_until_refused(sock: socket.socket, taken: list[int]) -> None:
+    sent = 0
+    with contextlib.suppress(OSError):
+        while True:
+            sock.send(b"%09d" % sent)
+            sent += 1
+    taken.append(sent)
 
 
 def case_small_messages_in_order() -> None:
