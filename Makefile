@@ -84,6 +84,7 @@ install uninstall:
 clean:
 	@$(MAKE) --silent -C sctp-userland clean
 	@$(MAKE) --silent -C ppu-agent clean
+	@$(MAKE) --silent -C fastpath clean
 	@rm -rf .venv .setup build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up all that `make demo` (argument: demo), `make test` and `make bench` (test) or `make lint` (lint) needs and
-# is not there: Debian packages, the virtual environment in .venv, the build of sctp-userland (not for lint, which needs
-# no Debian package but python3-venv). Safe to repeat.
+# is not there: Debian packages, the virtual environment in .venv, the builds of sctp-userland and, for tests, of fastpath
+# (not for lint, which needs no Debian package but python3-venv). Safe to repeat.
 set -euo pipefail
 role=${1:?usage: setup.sh demo|test|lint}
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -85,6 +85,10 @@ if [ "$(cat .venv/.rspdns-stamp 2>/dev/null)" != "$stamp" ]; then
 fi
 
 [ "$role" != lint ] || exit 0
+if [ "$role" = test ]; then
+    make --silent -j"$(nproc)" -C fastpath >.setup/fastpath.log 2>&1 ||
+        { tail -20 .setup/fastpath.log >&2; fail "fastpath does not build (whole log: .setup/fastpath.log)"; }
+fi
 make --silent -j"$(nproc)" -C sctp-userland >.setup/sctp-userland.log 2>&1 ||
     { tail -20 .setup/sctp-userland.log >&2; fail "sctp-userland does not build (whole log: .setup/sctp-userland.log)"; }
 [ "$role" = demo ] || make --silent -C ppu-agent >.setup/ppu-agent.log 2>&1 ||

@@ -24,6 +24,7 @@ from rserpool import RegistrarAddress
 from rspdns.admin import configuration as admin_configuration
 from rspdns.admin.access import Access, read_access
 from rspdns.admin.configuration import AdminConfig
+from rspdns.fastpath import FastPathConfig
 from rspdns.zones.configuration import PoolConfig, ZoneConfig
 from rspdns.zones.loading import Progress, load_zones, where_named
 from rspdns.zones.zone import Zone
@@ -74,6 +75,7 @@ class BackendConfig(StrictModel):
     pdns: PdnsConfig = PdnsConfig()
     admin: AdminConfig = AdminConfig()
     state: StateConfig = StateConfig()
+    fastpath: FastPathConfig = FastPathConfig()
     zones_dir: PathText = ZONES_DIR
     """Directory of the zones; relative to this file."""
     max_stale_s: Annotated[float, Field(gt=0)] = 3600.0

@@ -11,7 +11,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from rspdns.event_log import EventLog
-from rspdns.status.model import MemberStatus, OutStatus, PdnsStatus, PoolStatus, RegistrarStatus, Status
+from rspdns.status.model import (
+    FastPathStatus,
+    MemberStatus,
+    OutStatus,
+    PdnsStatus,
+    PoolStatus,
+    RegistrarStatus,
+    Status,
+)
 
 MOST_MEMBERS = 2000
 """Members with series of their own; of more, pools are counted only."""
@@ -45,6 +53,8 @@ class BackendMetrics(Collector):
         yield from _registrars(status.registrars)
         yield from _answers(status)
         yield from _purges(status.pdns)
+        if status.fastpath is not None:
+            yield from _fastpath(status.fastpath)
         yield _counter("rspdns_changes_total", "Events by kind", self._log.counts, "kind")
         refused = {"accept": self._log.counts["refused"]}
         help_text = "Members refused (accept), and requests of the admin API by reason"
@@ -163,6 +173,23 @@ def _purges(sockets: Iterable[PdnsStatus]) -> Iterator[Metric]:
     yield _gauge("rspdns_purge_waiting", "Names that wait for a purge", waiting, "control")
     works = {(one.control,): int(one.problem is None) for one in sockets}
     yield _gauge("rspdns_purge_works", "1 while the last command got through", works, "control")
+
+
+def _fastpath(fast: FastPathStatus) -> Iterator[Metric]:
+    yield _gauge("rspdns_fastpath_up", "1 while the kernel answers", {(): int(fast.problem is None)})
+    yield _gauge("rspdns_fastpath_names", "Questions with ready answers", {(): fast.names})
+    help_text = "Names for which rspdns-fastpath had no room"
+    yield _counter("rspdns_fastpath_refused_names_total", help_text, {(): fast.refused})
+    help_text = "Questions at the fast path, by what became of them"
+    yield _counter("rspdns_fastpath_decisions_total", help_text, fast.decisions, "decision")
+    attached = {(one.name,): int(one.attached) for one in fast.interfaces}
+    yield _gauge("rspdns_fastpath_attached", "1 while attached to the interface", attached, "interface")
+    answered = {(one.name, one.type): one.answered for one in fast.asked}
+    help_text = "Questions that the kernel answered, of the names asked about most"
+    yield _counter("rspdns_fastpath_answered_total", help_text, answered, "name", "type")
+    passed = {(one.name, one.type): one.passed for one in fast.asked}
+    help_text = "Questions about these names that were passed on to PowerDNS"
+    yield _counter("rspdns_fastpath_passed_total", help_text, passed, "name", "type")
 
 
 def _gauge(name: str, text: str, values: Mapping[Any, float], *labels: str) -> Metric:

@@ -45,6 +45,7 @@ from rspdns.departures import Departure, departures
 from rspdns.dnssec.store import DnssecStore
 from rspdns.event_log import EventLog
 from rspdns.examiner import Examiner
+from rspdns.fastpath import FastPath
 from rspdns.metrics import BackendMetrics
 from rspdns.pdns import name_table
 from rspdns.pdns.answering import AnsweringThread, LookedUp, make_connector
@@ -121,6 +122,14 @@ class Backend:
             on_published=self.events.published,
         )
         self._names = PoolNames(config.zones)
+        self.fastpath: FastPath | None = None
+        """Answers from the kernel."""
+        if config.fastpath.socket is not None:
+            self.fastpath = FastPath(
+                config.fastpath.socket, config.fastpath.udp_payload, asked=self._answered_by_kernel
+            )
+        self._powerdns_asked_s: dict[str, float] = {}
+        """When PowerDNS last looked each pool up."""
         self._read = read
         self._reloads = Reloads(self._reload)
         self._control = ControlServer(
@@ -183,6 +192,9 @@ class Backend:
         cleanup.push_async_callback(self.admin.close)
         await self.connector.start()
         cleanup.push_async_callback(self.connector.close)
+        if self.fastpath is not None:
+            self.fastpath.start()
+            cleanup.push_async_callback(self.fastpath.close)
         self._write_names()  # when the socket is ours: another backend's table stays
         self.purger.start()
         cleanup.push_async_callback(self.purger.close)
@@ -259,7 +271,10 @@ class Backend:
         self.prober.changed()
 
     def _swap(self, snapshot: Snapshot) -> Collection[str]:
-        return self.connector.do(lambda: self.responder.swap(snapshot))
+        first = self.connector.do(lambda: self.responder.swap(snapshot))
+        if self.fastpath is not None:
+            self.fastpath.publish(snapshot, self.connector.do(self.store.signed_zones))
+        return first
 
     def _looked_up(self, name: str) -> None:
         """Called in the answering thread."""
@@ -268,9 +283,16 @@ class Backend:
 
     def _note_queries(self, handles: Iterable[str]) -> None:
         handles = list(handles)
+        now = time.monotonic()
         for handle in handles:
             self.pool_user.note_query(handle)
+            self._powerdns_asked_s[handle] = now
         self.publisher.looked_up(handles)
+
+    def _answered_by_kernel(self, names: Iterable[str]) -> None:
+        """These pools are in use. The kernel draws its answers itself, so that chance need not draw again."""
+        for handle in {handle for name in names for handle in self._names.handles(name)}:
+            self.pool_user.note_query(handle)
 
     def _signing_changed(self, zone: str) -> None:
         """Called in the answering thread."""
@@ -278,6 +300,8 @@ class Backend:
 
     def _take_signing(self, zone: str) -> None:
         self._write_names()
+        if self.fastpath is not None:
+            self.fastpath.publish(self.publisher.snapshot, self.connector.do(self.store.signed_zones))
         # PowerDNS keeps keys and metadata for 30 and 60 s.
         self.purger.purge({f"{zone}$"})
 
@@ -288,7 +312,12 @@ class Backend:
         name_table.write(self.config.pdns.connector, self.config.zones, signed, self.serials.following)
 
     def _hot(self) -> frozenset[str]:
-        return frozenset(self.pool_user.pools.looked_up(time.monotonic()))
+        now = time.monotonic()
+        hot = frozenset(self.pool_user.pools.looked_up(now))
+        if self.fastpath is None:
+            return hot
+        since_s = now - self.config.poll_hot_for_s
+        return frozenset(one for one in hot if self._powerdns_asked_s.get(one, 0.0) >= since_s)
 
     async def _tell_reload(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return await self._tell_result(self._reloads.begin(force=request.get("force") is True))
@@ -467,6 +496,7 @@ class Backend:
             reload=self._reloads.told(now),
             problems=[*(problem for problem in problems if problem), *self.prober.problems],
             events=self.events.told(),
+            fastpath=build.fastpath(self.fastpath),
         )
 
     def _known(self) -> Known:

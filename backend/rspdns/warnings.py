@@ -8,6 +8,7 @@ from pathlib import Path
 
 from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, TomlDocument, read_text
 
+from rspdns import fastpath
 from rspdns.configuration import BackendConfig
 from rspdns.departures import Departure
 from rspdns.zones.checks import cuts_of
@@ -32,6 +33,11 @@ def warnings(
     `departures` are what the pools of the running backend would lose.
     """
     found = list(_registrars(_CheckedFile(path), config))
+    if config.fastpath.socket is not None:
+        file = _CheckedFile(path)
+        found += [
+            file.warn(("fastpath", "socket"), words) for words in fastpath.problems(config.fastpath.socket)
+        ]
     departures = list(departures)
     for zone_file in sorted((path.parent / config.zones_dir).glob("*.toml")):
         file = _CheckedFile(zone_file)

@@ -134,6 +134,7 @@ def status(*pools: PoolStatus, **other: Any) -> Status:
         "reload": None,
         "problems": [],
         "events": [],
+        "fastpath": None,
     }
     return Status(**values | other)
 

@@ -36,7 +36,7 @@ zones[].pools[].out[]: address handle identifier look_at missing name port reaso
 zones[].pools[].refused: foreign too_many
 """
 """As the status of a backend had them before its models were written."""
-TOP = "connector events host pdns problems registrars reload snapshot uptime_s version zones"
+TOP = "connector events fastpath host pdns problems registrars reload snapshot uptime_s version zones"
 METRICS = """
 rspdns_changes_total rspdns_connector_connections rspdns_convergence_seconds rspdns_event_streams
 rspdns_member_in rspdns_member_load_ratio rspdns_member_priority rspdns_member_weight

@@ -20,7 +20,9 @@ import uvloop
 from pool_user.views import PoolView
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
+from rspdns.answers.snapshot import Snapshot
 from rspdns.dnssec.store import DnssecStore
+from rspdns.fastpath import FastPath
 from rspdns.pdns import name_table
 from rspdns.pdns.answering import make_connector
 from rspdns.pdns.purge import Purger
@@ -37,6 +39,7 @@ class ScriptedBackend:
     """Serves `zones` at `<folder>/remote.sock`, or another connector, from a thread of its own.
 
     The thread is in the network namespace `namespace`, if one is named: for connectors with an address.
+    `fastpath` is told every snapshot.
     """
 
     def __init__(
@@ -46,8 +49,10 @@ class ScriptedBackend:
         controls: Sequence[Path] = (),
         connector: str | None = None,
         namespace: str | None = None,
+        fastpath: FastPath | None = None,
     ) -> None:
         self.zones = zones
+        self.fastpath = fastpath
         self._connector = connector or f"unix:{folder}/remote.sock"
         self.zone_names = [zone.name for zone in zones]
         self._folder = folder
@@ -77,6 +82,17 @@ class ScriptedBackend:
         """The zones changed."""
         self._in_loop(self._set_zones(zones, views))
 
+    def freeze(self, seconds: float) -> float:
+        """Do nothing at all for so long; return when that began (monotonic)."""
+        began: concurrent.futures.Future[float] = concurrent.futures.Future()
+
+        def stand_still() -> None:
+            began.set_result(time.monotonic())
+            time.sleep(seconds)
+
+        self._loop.call_soon_threadsafe(stand_still)
+        return began.result(10)
+
     def stop(self) -> None:
         """Serve no more."""
         self._in_loop(self._stop())
@@ -98,7 +114,7 @@ class ScriptedBackend:
         self.publisher = Publisher(
             self.zones,
             self.serials,
-            self.responder.swap,
+            self._swap,
             self.purger,
             max_stale_s=3600,
             hot=frozenset,
@@ -106,7 +122,15 @@ class ScriptedBackend:
         )
         self.publisher.start(views)
         await self.connector.start()
+        if self.fastpath is not None:
+            self.fastpath.start()
         self.purger.start()
+
+    def _swap(self, snapshot: Snapshot) -> Sequence[str]:
+        first = self.responder.swap(snapshot)
+        if self.fastpath is not None:
+            self.fastpath.publish(snapshot, self.store.signed_zones())
+        return first
 
     async def _publish(self, views: Mapping[str, PoolView]) -> None:
         self.views = views
@@ -119,6 +143,8 @@ class ScriptedBackend:
 
     def _signing_changed(self, zone: str) -> None:
         self._write_names()
+        if self.fastpath is not None:
+            self.fastpath.publish(self.publisher.snapshot, self.store.signed_zones())
         self.purger.purge({f"{zone}$"})
 
     def _write_names(self) -> None:
@@ -126,6 +152,8 @@ class ScriptedBackend:
 
     async def _stop(self) -> None:
         self.publisher.close()
+        if self.fastpath is not None:
+            await self.fastpath.close()
         await self.purger.close()
         await self.connector.close()
         self.store.close()

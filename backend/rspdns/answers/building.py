@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from operator import is_not
@@ -154,10 +154,11 @@ class _Moment:
         ingredients = tuple(state.ingredients for state in states)
         if before is not None and before.ingredients == ingredients and self.now < before.redraw_at_s:
             # A load report that moves no weight is no reason to draw again: that would be a purge.
-            nodes, redraw_at_s = before.nodes, before.redraw_at_s
+            nodes, redraw_at_s, redraw = before.nodes, before.redraw_at_s, before.redraw
         else:
             known = _known_targets(site, ingredients, before)
             nodes, redraw_at_s = self._new_nodes(site, states, before, ttl_s, known)
+            redraw = _redraw(site, states, ttl_s, nodes) if redraw_at_s != float("inf") else None
         return SiteAnswers(
             name=site.name,
             nodes=nodes,
@@ -166,6 +167,7 @@ class _Moment:
             memory={state.pool.owner: state.memory for state in states if state.memory is not None},
             rebuild_at_s=min((state.rebuild_at_s for state in states), default=float("inf")),
             redraw_at_s=redraw_at_s,
+            redraw=redraw,
         )
 
     def _new_nodes(
@@ -180,6 +182,19 @@ class _Moment:
         nodes, drawn = site_nodes(site, states, ttl_s, self.draw, known)
         redraw_at_s = self.now + max(REDRAW_S, ttl_s) if drawn else float("inf")
         return (before.nodes if before is not None and before.nodes == nodes else nodes), redraw_at_s
+
+
+def _redraw(
+    site: Site, states: Sequence[PoolState], ttl_s: int, nodes: Mapping[str, Node]
+) -> Callable[[random.Random], Mapping[str, Node]]:
+    """Lets chance choose again among the same members; the nodes of their targets stay the same."""
+    targets = {
+        target: nodes[target]
+        for state in states
+        for label in state.members
+        for target in (state.pool.target(label),)
+    }
+    return lambda draw: site_nodes(site, states, ttl_s, draw, targets)[0]
 
 
 def _known_targets(

@@ -9,8 +9,9 @@ carries pools; what did not change is shared with the snapshot before.
 
 from __future__ import annotations
 
+import random
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from operator import is_not
@@ -121,7 +122,8 @@ class SiteAnswers:
 
     `source` is what they were made from, `ingredients` what shows of it by pool, `memory` by SRV owner;
     `rebuild_at_s` (monotonic) is when time alone changes them, `redraw_at_s` when what chance chose may be
-    chosen anew; infinity for never.
+    chosen anew; infinity for never. `redraw` lets chance choose again, and returns the nodes; None where it
+    had no part.
     """
 
     name: str
@@ -131,6 +133,7 @@ class SiteAnswers:
     memory: Mapping[str, PoolMemory]
     rebuild_at_s: float
     redraw_at_s: float
+    redraw: Callable[[random.Random], Mapping[str, Node]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,13 @@ from pool_user import (
 
 from rspdns.answers.pool_state import by_label
 from rspdns.answers.snapshot import Snapshot
+from rspdns.fastpath import FastPath
 from rspdns.pdns.purge import Purger
 from rspdns.roster import Missing, Seen, TransportAddress, missing, transport_address_of
 from rspdns.status.model import (
+    FastPathInterfaceStatus,
+    FastPathNameStatus,
+    FastPathStatus,
     MemberStatus,
     OutStatus,
     PdnsStatus,
@@ -39,6 +43,34 @@ from rspdns.zones.zone import Pool, Zone
 def hexadecimal(identifier: int | None) -> str | None:
     """Return a PE or registrar identifier as it stands in target names."""
     return None if identifier is None else f"{identifier:08x}"
+
+
+MOST_FAST_NAMES = 100
+"""Told by name; the daemon tells of all."""
+
+
+def fastpath(link: FastPath | None) -> FastPathStatus | None:
+    """The answers from the kernel."""
+    if link is None:
+        return None
+    daemon = link.daemon
+    most = sorted(link.asked.values(), key=lambda one: one.answered + one.passed, reverse=True)
+    return FastPathStatus(
+        socket=link.path,
+        problem=link.problem,
+        names=link.names,
+        refused=link.refused,
+        mode=daemon.mode if daemon else None,
+        interfaces=[
+            FastPathInterfaceStatus(one.name, one.attached, one.problem or None)
+            for one in (daemon.interfaces if daemon else ())
+        ],
+        decisions=dict(daemon.decisions) if daemon else {},
+        asked=[
+            FastPathNameStatus(one.name, one.type, one.variants, one.answered, one.passed)
+            for one in most[:MOST_FAST_NAMES]
+        ],
+    )
 
 
 def registrars(states: Iterable[RegistrarView], now: float) -> list[RegistrarStatus]:

@@ -181,6 +181,40 @@ class SnapshotStatus:
 
 
 @dataclass(slots=True)
+class FastPathInterfaceStatus:
+    """An interface where rspdns-fastpath answers."""
+
+    name: str
+    attached: bool
+    problem: Annotated[str | None, Field(description="why it answers nothing there")]
+
+
+@dataclass(slots=True)
+class FastPathNameStatus:
+    """A question that the kernel answers."""
+
+    name: str
+    type: str
+    variants: Annotated[Count, Field(description="ready answers, of which each question draws one")]
+    answered: Count
+    passed: Annotated[Count, Field(description="passed on to PowerDNS")]
+
+
+@dataclass(slots=True)
+class FastPathStatus:
+    """Answers from the kernel."""
+
+    socket: Annotated[str, Field(description="where rspdns-fastpath listens")]
+    problem: Annotated[str | None, Field(description="why nothing is answered from the kernel")]
+    names: Annotated[Count, Field(description="questions with ready answers")]
+    refused: Annotated[Count, Field(description="names for which rspdns-fastpath has no room")]
+    mode: Annotated[str | None, Field(description="tc, xdp or xdp-generic")]
+    interfaces: list[FastPathInterfaceStatus]
+    decisions: Annotated[dict[str, Count], Field(description="questions by what became of them")]
+    asked: Annotated[list[FastPathNameStatus], Field(description="the names asked about most")]
+
+
+@dataclass(slots=True)
 class ReloadStatus:
     """The reload that runs, or the last one."""
 
@@ -207,6 +241,7 @@ class Status:
     reload: ReloadStatus | None
     problems: list[str]
     events: list[EventStatus]
+    fastpath: Annotated[FastPathStatus | None, Field(description="null without [fastpath]")]
 
 
 class OtherVersionError(ValueError):

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from rspdns.status.model import (
     EventStatus,
+    FastPathStatus,
     MemberStatus,
     PdnsStatus,
     PoolStatus,
@@ -90,6 +91,8 @@ def view(status: Status, width: int, height: int | None = None) -> Text:
         upper += _wrapped(f"problem: {problem}", width, "red", "  ")
     upper += _registrars(status.registrars, width)
     upper += _pdns(status.pdns, width)
+    if status.fastpath is not None:
+        upper += _fastpath(status.fastpath, width)
     if height is None:
         return Text("\n").join([*upper, Text(), *_events(status.events[-EVENTS_SHOWN:], width, whole=True)])
     most = max(FEWEST_EVENTS, min(EVENTS_SHOWN, height - len(upper) - 2))
@@ -101,6 +104,23 @@ def view(status: Status, width: int, height: int | None = None) -> Text:
         note = Text(f"{left_out} more lines: a higher terminal shows them, and rspdns status", style="yellow")
         shown = [*shown[: height - 1], note]
     return Text("\n").join(shown)
+
+
+def _fastpath(fast: FastPathStatus, width: int) -> list[Text]:
+    """What the kernel answers."""
+    if fast.problem is not None:
+        words = f"fast path: PowerDNS answers everything: {fast.problem} ({fast.socket})"
+        return [Text(), *_wrapped(words, width, "red", "  ")]
+    answered = fast.decisions.get("answered", 0)
+    passed = sum(count for reason, count in fast.decisions.items() if reason != "answered")
+    words = f"fast path: {fast.names} names, {answered} questions answered by the kernel, {passed} passed on"
+    lines = [Text(), *_wrapped(words, width, "green", "  ")]
+    for one in fast.interfaces:
+        if not one.attached:
+            lines += _wrapped(f"fast path: not at {one.name}: {one.problem}", width, "red", "  ")
+    if fast.refused:
+        lines += _wrapped(f"fast path: no room for {fast.refused} names", width, "red", "  ")
+    return lines
 
 
 def _heading(status: Status, width: int) -> list[Text]:

@@ -1,7 +1,7 @@
 // The live page: the whole status whenever something happened, at least every two seconds; events as they come.
 
 import { ask, follow, remember, Unauthorized } from "/stream.js";
-import { duration, eventRow, make, pdnsCard, poolCard, put, registrarCard } from "/view.js";
+import { duration, eventRow, fastPathCard, make, pdnsCard, poolCard, put, registrarCard } from "/view.js";
 
 const EVERY_MS = 2000;
 const SOON_MS = 120;
@@ -31,7 +31,7 @@ function show(status) {
   }
   const registrars = [...status.registrars].sort((one, other) => one.number - other.number);
   put(byId("registrars"), registrars.map((one) => registrarCard(one, living.get(one.identifier) ?? 0)));
-  put(byId("pdns"), status.pdns.map(pdnsCard));
+  put(byId("pdns"), [...status.pdns.map(pdnsCard), ...(status.fastpath ? [fastPathCard(status.fastpath)] : [])]);
   put(byId("problems"), status.problems.map((problem) => make("p", {}, problem)));
   summary(status, pools.map(([, pool]) => pool));
   for (const event of status.events) take(event);

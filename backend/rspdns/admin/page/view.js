@@ -173,6 +173,21 @@ export function pdnsCard(one) {
   );
 }
 
+export function fastPathCard(one) {
+  const answered = one.decisions.answered ?? 0;
+  const passed = Object.values(one.decisions).reduce((sum, count) => sum + count, 0) - answered;
+  const away = one.interfaces.filter((interface_) => !interface_.attached);
+  return make(
+    "li", {},
+    make("div", { class: "row spread" }, make("h3", {}, "Fast path"),
+      one.problem || away.length ? tag("bad", "fails") : tag("good", "works")),
+    make("p", { class: "note mono" }, one.socket),
+    make("p", { class: "note" }, `${one.names} names; ${answered} questions answered by the kernel, ${passed} passed on`),
+    one.problem ? make("p", { class: "reason" }, `PowerDNS answers everything: ${one.problem}`) : null,
+    ...away.map((interface_) => make("p", { class: "reason" }, `not at ${interface_.name}: ${interface_.problem}`)),
+  );
+}
+
 const KINDS = { joined: "good", left: "bad", moved: "warn", examined: "quiet", refused: "bad", questioned: "warn", misplaced: "bad" };
 
 export function eventRow(event) {

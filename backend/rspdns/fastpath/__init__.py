@@ -1,0 +1,11 @@
+"""Answers that rspdns-fastpath gives from the kernel: made of each snapshot, before they are asked for.
+
+`ready` makes them, `messages` writes them for the socket, `link` keeps the daemon up to date. The daemon and
+its BPF program are in the folder fastpath/.
+"""
+
+from rspdns.fastpath.check import problems
+from rspdns.fastpath.configuration import FastPathConfig
+from rspdns.fastpath.link import FastPath
+
+__all__ = ["FastPath", "FastPathConfig", "problems"]

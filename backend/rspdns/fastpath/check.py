@@ -1,0 +1,53 @@
+"""Asks a running rspdns-fastpath how it is, for `rspdns check`."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterator
+
+import orjson
+
+from rspdns.fastpath import messages
+from rspdns.fastpath.status import DaemonStatus
+
+TIMEOUT_S = 2.0
+OLDEST_KERNEL = (6, 1)
+
+
+def problems(path: str) -> Iterator[str]:
+    """What keeps the kernel from answering, in words; none: nothing does."""
+    release = os.uname().release
+    found = re.match(r"(\d+)\.(\d+)", release)
+    if found is not None and tuple(map(int, found.groups())) < OLDEST_KERNEL:
+        yield f"Linux {release}: rspdns-fastpath needs 6.1 or later; PowerDNS answers everything"
+        return
+    try:
+        daemon = _ask(path)
+    except (FileNotFoundError, ConnectionRefusedError):
+        yield "no rspdns-fastpath listens there: PowerDNS answers everything"
+    except PermissionError:
+        yield "this user may not use it; the backend's user must be in the socket's group"
+    except (OSError, messages.MessageError, KeyError, TypeError, ValueError) as error:
+        yield f"rspdns-fastpath does not tell how it is: {error}"
+    else:
+        for interface in daemon.interfaces:
+            if not interface.attached:
+                yield f"the interface {interface.name}: {interface.problem}"
+        if daemon.decisions.get("not_grown"):
+            yield "the driver lets no packet grow (not_grown): use --mode tc or xdp-generic"
+
+
+def _ask(path: str) -> DaemonStatus:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(TIMEOUT_S)
+        connection.connect(path)
+        connection.sendall(messages.STATUS_OF_ALL)
+        reader = messages.Reader()
+        while data := connection.recv(1 << 16):
+            for message in reader.feed(data):
+                if message.kind == "s":
+                    return DaemonStatus.read(orjson.loads(message.body))
+                raise messages.MessageError(message.body.decode(errors="replace"))
+    raise messages.MessageError("it ended the connection")

@@ -1,0 +1,261 @@
+"""Keeps rspdns-fastpath up to date: changes before PowerDNS's caches are purged, the lease 4 times a second.
+
+A connection that breaks is made anew, and everything is told again. While there is none, or the lease is not
+renewed, PowerDNS answers everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+import orjson
+from daemon_kit.logs import get_logger
+
+from rspdns.answers.snapshot import Snapshot
+from rspdns.fastpath import messages
+from rspdns.fastpath.ready import Answer, Question, ReadyAnswers
+from rspdns.fastpath.status import AskedStatus, DaemonStatus
+
+RENEW_EVERY_S = 0.25
+"""The lease ends 1 s after the last renewal was sent."""
+ASK_EVERY_S = 1.0
+"""For what was asked about, and what was decided."""
+DRAW_AGAIN_EVERY_S = 10.0
+"""What chance chose among many is chosen anew, of names that are asked about; that needs no purge."""
+RETRY_S = 1.0
+MOST_ASKED = 1000
+_READ_BYTES = 1 << 16
+_MOST_WAITING_BYTES = 256 << 20
+_SEND_BUFFER_BYTES = 1 << 20
+
+
+class FastPath:
+    """The link to the daemon at the socket `path`. All of it lives in one event loop.
+
+    `asked` is told, once a second, the names that the kernel answered about.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        udp_payload: int,
+        limit: Callable[[], messages.Limit] = messages.Limit,
+        asked: Callable[[Iterable[str]], None] = lambda names: None,
+        draw: random.Random | None = None,
+    ) -> None:
+        self.path = path
+        self.problem: str | None = "not connected yet"
+        """Why nothing is answered from the kernel; None: the daemon has all answers."""
+        self.daemon: DaemonStatus | None = None
+        """What it told of itself last."""
+        self.asked: dict[Question, AskedStatus] = {}
+        """What was asked about since the daemon began."""
+        self.refused = 0
+        """Names for which it has no room."""
+        self._udp_payload = udp_payload
+        self._limit = limit
+        self._on_asked = asked
+        self._ready = ReadyAnswers(draw or random.Random())  # noqa: S311 - spreads load, no secret
+        self._snapshot = Snapshot()
+        self._signed: Collection[str] = ()
+        self._socket: socket.socket | None = None
+        self._reader = messages.Reader()
+        self._waiting = bytearray()
+        self._is_welcome = False
+        self._commits = 0
+        self._committed = 0
+        self._drawn_at_s = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self._log = get_logger("fastpath")
+
+    @property
+    def names(self) -> int:
+        """How many questions have ready answers."""
+        return len(self._ready)
+
+    def start(self) -> None:
+        """Begin to connect; must run in an event loop."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="fastpath")
+
+    async def close(self) -> None:
+        """Nothing is answered from the kernel any more."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        self._send(messages.END)
+        self._drop("closed")
+
+    def publish(self, snapshot: Snapshot, signed: Collection[str], anew: Collection[str] = ()) -> None:
+        """These are the answers from now on: what differs is on its way when this returns."""
+        self._snapshot, self._signed = snapshot, frozenset(signed)
+        changed = self._ready.take(snapshot, self._signed, anew)
+        if changed and self._is_welcome:
+            self._tell(changed)
+
+    def _tell(self, answers: Mapping[Question, tuple[Answer, ...]]) -> None:
+        self._commits += 1
+        puts = (messages.put(question, variants) for question, variants in answers.items())
+        self._send(b"".join((*puts, messages.commit(self._commits))))
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        renewed_s = asked_s = float("-inf")
+        while True:
+            if self._socket is None:
+                self._connect()
+            now = loop.time()
+            if self._is_welcome:
+                if now - asked_s >= ASK_EVERY_S:
+                    asked_s = now
+                    self._send(messages.STATUS_OF_ASKED)
+                if now - renewed_s >= RENEW_EVERY_S * 0.9:
+                    renewed_s = now
+                    self._renew()
+            await asyncio.sleep(RENEW_EVERY_S if self._socket is not None else RETRY_S)
+
+    def _renew(self) -> None:
+        """Renew the lease, unless nothing is known: it stands behind all changes, and counts from now."""
+        if len(self._ready) and not self._waiting:
+            self._send(messages.renew(time.monotonic_ns()))
+
+    def _connect(self) -> None:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.setblocking(False)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+        try:
+            connection.connect(self.path)
+        except OSError as error:
+            connection.close()
+            why = {
+                FileNotFoundError: "no rspdns-fastpath is there",
+                ConnectionRefusedError: "no rspdns-fastpath is there",
+                PermissionError: "not allowed to use it: the backend's user must be in the socket's group",
+            }.get(type(error), error.strerror or str(error))
+            self._set_problem(why)
+            return
+        self._socket = connection
+        self._reader = messages.Reader()
+        self._waiting.clear()
+        asyncio.get_running_loop().add_reader(connection.fileno(), self._read)
+        limit = self._limit()
+        self._send(messages.hello(self._udp_payload, limit))
+        if limit.most_labels:
+            self._send(b"".join(map(messages.zone, self._snapshot.zone_answers)))
+
+    def _read(self) -> None:
+        if self._socket is None:
+            return
+        try:
+            data = self._socket.recv(_READ_BYTES)
+            if not data:
+                self._drop("rspdns-fastpath ended the connection")
+                return
+            for message in self._reader.feed(data):
+                self._take(message)
+        except (BlockingIOError, InterruptedError):
+            return
+        except (OSError, messages.MessageError) as error:
+            self._drop(str(error))
+
+    def _take(self, message: messages.Message) -> None:
+        match message.kind:
+            case "h":
+                self._is_welcome = True
+                self.asked.clear()
+                self._set_problem(None)
+                self._tell(self._ready.all)
+                self._renew()
+            case "c":
+                self._committed, refused = messages.committed(message.body)
+                self.refused += refused
+                if refused:
+                    self._log.warning("fastpath_full", names=refused, socket=self.path)
+            case "s":
+                self._take_status(message.body)
+            case "e":
+                self._drop(message.body.decode(errors="replace"))
+            case "d":
+                self._drop("it was told to detach")
+            case _:
+                raise messages.MessageError(f"an unknown message {message.kind!r}")
+
+    def _take_status(self, body: bytes) -> None:
+        try:
+            self.daemon = DaemonStatus.read(orjson.loads(body))
+        except (ValueError, KeyError, TypeError) as error:
+            raise messages.MessageError(f"a status that can't be read: {error}") from None
+        self.asked |= {Question(one.name, one.type): one for one in self.daemon.asked}
+        if len(self.asked) > MOST_ASKED + 2 * self.names:
+            self.asked.clear()  # of names that are no more
+        names = {one.name for one in self.daemon.asked}
+        if names:
+            self._on_asked(names)
+        now = time.monotonic()
+        if names and now - self._drawn_at_s >= DRAW_AGAIN_EVERY_S:
+            self._drawn_at_s = now
+            anew = self._ready.drawn_sites(names)
+            if anew:
+                self.publish(self._snapshot, self._signed, anew)
+
+    def _send(self, data: bytes) -> None:
+        """Send at once what the socket takes; the rest follows, in order."""
+        if self._socket is None:
+            return
+        sent = 0
+        if not self._waiting:
+            try:
+                sent = self._socket.send(data)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError as error:
+                self._drop(error.strerror or str(error))
+                return
+        if sent == len(data):
+            return
+        if not self._waiting:
+            asyncio.get_running_loop().add_writer(self._socket.fileno(), self._send_waiting)
+        self._waiting += memoryview(data)[sent:]
+        if len(self._waiting) > _MOST_WAITING_BYTES:
+            self._drop("it does not read what it is told")
+
+    def _send_waiting(self) -> None:
+        if self._socket is None:
+            return
+        try:
+            del self._waiting[: self._socket.send(memoryview(self._waiting)[:_SEND_BUFFER_BYTES].tobytes())]
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._drop(error.strerror or str(error))
+            return
+        if not self._waiting:
+            asyncio.get_running_loop().remove_writer(self._socket.fileno())
+
+    def _drop(self, why: str) -> None:
+        """The connection is over: the daemon ends the lease at once when it sees that."""
+        connection, self._socket = self._socket, None
+        self._is_welcome = False
+        self.daemon = None
+        if connection is None:
+            return
+        with contextlib.suppress(RuntimeError):  # no loop runs any more
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(connection.fileno())
+            loop.remove_writer(connection.fileno())
+        connection.close()
+        self._waiting.clear()
+        self._set_problem(why)
+
+    def _set_problem(self, problem: str | None) -> None:
+        if problem != self.problem:
+            if problem is None:
+                self._log.info("fastpath_connected", socket=self.path)
+            else:
+                self._log.warning("fastpath_not_used", socket=self.path, problem=problem)
+        self.problem = problem

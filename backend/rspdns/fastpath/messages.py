@@ -1,0 +1,111 @@
+"""The messages of rspdns-fastpath's socket, as bytes. Pure.
+
+    size (4 bytes, of what follows), kind (1 byte), body
+
+In the machine's own byte order: both ends are on one host. fastpath/daemon/messages.h says what each holds.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rspdns.fastpath.ready import TYPES, Answer, Question, wire_name
+
+VERSION = 1
+MOST_BYTES = 64 << 20
+"""Of a reply: the status of a million names."""
+_HEAD = struct.Struct("=IB")
+_HELLO = struct.Struct("=IHHII")
+_COMMITTED = struct.Struct("=QI")
+
+
+class MessageError(Exception):
+    """What came is no message of rspdns-fastpath."""
+
+
+class Message(NamedTuple):
+    """One message; `kind` is a letter."""
+
+    kind: str
+    body: bytes
+
+
+class Limit(NamedTuple):
+    """What the kernel limits: names of more labels (0: none), questions a second of one prefix (0: any)."""
+
+    most_labels: int = 0
+    rate_per_s: int = 0
+    slip: int = 1
+
+
+def _message(kind: str, body: bytes = b"") -> bytes:
+    return _HEAD.pack(1 + len(body), ord(kind)) + body
+
+
+def hello(udp_payload: int, limit: Limit) -> bytes:
+    """The greeting: all answers of before are forgotten."""
+    return _message("H", _HELLO.pack(VERSION, udp_payload, *limit))
+
+
+def zone(name: str) -> bytes:
+    """A zone whose names are not deeper than the limit says."""
+    wire = wire_name(name)
+    return _message("Z", bytes([len(wire)]) + wire)
+
+
+def put(question: Question, variants: Sequence[Answer]) -> bytes:
+    """These answers to a question from the next commit on; none: PowerDNS answers it."""
+    name = wire_name(question.name)
+    parts = [struct.pack("=HB", TYPES[question.type], len(name)), name, bytes([len(variants)])]
+    for answer in variants:
+        parts += (struct.pack("=HHH", answer.answers, answer.additional, len(answer.records)), answer.records)
+    return _message("P", b"".join(parts))
+
+
+def commit(number: int) -> bytes:
+    """Make visible what was put; `number` comes back in the reply."""
+    return _message("C", struct.pack("=Q", number))
+
+
+def committed(body: bytes) -> tuple[int, int]:
+    """The number of a commit, and how many names found no room. Raises MessageError."""
+    try:
+        number, refused = _COMMITTED.unpack(body)
+    except struct.error:
+        raise MessageError("a reply to a change of another size") from None
+    return number, refused
+
+
+def renew(monotonic_ns: int) -> bytes:
+    """The answers are good for a second from this time on."""
+    return _message("R", struct.pack("=Q", monotonic_ns))
+
+
+END = _message("E")
+"""The answers are no longer good."""
+STATUS_OF_ASKED = _message("S", b"\0")
+STATUS_OF_ALL = _message("S", b"\1")
+
+
+class Reader:
+    """Takes bytes as they come; gives messages."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def feed(self, data: bytes) -> list[Message]:
+        """The messages that are whole now. Raises MessageError."""
+        self._bytes += data
+        found = []
+        while len(self._bytes) >= _HEAD.size:
+            size, kind = _HEAD.unpack_from(self._bytes)
+            if not 1 <= size <= MOST_BYTES:
+                raise MessageError("a message of an impossible size")
+            end = _HEAD.size - 1 + size
+            if len(self._bytes) < end:
+                break
+            found.append(Message(chr(kind), bytes(self._bytes[_HEAD.size : end])))
+            del self._bytes[:end]
+        return found

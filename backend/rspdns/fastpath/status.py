@@ -1,0 +1,51 @@
+"""What rspdns-fastpath tells of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class AskedStatus:
+    """One question with a ready answer."""
+
+    name: str
+    type: str
+    variants: int
+    answered: int
+    passed: int
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceStatus:
+    """One interface; `problem` is empty where the program is attached."""
+
+    name: str
+    attached: bool
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStatus:
+    """`decisions` counts questions by what became of them since the daemon began."""
+
+    mode: str
+    interfaces: tuple[InterfaceStatus, ...]
+    names: int
+    generation: int
+    decisions: Mapping[str, int]
+    asked: tuple[AskedStatus, ...]
+
+    @classmethod
+    def read(cls, told: Any) -> DaemonStatus:
+        """What a decoded reply says. Raises KeyError, TypeError, ValueError."""
+        return cls(
+            str(told["mode"]),
+            tuple(InterfaceStatus(**one) for one in told["interfaces"]),
+            int(told["names"]),
+            int(told["generation"]),
+            {str(reason): int(count) for reason, count in told["decisions"].items()},
+            tuple(AskedStatus(**one) for one in told["asked"]),
+        )

@@ -1,0 +1,599 @@
+/*
+ * Answers DNS questions from ready answers where the packet arrives; passes everything else on, untouched.
+ *
+ * One source for tc (ingress) and XDP. A question that is not plainly one of those answered here is for PowerDNS: when
+ * in doubt, pass on. SERVFAIL is never made here.
+ *
+ * What keeps answers right:
+ *  - the lease: without a backend that renews it nothing is answered, whoever else lives or not;
+ *  - generations: an entry has two halves, and the daemon makes all new halves visible by one store;
+ *  - places of entries and answers are used again only when every program that ran then has ended (membarrier(2)).
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/pkt_cls.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "../layout.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "names are folded in words of a little-endian machine"
+#endif
+
+#define IPV4_HEAD (14 + 20 + 8) /* Ethernet, IPv4 without options, UDP */
+#define IPV6_HEAD (14 + 40 + 8)
+#define DNS_HEADER 12
+#define QUESTION_REST 4 /* type and class */
+#define OPT_BYTES 11	/* without options (RFC 6891) */
+#define SHORTEST (DNS_HEADER + 1 + QUESTION_REST)
+#define LONGEST 288 /* of a question; longer ones are passed on */
+#define MOST_LABELS 64
+#define HOST_LIFE 64 /* TTL and hop limit of an answer */
+
+#define FLAG_RD 0x0100
+#define KNOWN_FLAGS 0x0130 /* RD, AD, CD: all that a question of opcode QUERY may have here */
+#define FLAGS_OF_ANSWER 0x8400 /* QR, AA: what PowerDNS sets; RD is copied */
+#define FLAGS_TRUNCATED 0x8600
+#define CLASS_IN 1
+#define TYPE_OPT 41
+#define DO 0x8000
+
+/* The compiler knows no bounds of it from here on, so that it checks them again where the verifier needs to see it. */
+#define FORGET_BOUNDS(number) asm volatile("" : "+r"(number))
+
+#define ONES 0x0101010101010101ull
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct settings);
+} settings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1); /* the daemon says how many */
+	__type(key, struct question);
+	__type(value, __u32);
+} names SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct entry);
+} entries SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct answer);
+} answers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 256);
+	__type(key, struct destination);
+	__type(value, __u8);
+} destinations SEC(".maps");
+
+/* The apexes of the zones, as questions of type 0: only names below these may be limited for their depth. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct question);
+	__type(value, __u8);
+} zones SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct prefix);
+	__type(value, struct bucket);
+} sources SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, REASON_COUNT);
+	__type(key, __u32);
+	__type(value, __u64);
+} counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 256 * 1024);
+} decisions SEC(".maps");
+
+/* Where a question is taken apart. The name begins at a multiple of 8, addresses at multiples of 4. */
+struct scratch {
+	__u8 before[4];
+	__u8 head[64]; /* what comes before the DNS message: the last bytes of it */
+	__u8 dns[LONGEST + 4];
+	struct question question;
+	__u8 opt[OPT_BYTES + 1];
+};
+#define HEAD(bytes) (sizeof(((struct scratch *)0)->head) - (bytes)) /* where a head of so many bytes begins */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct scratch);
+} scratches SEC(".maps");
+
+/* A packet in tc or in XDP: which of them is known when the program is compiled. */
+struct packet {
+	void *context;
+	__u32 size;
+	__u32 interface;
+	int is_xdp;
+	__u64 head;    /* bytes before the DNS message */
+	__u64 dns;     /* bytes of the DNS message */
+	__u64 behind;  /* where the question ends in it */
+	__u32 options; /* whether an OPT record came along */
+	__u32 dnssec;  /* DO */
+	__u32 addresses; /* sum of both addresses and the protocol, for checksums */
+	int is_partial; /* the kernel left the checksum to the hardware: it holds the pseudo header's sum alone */
+};
+
+static __always_inline long load(struct packet *p, __u32 offset, void *to, __u32 size)
+{
+	return p->is_xdp ? bpf_xdp_load_bytes(p->context, offset, to, size)
+			 : bpf_skb_load_bytes(p->context, offset, to, size);
+}
+
+static __always_inline long store(struct packet *p, __u32 offset, void *from, __u32 size)
+{
+	return p->is_xdp ? bpf_xdp_store_bytes(p->context, offset, from, size)
+			 : bpf_skb_store_bytes(p->context, offset, from, size, 0);
+}
+
+static __always_inline long resize(struct packet *p, __u32 size)
+{
+	return p->is_xdp ? bpf_xdp_adjust_tail(p->context, (int)size - (int)p->size)
+			 : bpf_skb_change_tail(p->context, size, 0);
+}
+
+static __always_inline __u16 two_bytes(const __u8 *at) { return (__u16)at[0] << 8 | at[1]; }
+
+static __always_inline void put_two_bytes(__u8 *at, __u16 value)
+{
+	at[0] = value >> 8;
+	at[1] = value;
+}
+
+/* The sum of 16 bits in the packet's own order; never 0 but of zeros. */
+static __always_inline __u16 fold(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum;
+}
+
+static __always_inline __u16 swapped(__u16 sum) { return sum << 8 | sum >> 8; }
+
+static __always_inline __u64 lower(__u64 word)
+{
+	__u64 low = word & (0x7f * ONES);
+	__u64 is_upper = (low + (0x80 - 'A') * ONES) ^ (low + (0x7f - 'Z') * ONES);
+	return word | ((is_upper & ~word & (0x80 * ONES)) >> 2);
+}
+
+static __always_inline void count(enum reason reason)
+{
+	__u32 key = reason;
+	__u64 *counter = bpf_map_lookup_elem(&counters, &key);
+	if (counter)
+		*counter += 1;
+}
+
+/* Ethernet, IP and UDP of a question at one of our addresses. -1: nothing of ours; else a reason to pass on, or ANSWERED. */
+static __always_inline int read_head(struct packet *p, struct scratch *s)
+{
+	__u8 *ethernet = s->head + HEAD(IPV4_HEAD);
+	if (p->size < IPV4_HEAD || load(p, 0, ethernet, IPV4_HEAD))
+		return -1;
+	struct destination to = {};
+	__u16 kind = two_bytes(ethernet + 12);
+	if (kind == ETH_P_IP) {
+		__u8 *ip = s->head + HEAD(20 + 8);
+		if (ip[9] != 17)
+			return -1;
+		__builtin_memcpy(to.address, ip + 16, 4);
+		__builtin_memcpy(&to.port, ip + 22, 2);
+		to.version = 4;
+		if (!bpf_map_lookup_elem(&destinations, &to))
+			return -1;
+		__u16 all = two_bytes(ip + 2), udp = two_bytes(ip + 24);
+		/* Version and length of the header; no fragment, no reserved bit; the lengths fit together. */
+		if (ip[0] != 0x45 || (two_bytes(ip + 6) & 0xbfff) || all != udp + 20 || p->size < 14u + all)
+			return PACKET;
+		if (fold((__u32)bpf_csum_diff(0, 0, (void *)ip, 20, 0)) != 0xffff)
+			return CHECKSUM;
+		/* No answer goes to 0.0.0.0/8, loopback of another interface, multicast and broadcast. */
+		if (ip[12] == 0 || ip[12] >= 224 || (ip[12] == 127 && ip[16] != 127))
+			return PACKET;
+		p->head = IPV4_HEAD;
+		p->dns = (__u32)udp - 8;
+		p->addresses = (__u32)bpf_csum_diff(0, 0, (void *)(ip + 12), 8, 0);
+	} else if (kind == ETH_P_IPV6) {
+		if (p->size < IPV6_HEAD || load(p, 0, s->head + HEAD(IPV6_HEAD), IPV6_HEAD))
+			return -1;
+		__u8 *ip = s->head + HEAD(40 + 8);
+		if (ip[6] != 17)
+			return -1;
+		__builtin_memcpy(to.address, ip + 24, 16);
+		__builtin_memcpy(&to.port, ip + 42, 2);
+		to.version = 6;
+		if (!bpf_map_lookup_elem(&destinations, &to))
+			return -1;
+		__u16 payload = two_bytes(ip + 4), udp = two_bytes(ip + 44);
+		if ((ip[0] & 0xf0) != 0x60 || payload != udp || p->size < 54u + payload || ip[8] == 0xff)
+			return PACKET;
+		p->head = IPV6_HEAD;
+		p->dns = (__u32)udp - 8;
+		p->addresses = (__u32)bpf_csum_diff(0, 0, (void *)(ip + 8), 32, 0);
+	} else {
+		return -1;
+	}
+	__u8 *udp = s->head + HEAD(8);
+	if (s->head[HEAD(IPV4_HEAD)] & 1 && p->head == IPV4_HEAD)
+		return PACKET; /* to many hosts */
+	if (s->head[HEAD(IPV6_HEAD)] & 1 && p->head == IPV6_HEAD)
+		return PACKET;
+	if (p->dns < SHORTEST || p->dns > LONGEST || (udp[0] | udp[1]) == 0)
+		return p->dns > LONGEST && p->dns < 65536 ? OTHER_QUESTION : PACKET;
+	return ANSWERED;
+}
+
+/* The DNS message itself, and whether its checksum is right. */
+static __always_inline int read_checked(struct packet *p, struct scratch *s)
+{
+	__u64 size = p->dns;
+	FORGET_BOUNDS(size);
+	if (size < SHORTEST || size > LONGEST)
+		return PACKET;
+	if (load(p, p->head, s->dns, size))
+		return PACKET;
+	s->dns[size] = 0;
+	s->dns[size + 1] = 0;
+	s->dns[size + 2] = 0;
+	__u16 *udp = (__u16 *)(s->head + HEAD(8));
+	__u16 check = udp[3];
+	p->addresses += bpf_htons(17);
+	__u16 pseudo = fold((__u64)p->addresses + udp[2]);
+	if (check == 0)
+		return p->head == IPV4_HEAD ? ANSWERED : PACKET; /* IPv4 allows to leave it out */
+	__u32 sum = bpf_csum_diff(0, 0, (void *)s->dns, (size + 3) & ~3ull, 0);
+	int is_whole = fold((__u64)sum + pseudo + udp[0] + udp[1] + udp[2] + check) == 0xffff;
+	p->is_partial = check == pseudo;
+	/* Both at once happens to one packet of 65,536: which it is can't be known, so PowerDNS may have it. */
+	return is_whole != p->is_partial ? ANSWERED : CHECKSUM;
+}
+
+/* A walk over the labels of a name. */
+struct walk {
+	__u8 *dns;
+	__u32 at;
+	__u32 size;
+	enum { ON_THE_WAY, AT_END, NO_NAME } end;
+};
+
+static long next_label(__u32 turn, void *context)
+{
+	struct walk *walk = context;
+	(void)turn;
+	__u32 at = walk->at;
+	if (at >= DNS_HEADER + NAME_BYTES)
+		return 1;
+	__u8 label = at < walk->size ? walk->dns[at] : 0xff;
+	if (label > 63 || label == 0) {
+		walk->end = label ? NO_NAME : AT_END;
+		return 1;
+	}
+	walk->at = at + label + 1;
+	return 0;
+}
+
+/* The question: its name in lower case, its type, and where it ends. */
+static __always_inline int read_question(struct packet *p, struct scratch *s)
+{
+	__u8 *dns = s->dns;
+	__u32 size = p->dns;
+	if ((two_bytes(dns + 2) & ~KNOWN_FLAGS) || two_bytes(dns + 4) != 1 || two_bytes(dns + 6) ||
+	    two_bytes(dns + 8) || dns[10] || dns[11] > 1)
+		return OTHER_QUESTION;
+	struct walk walk = {.dns = dns, .at = DNS_HEADER, .size = size};
+	bpf_loop(MOST_LABELS, next_label, &walk, 0);
+	__u64 at = walk.at;
+	if (walk.end != AT_END)
+		return walk.end == NO_NAME ? OTHER_QUESTION : LONG_NAME;
+	if (at < DNS_HEADER || at >= DNS_HEADER + NAME_BYTES)
+		return LONG_NAME;
+	if (at + 1 + QUESTION_REST > size)
+		return OTHER_QUESTION;
+	p->behind = at + 1 + QUESTION_REST;
+	struct question *question = &s->question;
+	question->type = two_bytes(dns + at + 1);
+	question->size = at + 1 - DNS_HEADER;
+	question->unused = 0;
+	__builtin_memset(question->name, 0, sizeof(question->name));
+	__u64 bytes = at + 1 - DNS_HEADER;
+	FORGET_BOUNDS(bytes);
+	if (bytes < 1 || bytes > NAME_BYTES || load(p, p->head + DNS_HEADER, question->name, bytes))
+		return LONG_NAME;
+#pragma unroll
+	for (int i = 0; i < NAME_WORDS; i++)
+		question->name[i] = lower(question->name[i]); /* the length of a label is below 'A' */
+	return two_bytes(dns + at + 3) == CLASS_IN ? ANSWERED : OTHER_QUESTION;
+}
+
+/* What stands behind the question: nothing, or an OPT record without options. */
+static __always_inline int read_options(struct packet *p, struct scratch *s)
+{
+	__u64 at = p->behind;
+	FORGET_BOUNDS(at);
+	if (at > DNS_HEADER + NAME_BYTES + QUESTION_REST)
+		return OTHER_QUESTION;
+	__u8 *opt = s->dns + at;
+	p->options = s->dns[11];
+	if (!p->options)
+		return p->dns == at ? ANSWERED : OTHER_QUESTION;
+	if (p->dns < at + OPT_BYTES || opt[0] || two_bytes(opt + 1) != TYPE_OPT)
+		return OTHER_QUESTION;
+	/* An extended code, a version, flags but DO, and options are for PowerDNS; the size is of no matter below 512. */
+	__u16 flags = two_bytes(opt + 7);
+	if (opt[5] || opt[6] || (flags & ~DO) || two_bytes(opt + 9) || p->dns != at + OPT_BYTES)
+		return OPTIONS;
+	p->dnssec = flags & DO;
+	return ANSWERED;
+}
+
+/* The entry of the question, if it has one. */
+static __always_inline struct entry *find(const struct question *question)
+{
+	__u32 *place = bpf_map_lookup_elem(&names, question);
+	if (!place)
+		return 0;
+	__u32 key = *place;
+	struct entry *entry = bpf_map_lookup_elem(&entries, &key);
+	if (!entry)
+		return 0;
+	/* The hash map may give what it found to another name in this moment. */
+	__u64 differs = (entry->question.type ^ question->type) | (entry->question.size ^ question->size);
+#pragma unroll
+	for (int i = 0; i < NAME_WORDS; i++)
+		differs |= entry->question.name[i] ^ question->name[i];
+	return differs ? 0 : entry;
+}
+
+/* The answer to give now, one of the ready ones; 0 with the reason when there is none. */
+static __always_inline struct answer *draw(struct entry *entry, struct settings *set, int *reason)
+{
+	__u64 now = *(volatile __u64 *)&set->generation;
+	__u64 first = *(volatile __u64 *)&entry->generation[0], second = *(volatile __u64 *)&entry->generation[1];
+	__u64 half;
+	if (first <= now && (second > now || first > second))
+		half = 0;
+	else if (second <= now)
+		half = 1;
+	else {
+		*reason = CHANGING;
+		return 0;
+	}
+	__u64 began = *(volatile __u64 *)&entry->generation[half];
+	__u64 variants = *(volatile __u32 *)&entry->variants[half];
+	if (variants == 0 || variants > MOST_VARIANTS) {
+		*reason = UNKNOWN;
+		return 0;
+	}
+	__u64 which = bpf_get_prandom_u32() % variants;
+	FORGET_BOUNDS(which);
+	if (which >= MOST_VARIANTS)
+		which = 0;
+	__u32 place = *(volatile __u32 *)&entry->answers[half][which];
+	struct answer *answer = bpf_map_lookup_elem(&answers, &place);
+	__sync_fetch_and_add(&entry->answered, 1);
+	if (!answer || began > now || *(volatile __u64 *)&entry->generation[half] != began) {
+		*reason = CHANGING; /* this half is being written: the machine stopped here for a while */
+		return 0;
+	}
+	return answer;
+}
+
+static __always_inline void turn_round(struct packet *p, struct scratch *s, __u32 dns)
+{
+	__u8 mac[6];
+	__u16 *udp = (__u16 *)(s->head + HEAD(8));
+	__u16 port = udp[0];
+	udp[0] = udp[1];
+	udp[1] = port;
+	udp[2] = bpf_htons(8 + dns);
+	if (p->head == IPV4_HEAD) {
+		__u8 *ethernet = s->head + HEAD(IPV4_HEAD), *ip = ethernet + 14;
+		__builtin_memcpy(mac, ethernet, 6);
+		__builtin_memcpy(ethernet, ethernet + 6, 6);
+		__builtin_memcpy(ethernet + 6, mac, 6);
+		__u32 source = *(__u32 *)(ip + 12);
+		*(__u32 *)(ip + 12) = *(__u32 *)(ip + 16);
+		*(__u32 *)(ip + 16) = source;
+		ip[1] = 0;
+		put_two_bytes(ip + 2, 20 + 8 + dns);
+		put_two_bytes(ip + 4, 0);
+		put_two_bytes(ip + 6, 0x4000); /* never a fragment, so it needs no identification (RFC 6864) */
+		ip[8] = HOST_LIFE;
+		put_two_bytes(ip + 10, 0);
+		*(__u16 *)(ip + 10) = ~fold((__u32)bpf_csum_diff(0, 0, (void *)ip, 20, 0));
+	} else {
+		__u8 *ethernet = s->head + HEAD(IPV6_HEAD), *ip = ethernet + 14;
+		__builtin_memcpy(mac, ethernet, 6);
+		__builtin_memcpy(ethernet, ethernet + 6, 6);
+		__builtin_memcpy(ethernet + 6, mac, 6);
+		*(__u32 *)ip = bpf_htonl(0x60000000);
+		put_two_bytes(ip + 4, 8 + dns);
+		ip[7] = HOST_LIFE;
+		__u32 *source = (__u32 *)(ip + 8);
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			__u32 word = source[i];
+			source[i] = source[i + 4];
+			source[i + 4] = word;
+		}
+	}
+}
+
+/* Make the packet the answer: `answer` 0 is one without records, with TC. Says what came of it. */
+static __always_inline int write_answer(struct packet *p, struct scratch *s, struct settings *set, struct answer *answer)
+{
+	__u64 behind = p->behind, size = answer ? answer->size : 0;
+	FORGET_BOUNDS(behind);
+	FORGET_BOUNDS(size);
+	if (behind < SHORTEST || behind > DNS_HEADER + NAME_BYTES + QUESTION_REST || size > RECORD_BYTES)
+		return PACKET;
+	__u32 opt = p->options ? OPT_BYTES : 0, dns = behind + size + opt;
+	if (dns > MOST_ANSWER_BYTES)
+		return OTHER_QUESTION;
+	__u8 *header = s->dns;
+	__u16 flags = (answer ? FLAGS_OF_ANSWER : FLAGS_TRUNCATED) | (two_bytes(header + 2) & FLAG_RD);
+	put_two_bytes(header + 2, flags);
+	put_two_bytes(header + 6, answer ? answer->answers : 0);
+	put_two_bytes(header + 10, (answer ? answer->additional : 0) + (opt != 0));
+	s->dns[behind] = 0;
+	s->dns[behind + 1] = 0;
+	s->dns[behind + 2] = 0;
+	turn_round(p, s, dns);
+	__u16 *udp = (__u16 *)(s->head + HEAD(8));
+	__u64 sum = (__u64)p->addresses + udp[2];
+	if (p->is_partial && !p->is_xdp) {
+		udp[3] = fold(sum);
+	} else {
+		sum += (__u32)bpf_csum_diff(0, 0, (void *)s->dns, (behind + 3) & ~3ull, 0);
+		sum += udp[0] + udp[1] + udp[2];
+		if (answer)
+			sum += behind & 1 ? swapped(answer->checksum) : answer->checksum;
+	}
+	if (opt) {
+		__builtin_memset(s->opt, 0, sizeof(s->opt));
+		s->opt[2] = TYPE_OPT;
+		put_two_bytes(s->opt + 3, set->payload);
+		put_two_bytes(s->opt + 7, p->dnssec);
+		__u16 own = fold((__u32)bpf_csum_diff(0, 0, (void *)s->opt, sizeof(s->opt), 0));
+		sum += (behind + size) & 1 ? swapped(own) : own;
+	}
+	if (!p->is_partial || p->is_xdp) {
+		__u16 check = ~fold(sum);
+		udp[3] = check ? check : 0xffff;
+	}
+	if (resize(p, p->head + dns))
+		return NOT_GROWN;
+	long failed = p->head == IPV4_HEAD
+			      ? store(p, 0, s->head + HEAD(IPV4_HEAD), IPV4_HEAD + DNS_HEADER)
+			      : store(p, 0, s->head + HEAD(IPV6_HEAD), IPV6_HEAD + DNS_HEADER);
+	if (answer && size > 0 && size <= RECORD_BYTES)
+		failed |= store(p, p->head + behind, answer->bytes, size);
+	if (opt)
+		failed |= store(p, p->head + behind + size, s->opt, OPT_BYTES);
+	return failed ? NOT_WRITTEN : answer ? ANSWERED : LIMITED_TC;
+}
+
+static __always_inline void tell(struct packet *p, struct scratch *s, int reason, int has_question)
+{
+	struct decision *told = bpf_ringbuf_reserve(&decisions, sizeof(*told), 0);
+	if (!told)
+		return;
+	__builtin_memset(told, 0, sizeof(*told));
+	if (has_question)
+		told->question = s->question;
+	told->reason = reason;
+	if (p->head == IPV6_HEAD) {
+		told->version = 6;
+		__builtin_memcpy(told->source, s->head + HEAD(40 + 8) + 8, 16);
+	} else {
+		told->version = 4;
+		__builtin_memcpy(told->source, s->head + HEAD(20 + 8) + 12, 4);
+	}
+	__builtin_memcpy(&told->port, s->head + HEAD(8), 2);
+	bpf_ringbuf_submit(told, 0);
+}
+
+/* What becomes of a packet: -1: not for us; else its reason. */
+static __always_inline int decide(struct packet *p)
+{
+	__u32 zero = 0;
+	struct scratch *s = bpf_map_lookup_elem(&scratches, &zero);
+	struct settings *set = bpf_map_lookup_elem(&settings, &zero);
+	if (!s || !set)
+		return -1;
+	int reason = read_head(p, s), has_question = 0;
+	if (reason < 0)
+		return reason;
+	if (reason == ANSWERED)
+		reason = read_checked(p, s);
+	if (reason == ANSWERED) {
+		reason = read_question(p, s);
+		has_question = reason == ANSWERED;
+	}
+	struct entry *entry = 0;
+	struct answer *answer = 0;
+	if (reason == ANSWERED) {
+		entry = find(&s->question);
+		reason = entry ? read_options(p, s) : UNKNOWN;
+	}
+	if (reason == ANSWERED && bpf_ktime_get_ns() >= *(volatile __u64 *)&set->lease_until_ns)
+		reason = NO_LEASE;
+	if (reason == ANSWERED)
+		answer = draw(entry, set, &reason);
+	if (set->trace)
+		tell(p, s, reason, has_question);
+	if (answer)
+		reason = write_answer(p, s, set, answer);
+	if (entry && reason != ANSWERED)
+		__sync_fetch_and_add(&entry->passed, 1);
+	count(reason);
+	return reason;
+}
+
+SEC("tc")
+int fastpath_tc(struct __sk_buff *skb)
+{
+	/* Joined segments, and frames of a VLAN that is not this interface, are for the kernel. */
+	if (skb->pkt_type != 0 || skb->gso_size || skb->vlan_present)
+		return TC_ACT_UNSPEC;
+	struct packet p = {.context = skb, .size = skb->len, .interface = skb->ifindex};
+	switch (decide(&p)) {
+	case ANSWERED:
+	case LIMITED_TC:
+		return bpf_redirect(p.interface, 0);
+	case LIMITED_DROPPED:
+	case NOT_WRITTEN:
+		return TC_ACT_SHOT;
+	default:
+		return TC_ACT_UNSPEC;
+	}
+}
+
+SEC("xdp")
+int fastpath_xdp(struct xdp_md *context)
+{
+	struct packet p = {.context = context, .size = context->data_end - context->data, .is_xdp = 1};
+	switch (decide(&p)) {
+	case ANSWERED:
+	case LIMITED_TC:
+		return XDP_TX;
+	case LIMITED_DROPPED:
+	case NOT_WRITTEN:
+		return XDP_DROP;
+	default:
+		return XDP_PASS;
+	}
+}
+
+char _license[] SEC("license") = "Apache-2.0";

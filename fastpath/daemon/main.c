@@ -1,0 +1,350 @@
+/* rspdns-fastpath: answers of rspdns from the kernel. See rspdns-fastpath(8) and README.md. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <getopt.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+
+#include "messages.h"
+#include "program.h"
+#include "server.h"
+#include "table.h"
+
+#define DEFAULT_SOCKET "/run/rspdns/fastpath.sock"
+#define DEFAULT_NAMES 16384
+#define DEFAULT_ANSWERS 32768
+#define MOST_ADDRESSES 128
+#define MOST_PORTS 2
+#define WAITING 16
+
+struct options {
+	const char *socket, *group, *user;
+	struct destination addresses[MOST_ADDRESSES];
+	unsigned int address_count;
+	__be16 ports[MOST_PORTS];
+	unsigned int port_count;
+	uint32_t names, answers;
+};
+
+static void fail(const char *format, const char *what)
+{
+	fputs("rspdns-fastpath: ", stderr);
+	fprintf(stderr, format, what);
+	fputc('\n', stderr);
+	exit(1);
+}
+
+static const char USAGE[] =
+	"usage: rspdns-fastpath run --interface NAME ... --address ADDRESS ... [options]\n"
+	"       rspdns-fastpath status [--socket PATH]\n"
+	"       rspdns-fastpath trace [--socket PATH]\n"
+	"       rspdns-fastpath detach [--socket PATH] [--interface NAME ...]\n"
+	"\n"
+	"  --interface NAME   where questions arrive; may be given several times\n"
+	"  --address ADDRESS  PowerDNS's own address, IPv4 or IPv6; may be given several times\n"
+	"  --port NUMBER      its port (53)\n"
+	"  --mode MODE        tc, xdp (the driver's own), xdp-generic (tc)\n"
+	"  --socket PATH      where the backend connects (" DEFAULT_SOCKET ")\n"
+	"  --group NAME       the socket's group\n"
+	"  --user NAME        become this user, with CAP_BPF and CAP_NET_ADMIN alone\n"
+	"  --names NUMBER     room for so many names and types (16384)\n"
+	"  --answers NUMBER   room for so many ready answers, 512 bytes each (32768)\n";
+
+static uint32_t number(const char *text, uint32_t least, uint32_t most)
+{
+	char *end;
+	errno = 0;
+	unsigned long value = strtoul(text, &end, 10);
+	if (errno || *end || end == text || *text == '-' || value < least || value > most) {
+		fprintf(stderr, "rspdns-fastpath: '%s' is no number from %u to %u\n", text, least, most);
+		exit(1);
+	}
+	return (uint32_t)value;
+}
+
+static void add_address(struct options *options, const char *text)
+{
+	if (options->address_count == MOST_ADDRESSES)
+		fail("%s: too many addresses", text);
+	struct destination *address = &options->addresses[options->address_count++];
+	memset(address, 0, sizeof(*address));
+	if (inet_pton(AF_INET, text, address->address) == 1)
+		address->version = 4;
+	else if (inet_pton(AF_INET6, text, address->address) == 1)
+		address->version = 6;
+	else
+		fail("%s is no address", text);
+}
+
+static void add_interface(struct program *program, const char *name)
+{
+	if (program->interface_count == MOST_INTERFACES)
+		fail("%s: too many interfaces", name);
+	if (!*name || strlen(name) >= IF_NAMESIZE || strpbrk(name, "\"\\/ "))
+		fail("%s is no name of an interface", name);
+	struct interface *interface = &program->interfaces[program->interface_count++];
+	interface->link = -1;
+	memcpy(interface->name, name, strlen(name) + 1);
+}
+
+static enum mode mode_of(const char *text)
+{
+	if (strcmp(text, "tc") == 0)
+		return TC;
+	if (strcmp(text, "xdp") == 0)
+		return XDP_NATIVE;
+	if (strcmp(text, "xdp-generic") != 0)
+		fail("%s is no mode: tc, xdp or xdp-generic", text);
+	return XDP_GENERIC;
+}
+
+static void read_options(int count, char **words, struct options *options, struct program *program)
+{
+	static const struct option KNOWN[] = {
+		{"interface", required_argument, NULL, 'i'}, {"address", required_argument, NULL, 'a'},
+		{"port", required_argument, NULL, 'p'},	     {"mode", required_argument, NULL, 'm'},
+		{"socket", required_argument, NULL, 's'},    {"group", required_argument, NULL, 'g'},
+		{"user", required_argument, NULL, 'u'},	     {"names", required_argument, NULL, 'n'},
+		{"answers", required_argument, NULL, 'r'},   {NULL, 0, NULL, 0},
+	};
+	int one;
+	while ((one = getopt_long(count, words, "", KNOWN, NULL)) != -1) {
+		switch (one) {
+		case 'i':
+			add_interface(program, optarg);
+			break;
+		case 'a':
+			add_address(options, optarg);
+			break;
+		case 'p':
+			if (options->port_count == MOST_PORTS)
+				fail("%s: too many ports", optarg);
+			options->ports[options->port_count++] = htons((uint16_t)number(optarg, 1, 65535));
+			break;
+		case 'm':
+			program->mode = mode_of(optarg);
+			break;
+		case 's':
+			options->socket = optarg;
+			break;
+		case 'g':
+			options->group = optarg;
+			break;
+		case 'u':
+			options->user = optarg;
+			break;
+		case 'n':
+			options->names = number(optarg, 1, 1u << 20);
+			break;
+		case 'r':
+			options->answers = number(optarg, 1, 1u << 21);
+			break;
+		default:
+			exit(2);
+		}
+	}
+	if (optind < count)
+		fail("unexpected: %s", words[optind]);
+}
+
+static struct sockaddr_un address_of(const char *path)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	if (strlen(path) >= sizeof(address.sun_path))
+		fail("%s is too long for a socket", path);
+	strcpy(address.sun_path, path);
+	return address;
+}
+
+/* A connection to a daemon that runs, or -1. */
+static int connect_to(const char *path)
+{
+	struct sockaddr_un address = address_of(path);
+	int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (file >= 0 && connect(file, (struct sockaddr *)&address, sizeof(address)) == 0)
+		return file;
+	if (file >= 0)
+		close(file);
+	return -1;
+}
+
+static int listen_at(const struct options *options)
+{
+	struct sockaddr_un address = address_of(options->socket);
+	int other = connect_to(options->socket);
+	if (other >= 0)
+		fail("another rspdns-fastpath listens at %s", options->socket);
+	unlink(options->socket);
+	int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	mode_t before = umask(0117);
+	int failed = file < 0 || bind(file, (struct sockaddr *)&address, sizeof(address)) || listen(file, WAITING);
+	umask(before);
+	if (failed)
+		fail("can't listen at %s", options->socket);
+	if (options->group) {
+		struct group *group = getgrnam(options->group);
+		if (!group)
+			fail("there is no group %s", options->group);
+		if (chown(options->socket, (uid_t)-1, group->gr_gid))
+			fail("the socket can't be given to the group %s", options->group);
+	}
+	return file;
+}
+
+/* Keep CAP_BPF and CAP_NET_ADMIN: programs are attached again where interfaces come again. */
+static void drop_privileges(const char *user)
+{
+	struct passwd *as = user ? getpwnam(user) : NULL;
+	if (user && !as)
+		fail("there is no user %s", user);
+	for (int one = 0; one <= CAP_LAST_CAP; one++)
+		if (one != CAP_BPF && one != CAP_NET_ADMIN)
+			prctl(PR_CAPBSET_DROP, one, 0, 0, 0);
+	if (as && geteuid() != as->pw_uid &&
+	    (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) || setgroups(0, NULL) || setgid(as->pw_gid) || setuid(as->pw_uid)))
+		fail("can't become the user %s", user);
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct data[2] = {{0}};
+	data[CAP_BPF / 32].effective |= 1u << (CAP_BPF % 32);
+	data[CAP_NET_ADMIN / 32].effective |= 1u << (CAP_NET_ADMIN % 32);
+	for (int i = 0; i < 2; i++)
+		data[i].permitted = data[i].effective;
+	if (syscall(SYS_capset, &header, data) || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		fail("privileges can't be dropped: %s", strerror(errno));
+}
+
+static int run(struct options *options, struct program *program)
+{
+	static struct table table;
+	if (program->interface_count == 0 || options->address_count == 0)
+		fail("%s", "run needs --interface and --address");
+	if (options->port_count == 0)
+		options->ports[options->port_count++] = htons(53);
+	const char *problem = program_load(program, &table, options->names, options->answers);
+	if (problem)
+		fail("%s", problem);
+	for (unsigned int i = 0; i < options->address_count; i++)
+		for (unsigned int j = 0; j < options->port_count; j++) {
+			uint8_t one = 1;
+			options->addresses[i].port = options->ports[j];
+			if (bpf_map_update_elem(program->destinations, &options->addresses[i], &one, BPF_ANY))
+				fail("%s", "the addresses find no room in the map");
+		}
+	int listener = listen_at(options);
+	drop_privileges(options->user);
+	if (server_run(listener, program, &table))
+		fail("%s", strerror(errno));
+	unlink(options->socket);
+	return 0;
+}
+
+static void send_request(int file, enum kind kind, const void *body, size_t size)
+{
+	uint8_t bytes[16];
+	uint32_t length = (uint32_t)size + 1;
+	memcpy(bytes, &length, sizeof(length));
+	bytes[4] = (uint8_t)kind;
+	if (size)
+		memcpy(bytes + 5, body, size);
+	if (send(file, bytes, 5 + size, MSG_NOSIGNAL) != (ssize_t)(5 + size))
+		fail("%s", "the daemon does not listen");
+}
+
+static int read_whole(int file, void *to, size_t size)
+{
+	for (size_t at = 0; at < size;) {
+		ssize_t got = recv(file, (char *)to + at, size - at, 0);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return -1;
+		at += (size_t)got;
+	}
+	return 0;
+}
+
+/* Print what the daemon says until it says a message of kind `last`, or ends. */
+static int print_replies(int file, enum kind last)
+{
+	uint32_t length;
+	while (read_whole(file, &length, sizeof(length)) == 0 && length >= 1) {
+		char *text = malloc(length + 1);
+		if (!text || read_whole(file, text, length))
+			fail("%s", "the daemon ended in the midst of its reply");
+		text[length] = 0;
+		if (text[0] == REFUSED)
+			fail("%s", text + 1);
+		if (text[0] == TOLD || text[0] == DECIDED)
+			fputs(text + 1, stdout);
+		fflush(stdout);
+		char kind = text[0];
+		free(text);
+		if (kind == (char)last)
+			return 0;
+	}
+	return last == DECIDED ? 0 : 1;
+}
+
+static int ask(const struct options *options, enum kind kind, enum kind last)
+{
+	uint8_t all = 1;
+	int file = connect_to(options->socket);
+	if (file < 0)
+		fail("no daemon listens at %s (or this user may not use it)", options->socket);
+	send_request(file, kind, &all, kind == STATUS ? 1 : 0);
+	return print_replies(file, last);
+}
+
+/* End a daemon that runs; remove from the interfaces what a killed one left. */
+static int detach(const struct options *options, struct program *program)
+{
+	int file = connect_to(options->socket);
+	if (file < 0 && program->interface_count == 0)
+		fail("no daemon listens at %s: name the interfaces that one left its program at", options->socket);
+	if (file >= 0) {
+		send_request(file, DETACH, NULL, 0);
+		print_replies(file, DETACHED);
+		close(file);
+	}
+	program_detach(program);
+	return 0;
+}
+
+int main(int count, char **words)
+{
+	static struct program program;
+	struct options options = {.socket = DEFAULT_SOCKET, .names = DEFAULT_NAMES, .answers = DEFAULT_ANSWERS};
+	const char *command = count > 1 ? words[1] : "";
+	if (strcmp(command, "--help") == 0 || strcmp(command, "help") == 0) {
+		fputs(USAGE, stdout);
+		return 0;
+	}
+	if (count < 2) {
+		fputs(USAGE, stderr);
+		return 2;
+	}
+	read_options(count - 1, words + 1, &options, &program);
+	if (strcmp(command, "run") == 0)
+		return run(&options, &program);
+	if (strcmp(command, "status") == 0)
+		return ask(&options, STATUS, TOLD);
+	if (strcmp(command, "trace") == 0)
+		return ask(&options, TRACE, REFUSED);
+	if (strcmp(command, "detach") == 0)
+		return detach(&options, &program);
+	fputs(USAGE, stderr);
+	return 2;
+}

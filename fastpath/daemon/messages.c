@@ -1,0 +1,143 @@
+#include "messages.h"
+
+#include <string.h>
+
+/* What is left of a body. Whoever takes more than there is finds it broken. */
+struct reader {
+	const uint8_t *at;
+	size_t left;
+	bool is_broken;
+};
+
+static struct reader reader_of(const struct message *message)
+{
+	return (struct reader){.at = message->body, .left = message->size, .is_broken = false};
+}
+
+static const uint8_t *take(struct reader *reader, size_t size)
+{
+	if (reader->is_broken || reader->left < size) {
+		reader->is_broken = true;
+		return NULL;
+	}
+	const uint8_t *at = reader->at;
+	reader->at += size;
+	reader->left -= size;
+	return at;
+}
+
+static void take_into(struct reader *reader, void *to, size_t size)
+{
+	const uint8_t *at = take(reader, size);
+	if (at)
+		memcpy(to, at, size);
+	else
+		memset(to, 0, size);
+}
+
+static uint8_t take_byte(struct reader *reader)
+{
+	uint8_t byte;
+	take_into(reader, &byte, sizeof(byte));
+	return byte;
+}
+
+static uint16_t take_short(struct reader *reader)
+{
+	uint16_t number;
+	take_into(reader, &number, sizeof(number));
+	return number;
+}
+
+static bool is_whole(const struct reader *reader) { return !reader->is_broken && reader->left == 0; }
+
+long message_read(const uint8_t *bytes, size_t size, struct message *message)
+{
+	uint32_t length;
+	if (size < sizeof(length))
+		return 0;
+	memcpy(&length, bytes, sizeof(length));
+	if (length < 1 || length > MOST_MESSAGE_BYTES)
+		return -1;
+	if (size < sizeof(length) + length)
+		return 0;
+	message->kind = bytes[sizeof(length)];
+	message->body = bytes + sizeof(length) + 1;
+	message->size = length - 1;
+	return (long)(sizeof(length) + length);
+}
+
+bool hello_read(const struct message *message, struct hello *hello)
+{
+	struct reader reader = reader_of(message);
+	take_into(&reader, &hello->version, sizeof(hello->version));
+	hello->payload = take_short(&reader);
+	hello->most_labels = take_short(&reader);
+	take_into(&reader, &hello->rate_per_s, sizeof(hello->rate_per_s));
+	take_into(&reader, &hello->slip, sizeof(hello->slip));
+	return is_whole(&reader) && hello->payload >= MOST_ANSWER_BYTES && hello->slip >= 1;
+}
+
+/* A name in lower case on the wire, of this size: labels that end where the name ends. */
+static bool is_name(const uint8_t *name, size_t size)
+{
+	size_t at = 0;
+	while (at < size && name[at] != 0) {
+		if (name[at] > 63)
+			return false;
+		at += (size_t)name[at] + 1;
+	}
+	if (at + 1 != size)
+		return false;
+	for (size_t i = 0; i < size; i++)
+		if (name[i] >= 'A' && name[i] <= 'Z')
+			return false;
+	return true;
+}
+
+static bool take_name(struct reader *reader, struct question *question)
+{
+	size_t size = take_byte(reader);
+	const uint8_t *name = take(reader, size);
+	if (!name || size > NAME_BYTES || !is_name(name, size))
+		return false;
+	memcpy(question->name, name, size);
+	question->size = (uint16_t)size;
+	return true;
+}
+
+bool put_read(const struct message *message, struct put *put)
+{
+	struct reader reader = reader_of(message);
+	memset(&put->question, 0, sizeof(put->question));
+	put->question.type = take_short(&reader);
+	if (!take_name(&reader, &put->question))
+		return false;
+	put->count = take_byte(&reader);
+	if (put->count > MOST_VARIANTS)
+		return false;
+	for (uint32_t i = 0; i < put->count; i++) {
+		struct variant *variant = &put->variants[i];
+		variant->answers = take_short(&reader);
+		variant->additional = take_short(&reader);
+		variant->size = take_short(&reader);
+		variant->bytes = take(&reader, variant->size);
+		if (!variant->bytes || variant->size == 0 || variant->size > RECORD_BYTES)
+			return false;
+	}
+	return is_whole(&reader);
+}
+
+bool zone_read(const struct message *message, struct question *apex)
+{
+	struct reader reader = reader_of(message);
+	memset(apex, 0, sizeof(*apex));
+	return take_name(&reader, apex) && is_whole(&reader);
+}
+
+bool number_read(const struct message *message, uint64_t *number)
+{
+	struct reader reader = reader_of(message);
+	take_into(&reader, number, sizeof(*number));
+	return is_whole(&reader);
+}

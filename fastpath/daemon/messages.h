@@ -1,0 +1,68 @@
+/*
+ * The messages of the socket, in the machine's own byte order: both ends are on one host.
+ *
+ *   size (4 bytes, of what follows), kind (1 byte), body
+ *
+ * Whatever comes is checked here; nothing here knows of sockets or maps.
+ */
+#ifndef FASTPATH_MESSAGES_H
+#define FASTPATH_MESSAGES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "table.h"
+
+#define PROTOCOL_VERSION 1
+#define MOST_MESSAGE_BYTES 16384
+
+enum kind {
+	/* Of the backend: */
+	HELLO = 'H',  /* version (4), payload (2), most labels (2), rate (4), slip (4) */
+	ZONE = 'Z',   /* a name: the apex of a zone whose names are not deeper than told */
+	PUT = 'P',    /* type (2), size of the name (1), name, count (1), each: answers (2), additional (2), size (2), bytes */
+	COMMIT = 'C', /* number (8) */
+	RENEW = 'R',  /* CLOCK_MONOTONIC in ns when it was sent (8) */
+	END = 'E',    /* the lease ends now */
+	/* Of anybody: */
+	STATUS = 'S', /* whether of all names, or of those that were asked about since the last time (1) */
+	TRACE = 'T',
+	DETACH = 'D',
+	/* Replies: */
+	WELCOME = 'h',
+	COMMITTED = 'c', /* number (8), names refused (4) */
+	TOLD = 's',	 /* JSON */
+	DECIDED = 't',	 /* a line of text */
+	DETACHED = 'd',
+	REFUSED = 'e', /* text; the connection is closed */
+};
+
+struct message {
+	uint8_t kind;
+	const uint8_t *body;
+	size_t size;
+};
+
+struct hello {
+	uint32_t version;
+	uint16_t payload, most_labels;
+	uint32_t rate_per_s, slip;
+};
+
+struct put {
+	struct question question;
+	uint32_t count;
+	struct variant variants[MOST_VARIANTS];
+};
+
+/* Bytes of the first message, 0 when it is not whole yet, -1 when it can't be one. */
+long message_read(const uint8_t *bytes, size_t size, struct message *message);
+
+/* Each says whether the body is one. */
+bool hello_read(const struct message *message, struct hello *hello);
+bool put_read(const struct message *message, struct put *put);
+bool zone_read(const struct message *message, struct question *apex);
+bool number_read(const struct message *message, uint64_t *number);
+
+#endif

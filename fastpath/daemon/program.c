@@ -1,0 +1,195 @@
+#include "program.h"
+
+#include <errno.h>
+#include <linux/if_arp.h>
+#include <linux/if_link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+/* The filter of ours on an interface: by these a later daemon, and `detach`, find it. */
+#define TC_PRIORITY 5353
+#define TC_HANDLE 0x5353
+
+extern const unsigned char bpf_object_start[], bpf_object_end[];
+
+static char last_words[256];
+
+/* libbpf tells of everything; its last complaint explains a failure. */
+static int note_complaint(enum libbpf_print_level level, const char *format, va_list arguments)
+{
+	if (level == LIBBPF_WARN)
+		vsnprintf(last_words, sizeof(last_words), format, arguments);
+	return 0;
+}
+
+static void *mapped(int map, size_t size)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	void *memory = mmap(NULL, (size + page - 1) / page * page, PROT_READ | PROT_WRITE, MAP_SHARED, map, 0);
+	return memory == MAP_FAILED ? NULL : memory;
+}
+
+static int map_of(struct program *program, const char *name)
+{
+	return bpf_object__find_map_fd_by_name(program->object, name);
+}
+
+const char *program_load(struct program *program, struct table *table, uint32_t names, uint32_t answers)
+{
+	static char words[512];
+	libbpf_set_print(note_complaint);
+	if (!table_can_wait())
+		return "this kernel has no membarrier(2) for all processors (it is off with nohz_full)";
+	LIBBPF_OPTS(bpf_object_open_opts, options, .object_name = "fastpath");
+	program->object = bpf_object__open_mem(bpf_object_start, (size_t)(bpf_object_end - bpf_object_start), &options);
+	if (!program->object)
+		return "the BPF object can't be read; was it built?";
+	const char *wanted = program->mode == TC ? "fastpath_tc" : "fastpath_xdp";
+	struct bpf_program *one;
+	bpf_object__for_each_program(one, program->object)
+		bpf_program__set_autoload(one, strcmp(bpf_program__name(one), wanted) == 0);
+	bpf_map__set_max_entries(bpf_object__find_map_by_name(program->object, "names"), names);
+	bpf_map__set_max_entries(bpf_object__find_map_by_name(program->object, "entries"), names);
+	bpf_map__set_max_entries(bpf_object__find_map_by_name(program->object, "answers"), answers);
+	int failed = bpf_object__load(program->object);
+	if (failed) {
+		snprintf(words, sizeof(words), "the kernel does not take the BPF program: %s%s%s", strerror(-failed),
+			 failed == -EPERM ? " (it needs CAP_BPF and CAP_NET_ADMIN, Linux 6.1 or later)" : "; ",
+			 failed == -EPERM ? "" : last_words);
+		return words;
+	}
+	program->file = bpf_program__fd(bpf_object__find_program_by_name(program->object, wanted));
+	program->counters = map_of(program, "counters");
+	program->decisions = map_of(program, "decisions");
+	program->destinations = map_of(program, "destinations");
+	program->zones = map_of(program, "zones");
+	table->names = map_of(program, "names");
+	table->settings = mapped(map_of(program, "settings"), sizeof(struct settings));
+	table->entries = mapped(map_of(program, "entries"), sizeof(struct entry) * (size_t)names);
+	table->answers = mapped(map_of(program, "answers"), sizeof(struct answer) * (size_t)answers);
+	if (!table->settings || !table->entries || !table->answers || table_open(table, names, answers))
+		return "no memory for the table of answers";
+	return NULL;
+}
+
+static bool is_ethernet(const char *name)
+{
+	struct ifreq request = {0};
+	int any = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", name);
+	bool known = any >= 0 && ioctl(any, SIOCGIFHWADDR, &request) == 0;
+	if (any >= 0)
+		close(any);
+	return known && (request.ifr_hwaddr.sa_family == ARPHRD_ETHER || request.ifr_hwaddr.sa_family == ARPHRD_LOOPBACK);
+}
+
+static int attach_tc(struct program *program, unsigned int index)
+{
+	LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = (int)index, .attach_point = BPF_TC_INGRESS);
+	int failed = bpf_tc_hook_create(&hook);
+	if (failed && failed != -EEXIST)
+		return failed;
+	LIBBPF_OPTS(bpf_tc_opts, options, .handle = TC_HANDLE, .priority = TC_PRIORITY, .prog_fd = program->file,
+		    .flags = BPF_TC_F_REPLACE);
+	return bpf_tc_attach(&hook, &options);
+}
+
+static int attach_xdp(struct program *program, struct interface *interface, unsigned int index)
+{
+	LIBBPF_OPTS(bpf_link_create_opts, options,
+		    .flags = program->mode == XDP_NATIVE ? XDP_FLAGS_DRV_MODE : XDP_FLAGS_SKB_MODE);
+	int link = bpf_link_create(program->file, (int)index, BPF_XDP, &options);
+	if (link >= 0)
+		interface->link = link;
+	return link < 0 ? link : 0;
+}
+
+/* Whether our filter is still there: somebody may have removed it, or the interface was made anew. */
+static bool is_attached(const struct interface *interface, unsigned int index, enum mode mode)
+{
+	if (index == 0 || index != interface->index)
+		return false;
+	if (mode != TC)
+		return interface->link >= 0;
+	LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = (int)index, .attach_point = BPF_TC_INGRESS);
+	LIBBPF_OPTS(bpf_tc_opts, options, .handle = TC_HANDLE, .priority = TC_PRIORITY);
+	return bpf_tc_query(&hook, &options) == 0;
+}
+
+static void drop_link(struct interface *interface)
+{
+	if (interface->link >= 0)
+		close(interface->link);
+	interface->link = -1;
+}
+
+unsigned int program_attach(struct program *program)
+{
+	unsigned int attached = 0;
+	for (unsigned int i = 0; i < program->interface_count; i++) {
+		struct interface *interface = &program->interfaces[i];
+		unsigned int index = if_nametoindex(interface->name);
+		if (is_attached(interface, index, program->mode)) {
+			attached++;
+			continue;
+		}
+		interface->index = 0;
+		drop_link(interface);
+		if (index == 0) {
+			snprintf(interface->problem, sizeof(interface->problem), "there is no such interface");
+			continue;
+		}
+		if (!is_ethernet(interface->name)) {
+			snprintf(interface->problem, sizeof(interface->problem), "it is no Ethernet interface");
+			continue;
+		}
+		int failed = program->mode == TC ? attach_tc(program, index) : attach_xdp(program, interface, index);
+		if (failed) {
+			snprintf(interface->problem, sizeof(interface->problem), "the program can't be attached: %s%s",
+				 strerror(-failed), failed == -EBUSY ? " (another XDP program is there)" : "");
+			continue;
+		}
+		interface->index = index;
+		interface->problem[0] = 0;
+		attached++;
+	}
+	return attached;
+}
+
+void program_detach(struct program *program)
+{
+	libbpf_set_print(note_complaint);
+	for (unsigned int i = 0; i < program->interface_count; i++) {
+		struct interface *interface = &program->interfaces[i];
+		unsigned int index = if_nametoindex(interface->name);
+		drop_link(interface);
+		interface->index = 0;
+		if (index == 0)
+			continue;
+		LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = (int)index, .attach_point = BPF_TC_INGRESS);
+		LIBBPF_OPTS(bpf_tc_opts, options, .handle = TC_HANDLE, .priority = TC_PRIORITY);
+		bpf_tc_detach(&hook, &options);
+	}
+}
+
+void program_count(const struct program *program, uint64_t totals[REASON_COUNT])
+{
+	int processors = libbpf_num_possible_cpus();
+	uint64_t *each = calloc(processors > 0 ? (size_t)processors : 1, sizeof(*each));
+	for (uint32_t reason = 0; reason < REASON_COUNT; reason++) {
+		totals[reason] = 0;
+		if (!each || bpf_map_lookup_elem(program->counters, &reason, each))
+			continue;
+		for (int i = 0; i < processors; i++)
+			totals[reason] += each[i];
+	}
+	free(each);
+}

@@ -1,0 +1,43 @@
+/* The BPF program: loading it, its maps, and the interfaces it is attached to. */
+#ifndef FASTPATH_PROGRAM_H
+#define FASTPATH_PROGRAM_H
+
+#include <net/if.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "table.h"
+
+#define MOST_INTERFACES 64
+
+enum mode { TC, XDP_NATIVE, XDP_GENERIC };
+
+struct interface {
+	char name[IF_NAMESIZE];
+	unsigned int index; /* where the program is attached; 0: nowhere */
+	int link;	    /* of XDP: the program goes with this descriptor; -1: none */
+	char problem[160];  /* why it is not attached */
+};
+
+struct program {
+	enum mode mode;
+	struct bpf_object *object;
+	int file;
+	int counters, decisions, destinations, zones;
+	struct interface interfaces[MOST_INTERFACES];
+	unsigned int interface_count;
+};
+
+/* Load the program and open the table of its maps. Returns NULL, or what is wrong in words. */
+const char *program_load(struct program *program, struct table *table, uint32_t names, uint32_t answers);
+
+/* Attach wherever it is not attached: interfaces go and come. Returns how many it is attached to. */
+unsigned int program_attach(struct program *program);
+
+/* Remove the program from the interfaces; of tc also one that a killed daemon left. */
+void program_detach(struct program *program);
+
+/* How often each reason was met, of all processors. */
+void program_count(const struct program *program, uint64_t totals[REASON_COUNT]);
+
+#endif

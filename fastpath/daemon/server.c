@@ -1,0 +1,527 @@
+#include "server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include "messages.h"
+
+#define LEASE_NS 1000000000ull
+#define LOOK_EVERY_NS 250000000 /* at the interfaces */
+#define MOST_CLIENTS 16
+#define MOST_UNREAD_BYTES (8u << 20) /* of replies: who does not read them is left */
+#define MOST_EVENTS 32
+
+struct client {
+	int file; /* -1: free */
+	bool is_tracing, is_leaving;
+	uint8_t in[4 + MOST_MESSAGE_BYTES];
+	size_t in_size;
+	char *out;
+	size_t out_size, out_sent, out_room;
+};
+
+struct server {
+	struct program *program;
+	struct table *table;
+	struct client clients[MOST_CLIENTS];
+	struct client *backend; /* whose answers are in the table; NULL: nobody's */
+	struct ring_buffer *decisions;
+	uint64_t *told_answered, *told_passed; /* of each entry, to the backend */
+	unsigned int attached;
+	int epoll;
+	bool is_over;
+};
+
+static const char *const REASON_NAMES[] = {
+#define AS_TEXT(name, text) text,
+	REASONS(AS_TEXT)
+#undef AS_TEXT
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
+
+static void set_lease(struct server *server, uint64_t until_ns)
+{
+	__atomic_store_n(&server->table->settings->lease_until_ns, until_ns, __ATOMIC_SEQ_CST);
+}
+
+/* ---- replies ---- */
+
+static void append(struct client *client, const void *bytes, size_t size)
+{
+	if (client->is_leaving || size == 0)
+		return;
+	if (client->out_size + size > client->out_room) {
+		size_t room = 2 * client->out_room + size + 4096;
+		char *larger = room > 2 * (size_t)MOST_UNREAD_BYTES ? NULL : realloc(client->out, room);
+		if (!larger) {
+			client->is_leaving = true;
+			client->out_size = client->out_sent = 0;
+			return;
+		}
+		client->out = larger;
+		client->out_room = room;
+	}
+	memcpy(client->out + client->out_size, bytes, size);
+	client->out_size += size;
+}
+
+static void reply(struct client *client, enum kind kind, const void *body, size_t size)
+{
+	uint32_t length = (uint32_t)size + 1;
+	uint8_t byte = (uint8_t)kind;
+	append(client, &length, sizeof(length));
+	append(client, &byte, 1);
+	append(client, body, size);
+}
+
+static void refuse(struct client *client, const char *words)
+{
+	reply(client, REFUSED, words, strlen(words));
+	client->is_leaving = true;
+}
+
+/* ---- what is told ---- */
+
+/* A name in the text form of zone files, fit for JSON: a backslash stands twice. */
+static void print_name(FILE *out, const struct question *question)
+{
+	const uint8_t *name = (const uint8_t *)question->name;
+	size_t at = 0;
+	while (at < question->size && name[at]) {
+		size_t end = at + 1 + name[at];
+		for (at++; at < end && at < question->size; at++) {
+			if (name[at] > ' ' && name[at] < 0x7f && !strchr("\\\".;()@$", name[at]))
+				fputc(name[at], out);
+			else
+				fprintf(out, "\\\\%03u", name[at]);
+		}
+		if (at < question->size && name[at])
+			fputc('.', out);
+	}
+}
+
+static void print_type(FILE *out, uint16_t type)
+{
+	switch (type) {
+	case 1:
+		fputs("A", out);
+		break;
+	case 28:
+		fputs("AAAA", out);
+		break;
+	case 33:
+		fputs("SRV", out);
+		break;
+	case 35:
+		fputs("NAPTR", out);
+		break;
+	default:
+		fprintf(out, "TYPE%u", type);
+	}
+}
+
+static void print_names(struct server *server, FILE *out, bool all)
+{
+	struct table *table = server->table;
+	const char *comma = "";
+	for (uint32_t i = 0; i < table->entry_places.capacity; i++) {
+		if (!table->in_use[i])
+			continue;
+		struct entry *entry = &table->entries[i];
+		uint64_t answered = __atomic_load_n(&entry->answered, __ATOMIC_RELAXED);
+		uint64_t passed = __atomic_load_n(&entry->passed, __ATOMIC_RELAXED);
+		if (!all && answered == server->told_answered[i] && passed == server->told_passed[i])
+			continue;
+		if (!all) {
+			server->told_answered[i] = answered;
+			server->told_passed[i] = passed;
+		}
+		fprintf(out, "%s\n  {\"name\": \"", comma);
+		print_name(out, &entry->question);
+		fputs("\", \"type\": \"", out);
+		print_type(out, entry->question.type);
+		int half = entry->generation[0] > entry->generation[1] ? 0 : 1;
+		fprintf(out, "\", \"variants\": %u, \"answered\": %llu, \"passed\": %llu}", entry->variants[half],
+			(unsigned long long)answered, (unsigned long long)passed);
+		comma = ",";
+	}
+}
+
+static void print_interfaces(const struct program *program, FILE *out)
+{
+	for (unsigned int i = 0; i < program->interface_count; i++) {
+		const struct interface *interface = &program->interfaces[i];
+		fprintf(out, "%s{\"name\": \"%s\", \"attached\": %s, \"problem\": \"%s\"}", i ? ", " : "", interface->name,
+			interface->index ? "true" : "false", interface->problem);
+	}
+}
+
+static void tell_status(struct server *server, struct client *client, bool all)
+{
+	char *text = NULL;
+	size_t size = 0;
+	FILE *out = open_memstream(&text, &size);
+	if (!out)
+		return refuse(client, "no memory");
+	static const char *const modes[] = {"tc", "xdp", "xdp-generic"};
+	uint64_t totals[REASON_COUNT], now = now_ns(), lease = server->table->settings->lease_until_ns;
+	program_count(server->program, totals);
+	fprintf(out, "{\"mode\": \"%s\", \"interfaces\": [", modes[server->program->mode]);
+	print_interfaces(server->program, out);
+	fprintf(out, "],\n \"backend\": %s, \"lease_ms\": %llu, \"generation\": %llu, \"names\": %u,\n",
+		server->backend ? "true" : "false", (unsigned long long)(lease > now ? (lease - now) / 1000000 : 0),
+		(unsigned long long)server->table->settings->generation, server->table->count);
+	fprintf(out, " \"room\": {\"names\": %u, \"answers\": %u, \"answers_free\": %u},\n \"decisions\": {",
+		server->table->entry_places.capacity, server->table->answer_places.capacity,
+		server->table->answer_places.free_count + server->table->answer_places.resting_count);
+	for (int reason = 0; reason < REASON_COUNT; reason++)
+		fprintf(out, "%s\"%s\": %llu", reason ? ", " : "", REASON_NAMES[reason], (unsigned long long)totals[reason]);
+	fputs("},\n \"asked\": [", out);
+	print_names(server, out, all);
+	fputs("]}\n", out);
+	if (fclose(out) == 0)
+		reply(client, TOLD, text, size);
+	else
+		refuse(client, "no memory");
+	free(text);
+}
+
+static int tell_decision(void *context, void *data, size_t size)
+{
+	struct server *server = context;
+	const struct decision *decision = data;
+	char *text = NULL, address[INET6_ADDRSTRLEN] = "?";
+	size_t length = 0;
+	FILE *out = size >= sizeof(*decision) && decision->reason < REASON_COUNT ? open_memstream(&text, &length) : NULL;
+	if (!out)
+		return 0;
+	inet_ntop(decision->version == 6 ? AF_INET6 : AF_INET, decision->source, address, sizeof(address));
+	fprintf(out, "%s#%u ", address, ntohs(decision->port));
+	if (decision->question.size) {
+		print_name(out, &decision->question);
+		fputc(' ', out);
+		print_type(out, decision->question.type);
+		fputc(' ', out);
+	}
+	fprintf(out, "%s\n", REASON_NAMES[decision->reason]);
+	if (fclose(out) == 0)
+		for (int i = 0; i < MOST_CLIENTS; i++)
+			if (server->clients[i].file >= 0 && server->clients[i].is_tracing)
+				reply(&server->clients[i], DECIDED, text, length);
+	free(text);
+	return 0;
+}
+
+static void look_who_traces(struct server *server)
+{
+	uint32_t traces = 0;
+	for (int i = 0; i < MOST_CLIENTS; i++)
+		traces |= server->clients[i].file >= 0 && server->clients[i].is_tracing;
+	__atomic_store_n(&server->table->settings->trace, traces, __ATOMIC_RELAXED);
+}
+
+/* ---- what the backend says ---- */
+
+static void forget_zones(struct server *server)
+{
+	struct question apex;
+	while (bpf_map_get_next_key(server->program->zones, NULL, &apex) == 0)
+		if (bpf_map_delete_elem(server->program->zones, &apex))
+			return;
+}
+
+static void begin(struct server *server, struct client *client, const struct message *message)
+{
+	struct hello hello;
+	if (!hello_read(message, &hello))
+		return refuse(client, "this is no greeting of a backend");
+	if (hello.version != PROTOCOL_VERSION)
+		return refuse(client, "the backend and rspdns-fastpath are of different versions");
+	struct settings *settings = server->table->settings;
+	if (server->backend && server->backend != client) {
+		/* One that does not renew its lease is frozen, or gone: the new one takes its place. */
+		if (settings->lease_until_ns > now_ns())
+			return refuse(client, "another backend is connected");
+		server->backend->is_leaving = true;
+	}
+	set_lease(server, 0);
+	server->backend = client;
+	settings->payload = hello.payload;
+	settings->rate_per_s = hello.rate_per_s;
+	settings->slip = hello.slip;
+	settings->most_labels = hello.most_labels;
+	forget_zones(server);
+	table_clear(server->table);
+	table_commit(server->table);
+	reply(client, WELCOME, NULL, 0);
+}
+
+/* The lease counts from when the backend sent this: what waited in the socket while somebody was frozen is old. */
+static void renew(struct server *server, struct client *client, const struct message *message)
+{
+	uint64_t sent_ns, lease = server->table->settings->lease_until_ns;
+	if (!number_read(message, &sent_ns) || sent_ns > now_ns())
+		return refuse(client, "the lease is renewed from a time that has not come");
+	if (sent_ns + LEASE_NS > lease)
+		set_lease(server, sent_ns + LEASE_NS);
+}
+
+static void put(struct server *server, struct client *client, const struct message *message)
+{
+	struct put put;
+	if (!put_read(message, &put))
+		return refuse(client, "these are no answers to a name");
+	table_put(server->table, &put.question, put.variants, put.count);
+}
+
+static void commit(struct server *server, struct client *client, const struct message *message)
+{
+	uint64_t number;
+	if (!number_read(message, &number))
+		return refuse(client, "this is no end of a change");
+	uint32_t refused = table_commit(server->table);
+	uint8_t body[sizeof(number) + sizeof(refused)];
+	memcpy(body, &number, sizeof(number));
+	memcpy(body + sizeof(number), &refused, sizeof(refused));
+	reply(client, COMMITTED, body, sizeof(body));
+}
+
+static void add_zone(struct server *server, struct client *client, const struct message *message)
+{
+	struct question apex;
+	uint8_t one = 1;
+	if (!zone_read(message, &apex))
+		return refuse(client, "this is no name of a zone");
+	bpf_map_update_elem(server->program->zones, &apex, &one, BPF_ANY); /* where it is full, fewer are limited */
+}
+
+static void handle(struct server *server, struct client *client, const struct message *message)
+{
+	bool is_backend = server->backend == client;
+	switch (message->kind) {
+	case HELLO:
+		return begin(server, client, message);
+	case STATUS:
+		return tell_status(server, client, message->size == 1 && message->body[0]);
+	case TRACE:
+		client->is_tracing = true;
+		return look_who_traces(server);
+	case DETACH:
+		server->is_over = true;
+		return;
+	default:
+		break;
+	}
+	if (!is_backend)
+		return refuse(client, "unknown, or only for a backend that has greeted");
+	switch (message->kind) {
+	case PUT:
+		return put(server, client, message);
+	case COMMIT:
+		return commit(server, client, message);
+	case RENEW:
+		return renew(server, client, message);
+	case END:
+		return set_lease(server, 0);
+	case ZONE:
+		return add_zone(server, client, message);
+	default:
+		return refuse(client, "unknown message");
+	}
+}
+
+/* ---- sockets ---- */
+
+static void leave(struct server *server, struct client *client)
+{
+	if (server->backend == client) {
+		set_lease(server, 0); /* at once: nobody tells of changes any more */
+		server->backend = NULL;
+	}
+	close(client->file);
+	free(client->out);
+	*client = (struct client){.file = -1};
+	look_who_traces(server);
+}
+
+static void flush(struct server *server, struct client *client)
+{
+	while (client->out_sent < client->out_size) {
+		ssize_t sent = send(client->file, client->out + client->out_sent, client->out_size - client->out_sent,
+				    MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (sent < 0 && errno == EINTR)
+			continue;
+		if (sent < 0 && errno != EAGAIN)
+			return leave(server, client);
+		if (sent < 0)
+			break;
+		client->out_sent += (size_t)sent;
+	}
+	if (client->out_sent == client->out_size)
+		client->out_sent = client->out_size = 0;
+	if (client->is_leaving || client->out_size - client->out_sent > MOST_UNREAD_BYTES)
+		return leave(server, client);
+	struct epoll_event event = {.events = EPOLLIN | (client->out_size ? EPOLLOUT : 0u), .data.ptr = client};
+	epoll_ctl(server->epoll, EPOLL_CTL_MOD, client->file, &event);
+}
+
+/* Reads what there is, some at a time, so that one client does not keep the others waiting. */
+static void read_from(struct server *server, struct client *client)
+{
+	ssize_t got = recv(client->file, client->in + client->in_size, sizeof(client->in) - client->in_size, MSG_DONTWAIT);
+	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (got <= 0)
+		return leave(server, client);
+	client->in_size += (size_t)got;
+	size_t at = 0;
+	while (!client->is_leaving && !server->is_over) {
+		struct message message;
+		long size = message_read(client->in + at, client->in_size - at, &message);
+		if (size < 0)
+			refuse(client, "a message is longer than any can be");
+		if (size <= 0)
+			break;
+		handle(server, client, &message);
+		at += (size_t)size;
+	}
+	memmove(client->in, client->in + at, client->in_size - at);
+	client->in_size -= at;
+	flush(server, client);
+}
+
+static void accept_one(struct server *server, int listener)
+{
+	int file = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (file < 0)
+		return;
+	for (int i = 0; i < MOST_CLIENTS; i++) {
+		struct client *client = &server->clients[i];
+		if (client->file >= 0)
+			continue;
+		struct epoll_event event = {.events = EPOLLIN, .data.ptr = client};
+		if (epoll_ctl(server->epoll, EPOLL_CTL_ADD, file, &event))
+			break;
+		client->file = file;
+		return;
+	}
+	close(file); /* so many are connected */
+}
+
+static bool watch(struct server *server, int file, void *what)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.ptr = what};
+	return file >= 0 && epoll_ctl(server->epoll, EPOLL_CTL_ADD, file, &event) == 0;
+}
+
+static int signals(void)
+{
+	sigset_t wanted;
+	sigemptyset(&wanted);
+	sigaddset(&wanted, SIGTERM);
+	sigaddset(&wanted, SIGINT);
+	sigprocmask(SIG_BLOCK, &wanted, NULL);
+	return signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static int timer(void)
+{
+	int file = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	struct itimerspec every = {.it_interval = {.tv_nsec = LOOK_EVERY_NS}, .it_value = {.tv_nsec = LOOK_EVERY_NS}};
+	if (file >= 0)
+		timerfd_settime(file, 0, &every, NULL);
+	return file;
+}
+
+static void look_at_interfaces(struct server *server)
+{
+	unsigned int attached = program_attach(server->program);
+	if (attached != server->attached)
+		fprintf(stderr, "rspdns-fastpath: attached to %u of %u interfaces\n", attached,
+			server->program->interface_count);
+	server->attached = attached;
+}
+
+int server_run(int listener, struct program *program, struct table *table)
+{
+	static struct server server;
+	server = (struct server){.program = program, .table = table, .epoll = epoll_create1(EPOLL_CLOEXEC)};
+	for (int i = 0; i < MOST_CLIENTS; i++)
+		server.clients[i].file = -1;
+	int ended = signals(), ticks = timer();
+	int is_listener, is_end, is_tick, is_decision; /* their addresses tell events apart */
+	server.told_answered = calloc(table->entry_places.capacity, sizeof(uint64_t));
+	server.told_passed = calloc(table->entry_places.capacity, sizeof(uint64_t));
+	server.decisions = ring_buffer__new(program->decisions, tell_decision, &server, NULL);
+	if (server.epoll < 0 || !server.told_answered || !server.told_passed || !server.decisions ||
+	    !watch(&server, listener, &is_listener) || !watch(&server, ended, &is_end) || !watch(&server, ticks, &is_tick) ||
+	    !watch(&server, ring_buffer__epoll_fd(server.decisions), &is_decision))
+		return -1;
+	look_at_interfaces(&server);
+	while (!server.is_over) {
+		struct epoll_event events[MOST_EVENTS];
+		int count = epoll_wait(server.epoll, events, MOST_EVENTS, -1);
+		if (count < 0 && errno != EINTR)
+			return -1;
+		for (int i = 0; i < count && !server.is_over; i++) {
+			void *what = events[i].data.ptr;
+			uint64_t ignored;
+			if (what == &is_listener) {
+				accept_one(&server, listener);
+			} else if (what == &is_end) {
+				server.is_over = true;
+			} else if (what == &is_tick) {
+				if (read(ticks, &ignored, sizeof(ignored)) > 0)
+					look_at_interfaces(&server);
+			} else if (what == &is_decision) {
+				ring_buffer__consume(server.decisions);
+				for (int j = 0; j < MOST_CLIENTS; j++)
+					if (server.clients[j].file >= 0 && server.clients[j].out_size)
+						flush(&server, &server.clients[j]);
+			} else {
+				struct client *client = what;
+				if (client->file >= 0 && events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+					read_from(&server, client);
+				if (client->file >= 0 && events[i].events & EPOLLOUT)
+					flush(&server, client);
+			}
+		}
+	}
+	set_lease(&server, 0);
+	program_detach(program);
+	for (int i = 0; i < MOST_CLIENTS; i++) {
+		struct client *client = &server.clients[i];
+		if (client->file < 0)
+			continue;
+		reply(client, DETACHED, NULL, 0);
+		flush(&server, client);
+		if (client->file >= 0)
+			leave(&server, client);
+	}
+	ring_buffer__free(server.decisions);
+	free(server.told_answered);
+	free(server.told_passed);
+	close(server.epoll);
+	close(ticks);
+	close(ended);
+	return 0;
+}

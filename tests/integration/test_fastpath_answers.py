@@ -1,0 +1,176 @@
+"""What the kernel answers is what PowerDNS answers: the same questions asked both ways."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from rserpool.parameters import Protocol
+
+from tests.backend.making import ZONE, member, view, views, zone
+from tests.integration.test_pdns_records import FIXED, OTHER, POOLS, pool
+from tests.support.fast_path import FAST, FAST_6, SLOW, SLOW_6, FastStage, fast_stage
+from tests.support.waiting import until
+
+QUESTIONS = 10_000
+ALL_SHOWN = "slow_start_s = 0\nmax_addresses = 16"
+"""No address is left out by chance."""
+ZONES = [
+    zone(POOLS.replace("slow_start_s = 0", ALL_SHOWN), FIXED),
+    zone(
+        pool("sip-udp", "_sip._udp", "u", "voice"),
+        "$TTL 60\n@ SOA n h 1 2 3 4 5\n@ NS ns.example.net.\n",
+        name=OTHER,
+    ),
+]
+VIEWS = views(
+    view(member(1, "10.0.0.1"), member(2, "2001:db8::2")),
+    view(member(1, "10.0.0.3", "2001:db8::3", protocol=Protocol.TCP, port=5070), handle="sip-tcp"),
+    view(
+        member(1, "10.0.0.5", "10.9.0.5", "2001:db8::5", protocol=Protocol.SCTP),
+        member(2, "10.0.0.6", "10.9.0.6", protocol=Protocol.SCTP),
+        handle="sip-sctp",
+    ),
+    view(handle="sips-tcp"),
+    view(member(7, "10.0.0.7", protocol=Protocol.SCTP, port=3868), handle="diameter"),
+    view(handle="empty"),
+    view(member(8, "2001:db8::8", "10.0.0.8", protocol=Protocol.TCP, port=80), handle="apex"),
+)
+
+NAMES = [
+    f"{label}.{ZONE}".lstrip(".")
+    for label in (
+        *("as", "_sip._udp.as", "_sip._tcp.as", "_sip._sctp.as", "_sips._tcp.as", "u.as", "00000001.u.as"),
+        *("00000002.u.as", "00000001.t.as", "00000001.s.as", "00000002.s.as", "hss", "_diameter._sctp.hss"),
+        *("", "_http._tcp", "00000008.h", "ns1", "nobody", "x.as", "_ldap._tcp.dir", "dir", "alias"),
+    )
+] + [f"{label}.{OTHER}" for label in ("voice", "_sip._udp.voice", "00000001.u.voice")]
+
+ASK = r"""
+import json, random, socket, struct, sys
+import dns.message, dns.rdatatype
+names, count, seed, fast, slow = json.loads(sys.argv[1])
+draw = random.Random(seed)
+OF_SERVICE, OF_HOST, ANY_TYPE = (33,), (1, 1, 28, 35), (1, 28, 33, 35, 16, 255, 6)
+OPTIONS = (  # none, NSID, a cookie, a client subnet, one that nobody knows, padding
+    b"", b"", b"", b"", b"\0\3\0\0", b"\0\x0a\0\x08abcdefgh", b"\0\x08\0\4\0\1\0\0", b"\xfd\xe9\0\1x",
+    b"\0\x0c\0\3\0\0\0",
+)
+
+def question():
+    name = draw.choice(names)
+    labels = name.split(".")
+    common = draw.random() < 0.7
+    wire = b"".join(bytes([len(one)]) + one.encode() for one in labels) + b"\0"
+    if draw.random() < 0.7:
+        is_letter = lambda byte: 65 <= byte & 0xdf <= 90
+        wire = bytes(byte ^ 0x20 if is_letter(byte) and draw.random() < 0.5 else byte for byte in wire)
+    flags = draw.choice((0, 0x100, 0x100, 0x120, 0x110, 0x130, 0x10, draw.randrange(0x10000) & 0x85ff))
+    if flags & 0x7800:
+        flags &= 0x07ff
+    flags &= 0x7fff
+    counts = [1, 0, 0, 0]
+    tail = b""
+    if draw.random() < 0.6:
+        version = 0 if draw.random() < 0.95 else draw.randrange(256)
+        edns = (draw.choice((0, 0x8000, 0x8000, draw.randrange(0x10000))), draw.choice(OPTIONS))
+        size = draw.choice((0, 100, 511, 512, 513, 1232, 4096, 65535))
+        code = 0 if draw.random() < 0.95 else draw.randrange(256)
+        tail = b"\0" + struct.pack("!HHBBHH", 41, size, code, version, edns[0], len(edns[1])) + edns[1]
+        counts[3] = 1
+    if draw.random() < 0.02:
+        tail += bytes(draw.randrange(256) for _ in range(draw.randrange(1, 12)))
+    kind = draw.choice((OF_SERVICE if name.startswith("_") else OF_HOST) if common else ANY_TYPE)
+    group = 1 if draw.random() < 0.97 else draw.choice((3, 255))
+    head = struct.pack("!HH4H", draw.randrange(0x10000), flags, *counts)
+    return head + wire + struct.pack("!HH", kind, group) + tail
+
+def ask(file, message):
+    file.send(message)
+    while True:
+        try:
+            said = file.recv(65535)
+        except TimeoutError:
+            return None
+        if said[:2] == message[:2]:
+            return said
+
+def sections(wire):
+    said = dns.message.from_wire(wire)
+    parts = [sorted(line.lower() for rrset in part for line in rrset.to_text().splitlines())
+             for part in (said.answer, said.authority, said.additional)]
+    question = wire[12:]
+    return [wire[2:12].hex(), parts, said.opt.to_text() if said.opt else None, said.question[0].to_text()]
+
+def open_to(address):
+    file = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
+    file.connect((address, 53))
+    file.settimeout(2)
+    return file
+
+one, other = open_to(fast), open_to(slow)
+differing, unanswered = [], 0
+for _ in range(count):
+    message = question()
+    by_powerdns = ask(other, message)
+    if by_powerdns is None:
+        one.settimeout(0.3)
+    by_kernel = ask(one, message)
+    one.settimeout(2)
+    if by_kernel is None and by_powerdns is not None:
+        by_kernel = ask(one, message)
+    if by_kernel is None or by_powerdns is None:
+        if by_kernel is not by_powerdns:
+            differing.append([message.hex(), str(by_kernel), str(by_powerdns)])
+        unanswered += 1
+        continue
+    if by_kernel != by_powerdns and sections(by_kernel) != sections(by_powerdns):
+        differing.append([message.hex(), sections(by_kernel), sections(by_powerdns)])
+print(json.dumps([differing[:5], len(differing), unanswered]))
+"""
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FastStage]:
+    with fast_stage(ZONES, VIEWS, tmp_path_factory.mktemp("fast"), signed=True) as made:
+        yield made
+
+
+@pytest.mark.parametrize(("fast", "slow", "count"), [(FAST, SLOW, QUESTIONS), (FAST_6, SLOW_6, 2_000)])
+def test_kernel_and_powerdns_answer_the_same(stage: FastStage, fast: str, slow: str, count: int) -> None:
+    before = stage.decisions()["answered"]
+    first, differing, unanswered = stage.ask(ASK, json.dumps([NAMES, count, 7, fast, slow]))
+    assert differing == 0, first
+    assert unanswered == 0
+    assert stage.decisions()["answered"] - before > count / 8
+
+
+def test_what_the_kernel_must_not_answer_reaches_powerdns_untouched(stage: FastStage) -> None:
+    """TCP, a transfer, a long name, and questions for other addresses and ports."""
+    before = stage.decisions()
+    owner = f"_sip._udp.as.{ZONE}"
+    dig = ("dig", "+norec", "+tries=1", "+time=5", "+short")
+    assert "as.ims" in stage.client.run(*dig, f"@{FAST}", "+tcp", owner, "SRV").stdout
+    assert "as.ims" in stage.client.run(*dig, f"@{SLOW}", owner, "SRV").stdout
+    assert "status: NXDOMAIN" in stage.client.run("dig", f"@{FAST}", f"{'long.' * 40}{ZONE}", "A").stdout
+    assert stage.decisions()["answered"] == before["answered"]
+    assert stage.decisions()["long_name"] > before["long_name"]
+
+
+def test_status_counts_by_name(stage: FastStage) -> None:
+    def counts() -> tuple[int, int]:
+        name = f"00000002.s.as.{ZONE}"
+        (found,) = [one for one in stage.status()["asked"] if (one["name"], one["type"]) == (name, "A")]
+        return found["answered"], found["passed"]
+
+    answered, passed = counts()
+    ask = ("dig", f"@{FAST}", "+tries=1", f"00000002.s.as.{ZONE}", "A")
+    stage.client.run(*ask, "+nocookie")
+    stage.client.run(*ask, "+cookie")
+    assert counts() == (answered + 1, passed + 1)
+
+
+def test_signed_zone_is_left_to_powerdns(stage: FastStage) -> None:
+    stage.pdns.util("secure-zone", OTHER)
+    until(lambda: not any(one["name"].endswith(OTHER) for one in stage.status()["asked"]))
+    said = stage.client.run("dig", f"@{FAST}", "+dnssec", "+tries=1", f"voice.{OTHER}", "A").stdout
+    assert "RRSIG" in said

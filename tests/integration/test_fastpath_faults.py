@@ -1,0 +1,156 @@
+"""Faults around the fast path: whatever stops, what the kernel answers is right or PowerDNS answers."""
+
+import os
+import signal
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.backend.making import ZONE, member, view, views, zone
+from tests.support.fast_path import FAST, LEASE_S, FastStage, fast_stage
+from tests.support.waiting import until
+
+OWNER, HOST = f"_sip._udp.as.{ZONE}", f"as.{ZONE}"
+TWO = views(view(member(1), member(2)))
+ONE = views(view(member(1)))
+
+
+@pytest.fixture
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FastStage]:
+    with fast_stage([zone()], TWO, tmp_path_factory.mktemp("fast")) as made:
+        yield made
+
+
+def addresses(stage: FastStage) -> set[str]:
+    """What a client gets."""
+    said = stage.client.run("dig", f"@{FAST}", "+short", "+tries=1", "+time=5", "+nocookie", HOST, "A").stdout
+    return set(said.split())
+
+
+def answered(stage: FastStage) -> int:
+    """How many questions the kernel answered, when one more is asked."""
+    before = stage.decisions()["answered"]
+    assert addresses(stage)
+    return stage.decisions()["answered"] - before
+
+
+def test_change_is_seen_at_once_and_what_left_is_not_answered(stage: FastStage) -> None:
+    assert addresses(stage) == {"10.0.0.1", "10.0.0.2"}
+    assert answered(stage) == 1
+    stage.backend.publish(ONE)
+    until(lambda: addresses(stage) == {"10.0.0.1"})
+    assert answered(stage) == 1
+    names = {one["name"] for one in stage.status()["asked"]}
+    assert names == {OWNER, HOST, f"00000001.u.{HOST}"}
+    stage.backend.publish(views(view()))
+    until(lambda: not addresses(stage))
+
+
+WATCH = """
+import json, socket, struct, sys, time
+name, seconds = sys.argv[2], float(sys.argv[3])
+wire = b"".join(bytes([len(one)]) + one.encode() for one in name.split(".")) + b"\\0\\0\\1\\0\\1"
+file = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+file.setsockopt(socket.SOL_SOCKET, 64, 1)  # SO_TIMESTAMPNS_NEW: when the kernel received it
+file.connect((sys.argv[1], 53))
+file.settimeout(0.05)
+ahead = time.time() - time.monotonic()
+got, end, number = [], time.monotonic() + seconds, 0
+while time.monotonic() < end:
+    number = (number + 1) % 65536
+    file.send(number.to_bytes(2, "big") + b"\\0\\0\\0\\1\\0\\0\\0\\0\\0\\0" + wire)
+    try:
+        _, ancillary, _, _ = file.recvmsg(512, 100)
+        whole, part = struct.unpack("qq", ancillary[0][2])
+        got.append(whole + part / 1e9 - ahead)
+    except TimeoutError:
+        pass
+    time.sleep(0.005)
+print(json.dumps(got))
+"""
+FROZEN_S = 3.0
+BUSY_MACHINE_S = 0.1
+"""Between the kernel's look at the lease and the receipt of its answer."""
+
+
+def test_frozen_backend_answers_from_the_map_for_no_more_than_the_lease(stage: FastStage) -> None:
+    """PowerDNS is stopped, too: whatever is answered comes from the kernel."""
+    assert stage.pdns.process is not None
+    assert addresses(stage)
+    os.kill(stage.pdns.process.pid, signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor(1) as threads:
+            watching = threads.submit(stage.ask, WATCH, FAST, HOST, "6")
+            before = stage.decisions()["answered"]
+            until(lambda: stage.decisions()["answered"] > before)
+            frozen_s = stage.backend.freeze(FROZEN_S)
+            times = watching.result()
+    finally:
+        os.kill(stage.pdns.process.pid, signal.SIGCONT)
+    assert min(times) < frozen_s
+    after = [at_s - frozen_s for at_s in times if 0 < at_s - frozen_s < FROZEN_S]
+    assert max(after, default=0) <= LEASE_S + BUSY_MACHINE_S
+    assert stage.decisions()["no_lease"] > 0
+    stage.wait_until_ready()
+    assert answered(stage) == 1
+
+
+def test_killed_daemon_leaves_a_program_that_answers_nothing_after_the_lease(stage: FastStage) -> None:
+    stage.daemons[0].kill()
+    stage.daemons[0].wait()
+    time.sleep(LEASE_S)
+    stage.backend.publish(ONE)
+    until(lambda: addresses(stage) == {"10.0.0.1"})
+    assert "bpf" in stage.server.run("tc", "filter", "show", "dev", "server", "ingress").stdout
+    stage.start_daemon()  # loads the program anew
+    stage.wait_until_ready()
+    assert addresses(stage) == {"10.0.0.1"}
+    assert answered(stage) == 1
+    shown = stage.server.run("tc", "filter", "show", "dev", "server", "ingress").stdout
+    assert shown.count("handle 0x5353") == 1
+
+
+def test_detach_leaves_nothing_behind(stage: FastStage) -> None:
+    stage.command("detach")
+    until(lambda: stage.daemons[0].poll() == 0)
+    assert "bpf" not in stage.server.run("tc", "filter", "show", "dev", "server", "ingress").stdout
+    assert addresses(stage) == {"10.0.0.1", "10.0.0.2"}
+    stage.start_daemon()
+    stage.daemons[1].kill()
+    stage.daemons[1].wait()
+    stage.command("detach", "--interface", "server")
+    assert "bpf" not in stage.server.run("tc", "filter", "show", "dev", "server", "ingress").stdout
+
+
+def test_interface_that_goes_and_comes_is_attached_again(stage: FastStage) -> None:
+    assert answered(stage) == 1
+    stage.server.ip("link", "delete", "server")
+    until(lambda: not stage.status()["interfaces"][0]["attached"])
+    stage.backend.publish(ONE)
+    stage.connect()
+    until(lambda: stage.status()["interfaces"][0]["attached"])
+    until(lambda: addresses(stage) == {"10.0.0.1"})
+    assert answered(stage) == 1
+
+
+def test_second_backend_is_refused_while_the_first_renews_its_lease(stage: FastStage) -> None:
+    with socket.socket(socket.AF_UNIX) as other:
+        other.connect(str(stage.socket))
+        other.sendall(struct.pack("=IBIHHII", 17, ord("H"), 1, 1232, 0, 0, 1))
+        assert b"another backend is connected" in other.recv(1000)
+    assert answered(stage) == 1
+
+
+def test_privileges_are_dropped(stage: FastStage) -> None:
+    pid = stage.daemons[0].pid
+    text = Path(f"/proc/{pid}/status").read_text()
+    lines = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+    kept = 1 << 12 | 1 << 39  # CAP_NET_ADMIN, CAP_BPF
+    assert int(lines["CapEff"], 16) == int(lines["CapPrm"], 16) == kept
+    assert int(lines["CapBnd"], 16) == kept
+    assert lines["NoNewPrivs"] == "1"
