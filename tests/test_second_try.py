@@ -25,7 +25,7 @@ LATE_TWICE = """
 def test_late_twice(): assert False
 """
 BROKEN = """
-from tests.support.exact import BrokenError
+from tests.support.second_try import BrokenError
 def test_broken(): raise BrokenError("one message twice")
 """
 EXACT = """

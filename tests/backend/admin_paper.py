@@ -1,4 +1,4 @@
-"""The admin API of a service on paper, over a real connection."""
+"""The admin API of a service on paper, over a real connection, with tokens and the files that hold them."""
 
 import json
 import socket
@@ -16,7 +16,6 @@ from rspdns.admin.server import AdminServer
 from rspdns.event_log import EventLog
 from rspdns.status import Status
 
-from tests.backend.admin_tokens import WRITER
 from tests.backend.statuses import out_status, pool_status, status
 
 POOL = pool_status(
@@ -95,3 +94,13 @@ class Admin:
             path, "POST", body, **{"Authorization": f"Bearer {WRITER}", **headers}
         )
         return status, told
+
+
+READER = "reader-0123456789abcdef"
+WRITER = "writer-0123456789abcdef"
+
+
+def tokens(folder: Path, name: str, *lines: str, mode: int = 0o640) -> str:
+    (folder / name).write_text("\n".join(lines) + "\n")
+    (folder / name).chmod(mode)
+    return name

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.backend.admin_paper import Admin
-from tests.backend.admin_tokens import WRITER, tokens
+from tests.backend.admin_paper import WRITER, Admin, tokens
 
 
 @pytest.fixture

@@ -1,11 +1,13 @@
 """Zones and views for the backend's tests."""
 
+import time
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from random import Random
 from typing import Any
 
 from daemon_kit.config_file import parse
+from pool_user.belief import BeliefEvent
 from pool_user.views import Member, PoolView
 from rserpool.parameters import Protocol
 from rserpool.policies import LeastUsed, Policy
@@ -82,3 +84,7 @@ def records(snapshot: Snapshot, name: str, qtype: str) -> list[Record]:
 
 def contents(snapshot: Snapshot, name: str, qtype: str) -> list[str]:
     return [record.content for record in records(snapshot, name, qtype)]
+
+
+def event(kind: str = "left") -> BeliefEvent:
+    return BeliefEvent(time.monotonic(), kind, "sip-udp", 7, "its home says so")

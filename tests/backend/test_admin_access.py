@@ -9,7 +9,7 @@ from rspdns.admin.access import Access, Right, read_access
 from rspdns.admin.guard import RateLimit
 from rspdns.configuration import BackendConfig, differing, load_configuration
 
-from tests.backend.admin_tokens import READER, WRITER, tokens
+from tests.backend.admin_paper import READER, WRITER, tokens
 
 
 def access(folder: Path, **keys: str) -> Access:

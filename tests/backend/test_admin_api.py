@@ -11,10 +11,8 @@ from rspdns.admin.openapi import ROUTES
 from rspdns.admin.stream import STREAMS
 from rspdns.status import dumped
 
-from tests.backend.admin_paper import POOL, Admin
-from tests.backend.admin_tokens import READER, WRITER, tokens
-from tests.backend.events import event
-from tests.backend.making import ZONE
+from tests.backend.admin_paper import POOL, READER, WRITER, Admin, tokens
+from tests.backend.making import ZONE, event
 from tests.backend.statuses import SERIAL
 from tests.support.json_schema import differences
 

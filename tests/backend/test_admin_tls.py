@@ -11,8 +11,7 @@ from rspdns.admin.server import AdminServer
 from rspdns.event_log import EventLog
 from rspdns.up.run import live_page
 
-from tests.backend.admin_paper import Admin, NoMetrics, Paper
-from tests.backend.admin_tokens import READER, tokens
+from tests.backend.admin_paper import READER, Admin, NoMetrics, Paper, tokens
 
 
 async def test_tls_with_a_certificate_that_is_renewed(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from rspdns.metrics import BackendMetrics
 from rspdns.status import Status
 from rspdns.status.model import PoolStatus, RefusedStatus
 
-from tests.backend.events import event
+from tests.backend.making import event
 from tests.backend.statuses import (
     OWNER,
     member_status,

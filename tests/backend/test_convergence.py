@@ -17,7 +17,7 @@ from rspdns.event_log import (
 )
 from structlog.testing import capture_logs
 
-from tests.backend.events import event
+from tests.backend.making import event
 
 
 def test_a_change_is_done_when_every_powerdns_purged_all_its_names() -> None:

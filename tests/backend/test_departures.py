@@ -1,9 +1,10 @@
-"""The members that other zone files would take out: told by `check` and `reload`, refused at the last one."""
+"""Members that other zone files would take out, and how long an address that left is answered."""
 
 import asyncio
+import json
 import shutil
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -17,12 +18,13 @@ from rspdns.answers.snapshot import Snapshot
 from rspdns.cli import main
 from rspdns.configuration import load_configuration
 from rspdns.departures import departures
+from rspdns.pdns.responder import KEPT_S, Responder
 from rspdns.reading import read_configuration
 from rspdns.service import Backend
 from rspdns.status import build
 from rspdns.status.model import ZoneStatus
 
-from tests.backend.making import FIXED, NOW, TCP, UDP, ZONE, member, view, zone
+from tests.backend.making import FIXED, NOW, TCP, UDP, ZONE, answered, member, view, views, zone
 
 OWNER = f"_sip._udp.as.{ZONE}"
 THREE = view(member(1), member(2), member(3, "10.0.9.3"))
@@ -190,3 +192,57 @@ async def test_check_names_the_handles_of_which_nobody_could_be_asked(
     (note,) = (line for line in said.splitlines() if line.startswith("note: "))
     assert note.startswith("note: not known who registers 'sip-upd': the running backend knows no such pool")
     assert "no server registers" not in said
+
+
+OWN = zone()
+TARGET = f"00000002.u.as.{ZONE}"
+
+
+def swapped(made: Responder, seen: Mapping[str, PoolView], before: Snapshot | None = None) -> Snapshot:
+    snapshot = answered(OWN, seen, before)
+    made.swap(snapshot)
+    return snapshot
+
+
+def addresses(made: Responder, name: str = TARGET, qtype: str = "ANY") -> list[str]:
+    line = json.dumps({"method": "lookup", "parameters": {"qname": f"{name}.", "qtype": qtype}}).encode()
+    reply = made.respond(line)
+    assert isinstance(reply, bytes)
+    return [record["content"] for record in json.loads(reply)["result"] or []]
+
+
+def test_the_address_of_a_departed_target_is_answered_for_a_second_more() -> None:
+    made = Responder()
+    made.clock = lambda: now
+    now = 100.0
+    before = swapped(made, views(view(member(1), member(2))))
+    expected = addresses(made)
+    assert expected
+    swapped(made, views(view(member(1))), before)
+    assert addresses(made) == addresses(made, qtype="A") == expected
+    assert addresses(made, qtype="AAAA") == []
+    assert addresses(made, f"x.{TARGET}") == []
+    assert len(addresses(made, f"_sip._udp.as.{ZONE}", "SRV")) == 1
+    now += KEPT_S + 0.1
+    assert addresses(made) == []
+
+
+def test_a_target_that_comes_back_is_answered_as_it_is_now() -> None:
+    made = Responder()
+    now = 100.0
+    made.clock = lambda: now
+    with_two = swapped(made, views(view(member(1), member(2, "10.0.0.2"))))
+    without = swapped(made, views(view(member(1))), with_two)
+    swapped(made, views(view(member(1), member(2, "10.0.0.99"))), without)
+    assert addresses(made) == ["10.0.0.99"]
+
+
+def test_what_left_long_ago_takes_no_memory() -> None:
+    made = Responder()
+    now = 100.0
+    made.clock = lambda: now
+    snapshot = swapped(made, views(view(member(1))))
+    for number in range(2, 300):
+        now += KEPT_S / 5
+        snapshot = swapped(made, views(view(member(1), member(number, "10.0.0.9"))), snapshot)
+    assert len(made._departed) < 20

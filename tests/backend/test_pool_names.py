@@ -1,6 +1,14 @@
-"""Which pools a look-up is about."""
+"""Names: how they are written, which pools one leads to, zone numbers, and how its members are probed."""
 
-from rspdns.zones.zone import PoolNames
+import dns.exception
+import dns.name
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pool_user.probe.probing import Plan
+from rspdns.answers.snapshot import ZoneNumbers, zone_id
+from rspdns.names import normal, to_text
+from rspdns.zones.zone import PoolNames, probing_by_handle
 
 from tests.backend.making import TCP, UDP, ZONE, zone
 
@@ -23,3 +31,88 @@ def test_a_pool_in_two_zones_and_a_sharded_one() -> None:
     both = PoolNames([zone(UDP), zone(sharded, name="other.example")])
     assert both.handles("_sip._udp.as.other.example") == ("a", "b")
     assert both.handles(f"_sip._udp.as.{ZONE}") == ("sip-udp",)
+
+
+LABELS = st.text("ab9_-", max_size=65)
+
+
+@given(st.lists(LABELS, min_size=1, max_size=9).map(".".join))
+def test_a_name_in_plain_letters_is_what_dnspython_reads(text: str) -> None:
+    try:
+        read = to_text(dns.name.from_text(text))
+    except dns.exception.DNSException:
+        with pytest.raises(ValueError, match="name"):
+            normal(text)
+        return
+    plain = all(label == label.strip("-") for label in read.split("."))
+    if plain and read:
+        assert normal(text) == read
+    elif read:
+        with pytest.raises(ValueError, match="may hold only"):
+            normal(text)
+
+
+@pytest.mark.parametrize(("labels", "last"), [(3, 61), (3, 62)])
+def test_a_name_may_have_255_bytes(labels: int, last: int) -> None:
+    text = ".".join(["a" * 63] * labels + ["b" * last])
+    if last == 61:
+        assert normal(text) == normal(text.upper() + ".") == text
+    else:
+        with pytest.raises(ValueError, match="255"):
+            normal(text)
+
+
+PLUMLESS, BUCKEROO = "plumless", "buckeroo"
+"""Their checksums are the same."""
+
+
+def test_zones_of_the_same_checksum_have_two_numbers() -> None:
+    assert zone_id(PLUMLESS) == zone_id(BUCKEROO)
+    numbers = ZoneNumbers().following([PLUMLESS, BUCKEROO])
+    assert {numbers.zone(numbers.of(PLUMLESS)), numbers.zone(numbers.of(BUCKEROO))} == {PLUMLESS, BUCKEROO}
+
+
+def test_a_zone_keeps_its_number_whatever_comes_and_goes() -> None:
+    one = ZoneNumbers().following([PLUMLESS])
+    two = one.following([BUCKEROO, "example.org", PLUMLESS])
+    assert two.of(PLUMLESS) == one.of(PLUMLESS)
+    three = two.following([BUCKEROO])
+    assert three.of(BUCKEROO) == two.of(BUCKEROO)
+    assert three.of(PLUMLESS) == -1
+    assert three.zone(one.of(PLUMLESS)) is None
+    assert three.following([BUCKEROO]) is three
+
+
+def test_what_is_no_number_is_of_no_zone() -> None:
+    numbers = ZoneNumbers().following([PLUMLESS])
+    assert numbers.zone("1") is None
+    assert numbers.zone(None) is None
+    assert numbers.zone(-1) is None
+
+
+@pytest.mark.parametrize(
+    ("service", "keys", "expected"),
+    [
+        ("_sip._udp", "", Plan("sip-options")),
+        ("_sip._tcp", "", Plan("connect")),
+        ("_sips._tcp", "", Plan("connect")),
+        ("_sip._sctp", "", Plan("connect")),
+        ("_other._udp", "", Plan("connect")),
+        ("_sip._udp", 'verify = "sip-options"', Plan("sip-options", 0.1, 0.3, 1, 2, verified=True)),
+        ("_sip._tcp", 'verify = "sip-options"', Plan("sip-options", 0.1, 0.3, 1, 2, verified=True)),
+        (
+            "_sips._tcp",
+            'verify = "tcp"\nverify_interval_ms = 1000\nverify_timeout_ms = 600\n'
+            "verify_fall = 3\nverify_rise = 4\nreport_unreachable = true",
+            Plan("tcp", 1.0, 0.6, 3, 4, verified=True, report=True),
+        ),
+    ],
+)
+def test_the_plan_follows_from_service_and_verify(service: str, keys: str, expected: Plan) -> None:
+    pool = UDP.replace("_sip._udp", service) + keys
+    assert probing_by_handle([zone(pool)])["sip-udp"].plan == expected
+
+
+def test_shards_are_one_group() -> None:
+    found = probing_by_handle([zone(UDP.replace('handle = "sip-udp"', 'handles = ["a", "b"]'))])
+    assert {handle: one.group for handle, one in found.items()} == {"a": "a", "b": "a"}

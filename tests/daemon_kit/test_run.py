@@ -1,6 +1,8 @@
-"""A service's life: ready, stopped by a signal, ended by a clear error."""
+"""A service's life: ready, stopped by a signal or Ctrl-C, ended by a clear error; its children."""
 
+import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -9,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from daemon_kit.commands import until_ctrl_c
 
 SERVICE = """
 import asyncio, sys
@@ -106,3 +109,65 @@ def test_an_interrupt_that_finds_no_handler_is_one_clear_line() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "error: stopped before it had finished\n")
+
+
+class Finalized:
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0)  # the signal is handled here, and what it raises is dropped
+
+
+def test_a_ctrl_c_that_python_drops_ends_the_loop_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda told: dropped.append(told.exc_type))
+    turns = 0
+    with until_ctrl_c() as goes_on:
+        while goes_on() and turns < 3:
+            turns += 1
+            Finalized()
+    assert not dropped, "a traceback was told"
+    assert turns == 1
+
+
+def test_ctrl_c_ends_a_loop_in_the_middle_of_a_turn_and_is_as_it_was_afterwards() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with until_ctrl_c():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(10)
+        pytest.fail("it goes on")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+PARENT = """
+import signal, subprocess, time
+from daemon_kit.child import die_with_parent
+child = subprocess.Popen(["sleep", "300"], preexec_fn=die_with_parent(signal.SIGTERM))
+print(child.pid, flush=True)
+time.sleep(300)
+"""
+
+
+def is_running(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat[stat.rindex(")") + 2] != "Z"
+
+
+def test_the_child_ends_with_its_parent_even_when_that_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
+        try:
+            assert parent.stdout is not None
+            child = int(parent.stdout.readline())
+            assert is_running(child)
+        finally:
+            parent.kill()
+    try:
+        end_s = time.monotonic() + 10
+        while is_running(child) and time.monotonic() < end_s:
+            time.sleep(0.02)
+        assert not is_running(child)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)

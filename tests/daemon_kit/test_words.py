@@ -1,10 +1,11 @@
-"""Errors in configuration files are in the words of who wrote the file."""
+"""Words for people: errors in configuration files, durations."""
 
 import re
 
 import pytest
 from daemon_kit.addresses import read_address, read_network
 from daemon_kit.config_file import ConfigurationErrors, TomlDocument
+from daemon_kit.durations import duration
 from daemon_kit.model_keys import meant, none_of
 from daemon_kit.toml_lines import unclosed_quote
 
@@ -100,3 +101,24 @@ def test_what_is_no_toml(text: str, line: int, words: str) -> None:
 def test_quotes_that_are_closed_are_not_complained_of() -> None:
     valid = 'a = \'\'\'it\'s \'\'\'\'\nb = """say \\""" """"\n# don\'t\nc = "don\'t" # "\nd = \'"\'\n'
     assert unclosed_quote(valid) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, ""),
+        (-3.0, "0 s"),
+        (0.44, "0.4 s"),
+        (7.0, "7 s"),
+        (9.99, "9.9 s"),
+        (59.9, "59 s"),
+        (60.0, "1 min 0 s"),
+        (200.4, "3 min 20 s"),
+        (4030.6, "1 h 7 min"),
+        (4080.0, "1 h 8 min"),
+        (86_399.0, "23 h 59 min"),
+        (190_800.0, "2 d 5 h"),
+    ],
+)
+def test_a_duration_is_written_for_people(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text

@@ -1,14 +1,18 @@
-"""The sidecar survives whatever strangers send to its SCTP port and its control socket."""
+"""The sidecar survives strangers: garbage at its sockets, and one that claims a registrar's address."""
 
+import json
 import random
 import socket
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.backend import ADDRESS, HANDLE
 from tests.support.chain import Chain
 from tests.support.namespaces import REPOSITORY, Namespace
 from tests.support.registrars import registration_port
+from tests.support.waiting import until
 
 SENDER = REPOSITORY / "tests" / "integration" / "send_messages.py"
 
@@ -58,3 +62,81 @@ def test_garbage_on_sctp_and_on_the_control_socket(namespace: Namespace, tmp_pat
     assert chain.sidecar.until_state("in")["identifier"] == identifier
     assert "Traceback" not in chain.sidecar.log.read_text()
     assert not [change for change in chain.watch.changes()[before:] if change["elements"] == {}]
+
+
+STRANGER, CLAIMED = "10.99.0.66", "10.99.0.11"
+
+
+def next_to(chain: Chain, make: Callable[[], Namespace], *, answers_arp: bool = False) -> Namespace:
+    """Return a host at the other end of the cable, with CLAIMED on its loopback interface.
+
+    Unless `answers_arp`, nobody reaches it there. If it does, that address is its own for all that can be
+    seen.
+    """
+    stranger = make()
+    chain.namespace.ip("link", "set", "eth0-peer", "netns", stranger.name)
+    stranger.run("sysctl", "-w", f"net.ipv4.conf.all.arp_ignore={0 if answers_arp else 1}")
+    for command in (
+        f"address add {STRANGER}/24 dev eth0-peer",
+        f"address add {CLAIMED}/32 dev lo",
+        "link set eth0-peer up",
+    ):
+        stranger.ip(*command.split())
+    return stranger
+
+
+def attacked(
+    make: Callable[[], Namespace], folder: Path, *, answers_arp: bool = False
+) -> tuple[Chain, Path, int]:
+    """Start registrars, a server with its agent, and the stranger; return the chain, the stranger's log, and
+    how many changes the registrars had seen before."""
+    chain = Chain(make(), folder, registrars="alone")
+    stranger = next_to(chain, make, answers_arp=answers_arp)
+    chain.sidecar.configure_one(HANDLE, "tcp-hold", "tcp")
+    text = chain.sidecar.config.read_text()
+    chain.sidecar.config.write_text(
+        text.replace(
+            json.dumps(chain.registrars.addresses), json.dumps([CLAIMED, *chain.registrars.addresses])
+        )
+    )
+    chain.start_tcp()
+    chain.sidecar.start()
+    identifier = chain.until_in()
+    port = registration_port(chain.registrars.hsdump(1), ADDRESS)
+    before = len(chain.watch.changes())
+    log = folder / "stranger.log"
+    stranger.start(
+        *(sys.executable, "-m", "tests.support.claiming_stranger"),
+        *(STRANGER, CLAIMED, ADDRESS, str(port), HANDLE, identifier),
+        sctp=True,
+        log=log,
+        environment={"PYTHONPATH": str(REPOSITORY)},
+    )
+    until(lambda: log.exists() and "associated" in log.read_text())
+    return chain, log, before
+
+
+def test_an_address_that_is_only_listed_deceives_no_agent(
+    namespaces: Callable[[], Namespace], tmp_path: Path
+) -> None:
+    chain, log, before = attacked(namespaces, tmp_path)
+    until(lambda: log.read_text().count("associated") > 2)  # it is sent away, and comes again
+    time.sleep(3)
+    assert "registration" not in log.read_text()
+    assert not [change for change in chain.watch.changes()[before:] if change["elements"] == {}]
+    assert chain.sidecar.until_state("in")["registrar"] in chain.registrars.addresses
+
+
+def test_a_home_that_no_other_registrar_confirms_is_left(
+    namespaces: Callable[[], Namespace], tmp_path: Path
+) -> None:
+    """It says that it took over again and again, and confirms every registration."""
+    chain, log, _ = attacked(namespaces, tmp_path, answers_arp=True)
+    until(lambda: "registration" in log.read_text())
+    chain.sidecar.until_status(lambda one: one["registrar"] in chain.registrars.addresses)
+    assert "no other registrar lists it" in chain.sidecar.log.read_text()
+    registrations = log.read_text().count("registration")
+    chain.until_in()
+    time.sleep(4)
+    assert log.read_text().count("registration") == registrations
+    assert chain.sidecar.until_state("in")["registrar"] in chain.registrars.addresses

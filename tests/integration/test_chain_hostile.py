@@ -19,10 +19,10 @@ from tests.sctp.daemon import SCTPD
 from tests.support.backend import ADDRESS, HANDLE, OWNER, ZONE
 from tests.support.chain import SIP_PORTS, Chain
 from tests.support.dns_watch import DnsWatch
-from tests.support.exact import BrokenError
 from tests.support.garbage import asap_seeds, enrp_seeds, mutated
 from tests.support.namespaces import REPOSITORY, kill, own_namespace
 from tests.support.registrars import registration_port
+from tests.support.second_try import BrokenError
 from tests.support.waiting import until
 
 ALL = set(SIP_PORTS)

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.interruption import Interruption
-from tests.support.labs import LAB, as_ordinary_user, traces
+from tests.support.labs import LAB, Interruption, as_ordinary_user, traces
 
 COMPARED = ("rspdns", "carp", "vrrp")
 INTERRUPTED = (

@@ -15,7 +15,7 @@ from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transp
 from rserpool.policies import KnownPolicy, Policy, Priority
 
 from rserpool import asap, enrp, policies
-from tests.rserpool.pcap_writer import data_chunk, pcap, sctp_packet
+from tests.rserpool.captures import data_chunk, pcap, sctp_packet
 
 pytestmark = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
 

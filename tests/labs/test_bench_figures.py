@@ -1,4 +1,4 @@
-"""From what was written down during a benchmark to its figures and its report."""
+"""The figures of `rspdns-lab bench`: sums, ratios, tables, and which sizes are measured."""
 
 import contextlib
 import json

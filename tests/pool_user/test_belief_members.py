@@ -1,5 +1,12 @@
-"""Rule 2: when a member is in, and when it is out."""
+"""Rule 2: when a member is in, and when it is out; who moves never blinks; `accept`."""
 
+from dataclasses import replace
+from ipaddress import ip_address, ip_network
+
+import pytest
+from pool_user.belief import PoolRules
+from pool_user.belief.admission import accepted, why_refused
+from rserpool.parameters import Protocol, Transport
 from rserpool.policies import LeastUsed
 
 from tests.pool_user.belief_support import POOL, R1, R2, R3, Play, pe, settled
@@ -268,3 +275,160 @@ def test_a_waking_registrar_is_not_believed_for_absence() -> None:
     play.sentinel(0, (0x51, R1))
     play.answer(0)
     assert play.members() == [1, 2]
+
+
+def test_a_stranger_is_out_with_a_reason_and_told_once() -> None:
+    play = Play()
+    play.settle(0)
+    play.answer(0, pe(1, R1), pe(2, R1, address="192.0.2.7"))
+    assert play.members() == [1]
+    assert play.out() == {2: "refused: not in the pool's accept networks: 192.0.2.7"}
+    for _ in range(3):
+        play.wait(1)
+        play.answer(0, pe(1, R1), pe(2, R1, address="192.0.2.7", port=5061))
+    refused = [event for event in play.belief.take_events() if event.kind == "refused"]
+    assert [event.identifier for event in refused] == [2]
+
+
+def test_a_pool_of_strangers_is_empty_and_known() -> None:
+    play = Play()
+    play.settle(0)
+    play.answer(0, pe(2, R1, address="192.0.2.7"))
+    assert play.members() == []
+    assert play.view().known
+
+
+def test_a_member_that_moves_out_of_the_networks_leaves_at_once_even_in_a_crowd() -> None:
+    play = Play()
+    play.settle(0)
+    play.answer(0, pe(1, R1), pe(2, R1))
+    play.answer(0, pe(1, R1, address="192.0.2.1"), pe(2, R1, address="192.0.2.2"))
+    assert play.members() == []
+
+
+def test_of_a_multihomed_member_only_the_invited_addresses_are_shown() -> None:
+    play = Play()
+    play.settle(0)
+    addresses = tuple(ip_address(text) for text in ("192.0.2.1", "10.0.0.1", "10.0.0.1", "fd00::1"))
+    element = replace(pe(1, R1), user_transport=Transport(Protocol.SCTP, 5060, addresses))
+    play.answer(0, element)
+    assert play.view().members[0].addresses == (ip_address("10.0.0.1"),)
+
+
+def test_port_0_is_refused() -> None:
+    play = Play()
+    play.settle(0)
+    play.answer(0, pe(1, R1, port=0))
+    assert play.members() == []
+    assert play.out() == {1: "refused: its port is 0"}
+
+
+def test_new_networks_count_at_once() -> None:
+    play = Play()
+    play.settle(0)
+    play.answer(0, pe(1, R1), pe(2, R1, address="192.0.2.7"))
+    play.belief.set_pools({POOL: PoolRules((ip_network("192.0.2.0/24"),))}, play.now)
+    assert play.members() == [2]
+
+
+@pytest.mark.parametrize(
+    ("address", "networks", "expected"),
+    [
+        ("10.1.2.3", ["10.1.0.0/16"], True),
+        ("10.2.2.3", ["10.1.0.0/16"], False),
+        ("10.2.2.3", ["10.1.0.0/16", "10.2.2.3/32"], True),
+        ("fd00::1", ["10.1.0.0/16", "fd00::/8"], True),
+        ("fd00::1", ["0.0.0.0/0"], False),
+        ("::ffff:10.1.2.3", ["10.1.0.0/16"], False),
+    ],
+)
+def test_networks(address: str, networks: list[str], expected: bool) -> None:
+    assert bool(accepted([ip_address(address)], [ip_network(text) for text in networks])) is expected
+
+
+def test_no_address_at_all() -> None:
+    words = why_refused(Transport(Protocol.UDP, 5060, ()), [ip_network("0.0.0.0/0")])
+    assert words == "refused: not in the pool's accept networks: none"
+
+
+def test_a_move_seen_in_any_order_never_blinks() -> None:
+    before, after = pe(1, R1), pe(1, R3)
+    for first, second, third in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)):
+        play = Play()
+        play.settle(0, 1, 2)
+        for index in (0, 1, 2):
+            play.answer(index, before)
+        for index in (first, second, third):
+            play.answer(index, after)
+            assert play.members() == [1]
+        assert play.view().members[0].home_registrar == R3
+        assert play.view().members[0].since_s < 100.02, "it came in before it moved"
+
+
+def test_a_move_while_the_old_home_already_dropped_it() -> None:
+    play = settled()
+    asked_s = play.now
+    play.wait(0.01)
+    play.answer(2, pe(1, R3), pe(2, R2))
+    play.answer(0, pe(2, R2), asked_s=asked_s)
+    assert 1 in play.members()
+    play.answer(0, pe(2, R2))
+    assert 1 in play.members(), "its home is the third by now"
+    play.answer(1, pe(1, R3), pe(2, R2))
+    assert play.members() == [1, 2]
+
+
+def test_a_move_to_a_home_that_was_asked_before() -> None:
+    play = Play()
+    play.settle(0, 1)
+    play.answer(0, pe(1, R1))
+    play.answer(1)
+    play.answer(0, pe(1, R2))
+    assert play.members() == [1]
+    assert play.asked() == {(1, POOL)}
+
+
+def test_moving_there_and_back_never_blinks() -> None:
+    play = settled()
+    for home in (R3, R1, R3, R1):
+        for index in (2, 1, 0):
+            play.answer(index, pe(1, home), pe(2, R2))
+            assert play.members() == [1, 2]
+
+
+def test_crossed_views_of_a_move_are_no_death() -> None:
+    play = Play()
+    play.settle(0, 1)
+    play.answer(0, pe(1, R2))
+    play.answer(1, pe(1, R1))
+    assert play.members() == [1]
+
+
+def test_who_moved_and_then_died_is_not_kept_by_what_the_old_home_says_of_the_move() -> None:
+    play = settled()
+    for index in (0, 1, 2):
+        play.answer(index, pe(1, R3), pe(2, R2))
+    play.answer(2, pe(2, R2))
+    assert play.members() == [2]
+    play.answer(0, pe(1, R3), pe(2, R2))
+    play.answer(1, pe(1, R3), pe(2, R2))
+    assert play.members() == [2]
+
+
+def test_a_registrar_that_lists_an_old_home_follows_what_that_home_says() -> None:
+    play = settled()
+    for index in (0, 2):
+        play.answer(index, pe(1, R3), pe(2, R2))
+    play.answer(1, pe(1, R1), pe(2, R2))
+    play.answer(2, pe(2, R2))
+    assert play.members() == [2], "the second still names the first, which names the third, which dropped it"
+
+
+def test_a_partition_each_home_speaks_for_its_own() -> None:
+    play = settled()
+    play.answer(0, pe(1, R1))
+    play.answer(2, pe(1, R1))
+    play.answer(1, pe(1, R1), pe(2, R2))
+    assert play.members() == [1, 2], "the others dropped PE 2, its home has it"
+    play.answer(1, pe(1, R1))
+    assert play.members() == [1]

@@ -7,6 +7,7 @@ import pytest
 from daemon_kit.config_file import ConfigurationErrors, parse
 from ppe_agent import configuration, consistency
 from ppe_agent.configuration import AgentConfig, addresses_of, control_path, load_configuration
+from pydantic import ValidationError
 from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.policies import LeastUsed, RoundRobin, WeightedRandom
 
@@ -341,3 +342,16 @@ def test_what_is_nearly_right_is_told_how_it_is_written(before: str, after: str,
 def test_a_number_in_quotes_is_that_number(tmp_path: Path) -> None:
     text = RIGHT.replace("port = 5060", 'port = "5060"')
     assert read(tmp_path, text) == read(tmp_path, RIGHT)
+
+
+@pytest.mark.parametrize("table", ["state", "control"])
+@pytest.mark.parametrize("path", ["/run/a\0b", ""])
+def test_a_path_the_system_cannot_take_is_refused(table: str, path: str) -> None:
+    with pytest.raises(ValidationError, match="a path "):
+        AgentConfig.model_validate({"registrars": ["10.0.0.1"], table: {"path": path}})
+
+
+def test_the_installed_example_is_right() -> None:
+    found = load_configuration(Path(__file__).resolve().parents[2] / "ppe-agent" / "examples" / "agent.toml")
+    assert [server.name for server in found.servers] == ["sip-1"]
+    assert len(found.registrars) == 3

@@ -1,12 +1,14 @@
-"""What `ppe-agent check` finds lacking on this host, and that it changes nothing to find out."""
+"""What `ppe-agent check` finds lacking on this host, whose addresses the kernel tells; it changes nothing."""
 
 import os
+from ipaddress import ip_address
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
 from ppe_agent import cli, configuration, host_check
+from ppe_agent.addresses import NoLocalAddress, address_towards, is_on_this_host
 
 from tests.ppe_agent.whole_agent import write
 
@@ -144,3 +146,15 @@ def test_what_only_this_user_may_not_is_told_but_no_error(
     for line in told:
         assert "by the user " in line
         assert line.endswith("; not an error should the sidecar run as another user: try as that one")
+
+
+def test_addresses_of_this_host() -> None:
+    assert is_on_this_host(ip_address("127.0.0.1"))
+    assert not is_on_this_host(ip_address("198.51.100.77"))
+    assert not is_on_this_host(ip_address("2001:db8::77"))
+
+
+def test_the_address_towards_another() -> None:
+    assert address_towards("127.0.0.1", 3863) == ip_address("127.0.0.1")
+    with pytest.raises(NoLocalAddress, match=r"no way to 255\.255\.255\.255: "):
+        address_towards("255.255.255.255", 3863)

@@ -17,7 +17,6 @@ from rserpool.errors import DecodeError
 
 from rserpool import asap, enrp
 from tests.rserpool.before_the_rfcs import number_back, renumber
-from tests.rserpool.pcap_writer import FIRST, LAST
 
 ETHERNET, RAW, LINUX_COOKED, LINUX_COOKED_2 = 1, 101, 113, 276
 LINK_HEADER = {ETHERNET: 14, RAW: 0, LINUX_COOKED: 16, LINUX_COOKED_2: 20}
@@ -155,3 +154,28 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+RAW_IP = 101
+FIRST, LAST = 2, 1
+"""Flags of a DATA chunk: it holds the first, the last part of its user message."""
+
+
+def data_chunk(tsn: int, ppid: int, data: bytes, flags: int = FIRST | LAST) -> bytes:
+    """Return an SCTP DATA chunk."""
+    return struct.pack(">BBHIHHI", 0, flags, 16 + len(data), tsn, 0, 0, ppid) + data + bytes(-len(data) % 4)
+
+
+def sctp_packet(*chunks: bytes, source: int = 3863, destination: int = 1024) -> bytes:
+    """Return an IPv4 packet with an SCTP packet in it (no checksums)."""
+    segment = struct.pack(">HHII", source, destination, 0xCAFE, 0) + b"".join(chunks)
+    addresses = bytes([192, 0, 2, 1, 192, 0, 2, 2])
+    return struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(segment), 0, 0, 64, 132, 0) + addresses + segment
+
+
+def pcap(*packets: bytes) -> bytes:
+    """Return a capture file of IP packets."""
+    header = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 0xFFFF, RAW_IP)
+    return header + b"".join(
+        struct.pack("<IIII", 0, 0, len(packet), len(packet)) + packet for packet in packets
+    )

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from rserpool import asap
-from tests.rserpool.captures import check, messages
-from tests.rserpool.pcap_writer import FIRST, LAST, data_chunk, pcap, sctp_packet
+from tests.rserpool.captures import FIRST, LAST, check, data_chunk, messages, pcap, sctp_packet
 
 PATHS = [Path(name) for name in os.environ.get("RSPDNS_PCAP", "").split(":") if name]
 BEFORE_RFC = bool(os.environ.get("RSPDNS_PCAP_BEFORE_RFC"))

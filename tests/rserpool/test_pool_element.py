@@ -1,15 +1,20 @@
-"""A pool element's registration, joined to paper registrars: joining, renewing, being refused, leaving."""
+"""A pool element's registration, with paper registrars: joining, renewing, silence, leaving; its table."""
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 from rserpool.errors import Cause, CauseCode
 from rserpool.machine.element import (
+    TRANSITIONS,
     UNASKED_STAY_S,
     Associations,
     EventKind,
+    Input,
+    PoolElementMachine,
     State,
 )
+from rserpool.machine.registrar_choice import preference
 
 from rserpool import asap
 from tests.rserpool.paper_registrars import (
@@ -289,3 +294,243 @@ def test_a_registrar_that_confirms_again_after_it_did_not_answer_is_told_of() ->
     joined.run(5)
     assert joined.machine.is_registered
     assert joined.kinds[-1] is EventKind.REGISTERED
+
+
+STEP_S = 0.3
+
+
+def keep_alives(joined: JoinedElement, seconds: float, step_s: float = STEP_S) -> None:
+    """Let the registrar in charge send them for so long, each a step after the last one or registration."""
+    association = joined.association_with(joined.machine.registrar)
+    identifier = joined.at(joined.machine.registrar).identifier
+    end_s = sent_s = joined.now
+    end_s += seconds
+    while joined.now < end_s:
+        while joined.now < (due_s := max(sent_s, joined.machine.confirmed_at_s or 0.0) + step_s):
+            joined.run(due_s - joined.now)
+        sent_s = joined.now
+        joined.receive(association, keep_alive(registrar=identifier))
+
+
+def test_an_element_whose_keep_alives_stop_is_registered_again_within_a_second(joined: JoinedElement) -> None:
+    joined.machine.silence.is_heeded = True
+    keep_alives(joined, 1.5)
+    joined.at(joined.machine.registrar).pools.clear()
+    removed_s = joined.now
+    joined.run(0.9)
+    assert ELEMENT.identifier in joined.at(joined.machine.registrar).pools[HANDLE]
+    assert joined.events[-1].kind is EventKind.RENEWING
+    assert removed_s + 2 * STEP_S < joined.events[-1].at_s < removed_s + 3 * STEP_S
+
+
+def test_silence_is_not_heeded_unless_told(joined: JoinedElement) -> None:
+    keep_alives(joined, 1.2)
+    joined.run(10)
+    assert EventKind.RENEWING not in joined.kinds
+
+
+def test_keep_alives_that_go_on_cost_nothing_also_while_the_load_changes(joined: JoinedElement) -> None:
+    """A registration begins their step anew, so one right before a keep-alive makes that late."""
+    joined.machine.silence.is_heeded = True
+    for _ in range(10):
+        keep_alives(joined, 0.3)
+        joined.run(0.29)
+        joined.machine.register_again("its load", joined.now)
+        joined.settle()
+    assert {event.detail for event in joined.events if event.kind is EventKind.RENEWING} == {"its load"}
+
+
+def test_a_registrar_that_stays_silent_is_asked_once(joined: JoinedElement) -> None:
+    joined.machine.silence.is_heeded = True
+    keep_alives(joined, 0.6)
+    before = len(registrations(joined))
+    joined.run(1.9)
+    assert len(registrations(joined)) == before + 1
+
+
+def test_a_registrar_with_longer_steps_is_given_its_time(joined: JoinedElement) -> None:
+    joined.machine.silence.is_heeded = True
+    keep_alives(joined, 5.5, step_s=1.1)
+    assert EventKind.RENEWING not in joined.kinds
+
+
+def test_another_registrar_is_learnt_anew(joined: JoinedElement) -> None:
+    joined.machine.silence.is_heeded = True
+    keep_alives(joined, 0.6)
+    joined.kill(joined.machine.registrar)
+    joined.run(1.9)
+    assert joined.machine.is_registered
+    assert EventKind.RENEWING not in joined.kinds
+
+
+def test_a_registration_in_between_does_not_make_the_steps_longer(joined: JoinedElement) -> None:
+    joined.machine.silence.is_heeded = True
+    keep_alives(joined, 1.5)
+    joined.run(STEP_S - 0.01)
+    joined.machine.register_again("its load", joined.now)
+    joined.settle()
+    keep_alives(joined, STEP_S)
+    last_s = joined.now
+    joined.run(3 * STEP_S)
+    assert joined.events[-1].detail == "its keep-alives have stopped"
+    assert joined.events[-1].at_s < last_s + 3 * STEP_S
+
+
+def test_silence_while_a_renewal_is_awaited_is_told_by_its_timeout(joined: JoinedElement) -> None:
+    joined.machine.silence.is_heeded = True
+    registrar = joined.machine.registrar
+    keep_alives(joined, 1.7)
+    joined.at(registrar).frozen = True
+    joined.run(1.0)
+    assert joined.kinds == [EventKind.REGISTERED, EventKind.UNANSWERED, EventKind.REGISTERED]
+
+
+ORDER = preference(REGISTRARS, HANDLE, ELEMENT.identifier)
+FIRST, SECOND = 1, 2
+"""Associations with the first registrar of the order, and with the second (set up by that)."""
+
+ACCEPTED = asap.RegistrationResponse(HANDLE, ELEMENT.identifier)
+REJECTED = asap.RegistrationResponse(HANDLE, ELEMENT.identifier, True, (Cause(CauseCode.LACK_OF_RESOURCES),))
+
+
+class Observed(PoolElementMachine):
+    """Writes down each state it enters: an input may lead through several."""
+
+    def __init__(self) -> None:
+        self.__dict__["entered"] = []
+        super().__init__(REGISTRARS, HANDLE, ELEMENT)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "state":
+            self.__dict__["entered"].append(value)
+        super().__setattr__(name, value)
+
+
+def start(machine: Observed) -> None:
+    machine.start(0.0)
+
+
+def associate(machine: Observed) -> None:
+    machine.associated(FIRST, ORDER[0].endpoint, 0.0)
+
+
+def accept(machine: Observed) -> None:
+    machine.received(FIRST, ACCEPTED, 0.0)
+
+
+def reject(machine: Observed) -> None:
+    machine.received(FIRST, REJECTED, 0.0)
+
+
+def renew(machine: Observed) -> None:
+    machine.register_again("", 0.0)
+
+
+def deregister(machine: Observed) -> None:
+    machine.deregister(0.0)
+
+
+WAYS: dict[State, list[Callable[[Observed], None]]] = {
+    State.IDLE: [],
+    State.CONNECTING: [start],
+    State.REGISTERING: [start, associate],
+    State.REGISTERED: [start, associate, accept],
+    State.RENEWING: [start, associate, accept, renew],
+    State.WAITING: [start, associate, reject],
+    State.DEREGISTERING: [start, associate, accept, deregister],
+    State.STOPPED: [start, associate, lambda machine: machine.stop(0.0)],
+}
+
+
+def lose(machine: Observed) -> None:
+    if machine.state is State.CONNECTING:
+        machine.connect_failed(ORDER[0].endpoint, 0.0, "refused")
+    else:
+        machine.lost(FIRST, 0.0)
+
+
+def take_over(machine: Observed) -> None:
+    machine.associated(SECOND, ORDER[1].endpoint, 0.0)
+    machine.received(SECOND, asap.EndpointKeepAlive(7, HANDLE, ELEMENT.identifier, True), 0.0)
+
+
+def let_time_pass(machine: Observed) -> None:
+    deadline = machine.next_deadline_s
+    if deadline is not None:
+        machine.advance(deadline)
+
+
+def give(machine: Observed, what: Input) -> None:
+    match what:
+        case Input.START:
+            start(machine)
+        case Input.ASSOCIATED:
+            associate(machine)
+        case Input.LOST:
+            lose(machine)
+        case Input.ACCEPTED:
+            accept(machine)
+        case Input.REJECTED:
+            reject(machine)
+        case Input.TIMEOUT | Input.RETRY:
+            let_time_pass(machine)
+        case Input.RENEW:
+            renew(machine)
+        case Input.TAKEN_OVER:
+            take_over(machine)
+        case Input.DEREGISTER:
+            deregister(machine)
+        case Input.DEREGISTERED:
+            machine.received(FIRST, asap.DeregistrationResponse(HANDLE, ELEMENT.identifier), 0.0)
+        case Input.STOP:
+            machine.stop(0.0)
+
+
+def in_state(state: State) -> Observed:
+    machine = Observed()
+    for step in WAYS[state]:
+        step(machine)
+    machine.take_actions()
+    assert machine.state is state
+    machine.__dict__["entered"].clear()
+    return machine
+
+
+def is_time(what: Input) -> bool:
+    return what in (Input.TIMEOUT, Input.RETRY)
+
+
+@pytest.mark.parametrize("what", Input)
+@pytest.mark.parametrize("state", State)
+def test_transition(state: State, what: Input) -> None:
+    machine = in_state(state)
+    give(machine, what)
+    entered = machine.__dict__["entered"]
+    expected = TRANSITIONS[state].get(what)
+    if is_time(what) and expected is None:
+        # What time does in this state, if anything, has another name.
+        names = (Input.TIMEOUT, Input.RETRY, Input.RENEW)
+        expected = next((TRANSITIONS[state][name] for name in names if name in TRANSITIONS[state]), None)
+    if expected is None:
+        assert entered == []
+        assert machine.state is state
+    else:
+        assert entered[0] is expected
+
+
+@pytest.mark.parametrize("state", State)
+def test_every_state_can_be_left_but_the_last(state: State) -> None:
+    assert bool(TRANSITIONS[state]) is (state is not State.STOPPED)
+
+
+def test_whatever_happens_in_any_state_the_machine_stays_in_its_states() -> None:
+    """Pairs of inputs: no exception, no state outside the table, and the end is the end."""
+    for state in State:
+        for first in Input:
+            for second in Input:
+                machine = in_state(state)
+                give(machine, first)
+                give(machine, second)
+                machine.stop(1.0)
+                assert machine.state is (State.STOPPED)
+                assert machine.next_deadline_s is None

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from rspdns_lab.bench_sctp.figures import missed
 
-from tests.support.exact import BrokenError
 from tests.support.namespaces import REPOSITORY
+from tests.support.second_try import BrokenError
 
 pytestmark = pytest.mark.integration
 

@@ -14,8 +14,8 @@ from registrar_config.kernel_timers import SCTPD_OPTIONS
 
 from tests.sctp.daemon import PRELUDE, sctpd
 from tests.sctp.two_hosts import ECHO, ECHO_ONCE, run, serve
-from tests.support.exact import BrokenError
 from tests.support.namespaces import Namespace
+from tests.support.second_try import BrokenError
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300), pytest.mark.usefixtures("sanitized_daemon")]
 

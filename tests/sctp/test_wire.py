@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.sctp.wire_sides import Side, Wire
-from tests.support.exact import BrokenError
+from tests.support.second_try import BrokenError
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 

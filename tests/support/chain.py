@@ -21,10 +21,10 @@ from typing import Any, Literal
 
 from tests.ppe_agent.servers import DATA, TCP_SERVER
 from tests.support.backend import ADDRESS, HANDLE, OWNER, POOL, ZONE, Backend
-from tests.support.exact import BrokenError
 from tests.support.namespaces import Namespace
 from tests.support.pdns import Pdns
 from tests.support.registrars import PoolWatch, Registrars
+from tests.support.second_try import BrokenError
 from tests.support.sidecar import PATIENCE_S, Sidecar, server_text
 from tests.support.waiting import until
 
