@@ -66,6 +66,17 @@ def test_zones_that_come_and_go_change_all_their_names() -> None:
     assert changed_names(Snapshot(), one) >= {ZONE, OWNER, AS, TARGETS[1]}
 
 
+def test_names_of_an_edited_zone_file_change_with_the_services_that_name_them() -> None:
+    service = f"_ldap._tcp.{ZONE}"
+    before = FIXED + "_ldap._tcp SRV 1 1 389 ldap\nldap A 10.0.1.5\ngone A 10.0.1.6\nstays A 10.0.1.7\n"
+    after = before.replace("10.0.1.5", "10.0.1.9").replace("gone", "come")
+    seen = views(view(member(1)))
+    one = answered(zone(fixed=before), seen)
+    two = answered(zone(fixed=after), seen, one, serial=2)
+    edited = {service, f"ldap.{ZONE}", f"gone.{ZONE}", f"come.{ZONE}"}
+    assert changed_names(one, two) == changed_names(two, one) == edited
+
+
 def test_nothing_changed_nothing_is_new() -> None:
     own = zone()
     one = answered(own, views(view(member(1))))

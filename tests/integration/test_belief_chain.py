@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from pool_user.memory import FILE_NAME
+from rserpool.rspregistrar import sentinel_handle
 
 from tests.support.backend import ADDRESS, FIXED, HANDLE, OWNER, POOL, ZONE
 from tests.support.chain import Chain
@@ -238,6 +239,36 @@ def test_pools_of_more_than_an_answer_names(chain: Believed) -> None:
             crowd.kill()
             until(lambda pool=pool: not chain.listed(pool), told=chain.backend.log)  # type: ignore[misc]
             until(lambda pool=pool: not chain.listed(pool, polled), told=log)  # type: ignore[misc]
+
+
+STRANGER = "10.99.0.66"
+
+
+def test_forged_sentinels_and_a_restart(chain: Believed) -> None:
+    """At other registrars they kept all of them `starting`, so that a dead member stayed for 40 s. At a
+    registrar that has just started they made it `settled`, so that a live one was dropped. Rule 1."""
+    chain.namespace.ip("address", "add", f"{STRANGER}/24", "dev", "eth0")
+    live, dying = chain.members_of("live"), chain.members_of("dying", 1, 2)
+    live.add(51, HANDLE, 5051)
+    dying.add(52, HANDLE, 5052)
+    for place, registrar in enumerate(chain.registrars.addresses):
+        forger = Members(chain.namespace, chain.folder, STRANGER, [registrar], f"forger-{place}")
+        chain.joined.append(forger)
+        for number in (1, 2, 3):
+            forged, port = 0x660 + 16 * place + number, 6600 + 10 * place + number
+            forger.add(forged, sentinel_handle(number), port, like_sentinel=True)
+    log = chain.backend.log
+    until(lambda: all(STRANGER in (one["why"] or "") for one in status(chain)["registrars"]), told=log)
+    until(lambda: chain.targets() == {51, 52}, told=log)
+    until(lambda: chain.backend.remembers({51, 52}), told=log)
+    end(chain.backend.process, SIGKILL)
+    end(chain.registrars.programs[0], SIGKILL)
+    chain.registrars.start(1)
+    chain.backend.start()
+    dying.kill()
+    chain.until_never_without(lambda: chain.targets() == {51}, {51}, timeout_s=20)
+    chain.until_never_without(chain.backend.is_known, {51})
+    assert chain.targets() == {51}
 
 
 def test_the_last_known_good_file(chain: Believed) -> None:

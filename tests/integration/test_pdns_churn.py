@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from statistics import median
 
 import dns.message
@@ -80,12 +81,12 @@ def test_every_answer_validates_while_members_come_and_go(signed: Served, denial
     assert len(changes) > 20
 
 
-def nothing_is_wrong(lines: Sequence[str]) -> None:
+def nothing_is_wrong(lines: Sequence[str], fewest: int = 20) -> None:
     """Judge answers, in hexadecimal; those that are the same but for their identifier once."""
     different = {line[4:]: line for line in lines}
     answers = [dns.message.from_wire(bytes.fromhex(line)) for line in different.values()]
     answers = [one for one in answers if one.rcode() != dns.rcode.SERVFAIL]  # a busy machine's
-    assert len(answers) > 20, (len(lines), lines[:3])
+    assert len(answers) > fewest, (len(lines), lines[:3])
     problems = Counter(
         f"{one.question[0]}: {problem}" for one in answers if (problem := what_is_wrong(one)) is not None
     )
@@ -176,3 +177,70 @@ def test_a_member_that_joins_while_it_is_denied(signed: Served, denial: str) -> 
     with newcomers(signed), ThreadPoolExecutor() as askers:
         said = list(askers.map(lambda turn: signed.namespace.run(*command, str(turn)), range(4)))
     nothing_is_wrong([line for one in said for line in one.stdout.split()])
+
+
+ASKING_UNTIL_TOLD = """
+import pathlib, socket, sys
+import dns.message
+client = socket.socket(type=socket.SOCK_DGRAM)
+client.connect(("127.0.0.1", 53))
+client.settimeout(1)
+turn = 0
+while not pathlib.Path(sys.argv[1], "stop").exists():
+    turn += 1
+    pathlib.Path(sys.argv[1], "asking").touch()
+    for question in sys.argv[2:]:
+        name, kind = question.replace("no.", f"no{turn % 50}.").split()
+        client.send(dns.message.make_query(name, kind, want_dnssec=True, payload=1232).to_wire())
+        try:
+            print(client.recv(4096).hex())
+        except TimeoutError:
+            pass
+"""
+
+
+@pytest.mark.exact
+def test_a_key_and_the_kind_of_denial_change_while_it_is_asked(signed: Served, tmp_path: Path) -> None:
+    """A key is rolled over, the parent is told of it by CDS, and denials go over to NSEC3 and back."""
+    pdns, stop = signed.pdns, tmp_path / "stop"
+    questions = [f"{OWNER} SRV", f"as.{ZONE} MX", f"no.{ZONE} A", f"{ZONE} CDS"]
+
+    def validate() -> list[str]:
+        said = []
+        while not stop.exists():
+            said += [signed.delv(*question.split()) for question in questions]
+        return said
+
+    def identifiers() -> list[str]:
+        told = pdns.util("show-zone", ZONE).splitlines()
+        return sorted((line.split()[2] for line in told if line.startswith("ID = ")), key=int)
+
+    pdns.util("unset-nsec3", ZONE)
+    pdns.util("add-zone-key", ZONE, "ksk", "inactive", "published", "ecdsa256")
+    until(lambda: len(pdns.short(ZONE, "DNSKEY")) == 2)
+    signed.trust(ZONE)
+    old, new = identifiers()
+    with ThreadPoolExecutor() as threads:
+        command = [sys.executable, "-c", ASKING_UNTIL_TOLD, str(tmp_path), *questions]
+        asking = threads.submit(signed.namespace.run, *command)
+        validating = threads.submit(validate)
+        try:
+            until((tmp_path / "asking").exists)
+            pdns.util("activate-zone-key", ZONE, new)
+            pdns.util("set-nsec3", ZONE, "1 0 0 -")
+            pdns.util("set-publish-cds", ZONE)
+            until(lambda: len(pdns.short(ZONE, "CDS")) == 2)
+            pdns.util("set-nsec3", ZONE, "1 0 2 abcd")
+            pdns.util("deactivate-zone-key", ZONE, old)
+            pdns.util("unset-publish-cds", ZONE)
+            pdns.util("remove-zone-key", ZONE, old)
+            until(lambda: len(pdns.short(ZONE, "DNSKEY")) == 1)
+            pdns.util("unset-nsec3", ZONE)
+            until(lambda: "\tNSEC\t" in pdns.dig("+dnssec", f"nobody-at-all.{ZONE}", "A"))
+        finally:
+            stop.touch()
+        nothing_is_wrong(asking.result().stdout.split(), len(questions))
+        said = [one for one in validating.result() if "timed out" not in one]
+    signed.trust(ZONE)
+    assert not [one for one in said if "fully validated" not in one]
+    assert len(said) >= len(questions)

@@ -1,9 +1,12 @@
 """The backend's own probe has a say in a pool that is verified, all the time."""
 
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 
 from pool_user.belief import PoolRules
+from pool_user.belief.reachability import Reachability
 from pool_user.views import Member
+from rserpool.parameters import Protocol
+from rserpool.policies import LeastUsed
 
 from tests.pool_user.belief_support import POOL, R1, R2, Play, pe
 
@@ -84,3 +87,16 @@ def test_without_verify_any_more_it_does_not_count() -> None:
     one.belief.set_pools({POOL: PoolRules((ip_network("10.0.0.0/8"),))}, one.now)
     assert one.members() == [1, 2]
     assert one.belief.probe_targets(one.now) == {}
+
+
+def test_a_conclusion_holds_for_one_place_and_is_news_once() -> None:
+    here, elsewhere = (
+        Member(1, R1, (ip_address("10.0.0.1"),), port, Protocol.UDP, LeastUsed(0.0), 0.0) for port in (1, 2)
+    )
+    reachability = Reachability()
+    assert not reachability.probed(here, True)
+    assert [reachability.probed(here, False) for _ in range(2)] == [True, False]
+    assert not reachability.probed(elsewhere, True)
+    assert list(reachability.unreachable) == [1]
+    assert [reachability.probed(here, True) for _ in range(2)] == [True, False]
+    assert not reachability.unreachable

@@ -54,6 +54,23 @@ def test_what_another_association_says_answers_nothing(joined: JoinedUser) -> No
     assert isinstance(joined.answers[number], Resolution)
 
 
+def test_an_answered_question_does_not_time_out_later(joined: JoinedUser) -> None:
+    joined.registrar.pools[HANDLE] = {ELEMENT.identifier: ELEMENT}
+    number = joined.ask()
+    joined.run(10)
+    assert isinstance(joined.answers[number], Resolution)
+    assert len(joined.connects) == 1
+
+
+def test_no_such_pool_finds_nobody_whatever_else_the_answer_holds(joined: JoinedUser) -> None:
+    joined.registrar.frozen = True
+    number = joined.ask()
+    joined.receive(asap.HandleResolutionResponse(HANDLE, ELEMENT.policy, (ELEMENT,), error=(NOT_FOUND,)))
+    answer = joined.answers[number]
+    assert isinstance(answer, Resolution)
+    assert (answer.found, answer.policy, answer.pool_elements) == (False, None, ())
+
+
 def test_nothing_is_reported_without_an_association() -> None:
     unconnected = PoolUserMachine(HOME)
     unconnected.report_unreachable(HANDLE, ELEMENT.identifier)

@@ -18,7 +18,7 @@ from daemon_kit.control import Command, ControlError, ControlServer, request
 from rserpool.aio.element import PoolElementClient
 from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.parameters import PoolElement, Protocol, Transport
-from rserpool.policies import LeastUsed
+from rserpool.policies import LeastUsed, RoundRobin
 
 from tests.support.namespaces import REPOSITORY, Namespace
 
@@ -41,8 +41,11 @@ class Members:
         )
         wait_for_control(self._control, self._process, folder / f"{name}.log")
 
-    def add(self, identifier: int, handle: str, port: int, load: float = 0.0) -> None:
-        """Register one, which answers SIP OPTIONS over UDP."""
+    def add(
+        self, identifier: int, handle: str, port: int, load: float = 0.0, *, like_sentinel: bool = False
+    ) -> None:
+        """Register one, which answers SIP OPTIONS over UDP; `like_sentinel`: with transport and policy of a
+        registrar's sentinel, so that both may be in one pool."""
         request(
             self._control,
             "add",
@@ -51,6 +54,7 @@ class Members:
             handle=handle,
             port=port,
             load=load,
+            like_sentinel=like_sentinel,
         )
 
     def set_load(self, identifier: int, load: float) -> None:
@@ -93,10 +97,11 @@ class _Program:
         self._servers: dict[int, asyncio.DatagramTransport] = {}
 
     async def add(self, wanted: dict[str, Any]) -> dict[str, Any]:
-        transport = Transport(Protocol.UDP, wanted["port"], (ip_address(self._address),), False)
-        element = PoolElement(
-            wanted["identifier"], 0, 3 * REREGISTRATION_MS, transport, LeastUsed(wanted["load"]), None
-        )
+        like_sentinel = wanted["like_sentinel"]
+        protocol = Protocol.SCTP if like_sentinel else Protocol.UDP
+        policy = RoundRobin() if like_sentinel else LeastUsed(wanted["load"])
+        transport = Transport(protocol, wanted["port"], (ip_address(self._address),), False)
+        element = PoolElement(wanted["identifier"], 0, 3 * REREGISTRATION_MS, transport, policy, None)
         client = PoolElementClient(
             self._registrars,
             wanted["handle"].encode(),
@@ -138,12 +143,15 @@ class _SipServer(asyncio.DatagramProtocol):
         self._transport.sendto(b"\r\n".join(lines), address)
 
 
+ADD = {"identifier": int, "port": int, "load": float, "handle": str, "like_sentinel": bool}
+
+
 async def _main(control: str, address: str, *registrars: str) -> None:
     program = _Program(address, list(registrars))
     server = ControlServer(
         control,
         {
-            "add": Command(program.add, {"identifier": int, "port": int, "load": float, "handle": str}),
+            "add": Command(program.add, ADD),
             "load": Command(program.load, {"identifier": int, "load": float}),
             "remove": Command(program.remove, {"identifier": int}),
         },

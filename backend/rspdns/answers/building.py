@@ -15,7 +15,7 @@ from rspdns.answers.pool_state import PoolState, state_of
 from rspdns.answers.records import site_nodes
 from rspdns.answers.snapshot import Ingredients, SiteAnswers, Snapshot, ZoneAnswers, moved_sites
 from rspdns.rrset import Node
-from rspdns.zones.zone import Site, Zone
+from rspdns.zones.zone import Site, Zone, live_names
 
 REDRAW_S = 1
 """Records chosen by chance are drawn again after the TTL, but not more often than this, in seconds."""
@@ -167,6 +167,7 @@ class _Moment:
             memory={state.pool.owner: state.memory for state in states if state.memory is not None},
             rebuild_at_s=min((state.rebuild_at_s for state in states), default=float("inf")),
             redraw_at_s=redraw_at_s,
+            services=tuple(live_names(site)),
             redraw=redraw,
         )
 
@@ -217,7 +218,7 @@ def _zone(zone: Zone, sites: tuple[SiteAnswers, ...], before: ZoneAnswers | None
     if before is not None and before.fixed is zone.fixed and not moved_sites(before.sites, sites):
         serial = before.serial
     soa = zone.static.soa.record(zone.name, serial, zone.config.negative_ttl_s)
-    return ZoneAnswers(zone.name, serial, soa, zone.fixed, sites)
+    return ZoneAnswers(zone.name, serial, soa, zone.fixed, sites, zone.fixed_services)
 
 
 def _all_nodes(answers: Mapping[str, ZoneAnswers], before: Snapshot) -> Mapping[str, Mapping[str, Node]]:
@@ -233,7 +234,7 @@ def _nodes(zone: ZoneAnswers, before: Snapshot) -> Mapping[str, Node]:
     """Every node of a zone by name; a patched copy of the table of before, where its files are the same."""
     old = before.zone_answers.get(zone.name)
     if old is None or old.fixed is not zone.fixed:
-        return dict(zone.nodes())
+        return zone.table()
     moved = moved_sites(old.sites, zone.sites) if old is not zone else ()
     if not moved:
         return before.nodes[zone.name]

@@ -63,6 +63,8 @@ class Zone:
     """By pool handle, which of the sites it has a part in."""
     most_labels: int = MOST_LABELS
     """Of any of its names, members' target names included."""
+    fixed_services: tuple[str, ...] = ()
+    """Which of the `fixed` nodes have SRV records."""
 
     @property
     def name(self) -> str:
@@ -102,7 +104,11 @@ def make_zone(config: ZoneConfig, static: StaticZone, positions: Sequence[int] |
             site_indexes[handle] = (*site_indexes.get(handle, ()), index)
     fixed = _fixed(config.zone, sites, static)
     most_dots = max(name.count(".") for name in (*fixed, *(n for site in sites for n in live_names(site))))
-    return Zone(config, static, sites, fixed, site_indexes, most_dots + 2)  # a member's name has a label more
+    services_of_file = (
+        name for name, node in fixed.items() if any(one.type == "SRV" for one in node.records)
+    )
+    # A member's name has a label more.
+    return Zone(config, static, sites, fixed, site_indexes, most_dots + 2, tuple(services_of_file))
 
 
 def without_lines(zone: Zone) -> Zone:
