@@ -197,3 +197,14 @@ def test_a_home_whose_answers_are_full_is_not_asked_again_and_again() -> None:
     play.answer(0, *FIRST)
     assert 200 in play.members()
     assert play.asked() == set()
+
+
+def test_who_is_known_and_out_is_so_since_it_was_found_out() -> None:
+    play = playing(1)
+    play.answer(0, pe(1, R1), pe(2, R1, "192.0.2.9"))
+    (out,) = play.view().out
+    for _ in range(3):
+        play.wait(5)
+        play.answer(0, pe(1, R1), pe(2, R1, "192.0.2.9"), pe(3, R1))
+        play.answer(0, pe(1, R1), pe(2, R1, "192.0.2.9"))
+        assert next(one for one in play.view().out if one.identifier == 2).since_s == out.since_s

@@ -285,3 +285,12 @@ def test_the_table_holds(state: State, what: Input) -> None:
     assert user.state is (expected or state)
     if expected is None:
         assert user.take_actions() == []
+
+
+def test_what_never_was_up_is_not_told_to_be_down() -> None:
+    joined = JoinedUser()
+    joined.registrar.dead = True
+    joined.start()
+    joined.run(3)
+    assert len(joined.connects) > 2
+    assert joined.links == []
