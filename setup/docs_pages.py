@@ -22,6 +22,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from ppe_agent import metrics as agent_metrics
 from ppe_agent.configuration import AgentConfig
+from ppu_agent import metrics as client_metrics
+from ppu_agent.configuration import PpuConfig
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
@@ -32,10 +34,12 @@ from rspdns.zones.configuration import ZoneConfig
 
 TOP = Path(__file__).resolve().parents[1]
 Row = Sequence[str]
+OUR_METRIC = re.compile(r"(rspdns|ppe_agent|ppu_agent|process)_")
 
 COMMANDS = {
     "rspdns": "The backend and what a DNS administrator needs.",
     "ppe-agent": "The sidecar beside an application server.",
+    "ppu-agent": "The sidecar beside a client.",
     "rspdns-registrar": "Runs and checks registrars.",
     "rspdns-lab": "Labs: faults, measurements and comparisons in network namespaces.",
 }
@@ -54,6 +58,12 @@ CONFIGURATIONS: tuple[tuple[str, str, type[BaseModel], str], ...] = (
     ),
     ("agent.toml", "agent-toml", AgentConfig, "The sidecar: `/etc/ppe-agent/agent.toml`."),
     (
+        "ppu-agent.toml",
+        "ppu-agent-toml",
+        PpuConfig,
+        "The sidecar beside a client: `/etc/ppu-agent/ppu-agent.toml`.",
+    ),
+    (
         "inventory.toml",
         "inventory-toml",
         Inventory,
@@ -63,10 +73,12 @@ CONFIGURATIONS: tuple[tuple[str, str, type[BaseModel], str], ...] = (
 METRICS = (
     ("The backend", TOP / "backend/rspdns/metrics.py"),
     ("The sidecar", TOP / "ppe-agent/ppe_agent/metrics.py"),
+    ("The sidecar beside a client", TOP / "ppu-agent/ppu_agent/metrics.py"),
 )
 LOGGING = (
     ("The backend", ("backend/rspdns", "pool-user/pool_user")),
     ("The sidecar", ("ppe-agent/ppe_agent",)),
+    ("The sidecar beside a client", ("ppu-agent/ppu_agent",)),
     ("The registrar's supervisor", ("registrar-config/registrar_config",)),
     ("Every service", ("daemon-kit/daemon_kit", "rserpool/rserpool")),
 )
@@ -314,6 +326,8 @@ def metric_texts(path: Path) -> dict[str, str]:
             found |= _metrics_of(node)
     if "ppe_agent" in path.parts:
         found |= {f"ppe_agent_as_{name}_total": words for name, words in agent_metrics._COUNTERS.values()}
+    if "ppu_agent" in path.parts:
+        found |= {f"{name}_total": words for name, words in client_metrics._COUNTERS.values()}
     return found
 
 
@@ -324,7 +338,7 @@ def _metrics_of(function: ast.FunctionDef) -> dict[str, str]:
             texts[node.targets[0].id] = _literal(node.value)
         if isinstance(node, ast.Call) and len(node.args) > 1:
             name, words = node.args[:2]
-            if isinstance(name, ast.Constant) and re.match(r"(rspdns|ppe_agent|process)_", str(name.value)):
+            if isinstance(name, ast.Constant) and OUR_METRIC.match(str(name.value)):
                 found[str(name.value)] = texts.get(getattr(words, "id", ""), _literal(words))
     return found
 

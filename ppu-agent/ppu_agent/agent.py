@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from daemon_kit import notify
@@ -39,7 +40,7 @@ from ppu_agent.kernel import PaceError, Pacer
 from ppu_agent.responder import Responder
 from ppu_agent.ruleset import RENEW_EVERY_S
 from ppu_agent.status import describe
-from ppu_agent.steering import Steering, paced, plan
+from ppu_agent.steering import Steering, paced, plan, steer
 from ppu_agent.writer import Writer
 from rserpool import Protocol, SctpUnavailable
 
@@ -72,7 +73,7 @@ class PpuAgent:
             on_events=self._happened,
         )
         self.prober = Prober(self.belief, config.probing, self.pool_user.look)
-        self.counts = {"died": 0, "returned": 0, "connections_ended": 0}
+        self.counts = {"died": 0, "returned": 0, "connections_ended": 0, "flows_moved": 0}
         self._policies = [pool.policy for pool in config.pools]
         self._questions = {pool.handle: pool.question for pool in config.pools}
         self._weights: dict[str, dict[int, Weighted]] = {}
@@ -95,7 +96,7 @@ class PpuAgent:
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set, then take every rule back."""
         async with contextlib.AsyncExitStack() as cleanup:
-            self.writer.open()
+            self.writer.open(is_kept=any(policy.front for policy in self._policies))
             cleanup.callback(self.writer.close)
             if any(policy.pace is not None for policy in self._policies):
                 self._pacer = _pacer()
@@ -185,6 +186,9 @@ class PpuAgent:
         self._steer(now)
         for destination in died:
             self._end_connections(destination)
+            for steered in self.steering.fronts:
+                if steered.front.protocol is destination.protocol:
+                    self.counts["flows_moved"] += self.writer.move_flows(steered.front, destination)
 
     def _steer(self, now: float) -> None:
         """Have the kernel do what is right now."""
@@ -192,7 +196,8 @@ class PpuAgent:
             members = {member.identifier: member for member in view.members}
             self._weights[handle] = weights.weigh(members, self._weights.get(handle, {}), now)
         dead = {} if self.suspended else self.deaths.dead()
-        self.steering = plan(self._policies, self._views, self._weights, dead)
+        fronts = steer(self._policies, self._views, self._weights, self.deaths.dead(), self.steering.fronts)
+        self.steering = replace(plan(self._policies, self._views, self._weights, dead), fronts=fronts)
         self.writer.write(self.steering, self.responder.port if self.responder is not None else None)
 
     def _pace(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from daemon_kit.addresses import ListenText
+from daemon_kit.addresses import ListenAddress, ListenText
 from daemon_kit.config_file import StrictModel, duplicates, find, load, named_control_path
 from daemon_kit.files import FilePath
 from daemon_kit.toml_lines import Location
@@ -47,8 +47,11 @@ class OnDeadConfig(StrictModel):
     """`on_dead` as a table: what is done by the transport of the packet."""
 
     udp: Literal["redirect", "refuse", "answer-503"] = "redirect"
+    """For UDP."""
     tcp: Literal["redirect", "refuse"] = "refuse"
+    """For TCP."""
     sctp: Literal["redirect", "refuse"] = "refuse"
+    """For SCTP."""
 
     @property
     def by_protocol(self) -> Mapping[Protocol, Action]:
@@ -71,24 +74,36 @@ class PoolConfig(StrictModel):
     OTHER_NAMES: ClassVar[Mapping[str, str]] = {"pool": "handle", "networks": "accept", "transport": "also"}
 
     handle: Handle
+    """The pool: 1 to 32 bytes, as in the sidecars' files."""
     accept: AcceptNetworks
+    """Networks in which its servers are. What is outside is never touched."""
     on_dead: Annotated[OnDeadConfig, BeforeValidator(_on_dead)] = OnDeadConfig()
+    """What is done with packets to a server that died: one action, or a table of them by transport."""
     also: tuple[TransportName, ...] = ()
     """Transports at which the members are, at the same port, beside the one they registered."""
     pace: bool | Literal["rtt"] = False
     """Whether TCP connection set-up is paced: a SYN every 500 ms, or every 1.5 round trips ("rtt")."""
+    steer: ListenText | None = None
+    """An address and port that stand for the pool: each new flow to it goes to a living server."""
+    affinity: Literal["source"] | None = None
+    """"source": a client's address has always the same server while that lives; else by weight."""
     probe: Literal["auto", "sip-options", "tcp", "connect"] = "auto"
     """How the agent asks a member that left; "auto": SIP OPTIONS over UDP, else by connecting."""
     verify: bool = False
     """Whether members are probed all the time: one that hangs is found before the registrars find it."""
     max_members: Annotated[int, Field(ge=1, le=100_000)] = MAX_MEMBERS
+    """Further servers are refused."""
 
     @property
     def policy(self) -> PoolPolicy:
         """What is done when a member died."""
         also = tuple(PROTOCOLS[one] for one in self.also)
         pace = Pacing(SYN_EVERY_MS, GIVE_UP_MS, learns=self.pace == "rtt") if self.pace else None
-        return PoolPolicy(self.handle, self.on_dead.by_protocol, also, pace)
+        front = None if self.steer is None else ListenAddress.parse(self.steer)
+        endpoint = None if front is None else (front.address, front.port)
+        return PoolPolicy(
+            self.handle, self.on_dead.by_protocol, also, pace, endpoint, by_source=self.affinity == "source"
+        )
 
     @property
     def question(self) -> Plan:
@@ -100,19 +115,23 @@ class ControlConfig(StrictModel):
     """`[control]`: the unix socket of status, explain, suspend and resume."""
 
     path: FilePath = Path("/run/ppu-agent/control.sock")
+    """The unix socket."""
 
 
 class MetricsConfig(StrictModel):
     """`[metrics]`: where Prometheus finds them."""
 
     listen: ListenText
+    """Address and port."""
 
 
 class PpuConfig(StrictModel):
     """The whole file."""
 
     registrars: RegistrarTexts
+    """Addresses of the registrars: "10.0.0.1", or with other ports for ASAP and ENRP "10.0.0.1:3864/9902"."""
     follow: Literal["enrp", "poll"] = "enrp"
+    """How registrars are followed: as a peer that they push changes to, or by asking alone."""
     control: ControlConfig = ControlConfig()
     metrics: MetricsConfig | None = None
     pools: Annotated[tuple[PoolConfig, ...], Field(alias="pool", min_length=1)]
@@ -122,6 +141,10 @@ class PpuConfig(StrictModel):
         """Yield what is wrong between keys: a registrar or a pool named twice."""
         yield from duplicates(document, ("registrars", "*"))
         yield from duplicates(document, ("pool", "*", "handle"))
+        yield from duplicates(document, ("pool", "*", "steer"))
+        for location, pool in find(document, ("pool", "*")):
+            if isinstance(pool, dict) and "affinity" in pool and "steer" not in pool:
+                yield (*location, "affinity"), "has no meaning without steer"
         for location, also in find(document, ("pool", "*", "also")):
             if isinstance(also, list) and len(also) != len(set(map(str, also))):
                 yield location, "a transport is there twice"

@@ -17,6 +17,7 @@ _COUNTERS: Final = {
     "died_count": ("ppu_agent_deaths", "How often a member was found dead."),
     "returned_count": ("ppu_agent_returns", "How often a dead member was left alone again."),
     "connections_ended_count": ("ppu_agent_connections_ended", "TCP connections to dead members, ended."),
+    "flows_moved_count": ("ppu_agent_flows_moved", "Flows to a front that left a dead server."),
     "answered_503_count": ("ppu_agent_answered_503", "Requests answered with 503."),
 }
 

@@ -9,6 +9,7 @@ While nothing is to be done there is no table at all.
 | `zone_*`     | output and prerouting, -300 (raw) | redirected flows get a conntrack zone of their own |
 | `redirect_*` | output and prerouting, -100 (nat) | DNAT to a living member, by weight                 |
 | `refuse_*`   | output and forward, 0 (filter)    | TCP reset, ICMP unreachable                        |
+| `steer_*`    | output and prerouting, -101 (nat) | DNAT of new flows to a pool's front                |
 | `answers`    | input, 0 (filter)                 | the 503 responder hears redirected packets only    |
 
 The zone makes the lease whole: conntrack remembers where a flow was redirected to, for as long as it is busy.
@@ -21,11 +22,12 @@ Packets to this host itself pass as well: a sidecar beside a server here must se
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from ppu_agent.destinations import Destination
-from ppu_agent.steering import Steering, Target, Treatment
+from ppu_agent.steering import Steered, Steering, Target, Treatment, slots_by_source
 
 TABLE: Final = "ppu_agent"
 FAMILY: Final = "inet"
@@ -37,6 +39,9 @@ ZONES: Final = range(28784, 28784 + 256)
 """Conntrack zones of redirected flows (0x7070 and the following), one after the other: see `ruleset()`."""
 SHARES: Final = 1000
 """Weights are drawn in thousandths."""
+SOURCE_SLOTS: Final = 256
+SOURCE_SEED: Final = 0x70707561
+"""Clients' addresses are hashed alike by every agent."""
 
 Command = dict[str, Any]
 _IN_TABLE: Final = {"family": FAMILY, "table": TABLE}
@@ -61,7 +66,7 @@ def ruleset(steering: Steering, generation: int = 0, responder_port: int | None 
     responder, needed when a treatment answers 503.
     """
     commands = removal()
-    if not steering.treatments:
+    if not steering.treatments and not steering.fronts:
         return commands
     commands.append({"add": {"table": {"family": FAMILY, "name": TABLE}}})
     refused = [one for one in steering.treatments if one.action == "refuse"]
@@ -70,6 +75,8 @@ def ruleset(steering: Steering, generation: int = 0, responder_port: int | None 
         commands += _redirecting(moved, ZONES[generation % len(ZONES)], responder_port)
     if refused:
         commands += _refusing(refused)
+    if steering.fronts:
+        commands += _steering(steering.fronts)
     if any(one.action == "answer-503" for one in moved) and responder_port is not None:
         commands += _guarded_responder(responder_port)
     return commands
@@ -110,6 +117,40 @@ def _redirecting(moved: Sequence[Treatment], zone: int, responder_port: int | No
     return commands
 
 
+def _steering(fronts: Sequence[Steered]) -> list[Command]:
+    """Fronts of pools. They have no lease: clients know no other address, so they outlive the agent."""
+    commands: list[Command] = []
+    for hook in ("output", "prerouting"):
+        base = {"name": f"steer_{hook}", "type": "nat", "hook": hook, "prio": -101, "policy": "accept"}
+        commands.append({"add": {"chain": _IN_TABLE | base}})
+    for number, one in enumerate(fronts):
+        chain, version = f"front_{number}", one.front.address.version
+        protocol = one.front.protocol.name.lower()
+        is_transport = _match({"meta": {"key": "l4proto"}}, protocol)
+        target = _by_source(one) if one.by_source else _drawn(one.targets)
+        commands.append(_chain(chain))
+        commands.append(_rule(chain, is_transport, {"dnat": {"family": _IP[version], "addr": target}}))
+        address = _match({"payload": {"protocol": _IP[version], "field": "daddr"}}, str(one.front.address))
+        port = _match({"payload": {"protocol": "th", "field": "dport"}}, one.front.port)
+        for hook in ("output", "prerouting"):
+            to_chain = {"goto": {"target": chain}}
+            commands.append(_rule(f"steer_{hook}", address, is_transport, port, to_chain))
+    return commands
+
+
+def _by_source(one: Steered) -> Command:
+    """A living member by the client's address: the same one while it lives, at every agent."""
+    source = {"payload": {"protocol": _IP[one.front.address.version], "field": "saddr"}}
+    draw = {"jhash": {"mod": SOURCE_SLOTS, "seed": SOURCE_SEED, "expr": source}}
+    slots = []
+    for destination, numbers in itertools.groupby(
+        enumerate(slots_by_source(one.targets, SOURCE_SLOTS)), key=lambda numbered: numbered[1]
+    ):
+        first, *_ = places = [number for number, _ in numbers]
+        slots.append((first, places[-1], destination))
+    return _mapped(draw, slots)
+
+
 def _group(one: Treatment) -> tuple[object, ...]:
     """What shares a chain: the same way of being sent on."""
     return one.action, one.destination.protocol, one.destination.address.version, one.targets
@@ -127,13 +168,17 @@ def _sending(one: Treatment, responder_port: int | None) -> list[Command]:
 
 def _drawn(targets: Sequence[Target]) -> Command:
     """A living member, drawn by weight for each new flow."""
-    draw = {"numgen": {"mode": "random", "mod": SHARES}}
+    return _mapped({"numgen": {"mode": "random", "mod": SHARES}}, shares(targets))
+
+
+def _mapped(draw: Command, numbered: Iterable[tuple[int, int, Destination]]) -> Command:
+    """A map from ranges of what is drawn to addresses and ports."""
     slots = [
         [
             {"range": [first, last]} if first < last else first,
             {"concat": [str(destination.address), destination.port]},
         ]
-        for first, last, destination in shares(targets)
+        for first, last, destination in numbered
     ]
     return {"map": {"key": draw, "data": {"set": slots}}}
 

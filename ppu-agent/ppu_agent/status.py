@@ -11,7 +11,7 @@ from pool_user import PoolView, RegistrarView
 
 from ppu_agent.deaths import Departed
 from ppu_agent.explanation import described
-from ppu_agent.steering import Steering
+from ppu_agent.steering import Steered, Steering
 
 
 def describe(
@@ -30,6 +30,7 @@ def describe(
         "pool": [_pool(handle, view, now) for handle, view in views.items()],
         "departed": [_departed(one, now) for one in departed],
         "treated": [described(one) for one in steering.treatments],
+        "steer": [_front(one) for one in steering.fronts],
     }
 
 
@@ -46,6 +47,16 @@ def _pool(handle: str, view: PoolView, now: float) -> dict[str, Any]:
             }
             for member in view.members
         ],
+    }
+
+
+def _front(one: Steered) -> dict[str, Any]:
+    return {
+        "transport": one.front.protocol.name.lower(),
+        "endpoint": one.front.where,
+        "handle": one.handle,
+        "affinity": "source" if one.by_source else None,
+        "to": [{"endpoint": target.destination.where, "weight": target.weight} for target in one.targets],
     }
 
 
@@ -83,6 +94,9 @@ def render(status: Mapping[str, Any]) -> Iterator[str]:
         to = ", ".join(target["endpoint"] for target in one["to"])
         what = f"{one['on_dead']} {one['transport']} {one['endpoint']}"
         yield f"{what}{f' to {to}' if to else ''}: {one['why']}"
+    for one in status["steer"]:
+        to = ", ".join(f"{target['endpoint']} (weight {target['weight']})" for target in one["to"])
+        yield f"steer {one['transport']} {one['endpoint']} to {to}"
     if status["kernel"]["problem"] is not None:
         yield f"the kernel refused: {status['kernel']['problem']}"
     if not status["treated"]:

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,13 +26,16 @@ class PoolPolicy:
     """What the configuration says about one pool handle: `on_dead` by the transport of the packet.
 
     `also` are transports at which its members are beside the one they registered. `pace`: how connection
-    set-up to its members is paced; None: as the kernel does.
+    set-up to its members is paced; None: as the kernel does. `front`: the address and port that stand for the
+    pool; `by_source`: a client's address has always the same server.
     """
 
     handle: str
     on_dead: Mapping[Protocol, Action]
     also: tuple[Protocol, ...] = ()
     pace: Pacing | None = None
+    front: tuple[Address, int] | None = None
+    by_source: bool = False
 
     def destinations(self, member: Member) -> list[Destination]:
         """Every destination of a member of this pool."""
@@ -60,10 +65,21 @@ class Treatment:
 
 
 @dataclass(frozen=True, slots=True)
+class Steered:
+    """A pool's front: new flows to it go to the targets, by weight, or by the client's address."""
+
+    front: Destination
+    handle: str
+    by_source: bool
+    targets: tuple[Target, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Steering:
-    """The desired state: all treatments, by destination, in an order that does not change."""
+    """The desired state: all treatments, by destination, and all fronts, in an order that does not change."""
 
     treatments: tuple[Treatment, ...] = ()
+    fronts: tuple[Steered, ...] = ()
 
     def of(self, destination: Destination) -> Treatment | None:
         """What happens to packets to this destination; None: nothing."""
@@ -163,3 +179,53 @@ def paced(policies: Sequence[PoolPolicy], views: Mapping[str, PoolView]) -> dict
                 if destination.protocol is Protocol.TCP:
                     found.setdefault(destination.endpoint, policy.pace)
     return found
+
+
+def steer(
+    policies: Sequence[PoolPolicy],
+    views: Mapping[str, PoolView],
+    weights: Mapping[str, Mapping[int, Weighted]],
+    dead: Collection[Destination],
+    before: Sequence[Steered] = (),
+) -> tuple[Steered, ...]:
+    """Where new flows to the pools' fronts go: to living members.
+
+    A pool without any keeps the targets it had (`before`): whoever is named last is more likely to serve than
+    nobody, as DNS's last good members. So do fronts while their pool is not known yet.
+    """
+    had = {one.front: one for one in before}
+    found: list[Steered] = []
+    for policy in policies:
+        if policy.front is None:
+            continue
+        view = views.get(policy.handle, PoolView(policy.handle))
+        members = view.members or view.unreachable
+        protocols = dict.fromkeys((*(member.protocol for member in members), *policy.also))
+        for protocol in sorted(protocols, key=lambda protocol: protocol.name):
+            front = Destination(policy.front[0], protocol, policy.front[1])
+            targets = targets_for(front, policy, members, weights.get(policy.handle, {}))
+            targets = tuple(one for one in targets if one.destination not in dead)
+            if targets:
+                found.append(Steered(front, policy.handle, policy.by_source, targets))
+    fronts = {one.front for one in found}
+    kept = {policy.front for policy in policies}
+    found += [one for front, one in had.items() if front not in fronts and front.endpoint in kept]
+    return tuple(sorted(found, key=lambda one: one.front.sort_key))
+
+
+def slots_by_source(targets: Sequence[Target], slots: int) -> list[Destination]:
+    """Who gets each slot of the clients' hash: weighted rendezvous hashing.
+
+    When a target goes, only its own slots move; every agent with the same targets comes to the same slots.
+    """
+    names = [(str(target.destination).encode(), target) for target in targets]
+    return [
+        max(names, key=lambda one: _score(one[0], slot, one[1].weight))[1].destination
+        for slot in range(slots)
+    ]
+
+
+def _score(name: bytes, slot: int, weight: int) -> float:
+    digest = hashlib.blake2b(name + slot.to_bytes(4, "big"), digest_size=8).digest()
+    chance = (int.from_bytes(digest, "big") + 1) / (2**64 + 2)
+    return -weight / math.log(chance)

@@ -6,7 +6,7 @@ from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 
 from ppu_agent.destinations import Destination
-from ppu_agent.kernel import LocalSockets, Nftables, NftablesError
+from ppu_agent.kernel import Flows, LocalSockets, Nftables, NftablesError
 from ppu_agent.ruleset import removal, ruleset
 from ppu_agent.steering import Steering
 
@@ -20,26 +20,31 @@ class Writer:
         self.writes = 0
         self._nftables: Nftables | None = None
         self._sockets = LocalSockets(self._note)
-        self._is_empty = False
+        self._flows = Flows(self._note)
+        self._is_empty = self._is_kept = False
         self._generation = 0
         self._dead: frozenset[Destination] = frozenset()
         self._log = get_logger("kernel")
 
-    def open(self) -> None:
-        """Begin; rules of an agent that was killed are removed. Raises FatalError without the right to."""
+    def open(self, *, is_kept: bool = False) -> None:
+        """Begin. Raises FatalError without the right to.
+
+        Rules of an agent that was killed are removed, but for `is_kept`: fronts serve until there is news.
+        """
         self._nftables = Nftables()
         try:
-            self._nftables.commit(removal())
+            self._nftables.commit([{"list": {"tables": None}}] if is_kept else removal())
         except NftablesError as problem:
             raise FatalError(
                 f"nftables can't be used: {problem}; it needs CAP_NET_ADMIN and a kernel with nf_tables"
             ) from None
-        self._is_empty = True
+        self._is_empty, self._is_kept = not is_kept, is_kept
 
     def write(self, steering: Steering, responder_port: int | None = None) -> None:
         """Replace what is in the kernel, also when nothing changed: that renews the lease."""
-        if self._nftables is None or (self._is_empty and not steering.treatments):
+        if self._nftables is None or ((self._is_empty or self._is_kept) and steering == Steering()):
             return
+        self._is_kept = False
         self._count_generation(steering)
         try:
             self._nftables.commit(ruleset(steering, self._generation, responder_port))
@@ -47,15 +52,23 @@ class Writer:
             self._note(f"nftables refused the rules: {problem}")
             return
         self.writes += 1
-        self._is_empty = not steering.treatments
+        self._is_empty = steering == Steering()
         self.problem = None
 
     def end_connections(self, destination: Destination) -> int:
         """End this host's TCP connections to a destination; return how many."""
         return self._sockets.end_connections(destination.address, destination.port)
 
+    def move_flows(self, front: Destination, dead: Destination) -> int:
+        """Have conntrack forget the flows to a front that went to a dead server; return how many.
+
+        Their next packet goes to a living server: a datagram is answered by that, a TCP connection reset.
+        """
+        return self._flows.forget(front, dead)
+
     def remove(self) -> None:
         """Take every rule back. What can't be removed ends by itself within the lease."""
+        self._is_kept = False
         self.write(Steering())
 
     def close(self) -> None:

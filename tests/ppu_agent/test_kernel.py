@@ -17,7 +17,7 @@ import pytest
 from ppu_agent.destinations import Destination
 from ppu_agent.responder import Responder
 from ppu_agent.ruleset import LEASE_S, PROBE_MARK
-from ppu_agent.steering import Action, Steering, Target, Treatment
+from ppu_agent.steering import Action, Steered, Steering, Target, Treatment
 from ppu_agent.writer import Writer
 from rspdns_lab.net.network import call_in
 
@@ -27,8 +27,8 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
 PORT = 5060
-CLIENT, ALIVE, DEAD = "10.99.7.1", "10.99.7.2", "10.99.7.3"
-V6 = {CLIENT: "fd99::1", ALIVE: "fd99::2", DEAD: "fd99::3"}
+CLIENT, ALIVE, DEAD, FRONT = "10.99.7.1", "10.99.7.2", "10.99.7.3", "10.99.9.9"
+V6 = {CLIENT: "fd99::1", ALIVE: "fd99::2", DEAD: "fd99::3", FRONT: "fd98::9"}
 Found = TypeVar("Found")
 
 
@@ -87,12 +87,14 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
         for host in (namespace, servers):
             cleanup.callback(host.close)
         namespace.ip("link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", servers.name)
-        for address, v6 in V6.items():
+        for address, v6 in ((one, V6[one]) for one in (CLIENT, ALIVE, DEAD)):
             host = namespace if address == CLIENT else servers
             host.ip("addr", "add", f"{address}/24", "dev", "eth0")
             host.ip("-6", "addr", "add", f"{v6}/64", "dev", "eth0", "nodad")
         for host in (namespace, servers):
             host.ip("link", "set", "eth0", "up")
+        namespace.ip("route", "add", "default", "dev", "eth0")
+        namespace.ip("-6", "route", "add", "default", "dev", "eth0")
         stage = Stage(namespace, servers, Writer(), cleanup, version=request.param)
         stage.inside(stage.writer.open)
         cleanup.callback(lambda: stage.inside(stage.writer.close))
@@ -212,6 +214,57 @@ def test_what_somebody_else_removes_is_put_again(stage: Stage) -> None:
 def test_rules_of_an_agent_that_was_killed_go_when_the_next_one_starts(stage: Stage) -> None:
     stage.treat("refuse")
     stage.inside(Writer().open)
+    assert "ppu_agent" not in stage.ruleset()
+
+
+def front(stage: Stage, *servers: str, by_source: bool, protocol: Protocol = Protocol.UDP) -> Steering:
+    """The address FRONT stands for these servers."""
+    targets = tuple(Target(stage.destination(server, protocol), 1) for server in servers)
+    return Steering(fronts=(Steered(stage.destination(FRONT, protocol), "p", by_source, targets),))
+
+
+@pytest.mark.parametrize("by_source", [False, True])
+def test_flows_to_a_front_stay_at_their_server_until_it_dies(stage: Stage, by_source: bool) -> None:
+    servers = {server: stage.open(socket.SOCK_DGRAM, server) for server in (ALIVE, DEAD)}
+    client = stage.open(socket.SOCK_DGRAM, CLIENT)
+    stage.inside(lambda: stage.writer.write(front(stage, DEAD, by_source=by_source)))
+    assert exchange(stage, client, FRONT, servers[DEAD], b"one") == (b"one", stage.at(FRONT))
+    stage.inside(lambda: stage.writer.write(front(stage, ALIVE, by_source=by_source)))
+    assert exchange(stage, client, FRONT, servers[DEAD], b"two") == (b"two", stage.at(FRONT))
+    moved = stage.inside(lambda: stage.writer.move_flows(stage.destination(FRONT), stage.destination(DEAD)))
+    assert (moved, stage.writer.problem) == (1, None)
+    assert exchange(stage, client, FRONT, servers[ALIVE], b"three") == (b"three", stage.at(FRONT))
+
+
+def test_connections_by_a_front_reach_a_server_and_are_reset_when_it_dies(stage: Stage) -> None:
+    accepted = {}
+    for server in (DEAD, ALIVE):
+        listener = stage.open(socket.SOCK_STREAM, server)
+        listener.listen()
+        accepted[server] = listener
+    stage.inside(lambda: stage.writer.write(front(stage, DEAD, by_source=False, protocol=Protocol.TCP)))
+    client = stage.open(socket.SOCK_STREAM)
+    client.connect((stage.at(FRONT), PORT))
+    connection, _ = accepted[DEAD].accept()
+    with connection:
+        client.sendall(b"question")
+        assert connection.recv(100) == b"question"
+        stage.inside(lambda: stage.writer.write(front(stage, ALIVE, by_source=False, protocol=Protocol.TCP)))
+        fronts = (stage.destination(FRONT, Protocol.TCP), stage.destination(DEAD, Protocol.TCP))
+        assert stage.inside(lambda: stage.writer.move_flows(*fronts)) == 1
+        client.sendall(b"more")
+        with pytest.raises(ConnectionResetError):
+            client.recv(100)
+
+
+def test_front_outlives_an_agent_that_was_killed_and_is_kept_by_the_next_one(stage: Stage) -> None:
+    server, client = stage.open(socket.SOCK_DGRAM, ALIVE), stage.open(socket.SOCK_DGRAM, CLIENT)
+    stage.inside(lambda: stage.writer.write(front(stage, ALIVE, by_source=True)))
+    following = Writer()
+    stage.inside(lambda: following.open(is_kept=True))
+    stage.inside(lambda: following.write(Steering()))
+    assert exchange(stage, client, FRONT, server, b"still") == (b"still", stage.at(FRONT))
+    stage.inside(following.close)
     assert "ppu_agent" not in stage.ruleset()
 
 

@@ -1,6 +1,7 @@
 """What is done with packets to the dead: actions, targets and shares."""
 
 from dataclasses import replace
+from ipaddress import ip_address
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +9,7 @@ from pool_user import Weighted
 from ppu_agent.deaths import Departed, State
 from ppu_agent.destinations import Destination
 from ppu_agent.ruleset import removal, ruleset, shares
-from ppu_agent.steering import Action, Steering, Target, plan
+from ppu_agent.steering import Action, Steering, Target, plan, slots_by_source, steer
 
 from rserpool import Protocol
 from tests.ppu_agent.making import POOL, destination, member, policy, view
@@ -57,6 +58,28 @@ def test_address_that_another_pool_lists_is_never_touched() -> None:
     other = replace(view(handle="sip-tcp"), members=(member(3, Protocol.TCP),))
     views = {POOL: view(1, 2), "sip-tcp": other}
     assert plan([policy()], views, EVEN, dead(destination(3))) == Steering()
+
+
+def test_new_flows_to_a_front_go_to_the_living_and_the_last_ones_are_kept() -> None:
+    fronting = replace(policy(also=(Protocol.TCP,)), front=(ip_address("10.9.9.9"), 5060))
+    found = steer([fronting], {POOL: view(1, 2)}, EVEN, {})
+    assert [(str(one.front), [target.destination.address for target in one.targets]) for one in found] == [
+        (f"{transport} 10.9.9.9:5060", [ip_address("10.0.0.1"), ip_address("10.0.0.2")])
+        for transport in ("tcp", "udp")
+    ]
+    assert steer([fronting], {POOL: view()}, EVEN, {}, found) == found, "an empty pool keeps whom it had"
+    assert steer([fronting], {POOL: view(known=False)}, EVEN, {}) == ()
+    assert steer([policy()], {POOL: view(1, 2)}, EVEN, {}, found) == (), "fronts go with the configuration"
+
+
+def test_client_moves_only_when_its_server_goes() -> None:
+    three = [Target(destination(number), 1000 * number) for number in (1, 2, 3)]
+    before, after = slots_by_source(three, 256), slots_by_source(three[:2], 256)
+    assert all(one == other for one, other in zip(before, after, strict=True) if one != destination(3))
+    assert before == slots_by_source(three[::-1], 256), "every agent comes to the same"
+    shares_found = [before.count(destination(number)) for number in (1, 2, 3)]
+    assert shares_found == sorted(shares_found)
+    assert shares_found[2] > 256 / 3
 
 
 def test_nothing_to_do_leaves_no_table() -> None:

@@ -65,6 +65,7 @@ def test_status_and_metrics_tell_what_is_done() -> None:
         "died_count": 1,
         "returned_count": 0,
         "connections_ended_count": 0,
+        "flows_moved_count": 0,
     }
     text = "\n".join(render(status))
     assert f"redirect udp {destination(3).address}:5060 to 10.0.0.1:5060, 10.0.0.2:5060" in text

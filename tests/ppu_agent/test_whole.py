@@ -23,6 +23,7 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
 FIRST, SECOND, THIRD = SIP_PORTS
+FRONT = "10.9.9.9"
 
 
 class Client:
@@ -36,12 +37,13 @@ class Client:
         for namespace, link, address in ((there, "to-client", "10.99.1.1"), (host, "eth0", "10.99.1.2")):
             namespace.ip("addr", "add", f"{address}/24", "dev", link)
             namespace.ip("link", "set", link, "up")
-        host.ip("route", "add", f"{ADDRESS}/32", "via", "10.99.1.1")
+        host.ip("route", "add", "default", "via", "10.99.1.1")
         self.config = chain.folder / "ppu-agent.toml"
         self.config.write_text(
             f"registrars = {json.dumps(chain.registrars.addresses_with_enrp)}\n"
             f'[control]\npath = "{chain.folder}/ppu.sock"\n'
             f'[[pool]]\nhandle = "{HANDLE}"\naccept = ["{ADDRESS}/32"]\n'
+            f'steer = "{FRONT}:5060"\naffinity = "source"\n'
         )
         self.servers = {port: chain.start_sip(port) for port in SIP_PORTS}
         self.sidecar = chain.start_sidecar()
@@ -95,14 +97,14 @@ class Client:
         """The agent's log."""
         return (self.chain.folder / "ppu-agent.log").read_text()
 
-    def options(self, port: int, timeout_s: float = 0.2) -> bool:
+    def options(self, port: int, timeout_s: float = 0.2, address: str = ADDRESS) -> bool:
         """Whether a program on this host gets an answer from there, as from there."""
 
         def ask() -> bool:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
-                client.connect((ADDRESS, port))
+                client.connect((address, port))
                 client.settimeout(timeout_s)
-                question = new_request((ADDRESS, port), client.getsockname()[:2], sender="test")
+                question = new_request((address, port), client.getsockname()[:2], sender="test")
                 try:
                     client.send(question.encode())
                     answer = parse_response(client.recv(4096))
@@ -200,6 +202,21 @@ def test_rules_that_somebody_removed_are_put_again(whole: Client) -> None:
     subprocess.run(whole.host.command("nft", "flush", "ruleset"), check=True)
     until(lambda: whole.options(FIRST), told=whole.log)
     whole.revive(FIRST)
+
+
+def test_front_of_the_pool_is_answered_as_long_as_one_server_lives(whole: Client) -> None:
+    (front,) = whole.ask("status")["steer"]
+    assert {int(one["endpoint"].rpartition(":")[2]) for one in front["to"]} == set(SIP_PORTS)
+    assert whole.options(5060, 5.0, FRONT)
+    for port in (FIRST, SECOND):  # the client's own server is one of these, or the third
+        kill(whole.servers[port])
+        until(lambda: whole.options(5060, address=FRONT), told=whole.log)
+    until(lambda: len(whole.ask("status")["steer"][0]["to"]) == 1, told=whole.log)
+    whole.servers[FIRST] = whole.chain.start_sip(FIRST)
+    whole.revive(SECOND)
+    kill(whole.servers[THIRD])
+    until(lambda: whole.options(5060, address=FRONT), told=whole.log)
+    whole.revive(THIRD)
 
 
 def test_suspended_agent_does_nothing_until_it_is_resumed(whole: Client) -> None:

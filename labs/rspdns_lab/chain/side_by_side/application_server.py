@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,7 @@ from rspdns_lab.net.network import Host
 from rspdns_lab.net.preconditions import SctpRunner
 from rspdns_lab.net.processes import Program
 
+_WOKEN_S: Final = 1.0
 _SCENARIO: Final = Path(__file__).with_name("uas.xml")
 
 
@@ -69,8 +71,16 @@ class ApplicationServer:
         self._signal(signal.SIGSTOP)
 
     def wake(self) -> None:
-        """Let hung SIP servers go on."""
+        """Let hung SIP servers go on. A SIPp whose TCP connections were closed ends, and starts anew."""
         self._signal(signal.SIGCONT)
+        time.sleep(_WOKEN_S)
+        self.start_ended()
+
+    def start_ended(self) -> None:
+        """Start the SIP servers again that have ended."""
+        for program in self._sip:
+            if not program.is_running:
+                program.start()
 
     def set_load(self, load: float) -> None:
         """Have it report this load, 0 to 1."""

@@ -1,0 +1,75 @@
+"""Conntrack's memory of where flows to a front were sent: forgetting those that went to a dead server."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import Any, Final
+
+from pyroute2 import NFCTSocket  # type: ignore[import-untyped]
+from pyroute2.netlink.exceptions import NetlinkError  # type: ignore[import-untyped]
+from pyroute2.netlink.nfnetlink.nfctsocket import NFCTAttrTuple  # type: ignore[import-untyped]
+
+from ppu_agent.destinations import Destination
+from rserpool import Protocol
+
+_NUMBERS: Final = {
+    Protocol.UDP: socket.IPPROTO_UDP,
+    Protocol.TCP: socket.IPPROTO_TCP,
+    Protocol.SCTP: socket.IPPROTO_SCTP,
+}
+
+
+class Flows:
+    """Forgets flows. `on_problem` is told, in words, what this kernel can't do."""
+
+    def __init__(self, on_problem: Callable[[str], None] = lambda words: None) -> None:
+        self._on_problem = on_problem
+
+    def forget(self, front: Destination, server: Destination) -> int:
+        """Have conntrack forget the flows to `front` that go to `server`; return how many."""
+        family = socket.AF_INET if front.address.version == 4 else socket.AF_INET6
+        # Asked for the address too, Linux 6.18 gives the flows to all other IPv6 addresses.
+        to_front = NFCTAttrTuple(family=family, proto=_NUMBERS[front.protocol], dport=front.port)
+        count = 0
+        try:
+            with NFCTSocket(nfgen_family=family) as conntrack:
+                for entry in list(conntrack.dump(tuple_orig=to_front)):
+                    original, reply = (_read(entry, f"CTA_TUPLE_{which}") for which in ("ORIG", "REPLY"))
+                    is_here = original[1] == front.address and original[3] == front.port
+                    if is_here and reply[0] == server.address and reply[2] == server.port:
+                        with contextlib.suppress(NetlinkError):  # it ended by itself meanwhile
+                            conntrack.entry("del", tuple_orig=_attributes(family, original, to_front.proto))
+                            count += 1
+        except (OSError, NetlinkError) as problem:
+            self._on_problem(f"flows from {front} to {server} could not be forgotten: {problem}")
+        return count
+
+
+def _read(entry: Any, name: str) -> tuple[Any, Any, int, int]:
+    """Source, destination, source port and destination port of one direction of an entry."""
+    addresses, protocol = (
+        entry.get_attr(name).get_attr("CTA_TUPLE_IP"),
+        entry.get_attr(name).get_attr("CTA_TUPLE_PROTO"),
+    )
+    version = "V4" if addresses.get_attr("CTA_IP_V4_SRC") else "V6"
+    return (
+        ip_address(addresses.get_attr(f"CTA_IP_{version}_SRC")),
+        ip_address(addresses.get_attr(f"CTA_IP_{version}_DST")),
+        int(protocol.get_attr("CTA_PROTO_SRC_PORT") or 0),
+        int(protocol.get_attr("CTA_PROTO_DST_PORT") or 0),
+    )
+
+
+def _attributes(family: int, original: tuple[Any, Any, int, int], protocol: int) -> Any:
+    source, destination, source_port, destination_port = original
+    return NFCTAttrTuple(
+        family=family,
+        saddr=str(source),
+        daddr=str(destination),
+        proto=protocol,
+        sport=source_port,
+        dport=destination_port,
+    )
