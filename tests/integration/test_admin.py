@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from tests.support.backend import ADDRESS, HANDLE, OWNER, ZONE
 from tests.support.browser import Browser
 from tests.support.chain import SIP_PORTS, Chain
 from tests.support.json_schema import differences
-from tests.support.namespaces import kill, own_namespace
+from tests.support.namespaces import REPOSITORY, kill, own_namespace
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import until
 
@@ -28,7 +27,7 @@ TOKEN = "writer-0123456789abcdef"  # noqa: S105 - of this test alone
 ACTIVE, STANDBY = 5080, 5081
 HA_OWNER = f"_sip._udp.ha.{ZONE}"
 READER = "reader-0123456789abcdef"
-DOCUMENT = (Path(__file__).resolve().parents[2] / "backend" / "docs" / "ims.md").read_text()
+DOCUMENT = (REPOSITORY / "docs" / "how-to" / "servers" / "stateful-servers.md").read_text()
 """Its example is what runs here."""
 
 

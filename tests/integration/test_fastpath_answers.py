@@ -7,7 +7,7 @@ import pytest
 from rserpool.parameters import Protocol
 
 from tests.backend.making import ZONE, member, view, views, zone
-from tests.integration.test_pdns_records import FIXED, OTHER, POOLS, pool
+from tests.support.every_record import FIXED, OTHER, POOLS, pool
 from tests.support.fast_path import FAST, FAST_6, SLOW, SLOW_6, FastStage, fast_stage
 from tests.support.waiting import until
 

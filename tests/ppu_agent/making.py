@@ -3,6 +3,7 @@
 from ipaddress import ip_address
 
 from pool_user import Heard, Member, PoolView, ProbeResult
+from ppu_agent.deaths import Deaths
 from ppu_agent.destinations import Destination
 from ppu_agent.steering import Action, PoolPolicy
 
@@ -39,3 +40,9 @@ def policy(handle: str = POOL, udp: Action = "redirect", also: tuple[Protocol, .
         Protocol.SCTP: "refuse",
     }
     return PoolPolicy(handle, actions, also)
+
+
+def ask(deaths: Deaths, heard: Heard, now: float) -> None:
+    """Every probe that is due has this outcome."""
+    for one in deaths.due(now):
+        deaths.heard(one.destination, heard, now)

@@ -1,6 +1,6 @@
 """Out of the pool is not dead: when a member that left counts as dead, and when no more."""
 
-from pool_user import Heard, PoolView
+from pool_user import PoolView
 from ppu_agent.deaths import (
     ASK_DEAD_EVERY_S,
     MOST_REMEMBERED,
@@ -12,7 +12,18 @@ from ppu_agent.deaths import (
 )
 
 from rserpool import Protocol
-from tests.ppu_agent.making import ANSWERED, BUSY, POOL, REFUSED, SILENT, UNKNOWN, destination, member, view
+from tests.ppu_agent.making import (
+    ANSWERED,
+    BUSY,
+    POOL,
+    REFUSED,
+    SILENT,
+    UNKNOWN,
+    ask,
+    destination,
+    member,
+    view,
+)
 
 
 def deaths_after_departure(*left: int, of: int = 3) -> Deaths:
@@ -21,12 +32,6 @@ def deaths_after_departure(*left: int, of: int = 3) -> Deaths:
     deaths.views({POOL: view(*range(1, of + 1))}, 0.0)
     deaths.views({POOL: view(*left)}, 1.0)
     return deaths
-
-
-def ask(deaths: Deaths, heard: Heard, now: float) -> None:
-    """Every probe that is due has this outcome."""
-    for one in deaths.due(now):
-        deaths.heard(one.destination, heard, now)
 
 
 def test_member_that_left_is_probed_at_once_and_alive_until_then() -> None:

@@ -11,8 +11,7 @@ from ppu_agent.metrics import PpuCollector
 from ppu_agent.status import describe, render
 from ppu_agent.steering import Steering, plan
 
-from tests.ppu_agent.making import ANSWERED, POOL, REFUSED, destination, policy, view
-from tests.ppu_agent.test_deaths import ask
+from tests.ppu_agent.making import ANSWERED, POOL, REFUSED, ask, destination, policy, view
 
 
 def told(deaths: Deaths, last: PoolView, *, suspended: bool = False) -> tuple[dict[str, Any], Steering]:
