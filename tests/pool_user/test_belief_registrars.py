@@ -346,3 +346,20 @@ def test_thousands_of_pools_are_judged_anew_in_steps_and_what_was_told_comes_fir
         assert play.belief.views(play.now, 10)["pool-30"] is views["pool-30"]
         steps += 1
     assert 5 <= steps <= len(pools)
+
+
+def test_who_was_denied_by_its_home_is_not_brought_back_by_a_registrar_that_settles_later() -> None:
+    play = Play()
+    play.settle(0, 1)
+    play.up(2)
+    for place in (0, 1, 2):
+        play.answer(place, pe(1, R1))
+    assert play.members() == [1]
+    for place in (0, 1):
+        play.answer(place)
+    assert play.members() == []
+    play.down(0)
+    play.sentinel(2, (0x53, R3))
+    play.answer(2, pe(1, R1))
+    assert play.standings() == ["down", "settled", "settled"]
+    assert play.members() == [], "it has not heard of the death"
