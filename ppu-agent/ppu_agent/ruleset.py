@@ -8,7 +8,8 @@ While nothing is to be done there is no table at all.
 |--------------|-----------------------------------|----------------------------------------------------|
 | `zone_*`     | output and prerouting, -300 (raw) | redirected flows get a conntrack zone of their own |
 | `redirect_*` | output and prerouting, -100 (nat) | DNAT to a living member, by weight                 |
-| `refuse_*`   | output and forward, 0 (filter)    | TCP reset, ICMP unreachable                        |
+| `refuse_*`   | output and forward, 0 (filter)    | TCP reset, ICMP unreachable; SCTP is redirected to |
+|              |                                   | a closed port of this host, which aborts           |
 | `steer_*`    | output and prerouting, -101 (nat) | DNAT of new flows to a pool's front                |
 | `answers`    | input, 0 (filter)                 | the 503 responder hears redirected packets only    |
 
@@ -28,6 +29,7 @@ from typing import Any, Final
 
 from ppu_agent.destinations import Destination
 from ppu_agent.steering import Steered, Steering, Target, Treatment, slots_by_source
+from rserpool import Protocol
 
 TABLE: Final = "ppu_agent"
 FAMILY: Final = "inet"
@@ -37,6 +39,8 @@ PROBE_MARK: Final = 0x70707561
 """SO_MARK of the agent's probes ("ppua")."""
 ZONES: Final = range(28784, 28784 + 256)
 """Conntrack zones of redirected flows (0x7070 and the following), one after the other: see `ruleset()`."""
+CLOSED_SCTP_PORT: Final = 1
+"""tcpmux: nobody has an SCTP server there."""
 SHARES: Final = 1000
 """Weights are drawn in thousandths."""
 SOURCE_SLOTS: Final = 256
@@ -69,8 +73,8 @@ def ruleset(steering: Steering, generation: int = 0, responder_port: int | None 
     if not steering.treatments and not steering.fronts:
         return commands
     commands.append({"add": {"table": {"family": FAMILY, "name": TABLE}}})
-    refused = [one for one in steering.treatments if one.action == "refuse"]
-    moved = [one for one in steering.treatments if one.action != "refuse"]
+    refused = [one for one in steering.treatments if not _is_moved(one)]
+    moved = [one for one in steering.treatments if _is_moved(one)]
     if moved:
         commands += _redirecting(moved, ZONES[generation % len(ZONES)], responder_port)
     if refused:
@@ -80,6 +84,12 @@ def ruleset(steering: Steering, generation: int = 0, responder_port: int | None 
     if any(one.action == "answer-503" for one in moved) and responder_port is not None:
         commands += _guarded_responder(responder_port)
     return commands
+
+
+def _is_moved(one: Treatment) -> bool:
+    """Whether packets get another destination. Refused SCTP gets this host, whose own SCTP aborts the set-up:
+    nftables makes no ABORT, and an ICMP error doesn't end COOKIE-WAIT everywhere."""
+    return one.action != "refuse" or one.destination.protocol is Protocol.SCTP
 
 
 def _redirecting(moved: Sequence[Treatment], zone: int, responder_port: int | None) -> list[Command]:
@@ -158,6 +168,8 @@ def _group(one: Treatment) -> tuple[object, ...]:
 
 def _sending(one: Treatment, responder_port: int | None) -> list[Command]:
     is_transport = _match({"meta": {"key": "l4proto"}}, one.destination.protocol.name.lower())
+    if one.action == "refuse":
+        return [is_transport, {"redirect": {"port": CLOSED_SCTP_PORT}}]
     if one.action == "answer-503":
         return [is_transport, {"redirect": {"port": responder_port}}]
     return [
@@ -204,11 +216,6 @@ def _refusing(refused: Sequence[Treatment]) -> list[Command]:
     commands = [_chain("refuse")]
     for match, kind in (
         (_match({"meta": {"key": "l4proto"}}, "tcp"), {"type": "tcp reset"}),
-        # What ends COOKIE-WAIT of an SCTP association (RFC 9260 leaves it to the ICMP code).
-        (
-            [_match({"meta": {"key": "nfproto"}}, "ipv4"), _match({"meta": {"key": "l4proto"}}, "sctp")],
-            {"type": "icmp", "expr": "prot-unreachable"},
-        ),
         ([], {"type": "icmpx", "expr": "port-unreachable"}),
     ):
         commands.append(_rule("refuse", match, {"reject": kind}))

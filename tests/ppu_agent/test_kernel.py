@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -173,6 +174,24 @@ def test_refused_connections_and_datagrams_fail_at_once_and_the_agents_probe_pas
     stage.treat("refuse")
     with pytest.raises(PermissionError):
         stage.open(socket.SOCK_DGRAM).sendto(b"question", (stage.at(DEAD), PORT))
+
+
+def test_refused_sctp_associations_are_aborted_at_once(stage: Stage) -> None:
+    stage.treat("refuse", Protocol.SCTP)
+    program = (
+        "import socket, sys\n"
+        "family = socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET\n"
+        "with socket.socket(family, socket.SOCK_STREAM, 132) as client:\n"
+        "    client.settimeout(5)\n"
+        "    print(client.connect_ex((sys.argv[1], int(sys.argv[2]))))\n"
+    )
+    # The lease is renewed meanwhile: sctp-run may take longer to start than it lasts.
+    for _ in range(5):
+        stage.treat("refuse", Protocol.SCTP)
+        said = stage.namespace.run(sys.executable, "-c", program, stage.at(DEAD), str(PORT), sctp=True)
+        if said.stdout.strip() == str(errno.ECONNREFUSED):
+            return
+    pytest.fail(said.stdout + said.stderr)
 
 
 def test_connections_to_the_dead_are_ended_and_others_stay(stage: Stage) -> None:

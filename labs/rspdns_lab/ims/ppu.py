@@ -53,8 +53,8 @@ WAYS: Final = (
     Way("refuse", "tcp"),
     Way("redirect", "tcp"),
 )
-PROMISED: Final = frozenset({"redirect-udp"})
-"""The ways that keep the promise: no call set up later than 2 s, none failed."""
+PROMISED: Final = frozenset({"redirect-udp", "answer-503-udp"})
+"""These ways keep the promise: no call is set up later than 2 s, none fails."""
 
 
 @dataclass(frozen=True)
