@@ -1,6 +1,7 @@
 /* A peer that restarts with fewer addresses: the library (0.9.5) frees those that it dropped, and goes on using them: as the place the last
- * packets came from (its next version forgets these, as is done here), and the one this packet came from for what else is in the packet. So
- * that one is kept: the cookie came back from there, which proves the peer to be there. */
+ * packets came from, and the one this packet came from for what else is in the packet. So they are taken out before, by the library's own function
+ * for that (it is there for ASCONF), which leaves nothing that leads to them. The one this packet came from is kept: the cookie came back from
+ * there, which proves the peer to be there. */
 #include "restart.h"
 
 #include <dlfcn.h>
@@ -21,6 +22,11 @@
 #define IPV6_ADDRESS 6
 #define PARAMETER_HEADER 4
 #define PATH_COST 704 /* bytes */
+
+struct kept {
+	const struct sctp_nets *list[ADDRESSES_MAX];
+	int count;
+};
 
 static int (*library_load)(struct sctp_tcb *, struct mbuf *, int, int, struct sockaddr *, struct sockaddr *, struct sockaddr *, uint16_t);
 static size_t list_at; /* where in an association its list of addresses begins, 0: not known yet */
@@ -49,25 +55,6 @@ static struct sctp_nets *first_address(struct sctp_tcb *association)
 	return list_at == 0 ? NULL : *(struct sctp_nets **)((char *)association + list_at);
 }
 
-static bool has_address(struct sctp_tcb *association, const struct sctp_nets *sought)
-{
-	const struct sctp_nets *address = first_address(association);
-
-	while (address != NULL && address != sought)
-		address = address->next;
-	return address != NULL;
-}
-
-static void forget(struct sctp_tcb *association, const struct sctp_nets *freed)
-{
-	const struct sctp_nets **word = (const struct sctp_nets **)(void *)association;
-	size_t words = malloc_usable_size(association) / sizeof(*word), i;
-
-	for (i = 0; i < words; i++)
-		if (word[i] == freed)
-			word[i] = NULL;
-}
-
 /* The address as a parameter of an INIT; return its length. */
 static int parameter(char *to, const struct sockaddr *address)
 {
@@ -84,11 +71,62 @@ static int parameter(char *to, const struct sockaddr *address)
 	return PARAMETER_HEADER + size;
 }
 
-/* The parameters of the INIT in `m` with this address before them; *limit: where they end. NULL: no memory. */
-static struct mbuf *with_address(const struct mbuf *m, int offset, int *limit, const struct sockaddr *address)
+/* Note which of the association's addresses this parameter names. */
+static void note_kept(struct sctp_tcb *association, const char *value, int type, int size, uint16_t port, struct kept *kept)
+{
+	struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = port };
+	struct sockaddr_in *v4 = (struct sockaddr_in *)&v6;
+
+	if (type == IPV4_ADDRESS && size == sizeof(v4->sin_addr)) {
+		v6 = (struct sockaddr_in6){ .sin6_family = AF_INET, .sin6_port = port };
+		memcpy(&v4->sin_addr, value, sizeof(v4->sin_addr));
+	} else if (type == IPV6_ADDRESS && size == sizeof(v6.sin6_addr)) {
+		memcpy(&v6.sin6_addr, value, sizeof(v6.sin6_addr));
+	} else {
+		return;
+	}
+	if (kept->count < ADDRESSES_MAX)
+		kept->list[kept->count++] = sctp_findnet(association, (struct sockaddr *)&v6);
+}
+
+static bool is_kept(const struct kept *kept, const struct sctp_nets *address)
+{
+	int i;
+
+	for (i = 0; i < kept->count && kept->list[i] != address;)
+		i++;
+	return i < kept->count;
+}
+
+/* Take out the addresses that these parameters of an INIT don't name, but for the one that it came from. */
+static void remove_dropped(struct sctp_tcb *association, const char *parameters, int length, struct sockaddr *init_source)
+{
+	const uint16_t port = ((const struct sockaddr_in *)init_source)->sin_port;
+	struct sctp_nets *address, *next;
+	struct kept kept = { { sctp_findnet(association, init_source) }, 1 };
+	uint16_t header[2]; /* type and length */
+	int at;
+
+	for (at = 0; at + PARAMETER_HEADER <= length; at += (ntohs(header[1]) + 3) & ~3) {
+		memcpy(header, parameters + at, sizeof(header));
+		if (ntohs(header[1]) < PARAMETER_HEADER || at + ntohs(header[1]) > length)
+			break;
+		note_kept(association, parameters + at + PARAMETER_HEADER, ntohs(header[0]), ntohs(header[1]) - PARAMETER_HEADER, port, &kept);
+	}
+	for (address = kept.list[0] != NULL ? first_address(association) : NULL; address != NULL; address = next) {
+		next = address->next;
+		if (!is_kept(&kept, address))
+			sctp_remove_net(association, address);
+	}
+}
+
+/* The parameters of the INIT in `m`, before them the address that this packet came from if it is the association's; *limit: where they end. What they
+ * don't name is taken out. Return NULL: no memory. */
+static struct mbuf *prepare(struct sctp_tcb *association, const struct mbuf *m, int offset, int *limit, struct sockaddr *source,
+			    struct sockaddr *init_source)
 {
 	char first[PARAMETER_HEADER + sizeof(struct in6_addr)], *all;
-	int length = *limit > offset ? *limit - offset : 0, before = parameter(first, address);
+	int length = *limit > offset ? *limit - offset : 0, before = sctp_findnet(association, source) != NULL ? parameter(first, source) : 0;
 	struct mbuf *buffers = packets_buffers(before + length);
 
 	all = buffers == NULL ? NULL : malloc((size_t)(before + length));
@@ -101,6 +139,7 @@ static struct mbuf *with_address(const struct mbuf *m, int offset, int *limit, c
 	if (length > 0)
 		m_copydata(m, offset, length, all + before);
 	m_copyback(buffers, 0, before + length, all);
+	remove_dropped(association, all, before + length, init_source);
 	free(all);
 	*limit = before + length;
 	return buffers;
@@ -109,16 +148,14 @@ static struct mbuf *with_address(const struct mbuf *m, int offset, int *limit, c
 int sctp_load_addresses_from_init(struct sctp_tcb *association, struct mbuf *m, int offset, int limit, struct sockaddr *source,
 				  struct sockaddr *destination, struct sockaddr *instead_of_source, uint16_t port)
 {
-	struct sctp_nets *before[ADDRESSES_MAX], *address;
+	struct sctp_nets *address;
 	struct mbuf *extended = NULL;
-	int count = 0, i, result;
+	int result;
 
 	if (list_at == 0)
 		learn_place(association, instead_of_source != NULL ? instead_of_source : source);
-	for (address = first_address(association); address != NULL && count < ADDRESSES_MAX; address = address->next)
-		before[count++] = address;
-	if (instead_of_source != NULL && sctp_findnet(association, source) != NULL) {
-		extended = with_address(m, offset, &limit, source);
+	if (instead_of_source != NULL && (limit > offset || sctp_findnet(association, source) != NULL)) {
+		extended = prepare(association, m, offset, &limit, source, instead_of_source);
 		if (extended == NULL)
 			return -1;
 		m = extended;
@@ -129,8 +166,5 @@ int sctp_load_addresses_from_init(struct sctp_tcb *association, struct mbuf *m, 
 		m_freem(extended);
 	for (address = first_address(association); address != NULL; address = address->next)
 		limits_note(PATH_COST);
-	for (i = 0; i < count; i++)
-		if (!has_address(association, before[i]))
-			forget(association, before[i]);
 	return result;
 }

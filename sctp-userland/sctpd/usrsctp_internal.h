@@ -119,6 +119,7 @@ struct sctp_nets { /* an address of its peer: the beginning */
 	struct sctp_nets *next, **previous;
 };
 struct sctp_nets *sctp_findnet(struct sctp_tcb *tcb, struct sockaddr *address);
+void sctp_remove_net(struct sctp_tcb *tcb, struct sctp_nets *address);
 void sctp_handle_sack(struct mbuf *m, int offset_segments, int offset_duplicates, struct sctp_tcb *tcb, uint16_t segments,
 		      uint16_t nr_segments, uint16_t duplicates, int *abort_now, uint8_t flags, uint32_t cumulative_ack,
 		      uint32_t window, int ecne_seen);

@@ -149,6 +149,46 @@ print(receive_data(client, timeout_s=100).data, flush=True)
     assert talk.stdout.readline() == "b'anew'\n", talk.stderr.read()
 
 
+SHOWS_PEERS = """
+server = one_to_many()
+server.bind(("0.0.0.0", 5000))
+server.listen(16)
+print("listening", flush=True)
+while True:
+    got = receive_data(server, timeout_s=1000)
+    print(*sorted(address for address, _ in addresses_of(server, got.association, peer=True)), flush=True)
+    send(server, got.data, association=got.association)
+"""
+TALKS = """
+client = one_to_one()
+client.settimeout(30)
+client.bind(({address!r}, 6000))
+client.connect(("10.1.0.2", 5000))
+for number in range(5):
+    client.send(b"%d" % number)
+    assert client.recv(100) == b"%d" % number
+print("talked", flush=True)
+client.recv(100) if {stays} else None
+"""
+
+
+def test_peer_that_restarts_with_fewer_addresses(hosts: tuple[Namespace, Namespace]) -> None:
+    """The association goes on with those that are left; nothing is sent to the others, nor freed too soon."""
+    server = hosts[1].start(sys.executable, "-c", PRELUDE + SHOWS_PEERS, sctp=True)
+    assert server.stdout is not None
+    assert server.stdout.readline() == "listening\n"
+    first = hosts[0].start(sys.executable, "-c", PRELUDE + TALKS.format(address="0.0.0.0", stays=True), sctp=True)
+    assert first.stdout is not None
+    assert first.stdout.readline() == "talked\n"
+    pids = [str(first.pid), *map(str, daemons(hosts[0]))]
+    subprocess.run(["kill", "-STOP", *pids], check=True)  # first: nobody says goodbye
+    subprocess.run(["kill", "-9", *pids], check=True)
+    first.wait()
+    assert run(hosts[0], TALKS.format(address="10.1.0.1", stays=False)) == "talked\n"
+    shown = [server.stdout.readline() for _ in range(10)]
+    assert shown == ["10.1.0.1 10.2.0.1\n"] * 5 + ["10.1.0.1\n"] * 5
+
+
 SLOW_TIMERS = ("--rto-min", "10000", "--rto-initial", "10000", "--rto-max", "20000")
 
 
