@@ -67,9 +67,14 @@ bool fd_is_sctp(int fd)
 	return word_of(fd) & 1;
 }
 
-unsigned long fd_inode(int fd)
+uint64_t fd_known(int fd)
 {
-	return (unsigned long)(word_of(fd) >> (PLACE_BITS + 1));
+	return word_of(fd);
+}
+
+unsigned long known_inode(uint64_t word)
+{
+	return (unsigned long)(word >> (PLACE_BITS + 1));
 }
 
 /* The states of the sctpd that serves now; of another one before, the memory stays: a thread may be looking at it. */
@@ -94,10 +99,10 @@ static const uint32_t *states(void)
 	return made;
 }
 
-uint32_t fd_state(int fd)
+uint32_t known_state(uint64_t word)
 {
 	int saved = errno;
-	unsigned long place = word_of(fd) >> 1 & ((1UL << PLACE_BITS) - 1);
+	unsigned long place = word >> 1 & ((1UL << PLACE_BITS) - 1);
 	const uint32_t *all = place < STATES_MAX ? states() : NULL;
 
 	errno = saved;

@@ -9,11 +9,14 @@
  * Leaves errno alone. */
 bool fd_is_sctp(int fd);
 
+/* Which socket a descriptor is, for the two below; asking costs a system call. */
+uint64_t fd_known(int fd);
+
 /* The inode of one; 0: it was closed meanwhile. */
-unsigned long fd_inode(int fd);
+unsigned long known_inode(uint64_t known);
 
 /* What sctpd says of one just now: STATE_ bits, 0: unknown. Leaves errno alone. */
-uint32_t fd_state(int fd);
+uint32_t known_state(uint64_t known);
 
 bool fd_is_nonblocking(int fd);
 

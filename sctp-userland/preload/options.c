@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "channel.h"
+#include "fds.h"
 #include "memory.h"
 #include "real.h"
 #include "receive.h"
@@ -104,7 +105,7 @@ static int peel_off(int fd, void *value, socklen_t *length, int flags)
 	}
 	memcpy(&argument, value, sizeof(argument));
 	exchange.request.argument[0] = argument.associd;
-	turn_begin(fd, &turn); /* what wasn't read moves to the new socket */
+	turn_begin(fd, fd_known(fd), &turn); /* what wasn't read moves to the new socket */
 	result = channel_call(fd, &exchange);
 	turn_end(fd, &turn);
 	if (result < 0)

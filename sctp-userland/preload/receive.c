@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdbool.h>
 #include "linux_headers.h"
 #include <string.h>
 
@@ -80,9 +81,8 @@ static void put_next_information(int fd, struct msghdr *message, size_t room)
 	}
 }
 
-static void put_information(int fd, struct msghdr *message, const struct inbound *header)
+static void put_information(int fd, uint32_t wants, struct msghdr *message, const struct inbound *header)
 {
-	const uint32_t wants = fd_state(fd);
 	size_t room = message->msg_controllen;
 
 	message->msg_controllen = 0;
@@ -130,21 +130,18 @@ static bool is_bad(const struct msghdr *message)
 }
 
 /* Wait until there is something, as long as this call may. No byte is looked at: that would move the peek offset. */
-static ssize_t wait_for_something(int fd, const struct msghdr *message, int flags)
+static ssize_t wait_for_something(int fd, uint32_t state, const struct msghdr *message, bool waits)
 {
-	const uint32_t state = fd_state(fd);
-
 	if (is_bad(message)) {
 		errno = EFAULT;
 		return -1;
 	}
 	/* Linux says so of a listening socket at once, of others to who would wait. */
-	if (state & STATE_LISTENS ||
-	    (state & STATE_KNOWN && !(state & STATE_RECEIVES) && !(flags & MSG_DONTWAIT) && !fd_is_nonblocking(fd))) {
+	if (state & STATE_LISTENS || (state & STATE_KNOWN && !(state & STATE_RECEIVES) && waits)) {
 		errno = ENOTCONN;
 		return -1;
 	}
-	return real()->recvmsg(fd, &(struct msghdr){ 0 }, MSG_PEEK | (flags & MSG_DONTWAIT));
+	return real()->recvmsg(fd, &(struct msghdr){ 0 }, MSG_PEEK | (waits ? 0 : MSG_DONTWAIT));
 }
 
 static void set_peek_offset(int fd, int offset)
@@ -259,23 +256,31 @@ static int ask_error(int fd)
 
 ssize_t sctp_receive(int fd, struct msghdr *message, int flags)
 {
+	const uint64_t known = fd_known(fd);
+	const bool waits = !(flags & MSG_DONTWAIT) && !fd_is_nonblocking(fd);
 	struct inbound header;
 	struct turn turn;
 	int saved = errno;
 	ssize_t got;
 
 	do {
-		turn_begin(fd, &turn);
+		/* Where something may come it is waited for first: what lies there needs no waiting, and one turn is enough. */
+		if (waits && known_state(known) & STATE_RECEIVES && wait_for_something(fd, known_state(known), message, true) < 0) {
+			got = -1;
+			break;
+		}
+		turn_begin(fd, known, &turn);
 		got = attempt(fd, message, flags, &header);
 		turn_end(fd, &turn);
-		if ((got == NOTHING_THERE && wait_for_something(fd, message, flags) < 0) || (got == ERROR_CAME && ask_error(fd) < 0))
+		if ((got == NOTHING_THERE && wait_for_something(fd, known_state(known), message, waits) < 0) ||
+		    (got == ERROR_CAME && ask_error(fd) < 0))
 			got = -1;
 	} while (got == NOTHING_THERE || got == ERROR_CAME);
 	if (got >= 0)
 		errno = saved;
 	if (got > 0) {
 		put_from(message, &header);
-		put_information(fd, message, &header);
+		put_information(fd, known_state(known), message, &header);
 	} else {
 		message->msg_controllen = 0;
 		message->msg_namelen = 0;
@@ -291,7 +296,7 @@ void sctp_forget_error(int fd)
 	struct turn turn;
 	ssize_t total;
 
-	turn_begin(fd, &turn);
+	turn_begin(fd, fd_known(fd), &turn);
 	offset = peek_offset(fd);
 	if (offset <= 0) { /* else a message is there before it */
 		total = look(fd, &header);

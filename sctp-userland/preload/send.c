@@ -35,12 +35,13 @@ static void plug(int fd)
  * then says what is wrong, or waits for usrsctp's room. *late: its end may have been before it; OP_SENT tells. */
 static ssize_t send_one_way(int fd, const struct msghdr *message, size_t length, const struct send_parameters *send, bool *late)
 {
+	const uint64_t known = fd_known(fd);
 	struct outbound header = { OUTBOUND_DATA, send->pr_policy != 0 ? clock_ms() : 0, *send };
 	struct iovec parts[1 + PARTS_MAX] = { { &header, sizeof(header) } };
 	struct msghdr whole = { .msg_iov = parts, .msg_iovlen = 1 + message->msg_iovlen };
 	ssize_t sent;
 
-	if (send->stream >= fd_state(fd) >> STATE_STREAMS_SHIFT || message->msg_name != NULL || length == 0 || length > MESSAGE_MAX ||
+	if (send->stream >= known_state(known) >> STATE_STREAMS_SHIFT || message->msg_name != NULL || length == 0 || length > MESSAGE_MAX ||
 	    send->flags & ~ONE_WAY_FLAGS || message->msg_iovlen > PARTS_MAX) {
 		errno = EPIPE;
 		return -1;
@@ -49,7 +50,7 @@ static ssize_t send_one_way(int fd, const struct msghdr *message, size_t length,
 	sent = real()->sendmsg(fd, &whole, MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (sent < 0 && (errno == EAGAIN || errno == ECONNRESET || errno == ENOTCONN || errno == EMSGSIZE))
 		errno = EPIPE;
-	*late = fd_state(fd) & STATE_TAKES_NO_MORE;
+	*late = known_state(known) & STATE_TAKES_NO_MORE;
 	return sent < 0 ? -1 : (ssize_t)length;
 }
 

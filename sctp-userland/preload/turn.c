@@ -37,7 +37,7 @@ static int record_lock(int fd, int command, short type)
 	return fcntl(fd, command, &record);
 }
 
-void turn_begin(int fd, struct turn *turn)
+void turn_begin(int fd, uint64_t known, struct turn *turn)
 {
 	int saved = errno;
 	sigset_t all;
@@ -45,7 +45,7 @@ void turn_begin(int fd, struct turn *turn)
 	sigfillset(&all);
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &turn->cancellation);
 	pthread_sigmask(SIG_BLOCK, &all, &turn->signals);
-	turn->lock = &locks[fd_inode(fd) % LOCKS];
+	turn->lock = &locks[known_inode(known) % LOCKS];
 	pthread_mutex_lock(turn->lock);
 	/* The kernel sees a deadlock where another thread of the one that has the lock waits for a lock of this process. */
 	while (record_lock(fd, F_SETLKW, F_WRLCK) < 0 && (errno == EDEADLK || errno == EINTR))

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdint.h>
 
 struct turn {
 	pthread_mutex_t *lock;
@@ -11,8 +12,8 @@ struct turn {
 	int cancellation;
 };
 
-/* Wait for this descriptor's turn, and end it. Between them nothing may wait for a peer or another program. errno stays as it is. */
-void turn_begin(int fd, struct turn *turn);
+/* Wait for this descriptor's turn, and end it. known: fd_known(). Between them nothing may wait for a peer or another program. errno stays as it is. */
+void turn_begin(int fd, uint64_t known, struct turn *turn);
 void turn_end(int fd, struct turn *turn);
 
 #endif
