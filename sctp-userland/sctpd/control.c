@@ -154,7 +154,8 @@ static int refusal(int fd, const struct ucred *peer)
 	static uid_t told = (uid_t)-1;
 
 	if (may_use(fd, peer))
-		return count >= limits.connections ? EUSERS : loop_keeps_descriptors(fd) ? 0 : EMFILE;
+		return limits_refuse(LIMIT_CONNECTIONS, count >= limits.connections) ? EUSERS :
+		       limits_refuse(LIMIT_DESCRIPTORS, !loop_keeps_descriptors(fd)) ? EMFILE : 0;
 	if (peer->uid != told)
 		log_line("user %u (process %d) is refused: only root, this process's user and those of --group are served", peer->uid,
 			 (int)peer->pid);

@@ -8,6 +8,7 @@
 #include "sockets.h"
 
 #define STEP (1024 * 1024) /* bytes after which it is measured again */
+#define TELL_MS 60000
 #define AGAIN_MS 50	   /* ... and while it is used up */
 
 struct limits limits = { .sockets = 16384, .connections = 4096, .memory = 512 * 1024 * 1024 };
@@ -40,6 +41,22 @@ static void measure(void)
 		log_line("the memory for all (--memory-limit) is used up: nothing more is queued until some is free");
 	if (was_reached && !reached)
 		sockets_unblock_all();
+}
+
+bool limits_refuse(enum limit which, bool refuses)
+{
+	static const char *const told[] = {
+		[LIMIT_SOCKETS] = "there are as many sockets as may be (--socket-limit): socket(), accept() and peeling off fail with EMFILE",
+		[LIMIT_CONNECTIONS] = "as many threads use sockets as may (--connection-limit): calls of others fail with EUSERS",
+		[LIMIT_DESCRIPTORS] = "no descriptors are left, one for each socket and each thread (ulimit -n, LimitNOFILE=): new ones fail with EMFILE",
+	};
+	static uint64_t told_ms[sizeof(told) / sizeof(told[0])];
+
+	if (refuses && (told_ms[which] == 0 || loop_now_ms() - told_ms[which] >= TELL_MS)) {
+		told_ms[which] = loop_now_ms();
+		log_line("%s", told[which]);
+	}
+	return refuses;
 }
 
 bool limits_reached(void)

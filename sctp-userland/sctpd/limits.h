@@ -15,6 +15,10 @@ extern struct limits limits;
  * router. */
 bool limits_reached(void);
 
+/* Tell the operator which limit refuses something, if it is one; each again after a minute at the earliest. Return whether it is. */
+enum limit { LIMIT_SOCKETS, LIMIT_CONNECTIONS, LIMIT_DESCRIPTORS };
+bool limits_refuse(enum limit which, bool refuses);
+
 /* So many bytes came, went, or were taken for something: now and then it is measured what is used. */
 void limits_note(uint64_t bytes);
 

@@ -245,14 +245,14 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, const
 	if (s == NULL)
 		goto failed;
 	errno = EMFILE;
-	if (count >= limits.sockets)
+	if (limits_refuse(LIMIT_SOCKETS, count >= limits.sockets))
 		goto failed;
 	if (so == NULL)
 		so = usrsctp_socket(domain, type, IPPROTO_SCTP, NULL, NULL, 0, NULL);
 	if (so == NULL || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		goto failed;
 	errno = EMFILE;
-	if (!loop_keeps_descriptors(pair[1]))
+	if (limits_refuse(LIMIT_DESCRIPTORS, !loop_keeps_descriptors(pair[1])))
 		goto failed;
 	setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 	if (!inbound_prepare(pair[0]))

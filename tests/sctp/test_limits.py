@@ -76,11 +76,24 @@ print("done")
 """
 
 
-def test_a_connection_that_is_one_too_many_waits(namespace: Namespace) -> None:
-    """As with a kernel's limit on descriptors: it is accepted when there is room, and those behind it after it."""
-    start_sctpd(namespace, "--socket-limit", "4")
+def test_a_connection_that_is_one_too_many_waits(namespace: Namespace, tmp_path: Path) -> None:
+    """As with a kernel's limit on descriptors: it is accepted when there is room, and those behind it after it.
+
+    The log names the limit, once a minute at most.
+    """
+    log = tmp_path / "log"
+    start_sctpd(namespace, "--socket-limit", "4", log=log)
     run = namespace.run(sys.executable, "-c", PRELUDE + FULL, sctp=True)
     assert run.stdout == "done\n", run.stdout + run.stderr
+    assert log.read_text().count("--socket-limit") == 1, log.read_text()
+
+
+def test_the_limit_on_descriptors_is_named(namespace: Namespace, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    start_sctpd(namespace, before=("prlimit", "--nofile=40:40"), log=log)
+    code = "import socket\nheld = []\nwhile True: held.append(socket.socket(2, 1, 132))"
+    assert "Errno 24" in namespace.run(sys.executable, "-c", code, sctp=True).stderr
+    assert "LimitNOFILE" in log.read_text()
 
 
 BEYOND_LIMIT_MB = 40

@@ -177,7 +177,9 @@ def test_peer_that_restarts_with_fewer_addresses(hosts: tuple[Namespace, Namespa
     server = hosts[1].start(sys.executable, "-c", PRELUDE + SHOWS_PEERS, sctp=True)
     assert server.stdout is not None
     assert server.stdout.readline() == "listening\n"
-    first = hosts[0].start(sys.executable, "-c", PRELUDE + TALKS.format(address="0.0.0.0", stays=True), sctp=True)
+    first = hosts[0].start(
+        sys.executable, "-c", PRELUDE + TALKS.format(address="0.0.0.0", stays=True), sctp=True
+    )
     assert first.stdout is not None
     assert first.stdout.readline() == "talked\n"
     pids = [str(first.pid), *map(str, daemons(hosts[0]))]
