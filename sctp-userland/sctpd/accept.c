@@ -1,6 +1,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "accept.h"
+#include "close.h"
+#include "inbound.h"
 #include "sockets.h"
 #include "usrsctp_internal.h"
 

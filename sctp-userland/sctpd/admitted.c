@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bound.h"
 #include "interfaces.h"
 #include "loop.h"
 #include "sockets.h"

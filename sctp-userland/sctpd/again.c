@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "again.h"
 #include "options.h"
 #include "sockets.h"
 

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include "admitted.h"
+#include "bound.h"
 #include "sockets.h"
 #include "usrsctp_internal.h"
 

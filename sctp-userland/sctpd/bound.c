@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "bound.h"
 #include "sockets.h"
 #include "usrsctp_internal.h"
 

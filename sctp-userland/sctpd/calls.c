@@ -4,7 +4,13 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include "accept.h"
+#include "again.h"
+#include "bound.h"
+#include "close.h"
+#include "deliver.h"
 #include "expiry.h"
+#include "inbound.h"
 #include "options.h"
 #include "outbound.h"
 #include "packets.h"

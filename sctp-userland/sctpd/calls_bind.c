@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "admitted.h"
+#include "bound.h"
 #include "calls.h"
 
 /* The first port anyone may bind (ip(7)); root may bind all. */

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "bound.h"
 #include "calls.h"
 #include "routes.h"
 

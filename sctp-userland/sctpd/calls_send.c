@@ -2,6 +2,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "again.h"
+#include "bound.h"
 #include "calls.h"
 #include "expiry.h"
 #include "limits.h"

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "close.h"
 #include "sockets.h"
 #include "stack.h"
 #include "translate.h"

@@ -7,9 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "accept.h"
 #include "calls.h"
-#include "loop.h"
 #include "limits.h"
+#include "loop.h"
 
 #define CONTROL_BUFFER (1024 * 1024)
 

@@ -1,6 +1,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "bound.h"
+#include "deliver.h"
+#include "inbound.h"
 #include "notifications.h"
 #include "sockets.h"
 #include "usrsctp_internal.h"

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "inbound.h"
 #include "notifications.h"
 #include "translate.h"
 #include "usrsctp_internal.h"

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "inbound.h"
 #include "sockets.h"
 
 #define NOTHING 256           /* bytes, less than any message takes: whoever frees one leaves a byte of it for a moment */

@@ -10,6 +10,7 @@
 #include "background.h"
 #include "control.h"
 #include "expiry.h"
+#include "inbound.h"
 #include "limits.h"
 #include "loop.h"
 #include "manager.h"

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <usrsctp.h>
 
+#include "bound.h"
 #include "init_check.h"
 #include "interfaces.h"
 #include "limits.h"

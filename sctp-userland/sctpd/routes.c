@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <usrsctp.h>
 
+#include "bound.h"
 #include "loop.h"
 #include "sockets.h"
 

@@ -9,7 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "accept.h"
+#include "again.h"
+#include "close.h"
+#include "deliver.h"
 #include "expiry.h"
+#include "inbound.h"
 #include "limits.h"
 #include "options.h"
 #include "outbound.h"

@@ -95,12 +95,6 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, const
  * memory. */
 bool socket_create_closing(const struct sctp_socket *of, const struct sctp_socket *s);
 
-/* Whether another socket has an association from one of this one's addresses and its port with this peer: another one would take its place. */
-bool socket_would_take_over(const struct sctp_socket *s, const struct sockaddr *peer);
-
-/* Bind a socket that has no port to one that no other has, as usrsctp would to one that its accepted sockets may have. Return 0 or an errno. */
-int socket_choose_port(struct sctp_socket *s, struct sockaddr_in6 *address);
-
 /* The socket whose client end this descriptor is, NULL: none. */
 struct sctp_socket *socket_of(int client_fd);
 
@@ -122,34 +116,6 @@ bool sockets_pending(void);
 /* Look at this one too in the next run. */
 void socket_look(struct sctp_socket *s);
 
-/* bound.c
- * Whether a packet from this local port (host order), for which usrsctp chose a source address, may carry the wanted one instead. A
- * connecting socket that was never bound gets its port in the middle of connect(): its first packet comes from a port not noted here. */
-bool sockets_may_use(uint16_t port, const struct sockaddr *chosen, const struct sockaddr *wanted, bool connecting);
-
-/* Whether packets for this local address and port may be this socket's. */
-bool socket_is_at(const struct sctp_socket *s, const struct sockaddr *local);
-
-/* Whether who binds this address and port would share them with this socket. */
-bool socket_conflicts(const struct sctp_socket *s, const struct sockaddr *address);
-
-/* IPv4 as the program of an IPv6 socket sees it (::ffff:a.b.c.d), and back; other addresses stay. Room for a sockaddr_in6; return the
- * length. */
-socklen_t address_map(struct sockaddr_in6 *address, int domain);
-socklen_t address_unmap(struct sockaddr_in6 *address);
-
-/* Whether this endpoint of usrsctp's is bound to all addresses of the host. */
-bool sockets_bind_all(const void *endpoint);
-
-/* Remember addresses for the above and for getsockname(). */
-bool address_is_any(const struct sockaddr *address);
-void socket_note_bound(struct sctp_socket *s, const struct sockaddr *address);
-void socket_forget_bound(struct sctp_socket *s, const struct sockaddr *address);
-bool socket_is_bound_to(const struct sctp_socket *s, const struct sockaddr *address);
-
-/* Remember the peer, for getpeername(). */
-void socket_note_peer(struct sctp_socket *s);
-
 /* Let blocked senders try again: some ways of getting room make no wake-up. */
 void sockets_unblock_all(void);
 
@@ -162,69 +128,5 @@ void sockets_end_all(void);
 
 /* Put another usrsctp socket in the place of this one's. */
 void socket_replace(struct sctp_socket *s, struct socket *fresh);
-
-/* again.c: prepare for another connect() after one that failed; return 0 or an errno. keep: remember an option that was set. */
-int again_prepare(struct sctp_socket *s);
-void again_keep(struct sctp_socket *s, int level, int option, const char *value, size_t length);
-void again_forget(struct sctp_socket *s);
-
-/* deliver.c: pass on what usrsctp has for this socket. Return false when more remains than one turn allows. */
-bool socket_deliver(struct sctp_socket *s);
-
-/* Know what ended its connection, also while that lies behind what wasn't read yet. */
-void socket_note_error(struct sctp_socket *s);
-
-/* The program receives what lies there already, and then the end: what comes later is thrown away. */
-void socket_receives_no_more(struct sctp_socket *s);
-
-/* accept.c */
-void socket_accept_all(struct sctp_socket *s);
-void socket_limit_waiting(struct sctp_socket *s);
-void sockets_doubt_telling(void);
-void socket_forget_first_waiting(struct sctp_socket *s);
-void socket_drop_waiting(struct sctp_socket *s);
-
-/* inbound.c: whether the client has read all that went in. */
-bool inbound_all_read(const struct sctp_socket *s);
-
-/* Give our end of a descriptor room for every message; return false and errno when it can't be had. */
-bool inbound_prepare(int fd);
-
-/* Try again what found no memory, now and then. Return the ms until the next time, -1: none. */
-int inbound_run(uint64_t now_ms);
-
-/* Push an inbound message, or keep it until it can be; return whether another one may come. */
-bool socket_push(struct sctp_socket *s, const struct inbound *header, const char *bytes, size_t length);
-
-/* Push those that wait, as far as possible; return as above. */
-bool socket_push_unsent(struct sctp_socket *s);
-
-/* Give a socket that was peeled off what its association has waiting, read by nobody. The descriptors are the clients' ends. */
-void socket_move_inbound(struct sctp_socket *from, int from_fd, struct sctp_socket *to, int to_fd, uint32_t association);
-
-/* Forget those that wait; return whether data was among them. */
-bool socket_drop_unsent(struct sctp_socket *s);
-
-/* close.c: close one of usrsctp's sockets, with ABORT or by what lies unread in it. It is that of s, or came from there with one association. */
-void close_stack_socket(const struct sctp_socket *s, struct socket *so, bool abort);
-
-/* Go on with the end of what close_stack_socket() left open; return whether it is over. */
-bool closing_has_ended(struct sctp_socket *s);
-
-/* Host order. */
-static inline uint16_t address_port(const struct sockaddr *address)
-{
-	uint16_t port; /* at the same place in both families */
-
-	memcpy(&port, (const char *)address + 2, sizeof(port));
-	return ntohs(port);
-}
-
-static inline socklen_t address_length(const struct sockaddr *address)
-{
-	if (address->sa_family == AF_INET)
-		return sizeof(struct sockaddr_in);
-	return address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : 0;
-}
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bound.h"
 #include "sockets.h"
 #include "stack.h"
 #include "translate.h"

@@ -1,0 +1,28 @@
+/* What goes to the client through our end of its descriptor. */
+#ifndef INBOUND_H
+#define INBOUND_H
+
+#include "sockets.h"
+
+/* Whether the client has read all that went in. */
+bool inbound_all_read(const struct sctp_socket *s);
+
+/* Give our end of a descriptor room for every message; return false and errno when it can't be had. */
+bool inbound_prepare(int fd);
+
+/* Try again what found no memory, now and then. Return the ms until the next time, -1: none. */
+int inbound_run(uint64_t now_ms);
+
+/* Push an inbound message, or keep it until it can be; return whether another one may come. */
+bool socket_push(struct sctp_socket *s, const struct inbound *header, const char *bytes, size_t length);
+
+/* Push those that wait, as far as possible; return as above. */
+bool socket_push_unsent(struct sctp_socket *s);
+
+/* Give a socket that was peeled off what its association has waiting, read by nobody. The descriptors are the clients' ends. */
+void socket_move_inbound(struct sctp_socket *from, int from_fd, struct sctp_socket *to, int to_fd, uint32_t association);
+
+/* Forget those that wait; return whether data was among them. */
+bool socket_drop_unsent(struct sctp_socket *s);
+
+#endif
