@@ -10,6 +10,7 @@ from rspdns_lab.report.html import Table, markdown_table
 AIMS: Final[Mapping[str, tuple[str, float]]] = MappingProxyType(
     {
         "round_trip_ratio": ("<=", 8.0),
+        "usrsctp_ratio": (">=", 0.25),
         "associations_held": (">=", 1.0),
         "idle_cpu_percent": ("<", 1.0),
         "killed_median_ms": ("<", 10.0),
@@ -26,9 +27,12 @@ TITLES: Final[Mapping[str, str]] = MappingProxyType(
         "sctp_round_trip_us": "round trip over SCTP, the same (µs)",
         "round_trip_ratio": "SCTP round trip against UDP",
         "round_trip_ratio_best": "the same, in the best of seven rounds",
+        "usrsctp_round_trip_us": "round trip of libusrsctp itself, both ends in one C program (µs)",
         "sctp_messages_per_s": "messages/s, 100 bytes, one association",
         "udp_messages_per_s": "messages/s received, UDP",
         "tcp_messages_per_s": "messages/s, TCP",
+        "usrsctp_messages_per_s": "messages/s of libusrsctp itself, both ends in one C program",
+        "usrsctp_ratio": "messages/s of SCTP against libusrsctp itself",
         "associations": "associations asked for",
         "associations_held": "part of them held, and used twice",
         "associations_opened_per_s": "associations opened and used/s",
@@ -58,7 +62,7 @@ MEASUREMENTS: Final = ("round-trips", "streams", "hold", "idle", "killed", "soak
 class Measured:
     """What one of the MEASUREMENTS came to: figures by their keys in `TITLES`.
 
-    Those of sctpd itself are missing where the kernel has SCTP.
+    Those of sctpd itself, and of libusrsctp, are missing where the kernel has SCTP.
     """
 
     measurement: str

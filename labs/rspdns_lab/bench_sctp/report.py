@@ -15,11 +15,15 @@ _INTRO: Final = (
 )
 _GREEN, _GREY = "#009e73", "#9aa0a6"
 _PLOTS: Final = (
-    ("Round trip, both ends in Python. Green is SCTP.", "µs", ("udp_round_trip_us", "sctp_round_trip_us")),
+    (
+        "Round trip, both ends in Python. Green is SCTP.",
+        "µs",
+        ("udp_round_trip_us", "sctp_round_trip_us", "usrsctp_round_trip_us"),
+    ),
     (
         "Messages of 100 bytes a second, one association. Green is SCTP.",
         "messages a second",
-        ("udp_messages_per_s", "tcp_messages_per_s", "sctp_messages_per_s"),
+        ("udp_messages_per_s", "tcp_messages_per_s", "sctp_messages_per_s", "usrsctp_messages_per_s"),
     ),
     (
         "From kill -9 to the peer being told. Green is SCTP.",

@@ -80,11 +80,40 @@ class _Bench:
             "sctp_round_trip_us": got["sctp"],
             "round_trip_ratio": got["sctp"] / got["udp"],
             "round_trip_ratio_best": got["best_ratio"],
+            **({"usrsctp_round_trip_us": alone["round_trip_us"]} if (alone := self._usrsctp()) else {}),
         }
 
     def _streams(self) -> dict[str, float]:
         rates = self._measure("streams", self._extent.messages)
-        return {f"{style}_messages_per_s": rate for style, rate in rates.items()}
+        figures = {f"{style}_messages_per_s": rate for style, rate in rates.items()}
+        if alone := self._usrsctp():
+            figures["usrsctp_messages_per_s"] = alone["messages_per_s"]
+            figures["usrsctp_ratio"] = rates["sctp"] / alone["messages_per_s"]
+        return figures
+
+    def _usrsctp(self) -> dict[str, float]:
+        """Return what libusrsctp reaches without sctpd; nothing where a kernel has SCTP or it isn't built."""
+        program = (
+            Path(self._sctp.wrapper[0]).resolve().parent / "build" / "in-process"
+            if self._sctp.wrapper
+            else None
+        )
+        if program is None or not program.exists():
+            return {}
+        numbers = (str(self._extent.messages), str(self._extent.round_trips))
+        alone = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$0" "$@"')
+        try:
+            done = subprocess.run(
+                [*alone, str(program), *numbers],
+                capture_output=True,
+                text=True,
+                timeout=_MEASUREMENT_TIMEOUT_S,
+                check=True,
+            )
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+            raise LabError(f"libusrsctp by itself could not be measured: {error}") from None
+        result: dict[str, float] = json.loads(done.stdout)
+        return result
 
     def _hold(self) -> dict[str, float]:
         with self._started("hold", self._extent.associations) as held:
