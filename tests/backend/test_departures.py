@@ -14,11 +14,12 @@ from daemon_kit.control import ControlError
 from pool_user.belief.admission import REFUSED
 from pool_user.views import OutMember, PoolView
 from rserpool.parameters import PoolElement, Protocol, Transport
+from rspdns.answers.publisher import DEPARTED_KEPT_S
 from rspdns.answers.snapshot import Snapshot
 from rspdns.cli import main
 from rspdns.configuration import load_configuration
 from rspdns.departures import departures
-from rspdns.pdns.responder import KEPT_S, Responder
+from rspdns.pdns.responder import Responder
 from rspdns.reading import read_configuration
 from rspdns.service import Backend
 from rspdns.status import build
@@ -223,7 +224,7 @@ def test_the_address_of_a_departed_target_is_answered_for_a_second_more() -> Non
     assert addresses(made, qtype="AAAA") == []
     assert addresses(made, f"x.{TARGET}") == []
     assert len(addresses(made, f"_sip._udp.as.{ZONE}", "SRV")) == 1
-    now += KEPT_S + 0.1
+    now += DEPARTED_KEPT_S + 0.1
     assert addresses(made) == []
 
 
@@ -243,6 +244,6 @@ def test_what_left_long_ago_takes_no_memory() -> None:
     made.clock = lambda: now
     snapshot = swapped(made, views(view(member(1))))
     for number in range(2, 300):
-        now += KEPT_S / 5
+        now += DEPARTED_KEPT_S / 5
         snapshot = swapped(made, views(view(member(1), member(number, "10.0.0.9"))), snapshot)
     assert len(made._departed) < 20

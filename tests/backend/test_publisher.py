@@ -6,13 +6,16 @@ from collections.abc import Collection
 from pathlib import Path
 from random import Random
 
+import pytest
 from rserpool.policies import LeastUsed
+from rspdns.answers import publisher
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
 from rspdns.answers.snapshot import Found, Snapshot
 from rspdns.zones.zone import Zone
 
 from tests.backend.making import UDP, ZONE, member, view, views, zone
+from tests.support.waiting import until_async
 
 OWNER = f"_sip._udp.as.{ZONE}"
 WHOLE = f"{ZONE}$"
@@ -264,4 +267,19 @@ async def test_a_pool_looked_up_first_is_drawn_again_though_nothing_changes(
     scene.publisher.looked_up(["sip-udp"])
     await asyncio.sleep(0.05)
     assert scene.publisher.builds == builds, "once is enough"
+    scene.publisher.close()
+
+
+async def test_a_target_that_left_is_purged_again_when_its_address_is_answered_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PowerDNS may learn of it meanwhile, and would go on answering for seconds."""
+    monkeypatch.setattr(publisher, "DEPARTED_KEPT_S", 0.0)
+    monkeypatch.setattr(publisher, "PURGE_DEPARTED_S", 0.01)
+    scene = Scene(tmp_path)
+    scene.publisher.start(views(view(member(1), member(2))))
+    scene.publisher.publish(views(view(member(1))))
+    scene.told.clear()
+    await until_async(lambda: scene.told)
+    assert scene.purged() == {f"00000002.u.as.{ZONE}"}
     scene.publisher.close()

@@ -5,8 +5,9 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from rspdns.answers.publisher import DEPARTED_KEPT_S
 from rspdns.answers.snapshot import Snapshot
-from rspdns.pdns.responder import KEPT_S, MAX_LINES, Responder
+from rspdns.pdns.responder import MAX_LINES, Responder
 
 from tests.backend.making import ZONE, answered, member, view, views, zone
 
@@ -113,7 +114,7 @@ def test_what_is_kept_is_what_a_new_responder_says(
     """
     made = responder()
     for turn, step in enumerate(steps):
-        made.clock = lambda turn=turn: turn * 2 * KEPT_S  # type: ignore[misc]
+        made.clock = lambda turn=turn: turn * 2 * DEPARTED_KEPT_S  # type: ignore[misc]
         if isinstance(step, tuple):
             name, qtype, client = step
             parameters = {"qname": f"{name}.", "qtype": qtype, "remote": client}

@@ -23,6 +23,11 @@ from rspdns.zones.zone import Zone
 TIMED_EVERY_S = 0.1
 """Builds that only time calls for come at most so often: what is due meanwhile waits for the next one."""
 _SHORTEST_WAIT_S = 0.001
+DEPARTED_KEPT_S = 1.0
+"""So long the addresses of a target that left are answered: its last purge comes 50 ms after the change, on a
+busy machine later."""
+PURGE_DEPARTED_S = 0.05
+"""So long after that the names of targets that left are purged once more."""
 LARGE = 100
 """Members; a larger pool that changes all the time is built anew ..."""
 LARGE_WAITS_S = 60e-6
@@ -156,11 +161,21 @@ class Publisher:
         if first or names:
             # PowerDNS purges one after the other: SRV records last, when their targets' names are up to date.
             self._purger.purge((*first, *sorted(names, key=_is_service)))
+        self._purge_later(new, names)
         ended_s = self._clock()
         self.built_at_s = ended_s
         self._rested_at_s = 2 * ended_s - began_s
         self._note_large(old.views, views, ended_s)
         self._set_timer(min(max(new.rebuild_at_s, began_s + TIMED_EVERY_S), resume_at_s))
+
+    def _purge_later(self, new: Snapshot, names: Collection[str]) -> None:
+        """Purge the names that left once more when they are answered no more: PowerDNS would keep what it
+        learned of them meanwhile, for up to 3 s."""
+        left = {name for name in names if not any(name in nodes for nodes in new.nodes.values())}
+        left = {name for name in left if not name.endswith("$")}
+        if left:
+            after_s = DEPARTED_KEPT_S + PURGE_DEPARTED_S
+            asyncio.get_running_loop().call_later(after_s, self._purger.purge, left)
 
     def _views_of(self, now: float) -> tuple[Mapping[str, PoolView], float]:
         """The views to build from, and when to build again: those of large pools that were built a moment ago

@@ -5,7 +5,7 @@
 PowerDNS makes an SRV answer of several look-ups: the SRV records, then the addresses of each target. A member
 may leave in between, and for some milliseconds PowerDNS's query cache may hold SRV records from before (a
 look-up under way puts them back after the first purge). So the SRV records cease to name a target at once,
-while its own name is answered for `KEPT_S` longer. Then no answer names a target without an address.
+while its own name is answered for `DEPARTED_KEPT_S` longer. Then no answer names a target without an address.
 
 Signed zones need none of this: their look-ups say which moment they are about (`rspdns.pdns.domain_ids`).
 """
@@ -19,15 +19,13 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 import orjson
 from daemon_kit.logs import get_logger
 
+from rspdns.answers.publisher import DEPARTED_KEPT_S
 from rspdns.answers.snapshot import ANY, NXDOMAIN, Snapshot, moved_sites
 from rspdns.dnssec.store import DnssecStore
 from rspdns.pdns import remote, remote_dnssec
 from rspdns.pdns.domain_ids import DomainIds
 from rspdns.pdns.remote_dnssec import NAMES_AROUND, Chains
 from rspdns.rrset import Node
-
-KEPT_S = 1.0
-"""The last purge of a change comes 50 ms after it, on a busy machine later."""
 
 
 class Departed:
@@ -51,10 +49,10 @@ class Departed:
             for was, is_now in moved_sites(before.sites, after.sites):
                 for left in was.nodes.keys() - is_now.nodes.keys():
                     self._nodes.pop((name, left), None)
-                    self._nodes[name, left] = was.nodes[left], now + KEPT_S
+                    self._nodes[name, left] = was.nodes[left], now + DEPARTED_KEPT_S
 
     def node(self, zone: str | None, name: str, now: float) -> Node | None:
-        """The node of a name that left its zone within `KEPT_S`."""
+        """The node of a name that left its zone within `DEPARTED_KEPT_S`."""
         node, until_s = self._nodes.get((zone, name), (None, now))
         return node if now <= until_s else None
 
