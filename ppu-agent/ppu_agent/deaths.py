@@ -30,6 +30,8 @@ ASK_DEAD_EVERY_S = 0.25
 """A dead one is asked again: its server may be back before its sidecar is."""
 ASK_SPARED_EVERY_S = 0.5
 """One that serves on outside its pool is asked again: a drained server is often stopped next."""
+MOST_ASKED_PER_S = 200
+"""Of many that left, each is asked less often."""
 REMEMBERED_S = 3600.0
 """A member that left is watched for so long: clients that are told nothing new keep on sending to it."""
 MOST_REMEMBERED = 1000
@@ -153,6 +155,7 @@ class Deaths:
         if found is not None:
             self._step(one, found, heard.words, now)
         every_s = ASK_SPARED_EVERY_S if one.state is State.SPARED else ASK_DEAD_EVERY_S
+        every_s = max(every_s, len(self._departed) / MOST_ASKED_PER_S)
         one.due_s = now if one.state is State.OUT and before is not State.OUT else now + every_s
         return one.state is not before
 

@@ -10,7 +10,7 @@ from pool_user import PoolView
 
 from ppu_agent.deaths import Deaths, Departed, State
 from ppu_agent.destinations import Address
-from ppu_agent.steering import Steering, Treatment
+from ppu_agent.steering import Steered, Steering, Treatment
 
 _STATE_WORDS: Mapping[State, str] = {
     State.OUT: "left its pool; the agent's own probe is asking whether it is dead",
@@ -43,11 +43,13 @@ def explain(
     ]
     departed = [one for one in deaths.departed if one.destination.endpoint == (address, port)]
     treatments = [one for one in steering.treatments if one.destination.endpoint == (address, port)]
+    fronts = [one for one in steering.fronts if one.front.endpoint == (address, port)]
+    words = [_steered(one) for one in fronts]
     return {
         "endpoint": str(ListenAddress(address, port)),
         "listed_by": listed,
         "treated": [described(one) for one in treatments],
-        "words": _words(listed, departed, treatments, deaths, suspended=suspended),
+        "words": words or _words(listed, departed, treatments, deaths, suspended=suspended),
     }
 
 
@@ -67,6 +69,12 @@ def described(treatment: Treatment) -> dict[str, Any]:
             for one in treatment.targets
         ],
     }
+
+
+def _steered(one: Steered) -> str:
+    targets = ", ".join(f"{target.destination.where} (weight {target.weight})" for target in one.targets)
+    how = "by the client's address" if one.by_source else "by weight"
+    return f"{one.front.protocol.name.lower()}: stands for {one.handle}: new flows go {how} to {targets}"
 
 
 def _words(

@@ -3,6 +3,7 @@
 from pool_user import PoolView
 from ppu_agent.deaths import (
     ASK_DEAD_EVERY_S,
+    MOST_ASKED_PER_S,
     MOST_REMEMBERED,
     REMEMBERED_S,
     TRANSITIONS,
@@ -144,6 +145,22 @@ def test_who_left_is_remembered_for_an_hour_and_the_thousand_latest() -> None:
     deaths.views({POOL: PoolView(POOL, (*crowd, member(2)), known=True)}, 4000.0)
     deaths.views({POOL: view(2)}, 4001.0)
     assert len(deaths.departed) == MOST_REMEMBERED
+
+
+def test_of_many_that_left_each_is_asked_less_often() -> None:
+    deaths = Deaths()
+    crowd = tuple(member(1, port=1000 + number) for number in range(MOST_REMEMBERED))
+    deaths.views({POOL: PoolView(POOL, (*crowd, member(2)), known=True)}, 0.0)
+    deaths.views({POOL: view(2)}, 1.0)
+    ask(deaths, REFUSED, 1.0)
+    assert len(deaths.dead()) == MOST_REMEMBERED
+    asked = 0
+    for tenth in range(100):
+        now = 1.0 + tenth / 10
+        asked += len(deaths.due(now))
+        for one in list(deaths.departed):
+            deaths.heard(one.destination, REFUSED, now)
+    assert asked <= MOST_ASKED_PER_S * 10
 
 
 def test_table_of_states_leads_to_death_by_a_probe_only() -> None:

@@ -208,6 +208,8 @@ def test_front_of_the_pool_is_answered_as_long_as_one_server_lives(whole: Client
     (front,) = whole.ask("status")["steer"]
     assert {int(one["endpoint"].rpartition(":")[2]) for one in front["to"]} == set(SIP_PORTS)
     assert whole.options(5060, 5.0, FRONT)
+    (words,) = whole.ask("explain", endpoint=f"{FRONT}:5060")["words"]
+    assert words.startswith("udp: stands for sip-udp: new flows go by the client's address to ")
     for port in (FIRST, SECOND):  # the client's own server is one of these, or the third
         kill(whole.servers[port])
         until(lambda: whole.options(5060, address=FRONT), told=whole.log)
