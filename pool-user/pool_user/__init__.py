@@ -14,10 +14,7 @@ from pool_user.belief import (
     TOO_MANY,
     UNREACHABLE,
     Belief,
-    BeliefEvent,
     PoolRules,
-    RegistrarView,
-    Standing,
     accepted,
 )
 from pool_user.configuration import (
@@ -33,8 +30,9 @@ from pool_user.probe.methods import Heard, listen_for_life
 from pool_user.probe.prober import Prober
 from pool_user.probe.probing import Plan, PoolProbing, ProbeResult
 from pool_user.registrars.polling import Intervals
+from pool_user.registrars.standing import RegistrarView, Standing
 from pool_user.user import PoolUser
-from pool_user.views import Endpoint, Member, OutMember, PoolView
+from pool_user.views import BeliefEvent, Endpoint, Member, OutMember, PoolView
 from pool_user.weights import OVERLOADED_AT, SLOW_START_S, Weighted, effective_load
 
 __all__ = [

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from pool_user.belief.admission import REFUSED
 from pool_user.belief.listing import Overruled
 from pool_user.belief.reachability import UNREACHABLE
-from pool_user.belief.rules import BeliefEvent
 from pool_user.probe.probing import ProbeResult
+from pool_user.views import BeliefEvent
 
 NEVER_SEEN = "expected, and never seen by this name server"
 

@@ -1,7 +1,8 @@
-"""The runner of the sessions with all registrars: sockets, timers and logs; `session` holds the decisions.
+"""`PoolUser`: the belief and the sessions with all registrars, on sockets and timers. It decides nothing.
 
 Every registrar is asked (ASAP handle resolutions, pipelined), and followed (as a passive ENRP peer). All that
-registrars tell goes to the belief, which is looked at once all that happened at one moment is told.
+registrars tell goes to the belief and to the sessions, which are looked at once all that happened at one
+moment is told.
 """
 
 from __future__ import annotations
@@ -9,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 from daemon_kit.logs import get_logger
 
-from pool_user.belief import AT_ONCE, Belief, BeliefEvent, RegistrarView, pool_name
+from pool_user.belief import AT_ONCE, Belief, pool_name
 from pool_user.registrars.polling import REPEAT_AFTER_S, HotPools, Intervals
-from pool_user.registrars.session import MOST_ASKED_AT_ONCE, Action, Ask, Follow, Input, RegistrarSessions
-from pool_user.views import Member, PoolView
+from pool_user.registrars.session import Action, Ask, Follow, Input
+from pool_user.registrars.standing import RegistrarView
+from pool_user.views import BeliefEvent, Member, PoolView
 from rserpool import (
     Ended,
     FollowerEvent,
@@ -60,11 +61,11 @@ class PoolUser:
         local_addresses: Sequence[str] = (),
     ) -> None:
         self.pools = HotPools(handles, intervals, time.monotonic())
-        self._names = tuple(map(str, registrars))
         self._belief = belief
+        self._sessions = belief.sessions
+        self._sessions.plan(self.pools, intervals, is_to_follow=is_to_follow)
         self._on_change = on_change
         self._on_events = on_events or _log
-        self._sessions = RegistrarSessions(len(registrars), self.pools, intervals, is_to_follow=is_to_follow)
         self._clients = [
             RegistrarClient(
                 address,
@@ -80,12 +81,10 @@ class PoolUser:
                 registrars, self._told, is_wanted=self._is_wanted, local_addresses=local_addresses
             )
         self._views: Mapping[str, PoolView] = {}
-        self._changed: dict[tuple[str, int], None] = {}
-        """Pools in which something changed at the registrar with this index: the others are to be asked."""
         self._questions: set[asyncio.Task[None]] = set()
         self._rounds = _Alarm(self._next_round)
         self._next_look = _Alarm(self.look)
-        self._looking = self._is_leaving = self._is_closed = False
+        self._looking = self._is_closed = False
 
     def start(self) -> None:
         """Begin; must run in an event loop. Raise SctpUnavailable where there is no SCTP."""
@@ -97,7 +96,7 @@ class PoolUser:
 
     async def leave(self) -> None:
         """Take leave of the registrars, so that none of them waits for us after `close()`: about 2 s."""
-        self._is_leaving = True
+        self._sessions.is_leaving = True
         if self._follower is not None:
             await self._follower.leave()
 
@@ -147,25 +146,12 @@ class PoolUser:
 
     def report_unreachable(self, handle: str, member: Member) -> None:
         """Tell the member's home registrar, or all where it is not known, that nobody reaches the member."""
-        states = self._belief.registrar_states(time.monotonic())
-        up = [index for index, client in enumerate(self._clients) if client.is_up]
-        home = [index for index in up if states[index].identifier == member.home_registrar]
-        for index in home or up:
+        for index in self._sessions.homes_of(member.home_registrar):
             self._clients[index].report_unreachable(handle.encode(), member.identifier)
 
     def registrar_states(self) -> tuple[RegistrarView, ...]:
-        """Every registrar, with its round trip and how it is followed."""
-        return tuple(
-            replace(
-                state,
-                round_trip_ms=client.round_trip_ms,
-                follow="enrp" if session.is_followed else "poll",
-                follow_problem=session.problem,
-            )
-            for state, client, session in zip(
-                self._belief.registrar_states(time.monotonic()), self._clients, self._sessions, strict=True
-            )
-        )
+        """Every registrar as it is now."""
+        return self._belief.registrar_states(time.monotonic())
 
     def look(self) -> None:
         """Something happened: look at the belief once all that happened at this moment is told."""
@@ -176,55 +162,43 @@ class PoolUser:
     # What registrars tell
 
     def _on_link(self, index: int, up: bool) -> None:
-        now = time.monotonic()
-        self._belief.link(index, up, now)
-        self._sessions[index].link(up, now)
+        self._belief.link(index, up, time.monotonic())
         self._next_round()
         self.look()
 
     async def _resolve(self, index: int, handle: str) -> None:
-        session, asked_at_s = self._sessions[index], time.monotonic()
+        client, session, asked_at_s = self._clients[index], self._sessions[index], time.monotonic()
         try:
-            resolution = await self._clients[index].resolve(handle.encode())
+            resolution = await client.resolve(handle.encode())
         except ResolutionTimeout:
-            now = time.monotonic()
-            self._belief.unanswered(index, asked_at_s, now)
-            session.unanswered(handle, now)
-        except RegistrarUnreachable:
-            session.not_asked(handle)
-            return
+            self._belief.unanswered(index, asked_at_s, time.monotonic())
         except RSerPoolError as problem:
             session.not_asked(handle)
-            get_logger("follower").warning("cannot_ask", handle=handle, problem=str(problem))
+            if not isinstance(problem, RegistrarUnreachable):
+                get_logger("follower").warning("cannot_ask", handle=handle, problem=str(problem))
             return
         else:
-            self._answered(index, handle, resolution)
+            session.round_trip_ms = client.round_trip_ms
+            self._belief.answered(index, resolution)
+        session.done(handle, time.monotonic())
         self._flush()
         self.look()
-
-    def _answered(self, index: int, handle: str, resolution: Resolution) -> None:
-        if self._belief.answered(index, resolution):
-            self._changed[handle, index] = None
-        self._sessions[index].answered(handle, time.monotonic())
 
     def _told(self, index: int, event: FollowerEvent) -> None:
         """A registrar that is followed told something by itself."""
         session = self._sessions[index]
-        changed: Sequence[str] = ()
         match event:
             case Update():
-                if self._belief.updated(index, event):
-                    changed = (pool_name(event.handle),)
+                self._belief.updated(index, event)
             case Table():
-                changed = self._belief.table(index, event)
+                self._belief.table(index, event)
                 if session.table():
-                    get_logger("follower").info("followed", registrar=self._names[index])
+                    get_logger("follower").info("followed", registrar=session.life.address)
             case Ended(reason):
                 if session.ended(reason, time.monotonic()):
                     why = f"{reason}: it is asked instead"
-                    get_logger("follower").info("not_followed", registrar=self._names[index], why=why)
+                    get_logger("follower").info("not_followed", registrar=session.life.address, why=why)
                 self._next_round()
-        self._changed |= dict.fromkeys((handle, index) for handle in changed[:MOST_ASKED_AT_ONCE])
         self.look()
 
     def _is_wanted(self, handle: bytes) -> bool:
@@ -244,13 +218,8 @@ class PoolUser:
             self._views = views
             self._on_change(views)
         # Only now: each question waits for the SCTP daemon's turn, and the change is urgent.
-        self._note_progress(now)
-        changed, self._changed = self._changed, {}
-        for handle, index in changed:
-            self._sessions.ask_others(handle, index, now)
-        if not self._is_leaving:
-            self._sessions.follow_settled(now)
-        late = self._sessions.ask_awaited(self._belief.questions(now), now)
+        self._note_joined()
+        late = self._sessions.follow_up(self._belief.questions(now), now)
         self._flush()
         repeat_at_s = now + REPEAT_AFTER_S if late else None
         times_s = (self._belief.resume_at_s, self._belief.next_deadline_s, repeat_at_s)
@@ -260,18 +229,17 @@ class PoolUser:
         """Have the sessions ask what is due."""
         if not self._is_closed:
             now = time.monotonic()
-            self._note_progress(now)
+            self._note_joined()
+            self._belief.advance(now)
             self._sessions.advance(now)
             self._flush()
 
-    def _note_progress(self, now: float) -> None:
-        """Tell the sessions what is known of their registrars at this moment."""
-        for session, state in zip(self._sessions, self._belief.registrar_states(now), strict=True):
-            round_trip_ms = self._clients[session.index].round_trip_ms
-            session.standing = state.standing
-            session.round_trip_s = None if round_trip_ms is None else round_trip_ms / 1000
-            if self._follower is not None and self._follower.state(session.index) is FollowerState.JOINING:
-                session.move(Input.JOINED)
+    def _note_joined(self) -> None:
+        """Tell the sessions whose handle table is on its way."""
+        if self._follower is not None:
+            for session in self._sessions:
+                if self._follower.state(session.index) is FollowerState.JOINING:
+                    session.move(Input.JOINED)
 
     def _flush(self) -> None:
         """Do what the sessions want."""

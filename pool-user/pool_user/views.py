@@ -78,3 +78,19 @@ class PoolView:
     recent: tuple[Member, ...] = ()
     unreachable: tuple[Member, ...] = ()
     suspected: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BeliefEvent:
+    """Something that a person following the pools wants to read.
+
+    `kind` is one of joined, left, moved, refused, questioned, and of a registrar (no handle, its number as
+    `identifier`) registrar and misplaced; `words` say why. `member` is the one that joined, left or moved.
+    """
+
+    at_s: float
+    kind: str
+    handle: str
+    identifier: int | None
+    words: str
+    member: Member | None = None

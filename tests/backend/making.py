@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from daemon_kit.config_file import parse
-from pool_user.belief import BeliefEvent
+from pool_user import BeliefEvent
 from pool_user.views import Member, PoolView
 from rserpool.parameters import Protocol
 from rserpool.policies import LeastUsed, Policy

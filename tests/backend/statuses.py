@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pool_user.belief import Standing
+from pool_user import Standing
 from rspdns.status.model import (
     ConnectorStatus,
     EventStatus,

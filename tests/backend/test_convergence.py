@@ -4,7 +4,7 @@ import asyncio
 import time
 
 import pytest
-from pool_user.belief import BeliefEvent
+from pool_user import BeliefEvent
 from prometheus_client.core import HistogramMetricFamily
 from rspdns.event_log import (
     LOGGED_EACH,

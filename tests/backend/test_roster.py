@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from daemon_kit.control import ControlError
-from pool_user.belief import BeliefEvent
+from pool_user import BeliefEvent
 from pool_user.belief.listing import Overruled
 from pool_user.belief.reachability import UNREACHABLE
 from pool_user.probe.methods import Heard

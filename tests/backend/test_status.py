@@ -10,8 +10,7 @@ import orjson
 import pytest
 from daemon_kit.control import ControlError
 from daemon_kit.metrics import exposition, registry
-from pool_user import BeliefEvent
-from pool_user.belief import Standing
+from pool_user import BeliefEvent, Standing
 from pool_user.views import PoolView
 from rserpool.parameters import Protocol
 from rserpool.policies import LeastUsed

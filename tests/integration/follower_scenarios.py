@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 import uvloop
 from daemon_kit.control import Command, ControlServer
-from pool_user.belief import Belief, BeliefEvent, PoolRules
+from pool_user import Belief, BeliefEvent, PoolRules
 from pool_user.registrars.polling import Intervals
 from pool_user.user import PoolUser
 from pool_user.views import PoolView

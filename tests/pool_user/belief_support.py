@@ -103,7 +103,7 @@ class Play:
         return {member.identifier: member.reason for member in self.view(handle).out}
 
     def asked(self) -> set[tuple[int, str]]:
-        return {(question.registrar, question.handle) for question in self.belief.questions(self.now)}
+        return {(question.index, question.handle) for question in self.belief.questions(self.now)}
 
     def standings(self) -> list[str]:
         return [state.standing.value for state in self.belief.registrar_states(self.now)]

@@ -4,7 +4,7 @@ from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
-from pool_user.belief import Standing
+from pool_user import Standing
 from rserpool.machine.user import Resolution
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
@@ -215,7 +215,7 @@ def test_many_sentinel_identifiers_do_not_fill_memory() -> None:
     for number in range(2000):
         play.sentinel(0, (number, R1))
     assert play.standings()[0] == "settled"
-    assert len(play.belief._standings._registrars[0]._seen) <= 256
+    assert len(play.belief.sessions[0].life._seen) <= 256
 
 
 def test_answers_to_questions_of_before_the_link_are_ignored() -> None:

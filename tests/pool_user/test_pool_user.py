@@ -141,7 +141,8 @@ class Scene:
 
     def tell(self, index: int, told: Resolution) -> None:
         """Have one registrar answer."""
-        self.pool_user._answered(index, told.handle.decode(), told)
+        self.belief.answered(index, told)
+        self.pool_user._sessions[index].done(told.handle.decode(), asyncio.get_running_loop().time())
         self.pool_user.look()
 
     async def until(self, condition: Callable[[], bool]) -> None:

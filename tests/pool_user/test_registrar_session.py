@@ -1,7 +1,6 @@
 """The session with one registrar, and when registrars are followed: the first handle table is taken alone."""
 
 import pytest
-from pool_user.belief import Standing
 from pool_user.registrars.polling import HotPools, Intervals
 from pool_user.registrars.session import (
     ASK_FOLLOWED_AFTER_S,
@@ -16,13 +15,15 @@ from pool_user.registrars.session import (
     RegistrarSessions,
     SessionState,
 )
+from pool_user.registrars.standing import Standing
 
-from tests.pool_user.belief_support import POOL
+from tests.pool_user.belief_support import POOL, R2, R3, Play
 
 START_S = 10.0
 ASKED, HELD, CALLED = SessionState.ASKED, SessionState.HELD, SessionState.CALLED
 TELLING, FOLLOWED = SessionState.TELLING, SessionState.FOLLOWED
 INTERVALS = Intervals(0.05, 60.0, 10.0)
+ADDRESSES = ("10.9.0.1", "10.9.0.2", "10.9.0.3")
 
 
 class Scene:
@@ -30,7 +31,8 @@ class Scene:
 
     def __init__(self) -> None:
         pools = HotPools((POOL,), INTERVALS, START_S)
-        self.sessions = RegistrarSessions(3, pools, INTERVALS, is_to_follow=True)
+        self.sessions = RegistrarSessions(ADDRESSES, lambda event: None)
+        self.sessions.plan(pools, INTERVALS, is_to_follow=True)
         for session in self.sessions:
             session.link(True, START_S)
             session.standing = Standing.SETTLED
@@ -80,7 +82,8 @@ def test_a_registrar_that_is_not_settled_any_more_does_not_wait() -> None:
 
 def test_registrars_that_are_only_asked_are_never_followed() -> None:
     pools = HotPools((POOL,), INTERVALS, START_S)
-    sessions = RegistrarSessions(3, pools, INTERVALS, is_to_follow=False)
+    sessions = RegistrarSessions(ADDRESSES, lambda event: None)
+    sessions.plan(pools, INTERVALS, is_to_follow=False)
     for session in sessions:
         session.standing = Standing.SETTLED
     sessions.follow_settled(START_S)
@@ -88,7 +91,8 @@ def test_registrars_that_are_only_asked_are_never_followed() -> None:
 
 
 def session_of_one(*, is_to_follow: bool = False) -> RegistrarSession:
-    session = RegistrarSession(0, HotPools((POOL,), INTERVALS, START_S), INTERVALS, is_to_follow=is_to_follow)
+    session = RegistrarSession(0, ADDRESSES[0])
+    session.plan(HotPools((POOL,), INTERVALS, START_S), INTERVALS, is_to_follow=is_to_follow)
     session.standing = Standing.SETTLED
     return session
 
@@ -121,7 +125,8 @@ def test_a_registrar_that_is_to_be_followed_is_asked_about_its_sentinel_first() 
     session = session_of_one(is_to_follow=True)
     session.link(True, START_S)
     assert asked(session, START_S) == ["rspdns-sentinel-1"]
-    session.answered("rspdns-sentinel-1", START_S + 0.01)
+    session.done("rspdns-sentinel-1", START_S + 0.01)
+    session.sentinels("rspdns-sentinel-1", (), START_S + 0.01)
     assert not session.awaits_sentinel
     assert POOL in asked(session, START_S + SENTINEL_FIRST_S + 0.01)
 
@@ -130,7 +135,7 @@ def test_a_followed_registrar_is_asked_about_a_change_later_and_at_once_when_tha
     session = session_of_one()
     session.link(True, START_S)
     for handle in asked(session, START_S):
-        session.answered(handle, START_S + 0.01)
+        session.done(handle, START_S + 0.01)
     session.follow()
     assert session.table()
     assert not session.table(), "a second table is no news"
@@ -150,7 +155,7 @@ def test_a_question_wanted_again_meanwhile_is_asked_when_the_first_is_answered()
     asked(session, START_S)
     assert session.ask_at_once(POOL, START_S + 0.01), "one is under way"
     assert session.take_actions() == []
-    session.answered(POOL, START_S + 0.02)
+    session.done(POOL, START_S + 0.02)
     assert session.take_actions() == [Ask(POOL)]
 
 
@@ -162,3 +167,10 @@ def test_what_the_table_does_not_hold_changes_nothing(state: SessionState, what:
     target = TRANSITIONS[state].get(what)
     assert session.move(what) is (target is not None)
     assert session.state is (target or state)
+
+
+def test_an_unreachable_member_is_reported_to_its_home_and_to_all_where_that_is_not_known() -> None:
+    play = Play()
+    play.settle(0, 1)
+    assert play.belief.sessions.homes_of(R2) == [1]
+    assert play.belief.sessions.homes_of(R3) == [0, 1], "the third is not connected"

@@ -6,12 +6,8 @@ from pool_user.belief.admission import REFUSED as REFUSED
 from pool_user.belief.admission import TOO_MANY as TOO_MANY
 from pool_user.belief.admission import accepted as accepted
 from pool_user.belief.reachability import UNREACHABLE as UNREACHABLE
-from pool_user.belief.registrars import RegistrarView as RegistrarView
-from pool_user.belief.registrars import Standing as Standing
 from pool_user.belief.rules import MAX_MEMBERS as MAX_MEMBERS
-from pool_user.belief.rules import BeliefEvent as BeliefEvent
 from pool_user.belief.rules import PoolRules as PoolRules
-from pool_user.belief.rules import Question as Question
 from pool_user.belief.rules import pool_name as pool_name
 from pool_user.belief.state import AT_ONCE as AT_ONCE
 from pool_user.belief.state import Belief as Belief

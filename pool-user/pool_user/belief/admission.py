@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
-from pool_user.belief.rules import BeliefEvent, PoolRules
+from pool_user.belief.rules import PoolRules
+from pool_user.views import BeliefEvent
 from rserpool import PoolElement, Transport
 
 REFUSED = "refused"

@@ -23,26 +23,13 @@ registrar makes it anew, after having dropped it or with another home.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 
 from pool_user.belief.listing import Claim, Listing, Overruled
+from pool_user.registrars.standing import Court
 from rserpool import PoolElement
-
-
-@dataclass(frozen=True, slots=True)
-class Court:
-    """Who may speak: registrars (by index) that answer, those settled, and the settled ones by identifier.
-
-    `since_s` is when that changed last: what was said before then is not enough to speak for a home that has
-    fallen silent, since news of its last moments may have been on the way.
-    """
-
-    answering: Collection[int] = ()
-    settled: Collection[int] = ()
-    homes: Mapping[int, int] = field(default_factory=dict)
-    since_s: float = float("-inf")
 
 
 class Verdict(Enum):

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 
 from pool_user.belief.admission import REFUSED
-from pool_user.belief.rules import BLINK_S, OUT_SHOWN_S, RECENT_S, BeliefEvent
-from pool_user.views import Endpoint, Member, OutMember, PoolView
+from pool_user.belief.rules import BLINK_S, OUT_SHOWN_S, RECENT_S
+from pool_user.views import BeliefEvent, Endpoint, Member, OutMember, PoolView
 
 MAX_LEFT = 256
 """Members that left and are remembered; a hostile registrar could make any number come and go."""

@@ -8,12 +8,13 @@ from dataclasses import replace
 
 from pool_user.belief.admission import Admission, accepted, why_refused
 from pool_user.belief.crowd import Crowd
-from pool_user.belief.decisions import Court, Decision, decide
+from pool_user.belief.decisions import Decision, decide
 from pool_user.belief.history import History, happened
 from pool_user.belief.listing import MEMORY, Claim, Listing, Overruled
 from pool_user.belief.reachability import Orphans, Reachability
-from pool_user.belief.rules import RENEW_STALE_S, BeliefEvent, PoolRules
-from pool_user.views import Member, OutMember, PoolView
+from pool_user.belief.rules import RENEW_STALE_S, PoolRules
+from pool_user.registrars.standing import Court
+from pool_user.views import BeliefEvent, Member, OutMember, PoolView
 from rserpool import PoolElement, Transport, Update
 
 

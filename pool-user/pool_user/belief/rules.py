@@ -1,4 +1,4 @@
-"""What the configuration says about a pool, what the belief asks and tells, and every time the rules know."""
+"""What the configuration says about a pool, and every time that the rules about pools know."""
 
 from __future__ import annotations
 
@@ -6,16 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network
 
-from pool_user.views import Member
-
-SILENT_AFTER_S = 0.5
-"""A registrar that answers nothing for so long after a question is silent: others speak for its pool
-elements."""
-WAKING_S = 1.0
-"""After a silence a registrar first hears what it missed; for so long it is not settled."""
-OLD_SENTINEL_TRUSTED_AFTER_S = 10.0
-"""A sentinel known from before the link was lost counts again when it was listed for so long. A restarted
-registrar may list the one of its former life, copied from a peer, until it is purged (about 2 s)."""
 CROWD_WINDOW_S = 0.5
 """More than half of a pool gone within this time is questioned, ..."""
 CROWD_QUESTIONED_S = 1.0
@@ -59,27 +49,3 @@ class PoolRules:
     accept: Sequence[IPv4Network | IPv6Network]
     verified: bool = False
     max_members: int = MAX_MEMBERS
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """An answer the belief waits for: it should be asked at once."""
-
-    registrar: int
-    handle: str
-
-
-@dataclass(frozen=True, slots=True)
-class BeliefEvent:
-    """Something that a person following the pools wants to read.
-
-    `kind` is one of joined, left, moved, refused, questioned, and of a registrar (no handle, its number as
-    `identifier`) registrar and misplaced; `words` say why. `member` is the one that joined, left or moved.
-    """
-
-    at_s: float
-    kind: str
-    handle: str
-    identifier: int | None
-    words: str
-    member: Member | None = None

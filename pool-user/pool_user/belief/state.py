@@ -7,17 +7,15 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from pool_user.belief.decisions import Court
 from pool_user.belief.pool import PoolBelief
-from pool_user.belief.registrars import RegistrarView, Standings
 from pool_user.belief.rules import (
     RENEW_STALE_S,
-    BeliefEvent,
     PoolRules,
-    Question,
     pool_name,
 )
-from pool_user.views import Member, PoolView
+from pool_user.registrars.session import Question, RegistrarSessions
+from pool_user.registrars.standing import Court, RegistrarView
+from pool_user.views import BeliefEvent, Member, PoolView
 from rserpool import MAX_POOL_ELEMENTS, MOST_RESOLVED, SENTINEL_POOL_PREFIX, Resolution, Table, Update
 
 _EVENTS_KEPT = 10_000
@@ -34,15 +32,15 @@ class Belief:
     """What to believe of all that the registrars say. No clock: every `now` is monotonic seconds, never
     decreasing.
 
-    `registrars` are their addresses, in the order of their sentinels' numbers; a registrar is named by
-    its index in it, from 0. Tell it what happens (`link`, `answered`, `updated`, `table`,
-    `unanswered`, `probed`), read `views()`, ask `questions()` at once, and come back at `next_deadline_s` at
-    the latest.
+    `registrars` are their addresses, in the order of their sentinels' numbers; a registrar is named by its
+    index in it, from 0. `sessions` hold what is known of each registrar itself. Tell the belief what happens
+    (`link`, `answered`, `updated`, `table`, `unanswered`, `probed`), read `views()`, ask `questions()` at
+    once, and come back at `next_deadline_s` at the latest.
     """
 
     def __init__(self, registrars: Sequence[str], pools: Mapping[str, PoolRules]) -> None:
         self._events: deque[BeliefEvent] = deque(maxlen=_EVENTS_KEPT)
-        self._standings = Standings(registrars, self._events.append)
+        self.sessions = RegistrarSessions(registrars, self._events.append)
         self._pools = {handle: PoolBelief(handle, rules) for handle, rules in pools.items()}
         self._dirty: set[str] = set(self._pools)
         """The pools of which something was told."""
@@ -62,13 +60,13 @@ class Belief:
 
     def link(self, registrar: int, up: bool, now: float) -> None:
         """The association with a registrar came up or was lost."""
-        self._advance(now)
-        self._standings.link(registrar, up, now)
+        self.advance(now)
+        self.sessions[registrar].link(up, now)
         for handle, pool in self._pools.items():
             pool.link_lost(registrar)
             if pool.is_dirty:
                 self._concerned.add(handle)
-        self._advance(now)
+        self.advance(now)
 
     def answered(self, registrar: int, resolution: Resolution) -> bool:
         """A registrar answered. Return True when others should be asked at once: who is listed, or where,
@@ -76,17 +74,18 @@ class Belief:
 
         Ignored, and False: answers about unknown pools, and to questions from before the link came up.
         """
-        if not self._standings.is_of_this_life(registrar, resolution.asked_at_s):
+        session = self.sessions[registrar]
+        if not session.life.is_of(resolution.asked_at_s):
             return False
         now = resolution.answered_at_s
         handle, elements = pool_name(resolution.handle), resolution.pool_elements
-        self._advance(now)
-        self._standings.answered(registrar, now)
+        self.advance(now)
+        session.answered(now)
         if handle.startswith(SENTINEL_POOL_PREFIX):
-            self._standings.sentinels(registrar, handle, elements, now)
-            self._advance(now)
+            self.sessions.sentinels(registrar, handle, elements, now)
+            self.advance(now)
             return False
-        self._advance(now)
+        self.advance(now)
         pool = self._pools.get(handle)
         if pool is None:
             return False
@@ -100,6 +99,8 @@ class Belief:
             is_full=len(elements) >= MOST_RESOLVED,
             settled=registrar in self._court.settled,
         )
+        if changed:
+            self.sessions.note_changed(registrar, (handle,))
         self._note_told(handle, pool)
         return changed
 
@@ -113,10 +114,12 @@ class Belief:
         pool = self._pools.get(handle)
         if pool is None:
             return False
-        self._advance(update.at_s)
-        if not self._standings.is_own_word(registrar, update.sender):
+        self.advance(update.at_s)
+        if not self.sessions[registrar].life.is_own_word(update.sender):
             return False
         changed = pool.updated(registrar, update, settled=registrar in self._court.settled)
+        if changed:
+            self.sessions.note_changed(registrar, (handle,))
         self._note_told(handle, pool)
         return changed
 
@@ -125,9 +128,9 @@ class Belief:
 
         It is ignored where `updated()` would be, and when it was asked for before the link came up.
         """
-        self._advance(table.answered_at_s)
-        own_word = self._standings.is_own_word(registrar, table.sender)
-        if not own_word or not self._standings.is_of_this_life(registrar, table.asked_at_s):
+        self.advance(table.answered_at_s)
+        life = self.sessions[registrar].life
+        if not life.is_own_word(table.sender) or not life.is_of(table.asked_at_s):
             return []
         settled = registrar in self._court.settled
         listed = {pool_name(handle): elements for handle, elements in table.pools.items()}
@@ -148,18 +151,19 @@ class Belief:
             if news:
                 changed.append(handle)
             self._note_told(handle, pool)
+        self.sessions.note_changed(registrar, changed)
         return changed
 
     def unanswered(self, registrar: int, asked_at_s: float, now: float) -> None:
         """A question of `asked_at_s` was given up; by and by that makes a registrar silent."""
-        self._advance(now)
-        self._standings.unanswered(registrar, asked_at_s, now)
-        self._advance(now)
+        self.advance(now)
+        self.sessions[registrar].unanswered(asked_at_s)
+        self.advance(now)
 
     def probed(self, handle: str, member: Member, reachable: bool, now: float) -> None:
         """The backend's own probe of a member came to a conclusion; of one that is verified it goes on to
         hold when the member is gone and comes back, at the same address and port."""
-        self._advance(now)
+        self.advance(now)
         pool = self._pools.get(handle)
         if pool is not None:
             pool.probed(member, reachable)
@@ -175,7 +179,7 @@ class Belief:
     ) -> None:
         """Take a pool from the last-known-good file; `stale_since_s` is when a registrar last vouched for
         it."""
-        self._advance(now)
+        self.advance(now)
         pool = self._pools.get(handle)
         if pool is not None:
             pool.remember(members, recent, stale_since_s, now)
@@ -184,7 +188,7 @@ class Belief:
     def set_pools(self, pools: Mapping[str, PoolRules], now: float) -> None:
         """Take new pools and rules; what is known of a pool that stays is kept, and `accept` applied
         again."""
-        self._advance(now)
+        self.advance(now)
         self._pools = {
             handle: self._pools.get(handle) or PoolBelief(handle, pools[handle]) for handle in pools
         }
@@ -197,6 +201,25 @@ class Belief:
         self._concerned.clear()
         self._dirty = set(self._pools)
 
+    def advance(self, now: float) -> None:
+        """Bring the registrars' standings up to `now`; a change concerns every pool."""
+        self._now = max(now, self._now)
+        if self._stale_since_s is None:
+            self._stale_since_s = now
+        if not self._court.settled and now >= self._renew_s:
+            self._renew_s = now - now % RENEW_STALE_S + RENEW_STALE_S
+            self._concerned |= self._pools.keys()
+        had_settled = bool(self._court.settled)
+        settled_anew = self.sessions.update(now)
+        if settled_anew is None:
+            return
+        for index in settled_anew:
+            for pool in self._pools.values():
+                pool.settled(index)
+        if had_settled and not self._court.settled:
+            self._stale_since_s = now
+        self._concerned |= self._pools.keys()
+
     # What is believed
 
     def views(self, now: float, most: float = math.inf) -> Mapping[str, PoolView]:
@@ -205,7 +228,7 @@ class Belief:
         When about `most` members have been looked at, the rest keeps its views for now, as do large pools
         that were looked at a moment ago: then this is to be called again at `resume_at_s`.
         """
-        self._advance(now)
+        self.advance(now)
         due = {handle for handle, timer_s in self._timers_s.items() if timer_s <= now}
         urgent = self._dirty | due
         changed: dict[str, PoolView] = {}
@@ -255,15 +278,15 @@ class Belief:
     @property
     def next_deadline_s(self) -> float | None:
         """When time alone may change a view."""
-        times = [self._standings.next_deadline_s(self._now), *self._timers_s.values()]
+        times = [self.sessions.standing_deadline_s(self._now), *self._timers_s.values()]
         if not self._court.settled:
             times.append(self._renew_s)
         return min((time_s for time_s in times if time_s is not None), default=None)
 
     def registrar_states(self, now: float) -> tuple[RegistrarView, ...]:
         """Every registrar, for status and metrics."""
-        self._advance(now)
-        return self._standings.states()
+        self.advance(now)
+        return tuple(session.view for session in self.sessions)
 
     def take_events(self) -> list[BeliefEvent]:
         """What happened since the last call, the latest 10,000 at most."""
@@ -281,31 +304,12 @@ class Belief:
     @property
     def _court(self) -> Court:
         """Who may speak."""
-        return self._standings.court
+        return self.sessions.court
 
     def _keep_up(self, now: float) -> None:
         """Have the views of `now`, unless somebody is catching up with them in small steps."""
         if self.resume_at_s is None:
             self.views(now)
-
-    def _advance(self, now: float) -> None:
-        """Bring the registrars' standings up to `now`; a change concerns every pool."""
-        self._now = max(now, self._now)
-        if self._stale_since_s is None:
-            self._stale_since_s = now
-        if not self._court.settled and now >= self._renew_s:
-            self._renew_s = now - now % RENEW_STALE_S + RENEW_STALE_S
-            self._concerned |= self._pools.keys()
-        had_settled = bool(self._court.settled)
-        settled_anew = self._standings.update(now)
-        if settled_anew is None:
-            return
-        for index in settled_anew:
-            for pool in self._pools.values():
-                pool.settled(index)
-        if had_settled and not self._court.settled:
-            self._stale_since_s = now
-        self._concerned |= self._pools.keys()
 
     def _note_told(self, handle: str, pool: PoolBelief) -> None:
         """A registrar told something of the pool."""

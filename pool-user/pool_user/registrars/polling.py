@@ -38,15 +38,17 @@ class Intervals:
     """From the configuration: how often a hot pool is asked, how long it stays hot, how often others are
     asked."""
 
-    hot_s: float
-    hot_for_s: float
-    idle_s: float
+    hot_s: float = 0.05
+    hot_for_s: float = 60.0
+    idle_s: float = 10.0
 
 
 class HotPools:
     """The pools looked up lately; at first, and for as long, all are."""
 
-    def __init__(self, handles: Iterable[str], intervals: Intervals, now: float) -> None:
+    def __init__(
+        self, handles: Iterable[str] = (), intervals: Intervals = Intervals(), now: float = 0.0
+    ) -> None:
         self._hot_for_s = intervals.hot_for_s
         self._handles = dict.fromkeys(handles)
         self._until_s = dict.fromkeys(self._handles, now + intervals.hot_for_s)

@@ -1,12 +1,13 @@
-"""The session with one registrar: is it connected, does it push changes, what is it asked. Sans-IO.
+"""The session with one registrar: connected or not, how far believed, followed or asked, and what. Sans-IO.
 
 A session takes what happens, with `now` (monotonic seconds, never decreasing), and gives actions: questions
-to ask, and to follow the registrar as a passive ENRP peer. The I/O is the follower's, how far the registrar
-is believed is the belief's (`Standing`), when to ask about which pool is `polling`'s.
+to ask, and to follow the registrar as a passive ENRP peer. The I/O is `pool_user.user`'s. How a registrar's
+standing comes about is told in `standing`, when it is asked about which pool in `polling`.
 
-A registrar is followed from the moment in which the belief takes it for settled: one that is starting must
-not hear of us first (`rserpool.machine.follower` says why). `RegistrarSessions` decides what concerns
-several:
+A registrar is followed from the moment in which it is settled: one that is starting must not hear of us first
+(`rserpool.machine.follower` says why). `RegistrarSessions` decides what concerns several:
+
+- No two registrars have the same identifier. Who may speak for whom is the `Court`.
 
 - The first handle table is taken from one registrar alone: those of the others tell little more, and side by
   side all come late.
@@ -17,13 +18,21 @@ several:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from pool_user.belief import Question, Standing
 from pool_user.registrars.polling import HotPools, Intervals, Round
-from rserpool import sentinel_handle
+from pool_user.registrars.standing import (
+    Court,
+    RegistrarLife,
+    RegistrarView,
+    Standing,
+    court_of,
+    identify_all,
+)
+from pool_user.views import BeliefEvent
+from rserpool import PoolElement, sentinel_handle
 
 SENTINEL_FIRST_S, SENTINEL_AWAITED_S = 0.25, 1.0
 """So long a registrar that is to be followed is asked about its sentinel alone, and so long at most while one
@@ -81,7 +90,7 @@ TRANSITIONS: Mapping[SessionState, Mapping[Input, SessionState]] = {
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask the registrar about a pool; `answered`, `unanswered` or `not_asked` is told about each question."""
+    """Ask the registrar about a pool; `done` or `not_asked` is told about each question."""
 
     handle: str
 
@@ -94,31 +103,69 @@ class Follow:
 Action = Ask | Follow
 
 
-class RegistrarSession:
-    """The session with the registrar at `index`, counted from 0."""
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An answer the belief waits for: it should be asked at once."""
 
-    def __init__(self, index: int, pools: HotPools, intervals: Intervals, *, is_to_follow: bool) -> None:
+    index: int
+    """Of the registrar that is to answer."""
+    handle: str
+
+
+class RegistrarSession:
+    """The session with the registrar at `address`, whose index in the configuration, from 0, is `index`.
+
+    `on_news` is called when its standing may have become another one.
+    """
+
+    def __init__(self, index: int, address: str, on_news: Callable[[], None] = lambda: None) -> None:
         self.index = index
+        self.life = RegistrarLife(index + 1, address)
+        self.standing = Standing.DOWN
+        self.identifier: int | None = None
+        self.standing_since_s: float | None = None
+        """Standing and identifier are those of the last `RegistrarSessions.update()`."""
         self.state = SessionState.ASKED
         self.problem = ""
         """Why it is not followed; empty while it is, and before it was to be."""
-        self.is_up = False
-        """Whether there is an association for questions."""
-        self.standing = Standing.DOWN
-        """What the belief takes it for; set by the owner."""
-        self.round_trip_s: float | None = None
+        self.round_trip_ms: float | None = None
         """From question to answer; set by the owner."""
         self.awaits_sentinel = False
         """Whether it is connected, and has not told yet who its sentinel is."""
-        self._pools = pools
-        self._is_to_follow = is_to_follow
+        self._on_news = on_news
         self._sentinel = sentinel_handle(index + 1)
-        self._round = Round(self._sentinel, intervals)
-        self._round_at_s = float("inf")
-        self._link_s = float("-inf")
+        self._link_s = self._round_at_s = float("inf")
         self._later: deque[tuple[float, str]] = deque()
         """Questions for later, in the order of their times."""
         self._actions: list[Action] = []
+        self.plan(HotPools(), Intervals(), is_to_follow=False)
+
+    def plan(self, pools: HotPools, intervals: Intervals, *, is_to_follow: bool) -> None:
+        """Ask about these pools from now on; `is_to_follow`: only until it is settled and followed."""
+        self._pools = pools
+        self._round = Round(self._sentinel, intervals)
+        self._is_to_follow = is_to_follow
+
+    @property
+    def is_up(self) -> bool:
+        """Whether there is an association for questions."""
+        return self.life.link_up
+
+    @property
+    def view(self) -> RegistrarView:
+        """All that people want to know of it."""
+        return RegistrarView(
+            self.life.number,
+            self.life.address,
+            self.standing,
+            self.identifier,
+            self.standing_since_s,
+            round_trip_ms=self.round_trip_ms,
+            problem=self.life.problem,
+            doubt=self.life.doubt,
+            follow="enrp" if self.is_followed else "poll",
+            follow_problem=self.problem,
+        )
 
     @property
     def is_followed(self) -> bool:
@@ -141,31 +188,54 @@ class RegistrarSession:
         actions, self._actions = self._actions, []
         return actions
 
-    # What happens to the association for questions
+    # What it says, and what its silence says
 
     def link(self, up: bool, now: float) -> None:
-        """It came up or was lost. Rounds of questions begin and end with it."""
-        self.is_up = self.awaits_sentinel = up
+        """The association for questions came up or was lost. Rounds of questions begin and end with it."""
+        self.life.link(up, now)
+        self._on_news()
+        self.awaits_sentinel = up
         self._link_s = now
         self._round.forget()
         self._round_at_s = now if up else float("inf")
 
-    def answered(self, handle: str, now: float) -> None:
-        """A question was answered."""
-        self.awaits_sentinel = self.awaits_sentinel and handle != self._sentinel
-        self._done(handle, now)
+    def answered(self, now: float) -> None:
+        """It answered something."""
+        if self.life.answered(now):
+            self._on_news()
 
-    def unanswered(self, handle: str, now: float) -> None:
-        """A question was given up."""
-        self._done(handle, now)
+    def unanswered(self, asked_at_s: float) -> None:
+        """A question of `asked_at_s` was given up; by and by that makes it silent."""
+        self.life.unanswered(asked_at_s)
+        self._on_news()
+
+    def sentinels(self, handle: str, elements: Sequence[PoolElement], now: float) -> bool:
+        """It answered who is in a pool of sentinels; that of another tells nothing. Return whether its own
+        pool holds now, and did not before, what should not be there."""
+        if handle != self._sentinel:
+            return False
+        self.awaits_sentinel = False
+        before = self.life.problem
+        self.life.sentinels(elements, now)
+        self._on_news()
+        return bool(self.life.problem and not before)
+
+    def take_standing(self, now: float) -> bool:
+        """Have the standing of `now`. Return whether it, or the identifier, is another one than before."""
+        standing = self.life.standing(now)
+        if (standing, self.life.identifier) == (self.standing, self.identifier):
+            return False
+        self.standing, self.identifier, self.standing_since_s = standing, self.life.identifier, now
+        return True
+
+    def done(self, handle: str, now: float) -> None:
+        """A question was answered, or given up."""
+        if self._round.done(handle):
+            self.ask_at_once(handle, now)
 
     def not_asked(self, handle: str) -> None:
         """A question could not be asked, or its association was lost."""
         self._round.done(handle)
-
-    def _done(self, handle: str, now: float) -> None:
-        if self._round.done(handle):
-            self.ask_at_once(handle, now)
 
     # What happens to the following
 
@@ -230,7 +300,8 @@ class RegistrarSession:
 
     def _next_round(self, now: float, first_s: float) -> None:
         followed = self.is_followed or self.is_about_to_tell
-        interval_s = self._round.interval_s(len(self._pools.hot(now)), self.round_trip_s, followed=followed)
+        trip_s = None if self.round_trip_ms is None else self.round_trip_ms / 1000
+        interval_s = self._round.interval_s(len(self._pools.hot(now)), trip_s, followed=followed)
         is_first = self._is_to_follow and now < self._link_s + first_s
         sentinel_only = self.standing is Standing.SILENT or is_first
         due = self._round.due(self._pools, interval_s, sentinel_only, now, followed=followed)
@@ -239,24 +310,85 @@ class RegistrarSession:
 
 
 class RegistrarSessions:
-    """The sessions with all registrars, by index.
+    """The sessions with the registrars at these `addresses`, by index.
 
-    `is_to_follow`: those that are settled are followed, not only asked.
+    `update()` brings their standings up to a time, and makes `court` anew when one has changed. `tell` takes
+    what happened.
     """
 
-    def __init__(self, count: int, pools: HotPools, intervals: Intervals, *, is_to_follow: bool) -> None:
+    def __init__(self, addresses: Sequence[str], tell: Callable[[BeliefEvent], None]) -> None:
+        self.court = Court()
+        self.is_leaving = False
+        """Whether nobody is to be followed any more."""
         self._sessions = [
-            RegistrarSession(index, pools, intervals, is_to_follow=is_to_follow) for index in range(count)
+            RegistrarSession(index, address, self._unsettle) for index, address in enumerate(addresses)
         ]
-        self._is_to_follow = is_to_follow
+        self._tell = tell
+        self._steady_until_s = float("-inf")
+        """Until when no standing changes, unless something is told."""
+        self._is_to_follow = False
         self._first: tuple[RegistrarSession, float] | None = None
         """The registrar that is followed first, and since when."""
+        self._changed: dict[tuple[str, int], None] = {}
+        """Pools in which something changed at the registrar with this index: the others are to be asked."""
+
+    def plan(self, pools: HotPools, intervals: Intervals, *, is_to_follow: bool) -> None:
+        """Ask about these pools from now on. `is_to_follow`: the settled registrars are followed, not only
+        asked."""
+        self._is_to_follow = is_to_follow
+        for session in self._sessions:
+            session.plan(pools, intervals, is_to_follow=is_to_follow)
 
     def __getitem__(self, index: int) -> RegistrarSession:
         return self._sessions[index]
 
     def __iter__(self) -> Iterator[RegistrarSession]:
         return iter(self._sessions)
+
+    # How far they are believed
+
+    def update(self, now: float) -> list[int] | None:
+        """Bring the standings up to `now`. Return which registrars are settled anew, or under another
+        identifier; None when no standing changed."""
+        if now < self._steady_until_s:
+            return None
+        lives = [session.life for session in self._sessions]
+        identify_all(lives, now)
+        self._steady_until_s = min(life.steady_until_s(now) for life in lives)
+        changed = [session for session in self._sessions if session.take_standing(now)]
+        if not changed:
+            return None
+        for session in changed:
+            identifier = f", identifier {session.identifier:08x}" if session.identifier is not None else ""
+            self._tell_of(session, "registrar", now, f" is {session.standing.value}{identifier}")
+        self.court = court_of([(session.standing, session.identifier) for session in self._sessions], now)
+        return [session.index for session in changed if session.standing is Standing.SETTLED]
+
+    def sentinels(self, index: int, handle: str, elements: Sequence[PoolElement], now: float) -> None:
+        """A registrar answered who is in a pool of sentinels."""
+        session = self._sessions[index]
+        if session.sentinels(handle, elements, now):
+            self._tell_of(session, "misplaced", now, f": {session.life.problem}")
+
+    def standing_deadline_s(self, now: float) -> float | None:
+        """When time alone may change a standing."""
+        times = (session.life.next_deadline_s(now) for session in self._sessions)
+        return min((time_s for time_s in times if time_s is not None), default=None)
+
+    def homes_of(self, identifier: int) -> list[int]:
+        """The connected registrar with this identifier; all that are connected where it is not known."""
+        up = [session for session in self._sessions if session.is_up]
+        home = [session.index for session in up if session.identifier == identifier]
+        return home or [session.index for session in up]
+
+    def _unsettle(self) -> None:
+        self._steady_until_s = float("-inf")
+
+    def _tell_of(self, session: RegistrarSession, kind: str, now: float, words: str) -> None:
+        number = session.life.number
+        self._tell(BeliefEvent(now, kind, "", number, f"registrar {number} ({session.life.address}){words}"))
+
+    # What they are asked
 
     @property
     def next_deadline_s(self) -> float:
@@ -271,7 +403,7 @@ class RegistrarSessions:
 
     def follow_settled(self, now: float) -> None:
         """Follow every registrar that is settled, the first of all alone at first."""
-        if not self._is_to_follow:
+        if not self._is_to_follow or self.is_leaving:
             return
         idle = [one for one in self._sessions if one.state in (SessionState.ASKED, SessionState.HELD)]
         settled = [session for session in idle if session.standing is Standing.SETTLED]
@@ -299,19 +431,31 @@ class RegistrarSessions:
                 return now < since_s + FIRST_CONNECTED_S
         return False
 
-    def ask_others(self, handle: str, index: int, now: float) -> None:
-        """Something changed in a pool at the registrar with this index: ask the others about it."""
-        for session in self._sessions:
-            if session.index != index:
-                session.ask_after_change(handle, now)
+    def note_changed(self, index: int, handles: Sequence[str]) -> None:
+        """Something changed in these pools at a registrar: the others are asked with `follow_up`."""
+        self._changed |= dict.fromkeys((handle, index) for handle in handles[:MOST_ASKED_AT_ONCE])
 
-    def ask_awaited(self, questions: Sequence[Question], now: float) -> bool:
-        """Ask what the belief waits for. Return True when a question has to wait a moment, since the last one
-        just went out."""
+    def follow_up(self, questions: Sequence[Question], now: float) -> bool:
+        """The views went out: ask about what changed, follow who is settled, ask what the belief waits for.
+
+        Return True when a question has to wait a moment, since the last one just went out.
+        """
+        self._ask_others(now)
+        self.follow_settled(now)
+        return self._ask_awaited(questions, now)
+
+    def _ask_others(self, now: float) -> None:
+        changed, self._changed = self._changed, {}
+        for handle, index in changed:
+            for session in self._sessions:
+                if session.index != index:
+                    session.ask_after_change(handle, now)
+
+    def _ask_awaited(self, questions: Sequence[Question], now: float) -> bool:
         wanted: Iterable[Question] = questions
         if len(questions) > MOST_ASKED_AT_ONCE:  # a handle table tells sooner
-            wanted = [one for one in questions if not self._sessions[one.registrar].is_about_to_tell]
+            wanted = [one for one in questions if not self._sessions[one.index].is_about_to_tell]
         late = False
         for question in wanted:
-            late |= not self._sessions[question.registrar].ask_at_once(question.handle, now)
+            late |= not self._sessions[question.index].ask_at_once(question.handle, now)
         return late

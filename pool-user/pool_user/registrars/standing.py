@@ -1,6 +1,7 @@
-"""What is believed about the registrars: do they answer, are they settled, what is their identifier (rule 1).
+"""How far a registrar is believed: does it answer, is it settled, what is its identifier (rule 1). Sans-IO.
 
-`RegistrarBelief` is about one, `Standings` about all together, and so about who may speak for whom.
+`RegistrarLife` is about one registrar; `identify_all` gives no two the same identifier; `Court` says who may
+speak for whom.
 
 A registrar is **settled** while it answers and lists its own sentinel, the PE in the pool
 `rspdns-sentinel-N`. The sentinel's home is the registrar's identifier, which no reply carries otherwise.
@@ -31,20 +32,21 @@ former sentinel for the present one. The registrar has copied the members with i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from ipaddress import ip_address
 
-from pool_user.belief.decisions import Court
-from pool_user.belief.rules import (
-    OLD_SENTINEL_TRUSTED_AFTER_S,
-    SILENT_AFTER_S,
-    WAKING_S,
-    BeliefEvent,
-)
 from rserpool import PoolElement, RegistrarAddress, sentinel_handle
 
+SILENT_AFTER_S = 0.5
+"""A registrar that answers nothing for so long after a question is silent: others speak for its pool
+elements."""
+WAKING_S = 1.0
+"""After a silence a registrar first hears what it missed; for so long it is not settled."""
+OLD_SENTINEL_TRUSTED_AFTER_S = 10.0
+"""A sentinel known from before the link was lost counts again when it was listed for so long. A restarted
+registrar may list the one of its former life, copied from a peer, until it is purged (about 2 s)."""
 _REMEMBERED_SENTINELS = 256
 """Sentinel identifiers remembered for each registrar; a healthy one has one at a time."""
 
@@ -115,8 +117,8 @@ class _Sentinel:
     is_trusted: bool
 
 
-class RegistrarBelief:
-    """What is believed about one registrar; `number` counts from 1."""
+class RegistrarLife:
+    """What one registrar's answers, and their absence, tell of itself; `number` counts from 1."""
 
     def __init__(self, number: int, address: str) -> None:
         self.number = number
@@ -197,6 +199,14 @@ class RegistrarBelief:
             "forges sentinels, and its own does not run"
         )
 
+    def is_of(self, asked_at_s: float) -> bool:
+        """Whether a question of `asked_at_s` went over the association that there is now."""
+        return self.link_up and asked_at_s >= self.link_since_s
+
+    def is_own_word(self, sender: int) -> bool:
+        """Whether what comes from `sender` is known to be this registrar's word."""
+        return self.link_up and self.identifier == sender
+
     def own_identifier(self) -> int | None:
         """The identifier its trusted sentinels name; one that is known already wins over others."""
         homes = {sentinel.home for sentinel in self._listed.values() if sentinel.is_trusted}
@@ -260,7 +270,7 @@ class RegistrarBelief:
         return self._waiting_since_s is not None and now >= self._waiting_since_s + SILENT_AFTER_S
 
 
-def identify_all(registrars: Sequence[RegistrarBelief], now: float) -> None:
+def identify_all(registrars: Sequence[RegistrarLife], now: float) -> None:
     """Give each registrar its identifier; no two have the same."""
     awaited = [registrar.number for registrar in registrars if registrar.is_awaited(now)]
     wanted = [registrar.own_identifier() for registrar in registrars]
@@ -284,113 +294,22 @@ def identify_all(registrars: Sequence[RegistrarBelief], now: float) -> None:
             registrar.doubt = f"registrar {numbers} has not told yet which sentinels it lists"
 
 
-class Standings:
-    """The registrars at these `addresses`, named by their index in the list, from 0.
+@dataclass(frozen=True, slots=True)
+class Court:
+    """Who may speak: registrars (by index) that answer, those settled, and the settled ones by identifier.
 
-    What is told holds with the next `update()`, which makes `court` anew when a standing changed; `tell`
-    takes what happened.
+    `since_s` is when that changed last: what was said before then is not enough to speak for a home that has
+    fallen silent, since news of its last moments may have been on the way.
     """
 
-    def __init__(self, addresses: Sequence[str], tell: Callable[[BeliefEvent], None]) -> None:
-        self.court = Court()
-        self._registrars = [
-            RegistrarBelief(number, address) for number, address in enumerate(addresses, start=1)
-        ]
-        self._tell = tell
-        self._standings: list[tuple[Standing, int | None]] = [(Standing.DOWN, None)] * len(addresses)
-        self._since_s: list[float | None] = [None] * len(addresses)
-        self._steady_until_s = float("-inf")
-        """Until when no standing changes, unless something is told."""
-
-    # What happens
-
-    def link(self, index: int, up: bool, now: float) -> None:
-        """The association with a registrar came up or was lost."""
-        self._registrars[index].link(up, now)
-        self._steady_until_s = now
-
-    def answered(self, index: int, now: float) -> None:
-        """A registrar answered something."""
-        if self._registrars[index].answered(now):
-            self._steady_until_s = now
-
-    def unanswered(self, index: int, asked_at_s: float, now: float) -> None:
-        """A question of `asked_at_s` was given up."""
-        self._registrars[index].unanswered(asked_at_s)
-        self._steady_until_s = now
-
-    def sentinels(self, index: int, handle: str, elements: Sequence[PoolElement], now: float) -> None:
-        """A registrar answered who is in a pool of sentinels; that of another tells nothing."""
-        registrar = self._registrars[index]
-        if handle != sentinel_handle(registrar.number):
-            return
-        before = registrar.problem
-        registrar.sentinels(elements, now)
-        self._steady_until_s = now
-        if registrar.problem and not before:
-            words = f"registrar {registrar.number} ({registrar.address}): {registrar.problem}"
-            self._tell(BeliefEvent(now, "misplaced", "", registrar.number, words))
-
-    def update(self, now: float) -> list[int] | None:
-        """Bring the standings up to `now`. Return who is settled anew, or under another identifier; None when
-        no standing changed."""
-        if now < self._steady_until_s:
-            return None
-        identify_all(self._registrars, now)
-        self._steady_until_s = min(registrar.steady_until_s(now) for registrar in self._registrars)
-        standings = [(registrar.standing(now), registrar.identifier) for registrar in self._registrars]
-        if standings == self._standings:
-            return None
-        before, self._standings = self._standings, standings
-        changed = [index for index, old in enumerate(before) if old != standings[index]]
-        for index in changed:
-            self._since_s[index] = now
-            self._tell_standing(index, now)
-        self.court = _court(standings, now)
-        return [index for index in changed if standings[index][0] is Standing.SETTLED]
-
-    # What is known
-
-    def is_of_this_life(self, index: int, asked_at_s: float) -> bool:
-        """Whether a question of `asked_at_s` went over the association that there is now."""
-        registrar = self._registrars[index]
-        return registrar.link_up and asked_at_s >= registrar.link_since_s
-
-    def is_own_word(self, index: int, sender: int) -> bool:
-        """Whether what comes from `sender` is known to be this registrar's word."""
-        registrar = self._registrars[index]
-        return registrar.link_up and registrar.identifier == sender
-
-    def next_deadline_s(self, now: float) -> float | None:
-        """When time alone may change a standing."""
-        times = (registrar.next_deadline_s(now) for registrar in self._registrars)
-        return min((time_s for time_s in times if time_s is not None), default=None)
-
-    def states(self) -> tuple[RegistrarView, ...]:
-        """Every registrar, for status and metrics."""
-        return tuple(
-            RegistrarView(
-                registrar.number,
-                registrar.address,
-                standing,
-                identifier,
-                since_s,
-                problem=registrar.problem,
-                doubt=registrar.doubt,
-            )
-            for registrar, (standing, identifier), since_s in zip(
-                self._registrars, self._standings, self._since_s, strict=True
-            )
-        )
-
-    def _tell_standing(self, index: int, now: float) -> None:
-        registrar, (standing, own) = self._registrars[index], self._standings[index]
-        identifier = f", identifier {own:08x}" if own is not None else ""
-        words = f"registrar {registrar.number} ({registrar.address}) is {standing.value}{identifier}"
-        self._tell(BeliefEvent(now, "registrar", "", registrar.number, words))
+    answering: Collection[int] = ()
+    settled: Collection[int] = ()
+    homes: Mapping[int, int] = field(default_factory=dict)
+    since_s: float = float("-inf")
 
 
-def _court(standings: Sequence[tuple[Standing, int | None]], now: float) -> Court:
+def court_of(standings: Sequence[tuple[Standing, int | None]], now: float) -> Court:
+    """Who may speak by these standings and identifiers, the registrars in order, from `now` on."""
     settled = {index for index, (standing, _) in enumerate(standings) if standing is Standing.SETTLED}
     return Court(
         answering=frozenset(index for index, (standing, _) in enumerate(standings) if standing.answers),
