@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pool_user.belief.admission import Admission, accepted, why_refused
@@ -228,21 +228,17 @@ class PoolBelief:
         return tuple(self._members[identifier] for identifier in sorted(self._members))
 
     def evaluate(self, court: Court, stale_since_s: float, now: float) -> list[BeliefEvent]:
-        """Form the view anew and return what happened.
+        """Form the view anew and return what happened. Each step takes what the one before it found.
 
         `stale_since_s` is when the last settled registrar was lost; it matters while there is none.
         """
         self.is_dirty = False
-        judged = self._judge(court, now)
+        judged = self._judge(court)
+        self._admit(judged, court, now)
         members, out = dict(self._wanted), dict(self._out)
         events = self._hold_back(members, court, now)
-        if not court.settled and any(decision.vouched for decision in self._decisions.values()):
-            self._vouched_s = now
-        self._orphans.update(members, court.homes, self._reachability.unreachable, judged, now)
-        suspected = self._orphans.suspects(self._reachability.unreachable)
-        stale_s = self._stale(court, stale_since_s)
-        if not suspected and not self._is_probed(stale_s):
-            self._reachability.forget()
+        stale_s = self._stale(court, stale_since_s, now)
+        suspected = self._suspects(members, court, judged, stale_s, now)
         before, self._members = self._members, dict(members)
         unreachable = self._reachability.drop(
             members, out, suspected, everybody=self._is_probed(stale_s), stale=stale_s is not None
@@ -272,7 +268,7 @@ class PoolBelief:
             self.view.members if members == self._shown else tuple(map(members.__getitem__, sorted(members)))
         )
 
-    def _judge(self, court: Court, now: float) -> set[int]:
+    def _judge(self, court: Court) -> set[int]:
         """Decide on every PE of which something was said, or on all where they have another court. Return
         which these are."""
         if court is not self._judged_by:
@@ -283,20 +279,51 @@ class PoolBelief:
         self._touched.clear()
         decisions = decide(self._listings, court, self._members, judged)
         for identifier in judged:
-            self._wanted.pop(identifier, None)
-            self._out.pop(identifier, None)
-            self._open.discard(identifier)
             decision = decisions.get(identifier)
             if decision is None:
                 self._decisions.pop(identifier, None)
             else:
                 self._decisions[identifier] = decision
-                self._admit(identifier, decision, court, now)
-                if decision.is_open:
-                    self._open.add(identifier)
+            (self._open.add if decision is not None and decision.is_open else self._open.discard)(identifier)
             if not any(identifier in listing.claims for listing in self._listings.values()):
                 self.admission.release(identifier)
         return judged
+
+    def _admit(self, judged: Iterable[int], court: Court, now: float) -> None:
+        """Put each of the `judged` among those that are in by the word of the registrars and by `accept`, or
+        that are known beside them."""
+        for identifier in judged:
+            self._wanted.pop(identifier, None)
+            self._out.pop(identifier, None)
+            decision = self._decisions.get(identifier)
+            if decision is None:
+                continue
+            element = decision.element
+            refusal = why_refused(element.user_transport, self.rules.accept)
+            if refusal is not None and decision.is_listed:
+                self._out[identifier] = _out(element, refusal)
+            elif decision.is_in and refusal is None:
+                stale = not decision.vouched and not court.settled
+                member, before = self._member(element, stale, now), self._members.get(identifier)
+                self._wanted[identifier] = before if before is not None and before == member else member
+            elif decision.is_listed:
+                self._out[identifier] = _out(element, decision.reason)
+
+    def _suspects(
+        self,
+        members: Mapping[int, Member],
+        court: Court,
+        judged: Collection[int],
+        stale_s: float | None,
+        now: float,
+    ) -> tuple[int, ...]:
+        """The members whose home registrar is lost. When the probe has no say about anybody, what it found is
+        forgotten."""
+        self._orphans.update(members, court.homes, self._reachability.unreachable, judged, now)
+        suspected = self._orphans.suspects(self._reachability.unreachable)
+        if not suspected and not self._is_probed(stale_s):
+            self._reachability.forget()
+        return suspected
 
     def _why_out(self, judged: Iterable[int], out: Mapping[int, OutMember]) -> dict[int, str]:
         """Why each of the `judged` is out, or would be if it were not held back, and each that is `out`."""
@@ -311,20 +338,6 @@ class PoolBelief:
             if decision is not None and decision.reason:
                 reasons[identifier] = decision.reason
         return reasons | {identifier: member.reason for identifier, member in out.items()}
-
-    def _admit(self, identifier: int, decision: Decision, court: Court, now: float) -> None:
-        """Put a PE among those that are in by the word of the registrars and by `accept`, or that are known
-        beside them."""
-        element = decision.element
-        refusal = why_refused(element.user_transport, self.rules.accept)
-        if refusal is not None and decision.is_listed:
-            self._out[identifier] = _out(element, refusal)
-        elif decision.is_in and refusal is None:
-            stale = not decision.vouched and not court.settled
-            member, before = self._member(element, stale, now), self._members.get(identifier)
-            self._wanted[identifier] = before if before is not None and before == member else member
-        elif decision.is_listed:
-            self._out[identifier] = _out(element, decision.reason)
 
     def _member(self, element: PoolElement, stale: bool, now: float) -> Member:
         transport = element.user_transport
@@ -383,11 +396,14 @@ class PoolBelief:
         transport = Transport(member.protocol, member.port, member.addresses)
         return why_refused(transport, self.rules.accept) is None
 
-    def _stale(self, court: Court, stale_since_s: float) -> float | None:
+    def _stale(self, court: Court, stale_since_s: float, now: float) -> float | None:
+        """Since when no registrar can vouch for the pool; None while one can."""
         if court.settled:
             self._stale_since_s = None
             self._vouched_s = float("-inf")
             return None
+        if any(decision.vouched for decision in self._decisions.values()):
+            self._vouched_s = now
         since_s = self._stale_since_s if self._stale_since_s is not None else stale_since_s
         if math.isfinite(self._vouched_s):
             since_s = max(since_s, self._vouched_s - self._vouched_s % RENEW_STALE_S)
