@@ -13,7 +13,7 @@ from pool_user import PoolView
 
 from rspdns.answers.pool_state import PoolState, state_of
 from rspdns.answers.records import site_nodes
-from rspdns.answers.snapshot import Ingredients, SiteAnswers, Snapshot, ZoneAnswers, moved_sites
+from rspdns.answers.snapshot import SiteAnswers, Snapshot, ZoneAnswers, moved_sites
 from rspdns.rrset import Node
 from rspdns.zones.zone import Site, Zone, live_names
 
@@ -146,25 +146,23 @@ class _Moment:
         source = (site, seen)
         if before is not None and before.source == source and self.now < self.due_at_s(site, before):
             return before
-        memory = before.memory if before is not None else {}
-        states = [
-            state_of(pool, of_pool, memory.get(pool.owner), self.now, self.max_stale_s)
+        old = {state.pool.owner: state for state in before.states} if before is not None else {}
+        states = tuple(
+            state_of(pool, of_pool, old.get(pool.owner), self.now, self.max_stale_s)
             for pool, of_pool in zip(site.pools, seen, strict=True)
-        ]
-        ingredients = tuple(state.ingredients for state in states)
-        if before is not None and before.ingredients == ingredients and self.now < before.redraw_at_s:
+        )
+        if before is not None and self.now < before.redraw_at_s and _give_the_same(states, before.states):
             # A load report that moves no weight is no reason to draw again: that would be a purge.
             nodes, redraw_at_s, redraw = before.nodes, before.redraw_at_s, before.redraw
         else:
-            known = _known_targets(site, ingredients, before)
+            known = _known_targets(site, states, before)
             nodes, redraw_at_s = self._new_nodes(site, states, before, ttl_s, known)
             redraw = _redraw(site, states, ttl_s, nodes) if redraw_at_s != float("inf") else None
         return SiteAnswers(
             name=site.name,
             nodes=nodes,
             source=source,
-            ingredients=ingredients,
-            memory={state.pool.owner: state.memory for state in states if state.memory is not None},
+            states=states,
             rebuild_at_s=min((state.rebuild_at_s for state in states), default=float("inf")),
             redraw_at_s=redraw_at_s,
             services=tuple(live_names(site)),
@@ -198,18 +196,23 @@ def _redraw(
     return lambda draw: site_nodes(site, states, ttl_s, draw, targets)[0]
 
 
-def _known_targets(
-    site: Site, ingredients: Sequence[Ingredients], before: SiteAnswers | None
-) -> dict[str, Node]:
+def _give_the_same(states: Sequence[PoolState], before: Sequence[PoolState]) -> bool:
+    """Whether the records of a site are those of before, chance apart."""
+    return len(states) == len(before) and all(
+        new.gives_the_records_of(old) for new, old in zip(states, before, strict=True)
+    )
+
+
+def _known_targets(site: Site, states: Sequence[PoolState], before: SiteAnswers | None) -> dict[str, Node]:
     """The nodes of before of the targets whose addresses are the same."""
     if before is None or before.source[0] is not site:
         return {}
     return {
         target: before.nodes[target]
-        for pool, old, new in zip(site.pools, before.ingredients, ingredients, strict=True)
-        for label, endpoint in new.endpoints.items()
-        if old.endpoints.get(label) == endpoint
-        for target in (pool.target(label),)
+        for old, new in zip(before.states, states, strict=True)
+        for label, member in new.members.items()
+        if old.has(label, member)
+        for target in (new.pool.target(label),)
     }
 
 

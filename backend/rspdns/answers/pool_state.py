@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pool_user import Member, PoolView, Weighted, weights
 
-from rspdns.answers.snapshot import Ingredients, PoolMemory
 from rspdns.zones.zone import Pool
 
 WEIGHTS_HOLD_S = 1.0
@@ -20,7 +19,8 @@ class PoolState:
 
     `live` tells members that are in from the last good ones of an empty pool. With none, `failure` says
     why the answer is SERVFAIL, `static` that the zone file's records stand in; without both it is NODATA.
-    `rebuild_at_s` (monotonic) is when time alone changes the state.
+    `weighed_at_s` (monotonic) is when the weights moved last, `rebuild_at_s` when time alone changes the
+    state.
     """
 
     pool: Pool
@@ -29,20 +29,30 @@ class PoolState:
     live: bool = False
     static: bool = False
     failure: str = ""
-    memory: PoolMemory | None = None
+    weighed_at_s: float | None = None
     rebuild_at_s: float = float("inf")
 
-    @property
-    def ingredients(self) -> Ingredients:
-        """All that the records are made from: where it is the same, so are they, chance apart."""
-        endpoints = {label: member.endpoint for label, member in self.members.items()}
-        return Ingredients(self.pool, endpoints, self.weights, self.live, self.static, self.failure)
+    def gives_the_records_of(self, other: PoolState) -> bool:
+        """Whether the records made from both are the same, chance apart: a load that moves no weight has no
+        part in them."""
+        return (
+            (self.live, self.static, self.failure) == (other.live, other.static, other.failure)
+            and self.pool == other.pool
+            and self.weights == other.weights
+            and self.members.keys() == other.members.keys()
+            and all(other.has(label, member) for label, member in self.members.items())
+        )
+
+    def has(self, label: str, member: Member) -> bool:
+        """Whether the target with this label leads to the member's addresses and port."""
+        known = self.members.get(label)
+        return known is not None and (known is member or known.endpoint == member.endpoint)
 
 
 def state_of(
-    pool: Pool, views: Sequence[PoolView], memory: PoolMemory | None, now: float, max_stale_s: float
+    pool: Pool, views: Sequence[PoolView], before: PoolState | None, now: float, max_stale_s: float
 ) -> PoolState:
-    """The state of a pool, `views` being those of its handles and `memory` that of the build before."""
+    """The state of a pool, `views` being those of its handles and `before` its state in the build before."""
     usable = [view for view in views if view.known and not _too_stale(view, now, max_stale_s)]
     stale_at_s = min(
         (view.stale_since_s + max_stale_s for view in usable if view.stale_since_s is not None),
@@ -52,16 +62,16 @@ def state_of(
         return PoolState(pool, failure=_why_unknown(pool, views))
     members = by_label(pool, [view.members for view in usable])
     if members:
-        return _weighed(PoolState(pool, members, live=True, rebuild_at_s=stale_at_s), memory, now)
+        return _weighed(PoolState(pool, members, live=True, rebuild_at_s=stale_at_s), before, now)
     if len(usable) < len(views):  # members may well live in the shard that nobody tells of
         return PoolState(pool, failure=_why_unknown(pool, [view for view in views if view not in usable]))
     unreachable = by_label(pool, [view.unreachable for view in usable])
     if unreachable:  # by the backend's own probe: a fault on its way must not empty a pool
-        return _weighed(PoolState(pool, unreachable, rebuild_at_s=stale_at_s), memory, now)
+        return _weighed(PoolState(pool, unreachable, rebuild_at_s=stale_at_s), before, now)
     match pool.config.when_empty:
         case "last-good":
             recent = by_label(pool, [view.recent for view in usable])
-            return _weighed(PoolState(pool, recent, rebuild_at_s=stale_at_s), memory, now)
+            return _weighed(PoolState(pool, recent, rebuild_at_s=stale_at_s), before, now)
         case "static":
             return PoolState(pool, static=True, rebuild_at_s=stale_at_s)
         case "servfail":
@@ -98,24 +108,18 @@ def by_label(pool: Pool, shards: Sequence[Sequence[Member]]) -> dict[str, Member
     return found
 
 
-def _weighed(state: PoolState, memory: PoolMemory | None, now: float) -> PoolState:
+def _weighed(state: PoolState, before: PoolState | None, now: float) -> PoolState:
     """The state with the weights of its members, those of before while they may not move yet."""
     slow_start_s = state.pool.config.slow_start_s
-    before: Mapping[str, Weighted] = memory.weights if memory is not None else {}
-    fresh = weights.weigh(state.members, before, now, slow_start_s)
+    old: Mapping[str, Weighted] = before.weights if before is not None else {}
+    old_s = before.weighed_at_s if before is not None else None
+    fresh = weights.weigh(state.members, old, now, slow_start_s)
     rebuild_at_s, weighed_at_s = state.rebuild_at_s, now
-    if memory is not None and fresh == before:
-        weighed_at_s = memory.weighed_at_s
-    elif memory is not None and fresh.keys() == before.keys() and now - memory.weighed_at_s < WEIGHTS_HOLD_S:
-        fresh, weighed_at_s = dict(before), memory.weighed_at_s
+    if old_s is not None and fresh == old:
+        weighed_at_s = old_s
+    elif old_s is not None and fresh.keys() == old.keys() and now - old_s < WEIGHTS_HOLD_S:
+        fresh, weighed_at_s = dict(old), old_s
         rebuild_at_s = min(rebuild_at_s, weighed_at_s + WEIGHTS_HOLD_S)
     if weights.still_growing(state.members, now, slow_start_s):
         rebuild_at_s = min(rebuild_at_s, now + WEIGHTS_HOLD_S)
-    return PoolState(
-        state.pool,
-        state.members,
-        fresh,
-        live=state.live,
-        memory=PoolMemory(fresh, weighed_at_s),
-        rebuild_at_s=rebuild_at_s,
-    )
+    return replace(state, weights=fresh, weighed_at_s=weighed_at_s, rebuild_at_s=rebuild_at_s)

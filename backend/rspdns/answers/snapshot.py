@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from itertools import compress
 from operator import is_not
 from types import MappingProxyType
-from typing import NamedTuple
 
-from pool_user import Endpoint, PoolView, Weighted
+from pool_user import PoolView
 
+from rspdns.answers.pool_state import PoolState
 from rspdns.rrset import MOST_LABELS, Node, Record
 
 LIMIT = 2**30
@@ -98,29 +98,10 @@ NXDOMAIN = Nothing(exists=False)
 
 
 @dataclass(frozen=True, slots=True)
-class PoolMemory:
-    """What the next build must know of a pool: its weights by target label, and when they last moved."""
-
-    weights: Mapping[str, Weighted]
-    weighed_at_s: float
-
-
-class Ingredients(NamedTuple):
-    """What shows of a pool; `endpoints` are by target label."""
-
-    pool: object
-    endpoints: Mapping[str, Endpoint]
-    weights: Mapping[str, Weighted]
-    live: bool
-    static: bool
-    failure: str
-
-
-@dataclass(frozen=True, slots=True)
 class SiteAnswers:
     """The answers at one `<name>.<zone>` and below: SRV, A, AAAA, NAPTR and the targets of all its pools.
 
-    `source` is what they were made from, `ingredients` what shows of it by pool, `memory` by SRV owner;
+    `source` is what they were made from, `states` what was made of it for each pool in the site's order;
     `rebuild_at_s` (monotonic) is when time alone changes them, `redraw_at_s` when what chance chose may be
     chosen anew; infinity for never. `redraw` lets chance choose again, and returns the nodes; None where it
     had no part.
@@ -129,8 +110,7 @@ class SiteAnswers:
     name: str
     nodes: Mapping[str, Node]
     source: tuple[object, ...]
-    ingredients: tuple[Ingredients, ...]
-    memory: Mapping[str, PoolMemory]
+    states: tuple[PoolState, ...]
     rebuild_at_s: float
     redraw_at_s: float
     services: tuple[str, ...]

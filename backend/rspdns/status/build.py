@@ -124,10 +124,10 @@ def zones(
     found = []
     for zone in of_zones:
         answers = snapshot.zone_answers.get(zone.name)
-        memory = {
-            owner: pool.weights
+        shown = {
+            state.pool.owner: state.weights
             for site in (answers.sites if answers else ())
-            for owner, pool in site.memory.items()
+            for state in site.states
         }
         pools = [
             _pool(
@@ -141,7 +141,7 @@ def zones(
             )
             for site in zone.sites
             for pool in site.pools
-            for weights in (memory.get(pool.owner, {}),)
+            for weights in (shown.get(pool.owner, {}),)
         ]
         found.append(ZoneStatus(zone.name, answers.serial % 2**32 if answers else None, pools))
     return found
