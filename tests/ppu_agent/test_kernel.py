@@ -52,9 +52,11 @@ class Stage:
         found: Found = call_in(Path("/run/netns") / host.name, function)
         return found
 
-    def open(self, kind: socket.SocketKind, bound_to: str | None = None) -> socket.socket:
+    def open(
+        self, kind: socket.SocketKind, bound_to: str | None = None, host: Namespace | None = None
+    ) -> socket.socket:
         family = socket.AF_INET if self.version == 4 else socket.AF_INET6
-        host = self.namespace if bound_to in (CLIENT, None) else self.servers
+        host = host or (self.namespace if bound_to in (CLIENT, None) else self.servers)
         made = self.at_host(host, lambda: socket.socket(family, kind))
         self.cleanup.callback(made.close)
         made.settimeout(10.0)
@@ -234,6 +236,47 @@ def test_rules_of_an_agent_that_was_killed_go_when_the_next_one_starts(stage: St
     stage.treat("refuse")
     stage.inside(Writer().open)
     assert "ppu_agent" not in stage.ruleset()
+
+
+BEHIND = {4: ("10.99.6.1", "10.99.6.2", 24), 6: ("fd96::1", "fd96::2", 64)}
+
+
+@pytest.fixture
+def behind(stage: Stage) -> Namespace:
+    """A host whose way to the servers leads through the agent's host."""
+    router, (gateway, own, bits) = stage.namespace, BEHIND[stage.version]
+    host = Namespace(router.name.replace("client", "behind"))
+    stage.cleanup.callback(host.close)
+    router.ip("link", "add", "eth1", "type", "veth", "peer", "name", "eth0", "netns", host.name)
+    for namespace, link, address in ((router, "eth1", gateway), (host, "eth0", own)):
+        more = ["nodad"] if stage.version == 6 else []
+        namespace.ip("addr", "add", f"{address}/{bits}", "dev", link, *more)
+        namespace.ip("link", "set", link, "up")
+    host.ip("route", "add", "default", "via", gateway)
+    stage.servers.ip("route", "add", f"{own}/{8 * len(ip_address(own).packed)}", "via", stage.at(CLIENT))
+    forwarding = {4: "net.ipv4.ip_forward", 6: "net.ipv6.conf.all.forwarding"}[stage.version]
+    assert router.run("sysctl", "-w", f"{forwarding}=1").returncode == 0
+    return host
+
+
+def test_packets_of_hosts_behind_this_one_are_redirected_and_refused(stage: Stage, behind: Namespace) -> None:
+    alive = stage.open(socket.SOCK_DGRAM, ALIVE)
+    client = stage.open(socket.SOCK_DGRAM, host=behind)
+    stage.treat("redirect")
+    assert exchange(stage, client, DEAD, alive, b"for the dead") == (b"for the dead", stage.at(DEAD))
+    stage.open(socket.SOCK_STREAM, DEAD).listen()
+    stage.treat("refuse", Protocol.TCP)
+    with pytest.raises(ConnectionRefusedError):
+        stage.open(socket.SOCK_STREAM, host=behind).connect((stage.at(DEAD), PORT))
+    stage.inside(lambda: stage.writer.write(Steering()))
+    stage.open(socket.SOCK_STREAM, host=behind).connect((stage.at(DEAD), PORT))
+
+
+def test_clients_behind_this_host_reach_a_server_by_the_front(stage: Stage, behind: Namespace) -> None:
+    alive = stage.open(socket.SOCK_DGRAM, ALIVE)
+    client = stage.open(socket.SOCK_DGRAM, host=behind)
+    stage.inside(lambda: stage.writer.write(front(stage, ALIVE, by_source=True)))
+    assert exchange(stage, client, FRONT, alive, b"here") == (b"here", stage.at(FRONT))
 
 
 def front(stage: Stage, *servers: str, by_source: bool, protocol: Protocol = Protocol.UDP) -> Steering:
