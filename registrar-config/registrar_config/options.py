@@ -14,7 +14,7 @@ ANNOUNCE_GROUP: Final = "239.0.0.50:3863"
 """Where agents listen for announcements unless told otherwise."""
 
 KEEP_ALIVE: Final = "endpointkeepalivetransmissioninterval"
-# What each timer is for stands in README.md, in the table of tuned timers. Values in ms.
+# What each timer is for stands in docs/reference/registrar-timers.md. Values in ms.
 TIMERS_MS: Final[Mapping[str, int]] = MappingProxyType(
     {
         KEEP_ALIVE: 300,

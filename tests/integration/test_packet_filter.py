@@ -167,9 +167,9 @@ table inet filter {
 def test_the_packet_filter_is_there_again_when_the_host_loads_its_own_rules(
     namespace: Namespace, tmp_path: Path
 ) -> None:
-    """With the line the README has an operator add to what Debian ships, which begins with a flush."""
+    """With the line the docs have an operator add to what Debian ships, which begins with a flush."""
     line = f'include "{PLACE}"'
-    assert f"    {line}\n" in (REPOSITORY / "registrar-config/README.md").read_text()
+    assert f"    {line}\n" in (REPOSITORY / "docs/how-to/registrars/protect.md").read_text()
     inventory = tmp_path / "inventory.toml"
     inventory.write_text(INVENTORY.format(group="[ff05::50]:3863", **{name: address(name) for name in HOSTS}))
     ours = tmp_path / "rspdns.nft"
