@@ -51,6 +51,7 @@ static const char USAGE[] =
 	"usage: rspdns-fastpath run --interface NAME ... --address ADDRESS ... [options]\n"
 	"       rspdns-fastpath status [--socket PATH]\n"
 	"       rspdns-fastpath trace [--socket PATH]\n"
+	"       rspdns-fastpath probe [--mode MODE]\n"
 	"       rspdns-fastpath detach [--socket PATH] [--interface NAME ...]\n"
 	"\n"
 	"  --interface NAME   where questions arrive; may be given several times\n"
@@ -251,6 +252,16 @@ static int run(struct options *options, struct program *program)
 	return 0;
 }
 
+/* Whether the kernel takes the program: load it, and let it go. */
+static int probe(struct program *program)
+{
+	static struct table table;
+	const char *problem = program_load(program, &table, 1, 1);
+	if (problem)
+		fail("%s", problem);
+	return 0;
+}
+
 static void send_request(int file, enum kind kind, const void *body, size_t size)
 {
 	uint8_t bytes[16];
@@ -337,6 +348,9 @@ int main(int count, char **words)
 		return 2;
 	}
 	read_options(count - 1, words + 1, &options, &program);
+	program_named(&program, options.socket);
+	if (strcmp(command, "probe") == 0)
+		return probe(&program);
 	if (strcmp(command, "run") == 0)
 		return run(&options, &program);
 	if (strcmp(command, "status") == 0)

@@ -16,7 +16,6 @@
 
 /* The filter of ours on an interface: by these a later daemon, and `detach`, find it. */
 #define TC_PRIORITY 5353
-#define TC_HANDLE 0x5353
 
 extern const unsigned char bpf_object_start[], bpf_object_end[];
 
@@ -91,13 +90,22 @@ static bool is_ethernet(const char *name)
 	return known && (request.ifr_hwaddr.sa_family == ARPHRD_ETHER || request.ifr_hwaddr.sa_family == ARPHRD_LOOPBACK);
 }
 
+/* Daemons with other sockets have other filters. */
+void program_named(struct program *program, const char *socket)
+{
+	uint32_t hash = 2166136261u;
+	for (; *socket; socket++)
+		hash = (hash ^ (uint8_t)*socket) * 16777619u;
+	program->handle = (hash & 0x7fffffff) | 1;
+}
+
 static int attach_tc(struct program *program, unsigned int index)
 {
 	LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = (int)index, .attach_point = BPF_TC_INGRESS);
 	int failed = bpf_tc_hook_create(&hook);
 	if (failed && failed != -EEXIST)
 		return failed;
-	LIBBPF_OPTS(bpf_tc_opts, options, .handle = TC_HANDLE, .priority = TC_PRIORITY, .prog_fd = program->file,
+	LIBBPF_OPTS(bpf_tc_opts, options, .handle = program->handle, .priority = TC_PRIORITY, .prog_fd = program->file,
 		    .flags = BPF_TC_F_REPLACE);
 	return bpf_tc_attach(&hook, &options);
 }
@@ -113,14 +121,14 @@ static int attach_xdp(struct program *program, struct interface *interface, unsi
 }
 
 /* Whether our filter is still there: somebody may have removed it, or the interface was made anew. */
-static bool is_attached(const struct interface *interface, unsigned int index, enum mode mode)
+static bool is_attached(const struct program *program, const struct interface *interface, unsigned int index)
 {
 	if (index == 0 || index != interface->index)
 		return false;
-	if (mode != TC)
+	if (program->mode != TC)
 		return interface->link >= 0;
 	LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = (int)index, .attach_point = BPF_TC_INGRESS);
-	LIBBPF_OPTS(bpf_tc_opts, options, .handle = TC_HANDLE, .priority = TC_PRIORITY);
+	LIBBPF_OPTS(bpf_tc_opts, options, .handle = program->handle, .priority = TC_PRIORITY);
 	return bpf_tc_query(&hook, &options) == 0;
 }
 
@@ -137,7 +145,7 @@ unsigned int program_attach(struct program *program)
 	for (unsigned int i = 0; i < program->interface_count; i++) {
 		struct interface *interface = &program->interfaces[i];
 		unsigned int index = if_nametoindex(interface->name);
-		if (is_attached(interface, index, program->mode)) {
+		if (is_attached(program, interface, index)) {
 			attached++;
 			continue;
 		}
@@ -175,7 +183,7 @@ void program_detach(struct program *program)
 		if (index == 0)
 			continue;
 		LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = (int)index, .attach_point = BPF_TC_INGRESS);
-		LIBBPF_OPTS(bpf_tc_opts, options, .handle = TC_HANDLE, .priority = TC_PRIORITY);
+		LIBBPF_OPTS(bpf_tc_opts, options, .handle = program->handle, .priority = TC_PRIORITY);
 		bpf_tc_detach(&hook, &options);
 	}
 }

@@ -21,6 +21,7 @@ struct interface {
 
 struct program {
 	enum mode mode;
+	uint32_t handle; /* of the filter in tc: by it a later daemon, and `detach`, find it */
 	struct bpf_object *object;
 	int file;
 	int counters, decisions, destinations, zones;
@@ -30,6 +31,9 @@ struct program {
 
 /* Load the program and open the table of its maps. Returns NULL, or what is wrong in words. */
 const char *program_load(struct program *program, struct table *table, uint32_t names, uint32_t answers);
+
+/* Which filters are this daemon's: those of a daemon with this socket. */
+void program_named(struct program *program, const char *socket);
 
 /* Attach wherever it is not attached: interfaces go and come. Returns how many it is attached to. */
 unsigned int program_attach(struct program *program);

@@ -59,7 +59,7 @@ file = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 file.setsockopt(socket.SOL_SOCKET, 64, 1)  # SO_TIMESTAMPNS_NEW: when the kernel received it
 file.connect((sys.argv[1], 53))
 file.settimeout(0.05)
-ahead = time.time() - time.monotonic()
+ahead = max(time.time() - time.monotonic() for _ in range(100))  # between the two it may be interrupted
 got, end, number = [], time.monotonic() + seconds, 0
 while time.monotonic() < end:
     number = (number + 1) % 65536
@@ -112,7 +112,7 @@ def test_killed_daemon_leaves_a_program_that_answers_nothing_after_the_lease(sta
     assert addresses(stage) == {"10.0.0.1"}
     assert answered(stage) == 1
     shown = stage.server.run("tc", "filter", "show", "dev", "server", "ingress").stdout
-    assert shown.count("handle 0x5353") == 1
+    assert shown.count("direct-action") == 1
 
 
 def test_detach_leaves_nothing_behind(stage: FastStage) -> None:

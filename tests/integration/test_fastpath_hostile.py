@@ -182,11 +182,17 @@ file.connect((sys.argv[1], 53))
 file.settimeout(2)
 said = []
 for text in json.load(open(sys.argv[2])):
-    file.send(bytes.fromhex(text))
-    try:
-        said.append(file.recv(65535).hex())
-    except TimeoutError:
-        said.append("")
+    message = bytes.fromhex(text)
+    for _ in range(5):
+        file.send(message)
+        try:
+            answer = file.recv(65535)
+            while answer[:2] != message[:2]:
+                answer = file.recv(65535)
+            break
+        except TimeoutError:
+            answer = b""
+    said.append(answer.hex())
 print(json.dumps(said))
 """
 

@@ -17,7 +17,7 @@ import dns.zone
 import pytest
 from click.testing import CliRunner
 from registrar_config.sizing import size
-from rspdns_lab.bench import programs, questions, run
+from rspdns_lab.bench import fast_path, programs, questions, run
 from rspdns_lab.bench.asker import Asker
 from rspdns_lab.bench.convergence import Change, Followed, Reply, followed, read_changes, read_replies
 from rspdns_lab.bench.flood import Beside, Denied, flood_figures
@@ -34,6 +34,19 @@ from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Host
 from rspdns_lab.net.processes import Program
 from rspdns_lab.report.html import write_page
+
+
+def test_server_time_has_the_keys_of_the_fast_path() -> None:
+    rates = [
+        Rate(1, "gdnsd_qps", 1000.0, 2.0, server_us=4.0),
+        Rate(1, "fastpath_qps", 1000.0, 0.1, server_us=0.5),
+        Rate(1, "fastpath_qps_100_changes", 1000.0, 0.1, server_us=0.75),
+        Rate(1, "lua_qps", 1000.0, 0.1),
+    ]
+    found = figures_of(rates)
+    assert (found["fastpath_cpu_us"], found["fastpath_cpu_us_100_changes"]) == (0.5, 0.75)
+    assert found["gdnsd_server_cpu_us"] == 4.0
+    assert "lua_server_cpu_us" not in found
 
 
 def test_the_last_wrong_answer_after_each_change_counts() -> None:
@@ -163,6 +176,7 @@ def test_an_interrupted_round_goes_on_with_what_it_lacks(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(questions, "ask", lambda *_: Answered(100, 10, (1, 2)))
     monkeypatch.setattr(questions, "cpu_s", lambda _: 1)
+    monkeypatch.setattr(fast_path, "why_not", lambda: "there are no programs")
     monkeypatch.setattr(run, "variants_running", variants_running)
     monkeypatch.setattr(run, "Network", MagicMock())
     order = Order(("questions",), ("static_qps", "live_qps"), rounds=2)

@@ -48,7 +48,8 @@ class Publisher:
     returns what is to be purged first.
 
     `hot` gives the pool handles that were looked up lately: only for these chance draws again.
-    `on_published` is told, after each build, the names that are to be purged.
+    `on_published` is told, after each build, the names that are to be purged. `is_seen_at_once` says whether
+    `swap` makes changes visible without a purge: then a build does not wait for its purge.
     """
 
     def __init__(
@@ -63,12 +64,14 @@ class Publisher:
         clock: Callable[[], float] = time.monotonic,
         draw: random.Random | None = None,
         on_published: Callable[[set[str]], None] = lambda names: None,
+        is_seen_at_once: Callable[[], bool] = lambda: False,
     ) -> None:
         self.snapshot = Snapshot()
         self.builds = 0
         self.built_at_s: float | None = None
         """When the snapshot was built (monotonic)."""
         self._on_published = on_published
+        self._is_seen_at_once = is_seen_at_once
         self._zones = tuple(zones)
         self._views: Mapping[str, PoolView] = {}
         self._ready_s: dict[str, float] = {}
@@ -101,7 +104,9 @@ class Publisher:
         """
         self._views = views
         if self._ready_at_s is None:
-            self._ready_at_s = max(self._rested_at_s, self._purger.free_at_s)
+            self._ready_at_s = self._rested_at_s
+            if not self._is_seen_at_once():
+                self._ready_at_s = max(self._ready_at_s, self._purger.free_at_s)
         if self._clock() < self._ready_at_s:
             self._set_timer(self._ready_at_s)
         else:

@@ -4,8 +4,9 @@
 its BPF program are in the folder fastpath/.
 """
 
-from rspdns.fastpath.check import problems
+from rspdns.fastpath.check import ask_daemon, problems
 from rspdns.fastpath.configuration import FastPathConfig
 from rspdns.fastpath.link import FastPath
+from rspdns.fastpath.status import DaemonStatus
 
-__all__ = ["FastPath", "FastPathConfig", "problems"]
+__all__ = ["DaemonStatus", "FastPath", "FastPathConfig", "ask_daemon", "problems"]

@@ -24,7 +24,7 @@ def problems(path: str) -> Iterator[str]:
         yield f"Linux {release}: rspdns-fastpath needs 6.1 or later; PowerDNS answers everything"
         return
     try:
-        daemon = _ask(path)
+        daemon = ask_daemon(path)
     except (FileNotFoundError, ConnectionRefusedError):
         yield "no rspdns-fastpath listens there: PowerDNS answers everything"
     except PermissionError:
@@ -39,7 +39,8 @@ def problems(path: str) -> Iterator[str]:
             yield "the driver lets no packet grow (not_grown): use --mode tc or xdp-generic"
 
 
-def _ask(path: str) -> DaemonStatus:
+def ask_daemon(path: str) -> DaemonStatus:
+    """What the daemon at this socket tells. Raises OSError, ValueError."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(TIMEOUT_S)
         connection.connect(path)

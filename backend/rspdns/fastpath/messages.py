@@ -21,7 +21,7 @@ _HELLO = struct.Struct("=IHHII")
 _COMMITTED = struct.Struct("=QI")
 
 
-class MessageError(Exception):
+class MessageError(ValueError):
     """What came is no message of rspdns-fastpath."""
 
 

@@ -29,11 +29,15 @@ class InterfaceStatus:
 
 @dataclass(frozen=True, slots=True)
 class DaemonStatus:
-    """`decisions` counts questions by what became of them since the daemon began."""
+    """`decisions` counts questions by what became of them since the daemon began.
+
+    `lease_ms` is for how long the answers are still good; 0: nothing is answered.
+    """
 
     mode: str
     interfaces: tuple[InterfaceStatus, ...]
     names: int
+    lease_ms: int
     generation: int
     decisions: Mapping[str, int]
     asked: tuple[AskedStatus, ...]
@@ -45,6 +49,7 @@ class DaemonStatus:
             str(told["mode"]),
             tuple(InterfaceStatus(**one) for one in told["interfaces"]),
             int(told["names"]),
+            int(told["lease_ms"]),
             int(told["generation"]),
             {str(reason): int(count) for reason, count in told["decisions"].items()},
             tuple(AskedStatus(**one) for one in told["asked"]),

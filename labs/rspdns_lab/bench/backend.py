@@ -12,6 +12,7 @@ import gc
 import itertools
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -20,8 +21,10 @@ import uvloop
 from pool_user import Member, PoolView
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
+from rspdns.answers.snapshot import Snapshot
 from rspdns.configuration import BackendConfig, load_configuration
 from rspdns.dnssec.store import DnssecStore
+from rspdns.fastpath import FastPath
 from rspdns.pdns import name_table
 from rspdns.pdns.connector_unix import UnixConnector, unix_path
 from rspdns.pdns.purge import Purger
@@ -56,12 +59,21 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
     store = DnssecStore(config.state.path, signing_changed)
     responder = Responder(store=store)
     serials = SerialNumbers(config.state.path, time.time())
+    link = FastPath(config.fastpath.socket, config.fastpath.udp_payload) if config.fastpath.socket else None
+
+    def swap(snapshot: Snapshot) -> Sequence[str]:
+        first = responder.swap(snapshot)
+        if link is not None:
+            link.publish(snapshot, store.signed_zones())
+        return first
+
     publisher = Publisher(
         config.zones,
         serials,
-        responder.swap,
+        swap,
         purger,
         max_stale_s=config.max_stale_s,
+        is_seen_at_once=lambda: link is not None and link.problem is None,
         hot=frozenset,  # nobody asks for A and AAAA, for which chance would draw anew
     )
     name_table.write(config.pdns.connector, config.zones, store.signed_zones(), serials.following)
@@ -72,6 +84,8 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
         raise SystemExit("the benchmark serves the unix connector only")
     connector = UnixConnector(path, responder.respond)
     await connector.start()
+    if link is not None:
+        link.start()
     if not changes_per_s:
         await asyncio.Event().wait()
     next_s = time.monotonic()

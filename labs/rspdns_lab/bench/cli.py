@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from rspdns_lab.bench import flood, registrars, scale
+from rspdns_lab.bench import fast_path, flood, registrars, scale
 from rspdns_lab.bench.report import as_markdown, figures, page_of
 from rspdns_lab.bench.run import PARTS, Order, Result, check, read_result, run_bench
 from rspdns_lab.bench.strangers import KINDS, QUICK_KINDS
@@ -81,7 +81,7 @@ def bench(
         rounds, seconds, trials = 1, 1, min(trials, _QUICK_TRIALS)
     order = Order(
         parts=parts or PARTS,
-        variants=[key for key in BY_KEY if not variants or key in variants],
+        variants=_variants(variants) if not parts or "questions" in parts else (),
         rounds=rounds,
         seconds=seconds,
         trials=trials,
@@ -109,6 +109,16 @@ def bench(
                 tell_of_full_disk(Path(folder))
 
     run_lab(report, REPORT, options, measure)
+
+
+def _variants(chosen: Sequence[str]) -> list[str]:
+    """The variants that were chosen; all, when none was, but those that this machine can't run."""
+    if chosen:
+        return [key for key in BY_KEY if key in chosen]
+    why = fast_path.why_not()
+    if why:
+        say(f"without answers from the kernel: {why}")
+    return [key for key, variant in BY_KEY.items() if not (why and variant.fast)]
 
 
 REPORT: Final = LabReport[Result](read_result, figures, as_markdown, page_of, write=lambda one: one.as_json())

@@ -16,7 +16,7 @@ import dns.rdatatype
 import dns.rrset
 import psutil
 
-from rspdns_lab.bench import zone
+from rspdns_lab.bench import fast_path, zone
 from rspdns_lab.chain.hosts import wait_until
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Host, call_in
@@ -49,14 +49,19 @@ def start_live(
     cached: bool = True,
     signed: bool = False,
     denials: bool = True,
+    fast: bool = False,
 ) -> list[Program]:
     """Start PowerDNS with the backend of the benchmark and wait until it answers. Raises LabError."""
-    zone.write_live(folder, host.address, port, cached=cached, signed=signed, denials=denials)
+    zone.write_live(folder, host.address, port, cached=cached, signed=signed, denials=denials, fast=fast)
+    daemons = [fast_path.start_daemon(host, folder, port)] if fast else []
     command = [sys.executable, "-m", "rspdns_lab.bench.backend", str(folder), str(changes_per_s), *options]
     backend = Program("backend", host, command, folder / "backend.log")
     backend.start()
     wait_until((folder / "remote.sock").exists, "the backend of the benchmark", 60, backend)
-    return [backend, start_pdns(host, folder, port, backend)]
+    programs = [backend, start_pdns(host, folder, port, backend), *daemons]
+    if fast:
+        fast_path.wait_until_it_answers(folder, programs)
+    return programs
 
 
 def start_pdns(host: Host, folder: Path, port: int, *others: Program) -> Program:

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rspdns_lab.bench import zone
+from rspdns_lab.bench import fast_path, zone
 from rspdns_lab.bench.programs import ask, cpu_s
 from rspdns_lab.bench.variants import BY_KEY, Variant, members_that_answer
 from rspdns_lab.interruption import uninterrupted
@@ -23,6 +23,14 @@ from rspdns_lab.observe.percentiles import percentile
 LATENCY_QUESTIONS_PER_S = 500
 """Latencies are measured at a load that every variant bears: at full load they only tell how many questions
 dnsperf has under way."""
+METERED = frozenset(
+    ("static_qps", "gdnsd_qps", "knot_qps", "live_qps", "fastpath_qps", "fastpath_qps_100_changes")
+)
+"""Variants whose server time is measured by batches, too."""
+QUESTIONS_PER_S = 40_000
+"""Asked in batches, for each second that dnsperf asks ..."""
+_MOST_METERED_S = 3
+"""... but of no more than so many."""
 _FIRST_PORT = 5301
 _STARTED_AT_ONCE = 4
 _LOOK_EVERY_S = 0.02
@@ -47,6 +55,8 @@ class Rate:
     latency_p50_us: float = 0.0
     latency_p95_us: float = 0.0
     latency_p99_us: float = 0.0
+    server_us: float = 0.0
+    """The server's time for an answer by the meter of batches; 0: not measured."""
 
     def as_json(self) -> dict[str, object]:
         """Return it for programs."""
@@ -67,6 +77,8 @@ def run_round(
         if variant.key not in keys:
             continue
         _let_run_alone(programs, variant)
+        if variant.fast:
+            fast_path.wait_until_it_answers(folder / variant.key, own)
         options = ["-t", str(min(seconds, _DNSPERF_PATIENCE_S)), *(["-D"] if variant.signed else [])]
         ask(host, folder, port, "-n", "2", *options)  # fills the caches
         calm = (*options, "-v", "-Q", str(LATENCY_QUESTIONS_PER_S))
@@ -76,11 +88,17 @@ def run_round(
         answered = ask(host, folder, port, "-l", str(seconds), *options)
         spent_s = cpu_s(own) - before_s
         cpu_us = 1e6 * spent_s / answered.count
-        percentiles = (round(percentile(latencies_us, part), 1) for part in (50, 95, 99))
-        rate = Rate(number, variant.key, answered.per_s, cpu_us, *percentiles)
+        p50_us, p95_us, p99_us = (round(percentile(latencies_us, part), 1) for part in (50, 95, 99))
+        server_us = 0.0
+        if variant.key in METERED and not fast_path.why_not():
+            # Once without counting: the asking process and the caches are warm.
+            count = QUESTIONS_PER_S * min(seconds, _MOST_METERED_S)
+            server_us = fast_path.server_us(host, folder, port, own, count)
+        rate = Rate(number, variant.key, answered.per_s, cpu_us, p50_us, p95_us, p99_us, server_us)
         say(
             f"round {number}: {variant.title}: {answered.per_s:,.0f} queries/s, {cpu_us:.1f} us of processor "
             f"time each; latency p50 {rate.latency_p50_us:.0f} us, p99 {rate.latency_p99_us:.0f} us"
+            + (f"; server, by batches, {server_us:.2f} us" if server_us else "")
         )
         yield rate
 
@@ -94,6 +112,8 @@ def variants_running(host: Host, folder: Path, keys: Collection[str]) -> Iterato
     # The threads stay as long as the programs, which end with the thread that started them.
     with members_that_answer(host), ThreadPoolExecutor(_STARTED_AT_ONCE) as threads:
         try:
+            if not fast_path.why_not():
+                fast_path.start_echo(host)
             for port, variant in enumerate(BY_KEY.values(), _FIRST_PORT):
                 if variant.key in keys:
                     started[variant] = port, threads.submit(variant.start, host, folder / variant.key, port)
@@ -127,6 +147,11 @@ def figures_of(rates: Sequence[Rate]) -> dict[str, float]:
         figures[f"{name}_cpu_us"] = statistics.median(rate.cpu_us for rate in own)
         for part in ("latency_p50_us", "latency_p95_us", "latency_p99_us"):
             figures[f"{name}_{part}"] = statistics.median(getattr(rate, part) for rate in own)
+        metered = [rate.server_us for rate in own if rate.server_us]
+        if metered:
+            figures[f"{name}_server_cpu_us"] = statistics.median(metered)
+        if metered and variant.fast:
+            figures[key.replace("_qps", "_cpu_us", 1)] = statistics.median(metered)
         of_static = {rate.round: rate for rate in rates if rate.variant == variant.compared_with}
         pairs = [(rate, of_static[rate.round]) for rate in own if rate.round in of_static]
         if pairs:

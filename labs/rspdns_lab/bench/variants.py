@@ -58,6 +58,8 @@ class Variant:
     compared_with: str = "static_qps"
     """The variant that serves the same names statically."""
     program: str = "pdns_server"
+    fast: bool = False
+    """Its answers come from the kernel."""
 
 
 def _bind(host: Host, folder: Path, port: int) -> list[Program]:
@@ -122,6 +124,13 @@ def _live(changes_per_s: float = 0, *, cached: bool = True) -> Start:
     return start
 
 
+def _fast(changes_per_s: float = 0) -> Start:
+    def start(host: Host, folder: Path, port: int) -> list[Program]:
+        return start_live(host, folder, port, changes_per_s, fast=True)
+
+    return start
+
+
 def _signed_live(changes_per_s: float) -> Start:
     def start(host: Host, folder: Path, port: int) -> list[Program]:
         programs = start_live(host, folder, port, changes_per_s, signed=True)
@@ -143,6 +152,14 @@ VARIANTS: Final = (
     Variant("live_qps_1_change", "rspdns, 1 membership change a second", _live(1), "pdns-backend-remote"),
     Variant("live_qps_10_changes", "rspdns, 10 a second", _live(10), "pdns-backend-remote"),
     Variant("live_qps_100_changes", "rspdns, 100 a second", _live(100), "pdns-backend-remote"),
+    Variant("fastpath_qps", "rspdns, answers from the kernel", _fast(), "pdns-backend-remote", fast=True),
+    Variant(
+        "fastpath_qps_100_changes",
+        "rspdns, from the kernel, 100 changes a second",
+        _fast(100),
+        "pdns-backend-remote",
+        fast=True,
+    ),
     Variant("uncached_qps", "rspdns, every PowerDNS cache off", _live(cached=False), "pdns-backend-remote"),
     Variant(
         "static_signed_qps", "PowerDNS, gsqlite3, DNSSEC", _signed_sqlite, "pdns-backend-sqlite3", signed=True

@@ -35,14 +35,21 @@ def questions() -> str:
 
 
 def write_live(
-    folder: Path, address: str, port: int, *, cached: bool = True, signed: bool = False, denials: bool = True
+    folder: Path,
+    address: str,
+    port: int,
+    *,
+    cached: bool = True,
+    signed: bool = False,
+    denials: bool = True,
+    fast: bool = False,
 ) -> None:
-    """Write the files of a name server with rspdns behind it."""
+    """Write the files of a name server with rspdns behind it; `fast`: with answers from the kernel."""
     (folder / "zones.d").mkdir(parents=True)
     (folder / "rspdns.toml").write_text(
         f'registrars = ["{address}"]\n'
         f'[pdns]\nconnector = "unix:{folder}/remote.sock"\ncontrol = ["{folder}/pdns.controlsocket"]\n'
-        f'[state]\npath = "{folder}"\n'
+        f'[state]\npath = "{folder}"\n' + (f'[fastpath]\nsocket = "{folder}/fastpath.sock"\n' if fast else "")
     )
     (folder / "zones.d" / f"{ZONE}.zone").write_text(_apex())
     pools = "".join(
