@@ -1,34 +1,19 @@
 /* Which addresses a peer is told (INIT, INIT ACK), and which peers are on this host. The library judges by the interface; an address that stands
  * on none is told by who has bound it, and by nobody else. */
-#include "announce.h"
-
-#include <dlfcn.h>
-
 #include "admitted.h"
 #include "bound.h"
 #include "sockets.h"
 #include "usrsctp_internal.h"
 
-static struct mbuf *(*library_add)(void *, struct sctp_tcb *, struct scope *, struct mbuf *, int, uint16_t *, uint16_t *);
-static int (*library_in_scope)(struct sctp_ifa *, struct scope *, int);
-static int (*library_is_local)(struct sockaddr *, uint32_t);
 static const void *telling; /* the endpoint for which addresses are told, NULL: none */
 static enum { NOT_ASKED, BINDS_SOME, BINDS_ALL } telling_of;
-
-bool announce_prepare(void)
-{
-	*(void **)&library_add = dlsym(RTLD_NEXT, "sctp_add_addresses_to_i_ia");
-	*(void **)&library_in_scope = dlsym(RTLD_NEXT, "sctp_is_address_in_scope");
-	*(void **)&library_is_local = dlsym(RTLD_NEXT, "sctp_is_address_on_local_host");
-	return library_add != NULL && library_in_scope != NULL && library_is_local != NULL;
-}
 
 struct mbuf *sctp_add_addresses_to_i_ia(void *endpoint, struct sctp_tcb *tcb, struct scope *scope, struct mbuf *at, int count,
 					uint16_t *padding, uint16_t *length)
 {
 	telling = endpoint;
 	telling_of = NOT_ASKED;
-	at = library_add(endpoint, tcb, scope, at, count, padding, length);
+	at = library.add_addresses_to_i_ia(endpoint, tcb, scope, at, count, padding, length);
 	telling = NULL;
 	return at;
 }
@@ -46,18 +31,18 @@ int sctp_is_address_in_scope(struct sctp_ifa *ifa, struct scope *scope, int upda
 	struct scope wider;
 
 	if (address == NULL)
-		return library_in_scope(ifa, scope, update);
+		return library.is_address_in_scope(ifa, scope, update);
 	if (telling_of == NOT_ASKED)
 		telling_of = sockets_bind_all(telling) ? BINDS_ALL : BINDS_SOME;
 	if (telling_of == BINDS_ALL)
 		return 0;
 	wider = *scope;
 	wider.loopback |= !is_loopback(address);
-	return library_in_scope(ifa, &wider, update);
+	return library.is_address_in_scope(ifa, &wider, update);
 }
 
 /* Packets to an address that nobody has bound yet go to this host nevertheless, from one of its loopback addresses. */
 int sctp_is_address_on_local_host(struct sockaddr *address, uint32_t vrf)
 {
-	return library_is_local(address, vrf) || is_loopback(address);
+	return library.is_address_on_local_host(address, vrf) || is_loopback(address);
 }

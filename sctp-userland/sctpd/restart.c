@@ -2,9 +2,6 @@
  * packets came from, and the one this packet came from for what else is in the packet. So they are taken out before, by the library's own function
  * for that (it is there for ASCONF), which leaves nothing that leads to them. The one this packet came from is kept: the cookie came back from
  * there, which proves the peer to be there. */
-#include "restart.h"
-
-#include <dlfcn.h>
 #include <malloc.h>
 #include <netinet/in.h>
 #include <stdbool.h>
@@ -28,14 +25,7 @@ struct kept {
 	int count;
 };
 
-static int (*library_load)(struct sctp_tcb *, struct mbuf *, int, int, struct sockaddr *, struct sockaddr *, struct sockaddr *, uint16_t);
 static size_t list_at; /* where in an association its list of addresses begins, 0: not known yet */
-
-bool restart_prepare(void)
-{
-	*(void **)&library_load = dlsym(RTLD_NEXT, "sctp_load_addresses_from_init");
-	return library_load != NULL;
-}
 
 /* The first address of a new association shows where the list begins: it points back there. */
 static void learn_place(struct sctp_tcb *association, struct sockaddr *source)
@@ -161,7 +151,7 @@ int sctp_load_addresses_from_init(struct sctp_tcb *association, struct mbuf *m, 
 		m = extended;
 		offset = 0;
 	}
-	result = library_load(association, m, offset, limit, source, destination, instead_of_source, port);
+	result = library.load_addresses_from_init(association, m, offset, limit, source, destination, instead_of_source, port);
 	if (extended != NULL)
 		m_freem(extended);
 	for (address = first_address(association); address != NULL; address = address->next)

@@ -1,6 +1,5 @@
 #include "stack.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,12 +7,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "announce.h"
 #include "interfaces.h"
 #include "limits.h"
 #include "loop.h"
 #include "packets.h"
-#include "restart.h"
 #include "states.h"
 #include "usrsctp_internal.h"
 
@@ -26,11 +23,7 @@ const struct stack_settings stack_defaults = {
 };
 
 static bool work_waits;
-static void (*library_sowakeup)(struct socket *, struct sockbuf *);
-static void (*library_express_sack)(struct sctp_tcb *, uint32_t, uint32_t, int *, int);
-static struct sctp_tcb *(*library_find)(void *, uint32_t, int);
 static const void *beginning; /* the endpoint whose association is being made and has no identifier yet */
-static struct sctp_tcb *(*library_begin)(void *, struct sockaddr *, int *, uint32_t, uint32_t, uint16_t, uint16_t, void *, int);
 
 static void debug_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static void debug_line(const char *format, ...)
@@ -42,23 +35,6 @@ static void debug_line(const char *format, ...)
 	va_end(arguments);
 }
 
-/* Whether this library's sockets look as usrsctp_internal.h says. */
-static bool layout_is_known(void)
-{
-	const int receive = 70001, send = 70002, backlog = 77;
-	struct socket *so = usrsctp_socket(AF_INET, SOCK_STREAM, IPPROTO_SCTP, NULL, NULL, 0, NULL);
-	bool known;
-
-	if (so == NULL)
-		return false;
-	usrsctp_setsockopt(so, SOL_SOCKET, SO_RCVBUF, &receive, sizeof(receive));
-	usrsctp_setsockopt(so, SOL_SOCKET, SO_SNDBUF, &send, sizeof(send));
-	known = so->receive.room == (unsigned int)receive && so->send.room == (unsigned int)send &&
-		usrsctp_listen(so, backlog) == 0 && so->queue_limit == backlog;
-	usrsctp_close(so);
-	return known;
-}
-
 int stack_start(const struct stack_settings *settings)
 {
 	int error = states_start();
@@ -67,14 +43,7 @@ int stack_start(const struct stack_settings *settings)
 		error = packets_open();
 	if (error != 0)
 		return error;
-	library_sowakeup = (void (*)(struct socket *, struct sockbuf *))dlsym(RTLD_NEXT, "sowakeup");
-	library_express_sack = (void (*)(struct sctp_tcb *, uint32_t, uint32_t, int *, int))dlsym(RTLD_NEXT,
-												   "sctp_express_handle_sack");
-	library_begin = (struct sctp_tcb * (*)(void *, struct sockaddr *, int *, uint32_t, uint32_t, uint16_t, uint16_t, void *, int))
-		dlsym(RTLD_NEXT, "sctp_aloc_assoc");
-	library_find = (struct sctp_tcb * (*)(void *, uint32_t, int)) dlsym(RTLD_NEXT, "sctp_findasoc_ep_asocid_locked");
-	if (library_find == NULL || library_sowakeup == NULL || library_express_sack == NULL || library_begin == NULL ||
-	    !restart_prepare() || !announce_prepare())
+	if (!library_find())
 		return -ENOSYS;
 	usrsctp_init_nothreads(0, NULL, settings->debug ? debug_line : NULL);
 	usrsctp_sysctl_set_sctp_blackhole(0);
@@ -98,7 +67,7 @@ int stack_start(const struct stack_settings *settings)
 	usrsctp_sysctl_set_sctp_init_rtx_max_default(settings->init_retransmissions);
 	usrsctp_sysctl_set_sctp_assoc_rtx_max_default(settings->association_retransmissions);
 	usrsctp_sysctl_set_sctp_path_rtx_max_default(settings->path_retransmissions);
-	if (!layout_is_known())
+	if (!library_is_known())
 		return -ENOSYS;
 	return interfaces_watch();
 }
@@ -143,7 +112,7 @@ uint32_t stack_association_list(struct socket *so, const sctp_assoc_t **identifi
 /* The library's upcalls don't come for every loss of an association; its wake-ups do. */
 void sowakeup(struct socket *so, struct sockbuf *buffer)
 {
-	library_sowakeup(so, buffer);
+	library.sowakeup(so, buffer);
 	socket_wakeup(so);
 }
 
@@ -154,7 +123,7 @@ void sctp_express_handle_sack(struct sctp_tcb *tcb, uint32_t cumulative_ack, uin
 	if (window < SHUT_WINDOW)
 		sctp_handle_sack(NULL, 0, 0, tcb, 0, 0, 0, abort_now, 0, cumulative_ack, window, ecne_seen);
 	else
-		library_express_sack(tcb, cumulative_ack, window, abort_now, ecne_seen);
+		library.express_handle_sack(tcb, cumulative_ack, window, abort_now, ecne_seen);
 }
 
 /* Each association, whoever begins it, is made here. */
@@ -164,7 +133,7 @@ struct sctp_tcb *sctp_aloc_assoc(void *endpoint, struct sockaddr *peer, int *err
 	struct sctp_tcb *made;
 
 	beginning = endpoint;
-	made = library_begin(endpoint, peer, error, tag, vrf, out_streams, udp_port, process, authenticates);
+	made = library.aloc_assoc(endpoint, peer, error, tag, vrf, out_streams, udp_port, process, authenticates);
 
 	beginning = NULL;
 	limits_note(made != NULL ? ASSOCIATION_COST : 0);
@@ -179,7 +148,7 @@ struct sctp_tcb *sctp_findasoc_ep_asocid_locked(void *endpoint, uint32_t identif
 	uint32_t *next = (uint32_t *)(void *)((char *)endpoint + ENDPOINT_NEXT_IDENTIFIER);
 
 	if (beginning != endpoint || ENDPOINT_NEXT_IDENTIFIER == 0 || *next != identifier + 1)
-		return library_find(endpoint, identifier, want_lock);
+		return library.findasoc_ep_asocid_locked(endpoint, identifier, want_lock);
 	beginning = NULL;
 	last = last < INT32_MAX ? last + 1 : SCTP_ALL_ASSOC + 1;
 	*next = last;

@@ -6,6 +6,7 @@
 #define USRSCTP_INTERNAL_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -126,24 +127,45 @@ void sctp_handle_sack(struct mbuf *m, int offset_segments, int offset_duplicates
 void sctp_iterator_worker(void);
 extern pthread_mutex_t sctp_it_ctl; /* a structure whose first member is this lock */
 
-/* Replaced. */
-void sowakeup(struct socket *so, struct sockbuf *buffer);
-void sctp_userspace_ip_output(int *result, struct mbuf *packet, void *route, void *tcb, uint32_t vrf);
-void sctp_userspace_ip6_output(int *result, struct mbuf *packet, void *route, void *tcb, uint32_t vrf);
-int sctp_userspace_thread_create(pthread_t *thread, void *(*start)(void *));
-int sctp_os_timer_start(struct callout *timer, uint32_t ticks, void (*function)(void *), void *argument);
+/* Replaced, each for the reason beside it. */
+void sowakeup(struct socket *so, struct sockbuf *buffer); /* upcalls don't come for every loss of an association (stack.c) */
+void sctp_userspace_ip_output(int *result, struct mbuf *packet, void *route, void *tcb, uint32_t vrf); /* the kernel's routes, one raw socket for all */
+void sctp_userspace_ip6_output(int *result, struct mbuf *packet, void *route, void *tcb, uint32_t vrf); /* (packets.c) */
+int sctp_userspace_thread_create(pthread_t *thread, void *(*start)(void *)); /* one thread: the loop does the work (stack.c) */
+void sctp_wakeup_iterator(void);
+int sctp_os_timer_start(struct callout *timer, uint32_t ticks, void (*function)(void *), void *argument); /* exact to the ms (timers.c) */
 int sctp_os_timer_stop(struct callout *timer);
 uint32_t sctp_get_tick_count(void);
-void sctp_wakeup_iterator(void);
 struct sctp_tcb *sctp_aloc_assoc(void *endpoint, struct sockaddr *peer, int *error, uint32_t tag, uint32_t vrf, uint16_t out_streams,
-				 uint16_t udp_port, void *process, int authenticates);
+				 uint16_t udp_port, void *process, int authenticates); /* each association's memory counts (stack.c) */
+struct sctp_tcb *sctp_findasoc_ep_asocid_locked(void *endpoint, uint32_t identifier, int want_lock); /* identifiers unique on the host (stack.c) */
+void sctp_express_handle_sack(struct sctp_tcb *tcb, uint32_t cumulative_ack, uint32_t window, int *abort_now,
+			      int ecne_seen); /* a shut window must not end an association (stack.c) */
 struct mbuf *sctp_add_addresses_to_i_ia(void *endpoint, struct sctp_tcb *tcb, struct scope *scope, struct mbuf *at, int count,
-					uint16_t *padding, uint16_t *length);
+					uint16_t *padding, uint16_t *length); /* addresses on no interface (announce.c) */
 int sctp_is_address_in_scope(struct sctp_ifa *ifa, struct scope *scope, int update);
 int sctp_is_address_on_local_host(struct sockaddr *address, uint32_t vrf);
-struct sctp_tcb *sctp_findasoc_ep_asocid_locked(void *endpoint, uint32_t identifier, int want_lock);
-void sctp_express_handle_sack(struct sctp_tcb *tcb, uint32_t cumulative_ack, uint32_t window, int *abort_now, int ecne_seen);
 int sctp_load_addresses_from_init(struct sctp_tcb *tcb, struct mbuf *m, int offset, int limit, struct sockaddr *source,
-				  struct sockaddr *destination, struct sockaddr *instead_of_source, uint16_t port);
+				  struct sockaddr *destination, struct sockaddr *instead_of_source,
+				  uint16_t port); /* a restart leaves no use of freed memory (restart.c) */
+/* ... and getifaddrs() and gettimeofday(), which it calls: interfaces.c, stack.c. */
+
+/* The library's own, behind those replaced here that go on to them. */
+extern struct library {
+	__typeof__(sowakeup) *sowakeup;
+	__typeof__(sctp_aloc_assoc) *aloc_assoc;
+	__typeof__(sctp_findasoc_ep_asocid_locked) *findasoc_ep_asocid_locked;
+	__typeof__(sctp_express_handle_sack) *express_handle_sack;
+	__typeof__(sctp_add_addresses_to_i_ia) *add_addresses_to_i_ia;
+	__typeof__(sctp_is_address_in_scope) *is_address_in_scope;
+	__typeof__(sctp_is_address_on_local_host) *is_address_on_local_host;
+	__typeof__(sctp_load_addresses_from_init) *load_addresses_from_init;
+} library;
+
+/* Find them; return whether all are there. To be called before usrsctp is started. */
+bool library_find(void);
+
+/* Whether its sockets look as declared here. To be called once usrsctp has started. */
+bool library_is_known(void);
 
 #endif
