@@ -8,7 +8,9 @@ import pytest
 from tests.support.backend import HANDLE
 from tests.support.chain import Chain
 from tests.support.namespaces import Namespace
+from tests.support.signed_zone import signed, two_members
 
+__all__ = ["chain", "in_pool", "signed", "two_members"]
 InPool = tuple[Chain, subprocess.Popen[str], subprocess.Popen[str]]
 """A chain, a server in it, and the server's sidecar."""
 

@@ -19,9 +19,9 @@ from tests.backend.making import ZONE, member, view, views
 from tests.support.proofs import what_is_wrong
 from tests.support.served import Served
 from tests.support.signed_zone import OWNER
-from tests.support.signed_zone import signed as signed
-from tests.support.signed_zone import two_members as two_members
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.usefixtures("two_members")
 
 
 def test_a_change_is_served_at_once(signed: Served) -> None:

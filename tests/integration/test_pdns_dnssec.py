@@ -9,9 +9,9 @@ from rspdns.dnssec.store import FILE_NAME
 from tests.backend.making import ZONE, member, view, views
 from tests.support.served import Served, served, status
 from tests.support.signed_zone import OWNER, TWO, ZONES
-from tests.support.signed_zone import signed as signed
-from tests.support.signed_zone import two_members as two_members
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.usefixtures("two_members")
 
 POSITIVE = [
     (OWNER, "SRV"),

@@ -43,6 +43,21 @@ def ended(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextlib.contextmanager
+def running(*command: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a program that says nothing, with all that it starts, until the end of the block."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    with ended(process):
+        yield process
+
+
+@contextlib.contextmanager
 def tcp_server(port: int, idle_timeout_s: float = -1) -> Iterator[subprocess.Popen[str]]:
     """Accept one connection after the other; close each after `idle_timeout_s`, never if negative."""
     process = subprocess.Popen(
@@ -61,15 +76,7 @@ def tcp_server(port: int, idle_timeout_s: float = -1) -> Iterator[subprocess.Pop
 def sipp(port: int, transport: str = "u1") -> Iterator[subprocess.Popen[str]]:
     """Run SIPp as a server that answers OPTIONS on 127.0.0.1."""
     where = ["-i", "127.0.0.1", "-p", str(port), "-t", transport]
-    process = subprocess.Popen(
-        ["sipp", "-sf", str(DATA / "options.xml"), *where, "-nostdin", "-timeout", "60"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-    with ended(process):
+    with running("sipp", "-sf", str(DATA / "options.xml"), *where, "-nostdin", "-timeout", "60") as process:
         yield process
 
 
@@ -78,15 +85,10 @@ def kamailio(port: int, directory: Path) -> Iterator[subprocess.Popen[str]]:
     """Run Kamailio, several processes in one group, answering OPTIONS over UDP and TCP on 127.0.0.1."""
     where = ["-l", f"udp:127.0.0.1:{port}", "-l", f"tcp:127.0.0.1:{port}"]
     files = ["-Y", str(directory), "-P", str(directory / "pid")]
-    process = subprocess.Popen(
-        ["kamailio", "-f", str(DATA / "kamailio.cfg"), "-DD", "-E", "-m", "32", "-M", "4", *where, *files],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-    with ended(process):
+    memory = ["-m", "32", "-M", "4"]
+    with running(
+        "kamailio", "-f", str(DATA / "kamailio.cfg"), "-DD", "-E", *memory, *where, *files
+    ) as process:
         yield process
 
 

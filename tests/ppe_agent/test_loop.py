@@ -41,9 +41,7 @@ def test_what_is_full_is_gathered_and_keeps_its_bytes() -> None:
         held = in_memory("AnonHugePages")
         assert bytes(memory) == bytes(range(256)) * (len(memory) // 256)
     assert 0 <= held - before <= count * LARGE_PAGE
-    assert count >= 3 or not can_collapse(), (
-        "four of them, of which three at least lie whole in their indexes"
-    )
+    assert count >= 3 or not can_collapse(), "four of them, of which three at least lie whole in their places"
 
 
 def test_what_is_hardly_used_does_not_grow() -> None:

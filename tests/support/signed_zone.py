@@ -35,7 +35,8 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield made
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def two_members(signed: Served) -> None:
+    """Begin with two members in DNS."""
     signed.backend.publish(TWO)
     until(lambda: len(signed.pdns.short(OWNER, "SRV")) == 2)

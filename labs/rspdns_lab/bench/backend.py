@@ -92,9 +92,9 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
     for turn in itertools.count():
         next_s = max(next_s + 1 / changes_per_s, time.monotonic() - 1)  # after a pause, no burst
         await asyncio.sleep(next_s - time.monotonic())
-        place = turn % len(handles) if log is None else 0
-        handle = handles[place]
-        views[handle] = fewer[place] if views[handle] is full[place] else full[place]
+        index = turn % len(handles) if log is None else 0
+        handle = handles[index]
+        views[handle] = fewer[index] if views[handle] is full[index] else full[index]
         changed_s = time.monotonic()
         publisher.publish(dict(views))
         if log is not None:
@@ -114,15 +114,15 @@ async def _write(log: Path, changed_s: float, members: int, purger: Purger) -> N
 def _full_view(number: int, handle: str) -> PoolView:
     members = tuple(
         Member(
-            identifier=member_identifier(number, place),
+            identifier=member_identifier(number, index),
             home_registrar=1,
-            addresses=(IPv4Address(member_address(number, place)),),
+            addresses=(IPv4Address(member_address(number, index)),),
             port=5060,
             protocol=Protocol.UDP,
             policy=LeastUsed(0.0),
             since_s=_LONG_AGO_S,
         )
-        for place in range(MEMBERS)
+        for index in range(MEMBERS)
     )
     return PoolView(handle, members, known=True)
 

@@ -104,9 +104,9 @@ def followed(kind: str, changes: Sequence[Change], replies: Sequence[Reply]) -> 
     times = [change.at_s for change in changes]
     asked: list[list[Reply]] = [[] for _ in changes]
     for reply in replies:
-        place = bisect_right(times, reply.asked_s) - 1
-        if place >= 0 and (place + 1 < len(times) and reply.answered_s < times[place + 1]):
-            asked[place].append(reply)
+        index = bisect_right(times, reply.asked_s) - 1
+        if index >= 0 and (index + 1 < len(times) and reply.answered_s < times[index + 1]):
+            asked[index].append(reply)
     last_wrong_ms, stale = [], 0
     for change, own in zip(changes, asked, strict=True):
         if own:

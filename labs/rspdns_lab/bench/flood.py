@@ -218,8 +218,8 @@ def _ask(client: socket.socket, seconds: int) -> tuple[list[float], int]:
     """Ask about targets, each so seldom that no cache has it; return the times of the answers, and how many
     did not come."""
     names = [
-        f"{zone.member_identifier(pool, place):08x}.u.as{pool}.{zone.ZONE}"
-        for place in range(zone.MEMBERS)
+        f"{zone.member_identifier(pool, index):08x}.u.as{pool}.{zone.ZONE}"
+        for index in range(zone.MEMBERS)
         for pool in range(zone.POOLS)
     ]
     asked: dict[int, float] = {}

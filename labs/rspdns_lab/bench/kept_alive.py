@@ -132,11 +132,11 @@ class Simulation:
         self._agents = [
             _Agent(
                 own,
-                registrars[place % len(registrars)],
+                registrars[index % len(registrars)],
                 range(first, min(elements, first + per_association)),
                 self,
             )
-            for place, first in enumerate(range(0, elements, per_association))
+            for index, first in enumerate(range(0, elements, per_association))
         ]
 
     def want(self, agent: _Agent) -> None:

@@ -4,7 +4,7 @@
 
 Each registrar has one association, and is home to all elements of every third pool (of three registrars). All
 are at ADDRESS, each with a port of its own. When all are registered, the control socket CONTROL is there; it
-takes `leave` and `join` (`pool`, `place`: one deregisters, or registers again) and `loads` (`count`, `per_s`:
+takes `leave` and `join` (`pool`, `index`: one deregisters, or registers again) and `loads` (`count`, `per_s`:
 so many report another load). The answer's `at_s` is the monotonic time just before the first was sent.
 """
 
@@ -44,14 +44,14 @@ class RegistrarElements:
         self._association = ElementAssociation(own, registrar, on_up=self._go_on, on_message=self._take)
         self._association.connect()
 
-    def register(self, pool: int, place: int, members: int, load: float = 0.3) -> None:
+    def register(self, pool: int, index: int, members: int, load: float = 0.3) -> None:
         """Register an element, or report its load."""
-        identifier, number = element_identifier(pool, place), pool * members + place
+        identifier, number = element_identifier(pool, index), pool * members + index
         self._send(registration(handle_of(pool).encode(), identifier, self._own, number, load))
 
-    def deregister(self, pool: int, place: int) -> None:
+    def deregister(self, pool: int, index: int) -> None:
         """Deregister it."""
-        self._send(Deregistration(handle_of(pool).encode(), element_identifier(pool, place)))
+        self._send(Deregistration(handle_of(pool).encode(), element_identifier(pool, index)))
 
     def _send(self, message: AsapMessage) -> None:
         self.ready.clear()
@@ -83,28 +83,28 @@ async def _simulate(
 
     async def leave(asked: Mapping[str, Any]) -> dict[str, Any]:
         began_s = time.monotonic()
-        of(asked["pool"]).deregister(asked["pool"], asked["place"])
+        of(asked["pool"]).deregister(asked["pool"], asked["index"])
         return {"at_s": began_s}
 
     async def join(asked: Mapping[str, Any]) -> dict[str, Any]:
         began_s = time.monotonic()
-        of(asked["pool"]).register(asked["pool"], asked["place"], members)
+        of(asked["pool"]).register(asked["pool"], asked["index"], members)
         return {"at_s": began_s}
 
     async def report_loads(asked: Mapping[str, Any]) -> dict[str, Any]:
         began_s = time.monotonic()
         for number in range(asked["count"]):
             await asyncio.sleep(began_s + number / asked["per_s"] - time.monotonic())
-            pool, place = number % pools, number // pools % members
-            of(pool).register(pool, place, members, 0.1 + 0.8 * (number % 7) / 7)
+            pool, index = number % pools, number // pools % members
+            of(pool).register(pool, index, members, 0.1 + 0.8 * (number % 7) / 7)
         return {"at_s": began_s}
 
     for pool in range(pools):
-        for place in range(members):
-            of(pool).register(pool, place, members)
+        for index in range(members):
+            of(pool).register(pool, index, members)
     for association in associations:
         await association.ready.wait()
-    one = {"pool": int, "place": int}
+    one = {"pool": int, "index": int}
     commands = {
         "leave": Command(leave, one),
         "join": Command(join, one),

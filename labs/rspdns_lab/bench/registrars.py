@@ -245,9 +245,9 @@ class _Scene:
             time.sleep(0.2)
 
     def _start_registrar(self, number: int, host: Host) -> Program:
-        places = [Endpoint.parse(address, 9901) for address in REGISTRARS]
-        own = places[number - 1]
-        peers = tuple(place for place in places if place != own)
+        endpoints = [Endpoint.parse(address, 9901) for address in REGISTRARS]
+        own = endpoints[number - 1]
+        peers = tuple(one for one in endpoints if one != own)
         settings = RegistrarSettings(
             Endpoint.parse(host.address, 3863), own, peers, {**TIMERS_MS, KEEP_ALIVE: self._interval_ms}
         )

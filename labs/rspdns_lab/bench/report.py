@@ -353,7 +353,7 @@ def _changes_plot(found: Sequence[Result]) -> "Plot":
         if isinstance(one, Followed):
             colour = {"idle": "#009e73", "loaded": "#0072b2"}[one.kind]
             times_ms = [max(time_ms, _SHORTEST_MS) for time_ms in one.times_ms]
-            parts = [100 * place / len(times_ms) for place in range(1, len(times_ms) + 1)]
+            parts = [100 * index / len(times_ms) for index in range(1, len(times_ms) + 1)]
             axes.step(times_ms, parts, where="post", color=colour, label=f"{one.kind}: {one.changes} changes")
             known = (one.last_wrong_p50_ms, one.last_wrong_p95_ms, one.last_wrong_max_ms)
             axes.plot([max(time_ms, _SHORTEST_MS) for time_ms in known], [50, 95, 100], "o", color=colour)

@@ -190,12 +190,12 @@ class _Scene:
             "endpointkeepalivetransmissioninterval": KEEP_ALIVE_MS,
             "endpointkeepalivetimeoutinterval": KEEP_ALIVE_MS,
         }
-        places = [Endpoint.parse(address, 9901) for address in REGISTRARS]
-        own = places[number - 1]
+        endpoints = [Endpoint.parse(address, 9901) for address in REGISTRARS]
+        own = endpoints[number - 1]
         settings = RegistrarSettings(
             Endpoint.parse(host.address, 3863),
             own,
-            tuple(place for place in places if place != own),
+            tuple(one for one in endpoints if one != own),
             timers_ms,
         )
         registrar = self._started(f"registrar-{number}", host, self._sctp.command(arguments(settings)))
@@ -239,17 +239,17 @@ class _Scene:
         gone_ms, back_ms = [], []
         draw = random.Random(1)  # noqa: S311 - chance, not a secret
         for _ in range(trials):
-            pool, place = draw.randrange(self._pools), draw.randrange(self._members)
-            wait_until(functools.partial(self._is_shown, pool, place), "the element in DNS", 30)
-            gone_ms.append(self._time("leave", pool, place, shown=False))
-            back_ms.append(self._time("join", pool, place, shown=True))
+            pool, index = draw.randrange(self._pools), draw.randrange(self._members)
+            wait_until(functools.partial(self._is_shown, pool, index), "the element in DNS", 30)
+            gone_ms.append(self._time("leave", pool, index, shown=False))
+            back_ms.append(self._time("join", pool, index, shown=True))
         return sorted(gone_ms), sorted(back_ms)
 
-    def _time(self, command: str, pool: int, place: int, *, shown: bool) -> float:
+    def _time(self, command: str, pool: int, index: int, *, shown: bool) -> float:
         """Give a command; return how many ms later an answer to a question first was as it should be."""
-        at_s = float(self._tell(command, pool=pool, place=place)["at_s"])
+        at_s = float(self._tell(command, pool=pool, index=index)["at_s"])
         end_s = at_s + _PATIENCE_S
-        while self._is_shown(pool, place) != shown:
+        while self._is_shown(pool, index) != shown:
             if time.monotonic() > end_s:
                 raise LabError(f"{command} of an element of pool {pool}: DNS does not follow")
             time.sleep(0.001)
@@ -261,9 +261,9 @@ class _Scene:
         except ControlError as error:
             raise LabError(f"the simulated pool elements: {error}") from None
 
-    def _is_shown(self, pool: int, place: int) -> bool:
+    def _is_shown(self, pool: int, index: int) -> bool:
         """Tell whether DNS has the element's target."""
-        return self._asker.finds(target(pool, place))
+        return self._asker.finds(target(pool, index))
 
 
 def _cpu_s(process: psutil.Process) -> float:

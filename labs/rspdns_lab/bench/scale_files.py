@@ -13,14 +13,14 @@ def handle_of(pool: int) -> str:
     return f"pool-{pool}"
 
 
-def element_identifier(pool: int, place: int) -> int:
+def element_identifier(pool: int, index: int) -> int:
     """Return a pool element's identifier."""
-    return (pool << 8 | place) + 1
+    return (pool << 8 | index) + 1
 
 
-def target(pool: int, place: int) -> str:
+def target(pool: int, index: int) -> str:
     """Return the name whose address a pool element is."""
-    return f"{element_identifier(pool, place):08x}.u.as{pool}.{ZONE}"
+    return f"{element_identifier(pool, index):08x}.u.as{pool}.{ZONE}"
 
 
 def write_files(folder: Path, address: str, registrars: list[str], pools: int) -> None:

@@ -195,19 +195,19 @@ class _Scene:
     def _changes(self, end_s: float) -> Iterator[float]:
         """Have members of the quiet pool leave and come back until then; yield how long DNS showed them, in
         ms."""
-        place = 0
+        index = 0
         while True:
-            at_s = float(self._tell("leave", place)["at_s"])
-            self._wait_shown(place, at_s, is_shown=False)
+            at_s = float(self._tell("leave", index)["at_s"])
+            self._wait_shown(index, at_s, is_shown=False)
             yield round(1000 * (time.monotonic() - at_s), 1)
-            self._wait_shown(place, float(self._tell("join", place)["at_s"]), is_shown=True)
-            place = (place + 1) % _MEMBERS
+            self._wait_shown(index, float(self._tell("join", index)["at_s"]), is_shown=True)
+            index = (index + 1) % _MEMBERS
             if time.monotonic() > end_s:
                 return
             time.sleep(0.3)
 
-    def _wait_shown(self, place: int, since_s: float, *, is_shown: bool) -> None:
-        while (target(SIP, place) in self._asker.targets(_OWNER)) != is_shown:
+    def _wait_shown(self, index: int, since_s: float, *, is_shown: bool) -> None:
+        while (target(SIP, index) in self._asker.targets(_OWNER)) != is_shown:
             if time.monotonic() > since_s + _PATIENCE_S:
                 raise LabError("DNS does not follow a member of the quiet pool")
             time.sleep(0.001)
@@ -266,16 +266,16 @@ class _Scene:
         pools = (pool for zone in self._status()["zones"] for pool in zone["pools"])
         return sum(sum(pool.get("refused", {}).values()) for pool in pools)
 
-    def _tell(self, command: str, place: int) -> dict[str, Any]:
+    def _tell(self, command: str, index: int) -> dict[str, Any]:
         try:
-            return request(self._control, command, timeout_s=_PATIENCE_S, pool=SIP, place=place)
+            return request(self._control, command, timeout_s=_PATIENCE_S, pool=SIP, index=index)
         except ControlError as error:
             raise LabError(f"the simulated members: {error}") from None
 
     def _start_registrar(self, number: int, host: Host) -> None:
-        places = [Endpoint.parse(address, 9901) for address in REGISTRARS]
-        own = places[number - 1]
-        peers = tuple(place for place in places if place != own)
+        endpoints = [Endpoint.parse(address, 9901) for address in REGISTRARS]
+        own = endpoints[number - 1]
+        peers = tuple(one for one in endpoints if one != own)
         timers_ms = {
             **TIMERS_MS,
             "endpointkeepalivetransmissioninterval": KEEP_ALIVE_MS,

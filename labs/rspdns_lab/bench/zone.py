@@ -14,14 +14,14 @@ PORT = 5060
 _OF_THE_BACKEND = ("launch", "remote-", "lua-prequery-script")
 
 
-def member_identifier(pool: int, place: int) -> int:
+def member_identifier(pool: int, index: int) -> int:
     """Return the PE identifier of a member."""
-    return (pool << 8 | place) + 1
+    return (pool << 8 | index) + 1
 
 
-def member_address(pool: int, place: int) -> str:
+def member_address(pool: int, index: int) -> str:
     """Return the address of a member."""
-    return f"10.77.{pool}.{place + 1}"
+    return f"10.77.{pool}.{index + 1}"
 
 
 def owner(pool: int) -> str:
@@ -100,17 +100,17 @@ def _apex() -> str:
     return f"$ORIGIN {ZONE}.\n$TTL 300\n@ SOA ns hostmaster 1 3600 600 86400 5\n@ NS ns\nns A 10.77.255.1\n"
 
 
-def _target(pool: int, place: int) -> str:
-    return f"{member_identifier(pool, place):08x}.u.as{pool}"
+def _target(pool: int, index: int) -> str:
+    return f"{member_identifier(pool, index):08x}.u.as{pool}"
 
 
 def _srv(pool: int) -> str:
-    targets = (_target(pool, place) for place in range(MEMBERS))
+    targets = (_target(pool, index) for index in range(MEMBERS))
     return "".join(f"{owner(pool)}. 5 SRV 0 1000 {PORT} {target}\n" for target in targets)
 
 
 def _lua_srv(pool: int) -> str:
-    members = {member_address(pool, place): f"{_target(pool, place)}.{ZONE}." for place in range(MEMBERS)}
+    members = {member_address(pool, index): f"{_target(pool, index)}.{ZONE}." for index in range(MEMBERS)}
     names = ",".join(f"['{address}']='{name}'" for address, name in members.items())
     addresses = ",".join(f"'{address}'" for address in members)
     code = (
@@ -122,9 +122,9 @@ def _lua_srv(pool: int) -> str:
 
 
 def _others(pool: int) -> str:
-    lines = [f"{_target(pool, place)} 5 A {member_address(pool, place)}\n" for place in range(MEMBERS)]
+    lines = [f"{_target(pool, index)} 5 A {member_address(pool, index)}\n" for index in range(MEMBERS)]
     lines.append(f'as{pool} 5 NAPTR 10 10 "s" "SIP+D2U" "" {owner(pool)}.\n')
-    lines += [f"as{pool} 5 A {member_address(pool, place)}\n" for place in range(2)]
+    lines += [f"as{pool} 5 A {member_address(pool, index)}\n" for index in range(2)]
     return "".join(lines)
 
 

@@ -64,8 +64,8 @@ def _plot(rows: Sequence[Row], slack: float) -> "Plot":
     for part, mark in _MARKS:
         values = [getattr(row, f"{part}_ms") for row in rows]
         axes.plot(values, range(len(rows)), linestyle="", **mark, label=part, clip_on=False, zorder=3)
-    for place, row in enumerate(rows):
-        _mark_bound(axes, place, _WHAT[row.case.fault].bounds_for(row.case.follow), slack)
+    for index, row in enumerate(rows):
+        _mark_bound(axes, index, _WHAT[row.case.fault].bounds_for(row.case.follow), slack)
     axes.set_yticks(range(len(rows)), names)
     axes.set_xscale("symlog", linthresh=_LINEAR_MS)
     axes.set_xlim(0, max(_LEAST_SHOWN_MS, axes.get_xlim()[1]))
@@ -77,8 +77,8 @@ def _plot(rows: Sequence[Row], slack: float) -> "Plot":
     return plot
 
 
-def _mark_bound(axes: "Axes", place: int, bounds: Bounds, slack: float) -> None:
+def _mark_bound(axes: "Axes", index: int, bounds: Bounds, slack: float) -> None:
     bound_ms = bounds.max_ms if bounds.p99_ms is None else bounds.p99_ms
     if bound_ms is not None:
         x = bound_ms * slack
-        axes.plot([x, x], [place - 0.3, place + 0.3], color="#d00", linewidth=1.5, clip_on=False)
+        axes.plot([x, x], [index - 0.3, index + 0.3], color="#d00", linewidth=1.5, clip_on=False)

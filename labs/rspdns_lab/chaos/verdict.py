@@ -56,9 +56,9 @@ def judge_trial(
         is_dead = not one.names.isdisjoint(dead) or not one.names <= live | dead
         if is_missing or is_dead:
             last_wrong_s = max(last_wrong_s, one.answered_at_s)
-        place = (one.server, one.question)
-        missing.take(place, one.answered_at_s, is_so=is_missing)
-        naming.take(place, one.answered_at_s, is_so=is_dead)
+        asked = (one.server, one.question)
+        missing.take(asked, one.answered_at_s, is_so=is_missing)
+        naming.take(asked, one.answered_at_s, is_so=is_dead)
     return Trial(
         last_wrong_ms=_ms(last_wrong_s - fault_at_s),
         longest_missing_ms=_ms(missing.longest_s),
@@ -81,13 +81,13 @@ class _Spans:
         self.longest_s = 0.0
         self._since_s: dict[tuple[int, int], float] = {}
 
-    def take(self, place: tuple[int, int], at_s: float, *, is_so: bool) -> None:
-        if place in self._since_s:
-            self.longest_s = max(self.longest_s, at_s - self._since_s[place])
+    def take(self, asked: tuple[int, int], at_s: float, *, is_so: bool) -> None:
+        if asked in self._since_s:
+            self.longest_s = max(self.longest_s, at_s - self._since_s[asked])
             if not is_so:
-                del self._since_s[place]
+                del self._since_s[asked]
         elif is_so:
-            self._since_s[place] = at_s
+            self._since_s[asked] = at_s
 
 
 def _ms(seconds: float) -> float:

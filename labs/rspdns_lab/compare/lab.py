@@ -126,9 +126,9 @@ class CompareLab(SideBySideLab):
         """Make all hosts with their files."""
         super().build()
         self.network.add_host(*TALKER)
-        for place, pair in enumerate(self._pairs):
+        for index, pair in enumerate(self._pairs):
             first, second = (
-                self._takeover_host(pair, f"pair{place}{letter}", address, first=letter == "a")
+                self._takeover_host(pair, f"pair{index}{letter}", address, first=letter == "a")
                 for letter, address in zip("ab", pair.addresses, strict=True)
             )
             self.pairs[pair.key] = (first, second)

@@ -122,13 +122,13 @@ def _bars(rows: Sequence[tuple[str, float | None, float | None]], label: str) ->
     """Plot median and worst of each approach, in ms; None has no bar."""
     plot = new_plot(height_inch=0.5 * len(rows) + 1.5)
     axes = plot.subplots()
-    places = range(len(rows))
-    axes.barh(places, [_length(worst) for _, _, worst in rows], color="#cfd4da", label="worst")
-    axes.barh(places, [_length(median) for _, median, _ in rows], color="#009e73", label="median")
-    axes.set_yticks(places, [TITLES[approach] for approach, _, _ in rows])
-    for place, (_, _, worst) in zip(places, rows, strict=True):
+    indexes = range(len(rows))
+    axes.barh(indexes, [_length(worst) for _, _, worst in rows], color="#cfd4da", label="worst")
+    axes.barh(indexes, [_length(median) for _, median, _ in rows], color="#009e73", label="median")
+    axes.set_yticks(indexes, [TITLES[approach] for approach, _, _ in rows])
+    for index, (_, _, worst) in zip(indexes, rows, strict=True):
         if worst is None:
-            axes.text(1.0, place, "not in time", verticalalignment="center")
+            axes.text(1.0, index, "not in time", verticalalignment="center")
     axes.set(xscale="log", xlabel=label)
     axes.set_xlim(left=2 * _NO_BAR)
     plain_numbers(axes.xaxis)

@@ -38,7 +38,7 @@ class ImsLab(SideBySideLab):
         """Make all hosts with their files."""
         super().build()
         caller = self.network.add_host(*CALLER)
-        for place, (key, approach) in enumerate(self.approaches.items()):
-            host = self.network.add_host(f"cscf{place}", CSCFS[key])
+        for index, (key, approach) in enumerate(self.approaches.items()):
+            host = self.network.add_host(f"cscf{index}", CSCFS[key])
             self.cscfs[key] = make_cscf(host, approach.host.address, self.made(f"cscf-{key}"))
             self.callers[key] = Caller(caller, CSCFS[key], CALLER_PORTS[key], self.made(f"caller-{key}"))

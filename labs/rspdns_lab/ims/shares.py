@@ -110,9 +110,9 @@ def _bars(
         left = [0.0] * len(pairs)
         for server, colour in _COLOURS.items():
             widths = [100 * pair[which].get(server, 0.0) for pair in pairs]
-            places = [place + shift for place in range(len(pairs))]
+            indexes = [index + shift for index in range(len(pairs))]
             label = server if which == 0 else "_"
-            axes.barh(places, widths, 0.36, left=left, color=colour, alpha=alpha, label=label)
+            axes.barh(indexes, widths, 0.36, left=left, color=colour, alpha=alpha, label=label)
             left = [start + width for start, width in zip(left, widths, strict=True)]
     axes.set_yticks(range(len(titles)), titles)
     axes.set(xlim=(0, 100), xlabel="% of the calls")

@@ -55,55 +55,55 @@ def read_usual(body: bytes) -> Reading:
     flags, questions, answers, others, additional = struct.unpack_from(">5H", body)
     if flags & 0xF or not flags & 0x8000 or flags & 0x0200 or not answers:
         raise ValueError("unusual")
-    place = 10
+    offset = 10
     for _ in range(questions):
-        place = _read_name(body, place)[1] + 4
+        offset = _read_name(body, offset)[1] + 4
     found: dict[bytes, list[str]] = {}
     direct: set[str] = set()
     targets: list[tuple[bytes, int, int]] = []
     for number in range(answers + others + additional):
-        owner, place = _read_name(body, place)
-        kind, rdclass, _, length = struct.unpack_from(">HHIH", body, place)
-        place += 10
-        if place + length > len(body):
+        owner, offset = _read_name(body, offset)
+        kind, rdclass, _, length = struct.unpack_from(">HHIH", body, offset)
+        offset += 10
+        if offset + length > len(body):
             raise ValueError("cut off")
         if rdclass != dns.rdataclass.IN and kind != dns.rdatatype.OPT:
             raise ValueError("unusual")
         if kind in (dns.rdatatype.A, dns.rdatatype.AAAA):
-            address = str(ip_address(body[place : place + length]))
+            address = str(ip_address(body[offset : offset + length]))
             found.setdefault(owner, []).append(address)
             if number < answers:
                 direct.add(address)
         elif kind == dns.rdatatype.SRV and number < answers:
-            priority, weight = struct.unpack_from(">HH", body, place)
-            targets.append((_read_name(body, place + 6)[0], priority, weight))
-        place += length
-    if place != len(body) or not (direct or targets):
+            priority, weight = struct.unpack_from(">HH", body, offset)
+            targets.append((_read_name(body, offset + 6)[0], priority, weight))
+        offset += length
+    if offset != len(body) or not (direct or targets):
         raise ValueError("unusual")
     weights = sorted((one, priority, weight) for name, priority, weight in targets for one in found[name])
     return Reading(Kind.ANSWER, frozenset(direct | {one for one, _, _ in weights}), tuple(weights))
 
 
-def _read_name(body: bytes, place: int) -> tuple[bytes, int]:
-    """Return the name at `place` in lower case, and the place after it; pointers are off by 2 bytes."""
+def _read_name(body: bytes, offset: int) -> tuple[bytes, int]:
+    """Return the name at `offset` in lower case, and the offset after it; pointers are off by 2 bytes."""
     labels: list[bytes] = []
     end = size = 0
-    while length := body[place]:
+    while length := body[offset]:
         if length >= 0xC0:
-            end = end or place + 2
-            before, place = place, (length & 0x3F) << 8 | body[place + 1]
-            place -= 2
-            if not 0 <= place < before:
+            end = end or offset + 2
+            before, offset = offset, (length & 0x3F) << 8 | body[offset + 1]
+            offset -= 2
+            if not 0 <= offset < before:
                 raise ValueError("a pointer that does not point back")
         elif length > 63:
             raise ValueError("neither label nor pointer")
         else:
-            labels.append(body[place : place + 1 + length])
-            place += 1 + length
+            labels.append(body[offset : offset + 1 + length])
+            offset += 1 + length
             size += 1 + length
             if size > _MOST_NAME_BYTES:  # else labels and a pointer back to them would go round for ever
                 raise ValueError("a name without end")
-    return b"".join(labels).lower(), end or place + 1
+    return b"".join(labels).lower(), end or offset + 1
 
 
 def read_any(body: bytes) -> Reading:

@@ -100,14 +100,14 @@ def _in_words(value: object) -> str:
 
 def write_whole(path: Path, text: str) -> None:
     """Write the file, or leave what was there before: never half. Raises OSError, which names the file."""
-    place = path.resolve()  # a link stays one
-    if place.exists() and not place.is_file():  # a pipe, a device
-        place.write_text(text)
+    target = path.resolve()  # a link stays one
+    if target.exists() and not target.is_file():  # a pipe, a device
+        target.write_text(text)
         return
-    beside = place.with_name(f".{place.name}.new")
+    beside = target.with_name(f".{target.name}.new")
     try:
         beside.write_text(text)
-        beside.replace(place)
+        beside.replace(target)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
     finally:

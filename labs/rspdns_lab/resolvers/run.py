@@ -76,9 +76,9 @@ class ResolverLab(Lab):
     def build(self) -> None:
         """Make all hosts with their files."""
         super().build()
-        for place, key in enumerate(self.keys):
-            resolver, address = RESOLVERS[key], self.address(place)
-            host, folder = self.network.add_host(f"dns{place}", address), self.folder / key
+        for index, key in enumerate(self.keys):
+            resolver, address = RESOLVERS[key], self.address(index)
+            host, folder = self.network.add_host(f"dns{index}", address), self.folder / key
             folder.mkdir()
             file = folder / "configuration"
             file.write_text(resolver.configured(address, list(NAME_SERVERS.values()), folder))
@@ -86,9 +86,9 @@ class ResolverLab(Lab):
             self._resolvers.append(Program(key, host, command, Path(folder / "log")))
 
     @staticmethod
-    def address(place: int) -> str:
-        """Return the address of the resolver at this place."""
-        return f"10.53.0.{71 + place}"
+    def address(index: int) -> str:
+        """Return the address of the resolver at this index."""
+        return f"10.53.0.{71 + index}"
 
     def programs(self) -> Iterator[Program]:
         """Yield all programs, in the order in which they are best ended."""
@@ -105,7 +105,7 @@ class ResolverLab(Lab):
             server.wait(self.start_timeout_s)
         for resolver in self._resolvers:
             resolver.start()
-        asked = [*NAME_SERVERS.values(), *(self.address(place) for place in range(len(self.keys)))]
+        asked = [*NAME_SERVERS.values(), *(self.address(index) for index in range(len(self.keys)))]
         client = self.network.hosts[CLIENT[0]]
         self._asking = start_prober(client, asked, QUESTIONS, self.recorder, self.folder, _BEAT_MS)
 
@@ -114,8 +114,8 @@ class ResolverLab(Lab):
 
         def all_do() -> bool:
             latest = self.recorder.latest
-            places = range(len(NAME_SERVERS) + len(self.keys))
-            found = [latest.get((place, SRV_QUESTION)) for place in places]
+            indexes = range(len(NAME_SERVERS) + len(self.keys))
+            found = [latest.get((index, SRV_QUESTION)) for index in indexes]
             return all(one is not None and len(one.names) == count for one in found)
 
         wait_until(all_do, f"{count} servers in every answer", _PATIENCE_S, *self.programs())
@@ -159,17 +159,17 @@ def _one_change(lab: ResolverLab, trial: int, everyone: int, draw: random.Random
         Delay(
             key,
             trial,
-            last_ms([one for one in while_out if one.server == place], drained_s, marks, named=True),
-            last_ms([one for one in after if one.server == place], back_s, marks, named=False),
+            last_ms([one for one in while_out if one.server == index], drained_s, marks, named=True),
+            last_ms([one for one in after if one.server == index], back_s, marks, named=False),
         )
-        for key, place in _places(lab.keys)
+        for key, index in _places(lab.keys)
     ]
 
 
 def _places(keys: Sequence[str]) -> Iterator[tuple[str, int]]:
     yield NAME_SERVER, 0
-    for place, key in enumerate(keys, start=len(NAME_SERVERS)):
-        yield key, place
+    for index, key in enumerate(keys, start=len(NAME_SERVERS)):
+        yield key, index
 
 
 def last_ms(answers: Sequence[Observation], since_s: float, marks: Sequence[str], *, named: bool) -> float:

@@ -23,7 +23,7 @@ TITLES: Final = {
     "gdnsd-default": "gdnsd (tcp_connect, its defaults)",
     "rspdns": "rspdns",
 }
-NAME_SERVERS: Final = {approach: f"10.53.0.{61 + place}" for place, approach in enumerate(TITLES)}
+NAME_SERVERS: Final = {approach: f"10.53.0.{61 + index}" for index, approach in enumerate(TITLES)}
 
 
 class Approach(ABC):

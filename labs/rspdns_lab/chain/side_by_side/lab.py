@@ -113,8 +113,8 @@ class SideBySideLab(LabBase):
         if key not in TITLES:
             raise LabError(f"no approach is called {key}; there are {', '.join(TITLES)}")
         # An interface's name holds at most 15 characters: the number stands for the approach.
-        place = list(TITLES).index(key)
-        host = self.network.add_host(f"dns{place}", NAME_SERVERS[key])
+        index = list(TITLES).index(key)
+        host = self.network.add_host(f"dns{index}", NAME_SERVERS[key])
         folder = self.made(f"ns-{key}")
         tuned = not key.endswith("-default")
         if key == "rspdns":
