@@ -40,7 +40,7 @@ print(number > 50, longest, flush=True)
 
 
 def talk_while_a_link_goes(hosts: tuple[Namespace, Namespace], at: Namespace) -> list[str]:
-    """Let the first host talk to both addresses of the second; cut a link `at` a host; return what it said."""
+    """Let the first host talk to both addresses of the second; cut a link `at` a host; return its words."""
     serve(hosts[1], "10.1.0.2", "10.2.0.2")
     talk = hosts[0].start(sys.executable, "-c", PRELUDE + TALK.format(seconds=4), sctp=True)
     assert talk.stdout is not None
