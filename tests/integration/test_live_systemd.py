@@ -74,11 +74,18 @@ WATCHED = AGENT.replace(
     'type = "tcp-hold"',
     f'type = "systemd"\nunit = "server.service"\ninterval_ms = {INTERVAL_S * 1000}\ntimeout_ms = 10000',
 )
-CAP_NET_RAW = 13
+CLIENT_AGENT = """\
+registrars = ["10.99.0.1:3863/9901", "10.99.0.1:3864/9902", "10.99.0.1:3865/9903"]
+[[pool]]
+handle = "web-tcp"
+accept = ["10.99.0.0/24"]
+pace = true
+"""
+CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF = 12, 13, 39
 UNITS = "/etc/systemd/system"
 REGISTRARS = ["rspdns-registrar@r1", "rspdns-registrar@r2", "rspdns-registrar@r3"]
 HUNG_REGISTRAR = REGISTRARS[2]
-COMMANDS = ["rspdns", "ppe-agent", "rspdns-registrar"]
+COMMANDS = ["rspdns", "ppe-agent", "ppu-agent", "rspdns-registrar"]
 PATH = {"PATH": "/usr/bin:/bin"}
 OURS = ["ppe-agent", "rspdns", *REGISTRARS]
 CLIENT = """
@@ -116,6 +123,7 @@ def machine(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             ("/opt/server.py", TCP_SERVER),
             ("/root/inventory.toml", INVENTORY),
             ("/etc/ppe-agent/agent.toml", AGENT),
+            ("/etc/ppu-agent/ppu-agent.toml", CLIENT_AGENT),
             ("/etc/rspdns/rspdns.toml", BACKEND),
             ("/etc/rspdns/zones.d/example.net.toml", POOL),
             ("/etc/rspdns/zones.d/example.net.zone", ZONE),
@@ -124,8 +132,9 @@ def machine(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         one.run("rspdns-registrar", "render", "/root/inventory.toml", "--output", "/root/rendered")
         for name in ("r1", "r2", "r3"):
             one.run("cp", f"/root/rendered/{name}/registrar-{name}.env", "/etc/rspdns/")
+        one.install("ppu-agent/systemd/ppu-agent-pace.conf", f"{UNITS}/ppu-agent.service.d/pace.conf")
         one.run("systemctl", "daemon-reload")
-        one.run("systemctl", "start", "server", *OURS)
+        one.run("systemctl", "start", "server", *OURS, "ppu-agent")
         one.run("systemctl", "start", "pdns")
         until(one, lambda: states(one) == {"one": "in"})
         until(one, lambda: len(members(one) or ()) == 1)
@@ -249,6 +258,21 @@ def test_every_unit_runs_confined_and_as_nobody_special(machine: LiveSystemd) ->
     assert (users["ppe-agent"], users["rspdns"]) == ("ppe-agent", "rspdns")
     for path in ("run/ppe-agent/control.sock", "var/lib/ppe-agent"):
         assert (machine.root / path).stat().st_mode & 0o007 == 0, "others have no business there"
+
+
+def test_the_client_agent_has_two_rights_and_paces_in_its_sandbox(machine: LiveSystemd) -> None:
+    status = (machine.root / f"proc/{machine.main_pid('ppu-agent')}/status").read_text()
+    found = dict(re.findall(r"^(\w+):\s+(\S+)", status, re.M))
+    assert int(found["Uid"]) != 0
+    assert found["NoNewPrivs"] == "1"
+    assert int(found["CapEff"], 16) == int(found["CapBnd"], 16) == 1 << CAP_NET_ADMIN | 1 << CAP_BPF
+
+    def paced() -> list[str]:
+        said = machine.ask("/run/ppu-agent/control.sock", "status")
+        return [one["endpoint"] for one in said["pace"]] if said else []
+
+    until(machine, lambda: paced() == [f"{ADDRESS}:8080"])
+    assert machine.run("ppu-agent", "explain", f"{ADDRESS}:8080").startswith("passes: a member of web-tcp")
 
 
 def test_a_reload_is_taken_whole_or_not_at_all(machine: LiveSystemd) -> None:
