@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+from rspdns_lab.net.processes import processor_s
 
 from tests.sctp.daemon import SCTPD, python, start_sctpd
 from tests.support.namespaces import Namespace
-from tests.support.processor_time import processor_s
 
 pytestmark = pytest.mark.integration
 

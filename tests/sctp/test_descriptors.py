@@ -3,10 +3,10 @@
 import sys
 
 import pytest
+from rspdns_lab.net.processes import processor_s
 
 from tests.sctp.daemon import SCTPD, daemons
 from tests.support.namespaces import Namespace
-from tests.support.processor_time import processor_s
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration

@@ -21,7 +21,7 @@ from rspdns.fastpath import DaemonStatus, ask_daemon
 from rspdns_lab.chain.hosts import wait_until
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Host
-from rspdns_lab.net.processes import Program
+from rspdns_lab.net.processes import Program, processor_s
 
 ECHO_PORT: Final = 5399
 INTERFACE: Final = "lo"
@@ -145,8 +145,4 @@ def _spent_s(programs: Sequence[Program]) -> float:
                 continue  # it ended
     while more := {pid for pid, parent in parents.items() if parent in wanted} - wanted:
         wanted |= more
-    spent_ns = 0
-    for pid in wanted:
-        for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-            spent_ns += int(thread.read_text().split()[0])
-    return spent_ns / 1e9
+    return sum(processor_s(pid) for pid in wanted)

@@ -25,7 +25,7 @@ from rspdns_lab.chain.hosts import wait_until
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Host, Network, processes_in
 from rspdns_lab.net.preconditions import find_sctp
-from rspdns_lab.net.processes import Program, end_programs
+from rspdns_lab.net.processes import Program, end_programs, processor_s
 from rspdns_lab.observe.percentiles import percentile
 
 REGISTRARS: Final = ("10.79.0.11", "10.79.0.12", "10.79.0.13")
@@ -140,10 +140,8 @@ def _cpu_s(host: Host) -> Mapping[str, float]:
     """Return the processor time of each program on a host (no sctpd where the kernel has SCTP)."""
     spent: defaultdict[str, float] = defaultdict(float)
     for pid in processes_in(host.path):
-        with contextlib.suppress(psutil.Error):
-            process = psutil.Process(pid)
-            times = process.cpu_times()
-            spent[process.name()] += times.user + times.system
+        with contextlib.suppress(psutil.Error, OSError):
+            spent[psutil.Process(pid).name()] += processor_s(pid)
     return spent
 
 
