@@ -82,17 +82,17 @@ say "making the virtual environment $APPDIR with $PYTHON"
 "$PYTHON" -m venv "$new"
 export PIP_CACHE_DIR=${PIP_CACHE_DIR:-$PWD/.setup/pip} PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 pip=("$new/bin/python" -m pip --quiet install --no-compile)
-if [ "$LABS" = yes ]; then
-    cp setup/requirements.lock "$new/requirements.txt"
-else
-    # Each package of the lock file is a line with its version, and lines with hashes that belong to it.
-    awk 'NR == FNR { if (!/^#/) wanted[$1]; next } /^[a-z]/ { split($1, name, "=="); take = name[1] in wanted } take' \
-        setup/production-packages setup/requirements.lock >"$new/requirements.txt"
-fi
+roles='production'
+[ "$LABS" != yes ] || roles='production|labs'
+setup/locked_packages.sh "$roles|build" >"$new/requirements.txt"
 "${pip[@]}" --no-deps --require-hashes -r "$new/requirements.txt" || fail "pip could not install what setup/requirements.lock names; see above"
 make --silent -C ppu-agent >"$staged/log" 2>&1 || say "no clang or libbpf-dev: ppu-agent can't pace connection set-up (pace)"
 "${pip[@]}" --no-deps --no-build-isolation . || fail "pip could not install rspdns itself; see above"
-"$new/bin/python" -m pip --quiet check || fail "setup/production-packages lacks what pip names above"
+setup/locked_packages.sh "$roles" >"$new/requirements.txt"
+setup/locked_packages.sh build | sed -n 's/^\([a-z][^=]*\)==.*/\1/p' | while read -r name; do # it has done its work
+    grep -q "^$name==" "$new/requirements.txt" || printf '%s\n' "$name"
+done | xargs "$new/bin/python" -m pip --quiet uninstall --yes
+"$new/bin/python" -m pip --quiet check || fail "setup/python-packages lacks what pip names above"
 
 commands=(rspdns ppe-agent ppu-agent rspdns-registrar)
 [ "$LABS" != yes ] || commands+=(rspdns-lab)

@@ -66,10 +66,17 @@ def test_an_extra_alone_is_enough(extra: str, package: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_production_environment_has_all_it_needs_and_no_more() -> None:
+def test_an_installation_has_all_it_needs_and_no_more() -> None:
     """`make install` takes these lines of the lock file."""
-    listed = [line for line in (SETUP / "production-packages").read_text().splitlines() if line[0] != "#"]
-    needed = brought_by("rspdns[agent,client,backend,registrar]", "hatchling") - {"rspdns"}
-    assert sorted(listed) == sorted(name for name in needed if "[" not in name)
+    rows = [line.split() for line in (SETUP / "python-packages").read_text().splitlines() if line[0] != "#"]
+    listed = {role: {name for name, *roles in rows if role in roles} for role in ("production", "labs", "build")}
+    production = needed_by("rspdns[agent,client,backend,registrar]")
+    assert listed["production"] == production
+    assert listed["labs"] == needed_by("rspdns[labs]") - production
+    assert listed["build"] == needed_by("hatchling") - production
     pinned = re.findall(r"^([a-z0-9-]+)==", (SETUP / "requirements.lock").read_text(), re.M)
-    assert set(listed) <= set(pinned)
+    assert {name for name, *_ in rows} <= set(pinned)
+
+
+def needed_by(requirement: str) -> set[str]:
+    return {name for name in brought_by(requirement) if "[" not in name} - {"rspdns"}

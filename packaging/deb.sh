@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Builds the Debian packages, each release in a root of its own, and has lintian look at them: deb.sh [SUITE...]
+# (default: bookworm trixie). They come to build/packages/SUITE. VERSION: another version than the source's.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+cd "$here/.."
+[ $# -gt 0 ] || set -- bookworm trixie
+
+fail() { printf 'deb: %s\n' "$*" >&2; exit 1; }
+
+version=${VERSION:-$(packaging/version.sh)}
+date=$(packaging/version.sh --date)
+setup/setup.sh lint # pip, for the Python packages
+for suite in "$@"; do
+    case $suite in
+        bookworm) number=12 ;;
+        trixie) number=13 ;;
+        *) fail "$suite: the packages are for Debian 12 (bookworm) and 13 (trixie)" ;;
+    esac
+    root=$(packaging/roots.sh "$suite" BUILD)
+    layer=$(mktemp -d "${TMPDIR:-/tmp}/rspdns-deb.XXXXXX")
+    trap 'rm -rf "$layer"' EXIT
+    source=$layer/upper/build/rspdns
+    mkdir -p "$source"
+    if git rev-parse --git-dir >/dev/null 2>&1; then
+        git ls-files -z --cached --others --exclude-standard | xargs -0 sh -c 'ls -d -- "$@" 2>/dev/null' sh | tar -c -T - | tar -x -C "$source"
+    else
+        tar -c --exclude=./build --exclude=./.venv --exclude=./.setup . | tar -x -C "$source"
+    fi
+    cp -a packaging/debian "$source/debian"
+    printf 'rspdns (%s+deb%su1) %s; urgency=medium\n\n  * CHANGELOG.md says what changed.\n\n -- %s  %s\n' "$version" "$number" "$suite" \
+        "$(sed -n 's/^Maintainer: //p' packaging/debian/control)" "$(date -R -u -d "@$date")" >"$source/debian/changelog"
+    # What pip would fetch is fetched here, for the Python of that release; in the root nothing is.
+    python=$("$here/in_root.sh" "$root" "$layer/ask" python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    setup/locked_packages.sh 'production|labs|build' >"$layer/requirements.txt"
+    .venv/bin/python -m pip --quiet --disable-pip-version-check download --no-deps --require-hashes -r "$layer/requirements.txt" \
+        --only-binary :all: --implementation cp --python-version "$python" --abi "cp${python/./}" --abi abi3 --abi none \
+        --platform "manylinux_2_17_x86_64" --platform "manylinux2014_x86_64" --platform "manylinux_2_28_x86_64" --platform any \
+        --dest "$source/debian/wheels" || fail "pip could not fetch what setup/requirements.lock names; see above"
+    printf 'deb: building %s+deb%su1 in a root of Debian %s\n' "$version" "$number" "$number"
+    packages=$PWD/build/packages/$suite
+    rm -rf "$packages"
+    mkdir -p "$packages"
+    "$here/in_root.sh" "$root" "$layer" sh -c 'cd /build/rspdns && dpkg-buildpackage -b -us -uc' >"$packages/build.log" 2>&1 ||
+        { tail -20 "$packages/build.log" | cut -c 1-300 >&2; fail "the packages could not be built (whole log: $packages/build.log)"; }
+    mv "$layer"/upper/build/*.deb "$packages"
+    mkdir "$layer/upper/check"
+    cp "$packages"/*.deb "$layer/upper/check"
+    "$here/in_root.sh" "$root" "$layer" sh -c 'lintian --allow-root --no-cfg --fail-on error --tag-display-limit 0 /check/*.deb' >"$packages/lintian.log" 2>&1 ||
+        { grep '^E:' "$packages/lintian.log" >&2; fail "lintian finds errors (all it says: $packages/lintian.log)"; }
+    rm -rf "$layer"
+    trap - EXIT
+    (cd "$packages" && sha256sum ./*.deb | sed 's, \./, ,' >SHA256SUMS && ls -1 ./*.deb | sed "s,^\.,build/packages/$suite,")
+done
