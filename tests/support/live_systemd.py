@@ -23,15 +23,17 @@ unshare_mounts()
 os.execvp(sys.argv[1], sys.argv[1:])
 """
 """Before a program: `unshare --mount` fails in a chroot whose root directory is no mount point."""
-PREPARE = """
-systemd-sysusers
-systemd-tmpfiles --create /usr/local/lib/tmpfiles.d/rspdns.conf
+NETWORK = """
 ip link set lo up
 ip link add eth0 type veth peer name eth0-peer
 ip link set eth0-peer up
 ip link set eth0 up
 ip address add 10.99.0.1/24 dev eth0
 """
+PREPARE = f"""
+systemd-sysusers
+systemd-tmpfiles --create /usr/local/lib/tmpfiles.d/rspdns.conf
+{NETWORK}"""
 """What `make install` without DESTDIR does at its end, and a network."""
 INSTALL_S = 900.0
 
@@ -45,8 +47,10 @@ def make_install(folder: Path, *variables: str, target: str = "install") -> subp
 class LiveSystemd:
     """systemd, started; `root` is its root directory, as seen from outside."""
 
-    def __init__(self, folder: Path, installed: Path) -> None:
-        """`installed`: the files of `make install`."""
+    def __init__(
+        self, folder: Path, installed: Path, prepare: str = PREPARE, lower: Path = Path("/")
+    ) -> None:
+        """`installed`: files to put in; `prepare`: what is run inside first; `lower`: the root file system."""
         self._cgroups = folder / "cgroups"  # it may be mounted nowhere else in a chroot
         self._cgroups.mkdir()
         subprocess.run(["mount", "-t", "cgroup2", "cgroup2", str(self._cgroups)], check=True)
@@ -67,7 +71,7 @@ class LiveSystemd:
             "--cgroup",
             "--kill-child",
         ]
-        arguments = [*unshare, "sh", boot, str(lower), str(installed), PREPARE]
+        arguments = [*unshare, "sh", boot, str(lower), str(installed), prepare, str(lower)]
         with self.log.open("w") as log:
             self._process = subprocess.Popen(
                 ["sh", "-c", f'echo $$ >{self._cgroup}/cgroup.procs; exec "$@"', "sh", *arguments],
@@ -157,9 +161,11 @@ class LiveSystemd:
 
 
 @contextlib.contextmanager
-def live_systemd(folder: Path, installed: Path) -> Iterator[LiveSystemd]:
+def live_systemd(
+    folder: Path, installed: Path, prepare: str = PREPARE, lower: Path = Path("/")
+) -> Iterator[LiveSystemd]:
     """A running systemd in whose root the files of `make install` are; ended afterwards."""
-    running = LiveSystemd(folder, installed)
+    running = LiveSystemd(folder, installed, prepare, lower)
     try:
         yield running
     finally:

@@ -1,12 +1,13 @@
 #!/bin/sh
-# Boots systemd as process 1 of namespaces of its own, on this machine's root file system with a layer of its own above:
-# nothing outside is changed. Run by live_systemd.py under `unshare`, in a cgroup of its own.
-# $1: an empty folder. $2: what `make install` wrote with DESTDIR. $3: a script that is run inside before systemd.
+# Boots systemd as process 1 of namespaces of its own, on a root file system with a layer of its own above: nothing outside is
+# changed. Run by live_systemd.py under `unshare`, in a cgroup of its own.
+# $1: an empty folder. $2: files to put in, as `make install` writes them with DESTDIR. $3: a script that is run inside before
+# systemd. $4: the root file system (/: this machine's).
 set -eu
-folder=$1 installed=$2 prepare=$3
+folder=$1 installed=$2 prepare=$3 lower=$4
 mount -t tmpfs tmpfs "$folder"
 mkdir "$folder/upper" "$folder/work" "$folder/root"
-mount -t overlay overlay -o "lowerdir=/,upperdir=$folder/upper,workdir=$folder/work" "$folder/root"
+mount -t overlay overlay -o "lowerdir=$lower,upperdir=$folder/upper,workdir=$folder/work" "$folder/root"
 root=$folder/root
 mount -t proc proc "$root/proc"
 mount --bind "$root/proc/sys" "$root/proc/sys"

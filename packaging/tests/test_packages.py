@@ -1,0 +1,202 @@
+"""The Debian packages in a fresh root under systemd: installed without a network, upgraded, removed, purged.
+
+`make test-packages` builds them and runs this; it needs root and debootstrap, and is no part of `make test`.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ppe_agent.servers import TCP_SERVER
+from tests.support.live_systemd import NETWORK, PATIENCE_S, LiveSystemd, live_systemd
+from tests.support.namespaces import REPOSITORY
+
+pytestmark = pytest.mark.timeout(1800)
+PACKAGES = REPOSITORY / "build" / "packages"
+SUITES = ("bookworm", "trixie")
+ALL = ("rspdns-common", "rspdns", "ppe-agent", "rspdns-registrar", "sctp-userland")
+NAME = "_http._tcp.web.example.net"
+INVENTORY = "".join(f'[[registrar]]\nname = "r{n}"\naddress = "10.99.0.1"\n' for n in (1, 2, 3)) + (
+    '[[agent]]\nname = "agents"\naddresses = ["10.99.0.0/24"]\n'
+    '[[backend]]\nname = "backends"\naddresses = ["10.99.0.0/24"]\n'
+)
+AGENT = """\
+registrars = ["10.99.0.1", "10.99.0.1:3864", "10.99.0.1:3865"]
+[[as]]
+name = "one"
+handle = "web-tcp"
+transport = "tcp"
+port = 8080
+[[as.check]]
+type = "tcp-hold"
+"""
+BACKEND = """\
+registrars = ["10.99.0.1:3863/9901", "10.99.0.1:3864/9902", "10.99.0.1:3865/9903"]
+[pdns]
+connector = "unix:/run/rspdns/remote.sock"
+control = ["/run/pdns/pdns.controlsocket"]
+"""
+POOL = """
+[[pool]]
+handle = "web-tcp"
+label = "w"
+service = "_http._tcp"
+name = "web"
+accept = ["10.99.0.0/24"]
+"""
+SERVER = "[Service]\nExecStart=/usr/bin/python3 /opt/server.py 8080 -1 10.99.0.1\n"
+UNITS = ["rspdns", "ppe-agent", "rspdns-registrar@r1", "rspdns-registrar@r2", "rspdns-registrar@r3"]
+
+
+def root_for_tests(suite: str) -> Path:
+    done = subprocess.run(
+        [REPOSITORY / "packaging" / "roots.sh", suite, "TEST"], capture_output=True, text=True, check=True
+    )
+    return Path(done.stdout.strip())
+
+
+def newer(package: Path, folder: Path) -> None:
+    """The same package as a later version, with one more line in its program's help."""
+    content = folder / "content"
+    subprocess.run(["dpkg-deb", "-R", package, content], check=True)
+    control = content / "DEBIAN" / "control"
+    control.write_text(re.sub(r"(0\.1\.0\S*?\+deb\d+u)1", r"\g<1>2", control.read_text()))
+    subprocess.run(["dpkg-deb", "-Zgzip", "-z1", "-b", content, folder], check=True, capture_output=True)
+    shutil.rmtree(content)
+
+
+@pytest.fixture(scope="module", params=SUITES)
+def machine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSystemd]:
+    """A fresh Debian under systemd, without a network, with the packages at hand."""
+    suite = request.param
+    files = tmp_path_factory.mktemp("files")
+    for folder, put in (("old", shutil.copy), ("new", newer)):
+        (files / "packages" / folder).mkdir(parents=True)
+        for name in ALL:
+            (package,) = (PACKAGES / suite).glob(f"{name}_*.deb")
+            put(package, files / "packages" / folder)
+    with live_systemd(tmp_path_factory.mktemp("live"), files, NETWORK, root_for_tests(suite)) as one:
+        yield one
+
+
+def until(machine: LiveSystemd, condition: Callable[[], object]) -> None:
+    end_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end_s, machine.journal()
+        time.sleep(0.2)
+
+
+def answer(machine: LiveSystemd) -> list[str]:
+    """The ports in the SRV answer."""
+    said = machine.try_run("dig", "@127.0.0.1", "+short", "+tries=1", "+time=5", NAME, "SRV").stdout
+    return [line.split()[2] for line in said.splitlines() if len(line.split()) == 4]
+
+
+def apt(machine: LiveSystemd, *arguments: str) -> str:
+    options = ["--yes", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confdef"]
+    return machine.run("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", *options, *arguments)
+
+
+def install(machine: LiveSystemd, folder: str) -> None:
+    packages = sorted(str(path) for path in (machine.root / "packages" / folder).iterdir())
+    inside = [f"/packages/{folder}/{os.path.basename(path)}" for path in packages]
+    apt(machine, "--no-download", "install", *inside)
+
+
+def test_installed_without_a_network_and_nothing_is_started(machine: LiveSystemd) -> None:
+    install(machine, "old")
+    for unit in ("rspdns.service", "rspdns.socket", "ppe-agent.service"):
+        assert machine.try_run("systemctl", "is-active", unit).stdout == "inactive\n"
+        assert machine.try_run("systemctl", "is-enabled", unit).stdout == "disabled\n"
+    for command in ("rspdns", "ppe-agent", "rspdns-registrar"):
+        assert "version" in machine.run(command, "--version")
+        assert (machine.root / f"usr/share/man/man1/{command}.1.gz").exists()
+        assert (machine.root / f"usr/share/bash-completion/completions/{command}").exists()
+    for user in ("rspdns", "ppe-agent", "sctpd"):
+        assert machine.run("id", "-u", user)
+    assert list((machine.root / "usr/lib/rspdns").rglob("*.pyc")), "compiled when they were installed"
+
+
+def test_configured_as_install_md_says_it_answers(machine: LiveSystemd) -> None:
+    machine.run("systemctl", "disable", "--now", "rsplib-registrar")
+    for path, text in (
+        ("/etc/systemd/system/server.service", SERVER),
+        ("/opt/server.py", TCP_SERVER),
+        ("/root/inventory.toml", INVENTORY),
+        ("/etc/ppe-agent/agent.toml", AGENT),
+        ("/etc/rspdns/rspdns.toml", BACKEND),
+    ):
+        machine.write(path, text)
+    machine.run("rspdns-registrar", "render", "/root/inventory.toml", "--output", "/root/rendered")
+    for name in ("r1", "r2", "r3"):
+        machine.run("cp", f"/root/rendered/{name}/registrar-{name}.env", "/etc/rspdns/")
+    machine.run("rspdns", "zone", "add", "example.net", "--ns", "ns1=127.0.0.1", "--handle", "web-tcp", "--accept", "10.99.0.0/24")
+    pool = machine.root / "etc/rspdns/zones.d/example.net.toml"
+    pool.write_text(pool.read_text().split("[[pool]]")[0] + POOL)
+    machine.run("rspdns", "check", "--offline")
+    machine.run("cp", "/usr/share/doc/rspdns/examples/pdns.conf", "/etc/powerdns/pdns.conf")
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "start", "server")
+    machine.run("systemctl", "enable", "--now", *UNITS)
+    machine.run("systemctl", "restart", "pdns")
+    until(machine, lambda: answer(machine) == ["8080"])
+
+
+def test_an_upgrade_keeps_what_was_configured_and_loses_no_answer(machine: LiveSystemd) -> None:
+    until(machine, lambda: answer(machine) == ["8080"])
+    before = {unit: machine.main_pid(unit) for unit in UNITS}
+    wrong: list[object] = []
+    asked = 0
+    ended = threading.Event()
+
+    def ask() -> None:
+        nonlocal asked
+        while not ended.is_set():
+            found = answer(machine)
+            asked += 1
+            if found != ["8080"]:
+                wrong.append((asked, found))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        install(machine, "new")
+        time.sleep(3)
+    finally:
+        ended.set()
+        asking.join()
+    print(f"{asked} questions were asked while the packages were upgraded")
+    assert asked > 20
+    assert not wrong, f"of {asked}: {wrong}"
+    assert "u2" in machine.run("dpkg-query", "-W", "rspdns")
+    for unit, pid in before.items():
+        assert machine.main_pid(unit) not in (0, pid), f"{unit} was restarted"
+    for path, text in (("etc/rspdns/rspdns.toml", BACKEND), ("etc/ppe-agent/agent.toml", AGENT)):
+        assert (machine.root / path).read_text() == text
+    until(machine, lambda: answer(machine) == ["8080"])
+
+
+def test_removed_it_leaves_what_an_administrator_wrote(machine: LiveSystemd) -> None:
+    apt(machine, "remove", *ALL)
+    for command in ("rspdns", "ppe-agent", "rspdns-registrar", "sctpd"):
+        assert not (machine.root / f"usr/bin/{command}").exists()
+    for unit in UNITS:
+        assert machine.try_run("systemctl", "is-active", unit).stdout != "active\n"
+    assert not list((machine.root / "usr/lib").glob("rspdns/**/*"))
+    for kept in ("etc/rspdns/rspdns.toml", "etc/rspdns/zones.d/example.net.toml", "etc/rspdns/registrar-r1.env", "var/lib/rspdns"):
+        assert (machine.root / kept).exists(), kept
+
+
+def test_purged_it_leaves_nothing(machine: LiveSystemd) -> None:
+    apt(machine, "purge", *ALL)
+    for gone in ("etc/rspdns", "etc/ppe-agent", "var/lib/rspdns", "var/lib/ppe-agent", "usr/lib/rspdns"):
+        assert not (machine.root / gone).exists(), gone
+    links = [path for path in (machine.root / "etc/systemd/system").rglob("*") if re.search("rspdns|ppe-agent|sctpd", path.name)]
+    assert links == []
