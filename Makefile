@@ -9,12 +9,16 @@
 # make docs   the documentation as a site in build/site; links are checked
 # make man    writes the man pages of every command to build/man (MAN=folder: elsewhere)
 # make install    for production: /opt/rspdns, units, man pages, completion (INSTALL.md); DESTDIR, PREFIX, SCTP_USERLAND=yes
+# make deb    Debian packages for Debian 12 and 13, each built in a root of its own, into build/packages (root, debootstrap); SUITES='bookworm'
+# make wheel  Python wheel and sdist, into build/dist
+# make release    wheel, sdist, Debian packages, a list of all parts (CycloneDX) and checksums, into build/release
+# make test-packages  builds the Debian packages; installs, upgrades, removes and purges them in fresh roots under systemd
 # make uninstall  removes that again; configuration and state stay
 # make setup  installs what is missing for the tests, builds sctp-userland
 # make clean  removes the virtual environment, builds and caches
 # make lock   renews the pinned Python packages (versions and hashes only)
 # make help   this text
-.PHONY: help setup demo test test-kernel test-lksctp bench bench-sctp fuzz lint docs man install uninstall clean lock
+.PHONY: help setup demo test test-kernel test-lksctp bench bench-sctp fuzz lint docs man install uninstall deb wheel release test-packages clean lock
 
 BIN := .venv/bin
 # Test files run side by side: on two processors three of them wait more than they work.
@@ -80,6 +84,18 @@ install uninstall: export DESTDIR := $(DESTDIR)
 install uninstall: export PREFIX := $(PREFIX)
 install uninstall:
 	@setup/install.sh $@
+
+deb:
+	@packaging/deb.sh $(SUITES)
+
+wheel:
+	@packaging/wheel.sh build/dist
+
+release: deb
+	@packaging/release.sh
+
+test-packages: deb
+	@$(BIN)/pytest packaging/tests -v $(PYTEST_OPTIONS)
 
 clean:
 	@$(MAKE) --silent -C sctp-userland clean

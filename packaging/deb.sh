@@ -44,6 +44,7 @@ for suite in "$@"; do
     "$here/in_root.sh" "$root" "$layer" sh -c 'cd /build/rspdns && dpkg-buildpackage -b -us -uc' >"$packages/build.log" 2>&1 ||
         { tail -20 "$packages/build.log" | cut -c 1-300 >&2; fail "the packages could not be built (whole log: $packages/build.log)"; }
     mv "$layer"/upper/build/*.deb "$packages"
+    chmod 644 "$packages"/*.deb
     mkdir "$layer/upper/check"
     cp "$packages"/*.deb "$layer/upper/check"
     "$here/in_root.sh" "$root" "$layer" sh -c 'lintian --allow-root --no-cfg --fail-on error --tag-display-limit 0 /check/*.deb' >"$packages/lintian.log" 2>&1 ||

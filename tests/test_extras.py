@@ -69,7 +69,9 @@ def test_an_extra_alone_is_enough(extra: str, package: str) -> None:
 def test_an_installation_has_all_it_needs_and_no_more() -> None:
     """`make install` takes these lines of the lock file."""
     rows = [line.split() for line in (SETUP / "python-packages").read_text().splitlines() if line[0] != "#"]
-    listed = {role: {name for name, *roles in rows if role in roles} for role in ("production", "labs", "build")}
+    listed = {
+        role: {name for name, *roles in rows if role in roles} for role in ("production", "labs", "build")
+    }
     production = needed_by("rspdns[agent,client,backend,registrar]")
     assert listed["production"] == production
     assert listed["labs"] == needed_by("rspdns[labs]") - production

@@ -217,6 +217,29 @@ def forget(config: Path, servers: tuple[str, ...], pool: str | None, everybody: 
         click.echo("no server is missing")
 
 
+@main.command()
+@CONFIG
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The archive; default: rspdns-support-HOST-TIME.tar.gz in the working directory.",
+)
+def support(config: Path, output: Path | None) -> None:
+    """Write one archive for a bug report: configuration without secrets, status, logs, versions.
+
+    It holds the files of rspdns and PowerDNS below /etc, what `status` and `check` say, the last 5,000 lines
+    of their logs, and versions. Values of keys that hold passwords, tokens or API keys are left out, and the
+    files of tokens and private keys are not opened. Read it before you send it.
+    """
+    from rspdns.support import default_target, write_archive
+
+    target = output or default_target()
+    for name in write_archive(config, _control_path(config), target):
+        click.echo(name)
+    click.echo(f"written to {target}: read it before you send it", err=True)
+
+
 @main.group()
 def registrar() -> None:
     """Prepare the registrars and the hosts that speak to them."""

@@ -63,7 +63,7 @@ def root_for_tests(suite: str) -> Path:
 
 
 def newer(package: Path, folder: Path) -> None:
-    """The same package as a later version, with one more line in its program's help."""
+    """Write the same package as a later version."""
     content = folder / "content"
     subprocess.run(["dpkg-deb", "-R", package, content], check=True)
     control = content / "DEBIAN" / "control"
@@ -73,7 +73,9 @@ def newer(package: Path, folder: Path) -> None:
 
 
 @pytest.fixture(scope="module", params=SUITES)
-def machine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSystemd]:
+def machine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LiveSystemd]:
     """A fresh Debian under systemd, without a network, with the packages at hand."""
     suite = request.param
     files = tmp_path_factory.mktemp("files")
@@ -137,7 +139,18 @@ def test_configured_as_install_md_says_it_answers(machine: LiveSystemd) -> None:
     machine.run("rspdns-registrar", "render", "/root/inventory.toml", "--output", "/root/rendered")
     for name in ("r1", "r2", "r3"):
         machine.run("cp", f"/root/rendered/{name}/registrar-{name}.env", "/etc/rspdns/")
-    machine.run("rspdns", "zone", "add", "example.net", "--ns", "ns1=127.0.0.1", "--handle", "web-tcp", "--accept", "10.99.0.0/24")
+    machine.run(
+        "rspdns",
+        "zone",
+        "add",
+        "example.net",
+        "--ns",
+        "ns1=127.0.0.1",
+        "--handle",
+        "web-tcp",
+        "--accept",
+        "10.99.0.0/24",
+    )
     pool = machine.root / "etc/rspdns/zones.d/example.net.toml"
     pool.write_text(pool.read_text().split("[[pool]]")[0] + POOL)
     machine.run("rspdns", "check", "--offline")
@@ -190,7 +203,12 @@ def test_removed_it_leaves_what_an_administrator_wrote(machine: LiveSystemd) -> 
     for unit in UNITS:
         assert machine.try_run("systemctl", "is-active", unit).stdout != "active\n"
     assert not list((machine.root / "usr/lib").glob("rspdns/**/*"))
-    for kept in ("etc/rspdns/rspdns.toml", "etc/rspdns/zones.d/example.net.toml", "etc/rspdns/registrar-r1.env", "var/lib/rspdns"):
+    for kept in (
+        "etc/rspdns/rspdns.toml",
+        "etc/rspdns/zones.d/example.net.toml",
+        "etc/rspdns/registrar-r1.env",
+        "var/lib/rspdns",
+    ):
         assert (machine.root / kept).exists(), kept
 
 
@@ -198,5 +216,9 @@ def test_purged_it_leaves_nothing(machine: LiveSystemd) -> None:
     apt(machine, "purge", *ALL)
     for gone in ("etc/rspdns", "etc/ppe-agent", "var/lib/rspdns", "var/lib/ppe-agent", "usr/lib/rspdns"):
         assert not (machine.root / gone).exists(), gone
-    links = [path for path in (machine.root / "etc/systemd/system").rglob("*") if re.search("rspdns|ppe-agent|sctpd", path.name)]
+    links = [
+        path
+        for path in (machine.root / "etc/systemd/system").rglob("*")
+        if re.search("rspdns|ppe-agent|sctpd", path.name)
+    ]
     assert links == []

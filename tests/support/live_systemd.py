@@ -50,7 +50,7 @@ class LiveSystemd:
     def __init__(
         self, folder: Path, installed: Path, prepare: str = PREPARE, lower: Path = Path("/")
     ) -> None:
-        """`installed`: files to put in; `prepare`: what is run inside first; `lower`: the root file system."""
+        """`installed`: files to put in; `prepare`: what runs inside first; `lower`: the root file system."""
         self._cgroups = folder / "cgroups"  # it may be mounted nowhere else in a chroot
         self._cgroups.mkdir()
         subprocess.run(["mount", "-t", "cgroup2", "cgroup2", str(self._cgroups)], check=True)

@@ -1,0 +1,144 @@
+"""The sources of the packages: whole, and in step with `make install`. packaging/tests builds them."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.namespaces import REPOSITORY
+
+DEBIAN = REPOSITORY / "packaging" / "debian"
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+UNITS = [
+    *REPOSITORY.glob("*/systemd/*.s[eo]*"),
+    *REPOSITORY.glob("registrar-config/examples/systemd/*.service"),
+]
+
+
+def run(*command: str | Path) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=REPOSITORY)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def shipped() -> dict[str, str]:
+    """Each path of debian/*.install, and the package that it is in."""
+    found: dict[str, str] = {}
+    for file in DEBIAN.glob("*.install"):
+        for line in file.read_text().splitlines():
+            path = line.split()[0]
+            assert path not in found, f"{path} is in {found[path]} and in {file.stem}"
+            found[path] = file.stem
+    return found
+
+
+@pytest.mark.parametrize("command", [one for one in PROJECT["project"]["scripts"] if one != "rspdns-lab"])
+def test_every_command_is_in_a_package_with_its_manual_and_completion(command: str) -> None:
+    for path in (
+        f"usr/bin/{command}",
+        f"usr/share/man/man1/{command}.1",
+        f"usr/share/bash-completion/completions/{command}",
+        f"usr/share/fish/vendor_completions.d/{command}.fish",
+        f"usr/share/zsh/vendor-completions/_{command}",
+    ):
+        assert shipped().get(path) == command
+
+
+def test_every_unit_is_in_a_package() -> None:
+    assert len(UNITS) >= 5
+    names = {Path(path).name for path in shipped()}
+    assert {unit.name for unit in UNITS if unit.suffix in (".service", ".socket")} <= names
+
+
+def test_every_package_is_described_and_its_scripts_are_shell() -> None:
+    control = (DEBIAN / "control").read_text()
+    packages = re.findall(r"^Package: (\S+)", control, re.M)
+    assert {file.stem for file in DEBIAN.glob("*.install")} | {"rspdns-lab"} == {*packages}
+    assert not [line for line in control.splitlines() if len(line) > 80]
+    scripts = [path for path in DEBIAN.iterdir() if path.suffix in (".postinst", ".prerm", ".postrm")]
+    assert len(scripts) >= 10
+    for script in scripts:
+        assert "#DEBHELPER#" in script.read_text(), script
+        run("sh", "-n", script)
+
+
+def test_versions_rise_with_every_commit_up_to_the_release() -> None:
+    version = run("packaging/version.sh").strip()
+    assert version.startswith(PROJECT["project"]["version"])
+    for newer in (f"{PROJECT['project']['version']}+deb12u1", "0.1.0~dev1000000.0000000+deb12u1"):
+        assert not subprocess.call(["dpkg", "--compare-versions", f"{version}+deb12u1", "le", newer])
+    assert not subprocess.call(
+        ["dpkg", "--compare-versions", f"{version}+deb12u1", "lt", f"{version}+deb13u1"]
+    ), "an upgrade of Debian brings the packages for the new release"
+
+
+def build_wheel(folder: Path) -> Sequence[Path]:
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": run("packaging/version.sh", "--date").strip()}
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "-t",
+        "wheel",
+        "-t",
+        "sdist",
+        "-d",
+        folder,
+    ]
+    subprocess.run(command, env=environment, cwd=REPOSITORY, check=True, capture_output=True, timeout=120)
+    return sorted(folder.iterdir())
+
+
+def test_wheel_and_sdist_hold_what_they_should_and_are_built_the_same_twice(tmp_path: Path) -> None:
+    wheel, sdist = build_wheel(tmp_path / "first")
+    for first, second in zip((wheel, sdist), build_wheel(tmp_path / "second"), strict=True):
+        assert first.read_bytes() == second.read_bytes(), first.name
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    packages = {Path(one).name for one in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]}
+    assert {name.split("/")[0] for name in names} == packages | {
+        f"rspdns-{PROJECT['project']['version']}.dist-info"
+    }
+    assert "rspdns/pdns/name_table.lua" in names
+    assert any(name.startswith("rspdns/admin/page/") for name in names)
+    with tarfile.open(sdist) as tar:
+        folders = {name.split("/")[1] for name in tar.getnames() if name.count("/") > 1}
+    assert {"backend", "setup", "packaging", "sctp-userland"} <= folders
+    assert "tests" not in folders
+    target = tmp_path / "installed"
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        target,
+        wheel,
+    )
+    script = f"import sys; sys.path.insert(0, {str(target)!r}); import rspdns; print(rspdns.__file__)"
+    assert run(sys.executable, "-I", "-c", script).startswith(str(target))
+
+
+def test_the_list_of_parts_names_what_is_installed() -> None:
+    said = json.loads(run(sys.executable, "packaging/sbom.py", "0.1.0", "0"))
+    assert (said["bomFormat"], said["metadata"]["timestamp"]) == ("CycloneDX", "1970-01-01T00:00:00Z")
+    found = {one["name"]: one for one in said["components"]}
+    assert found["aiohttp"]["scope"] == "required"
+    assert found["matplotlib"]["scope"] == "optional"
+    assert not {"pytest", "hatchling"} & {*found}
+    assert all(one["licenses"] and one["purl"].startswith("pkg:pypi/") for one in found.values())
+    assert not [
+        name for name, one in found.items() if one["licenses"] == [{"license": {"name": "see its METADATA"}}]
+    ]
