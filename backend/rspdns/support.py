@@ -1,7 +1,7 @@
 """`rspdns support`: what a bug report needs, in one archive: configuration, status, logs, versions.
 
-No secrets: it never opens the files of tokens, of the certificate's key, and of the state directory with its DNSSEC
-keys. In what it reads it leaves out the values of keys whose name says that they are secret.
+No secrets: it never opens the files of tokens, of the certificate's key, and of the state directory (DNSSEC
+keys). In what it reads it leaves out the values of keys whose name says that they are secret.
 """
 
 from __future__ import annotations
