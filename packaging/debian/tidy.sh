@@ -9,6 +9,7 @@ cd lib/rspdns/lib/python3*/site-packages
 rm -rf pip pip-* setuptools setuptools-* _distutils_hack distutils-precedence.pth pkg_resources
 # The environment is the package's: pip has no business in it. RECORD and direct_url.json name the folder of the build.
 rm -f ./*.dist-info/RECORD ./*.dist-info/INSTALLER ./*.dist-info/REQUESTED ./*.dist-info/direct_url.json
+rm -rf numpy/tests numpy/*/tests numpy/_core/tests matplotlib/tests mpl_toolkits/*/tests
 find . -type f -exec chmod 644 {} +
 cd ../../../../..
 # Each Debian program's place for it, and the examples by package.
