@@ -95,7 +95,7 @@ release: deb
 	@packaging/release.sh
 
 test-packages: deb
-	@$(BIN)/pytest packaging/tests -v $(PYTEST_OPTIONS)
+	@$(BIN)/pytest packaging/trial -v $(PYTEST_OPTIONS)
 
 clean:
 	@$(MAKE) --silent -C sctp-userland clean

@@ -1,4 +1,4 @@
-"""The sources of the packages: whole, and in step with `make install`. packaging/tests builds them."""
+"""The sources of the packages: whole, and in step with `make install`. packaging/trial builds them."""
 
 import json
 import os

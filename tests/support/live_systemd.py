@@ -57,8 +57,8 @@ class LiveSystemd:
         self._cgroup = self._cgroups / f"rspdns-test-{os.getpid()}"
         self._cgroup.mkdir()
         self.log = folder / "systemd.log"
-        lower = folder / "systemd"
-        lower.mkdir()
+        layers = folder / "systemd"
+        layers.mkdir()
         boot = str(REPOSITORY / "tests/support/live_systemd.sh")
         unshare = [
             *(sys.executable, "-c", OWN_MOUNTS),
@@ -71,7 +71,7 @@ class LiveSystemd:
             "--cgroup",
             "--kill-child",
         ]
-        arguments = [*unshare, "sh", boot, str(lower), str(installed), prepare, str(lower)]
+        arguments = [*unshare, "sh", boot, str(layers), str(installed), prepare, str(lower)]
         with self.log.open("w") as log:
             self._process = subprocess.Popen(
                 ["sh", "-c", f'echo $$ >{self._cgroup}/cgroup.procs; exec "$@"', "sh", *arguments],
