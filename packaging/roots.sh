@@ -42,7 +42,7 @@ case $kind in
         ;;
     TEST)
         make_root "$fresh-test" "systemd-sysv dbus iproute2 bind9-dnsutils" \
-            "pdns-server pdns-backend-remote rsplib-registrar kamailio procps python3 libusrsctp2 make python3-venv build-essential libusrsctp-dev libsctp-dev"
+            "pdns-server pdns-backend-remote rsplib-registrar kamailio procps python3 libusrsctp2 libbpf1 libnftables1 make python3-venv build-essential libusrsctp-dev libsctp-dev"
         printf '%s\n' "$fresh-test"
         ;;
     *) fail "$kind: BUILD or TEST" ;;

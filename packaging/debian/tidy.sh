@@ -16,3 +16,4 @@ cd ../../../../..
 if [ -d share/zsh/site-functions ]; then mv share/zsh/site-functions share/zsh/vendor-completions; fi
 mv ../etc/rspdns/rspdns.toml.example ../etc/rspdns/rspdns.toml
 mv ../etc/ppe-agent/agent.toml.example ../etc/ppe-agent/agent.toml
+mv ../etc/ppu-agent/ppu-agent.toml.example ../etc/ppu-agent/ppu-agent.toml

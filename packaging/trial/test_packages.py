@@ -21,7 +21,10 @@ from tests.support.namespaces import REPOSITORY
 pytestmark = pytest.mark.timeout(1800)
 PACKAGES = REPOSITORY / "build" / "packages"
 SUITES = ("bookworm", "trixie")
-ALL = ("rspdns-common", "rspdns", "ppe-agent", "rspdns-registrar", "sctp-userland")
+ALL = (
+    *("rspdns-common", "rspdns", "ppe-agent", "ppu-agent"),
+    *("rspdns-registrar", "rspdns-fastpath", "sctp-userland"),
+)
 NAME = "_http._tcp.web.example.net"
 INVENTORY = "".join(f'[[registrar]]\nname = "r{n}"\naddress = "10.99.0.1"\n' for n in (1, 2, 3)) + (
     '[[agent]]\nname = "agents"\naddresses = ["10.99.0.0/24"]\n'
@@ -115,10 +118,10 @@ def install(machine: LiveSystemd, folder: str) -> None:
 def test_installed_without_a_network_and_nothing_is_started(machine: LiveSystemd) -> None:
     machine.run("systemctl", "mask", "rsplib-registrar")  # as INSTALL.md says
     install(machine, "old")
-    for unit in ("rspdns.service", "rspdns.socket", "ppe-agent.service"):
+    for unit in ("rspdns.service", "rspdns.socket", "ppe-agent.service", "ppu-agent.service"):
         assert machine.try_run("systemctl", "is-active", unit).stdout == "inactive\n"
         assert machine.try_run("systemctl", "is-enabled", unit).stdout == "disabled\n"
-    for command in ("rspdns", "ppe-agent", "rspdns-registrar"):
+    for command in ("rspdns", "ppe-agent", "ppu-agent", "rspdns-registrar"):
         assert "version" in machine.run(command, "--version")
         assert (machine.root / f"usr/share/man/man1/{command}.1.gz").exists()
         assert (machine.root / f"usr/share/bash-completion/completions/{command}").exists()
