@@ -8,7 +8,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from daemon_kit import logs
@@ -132,8 +132,17 @@ def reload(config: Path, force: bool) -> None:
 @CONFIG
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
-def status(config: Path, as_json: bool, watch: bool) -> None:
+@click.option(
+    "--nagios",
+    is_flag=True,
+    help="Print one line for monitoring; exit with 0 (OK), 1 (WARNING), 2 (CRITICAL) or 3 (UNKNOWN).",
+)
+def status(config: Path, as_json: bool, watch: bool, nagios: bool) -> None:
     """Say who is in each pool and who is out, and why; and which registrars are believed."""
+    if nagios:
+        if as_json or watch:
+            raise click.UsageError("--nagios has a form of its own: without --json and --watch")
+        _nagios(config)
     if watch and (as_json or not sys.stdout.isatty()):
         raise click.UsageError("--watch is for a terminal; programs use --json, or GET /v1/events/stream")
     if as_json:
@@ -248,6 +257,21 @@ def registrar() -> None:
 main.add_command(zone)
 registrar.add_command(render)
 registrar.add_command(check_registrars)
+
+
+def _nagios(config: Path) -> NoReturn:
+    """Print what a plugin of Nagios does, and exit with its level."""
+    from rspdns.status import OtherVersionError, read
+    from rspdns.status.nagios import Level, check, report
+
+    try:
+        level, text = check(read(request(_control_path(config), "status")))
+    except ControlError as error:
+        level, text = Level.CRITICAL, report(Level.CRITICAL, f"no backend: {error}")
+    except (ConfigurationErrors, OtherVersionError) as error:
+        level, text = Level.UNKNOWN, report(Level.UNKNOWN, str(error))
+    click.echo(text)
+    sys.exit(level)
 
 
 def _counted(number: int, what: str) -> str:

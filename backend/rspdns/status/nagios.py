@@ -1,0 +1,89 @@
+"""A status as a Nagios-style check: one line, values for graphs, and how bad it is. Pure.
+
+The levels are those of the example alert rules (backend/examples/alerts.yml), without their waiting times: a
+monitoring system repeats a check before it believes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+
+from pool_user import Standing
+
+from rspdns.status.model import PoolStatus, Status
+
+HALF = 0.5
+"""Of the servers of a pool: when so many are missing it is critical."""
+
+
+class Level(IntEnum):
+    """Exit codes of Nagios's plugins."""
+
+    OK = 0
+    WARNING = 1
+    CRITICAL = 2
+    UNKNOWN = 3
+
+
+def report(level: Level, said: str, problems: tuple[str, ...] = (), values: str = "") -> str:
+    """Return what a plugin prints: level, first words, values for graphs; then one line a problem."""
+    first = f"RSPDNS {level.name} - {said}"
+    lines = [first, *(problems if len(problems) > 1 else ())]
+    plain = [line.replace("|", "/").replace("\n", " ") for line in lines]
+    if values:
+        plain[0] += f" | {values}"
+    return "\n".join(plain)
+
+
+def check(status: Status) -> tuple[Level, str]:
+    """Return how bad it is, and what a plugin prints about it."""
+    found = sorted(_problems(status), key=lambda one: -one[0])
+    pools = [pool for zone in status.zones for pool in zone.pools]
+    members = sum(len(pool.members) for pool in pools)
+    missing = sum(pool.missing for pool in pools)
+    settled = sum(one.standing is Standing.SETTLED for one in status.registrars)
+    values = (
+        f"pools={len(pools)};;;0 members={members};;;0 missing={missing};;;0 "
+        f"registrars_settled={settled};;;0;{len(status.registrars)}"
+    )
+    if not found:
+        counted = f"{members} members in {len(pools)} pools, {settled} registrars settled"
+        return Level.OK, report(Level.OK, counted, values=values)
+    level = found[0][0]
+    words = tuple(f"{one.name}: {text}" for one, text in found)
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return level, report(level, found[0][1] + more, words, values)
+
+
+def _problems(status: Status) -> Iterator[tuple[Level, str]]:
+    for zone in status.zones:
+        for pool in zone.pools:
+            yield from _of_pool(pool)
+    settled = [one for one in status.registrars if one.standing is Standing.SETTLED]
+    for registrar in status.registrars:
+        if registrar.standing is not Standing.SETTLED:
+            level = Level.WARNING if settled else Level.CRITICAL
+            yield level, f"registrar {registrar.number} ({registrar.address}) is {registrar.standing.value}"
+    for pdns in status.pdns:
+        if pdns.problem is not None:
+            yield Level.CRITICAL, f"PowerDNS can't be purged: {pdns.problem}"
+    if status.reload is not None and status.reload.state == "refused":
+        yield Level.WARNING, f"the last reload was refused: {status.reload.problem}"
+    for problem in status.problems:
+        yield Level.WARNING, problem
+
+
+def _of_pool(pool: PoolStatus) -> Iterator[tuple[Level, str]]:
+    if not pool.known:
+        yield Level.CRITICAL, f"{pool.owner} is answered with SERVFAIL: no registrar has told of it"
+        return
+    if not pool.members:
+        instead = pool.answered_instead or "nothing"
+        yield Level.CRITICAL, f"nobody lives in {pool.owner}; answered instead: {instead}"
+    elif pool.missing:
+        level = Level.CRITICAL if pool.missing >= HALF * pool.expected else Level.WARNING
+        names = ", ".join(one.called for one in pool.out if one.missing)
+        yield level, f"{pool.missing} of {pool.expected} servers of {pool.owner} are missing: {names}"
+    if pool.stale_s is not None:
+        yield Level.WARNING, f"{pool.owner} is answered from memory since {pool.stale_s:.0f} s"
