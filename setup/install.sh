@@ -146,7 +146,7 @@ put backend/examples/rspdns.toml "$SYSCONFDIR/rspdns/rspdns.toml.example"
 put ppe-agent/examples/agent.toml "$SYSCONFDIR/ppe-agent/agent.toml.example"
 put ppu-agent/examples/ppu-agent.toml "$SYSCONFDIR/ppu-agent/ppu-agent.toml.example"
 examples=$PREFIX/share/doc/rspdns/examples
-put backend/examples/alerts.yml "$examples/alerts.yml"
+for file in alerts.yml recording.yml grafana-dashboard.json; do put "backend/examples/$file" "$examples/$file"; done
 for zone in backend/examples/zones.d/*; do put "$zone" "$examples/zones.d/${zone##*/}"; done
 put registrar-config/examples/inventory.toml "$examples/inventory.toml"
 put registrar-config/examples/wireguard/rspdns0.conf "$examples/rspdns0.conf"
