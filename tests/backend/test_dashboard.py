@@ -1,4 +1,4 @@
-"""The Grafana dashboard and the recording rules: about metrics there are, in expressions that Prometheus takes."""
+"""The Grafana dashboard and the recording rules: about metrics there are, in expressions Prometheus takes."""
 
 import json
 import re
