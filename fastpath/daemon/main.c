@@ -343,6 +343,10 @@ int main(int count, char **words)
 		fputs(USAGE, stdout);
 		return 0;
 	}
+	if (strcmp(command, "--version") == 0) {
+		puts("rspdns-fastpath, version " PROJECT_VERSION);
+		return 0;
+	}
 	if (count < 2) {
 		fputs(USAGE, stderr);
 		return 2;

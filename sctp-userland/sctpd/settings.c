@@ -26,12 +26,13 @@ static void usage(FILE *to)
 	      "  --memory-limit MB                            what all that is queued, and all associations, may take (512)\n"
 	      "  --detach                                     go to the background once it serves\n"
 	      "  --kernel                                     only tell (exit status) whether the kernel has SCTP\n"
+	      "  --version                                    tell the version\n"
 	      "  --debug                                      usrsctp's own messages\n",
 	      to);
 }
 
 enum { RTO_MIN = 1, RTO_INITIAL, RTO_MAX, SACK, HEARTBEAT, INIT_RTX, ASSOC_RTX, PATH_RTX, IDLE, GROUP, EVERYONE, LIMIT,
-       CONNECTIONS, MEMORY, DEBUG, STATUS, JSON, HELP, DETACH, KERNEL };
+       CONNECTIONS, MEMORY, DEBUG, STATUS, JSON, HELP, DETACH, KERNEL, VERSION };
 
 static const struct option long_options[] = {
 	{ "rto-min", 1, NULL, RTO_MIN },	   { "rto-initial", 1, NULL, RTO_INITIAL },
@@ -45,7 +46,8 @@ static const struct option long_options[] = {
 	{ "debug", 0, NULL, DEBUG },
 	{ "status", 0, NULL, STATUS },		   { "json", 0, NULL, JSON },
 	{ "detach", 0, NULL, DETACH },		   { "kernel", 0, NULL, KERNEL },
-	{ "help", 0, NULL, HELP },		   { NULL, 0, NULL, 0 },
+	{ "help", 0, NULL, HELP },		   { "version", 0, NULL, VERSION },
+	{ NULL, 0, NULL, 0 },
 };
 
 static long number(const char *name, const char *text, long smallest, long largest)
@@ -111,6 +113,7 @@ void settings_parse(struct settings *settings, int argc, char **argv)
 		case STATUS: settings->status = true; break;
 		case JSON: settings->json = true; break;
 		case HELP: case 'h': usage(stdout); exit(0);
+		case VERSION: puts("sctpd, version " PROJECT_VERSION); exit(0);
 		default: usage(stderr); exit(2);
 		}
 	}

@@ -142,3 +142,20 @@ def test_the_list_of_parts_names_what_is_installed() -> None:
     assert not [
         name for name, one in found.items() if one["licenses"] == [{"license": {"name": "see its METADATA"}}]
     ]
+
+
+@pytest.mark.parametrize("command", PROJECT["project"]["scripts"])
+def test_every_python_command_tells_the_version(command: str) -> None:
+    said = run(Path(sys.executable).with_name(command), "--version")
+    assert said == f"{command}, version {PROJECT['project']['version']}\n"
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["sctp-userland/build/sctpd", "sctp-userland/sctp-run", "fastpath/build/rspdns-fastpath"],
+)
+def test_every_other_program_tells_the_same(program: str) -> None:
+    assert (
+        run(REPOSITORY / program, "--version")
+        == f"{Path(program).name}, version {PROJECT['project']['version']}\n"
+    )
