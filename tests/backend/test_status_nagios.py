@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from daemon_kit.control import ControlServer
-from pool_user.belief import Standing
+from pool_user import Standing
 from rspdns.status import Status, dumped
 from rspdns.status.model import ReloadStatus
 from rspdns.status.nagios import Level, check
