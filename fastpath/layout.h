@@ -58,22 +58,7 @@ struct settings {
 	__u64 generation;     /* changes up to this one are visible */
 	__u32 trace;	      /* whether decisions are told */
 	__u16 payload;	      /* the UDP size that PowerDNS tells in its OPT record */
-	__u16 most_labels;    /* of any name of the zones; 0: deeper names are not limited */
-	__u32 rate_per_s;     /* questions from one source prefix; 0: not limited */
-	__u32 slip;	      /* of what is limited, every slip-th question is answered with TC; 1: each */
-	__u64 slipped;	      /* limited so far */
-};
-
-/* The tokens of one source prefix, for the limit of rate. */
-struct bucket {
-	__u64 filled_ns;
-	__u64 tokens_ns; /* a question takes 1e9 / rate */
-};
-
-/* An IPv4 /24 or an IPv6 /56. */
-struct prefix {
-	__u8 bytes[7];
-	__u8 version;
+	__u16 unused;
 };
 
 #define REASONS(reason)                                                                                                 \
@@ -86,8 +71,6 @@ struct prefix {
 	reason(PACKET, "packet")                                                                                        \
 	reason(CHECKSUM, "checksum")                                                                                    \
 	reason(CHANGING, "changing")                                                                                    \
-	reason(LIMITED_TC, "limited_tc")                                                                                \
-	reason(LIMITED_DROPPED, "limited_dropped")                                                                      \
 	reason(NOT_GROWN, "not_grown")                                                                                  \
 	reason(NOT_WRITTEN, "not_written")
 

@@ -35,7 +35,6 @@
 #define FLAG_RD 0x0100
 #define KNOWN_FLAGS 0x0130 /* RD, AD, CD: all that a question of opcode QUERY may have here */
 #define FLAGS_OF_ANSWER 0x8400 /* QR, AA: what PowerDNS sets; RD is copied */
-#define FLAGS_TRUNCATED 0x8600
 #define CLASS_IN 1
 #define TYPE_OPT 41
 #define DO 0x8000
@@ -82,21 +81,6 @@ struct {
 	__type(key, struct destination);
 	__type(value, __u8);
 } destinations SEC(".maps");
-
-/* The apexes of the zones, as questions of type 0: only names below these may be limited for their depth. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__type(key, struct question);
-	__type(value, __u8);
-} zones SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 65536);
-	__type(key, struct prefix);
-	__type(value, struct bucket);
-} sources SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -450,10 +434,10 @@ static __always_inline void turn_round(struct packet *p, struct scratch *s, __u3
 	}
 }
 
-/* Make the packet the answer: `answer` 0 is one without records, with TC. Says what came of it. */
+/* Make the packet the answer. Says what came of it. */
 static __always_inline int write_answer(struct packet *p, struct scratch *s, struct settings *set, struct answer *answer)
 {
-	__u64 behind = p->behind, size = answer ? answer->size : 0;
+	__u64 behind = p->behind, size = answer->size;
 	FORGET_BOUNDS(behind);
 	FORGET_BOUNDS(size);
 	if (behind < SHORTEST || behind > DNS_HEADER + NAME_BYTES + QUESTION_REST || size > RECORD_BYTES)
@@ -462,10 +446,10 @@ static __always_inline int write_answer(struct packet *p, struct scratch *s, str
 	if (dns > MOST_ANSWER_BYTES)
 		return OTHER_QUESTION;
 	__u8 *header = s->dns;
-	__u16 flags = (answer ? FLAGS_OF_ANSWER : FLAGS_TRUNCATED) | (two_bytes(header + 2) & FLAG_RD);
+	__u16 flags = FLAGS_OF_ANSWER | (two_bytes(header + 2) & FLAG_RD);
 	put_two_bytes(header + 2, flags);
-	put_two_bytes(header + 6, answer ? answer->answers : 0);
-	put_two_bytes(header + 10, (answer ? answer->additional : 0) + (opt != 0));
+	put_two_bytes(header + 6, answer->answers);
+	put_two_bytes(header + 10, answer->additional + (opt != 0));
 	s->dns[behind] = 0;
 	s->dns[behind + 1] = 0;
 	s->dns[behind + 2] = 0;
@@ -477,8 +461,7 @@ static __always_inline int write_answer(struct packet *p, struct scratch *s, str
 	} else {
 		sum += (__u32)bpf_csum_diff(0, 0, (void *)s->dns, (behind + 3) & ~3ull, 0);
 		sum += udp[0] + udp[1] + udp[2];
-		if (answer)
-			sum += behind & 1 ? swapped(answer->checksum) : answer->checksum;
+		sum += behind & 1 ? swapped(answer->checksum) : answer->checksum;
 	}
 	if (opt) {
 		__builtin_memset(s->opt, 0, sizeof(s->opt));
@@ -497,11 +480,11 @@ static __always_inline int write_answer(struct packet *p, struct scratch *s, str
 	long failed = p->head == IPV4_HEAD
 			      ? store(p, 0, s->head + HEAD(IPV4_HEAD), IPV4_HEAD + DNS_HEADER)
 			      : store(p, 0, s->head + HEAD(IPV6_HEAD), IPV6_HEAD + DNS_HEADER);
-	if (answer && size > 0 && size <= RECORD_BYTES)
+	if (size > 0 && size <= RECORD_BYTES)
 		failed |= store(p, p->head + behind, answer->bytes, size);
 	if (opt)
 		failed |= store(p, p->head + behind + size, s->opt, OPT_BYTES);
-	return failed ? NOT_WRITTEN : answer ? ANSWERED : LIMITED_TC;
+	return failed ? NOT_WRITTEN : ANSWERED;
 }
 
 static __always_inline void tell(struct packet *p, struct scratch *s, int reason, int has_question)
@@ -570,9 +553,7 @@ int fastpath_tc(struct __sk_buff *skb)
 	struct packet p = {.context = skb, .size = skb->len, .interface = skb->ifindex};
 	switch (decide(&p)) {
 	case ANSWERED:
-	case LIMITED_TC:
 		return bpf_redirect(p.interface, 0);
-	case LIMITED_DROPPED:
 	case NOT_WRITTEN:
 		return TC_ACT_SHOT;
 	default:
@@ -586,9 +567,7 @@ int fastpath_xdp(struct xdp_md *context)
 	struct packet p = {.context = context, .size = context->data_end - context->data, .is_xdp = 1};
 	switch (decide(&p)) {
 	case ANSWERED:
-	case LIMITED_TC:
 		return XDP_TX;
-	case LIMITED_DROPPED:
 	case NOT_WRITTEN:
 		return XDP_DROP;
 	default:

@@ -72,10 +72,7 @@ bool hello_read(const struct message *message, struct hello *hello)
 	struct reader reader = reader_of(message);
 	take_into(&reader, &hello->version, sizeof(hello->version));
 	hello->payload = take_short(&reader);
-	hello->most_labels = take_short(&reader);
-	take_into(&reader, &hello->rate_per_s, sizeof(hello->rate_per_s));
-	take_into(&reader, &hello->slip, sizeof(hello->slip));
-	return is_whole(&reader) && hello->payload >= MOST_ANSWER_BYTES && hello->slip >= 1;
+	return is_whole(&reader) && hello->payload >= MOST_ANSWER_BYTES;
 }
 
 /* A name in lower case on the wire, of this size: labels that end where the name ends. */
@@ -126,13 +123,6 @@ bool put_read(const struct message *message, struct put *put)
 			return false;
 	}
 	return is_whole(&reader);
-}
-
-bool zone_read(const struct message *message, struct question *apex)
-{
-	struct reader reader = reader_of(message);
-	memset(apex, 0, sizeof(*apex));
-	return take_name(&reader, apex) && is_whole(&reader);
 }
 
 bool number_read(const struct message *message, uint64_t *number)

@@ -19,8 +19,7 @@
 
 enum kind {
 	/* Of the backend: */
-	HELLO = 'H',  /* version (4), payload (2), most labels (2), rate (4), slip (4) */
-	ZONE = 'Z',   /* a name: the apex of a zone whose names are not deeper than told */
+	HELLO = 'H',  /* version (4), payload (2) */
 	PUT = 'P',    /* type (2), size of the name (1), name, count (1), each: answers (2), additional (2), size (2), bytes */
 	COMMIT = 'C', /* number (8) */
 	RENEW = 'R',  /* CLOCK_MONOTONIC in ns when it was sent (8) */
@@ -46,8 +45,7 @@ struct message {
 
 struct hello {
 	uint32_t version;
-	uint16_t payload, most_labels;
-	uint32_t rate_per_s, slip;
+	uint16_t payload;
 };
 
 struct put {
@@ -62,7 +60,6 @@ long message_read(const uint8_t *bytes, size_t size, struct message *message);
 /* Each says whether the body is one. */
 bool hello_read(const struct message *message, struct hello *hello);
 bool put_read(const struct message *message, struct put *put);
-bool zone_read(const struct message *message, struct question *apex);
 bool number_read(const struct message *message, uint64_t *number);
 
 #endif

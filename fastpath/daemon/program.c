@@ -16,6 +16,7 @@
 
 /* The filter of ours on an interface: by these a later daemon, and `detach`, find it. */
 #define TC_PRIORITY 5353
+#define LOOKS_TO_A_QUERY 20 /* whether the filter is still there; that the interface is, is seen at each look */
 
 extern const unsigned char bpf_object_start[], bpf_object_end[];
 
@@ -69,7 +70,6 @@ const char *program_load(struct program *program, struct table *table, uint32_t 
 	program->counters = map_of(program, "counters");
 	program->decisions = map_of(program, "decisions");
 	program->destinations = map_of(program, "destinations");
-	program->zones = map_of(program, "zones");
 	table->names = map_of(program, "names");
 	table->settings = mapped(map_of(program, "settings"), sizeof(struct settings));
 	table->entries = mapped(map_of(program, "entries"), sizeof(struct entry) * (size_t)names);
@@ -127,6 +127,9 @@ static bool is_attached(const struct program *program, const struct interface *i
 		return false;
 	if (program->mode != TC)
 		return interface->link >= 0;
+	/* Seldom: whoever else changes interfaces makes this question wait, and all changes of answers behind it. */
+	if (program->looks % LOOKS_TO_A_QUERY)
+		return true;
 	LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = (int)index, .attach_point = BPF_TC_INGRESS);
 	LIBBPF_OPTS(bpf_tc_opts, options, .handle = program->handle, .priority = TC_PRIORITY);
 	return bpf_tc_query(&hook, &options) == 0;
@@ -142,6 +145,7 @@ static void drop_link(struct interface *interface)
 unsigned int program_attach(struct program *program)
 {
 	unsigned int attached = 0;
+	program->looks++;
 	for (unsigned int i = 0; i < program->interface_count; i++) {
 		struct interface *interface = &program->interfaces[i];
 		unsigned int index = if_nametoindex(interface->name);

@@ -24,9 +24,10 @@ struct program {
 	uint32_t handle; /* of the filter in tc: by it a later daemon, and `detach`, find it */
 	struct bpf_object *object;
 	int file;
-	int counters, decisions, destinations, zones;
+	int counters, decisions, destinations;
 	struct interface interfaces[MOST_INTERFACES];
 	unsigned int interface_count;
+	unsigned int looks; /* at the interfaces so far */
 };
 
 /* Load the program and open the table of its maps. Returns NULL, or what is wrong in words. */

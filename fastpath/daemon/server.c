@@ -13,7 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
 #include "messages.h"
@@ -241,14 +240,6 @@ static void look_who_traces(struct server *server)
 
 /* ---- what the backend says ---- */
 
-static void forget_zones(struct server *server)
-{
-	struct question apex;
-	while (bpf_map_get_next_key(server->program->zones, NULL, &apex) == 0)
-		if (bpf_map_delete_elem(server->program->zones, &apex))
-			return;
-}
-
 static void begin(struct server *server, struct client *client, const struct message *message)
 {
 	struct hello hello;
@@ -266,10 +257,6 @@ static void begin(struct server *server, struct client *client, const struct mes
 	set_lease(server, 0);
 	server->backend = client;
 	settings->payload = hello.payload;
-	settings->rate_per_s = hello.rate_per_s;
-	settings->slip = hello.slip;
-	settings->most_labels = hello.most_labels;
-	forget_zones(server);
 	table_clear(server->table);
 	table_commit(server->table);
 	reply(client, WELCOME, NULL, 0);
@@ -305,15 +292,6 @@ static void commit(struct server *server, struct client *client, const struct me
 	reply(client, COMMITTED, body, sizeof(body));
 }
 
-static void add_zone(struct server *server, struct client *client, const struct message *message)
-{
-	struct question apex;
-	uint8_t one = 1;
-	if (!zone_read(message, &apex))
-		return refuse(client, "this is no name of a zone");
-	bpf_map_update_elem(server->program->zones, &apex, &one, BPF_ANY); /* where it is full, fewer are limited */
-}
-
 static void handle(struct server *server, struct client *client, const struct message *message)
 {
 	bool is_backend = server->backend == client;
@@ -342,8 +320,6 @@ static void handle(struct server *server, struct client *client, const struct me
 		return renew(server, client, message);
 	case END:
 		return set_lease(server, 0);
-	case ZONE:
-		return add_zone(server, client, message);
 	default:
 		return refuse(client, "unknown message");
 	}

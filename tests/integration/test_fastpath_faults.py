@@ -141,7 +141,7 @@ def test_interface_that_goes_and_comes_is_attached_again(stage: FastStage) -> No
 def test_second_backend_is_refused_while_the_first_renews_its_lease(stage: FastStage) -> None:
     with socket.socket(socket.AF_UNIX) as other:
         other.connect(str(stage.socket))
-        other.sendall(struct.pack("=IBIHHII", 17, ord("H"), 1, 1232, 0, 0, 1))
+        other.sendall(struct.pack("=IBIH", 7, ord("H"), 1, 1232))
         assert b"another backend is connected" in other.recv(1000)
     assert answered(stage) == 1
 
@@ -154,3 +154,8 @@ def test_privileges_are_dropped(stage: FastStage) -> None:
     assert int(lines["CapEff"], 16) == int(lines["CapPrm"], 16) == kept
     assert int(lines["CapBnd"], 16) == kept
     assert lines["NoNewPrivs"] == "1"
+
+
+def test_generic_xdp_answers_too(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with fast_stage([zone()], TWO, tmp_path_factory.mktemp("fast"), "--mode", "xdp-generic") as stage:
+        assert answered(stage) == 1

@@ -21,7 +21,6 @@ from typing import Any
 import pytest
 from pool_user.views import PoolView
 from rspdns.fastpath import FastPath
-from rspdns.fastpath.messages import Limit
 from rspdns.zones.zone import Zone
 
 from tests.support.namespaces import REPOSITORY, Namespace
@@ -130,7 +129,6 @@ def fast_stage(
     folder: Path,
     *options: str,
     target: str = "all",
-    limit: Limit = Limit(),  # noqa: B008 - immutable
     **settings: Any,
 ) -> Iterator[FastStage]:
     """Serve these zones until the end of the block; `options` are the daemon's."""
@@ -141,7 +139,7 @@ def fast_stage(
         client = Namespace(f"{name}c")
         try:
             connect(server, client)
-            link = FastPath(str(folder / "fastpath.sock"), 1232, lambda: limit)
+            link = FastPath(str(folder / "fastpath.sock"), 1232)
             pdns = Pdns(server, folder, address=FAST, **settings)
             config = pdns.folder / "pdns.conf"
             every = ",".join((FAST, SLOW, FAST_6, SLOW_6))

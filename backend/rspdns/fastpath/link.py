@@ -44,7 +44,6 @@ class FastPath:
         self,
         path: str,
         udp_payload: int,
-        limit: Callable[[], messages.Limit] = messages.Limit,
         asked: Callable[[Iterable[str]], None] = lambda names: None,
         draw: random.Random | None = None,
     ) -> None:
@@ -58,7 +57,6 @@ class FastPath:
         self.refused = 0
         """Names for which it has no room."""
         self._udp_payload = udp_payload
-        self._limit = limit
         self._on_asked = asked
         self._ready = ReadyAnswers(draw or random.Random())  # noqa: S311 - spreads load, no secret
         self._snapshot = Snapshot()
@@ -143,10 +141,7 @@ class FastPath:
         self._reader = messages.Reader()
         self._waiting.clear()
         asyncio.get_running_loop().add_reader(connection.fileno(), self._read)
-        limit = self._limit()
-        self._send(messages.hello(self._udp_payload, limit))
-        if limit.most_labels:
-            self._send(b"".join(map(messages.zone, self._snapshot.zone_answers)))
+        self._send(messages.hello(self._udp_payload))
 
     def _read(self) -> None:
         if self._socket is None:

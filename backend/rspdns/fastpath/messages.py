@@ -17,7 +17,7 @@ VERSION = 1
 MOST_BYTES = 64 << 20
 """Of a reply: the status of a million names."""
 _HEAD = struct.Struct("=IB")
-_HELLO = struct.Struct("=IHHII")
+_HELLO = struct.Struct("=IH")
 _COMMITTED = struct.Struct("=QI")
 
 
@@ -32,27 +32,13 @@ class Message(NamedTuple):
     body: bytes
 
 
-class Limit(NamedTuple):
-    """What the kernel limits: names of more labels (0: none), questions a second of one prefix (0: any)."""
-
-    most_labels: int = 0
-    rate_per_s: int = 0
-    slip: int = 1
-
-
 def _message(kind: str, body: bytes = b"") -> bytes:
     return _HEAD.pack(1 + len(body), ord(kind)) + body
 
 
-def hello(udp_payload: int, limit: Limit) -> bytes:
+def hello(udp_payload: int) -> bytes:
     """The greeting: all answers of before are forgotten."""
-    return _message("H", _HELLO.pack(VERSION, udp_payload, *limit))
-
-
-def zone(name: str) -> bytes:
-    """A zone whose names are not deeper than the limit says."""
-    wire = wire_name(name)
-    return _message("Z", bytes([len(wire)]) + wire)
+    return _message("H", _HELLO.pack(VERSION, udp_payload))
 
 
 def put(question: Question, variants: Sequence[Answer]) -> bytes:

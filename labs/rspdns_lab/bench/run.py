@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rspdns_lab.bench import flood, scale
+from rspdns_lab.bench import fast_path, flood, scale
 from rspdns_lab.bench.convergence import PORTS, Followed, run_convergence
 from rspdns_lab.bench.flood import Beside, Flood, read_flood, run_flood
 from rspdns_lab.bench.questions import Rate, run_round, variants_running
@@ -66,7 +66,7 @@ def run_bench(
     if "changes" in order.parts and order.trials:
         kinds = {one.kind for one in found if isinstance(one, Followed)}
         for kind in PORTS:
-            if kind not in kinds:
+            if kind not in kinds and not (kind == "fastpath" and fast_path.why_not()):
                 with Network(prefix) as network:
                     host = network.add_host(*HOST)
                     yield [run_convergence(host, folder, kind, order.trials, say)]
