@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Puts together what is released, in build/release: wheel, sdist, the Debian packages of build/packages, a list of all parts
-# (CycloneDX) and checksums. Two runs for one commit give the same bytes.
+# (CycloneDX) and checksums.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=build/release
