@@ -59,7 +59,12 @@ def site_answers(site: SiteAnswers, draw: random.Random) -> dict[Question, tuple
     first = node_answers(site.nodes)
     if site.redraw is None:
         return {question: (answer,) for question, answer in first.items()}
-    drawn = [first, *(node_answers(site.redraw(draw)) for _ in range(VARIANTS - 1))]
+    drawn = [first]
+    for _ in range(VARIANTS - 1):
+        nodes = site.redraw(draw)
+        differing = {name: node for name, node in nodes.items() if node != site.nodes.get(name)}
+        same = {question: answer for question, answer in first.items() if question.name not in differing}
+        drawn.append(same | node_answers(differing, nodes))
     return {
         question: variants if len(set(variants)) > 1 else variants[:1]
         for question in first
@@ -67,14 +72,17 @@ def site_answers(site: SiteAnswers, draw: random.Random) -> dict[Question, tuple
     }
 
 
-def node_answers(nodes: Mapping[str, Node]) -> dict[Question, Answer]:
-    """One answer to each question about these nodes."""
+def node_answers(
+    nodes: Mapping[str, Node], all_nodes: Mapping[str, Node] | None = None
+) -> dict[Question, Answer]:
+    """One answer to each question about these nodes; `all_nodes` has those of SRV targets, too."""
     found = {}
+    targets = nodes if all_nodes is None else all_nodes
     for name, node in nodes.items():
         if node.failure or name_size(name) > MOST_NAME_BYTES:
             continue
         for qtype in {record.type for record in node.records} & LIVE_TYPES:
-            answer = _answer(name, [one for one in node.records if one.type == qtype], nodes)
+            answer = _answer(name, [one for one in node.records if one.type == qtype], targets)
             if answer is not None:
                 found[Question(name, qtype)] = answer
     return found
