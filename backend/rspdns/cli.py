@@ -88,6 +88,9 @@ def check(config: Path, offline: bool, strict: bool) -> None:
     found = warnings(config, loaded, known.handles, going, unknown=known.unknown)
     for one in loaded.zones:
         click.echo(f"{one.name}: {_counted(len(one.config.pools), 'pool')}")
+    if not loaded.zones:
+        where = config.parent / loaded.zones_dir
+        click.echo(f"note: no zone in {where}: nothing would be answered (rspdns zone add)", err=True)
     for warning in found:
         click.echo(f"warning: {warning}", err=True)
     if known.handles is None and not offline:

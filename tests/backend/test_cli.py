@@ -40,6 +40,14 @@ def test_check_says_that_all_is_well(config: Path) -> None:
     assert result.output == f"{ZONE}: 1 pool\n{config}: no errors\n"
 
 
+def test_check_says_when_there_is_no_zone(config: Path) -> None:
+    for file in (config.parent / "zones.d").iterdir():
+        file.unlink()
+    result = run("check", "--offline", "--strict", "-c", config)
+    assert result.exit_code == 0, "a backend before its first zone is right"
+    assert result.stderr.startswith(f"note: no zone in {config.parent}/zones.d: ")
+
+
 def test_check_tells_every_error_of_every_file(config: Path) -> None:
     config.write_text(config.read_text() + "nonsense = 1\n")
     zone = config.parent / "zones.d" / f"{ZONE}.toml"
