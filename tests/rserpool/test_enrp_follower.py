@@ -84,6 +84,22 @@ def test_a_follower_joins_and_hears_of_everything() -> None:
     ]
 
 
+def test_a_push_that_comes_amid_a_table_is_newer_than_the_table() -> None:
+    """Else the registrar's next checksum would not fit, and the whole table be asked for again."""
+    paper = Paper()
+    paper.follow()
+    paper.associate()
+    paper.hear(page(pe(1), more=True))
+    paper.hear(update(pe(3)))
+    paper.hear(update(pe(1), UpdateAction.DELETE))
+    paper.hear(page(pe(2)))
+    paper.actions.clear()
+    for _ in range(10):
+        paper.wait(0.5)
+        paper.hear(presence(finish(element_sum(HANDLE, 2) + element_sum(HANDLE, 3))))
+    assert [message for message in paper.sent if isinstance(message, HandleTableRequest)] == []
+
+
 def test_a_follower_says_nothing_before_it_is_told_to_follow() -> None:
     """A starting registrar would take it for its mentor."""
     paper = Paper()
