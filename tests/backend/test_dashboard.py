@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.backend.test_alerts import exposed, promtool
+from tests.backend.exposed_metrics import exposed, promtool
 
 TOP = Path(__file__).resolve().parents[2]
 DASHBOARD = TOP / "backend" / "examples" / "grafana-dashboard.json"

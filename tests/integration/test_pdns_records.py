@@ -186,9 +186,12 @@ def test_the_serial_of_each_zone_moves_with_its_own_changes(both: Both) -> None:
 
 
 def test_a_dname_is_followed(both: Both) -> None:
-    said = both.live.pdns.dig("+noall", "+answer", f"x.old.{ZONE}", "A").split()
-    assert said[:5] == [f"old.{ZONE}.", "3600", "IN", "DNAME", "new.example.com."]
-    assert said[-2:] == ["CNAME", "x.new.example.com."]
+    said = both.live.pdns.dig("+noall", "+answer", f"x.old.{ZONE}", "A").splitlines()
+    records = {tuple(line.split()) for line in said}
+    assert (f"old.{ZONE}.", "3600", "IN", "DNAME", "new.example.com.") in records
+    assert {record[-2:] for record in records if record[0] == f"x.old.{ZONE}."} == {
+        ("CNAME", "x.new.example.com.")
+    }
 
 
 PARENT = ZONE.partition(".")[2]
