@@ -54,6 +54,7 @@ def case_before_close_while_the_peer_sends() -> None:
     with connected() as (client, server):
         sent = fill(client)
         client.close()
+        time.sleep(0.1)  # sctpd hears of it a moment later
         with contextlib.suppress(BrokenPipeError):  # all has arrived already: the peer is shut down
             for _ in range(5):
                 server.send(b"nobody reads this")
@@ -69,6 +70,7 @@ def case_before_close_of_a_one_to_many_socket_while_the_peer_sends() -> None:
             for _ in range(200):
                 sent += send(client, message, association=to_server, socket_flags=socket.MSG_DONTWAIT)
         client.close()
+        time.sleep(0.1)  # sctpd hears of it a moment later
         with contextlib.suppress(BrokenPipeError):  # all has arrived already: the peer is shut down
             for _ in range(5):
                 send(server, b"nobody reads this", association=to_client)
