@@ -199,7 +199,6 @@ while not pathlib.Path(sys.argv[1], "stop").exists():
 """
 
 
-@pytest.mark.exact
 def test_a_key_and_the_kind_of_denial_change_while_it_is_asked(signed: Served, tmp_path: Path) -> None:
     """A key is rolled over, the parent is told of it by CDS, and denials go over to NSEC3 and back."""
     pdns, stop = signed.pdns, tmp_path / "stop"
