@@ -12,31 +12,23 @@ from typing import Any, NoReturn
 
 import click
 from daemon_kit import logs
-from daemon_kit.commands import CommandGroup, until_ctrl_c
+from daemon_kit.commands import CommandGroup, config_option, end_with, log_options, until_ctrl_c
 from daemon_kit.config_file import ConfigurationErrors, TomlDocument, read_text
 from daemon_kit.control import ControlError, request
-from daemon_kit.errors import FatalError
 from daemon_kit.run import run_service
 from registrar_config.render import check as check_registrars
 from registrar_config.render import render
 
-from rspdns.configuration import DEFAULT_PATH, AdminConfig, BackendConfig, load_configuration
+from rspdns.configuration import DEFAULT_PATH, AdminConfig, load_configuration
 from rspdns.zone_command import zone
 
 WATCH_EVERY_S = 0.5
 WIDE_COLUMNS = 240
 
-CONFIG = click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path),
-    default=DEFAULT_PATH,
-    show_default=True,
-    help="Configuration file.",
-)
+CONFIG = config_option(DEFAULT_PATH)
 
 
-@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup)
 @click.version_option(package_name="rspdns")
 def main() -> None:
     """DNS answers that hold only servers which are alive."""
@@ -44,8 +36,7 @@ def main() -> None:
 
 @main.command()
 @CONFIG
-@click.option("--log-level", type=click.Choice(logs.LEVELS), help="Default: as in the configuration file.")
-@click.option("--log-json", is_flag=True, help="Log JSON lines.")
+@log_options(level=None)
 def serve(config: Path, log_level: str | None, log_json: bool) -> None:
     """Run the backend until SIGTERM."""
     import uvloop
@@ -54,17 +45,14 @@ def serve(config: Path, log_level: str | None, log_json: bool) -> None:
     from rspdns import service
     from rspdns.reading import read_configuration
 
-    loaded = _load(config)
+    loaded = load_configuration(config)
     logs.configure(log_level or loaded.log_level, json=log_json)
 
     async def run(stop: asyncio.Event) -> None:
-        try:
-            check_available()
-        except SctpUnavailable as problem:
-            raise FatalError(str(problem)) from None
+        check_available()
         await service.serve(loaded, stop, partial(read_configuration, config))
 
-    sys.exit(run_service(run, loop_factory=uvloop.new_event_loop))
+    sys.exit(run_service(run, fatal=(SctpUnavailable,), loop_factory=uvloop.new_event_loop))
 
 
 @main.command()
@@ -82,7 +70,7 @@ def check(config: Path, offline: bool, strict: bool) -> None:
     from rspdns.registered import Registered, registered
     from rspdns.warnings import warnings
 
-    loaded = _load(config)
+    loaded = load_configuration(config)
     known = Registered() if offline else registered(loaded)
     going = departures(known.zones, loaded.zones, known.elements)
     found = warnings(config, loaded, known.handles, going, unknown=known.unknown)
@@ -164,8 +152,7 @@ def status(config: Path, as_json: bool, watch: bool, nagios: bool) -> None:
         try:
             console.print(view(read(_ask(config, "status")), console.width), soft_wrap=True)
         except OtherVersionError as problem:
-            click.echo(f"error: {problem}", err=True)
-            sys.exit(1)
+            end_with(problem)
         return
     path = _control_path(config)
 
@@ -281,22 +268,8 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _load(config: Path) -> BackendConfig:
-    try:
-        return load_configuration(config)
-    except ConfigurationErrors as errors:
-        click.echo(errors, err=True)
-        sys.exit(1)
-
-
 def _ask(config: Path, command: str, **arguments: Any) -> dict[str, Any]:
-    try:
-        return request(_control_path(config), command, **arguments)
-    except ConfigurationErrors as errors:
-        click.echo(errors, err=True)
-    except ControlError as error:
-        click.echo(f"error: {error}", err=True)
-    sys.exit(1)
+    return request(_control_path(config), command, **arguments)
 
 
 def _control_path(config: Path) -> str:

@@ -35,7 +35,6 @@ from pool_user import (
     reasons,
 )
 
-from rserpool import SctpUnavailable
 from rspdns.admin.server import AdminServer
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
@@ -201,8 +200,6 @@ class Backend:
         cleanup.push_async_callback(self.purger.close)
         try:
             self.pool_user.start()
-        except SctpUnavailable as problem:
-            raise FatalError(str(problem)) from None
         except OSError as problem:
             raise FatalError(
                 f"can't open an SCTP socket for the registrars {', '.join(self.config.registrars)}: "

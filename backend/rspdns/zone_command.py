@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
-from typing import NoReturn
 
 import click
-from daemon_kit.commands import CommandGroup
+from daemon_kit.commands import CommandGroup, config_option, end_with
 from daemon_kit.config_file import ConfigurationError, ConfigurationErrors
 
 from rspdns.configuration import DEFAULT_PATH, zones_directory
@@ -24,14 +22,7 @@ from rspdns.zones.loading import load_zones
 from rspdns.zones.showing import delegation_of, described, file_of, files_to_remove
 from rspdns.zones.zone import Zone
 
-_CONFIG = click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=DEFAULT_PATH,
-    show_default=True,
-    help="The backend's configuration file, which tells where its zones are.",
-)
+_CONFIG = config_option(DEFAULT_PATH, "The backend's configuration file, which tells where its zones are.")
 _ZONES_DIR = click.option(
     "--zones-dir",
     type=click.Path(path_type=Path, file_okay=False),
@@ -91,12 +82,8 @@ def add(
         where = (service or DEFAULT_SERVICE, pool_name or DEFAULT_POOL_NAME)
         new = NewZone(name, servers, handle, accept, *where, label)
         files = add_zone(new, _directory(config, zones_dir))
-    except ConfigurationErrors as errors:
-        click.echo(errors, err=True)
-        sys.exit(1)
     except (ValueError, OSError) as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(1)
+        end_with(error)
     for file in files:
         click.echo(f"wrote {file}")
     click.echo(f"SRV records at {new.owner}: the members of pool {handle}")
@@ -137,7 +124,7 @@ def show(name: str, config: Path, zones_dir: Path | None) -> None:
             click.echo(described(one, _file(name, config, zones_dir)))
             click.echo(f"\nIn the parent zone:\n\n{delegation_of(one)}")
             return
-    _fail(f"no zone {name}; `rspdns zone list` tells which there are")
+    end_with(f"no zone {name}; `rspdns zone list` tells which there are")
 
 
 @zone.command()
@@ -150,37 +137,24 @@ def remove(name: str, config: Path, zones_dir: Path | None, yes: bool) -> None:
     paths = files_to_remove(_file(name, config, zones_dir))
     click.echo("to delete: " + ", ".join(map(str, paths)))
     if not yes and not click.confirm("Is its delegation gone from the parent, and shall they be deleted?"):
-        _fail("nothing was deleted")
+        end_with("nothing was deleted")
     try:
         for path in paths:
             path.unlink()
     except OSError as error:
-        _fail(f"{error.filename}: {error.strerror or error}")
+        end_with(f"{error.filename}: {error.strerror or error}")
     click.echo(f"\nNow: {shlex.join(['rspdns', 'reload', '-c', str(config)])}")
 
 
 def _load(config: Path, zones_dir: Path | None) -> tuple[Zone, ...]:
-    try:
-        return load_zones(_directory(config, zones_dir))
-    except ConfigurationErrors as errors:
-        click.echo(errors, err=True)
-        sys.exit(1)
+    return load_zones(_directory(config, zones_dir))
 
 
 def _file(name: str, config: Path, zones_dir: Path | None) -> Path:
-    try:
-        file = file_of(name, _directory(config, zones_dir))
-    except ConfigurationErrors as errors:
-        click.echo(errors, err=True)
-        sys.exit(1)
+    file = file_of(name, _directory(config, zones_dir))
     if file is None:
-        _fail(f"no zone {name}; `rspdns zone list` tells which there are")
+        end_with(f"no zone {name}; `rspdns zone list` tells which there are")
     return file
-
-
-def _fail(words: str) -> NoReturn:
-    click.echo(f"error: {words}", err=True)
-    sys.exit(1)
 
 
 def _directory(config: Path, zones_dir: Path | None) -> Path:

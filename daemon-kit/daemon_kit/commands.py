@@ -1,4 +1,4 @@
-"""What commands at a terminal share: help that shows each summary whole, and Ctrl-C as the way out."""
+"""What commands at a terminal share: help, common options, errors of one line, and Ctrl-C as the way out."""
 
 from __future__ import annotations
 
@@ -6,18 +6,63 @@ import contextlib
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
+from typing import Any, NoReturn, TypeVar
 
 import click
 
+from daemon_kit import logs
+from daemon_kit.config_file import ConfigurationErrors
+from daemon_kit.control import ControlError
+from daemon_kit.errors import FatalError
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+EXIT_FAILED = 1
 NO_LIMIT = 1000
 """Characters; click cuts summaries to what fits into one line."""
 
 
+def config_option(default: str | Path, what: str = "Configuration file.") -> Callable[[CommandT], CommandT]:
+    """Return the option `--config`, which gives the command the argument `config`, a `Path`."""
+    path = click.Path(path_type=Path)
+    return click.option("-c", "--config", type=path, default=default, show_default=True, help=what)
+
+
+def log_options(level: str | None = "info") -> Callable[[CommandT], CommandT]:
+    """Return the options `--log-level` and `--log-json`; no `level`: the configuration has one."""
+    levels = click.Choice(logs.LEVELS)
+    told = None if level else "Default: as in the configuration file."
+    of_level = click.option("--log-level", type=levels, default=level, show_default=bool(level), help=told)
+    of_form = click.option("--log-json", is_flag=True, help="Log JSON lines instead of text for people.")
+    return lambda command: of_level(of_form(command))
+
+
+def end_with(error: Exception | str) -> NoReturn:
+    """Print `error` for the person at the terminal, and end the program with exit status 1."""
+    click.echo(error if isinstance(error, ConfigurationErrors) else f"error: {error}", err=True)
+    sys.exit(EXIT_FAILED)
+
+
 class CommandGroup(click.Group):
-    """As click's, but a summary that is longer than its line goes on in the next one."""
+    """As click's, but with `-h`, with whole summaries in its help, and with errors for people.
+
+    A summary that is longer than its line goes on in the next one. ConfigurationErrors, ControlError and
+    FatalError end the program with what they say and exit status 1: commands need not catch them.
+    """
 
     group_class = type
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        options.setdefault("context_settings", {"help_option_names": ["-h", "--help"]})
+        super().__init__(*arguments, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an error for people ends the program."""
+        try:
+            return super().invoke(ctx)
+        except (ConfigurationErrors, ControlError, FatalError) as error:
+            end_with(error)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a name and a summary for every command that is not hidden."""

@@ -19,17 +19,19 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 def run_service(
     main: Callable[[asyncio.Event], Awaitable[None]],
     *,
+    fatal: tuple[type[Exception], ...] = (),
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> int:
     """Run `main(stop)` until it returns, and return the exit code of the program.
 
-    SIGTERM and SIGINT set `stop`; `main` then ends cleanly. A second one cancels it. FatalError and
-    ConfigurationErrors from `main` are printed as they are, without a traceback.
+    SIGTERM and SIGINT set `stop`; `main` then ends cleanly. A second one cancels it. FatalError,
+    ConfigurationErrors and the exceptions of `fatal` are printed as they are, without a traceback.
     """
+    told: tuple[type[Exception], ...] = (FatalError, *fatal)
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             runner.run(_supervise(main))
-    except FatalError as error:
+    except told as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_FAILED
     except ConfigurationErrors as errors:

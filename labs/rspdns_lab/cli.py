@@ -28,7 +28,7 @@ EXIT_BOUND_BROKEN = 1
 WIDTH_WITHOUT_TERMINAL = 130
 
 
-@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup)
 @click.version_option(package_name="rspdns")
 def main() -> None:
     """Run labs: the whole chain in network namespaces of its own.

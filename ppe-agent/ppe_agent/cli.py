@@ -8,30 +8,22 @@ from typing import Any
 
 import click
 from daemon_kit import logs
-from daemon_kit.commands import CommandGroup
+from daemon_kit.commands import CommandGroup, config_option, log_options
 from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, TomlDocument, read_text
 from daemon_kit.control import ControlError, request
-from daemon_kit.errors import FatalError
 from daemon_kit.run import run_service
 
 from ppe_agent.configuration import DEFAULT_PATH, AgentConfig, addresses_of, control_path, load_configuration
 from ppe_agent.daemon_threads import DaemonThreads
 
-_CONFIG = click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path),
-    default=DEFAULT_PATH,
-    show_default=True,
-    help="Configuration file.",
-)
+_CONFIG = config_option(DEFAULT_PATH)
 _SERVER = click.argument("name", metavar="[AS]", required=False)
 _NAME_THREADS = 8
 _DISK_S = 60.0
 """So long may the agent's disk take to keep a drain; the server has left its pool long before."""
 
 
-@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup)
 @click.version_option(package_name="rspdns")
 def main() -> None:
     """Keep unmodified servers in their RSerPool pools while they are healthy."""
@@ -39,33 +31,29 @@ def main() -> None:
 
 @main.command()
 @_CONFIG
-@click.option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True)
-@click.option("--log-json", is_flag=True, help="Log JSON lines.")
+@log_options()
 def run(config: Path, log_level: str, log_json: bool) -> None:
     """Run the sidecar until SIGTERM, which withdraws the servers."""
     logs.configure(log_level, json=log_json)
     from ppe_agent.agent import Agent
     from rserpool import SctpUnavailable, check_available
 
-    loaded = _load(config)
+    loaded = load_configuration(config)
 
     async def serve(stop: asyncio.Event) -> None:
-        try:
-            check_available()
-        except SctpUnavailable as problem:
-            raise FatalError(str(problem)) from None
+        check_available()
         # Host names in URLs are looked up there; a name server may be silent for a minute.
         asyncio.get_running_loop().set_default_executor(DaemonThreads(_NAME_THREADS, "names"))
         await Agent(loaded, config).run(stop)
 
-    sys.exit(run_service(serve))
+    sys.exit(run_service(serve, fatal=(SctpUnavailable,)))
 
 
 @main.command()
 @_CONFIG
 def check(config: Path) -> None:
     """Say whether the configuration is right and what it names is on this host: every error with its line."""
-    loaded = _load(config)
+    loaded = load_configuration(config)
     doubts = _look_at_host(config, loaded)
     for server in loaded.servers:
         addresses = "this host's address towards its registrar"
@@ -123,14 +111,6 @@ def undrain(config: Path, name: str | None) -> None:
     _show_states(_ask(config, "undrain", timeout_s=_DISK_S, name=name), is_surprise=True)
 
 
-def _load(config: Path) -> AgentConfig:
-    try:
-        return load_configuration(config)
-    except ConfigurationErrors as errors:
-        click.echo(errors, err=True)
-        sys.exit(1)
-
-
 def _look_at_host(config: Path, loaded: AgentConfig) -> list[ConfigurationError]:
     """Return what only this user lacks; end with what anybody does."""
     from ppe_agent.host_check import lacks
@@ -138,20 +118,12 @@ def _look_at_host(config: Path, loaded: AgentConfig) -> list[ConfigurationError]
     document = TomlDocument(str(config), read_text(config))
     found = [(lack.is_doubtful, document.error(lack.location, lack.problem)) for lack in lacks(loaded)]
     if errors := [error for is_doubtful, error in found if not is_doubtful]:
-        click.echo(ConfigurationErrors(errors), err=True)
-        sys.exit(1)
+        raise ConfigurationErrors(errors)
     return [error for _, error in found]
 
 
 def _ask(config: Path, command: str, **arguments: Any) -> dict[str, Any]:
-    try:
-        return request(control_path(config), command, **arguments)
-    except ConfigurationErrors as errors:
-        click.echo(errors, err=True)
-        sys.exit(1)
-    except ControlError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(1)
+    return request(control_path(config), command, **arguments)
 
 
 def _result_or_problem(config: Path) -> dict[str, Any] | str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 from daemon_kit import logs, notify
-from daemon_kit.commands import CommandGroup
+from daemon_kit.commands import CommandGroup, log_options
 from daemon_kit.errors import FatalError
 from daemon_kit.notify import feed_watchdog
 from daemon_kit.run import run_service
@@ -33,6 +33,7 @@ from registrar_config.render import check, render
 from registrar_config.sentinel import AGENT_REREGISTRATION_MS, Sentinel
 from registrar_config.sizing import SHORTEST_KEEP_ALIVE_MS
 from registrar_config.supervisor import Supervisor, run_together, then_set
+from rserpool import SctpUnavailable
 
 
 def _read_endpoints(default_port: int) -> Callable[[click.Context, click.Parameter, Any], Any]:
@@ -58,8 +59,7 @@ def _read_group(_context: click.Context, _option: click.Parameter, value: str | 
 
 def _common(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
-        click.option("--log-json", is_flag=True, help="Log JSON lines instead of text for people."),
-        click.option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True),
+        log_options(),
         click.option(
             "--agent-reregistration-ms",
             type=click.IntRange(100, 600_000),
@@ -85,7 +85,7 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup)
 @click.version_option(package_name="rspdns")
 def main() -> None:
     """Run rspregistrar, supervised and with its sentinel."""
@@ -177,7 +177,7 @@ def run(
         ]
         await run_together(parts, stop)
 
-    sys.exit(run_service(serve))
+    sys.exit(run_service(serve, fatal=(SctpUnavailable,)))
 
 
 main.add_command(check)
@@ -198,4 +198,4 @@ def sentinel(
         guard = Sentinel(number, asap, log, agent_reregistration_ms)
         await run_together([guard.run(stop), feed_watchdog(stop)], stop)
 
-    sys.exit(run_service(serve))
+    sys.exit(run_service(serve, fatal=(SctpUnavailable,)))

@@ -2,13 +2,12 @@
 and judge them; with the backend, `rspdns registrar ...` too. `render_files` is pure: inventory in, texts out.
 """
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import click
-from daemon_kit.config_file import ConfigurationErrors
+from daemon_kit.commands import end_with
 
 from registrar_config.inventory import Inventory, load_inventory, two_registrars_problem
 from registrar_config.kernel_timers import KERNEL_TIMERS_MS, SCTPD_OPTIONS
@@ -90,15 +89,10 @@ def check(inventory: Path, force: bool) -> None:
 
 
 def _loaded(inventory: Path, *, force: bool) -> Inventory:
-    try:
-        loaded = load_inventory(inventory)
-    except ConfigurationErrors as errors:
-        click.echo(errors, err=True)
-        sys.exit(1)
+    loaded = load_inventory(inventory)
     problem = two_registrars_problem(len(loaded.registrar))
     if problem and not force:
-        click.echo(f"error: {inventory}: {problem}", err=True)
-        sys.exit(1)
+        end_with(f"{inventory}: {problem}")
     return loaded
 
 
@@ -125,5 +119,4 @@ def render(inventory: Path, output: Path, force: bool) -> None:
         for doubt in loaded.doubts():
             click.echo(f"warning: {inventory}: {doubt}", err=True)
     except OSError as error:
-        click.echo(f"error: {error.filename}: {error.strerror}", err=True)
-        sys.exit(1)
+        end_with(f"{error.filename}: {error.strerror}")

@@ -212,10 +212,7 @@ class Sentinel:
         """Watch the registrar and keep its sentinel registered until `stop` is set; then deregister it."""
         own = (str(self._own),)
         self._watch = watch = RegistrarClient(self._registrar, local_addresses=own, on_link=self._on_link)
-        try:
-            watch.start()
-        except SctpUnavailable as problem:
-            raise FatalError(str(problem)) from None
+        watch.start()
         work = (self._follow(), self._look_up(watch), self._get_in(watch))
         tasks = [asyncio.create_task(each) for each in work]
         stopping = asyncio.create_task(stop.wait())

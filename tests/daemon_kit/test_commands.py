@@ -8,10 +8,16 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
+from daemon_kit.commands import CommandGroup
+from daemon_kit.config_file import ConfigurationError, ConfigurationErrors
+from daemon_kit.control import ControlError
+from daemon_kit.errors import FatalError
 
 PROGRAMS = {
     "rspdns": "rspdns.cli",
     "ppe-agent": "ppe_agent.cli",
+    "ppu-agent": "ppu_agent.cli",
     "rspdns-registrar": "registrar_config.cli",
     "rspdns-lab": "rspdns_lab.cli",
 }
@@ -33,6 +39,28 @@ def test_summaries_are_whole_at_80_columns(program: str, module: str) -> None:
         for command in group.commands.values():
             first = " ".join((command.help or "").split("\n\n")[0].split()).split(". ")[0].rstrip(".")
             assert first in " ".join(shown.split()), command.name
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            ConfigurationErrors([ConfigurationError("a.toml", 3, "port", "is missing")]),
+            "a.toml:3: port: is missing",
+        ),
+        (ControlError("nothing answers at /run/a"), "error: nothing answers at /run/a"),
+        (FatalError("no SCTP here"), "error: no SCTP here"),
+    ],
+)
+def test_an_error_for_people_ends_any_command_with_one_line(error: Exception, told: str) -> None:
+    @click.command()
+    def inner() -> None:
+        raise error
+
+    done = CliRunner().invoke(
+        CommandGroup(commands={"outer": click.Group(commands={"inner": inner})}), "outer inner"
+    )
+    assert (done.exit_code, done.output) == (1, f"{told}\n")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

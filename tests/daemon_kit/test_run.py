@@ -1,5 +1,6 @@
 """A service's life: ready, stopped by a signal or Ctrl-C, ended by a clear error; its children."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from daemon_kit.commands import until_ctrl_c
+from daemon_kit.run import run_service
 
 SERVICE = """
 import asyncio, sys
@@ -99,6 +101,14 @@ def test_fatal_errors_are_one_clear_line(how: str, message: str) -> None:
     with start(how) as service:
         output, errors = service.communicate(timeout=10)
     assert (service.returncode, output, errors) == (1, "", message)
+
+
+def test_an_exception_named_fatal_is_one_clear_line(capfd: pytest.CaptureFixture[str]) -> None:
+    async def main(_stop: asyncio.Event) -> None:
+        raise LookupError("there is no SCTP here")
+
+    assert run_service(main, fatal=(LookupError,)) == 1
+    assert capfd.readouterr().err == "error: there is no SCTP here\n"
 
 
 def test_an_interrupt_that_finds_no_handler_is_one_clear_line() -> None:

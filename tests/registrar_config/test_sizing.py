@@ -137,7 +137,7 @@ def test_run_starts_rspregistrar_with_the_interval(
         return RegistrarSettings(*given, **more)
 
     monkeypatch.setattr(cli, "RegistrarSettings", settings)
-    monkeypatch.setattr(cli, "run_service", lambda _: 0)
+    monkeypatch.setattr(cli, "run_service", lambda _, **__: 0)
     done = CliRunner().invoke(main, ["run", "--number=1", "--address=10.0.0.1", "--peer=10.0.0.2", *options])
     assert done.exit_code == 0, done.output
     assert f"-endpointkeepalivetransmissioninterval={expected_ms}" in started[0]
