@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import tomllib
 import types
 import typing
 from collections.abc import Iterable, Iterator, Sequence
@@ -82,6 +83,39 @@ LOGGING = (
     ("The registrar's supervisor", ("registrar-config/registrar_config",)),
     ("Every service", ("daemon-kit/daemon_kit", "rserpool/rserpool")),
 )
+
+
+MEMBER = "`handle`, `identifier`, `address`, `name`, `why`"
+POOL = "`handle`, `identifier`, `why`"
+REGISTRATION = "`registrar`, `detail`"
+MADE_AT_RUN_TIME: dict[str, dict[str, tuple[str, str]]] = {
+    "The backend": {
+        "joined": ("info", MEMBER),
+        "left": ("info", MEMBER),
+        "moved": ("info", POOL),
+        "refused": ("info", POOL),
+        "questioned": ("info", "`handle`, `why`"),
+        "examined": ("info", MEMBER),
+        "registrar": ("info", "`why`"),
+        "misplaced": ("info", "`why`"),
+    },
+    "The sidecar": {
+        "check_up": ("info", "`check`, `of`, `saw`"),
+        "check_down": ("info", "`check`, `of`, `saw`"),
+        "registered": ("info", "`registrar`"),
+        "renewing": ("info", REGISTRATION),
+        "registrar-lost": ("warning", REGISTRATION),
+        "registrar-left": ("warning", REGISTRATION),
+        "unreachable": ("warning", REGISTRATION),
+        "unanswered": ("warning", REGISTRATION),
+        "rejected": ("warning", f"{REGISTRATION}, `problem`"),
+        "taken-over": ("info", REGISTRATION),
+        "takeover-refused": ("warning", REGISTRATION),
+        "deregistered": ("info", REGISTRATION),
+    },
+    "Every service": {"lines_left_out": ("warning", "`kind`, `lines`, `sources`, `within_s`")},
+}
+"""Events whose name is put together when they happen: level and fields of each."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -158,7 +192,11 @@ def _commands(command: click.Command, name: str, parent: click.Context | None) -
             if paragraph.startswith("\b")
             else f"{paragraph}\n"
         )
-    records = [record for one in command.params if (record := one.get_help_record(context)) is not None]
+    records = [
+        record
+        for one in command.params
+        if isinstance(one, click.Option) and (record := one.get_help_record(context)) is not None
+    ]
     if records:
         yield table(("Option", "Meaning"), [(f"`{option}`", words) for option, words in records])
     if isinstance(command, click.Group):
@@ -200,8 +238,14 @@ def _tables(model: type[BaseModel], place: str) -> Iterator[str]:
         yield table(("Key", "Type", "Default", "Meaning"), rows)
     for one, header, path in below:
         yield f"## `{header}`" + _variant(one) + "\n"
-        yield f"{inspect.cleandoc(one.__doc__ or '').partition(': ')[2] or one.__doc__}\n"
+        yield f"{_about(one)}\n"
         yield from _tables(one, path)
+
+
+def _about(model: type[BaseModel]) -> str:
+    """What a table is: the model's docstring, without the table's name before a colon."""
+    words = re.sub(r"^`[^:]*`[^:]*: ", "", inspect.cleandoc(model.__doc__ or ""))
+    return words[:1].upper() + words[1:]
 
 
 def _variant(model: type[BaseModel]) -> str:
@@ -336,8 +380,9 @@ def _metrics_of(function: ast.FunctionDef) -> dict[str, str]:
     for node in _in_order(function):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             texts[node.targets[0].id] = _literal(node.value)
-        if isinstance(node, ast.Call) and len(node.args) > 1:
-            name, words = node.args[:2]
+        named = node.args[:2] if isinstance(node, ast.Call) else getattr(node, "elts", ())[::2]
+        if len(named) == 2:
+            name, words = named
             if isinstance(name, ast.Constant) and OUR_METRIC.match(str(name.value)):
                 found[str(name.value)] = texts.get(getattr(words, "id", ""), _literal(words))
     return found
@@ -369,19 +414,28 @@ def api_page() -> str:
 
 
 def events_page() -> str:
-    """Every event that a service logs, with its level and fields."""
+    """Every event that a service logs, with its level, meaning and fields."""
     parts = [
         "# Log events\n\nEach service logs structured events to standard error: for people, or as JSON with "
         "`--log-json`. Beside the fields below each has `event`, `level`, `timestamp` and `part`.\n"
     ]
+    meanings = event_meanings()
     for title, folders in LOGGING:
         events: dict[str, tuple[str, str]] = {}
-        for folder in folders:
-            for path in sorted((TOP / folder).rglob("*.py")):
-                events |= logged(path)
-        rows = [(f"`{name}`", level, fields) for name, (level, fields) in sorted(events.items())]
-        parts.append(f"## {title}\n\n" + table(("Event", "Level", "Fields"), rows))
+        for path in (path for folder in folders for path in sorted((TOP / folder).rglob("*.py"))):
+            events |= logged(path)
+        events |= {name: (level, fields) for name, (level, fields) in MADE_AT_RUN_TIME.get(title, {}).items()}
+        rows = [
+            (f"`{name}`", level, meanings.get(name, ""), fields)
+            for name, (level, fields) in sorted(events.items())
+        ]
+        parts.append(f"## {title}\n\n" + table(("Event", "Level", "Meaning", "Fields"), rows))
     return "\n".join(parts)
+
+
+def event_meanings() -> dict[str, str]:
+    """What each event means, by name."""
+    return tomllib.loads((TOP / "setup" / "log_events.toml").read_text(encoding="utf-8"))
 
 
 def logged(path: Path) -> dict[str, tuple[str, str]]:

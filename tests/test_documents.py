@@ -2,14 +2,18 @@
 
 import re
 import sys
+from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
+import click
 import pytest
+from ppe_agent import cli as agent_cli
 from ppe_agent import configuration, consistency
 from ppe_agent.configuration import load_configuration
 from registrar_config.inventory import load_inventory
+from rspdns import cli as rspdns_cli
 from rspdns.zones.loading import load_zones
 
 TOP = Path(__file__).resolve().parents[1]
@@ -65,6 +69,31 @@ def test_every_metric_has_a_meaning() -> None:
 def test_every_command_is_described() -> None:
     assert "## rspdns zone add" in PAGES["reference/commands/rspdns.md"]
     assert "`--wait`" in PAGES["reference/commands/ppe-agent.md"]
+
+
+def arguments(command: click.Command, path: str) -> Iterator[tuple[str, str, str]]:
+    """Of each command below: its path, an argument, and what its help says."""
+    for one in command.params:
+        if isinstance(one, click.Argument):
+            yield path, one.make_metavar(click.Context(command)).strip("[]."), command.help or ""
+    if isinstance(command, click.Group):
+        for name, child in command.commands.items():
+            yield from arguments(child, f"{path} {name}")
+
+
+def test_the_words_of_a_command_name_its_arguments() -> None:
+    mains = {"rspdns": rspdns_cli.main, "ppe-agent": agent_cli.main}
+    found = [one for program, main in mains.items() for one in arguments(main, program)]
+    assert len(found) > 5
+    assert [(path, name) for path, name, words in found if name not in words] == []
+
+
+def test_every_log_event_has_a_meaning() -> None:
+    found = rows("reference/log-events.md")
+    names = {cells[0].strip("`") for cells in found}
+    assert {"joined", "registrar_died", "lines_left_out"} <= names
+    assert [cells[0] for cells in found if not cells[2]] == []
+    assert set(docs_pages.event_meanings()) - names == set(), "setup/log_events.toml has what is never logged"
 
 
 def examples(page: str) -> list[str]:

@@ -31,7 +31,7 @@ CONFIG = config_option(DEFAULT_PATH)
 @click.group(cls=CommandGroup)
 @click.version_option(package_name="rspdns")
 def main() -> None:
-    """DNS answers that hold only servers which are alive."""
+    """DNS answers with the servers that are alive, and no others."""
 
 
 @main.command()
@@ -62,9 +62,9 @@ def serve(config: Path, log_level: str | None, log_json: bool) -> None:
 def check(config: Path, offline: bool, strict: bool) -> None:
     """Say whether configuration and zones are right: every error at once, with file, line and key.
 
-    Warns of what is allowed and probably not meant: fewer than three registrars, long TTLs, handles that
-    nobody registers (asked of the running backend, or else of the registrars), and members that are in now
-    and would go on reload, with the reason.
+    It warns of what is allowed but probably a mistake: fewer than three registrars, long TTLs, a handle under
+    which no server is registered, and members that a reload would remove, with the reason. Who is registered
+    it asks the running backend, otherwise the registrars.
     """
     from rspdns.departures import departures
     from rspdns.registered import Registered, registered
@@ -96,11 +96,11 @@ def check(config: Path, offline: bool, strict: bool) -> None:
 @CONFIG
 @click.option("--force", is_flag=True, help="Also when a pool would lose its last member.")
 def reload(config: Path, force: bool) -> None:
-    """Let the running backend read its zones again; with an error in any file nothing changes.
+    """Let the running backend read its zones again. With an error in any file, nothing changes.
 
-    Nothing changes either when a pool would lose the last member that is in, because of another handle or
-    accept, say, or when no zone is left: then it takes --force. The zones are read beside the answering;
-    what takes longer than 3 s is told as accepted, with its progress.
+    Nothing changes either if a pool would lose its last member (its handle or `accept` was changed, say), or
+    if no zone would be left: --force does it all the same. Questions are answered meanwhile. A reload of more
+    than 3 s is reported as accepted, with its progress.
     """
     told = _ask(config, "reload", force=force)
     last = ""
@@ -129,7 +129,7 @@ def reload(config: Path, force: bool) -> None:
     help="Print one line for monitoring; exit with 0 (OK), 1 (WARNING), 2 (CRITICAL) or 3 (UNKNOWN).",
 )
 def status(config: Path, as_json: bool, watch: bool, nagios: bool) -> None:
-    """Say who is in each pool and who is out, and why; and which registrars are believed."""
+    """Show which servers are in each pool, which are out and why, and which registrars are believed."""
     if nagios:
         if as_json or watch:
             raise click.UsageError("--nagios has a form of its own: without --json and --watch")
@@ -203,9 +203,10 @@ def up(port: int, address: str | None, directory: Path | None, no_servers: bool,
 @click.option("--pool", help="Only in this pool: the name of its SRV records, or a handle.")
 @click.option("--all", "everybody", is_flag=True, help="Every server that is missing.")
 def forget(config: Path, servers: tuple[str, ...], pool: str | None, everybody: bool) -> None:
-    """Miss servers no longer that were taken out of service: by name, address, address:port or PE identifier.
+    """Report servers that were taken out of service no longer as missing.
 
-    Without `expect` in its zone a pool misses each server that was in during the last day.
+    SERVERS are given by name, address, address:port or PE identifier. A pool without `expect` reports each
+    server as missing that was in during the last day.
     """
     if bool(servers) == everybody:
         raise click.UsageError("name the servers, or say --all")

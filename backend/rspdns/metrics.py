@@ -47,7 +47,7 @@ class BackendMetrics(Collector):
         """Make every family."""
         status = self._status()
         pools = [pool for zone in status.zones for pool in zone.pools]
-        yield _gauge("rspdns_uptime_seconds", "Since the backend started", {(): status.uptime_s})
+        yield _gauge("rspdns_uptime_seconds", "Seconds since the backend started", {(): status.uptime_s})
         yield from _pools(pools)
         yield from _members(pools)
         yield from _registrars(status.registrars)
@@ -55,16 +55,18 @@ class BackendMetrics(Collector):
         yield from _purges(status.pdns)
         if status.fastpath is not None:
             yield from _fastpath(status.fastpath)
-        yield _counter("rspdns_changes_total", "Events by kind", self._log.counts, "kind")
+        yield _counter(
+            "rspdns_changes_total", "Events, by kind (joined, left, moved, ...)", self._log.counts, "kind"
+        )
         refused = {"accept": self._log.counts["refused"]}
-        help_text = "Members refused (accept), and requests of the admin API by reason"
+        help_text = "Registrations that `accept` refused, and refused requests to the admin API, by reason"
         refused |= {f"admin_{why}": count for why, count in self._refused().items()}
         yield _counter("rspdns_refusals_total", help_text, refused, "reason")
-        help_text = "From a change until every PowerDNS had purged the answers it changed"
+        help_text = "From a change until every PowerDNS had purged the answers that it changed"
         convergence = HistogramMetricFamily("rspdns_convergence_seconds", help_text)
         self._log.convergence.add_to(convergence)
         yield convergence
-        yield _gauge("rspdns_event_streams", "Clients that listen to events", {(): self._streams()})
+        yield _gauge("rspdns_event_streams", "Clients that listen to the event stream", {(): self._streams()})
 
 
 def _pools(pools: Iterable[PoolStatus]) -> Iterator[Metric]:
@@ -75,14 +77,19 @@ def _pools(pools: Iterable[PoolStatus]) -> Iterator[Metric]:
         for pool in pools
         for state, found in (("in", pool.members), ("out", pool.out))
     }
-    yield _gauge("rspdns_pool_members", "Members by state", states, "owner", "state")
+    yield _gauge("rspdns_pool_members", "Members of a pool, by state", states, "owner", "state")
     expected = {(pool.owner,): pool.expected for pool in pools}
     help_text = "Servers that should be in: `expect`, or all of the last day"
     yield _gauge("rspdns_pool_expected_members", help_text, expected, *labels)
     lacking = {(pool.owner,): pool.missing for pool in pools}
-    yield _gauge("rspdns_pool_missing_members", "Of the expected servers, those not in", lacking, *labels)
+    yield _gauge("rspdns_pool_missing_members", "Expected servers that are not in the pool", lacking, *labels)
     known = {(pool.owner,): int(pool.known) for pool in pools}
-    yield _gauge("rspdns_pool_known", "1 once a registrar told of the pool; else SERVFAIL", known, *labels)
+    yield _gauge(
+        "rspdns_pool_known",
+        "1 once a registrar told of the pool; before that the answer is SERVFAIL",
+        known,
+        *labels,
+    )
     refused = {
         (pool.owner, reason): count
         for pool in pools
@@ -92,16 +99,27 @@ def _pools(pools: Iterable[PoolStatus]) -> Iterator[Metric]:
     yield _counter("rspdns_pool_refused_total", help_text, refused, "owner", "reason")
     stale = {(pool.owner,): pool.stale_s or 0 for pool in pools}
     yield _gauge(
-        "rspdns_pool_stale_seconds", "Since no registrar can be believed; 0: one can", stale, *labels
+        "rspdns_pool_stale_seconds",
+        "Seconds since no registrar can be believed; 0 while one can",
+        stale,
+        *labels,
     )
 
 
 def _members(pools: Sequence[PoolStatus]) -> Iterator[Metric]:
     labels = ("owner", "member", "address", "name")
-    state = GaugeMetricFamily("rspdns_member_in", "1: in, 0: out or missing", labels=labels)
-    weight = GaugeMetricFamily("rspdns_member_weight", "SRV weight", labels=labels)
-    priority = GaugeMetricFamily("rspdns_member_priority", "SRV priority", labels=labels)
-    load = GaugeMetricFamily("rspdns_member_load_ratio", "Load it reports, 0..1", labels=labels)
+    state = GaugeMetricFamily(
+        "rspdns_member_in",
+        "1 while the server is in the answers; 0 while it is out or missing",
+        labels=labels,
+    )
+    weight = GaugeMetricFamily("rspdns_member_weight", "Weight of the server's SRV record", labels=labels)
+    priority = GaugeMetricFamily(
+        "rspdns_member_priority", "Priority of the server's SRV record", labels=labels
+    )
+    load = GaugeMetricFamily(
+        "rspdns_member_load_ratio", "Load that the server reports, 0 to 1", labels=labels
+    )
     seen: set[tuple[str, ...]] = set()
     places: set[tuple[str, str]] = set()
     for pool in pools:
@@ -133,46 +151,74 @@ def _registrars(registrars: Iterable[RegistrarStatus]) -> Iterator[Metric]:
     labels = ("number", "address")
     found = {(str(one.number), one.address): one for one in registrars}
     up = {key: int(one.standing is not Standing.DOWN) for key, one in found.items()}
-    yield _gauge("rspdns_registrar_link_up", "1 while associated", up, *labels)
+    yield _gauge("rspdns_registrar_link_up", "1 while the association with the registrar is up", up, *labels)
     pushing = {key: int(one.follow == "enrp") for key, one in found.items()}
-    yield _gauge("rspdns_registrar_pushes", "1 while it pushes changes (ENRP), 0: polled", pushing, *labels)
+    yield _gauge(
+        "rspdns_registrar_pushes",
+        "1 while the registrar pushes its changes (ENRP); 0 while it is polled",
+        pushing,
+        *labels,
+    )
     standings = {
         (*key, standing.value): int(one.standing is standing)
         for key, one in found.items()
         for standing in Standing
     }
-    yield _gauge("rspdns_registrar_standing", "1 for how it is believed", standings, *labels, "standing")
+    yield _gauge(
+        "rspdns_registrar_standing",
+        "1 for the standing that the registrar has: how far it is believed",
+        standings,
+        *labels,
+        "standing",
+    )
     trips = {key: one.round_trip_ms / 1000 for key, one in found.items() if one.round_trip_ms is not None}
-    yield _gauge("rspdns_registrar_round_trip_seconds", "Of the last question", trips, *labels)
+    yield _gauge(
+        "rspdns_registrar_round_trip_seconds",
+        "Round trip of the last question to the registrar",
+        trips,
+        *labels,
+    )
 
 
 def _answers(status: Status) -> Iterator[Metric]:
     connector, snapshot = status.connector, status.snapshot
-    yield _counter("rspdns_queries_total", "Questions of PowerDNS", connector.queries, "method")
-    yield _counter("rspdns_query_failures_total", "Those failed", {(): connector.failures})
-    help_text = "Connections of PowerDNS"
+    yield _counter("rspdns_queries_total", "Look-ups of PowerDNS, by method", connector.queries, "method")
+    yield _counter(
+        "rspdns_query_failures_total", "Look-ups of PowerDNS that failed", {(): connector.failures}
+    )
+    help_text = "Connections that PowerDNS has open"
     yield _gauge("rspdns_connector_connections", help_text, {(): connector.connections})
-    yield _counter("rspdns_snapshot_builds_total", "Snapshots built", {(): snapshot.builds})
+    yield _counter(
+        "rspdns_snapshot_builds_total",
+        "Snapshots (all answers of one moment) that were built",
+        {(): snapshot.builds},
+    )
     if snapshot.age_s is not None:
-        yield _gauge("rspdns_snapshot_age_seconds", "Since the last build", {(): snapshot.age_s})
+        yield _gauge(
+            "rspdns_snapshot_age_seconds", "Seconds since the last snapshot was built", {(): snapshot.age_s}
+        )
     serials = {(zone.zone,): zone.serial for zone in status.zones if zone.serial is not None}
-    yield _gauge("rspdns_zone_serial", "SOA serial", serials, "zone")
-    yield _gauge("rspdns_problems", "Problems that `rspdns status` tells", {(): len(status.problems)})
+    yield _gauge("rspdns_zone_serial", "SOA serial of the zone", serials, "zone")
+    yield _gauge("rspdns_problems", "Problems that `rspdns status` reports", {(): len(status.problems)})
 
 
 def _purges(sockets: Iterable[PdnsStatus]) -> Iterator[Metric]:
     sockets = list(sockets)
     for name, key, help_text in (
-        ("rspdns_purge_commands_total", "commands", "Purge commands"),
-        ("rspdns_purged_names_total", "names", "Names purged"),
-        ("rspdns_purge_repeats_total", "repeats", "Of these, names purged again"),
-        ("rspdns_purge_failures_total", "failures", "Commands that did not get through"),
+        ("rspdns_purge_commands_total", "commands", "Purge commands sent to PowerDNS"),
+        ("rspdns_purged_names_total", "names", "Names that were purged"),
+        (
+            "rspdns_purge_repeats_total",
+            "repeats",
+            "Names that were purged once more, a moment after the first time",
+        ),
+        ("rspdns_purge_failures_total", "failures", "Purge commands that did not reach PowerDNS"),
     ):
         yield _counter(name, help_text, {(one.control,): getattr(one, key) for one in sockets}, "control")
     waiting = {(one.control,): one.waiting for one in sockets}
     yield _gauge("rspdns_purge_waiting", "Names that wait for a purge", waiting, "control")
     works = {(one.control,): int(one.problem is None) for one in sockets}
-    yield _gauge("rspdns_purge_works", "1 while the last command got through", works, "control")
+    yield _gauge("rspdns_purge_works", "1 while purge commands reach PowerDNS", works, "control")
 
 
 def _fastpath(fast: FastPathStatus) -> Iterator[Metric]:

@@ -117,7 +117,7 @@ def list_zones(config: Path, zones_dir: Path | None) -> None:
 @_CONFIG
 @_ZONES_DIR
 def show(name: str, config: Path, zones_dir: Path | None) -> None:
-    """Show a zone: its files, its pools, and its delegation for the parent."""
+    """Show zone NAME: its files, its pools, and the delegation that its parent zone needs."""
     wanted = name.lower().rstrip(".")
     for one in _load(config, zones_dir):
         if one.name == wanted:
@@ -133,7 +133,7 @@ def show(name: str, config: Path, zones_dir: Path | None) -> None:
 @_ZONES_DIR
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def remove(name: str, config: Path, zones_dir: Path | None, yes: bool) -> None:
-    """Delete the files of a zone. Let its delegation in the parent go first, or resolvers get no answer."""
+    """Delete the files of zone NAME. Remove its delegation from the parent zone first."""
     paths = files_to_remove(_file(name, config, zones_dir))
     click.echo("to delete: " + ", ".join(map(str, paths)))
     if not yes and not click.confirm("Is its delegation gone from the parent, and shall they be deleted?"):

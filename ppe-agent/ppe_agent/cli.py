@@ -99,7 +99,7 @@ def status(config: Path, as_json: bool, watch: bool) -> None:
     help="Return when a registrar confirmed that it left; fail when none did.",
 )
 def drain(config: Path, name: str | None, wait: bool) -> None:
-    """Take a server (default: all) out of its pool; it goes on serving. Kept over restarts."""
+    """Take the server AS (default: every server) out of its pool; it goes on serving. Kept over restarts."""
     _show_states(_ask(config, "drain", timeout_s=_DISK_S, name=name, wait=wait))
 
 
@@ -107,7 +107,7 @@ def drain(config: Path, name: str | None, wait: bool) -> None:
 @_CONFIG
 @_SERVER
 def undrain(config: Path, name: str | None) -> None:
-    """Let a drained server (default: all) into its pool again."""
+    """Let the drained server AS (default: every server) into its pool again."""
     _show_states(_ask(config, "undrain", timeout_s=_DISK_S, name=name), is_surprise=True)
 
 

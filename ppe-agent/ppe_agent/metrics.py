@@ -34,10 +34,12 @@ class AgentCollector(Collector):
         status = self._status()
         yield from _server_metrics(status["as"])
         up = GaugeMetricFamily(
-            "ppe_agent_registrar_up", "1: the registrar can be asked.", labels=["registrar"]
+            "ppe_agent_registrar_up", "1 while the registrar can be asked.", labels=["registrar"]
         )
         trip = GaugeMetricFamily(
-            "ppe_agent_registrar_round_trip_seconds", "Time of the last question.", labels=["registrar"]
+            "ppe_agent_registrar_round_trip_seconds",
+            "Round trip of the last question to the registrar.",
+            labels=["registrar"],
         )
         for registrar in status["registrars"]:
             up.add_metric([registrar["address"]], float(registrar["up"]))
@@ -47,28 +49,36 @@ class AgentCollector(Collector):
         yield trip
         loop = status["loop"]
         yield GaugeMetricFamily(
-            "ppe_agent_loop_lag_seconds", "How late the event loop is.", value=loop["lag_ms"] / 1000
+            "ppe_agent_loop_lag_seconds", "How late the agent's event loop is.", value=loop["lag_ms"] / 1000
         )
         yield CounterMetricFamily(
-            "ppe_agent_loop_stalls", "How often the event loop stood still.", value=loop["stall_count"]
+            "ppe_agent_loop_stalls", "How often the agent stood still.", value=loop["stall_count"]
         )
         yield GaugeMetricFamily(
             "ppe_agent_reload_refused",
-            "1: the configuration file has errors and was not taken.",
+            "1 while a changed configuration file is refused for its errors.",
             value=float(status["reload_problem"] is not None),
         )
 
 
 def _server_metrics(servers: list[dict[str, Any]]) -> Iterator[Metric]:
     names = ["as", "handle"]
-    state = GaugeMetricFamily("ppe_agent_as_state", "1 for the state it is in.", labels=[*names, "state"])
-    load = GaugeMetricFamily("ppe_agent_as_load", "The load as reported, 0 to 1.", labels=names)
-    known = GaugeMetricFamily("ppe_agent_as_load_source_up", "1: the load source works.", labels=names)
-    listed = GaugeMetricFamily("ppe_agent_as_listed_by", "So many registrars list it.", labels=names)
-    unsaved = GaugeMetricFamily(
-        "ppe_agent_as_state_unsaved", "1: its identifier and drain could not be written.", labels=names
+    state = GaugeMetricFamily(
+        "ppe_agent_as_state", "1 for the state that the server is in.", labels=[*names, "state"]
     )
-    check_up = GaugeMetricFamily("ppe_agent_check_up", "1: the check passes.", labels=[*names, "type", "of"])
+    load = GaugeMetricFamily(
+        "ppe_agent_as_load", "The load that is reported to the registrar, 0 to 1.", labels=names
+    )
+    known = GaugeMetricFamily("ppe_agent_as_load_source_up", "1 while the load can be read.", labels=names)
+    listed = GaugeMetricFamily("ppe_agent_as_listed_by", "How many registrars list the server.", labels=names)
+    unsaved = GaugeMetricFamily(
+        "ppe_agent_as_state_unsaved",
+        "1 while the server's identifier and drain can't be written.",
+        labels=names,
+    )
+    check_up = GaugeMetricFamily(
+        "ppe_agent_check_up", "1 while the check passes.", labels=[*names, "type", "of"]
+    )
     counters = {
         key: CounterMetricFamily(f"ppe_agent_as_{name}", words, labels=names)
         for key, (name, words) in _COUNTERS.items()

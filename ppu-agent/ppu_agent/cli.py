@@ -99,7 +99,7 @@ def _rehearse(loaded: PpuConfig, *, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--watch", is_flag=True, help="Go on showing it, every second, until Ctrl-C.")
 def status(config: Path, as_json: bool, watch: bool) -> None:
-    """Say who is alive, who left, and what is redirected or refused."""
+    """Show which servers are alive, which left, and what is redirected or refused."""
     import time
 
     from ppu_agent.status import render

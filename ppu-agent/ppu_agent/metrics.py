@@ -15,10 +15,16 @@ ACTIONS: Final = ("redirect", "refuse", "answer-503")
 STATES: Final = ("out", "spared", "dead")
 _COUNTERS: Final = {
     "died_count": ("ppu_agent_deaths", "How often a member was found dead."),
-    "returned_count": ("ppu_agent_returns", "How often a dead member was left alone again."),
-    "connections_ended_count": ("ppu_agent_connections_ended", "TCP connections to dead members, ended."),
-    "flows_moved_count": ("ppu_agent_flows_moved", "Flows to a front that left a dead server."),
-    "answered_503_count": ("ppu_agent_answered_503", "Requests answered with 503."),
+    "returned_count": ("ppu_agent_returns", "How often a dead member came back."),
+    "connections_ended_count": (
+        "ppu_agent_connections_ended",
+        "TCP connections to dead members that were ended.",
+    ),
+    "flows_moved_count": (
+        "ppu_agent_flows_moved",
+        "Flows that were moved from a dead server to a living one.",
+    ),
+    "answered_503_count": ("ppu_agent_answered_503", "SIP requests that were answered with 503."),
 }
 
 
@@ -33,12 +39,14 @@ class PpuCollector(Collector):
         status = self._status()
         treated = GaugeMetricFamily(
             "ppu_agent_treated",
-            "Places whose packets are treated so.",
+            "Servers (address and port) whose packets are treated in this way.",
             labels=["handle", "on_dead"],
         )
-        members = GaugeMetricFamily("ppu_agent_pool_members", "Living members.", labels=["handle"])
+        members = GaugeMetricFamily(
+            "ppu_agent_pool_members", "Living members of the pool.", labels=["handle"]
+        )
         stale = GaugeMetricFamily(
-            "ppu_agent_pool_stale", "1: no registrar vouches for the pool.", labels=["handle"]
+            "ppu_agent_pool_stale", "1 while no registrar can be believed about the pool.", labels=["handle"]
         )
         for pool in status["pool"]:
             handle = pool["handle"]
@@ -48,18 +56,26 @@ class PpuCollector(Collector):
                 count = sum(one["handle"] == handle and one["on_dead"] == action for one in status["treated"])
                 treated.add_metric([handle, action], count)
         yield from (treated, members, stale)
-        departed = GaugeMetricFamily("ppu_agent_departed", "Places that left, by state.", labels=["state"])
+        departed = GaugeMetricFamily(
+            "ppu_agent_departed",
+            "Servers (address and port) that left their pool, by state.",
+            labels=["state"],
+        )
         for state in STATES:
             departed.add_metric([state], sum(one["state"] == state for one in status["departed"]))
         yield departed
-        up = GaugeMetricFamily("ppu_agent_registrar_settled", "1: it is believed.", labels=["registrar"])
+        up = GaugeMetricFamily(
+            "ppu_agent_registrar_settled", "1 while the registrar is believed.", labels=["registrar"]
+        )
         for registrar in status["registrars"]:
             up.add_metric([registrar["address"]], float(registrar["standing"] == "settled"))
         yield up
-        yield GaugeMetricFamily("ppu_agent_suspended", "1: suspended.", value=float(status["suspended"]))
+        yield GaugeMetricFamily(
+            "ppu_agent_suspended", "1 while the agent is suspended.", value=float(status["suspended"])
+        )
         yield GaugeMetricFamily(
             "ppu_agent_kernel_refused",
-            "1: the kernel refused the rules the last time.",
+            "1 while the kernel refuses the rules.",
             value=float(status["kernel"]["problem"] is not None),
         )
         for key, (name, words) in _COUNTERS.items():

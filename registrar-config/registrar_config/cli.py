@@ -112,7 +112,7 @@ def main() -> None:
     type=click.FloatRange(1, MOST_PATIENCE),
     default=1.0,
     show_default=True,
-    help="So many times longer agents and peers may be silent: for a host that stands still at times.",
+    help="Multiplies the time that agents and peers may be silent, for a host that stands still at times.",
 )
 @click.option(
     "--keep-alive-ms",

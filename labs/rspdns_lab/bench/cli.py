@@ -24,14 +24,16 @@ _QUICK_TRIALS = 10
 
 
 @click.command()
-@click.option("--only", "parts", multiple=True, type=click.Choice(PARTS), help="Measure only this, or these.")
+@click.option(
+    "--only", "parts", multiple=True, type=click.Choice(PARTS), help="Measure only this; may be repeated."
+)
 @click.option(
     "--variant",
     "variants",
     multiple=True,
     type=click.Choice(list(BY_KEY)),
     metavar="KEY",
-    help=f"Ask only this, or these: {', '.join(BY_KEY)}.",
+    help=f"Ask only this; may be repeated: {', '.join(BY_KEY)}.",
 )
 @click.option("--rounds", type=click.IntRange(1, 100), default=5, show_default=True)
 @click.option(
@@ -39,7 +41,7 @@ _QUICK_TRIALS = 10
     type=click.IntRange(1, 600),
     default=5,
     show_default=True,
-    help="Each is asked, in a round; each size is watched three times as long.",
+    help="How long each variant is asked in a round; each size is watched three times as long.",
 )
 @click.option(
     "--trials",
@@ -71,9 +73,12 @@ def bench(
     quick: bool,
     report: ReportFiles,
 ) -> None:
-    """Measure speed: questions answered beside other name servers, static and live; from a change to the last
-    wrong answer; memory, processor time and convergence with up to 1,000 pools and 10,000 pool elements;
-    how many of these three registrars bear; look-ups while strangers fill another pool.
+    """Measure speed and size.
+
+    questions: answers a second and processor time for each, beside other name servers. changes: from a change
+    to the last wrong answer. flood: live names while unknown names are asked for. scale: memory, processor
+    time and convergence with up to 1,000 pools and 10,000 pool elements. registrars: how many pool elements
+    three registrars can serve. strangers: look-ups while strangers fill another pool.
 
     Exit status: 0 measured (the tables say what is aimed at), 2 it can't run here.
     """

@@ -26,15 +26,19 @@ from rspdns_lab.told_plainly import say
     multiple=True,
     type=click.Choice([one.name for one in ALL_FAULTS]),
     metavar="FAULT",
-    help=f"Only this, or these: {', '.join(one.name for one in ALL_FAULTS)}.",
+    help=f"Only this fault; may be repeated: {', '.join(one.name for one in ALL_FAULTS)}.",
 )
 @click.option(
-    "--members", "sizes", multiple=True, type=click.IntRange(2, MOST_MEMBERS), help="Only this size."
+    "--members",
+    "sizes",
+    multiple=True,
+    type=click.IntRange(2, MOST_MEMBERS),
+    help="Only pools of this size.",
 )
 @click.option("--follow", "follows", multiple=True, type=click.Choice(FOLLOWS),
-              help="Only so: registrars followed by ENRP, or polled only.")  # fmt: skip
+              help="Only with registrars followed by ENRP, or only with registrars polled.")  # fmt: skip
 @click.option("--slack", type=click.FloatRange(1, 1000), default=1.0, show_default=True,
-              help="Multiplies the time bounds: a busy machine is slower.")  # fmt: skip
+              help="Multiplies the time bounds, for a busy machine.")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True, help="For the moments and the victims.")
 @report_options
 def chaos(

@@ -17,14 +17,14 @@ _QUICK_SECONDS = 8
 
 
 @click.command()
-@click.option("--fault", "faults", multiple=True, type=click.Choice(list(FAULTS)), help="Only this one.")
+@click.option("--fault", "faults", multiple=True, type=click.Choice(list(FAULTS)), help="Only this fault.")
 @click.option(
     "--approach",
     "approaches",
     multiple=True,
     type=click.Choice(list(TITLES)),
     metavar="NAME",
-    help=f"Only this, or these: {', '.join(TITLES)}.",
+    help=f"Only this approach; may be repeated: {', '.join(TITLES)}.",
 )
 @click.option("--trials", type=click.IntRange(1, 1000), default=1, show_default=True, help="Of each fault.")
 @click.option("--calls", type=click.IntRange(1, 100), default=2, show_default=True, help="In each stream.")

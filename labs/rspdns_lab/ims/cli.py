@@ -29,9 +29,11 @@ _KEYS = (*APPROACHES, *(way.key for way in ppu.WAYS))
     multiple=True,
     type=click.Choice(_NAMES),
     metavar="FAULT",
-    help=f"Of {', '.join(_NAMES)}.",
+    help=f"Only this fault; may be repeated: {', '.join(_NAMES)}.",
 )
-@click.option("--approach", "approaches", multiple=True, type=click.Choice(APPROACHES), help="Only this one.")
+@click.option(
+    "--approach", "approaches", multiple=True, type=click.Choice(APPROACHES), help="Only this approach."
+)
 @click.option(
     "--ppu",
     "ppu_wanted",

@@ -23,7 +23,7 @@ _TITLE = "How long resolvers go on naming a server that has left"
     multiple=True,
     type=click.Choice(list(RESOLVERS)),
     metavar="NAME",
-    help=f"Only this, or these: {', '.join(RESOLVERS)}.",
+    help=f"Only this resolver; may be repeated: {', '.join(RESOLVERS)}.",
 )
 @click.option(
     "--trials", type=click.IntRange(1, 1000), default=20, show_default=True, help="Changes watched."
