@@ -18,9 +18,9 @@ from pathlib import Path
 
 import orjson
 from daemon_kit.addresses import endpoint
-from daemon_kit.files import open_regular
+from daemon_kit.files import open_regular, remove_unfinished, replace_file
 from daemon_kit.logs import get_logger
-from pool_user import BeliefEvent, Member, accepted, memory
+from pool_user import BeliefEvent, Member, accepted
 
 from rspdns.zones.configuration import PoolConfig
 from rspdns.zones.zone import Zone
@@ -237,6 +237,7 @@ class RosterKeeper:
 
     def load(self) -> None:
         """Read the file."""
+        remove_unfinished(self._path)
         try:
             with open_regular(self._path) as file:
                 data = file.read(MAX_BYTES + 1)
@@ -327,7 +328,7 @@ class RosterKeeper:
     def _write(self, data: bytes) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            memory.save(self._path.parent, data, FILE_NAME)
+            replace_file(self._path, data)
         except OSError as problem:
             after = "after a restart it is not known who is missing"
             words = f"{self._path}: cannot be written: {problem.strerror}; {after}"

@@ -1,15 +1,17 @@
-"""Files that people name: paths in configuration that the system can take, and opening regular files only,
-and the certificates in one.
+"""Files: paths in configuration that the system can take, opening regular files only, certificates, and
+replacing a file so that a crash at any moment leaves the old one or the new one, whole.
 
 A pipe or a device in the place of a file must not hold a program up.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import ssl
 import stat
+import tempfile
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -57,6 +59,45 @@ def open_regular(path: str | Path) -> BinaryIO:
 
 def _no_file(path: str | Path) -> OSError:
     return OSError(errno.EINVAL, "it is no regular file (a pipe, a device or a socket)", str(path))
+
+
+def replace_file(path: str | Path, data: bytes, *, mode: int = 0o600) -> None:
+    """Put `data` into the file at `path`, all or nothing, and durably. Raises OSError, the old file intact.
+
+    The new file is written beside it, synced and renamed; then the directory is synced, or a power cut might
+    bring the old one back. Several writers don't disturb each other: the last one counts.
+    """
+    path = Path(path)
+    descriptor, name = tempfile.mkstemp(prefix=_unfinished(path), dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def remove_unfinished(path: str | Path) -> None:
+    """Remove what a crash in the middle of `replace_file()` left beside `path`; call it before writing."""
+    path = Path(path)
+    with contextlib.suppress(OSError):
+        for left in path.parent.glob(f"{_unfinished(path)}*"):
+            with contextlib.suppress(OSError):
+                left.unlink()
+
+
+def _unfinished(path: Path) -> str:
+    return f".{path.name}."
 
 
 def trusting(path: Path) -> ssl.SSLContext:

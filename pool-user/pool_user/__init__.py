@@ -2,11 +2,11 @@
 
 This is the package's door: everything that others may import. A `Belief` decides, a `PoolUser` feeds it from
 the registrars, a `Prober` from the members themselves; `PoolView` and `Member` are what comes out.
-`LastKnownGood` keeps that across restarts. The modules `weights` (from load to weight), `reasons` (why a
-member is out, in words) and `memory` (the file of the last known good) are public as they are. No DNS in it.
+`LastKnownGood` keeps that across restarts. The modules `weights` (from load to weight) and `reasons` (why a
+member is out, in words) are public as they are. No DNS in it.
 """
 
-from pool_user import memory, reasons, weights
+from pool_user import reasons, weights
 from pool_user.belief import (
     FOREIGN,
     MAX_MEMBERS,
@@ -68,7 +68,6 @@ __all__ = [
     "accepted",
     "effective_load",
     "listen_for_life",
-    "memory",
     "not_empty",
     "read_trusted_network",
     "reasons",

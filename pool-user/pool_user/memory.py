@@ -2,9 +2,7 @@
 
 One JSON document: `format`, a SHA-256 `checksum` over `content` in its canonical form, and `content`:
 when it was written, and for every pool its members and when a registrar last vouched for them. All times
-in it are wall-clock seconds; monotonic times do not outlive a restart of the machine. It is written
-beside its place, synced and renamed, so that after a crash at any moment the old file or the new one is
-there, whole.
+in it are wall-clock seconds; monotonic times do not outlive a restart of the machine.
 
 `LastKnownGood` keeps the file up to date, and gives it to the belief when the backend starts.
 """
@@ -12,10 +10,7 @@ there, whole.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
-import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from daemon_kit.files import open_regular
+from daemon_kit.files import open_regular, remove_unfinished, replace_file
 from daemon_kit.logs import get_logger
 
 from pool_user.belief import Belief
@@ -127,28 +122,10 @@ def decode(data: bytes, now: float, wall_s: float, max_stale_s: float) -> tuple[
     return tuple(pool for pool in pools if pool.stale_since_s > now - max_stale_s)
 
 
-def save(directory: str | Path, data: bytes, file_name: str = FILE_NAME) -> None:
-    """Put `data` (of `encode()`) in its place in `directory`, all or nothing. Raise OSError, the old file
-    intact."""
-    directory = Path(directory)
-    handle, name = tempfile.mkstemp(prefix=f".{file_name}.", dir=directory)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(directory / file_name)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
-    _sync_directory(directory)
-
-
 def load(directory: str | Path, now: float, wall_s: float, max_stale_s: float) -> tuple[RememberedPool, ...]:
     """Read the file in `directory`; nothing when there is none. Raise DamagedFileError."""
     path = Path(directory) / FILE_NAME
-    _remove_unfinished(path.parent)
+    remove_unfinished(path)
     try:
         with open_regular(path) as file:
             data = file.read(MAX_BYTES + 1)
@@ -223,22 +200,6 @@ def _number(value: Any, highest: int) -> int:
     return value
 
 
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _remove_unfinished(directory: Path) -> None:
-    """Remove what a crash in the middle of `save()` left behind."""
-    with contextlib.suppress(OSError):
-        for path in directory.glob(f".{FILE_NAME}.*"):
-            with contextlib.suppress(OSError):
-                path.unlink()
-
-
 AFTER_A_CHANGE_S = 0.2
 """Only then is it written: a disk that is busy holds up the log too, and the change is to reach DNS first."""
 AT_MOST_EVERY_S = 1.0
@@ -311,7 +272,7 @@ class LastKnownGood:
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             now, wall_s = self._clock(), self._wall_clock()
-            save(self._directory, encode(views, now, wall_s, self._encoded))
+            replace_file(self._directory / FILE_NAME, encode(views, now, wall_s, self._encoded))
         except OSError as problem:
             words = (
                 f"{self._directory / FILE_NAME}: cannot be written: {problem.strerror}. "

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from daemon_kit.errors import FatalError
-from daemon_kit.files import open_regular
+from daemon_kit.files import open_regular, remove_unfinished, replace_file
 from daemon_kit.logs import get_logger
 
 from ppe_agent.daemon_threads import DaemonThreads
@@ -129,6 +129,7 @@ class StateDirectory:
         Raises FatalError for a file that can't be read or is damaged: it may say that the AS is drained.
         """
         file = self.file(name)
+        remove_unfinished(file)
         try:
             with open_regular(file) as kept:
                 return _decode(kept.read(_MAX_BYTES))
@@ -148,25 +149,11 @@ class StateDirectory:
     def save(self, name: str, state: ServerState) -> None:
         """Write the state of the AS `name`, whole or not at all. Raises FatalError."""
         file = self.file(name)
-        new = file.with_suffix(".new")
+        kept = {"version": _VERSION, "identifier": state.identifier, "drained": state.drained}
         try:
-            with new.open("w") as output:
-                kept = {"version": _VERSION, "identifier": state.identifier, "drained": state.drained}
-                json.dump(kept, output)
-                output.write("\n")
-                output.flush()
-                os.fsync(output.fileno())
-            new.replace(file)
-            self._sync_directory()  # or a power cut may bring the old name back
+            replace_file(file, json.dumps(kept).encode() + b"\n")
         except OSError as error:
             raise FatalError(f"state file {file} can't be written: {error.strerror}") from None
-
-    def _sync_directory(self) -> None:
-        descriptor = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
     def file(self, name: str) -> Path:
         """Return where the state of the AS `name` is."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from daemon_kit.errors import FatalError
-from daemon_kit.files import open_regular
+from daemon_kit.files import open_regular, remove_unfinished, replace_file
 from daemon_kit.unix_listener import MAX_PATH_BYTES, is_too_long, listen_at
 
 
@@ -32,6 +32,25 @@ def test_what_is_none_is_refused_at_once() -> None:
         with pytest.raises(IsADirectoryError):
             open_regular(folder)
         assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_replaced_file_is_whole_and_its_owners_alone(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    replace_file(path, b"old")
+    replace_file(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    replace_file(path, b"for everybody", mode=0o644)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert [one.name for one in tmp_path.iterdir()] == ["state.json"]
+
+
+def test_what_a_crash_left_of_a_file_is_removed_and_no_other_files(tmp_path: Path) -> None:
+    for name in (".state.json.abcdefgh", "state.json", ".state.toml.abcdefgh"):
+        (tmp_path / name).write_text("half")
+    remove_unfinished(tmp_path / "state.json")
+    assert sorted(one.name for one in tmp_path.iterdir()) == [".state.toml.abcdefgh", "state.json"]
+    remove_unfinished(tmp_path / "no directory" / "state.json")
 
 
 def test_only_owner_and_group_may_connect(tmp_path: Path) -> None:

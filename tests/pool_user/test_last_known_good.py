@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from daemon_kit.files import replace_file
 from pool_user import memory as last_known_good
 from pool_user.belief import Belief, PoolRules
 from pool_user.memory import (
@@ -24,7 +25,6 @@ from pool_user.memory import (
     decode,
     encode,
     load,
-    save,
 )
 from pool_user.views import Member, PoolView
 from rserpool.parameters import Protocol
@@ -103,8 +103,8 @@ def test_a_clock_that_was_set_back_does_not_make_it_fresh_either() -> None:
 
 
 def test_saved_and_loaded(tmp_path: Path) -> None:
-    save(tmp_path, data(member(1)))
-    save(tmp_path, data(member(2)))
+    replace_file(tmp_path / FILE_NAME, data(member(1)))
+    replace_file(tmp_path / FILE_NAME, data(member(2)))
     (pool,) = load(tmp_path, NOW, WALL, 3600)
     assert [one.identifier for one in pool.members] == [2]
     assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
@@ -180,18 +180,18 @@ def test_wrong_values_with_a_right_checksum_are_refused(change: dict[str, Any]) 
 
 def test_a_crash_at_any_moment_leaves_a_whole_file(tmp_path: Path) -> None:
     """A writer is killed again and again; what it leaves is always an old or a new file, whole."""
-    save(tmp_path, data(member(1)))
+    replace_file(tmp_path / FILE_NAME, data(member(1)))
     program = (
-        "import sys; from pathlib import Path; from pool_user.memory import save\n"
+        "import sys; from pathlib import Path; from daemon_kit.files import replace_file\n"
         "data = Path(sys.argv[2]).read_bytes()\n"
         "print('ready', flush=True)\n"
-        "while True: save(sys.argv[1], data)\n"
+        "while True: replace_file(sys.argv[1], data)\n"
     )
     source = tmp_path.parent / "new.json"
     source.write_bytes(data(*(member(number % 250) for number in range(3000))))
     for delay_ms in (0, 3, 11, 29):
         writer = subprocess.Popen(
-            [sys.executable, "-c", program, str(tmp_path), str(source)], stdout=subprocess.PIPE
+            [sys.executable, "-c", program, str(tmp_path / FILE_NAME), str(source)], stdout=subprocess.PIPE
         )
         assert writer.stdout is not None
         with writer.stdout:

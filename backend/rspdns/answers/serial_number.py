@@ -6,10 +6,9 @@ that is kept in a file, written once for many serials.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from daemon_kit.files import open_regular
+from daemon_kit.files import open_regular, remove_unfinished, replace_file
 from daemon_kit.logs import get_logger
 
 FILE_NAME = "serial"
@@ -39,14 +38,9 @@ class SerialNumbers:
             self._reserve(self._last + RESERVED)
 
     def _reserve(self, serial: int) -> None:
-        temporary = self._path.with_suffix(".new")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("w") as file:
-                file.write(f"{serial}\n")
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.rename(self._path)
+            replace_file(self._path, f"{serial}\n".encode())
             self.problem = None
         except OSError as error:
             self.problem = f"{self._path}: can't be written: {error.strerror or error}"
@@ -55,6 +49,7 @@ class SerialNumbers:
 
 
 def _read(path: Path) -> int:
+    remove_unfinished(path)
     try:
         with open_regular(path) as file:
             return max(0, int(file.read(_MAX_FILE_BYTES)))

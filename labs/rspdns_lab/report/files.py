@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from daemon_kit.files import replace_file
 
 from rspdns_lab.errors import LabError
 
@@ -104,14 +105,10 @@ def write_whole(path: Path, text: str) -> None:
     if target.exists() and not target.is_file():  # a pipe, a device
         target.write_text(text)
         return
-    beside = target.with_name(f".{target.name}.new")
     try:
-        beside.write_text(text)
-        beside.replace(target)
+        replace_file(target, text.encode(), mode=0o644)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def hand_over(path: Path, text: str) -> None:
