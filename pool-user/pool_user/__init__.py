@@ -32,21 +32,21 @@ from pool_user.probe.probing import Plan, PoolProbing, ProbeResult
 from pool_user.registrars.polling import Intervals
 from pool_user.registrars.standing import RegistrarView, Standing
 from pool_user.user import PoolUser
-from pool_user.views import BeliefEvent, Endpoint, Member, OutMember, PoolView
-from pool_user.weights import OVERLOADED_AT, SLOW_START_S, Weighted, effective_load
+from pool_user.views import BeliefEvent, Member, OutMember, PoolView, TransportAddresses
+from pool_user.weights import OVERLOADED_AT, RELIEVED_AT, SLOW_START_S, Weighted, effective_load
 
 __all__ = [
     "FOREIGN",
     "MAX_MEMBERS",
     "OVERLOADED_AT",
     "REFUSED",
+    "RELIEVED_AT",
     "SLOW_START_S",
     "TOO_MANY",
     "UNREACHABLE",
     "AcceptNetworks",
     "Belief",
     "BeliefEvent",
-    "Endpoint",
     "Handle",
     "Heard",
     "Intervals",
@@ -64,6 +64,7 @@ __all__ = [
     "RegistrarTexts",
     "RegistrarView",
     "Standing",
+    "TransportAddresses",
     "Weighted",
     "accepted",
     "effective_load",

@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv6Address
 
 from rserpool import Policy, Protocol
 
-Endpoint = tuple[tuple[IPv4Address | IPv6Address, ...], int]
+TransportAddresses = tuple[tuple[IPv4Address | IPv6Address, ...], int]
 """The addresses and the port of a pool element."""
 
 
@@ -35,8 +35,8 @@ class Member:
     stale: bool = False
 
     @property
-    def endpoint(self) -> Endpoint:
-        """Where it is: another endpoint is another server, also under the same identifier."""
+    def transport_addresses(self) -> TransportAddresses:
+        """Where it is: other addresses or another port are another server, also under the same identifier."""
         return self.addresses, self.port
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pool_user import OVERLOADED_AT, RELIEVED_AT
 from rspdns.admin.access import read_access
 from rspdns.admin.openapi import ROUTES
 from rspdns.admin.stream import STREAMS
@@ -154,6 +155,12 @@ async def test_the_page_takes_nothing_from_elsewhere(admin: Admin) -> None:
         assert "http:" not in outside
         assert "https:" not in outside
         assert "innerHTML" not in text
+
+
+async def test_the_page_has_the_loads_of_overload_and_relief_from_the_weights(admin: Admin) -> None:
+    _, text, _ = await admin.ask("/")
+    assert f'data-overloaded-at="{OVERLOADED_AT}" data-relieved-at="{RELIEVED_AT}"' in text
+    assert "{" not in text
 
 
 async def test_every_answer_is_as_described(admin: Admin) -> None:

@@ -9,12 +9,12 @@ from rserpool.aio.sctp import (
     AssociationFailed,
     AssociationLost,
     AssociationUp,
-    Endpoint,
     Message,
     Notification,
     PathChanged,
     SctpUnavailable,
 )
+from rserpool.machine.base import Endpoint
 
 from rserpool import asap
 from tests.rserpool.paper_registrars import PaperRegistrar

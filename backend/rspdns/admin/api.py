@@ -12,6 +12,7 @@ import orjson
 from aiohttp import web
 from daemon_kit.control import ControlError
 from daemon_kit.metrics import CONTENT_TYPE, exposition
+from pool_user import OVERLOADED_AT, RELIEVED_AT
 from prometheus_client import CollectorRegistry
 
 from rspdns import names
@@ -31,6 +32,8 @@ PAGE = {
     "/page.css": ("page.css", "text/css"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 } | {f"/{name}.js": (f"{name}.js", "text/javascript") for name in ("page", "stream", "view")}
+FIGURES = {"OVERLOADED_AT": OVERLOADED_AT, "RELIEVED_AT": RELIEVED_AT}
+"""What stands in braces in the page's files; the page colours loads by it."""
 
 
 class Service(Protocol):
@@ -74,8 +77,10 @@ class Api:
         app = web.Application(middlewares=[self.guard.middleware], client_max_size=BODY_BYTES)
         app.on_response_prepare.append(set_headers)
         for path, (name, kind) in PAGE.items():
-            content = (files("rspdns.admin") / "page" / name).read_bytes()
-            self._page[path] = content, f"{kind}; charset=utf-8"
+            text = (files("rspdns.admin") / "page" / name).read_text("utf-8")
+            for figure, value in FIGURES.items():
+                text = text.replace(f"{{{figure}}}", str(value))
+            self._page[path] = text.encode(), f"{kind}; charset=utf-8"
             app.router.add_get(path, self._static)
         for route in ROUTES:
             self._rights[route.path] = route.right

@@ -46,7 +46,9 @@ class PoolState:
     def has(self, label: str, member: Member) -> bool:
         """Whether the target with this label leads to the member's addresses and port."""
         known = self.members.get(label)
-        return known is not None and (known is member or known.endpoint == member.endpoint)
+        return known is not None and (
+            known is member or known.transport_addresses == member.transport_addresses
+        )
 
 
 def state_of(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from daemon_kit.durations import duration
+from pool_user import OVERLOADED_AT, RELIEVED_AT
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.panel import Panel
@@ -95,7 +96,7 @@ def _bar(load: object) -> Text:
     if not isinstance(load, int | float):
         return Text("")
     cells = round(max(0.0, min(1.0, float(load))) * _BAR_CELLS)
-    style = "red" if load >= 0.95 else "yellow" if load >= 0.75 else "green"
+    style = "red" if load >= OVERLOADED_AT else "yellow" if load >= RELIEVED_AT else "green"
     return Text("█" * cells, style=style) + Text("░" * (_BAR_CELLS - cells) + f" {load:.0%}", style="dim")
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from pool_user.belief.admission import REFUSED
 from pool_user.belief.rules import BLINK_S, OUT_SHOWN_S, RECENT_S
-from pool_user.views import BeliefEvent, Endpoint, Member, OutMember, PoolView
+from pool_user.views import BeliefEvent, Member, OutMember, PoolView, TransportAddresses
 
 MAX_LEFT = 256
 """Members that left and are remembered; a hostile registrar could make any number come and go."""
@@ -39,13 +39,15 @@ class History:
         self._out_since_s: dict[int, tuple[str, float]] = {}
         self.recent: tuple[Member, ...] = ()
 
-    def since_s(self, identifier: int, endpoint: Endpoint, before: Mapping[int, Member], now: float) -> float:
+    def since_s(
+        self, identifier: int, addresses: TransportAddresses, before: Mapping[int, Member], now: float
+    ) -> float:
         """When the member came in: who was out of sight for a moment only keeps the old value."""
         known = before.get(identifier)
         if known is None:
             left = self._left.get(identifier)
             known = left.member if left is not None and now - left.left_s <= BLINK_S else None
-        if known is None or known.endpoint != endpoint:
+        if known is None or known.transport_addresses != addresses:
             return now
         return known.since_s
 

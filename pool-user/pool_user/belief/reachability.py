@@ -20,7 +20,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from pool_user.belief.rules import ADOPTED_AFTER_S, ORPHAN_AFTER_S, ORPHAN_OUT_S, ORPHAN_PROBED_S
-from pool_user.views import Endpoint, Member, OutMember
+from pool_user.views import Member, OutMember, TransportAddresses
 
 
 @dataclass(slots=True)
@@ -118,10 +118,10 @@ AND_ORPHANED = f"{UNREACHABLE}, and its home registrar is lost"
 
 
 class Reachability:
-    """What the probe concluded about members, by identifier: it holds for a member at that endpoint."""
+    """What the probe concluded about members, by identifier: it holds for a member at these addresses."""
 
     def __init__(self) -> None:
-        self._unreachable: dict[int, Endpoint] = {}
+        self._unreachable: dict[int, TransportAddresses] = {}
 
     @property
     def unreachable(self) -> Collection[int]:
@@ -130,12 +130,12 @@ class Reachability:
 
     def probed(self, member: Member, reachable: bool) -> bool:
         """The probe came to a conclusion. Return whether it is another one than before."""
-        endpoint = member.endpoint
+        addresses = member.transport_addresses
         known = self._unreachable.get(member.identifier)
-        if not reachable and known != endpoint:
-            self._unreachable[member.identifier] = endpoint
+        if not reachable and known != addresses:
+            self._unreachable[member.identifier] = addresses
             return True
-        if reachable and known == endpoint:
+        if reachable and known == addresses:
             del self._unreachable[member.identifier]
             return True
         return False
@@ -159,9 +159,9 @@ class Reachability:
         registrar can vouch for anybody.
         """
         dropped = []
-        for identifier, endpoint in sorted(self._unreachable.items()):
+        for identifier, addresses in sorted(self._unreachable.items()):
             member = members.get(identifier) if everybody or identifier in suspected else None
-            if member is not None and member.endpoint == endpoint:
+            if member is not None and member.transport_addresses == addresses:
                 vouched = AND_ORPHANED if identifier in suspected else AND_VOUCHED
                 dropped.append(members.pop(identifier))
                 reason = AND_STALE if stale else vouched

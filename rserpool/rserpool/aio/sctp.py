@@ -16,6 +16,7 @@ from enum import IntEnum
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from rserpool.errors import RSerPoolError
+from rserpool.machine.base import Endpoint
 
 IPPROTO_SCTP = 132
 SOL_SCTP = 132
@@ -123,17 +124,17 @@ _ADDRESSES_BYTES = 4096
 _ADDRESSES_HEADER = struct.Struct("=iI")
 
 
-def peer_endpoints(descriptor: int, association: int) -> list[tuple[str, int]]:
+def peer_endpoints(descriptor: int, association: int) -> list[Endpoint]:
     """Return every address and port of an association's other side; empty for one that is gone."""
     return _endpoints(descriptor, association, GET_PEER_ADDRS)
 
 
-def local_endpoints(descriptor: int, association: int) -> list[tuple[str, int]]:
+def local_endpoints(descriptor: int, association: int) -> list[Endpoint]:
     """Return every address and port of an association's own side; empty for one that is gone."""
     return _endpoints(descriptor, association, GET_LOCAL_ADDRS)
 
 
-def is_confirmed(descriptor: int, family: int, association: int, peer: tuple[str, int]) -> bool:
+def is_confirmed(descriptor: int, family: int, association: int, peer: Endpoint) -> bool:
     """Whether `peer` is an address of the association's other side that has proved to be there.
 
     What an INIT or INIT ACK lists is only a claim (RFC 9260, section 5.4). Proved are the address to which
@@ -148,7 +149,7 @@ def is_confirmed(descriptor: int, family: int, association: int, peer: tuple[str
     return value is not None and _PEER_ADDR_INFO.unpack(value)[2] in _STATES_OF_CONFIRMED_PATHS
 
 
-def _endpoints(descriptor: int, association: int, option: int) -> list[tuple[str, int]]:
+def _endpoints(descriptor: int, association: int, option: int) -> list[Endpoint]:
     value = _get(descriptor, option, _ADDRESSES_HEADER.pack(association, 0), _ADDRESSES_BYTES)
     if value is None:
         return []
@@ -165,9 +166,9 @@ def _get(descriptor: int, option: int, asked: bytes, size: int) -> bytes | None:
     return buffer.raw
 
 
-def unpack_addresses(data: bytes, count: int) -> list[tuple[str, int]]:
+def unpack_addresses(data: bytes, count: int) -> list[Endpoint]:
     """Read `count` packed struct sockaddr_in and sockaddr_in6, an IPv4-mapped address as IPv4."""
-    endpoints: list[tuple[str, int]] = []
+    endpoints: list[Endpoint] = []
     while len(endpoints) < count and len(data) >= 2:
         family = int.from_bytes(data[:2], sys.byteorder)
         port = int.from_bytes(data[2:4], "big")
@@ -189,8 +190,6 @@ MAX_MESSAGE_BYTES = 0xFFFF
 _WITHOUT_SCTP = frozenset({errno.EPROTONOSUPPORT, errno.ESOCKTNOSUPPORT, errno.ECONNRESET})
 """What making a socket fails with then; the last one comes of sctpd only."""
 _ANCILLARY_BYTES = socket.CMSG_SPACE(RCVINFO_BYTES) + 128
-
-Endpoint = tuple[str, int]
 
 
 class SctpUnavailable(RSerPoolError):  # noqa: N818
@@ -422,7 +421,7 @@ class SctpSocket:
         """Close the socket, and all its associations gracefully."""
         self._socket.close()
 
-    def _address(self, endpoint: Endpoint) -> tuple[str, int]:
+    def _address(self, endpoint: Endpoint) -> Endpoint:
         host, port = endpoint
         address = ip_address(host)
         if self._family == socket.AF_INET6 and address.version == 4:

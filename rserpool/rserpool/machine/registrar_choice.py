@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from rserpool import asap, enrp
+from rserpool.machine.base import Endpoint
 
 RETRY_FIRST_S = 0.1
 RETRY_CEILING_S = 1.0
@@ -70,12 +71,12 @@ class RegistrarAddress:
         return cls(host, int(port)) if port else cls(host)
 
     @property
-    def endpoint(self) -> tuple[str, int]:
+    def endpoint(self) -> Endpoint:
         """The IP address and port that speak ASAP."""
         return self.host, self.asap_port
 
     @property
-    def enrp_endpoint(self) -> tuple[str, int]:
+    def enrp_endpoint(self) -> Endpoint:
         """The IP address and port that speak ENRP."""
         return self.host, self.enrp_port
 
@@ -163,7 +164,7 @@ class Rotation:
         self._distrusted = {one: what for one, what in self._distrusted.items() if one in self._preferred}
         self._failures = 0
 
-    def at(self, endpoint: tuple[str, int] | None) -> RegistrarAddress | None:
+    def at(self, endpoint: Endpoint | None) -> RegistrarAddress | None:
         """Return the registrar with this IP address and ASAP port, None if it is none of ours."""
         return next((registrar for registrar in self._preferred if registrar.endpoint == endpoint), None)
 

@@ -71,7 +71,8 @@ function called(member, where) {
 function memberRow(member, total, ranks, homes, flash) {
   const load = member.load;
   const share = total ? (member.weight ?? 0) / total : 0;
-  const tone = load >= 0.95 ? "bad" : load >= 0.85 ? "warn" : null;
+  const { overloadedAt, relievedAt } = document.documentElement.dataset;
+  const tone = load >= Number(overloadedAt) ? "bad" : load >= Number(relievedAt) ? "warn" : null;
   const percent = load === null ? "" : `${Math.round(load * 100)} %`;
   const rank = ranks.indexOf(member.priority);
   const weight = member.weight === null ? "not shown" : String(member.weight);
