@@ -128,6 +128,8 @@ class Backend:
             self.fastpath = FastPath(
                 config.fastpath.socket, config.fastpath.udp_payload, asked=self._answered_by_kernel
             )
+        self._signed = frozenset(self.store.signed_zones())
+        """Zones that PowerDNS signs."""
         self._powerdns_asked_s: dict[str, float] = {}
         """When PowerDNS last looked each pool up."""
         self._read = read
@@ -269,10 +271,9 @@ class Backend:
         self.prober.changed()
 
     def _swap(self, snapshot: Snapshot) -> Collection[str]:
-        first = self.connector.do(lambda: self.responder.swap(snapshot))
-        if self.fastpath is not None:
-            self.fastpath.publish(snapshot, self.connector.do(self.store.signed_zones))
-        return first
+        if self.fastpath is not None:  # first: its answers change at once, PowerDNS's with the purge
+            self.fastpath.publish(snapshot, self._signed)
+        return self.connector.do(lambda: self.responder.swap(snapshot))
 
     def _looked_up(self, name: str) -> None:
         """Called in the answering thread."""
@@ -297,9 +298,10 @@ class Backend:
         self._loop.call_soon_threadsafe(self._take_signing, zone)
 
     def _take_signing(self, zone: str) -> None:
+        self._signed = frozenset(self.connector.do(self.store.signed_zones))
         self._write_names()
         if self.fastpath is not None:
-            self.fastpath.publish(self.publisher.snapshot, self.connector.do(self.store.signed_zones))
+            self.fastpath.publish(self.publisher.snapshot, self._signed)
         # PowerDNS keeps keys and metadata for 30 and 60 s.
         self.purger.purge({f"{zone}$"})
 

@@ -1,16 +1,18 @@
 """Which answers are made ready, and what of them changes."""
 
-from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from random import Random
 
 import dns.message
 import dns.rdatatype
-from rspdns.answers.snapshot import Snapshot
+from rserpool.policies import LeastUsed
+from rspdns.answers.snapshot import SiteAnswers, Snapshot
 from rspdns.fastpath import messages
 from rspdns.fastpath.ready import TYPES, VARIANTS, Answer, Question, ReadyAnswers, wire_name
+from rspdns.rrset import Node
 
-from tests.backend.making import FIXED, ZONE, answered, member, view, views, zone
+from tests.backend.making import FIXED, NOW, UDP, ZONE, answered, member, view, views, zone
 
 HOST = f"as.{ZONE}"
 OWNER = f"_sip._udp.{HOST}"
@@ -18,7 +20,23 @@ TWO = views(view(member(1, "10.0.0.1", "2001:db8::1"), member(2)))
 
 
 def ready(snapshot: Snapshot, seed: int = 1) -> dict[Question, tuple[Answer, ...]]:
-    return dict(ReadyAnswers(Random(seed)).take(snapshot, ()))
+    answers = ReadyAnswers(Random(seed))
+    answers.take(snapshot, ())
+    draw_all(answers)
+    return dict(answers.all)
+
+
+def draw_all(answers: ReadyAnswers) -> dict[Question, tuple[Answer, ...]]:
+    """Draw what is to be drawn; return what changed by that."""
+    changed: dict[Question, tuple[Answer, ...]] = {}
+    while not answers.is_drawn:
+        changed |= answers.draw()
+    return changed
+
+
+def shown(question: Question, variants: Iterable[Answer]) -> set[str]:
+    """All records that any of the variants shows."""
+    return {str(one) for variant in variants for one in message(question, variant).answer[0]}
 
 
 def message(question: Question, answer: Answer) -> dns.message.Message:
@@ -74,9 +92,107 @@ def test_what_is_shown_by_chance_has_variants_in_which_all_are_shown() -> None:
     for question in (Question(OWNER, "SRV"), Question(HOST, "A")):
         variants = made[question]
         assert len(variants) == VARIANTS
-        shown = Counter(str(one) for variant in variants for one in message(question, variant).answer[0])
-        assert len(shown) > 10
+        assert len(shown(question, variants)) > 10
     assert len(made[Question(HOST, "NAPTR")]) == 1
+
+
+def test_change_is_ready_before_chance_draws_anything() -> None:
+    """Sixteen draws take sixteen times as long: a member that is dead is shown no longer meanwhile."""
+    drawn = 0
+
+    def counted(site: SiteAnswers) -> SiteAnswers:
+        def redraw(chance: Random) -> Mapping[str, Node]:
+            nonlocal drawn
+            drawn += 1
+            assert site.redraw is not None
+            return site.redraw(chance)
+
+        return replace(site, redraw=redraw)
+
+    def of(count: int) -> Snapshot:
+        snapshot = answered(zone(), views(view(*(member(number) for number in range(1, count + 1)))))
+        own = snapshot.zone_answers[ZONE]
+        return replace(snapshot, zone_answers={ZONE: replace(own, sites=tuple(map(counted, own.sites)))})
+
+    question = Question(OWNER, "SRV")
+    answers = ReadyAnswers(Random(1))
+    assert {len(variants) for variants in answers.take(of(20), ()).values()} == {1}
+    assert drawn == 0
+    assert len(draw_all(answers)[question]) == VARIANTS
+    assert len(answers.all[question]) == VARIANTS
+    drawn = 0
+    gone = "00000014.u"
+    assert gone in " ".join(shown(question, answers.all[question]))
+    assert len(answers.take(of(19), ())[question]) == 1
+    assert drawn == 0
+    assert gone not in " ".join(shown(question, answers.all[question]))
+    answers.draw()
+    answers.take(of(18), ())  # in the midst of the draws: what was drawn of nineteen counts no more
+    assert len(draw_all(answers)[question]) == VARIANTS
+    assert "00000013.u" not in " ".join(shown(question, answers.all[question]))
+
+
+def test_load_of_a_member_that_is_not_shown_now_changes_every_variant() -> None:
+    """The snapshot shows the same as before then; variants of the ready answers showed the other weight."""
+    few = UDP + "max_answers = 2\nmax_addresses = 2\nslow_start_s = 0\n"
+    pools, first = zone(few), [member(1), member(2)]
+    question, idle = Question(OWNER, "SRV"), f"0 1000 5060 00000003.u.{HOST}."
+    busy = views(view(*first, member(3, policy=LeastUsed(0.9))))
+    for seed in range(1000):
+        before = answered(pools, views(view(*first, member(3))), seed=seed)
+        after = answered(pools, busy, before, now=NOW + 60, seed=seed)
+        if before.zone_answers[ZONE].sites[0].nodes is after.zone_answers[ZONE].sites[0].nodes:
+            break
+    else:
+        raise AssertionError("the third was shown in every draw")
+    answers = ReadyAnswers(Random(1))
+    answers.take(before, ())
+    draw_all(answers)
+    assert idle in shown(question, answers.all[question])
+    assert idle not in shown(question, answers.take(after, ())[question])
+    draw_all(answers)
+    assert idle not in shown(question, answers.all[question])
+
+
+def test_address_of_a_target_that_changes_is_renewed_in_every_answer_that_holds_it() -> None:
+    answers = ReadyAnswers(Random(1))
+    answers.take(answered(zone(), TWO), ())
+    moved = views(view(member(1, "10.0.0.1", "2001:db8::1"), member(2, "10.0.0.77")))
+    changed = answers.take(answered(zone(), moved), ())
+    assert changed.keys() >= {
+        Question(name, kind) for name, kind in ((OWNER, "SRV"), (HOST, "A"), (f"00000002.u.{HOST}", "A"))
+    }
+    said = message(Question(OWNER, "SRV"), changed[Question(OWNER, "SRV")][0])
+    assert {str(one[0]) for one in said.additional} == {"10.0.0.1", "2001:db8::1", "10.0.0.77"}
+    assert not any(b"\x0a\x00\x00\x02" in one.records for many in answers.all.values() for one in many)
+
+
+def test_zones_that_are_read_again_are_not_made_again() -> None:
+    """A reload of a thousand pools would hold up the changes behind it."""
+    answers = ReadyAnswers(Random(1))
+    first = answered(zone(), TWO)
+    answers.take(first, ())
+    again = answered(zone(), TWO, first)
+    assert again.zone_answers[ZONE].fixed is not first.zone_answers[ZONE].fixed
+    assert not answers.take(again, ())
+    assert not answers.take(replace(again, zone_answers={}), ()).keys() ^ answers_of(first)
+    assert not len(answers)
+
+
+def answers_of(snapshot: Snapshot) -> set[Question]:
+    return set(ready(snapshot))
+
+
+def test_draws_of_names_that_are_asked_about_come_again() -> None:
+    many = views(view(*(member(number) for number in range(1, 21))))
+    answers = ReadyAnswers(Random(1))
+    answers.take(answered(zone(), many), ())
+    draw_all(answers)
+    answers.draw_again({f"nobody.{ZONE}"})
+    assert answers.is_drawn
+    before = dict(answers.all)
+    answers.draw_again({OWNER})
+    assert draw_all(answers)[Question(OWNER, "SRV")] != before[Question(OWNER, "SRV")]
 
 
 def test_only_what_changed_is_told() -> None:

@@ -196,6 +196,32 @@ async def test_expensive_builds_leave_time_for_answers(tmp_path: Path) -> None:
     scene.publisher.close()
 
 
+async def test_change_right_after_the_start_or_a_reload_does_not_wait_for_the_rest_of_that_build(
+    tmp_path: Path,
+) -> None:
+    """That one takes long, and comes once: a member that dies in the first second is out at once."""
+    scene = Scene(tmp_path)
+    plain_swap = scene.swap
+
+    def slow_swap(snapshot: Snapshot) -> Collection[str]:
+        scene.now += 0.2
+        return plain_swap(snapshot)
+
+    scene.publisher._swap = slow_swap
+    both, one = views(view(member(1), member(2))), views(view(member(1)))
+    scene.publisher.start(both)
+    scene.now += 0.01
+    scene.take()
+    scene.publisher.publish(one)
+    assert [kind for kind, _ in scene.take()] == ["swap", "purge"]
+    scene.publisher.set_zones((zone(),), both)
+    scene.now += 0.01
+    scene.take()
+    scene.publisher.publish(one)
+    assert [kind for kind, _ in scene.take()] == ["swap", "purge"]
+    scene.publisher.close()
+
+
 async def test_timed_builds_come_seldom_and_views_at_once(tmp_path: Path) -> None:
     scene = Scene(tmp_path, hot=frozenset({"sip-udp"}))
     many = [member(number) for number in range(1, 20)]

@@ -127,10 +127,9 @@ class ScriptedBackend:
         self.purger.start()
 
     def _swap(self, snapshot: Snapshot) -> Sequence[str]:
-        first = self.responder.swap(snapshot)
         if self.fastpath is not None:
             self.fastpath.publish(snapshot, self.store.signed_zones())
-        return first
+        return self.responder.swap(snapshot)
 
     async def _publish(self, views: Mapping[str, PoolView]) -> None:
         self.views = views

@@ -93,7 +93,8 @@ class Publisher:
     def start(self, views: Mapping[str, PoolView]) -> None:
         """Publish for the first time. PowerDNS may have run all the while: it reads its zones anew."""
         self._purger.rediscover()
-        self.publish(views)
+        self._views = views
+        self._build_all()
 
     def publish(self, views: Mapping[str, PoolView]) -> None:
         """The views changed: build at once, or when as much time as the last build took has passed since.
@@ -128,7 +129,12 @@ class Publisher:
         self._unpurged = before | {zone.name for zone in zones}
         self._purger.rediscover()
         self._views = views
+        self._build_all()
+
+    def _build_all(self) -> None:
+        """Build everything anew. That takes long and comes once: the next change does not wait for it."""
         self._build()
+        self._rested_at_s = float("-inf")
 
     def close(self) -> None:
         """Build no more."""

@@ -1,5 +1,8 @@
 """Keeps rspdns-fastpath up to date: changes before PowerDNS's caches are purged, the lease 4 times a second.
 
+A change is told in two parts: first what the snapshot shows, at once; then the variants that chance draws,
+bit by bit while nothing else is to be done.
+
 A connection that breaks is made anew, and everything is told again. While there is none, or the lease is not
 renewed, PowerDNS answers everything.
 """
@@ -27,6 +30,10 @@ ASK_EVERY_S = 1.0
 """For what was asked about, and what was decided."""
 DRAW_AGAIN_EVERY_S = 10.0
 """What chance chose among many is chosen anew, of names that are asked about; that needs no purge."""
+DRAWN_AT_ONCE_S = 0.0005
+"""Drawing goes on for so long at a time: a change waits for it no longer than that, and for one draw ..."""
+DRAW_PAUSE_S = 0.001
+"""... and then rests for as long as it took, this long at least."""
 RETRY_S = 1.0
 MOST_ASKED = 1000
 _READ_BYTES = 1 << 16
@@ -59,8 +66,7 @@ class FastPath:
         self._udp_payload = udp_payload
         self._on_asked = asked
         self._ready = ReadyAnswers(draw or random.Random())  # noqa: S311 - spreads load, no secret
-        self._snapshot = Snapshot()
-        self._signed: Collection[str] = ()
+        self._drawing: asyncio.TimerHandle | None = None
         self._socket: socket.socket | None = None
         self._reader = messages.Reader()
         self._waiting = bytearray()
@@ -89,12 +95,27 @@ class FastPath:
         self._send(messages.END)
         self._drop("closed")
 
-    def publish(self, snapshot: Snapshot, signed: Collection[str], anew: Collection[str] = ()) -> None:
+    def publish(self, snapshot: Snapshot, signed: Collection[str]) -> None:
         """These are the answers from now on: what differs is on its way when this returns."""
-        self._snapshot, self._signed = snapshot, frozenset(signed)
-        changed = self._ready.take(snapshot, self._signed, anew)
+        changed = self._ready.take(snapshot, signed)
         if changed and self._is_welcome:
             self._tell(changed)
+        self._draw_later(DRAW_PAUSE_S)
+
+    def _draw_later(self, pause_s: float) -> None:
+        """Go on drawing, unless nothing is left to be drawn, or nobody is there to be told."""
+        if self._drawing is None and self._is_welcome and not self._ready.is_drawn:
+            self._drawing = asyncio.get_running_loop().call_later(pause_s, self._draw_some)
+
+    def _draw_some(self) -> None:
+        self._drawing = None
+        began_s = time.monotonic()
+        drawn: dict[Question, tuple[Answer, ...]] = {}
+        while not self._ready.is_drawn and time.monotonic() - began_s < DRAWN_AT_ONCE_S:
+            drawn |= self._ready.draw()
+        if drawn and self._is_welcome:
+            self._tell(drawn)
+        self._draw_later(max(DRAW_PAUSE_S, time.monotonic() - began_s))
 
     def _tell(self, answers: Mapping[Question, tuple[Answer, ...]]) -> None:
         self._commits += 1
@@ -166,6 +187,7 @@ class FastPath:
                 self._set_problem(None)
                 self._tell(self._ready.all)
                 self._renew()
+                self._draw_later(DRAW_PAUSE_S)
             case "c":
                 self._committed, refused = messages.committed(message.body)
                 self.refused += refused
@@ -194,9 +216,8 @@ class FastPath:
         now = time.monotonic()
         if names and now - self._drawn_at_s >= DRAW_AGAIN_EVERY_S:
             self._drawn_at_s = now
-            anew = self._ready.drawn_sites(names)
-            if anew:
-                self.publish(self._snapshot, self._signed, anew)
+            self._ready.draw_again(names)
+            self._draw_later(DRAW_PAUSE_S)
 
     def _send(self, data: bytes) -> None:
         """Send at once what the socket takes; the rest follows, in order."""
@@ -236,6 +257,9 @@ class FastPath:
         """The connection is over: the daemon ends the lease at once when it sees that."""
         connection, self._socket = self._socket, None
         self._is_welcome = False
+        if self._drawing is not None:
+            self._drawing.cancel()
+            self._drawing = None
         self.daemon = None
         if connection is None:
             return

@@ -1,5 +1,8 @@
 """Ready answers to the questions that PowerDNS would answer from the pools of a snapshot. Pure.
 
+What a snapshot shows is ready at once. Where chance chose it, there are sixteen variants, which take sixteen
+times as long: these are drawn afterwards, one by one, so that no change waits for them.
+
 An answer here is what PowerDNS 4.7 puts behind the question: the records, and with SRV records the addresses
 of their targets. The header and an OPT record are the BPF program's. What PowerDNS would truncate or refuse,
 and what depends on more than one site, is not made: these questions are passed on to PowerDNS.
@@ -8,15 +11,18 @@ and what depends on more than one site, is not made: these questions are passed 
 from __future__ import annotations
 
 import random
+import socket
 import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from ipaddress import IPv4Address, IPv6Address
+from functools import lru_cache
+from itertools import compress
+from operator import is_not
 from typing import NamedTuple
 
 import dns.name
 import dns.rdata
 
-from rspdns.answers.snapshot import LIVE_TYPES, SiteAnswers, Snapshot, ZoneAnswers, moved_sites
+from rspdns.answers.snapshot import LIVE_TYPES, SiteAnswers, Snapshot, ZoneAnswers
 from rspdns.fitting import HEADER, LIMIT, OPT, QUESTION_FIXED, name_size
 from rspdns.rrset import Node, Record
 
@@ -49,27 +55,6 @@ class Answer(NamedTuple):
 
 Answers = Mapping[Question, tuple[Answer, ...]]
 """The variants of each answer."""
-
-
-def site_answers(site: SiteAnswers, draw: random.Random) -> dict[Question, tuple[Answer, ...]]:
-    """The answers to every question about a site that the kernel can answer.
-
-    Where chance chose what is shown, it chooses again for each variant.
-    """
-    first = node_answers(site.nodes)
-    if site.redraw is None:
-        return {question: (answer,) for question, answer in first.items()}
-    drawn = [first]
-    for _ in range(VARIANTS - 1):
-        nodes = site.redraw(draw)
-        differing = {name: node for name, node in nodes.items() if node != site.nodes.get(name)}
-        same = {question: answer for question, answer in first.items() if question.name not in differing}
-        drawn.append(same | node_answers(differing, nodes))
-    return {
-        question: variants if len(set(variants)) > 1 else variants[:1]
-        for question in first
-        if len(variants := tuple(one[question] for one in drawn if question in one)) == VARIANTS
-    }
 
 
 def node_answers(
@@ -123,19 +108,26 @@ def _data(record: Record) -> bytes:
     """The data of a record on the wire."""
     match record.type:
         case "A":
-            return IPv4Address(record.content).packed
+            return socket.inet_pton(socket.AF_INET, record.content)
         case "AAAA":
-            return IPv6Address(record.content).packed
+            return socket.inet_pton(socket.AF_INET6, record.content)
         case "SRV":
             priority, weight, port, target = record.content.split()
             return _SRV_FIXED.pack(int(priority), int(weight), int(port)) + wire_name(target)
         case _:
-            data: bytes | None = dns.rdata.from_text(
-                "IN", record.type, record.content, origin=dns.name.root, relativize=False
-            ).to_wire()
-            return data or b""
+            return _other_data(record.type, record.content)
 
 
+@lru_cache(maxsize=4096)
+def _other_data(qtype: str, content: str) -> bytes:
+    """The data of a NAPTR record: slow to write, and no member's coming or going changes it."""
+    data: bytes | None = dns.rdata.from_text(
+        "IN", qtype, content, origin=dns.name.root, relativize=False
+    ).to_wire()
+    return data or b""
+
+
+@lru_cache(maxsize=16384)
 def wire_name(name: str) -> bytes:
     """A name on the wire; its final dot may be missing."""
     text = name.removesuffix(".")
@@ -145,15 +137,22 @@ def wire_name(name: str) -> bytes:
     return dns.name.from_text(text, dns.name.root).to_wire() or b"\0"
 
 
+_Key = tuple[str, str]
+"""A zone, and a site of it."""
+
+
 class ReadyAnswers:
     """All answers of the latest snapshot, and what changed since the one before."""
 
     def __init__(self, draw: random.Random) -> None:
-        self._draw = draw
+        self._chance = draw
         self._zones: Mapping[str, ZoneAnswers] = {}
         """Those that the answers were made of: unsigned ones."""
-        self._answers: dict[tuple[str, str], Answers] = {}
-        """By zone and site."""
+        self._sites: dict[_Key, SiteAnswers] = {}
+        """What the answers were made of."""
+        self._answers: dict[_Key, Answers] = {}
+        self._undrawn: dict[_Key, list[dict[Question, Answer]]] = {}
+        """The sites whose variants are being drawn, in turn, and what was drawn of each so far."""
 
     def __len__(self) -> int:
         return sum(map(len, self._answers.values()))
@@ -165,49 +164,114 @@ class ReadyAnswers:
             question: answer for answers in self._answers.values() for question, answer in answers.items()
         }
 
-    def take(self, snapshot: Snapshot, signed: Collection[str], anew: Collection[str] = ()) -> Answers:
+    @property
+    def is_drawn(self) -> bool:
+        """Whether all variants are there."""
+        return not self._undrawn
+
+    def take(self, snapshot: Snapshot, signed: Collection[str]) -> Answers:
         """The answers of this snapshot that differ from those of the one before; empty: none any more.
 
-        `signed` zones have none: PowerDNS signs. The sites in `anew` are drawn again in any case.
+        `signed` zones have none: PowerDNS signs. What is shown by chance has one variant at first, that of
+        the snapshot; `draw()` makes the others.
         """
         zones = {name: zone for name, zone in snapshot.zone_answers.items() if name not in signed}
         same_zones = zones.keys() == self._zones.keys()
         left: dict[Question, tuple[Answer, ...]] = {}
         changed: dict[Question, tuple[Answer, ...]] = {}
         for name, zone in zones.items():
-            before = self._zones[name] if same_zones else None
-            for site in _sites_to_make(before, zone, anew):
+            for site in _sites_to_look_at(self._zones[name] if same_zones else None, zone):
                 # A name of a zone inside this one is that zone's to answer.
                 is_ours = snapshot.zone_of(site.name) == name
-                answers = site_answers(site, self._draw) if is_ours else {}
+                made_of = self._sites.get((name, site.name))
+                if is_ours and made_of is not None and _are_the_same(made_of, site):
+                    continue
+                answers = self._first_answers((name, site.name), site) if is_ours else {}
                 old = self._answers.get((name, site.name), {})
                 left |= dict.fromkeys(old.keys() - answers.keys(), ())
                 changed |= {one: answer for one, answer in answers.items() if old.get(one) != answer}
                 self._answers[name, site.name] = answers
+                if not is_ours:
+                    self._forget((name, site.name))
         if not _have_the_same_sites(self._zones, zones):
             known = {(name, site.name) for name, zone in zones.items() for site in zone.sites}
             for key in self._answers.keys() - known:
                 left |= dict.fromkeys(self._answers.pop(key), ())
+                self._forget(key)
         self._zones = zones
         return left | changed
 
-    def drawn_sites(self, names: Collection[str]) -> set[str]:
-        """The sites with answers that chance chose, to questions about one of these names."""
-        return {
-            site
-            for (_, site), answers in self._answers.items()
-            if any(question.name in names and len(variants) > 1 for question, variants in answers.items())
-        }
+    def _first_answers(self, key: _Key, site: SiteAnswers) -> Answers:
+        """What a site shows now. Variants of it that were drawn before count no more."""
+        self._forget(key)
+        self._sites[key] = site
+        if site.redraw is not None:
+            self._undrawn[key] = []
+        return {question: (answer,) for question, answer in node_answers(site.nodes).items()}
+
+    def _forget(self, key: _Key) -> None:
+        self._sites.pop(key, None)
+        self._undrawn.pop(key, None)
+
+    def draw(self) -> Answers:
+        """Draw one more variant of a site; with the last one, return those of its answers that changed."""
+        if not self._undrawn:
+            return {}
+        key, drawn = next(iter(self._undrawn.items()))
+        site = self._sites[key]
+        if not drawn:
+            drawn.append(node_answers(site.nodes))
+        drawn.append(_drawn_again(site, drawn[0], self._chance))
+        if len(drawn) < VARIANTS:
+            return {}
+        del self._undrawn[key]
+        old, new = self._answers[key], _variants(drawn)
+        self._answers[key] = new
+        left: Answers = dict.fromkeys(old.keys() - new.keys(), ())
+        return {**left, **{one: answer for one, answer in new.items() if old.get(one) != answer}}
+
+    def draw_again(self, names: Collection[str]) -> None:
+        """Have `draw()` choose anew where chance chose the answers about one of these names."""
+        for key, site in self._sites.items():
+            if site.redraw is not None and any(
+                question.name in names and len(variants) > 1
+                for question, variants in self._answers[key].items()
+            ):
+                self._undrawn.setdefault(key, [])
 
 
-def _sites_to_make(
-    before: ZoneAnswers | None, after: ZoneAnswers, anew: Collection[str]
-) -> Iterable[SiteAnswers]:
-    """The sites whose answers are to be made: where nothing says that they are the same."""
+def _drawn_again(
+    site: SiteAnswers, first: Mapping[Question, Answer], chance: random.Random
+) -> dict[Question, Answer]:
+    """The answers of a site when chance chooses again; `first` are those of its nodes."""
+    if site.redraw is None:
+        return dict(first)
+    nodes = site.redraw(chance)
+    differing = {name: node for name, node in nodes.items() if node != site.nodes.get(name)}
+    same = {question: answer for question, answer in first.items() if question.name not in differing}
+    return same | node_answers(differing, nodes)
+
+
+def _variants(drawn: Sequence[Mapping[Question, Answer]]) -> Answers:
+    """Those of the answers that each draw gave. Where all draws gave the same, there is one variant."""
+    return {
+        question: variants if len(set(variants)) > 1 else variants[:1]
+        for question in drawn[0]
+        if len(variants := tuple(one[question] for one in drawn if question in one)) == len(drawn)
+    }
+
+
+def _sites_to_look_at(before: ZoneAnswers | None, after: ZoneAnswers) -> Iterable[SiteAnswers]:
+    """The sites that may differ: where nothing says that they are the same."""
     if before is None or before.fixed is not after.fixed or len(before.sites) != len(after.sites):
         return after.sites
-    moved = [] if before is after else [site for _, site in moved_sites(before.sites, after.sites)]
-    return [*moved, *(site for site in after.sites if site.name in anew)] if anew else moved
+    return () if before is after else compress(after.sites, map(is_not, before.sites, after.sites))
+
+
+def _are_the_same(one: SiteAnswers, other: SiteAnswers) -> bool:
+    """Whether both show the same now, and when chance chooses again. A member that was not shown changes the
+    latter alone."""
+    return one.nodes is other.nodes and one.redraw is other.redraw
 
 
 def _have_the_same_sites(before: Mapping[str, ZoneAnswers], after: Mapping[str, ZoneAnswers]) -> bool:

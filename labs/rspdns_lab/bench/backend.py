@@ -62,10 +62,9 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
     link = FastPath(config.fastpath.socket, config.fastpath.udp_payload) if config.fastpath.socket else None
 
     def swap(snapshot: Snapshot) -> Sequence[str]:
-        first = responder.swap(snapshot)
         if link is not None:
             link.publish(snapshot, store.signed_zones())
-        return first
+        return responder.swap(snapshot)
 
     publisher = Publisher(
         config.zones,
@@ -95,17 +94,20 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
         index = turn % len(handles) if log is None else 0
         handle = handles[index]
         views[handle] = fewer[index] if views[handle] is full[index] else full[index]
-        changed_s = time.monotonic()
+        changed_s, builds = time.monotonic(), publisher.builds
         publisher.publish(dict(views))
         if log is not None:
-            await _write(log, changed_s, len(views[handle].members), purger)
+            await _write(log, changed_s, len(views[handle].members), publisher, builds, purger)
 
 
-async def _write(log: Path, changed_s: float, members: int, purger: Purger) -> None:
-    """Write the change down, and when it is purged for the last time."""
+async def _write(
+    log: Path, changed_s: float, members: int, publisher: Publisher, builds: int, purger: Purger
+) -> None:
+    """Write the change down, and when it is purged for the last time: after it was built, of which there were
+    `builds` before."""
     with log.open("a") as file:
         file.write(f"C {changed_s:.6f} {members}\n")
-    while any(control.waiting for control in purger.sockets):  # noqa: ASYNC110 - the purger tells nobody
+    while publisher.builds == builds or any(one.waiting for one in purger.sockets):  # noqa: ASYNC110 - none tells
         await asyncio.sleep(0.001)
     with log.open("a") as file:
         file.write(f"P {time.monotonic():.6f}\n")
