@@ -34,6 +34,7 @@
 #define MESSAGE_MAX (256 * 1024)  /* bytes: the largest user message, usrsctp's send buffer */
 #define ADDRESSES_MAX 2048        /* bytes of packed socket addresses in one request or reply */
 #define OPTION_MAX 4096           /* bytes of one socket option */
+#define STATUS_MAX 65536          /* bytes of status in one reply */
 #define PLUG_SIZE 2048            /* bytes: more than a quarter of the client end's send buffer */
 #define CLIENT_SEND_BUFFER 2304   /* bytes asked for by SO_SNDBUF on the client's end; the kernel doubles it */
 
@@ -55,6 +56,9 @@ enum operation {
 	OP_PEELOFF, /* argument 0: association -> descriptor */
 	OP_STATUS,  /* arguments: JSON or text, struct status_place to go on from -> data; result: 1: there is more, after the place in address */
 	OP_STATES,  /* -> descriptor of the states' memory */
+	OP_GIVE_BACK, /* data: struct inbound and bytes that a reader took and had no room for: they come again, before all else */
+	OP_TAKE_BACK, /* of what was given back when nothing could go inward any more (STATE_RETURNED); argument 0: it stays -> data */
+	OP_COUNT,
 };
 
 /* What a socket's state says, one word for each: memory that sctpd writes and all clients read. No word: nothing is known. */
@@ -66,6 +70,8 @@ enum operation {
 #define STATE_WANTS_RCVINFO 16
 #define STATE_WANTS_NXTINFO 32
 #define STATE_TAKES_NO_MORE 64 /* what was sent one way just now may have come too late: OP_SENT */
+#define STATE_OVER 128	 /* where nothing lies to be read there is no connection any more: ENOTCONN, not the end of file */
+#define STATE_RETURNED 256 /* OP_TAKE_BACK comes before what lies in the descriptor */
 #define STATE_STREAMS_SHIFT 16 /* from here on: of how many streams messages may go one way, down the pair; 0: each send is a call */
 
 struct send_parameters {
@@ -115,16 +121,15 @@ enum inbound_type {
 	INBOUND_DATA = 1,
 	INBOUND_NOTIFICATION,
 	INBOUND_ACCEPT, /* a connection waits */
-	INBOUND_ERROR,  /* an error came: SO_ERROR tells it to whoever asks first, be it to receive; or (INBOUND_STAYS) each receive fails with it */
+	INBOUND_ERROR,  /* an error came: SO_ERROR tells it to whoever asks first, be it to receive */
+	INBOUND_OVER,	/* STATE_OVER, for those who wait just now; whoever takes it gives it back for the others */
 };
 
 #define INBOUND_EOR 1
-#define INBOUND_STAYS 2
 
 struct inbound {
 	uint16_t type;
 	uint16_t flags;
-	int32_t error;
 	uint16_t stream;
 	uint16_t ssn;
 	uint16_t sinfo_flags; /* Linux values */

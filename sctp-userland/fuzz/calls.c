@@ -21,7 +21,8 @@ enum { CALL, RAW, CLOSE, PLUG, READ, PASS_TIME, RECONNECT, SHUT, KINDS };
 static int control = -1, stranger = -1, stranger_socket = -1;
 static int held[HELD_MAX];
 static unsigned int held_count;
-static char frame[sizeof(struct request) + ADDRESSES_MAX + 65536], answer[sizeof(struct reply) + ADDRESSES_MAX + 65536];
+static char frame[sizeof(struct request) + ADDRESSES_MAX + 65536];
+static char answer[sizeof(struct reply) + ADDRESSES_MAX + sizeof(struct inbound) + MESSAGE_MAX];
 
 int LLVMFuzzerInitialize(int *argument_count, char ***arguments);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -139,7 +140,7 @@ static int32_t number(struct input *input)
 static void call(struct input *input)
 {
 	int passed = pick(input_byte(input));
-	struct request request = { .version = PROTOCOL_VERSION, .operation = input_byte(input) % (OP_STATUS + 2) };
+	struct request request = { .version = PROTOCOL_VERSION, .operation = input_byte(input) % (OP_COUNT + 1) };
 	char *address = frame + sizeof(request);
 	int i;
 

@@ -76,7 +76,7 @@ static int make_call(int operation, struct sctp_socket *s, int32_t first, int32_
 	static char result[ADDRESSES_MAX + 65536];
 	struct request request = { .version = PROTOCOL_VERSION, .operation = (uint16_t)operation, .argument = { first, second },
 				   .address_length = (uint32_t)address_length, .data_length = (uint32_t)length };
-	struct call call = { .request = &request, .address = address, .data = data, .result = result, .room = sizeof(result),
+	struct call call = { .request = &request, .address = address, .data = data, .result = result,
 			     .passed = -1, .descriptor = -1 };
 	static const struct ucred caller = { .pid = 1 };
 

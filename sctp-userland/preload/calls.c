@@ -182,20 +182,28 @@ EXPORT int getpeername(int fd, struct sockaddr *name, socklen_t *length)
 
 EXPORT ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
-	if (!fd_is_sctp(fd))
+	const uint64_t known = fd_known(fd);
+
+	if (!known_is_sctp(known))
 		return real()->sendmsg(fd, message, flags);
-	return memory_check_message(message, false) < 0 ? -1 : sctp_send(fd, message, flags);
+	return memory_check_message(message, false) < 0 ? -1 : sctp_send(fd, known, message, flags);
 }
 
-EXPORT ssize_t sendto(int fd, const void *data, size_t length, int flags, const struct sockaddr *to, socklen_t to_length)
+static ssize_t send_bytes(int fd, uint64_t known, const void *data, size_t length, int flags, const struct sockaddr *to, socklen_t to_length)
 {
 	struct iovec vector = { (void *)(uintptr_t)data, length };
 	struct msghdr message = { .msg_name = (void *)(uintptr_t)to, .msg_namelen = to_length, .msg_iov = &vector,
 				  .msg_iovlen = 1 };
 
-	if (!fd_is_sctp(fd))
-		return real()->sendto(fd, data, length, flags, to, to_length);
-	return to != NULL && memory_check_message(&message, false) < 0 ? -1 : sctp_send(fd, &message, flags);
+	return to != NULL && memory_check_message(&message, false) < 0 ? -1 : sctp_send(fd, known, &message, flags);
+}
+
+EXPORT ssize_t sendto(int fd, const void *data, size_t length, int flags, const struct sockaddr *to, socklen_t to_length)
+{
+	const uint64_t known = fd_known(fd);
+
+	return known_is_sctp(known) ? send_bytes(fd, known, data, length, flags, to, to_length)
+				    : real()->sendto(fd, data, length, flags, to, to_length);
 }
 
 EXPORT ssize_t send(int fd, const void *data, size_t length, int flags)
@@ -205,40 +213,51 @@ EXPORT ssize_t send(int fd, const void *data, size_t length, int flags)
 
 EXPORT ssize_t write(int fd, const void *data, size_t length)
 {
-	return fd_is_sctp(fd) ? sendto(fd, data, length, 0, NULL, 0) : real()->write(fd, data, length);
+	const uint64_t known = fd_known(fd);
+
+	return known_is_sctp(known) ? send_bytes(fd, known, data, length, 0, NULL, 0) : real()->write(fd, data, length);
 }
 
 EXPORT ssize_t writev(int fd, const struct iovec *vector, int count)
 {
+	const uint64_t known = fd_known(fd);
 	struct msghdr message = { .msg_iov = (struct iovec *)(uintptr_t)vector, .msg_iovlen = count > 0 ? (size_t)count : 0 };
 
-	if (!fd_is_sctp(fd))
+	if (!known_is_sctp(known))
 		return real()->writev(fd, vector, count);
-	return memory_check_message(&message, false) < 0 ? -1 : sctp_send(fd, &message, 0);
+	return memory_check_message(&message, false) < 0 ? -1 : sctp_send(fd, known, &message, 0);
 }
 
 EXPORT ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 {
-	if (!fd_is_sctp(fd))
+	const uint64_t known = fd_known(fd);
+
+	if (!known_is_sctp(known))
 		return real()->recvmsg(fd, message, flags);
-	return memory_check_message(message, true) < 0 ? -1 : sctp_receive(fd, message, flags);
+	return memory_check_message(message, true) < 0 ? -1 : sctp_receive(fd, known, message, flags);
 }
 
-EXPORT ssize_t recvfrom(int fd, void *data, size_t room, int flags, struct sockaddr *from, socklen_t *from_length)
+static ssize_t receive_bytes(int fd, uint64_t known, void *data, size_t room, int flags, struct sockaddr *from, socklen_t *from_length)
 {
 	struct iovec vector = { data, room };
 	struct msghdr message = { .msg_name = from, .msg_iov = &vector, .msg_iovlen = 1 };
 	ssize_t got;
 
-	if (!fd_is_sctp(fd))
-		return real()->recvfrom(fd, data, room, flags, from, from_length);
 	if (from != NULL && from_length != NULL && memory_check_name(from, from_length) < 0)
 		return -1;
 	message.msg_namelen = from != NULL && from_length != NULL ? *from_length : 0;
-	got = sctp_receive(fd, &message, flags);
+	got = sctp_receive(fd, known, &message, flags);
 	if (got >= 0 && from != NULL && from_length != NULL)
 		*from_length = message.msg_namelen;
 	return got;
+}
+
+EXPORT ssize_t recvfrom(int fd, void *data, size_t room, int flags, struct sockaddr *from, socklen_t *from_length)
+{
+	const uint64_t known = fd_known(fd);
+
+	return known_is_sctp(known) ? receive_bytes(fd, known, data, room, flags, from, from_length)
+				    : real()->recvfrom(fd, data, room, flags, from, from_length);
 }
 
 EXPORT ssize_t recv(int fd, void *data, size_t room, int flags)
@@ -248,16 +267,19 @@ EXPORT ssize_t recv(int fd, void *data, size_t room, int flags)
 
 EXPORT ssize_t read(int fd, void *data, size_t room)
 {
-	return fd_is_sctp(fd) ? recvfrom(fd, data, room, 0, NULL, NULL) : real()->read(fd, data, room);
+	const uint64_t known = fd_known(fd);
+
+	return known_is_sctp(known) ? receive_bytes(fd, known, data, room, 0, NULL, NULL) : real()->read(fd, data, room);
 }
 
 EXPORT ssize_t readv(int fd, const struct iovec *vector, int count)
 {
+	const uint64_t known = fd_known(fd);
 	struct msghdr message = { .msg_iov = (struct iovec *)(uintptr_t)vector, .msg_iovlen = count > 0 ? (size_t)count : 0 };
 
-	if (!fd_is_sctp(fd))
+	if (!known_is_sctp(known))
 		return real()->readv(fd, vector, count);
-	return memory_check_message(&message, false) < 0 ? -1 : sctp_receive(fd, &message, 0);
+	return memory_check_message(&message, false) < 0 ? -1 : sctp_receive(fd, known, &message, 0);
 }
 
 /* What fortified programs call instead. */

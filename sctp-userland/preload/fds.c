@@ -40,8 +40,8 @@ static uint64_t ask_kernel(int fd, unsigned long inode)
 	return as_word(inode, place < STATES_MAX ? place : NO_PLACE, true);
 }
 
-/* What is known of it; 0: it isn't a socket. */
-static uint64_t word_of(int fd)
+/* 0: it isn't a socket. */
+uint64_t fd_known(int fd)
 {
 	int saved = errno;
 	struct stat status;
@@ -62,19 +62,14 @@ static uint64_t word_of(int fd)
 	return word;
 }
 
+bool known_is_sctp(uint64_t word)
+{
+	return word & 1;
+}
+
 bool fd_is_sctp(int fd)
 {
-	return word_of(fd) & 1;
-}
-
-uint64_t fd_known(int fd)
-{
-	return word_of(fd);
-}
-
-unsigned long known_inode(uint64_t word)
-{
-	return (unsigned long)(word >> (PLACE_BITS + 1));
+	return known_is_sctp(fd_known(fd));
 }
 
 /* The states of the sctpd that serves now; of another one before, the memory stays: a thread may be looking at it. */

@@ -12,8 +12,7 @@ bool fd_is_sctp(int fd);
 /* Which socket a descriptor is, for the two below; asking costs a system call. */
 uint64_t fd_known(int fd);
 
-/* The inode of one; 0: it was closed meanwhile. */
-unsigned long known_inode(uint64_t known);
+bool known_is_sctp(uint64_t known);
 
 /* What sctpd says of one just now: STATE_ bits, 0: unknown. Leaves errno alone. */
 uint32_t known_state(uint64_t known);

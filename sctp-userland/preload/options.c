@@ -13,7 +13,6 @@
 #include "real.h"
 #include "receive.h"
 #include "send.h"
-#include "turn.h"
 
 static int bindx(int fd, int how, const void *addresses, socklen_t length)
 {
@@ -48,7 +47,7 @@ int sctp_set_option(int fd, int level, int option, const void *value, socklen_t 
 		errno = EFAULT;
 		return -1;
 	}
-	if (level == SOL_SOCKET && option == SO_PEEK_OFF) { /* receive.c needs it */
+	if (level == SOL_SOCKET && option == SO_PEEK_OFF) { /* it would count headers */
 		errno = EOPNOTSUPP;
 		return -1;
 	}
@@ -96,8 +95,6 @@ static int peel_off(int fd, void *value, socklen_t *length, int flags)
 {
 	struct exchange exchange = { .request = { .operation = OP_PEELOFF } };
 	sctp_peeloff_arg_t argument;
-	struct turn turn;
-	int result;
 
 	if (*length < sizeof(argument)) {
 		errno = EINVAL;
@@ -105,10 +102,7 @@ static int peel_off(int fd, void *value, socklen_t *length, int flags)
 	}
 	memcpy(&argument, value, sizeof(argument));
 	exchange.request.argument[0] = argument.associd;
-	turn_begin(fd, fd_known(fd), &turn); /* what wasn't read moves to the new socket */
-	result = channel_call(fd, &exchange);
-	turn_end(fd, &turn);
-	if (result < 0)
+	if (channel_call(fd, &exchange) < 0)
 		return -1;
 	argument.sd = sctp_take_descriptor(exchange.descriptor, flags);
 	memcpy(value, &argument, sizeof(argument));

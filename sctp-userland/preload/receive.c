@@ -1,31 +1,78 @@
-/* Receiving. A message (header and bytes) lies as one datagram in the descriptor. When the program's buffer is too small for it,
- * what it took is remembered by the kernel as the descriptor's peek offset, so the rest is found by whoever reads next. Looking at a message
- * and taking it, whole or in part, are several calls: each reader does them in a turn of its own (turn.c), and waits for messages outside. */
+/* Receiving. A message (header and bytes) lies as one datagram in the descriptor, and one system call takes all of it, into the program's buffers and
+ * behind them into a spare one: so readers in any threads and processes never share a message by accident. What came into the spare one goes back to
+ * sctpd, which puts it before all else that lies there. */
 #include "receive.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include "linux_headers.h"
 #include <string.h>
+#include <sys/mman.h>
 
 #include "../protocol.h"
 #include "channel.h"
 #include "fds.h"
 #include "memory.h"
 #include "real.h"
-#include "turn.h"
 
-#define VECTORS 64
-#define HEADER ((int)sizeof(struct inbound))
-#define NOTHING_THERE (-2)
-#define ERROR_CAME (-3)
+#define HEADER ((ssize_t)sizeof(struct inbound))
+#define SPARE (sizeof(struct inbound) + MESSAGE_MAX)
+
+/* Each thread's, from its first receive on; a signal's handler that interrupts one gets another for the moment. */
+static __thread struct {
+	char *bytes;
+	bool in_use;
+} own;
+static pthread_key_t thread_ends;
+
+static void free_own(void *bytes)
+{
+	munmap(bytes, SPARE);
+	own.bytes = NULL;
+}
+
+__attribute__((constructor)) static void start(void)
+{
+	pthread_key_create(&thread_ends, free_own);
+}
+
+/* NULL and errno: no memory. */
+static char *borrow_spare(void)
+{
+	char *bytes;
+
+	if (own.bytes == NULL || own.in_use) {
+		bytes = mmap(NULL, SPARE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (bytes == MAP_FAILED || own.bytes != NULL)
+			return bytes == MAP_FAILED ? NULL : bytes;
+		own.bytes = bytes;
+		pthread_setspecific(thread_ends, bytes);
+	}
+	own.in_use = true;
+	return own.bytes;
+}
+
+static void give_up_spare(char *bytes)
+{
+	if (bytes == own.bytes)
+		own.in_use = false;
+	else if (bytes != NULL)
+		munmap(bytes, SPARE);
+}
+
+static size_t used_vectors(const struct msghdr *message)
+{
+	return message->msg_iovlen < IOV_MAX - 2 ? message->msg_iovlen : IOV_MAX - 2;
+}
 
 static size_t room_of(const struct msghdr *message)
 {
 	size_t i, room = 0;
 
-	for (i = 0; i < message->msg_iovlen; i++)
+	for (i = 0; i < used_vectors(message); i++)
 		room += message->msg_iov[i].iov_len;
 	return room;
 }
@@ -55,14 +102,6 @@ static ssize_t look(int fd, struct inbound *header)
 	return real()->recvmsg(fd, &message, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
 }
 
-static int peek_offset(int fd)
-{
-	int offset = -1;
-	socklen_t length = sizeof(offset);
-
-	return real()->getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &offset, &length) == 0 ? offset : -1;
-}
-
 /* Of the message behind this one, when it lies there already. */
 static void put_next_information(int fd, struct msghdr *message, size_t room)
 {
@@ -88,7 +127,7 @@ static void put_information(int fd, uint32_t wants, struct msghdr *message, cons
 	message->msg_controllen = 0;
 	if (header->type != INBOUND_DATA)
 		return;
-	if (wants & STATE_WANTS_NXTINFO && message->msg_flags & MSG_EOR && peek_offset(fd) < 0)
+	if (wants & STATE_WANTS_NXTINFO && message->msg_flags & MSG_EOR)
 		put_next_information(fd, message, room);
 	if (wants & STATE_WANTS_RCVINFO) {
 		struct sctp_rcvinfo information = {
@@ -119,126 +158,70 @@ static void put_from(struct msghdr *message, const struct inbound *header)
 	message->msg_namelen = message->msg_name != NULL ? length : 0;
 }
 
-static bool is_bad(const struct msghdr *message)
+/* Take what comes next, or look at it: header, the program's share, and in the spare buffer what it has no room for. Return the bytes it has,
+ * less than a header's: the end; -1 and errno. */
+static ssize_t take(int fd, struct inbound *header, const struct msghdr *message, int flags, char *spare)
 {
-	size_t i;
-
-	for (i = 0; i < message->msg_iovlen; i++)
-		if (!memory_writable(message->msg_iov[i].iov_base, message->msg_iov[i].iov_len != 0))
-			return true;
-	return false;
-}
-
-/* Wait until there is something, as long as this call may. No byte is looked at: that would move the peek offset. */
-static ssize_t wait_for_something(int fd, uint32_t state, const struct msghdr *message, bool waits)
-{
-	if (is_bad(message)) {
-		errno = EFAULT;
-		return -1;
-	}
-	/* Linux says so of a listening socket at once, of others to who would wait. */
-	if (state & STATE_LISTENS || (state & STATE_KNOWN && !(state & STATE_RECEIVES) && waits)) {
-		errno = ENOTCONN;
-		return -1;
-	}
-	return real()->recvmsg(fd, &(struct msghdr){ 0 }, MSG_PEEK | (waits ? 0 : MSG_DONTWAIT));
-}
-
-static void set_peek_offset(int fd, int offset)
-{
-	real()->setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof(offset));
-}
-
-/* Read the program's share straight into its buffers, header and all in one call. */
-static ssize_t take_whole(int fd, struct inbound *header, const struct msghdr *message, int flags)
-{
-	struct iovec vectors[VECTORS];
-	struct msghdr whole = { .msg_iov = vectors, .msg_iovlen = 1 };
-	size_t i;
-	ssize_t got;
+	const size_t used = used_vectors(message);
+	struct iovec vectors[used + 2];
+	struct msghdr whole = { .msg_iov = vectors, .msg_iovlen = used + 1 };
 
 	vectors[0] = (struct iovec){ header, sizeof(*header) };
-	for (i = 0; i < message->msg_iovlen && whole.msg_iovlen < VECTORS; i++)
-		vectors[whole.msg_iovlen++] = message->msg_iov[i];
-	got = real()->recvmsg(fd, &whole, flags);
-	return got > 0 ? got - HEADER : got;
+	if (used > 0)
+		memcpy(vectors + 1, message->msg_iov, used * sizeof(*vectors));
+	if (flags & MSG_PEEK)
+		flags |= MSG_TRUNC; /* tells the bytes it has, here too */
+	else
+		vectors[whole.msg_iovlen++] = (struct iovec){ spare, SPARE };
+	return real()->recvmsg(fd, &whole, flags);
 }
 
-/* Part of a message, or the rest of one, or a look at either. */
-static ssize_t take_part(int fd, ssize_t total, struct msghdr *message, int flags, int offset)
+/* The same of what was given back after the end. Return 0: another reader has it. */
+static ssize_t take_back(int fd, struct inbound *header, const struct msghdr *message, int flags, char *spare)
 {
-	struct msghdr part = { .msg_iov = message->msg_iov, .msg_iovlen = message->msg_iovlen };
-	char nothing;
-	ssize_t got;
+	struct exchange exchange = { .request = { .operation = OP_TAKE_BACK, .argument = { (flags & MSG_PEEK) != 0 } }, .result = spare,
+				     .result_room = SPARE };
+	size_t i, part, length, done = sizeof(*header);
 
-	if (offset < HEADER)
-		offset = HEADER;
-	set_peek_offset(fd, offset);
-	got = real()->recvmsg(fd, &part, MSG_PEEK | MSG_DONTWAIT);
-	if (got < 0)
-		return got;
-	if (offset + got < total) {
-		set_peek_offset(fd, flags & MSG_PEEK ? (offset > HEADER ? offset : 0) : offset + (int)got);
-		message->msg_flags &= ~MSG_EOR;
-		return got;
+	if (channel_call(fd, &exchange) < 0)
+		return errno == EAGAIN ? 0 : -1;
+	length = exchange.reply.data_length;
+	memcpy(header, spare, sizeof(*header));
+	for (i = 0; i < used_vectors(message) && done < length; i++, done += part) {
+		part = message->msg_iov[i].iov_len < length - done ? message->msg_iov[i].iov_len : length - done;
+		if (!memory_writable(message->msg_iov[i].iov_base, part)) {
+			errno = EFAULT;
+			return -1;
+		}
+		memcpy(message->msg_iov[i].iov_base, spare + done, part);
 	}
-	set_peek_offset(fd, flags & MSG_PEEK ? (offset > HEADER ? offset : 0) : 0);
-	if (!(flags & MSG_PEEK)) {
-		real()->recvfrom(fd, &nothing, 1, MSG_DONTWAIT, NULL, NULL);
-		set_peek_offset(fd, 0);
-	}
-	return got;
+	memmove(spare, spare + done, length - done);
+	return (ssize_t)length;
+}
+
+static void give_back(int fd, const struct inbound *header, const char *bytes, size_t length)
+{
+	struct iovec parts[] = { { (void *)(uintptr_t)header, sizeof(*header) }, { (void *)(uintptr_t)bytes, length } };
+	struct exchange exchange = { .request = { .operation = OP_GIVE_BACK }, .data_length = sizeof(*header) + length, .parts = parts,
+				     .part_count = 2 };
+	int cancellation, saved = errno;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation);
+	channel_call(fd, &exchange);
+	pthread_setcancelstate(cancellation, NULL);
+	errno = saved;
 }
 
 /* The peer's, or that of an sctpd that is gone. */
-static ssize_t end_of_file(int fd)
+static ssize_t end_of_file(int fd, uint64_t known)
 {
 	struct pollfd state = { fd, 0, 0 };
+	const bool is_gone = poll(&state, 1, 0) > 0 && state.revents & POLLHUP;
 
-	if (poll(&state, 1, 0) <= 0 || !(state.revents & POLLHUP))
+	if (!is_gone && !(known_state(known) & STATE_OVER))
 		return 0;
-	errno = ECONNRESET;
+	errno = is_gone ? ECONNRESET : ENOTCONN;
 	return -1;
-}
-
-/* One attempt, without waiting. */
-static ssize_t attempt(int fd, struct msghdr *message, int flags, struct inbound *header)
-{
-	int offset = peek_offset(fd);
-	ssize_t total, got;
-
-	if (offset >= 0)
-		set_peek_offset(fd, 0);
-	total = look(fd, header);
-	if (offset >= 0)
-		set_peek_offset(fd, offset);
-	if (total < 0)
-		return errno == EAGAIN ? NOTHING_THERE : -1;
-	if (total < HEADER)
-		return end_of_file(fd);
-	if (header->type == INBOUND_ACCEPT) { /* that is for accept() */
-		errno = ENOTCONN;
-		return -1;
-	}
-	if (header->type == INBOUND_ERROR && header->flags & INBOUND_STAYS) {
-		errno = header->error;
-		return -1;
-	}
-	if (header->type == INBOUND_ERROR) { /* a look takes it, too, as with a kernel */
-		take_whole(fd, header, &(struct msghdr){ 0 }, MSG_DONTWAIT);
-		return ERROR_CAME;
-	}
-	message->msg_flags = header->flags & INBOUND_EOR ? MSG_EOR : 0;
-	if (header->type == INBOUND_NOTIFICATION)
-		message->msg_flags |= MSG_NOTIFICATION;
-	if (offset <= 0 && (size_t)(total - HEADER) <= room_of(message) && message->msg_iovlen < VECTORS) {
-		got = take_whole(fd, header, message, (flags & MSG_PEEK) | MSG_DONTWAIT);
-		if (offset >= 0 && flags & MSG_PEEK)
-			set_peek_offset(fd, 0);
-	} else {
-		got = take_part(fd, total, message, flags, offset);
-	}
-	return got;
 }
 
 /* Return -1 and the error in errno; 0: somebody has been told already. */
@@ -254,28 +237,69 @@ static int ask_error(int fd)
 	return error != 0 ? -1 : 0;
 }
 
-ssize_t sctp_receive(int fd, struct msghdr *message, int flags)
+/* Take away what tells readers to ask for an error, if it still is the next thing there. */
+static void take_error(int fd, char *spare)
 {
-	const uint64_t known = fd_known(fd);
-	const bool waits = !(flags & MSG_DONTWAIT) && !fd_is_nonblocking(fd);
 	struct inbound header;
-	struct turn turn;
-	int saved = errno;
+	ssize_t got = take(fd, &header, &(struct msghdr){ 0 }, MSG_DONTWAIT, spare);
+
+	if (got >= HEADER && header.type != INBOUND_ERROR)
+		give_back(fd, &header, spare, (size_t)(got - HEADER));
+}
+
+static ssize_t receive(int fd, uint64_t known, struct msghdr *message, int flags, char *spare, struct inbound *header)
+{
+	const bool looks = flags & MSG_PEEK;
+	const size_t room = room_of(message);
+	bool nothing_comes;
+	uint32_t state;
 	ssize_t got;
 
 	do {
-		/* Where something may come it is waited for first: what lies there needs no waiting, and one turn is enough. */
-		if (waits && known_state(known) & STATE_RECEIVES && wait_for_something(fd, known_state(known), message, true) < 0) {
-			got = -1;
-			break;
+		state = known_state(known);
+		nothing_comes = state & STATE_KNOWN && (!(state & STATE_RECEIVES) || state & (STATE_LISTENS | STATE_OVER));
+		if (state & STATE_RETURNED)
+			got = take_back(fd, header, message, flags, spare);
+		else
+			got = take(fd, header, message, (flags & (MSG_PEEK | MSG_DONTWAIT)) | (nothing_comes ? MSG_DONTWAIT : 0), spare);
+		if (got < 0 && errno == EAGAIN && nothing_comes && (state & STATE_LISTENS || !(flags & MSG_DONTWAIT || fd_is_nonblocking(fd))))
+			errno = ENOTCONN; /* Linux says so of a listening socket at once, of others to who would wait */
+		if (got < 0)
+			return -1;
+		if (got < HEADER && state & STATE_RETURNED)
+			continue;
+		if (got < HEADER)
+			return end_of_file(fd, known);
+		if (header->type == INBOUND_ACCEPT || header->type == INBOUND_OVER) {
+			if (!looks) /* that is for accept(), or for other readers as well */
+				give_back(fd, header, spare, 0);
+			errno = ENOTCONN;
+			return -1;
 		}
-		turn_begin(fd, known, &turn);
-		got = attempt(fd, message, flags, &header);
-		turn_end(fd, &turn);
-		if ((got == NOTHING_THERE && wait_for_something(fd, known_state(known), message, waits) < 0) ||
-		    (got == ERROR_CAME && ask_error(fd) < 0))
-			got = -1;
-	} while (got == NOTHING_THERE || got == ERROR_CAME);
+		if (header->type == INBOUND_ERROR && looks) /* a look takes it, too, as with a kernel */
+			take_error(fd, spare);
+		if (header->type == INBOUND_ERROR && ask_error(fd) < 0)
+			return -1;
+	} while (got < HEADER || header->type == INBOUND_ERROR);
+	got -= HEADER;
+	message->msg_flags = header->type == INBOUND_NOTIFICATION ? MSG_NOTIFICATION : 0;
+	if ((size_t)got <= room) {
+		message->msg_flags |= header->flags & INBOUND_EOR ? MSG_EOR : 0;
+		return got;
+	}
+	if (!looks)
+		give_back(fd, header, spare, (size_t)got - room);
+	return (ssize_t)room;
+}
+
+ssize_t sctp_receive(int fd, uint64_t known, struct msghdr *message, int flags)
+{
+	struct inbound header;
+	int saved = errno;
+	char *spare = borrow_spare();
+	ssize_t got = spare == NULL ? -1 : receive(fd, known, message, flags, spare, &header);
+
+	give_up_spare(spare);
 	if (got >= 0)
 		errno = saved;
 	if (got > 0) {
@@ -291,21 +315,13 @@ ssize_t sctp_receive(int fd, struct msghdr *message, int flags)
 
 void sctp_forget_error(int fd)
 {
-	int saved = errno, offset;
+	int saved = errno;
 	struct inbound header;
-	struct turn turn;
-	ssize_t total;
+	char *spare = look(fd, &header) >= HEADER && header.type == INBOUND_ERROR ? borrow_spare() : NULL;
 
-	turn_begin(fd, fd_known(fd), &turn);
-	offset = peek_offset(fd);
-	if (offset <= 0) { /* else a message is there before it */
-		total = look(fd, &header);
-		if (offset == 0)
-			set_peek_offset(fd, 0);
-		if (total >= HEADER && header.type == INBOUND_ERROR && !(header.flags & INBOUND_STAYS))
-			take_whole(fd, &header, &(struct msghdr){ 0 }, MSG_DONTWAIT);
-	}
-	turn_end(fd, &turn);
+	if (spare != NULL)
+		take_error(fd, spare);
+	give_up_spare(spare);
 	errno = saved;
 }
 
@@ -316,11 +332,11 @@ int sctp_wait_connection(int fd)
 
 	do
 		got = real()->recvfrom(fd, &header, sizeof(header), 0, NULL, NULL);
-	while (got >= HEADER && header.type == INBOUND_ERROR && !(header.flags & INBOUND_STAYS)); /* of a connect() before */
+	while (got >= HEADER && header.type == INBOUND_ERROR); /* of a connect() before */
 	if (got < 0)
 		return -1;
 	if (got < HEADER || header.type != INBOUND_ACCEPT) {
-		errno = got == 0 ? ECONNRESET : header.type == INBOUND_ERROR ? header.error : EINVAL;
+		errno = got == 0 ? ECONNRESET : EINVAL;
 		return -1;
 	}
 	return 0;

@@ -4,8 +4,8 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-/* recvmsg() on an SCTP socket. */
-ssize_t sctp_receive(int fd, struct msghdr *message, int flags);
+/* recvmsg() on an SCTP socket. known: fd_known(fd). */
+ssize_t sctp_receive(int fd, uint64_t known, struct msghdr *message, int flags);
 
 /* Somebody was told the error that is pending, or it counts no more: take away what tells readers to ask for it, if it is the next thing to be
  * received. Left there it would only make the descriptor readable once more. */

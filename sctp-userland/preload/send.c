@@ -33,9 +33,8 @@ static void plug(int fd)
 
 /* Send it down the pair, if nothing can be wrong with it and there is room. Return what sendmsg() does, or -1 and EPIPE: it must be a call, which
  * then says what is wrong, or waits for usrsctp's room. *late: its end may have been before it; OP_SENT tells. */
-static ssize_t send_one_way(int fd, const struct msghdr *message, size_t length, const struct send_parameters *send, bool *late)
+static ssize_t send_one_way(int fd, uint64_t known, const struct msghdr *message, size_t length, const struct send_parameters *send, bool *late)
 {
-	const uint64_t known = fd_known(fd);
 	struct outbound header = { OUTBOUND_DATA, send->pr_policy != 0 ? clock_ms() : 0, *send };
 	struct iovec parts[1 + PARTS_MAX] = { { &header, sizeof(header) } };
 	struct msghdr whole = { .msg_iov = parts, .msg_iovlen = 1 + message->msg_iovlen };
@@ -144,7 +143,7 @@ static int failed(int fd, int flags)
 	return -1;
 }
 
-ssize_t sctp_send(int fd, const struct msghdr *message, int flags)
+ssize_t sctp_send(int fd, uint64_t known, const struct msghdr *message, int flags)
 {
 	struct exchange exchange = { .request = { .operation = OP_SEND } };
 	struct exchange ask = { .request = { .operation = OP_SENT } };
@@ -170,7 +169,7 @@ ssize_t sctp_send(int fd, const struct msghdr *message, int flags)
 	exchange.data_length = length_of(message);
 	exchange.parts = message->msg_iov;
 	exchange.part_count = message->msg_iovlen;
-	sent = send_one_way(fd, message, exchange.data_length, &exchange.request.send, &late);
+	sent = send_one_way(fd, known, message, exchange.data_length, &exchange.request.send, &late);
 	if (sent >= 0 && late && channel_call(fd, &ask) < 0)
 		return failed(fd, flags);
 	if (sent >= 0)

@@ -112,7 +112,7 @@ static int peel_off(struct call *call, struct sctp_socket *s)
 	}
 	inherit(call, peeled, s);
 	peeled->peeled_off = true;
-	socket_move_inbound(s, call->passed, peeled, call->descriptor, (uint32_t)call->request->argument[0]);
+	socket_move_inbound(s, call->passed, peeled, (uint32_t)call->request->argument[0]);
 	return 0;
 }
 
@@ -197,7 +197,7 @@ static int status(struct call *call)
 {
 	struct status_place place = { (uint32_t)call->request->argument[1], (uint32_t)call->request->argument[2] };
 
-	call->reply.result = status_text(call->result + sizeof(place), call->room - sizeof(place), call->request->argument[0] != 0,
+	call->reply.result = status_text(call->result + sizeof(place), STATUS_MAX, call->request->argument[0] != 0,
 					 &place, &call->reply.data_length);
 	memcpy(call->result, &place, sizeof(place));
 	call->reply.address_length = sizeof(place);
@@ -251,6 +251,11 @@ static int run(struct call *call, struct sctp_socket *s)
 		return call_names(call, s);
 	case OP_PEELOFF:
 		return peel_off(call, s);
+	case OP_GIVE_BACK:
+		return socket_take_back(s, call->passed, call->data, request->data_length);
+	case OP_TAKE_BACK:
+		call->reply.data_length = (uint32_t)socket_give_returned(s, call->result, request->argument[0] != 0);
+		return call->reply.data_length == 0 ? EAGAIN : 0;
 	default:
 		return EOPNOTSUPP;
 	}

@@ -119,6 +119,8 @@ int call_send(struct call *call, struct sctp_socket *s)
 
 	if (IS_ONE_TO_ONE(s) && s->listening)
 		return EPIPE;
+	if (call->request->data_length > MESSAGE_MAX)
+		return EMSGSIZE;
 	if (s->peeled_off)
 		length = 0; /* as in Linux */
 	if (length > 0) {

@@ -19,8 +19,10 @@ struct connection {
 	struct ucred client;
 };
 
-static char incoming[sizeof(struct request) + ADDRESSES_MAX + MESSAGE_MAX + 1];
-static char outgoing[sizeof(struct reply) + ADDRESSES_MAX + 65536];
+#define DATA_MAX (sizeof(struct inbound) + MESSAGE_MAX) /* what a reader gives back, or takes */
+
+static char incoming[sizeof(struct request) + ADDRESSES_MAX + DATA_MAX + 1];
+static char outgoing[ADDRESSES_MAX + DATA_MAX];
 static int count, spare = -1;
 static gid_t allowed_group = (gid_t)-1;
 static bool everyone_allowed;
@@ -68,13 +70,12 @@ static bool serve(struct connection *connection, size_t length, int passed, stru
 
 	memcpy(&request, incoming, sizeof(request));
 	if (request.version != PROTOCOL_VERSION || request.address_length > ADDRESSES_MAX ||
-	    request.data_length > MESSAGE_MAX ||
+	    request.data_length > DATA_MAX ||
 	    length != sizeof(request) + request.address_length + request.data_length)
 		return false;
 	call.address = incoming + sizeof(request);
 	call.data = call.address + request.address_length;
 	call.result = outgoing;
-	call.room = sizeof(outgoing);
 	call_run(&call, s);
 	sent = send_reply(connection->watch.fd, &call);
 	if (call.descriptor >= 0)

@@ -77,9 +77,9 @@ void socket_note_error(struct sctp_socket *s)
 	socket_tell_state(s);
 }
 
-static void push_error(struct sctp_socket *s, int error, uint16_t flags)
+static void push_news(struct sctp_socket *s, enum inbound_type type)
 {
-	struct inbound header = { .type = INBOUND_ERROR, .flags = INBOUND_EOR | flags, .error = error };
+	struct inbound header = { .type = (uint16_t)type, .flags = INBOUND_EOR };
 
 	socket_push(s, &header, NULL, 0);
 }
@@ -89,8 +89,9 @@ static void finish(struct sctp_socket *s)
 {
 	if (s->unsent == NULL && !s->end_told) {
 		s->end_told = true;
-		if (s->end_error != 0)
-			push_error(s, s->end_error, INBOUND_STAYS);
+		socket_tell_state(s); /* before the program learns of it */
+		if (s->silent_end)
+			push_news(s, INBOUND_OVER);
 	}
 	if (s->unsent == NULL && !s->silent_end)
 		shutdown(s->watch.fd, SHUT_WR);
@@ -101,7 +102,7 @@ static void ended(struct sctp_socket *s, int error)
 {
 	if (s->connecting) {
 		connect_ended(s, error == ETIMEDOUT ? error : ECONNREFUSED);
-		push_error(s, s->error, 0);
+		push_news(s, INBOUND_ERROR);
 		return;
 	}
 	if (s->received_all || !s->was_connected)
@@ -111,10 +112,10 @@ static void ended(struct sctp_socket *s, int error)
 	if (error != 0) {
 		s->error = s->error_noted ? s->error : error;
 		s->error_noted = true;
-		push_error(s, error, 0);
+		push_news(s, INBOUND_ERROR);
 	}
 	/* Linux: end-of-file where the peer ended it, no connection any more where this side or an ABORT did. */
-	s->end_error = error != 0 || s->shut_down ? ENOTCONN : 0;
+	s->over = error != 0 || s->shut_down;
 	s->silent_end = error == 0 && s->shut_down;
 	finish(s);
 }

@@ -122,7 +122,7 @@ static void keep(struct sctp_socket *s, const struct inbound *header, const char
 
 	if (message == NULL) { /* better no more than one missing */
 		s->received_all = true;
-		s->end_error = ENOMEM;
+		s->over = true;
 		return;
 	}
 	message->length = length;
@@ -178,37 +178,77 @@ bool socket_push_unsent(struct sctp_socket *s)
 	return may_take(s);
 }
 
-/* The client's own end comes with each of its calls: what it hasn't read can be taken back from there, and sorted. */
-void socket_move_inbound(struct sctp_socket *from, int from_fd, struct sctp_socket *to, int to_fd, uint32_t association)
+/* The client's own end comes with each of its calls: what it hasn't read can be taken back from there, and sorted. `first` comes before it. */
+static void sort_again(struct sctp_socket *from, int from_fd, struct sctp_socket *to, uint32_t association, struct unsent *first)
 {
 	static char taken[sizeof(struct inbound) + MESSAGE_MAX + OVERHEAD];
-	struct sctp_socket *partly_read = NULL;
 	struct unsent *kept = from->unsent, *next;
 	struct inbound header;
-	int offset = 0;
-	socklen_t length = sizeof(offset);
 	ssize_t got;
 
-	getsockopt(from_fd, SOL_SOCKET, SO_PEEK_OFF, &offset, &length);
 	from->unsent = NULL;
 	from->unsent_length = 0;
+	if (first != NULL)
+		append(from, first);
 	while ((got = recv(from_fd, taken, sizeof(taken), MSG_DONTWAIT)) >= (ssize_t)sizeof(header)) {
 		memcpy(&header, taken, sizeof(header));
 		keep(header.association == association ? to : from, &header, taken + sizeof(header), (size_t)got - sizeof(header));
-		if (partly_read == NULL)
-			partly_read = header.association == association ? to : from;
 	}
 	for (; kept != NULL; kept = next) {
 		next = kept->next;
 		append(kept->header.association == association ? to : from, kept);
 	}
 	push_all(from);
+}
+
+void socket_move_inbound(struct sctp_socket *from, int from_fd, struct sctp_socket *to, uint32_t association)
+{
+	sort_again(from, from_fd, to, association, NULL);
 	push_all(to);
-	if (offset <= 0 || partly_read == NULL)
-		return;
-	setsockopt(partly_read == to ? to_fd : from_fd, SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof(offset));
-	offset = 0;
-	setsockopt(partly_read == to ? from_fd : to_fd, SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof(offset));
+}
+
+int socket_take_back(struct sctp_socket *s, int client_fd, const char *bytes, size_t length)
+{
+	struct unsent *message, **link;
+
+	if (length < sizeof(message->header) || length > sizeof(message->header) + MESSAGE_MAX)
+		return EINVAL;
+	length -= sizeof(message->header);
+	message = malloc(sizeof(*message) + length);
+	if (message == NULL)
+		return ENOBUFS;
+	*message = (struct unsent){ .length = length };
+	memcpy(&message->header, bytes, sizeof(message->header));
+	memcpy(message->bytes, bytes + sizeof(message->header), length);
+	if (!s->end_told || s->silent_end) {
+		sort_again(s, client_fd, s, 0, message);
+		return 0;
+	}
+	if (message->header.type == INBOUND_OVER) { /* the state says so */
+		free(message);
+		return 0;
+	}
+	for (link = &s->returned; *link != NULL;)
+		link = &(*link)->next;
+	*link = message;
+	return 0;
+}
+
+size_t socket_give_returned(struct sctp_socket *s, char *to, bool stays)
+{
+	struct unsent *message = s->returned;
+	size_t length;
+
+	if (message == NULL)
+		return 0;
+	length = sizeof(message->header) + message->length;
+	memcpy(to, &message->header, sizeof(message->header));
+	memcpy(to + sizeof(message->header), message->bytes, message->length);
+	if (!stays) {
+		s->returned = message->next;
+		free(message);
+	}
+	return length;
 }
 
 bool socket_drop_unsent(struct sctp_socket *s)
@@ -220,6 +260,12 @@ bool socket_drop_unsent(struct sctp_socket *s)
 	while (s->unsent != NULL) {
 		data |= s->unsent->header.type == INBOUND_DATA;
 		forget_first(s);
+	}
+	while (s->returned != NULL) {
+		struct unsent *first = s->returned;
+
+		s->returned = first->next;
+		free(first);
 	}
 	return data;
 }

@@ -19,8 +19,14 @@ bool socket_push(struct sctp_socket *s, const struct inbound *header, const char
 /* Push those that wait, as far as possible; return as above. */
 bool socket_push_unsent(struct sctp_socket *s);
 
-/* Give a socket that was peeled off what its association has waiting, read by nobody. The descriptors are the clients' ends. */
-void socket_move_inbound(struct sctp_socket *from, int from_fd, struct sctp_socket *to, int to_fd, uint32_t association);
+/* Give a socket that was peeled off what its association has waiting, read by nobody. The descriptor is the client's end. */
+void socket_move_inbound(struct sctp_socket *from, int from_fd, struct sctp_socket *to, uint32_t association);
+
+/* Put what a client took and can't use, struct inbound and bytes, before all else. Return 0 or an errno. */
+int socket_take_back(struct sctp_socket *s, int client_fd, const char *bytes, size_t length);
+
+/* The first of those that were given back when nothing could go inward any more; return its length, 0: there is none. */
+size_t socket_give_returned(struct sctp_socket *s, char *to, bool stays);
 
 /* Forget those that wait; return whether data was among them. */
 bool socket_drop_unsent(struct sctp_socket *s);

@@ -104,7 +104,7 @@ static void print(const char *bytes, size_t length, bool json, bool *separate)
 
 int show_status(bool json)
 {
-	static char bytes[sizeof(struct reply) + ADDRESSES_MAX + 65536];
+	static char bytes[sizeof(struct reply) + sizeof(struct status_place) + STATUS_MAX];
 	struct request request = { .version = PROTOCOL_VERSION, .operation = OP_STATUS, .argument = { json, -1, -1 } };
 	const size_t header = sizeof(struct reply) + sizeof(struct status_place);
 	struct reply reply;

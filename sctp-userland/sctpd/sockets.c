@@ -219,6 +219,7 @@ void socket_tell_state(struct sctp_socket *s)
 		state |= STATE_RECEIVES;
 	if (IS_ONE_TO_ONE(s) && s->listening)
 		state |= STATE_LISTENS;
+	state |= (s->over && s->end_told ? STATE_OVER : 0) | (s->returned != NULL ? STATE_RETURNED : 0);
 	state |= (s->events[0] ? STATE_WANTS_SNDRCV : 0) | (s->wants_rcvinfo ? STATE_WANTS_RCVINFO : 0) |
 		 (s->wants_nxtinfo ? STATE_WANTS_NXTINFO : 0);
 	if (s->received_all || s->shut_down || s->ends || s->error != 0 || s->so->error != 0 || s->lost != 0)

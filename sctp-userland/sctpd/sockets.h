@@ -46,9 +46,9 @@ struct sctp_socket {
 	bool shut_down;    /* the program shut down its direction */
 	bool received_all; /* nothing comes any more */
 	bool discards;     /* ... for the program reads no more; what comes is thrown away */
-	bool end_told;     /* ... which the client was told */
+	bool end_told;     /* ... which the client was told, or will be behind all that lies in the descriptor */
 	bool silent_end;   /* ... without hanging up: the program itself has shut down, and the peer ended, too */
-	int end_error;     /* ... as this error, 0: end of file */
+	bool over;	   /* ... as ENOTCONN, not as the end of file */
 	uint32_t connecting_association;
 	int error;         /* for whoever asks first: by SO_ERROR, by receiving, by sending */
 	bool error_noted;  /* it is, or was, what ended the connection */
@@ -74,6 +74,7 @@ struct sctp_socket {
 	size_t held_bytes;
 	struct unsent *unsent, *last_unsent; /* inbound messages that wait, see inbound.c */
 	size_t unsent_length;  /* bytes */
+	struct unsent *returned; /* what clients took and gave back when nothing could go inward any more */
 	bool wants_memory;     /* ... for memory */
 	bool last_was_data;    /* of what the descriptor took */
 	bool left_unread;      /* the client is gone and has left something unread */

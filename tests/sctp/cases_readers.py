@@ -126,3 +126,36 @@ def case_fork_beside_readers() -> None:
         for thread in threads:
             thread.join(PATIENCE_S)
             assert not thread.is_alive()
+
+
+def case_parts_after_the_end() -> None:
+    """The peer has ended when a small buffer takes messages in parts, looks at one, and reads on."""
+    with connected() as (client, server):
+        for number in range(3):
+            client.send(bytes([number]) * 11)
+        client.close()
+        assert readable(server, PATIENCE_S)
+        first = receive(server, room=4)
+        assert (first.data, first.flags & socket.MSG_EOR) == (bytes(4), 0)
+        assert server.recv(100, socket.MSG_PEEK) == bytes(7)
+        assert server.recv(3, socket.MSG_PEEK) == bytes(3)
+        rest = receive(server, room=100)
+        assert (rest.data, rest.flags & socket.MSG_EOR) == (bytes(7), socket.MSG_EOR)
+        assert [len(server.recv(6)) for _ in range(4)] == [6, 5, 6, 5]
+        assert server.recv(100) == b""
+
+
+def case_long_message_in_parts() -> None:
+    """Of a long message the parts come in order, into one buffer and into many."""
+    message = bytes(range(256)) * 240
+    with connected() as (client, server):
+        client.send(message)
+        client.send(b"the next")
+        got = server.recv(10_000)
+        buffers = [bytearray(100) for _ in range(300)]
+        assert server.recvmsg_into(buffers)[0] == 30_000
+        got += b"".join(bytes(buffer) for buffer in buffers)
+        while len(got) < len(message):
+            got += server.recv(8_000)
+        assert got == message
+        assert server.recv(100) == b"the next"
