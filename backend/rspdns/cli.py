@@ -82,7 +82,7 @@ def check(config: Path, offline: bool, strict: bool) -> None:
     for warning in found:
         click.echo(f"warning: {warning}", err=True)
     if known.handles is None and not offline:
-        click.echo("note: neither a running backend nor a registrar says who is registered", err=True)
+        click.echo(f"note: not known who is registered: {_why_nobody_tells()}", err=True)
     if known.unknown:
         told = "the running backend knows no such pool yet, and no registrar answers here"
         click.echo(f"note: not known who registers {', '.join(map(repr, known.unknown))}: {told}", err=True)
@@ -90,6 +90,18 @@ def check(config: Path, offline: bool, strict: bool) -> None:
     click.echo(f"{config}: no errors{warned}")
     if found and strict:
         sys.exit(1)
+
+
+def _why_nobody_tells() -> str:
+    from rserpool import SctpUnavailable, check_available
+
+    try:
+        check_available()
+    except SctpUnavailable:
+        return (
+            "no backend runs, and without SCTP in the kernel registrars are asked by `sctp-run rspdns check`"
+        )
+    return "no backend runs, and no registrar answers"
 
 
 @main.command()

@@ -1,6 +1,7 @@
 """A systemd that runs as process 1 of namespaces of its own, and the project's units in it."""
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -36,6 +37,7 @@ systemd-tmpfiles --create /usr/local/lib/tmpfiles.d/rspdns.conf
 {NETWORK}"""
 """What `make install` without DESTDIR does at its end, and a network."""
 INSTALL_S = 900.0
+_NUMBERS = itertools.count(1)
 
 
 def make_install(folder: Path, *variables: str, target: str = "install") -> subprocess.CompletedProcess[str]:
@@ -54,7 +56,7 @@ class LiveSystemd:
         self._cgroups = folder / "cgroups"  # it may be mounted nowhere else in a chroot
         self._cgroups.mkdir()
         subprocess.run(["mount", "-t", "cgroup2", "cgroup2", str(self._cgroups)], check=True)
-        self._cgroup = self._cgroups / f"rspdns-test-{os.getpid()}"
+        self._cgroup = self._cgroups / f"rspdns-test-{os.getpid()}-{next(_NUMBERS)}"
         self._cgroup.mkdir()
         self.log = folder / "systemd.log"
         layers = folder / "systemd"

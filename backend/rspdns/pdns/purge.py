@@ -331,8 +331,10 @@ class ControlSocket:
     def _failed(self, problem: str) -> None:
         if problem != self.problem:
             # PowerDNS starts after us: that it is not there at first is no reason to worry anyone.
-            tell = self._log.info if problem == NOT_THERE else self._log.warning
-            tell("purge_failed", socket=self.path, problem=problem)
+            if problem == NOT_THERE:
+                self._log.info("purge_failed", socket=self.path, problem=problem)
+            else:
+                self._log.warning("purge_failed", socket=self.path, problem=problem)
         self.problem = problem
 
 

@@ -1,0 +1,149 @@
+"""The tutorial "A first zone and a first server", followed word by word under systemd.
+
+Its five hosts are two here: the three registrars and the name server are one, the application server is the
+other. Debian packages are there already; the rest is done by the commands of the page.
+"""
+
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.live_systemd import PATIENCE_S, LiveSystemd, live_systemd, make_install
+from tests.support.namespaces import REPOSITORY
+from tests.support.quickstart import KAMAILIO
+
+pytestmark = pytest.mark.timeout(1200)  # the installation counts to the test
+
+PAGE = REPOSITORY / "docs" / "tutorial" / "first-zone.md"
+PREPARE = """
+systemd-sysusers
+systemd-tmpfiles --create /usr/local/lib/tmpfiles.d/rspdns.conf
+ip link set lo up
+"""
+DONE_BEFORE = ("apt-get install", "make install")
+"""Commands of the page that need a network, or were done to make the hosts."""
+
+
+def sections() -> dict[str, str]:
+    """The page, by the number in each headline."""
+    parts = re.split(r"^## (\d)\. .*$", PAGE.read_text(), flags=re.M)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def commands(section: str) -> list[str]:
+    """The lines that are to be typed, without those that only the making of the hosts needs."""
+    text = re.sub(r"```.*?```", "", section, flags=re.S)
+    lines = [line.strip().partition("   #")[0].strip() for line in re.findall(r"^    (\S.*)$", text, re.M)]
+    return [line for line in lines if not line.startswith(DONE_BEFORE)]
+
+
+def configuration(section: str) -> str:
+    """The file that the section shows."""
+    (text,) = re.findall(r"```toml\n(.*?)```", section, re.S)
+    return str(text)
+
+
+def until(condition: Callable[[], bool], what: Callable[[], str]) -> None:
+    end_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end_s, what()
+        time.sleep(0.2)
+
+
+def connect(one: LiveSystemd, other: LiveSystemd) -> None:
+    """A cable between both, as their eth0, with the addresses of the page."""
+    ends = [("eth0", "netns", str(machine.pid)) for machine in (one, other)]
+    subprocess.run(["ip", "link", "add", *ends[0], "type", "veth", "peer", *ends[1]], check=True)
+    for machine, addresses, networks in (
+        (one, ["10.0.0.1/24", "10.0.0.2/24", "10.0.0.3/24", "192.0.2.1/24"], ["10.20.0.0/16"]),
+        (other, ["10.20.0.5/16"], ["10.0.0.0/24", "192.0.2.0/24"]),
+    ):
+        machine.run("ip", "link", "set", "eth0", "up")
+        for address in addresses:
+            machine.run("ip", "address", "add", address, "dev", "eth0", "nodad")
+        for network in networks:
+            machine.run("ip", "route", "add", network, "dev", "eth0")
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[tuple[LiveSystemd, LiveSystemd]]:
+    """The host of registrars and name server, and that of the application server."""
+    installed = tmp_path / "installed"
+    done = make_install(installed, "SCTP_USERLAND=yes")
+    assert done.returncode == 0, done.stderr
+    for name in ("core", "server"):
+        (tmp_path / name).mkdir()
+    with (
+        live_systemd(tmp_path / "core", installed, PREPARE) as core,
+        live_systemd(tmp_path / "server", installed, PREPARE) as server,
+    ):
+        connect(core, server)
+        yield core, server
+
+
+def shell(machine: LiveSystemd, command: str) -> str:
+    return machine.run("bash", "-c", f"cd /root && ({command}) 2>&1")
+
+
+def test_the_first_zone_and_server_come_up_and_go_as_the_tutorial_says(
+    hosts: tuple[LiveSystemd, LiveSystemd],
+) -> None:
+    core, server = hosts
+    page = sections()
+
+    core.write("/root/inventory.toml", configuration(page["2"]))
+    for command in commands(page["2"]):
+        if "@r1" not in command:
+            shell(core, command)
+            continue
+        for name in ("r1", "r2", "r3"):
+            core.run("cp", f"/root/rendered/{name}/registrar-{name}.env", "/etc/rspdns/")
+            if command.startswith("systemctl"):
+                shell(core, command.replace("r1", name))
+    (ready,) = (command for command in commands(page["2"]) if "sentinel_registered" in command)
+    until(lambda: bool(core.try_run("bash", "-c", ready).stdout), core.journal)
+
+    name_server = commands(page["3"])
+    for command in name_server:
+        said = shell(core, command)
+        if command == "rspdns check":
+            assert "`sctp-run rspdns check`" in said
+            said = shell(core, "sctp-run rspdns check")
+            assert "warning: " in said, said
+            assert "sip-as-udp" in said, "nobody registers the handle yet"
+        if command.startswith("dig"):
+            assert "ims.example.net" in said
+
+    kamailio = KAMAILIO.replace("log_stderror=yes", "log_stderror=no")
+    server.write("/etc/kamailio/kamailio.cfg", kamailio)
+    server.run("systemctl", "start", "kamailio")
+    server.write("/etc/ppe-agent/agent.toml", configuration(page["4"]))
+    for command in commands(page["4"]):
+        shell(server, command)
+    until(
+        lambda: re.search(r"sip-1\b.*\bin\b", server.run("ppe-agent", "status")) is not None, server.journal
+    )
+
+    dig, expected = commands(page["5"])
+    shape = re.sub(r"[0-9a-f]{8}", "[0-9a-f]{8}", re.escape(expected))
+    shape = shape.replace("0\\ 1000", r"\d \d+", 1)  # as loaded as this machine is
+
+    def shown() -> bool:
+        return re.fullmatch(shape, core.try_run(*dig.split()).stdout.strip()) is not None
+
+    until(shown, lambda: core.try_run(*dig.split()).stdout + core.run("rspdns", "status"))
+
+    server.run("systemctl", "stop", "kamailio")
+    until(lambda: "empty" in core.run("rspdns", "status"), core.journal)
+    assert shown(), "last-good goes on naming it"
+    zone = core.root / "etc/rspdns/zones.d/ims.example.net.toml"
+    text = zone.read_text()
+    zone.write_text(text.replace("[[pool]]", '[[pool]]\nwhen_empty = "nodata"', 1))
+    core.run("rspdns", "reload")
+    until(lambda: core.try_run(*dig.split()).stdout == "", core.journal)
+    server.run("systemctl", "start", "kamailio")
+    until(shown, lambda: core.try_run(*dig.split()).stdout + core.run("rspdns", "status"))
