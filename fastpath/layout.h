@@ -54,11 +54,20 @@ struct destination {
 };
 
 struct settings {
-	__u64 lease_until_ns; /* CLOCK_MONOTONIC */
-	__u64 generation;     /* changes up to this one are visible */
-	__u32 trace;	      /* whether decisions are told */
-	__u16 payload;	      /* the UDP size that PowerDNS tells in its OPT record */
-	__u16 unused;
+	__u64 generation; /* changes up to this one are visible */
+	__u32 trace;	  /* whether decisions are told */
+	__u16 payload;	  /* the UDP size that PowerDNS tells in its OPT record */
+	__u16 holder;	  /* whose lease counts */
+};
+
+/*
+ * When each of the last backends renewed its lease (CLOCK_MONOTONIC; 0: it gave it up). A backend writes its own one to
+ * memory that it shares with the program: so it can end the lease also when the daemon is frozen or dead.
+ */
+#define LEASE_NS 1000000000ull
+#define HOLDERS 16
+struct leases {
+	__u64 renewed_ns[HOLDERS];
 };
 
 #define REASONS(reason)                                                                                                 \

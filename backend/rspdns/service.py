@@ -119,7 +119,7 @@ class Backend:
             max_stale_s=config.max_stale_s,
             hot=self._hot,
             on_published=self.events.published,
-            is_seen_at_once=lambda: self.fastpath is not None and self.fastpath.problem is None,
+            is_seen_at_once=lambda: self.fastpath is not None and self.fastpath.is_answering,
         )
         self._names = PoolNames(config.zones)
         self.fastpath: FastPath | None = None

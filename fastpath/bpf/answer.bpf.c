@@ -53,6 +53,14 @@ struct {
 } settings SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct leases);
+} leases SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1); /* the daemon says how many */
 	__type(key, struct question);
@@ -393,6 +401,17 @@ static __always_inline struct answer *draw(struct entry *entry, struct settings 
 	return answer;
 }
 
+/* Whether the backend that told the answers stood behind them within the last second. */
+static __always_inline int has_lease(const struct settings *set)
+{
+	__u32 zero = 0;
+	struct leases *all = bpf_map_lookup_elem(&leases, &zero);
+	if (!all)
+		return 0;
+	__u64 renewed = *(volatile __u64 *)&all->renewed_ns[set->holder % HOLDERS];
+	return renewed && bpf_ktime_get_ns() - renewed < LEASE_NS; /* read in this order: never one of the future */
+}
+
 static __always_inline void turn_round(struct packet *p, struct scratch *s, __u32 dns)
 {
 	__u8 mac[6];
@@ -530,7 +549,7 @@ static __always_inline int decide(struct packet *p)
 		entry = find(&s->question);
 		reason = entry ? read_options(p, s) : UNKNOWN;
 	}
-	if (reason == ANSWERED && bpf_ktime_get_ns() >= *(volatile __u64 *)&set->lease_until_ns)
+	if (reason == ANSWERED && !has_lease(set))
 		reason = NO_LEASE;
 	if (reason == ANSWERED)
 		answer = draw(entry, set, &reason);

@@ -14,7 +14,7 @@
 
 #include "table.h"
 
-#define PROTOCOL_VERSION 1
+#define PROTOCOL_VERSION 2
 #define MOST_MESSAGE_BYTES 16384
 
 enum kind {
@@ -22,14 +22,12 @@ enum kind {
 	HELLO = 'H',  /* version (4), payload (2) */
 	PUT = 'P',    /* type (2), size of the name (1), name, count (1), each: answers (2), additional (2), size (2), bytes */
 	COMMIT = 'C', /* number (8) */
-	RENEW = 'R',  /* CLOCK_MONOTONIC in ns when it was sent (8) */
-	END = 'E',    /* the lease ends now */
 	/* Of anybody: */
 	STATUS = 'S', /* whether of all names, or of those that were asked about since the last time (1) */
 	TRACE = 'T',
 	DETACH = 'D',
 	/* Replies: */
-	WELCOME = 'h',
+	WELCOME = 'h',	 /* which lease is the backend's (2); the descriptor of struct leases comes along */
 	COMMITTED = 'c', /* number (8), names refused (4) */
 	TOLD = 's',	 /* JSON */
 	DECIDED = 't',	 /* a line of text */

@@ -70,11 +70,13 @@ const char *program_load(struct program *program, struct table *table, uint32_t 
 	program->counters = map_of(program, "counters");
 	program->decisions = map_of(program, "decisions");
 	program->destinations = map_of(program, "destinations");
+	program->lease_file = map_of(program, "leases");
+	program->leases = mapped(program->lease_file, sizeof(struct leases));
 	table->names = map_of(program, "names");
 	table->settings = mapped(map_of(program, "settings"), sizeof(struct settings));
 	table->entries = mapped(map_of(program, "entries"), sizeof(struct entry) * (size_t)names);
 	table->answers = mapped(map_of(program, "answers"), sizeof(struct answer) * (size_t)answers);
-	if (!table->settings || !table->entries || !table->answers || table_open(table, names, answers))
+	if (!program->leases || !table->settings || !table->entries || !table->answers || table_open(table, names, answers))
 		return "no memory for the table of answers";
 	return NULL;
 }

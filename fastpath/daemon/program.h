@@ -25,6 +25,8 @@ struct program {
 	struct bpf_object *object;
 	int file;
 	int counters, decisions, destinations;
+	int lease_file; /* of the map, for backends */
+	struct leases *leases;
 	struct interface interfaces[MOST_INTERFACES];
 	unsigned int interface_count;
 	unsigned int looks; /* at the interfaces so far */

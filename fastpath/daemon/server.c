@@ -17,14 +17,14 @@
 
 #include "messages.h"
 
-#define LEASE_NS 1000000000ull
 #define LOOK_EVERY_NS 250000000 /* at the interfaces */
 #define MOST_CLIENTS 16
 #define MOST_UNREAD_BYTES (8u << 20) /* of replies: who does not read them is left */
 #define MOST_EVENTS 32
 
 struct client {
-	int file; /* -1: free */
+	int file;	  /* -1: free */
+	int passed_file; /* goes along with what is sent next; -1: none */
 	bool is_tracing, is_leaving;
 	uint8_t in[4 + MOST_MESSAGE_BYTES];
 	size_t in_size;
@@ -57,9 +57,18 @@ static uint64_t now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 }
 
-static void set_lease(struct server *server, uint64_t until_ns)
+static __u64 *lease(const struct server *server)
 {
-	__atomic_store_n(&server->table->settings->lease_until_ns, until_ns, __ATOMIC_SEQ_CST);
+	return &server->program->leases->renewed_ns[server->table->settings->holder % HOLDERS];
+}
+
+/* Nothing is answered until the backend renews its lease. */
+static void end_lease(struct server *server) { __atomic_store_n(lease(server), 0, __ATOMIC_SEQ_CST); }
+
+static uint64_t lease_left_ns(const struct server *server)
+{
+	uint64_t renewed_ns = __atomic_load_n(lease(server), __ATOMIC_SEQ_CST), since_ns = now_ns() - renewed_ns;
+	return renewed_ns && since_ns < LEASE_NS ? LEASE_NS - since_ns : 0;
 }
 
 /* ---- replies ---- */
@@ -182,12 +191,12 @@ static void tell_status(struct server *server, struct client *client, bool all)
 	if (!out)
 		return refuse(client, "no memory");
 	static const char *const modes[] = {"tc", "xdp", "xdp-generic"};
-	uint64_t totals[REASON_COUNT], now = now_ns(), lease = server->table->settings->lease_until_ns;
+	uint64_t totals[REASON_COUNT];
 	program_count(server->program, totals);
 	fprintf(out, "{\"mode\": \"%s\", \"interfaces\": [", modes[server->program->mode]);
 	print_interfaces(server->program, out);
 	fprintf(out, "],\n \"backend\": %s, \"lease_ms\": %llu, \"generation\": %llu, \"names\": %u,\n",
-		server->backend ? "true" : "false", (unsigned long long)(lease > now ? (lease - now) / 1000000 : 0),
+		server->backend ? "true" : "false", (unsigned long long)lease_left_ns(server) / 1000000,
 		(unsigned long long)server->table->settings->generation, server->table->count);
 	fprintf(out, " \"room\": {\"names\": %u, \"answers\": %u, \"answers_free\": %u},\n \"decisions\": {",
 		server->table->entry_places.capacity, server->table->answer_places.capacity,
@@ -250,26 +259,19 @@ static void begin(struct server *server, struct client *client, const struct mes
 	struct settings *settings = server->table->settings;
 	if (server->backend && server->backend != client) {
 		/* One that does not renew its lease is frozen, or gone: the new one takes its place. */
-		if (settings->lease_until_ns > now_ns())
+		if (lease_left_ns(server))
 			return refuse(client, "another backend is connected");
 		server->backend->is_leaving = true;
 	}
-	set_lease(server, 0);
+	end_lease(server);
+	settings->holder = (uint16_t)((settings->holder + 1) % HOLDERS); /* a frozen one that wakes renews its own */
+	end_lease(server);
 	server->backend = client;
 	settings->payload = hello.payload;
 	table_clear(server->table);
 	table_commit(server->table);
-	reply(client, WELCOME, NULL, 0);
-}
-
-/* The lease counts from when the backend sent this: what waited in the socket while somebody was frozen is old. */
-static void renew(struct server *server, struct client *client, const struct message *message)
-{
-	uint64_t sent_ns, lease = server->table->settings->lease_until_ns;
-	if (!number_read(message, &sent_ns) || sent_ns > now_ns())
-		return refuse(client, "the lease is renewed from a time that has not come");
-	if (sent_ns + LEASE_NS > lease)
-		set_lease(server, sent_ns + LEASE_NS);
+	client->passed_file = server->program->lease_file;
+	reply(client, WELCOME, &settings->holder, sizeof(settings->holder));
 }
 
 static void put(struct server *server, struct client *client, const struct message *message)
@@ -316,10 +318,6 @@ static void handle(struct server *server, struct client *client, const struct me
 		return put(server, client, message);
 	case COMMIT:
 		return commit(server, client, message);
-	case RENEW:
-		return renew(server, client, message);
-	case END:
-		return set_lease(server, 0);
 	default:
 		return refuse(client, "unknown message");
 	}
@@ -330,20 +328,38 @@ static void handle(struct server *server, struct client *client, const struct me
 static void leave(struct server *server, struct client *client)
 {
 	if (server->backend == client) {
-		set_lease(server, 0); /* at once: nobody tells of changes any more */
+		end_lease(server); /* at once: nobody tells of changes any more */
 		server->backend = NULL;
 	}
 	close(client->file);
 	free(client->out);
-	*client = (struct client){.file = -1};
+	*client = (struct client){.file = -1, .passed_file = -1};
 	look_who_traces(server);
+}
+
+static ssize_t send_some(struct client *client)
+{
+	struct iovec rest = {client->out + client->out_sent, client->out_size - client->out_sent};
+	union {
+		struct cmsghdr head;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} along = {.head = {.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
+	struct msghdr message = {.msg_iov = &rest, .msg_iovlen = 1};
+	if (client->passed_file >= 0) {
+		memcpy(CMSG_DATA(&along.head), &client->passed_file, sizeof(int));
+		message.msg_control = &along;
+		message.msg_controllen = sizeof(along);
+	}
+	ssize_t sent = sendmsg(client->file, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+	if (sent > 0)
+		client->passed_file = -1;
+	return sent;
 }
 
 static void flush(struct server *server, struct client *client)
 {
 	while (client->out_sent < client->out_size) {
-		ssize_t sent = send(client->file, client->out + client->out_sent, client->out_size - client->out_sent,
-				    MSG_NOSIGNAL | MSG_DONTWAIT);
+		ssize_t sent = send_some(client);
 		if (sent < 0 && errno == EINTR)
 			continue;
 		if (sent < 0 && errno != EAGAIN)
@@ -442,7 +458,7 @@ int server_run(int listener, struct program *program, struct table *table)
 	static struct server server;
 	server = (struct server){.program = program, .table = table, .epoll = epoll_create1(EPOLL_CLOEXEC)};
 	for (int i = 0; i < MOST_CLIENTS; i++)
-		server.clients[i].file = -1;
+		server.clients[i] = (struct client){.file = -1, .passed_file = -1};
 	int ended = signals(), ticks = timer();
 	int is_listener, is_end, is_tick, is_decision; /* their addresses tell events apart */
 	server.told_answered = calloc(table->entry_places.capacity, sizeof(uint64_t));
@@ -482,7 +498,7 @@ int server_run(int listener, struct program *program, struct table *table)
 			}
 		}
 	}
-	set_lease(&server, 0);
+	end_lease(&server);
 	program_detach(program);
 	for (int i = 0; i < MOST_CLIENTS; i++) {
 		struct client *client = &server.clients[i];

@@ -219,6 +219,6 @@ def test_only_what_changed_is_told() -> None:
 
 def test_replies_come_in_pieces() -> None:
     reader = messages.Reader()
-    data = messages.commit(7) + messages.END
+    data = messages.commit(7) + messages.STATUS_OF_ALL
     found = [one for byte in data for one in reader.feed(bytes([byte]))]
-    assert [one.kind for one in found] == ["C", "E"]
+    assert [one.kind for one in found] == ["C", "S"]

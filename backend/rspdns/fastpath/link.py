@@ -3,6 +3,9 @@
 A change is told in two parts: first what the snapshot shows, at once; then the variants that chance draws,
 bit by bit while nothing else is to be done.
 
+The lease stands in memory that is shared with the BPF program. So it ends at once when the daemon breaks off,
+and within `COMMITTED_WITHIN_S` when the daemon does not make a change visible.
+
 A connection that breaks is made anew, and everything is told again. While there is none, or the lease is not
 renewed, PowerDNS answers everything.
 """
@@ -11,6 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import mmap
+import os
 import random
 import socket
 import time
@@ -25,7 +30,9 @@ from rspdns.fastpath.ready import Answer, Question, ReadyAnswers
 from rspdns.fastpath.status import AskedStatus, DaemonStatus
 
 RENEW_EVERY_S = 0.25
-"""The lease ends 1 s after the last renewal was sent."""
+"""The lease ends 1 s after its last renewal."""
+COMMITTED_WITHIN_S = 0.02
+"""The daemon makes a change visible within this time; or PowerDNS answers, until it has."""
 ASK_EVERY_S = 1.0
 """For what was asked about, and what was decided."""
 DRAW_AGAIN_EVERY_S = 10.0
@@ -36,9 +43,53 @@ DRAW_PAUSE_S = 0.001
 """... and then rests for as long as it took, this long at least."""
 RETRY_S = 1.0
 MOST_ASKED = 1000
+LATE = "it does not take the changes: is it stopped?"
 _READ_BYTES = 1 << 16
 _MOST_WAITING_BYTES = 256 << 20
 _SEND_BUFFER_BYTES = 1 << 20
+
+
+class Lease:
+    """When this backend last stood behind its answers: a number in memory that the BPF program reads."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        """Which one of those in the memory is ours."""
+        self._memory: mmap.mmap | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether there is memory to write to."""
+        return self._memory is not None
+
+    def take(self, file: int) -> None:
+        """Use the memory behind this descriptor, and close that. Raises OSError."""
+        self.close()
+        try:
+            self._memory = mmap.mmap(file, mmap.PAGESIZE)
+        except ValueError as error:
+            raise OSError(str(error)) from None
+        finally:
+            os.close(file)
+
+    def renew(self) -> None:
+        """The answers are good for a second from now on."""
+        self._write(time.monotonic_ns())
+
+    def end(self) -> None:
+        """The answers are no longer good."""
+        self._write(0)
+
+    def close(self) -> None:
+        """Forget the memory."""
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
+
+    def _write(self, renewed_ns: int) -> None:
+        if self._memory is not None:
+            with memoryview(self._memory) as plain, plain.cast("Q") as numbers:  # written whole, by one store
+                numbers[self.number] = renewed_ns
 
 
 class FastPath:
@@ -71,11 +122,20 @@ class FastPath:
         self._reader = messages.Reader()
         self._waiting = bytearray()
         self._is_welcome = False
+        self._lease = Lease()
         self._commits = 0
         self._committed = 0
+        self._awaiting: asyncio.TimerHandle | None = None
+        self._late: int | None = None
+        """The commit that PowerDNS answers instead of, until the daemon has made it visible."""
         self._drawn_at_s = 0.0
         self._task: asyncio.Task[None] | None = None
         self._log = get_logger("fastpath")
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether changes are visible in the kernel's answers as soon as they are told."""
+        return self._is_welcome and self._late is None
 
     @property
     def names(self) -> int:
@@ -92,7 +152,6 @@ class FastPath:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        self._send(messages.END)
         self._drop("closed")
 
     def publish(self, snapshot: Snapshot, signed: Collection[str]) -> None:
@@ -121,6 +180,22 @@ class FastPath:
         self._commits += 1
         puts = (messages.put(question, variants) for question, variants in answers.items())
         self._send(b"".join((*puts, messages.commit(self._commits))))
+        self._await_commit()
+
+    def _await_commit(self) -> None:
+        if self._awaiting is None and self._is_welcome and self._committed < self._commits:
+            loop = asyncio.get_running_loop()
+            self._awaiting = loop.call_later(COMMITTED_WITHIN_S, self._look_for_commit, self._commits)
+
+    def _look_for_commit(self, number: int) -> None:
+        """By now this change should be visible."""
+        self._awaiting = None
+        self._read()  # what says so may have come while this process did something else
+        if self._is_welcome and self._committed < number:
+            self._late = self._commits
+            self._lease.end()
+        else:
+            self._await_commit()  # those that were told since
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -136,12 +211,13 @@ class FastPath:
                 if now - renewed_s >= RENEW_EVERY_S * 0.9:
                     renewed_s = now
                     self._renew()
+                    self._set_problem(None if self._late is None else LATE)
             await asyncio.sleep(RENEW_EVERY_S if self._socket is not None else RETRY_S)
 
     def _renew(self) -> None:
-        """Renew the lease, unless nothing is known: it stands behind all changes, and counts from now."""
-        if len(self._ready) and not self._waiting:
-            self._send(messages.renew(time.monotonic_ns()))
+        """Renew the lease, unless nothing is known, or a change is not visible that should be."""
+        if len(self._ready) and self._late is None:
+            self._lease.renew()
 
     def _connect(self) -> None:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -168,7 +244,9 @@ class FastPath:
         if self._socket is None:
             return
         try:
-            data = self._socket.recv(_READ_BYTES)
+            data, files, _, _ = socket.recv_fds(self._socket, _READ_BYTES, 1)
+            for file in files:
+                self._lease.take(file)
             if not data:
                 self._drop("rspdns-fastpath ended the connection")
                 return
@@ -182,14 +260,21 @@ class FastPath:
     def _take(self, message: messages.Message) -> None:
         match message.kind:
             case "h":
+                self._lease.number = messages.welcomed(message.body)
+                if not self._lease.is_shared:
+                    raise messages.MessageError("a welcome without a lease")
                 self._is_welcome = True
                 self.asked.clear()
                 self._set_problem(None)
                 self._tell(self._ready.all)
-                self._renew()
+                self._late = self._commits  # until all answers are there
                 self._draw_later(DRAW_PAUSE_S)
             case "c":
                 self._committed, refused = messages.committed(message.body)
+                if self._late is not None and self._committed >= self._late:
+                    self._late = None
+                    self._renew()
+                    self._await_commit()
                 self.refused += refused
                 if refused:
                     self._log.warning("fastpath_full", names=refused, socket=self.path)
@@ -257,9 +342,12 @@ class FastPath:
         """The connection is over: the daemon ends the lease at once when it sees that."""
         connection, self._socket = self._socket, None
         self._is_welcome = False
-        if self._drawing is not None:
-            self._drawing.cancel()
-            self._drawing = None
+        self._lease.end()
+        self._lease.close()
+        for timer in (self._drawing, self._awaiting):
+            if timer is not None:
+                timer.cancel()
+        self._drawing = self._awaiting = None
         self.daemon = None
         if connection is None:
             return

@@ -13,12 +13,14 @@ from typing import NamedTuple
 
 from rspdns.fastpath.ready import TYPES, Answer, Question, wire_name
 
-VERSION = 1
+VERSION = 2
 MOST_BYTES = 64 << 20
 """Of a reply: the status of a million names."""
 _HEAD = struct.Struct("=IB")
 _HELLO = struct.Struct("=IH")
 _COMMITTED = struct.Struct("=QI")
+_WELCOMED = struct.Struct("=H")
+LEASES = 16
 
 
 class MessageError(ValueError):
@@ -64,13 +66,16 @@ def committed(body: bytes) -> tuple[int, int]:
     return number, refused
 
 
-def renew(monotonic_ns: int) -> bytes:
-    """The answers are good for a second from this time on."""
-    return _message("R", struct.pack("=Q", monotonic_ns))
+def welcomed(body: bytes) -> int:
+    """Which lease is the backend's. Raises MessageError."""
+    if len(body) != _WELCOMED.size:
+        raise MessageError("a welcome of another size")
+    number: int = _WELCOMED.unpack(body)[0]
+    if number >= LEASES:
+        raise MessageError("a welcome with a lease that there is not")
+    return number
 
 
-END = _message("E")
-"""The answers are no longer good."""
 STATUS_OF_ASKED = _message("S", b"\0")
 STATUS_OF_ALL = _message("S", b"\1")
 
