@@ -444,11 +444,16 @@ def logged(path: Path) -> dict[str, tuple[str, str]]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
             continue
-        if node.func.attr not in ("info", "warning", "error") or "log" not in ast.unparse(node.func.value):
+        level, event = node.func.attr, node.args[0]
+        if level == "_tell" and isinstance(event, ast.Constant) and len(node.args) == 2:
+            level, event = str(event.value), node.args[1]  # an action that writes a line
+        elif "log" not in ast.unparse(node.func.value):
             continue
-        names = [one.value for one in ast.walk(node.args[0]) if isinstance(one, ast.Constant)]
+        if level not in ("info", "warning", "error"):
+            continue
+        names = [one.value for one in ast.walk(event) if isinstance(one, ast.Constant)]
         fields = ", ".join(f"`{one.arg}`" for one in node.keywords if one.arg and one.arg != "exc_info")
         for name in names:
             if isinstance(name, str) and re.fullmatch(r"[a-z_]*[a-z]", name):
-                found[name] = (node.func.attr, fields)
+                found[name] = (level, fields)
     return found
