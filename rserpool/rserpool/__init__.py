@@ -7,7 +7,7 @@ and what they carry are values: frozen, equal, hashable. All errors are `RSerPoo
 
 from rserpool import asap, enrp, policies
 from rserpool.aio.announcements import AnnounceListener
-from rserpool.aio.driver import ASAP, ENRP, Codec, MessageEndpoint
+from rserpool.aio.driver import ASAP, ENRP, Codec, DeadlineTimer, MessageEndpoint
 from rserpool.aio.element import PoolElementClient
 from rserpool.aio.element import State as RegistrationState
 from rserpool.aio.follower import HandlespaceFollower
@@ -97,6 +97,7 @@ __all__ = [
     "Cause",
     "CauseCode",
     "Codec",
+    "DeadlineTimer",
     "Deregistration",
     "DeregistrationResponse",
     "Ended",
