@@ -13,14 +13,13 @@ from rspdns_lab.bench_sctp.cli import bench_sctp
 from rspdns_lab.chaos.cli import chaos
 from rspdns_lab.compare.cli import compare
 from rspdns_lab.demo.run import run_demo
+from rspdns_lab.ending import end_on_signals, told_plainly
 from rspdns_lab.ims.cli import ims
-from rspdns_lab.interruption import end_on_signals
-from rspdns_lab.loss.cli import loss
+from rspdns_lab.loss import loss
 from rspdns_lab.net.leftovers import remove_leftovers
-from rspdns_lab.net.privilege import become_root
+from rspdns_lab.net.preconditions import become_root
 from rspdns_lab.report.files import STDOUT, ReportPath, hand_over
 from rspdns_lab.resolvers.cli import resolvers
-from rspdns_lab.told_plainly import told_plainly
 from rspdns_lab.watch.relay import HANDED_ON, listener_on_loopback
 from rspdns_lab.watch.run import run_watch
 

@@ -21,7 +21,7 @@ from rspdns_lab.chain.lab import Lab
 from rspdns_lab.chain.plan import APPLICATION_SERVERS, NAME_SERVERS, REGISTRARS, Setting
 from rspdns_lab.chaos.faults.registrars import join_registrars, part_registrars
 from rspdns_lab.chaos.verdict import judge_trial
-from rspdns_lab.loss.run import lose_and_watch
+from rspdns_lab.loss import lose_and_watch
 from rspdns_lab.net.processes import Program
 
 from tests.support.namespaces import REPOSITORY

@@ -18,7 +18,6 @@ import pytest
 from click.testing import CliRunner
 from registrar_config.sizing import size
 from rspdns_lab.bench import fast_path, programs, questions, run
-from rspdns_lab.bench.asker import Asker
 from rspdns_lab.bench.convergence import Change, Followed, Reply, followed, read_changes, read_replies
 from rspdns_lab.bench.flood import Beside, Denied, flood_figures
 from rspdns_lab.bench.programs import Answered
@@ -29,11 +28,12 @@ from rspdns_lab.bench.run import Order, Result, read_result, run_bench
 from rspdns_lab.bench.scale import Size, exponent
 from rspdns_lab.bench.variants import BY_KEY, Variant
 from rspdns_lab.bench.zone import lua_zone, static_zone
+from rspdns_lab.chain.asking import Asker
 from rspdns_lab.cli import main
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Host
 from rspdns_lab.net.processes import Program
-from rspdns_lab.report.html import write_page
+from rspdns_lab.report.page import write_page
 
 
 def test_server_time_has_the_keys_of_the_fast_path() -> None:

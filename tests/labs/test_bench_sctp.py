@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from rspdns_lab.bench_sctp import cli as bench_sctp_cli
-from rspdns_lab.bench_sctp.figures import AIMS, MEASUREMENTS, TITLES, Measured, as_markdown, missed
+from rspdns_lab.bench_sctp.report import AIMS, MEASUREMENTS, TITLES, Measured, as_markdown, missed
 from rspdns_lab.cli import main
 from rspdns_lab.report import trials
 

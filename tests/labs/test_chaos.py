@@ -22,7 +22,7 @@ from rspdns_lab.cli import main
 from rspdns_lab.errors import LabError
 from rspdns_lab.observe.verdict import Kind, Observation
 from rspdns_lab.report import trials
-from rspdns_lab.report.html import markdown_table, write_page
+from rspdns_lab.report.page import markdown_table, write_page
 
 A, B, C = "10.53.0.31", "10.53.0.32", "10.53.0.33"
 CASE = Case("as-killed", 3, "poll")

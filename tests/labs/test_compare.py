@@ -17,7 +17,7 @@ from rspdns_lab.compare.takeover import PAIRS, keepalived_conf
 from rspdns_lab.compare.talker import choose
 from rspdns_lab.compare.voip import Quality, Received, Sent, Stream, judge, read_packet
 from rspdns_lab.errors import LabError
-from rspdns_lab.report.html import write_page
+from rspdns_lab.report.page import write_page
 
 MS = 1_000_000
 

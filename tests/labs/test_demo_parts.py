@@ -12,8 +12,7 @@ from rich.console import Console
 from rspdns_lab.chain.lab import Lab
 from rspdns_lab.chain.plan import APPLICATION_SERVERS
 from rspdns_lab.demo.steps import STEPS, Fault, Result, Step, Undo, all_named_ms
-from rspdns_lab.demo.story import answer_in_words, show_end, show_undone
-from rspdns_lab.demo.timeline import client_events
+from rspdns_lab.demo.story import answer_in_words, client_events, show_end, show_undone
 from rspdns_lab.observe.observations import Reading
 from rspdns_lab.observe.part_logs import in_words, log_events
 from rspdns_lab.observe.verdict import Kind, Observation, judge

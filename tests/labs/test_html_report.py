@@ -5,8 +5,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from rspdns_lab.report.html import Page, Section, markdown_table, new_plot, write_page
-from rspdns_lab.report.markdown import markdown_page
+from rspdns_lab.report.page import Page, Section, markdown_page, markdown_table, new_plot, write_page
 
 
 @pytest.fixture(scope="module")

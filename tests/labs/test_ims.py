@@ -23,7 +23,7 @@ from rspdns_lab.ims.lab import ImsLab
 from rspdns_lab.ims.report import as_markdown, page_of, problems, summaries
 from rspdns_lab.ims.shares import due
 from rspdns_lab.net.network import Host
-from rspdns_lab.report.html import write_page
+from rspdns_lab.report.page import write_page
 
 
 def test_a_callers_log_tells_who_answered_when_and_which_calls_failed() -> None:

@@ -12,13 +12,12 @@ from unittest.mock import MagicMock
 
 import pytest
 from click.testing import CliRunner
+from rspdns_lab import loss
 from rspdns_lab.chain.lab import Lab
 from rspdns_lab.chain.plan import Setting
 from rspdns_lab.cli import main
 from rspdns_lab.errors import LabError
-from rspdns_lab.loss import cli as loss_cli
-from rspdns_lab.loss import run as loss
-from rspdns_lab.loss.run import Look, LossPart, lose_and_watch, sum_up
+from rspdns_lab.loss import Look, LossPart, lose_and_watch, sum_up
 from rspdns_lab.observe.observations import Recorder
 from rspdns_lab.report import trials
 
@@ -120,7 +119,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         yield replace(LOST, seconds=seconds, percent=percent, wrong=0, looks=())
 
     monkeypatch.setattr(trials, "become_root", lambda _: None)
-    monkeypatch.setattr(loss_cli, "run_loss", run_loss)
+    monkeypatch.setattr(loss, "run_loss", run_loss)
     return asked
 
 
@@ -155,7 +154,7 @@ def test_the_page(
     found: LossPart, said: tuple[str, ...], plots: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trials, "become_root", lambda *_: None)
-    monkeypatch.setattr(loss_cli, "run_loss", lambda *_, **__: [found])
+    monkeypatch.setattr(loss, "run_loss", lambda *_, **__: [found])
     done = CliRunner().invoke(main, ["loss", "--html", str(tmp_path / "page")])
     assert done.exit_code == (0 if found.ok else 1), done.output
     text = (tmp_path / "page").read_text()

@@ -14,7 +14,7 @@ import pytest
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.leftovers import remove_leftovers
 from rspdns_lab.net.network import NAMESPACE_FOLDER, Host, Network, call_in, processes_in
-from rspdns_lab.net.privilege import in_user_namespace
+from rspdns_lab.net.preconditions import in_user_namespace
 from rspdns_lab.net.processes import Program, children_of, end_programs
 
 from tests.support.labs import as_ordinary_user, has_user_namespaces, traces

@@ -80,7 +80,7 @@ ON_A_FULL_DISK = """
 import contextlib, os, subprocess, sys
 from pathlib import Path
 from rspdns_lab.errors import LabError
-from rspdns_lab.report.html import Page, Section, write_page
+from rspdns_lab.report.page import Page, Section, write_page
 from rspdns_lab.net.private_file import unshare_mounts
 from rspdns_lab.report.files import ReportFiles, hand_over
 unshare_mounts()

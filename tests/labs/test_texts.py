@@ -10,7 +10,6 @@ import pytest
 from pdns_config.render import PdnsSettings
 from rspdns.configuration import load_configuration
 from rspdns_lab.chain import texts
-from rspdns_lab.chain.name_server_files import write_name_server_files
 from rspdns_lab.chain.plan import (
     APPLICATION_SERVERS,
     HANDLE,
@@ -20,6 +19,7 @@ from rspdns_lab.chain.plan import (
     ZONE,
     Setting,
 )
+from rspdns_lab.chain.texts import write_name_server_files
 from rspdns_lab.net.network import Network
 
 REGISTRAR_LIST = list(REGISTRARS.values())

@@ -11,11 +11,11 @@ from click.testing import CliRunner, Result
 from rspdns_lab.chaos.summary import Case, CaseTrial, read_trial
 from rspdns_lab.chaos.verdict import Trial
 from rspdns_lab.cli import main
+from rspdns_lab.ending import say
 from rspdns_lab.report import trials
 from rspdns_lab.report.files import ReportFiles, report_options
-from rspdns_lab.report.html import Page
+from rspdns_lab.report.page import Page
 from rspdns_lab.report.trials import LabReport, each_undone, run_lab, trials_left
-from rspdns_lab.told_plainly import say
 
 LABS = ["ims", "bench", "compare", "chaos", "loss", "bench-sctp", "resolvers"]
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rspdns_lab.net.network import Host
 from rspdns_lab.net.processes import Program
-from rspdns_lab.observe.part_logs import Event
-from rspdns_lab.watch.log_tail import LogTail
+from rspdns_lab.observe.part_logs import Event, LogTail
 from rspdns_lab.watch.relay import Relay, listener_on_loopback
 from rspdns_lab.watch.view import Scene, draw
 

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from rspdns_lab.bench_sctp.figures import missed
+from rspdns_lab.bench_sctp.report import missed
 
 from tests.support.namespaces import REPOSITORY
 from tests.support.second_try import BrokenError

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rspdns_lab.net.privilege import in_user_namespace
+from rspdns_lab.net.preconditions import in_user_namespace
 
 from tests.support.stalls import Mark
 

@@ -14,10 +14,10 @@ from rspdns_lab.bench.report import as_markdown, figures, page_of
 from rspdns_lab.bench.run import PARTS, Order, Result, check, read_result, run_bench
 from rspdns_lab.bench.strangers import KINDS, QUICK_KINDS
 from rspdns_lab.bench.variants import BY_KEY
+from rspdns_lab.ending import say, tell_of_full_disk
 from rspdns_lab.net.network import network_prefix
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.trials import LabReport, run_lab
-from rspdns_lab.told_plainly import say, tell_of_full_disk
 
 _MOST_ELEMENTS = 10_000
 _QUICK_TRIALS = 10

@@ -15,7 +15,7 @@ from pathlib import Path
 from rspdns_lab.bench import fast_path, zone
 from rspdns_lab.bench.programs import ask, cpu_s
 from rspdns_lab.bench.variants import BY_KEY, Variant, members_that_answer
-from rspdns_lab.interruption import uninterrupted
+from rspdns_lab.ending import uninterrupted
 from rspdns_lab.net.network import Host, kill_all_in
 from rspdns_lab.net.processes import Program, end_programs
 from rspdns_lab.observe.percentiles import percentile

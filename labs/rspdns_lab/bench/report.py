@@ -20,7 +20,7 @@ from rspdns_lab.bench.run import Result
 from rspdns_lab.bench.scale import Size, exponent
 from rspdns_lab.bench.strangers import BOUND_MS, Strangers
 from rspdns_lab.bench.variants import BY_KEY
-from rspdns_lab.report.html import (
+from rspdns_lab.report.page import (
     Page,
     Section,
     Table,

@@ -22,9 +22,9 @@ import psutil
 from daemon_kit.control import ControlError, request
 from registrar_config.options import TIMERS_MS, Endpoint, RegistrarSettings, arguments
 
-from rspdns_lab.bench.asker import Asker
 from rspdns_lab.bench.programs import compiled
 from rspdns_lab.bench.scale_files import target, write_files
+from rspdns_lab.chain.asking import Asker
 from rspdns_lab.chain.hosts import wait_until
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Host, Network, call_in

@@ -21,9 +21,9 @@ import dns.message
 from daemon_kit.control import ControlError, request
 from registrar_config.options import TIMERS_MS, Endpoint, RegistrarSettings, arguments
 
-from rspdns_lab.bench.asker import Asker
 from rspdns_lab.bench.scale import KEEP_ALIVE_MS
 from rspdns_lab.bench.scale_files import ZONE, handle_of, target, write_files
+from rspdns_lab.chain.asking import Asker
 from rspdns_lab.chain.hosts import wait_until
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Host, Network, call_in

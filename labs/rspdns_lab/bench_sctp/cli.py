@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from rspdns_lab.bench_sctp.figures import (
+from rspdns_lab.bench_sctp.report import (
     AIMS,
     MEASUREMENTS,
     TITLES,
@@ -14,14 +14,14 @@ from rspdns_lab.bench_sctp.figures import (
     as_markdown,
     figures_of,
     missed,
+    page_of,
     read_measured,
 )
-from rspdns_lab.bench_sctp.report import page_of
 from rspdns_lab.bench_sctp.run import QUICK, Extent, run_sctp_bench
+from rspdns_lab.ending import say
 from rspdns_lab.net.network import network_prefix
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.trials import LabReport, run_lab
-from rspdns_lab.told_plainly import say
 
 
 @click.command("bench-sctp")

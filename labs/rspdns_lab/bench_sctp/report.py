@@ -1,14 +1,62 @@
-"""What `rspdns-lab bench-sctp` found, as one HTML page with plots."""
+"""What `rspdns-lab bench-sctp` found: the figures, what they are called and should be; their table, and one
+HTML page with plots. Pure."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
-from rspdns_lab.bench_sctp.figures import TITLES, Measured, figures_of, in_digits, missed, table
-from rspdns_lab.report.html import Page, Section, new_plot, plain_numbers
+from rspdns_lab.report.page import Page, Section, Table, markdown_table, new_plot, plain_numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Plot
 
+AIMS: Final[Mapping[str, tuple[str, float]]] = MappingProxyType(
+    {
+        "round_trip_ratio": ("<=", 8.0),
+        "usrsctp_ratio": (">=", 0.25),
+        "associations_held": (">=", 1.0),
+        "idle_cpu_percent": ("<", 1.0),
+        "killed_median_ms": ("<", 10.0),
+        "killed_group_median_ms": ("<", 10.0),
+        "soak_lost": ("<=", 0.0),
+        "soak_wrong": ("<=", 0.0),
+    }
+)
+"""What each figure should be. `associations_held` is the part of those asked for."""
+TITLES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "udp_round_trip_us": "round trip over UDP, Python both ends (µs)",
+        "sctp_round_trip_us": "round trip over SCTP, the same (µs)",
+        "round_trip_ratio": "SCTP round trip against UDP",
+        "round_trip_ratio_best": "the same, in the best of seven rounds",
+        "usrsctp_round_trip_us": "round trip of libusrsctp itself, both ends in one C program (µs)",
+        "sctp_messages_per_s": "messages/s, 100 bytes, one association",
+        "udp_messages_per_s": "messages/s received, UDP",
+        "tcp_messages_per_s": "messages/s, TCP",
+        "usrsctp_messages_per_s": "messages/s of libusrsctp itself, both ends in one C program",
+        "usrsctp_ratio": "messages/s of SCTP against libusrsctp itself",
+        "associations": "associations asked for",
+        "associations_held": "part of them held, and used twice",
+        "associations_opened_per_s": "associations opened and used/s",
+        "resident_mb": "memory of sctpd with them (MB)",
+        "idle_cpu_percent": "sctpd with idle associations, as it is shipped (% of a core)",
+        "idle_cpu_heartbeat_1s_percent": "the same with heartbeats each second, as some programs ask for",
+        "killed_quarter_ms": "kill -9 to peer told, 25 % (ms)",
+        "killed_median_ms": "kill -9 to peer told, median (ms)",
+        "killed_p99_ms": "kill -9 to peer told, 99 % (ms)",
+        "killed_tcp_median_ms": "the same over TCP, median (ms)",
+        "killed_group_quarter_ms": "kill -9 of a group of four to each peer told, 25 % (ms)",
+        "killed_group_median_ms": "kill -9 of a group of four to each peer told, median (ms)",
+        "killed_group_p99_ms": "kill -9 of a group of four to each peer told, 99 % (ms)",
+        "killed_group_tcp_median_ms": "the same over TCP, median (ms)",
+        "soak_requests": "soak: requests, each answered",
+        "soak_lost": "soak: lost",
+        "soak_wrong": "soak: answered wrongly",
+        "soak_per_s": "soak: requests/s, 8 associations",
+    }
+)
+MEASUREMENTS: Final = ("round-trips", "streams", "hold", "idle", "killed", "soak")
 _INTRO: Final = (
     "This host's SCTP (sctpd's, or the kernel's) beside kernel UDP and TCP, in one run, on loopback in a "
     "network namespace of its own."
@@ -45,6 +93,63 @@ _BARS: Final = {
     "killed_group_tcp_median_ms": "TCP, a group of four: median",
 }
 """Titles of bars whose title in the table says \"the same\"."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one of the MEASUREMENTS came to: figures by their keys in `TITLES`.
+
+    Those of sctpd itself, and of libusrsctp, are missing where the kernel has SCTP.
+    """
+
+    measurement: str
+    figures: Mapping[str, float]
+
+
+def figures_of(found: Iterable[Measured]) -> dict[str, float]:
+    """Return all figures, in the order of `TITLES`."""
+    known = {key: value for one in found for key, value in one.figures.items()}
+    return {key: known[key] for key in TITLES if key in known}
+
+
+def read_measured(fields: Mapping[str, Any]) -> Measured:
+    """Return one as `asdict` gave it to JSON. Raises TypeError or LookupError for something else."""
+    if fields["measurement"] not in MEASUREMENTS or not TITLES.keys() >= fields["figures"].keys():
+        raise LookupError(fields["measurement"])
+    return Measured(**fields)
+
+
+def missed(figures: Mapping[str, float]) -> list[str]:
+    """Return the keys of the figures that miss their aim."""
+    return [
+        key
+        for key, (relation, bound) in AIMS.items()
+        if key in figures
+        and not {
+            "<": figures[key] < bound,
+            "<=": figures[key] <= bound,
+            ">=": figures[key] >= bound,
+        }[relation]
+    ]
+
+
+def as_markdown(figures: Mapping[str, float]) -> str:
+    """Return the table of the report."""
+    return markdown_table(table(figures)).rstrip("\n")
+
+
+def table(figures: Mapping[str, float]) -> Table:
+    """Return a row for each figure, with its aim."""
+    rows = [("figure", "measured", "aim")]
+    for key, value in figures.items():
+        aim = " ".join((AIMS[key][0], f"{AIMS[key][1]:g}")) if key in AIMS else ""
+        rows.append((TITLES[key], in_digits(value), aim))
+    return rows
+
+
+def in_digits(value: float) -> str:
+    """Return a figure with as many digits as are worth reading."""
+    return f"{value:,.{0 if value >= 1000 or value == int(value) else 2}f}"
 
 
 def page_of(found: Sequence[Measured]) -> Page:

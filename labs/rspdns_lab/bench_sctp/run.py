@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from registrar_config.kernel_timers import SCTPD_OPTIONS
 
-from rspdns_lab.bench_sctp.figures import MEASUREMENTS, TITLES, Measured
+from rspdns_lab.bench_sctp.report import MEASUREMENTS, TITLES, Measured
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Host, Network, processes_in
 from rspdns_lab.net.preconditions import find_sctp

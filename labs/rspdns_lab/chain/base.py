@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Self
 
-from rspdns_lab.interruption import uninterrupted
+from rspdns_lab.ending import tell_of_full_disk, uninterrupted
 from rspdns_lab.net.network import Network, network_prefix
 from rspdns_lab.net.processes import Program, end_programs
-from rspdns_lab.told_plainly import tell_of_full_disk
 
 _STOP_TIMEOUT_S: Final = 4.0
 

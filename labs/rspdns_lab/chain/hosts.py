@@ -13,9 +13,9 @@ from daemon_kit.control import ControlError, request
 
 from rserpool import RegistrarAddress
 from rspdns_lab.chain import texts
-from rspdns_lab.chain.name_server_files import write_name_server_files
+from rspdns_lab.chain.asking import answers_options
 from rspdns_lab.chain.plan import REREGISTRATION_MS, Setting
-from rspdns_lab.chain.sip import answers_options
+from rspdns_lab.chain.texts import write_name_server_files
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Host
 from rspdns_lab.net.preconditions import SctpRunner

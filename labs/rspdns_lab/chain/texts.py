@@ -1,12 +1,24 @@
-"""The configuration files of a lab's hosts. Pure: facts in, text out."""
+"""The configuration files of a lab's hosts. Pure but for `write_name_server_files`."""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from rspdns_lab.chain.plan import HANDLE, NETWORK, REREGISTRATION_MS, SIP_PORT, TCP_HANDLE, ZONE, Follow
+from pdns_config.render import PdnsSettings, render
 
+from rspdns_lab.chain.plan import (
+    HANDLE,
+    NETWORK,
+    REREGISTRATION_MS,
+    SIP_PORT,
+    TCP_HANDLE,
+    ZONE,
+    Follow,
+    Setting,
+)
+
+_BACKEND_TIMEOUT_MS: Final = 2000
 _CHECK_TIMEOUT_MS: Final = 250
 _POLL_HOT_MS: Final = 50
 _RESOLVE_TIMEOUT_MS: Final = 300
@@ -164,3 +176,30 @@ def _text(value: object) -> str:
 
 def _array(values: Sequence[str]) -> str:
     return "[" + ", ".join(_text(value) for value in values) + "]"
+
+
+def write_name_server_files(
+    address: str,
+    registrars: Sequence[str],
+    name_servers: Sequence[str],
+    folder: Path,
+    setting: Setting,
+) -> None:
+    """Write `rspdns.toml`, `zones.d/` and `pdns.conf` into `folder`.
+
+    On a machine that is slower the backend, and PowerDNS with it, have more patience.
+    """
+    zones = folder / "zones.d"
+    zones.mkdir()
+    (folder / "state").mkdir()
+    (folder / "rspdns.toml").write_text(backend_toml(registrars, folder, setting.follow, setting.slow))
+    (zones / f"{ZONE}.toml").write_text(zone_toml(verified=setting.verified, tcp=setting.tcp))
+    (zones / f"{ZONE}.zone").write_text(static_zone(name_servers))
+    settings = PdnsSettings(
+        listen_address=address,
+        listen_port=53,
+        connector=f"unix:{folder}/remote.sock",
+        socket_dir=str(folder),
+        backend_timeout_ms=round(_BACKEND_TIMEOUT_MS * setting.slow),
+    )
+    (folder / "pdns.conf").write_text(render(settings))

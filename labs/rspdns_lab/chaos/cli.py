@@ -9,10 +9,10 @@ from rspdns_lab.chain.plan import FOLLOWS, MOST_MEMBERS, Follow
 from rspdns_lab.chaos.report import page_of
 from rspdns_lab.chaos.run import ALL_FAULTS, QUICK_FAULTS, SIZES, Order, run_chaos
 from rspdns_lab.chaos.summary import CaseTrial, read_trial, table
+from rspdns_lab.ending import say
 from rspdns_lab.report.files import ReportFiles, report_options
-from rspdns_lab.report.html import Page, markdown_table
+from rspdns_lab.report.page import Page, markdown_table
 from rspdns_lab.report.trials import LabReport, run_lab
-from rspdns_lab.told_plainly import say
 
 
 @click.command()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from rspdns_lab.chaos.run import ALL_FAULTS
 from rspdns_lab.chaos.summary import FOLLOWED, Bounds, Row, table
-from rspdns_lab.report.html import Page, Section, legend_above, new_plot, plain_numbers
+from rspdns_lab.report.page import Page, Section, legend_above, new_plot, plain_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ from typing import Any, Final
 from rspdns_lab.chain.plan import FOLLOWS, Follow
 from rspdns_lab.chaos.verdict import Trial
 from rspdns_lab.observe.percentiles import percentile
-from rspdns_lab.report.html import Table
+from rspdns_lab.report.page import Table
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from rspdns_lab.compare.lab import TITLES
 from rspdns_lab.compare.report import as_markdown, figures, measurement, page_of
 from rspdns_lab.compare.run import FAULTS, Measurement, run_compare
 from rspdns_lab.compare.voip import CODECS, FRAMINGS
+from rspdns_lab.ending import say
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.trials import LabReport, run_lab, trials_left
-from rspdns_lab.told_plainly import say
 
 _QUICK_SECONDS = 8
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rspdns_lab.compare.lab import TITLES
 from rspdns_lab.compare.run import FAULTS, Measurement
 from rspdns_lab.compare.voip import Quality
-from rspdns_lab.report.html import (
+from rspdns_lab.report.page import (
     Page,
     Section,
     Table,

@@ -18,7 +18,7 @@ import dns.message
 import dns.query
 import dns.rdatatype
 
-from rspdns_lab.chain.lookup import look_up
+from rspdns_lab.chain.asking import look_up
 from rspdns_lab.compare.voip import Stream
 
 _ASK_INTERVAL_S = 0.02

@@ -7,8 +7,7 @@ from rich.console import Console
 from rspdns_lab.chain.lab import Lab
 from rspdns_lab.chain.plan import Setting
 from rspdns_lab.demo.steps import STEPS, Result, run_step, undo_step
-from rspdns_lab.demo.story import LEGEND, show_answer, show_end, show_result, show_undone
-from rspdns_lab.demo.timeline import events_of
+from rspdns_lab.demo.story import LEGEND, events_of, show_answer, show_end, show_result, show_undone
 
 
 @dataclass(frozen=True)

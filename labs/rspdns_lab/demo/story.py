@@ -1,6 +1,6 @@
-"""The demo's story, told in the terminal."""
+"""The demo's story: when each part noticed, by its log and by what the client saw; told in the terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from rich.console import Console
@@ -11,9 +11,10 @@ from rspdns_lab.chain.lab import Lab
 from rspdns_lab.chain.plan import APPLICATION_SERVERS, NAME_SERVERS, SRV_OWNER, SRV_QUESTION
 from rspdns_lab.demo.steps import Fault, Result, Undo
 from rspdns_lab.observe.observations import Reading
-from rspdns_lab.observe.part_logs import Event
+from rspdns_lab.observe.part_logs import Event, log_events
 from rspdns_lab.observe.verdict import Kind, Observation, is_wrong
 
+_SERVER_NAMES: Final = tuple(NAME_SERVERS)
 _MOST_CELLS: Final = 60
 _BESIDE_A_BAR: Final = 16
 _TABLE_COLUMNS: Final = 90
@@ -23,6 +24,41 @@ _CELL_MS: Final = 2.0
 _SIGNS: Final = {"": " ", "dim": "·", "green": "█", "red": "░"}
 LEGEND: Final = "In the bars: [red]░[/red] wrong, [green]█[/green] right, [dim]·[/dim] no answer."
 _NAMES: Final = {address: name for name, address in APPLICATION_SERVERS.items()}
+
+
+def events_of(lab: Lab, result: Result) -> list[Event]:
+    """Return all that is worth telling about a step, in order."""
+    fault = result.fault
+    events = [Event(fault.at_s, "lab", f"[bold]{fault.what}[/bold]")]
+    if fault.started_at_s is not None:
+        events.append(Event(fault.started_at_s, "lab", "SIP server started"))
+    span = (fault.started_at_s or fault.at_s, result.ended_at_s)
+    names = lab.names()
+    for program in lab.programs():
+        if program.name in ("agent", "backend", "registrar"):
+            events += log_events(program.log, program.host.name, program.name, span, names)
+    events += client_events(result.observations, fault)
+    return sorted(events)
+
+
+def client_events(observations: Iterable[Observation], fault: Fault) -> list[Event]:
+    """Return when the client was last told wrong, and when right, by each name server."""
+    events = []
+    for server in fault.servers:
+        answers = [
+            one
+            for one in observations
+            if one.server == server and one.asked_at_s >= fault.at_s and one.answered_at_s is not None
+        ]
+        wrong = [one for one in answers if is_wrong(one, fault.live, fault.dead)]
+        if wrong:
+            last = max(one.answered_at_s or 0.0 for one in wrong)
+            events.append(Event(last, "client", f"[red]last wrong answer from {_SERVER_NAMES[server]}[/red]"))
+            right = [one.answered_at_s for one in answers if one.answered_at_s and one.answered_at_s > last]
+            if right:
+                text = f"[green]{_SERVER_NAMES[server]} answers right from now on[/green]"
+                events.append(Event(min(right), "client", text))
+    return events
 
 
 def show_answer(console: Console, lab: Lab) -> None:

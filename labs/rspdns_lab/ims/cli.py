@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import click
 
+from rspdns_lab.ending import say
 from rspdns_lab.ims import ppu
 from rspdns_lab.ims.calls import Measurement
 from rspdns_lab.ims.faults import FAULTS
@@ -15,7 +16,6 @@ from rspdns_lab.ims.report import as_markdown, page_of, problems, summaries
 from rspdns_lab.ims.run import run_ims
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.trials import LabReport, run_lab, trials_left
-from rspdns_lab.told_plainly import say
 
 _NAMES = [fault.name for fault in FAULTS]
 _QUICK_SECONDS = 6

@@ -20,7 +20,7 @@ from rspdns_lab.ims.plan import CALLER
 from rspdns_lab.net.network import Host
 from rspdns_lab.net.preconditions import SctpRunner
 from rspdns_lab.net.processes import Program
-from rspdns_lab.report.html import Page, Section, Table, markdown_table
+from rspdns_lab.report.page import Page, Section, Table, markdown_table
 
 WITHOUT: Final = "without"
 LATE_MS: Final = 2000.0

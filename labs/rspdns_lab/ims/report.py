@@ -9,7 +9,7 @@ from rspdns_lab.ims.calls import Figures, Measurement, sum_up
 from rspdns_lab.ims.faults import FAULTS, ImsFault
 from rspdns_lab.ims.plan import APPROACHES, TIMER_B_MS
 from rspdns_lab.ims.shares import CAPTION, TEXT, not_moved, share_plot, share_table
-from rspdns_lab.report.html import (
+from rspdns_lab.report.page import (
     Page,
     Section,
     Table,

@@ -9,7 +9,7 @@ from rspdns_lab.chain.plan import APPLICATION_SERVERS, LOADS
 from rspdns_lab.chain.side_by_side.approaches import TITLES
 from rspdns_lab.ims.calls import SETTLED_S, Figures
 from rspdns_lab.ims.faults import ImsFault
-from rspdns_lab.report.html import Table, new_plot
+from rspdns_lab.report.page import Table, new_plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

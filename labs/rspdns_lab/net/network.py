@@ -22,8 +22,8 @@ from pyroute2 import IPRoute, netns  # type: ignore[import-untyped]
 from pyroute2 import config as pyroute2_config
 from pyroute2.netlink.exceptions import NetlinkError  # type: ignore[import-untyped]
 
+from rspdns_lab.ending import uninterrupted
 from rspdns_lab.errors import LabError
-from rspdns_lab.interruption import uninterrupted
 
 NAMESPACE_FOLDER: Final = Path("/run/netns")
 _CLONE_NEWNET: Final = 0x40000000

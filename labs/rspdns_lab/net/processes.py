@@ -11,8 +11,8 @@ from typing import IO, Any
 
 from daemon_kit.child import die_with_parent
 
+from rspdns_lab.ending import uninterrupted
 from rspdns_lab.errors import LabError
-from rspdns_lab.interruption import uninterrupted
 from rspdns_lab.net.network import Host
 
 

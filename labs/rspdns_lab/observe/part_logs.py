@@ -1,11 +1,13 @@
-"""What the parts of a lab wrote to their logs: read, put into time, and told in words for a person.
+"""What the parts of a lab wrote to their logs: read, also while they go on, put into time, and told in words
+for a person.
 
 An entry without a line in `_LINES` is not told.
 """
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,9 +16,10 @@ from typing import Any, Final
 
 from rich.markup import escape
 
+from rspdns_lab.net.processes import Program
+
 MAX_EVENTS: Final = 12
 """Of one program in one step."""
-
 Entry = Mapping[str, Any]
 
 
@@ -125,3 +128,45 @@ def entry_time_s(entry: Mapping[str, Any], offset_s: float) -> float | None:
         return datetime.fromisoformat(str(entry["timestamp"])).timestamp() + offset_s
     except (KeyError, ValueError):
         return None
+
+
+class LogTail:
+    """The newest events of the programs whose logs mean something, at most `most` of them."""
+
+    def __init__(self, most: int) -> None:
+        self.events: deque[Event] = deque(maxlen=most)
+        self._read_to: dict[Path, int] = {}
+        self._offset_s = monotonic_offset_s()
+
+    def look(self, programs: Iterable[Program], names: Mapping[str, str]) -> None:
+        """Read what is new. `names`: of hosts and pool elements, by address and identifier."""
+        new = []
+        for program in programs:
+            for line in self._new_lines(program.log):
+                event = self._event(program, line, names)
+                if event is not None:
+                    new.append(event)
+        self.events.extend(sorted(new))
+
+    def _new_lines(self, log: Path) -> list[bytes]:
+        """Return whole lines only; a half-written one is read when it is whole."""
+        try:
+            with log.open("rb") as file:
+                file.seek(self._read_to.get(log, 0))
+                text = file.read()
+        except OSError:
+            return []
+        whole = text[: text.rfind(b"\n") + 1]
+        self._read_to[log] = self._read_to.get(log, 0) + len(whole)
+        return whole.splitlines()
+
+    def _event(self, program: Program, line: bytes, names: Mapping[str, str]) -> Event | None:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            return None
+        at_s = entry_time_s(entry, self._offset_s) if isinstance(entry, dict) else None
+        what = in_words(program.name, entry, names) if at_s is not None else None
+        if at_s is None or not what:
+            return None
+        return Event(at_s, f"{program.host.name} {program.name}", escape(what))

@@ -8,11 +8,10 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 import click
 
-from rspdns_lab.net.privilege import become_root
+from rspdns_lab.ending import say, told_plainly
+from rspdns_lab.net.preconditions import become_root
 from rspdns_lab.report.files import ReportFiles
-from rspdns_lab.report.html import Page, write_page
-from rspdns_lab.report.markdown import write_markdown
-from rspdns_lab.told_plainly import say, told_plainly
+from rspdns_lab.report.page import Page, write_markdown, write_page
 
 EXIT_BROKEN = 1
 REPORTS = ("--json", "--resume", "--results", "--html", "--markdown")

@@ -5,12 +5,12 @@ from typing import Any, Final
 
 import click
 
+from rspdns_lab.ending import say
 from rspdns_lab.report.files import ReportFiles, report_options
-from rspdns_lab.report.html import Page, Section, Table, markdown_table
+from rspdns_lab.report.page import Page, Section, Table, markdown_table
 from rspdns_lab.report.trials import LabReport, run_lab
 from rspdns_lab.resolvers.programs import RESOLVERS
 from rspdns_lab.resolvers.run import NAME_SERVER, Delay, read_delay, run_resolvers, summed_up
-from rspdns_lab.told_plainly import say
 
 _QUICK_TRIALS = 2
 _TITLE = "How long resolvers go on naming a server that has left"

@@ -13,11 +13,9 @@ from rich.markup import escape
 from rspdns_lab.chain.lab import Lab
 from rspdns_lab.chain.plan import APPLICATION_SERVERS, NAME_SERVERS, SRV_QUESTION
 from rspdns_lab.errors import LabError
-from rspdns_lab.observe.part_logs import Event
+from rspdns_lab.observe.part_logs import Event, LogTail
 from rspdns_lab.observe.verdict import Kind
-from rspdns_lab.watch.doings import DOINGS
-from rspdns_lab.watch.keyboard import Keyboard
-from rspdns_lab.watch.log_tail import LogTail
+from rspdns_lab.watch.keys import DOINGS, Keyboard
 from rspdns_lab.watch.relay import Relay
 from rspdns_lab.watch.view import MOST_EVENTS, Scene, draw
 

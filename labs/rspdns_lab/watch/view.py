@@ -14,7 +14,7 @@ from rich.text import Text
 
 from rspdns_lab.chain.plan import APPLICATION_SERVERS, SRV_OWNER
 from rspdns_lab.observe.part_logs import Event
-from rspdns_lab.watch.doings import DOINGS
+from rspdns_lab.watch.keys import DOINGS
 
 MOST_EVENTS: Final = 14
 _BAR_CELLS: Final = 20

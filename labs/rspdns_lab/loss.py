@@ -1,15 +1,26 @@
-"""`rspdns-lab loss`: a network that loses packets for a while, and whether any live server is removed."""
+"""`rspdns-lab loss`: loses packets on every cable, and sees whether a live server is removed. The measuring,
+its page with a plot, its command."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
 
 from rspdns_lab.chain.lab import Lab
 from rspdns_lab.chain.plan import NAME_SERVERS, Setting
+from rspdns_lab.ending import say
 from rspdns_lab.net.packet_filter import lose_packets, lost_packets
 from rspdns_lab.observe.part_logs import entry_time_s, monotonic_offset_s, read_log
 from rspdns_lab.observe.verdict import judge
+from rspdns_lab.report.files import ReportFiles, report_options
+from rspdns_lab.report.page import Page, Section, Table, legend_above, markdown_table, new_plot
+from rspdns_lab.report.trials import LabReport, run_lab
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Plot
 
 REMOVED: Final = "missing_at_registrar"
 """What an agent logs when a registrar that answers doesn't list its server."""
@@ -17,6 +28,14 @@ _LOOK_EVERY_S: Final = 1.0
 _KEEP_S: Final = 5.0
 _PART_S: Final = 10.0
 _SAID_EVERY_S: Final = 60.0
+_INTRO: Final = (
+    "Every cable of the lab loses packets, both ways, while a client asks both name servers every "
+    "millisecond. All servers live: one that a registrar removes, or that an answer lacks, is one too many."
+)
+_CAPTION: Final = "Answers a second, and those that lacked a live server: no red is how it should be."
+_LEAST_S = 1.0
+"""So little is not worth a lab."""
+_QUICK_S = 10.0
 
 
 class Look(NamedTuple):
@@ -186,3 +205,82 @@ class _Watch:
         offset_s = monotonic_offset_s()
         times = (entry_time_s(entry, offset_s) for entry in entries if entry.get("event") == event)
         return sum(at_s is not None and self._begun_s <= at_s < self._judged_to_s for at_s in times)
+
+
+def page_of(parts: Sequence[LossPart]) -> Page:
+    """Return the page of a run of at least one part."""
+    outcome = sum_up(parts)
+    timers = "tuned, as shipped" if outcome.tuned else "as kernels have them"
+    text = f"{outcome.percent:g} % lost for {outcome.seconds:g} s; SCTP's timers are {timers}."
+    plots = [(_CAPTION, _plot(outcome.looks))] if len(outcome.looks) > 1 else []
+    section = Section("No live server was lost" if outcome.ok else "It failed", text, table(outcome), plots)
+    return Page("What lost packets do to live servers", _INTRO, [section])
+
+
+def table(outcome: LossPart) -> Table:
+    """Return the table of a report."""
+    rows = (
+        ("packets lost", outcome.lost_packets, "more than 0"),
+        ("answers", outcome.answers, "more than 0"),
+        ("answers that lacked a live server", outcome.wrong, "0"),
+        ("a registrar did not list a live server", outcome.removed, "0"),
+        ("a backend dropped a live server, for some ms at least", outcome.left_dns, "0"),
+    )
+    return [("what", "how often", "must be"), *((what, f"{count:,}", must) for what, count, must in rows)]
+
+
+def _plot(looks: Sequence[Look]) -> "Plot":
+    plot = new_plot()
+    axes = plot.subplots()
+    times_s = [look.at_s for look in looks]
+    for which, colour, label in (
+        ("answers", "#009e73", "answers"),
+        ("wrong", "#d00", "lacked a live server"),
+    ):
+        rates = [
+            (getattr(after, which) - getattr(before, which)) / (after.at_s - before.at_s)
+            for before, after in pairwise(looks)
+        ]
+        axes.stairs(rates, times_s, color=colour, label=label, baseline=0, fill=which == "wrong")
+    axes.set(xlabel="s after packets began to be lost", ylabel="answers a second")
+    axes.set_ylim(bottom=0)
+    legend_above(axes)
+    return plot
+
+
+@click.command()
+@click.option("--seconds", type=click.FloatRange(1, 86_400), default=600, show_default=True)
+@click.option("--quick", is_flag=True, help=f"{_QUICK_S:g} s only.")
+@click.option("--percent", type=click.FloatRange(0.01, 50), default=1.0, show_default=True)
+@click.option("--untuned", is_flag=True, help="With the SCTP timers of an untouched kernel, to compare.")
+@report_options
+def loss(seconds: float, quick: bool, percent: float, untuned: bool, report: ReportFiles) -> None:
+    """Lose packets on every cable, and see whether a live server is removed.
+
+    Exit status: 0 none was removed, 1 one was, 2 the lab can't run here.
+    """
+    seconds = _QUICK_S if quick else seconds
+    options = {"percent": percent, "untuned": untuned}
+
+    def measure(earlier: Sequence[LossPart]) -> Iterable[Sequence[LossPart]]:
+        left_s = seconds - sum(one.seconds for one in earlier)
+        if earlier and left_s < _LEAST_S:
+            return ()
+        return ([part] for part in run_loss(left_s, percent, tuned=not untuned, say=say))
+
+    run_lab(report, REPORT, options, measure)
+
+
+def _as_markdown(found: Sequence[LossPart]) -> str:
+    return markdown_table(table(sum_up(found))) if found else ""
+
+
+def _figures(found: Sequence[LossPart]) -> dict[str, Any]:
+    return sum_up(found).as_json() if found else {}
+
+
+def _problems(found: Sequence[LossPart]) -> list[str]:
+    return [] if found and sum_up(found).ok else ["a live server was lost, or nothing was measured"]
+
+
+REPORT: Final = LabReport(read_part, _figures, _as_markdown, page_of, _problems)

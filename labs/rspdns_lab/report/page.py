@@ -1,24 +1,28 @@
-"""One self-contained HTML page for a report: text, tables, plots. Nothing in it is fetched from anywhere."""
+"""A report as a page: one self-contained HTML file with text, tables and plots, into which nothing is fetched
+from anywhere; or Markdown for documentation, with when, where and by which command it was measured."""
 
 import html
 import io
 import itertools
+import os
+import platform
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
+from shlex import join
 from typing import TYPE_CHECKING, Final
 
 from rspdns_lab.report.files import write_whole
 
-if TYPE_CHECKING:  # half a second that only who plots should pay
+if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure as Plot
 
 Table = Sequence[Sequence[str]]
 """Rows of cells; the first row is the heading."""
-
 _STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1c2024; --paper: #fcfcfd; --line: #d9dce1; --soft: #f1f3f5; }
 @media (prefers-color-scheme: dark) {
@@ -53,8 +57,6 @@ figcaption { padding: .3rem .5rem; font-size: .9rem; }
   h1 { font-size: 1.5rem; }
 }
 """
-
-
 _LONG_CELL: Final = 28
 """A cell of more characters is a text, broken into lines; a shorter one holds figures."""
 _CODE: Final = re.compile(r"`([^`]+)`")
@@ -173,3 +175,43 @@ def _svg(plot: "Plot", number: int) -> str:
     for colour, ours in _INKS.items():
         drawn = drawn.replace(colour, ours)
     return _ID.sub(rf"\1plot{number}-", drawn[drawn.index("<svg") :])
+
+
+def machine() -> str:
+    """This machine in words: processors and their kind, system, kernel; no name of the host."""
+    kinds = [line for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    kind = kinds[0].partition(":")[2].strip() if kinds else platform.machine()
+    names = [line for line in _lines("/etc/os-release") if line.startswith("PRETTY_NAME=")]
+    system = names[0].partition("=")[2].strip('"') if names else platform.system()
+    return f"{os.cpu_count()} processors ({kind}), {system}, Linux {platform.release()}"
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def markdown_page(page: Page, command: Sequence[str], today: date, where: str) -> str:
+    """The texts and tables of `page`, made `today` by `command` on the machine `where`, without plots."""
+    parts = [
+        "<!-- Made by the command below; not to be edited by hand. -->",
+        f"# {page.title}",
+        page.text,
+        f"Measured on {today.isoformat()}: {where}.",
+        f"    {join(command)}",
+    ]
+    for section in page.sections:
+        if section.text or section.table:
+            parts += [
+                f"## {section.title}",
+                section.text,
+                markdown_table(section.table) if section.table else "",
+            ]
+    return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
+
+
+def write_markdown(file: Path, page: Page, command: Sequence[str]) -> None:
+    """Write the page, or leave what was there before. Raises OSError."""
+    write_whole(file, markdown_page(page, command, date.today(), machine()))

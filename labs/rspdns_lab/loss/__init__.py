@@ -1,1 +1,0 @@
-"""`rspdns-lab loss`: a network that loses packets removes no live server."""
