@@ -130,7 +130,12 @@ class BackendConfig(StrictModel):
     def pool_rules(self) -> Mapping[str, PoolRules]:
         """What the belief needs to know of every pool handle of every zone."""
         return {
-            handle: PoolRules(pool.config.accept, pool.config.verify is not None, pool.config.max_members)
+            handle: PoolRules(
+                pool.config.accept,
+                pool.config.verify is not None,
+                pool.config.max_members,
+                frozenset(pool.config.remote_agents),
+            )
             for zone in self.zones
             for site in zone.sites
             for pool in site.pools

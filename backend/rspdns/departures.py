@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from pool_user import REFUSED, accepted
+from pool_user import REFUSED, accepted, spoken_for
 
 from rserpool import PoolElement
 from rspdns.status.model import MemberStatus, OutStatus, PoolStatus, ZoneStatus
@@ -125,7 +125,7 @@ def _coming(
             if _why(member, pool) is None:
                 found.add(_key(member))
         for element in listed.get(handle, ()):
-            transport = element.user_transport
+            transport = spoken_for(element, pool.remote_agents).user_transport
             may_come = transport.port and transport.protocol is pool.protocol
             if may_come and accepted(transport.addresses, pool.accept):
                 found.add((handle, f"{element.identifier:08x}"))

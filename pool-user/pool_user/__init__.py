@@ -16,12 +16,14 @@ from pool_user.belief import (
     Belief,
     PoolRules,
     accepted,
+    spoken_for,
 )
 from pool_user.configuration import (
     AcceptNetworks,
     Handle,
     Network,
     RegistrarTexts,
+    RemoteAgents,
     not_empty,
     read_trusted_network,
 )
@@ -63,6 +65,7 @@ __all__ = [
     "Prober",
     "RegistrarTexts",
     "RegistrarView",
+    "RemoteAgents",
     "Standing",
     "TransportAddresses",
     "Weighted",
@@ -72,5 +75,6 @@ __all__ = [
     "not_empty",
     "read_trusted_network",
     "reasons",
+    "spoken_for",
     "weights",
 ]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Annotated, TypeVar
 
-from daemon_kit.addresses import read_network
+from daemon_kit.addresses import read_address, read_network
 from pydantic import AfterValidator, PlainValidator
 
 from rserpool import MAX_HANDLE, SENTINEL_POOL_PREFIX, RegistrarAddress
@@ -42,6 +42,12 @@ def read_trusted_network(value: object) -> Network:
     return read_network(value)
 
 
+def _agent(value: object) -> IPv4Address | IPv6Address:
+    if not isinstance(value, str):
+        raise ValueError('an agent is written as text: "10.0.0.9"')  # noqa: TRY004 - pydantic wants it
+    return read_address(value)
+
+
 RegistrarTexts = Annotated[tuple[Annotated[str, AfterValidator(_registrar)], ...], AfterValidator(not_empty)]
 """Addresses of registrars, at least one, as text; `RegistrarAddress.parse()` reads each."""
 Handle = Annotated[str, AfterValidator(_handle)]
@@ -50,3 +56,5 @@ AcceptNetworks = Annotated[
     tuple[Annotated[Network, PlainValidator(read_trusted_network)], ...], AfterValidator(not_empty)
 ]
 """The networks that a pool's elements must be in, at least one."""
+RemoteAgents = tuple[Annotated[IPv4Address | IPv6Address, PlainValidator(_agent)], ...]
+"""The hosts of ppe-agents that register servers elsewhere (`remote = true`)."""

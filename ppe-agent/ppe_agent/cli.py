@@ -13,7 +13,15 @@ from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, Toml
 from daemon_kit.control import ControlError, request
 from daemon_kit.run import run_service
 
-from ppe_agent.configuration import DEFAULT_PATH, AgentConfig, addresses_of, control_path, load_configuration
+from ppe_agent.configuration import (
+    DEFAULT_PATH,
+    AgentConfig,
+    ServerConfig,
+    addresses_of,
+    control_path,
+    load_configuration,
+    registered_addresses,
+)
 from ppe_agent.daemon_threads import DaemonThreads
 
 _CONFIG = config_option(DEFAULT_PATH)
@@ -64,6 +72,8 @@ def check(config: Path) -> None:
             f"{server.name}: {server.transport} {addresses} port {server.port} in pool {server.handle}, "
             f"policy {server.policy}, while these pass: {checks}"
         )
+        if server.remote:
+            click.echo(f"{server.name}: {_about_remote(server, loaded)}")
     for doubt in doubts:
         click.echo(f"{doubt}; not an error should the sidecar run as another user: try as that one")
     click.echo(f"{config}: no errors")
@@ -109,6 +119,16 @@ def drain(config: Path, name: str | None, wait: bool) -> None:
 def undrain(config: Path, name: str | None) -> None:
     """Let the drained server AS (default: every server) into its pool again."""
     _show_states(_ask(config, "undrain", timeout_s=_DISK_S, name=name), is_surprise=True)
+
+
+def _about_remote(server: ServerConfig, loaded: AgentConfig) -> str:
+    own = "this host's address"
+    if loaded.registrars:
+        own = ", ".join(str(address) for address in registered_addresses(server, loaded.registrars[0]))
+    return (
+        "remote, judged over the network from this host; its pool in the zone's file needs "
+        f'remote_agents = ["{own}"]'
+    )
 
 
 def _look_at_host(config: Path, loaded: AgentConfig) -> list[ConfigurationError]:

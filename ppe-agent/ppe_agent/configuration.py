@@ -10,7 +10,7 @@ from daemon_kit.addresses import ListenAddress, ListenText, read_address, read_n
 from daemon_kit.config_file import StrictModel, load, named_control_path
 from daemon_kit.files import FilePath
 from daemon_kit.model_keys import none_of
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationInfo
 
 from ppe_agent import consistency
 from ppe_agent.addresses import Address, NoLocalAddress, address_towards, is_on_this_host, is_reachable
@@ -43,11 +43,16 @@ def _registrar(value: object) -> object:
     return registrar
 
 
-_AUTO = '"auto" takes the one towards the first registrar'
+_AUTO = '"auto" takes the one towards the first registrar; a server on another host needs remote = true'
 
 
-def _addresses(value: object) -> object:
-    """Read "auto", an address or a list of them; the latter two become a tuple of addresses of this host."""
+def _addresses(value: object, info: ValidationInfo) -> object:
+    """Read "auto", an address or a list of them; the latter two become a tuple of addresses.
+
+    They are this host's, or that of another host for a server that is `remote`.
+    """
+    if info.data.get("remote"):
+        return (_remote_address(value),)
     if value == "auto":
         return value
     texts = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
@@ -57,6 +62,22 @@ def _addresses(value: object) -> object:
     if problems:
         raise ValueError("; ".join([*problems, _AUTO]))
     return tuple(ip_address(text) for text in texts)
+
+
+def _remote_address(value: object) -> Address:
+    if not isinstance(value, str) or value == "auto":
+        raise ValueError("remote = true needs the server's own address: one, as text")
+    address = read_address(value)
+    if address.version != 4:
+        raise ValueError(
+            f"{value}: remote = true takes an IPv4 address only, for the registrar carries it in the 32 bits "
+            "of the PE identifier"
+        )
+    if not is_reachable(address):
+        raise ValueError(f"{value} is not an address at which others reach the server")
+    if is_on_this_host(address):
+        raise ValueError(f"{value} is an address of this host: leave remote = true out")
+    return address
 
 
 def _address_problem(text: str) -> str | None:
@@ -124,7 +145,13 @@ class ServerConfig(StrictModel):
     """The pool handle, 1 to 32 bytes; the same on every host of the pool."""
     transport: Literal["udp", "tcp", "sctp"]
     """What the server speaks. All members of a pool must agree."""
-    address: Annotated[Literal["auto"] | tuple[Address, ...], PlainValidator(_addresses)] = "auto"
+    remote: bool = False
+    """Whether the server is on another host, where nothing may be installed. It is then judged over the
+    network only, and `address` is its own, an IPv4 address. The zone's pool must name this host in
+    `remote_agents`."""
+    address: Annotated[
+        Literal["auto"] | tuple[Address, ...], Field(validate_default=True), PlainValidator(_addresses)
+    ] = "auto"
     """The server's address. `auto`: this host's address towards the first registrar. For SCTP it may be a
     list."""
     port: Port
@@ -234,9 +261,19 @@ def control_path(path: str | Path) -> Path:
 def addresses_of(
     server: ServerConfig, first_registrar: RegistrarAddress | None = None
 ) -> tuple[Address, ...]:
-    """Return the addresses the AS is registered with; "auto" needs a registrar. Raises NoLocalAddress."""
-    if server.address != "auto":
-        return server.address
+    """Return the addresses at which the AS serves; "auto" needs a registrar. Raises NoLocalAddress."""
+    return server.address if server.address != "auto" else (_own_address(first_registrar),)
+
+
+def registered_addresses(
+    server: ServerConfig, first_registrar: RegistrarAddress | None = None
+) -> tuple[Address, ...]:
+    """Return the addresses the AS is registered with: for a remote one this host's, since a registrar takes
+    no others. Raises NoLocalAddress."""
+    return (_own_address(first_registrar),) if server.remote else addresses_of(server, first_registrar)
+
+
+def _own_address(first_registrar: RegistrarAddress | None) -> Address:
     if first_registrar is None:
         raise NoLocalAddress("no registrar has announced itself")
-    return (address_towards(first_registrar.host, first_registrar.asap_port),)
+    return address_towards(first_registrar.host, first_registrar.asap_port)

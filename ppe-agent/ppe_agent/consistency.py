@@ -35,8 +35,12 @@ def problems(document: dict[str, Any]) -> Iterator[Problem]:
     yield from _pools_at_odds(document)
     for location, server in find(document, ("as", "*")):
         if isinstance(server, dict):
-            for problem in (_policy_problems(server), _address_problems(server, document)):
-                yield from (((*location, key), words) for key, words in problem)
+            for problem in (
+                _policy_problems(server),
+                _address_problems(server, document),
+                _remote_problems(server),
+            ):
+                yield from (((*location, *key), words) for key, words in problem)
 
 
 def _registrars_twice(document: dict[str, Any]) -> Iterator[Problem]:
@@ -130,42 +134,76 @@ def _pools_at_odds(document: dict[str, Any]) -> Iterator[Problem]:
         if not isinstance(handle, str):
             continue
         first = first_of_pool.setdefault(handle, server)
-        for key, default in (("transport", None), ("policy", "least-used")):
+        for key, default in (("transport", None), ("policy", "least-used"), ("remote", False)):
             mine, others = server.get(key, default), first.get(key, default)
             if mine != others:
                 yield (*location, key), f"{mine!r}, but pool {handle!r} above has {others!r}: all must agree"
 
 
-def _policy_problems(server: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _policy_problems(server: dict[str, Any]) -> Iterator[Problem]:
     name = server.get("policy", "least-used")
     if not isinstance(name, str) or name not in POLICY_KINDS:
         return  # reported at its own line
     needed = keys_of(name)
     for key in POLICY_KEYS:
         if key in needed and key not in server:
-            yield key, f"is missing; policy {name} needs it"
+            yield (key,), f"is missing; policy {name} needs it"
         if key in server and key not in needed:
-            yield key, f"policy {name} takes no {key}"
+            yield (key,), f"policy {name} takes no {key}"
     source = server["load"].get("source", "cpu") if isinstance(server.get("load"), dict) else None
     if not has_load(name) and source not in (None, "none"):
-        yield "load", f"policy {name} carries no load; take least-used, or leave [as.load] out"
+        yield ("load",), f"policy {name} carries no load; take least-used, or leave [as.load] out"
 
 
-def _address_problems(server: dict[str, Any], document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+_OF_THIS_HOST: Final = frozenset({"process", "systemd"})
+_LOADS_OF_THIS_HOST: Final = frozenset({"cpu", "load-average"})
+
+
+def _remote_problems(server: dict[str, Any]) -> Iterator[Problem]:
+    """Of a server on another host, this host knows only what it sees over the network."""
+    if server.get("remote") is not True:
+        return
+    for location, kind in find(server, ("check", "*", "type")):
+        if kind in _OF_THIS_HOST:
+            yield location, f'"{kind}" looks at this host, but the server is remote: take tcp-hold, say'
+    kinds = {kind for _, kind in find(server, ("check", "*", "type"))}
+    if kinds == {"tcp-hold"}:
+        words = "tcp-hold alone does not see that the server's host is silent: add a check that asks, tcp say"
+        yield ("check",), words
+    policy, load = server.get("policy", "least-used"), server.get("load")
+    if not isinstance(policy, str) or policy not in POLICY_KINDS or not has_load(policy):
+        return
+    source = load.get("source", "cpu") if isinstance(load, dict) else "cpu"
+    if source in _LOADS_OF_THIS_HOST:
+        where = ("load", "source") if isinstance(load, dict) and "source" in load else ("remote",)
+        yield (
+            where,
+            f'the load "{source}" would be this host\'s, but the server is remote: set source in [as.load] '
+            'to one that asks it (snmp, http-json, prometheus, sip-options), or to "none"',
+        )
+
+
+def _address_problems(server: dict[str, Any], document: dict[str, Any]) -> Iterator[Problem]:
     address = server.get("address", "auto")
     transport = server.get("transport")
     if isinstance(address, list) and len(address) > 1 and transport in ("udp", "tcp"):
         # rspregistrar aborts on two.
-        yield "address", f"{transport} takes one address; several are for sctp"
+        yield ("address",), f"{transport} takes one address; several are for sctp"
     addresses = _addresses(address)
     if len(set(addresses)) < len(addresses):
-        yield "address", "an address is there twice"
+        yield ("address",), "an address is there twice"
     first = _first_registrar(document)
-    if address == "auto" and first is not None:
+    if (address == "auto" or server.get("remote") is True) and first is not None:
         try:
             address_towards(first.host, first.asap_port)
         except NoLocalAddress as error:
-            yield "address", f'"auto" finds no address: {error}; write the address of the server'
+            if address == "auto":
+                yield ("address",), f'"auto" finds no address: {error}; write the address of the server'
+            else:
+                yield (
+                    ("remote",),
+                    f"this host finds no address of its own to register the server with: {error}",
+                )
 
 
 def _first_registrar(document: dict[str, Any]) -> RegistrarAddress | None:

@@ -16,7 +16,8 @@ from daemon_kit.files import trusting
 from daemon_kit.toml_lines import Location
 from daemon_kit.unix_listener import MAX_PATH_BYTES, is_too_long
 
-from ppe_agent.checks.configuration import ExecConfig, HttpConfig, SystemdConfig
+from ppe_agent.checks.configuration import ExecConfig, HttpConfig, SnmpConfig, SystemdConfig
+from ppe_agent.checks.snmp import PROGRAM
 from ppe_agent.configuration import AgentConfig
 from ppe_agent.state import StateDirectory
 
@@ -58,8 +59,12 @@ def lacks(config: AgentConfig) -> Iterator[Lack]:
                 yield from _program((*here, "type"), "systemctl")
             elif isinstance(check, HttpConfig) and check.ca_file is not None:
                 yield from _certificates((*here, "ca_file"), check.ca_file)
+            elif isinstance(check, SnmpConfig):
+                yield from _snmp(here, check.credentials)
         if server.load is not None and server.load.command is not None:
             yield from _program(("as", i, "load", "command"), server.load.command[0])
+        if server.load is not None and server.load.credentials is not None:
+            yield from _snmp(("as", i, "load"), server.load.credentials)
 
 
 def _directory(location: Location, what: str, path: Path, made_below: Path | None = None) -> list[Lack]:
@@ -116,6 +121,22 @@ def _program(location: Location, name: str) -> Iterator[Lack]:
         yield Lack(location, f"{name} is no program, or not executable")
     else:
         yield Lack(location, f"{name} can't be run by {_me()}", is_doubtful=True)
+
+
+def _snmp(where: Location, credentials: Path) -> Iterator[Lack]:
+    """Look for snmpget (Debian: package snmp), and for its file, which only the sidecar shall read."""
+    yield from _program((*where, "oid"), PROGRAM)
+    try:
+        mode = credentials.stat().st_mode
+    except OSError as error:
+        problem = f"{credentials}: {error.strerror}"
+        yield Lack((*where, "credentials"), problem, isinstance(error, PermissionError))
+        return
+    if mode & 0o007:
+        problem = f"{credentials} holds secrets, and any user may open it: chmod o= {credentials}"
+        yield Lack((*where, "credentials"), problem)
+    elif not os.access(credentials, os.R_OK):
+        yield Lack((*where, "credentials"), f"{credentials} can't be read by {_me()}", is_doubtful=True)
 
 
 def _certificates(location: Location, path: Path) -> Iterator[Lack]:

@@ -6,7 +6,7 @@ from daemon_kit.config_file import StrictModel
 from daemon_kit.files import FilePath
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
-from ppe_agent.checks.configuration import Text
+from ppe_agent.checks.configuration import Credentials, Oid, Text
 from ppe_agent.config_types import Command, Milliseconds, Port, Share, matching
 
 ValueT = TypeVar("ValueT")
@@ -31,10 +31,11 @@ _KEYS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "http-json": (("url", "pointer"), ("capacity",)),
     "prometheus": (("url", "metric"), ("capacity", "labels")),
     "sip-options": (("header",), ("capacity", "port", "transport")),
+    "snmp": (("oid", "credentials"), ("capacity", "port")),
     "none": ((), ()),
 }
 _ALL_KEYS: Final = tuple(sorted({key for keys in _KEYS.values() for part in keys for key in part}))
-_ASKED: Final = frozenset({"exec", "http-json", "prometheus", "sip-options"})
+_ASKED: Final = frozenset({"exec", "http-json", "prometheus", "sip-options", "snmp"})
 
 
 class LoadConfig(StrictModel):
@@ -43,7 +44,7 @@ class LoadConfig(StrictModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(validate_default=True)
 
     source: Literal[
-        "cpu", "load-average", "file", "exec", "http-json", "prometheus", "sip-options", "none"
+        "cpu", "load-average", "file", "exec", "http-json", "prometheus", "sip-options", "snmp", "none"
     ] = "cpu"
     """`cpu`: the busy share of this host's processors. `load-average`: that of the last minute, for each
     processor. The others read one number, below."""
@@ -62,9 +63,14 @@ class LoadConfig(StrictModel):
     header: Annotated[Text, _HEADER] | None = None
     """For `sip-options`: the header of the answer to SIP OPTIONS that holds the number."""
     port: Port | None = None
-    """For `sip-options`. Default: the port of the server."""
+    """For `sip-options`; default: the port of the server. For `snmp`, at the server's address; default:
+    161."""
     transport: Literal["udp", "tcp", "sctp"] | None = None
     """For `sip-options`. Default: that of the server."""
+    oid: Oid | None = None
+    """For `snmp`: the object that holds the number, in numbers and dots."""
+    credentials: Credentials | None = None
+    """For `snmp`: the file `snmp.conf` of net-snmp with version, user and passphrases, or community."""
     capacity: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """The number that means full. Without it the number itself is the load, 0 to 1."""
     interval_ms: Milliseconds | None = None

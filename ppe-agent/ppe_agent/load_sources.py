@@ -16,6 +16,7 @@ from daemon_kit.durations import duration
 from ppe_agent.addresses import Address
 from ppe_agent.checks.exec_check import run_command
 from ppe_agent.checks.sip import make_asker
+from ppe_agent.checks.snmp import PORT, PROGRAM, NoNumber, SnmpQuestion
 from ppe_agent.load_config import LoadConfig
 
 # The times of all processors in /proc/stat (proc(5)) are: user, nice, system, idle, iowait, irq, softirq,
@@ -307,6 +308,27 @@ class SipHeaderLoad(_Source):
         self._asker.close()
 
 
+class SnmpLoad(_Source):
+    """A number of the server's SNMP agent."""
+
+    def __init__(self, question: SnmpQuestion, timeout_ms: int, capacity: float | None) -> None:
+        self._question = question
+        self._timeout_ms = timeout_ms
+        self._capacity = capacity
+
+    async def read(self) -> float:
+        """Return the load. Raises LoadUnknown."""
+        try:
+            number = await self._question.ask(self._timeout_ms)
+        except NoNumber as problem:
+            raise LoadUnknown(f"SNMP: {problem}") from None
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise LoadUnknown(f"{PROGRAM} can't be run: {error.strerror}") from None
+        return scaled(number, self._capacity, self._question.oid)
+
+
 def scaled(value: object, capacity: float | None, where: str) -> float:
     """Return the load that a number means: its share of `capacity` (1 at most), or, without, itself.
 
@@ -360,6 +382,10 @@ def make_source(config: LoadConfig, address: Address, port: int, transport: str)
         case "sip-options":
             at, transport = config.port or port, config.transport or transport
             return SipHeaderLoad(address, at, transport, config.header or "", config.timeout_ms, capacity)
+        case "snmp":
+            assert config.credentials is not None  # noqa: S101 - the configuration was checked
+            question = SnmpQuestion(address, config.port or PORT, config.oid or "", config.credentials)
+            return SnmpLoad(question, config.timeout_ms, capacity)
         case "none":
             return None
 

@@ -454,20 +454,29 @@ class RegistrationMachine:
     # Helpers
 
     def _collided(self, whose: str, now: float) -> None:
-        """Take a fresh identifier: another host has ours, and each registration of one hides the other."""
+        """Take a fresh identifier: another host has ours, and each registration of one hides the other.
+
+        That of a remote server is its address, so it stays: another sidecar has registered the same server.
+        """
         if not self._move(Input.COLLISION):
             return
         old, new = self.element.identifier, self._new_identifier()
         self.element = replace(self.element, identifier=new)
         self.collision_count += 1
-        self._tell(
-            "error",
-            "identifier_collision",
-            identifier=f"{old:08x}",
-            also_at=whose,
-            taken_instead=f"{new:08x}",
-            hint="was the state directory copied from another host?",
-        )
+        if new == old:
+            self.problem = f"the sidecar at {whose} registers this server too: give each a handle of its own"
+            self._tell(
+                "error", "registered_by_two", also_at=whose, hint="give each sidecar a handle of its own"
+            )
+        else:
+            self._tell(
+                "error",
+                "identifier_collision",
+                identifier=f"{old:08x}",
+                also_at=whose,
+                taken_instead=f"{new:08x}",
+                hint="was the state directory copied from another host?",
+            )
         self._resume_at_s = self._pause.collided(now)
         self.advance(now)
 

@@ -79,6 +79,7 @@ class Server:
         self,
         config: ServerConfig,
         addresses: Sequence[Address],
+        registered: Sequence[Address],
         registrars: Sequence[RegistrarAddress],
         reregistration_ms: int,
         kept: KeptState,
@@ -86,6 +87,7 @@ class Server:
     ) -> None:
         self.config = config
         self._addresses = tuple(addresses)
+        self._registered = tuple(registered)
         self._kept = kept
         self._spawn = spawn
         self._tasks: list[asyncio.Task[None]] = []
@@ -99,17 +101,18 @@ class Server:
             registrars,
             config.handle.encode(),
             PoolElement(
-                identifier=kept.state.identifier,
+                identifier=int(self._addresses[0]) if config.remote else kept.state.identifier,
                 home_registrar=0,
                 life_ms=LIVES * reregistration_ms,
-                user_transport=Transport(_PROTOCOLS[config.transport], config.port, self._addresses),
+                user_transport=Transport(_PROTOCOLS[config.transport], config.port, self._registered),
                 policy=config.policy_with(self._load.reported),
             ),
             reregistration_ms=reregistration_ms,
             name=config.name,
         )
-        self.registration.on_collision = kept.renumber
-        if not kept.state.is_fresh:
+        if not config.remote:  # the identifier of a remote one is its address
+            self.registration.on_collision = kept.renumber
+        if config.remote or not kept.state.is_fresh:
             self.registration.doubt()
 
     def start(self) -> None:
@@ -117,12 +120,15 @@ class Server:
         self._tasks = [self._spawn(self.registration.run())]
         self._watch()
 
-    def can_become(self, config: ServerConfig, addresses: Sequence[Address]) -> bool:
+    def can_become(
+        self, config: ServerConfig, addresses: Sequence[Address], registered: Sequence[Address]
+    ) -> bool:
         """Tell whether `reconfigure()` can do it: what is registered stays the same."""
         changed = {
             key for key in ServerConfig.model_fields if getattr(config, key) != getattr(self.config, key)
         }
-        return changed <= _CHANGEABLE and tuple(addresses) == self._addresses
+        is_same = (tuple(addresses), tuple(registered)) == (self._addresses, self._registered)
+        return changed <= _CHANGEABLE and is_same
 
     def reconfigure(self, config: ServerConfig) -> None:
         """Go on with other checks, load source or drain file.
@@ -176,10 +182,12 @@ class Server:
         return {
             "name": self.config.name,
             "handle": self.config.handle,
-            "identifier": f"{self._kept.state.identifier:08x}",
+            "identifier": f"{self.registration.identifier:08x}",
             "transport": self.config.transport,
             "address": [str(address) for address in self._addresses],
             "port": self.config.port,
+            "remote": self.config.remote,
+            "registered_as": [str(address) for address in self._registered],
             "policy": self.config.policy,
             "state": state,
             "reason": reason,

@@ -9,7 +9,7 @@ from typing import Any, Final
 from daemon_kit.errors import FatalError
 
 from ppe_agent.addresses import NoLocalAddress
-from ppe_agent.configuration import AgentConfig, ServerConfig, addresses_of
+from ppe_agent.configuration import AgentConfig, ServerConfig, addresses_of, registered_addresses
 from ppe_agent.lookup import RegistrarWatches
 from ppe_agent.registration import DOUBTFUL_LIVES
 from ppe_agent.server import LIVES, Server, Spawn
@@ -67,8 +67,15 @@ class Servers:
     def _make_one(self, config: AgentConfig, server: ServerConfig, kept: KeptState) -> Server:
         """Return the AS, not started. Raises NoLocalAddress."""
         registrars = config.registrars or self.registrars
-        addresses = addresses_of(server, registrars[0])
-        return Server(server, addresses, registrars, config.reregistration_ms, kept, self._spawn)
+        return Server(
+            server,
+            addresses_of(server, registrars[0]),
+            registered_addresses(server, registrars[0]),
+            registrars,
+            config.reregistration_ms,
+            kept,
+            self._spawn,
+        )
 
     def start(self) -> None:
         """Start what was made."""
@@ -106,7 +113,8 @@ class Servers:
         servers = []
         for wanted in config.servers:
             now = running.get(wanted.name)
-            if now is None or not now.can_become(wanted, addresses_of(wanted, registrars[0])):
+            addresses = addresses_of(wanted, registrars[0]), registered_addresses(wanted, registrars[0])
+            if now is None or not now.can_become(wanted, *addresses):
                 now = self._make_one(config, wanted, kept[wanted.name])
             servers.append(now)
         # From here on nothing is refused any more.

@@ -139,7 +139,10 @@ def _servers_in_lines(servers: list[dict[str, Any]]) -> Table:
 
 def _address(server: dict[str, Any]) -> str:
     """Return where it is registered to serve, which is also where the checks look for it."""
-    return f"{server['transport']} {', '.join(server['address'])} port {server['port']}"
+    where = f"{server['transport']} {', '.join(server['address'])} port {server['port']}"
+    if not server["remote"]:
+        return where
+    return f"{where}, remote: judged and registered from {', '.join(server['registered_as'])}"
 
 
 def _load(server: dict[str, Any]) -> str:

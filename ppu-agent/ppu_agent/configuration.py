@@ -20,6 +20,7 @@ from pool_user import (
     PoolProbing,
     PoolRules,
     RegistrarTexts,
+    RemoteAgents,
 )
 from pydantic import BeforeValidator, Field
 
@@ -93,6 +94,8 @@ class PoolConfig(StrictModel):
     """Whether members are probed all the time: one that hangs is found before the registrars find it."""
     max_members: Annotated[int, Field(ge=1, le=100_000)] = MAX_MEMBERS
     """Further servers are refused."""
+    remote_agents: RemoteAgents = ()
+    """Hosts of sidecars that register servers elsewhere, as in the zone's pool."""
 
     @property
     def policy(self) -> PoolPolicy:
@@ -167,7 +170,10 @@ class PpuConfig(StrictModel):
     @property
     def pool_rules(self) -> Mapping[str, PoolRules]:
         """What the belief needs to know of every pool."""
-        return {pool.handle: PoolRules(pool.accept, pool.verify, pool.max_members) for pool in self.pools}
+        return {
+            pool.handle: PoolRules(pool.accept, pool.verify, pool.max_members, frozenset(pool.remote_agents))
+            for pool in self.pools
+        }
 
     @property
     def probing(self) -> Mapping[str, PoolProbing]:

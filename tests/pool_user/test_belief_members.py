@@ -6,7 +6,8 @@ from ipaddress import ip_address, ip_network
 import pytest
 from pool_user.belief import PoolRules
 from pool_user.belief.admission import accepted, why_refused
-from rserpool.parameters import Protocol, Transport
+from rserpool.machine.follower import Table, Update
+from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
 
 from tests.pool_user.belief_support import POOL, R1, R2, R3, Play, pe, settled
@@ -432,3 +433,61 @@ def test_a_partition_each_home_speaks_for_its_own() -> None:
     assert play.members() == [1, 2], "the others dropped PE 2, its home has it"
     play.answer(1, pe(1, R1))
     assert play.members() == [1]
+
+
+# Remote servers
+
+AGENT, SERVER = "10.9.9.9", "10.20.0.50"
+REMOTE = PoolRules((ip_network("10.20.0.0/16"),), remote_agents=frozenset({ip_address(AGENT)}))
+
+
+def remote(address: str = SERVER, agent: str = AGENT) -> PoolElement:
+    """A server elsewhere, as its sidecar registers it: at the sidecar's own address."""
+    return pe(int(ip_address(address)), R1, agent)
+
+
+def played(rules: PoolRules) -> Play:
+    play = Play()
+    play.belief.set_pools({POOL: rules}, play.now)
+    play.settle(0, 1)
+    return play
+
+
+@pytest.mark.parametrize("own_children", [True, False])
+def test_what_a_remote_agent_registers_is_a_member_at_the_servers_address(own_children: bool) -> None:
+    """Whichever way a registrar tells of it."""
+    play, at_its_own = played(REMOTE), [(ip_address(SERVER),)]
+    play.answer(0, remote())
+    assert [member.addresses for member in play.view().members] == at_its_own
+    play.belief.updated(0, Update(R1, POOL.encode(), remote(), True, play.now))
+    assert play.members() == []
+    play.wait(1)
+    play.belief.updated(0, Update(R1, POOL.encode(), remote(), False, play.now))
+    assert [member.addresses for member in play.view().members] == at_its_own
+    play.wait(1)
+    play.belief.table(0, Table(R1, {POOL.encode(): (remote(),)}, own_children, play.now, play.now))
+    assert [member.addresses for member in play.view().members] == at_its_own
+
+
+def test_accept_is_asked_about_the_remote_server_and_not_its_agent() -> None:
+    play = played(REMOTE)
+    play.answer(0, remote("192.0.2.1"))
+    assert play.members() == []
+    assert play.out() == {
+        int(ip_address("192.0.2.1")): "refused: not in the pool's accept networks: 192.0.2.1"
+    }
+
+
+def test_only_a_named_agent_speaks_for_others() -> None:
+    play = played(REMOTE)
+    play.answer(0, remote(agent="10.20.3.3"))
+    assert [member.addresses for member in play.view().members] == [(ip_address("10.20.3.3"),)], "at its own"
+
+
+def test_naming_the_agent_in_a_reload_counts_from_the_next_renewal() -> None:
+    play = played(PoolRules(REMOTE.accept))
+    play.answer(0, remote())
+    assert play.members() == []
+    play.belief.set_pools({POOL: REMOTE}, play.now)
+    play.belief.updated(0, Update(R1, POOL.encode(), remote(), False, play.now))
+    assert [member.addresses for member in play.view().members] == [(ip_address(SERVER),)]

@@ -70,7 +70,7 @@ def test_check_says_that_an_address_is_not_on_this_host(host: Namespace, tmp_pat
     file = write(tmp_path, CONFIG.replace("port = 5060", 'port = 5060\naddress = "10.99.0.2"'))
     assert ppe_agent(host, "check", "-c", file).stderr == (
         f"{file}:11: as[0].address: 10.99.0.2 is no address of this host; "
-        '"auto" takes the one towards the first registrar\n'
+        '"auto" takes the one towards the first registrar; a server on another host needs remote = true\n'
     )
     file = write(tmp_path, CONFIG.replace("10.99.0.1", "10.20.0.1"))
     assert ppe_agent(host, "check", "-c", file).stderr == (

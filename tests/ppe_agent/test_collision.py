@@ -65,6 +65,19 @@ async def test_another_host_with_our_identifier_makes_us_take_a_fresh_one() -> N
         assert pool.stays[1].calls == ["start", "deregister", "close"]
 
 
+async def test_two_sidecars_of_one_remote_server_keep_its_identifier_and_say_so() -> None:
+    pool = FakePool()
+    async with running(pool) as one:
+        one.want(True)  # no fresh identifier: that of a remote server is its address
+        await settle()
+        assert one.check_listed(REGISTRAR, resolution(replace(ELEMENT, user_transport=THEIRS))) is False
+        assert one.machine.problem == (
+            "the sidecar at 127.0.0.9 port 5060 registers this server too: give each a handle of its own"
+        )
+        await settle()
+        assert (one.identifier, one.state) == (ELEMENT.identifier, Membership.IN)
+
+
 async def test_our_own_entry_is_no_collision() -> None:
     pool = FakePool()
     async with running(pool) as one:

@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 from daemon_kit.config_file import ConfigurationErrors, parse
 from ppe_agent import configuration, consistency
-from ppe_agent.configuration import AgentConfig, addresses_of, control_path, load_configuration
+from ppe_agent.configuration import (
+    AgentConfig,
+    addresses_of,
+    control_path,
+    load_configuration,
+    registered_addresses,
+)
 from pydantic import ValidationError
 from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.policies import LeastUsed, RoundRobin, WeightedRandom
@@ -130,7 +136,7 @@ source = "file"
         "agent.toml:6: as[0].handle: a pool handle has 1 to 32 bytes, this one 33 "
         "(is 'a-handle-of-33-bytes-aborts-rspre')",
         "agent.toml:8: as[0].address: 192.0.2.77 is no address of this host; "
-        '"auto" takes the one towards the first registrar',
+        '"auto" takes the one towards the first registrar; a server on another host needs remote = true',
         "agent.toml:13: as[1].name: 'one' is there twice",
         "agent.toml:16: as[1].address: tcp takes one address; several are for sctp",
         "agent.toml:17: as[1].port: input should be greater than or equal to 1 (is 0)",
@@ -355,3 +361,50 @@ def test_the_installed_example_is_right() -> None:
     found = load_configuration(Path(__file__).resolve().parents[2] / "ppe-agent" / "examples" / "agent.toml")
     assert [server.name for server in found.servers] == ["sip-1"]
     assert len(found.registrars) == 3
+
+
+REMOTE = """\
+registrars = ["10.20.0.1"]
+[[as]]
+name = "far"
+handle = "sip-as-udp"
+transport = "udp"
+remote = true
+address = "10.30.0.7"
+port = 5060
+policy = "round-robin"
+[[as.check]]
+type = "sip-options"
+"""
+
+
+def test_a_remote_server_serves_at_its_address_and_is_registered_at_this_hosts(tmp_path: Path) -> None:
+    (tmp_path / "agent.toml").write_text(REMOTE)
+    config = load_configuration(tmp_path / "agent.toml")
+    (server,) = config.servers
+    assert addresses_of(server, config.registrars[0]) == (ip_address("10.30.0.7"),)
+    assert registered_addresses(server, config.registrars[0]) == (ip_address("10.20.0.5"),)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('address = "10.30.0.7"\n', "", "remote = true needs the server's own address"),
+        ('"10.30.0.7"', '"2001:db8::7"', "takes an IPv4 address only"),
+        ('"10.30.0.7"', '"10.20.0.5"', "is an address of this host: leave remote = true out"),
+        ("remote = true", "remote = false", "a server on another host needs remote = true"),
+        ("sip-options", "process", '"process" looks at this host, but the server is remote'),
+        ("sip-options", "tcp-hold", "tcp-hold alone does not see that the server's host is silent"),
+        ("round-robin", "least-used", 'the load "cpu" would be this host\'s, but the server is remote'),
+    ],
+)
+def test_what_a_remote_server_can_not_have(tmp_path: Path, old: str, new: str, told: str) -> None:
+    assert any(told in error for error in errors_of(tmp_path, REMOTE.replace(old, new)))
+
+
+def test_servers_of_one_pool_are_all_remote_or_none(tmp_path: Path) -> None:
+    """The zone takes all that a host of `remote_agents` registers for remote."""
+    second = RIGHT.partition("\n\n")[2].replace('policy = "least-used"', 'policy = "round-robin"')
+    second = second.partition("[as.load]")[0]
+    (told,) = errors_of(tmp_path, f"{REMOTE}{second}")
+    assert "remote: False, but pool 'sip-as-udp' above has True" in told

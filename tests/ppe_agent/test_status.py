@@ -15,6 +15,8 @@ SERVER: dict[str, Any] = {
     "transport": "udp",
     "address": ["10.20.0.1"],
     "port": 5060,
+    "remote": False,
+    "registered_as": ["10.20.0.5"],
     "handle": "sip-as-udp",
     "identifier": "a1b2c3d4",
     "load": 0.9,

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from daemon_kit.addresses import endpoint
 from daemon_kit.config_file import StrictModel, find
 from daemon_kit.files import PathText
-from pool_user import MAX_MEMBERS, AcceptNetworks, Handle, not_empty, read_trusted_network
+from pool_user import MAX_MEMBERS, AcceptNetworks, Handle, RemoteAgents, not_empty, read_trusted_network
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, model_validator
 
 from rserpool import Protocol
@@ -187,6 +187,9 @@ class PoolConfig(StrictModel):
     """Relative to the zone, "@" for its apex: A, AAAA and NAPTR stand at `<name>.<zone>`."""
     accept: AcceptNetworks
     """The networks a PE's address must be in; nobody joins uninvited."""
+    remote_agents: RemoteAgents = ()
+    """Hosts of sidecars that register servers elsewhere (`remote = true` in agent.toml): their addresses
+    towards the registrars. All that they register in this pool is taken for remote."""
     expect: Annotated[int | tuple[Expected, ...], PlainValidator(_expect), PlainSerializer(_as_is)] | None = (
         None
     )

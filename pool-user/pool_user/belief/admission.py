@@ -10,11 +10,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from pool_user.belief.rules import PoolRules
 from pool_user.views import BeliefEvent
 from rserpool import PoolElement, Transport
+
+
+def spoken_for(element: PoolElement, remote_agents: Collection[IPv4Address | IPv6Address]) -> PoolElement:
+    """Return the PE with the address of its server, when one of the `remote_agents` registered it.
+
+    A registrar takes a PE at an address of its association only: that of the agent, where the server is
+    elsewhere. Such an agent registers it at its own address, and the PE identifier is the server's IPv4
+    address. `accept` is then applied to the latter.
+    """
+    transport = element.user_transport
+    if not remote_agents or len(transport.addresses) != 1 or transport.addresses[0] not in remote_agents:
+        return element
+    return replace(element, user_transport=replace(transport, addresses=(IPv4Address(element.identifier),)))
+
 
 REFUSED = "refused"
 """How the reason of a PE begins that does not count."""

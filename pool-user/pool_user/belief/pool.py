@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from pool_user.belief.admission import Admission, accepted, why_refused
+from pool_user.belief.admission import Admission, accepted, spoken_for, why_refused
 from pool_user.belief.crowd import Crowd
 from pool_user.belief.decisions import Decision, decide
 from pool_user.belief.history import History, happened
@@ -107,6 +107,11 @@ class PoolBelief:
             self._notices.append(notice)
         return False
 
+    def _spoken_for(self, elements: Iterable[PoolElement]) -> Iterable[PoolElement]:
+        """The PEs with the addresses of their servers."""
+        agents = self._rules.remote_agents
+        return [spoken_for(one, agents) for one in elements] if agents else elements
+
     def take_notices(self) -> list[BeliefEvent]:
         """What is to be told, apart from what `evaluate()` finds."""
         notices, self._notices = self._notices, []
@@ -128,7 +133,7 @@ class PoolBelief:
         if asked_at_s < listing.asked_at_s:
             return False
         was_settled = listing.was_settled
-        taken = tuple(one for one in elements if self._takes(one, answered_at_s))
+        taken = tuple(one for one in self._spoken_for(elements) if self._takes(one, answered_at_s))
         news, members_changed = listing.update(
             taken, asked_at_s, answered_at_s, is_full=is_full, settled=settled
         )
@@ -139,7 +144,7 @@ class PoolBelief:
     def updated(self, index: int, update: Update, *, settled: bool) -> bool:
         """Take what a registrar pushed. Return True when it changes who is listed, or with which home."""
         listing = self._listing(index)
-        element, at_s = update.pool_element, update.at_s
+        (element,), at_s = self._spoken_for((update.pool_element,)), update.at_s
         if not update.is_deletion and settled and listing.renew(element, at_s):
             self.is_dirty |= self._is_waiting
             return False
@@ -154,7 +159,7 @@ class PoolBelief:
 
     def own_children(self, index: int, home: int, elements: Iterable[PoolElement], asked_at_s: float) -> bool:
         """Take all PEs whose `home` the registrar is. Return True when that changes who is listed."""
-        taken = [one for one in elements if self._takes(one, asked_at_s)]
+        taken = [one for one in self._spoken_for(elements) if self._takes(one, asked_at_s)]
         return self._listing(index).own_children(home, taken, asked_at_s) and self._set_dirty()
 
     def _set_dirty(self) -> bool:

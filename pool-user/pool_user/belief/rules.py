@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 CROWD_WINDOW_S = 0.5
 """More than half of a pool gone within this time is questioned, ..."""
@@ -44,8 +44,10 @@ class PoolRules:
 
     `verified`: the backend's own probe has a say all the time, not only while registrars are lost.
     `max_members`: further PEs are refused before anything about them is stored.
+    `remote_agents`: hosts whose PEs are servers elsewhere (`spoken_for()`).
     """
 
     accept: Sequence[IPv4Network | IPv6Network]
     verified: bool = False
     max_members: int = MAX_MEMBERS
+    remote_agents: frozenset[IPv4Address | IPv6Address] = frozenset()

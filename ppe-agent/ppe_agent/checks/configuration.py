@@ -1,6 +1,7 @@
 """`[[as.check]]` and `[as.damping]` of agent.toml."""
 
 from collections.abc import Collection
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeVar
 
 from daemon_kit.config_file import StrictModel
@@ -15,10 +16,27 @@ ValueT = TypeVar("ValueT")
 StatusCode = Annotated[int, Field(ge=100, le=599)]
 
 
-def _in_order(value: tuple[int, int]) -> tuple[int, int]:
+NumberT = TypeVar("NumberT", int, float)
+
+
+def _in_order(value: tuple[NumberT, NumberT], info: ValidationInfo) -> tuple[NumberT, NumberT]:
     if value[0] > value[1]:
-        raise ValueError("status is the lowest and the highest that is life, e.g. [200, 399]")
+        raise ValueError(f"{info.field_name} is the lowest and the highest that is life, e.g. [200, 399]")
     return value
+
+
+def _snmp_conf(value: Path) -> Path:
+    if value.name != "snmp.conf":
+        raise ValueError("net-snmp reads the file only under the name snmp.conf, in whatever directory")
+    return value
+
+
+Oid = Annotated[
+    str, matching(r"\.?[0-2](\.[0-9]{1,10}){1,127}", "an object in numbers: 1.3.6.1.4.1.2021.10.1.5.1, say")
+]
+"""An SNMP object identifier; names of MIBs are not read."""
+Credentials = Annotated[FilePath, AfterValidator(_snmp_conf)]
+"""A file snmp.conf (snmp.conf(5))."""
 
 
 class _CheckConfig(StrictModel):
@@ -147,8 +165,35 @@ class SystemdConfig(_CheckConfig):
     timeout_ms: Milliseconds = 1000
 
 
+class SnmpConfig(_CheckConfig):
+    """`type = "snmp"`: a number of the server's SNMP agent that is in a range; `snmpget` asks."""
+
+    OTHER_TAGS: ClassVar[Collection[str]] = ("oid",)
+    FAST_MS: ClassVar[int] = 250
+
+    type: Literal["snmp"]
+    oid: Oid
+    """The object, in numbers and dots."""
+    range: Annotated[tuple[float, float], AfterValidator(_in_order)]
+    """The lowest and the highest number that is life."""
+    credentials: Credentials
+    """The file `snmp.conf` of net-snmp with version, user and passphrases, or community; for the sidecar's
+    user only."""
+    port: Port = 161
+    """The port of the SNMP agent, at the server's address."""
+    interval_ms: Milliseconds = 1000
+    timeout_ms: Milliseconds = 1000
+
+
 CheckConfig = Annotated[
-    ProcessConfig | TcpConfig | TcpHoldConfig | SipOptionsConfig | HttpConfig | ExecConfig | SystemdConfig,
+    ProcessConfig
+    | TcpConfig
+    | TcpHoldConfig
+    | SipOptionsConfig
+    | HttpConfig
+    | ExecConfig
+    | SystemdConfig
+    | SnmpConfig,
     Field(discriminator="type"),
 ]
 

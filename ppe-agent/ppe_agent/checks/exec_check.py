@@ -8,7 +8,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -40,12 +40,24 @@ class Finished:
     @property
     def first_line(self) -> str:
         """The first line of the output that is not blank, cut for people; "" when there is none."""
+        return self._line(0)
+
+    @property
+    def last_line(self) -> str:
+        """The last one, likewise."""
+        return self._line(-1)
+
+    def _line(self, number: int) -> str:
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
-        return "".join(each if each.isprintable() else "?" for each in lines[0][:120]) if lines else ""
+        return "".join(each if each.isprintable() else "?" for each in lines[number][:120]) if lines else ""
 
 
-async def run_command(arguments: Sequence[str], timeout_ms: int) -> Finished:
+async def run_command(
+    arguments: Sequence[str], timeout_ms: int, environment: Mapping[str, str] | None = None
+) -> Finished:
     """Run a command; its output is read from standard output and standard error together.
+
+    `environment` is added to that of this process.
 
     Raises OSError when it can't be started, TimeoutError when it takes too long; it is killed then, with all
     it started that is still in its process group. One that can't be killed (it waits for a disk, or became
@@ -55,17 +67,18 @@ async def run_command(arguments: Sequence[str], timeout_ms: int) -> Finished:
     async with asyncio.timeout(timeout_ms / 1000):
         while _is_ending(list(arguments)):  # noqa: ASYNC110 - it may be one that no pidfd could be had for
             await asyncio.sleep(_LOOK_AGAIN_S)
-        return await _run(arguments)
+        return await _run(arguments, environment or {})
 
 
-async def _run(arguments: Sequence[str]) -> Finished:
+async def _run(arguments: Sequence[str], environment: Mapping[str, str]) -> Finished:
     loop = asyncio.get_running_loop()
     process = subprocess.Popen(  # noqa: ASYNC220 - returns at once; nothing here waits for the child
         list(arguments),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env={name: value for name, value in os.environ.items() if name not in _OF_THE_SERVICE},
+        env={name: value for name, value in os.environ.items() if name not in _OF_THE_SERVICE}
+        | dict(environment),
         preexec_fn=_DIE_WITH_AGENT,
         process_group=0,
         close_fds=True,

@@ -8,6 +8,7 @@ from ppe_agent.checks.configuration import (
     HttpConfig,
     ProcessConfig,
     SipOptionsConfig,
+    SnmpConfig,
     SystemdConfig,
     TcpConfig,
     TcpHoldConfig,
@@ -15,6 +16,7 @@ from ppe_agent.checks.configuration import (
 from ppe_agent.checks.exec_check import ExecCheck
 from ppe_agent.checks.process import ProcessCheck
 from ppe_agent.checks.sip import SipOptionsCheck
+from ppe_agent.checks.snmp import SnmpCheck, SnmpQuestion
 from ppe_agent.checks.systemd_unit import SystemdUnitCheck
 from ppe_agent.checks.tcp import TcpCheck, TcpHoldCheck
 
@@ -35,6 +37,9 @@ def make_check(config: CheckConfig, address: Address, port: int, transport: str)
             return ExecCheck(config.command, timing)
         case SystemdConfig():
             return SystemdUnitCheck(config.unit, timing, config.scope)
+        case SnmpConfig():
+            question = SnmpQuestion(address, config.port, config.oid, config.credentials)
+            return SnmpCheck(question, config.range, timing)
         case HttpConfig():
             return _http(config, address, config.port or port, timing)
 
