@@ -111,7 +111,10 @@ def errors(host: Namespace, folder: Path, *command: str) -> list[str]:
 def test_agent(host: Namespace, tmp_path: Path, command: str) -> None:
     file = tmp_path / "agent.toml"
     file.write_text(AGENT.format(folder=tmp_path, long=LONG))
-    foreign = "192.0.2.77 is no address of this host"
+    foreign = (
+        '192.0.2.77 is no address of this host; "auto" takes the one towards the first registrar; a server on '
+        "another host needs remote = true"
+    )
     assert errors(host, tmp_path, "ppe_agent.cli", command, "-c", str(file)) == [
         f"agent.toml:10: as[0].address: {foreign}",
         "agent.toml:14: as[0].check[0].interval: unknown key; did you mean 'interval_ms'?",
