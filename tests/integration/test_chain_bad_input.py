@@ -112,8 +112,8 @@ def test_agent(host: Namespace, tmp_path: Path, command: str) -> None:
     file = tmp_path / "agent.toml"
     file.write_text(AGENT.format(folder=tmp_path, long=LONG))
     foreign = (
-        '192.0.2.77 is no address of this host; "auto" takes the one towards the first registrar; a server on '
-        "another host needs remote = true"
+        '192.0.2.77 is no address of this host; "auto" takes the one towards the first registrar; a server '
+        "on another host needs remote = true"
     )
     assert errors(host, tmp_path, "ppe_agent.cli", command, "-c", str(file)) == [
         f"agent.toml:10: as[0].address: {foreign}",
