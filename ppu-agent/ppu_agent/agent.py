@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,11 +37,12 @@ from ppu_agent.configuration import PpuConfig
 from ppu_agent.deaths import Deaths, Departed
 from ppu_agent.destinations import Destination
 from ppu_agent.explanation import explain, parse_endpoint
-from ppu_agent.kernel import PaceError, Pacer
+from ppu_agent.kernel import DeadManTimer, PaceError, Pacer
+from ppu_agent.relay import Relay
 from ppu_agent.responder import Responder
-from ppu_agent.ruleset import RENEW_EVERY_S
+from ppu_agent.ruleset import LEASE_S, RENEW_EVERY_S
 from ppu_agent.status import describe
-from ppu_agent.steering import Steering, paced, plan, steer
+from ppu_agent.steering import PoolPolicy, Steering, drawn, paced, plan, relayed, steer, targets_for
 from ppu_agent.writer import Writer
 from rserpool import Protocol, SctpUnavailable
 
@@ -62,6 +64,7 @@ class PpuAgent:
         self.steering = Steering()
         self.writer = Writer()
         self.responder = Responder() if self._answers_503 else None
+        self.relay = Relay(self._relay_to) if self._repeats else None
         self.pool_user = PoolUser(
             config.registrar_addresses,
             config.handles,
@@ -81,6 +84,8 @@ class PpuAgent:
         self._probes: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._pacer: Pacer | None = None
+        self._dead_man: DeadManTimer | None = None
+        self._relayed: dict[Destination, PoolPolicy] = {}
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._log = get_logger("agent")
         self._control = ControlServer(
@@ -101,6 +106,8 @@ class PpuAgent:
             if any(policy.pace is not None for policy in self._policies):
                 self._pacer = _pacer()
                 cleanup.callback(self._pacer.close)
+            if self.relay is not None:
+                await self._start_relay(self.relay, cleanup)
             if self.responder is not None:
                 await self.responder.start()
                 cleanup.callback(self.responder.close)
@@ -125,6 +132,9 @@ class PpuAgent:
             cleanup.push_async_callback(_end, stopping)
             await asyncio.wait((stopping, self._failed), return_when=asyncio.FIRST_COMPLETED)
             self.writer.remove()
+            if self.relay is not None:
+                self.writer.relay((), self.relay.port)
+                await self.relay.leave()
             if self._failed.done():
                 self._failed.result()
             self._log.info("stopped")
@@ -140,6 +150,14 @@ class PpuAgent:
         if not task.cancelled() and task.exception() is not None and not self._failed.done():
             self._failed.set_exception(task.exception() or FatalError("unknown"))
 
+    async def _start_relay(self, relay: Relay, cleanup: contextlib.AsyncExitStack) -> None:
+        """Stand in the way of TCP connections, as long as this process does its work."""
+        self.writer.open_relay()
+        await relay.start()
+        cleanup.push_async_callback(relay.close)
+        self._dead_man = DeadManTimer(LEASE_S)
+        cleanup.callback(self._dead_man.close)
+
     async def _start_metrics(self, cleanup: contextlib.AsyncExitStack) -> None:
         if self.config.metrics is None:
             return
@@ -154,6 +172,10 @@ class PpuAgent:
     @property
     def _answers_503(self) -> bool:
         return any(pool.on_dead.udp == "answer-503" for pool in self.config.pools)
+
+    @property
+    def _repeats(self) -> bool:
+        return any(pool.on_dead.tcp == "repeat" for pool in self.config.pools)
 
     def _happened(self, events: Sequence[BeliefEvent]) -> None:
         log = get_logger("belief")
@@ -185,6 +207,8 @@ class PpuAgent:
         self.counts["returned"] += len(back)
         self._steer(now)
         for destination in died:
+            if self.relay is not None:
+                self.relay.died(destination)
             self._end_connections(destination)
             for steered in self.steering.fronts:
                 if steered.front.protocol is destination.protocol:
@@ -199,6 +223,21 @@ class PpuAgent:
         fronts = steer(self._policies, self._views, self._weights, self.deaths.dead(), self.steering.fronts)
         self.steering = replace(plan(self._policies, self._views, self._weights, dead), fronts=fronts)
         self.writer.write(self.steering, self.responder.port if self.responder is not None else None)
+        if self.relay is not None:
+            self._relayed = relayed(self._policies, self._views, self.deaths.departed)
+            self.writer.relay(() if self.suspended else self._relayed, self.relay.port)
+
+    def _relay_to(self, asked: Destination, tried: Collection[Destination]) -> Destination | None:
+        """The server that gets a connection to `asked` now: that one while it lives, else a living one."""
+        dead = self.deaths.dead()
+        if asked not in tried and (asked not in dead or self.suspended):
+            return asked
+        policy = self._relayed.get(asked)
+        if policy is None or self.suspended:
+            return None
+        members = self._views[policy.handle].members
+        targets = targets_for(asked, policy, members, self._weights.get(policy.handle, {}))
+        return drawn([one for one in targets if one.destination not in {*tried, *dead}], random.random())  # noqa: S311
 
     def _pace(self) -> None:
         """Pace connection set-up to those that live."""
@@ -215,7 +254,8 @@ class PpuAgent:
                 treatment.destination.endpoint == destination.endpoint
                 and treatment.destination.protocol is Protocol.TCP
             ):
-                ended = self.writer.end_connections(treatment.destination)
+                spared = self.relay.clients if self.relay is not None else ()
+                ended = self.writer.end_connections(treatment.destination, spared)
                 self.counts["connections_ended"] += ended
 
     # What is done again and again
@@ -224,6 +264,8 @@ class PpuAgent:
         """Renew the lease, and follow weights that change by time alone."""
         while True:
             await asyncio.sleep(RENEW_EVERY_S)
+            if self._dead_man is not None:
+                self._dead_man.renew()
             now = time.monotonic()
             before = self.deaths.dead()
             self.deaths.views(self.belief.views(now), now)
@@ -282,6 +324,8 @@ class PpuAgent:
             **believed,
             "kernel": {"problem": self.writer.problem, "write_count": self.writer.writes},
             "answered_503_count": self.responder.answered if self.responder is not None else 0,
+            "relayed_count": self.relay.counts["relayed"] if self.relay is not None else 0,
+            "repeated_count": self.relay.counts["repeated"] if self.relay is not None else 0,
             "pace": self._describe_pace(),
             **{f"{name}_count": count for name, count in self.counts.items()},
         }

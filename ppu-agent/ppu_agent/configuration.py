@@ -37,7 +37,7 @@ DEFAULT_ON_DEAD: Mapping[Protocol, Action] = {
     Protocol.TCP: "refuse",
     Protocol.SCTP: "refuse",
 }
-_FOR_UDP_ONLY = "answer-503"
+_FOR_ONE: Mapping[str, str] = {"answer-503": "udp", "repeat": "tcp"}
 PROBE_TIMEOUT_MS = 300
 VERIFY_EVERY_S = 0.1
 SYN_EVERY_MS = 500
@@ -49,8 +49,9 @@ class OnDeadConfig(StrictModel):
 
     udp: Literal["redirect", "refuse", "answer-503"] = "redirect"
     """For UDP."""
-    tcp: Literal["redirect", "refuse"] = "refuse"
-    """For TCP."""
+    tcp: Literal["redirect", "refuse", "repeat"] = "refuse"
+    """For TCP. "repeat": the agent relays connections, and repeats SIP requests that a dead server left
+    unanswered."""
     sctp: Literal["redirect", "refuse"] = "refuse"
     """For SCTP."""
 
@@ -64,9 +65,13 @@ def _on_dead(value: object) -> object:
     """A text stands for all transports that can have it."""
     if not isinstance(value, str):
         return value
-    if value not in ("redirect", "refuse", _FOR_UDP_ONLY):
-        raise ValueError(f"'redirect', 'refuse' or '{_FOR_UDP_ONLY}', or a table of these by udp, tcp, sctp")
-    return {"udp": value} if value == _FOR_UDP_ONLY else {"udp": value, "tcp": value, "sctp": value}
+    if value in _FOR_ONE:
+        return {_FOR_ONE[value]: value}
+    if value not in ("redirect", "refuse"):
+        raise ValueError(
+            "'redirect', 'refuse', 'answer-503' (UDP) or 'repeat' (TCP), or a table by udp, tcp, sctp"
+        )
+    return {"udp": value, "tcp": value, "sctp": value}
 
 
 class PoolConfig(StrictModel):

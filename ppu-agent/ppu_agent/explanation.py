@@ -102,6 +102,9 @@ def _treated(one: Treatment) -> str:
                 f"{target.destination.where} (weight {target.weight})" for target in one.targets
             )
             return f"{name}: redirected to {targets}: {one.why}"
+        case "repeat":
+            targets = ", ".join(target.destination.where for target in one.targets)
+            return f"{name}: relayed to {targets}, requests without an answer are repeated: {one.why}"
         case "answer-503":
             return f"{name}: answered with 503 by this agent: {one.why}"
         case "refuse":

@@ -11,7 +11,7 @@ from daemon_kit.page_server import PageServer
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-ACTIONS: Final = ("redirect", "refuse", "answer-503")
+ACTIONS: Final = ("redirect", "refuse", "answer-503", "repeat")
 STATES: Final = ("out", "spared", "dead")
 _COUNTERS: Final = {
     "died_count": ("ppu_agent_deaths", "How often a member was found dead."),
@@ -24,6 +24,8 @@ _COUNTERS: Final = {
         "ppu_agent_flows_moved",
         "Flows that were moved from a dead server to a living one.",
     ),
+    "relayed_count": ("ppu_agent_relayed", "TCP connections that were relayed."),
+    "repeated_count": ("ppu_agent_repeated", "SIP requests that were repeated to another server over TCP."),
     "answered_503_count": ("ppu_agent_answered_503", "SIP requests that were answered with 503."),
 }
 

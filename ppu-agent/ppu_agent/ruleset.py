@@ -32,6 +32,7 @@ from ppu_agent.steering import Steered, Steering, Target, Treatment, slots_by_so
 from rserpool import Protocol
 
 TABLE: Final = "ppu_agent"
+RELAY_TABLE: Final = "ppu_agent_relay"
 FAMILY: Final = "inet"
 LEASE_S: Final = 3
 RENEW_EVERY_S: Final = 1.0
@@ -86,10 +87,42 @@ def ruleset(steering: Steering, generation: int = 0, responder_port: int | None 
     return commands
 
 
+def relay_chains() -> list[Command]:
+    """What the table of relayed connections has, whoever is in it: only this host's programs are relayed."""
+    commands: list[Command] = []
+    for version in _IP:
+        kind = {"name": f"relayed{version}", "type": _KEY_TYPE[version], "flags": ["timeout"]}
+        commands.append({"add": {"set": {"family": FAMILY, "table": RELAY_TABLE} | kind}})
+    base = {"name": "relay", "type": "nat", "hook": "output", "prio": -102, "policy": "accept"}
+    commands.append({"add": {"chain": {"family": FAMILY, "table": RELAY_TABLE} | base}})
+    return commands
+
+
+def relaying(destinations: Iterable[Destination], port: int) -> list[Command]:
+    """The transaction that has connections to these go to the agent's relay at `port`, for a lease."""
+    place = {"family": FAMILY, "table": RELAY_TABLE}
+    commands: list[Command] = [{"flush": {"chain": place | {"name": "relay"}}}]
+    rules = [
+        [_match({"meta": {"key": "mark"}}, PROBE_MARK), {"return": None}],
+        [_match({"fib": {"result": "type", "flags": ["daddr"]}}, "local"), {"return": None}],
+    ]
+    wanted = list(destinations)
+    for version in _IP:
+        elements = [_leased(one) for one in wanted if one.address.version == version]
+        commands.append({"flush": {"set": place | {"name": f"relayed{version}"}}})
+        if elements:
+            commands.append({"add": {"element": place | {"name": f"relayed{version}", "elem": elements}}})
+            is_tcp = _match({"meta": {"key": "l4proto"}}, "tcp")
+            rules.append([_is_in(version, f"relayed{version}"), is_tcp, {"redirect": {"port": port}}])
+    if len(rules) > 2:
+        commands += [{"add": {"rule": place | {"chain": "relay", "expr": rule}}} for rule in rules]
+    return commands
+
+
 def _is_moved(one: Treatment) -> bool:
     """Whether packets get another destination. Refused SCTP gets this host, whose own SCTP aborts the set-up:
     nftables makes no ABORT, and an ICMP error doesn't end COOKIE-WAIT everywhere."""
-    return one.action != "refuse" or one.destination.protocol is Protocol.SCTP
+    return one.action not in ("refuse", "repeat") or one.destination.protocol is Protocol.SCTP
 
 
 def _redirecting(moved: Sequence[Treatment], zone: int, responder_port: int | None) -> list[Command]:

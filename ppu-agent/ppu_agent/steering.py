@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from ppu_agent.destinations import Address, Destination, destinations_of
 from ppu_agent.kernel import Pacing
 from rserpool import Protocol
 
-Action = Literal["redirect", "refuse", "answer-503"]
+Action = Literal["redirect", "refuse", "answer-503", "repeat"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +129,14 @@ def _treat(
 ) -> Treatment:
     action = policy.on_dead[destination.protocol]
     why = f"out of the pool {policy.handle}, and the agent's own probe found nobody: {words}"
-    if action != "redirect":
+    if action not in ("redirect", "repeat"):
         return Treatment(destination, action, policy.handle, why)
     targets = targets_for(destination, policy, view.members, weights)
     if not targets:
         return Treatment(
             destination, "refuse", policy.handle, f"{why}; no living member has such an address: refused"
         )
-    return Treatment(destination, "redirect", policy.handle, why, targets)
+    return Treatment(destination, action, policy.handle, why, targets)
 
 
 def targets_for(
@@ -165,6 +166,36 @@ def targets_for(
     return tuple(
         Target(one, chosen[one]) for one in sorted(chosen, key=lambda destination: destination.sort_key)
     )
+
+
+def relayed(
+    policies: Sequence[PoolPolicy], views: Mapping[str, PoolView], departed: Iterable[Departed]
+) -> dict[Destination, PoolPolicy]:
+    """The TCP destinations whose connections the agent relays; the first pool of the configuration decides.
+
+    A member that left belongs to them: a client may still ask for it.
+    """
+    left = list(departed)
+    found: dict[Destination, PoolPolicy] = {}
+    for policy in policies:
+        if policy.on_dead[Protocol.TCP] != "repeat":
+            continue
+        view = views.get(policy.handle, PoolView(policy.handle))
+        members = [*view.members, *(one.member for one in left if policy.handle in one.pools)]
+        for destination in itertools.chain.from_iterable(map(policy.destinations, members)):
+            if destination.protocol is Protocol.TCP:
+                found.setdefault(destination, policy)
+    return found
+
+
+def drawn(targets: Sequence[Target], chance: float) -> Destination | None:
+    """One of these by weight; `chance` is 0 to below 1."""
+    place = chance * sum(one.weight for one in targets)
+    for one in targets:
+        place -= one.weight
+        if place < 0:
+            return one.destination
+    return targets[-1].destination if targets else None
 
 
 def paced(policies: Sequence[PoolPolicy], views: Mapping[str, PoolView]) -> dict[tuple[Address, int], Pacing]:

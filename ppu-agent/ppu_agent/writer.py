@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 
-from ppu_agent.destinations import Destination
+from ppu_agent.destinations import Address, Destination
 from ppu_agent.kernel import Flows, LocalSockets, Nftables, NftablesError
-from ppu_agent.ruleset import removal, ruleset
+from ppu_agent.ruleset import FAMILY, RELAY_TABLE, relay_chains, relaying, removal, ruleset
 from ppu_agent.steering import Steering
 
 
@@ -55,9 +57,29 @@ class Writer:
         self._is_empty = steering == Steering()
         self.problem = None
 
-    def end_connections(self, destination: Destination) -> int:
-        """End this host's TCP connections to a destination; return how many."""
-        return self._sockets.end_connections(destination.address, destination.port)
+    def open_relay(self) -> None:
+        """Make the table of relayed connections, which ends with this process. Raises FatalError."""
+        if self._nftables is None:
+            return
+        try:
+            self._nftables.own(FAMILY, RELAY_TABLE)
+            self._nftables.commit(relay_chains())
+        except NftablesError as problem:
+            raise FatalError(
+                f"connections can't be relayed (on_dead tcp = 'repeat', Linux 5.12): {problem}"
+            ) from None
+
+    def relay(self, destinations: Collection[Destination], port: int) -> None:
+        """Have new connections to these go to the relay at `port`, also when nothing changed: a lease."""
+        if self._nftables is not None:
+            try:
+                self._nftables.commit(relaying(destinations, port))
+            except NftablesError as problem:
+                self._note(f"nftables refused to relay: {problem}")
+
+    def end_connections(self, destination: Destination, spared: Collection[tuple[Address, int]] = ()) -> int:
+        """End this host's TCP connections to a destination, but from the `spared`; return how many."""
+        return self._sockets.end_connections(destination.address, destination.port, spared)
 
     def move_flows(self, front: Destination, dead: Destination) -> int:
         """Have conntrack forget the flows to a front that went to a dead server; return how many.

@@ -61,6 +61,8 @@ def test_status_and_metrics_tell_what_is_done() -> None:
         "suspended": False,
         "kernel": {"problem": "it would not", "write_count": 1},
         "answered_503_count": 0,
+        "relayed_count": 4,
+        "repeated_count": 2,
         "died_count": 1,
         "returned_count": 0,
         "connections_ended_count": 0,
@@ -74,3 +76,4 @@ def test_status_and_metrics_tell_what_is_done() -> None:
     assert 'ppu_agent_treated{handle="sip-udp",on_dead="redirect"} 1.0' in metrics
     assert 'ppu_agent_departed{state="dead"} 1.0' in metrics
     assert "ppu_agent_deaths_total 1.0" in metrics
+    assert "ppu_agent_repeated_total 2.0" in metrics

@@ -52,6 +52,7 @@ WAYS: Final = (
     Way(WITHOUT, "tcp"),
     Way("refuse", "tcp"),
     Way("redirect", "tcp"),
+    Way("repeat", "tcp"),
 )
 PROMISED: Final = frozenset({"redirect-udp", "answer-503-udp"})
 """These ways keep the promise: no call is set up later than 2 s, none fails."""

@@ -51,11 +51,20 @@ class Nftables:
 
     def commit(self, commands: Sequence[Command]) -> str:
         """Do all of these in one transaction, or nothing; return what is said. Raises NftablesError."""
-        text = json.dumps({"nftables": list(commands)})
+        return self._do(json.dumps({"nftables": list(commands)}))
+
+    def _do(self, text: str) -> str:
         if self._run(self._context, text.encode()) != 0:
             words = (self._errors(self._context) or b"").decode(errors="replace")
             raise NftablesError(told(words))
         return (self._output(self._context) or b"").decode(errors="replace")
+
+    def own(self, family: str, table: str) -> None:
+        """Make a table that the kernel removes with this context, whatever ends it. Raises NftablesError.
+
+        libnftables' JSON has no word for that flag, its own language has.
+        """
+        self._do(f"add table {family} {table} {{ flags owner; }}")
 
     def close(self) -> None:
         """Give the context back; safe to repeat."""

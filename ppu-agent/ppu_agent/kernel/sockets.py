@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
@@ -33,8 +33,12 @@ class LocalSockets:
     def __init__(self, on_problem: Callable[[str], None] = lambda words: None) -> None:
         self._on_problem = on_problem
 
-    def end_connections(self, address: Address, port: int) -> int:
+    def end_connections(
+        self, address: Address, port: int, spared: Collection[tuple[Address, int]] = ()
+    ) -> int:
         """End this host's TCP connections to `address` and `port`; return how many.
+
+        `spared` are addresses and ports of this host whose connections stay.
 
         Their owners get ECONNABORTED at once, those that are still connecting, too.
         """
@@ -47,7 +51,9 @@ class LocalSockets:
                     for one in diag.get_sock_stats(
                         family=family, states=_STATES, protocol=socket.IPPROTO_TCP, dport=port
                     )
-                    if one["idiag_dport"] == port and ip_address(one["idiag_dst"]) == address
+                    if one["idiag_dport"] == port
+                    and ip_address(one["idiag_dst"]) == address
+                    and (ip_address(one["idiag_src"]), one["idiag_sport"]) not in spared
                 ]
             return sum(self._destroy(family, one) for one in found)
         except (OSError, NetlinkError) as problem:

@@ -1,0 +1,286 @@
+"""Stands between this host's programs and the TCP servers of a pool, for `on_dead = { tcp = "repeat" }`.
+
+nftables sends the connections here (`relaying()` in ppu_agent.ruleset); conntrack knows where they were to
+go. Each has a connection of its own to that server. When the server dies, the client's connection stays: the
+requests without an answer go to a living server. `ppu_agent.unanswered` decides what is repeated, the agent
+where to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import Callable, Collection
+from ipaddress import ip_address
+from typing import Final
+
+from daemon_kit.errors import FatalError
+from daemon_kit.logs import get_logger
+
+from ppu_agent.destinations import Address, Destination
+from ppu_agent.ruleset import PROBE_MARK
+from ppu_agent.unanswered import Conversation, Passed
+from rserpool import Protocol
+
+Choose = Callable[[Destination, Collection[Destination]], Destination | None]
+"""Where a connection to this destination goes now, none of the second ones; None: nowhere."""
+
+_Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+MOST_CONNECTIONS: Final = 4000
+"""What is more is reset."""
+CONNECT_TIMEOUT_S: Final = 1.5
+_LEAVE_S: Final = 1.0
+_AT_ONCE_BYTES: Final = 64 * 1024
+_SO_ORIGINAL_DST: Final = 80
+_SOL_IPV6: Final = 41
+_LINGER: Final = struct.pack("ii", 1, 0)
+
+
+class Relay:
+    """Listens at a free port of this host's loopback addresses. Needs CAP_NET_ADMIN."""
+
+    def __init__(self, choose: Choose) -> None:
+        self.port = 0
+        self.counts = {"repeated": 0, "moved": 0, "relayed": 0}
+        self.connections: set[_Connection] = set()
+        self._choose = choose
+        self._servers: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._log = get_logger("relay")
+
+    async def start(self) -> None:
+        """Listen. Raises FatalError."""
+        try:
+            four = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=_AT_ONCE_BYTES)
+            self._servers.append(four)
+            self.port = four.sockets[0].getsockname()[1]
+            with contextlib.suppress(OSError):  # a host without IPv6
+                self._servers.append(
+                    await asyncio.start_server(self._accept, "::1", self.port, limit=_AT_ONCE_BYTES)
+                )
+        except OSError as problem:
+            raise FatalError(f"can't listen for the connections to be relayed: {problem.strerror}") from None
+
+    async def leave(self) -> None:
+        """Give servers 1 s to answer what they were asked, then end every connection in order."""
+        end_s = _now() + _LEAVE_S
+        while any(one.is_waiting for one in self.connections) and _now() < end_s:  # noqa: ASYNC110
+            await asyncio.sleep(_LEAVE_S / 20)
+        for connection in self.connections:
+            connection.is_leaving = True
+        await self.close()
+
+    async def close(self) -> None:
+        """End every connection."""
+        for server in self._servers:
+            server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def died(self, destination: Destination) -> None:
+        """A server died: what goes to it goes on elsewhere."""
+        for connection in self.connections:
+            if connection.server == destination:
+                connection.move()
+
+    @property
+    def clients(self) -> frozenset[tuple[Address, int]]:
+        """The addresses and ports of the programs whose connections are relayed."""
+        return frozenset(connection.client for connection in self.connections)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        accepted: socket.socket = writer.get_extra_info("socket")
+        asked = original_destination(accepted)
+        if asked is None or task is None or len(self.connections) >= MOST_CONNECTIONS:
+            abort(writer)
+            return
+        self._tasks.add(task)
+        connection = _Connection(asked, reader, writer, self._choose, self.counts)
+        self.connections.add(connection)
+        self.counts["relayed"] += 1
+        try:
+            await connection.run()
+        finally:
+            self.connections.discard(connection)
+            self._tasks.discard(task)
+
+
+class _Connection:
+    """One client's connection, and the one to its server of now."""
+
+    def __init__(
+        self,
+        asked: Destination,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        choose: Choose,
+        counts: dict[str, int],
+    ) -> None:
+        self.server: Destination | None = None
+        self.is_leaving = False
+        peer = writer.get_extra_info("peername")
+        self.client = (ip_address(peer[0]), int(peer[1]))
+        self._asked = asked
+        self._reader, self._writer = reader, writer
+        self._source = (str(self.client[0]), self.client[1])
+        self._choose = choose
+        self._counts = counts
+        self._was_up = False
+        self._conversation = Conversation()
+        self._to_server: asyncio.StreamWriter | None = None
+        self._reaching: asyncio.Task[_Streams] | None = None
+        self._is_up = asyncio.Event()
+        self._died = self._client_is_done = self._client_is_gone = False
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request is without its answer."""
+        return self._conversation.is_waiting(_now())
+
+    def move(self) -> None:
+        """The server of now died."""
+        self._died = True
+        self._end_server()
+
+    async def run(self) -> None:
+        """Pass everything on until one side has ended, or no server is left."""
+        asking = asyncio.create_task(self._listen_to_client())
+        is_whole = False
+        try:
+            is_whole = await self._listen_to_servers()
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            self._end_server()
+            if is_whole or self.is_leaving:
+                self._writer.close()
+            else:
+                abort(self._writer)
+
+    async def _listen_to_client(self) -> None:
+        try:
+            while data := await self._reader.read(_AT_ONCE_BYTES):
+                await self._is_up.wait()
+                await self._pass_on(self._conversation.from_client(data, _now()))
+            self._client_is_done = True
+            await self._is_up.wait()
+            if self._to_server is not None:
+                self._to_server.write_eof()
+        except OSError:
+            self._client_is_gone = True
+            self._end_server()
+
+    async def _pass_on(self, passed: Passed) -> None:
+        """A server that is lost is no error: what it did not answer goes to the next."""
+        if passed.to_client:
+            self._writer.write(passed.to_client)
+            await self._writer.drain()
+        if passed.to_server and self._to_server is not None:
+            self._to_server.write(passed.to_server)
+            with contextlib.suppress(OSError):
+                await self._to_server.drain()
+
+    async def _listen_to_servers(self) -> bool:
+        """One server after the other. Return whether the client is to see an orderly end."""
+        tried: set[Destination] = set()
+        while not self._client_is_gone:
+            self.server = self._choose(self._asked, tried)
+            if self.server is None:
+                self._writer.write(self._conversation.refuse(self._source, all_of_them=True))
+                return self._conversation.is_sip and self._was_up
+            tried.add(self.server)
+            reader = await self._reach(self.server)
+            if reader is None:
+                continue
+            is_whole = await self._pass_answers(reader)
+            self._end_server()
+            if self._client_is_gone or not self._conversation.is_sip:
+                return is_whole and not self._died
+            if not self._died and not self._conversation.is_waiting(_now()):
+                return is_whole
+            tried = {self.server}
+            self._conversation.next_server()
+            self._counts["moved"] += 1
+        return False
+
+    async def _reach(self, server: Destination) -> asyncio.StreamReader | None:
+        """Connect, and repeat what was not answered; None: not reached in time."""
+        self._died = False
+        self._reaching = asyncio.create_task(_connect(server))
+        done, _ = await asyncio.wait((self._reaching,), timeout=CONNECT_TIMEOUT_S)
+        reaching, self._reaching = self._reaching, None
+        if not done or reaching.cancelled() or reaching.exception() is not None:
+            reaching.cancel()
+            return None
+        reader, self._to_server = reaching.result()
+        self._writer.write(self._conversation.refuse(self._source, all_of_them=False))
+        unanswered = self._conversation.repeat(_now())
+        self._counts["repeated"] += len(unanswered)
+        self._to_server.write(b"".join(unanswered))
+        if self._client_is_done:
+            self._to_server.write_eof()
+        self._was_up = True
+        self._is_up.set()
+        return reader
+
+    async def _pass_answers(self, reader: asyncio.StreamReader) -> bool:
+        """Until the server ends the connection, is lost, or dies. Return whether it ended in order."""
+        try:
+            while data := await reader.read(_AT_ONCE_BYTES):
+                await self._pass_on(self._conversation.from_server(data))
+        except OSError:
+            return False
+        return True
+
+    def _end_server(self) -> None:
+        self._is_up.clear()
+        if self._reaching is not None:
+            self._reaching.cancel()
+        if self._to_server is not None:
+            abort(self._to_server)
+            self._to_server = None
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def _connect(server: Destination) -> _Streams:
+    """A connection that the agent's own rules let through. Raises OSError."""
+    family = socket.AF_INET if server.address.version == 4 else socket.AF_INET6
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setblocking(False)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, PROBE_MARK)
+        await asyncio.get_running_loop().sock_connect(made, (str(server.address), server.port))
+        return await asyncio.open_connection(sock=made, limit=_AT_ONCE_BYTES)
+    except BaseException:
+        made.close()
+        raise
+
+
+def abort(writer: asyncio.StreamWriter) -> None:
+    """End a connection with a reset; what was not sent yet is dropped."""
+    ended: socket.socket = writer.get_extra_info("socket")
+    with contextlib.suppress(OSError):
+        ended.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER)
+    writer.transport.abort()
+
+
+def original_destination(accepted: socket.socket) -> Destination | None:
+    """Where a redirected connection was to go, as conntrack knows; None for one that was not redirected."""
+    level, size = (socket.SOL_IP, 16) if accepted.family == socket.AF_INET else (_SOL_IPV6, 28)
+    try:
+        found = accepted.getsockopt(level, _SO_ORIGINAL_DST, size)
+    except OSError:
+        return None
+    port = int.from_bytes(found[2:4], "big")
+    address = ip_address(found[4:8] if level == socket.SOL_IP else found[8:24])
+    here = accepted.getsockname()
+    if (str(address), port) == (here[0], here[1]):
+        return None
+    return Destination(address, Protocol.TCP, port)

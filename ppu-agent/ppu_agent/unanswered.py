@@ -1,0 +1,242 @@
+"""SIP requests over TCP that nobody has answered: kept, so that another server can be asked. Sans-IO.
+
+SIP repeats requests over UDP, and over TCP never (RFC 3261, section 17.1.1.2): what was written into a
+connection before its server died is lost, and the client waits for its timer of 32 s. So `Conversation` reads
+along:
+
+1. `from_client()` and `from_server()` cut the two byte streams into whole messages (section 18.3). Only whole
+   messages are passed on, so that a server may change between any two of them.
+2. A request but ACK is kept until its final response. Section 17.1.3: a response belongs to the request with
+   the same uppermost branch and CSeq.
+3. `repeat()` is what the next server is to be sent. A request that three servers left unanswered is answered
+   with 503 instead: it may be what kills them. `refuse()` answers all so, when no server is left.
+
+A stream that is not SIP (TLS, WebSocket, something else) is passed on as it comes, and nothing is kept of it.
+What is read may be hostile: messages and what is kept are bounded.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from daemon_kit.sip import refusal
+
+MAX_HEAD_BYTES: Final = 64 * 1024
+MAX_MESSAGE_BYTES: Final = 256 * 1024
+"""A stream with a larger message is passed on, and no more understood."""
+MAX_LINE_BYTES: Final = 8 * 1024
+"""Of a request line or status line."""
+MAX_KEPT_BYTES: Final = 1024 * 1024
+"""Of unanswered requests of one connection; of more the oldest are forgotten."""
+INVITE_FOR_S: Final = 180.0
+"""Timer C (section 16.6): so long may a telephone ring."""
+OTHERS_FOR_S: Final = 32.0
+"""Timer F (section 17.1.2.2)."""
+MOST_SERVERS: Final = 3
+"""So many servers are sent the same request, one after the other."""
+
+_FIRST_LINE: Final = re.compile(
+    rb"(?:SIP/2\.0 (?P<status>[1-6][0-9]{2})(?: .*)?|(?P<method>[A-Za-z0-9.!%*_+`'~-]{1,32}) \S+ SIP/2\.0)",
+    re.IGNORECASE,
+)
+_BEGINS_A_LINE: Final = re.compile(rb"[A-Za-z0-9.!%*_+`'~-]")
+_LENGTH: Final = re.compile(rb"^(?:content-length|l)[ \t]*:[ \t]*([0-9]{1,9})[ \t]*\r?$", re.I | re.M)
+_VIA: Final = re.compile(rb"^(?:via|v)[ \t]*:((?:[^\r\n]|\r\n[ \t])*)", re.I | re.M)
+_BRANCH: Final = re.compile(rb";\s*branch\s*=\s*([^;,\s]+)", re.I)
+_SEQUENCE: Final = re.compile(
+    rb"^cseq[ \t]*:[ \t]*([0-9]{1,10})[ \t]+([A-Za-z0-9.!%*_+`'~-]{1,32})", re.I | re.M
+)
+
+Key = tuple[bytes, bytes, bytes]
+"""Branch, CSeq number and method."""
+
+
+class _NotSipError(Exception):
+    """The stream can't be cut into SIP messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A whole message, or the line ends between two (a keep-alive, RFC 5626), which have no `key`.
+
+    `method` is empty for a response, `status` 0 for a request.
+    """
+
+    raw: bytes
+    method: bytes = b""
+    status: int = 0
+    key: Key | None = None
+
+
+class MessageStream:
+    """Cuts messages out of a stream, by their Content-Length."""
+
+    def __init__(self) -> None:
+        self.is_garbage = False
+        """True once `rest` can't be understood."""
+        self._buffer = bytearray()
+        self._seen = 0  # so many bytes of the buffer have been searched for the end of the head
+        self._whole = 0  # bytes of the message that begins the buffer; 0: not known yet
+
+    @property
+    def rest(self) -> bytes:
+        """The message that is not whole yet."""
+        return bytes(self._buffer)
+
+    def feed(self, data: bytes) -> list[Message]:
+        """Take what was received, return what is whole now."""
+        self._buffer += data
+        found: list[Message] = []
+        try:
+            while self._buffer and (message := self._line_ends() or self._message()) is not None:
+                found.append(message)
+        except _NotSipError:
+            self.is_garbage = True
+        return found
+
+    def _line_ends(self) -> Message | None:
+        if self._buffer[0] not in b"\r\n":
+            return None
+        return Message(self._taken(len(self._buffer) - len(self._buffer.lstrip(b"\r\n"))))
+
+    def _message(self) -> Message | None:
+        if not self._whole:
+            self._check_begin()
+            end = self._buffer.find(b"\r\n\r\n", max(0, self._seen - 3), MAX_HEAD_BYTES + 4)
+            if end < 0:
+                if len(self._buffer) > MAX_HEAD_BYTES:
+                    raise _NotSipError
+                self._seen = len(self._buffer)
+                return None
+            length = _LENGTH.search(self._buffer, 0, end + 2)
+            self._whole = end + 4 + (int(length[1]) if length else 0)
+            if self._whole > MAX_MESSAGE_BYTES:
+                raise _NotSipError
+        if len(self._buffer) < self._whole:
+            return None
+        return _read(self._taken(self._whole))
+
+    def _check_begin(self) -> None:
+        line, end, _ = self._buffer[:MAX_LINE_BYTES].partition(b"\r\n")
+        if not end:
+            if len(line) == MAX_LINE_BYTES or _BEGINS_A_LINE.match(line) is None:
+                raise _NotSipError
+        elif _FIRST_LINE.fullmatch(line) is None:
+            raise _NotSipError
+
+    def _taken(self, count: int) -> bytes:
+        raw = bytes(self._buffer[:count])
+        del self._buffer[:count]
+        self._whole = self._seen = 0
+        return raw
+
+
+def _read(raw: bytes) -> Message:
+    head = raw.partition(b"\r\n\r\n")[0]
+    first = _FIRST_LINE.fullmatch(head.partition(b"\r\n")[0])
+    via, sequence = _VIA.search(head), _SEQUENCE.search(head)
+    branch = _BRANCH.search(via[1].partition(b",")[0]) if via else None
+    key = (branch[1], sequence[1], sequence[2].upper()) if branch and sequence else None
+    if first is None or first["status"] is None:
+        return Message(raw, first["method"].upper() if first else b"", 0, key)
+    return Message(raw, b"", int(first["status"]), key)
+
+
+class Passed(NamedTuple):
+    """What is to be passed on now."""
+
+    to_server: bytes = b""
+    to_client: bytes = b""
+
+
+@dataclass(slots=True)
+class _Kept:
+    raw: bytes
+    until_s: float
+    servers: int = 1
+
+
+class Conversation:
+    """What one client and, one after the other, its servers say. `now` is monotonic seconds."""
+
+    def __init__(self) -> None:
+        self.is_sip = True
+        """False once one of the two streams turned out to be something else."""
+        self._of_client, self._of_server = MessageStream(), MessageStream()
+        self._kept: dict[Key, _Kept] = {}
+        self._kept_bytes = 0
+
+    def from_client(self, data: bytes, now: float) -> Passed:
+        """Take what the client sent."""
+        if not self.is_sip:
+            return Passed(to_server=data)
+        messages = self._of_client.feed(data)
+        for message in messages:
+            self._asked(message, now)
+        left = self._given_up() if self._of_client.is_garbage else Passed()
+        return Passed(b"".join(message.raw for message in messages) + left.to_server, left.to_client)
+
+    def from_server(self, data: bytes) -> Passed:
+        """Take what the server sent."""
+        if not self.is_sip:
+            return Passed(to_client=data)
+        messages = self._of_server.feed(data)
+        for message in messages:
+            if message.status >= 200 and message.key is not None:
+                self._forget(message.key)
+        left = self._given_up() if self._of_server.is_garbage else Passed()
+        return Passed(left.to_server, b"".join(message.raw for message in messages) + left.to_client)
+
+    def is_waiting(self, now: float) -> bool:
+        """Whether a request is without its final response."""
+        for key in [key for key, one in self._kept.items() if one.until_s <= now]:
+            self._forget(key)
+        return bool(self._kept)
+
+    def repeat(self, now: float) -> list[bytes]:
+        """The requests without a final response, oldest first, on their way to another server."""
+        if not self.is_waiting(now):
+            return []
+        for one in self._kept.values():
+            one.servers += 1
+        return [one.raw for one in self._kept.values()]
+
+    def refuse(self, client: tuple[str, int], *, all_of_them: bool) -> bytes:
+        """Give requests up: those that were sent to 3 servers, or all. Return what the client is told: 503.
+
+        `client` is its address and port.
+        """
+        given_up = {key: one for key, one in self._kept.items() if all_of_them or one.servers >= MOST_SERVERS}
+        for key in given_up:
+            self._forget(key)
+        tag = secrets.token_hex(4)
+        return b"".join(refusal(one.raw, client, tag) or b"" for one in given_up.values())
+
+    def next_server(self) -> None:
+        """Another server speaks from now on: half a message of the former one is dropped."""
+        self._of_server = MessageStream()
+
+    def _asked(self, message: Message, now: float) -> None:
+        if message.key is None or not message.method or message.method == b"ACK":
+            return
+        self._forget(message.key)
+        for_s = INVITE_FOR_S if message.method == b"INVITE" else OTHERS_FOR_S
+        self._kept[message.key] = _Kept(message.raw, now + for_s)
+        self._kept_bytes += len(message.raw)
+        while self._kept_bytes > MAX_KEPT_BYTES:
+            self._forget(next(iter(self._kept)))
+
+    def _forget(self, key: Key) -> None:
+        one = self._kept.pop(key, None)
+        if one is not None:
+            self._kept_bytes -= len(one.raw)
+
+    def _given_up(self) -> Passed:
+        """This is no SIP, or no more: both streams go on as they are."""
+        self.is_sip = False
+        self._kept.clear()
+        self._kept_bytes = 0
+        return Passed(self._of_client.rest, self._of_server.rest)

@@ -1,0 +1,165 @@
+"""What the relay keeps of SIP over TCP, and what it repeats to another server."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ppu_agent.unanswered import (
+    INVITE_FOR_S,
+    MAX_HEAD_BYTES,
+    MAX_KEPT_BYTES,
+    MAX_MESSAGE_BYTES,
+    OTHERS_FOR_S,
+    Conversation,
+)
+
+
+def request(branch: str = "b1", method: str = "INVITE", body: str = "", number: int = 1) -> bytes:
+    lines = [
+        f"{method} sip:x@as SIP/2.0",
+        f"Via: SIP/2.0/TCP 10.0.0.9;branch=z9hG4bK{branch}",
+        "From: <sip:a@x>;tag=1",
+        "To: <sip:x@as>",
+        f"Call-ID: {branch}",
+        f"CSeq: {number} {method}",
+        f"Content-Length: {len(body)}",
+    ]
+    return ("\r\n".join([*lines, "", ""]) + body).encode()
+
+
+def response(status: int, branch: str = "b1", method: str = "INVITE", number: int = 1) -> bytes:
+    lines = [
+        f"SIP/2.0 {status} Words",
+        f"v: SIP/2.0/TCP 10.0.0.9;branch=z9hG4bK{branch}",
+        f"CSeq: {number} {method}",
+        "l: 0",
+    ]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def asked(*requests: bytes) -> Conversation:
+    conversation = Conversation()
+    assert conversation.from_client(b"".join(requests), 0.0).to_server == b"".join(requests)
+    return conversation
+
+
+def test_a_request_is_repeated_until_its_final_response() -> None:
+    conversation = asked(request("one"), request("two", body="v=0"))
+    conversation.from_server(response(180, "one"))
+    assert conversation.repeat(0.1) == [request("one"), request("two", body="v=0")]
+    conversation.from_server(response(200, "one"))
+    assert conversation.repeat(0.2) == [request("two", body="v=0")]
+    conversation.from_server(response(486, "two"))
+    assert conversation.repeat(0.3) == []
+    assert not conversation.is_waiting(0.3)
+
+
+def test_an_answer_belongs_to_the_request_with_its_branch_method_and_number() -> None:
+    conversation = asked(request("one"), request("one", "CANCEL"))
+    conversation.from_server(response(200, "one", "CANCEL"))
+    assert conversation.repeat(0.1) == [request("one")]
+    conversation.from_server(response(200, "one", number=2))
+    assert conversation.is_waiting(0.2)
+
+
+def test_an_ack_has_no_answer_and_is_not_kept() -> None:
+    assert not asked(request("one", "ACK")).is_waiting(0.0)
+
+
+def test_requests_of_the_server_and_their_responses_pass() -> None:
+    conversation = asked(request("one"))
+    assert conversation.from_server(request("hers", "BYE")).to_client == request("hers", "BYE")
+    assert conversation.from_client(response(200, "hers", "BYE"), 0.1).to_server == response(
+        200, "hers", "BYE"
+    )
+    assert conversation.repeat(0.2) == [request("one")]
+
+
+def test_only_whole_messages_pass_so_that_the_server_may_change_between_any_two() -> None:
+    conversation = asked(request("one"))
+    half = response(200, "one")[:40]
+    assert conversation.from_server(half) == (b"", b"")
+    conversation.next_server()
+    assert conversation.from_server(response(200, "one")).to_client == response(200, "one")
+    assert conversation.from_client(request("two")[:50], 0.1) == (b"", b"")
+    assert not conversation.is_waiting(0.1)
+    assert conversation.from_client(request("two")[50:], 0.2).to_server == request("two")
+
+
+def test_keep_alives_between_messages_pass() -> None:
+    conversation = Conversation()
+    assert conversation.from_client(b"\r\n\r\n" + request(), 0.0).to_server == b"\r\n\r\n" + request()
+    assert conversation.from_server(b"\r\n").to_client == b"\r\n"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x16\x03\x01\x02\x00",
+        b"GET / HTTP/1.1\r\n",
+        b"A" * 9000,
+        b"INVITE sip:x SIP/2.0\r\n" + b"X: y\r\n" * (MAX_HEAD_BYTES // 6 + 1),
+        b"INVITE sip:x SIP/2.0\r\nContent-Length: %d\r\n\r\n" % MAX_MESSAGE_BYTES,
+    ],
+)
+def test_what_is_no_sip_passes_as_it_comes_and_nothing_is_kept(data: bytes) -> None:
+    conversation = asked(request("one"))
+    assert conversation.from_server(response(200, "one")[:30]) == (b"", b"")
+    assert conversation.from_client(data, 0.1) == (data, response(200, "one")[:30])
+    assert not conversation.is_sip
+    assert not conversation.is_waiting(0.1)
+    assert conversation.from_server(b"\0\1") == (b"", b"\0\1")
+
+
+def test_messages_before_what_is_no_sip_are_passed_once() -> None:
+    conversation = Conversation()
+    data = request("one") + b"\x16\x03"
+    assert conversation.from_client(data, 0.0).to_server == data
+
+
+def test_a_request_that_three_servers_left_unanswered_is_refused() -> None:
+    conversation = asked(request("one"))
+    for _ in range(2):
+        assert conversation.refuse(("10.0.0.9", 5060), all_of_them=False) == b""
+        assert conversation.repeat(0.1)
+    told = conversation.refuse(("10.0.0.9", 5060), all_of_them=False)
+    assert told.startswith(b"SIP/2.0 503")
+    assert b"z9hG4bKone" in told
+    assert not conversation.repeat(0.2)
+
+
+def test_all_are_refused_when_no_server_is_left() -> None:
+    conversation = asked(request("one"), request("two", "OPTIONS"))
+    told = conversation.refuse(("10.0.0.9", 5060), all_of_them=True)
+    assert told.count(b"SIP/2.0 503") == 2
+    assert not conversation.is_waiting(0.1)
+
+
+def test_what_is_kept_ends_with_the_transaction_and_is_bounded() -> None:
+    conversation = asked(request("one"), request("two", "OPTIONS"))
+    assert conversation.repeat(OTHERS_FOR_S) == [request("one")]
+    assert conversation.repeat(INVITE_FOR_S) == []
+    large = "x" * 100_000
+    for number in range(20):
+        conversation.from_client(request(f"n{number}", body=large), 0.0)
+    assert sum(map(len, conversation.repeat(1.0))) <= MAX_KEPT_BYTES
+
+
+@given(st.lists(st.integers(1, 40), max_size=60), st.booleans())
+def test_how_the_stream_is_cut_changes_nothing(cuts: list[int], has_garbage: bool) -> None:
+    whole = request("one", body="v=0\r\n\r\n") + b"\r\n\r\n" + request("two", "OPTIONS")
+    whole += b"\0garbage" if has_garbage else b""
+    conversation, passed, rest = Conversation(), b"", whole
+    for cut in [*cuts, len(whole)]:
+        passed += conversation.from_client(rest[:cut], 0.0).to_server if rest else b""
+        rest = rest[cut:]
+    assert passed == whole
+    assert conversation.is_waiting(0.0) is not has_garbage
+
+
+@given(st.binary(max_size=300), st.binary(max_size=300))
+def test_hostile_bytes_neither_raise_nor_are_lost_or_doubled(first: bytes, second: bytes) -> None:
+    conversation = Conversation()
+    passed = conversation.from_client(first, 0.0).to_server + conversation.from_client(second, 0.0).to_server
+    assert (first + second).startswith(passed)
+    if not conversation.is_sip:
+        assert passed == first + second
