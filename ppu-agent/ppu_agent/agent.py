@@ -35,14 +35,24 @@ from pool_user import (
 
 from ppu_agent.configuration import PpuConfig
 from ppu_agent.deaths import Deaths, Departed
-from ppu_agent.destinations import Destination
+from ppu_agent.destinations import Address, Destination
 from ppu_agent.explanation import explain, parse_endpoint
 from ppu_agent.kernel import DeadManTimer, PaceError, Pacer
 from ppu_agent.relay import Relay
 from ppu_agent.responder import Responder
 from ppu_agent.ruleset import LEASE_S, RENEW_EVERY_S
 from ppu_agent.status import describe
-from ppu_agent.steering import PoolPolicy, Steering, drawn, paced, plan, relayed, steer, targets_for
+from ppu_agent.steering import (
+    PoolPolicy,
+    Steering,
+    drawn,
+    drawn_by_source,
+    paced,
+    plan,
+    relayed,
+    steer,
+    targets_for,
+)
 from ppu_agent.writer import Writer
 from rserpool import Protocol, SctpUnavailable
 
@@ -227,17 +237,23 @@ class PpuAgent:
             self._relayed = relayed(self._policies, self._views, self.deaths.departed)
             self.writer.relay(() if self.suspended else self._relayed, self.relay.port)
 
-    def _relay_to(self, asked: Destination, tried: Collection[Destination]) -> Destination | None:
+    def _relay_to(
+        self, asked: Destination, client: Address, tried: Collection[Destination]
+    ) -> Destination | None:
         """The server that gets a connection to `asked` now: that one while it lives, else a living one."""
-        dead = self.deaths.dead()
-        if asked not in tried and (asked not in dead or self.suspended):
-            return asked
         policy = self._relayed.get(asked)
-        if policy is None or self.suspended:
+        dead = self.deaths.dead()
+        is_front = policy is not None and policy.front == asked.endpoint
+        if not is_front and asked not in tried and (asked not in dead or self.suspended):
+            return asked
+        if policy is None or (self.suspended and not is_front):
             return None
         members = self._views[policy.handle].members
         targets = targets_for(asked, policy, members, self._weights.get(policy.handle, {}))
-        return drawn([one for one in targets if one.destination not in {*tried, *dead}], random.random())  # noqa: S311
+        left = [one for one in targets if one.destination not in {*tried, *dead}]
+        if is_front and policy.by_source:
+            return drawn_by_source(left, client)
+        return drawn(left, random.random())  # noqa: S311 - chance, not a secret
 
     def _pace(self) -> None:
         """Pace connection set-up to those that live."""

@@ -24,8 +24,10 @@ from ppu_agent.ruleset import PROBE_MARK
 from ppu_agent.unanswered import Conversation, Passed
 from rserpool import Protocol
 
-Choose = Callable[[Destination, Collection[Destination]], Destination | None]
-"""Where a connection to this destination goes now, none of the second ones; None: nowhere."""
+Choose = Callable[[Destination, Address, Collection[Destination]], Destination | None]
+"""Where a connection to this destination goes now; None: nowhere.
+
+Told are the client's address, and the destinations that were tried."""
 
 _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 MOST_CONNECTIONS: Final = 4000
@@ -188,7 +190,7 @@ class _Connection:
         """One server after the other. Return whether the client is to see an orderly end."""
         tried: set[Destination] = set()
         while not self._client_is_gone:
-            self.server = self._choose(self._asked, tried)
+            self.server = self._choose(self._asked, self.client[0], tried)
             if self.server is None:
                 self._writer.write(self._conversation.refuse(self._source, all_of_them=True))
                 return self._conversation.is_sip and self._was_up

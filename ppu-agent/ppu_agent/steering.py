@@ -173,7 +173,7 @@ def relayed(
 ) -> dict[Destination, PoolPolicy]:
     """The TCP destinations whose connections the agent relays; the first pool of the configuration decides.
 
-    A member that left belongs to them: a client may still ask for it.
+    A member that left belongs to them: a client may still ask for it. So does the pool's front.
     """
     left = list(departed)
     found: dict[Destination, PoolPolicy] = {}
@@ -182,6 +182,8 @@ def relayed(
             continue
         view = views.get(policy.handle, PoolView(policy.handle))
         members = [*view.members, *(one.member for one in left if policy.handle in one.pools)]
+        if policy.front is not None:
+            found.setdefault(Destination(policy.front[0], Protocol.TCP, policy.front[1]), policy)
         for destination in itertools.chain.from_iterable(map(policy.destinations, members)):
             if destination.protocol is Protocol.TCP:
                 found.setdefault(destination, policy)
@@ -196,6 +198,12 @@ def drawn(targets: Sequence[Target], chance: float) -> Destination | None:
         if place < 0:
             return one.destination
     return targets[-1].destination if targets else None
+
+
+def drawn_by_source(targets: Sequence[Target], client: Address) -> Destination | None:
+    """One of these by weight and the client's address: the same while it lives, at every agent."""
+    scored = {_score(str(one.destination).encode(), int(client), one.weight): one for one in targets}
+    return scored[max(scored)].destination if scored else None
 
 
 def paced(policies: Sequence[PoolPolicy], views: Mapping[str, PoolView]) -> dict[tuple[Address, int], Pacing]:
@@ -257,6 +265,6 @@ def slots_by_source(targets: Sequence[Target], slots: int) -> list[Destination]:
 
 
 def _score(name: bytes, slot: int, weight: int) -> float:
-    digest = hashlib.blake2b(name + slot.to_bytes(4, "big"), digest_size=8).digest()
+    digest = hashlib.blake2b(name + slot.to_bytes(16, "big"), digest_size=8).digest()
     chance = (int.from_bytes(digest, "big") + 1) / (2**64 + 2)
     return -weight / math.log(chance)

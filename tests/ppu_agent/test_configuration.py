@@ -37,6 +37,7 @@ def test_on_dead_is_one_action_or_a_table_by_transport(tmp_path: Path) -> None:
 
     assert on_dead('"redirect"') == {"udp": "redirect", "tcp": "redirect", "sctp": "redirect"}
     assert on_dead('"answer-503"') == {"udp": "answer-503", "tcp": "refuse", "sctp": "refuse"}
+    assert on_dead('"repeat"') == {"udp": "redirect", "tcp": "repeat", "sctp": "refuse"}
     assert on_dead('{ udp = "refuse", tcp = "redirect" }') == {
         "udp": "refuse",
         "tcp": "redirect",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ppu_agent.destinations import Destination
+from ppu_agent.destinations import Address, Destination
 from ppu_agent.relay import Relay
 from ppu_agent.ruleset import RELAY_TABLE
 from ppu_agent.writer import Writer
@@ -76,7 +76,9 @@ class Scene:
         self._there = servers
         self.client = client
 
-    def choose(self, asked: Destination, tried: Collection[Destination]) -> Destination | None:
+    def choose(
+        self, asked: Destination, _client: Address, tried: Collection[Destination]
+    ) -> Destination | None:
         order = [asked, *(one for one in self.members if one != asked)]
         return next((one for one in order if one not in tried and one not in self.dead), None)
 

@@ -6,10 +6,20 @@ from ipaddress import ip_address
 from hypothesis import given
 from hypothesis import strategies as st
 from pool_user import Weighted
-from ppu_agent.deaths import Departed, State
+from ppu_agent.deaths import Deaths, Departed, State
 from ppu_agent.destinations import Destination
 from ppu_agent.ruleset import removal, ruleset, shares
-from ppu_agent.steering import Action, Steering, Target, plan, slots_by_source, steer
+from ppu_agent.steering import (
+    Action,
+    Steering,
+    Target,
+    drawn,
+    drawn_by_source,
+    plan,
+    relayed,
+    slots_by_source,
+    steer,
+)
 
 from rserpool import Protocol
 from tests.ppu_agent.making import POOL, destination, member, policy, view
@@ -114,3 +124,27 @@ def test_shares_divide_a_thousand_by_weight_and_leave_nobody_out(weights: list[i
         assert last >= first
         due = 1000 * weight / sum(weights)
         assert abs(last - first + 1 - due) <= len(weights) + 1
+
+
+def test_relayed_are_members_departed_ones_and_the_front_of_pools_that_repeat() -> None:
+    repeating = replace(policy(also=(Protocol.TCP,)), on_dead=policy().on_dead | {Protocol.TCP: "repeat"})
+    deaths = Deaths()
+    deaths.views({POOL: view(1, 2)}, 0.0)
+    deaths.views({POOL: view(1)}, 1.0)
+    both = {destination(1, Protocol.TCP), destination(2, Protocol.TCP)}
+    assert relayed([policy()], {POOL: view(1)}, deaths.departed) == {}
+    assert relayed([repeating], {POOL: view(1)}, deaths.departed).keys() == both
+    front = replace(repeating, front=destination(9).endpoint)
+    assert destination(9, Protocol.TCP) in relayed([front], {POOL: view(1)}, ())
+
+
+def test_relayed_connections_are_drawn_by_weight_or_by_the_clients_address() -> None:
+    targets = [Target(destination(number, Protocol.TCP), weight) for number, weight in ((1, 1), (2, 3))]
+    drawn_ones = [drawn(targets, chance / 100) for chance in range(100)]
+    assert [drawn_ones.count(one.destination) for one in targets] == [25, 75]
+    assert drawn([], 0.5) is None
+    clients = [ip_address(f"10.1.{number // 250}.{number % 250}") for number in range(1000)]
+    chosen = [drawn_by_source(targets, client) for client in clients]
+    assert 180 < chosen.count(targets[0].destination) < 320
+    assert {drawn_by_source(targets[1:], client) for client in clients} == {targets[1].destination}
+    assert drawn_by_source([], clients[0]) is None
