@@ -127,7 +127,7 @@ def test_shares_divide_a_thousand_by_weight_and_leave_nobody_out(weights: list[i
 
 
 def test_relayed_are_members_departed_ones_and_the_front_of_pools_that_repeat() -> None:
-    repeating = replace(policy(also=(Protocol.TCP,)), on_dead=policy().on_dead | {Protocol.TCP: "repeat"})
+    repeating = replace(policy(also=(Protocol.TCP,)), on_dead={**policy().on_dead, Protocol.TCP: "repeat"})
     deaths = Deaths()
     deaths.views({POOL: view(1, 2)}, 0.0)
     deaths.views({POOL: view(1)}, 1.0)
