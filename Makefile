@@ -3,6 +3,7 @@
 # make test-kernel   of these, what runs on a kernel's own SCTP, in User-Mode Linux: conformance, both on one wire, the demo
 # make test-lksctp   lksctp-tools' own test suite (fetched as Debian's source package) on sctpd and on a kernel's SCTP
 # make bench  speed and size: queries per second beside other name servers, changes, 10,000 PEs; BENCH_OPTIONS='--quick', '--html FILE'
+# make results    runs the labs and writes docs/results from them (hours, on an idle machine); RESULTS='faults speed' for some pages
 # make bench-sctp  SCTP against kernel UDP and TCP; BENCH_OPTIONS='--quick', '--soak 1000000', '--json FILE', '--html FILE'
 # make fuzz   fuzzes sctp-userland, FUZZ_SECONDS=300 for each of two fuzzers
 # make lint   ruff, mypy, the direction of imports; needs neither root nor the Debian packages
@@ -18,7 +19,7 @@
 # make clean  removes the virtual environment, builds and caches
 # make lock   renews the pinned Python packages (versions and hashes only)
 # make help   this text
-.PHONY: help setup demo test test-kernel test-lksctp bench bench-sctp fuzz lint docs man install uninstall deb wheel release test-packages clean lock
+.PHONY: help setup demo test test-kernel test-lksctp bench results bench-sctp fuzz lint docs man install uninstall deb wheel release test-packages clean lock
 
 BIN := .venv/bin
 # Test files run side by side: on two processors three of them wait more than they work.
@@ -59,6 +60,10 @@ bench:
 bench-sctp:
 	@setup/setup.sh demo
 	@$(BIN)/rspdns-lab bench-sctp $(BENCH_OPTIONS)
+
+results:
+	@setup/setup.sh test
+	@setup/results.sh $(RESULTS)
 
 fuzz: setup
 	@$(MAKE) --silent -C sctp-userland fuzz

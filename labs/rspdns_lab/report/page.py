@@ -182,8 +182,9 @@ def machine() -> str:
     kinds = [line for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
     kind = kinds[0].partition(":")[2].strip() if kinds else platform.machine()
     names = [line for line in _lines("/etc/os-release") if line.startswith("PRETTY_NAME=")]
+    version = platform.release().partition("-")[0]  # what follows is the builder's
     system = names[0].partition("=")[2].strip('"') if names else platform.system()
-    return f"{os.cpu_count()} processors ({kind}), {system}, Linux {platform.release()}"
+    return f"{os.cpu_count()} processors ({kind}), {system}, Linux {version}"
 
 
 def _lines(path: str) -> list[str]:

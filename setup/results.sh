@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# results.sh [NAME ...]: runs the labs whose figures the documentation shows, and writes docs/results/NAME.md from each.
+# Without names: all of them, one after the other; that takes some hours. The machine should do nothing else meanwhile.
+# What is broken off goes on when it is started again (build/results has the trials); remove build/results to begin anew.
+set -euo pipefail
+here=$(cd "$(dirname "$0")/.." && pwd)
+names=(faults loss calls calls-with-ppu-agent takeover speed changes strangers size registrars resolvers)
+[ $# -eq 0 ] || names=("$@")
+mkdir -p "$here/build/results" "$here/docs/results"
+
+command_of() {
+    case $1 in
+        faults) echo chaos --members 3 --follow enrp --trials 3 ;;
+        loss) echo loss ;;
+        calls) echo ims ;;
+        calls-with-ppu-agent) echo ims --ppu ;;
+        takeover) echo compare --seconds 20 --trials 3 ;;
+        speed) echo bench --only questions --rounds 3 ;;
+        changes) echo bench --only changes ;;
+        strangers) echo bench --only flood --only strangers ;;
+        size) echo bench --only scale --seconds 2 ;;
+        registrars) echo bench --only registrars --seconds 4 --trials 3 ;;
+        resolvers) echo resolvers ;;
+        *) printf 'results: %s: there is no such page; %s\n' "$1" "${names[*]}" >&2; exit 2 ;;
+    esac
+}
+
+for name in "${names[@]}"; do command_of "$name" >/dev/null; done
+for name in "${names[@]}"; do
+    read -ra command <<<"$(command_of "$name")"
+    printf 'results: %s: rspdns-lab %s\n' "$name" "${command[*]}" >&2
+    status=0
+    "$here/.venv/bin/rspdns-lab" "${command[@]}" --results "$here/build/results/$name.json" \
+        --markdown "$here/docs/results/$name.md" || status=$?
+    [ "$status" -le 1 ] || exit "$status" # 1: a bound was broken; the page says which
+done
