@@ -325,10 +325,12 @@ static void handle(struct server *server, struct client *client, const struct me
 
 /* ---- sockets ---- */
 
+/* A backend that gives up ends its lease itself, before it closes. One that was killed keeps it for its last second. */
 static void leave(struct server *server, struct client *client)
 {
 	if (server->backend == client) {
-		end_lease(server); /* at once: nobody tells of changes any more */
+		if (client->is_leaving)
+			end_lease(server); /* it said what makes no sense */
 		server->backend = NULL;
 	}
 	close(client->file);

@@ -1,6 +1,8 @@
 """Whatever arrives: the program answers nothing that PowerDNS would not answer so, and the daemon goes on."""
 
 import json
+import mmap
+import os
 import random
 import re
 import socket
@@ -242,6 +244,35 @@ def test_garbage_at_the_socket_does_not_harm(stage: FastStage) -> None:
             except (ConnectionError, TimeoutError):
                 pass
     assert stage.daemons[0].poll() is None, (stage.folder / "fastpath.log").read_text()
+    stage.wait_until_ready()
+
+
+def test_killed_backend_keeps_its_lease_and_one_that_says_nonsense_loses_it(stage: FastStage) -> None:
+    """PowerDNS's own caches would outlive a backend that is killed, too."""
+
+    def lease_after(last_words: bytes) -> int:
+        with socket.socket(socket.AF_UNIX) as one:
+            one.settimeout(20)
+            one.connect(str(stage.socket))
+            one.sendall(struct.pack("=IBIH", 7, ord("H"), 2, 1232))
+            said, (file,), _, _ = socket.recv_fds(one, 100, 1)
+            with mmap.mmap(file, mmap.PAGESIZE) as memory, memoryview(memory).cast("Q") as leases:
+                number = struct.unpack("=IBH", said)[2]
+                leases[number] = time.monotonic_ns()
+                one.sendall(last_words)
+                while last_words and one.recv(1000):
+                    pass
+        os.close(file)
+        until(lambda: not stage.status()["backend"])
+        left: int = stage.status()["lease_ms"]
+        until(lambda: stage.status()["lease_ms"] == 0)
+        return left
+
+    stage.backend.freeze(6)
+    until(lambda: stage.status()["lease_ms"] == 0)
+    assert lease_after(struct.pack("=IB", 1, ord("X"))) == 0
+    # The best of some: the machine may stand still for as long as a lease lasts.
+    assert max(lease_after(b"") for _ in range(3)) > 0
     stage.wait_until_ready()
 
 

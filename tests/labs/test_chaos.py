@@ -16,7 +16,7 @@ from rspdns_lab.chaos import run as chaos
 from rspdns_lab.chaos.long_handle import message
 from rspdns_lab.chaos.report import page_of
 from rspdns_lab.chaos.run import ALL_FAULTS, QUICK_FAULTS, Order, describe, run_chaos
-from rspdns_lab.chaos.summary import Bounds, Case, CaseTrial, summarize, table
+from rspdns_lab.chaos.summary import Bounds, Case, CaseTrial, read_trial, summarize, table
 from rspdns_lab.chaos.verdict import Trial, judge_trial
 from rspdns_lab.cli import main
 from rspdns_lab.errors import LabError
@@ -200,15 +200,42 @@ def test_only_what_the_backends_probe_for_runs_in_a_lab_of_its_own(monkeypatch: 
 
     @contextlib.contextmanager
     def lab(setting: Setting) -> Iterator[MagicMock]:
-        labs.append(setting.verified)
+        labs.append((setting.verified, setting.fastpath))
         yield MagicMock()
 
     monkeypatch.setattr(chaos, "Lab", lab)
     monkeypatch.setattr(chaos, "_run_trial", lambda *_: Trial(answers=1))
     order = Order(sizes=(3,), follows=("enrp",), trials=2)
     found = Counter(one.case.fault for several in run_chaos(order, [], lambda _: None) for one in several)
-    assert labs == [False, True]
-    assert found == {fault.name: 2 for fault in ALL_FAULTS}
+    assert labs == [(False, False), (True, False)]
+    assert found == {fault.name: 2 for fault in ALL_FAULTS if not fault.fastpath}
+    labs.clear()
+    order = replace(order, fastpath=True)
+    found = Counter(one.case.fault for several in run_chaos(order, [], lambda _: None) for one in several)
+    assert labs == [(False, False), (False, True), (True, False), (True, True)]
+    assert found == {fault.name: 2 if fault.fastpath else 4 for fault in ALL_FAULTS}
+
+
+def test_answers_from_the_kernel_are_compared_with_those_of_powerdns() -> None:
+    def rows(kernel_ms: float, trials: int) -> list[tuple[str, ...]]:
+        order = Order(sizes=(3,), follows=("poll",), fastpath=True)
+        found = [
+            CaseTrial(Case("as-killed", 3, "poll", fastpath), Trial(last_wrong_ms=time_ms, answers=9))
+            for fastpath, time_ms in ((False, 10.0), (True, kernel_ms))
+            for _ in range(trials)
+        ]
+        assert [read_trial(one.as_json()) for one in found] == found
+        return [row.problems for row in order.rows(found)]
+
+    assert rows(12, 5) == [(), ()]
+    assert rows(30, 5) == [(), ("p50 30 ms, without answers from the kernel 10 ms",)]
+    assert rows(30, 4) == [(), ()]
+
+
+def test_faults_of_the_fast_path_need_it() -> None:
+    done = CliRunner().invoke(main, ["chaos", "--fault=fastpath-killed"])
+    assert done.exit_code == 2, done.output
+    assert "fastpath-killed: only with --fastpath" in done.output
 
 
 def test_registrars_are_followed_and_polled_in_one_run_unless_told_otherwise(

@@ -5,10 +5,7 @@ what an answer costs. The meter counts all of it: the asking process and the ser
 questions cost with an echo that does nothing but turn packets round.
 """
 
-import functools
 import json
-import os
-import shutil
 import subprocess
 import sys
 import time
@@ -16,8 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from rspdns.fastpath import DaemonStatus, ask_daemon
-
+from rspdns_lab.chain import fast_path
 from rspdns_lab.chain.hosts import wait_until
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Host
@@ -25,53 +21,27 @@ from rspdns_lab.net.processes import Program, processor_s
 
 ECHO_PORT: Final = 5399
 INTERFACE: Final = "lo"
-_BESIDE_US: Final = Path(__file__).resolve().parents[3] / "fastpath" / "build"
-_PROGRAM: Final = "rspdns-fastpath"
-_SEARCH_PATH: Final = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
+_ECHO: Final = fast_path.BUILT / "echo.bpf.o"
 _TIMEOUT_S: Final = 120
 IDLE_S: Final = 0.5
 
 
-def _program() -> str:
-    """The daemon of this source tree, or the installed one; empty: there is none."""
-    own = _BESIDE_US / _PROGRAM
-    return str(own) if own.exists() else shutil.which(_PROGRAM, path=_SEARCH_PATH) or ""
-
-
-@functools.cache
 def why_not() -> str:
-    """Why nothing can be answered from the kernel here; empty: it can."""
-    if not _program():
-        return f"{_PROGRAM} is not built (make -C fastpath)"
-    if not (_BESIDE_US / "echo.bpf.o").exists():
-        return "the echo to compare with is not built (make -C fastpath)"
-    done = subprocess.run(
-        [_program(), "probe"], capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
-    )
-    return done.stderr.strip() if done.returncode else ""
+    """Why nothing can be answered from the kernel and measured here; empty: it can."""
+    return fast_path.why_not() or ("" if _ECHO.exists() else f"{_ECHO.name} is not built (make -C fastpath)")
 
 
 def start_daemon(host: Host, folder: Path, port: int) -> Program:
     """Start rspdns-fastpath for the name server at this port of the host. Raises LabError."""
-    socket = folder / "fastpath.sock"
-    command = [_program(), "run", "--interface", INTERFACE, "--address", host.address, "--port", str(port)]
-    daemon = Program("fastpath", host, [*command, "--socket", str(socket)], folder / "fastpath.log")
+    daemon = fast_path.daemon(host, folder, port, INTERFACE)
     daemon.start()
-    wait_until(socket.exists, "rspdns-fastpath", 60, daemon)
+    wait_until((folder / fast_path.SOCKET).exists, "rspdns-fastpath", 60, daemon)
     return daemon
 
 
 def wait_until_it_answers(folder: Path, programs: Sequence[Program]) -> None:
     """Wait until the kernel answers for the name server in this folder. Raises LabError."""
-
-    def answers() -> bool:
-        try:
-            status: DaemonStatus = ask_daemon(str(folder / "fastpath.sock"))
-        except (OSError, ValueError):
-            return False
-        return status.names > 0 and status.lease_ms > 0
-
-    wait_until(answers, "answers from the kernel", 60, *programs)
+    wait_until(lambda: fast_path.answers(folder), "answers from the kernel", 60, *programs)
 
 
 def start_echo(host: Host) -> None:
@@ -80,7 +50,7 @@ def start_echo(host: Host) -> None:
         ["qdisc", "replace", "dev", INTERFACE, "clsact"],
         [
             *("filter", "replace", "dev", INTERFACE, "ingress", "pref", "1", "handle", "1"),
-            *("bpf", "direct-action", "obj", str(_BESIDE_US / "echo.bpf.o"), "sec", "tc"),
+            *("bpf", "direct-action", "obj", str(_ECHO), "sec", "tc"),
         ],
     ):
         done = subprocess.run(

@@ -12,7 +12,7 @@ from typing import Any
 from daemon_kit.control import ControlError, request
 
 from rserpool import RegistrarAddress
-from rspdns_lab.chain import texts
+from rspdns_lab.chain import fast_path, texts
 from rspdns_lab.chain.asking import answers_options
 from rspdns_lab.chain.plan import REREGISTRATION_MS, Setting
 from rspdns_lab.chain.texts import write_name_server_files
@@ -140,15 +140,28 @@ class NameServerHost:
             "backend", host, sctp.command(backend), folder / "backend.log", sctp.environment
         )
         self.pdns = Program("pdns", host, ["pdns_server", f"--config-dir={folder}"], folder / "pdns.log")
+        self.has_fastpath = setting.fastpath
+        self.fastpath = fast_path.daemon(host, folder, 53, "eth0")
+        """Runs where `has_fastpath`."""
 
     @property
     def programs(self) -> tuple[Program, ...]:
         """What runs here."""
-        return (self.pdns, self.backend)
+        return (self.pdns, self.backend, *([self.fastpath] if self.has_fastpath else []))
 
     def start(self) -> None:
         """Start the backend; PowerDNS would give up without it and follows in `wait()`."""
+        if self.has_fastpath:
+            self.start_fastpath()
         self.backend.start()
+
+    def start_fastpath(self) -> None:
+        """Start rspdns-fastpath."""
+        self.fastpath.start()
+
+    def is_answered_by_kernel(self) -> bool:
+        """Whether the kernel answers, where it should."""
+        return not self.has_fastpath or fast_path.answers(self.folder)
 
     def wait(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait for the backend, then start PowerDNS."""

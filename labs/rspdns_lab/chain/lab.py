@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
+from rspdns_lab.chain import fast_path
 from rspdns_lab.chain.base import LabBase
 from rspdns_lab.chain.hosts import (
     START_TIMEOUT_S,
@@ -38,6 +39,8 @@ class Lab(LabBase):
         check_programs()
         super().__init__()
         self.setting = setting or Setting()
+        if self.setting.fastpath and (why := fast_path.why_not()):
+            raise LabError(f"the kernel can't answer here: {why}")
         self.start_timeout_s = START_TIMEOUT_S * self.setting.slow
         self.sctp = find_sctp(tuned=self.setting.tuned)
         self.recorder = Recorder(complete=[question.startswith("SRV:") for question in QUESTIONS])
@@ -123,6 +126,14 @@ class Lab(LabBase):
             return all(standings == ["settled"] * len(REGISTRARS) for standings in states)
 
         wait_until(settled, "backends that take every registrar for settled", timeout_s * self.setting.slow)
+
+    def wait_until_kernels_answer(self, timeout_s: float = CONVERGE_TIMEOUT_S) -> None:
+        """Wait until the kernels answer, where they should."""
+
+        def answer() -> bool:
+            return all(server.is_answered_by_kernel() for server in self.name_servers.values())
+
+        wait_until(answer, "answers from the kernel", timeout_s * self.setting.slow)
 
     def busiest_registrar(self) -> str:
         """Return the registrar that is home to most application servers."""

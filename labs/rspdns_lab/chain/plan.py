@@ -46,6 +46,8 @@ class Setting:
     """Whether the backends probe every application server themselves."""
     tcp: bool = False
     """Whether the application servers are in a pool for TCP, too, at the same name."""
+    fastpath: bool = False
+    """Whether the kernel of each name server answers, by rspdns-fastpath."""
     slow: float = 1.0
     """This machine is so many times slower: the lab waits longer, and asks less often."""
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from pdns_config.render import PdnsSettings, render
 
+from rspdns_lab.chain import fast_path
 from rspdns_lab.chain.plan import (
     HANDLE,
     NETWORK,
@@ -130,6 +131,11 @@ path = {_text(folder / "state")}
 """
 
 
+def fastpath_toml(socket: Path) -> str:
+    """Return what the backend's configuration has more where the kernel answers."""
+    return f"\n[fastpath]\nsocket = {_text(socket)}\n"
+
+
 def zone_toml(verified: bool = False, *, tcp: bool = False) -> str:
     """Return the live zone: one pool of SIP servers; `verified`: the backend probes each of them itself.
 
@@ -192,7 +198,10 @@ def write_name_server_files(
     zones = folder / "zones.d"
     zones.mkdir()
     (folder / "state").mkdir()
-    (folder / "rspdns.toml").write_text(backend_toml(registrars, folder, setting.follow, setting.slow))
+    text = backend_toml(registrars, folder, setting.follow, setting.slow)
+    if setting.fastpath:
+        text += fastpath_toml(folder / fast_path.SOCKET)
+    (folder / "rspdns.toml").write_text(text)
     (zones / f"{ZONE}.toml").write_text(zone_toml(verified=setting.verified, tcp=setting.tcp))
     (zones / f"{ZONE}.zone").write_text(static_zone(name_servers))
     settings = PdnsSettings(

@@ -7,7 +7,14 @@ import click
 
 from rspdns_lab.chain.plan import FOLLOWS, MOST_MEMBERS, Follow
 from rspdns_lab.chaos.report import page_of
-from rspdns_lab.chaos.run import ALL_FAULTS, QUICK_FAULTS, SIZES, Order, run_chaos
+from rspdns_lab.chaos.run import (
+    ALL_FAULTS,
+    QUICK_FASTPATH_FAULTS,
+    QUICK_FAULTS,
+    SIZES,
+    Order,
+    run_chaos,
+)
 from rspdns_lab.chaos.summary import CaseTrial, read_trial, table
 from rspdns_lab.ending import say
 from rspdns_lab.report.files import ReportFiles, report_options
@@ -37,6 +44,11 @@ from rspdns_lab.report.trials import LabReport, run_lab
 )
 @click.option("--follow", "follows", multiple=True, type=click.Choice(FOLLOWS),
               help="Only with registrars followed by ENRP, or only with registrars polled.")  # fmt: skip
+@click.option(
+    "--fastpath",
+    is_flag=True,
+    help="Each fault twice, without and with answers from the kernel, and the faults of rspdns-fastpath.",
+)
 @click.option("--slack", type=click.FloatRange(1, 1000), default=1.0, show_default=True,
               help="Multiplies the time bounds, for a busy machine.")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True, help="For the moments and the victims.")
@@ -47,6 +59,7 @@ def chaos(
     names: tuple[str, ...],
     sizes: tuple[int, ...],
     follows: tuple[Follow, ...],
+    fastpath: bool,
     slack: float,
     seed: int,
     report: ReportFiles,
@@ -58,10 +71,13 @@ def chaos(
     Exit status: 0 all bounds kept, 1 a bound broken, 2 the lab can't run here.
     """
     if quick:
-        names, sizes, follows, trials = names or QUICK_FAULTS, sizes or (3,), follows or ("enrp",), 1
+        names = names or (QUICK_FASTPATH_FAULTS if fastpath else QUICK_FAULTS)
+        sizes, follows, trials = sizes or (3,), follows or ("enrp",), 1
     faults = tuple(one for one in ALL_FAULTS if not names or one.name in names)
     each_size, each_follow = tuple(dict.fromkeys(sizes)) or SIZES, tuple(dict.fromkeys(follows)) or FOLLOWS
-    order = Order(faults, each_size, each_follow, trials, slack, seed)
+    order = Order(faults, each_size, each_follow, trials, slack, seed, fastpath)
+    if names and not fastpath and all(one.fastpath for one in faults):
+        raise click.UsageError(f"{', '.join(names)}: only with --fastpath")
     if not list(order.cases()):
         raise click.UsageError(f"{', '.join(names)}: not in pools of {', '.join(map(str, each_size))}")
 

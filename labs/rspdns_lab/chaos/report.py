@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from rspdns_lab.chain.plan import Follow
 from rspdns_lab.chaos.run import ALL_FAULTS
 from rspdns_lab.chaos.summary import FOLLOWED, Bounds, Row, table
 from rspdns_lab.report.page import Page, Section, legend_above, new_plot, plain_numbers
@@ -34,15 +35,20 @@ _WHAT: Final = {fault.name: fault for fault in ALL_FAULTS}
 def page_of(rows: Sequence[Row], slack: float = 1.0) -> Page:
     """Return the page; `slack` multiplied the bounds."""
     sections = []
-    for size, follow in dict.fromkeys((row.case.members, row.case.follow) for row in rows):
-        own = [row for row in rows if (row.case.members, row.case.follow) == (size, follow)]
+    for size, follow, fastpath in dict.fromkeys(_chain(row) for row in rows):
+        own = [row for row in rows if _chain(row) == (size, follow, fastpath)]
         plots = [(_CAPTION, _plot(own, slack))]
-        title = f"Pools of {size}, registrars {FOLLOWED[follow]}"
+        by_kernel = ", answered by the kernel" if fastpath else ""
+        title = f"Pools of {size}, registrars {FOLLOWED[follow]}{by_kernel}"
         sections.append(Section(title, _verdict(own), table(own), plots))
     what = [("fault", "what is done"), *((name, _WHAT[name].what) for name in _faults(rows))]
     sections.append(Section("The faults", "", what))
     more = f" Bounds are multiplied by {slack:g}." if slack != 1 else ""
     return Page("What DNS says while parts fail", f"{_INTRO}{more}", sections)
+
+
+def _chain(row: Row) -> tuple[int, Follow, bool]:
+    return row.case.members, row.case.follow, row.case.fastpath
 
 
 def _faults(rows: Sequence[Row]) -> list[str]:

@@ -11,16 +11,21 @@ from typing import Final
 from rspdns_lab.chain.lab import Lab
 from rspdns_lab.chain.plan import FOLLOWS, Follow, Setting
 from rspdns_lab.chaos.faults.doubled import DOUBLE_FAULTS
+from rspdns_lab.chaos.faults.fastpath import FASTPATH_FAULTS
 from rspdns_lab.chaos.faults.registrars import CLOCK_FAULTS, REGISTRAR_FAULTS
 from rspdns_lab.chaos.faults.servers import FAULTS
 from rspdns_lab.chaos.faults.verified import VERIFIED_FAULTS
 from rspdns_lab.chaos.scene import ChaosFault, Scene, Strike
-from rspdns_lab.chaos.summary import FOLLOWED, Case, CaseTrial, Row, summarize, trials_of
+from rspdns_lab.chaos.summary import FOLLOWED, Case, CaseTrial, Row, compared, summarize, trials_of
 from rspdns_lab.chaos.verdict import Trial, judge_trial
 from rspdns_lab.errors import LabError
 
-ALL_FAULTS: Final = (*FAULTS, *VERIFIED_FAULTS, *REGISTRAR_FAULTS, *DOUBLE_FAULTS)
+ALL_FAULTS: Final = (*FAULTS, *VERIFIED_FAULTS, *REGISTRAR_FAULTS, *DOUBLE_FAULTS, *FASTPATH_FAULTS)
 QUICK_FAULTS: Final = ("as-killed", "as-drained", "registrar-killed", "clock-stepped-forward")
+QUICK_FASTPATH_FAULTS: Final = (
+    *("as-killed", "backend-killed", "as-killed-while-backend-frozen"),
+    *(fault.name for fault in FASTPATH_FAULTS),
+)
 SIZES: Final = (2, 3, 12)
 PHASE_S: Final = 2.0
 """A trial begins within so long: agents register again every 2 s."""
@@ -36,7 +41,7 @@ Say = Callable[[str], object]
 @dataclass(frozen=True)
 class Order:
     """What is to be run: each of `faults` `trials` times in pools of each of `sizes`, registrars
-    followed in each of the ways of `follows`.
+    followed in each of the ways of `follows`. `fastpath`: each without and with answers from the kernel.
 
     `slack` multiplies the time bounds: a busy machine is slower than the design reckons with.
     """
@@ -47,27 +52,36 @@ class Order:
     trials: int = 10
     slack: float = 1.0
     seed: int = 1
+    fastpath: bool = False
+
+    @property
+    def chains(self) -> tuple[bool, ...]:
+        """Whether kernels answer in each of the chains that are compared."""
+        return (False, True) if self.fastpath else (False,)
 
     def cases(self) -> Iterator[tuple[Case, ChaosFault]]:
         """Yield every row of the table to be."""
-        for size, follow, fault in itertools.product(self.sizes, self.follows, self.faults):
-            if size in fault.sizes:
-                yield Case(fault.name, size, follow), fault
+        every = itertools.product(self.sizes, self.follows, self.faults, self.chains)
+        for size, follow, fault, fastpath in every:
+            if size in fault.sizes and (fastpath or not fault.fastpath):
+                yield Case(fault.name, size, follow, fastpath), fault
 
     def rows(self, found: Sequence[CaseTrial]) -> list[Row]:
         """Return the table of what was found of it."""
-        return [
+        rows = [
             summarize(case, trials, fault.bounds_for(case.follow), self.slack)
             for case, fault in self.cases()
             if (trials := trials_of(case, found))
         ]
+        return compared(rows, self.slack)
 
 
 def run_chaos(order: Order, earlier: Sequence[CaseTrial], say: Say) -> Iterator[Sequence[CaseTrial]]:
     """Run what was not found `earlier`; yield trial after trial. Raises LabError when the lab can't run."""
     done = Counter(one.case for one in earlier)
-    for size, follow, verified in itertools.product(order.sizes, order.follows, (False, True)):
-        setting = Setting(members=size, follow=follow, verified=verified)
+    labs = itertools.product(order.sizes, order.follows, (False, True), order.chains)
+    for size, follow, verified, fastpath in labs:
+        setting = Setting(members=size, follow=follow, verified=verified, fastpath=fastpath)
         while left := list(_left(order, done, setting)):
             before = done.total()
             for one in _run_in_one_lab(order, setting, left, say):
@@ -79,10 +93,10 @@ def run_chaos(order: Order, earlier: Sequence[CaseTrial], say: Say) -> Iterator[
 
 def _left(order: Order, done: Counter[Case], setting: Setting) -> Iterator[tuple[int, Case, ChaosFault]]:
     """Yield the trials still to be done in such a lab, one of each fault and then the next round."""
-    wanted = (setting.members, setting.follow, setting.verified)
+    wanted = (setting.members, setting.follow, setting.verified, setting.fastpath)
     for trial in range(order.trials):
         for case, fault in order.cases():
-            is_here = (case.members, case.follow, fault.verified) == wanted
+            is_here = (case.members, case.follow, fault.verified, case.fastpath) == wanted
             if is_here and trial >= done[case]:
                 yield trial, case, fault
 
@@ -94,7 +108,8 @@ def _run_in_one_lab(
     clocks = not CLOCK_FAULTS.isdisjoint(fault.name for _, _, fault in left)
     probed = ", each probed by the name servers" if setting.verified else ""
     followed = FOLLOWED[setting.follow]
-    say(f"a lab with {setting.members} application servers{probed}, registrars {followed}")
+    by_kernel = ", answered by the kernel" if setting.fastpath else ""
+    say(f"a lab with {setting.members} application servers{probed}, registrars {followed}{by_kernel}")
     with Lab(replace(setting, clocks=clocks)) as lab:
         lab.start_registrars()
         lab.start_application_servers()
@@ -130,6 +145,7 @@ def _run_trial(scene: Scene, fault: ChaosFault) -> Trial:
 def _recover(lab: Lab) -> None:
     lab.wait_until_all_are_answered(_RECOVERY_S)
     lab.wait_until_settled(_RECOVERY_S)
+    lab.wait_until_kernels_answer(_RECOVERY_S)
 
 
 def _watch(lab: Lab, strike: Strike, watch_s: float) -> None:

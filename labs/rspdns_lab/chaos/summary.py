@@ -1,7 +1,7 @@
 """From trials to a verdict: percentiles, bounds, the table."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from rspdns_lab.chain.plan import FOLLOWS, Follow
@@ -38,9 +38,12 @@ class Case:
     fault: str
     members: int
     follow: Follow
+    fastpath: bool = False
+    """Whether the kernels of the name servers answer."""
 
     def __str__(self) -> str:
-        return f"{self.fault} in a pool of {self.members}, registrars {FOLLOWED[self.follow]}"
+        by_kernel = ", answered by the kernel" if self.fastpath else ""
+        return f"{self.fault} in a pool of {self.members}, registrars {FOLLOWED[self.follow]}{by_kernel}"
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,8 @@ def read_trial(fields: Mapping[str, Any]) -> CaseTrial:
     """Return a trial as `as_json` gave it. Raises TypeError or LookupError for something else."""
     if fields["follow"] not in FOLLOWS:
         raise LookupError(fields["follow"])
-    case = Case(str(fields["fault"]), int(fields["members"]), fields["follow"])
+    fastpath = fields.get("fastpath", False) is True
+    case = Case(str(fields["fault"]), int(fields["members"]), fields["follow"], fastpath)
     return CaseTrial(case, Trial(**fields["trial"]))
 
 
@@ -122,15 +126,49 @@ def summarize(case: Case, trials: Sequence[Trial], bounds: Bounds, slack: float 
                problems=tuple(problems))  # fmt: skip
 
 
+_ENOUGH_TO_COMPARE: Final = 5
+"""Trials: of fewer, chance decides which median is larger."""
+_MUCH_WORSE: Final = 1.25
+_WORSE_MS: Final = 5.0
+
+
+def compared(rows: Sequence[Row], slack: float = 1.0) -> list[Row]:
+    """The rows; one with answers from the kernel has a problem if it is worse than the same without."""
+    without = {row.case: row for row in rows if not row.case.fastpath}
+
+    def judged(row: Row) -> Row:
+        other = without.get(replace(row.case, fastpath=False)) if row.case.fastpath else None
+        if other is None or min(row.trials, other.trials) < _ENOUGH_TO_COMPARE:
+            return row
+        if row.p50_ms <= _MUCH_WORSE * other.p50_ms + _WORSE_MS * slack:
+            return row
+        worse = f"p50 {row.p50_ms:g} ms, without answers from the kernel {other.p50_ms:g} ms"
+        return replace(row, problems=(*row.problems, worse))
+
+    return [judged(row) for row in rows]
+
+
 def table(rows: Iterable[Row]) -> Table:
     """Return the table of a report."""
+    rows = list(rows)
+    compares = any(row.case.fastpath for row in rows)
     lines: list[Sequence[str]] = [
-        (*_CASE, *("trials", "p50", "p99", "max", "live one missing", "empty", "SERVFAIL", "bounds"))
+        (
+            *_CASE,
+            *(("answered by",) if compares else ()),
+            *("trials", "p50", "p99", "max", "live one missing", "empty", "SERVFAIL", "bounds"),
+        )
     ]
     for row in rows:
         times = (f"{value:.0f} ms" for value in (row.p50_ms, row.p99_ms, row.max_ms, row.missing_ms))
         counts = (str(row.empty), str(row.servfail))
         kept = "; ".join(row.problems) or "kept"
-        where = (row.case.fault, str(row.case.members), FOLLOWED[row.case.follow])
+        by = "kernel" if row.case.fastpath else "PowerDNS"
+        where = (
+            row.case.fault,
+            str(row.case.members),
+            FOLLOWED[row.case.follow],
+            *([by] if compares else []),
+        )
         lines.append([*where, str(row.trials), *times, *counts, kept])
     return lines

@@ -11,6 +11,7 @@ from rspdns_lab.chaos.scene import ChaosFault, Scene, Strike, all_live, server_d
 from rspdns_lab.chaos.summary import Bounds
 
 _OTHERS: Final = tuple(range(1, len(NAME_SERVERS)))
+_FROZEN_S: Final = 3.0
 
 
 def _kill_server(scene: Scene) -> Strike:
@@ -78,6 +79,16 @@ def _kill_backend(scene: Scene) -> Strike:
     return replace(strike, counted_from_s=killed_at_s)
 
 
+def _freeze_backend_and_kill_server(scene: Scene) -> Strike:
+    """Freeze a backend, kill a server, wake the backend; judged from then. Nobody tells it meanwhile."""
+    frozen_at_s = scene.name_server.backend.freeze()
+    scene.server.sip.kill()
+    time.sleep(_FROZEN_S)
+    at_s = time.monotonic()
+    scene.name_server.backend.thaw()
+    return replace(server_dead(scene, at_s), counted_from_s=frozen_at_s)
+
+
 def _kill_pdns(scene: Scene) -> Strike:
     at_s = scene.name_server.pdns.kill()
     time.sleep(0.2)
@@ -125,6 +136,13 @@ FAULTS: Final = (
         "SIGKILL to one backend, started again 0.2 s later; times from when it is up",
         _kill_backend,
         Bounds(p99_ms=1000, servfail=True, silence=True),
+    ),
+    ChaosFault(
+        "as-killed-while-backend-frozen",
+        "SIGSTOP to one backend and SIGKILL to the SIP server; the backend woken 3 s later, times from then",
+        _freeze_backend_and_kill_server,
+        Bounds(p99_ms=1000, servfail=True, silence=True),
+        _start_server,
     ),
     ChaosFault(
         "pdns-killed",
