@@ -1,6 +1,6 @@
 """Writes the Grafana dashboard: python packaging/dashboard.py >backend/examples/grafana-dashboard.json
 
-A test holds the file and this program together, and every metric in it against those of the backend.
+A test holds the file and this program together, and every metric in it against those of the services.
 """
 
 import json
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 CHOSEN = 'instance=~"$instance"'
 POOL = f'{CHOSEN}, owner=~"$owner"'
+SIDECAR = 'instance=~"$sidecar"'
 COLUMNS = 24
 """Of Grafana's grid."""
 
@@ -64,6 +65,33 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
             Panel("Questions to the backend", [(f"sum by (instance, method) (rate(rspdns_queries_total{{{CHOSEN}}}[1m]))", "{{method}} ({{instance}})")], unit="reqps", why="PowerDNS's caches answer all others"),
             Panel("Questions that failed", [(f"sum by (instance) (rate(rspdns_query_failures_total{{{CHOSEN}}}[5m]))", "{{instance}}")], unit="reqps"),
             Panel("Purges", [(f"sum by (instance) (rate(rspdns_purged_names_total{{{CHOSEN}}}[5m]))", "names ({{instance}})"), (f"sum by (instance) (rate(rspdns_purge_failures_total{{{CHOSEN}}}[5m]))", "failed ({{instance}})")], unit="ops"),
+        ),
+    ),
+    (
+        "Sidecars of servers",
+        (
+            Panel("Servers by state", [(f"sum by (state) (ppe_agent_as_state{{{SIDECAR}}} == 1)", "{{state}}")]),
+            Panel("Not in their pool", [(f'max by (instance, as, state) (ppe_agent_as_state{{{SIDECAR}, state!="in"}}) == 1', "{{as}} {{state}} ({{instance}})")], why="drained, held back, down, joining or leaving"),
+            Panel("Load as reported", [(f"ppe_agent_as_load{{{SIDECAR}}}", "{{as}} ({{instance}})")], unit="percentunit"),
+            Panel("Checks that fail", [(f"ppe_agent_check_up{{{SIDECAR}}} == 0", "{{as}} {{type}} {{of}} ({{instance}})")]),
+            Panel("Falls, and registrations that were missing", [(f"sum by (as) (increase(ppe_agent_as_falls_total{{{SIDECAR}}}[10m]))", "{{as}} fell"), (f"sum by (as) (increase(ppe_agent_as_missing_total{{{SIDECAR}}}[10m]))", "{{as}} missing at a registrar")], why="in ten minutes"),
+            Panel("How late the sidecar is", [(f"ppe_agent_loop_lag_seconds{{{SIDECAR}}}", "{{instance}}")], unit="s", why="one that stands still loses its servers to the registrars' keep-alives"),
+        ),
+    ),
+    (
+        "Sidecars of clients",
+        (
+            Panel("Dead servers whose packets are treated", [("sum by (handle, on_dead) (ppu_agent_treated)", "{{handle}} {{on_dead}}")]),
+            Panel("What was done", [("sum(rate(ppu_agent_connections_ended_total[5m]))", "connections ended"), ("sum(rate(ppu_agent_flows_moved_total[5m]))", "flows moved"), ("sum(rate(ppu_agent_answered_503_total[5m]))", "answered with 503")], unit="ops"),
+            Panel("Registrars believed", [("sum by (instance) (ppu_agent_registrar_settled)", "{{instance}}")]),
+        ),
+    ),
+    (
+        "Fast path",
+        (
+            Panel("Questions, by what became of them", [(f"sum by (decision) (rate(rspdns_fastpath_decisions_total{{{CHOSEN}}}[1m]))", "{{decision}}")], unit="reqps", why="where rspdns-fastpath answers from the kernel"),
+            Panel("Answered by the kernel", [(f"topk(8, sum by (name, type) (rate(rspdns_fastpath_answered_total{{{CHOSEN}}}[1m])))", "{{name}} {{type}}")], unit="reqps", why="the names asked about most"),
+            Panel("Ready answers, and names without room", [(f"rspdns_fastpath_names{{{CHOSEN}}}", "ready ({{instance}})"), (f"rate(rspdns_fastpath_refused_names_total{{{CHOSEN}}}[5m])", "no room ({{instance}})")]),
         ),
     ),
 )  # fmt: skip
@@ -132,7 +160,7 @@ def dashboard() -> dict[str, Any]:
     return {
         "title": "rspdns",
         "uid": "rspdns",
-        "description": "Pools, registrars and PowerDNS, as each name server's backend sees them",
+        "description": "Pools, registrars and PowerDNS as each name server's backend sees them; the sidecars",
         "tags": ["dns", "rspdns"],
         "schemaVersion": 38,
         "version": 1,
@@ -144,6 +172,7 @@ def dashboard() -> dict[str, Any]:
                 {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"},
                 _choice("instance", "Name server", "label_values(rspdns_uptime_seconds, instance)"),
                 _choice("owner", "Pool", "label_values(rspdns_pool_known, owner)"),
+                _choice("sidecar", "Sidecar", "label_values(ppe_agent_as_state, instance)"),
             ]
         },
         "panels": list(_panels()),

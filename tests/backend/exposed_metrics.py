@@ -1,12 +1,21 @@
 """The metrics of a backend as Prometheus reads them, and promtool."""
 
 import subprocess
+from dataclasses import replace
 
 from daemon_kit.metrics import exposition, registry
+from ppe_agent.metrics import AgentCollector
+from ppu_agent.metrics import PpuCollector
 from rspdns.event_log import EventLog
 from rspdns.metrics import BackendMetrics
 from rspdns.status import Status
-from rspdns.status.model import PoolStatus, RefusedStatus
+from rspdns.status.model import (
+    FastPathInterfaceStatus,
+    FastPathNameStatus,
+    FastPathStatus,
+    PoolStatus,
+    RefusedStatus,
+)
 
 from tests.backend.making import event
 from tests.backend.statuses import member_status, pdns_status, pool_status, registrar_status, status, valid
@@ -15,15 +24,68 @@ MEMBER = member_status(10, name="sip-1", addresses=["2001:db8::1"], weight=500, 
 POOL = pool_status(members=[MEMBER], expected=3, missing=2, refused=RefusedStatus(3, 0))
 
 
-def told(*pools: PoolStatus) -> Status:
-    return valid(status(*pools, registrars=[registrar_status()], pdns=[pdns_status(control="/run/x")]))
+FAST = FastPathStatus(
+    socket="/run/fast",
+    problem=None,
+    names=3,
+    refused=0,
+    mode="tc",
+    interfaces=[FastPathInterfaceStatus("eth0", True, None)],
+    decisions={"answered": 5},
+    asked=[FastPathNameStatus("as.example.", "A", 4, 5, 1)],
+)
+COUNTS = {
+    **dict.fromkeys(("fall_count", "missing_count", "moved_count", "rejected_count", "collision_count"), 0),
+    **dict.fromkeys(("died_count", "returned_count", "connections_ended_count"), 0),
+    **dict.fromkeys(("flows_moved_count", "answered_503_count"), 0),
+}
+SERVER = {
+    **COUNTS,
+    "name": "sip-1",
+    "handle": "sip",
+    "state": "in",
+    "load": 0.5,
+    "load_problem": None,
+    "state_problem": None,
+    "listed_by": ["10.0.0.1"],
+    "check": [{"type": "tcp", "target": "port 5060", "state": "up"}],
+}
+REGISTRAR = {"address": "10.0.0.1", "up": True, "round_trip_ms": 1.0, "standing": "settled"}
+SIDECAR = {
+    "as": [SERVER],
+    "registrars": [REGISTRAR],
+    "loop": {"lag_ms": 1.0, "stall_count": 0},
+    "reload_problem": None,
+}
+SIDECAR_OF_A_CLIENT = {
+    **COUNTS,
+    "pool": [{"handle": "sip", "members": [], "stale_s": None}],
+    "treated": [],
+    "departed": [],
+    "registrars": [REGISTRAR],
+    "suspended": False,
+    "kernel": {"problem": None},
+}
 
 
-def exposed(*pools: PoolStatus) -> str:
+def exposed_by_all() -> str:
+    """The metrics of a backend with fast path, of a sidecar and of a client's sidecar."""
+    collectors = (AgentCollector(lambda: SIDECAR), PpuCollector(lambda: SIDECAR_OF_A_CLIENT))
+    return exposed(fast=FAST) + "".join(exposition(registry(one)).decode() for one in collectors)
+
+
+def told(*pools: PoolStatus, fast: FastPathStatus | None = None) -> Status:
+    found = valid(status(*pools, registrars=[registrar_status()], pdns=[pdns_status(control="/run/x")]))
+    return replace(found, fastpath=fast)
+
+
+def exposed(*pools: PoolStatus, fast: FastPathStatus | None = None) -> str:
     log = EventLog([])
     log.happened([event()])
     log.published({"x"})
-    metrics = BackendMetrics(lambda: told(*(pools or (POOL,))), log, lambda: {"host": 1}, lambda: 0)
+    metrics = BackendMetrics(
+        lambda: told(*(pools or (POOL,)), fast=fast), log, lambda: {"host": 1}, lambda: 0
+    )
     return exposition(registry(metrics)).decode()
 
 

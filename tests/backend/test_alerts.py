@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from tests.backend.exposed_metrics import POOL, exposed, promtool
+from tests.backend.exposed_metrics import POOL, exposed, exposed_by_all, promtool
 from tests.backend.statuses import (
     OWNER,
     out_status,
@@ -42,9 +42,10 @@ def test_a_server_that_registered_anew_has_one_series() -> None:
 
 
 def test_the_rules_are_about_metrics_there_are() -> None:
-    there = set(re.findall(r"^([a-z_]+)[{ ]", exposed(), re.MULTILINE))
-    used = set(re.findall(r"\brspdns_[a-z_]+", RULES.read_text()))
-    assert len(used) >= 9
+    there = set(re.findall(r"^([a-z_0-9]+)[{ ]", exposed_by_all(), re.MULTILINE))
+    used = set(re.findall(r"\b(?:rspdns|ppe_agent|ppu_agent)_[a-z_0-9]+", RULES.read_text()))
+    assert {name.partition("_")[0] for name in used} == {"rspdns", "ppe", "ppu"}
+    assert len(used) >= 17
     assert used <= there
 
 
@@ -66,6 +67,24 @@ tests:
         values: '0x30'
       - series: 'rspdns_purge_works{{instance="a", control="/run/x"}}'
         values: '1 1 0x20'
+      - series: 'rspdns_fastpath_up{{instance="a"}}'
+        values: '1 1 0x30'
+      - series: 'ppe_agent_as_state{{instance="s", as="sip-1", handle="sip", state="down"}}'
+        values: '0 0 1x40'
+      - series: 'ppe_agent_as_state{{instance="s", as="sip-2", handle="sip", state="drained"}}'
+        values: '1x40'
+      - series: 'ppe_agent_as_state{{instance="s", as="sip-3", handle="sip", state="joining"}}'
+        values: '1x40'
+      - series: 'ppe_agent_as_rejections_total{{instance="s", as="sip-3", handle="sip"}}'
+        values: '0+1x40'
+      - series: 'ppe_agent_as_load_source_up{{instance="s", as="sip-2", handle="sip"}}'
+        values: '1 1 0x40'
+      - series: 'ppu_agent_pool_stale{{instance="c", handle="sip"}}'
+        values: '0 0 1x40'
+      - series: 'ppu_agent_kernel_refused{{instance="c"}}'
+        values: '0x40'
+      - series: 'up{{instance="s", job="ppe-agent"}}'
+        values: '1 1 0x40'
       - series: 'rspdns_registrar_standing{{instance="a", number="1", standing="settled"}}'
         values: '1x30'
     alert_rule_test:
@@ -73,6 +92,50 @@ tests:
       - {{eval_time: 60s, alertname: RspdnsPoolStale}}
       - {{eval_time: 60s, alertname: RspdnsRegistrarDown}}
       - {{eval_time: 60s, alertname: RspdnsPoolSmall}}
+      - {{eval_time: 30s, alertname: PpeAgentServerOut}}
+      - {{eval_time: 90s, alertname: PpuAgentKernelRefuses}}
+      - eval_time: 90s
+        alertname: PpeAgentServerOut
+        exp_alerts:
+          - exp_labels: {{severity: warning, instance: s, as: sip-1, handle: sip, state: down}}
+            exp_annotations:
+              summary: "sip-1 of s is down, out of the pool sip"
+              remedy: "ppe-agent status says which check fails, and what it saw"
+      - eval_time: 90s
+        alertname: PpeAgentServerRefused
+        exp_alerts:
+          - exp_labels: {{severity: critical, instance: s, as: sip-3, handle: sip}}
+            exp_annotations:
+              summary: "a registrar refuses sip-3 of s"
+              remedy: "ppe-agent status says what differs from the pool's other members"
+      - eval_time: 90s
+        alertname: PpeAgentLoadUnknown
+        exp_alerts:
+          - exp_labels: {{severity: warning, instance: s, as: sip-2, handle: sip}}
+            exp_annotations:
+              summary: "the load of sip-2 of s can't be read: it counts as when_unknown"
+              remedy: "ppe-agent status says why"
+      - eval_time: 90s
+        alertname: PpeAgentDown
+        exp_alerts:
+          - exp_labels: {{severity: critical, instance: s, job: ppe-agent}}
+            exp_annotations:
+              summary: "the sidecar s does not answer: its servers are out of their pools"
+              remedy: "systemctl status ppe-agent; the servers themselves may be well"
+      - eval_time: 90s
+        alertname: PpuAgentBlind
+        exp_alerts:
+          - exp_labels: {{severity: warning, instance: c, handle: sip}}
+            exp_annotations:
+              summary: "the sidecar c believes no registrar about sip: packets go where DNS says"
+              remedy: "ppu-agent status; bring a registrar and its sentinel back"
+      - eval_time: 90s
+        alertname: RspdnsFastPathDown
+        exp_alerts:
+          - exp_labels: {{severity: warning, instance: a}}
+            exp_annotations:
+              summary: "the kernel of a answers nothing: PowerDNS answers all"
+              remedy: "rspdns status says why; rspdns-fastpath status"
       - eval_time: 90s
         alertname: RspdnsPoolSmall
         exp_alerts:
@@ -107,7 +170,7 @@ tests:
 def test_promtool_takes_the_rules_and_they_fire(tmp_path: Path) -> None:
     checked = promtool("check", "rules", str(RULES))
     assert checked.returncode == 0, checked.stderr
-    assert "13 rules found" in checked.stdout
+    assert "22 rules found" in checked.stdout
     scenario = tmp_path / "scenario.yml"
     scenario.write_text(SCENARIO.format(rules=RULES, owner=OWNER))
     tested = promtool("test", "rules", str(scenario))

@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.backend.exposed_metrics import exposed, promtool
+from tests.backend.exposed_metrics import exposed_by_all, promtool
 
 TOP = Path(__file__).resolve().parents[2]
 DASHBOARD = TOP / "backend" / "examples" / "grafana-dashboard.json"
 RECORDING = TOP / "backend" / "examples" / "recording.yml"
+METRIC = re.compile(r"\b(?:rspdns|ppe_agent|ppu_agent)_[a-z_0-9]+")
 RECORDED = """
 rule_files: [{rules}]
 evaluation_interval: 10s
@@ -64,9 +65,10 @@ def test_the_dashboard_is_as_its_program_writes_it() -> None:
 
 
 def test_dashboard_and_recording_rules_are_about_metrics_there_are() -> None:
-    there = set(re.findall(r"^([a-z_0-9]+)[{ ]", exposed(), re.MULTILINE))
-    used = set(re.findall(r"\brspdns_[a-z_]+", DASHBOARD.read_text() + RECORDING.read_text()))
-    assert len(used) >= 15
+    there = set(re.findall(r"^([a-z_0-9]+)[{ ]", exposed_by_all(), re.MULTILINE))
+    used = set(METRIC.findall(DASHBOARD.read_text() + RECORDING.read_text()))
+    assert {name.partition("_")[0] for name in used} == {"rspdns", "ppe", "ppu"}
+    assert len(used) >= 30
     assert used <= there
 
 
@@ -86,7 +88,7 @@ def test_prometheus_takes_every_expression_of_the_dashboard(tmp_path: Path) -> N
     rules = [
         {
             "record": f"rspdns:dashboard:{number}",
-            "expr": expression.replace("$instance", ".*").replace("$owner", ".*"),
+            "expr": expression.replace("$instance", ".*").replace("$owner", ".*").replace("$sidecar", ".*"),
         }
         for number, expression in enumerate(found)
     ]
