@@ -1,9 +1,9 @@
 """Why a server is out, and what to look at next, in words for people. Pure.
 
-A registrar removes a pool element in the same way when its sidecar deregistered it, when the sidecar's
-association ended, and when a keep-alive went unanswered: ENRP's Handle Update (RFC 5353 section 3.7) carries
-no cause, and the deregistration itself reaches the home registrar alone. So the backend says who removed the
-server, and looks at the server itself once: what it finds tells these causes apart.
+A registrar removes a pool element when its sidecar deregistered it, when the sidecar's association ended, and
+when a keep-alive went unanswered. All three look the same from here: ENRP's Handle Update (RFC 5353 section
+3.7) carries no cause, and the deregistration itself reaches the home registrar alone. So the backend says
+which registrar removed the server, and looks at the server itself once. What it finds tells the causes apart.
 """
 
 from __future__ import annotations

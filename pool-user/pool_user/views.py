@@ -59,9 +59,10 @@ class PoolView:
     SERVFAIL, never with an empty answer. `stale_since_s` (monotonic) is when the last registrar that could
     vouch for the pool was lost, None while one can.
 
-    `recent` serves `when_empty = "last-good"` and matters only while `members` is empty: who was in during
-    the 10 s before the pool became empty, filtered by `accept`: those that left on purpose too, since no
-    answer of a registrar tells them from the dead. It is kept until somebody is in again.
+    `recent` serves `when_empty = "last-good"` and matters only while `members` is empty. It has the members
+    that were in during the 10 s before the pool became empty, filtered by `accept`. Those that left on
+    purpose are among them, since no answer of a registrar tells them from the dead. It is kept until a member
+    is in again.
 
     `unreachable` are in `out` too: those that the backend's own probe does not reach. They are shown when
     nobody else is in, since a pool must not become empty by a fault of the probe.

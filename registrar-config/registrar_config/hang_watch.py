@@ -3,9 +3,9 @@
 `HangWatch` is sans-IO: `now` and what is seen in, findings out. `guard_against_hanging`, at the end, looks at
 the process (proc(5)) every second, and kills a registrar that hangs, so that its supervisor starts it anew.
 
-Two things are counted: how long nothing was heard from it (it is asked every second), and how long its event
-loop stood still: its main thread did not once go to sleep, which it does at least twice a second, also when
-nobody speaks to it.
+Two times are counted. One is how long nothing was heard from the registrar, which is asked every second. The
+other is how long its event loop stood still: its main thread did not once go to sleep. A healthy one does so
+at least twice a second, also when nobody speaks to it.
 
 what a look sees                                              what follows
 the last look was long ago: we, or the machine, stood still   both are counted anew

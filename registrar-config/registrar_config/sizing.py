@@ -4,10 +4,12 @@ rspregistrar has one thread. It spends time on keep-alives of the elements that 
 registration anywhere: its own and those that its peers tell it of. An element registers again every
 `agent_reregistration_ms`. While one registrar is down the others are home to its elements, too.
 
-The rule: even then no registrar's thread is busy for more than half of the time, and one burst of keep-alives
-takes half of `TIMEOUT_MS` at most. rspregistrar sends all keep-alives that are due in one go, and none while
-acknowledgements come in, so under load it asks all elements at once. Meanwhile it reads no acknowledgement:
-when a burst takes longer than `TIMEOUT_MS`, it drops elements that have answered.
+The rule has two parts, which hold while one registrar is down, too. No registrar's thread is busy for more
+than half of the time. One burst of keep-alives takes half of `TIMEOUT_MS` at most.
+
+Why bursts: rspregistrar sends all keep-alives that are due in one go, and none while acknowledgements come
+in. So under load it asks all elements at once. Meanwhile it reads no acknowledgement: when a burst takes
+longer than `TIMEOUT_MS`, it drops elements that have answered.
 """
 
 import math

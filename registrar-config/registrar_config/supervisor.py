@@ -1,8 +1,8 @@
 """Keeps rspregistrar running: starts it again within a second whenever it ends, stops it cleanly.
 
-`ClockWatch` notices that the time of day was stepped. rspregistrar's timers go by the time of day: set
-forward, it takes every foreign pool element and every peer for expired at once; set back, it sends no
-keep-alive for as long. It has to be started again."""
+`ClockWatch` notices that the time of day was stepped. rspregistrar's timers go by the time of day.
+When that is set forward, it takes every foreign pool element and every peer for expired at once. When it is
+set back, it sends no keep-alive for as long. So it has to be started again."""
 
 import asyncio
 import contextlib

@@ -1,8 +1,8 @@
 """Facts about rsplib's registrar, rspregistrar, each once; and the last look at a message before it is sent.
 
-rspregistrar ends itself, whoever sends it, on a pool handle longer than 32 bytes, on a TCP or UDP transport
-of several addresses, and, in several messages, on a parameter it does not know, even one it should skip.
-Every sender of this project calls `check_safe` right before the socket.
+Some messages make rspregistrar end itself, whoever sends them: one with a pool handle longer than 32 bytes,
+or with a TCP or UDP transport of several addresses. Several kinds do so with any parameter that it does not
+know, even one that it should skip. Every sender of this project calls `check_safe` right before the socket.
 """
 
 from collections.abc import Iterator

@@ -156,11 +156,11 @@ class Snapshot:
     """All answers at one moment. `rebuild_at_s` (monotonic) is when time alone calls for the next build,
     `views` what they were made from, `asked_for` the pools for which chance draws again (None: all).
 
-    `most_labels` is how many labels a name of these zones can have at most: deeper names are not climbed
-    label by label, so that a look-up costs the same however deep its name is.
+    `most_labels` is how many labels a name of these zones can have at most. Deeper names are not climbed
+    label by label: a look-up costs the same however deep its name is.
 
-    `nodes` are by zone and name: a zone may lie below another one of ours, and the same name has other
-    records in each of them (the apex of the inner one: NS and DS in the outer one). `numbers` is what
+    `nodes` are by zone and name, since a zone may lie below another one of ours. The same name then has other
+    records in each of them: the apex of the inner zone has NS and DS in the outer one. `numbers` is what
     PowerDNS knows each zone by.
     """
 

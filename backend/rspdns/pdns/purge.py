@@ -7,12 +7,13 @@ second, so that the status knows whether PowerDNS is there before a purge has to
 `PurgeSchedule` says what to purge at one PowerDNS, and when. It is pure: no clock, no socket.
 
 A changed name is purged three times: at once, and again 10 and 50 ms later. A look-up that was under way
-during a purge puts the old answer back into PowerDNS's caches; the repeats remove that. Names that change
-while a command is under way go together into the next one, and repeats that are due soon go with it: each
-command is a connection of its own, for which PowerDNS clears a megabyte, and that costs more than the purges.
-So when changes come all the time, commands are `SPACING_S` apart and take along what gathered meanwhile, a
-name is purged twice (each purge makes PowerDNS ask for it again), and repeats wait for a change to go along
-with, but not for longer than that.
+during a purge puts the old answer back into PowerDNS's caches; the repeats remove that.
+
+Each command is a connection of its own, for which PowerDNS clears a megabyte: that costs more than the
+purges. So names that change while a command is under way go together into the next one, with repeats that are
+due soon. When changes come all the time, commands are `SPACING_S` apart and take along what gathered
+meanwhile. A name is then purged twice only, since each purge makes PowerDNS ask for it again. Repeats wait
+for a change to go along with, but not for longer than `SPACING_S`.
 """
 
 from __future__ import annotations

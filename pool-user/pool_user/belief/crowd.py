@@ -11,9 +11,9 @@ from pool_user.belief.rules import CROWD_QUESTIONED_S, CROWD_WINDOW_S
 class Crowd:
     """Holds members back that leave together with too many others.
 
-    Two or more, and more than half of the pool, gone within 500 ms: those not gone yet stay until every
-    settled registrar has confirmed it in an answer to a question asked since, for 1 s at most. Then the
-    truth is served.
+    A crowd is two or more members, and more than half of the pool, gone within 500 ms. Members of it that are
+    still shown stay until every settled registrar has confirmed in an answer, to a question asked since, that
+    they are gone. They stay for 1 s at most. Then the truth is served.
     """
 
     def __init__(self) -> None:

@@ -10,21 +10,19 @@ Not every listed sentinel is to be trusted, though:
 - **Whoever may register could forge sentinels.** The sentinel's one address is that of the registrar's own
   host: a registrar takes a pool element only at an address of its association. All others in the pool are
   ignored, and told of.
-- A registrar that was restarted has a new identifier, copies the handlespace from a peer, and so lists
-  the sentinel of its *former* life for a second or two: with its old identifier as home, or with the
-  identifier of the registrar that took the sentinel over. Each registration of a sentinel has a fresh PE
-  identifier. So, when the link to the registrar was lost, **the PE identifiers seen before do not count
-  again until they have been listed for 10 s** in answer after answer (it was only the network), while an
-  unseen one counts at once.
+- **A restarted registrar lists the sentinel of its former life** for a second or two, since it copies the
+  handlespace from a peer. It has a new identifier by then, and the sentinel's home is the old one, or the
+  registrar that took the sentinel over. Each registration of a sentinel has a fresh PE identifier. So, when
+  the link to the registrar was lost, an unseen PE identifier counts at once. One that was seen before counts
+  again only when it has been listed for 10 s in answer after answer: then only the network was lost.
 - In one life of the link, **a sentinel that changes its home was taken over**: not its own any more, the same
   10 s hold.
 - **Two registrars never have the same identifier**: where two list the same as their own, only the one that
   has had it for 10 s keeps it, else neither is settled.
 
-A registrar whose link stays up while it answers nothing for 500 ms is **silent** (frozen, cut off). When
-it answers again it is **waking** for 1 s: what it missed is still on its way to it, and it may take the
-loss of an association for the loss of a member that moved away long ago. A waking registrar is not
-settled.
+A registrar whose link stays up while it answers nothing for 500 ms is **silent** (frozen, cut off). When it
+answers again it is **waking** for 1 s, since what it missed is still on its way to it. It may take the loss
+of an association for the loss of a member that moved away long ago. A waking registrar is not settled.
 
 What this cannot see: a backend that starts within the two seconds after a registrar's restart takes the
 former sentinel for the present one. The registrar has copied the members with it, so little can go wrong.
