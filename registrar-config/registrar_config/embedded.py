@@ -1,11 +1,34 @@
-"""Three registrars on one machine: the default of `rspdns up`."""
+"""Three registrars on one machine: the default of `rspdns up`.
+
+    python -P -m registrar_config.embedded ADDRESS
+
+says whether they could have their ports at ADDRESS. Run it where SCTP works.
+"""
 
 import os
 import sys
+from collections.abc import Iterable
+from ipaddress import ip_address
 
-from registrar_config.options import embedded_settings
-from registrar_config.preflight import own_address
+from daemon_kit.errors import FatalError
+
+from registrar_config.options import ASAP_PORT, ENRP_PORT, Endpoint, RegistrarSettings
+from registrar_config.preflight import check_ports, own_address
 from rserpool import RegistrarAddress
+
+
+def embedded_settings(address: str, count: int = 3) -> list[RegistrarSettings]:
+    """Return `count` registrars that share one `address`, at ports 3863, ... (ASAP) and 9901, ... (ENRP)."""
+    own = ip_address(address)
+    enrp = [Endpoint(own, ENRP_PORT + position) for position in range(count)]
+    return [
+        RegistrarSettings(Endpoint(own, ASAP_PORT + position), enrp[position], _without(enrp, enrp[position]))
+        for position in range(count)
+    ]
+
+
+def _without(endpoints: Iterable[Endpoint], own: Endpoint) -> tuple[Endpoint, ...]:
+    return tuple(endpoint for endpoint in endpoints if endpoint != own)
 
 
 def embedded_commands(address: str | None = None, count: int = 3) -> list[list[str]]:
@@ -39,3 +62,18 @@ def embedded_registrars(address: str | None = None, count: int = 3) -> list[str]
         str(RegistrarAddress(str(settings.asap.address), settings.asap.port, settings.enrp.port))
         for settings in embedded_settings(address or own_address(), count)
     ]
+
+
+def main(address: str) -> int:
+    """Say on standard error what keeps the registrars from their ports; return the exit code."""
+    for settings in embedded_settings(address):
+        try:
+            check_ports(settings)
+        except FatalError as error:
+            print(error, file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,6 +1,6 @@
 """The options rspregistrar is started with. Pure: settings in, argument list out."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from types import MappingProxyType
@@ -128,17 +128,3 @@ def arguments(settings: RegistrarSettings, program: str = "rspregistrar") -> lis
         "-logcolor=off",
         f"-loglevel={settings.log_level}",
     ]
-
-
-def embedded_settings(address: str, count: int = 3) -> list[RegistrarSettings]:
-    """Return `count` registrars that share one `address`, at ports 3863, ... (ASAP) and 9901, ... (ENRP)."""
-    own = ip_address(address)
-    enrp = [Endpoint(own, ENRP_PORT + position) for position in range(count)]
-    return [
-        RegistrarSettings(Endpoint(own, ASAP_PORT + position), enrp[position], _without(enrp, enrp[position]))
-        for position in range(count)
-    ]
-
-
-def _without(endpoints: Iterable[Endpoint], own: Endpoint) -> tuple[Endpoint, ...]:
-    return tuple(endpoint for endpoint in endpoints if endpoint != own)

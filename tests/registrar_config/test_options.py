@@ -3,13 +3,12 @@
 from ipaddress import ip_address
 
 import pytest
-from registrar_config.embedded import embedded_commands, embedded_registrars
+from registrar_config.embedded import embedded_commands, embedded_registrars, embedded_settings
 from registrar_config.options import (
     TIMERS_MS,
     Endpoint,
     RegistrarSettings,
     arguments,
-    embedded_settings,
     patient_timers_ms,
 )
 from registrar_config.preflight import without_other

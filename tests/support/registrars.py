@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from registrar_config.embedded import embedded_commands, embedded_registrars
-from registrar_config.options import arguments, embedded_settings
+from registrar_config.embedded import embedded_commands, embedded_registrars, embedded_settings
+from registrar_config.options import arguments
 from rserpool.machine.registrar_choice import RegistrarAddress
 
 from tests.support.namespaces import REPOSITORY, Namespace, end

@@ -42,7 +42,7 @@ def check_address(address: str, wrapper: Sequence[str]) -> None:
 
 
 def _check_ports(address: str, wrapper: Sequence[str]) -> None:
-    command = [*wrapper, sys.executable, "-P", "-m", "rspdns.up.probe", address]
+    command = [*wrapper, sys.executable, "-P", "-m", "registrar_config.embedded", address]
     try:
         done = subprocess.run(
             command,
