@@ -12,6 +12,27 @@ from rspdns.zones.loading import load_zones
 from tests.backend.configuration_files import GOOD, changed, errors, head, one_error, pool_error, write
 from tests.backend.making import FIXED, UDP, ZONE
 
+OUTER, INNER = "example.net", "ims.example.net"
+CUT = "ims NS ns1.ims\nims DS 1 13 2 " + "00" * 32 + "\nns1.ims A 10.7.7.7\nns1.ims AAAA 2001:db8::7\n"
+NO_CUT = "lies inside the zone example.net"
+SMALL_ZONE = """\
+zone = "{zone}"
+static = "{file}"
+[[pool]]
+handle = "sip"
+service = "_sip._udp"
+name = "as"
+accept = ["{accept}"]
+"""
+MASTER = """\
+$TTL 300
+@ SOA ns1 hostmaster 1 7200 900 1209600 300
+@ NS ns1
+@ NS ns2
+ns1 A 192.0.2.1
+ns2 A 192.0.2.2
+"""
+
 
 @pytest.mark.parametrize(
     ("keys", "location", "word"),
@@ -232,11 +253,6 @@ def test_every_error_of_the_expected_servers_is_told(tmp_path: Path) -> None:
     assert said.endswith("; 12 more errors")
 
 
-OUTER, INNER = "example.net", "ims.example.net"
-CUT = "ims NS ns1.ims\nims DS 1 13 2 " + "00" * 32 + "\nns1.ims A 10.7.7.7\nns1.ims AAAA 2001:db8::7\n"
-NO_CUT = "lies inside the zone example.net"
-
-
 def files(folder: Path, outer: str, pools: str = "") -> Path:
     (folder / "zones.d").mkdir()
     (folder / "zones.d" / "outer.zone").write_text(FIXED + outer)
@@ -283,3 +299,36 @@ def test_a_zone_that_the_outer_one_does_not_delegate_is_warned_of(tmp_path: Path
     path = files(tmp_path, "")
     (told,) = [str(one) for one in warnings(path, load_configuration(path), None) if NO_CUT in str(one)]
     assert told.startswith(f"{tmp_path}/zones.d/inner.toml:1: zone: {NO_CUT}")
+
+
+def errors_in(folder: Path) -> list[str]:
+    with pytest.raises(ConfigurationErrors) as caught:
+        load_zones(folder)
+    return str(caught.value).replace(f"{folder}/", "").splitlines()
+
+
+def write_zone(folder: Path, name: str, *, zone: str = "example.org", accept: str = "10.0.0.0/8") -> None:
+    (folder / f"{name}.toml").write_text(SMALL_ZONE.format(zone=zone, file="the.zone", accept=accept))
+
+
+def test_a_zone_in_two_files_hides_no_difference_between_their_pools(tmp_path: Path) -> None:
+    (tmp_path / "the.zone").write_text(MASTER)
+    write_zone(tmp_path, "a")
+    write_zone(tmp_path, "b", accept="10.1.0.0/16")
+    write_zone(tmp_path, "c", zone="example.net", accept="10.2.0.0/16")
+    told = "the pool 'sip' has other networks in {}; it can have but one list"
+    assert errors_in(tmp_path) == [
+        "b.toml:1: zone: the zone example.org is already in a.toml",
+        f"b.toml:7: pool[0].accept: {told.format('a.toml')}",
+        f"c.toml:7: pool[0].accept: {told.format('a.toml')}",
+    ]
+
+
+def test_a_bad_record_hides_no_name_server_without_an_address(tmp_path: Path) -> None:
+    write_zone(tmp_path, "a")
+    for bad, missing in (("www A nowhere", "ns2"), ("ns2 A nowhere", None)):
+        (tmp_path / "the.zone").write_text(MASTER.replace("ns2 A 192.0.2.2", bad))
+        found = errors_in(tmp_path)
+        assert found.pop().startswith("the.zone:6: ")
+        server = f"the name server {missing}.example.org has no address in this zone"
+        assert found == ([f"the.zone:4: example.org NS: {server}"] if missing else [])

@@ -12,8 +12,8 @@ from ppe_agent.configuration import load_configuration
 
 from tests.support.backend import ADDRESS
 from tests.support.chain import Chain
-from tests.support.processor_time import share_of_a_core
 from tests.support.quickstart import KAMAILIO, configure, page
+from tests.support.stalls import share_of_a_core
 
 NAMES = ("kamailio", "opensips", "asterisk", "web")
 MOST_OF_A_CORE = 0.02

@@ -39,7 +39,7 @@ class Attacked:
         chain.backend.add_registrar(f"{ADDRESS}:{HOSTILE_PORT}/{HOSTILE_ENRP_PORT}")
         self.hostile = chain.folder / "hostile.log"
         chain.namespace.start(
-            *(sys.executable, "-m", "tests.support.hostile_registrar"),
+            *(sys.executable, "-m", "tests.support.garbage"),
             *(ADDRESS, str(HOSTILE_PORT), HANDLE),
             sctp=True,
             log=self.hostile,

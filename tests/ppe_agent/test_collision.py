@@ -18,8 +18,7 @@ from rserpool.errors import Cause
 from rserpool.machine.element import Event, EventKind
 from rserpool.parameters import PoolElement, Protocol, Transport
 
-from tests.ppe_agent.fakes import FakePool
-from tests.ppe_agent.registrations import ELEMENT, OTHER, REGISTRAR, running, settle
+from tests.ppe_agent.fakes import ELEMENT, OTHER, REGISTRAR, FakePool, running, settle
 
 MINE = ELEMENT.user_transport
 THEIRS = Transport(Protocol.UDP, 5060, (ip_address("127.0.0.9"),))

@@ -19,8 +19,7 @@ from ppe_agent.state import ServerState, StateDirectory
 from rserpool.aio.user import Resolution
 from rserpool.machine.registrar_choice import RegistrarAddress
 
-from tests.ppe_agent.fakes import FakePool
-from tests.ppe_agent.registrations import settle
+from tests.ppe_agent.fakes import FakePool, settle
 from tests.ppe_agent.whole_agent import patch, write
 from tests.support.waiting import until_async
 

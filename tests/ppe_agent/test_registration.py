@@ -15,8 +15,7 @@ from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.policies import LeastUsed
 from structlog.testing import capture_logs
 
-from tests.ppe_agent.fakes import FakePool, FakeRegistrarClient
-from tests.ppe_agent.registrations import ELEMENT, OTHER, REGISTRAR, running, settle
+from tests.ppe_agent.fakes import ELEMENT, OTHER, REGISTRAR, FakePool, FakeRegistrarClient, running, settle
 from tests.support.waiting import until_async
 
 

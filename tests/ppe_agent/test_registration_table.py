@@ -16,7 +16,7 @@ from ppe_agent.registration import (
 from rserpool.errors import Cause
 from rserpool.machine.element import Event, EventKind
 
-from tests.ppe_agent.registrations import ELEMENT, REGISTRAR
+from tests.ppe_agent.fakes import ELEMENT, REGISTRAR
 
 NOW = 1000.0
 

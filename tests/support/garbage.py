@@ -1,8 +1,17 @@
-"""Bytes that are almost right: ASAP and ENRP messages with some bits, lengths or ends changed."""
+"""Bytes that are almost right: ASAP and ENRP messages with some bits, lengths or ends changed.
 
+    python -m tests.support.garbage ADDRESS PORT HANDLE
+
+is a registrar that answers every message with them. Run it where SCTP works.
+"""
+
+import contextlib
 import random
+import select
+import sys
 from ipaddress import ip_address
 
+from rserpool.aio.sctp import AssociationUp, Message, SctpSocket
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
 
@@ -12,6 +21,7 @@ STRANGER = PoolElement(
     0xDEADBEEF, 1, 60_000, Transport(Protocol.UDP, 5099, (ip_address("192.0.2.66"),)), LeastUsed(0.0)
 )
 """An element that no zone accepts."""
+TOLD_EVERY = 10
 
 
 def asap_seeds(handle: bytes) -> list[bytes]:
@@ -58,3 +68,27 @@ def _mutate(data: bytearray, draw: random.Random) -> bytes:
             for _ in range(draw.randrange(1, 20)):
                 data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
     return bytes(data)
+
+
+def main(address: str, port: str, handle: str) -> None:
+    draw = random.Random(7)
+    listener = SctpSocket(local_addresses=[address], port=int(port), listens=True)
+    seeds = asap_seeds(handle.encode())
+    sent = 0
+    while True:
+        select.select([listener], [], [])
+        with contextlib.suppress(OSError):
+            came = listener.receive()
+            if not isinstance(came, AssociationUp | Message):
+                continue
+            for message in mutated([*seeds, *enrp_seeds()], draw.randrange(1, 4), draw):
+                listener.send(came.association, draw.choice((11, 11, 11, 12, 0, 0xFFFFFFFF)), message)
+                sent += 1
+                if sent % TOLD_EVERY == 0:
+                    print("messages", sent, flush=True)
+            if draw.random() < 0.02:
+                listener.close_association(came.association)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -16,8 +16,8 @@ import psutil
 from tests.support.backend import ADDRESS
 from tests.support.chain import Chain
 from tests.support.namespaces import REPOSITORY, Namespace
-from tests.support.processor_time import share_of_a_core
 from tests.support.quickstart import KAMAILIO, configure, page
+from tests.support.stalls import share_of_a_core
 
 README = REPOSITORY / "ppe-agent" / "README.md"
 METRICS = '[metrics]\nlisten = "127.0.0.1:9155"\n'

@@ -1,4 +1,7 @@
-"""Whether the machine let the tests run: it may give its cores to others for seconds, or half of the time."""
+"""How tests know the machine's part in a delay, and how much of a core a process takes.
+
+The machine may give its cores to others for seconds, or half of the time.
+"""
 
 import os
 import threading
@@ -6,6 +9,8 @@ import time
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from rspdns_lab.net.processes import processor_s
 
 TICK_S = 0.05
 LONG_S = 0.3
@@ -111,3 +116,10 @@ class Deadline:
     def is_over(self) -> bool:
         """Whether it has passed."""
         return time.monotonic() - self._mark.at_s > self._limit_s and self._mark.ran_s() > self._limit_s
+
+
+def share_of_a_core(pid: int, time_s: float) -> float:
+    """Return the share of a core that a process takes during the next `time_s`."""
+    began_s, used_s = time.monotonic(), processor_s(pid)
+    time.sleep(time_s)
+    return (processor_s(pid) - used_s) / (time.monotonic() - began_s)

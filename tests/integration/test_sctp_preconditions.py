@@ -1,4 +1,4 @@
-"""On a kernel without SCTP, and without sctp-run, a service says so before it says anything else."""
+"""A service says what is wrong with SCTP here: there is none, or its timers are not tuned."""
 
 import socket
 import sys
@@ -7,6 +7,25 @@ from pathlib import Path
 import pytest
 
 from tests.support.namespaces import REPOSITORY, Namespace
+
+LOOK = (
+    "import structlog; from registrar_config.kernel_timers import report_kernel_timers; "
+    "structlog.configure(processors=[structlog.processors.JSONRenderer()]); "
+    "report_kernel_timers(structlog.get_logger())"
+)
+
+
+@pytest.mark.parametrize("tuned", [True, False])
+def test_untuned_timers_of_sctpd_are_told(namespace: Namespace, tuned: bool) -> None:
+    environment = {} if tuned else {"SCTPD_OPTIONS": ""}
+    look = namespace.start(sys.executable, "-c", LOOK, sctp=True, environment=environment)
+    said, problems = look.communicate(timeout=60)
+    assert look.returncode == 0, problems
+    if tuned:
+        assert said == ""
+    else:
+        assert "sctpd_timers_do_not_fit" in said
+        assert "SCTPD_OPTIONS='--rto-min 50" in said
 
 
 def has_sctp() -> bool:
