@@ -8,13 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import signal
 import time
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from daemon_kit import notify
 from daemon_kit.addresses import ListenAddress
+from daemon_kit.config_file import ConfigurationErrors
 from daemon_kit.control import Command, ControlError, ControlServer
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
@@ -33,7 +36,7 @@ from pool_user import (
     weights,
 )
 
-from ppu_agent.configuration import PpuConfig
+from ppu_agent.configuration import PpuConfig, load_configuration
 from ppu_agent.deaths import Deaths, Departed
 from ppu_agent.destinations import Address, Destination
 from ppu_agent.explanation import explain, parse_endpoint
@@ -56,6 +59,8 @@ from ppu_agent.steering import (
 from ppu_agent.writer import Writer
 from rserpool import Protocol, SctpUnavailable
 
+_FIXED: Final = ("registrars", "follow", "control", "metrics")
+"""What can't change while the agent runs."""
 MOST_PROBES = 64
 """Of members that left, at a time."""
 _INTERVALS = Intervals(hot_s=0.05, hot_for_s=60.0, idle_s=10.0)
@@ -63,18 +68,25 @@ _RESOLVE_TIMEOUT_MS = 300
 
 
 class PpuAgent:
-    """One agent of one configuration; needs a running event loop. Raises FatalError when it can't begin."""
+    """One agent; needs a running event loop. Raises FatalError when it can't begin.
 
-    def __init__(self, config: PpuConfig) -> None:
+    `path` is the file that `config` came from and that SIGHUP has read again; None: there are no reloads.
+    """
+
+    def __init__(self, config: PpuConfig, path: Path | None = None) -> None:
         self.config = config
+        self.reload_problem: str | None = None
+        self._path = path
+        self._reload_wanted = asyncio.Event()
+        self._cleanup = contextlib.AsyncExitStack()
         self.started_at_s = time.monotonic()
         self.suspended = False
         self.deaths = Deaths()
         self.belief = Belief(config.registrars, config.pool_rules)
         self.steering = Steering()
         self.writer = Writer()
-        self.responder = Responder() if self._answers_503 else None
-        self.relay = Relay(self._relay_to) if self._repeats else None
+        self.responder: Responder | None = None
+        self.relay: Relay | None = None
         self.pool_user = PoolUser(
             config.registrar_addresses,
             config.handles,
@@ -87,8 +99,7 @@ class PpuAgent:
         )
         self.prober = Prober(self.belief, config.probing, self.pool_user.look)
         self.counts = {"died": 0, "returned": 0, "connections_ended": 0, "flows_moved": 0}
-        self._policies = [pool.policy for pool in config.pools]
-        self._questions = {pool.handle: pool.question for pool in config.pools}
+        self._take(config)
         self._weights: dict[str, dict[int, Weighted]] = {}
         self._views: Mapping[str, PoolView] = {}
         self._probes: set[asyncio.Task[None]] = set()
@@ -110,17 +121,10 @@ class PpuAgent:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set, then take every rule back."""
-        async with contextlib.AsyncExitStack() as cleanup:
+        async with self._cleanup as cleanup:
             self.writer.open(is_kept=any(policy.front for policy in self._policies))
             cleanup.callback(self.writer.close)
-            if any(policy.pace is not None for policy in self._policies):
-                self._pacer = _pacer()
-                cleanup.callback(self._pacer.close)
-            if self.relay is not None:
-                await self._start_relay(self.relay, cleanup)
-            if self.responder is not None:
-                await self.responder.start()
-                cleanup.callback(self.responder.close)
+            await self._start_parts(self.config)
             await self._control.start()
             cleanup.push_async_callback(self._control.close)
             await self._start_metrics(cleanup)
@@ -133,9 +137,13 @@ class PpuAgent:
                 self.prober.run(),
                 self._ask_the_departed(),
                 self._renew(),
+                self._reload_when_wanted(),
                 notify.feed_watchdog(stop),
             ):
                 cleanup.push_async_callback(_end, self._spawn(part))
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGHUP, self._reload_wanted.set)
+            cleanup.callback(loop.remove_signal_handler, signal.SIGHUP)
             notify.ready()
             self._log.info("started", pools=list(self.config.handles))
             stopping = asyncio.create_task(stop.wait())
@@ -160,13 +168,31 @@ class PpuAgent:
         if not task.cancelled() and task.exception() is not None and not self._failed.done():
             self._failed.set_exception(task.exception() or FatalError("unknown"))
 
-    async def _start_relay(self, relay: Relay, cleanup: contextlib.AsyncExitStack) -> None:
-        """Stand in the way of TCP connections, as long as this process does its work."""
-        self.writer.open_relay()
-        await relay.start()
-        cleanup.push_async_callback(relay.close)
-        self._dead_man = DeadManTimer(LEASE_S)
-        cleanup.callback(self._dead_man.close)
+    def _take(self, config: PpuConfig) -> None:
+        """Decide by this configuration from now on."""
+        self.config = config
+        self._policies = [pool.policy for pool in config.pools]
+        self._questions = {pool.handle: pool.question for pool in config.pools}
+
+    async def _start_parts(self, config: PpuConfig) -> None:
+        """Start what this configuration needs beside nftables; it stays. Raises FatalError."""
+        if self._pacer is None and any(pool.pace for pool in config.pools):
+            pacer = _pacer()
+            self._cleanup.callback(pacer.close)
+            self._pacer = pacer
+        if self.responder is None and any(pool.on_dead.udp == "answer-503" for pool in config.pools):
+            responder = Responder()
+            await responder.start()
+            self._cleanup.callback(responder.close)
+            self.responder = responder
+        if self.relay is None and any(pool.on_dead.tcp == "repeat" for pool in config.pools):
+            self.writer.open_relay()
+            relay = Relay(self._relay_to)
+            await relay.start()
+            self._cleanup.push_async_callback(relay.close)
+            self._dead_man = DeadManTimer(LEASE_S)
+            self._cleanup.callback(self._dead_man.close)
+            self.relay = relay
 
     async def _start_metrics(self, cleanup: contextlib.AsyncExitStack) -> None:
         if self.config.metrics is None:
@@ -178,14 +204,6 @@ class PpuAgent:
         cleanup.push_async_callback(server.close)
 
     # What happens
-
-    @property
-    def _answers_503(self) -> bool:
-        return any(pool.on_dead.udp == "answer-503" for pool in self.config.pools)
-
-    @property
-    def _repeats(self) -> bool:
-        return any(pool.on_dead.tcp == "repeat" for pool in self.config.pools)
 
     def _happened(self, events: Sequence[BeliefEvent]) -> None:
         log = get_logger("belief")
@@ -248,7 +266,8 @@ class PpuAgent:
             return asked
         if policy is None or (self.suspended and not is_front):
             return None
-        members = self._views[policy.handle].members
+        view = self._views.get(policy.handle, PoolView(policy.handle))
+        members = view.members or view.unreachable
         targets = targets_for(asked, policy, members, self._weights.get(policy.handle, {}))
         left = [one for one in targets if one.destination not in {*tried, *dead}]
         if is_front and policy.by_source:
@@ -319,6 +338,40 @@ class PpuAgent:
                 self._conclude(before, now)
             self._wake.set()
 
+    # Reload
+
+    async def _reload_when_wanted(self) -> None:
+        while True:
+            await self._reload_wanted.wait()
+            self._reload_wanted.clear()
+            notify.reloading()
+            try:
+                await self._reload()
+                self.reload_problem = None
+                self._log.info("reloaded", pools=list(self.config.handles))
+            except (ConfigurationErrors, FatalError) as problem:
+                self.reload_problem = str(problem)
+                self._log.error("reload_refused", problem=str(problem), hint="the former one goes on")
+            notify.ready()
+
+    async def _reload(self) -> None:
+        """Take the configuration file over, whole or not at all. Raises what is wrong with it."""
+        if self._path is None:
+            return
+        config = load_configuration(self._path)
+        for key in _FIXED:
+            if getattr(config, key) != getattr(self.config, key):
+                raise FatalError(f"{key} can't change while the agent runs: restart it for that")
+        await self._start_parts(config)
+        now = time.monotonic()
+        self._take(config)
+        self.belief.set_pools(config.pool_rules, now)
+        self.deaths.restrict(config.accept_by_handle)
+        self._weights = {handle: one for handle, one in self._weights.items() if handle in config.handles}
+        self.prober.set_pools(config.probing)
+        self.pool_user.set_handles(config.handles)
+        self._views_changed(self.belief.views(now))
+
     # Commands
 
     async def _tell_status(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -337,6 +390,7 @@ class PpuAgent:
         return {
             "uptime_s": round(now - self.started_at_s, 3),
             "suspended": self.suspended,
+            "reload_problem": self.reload_problem,
             **believed,
             "kernel": {"problem": self.writer.problem, "write_count": self.writer.writes},
             "answered_503_count": self.responder.answered if self.responder is not None else 0,

@@ -10,25 +10,16 @@ from typing import Any
 
 import click
 from daemon_kit import logs
-from daemon_kit.commands import CommandGroup, until_ctrl_c
-from daemon_kit.config_file import ConfigurationErrors
-from daemon_kit.control import ControlError, request
-from daemon_kit.errors import FatalError
+from daemon_kit.commands import CommandGroup, config_option, end_with, log_options, until_ctrl_c
+from daemon_kit.control import request
 from daemon_kit.run import run_service
 
 from ppu_agent.configuration import DEFAULT_PATH, PpuConfig, control_path, load_configuration
 
-_CONFIG = click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path),
-    default=DEFAULT_PATH,
-    show_default=True,
-    help="Configuration file.",
-)
+_CONFIG = config_option(DEFAULT_PATH)
 
 
-@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup)
 @click.version_option(package_name="rspdns")
 def main() -> None:
     """Redirect or refuse what this host's programs send to servers that died."""
@@ -36,24 +27,20 @@ def main() -> None:
 
 @main.command()
 @_CONFIG
-@click.option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True)
-@click.option("--log-json", is_flag=True, help="Log JSON lines.")
+@log_options()
 def run(config: Path, log_level: str, log_json: bool) -> None:
     """Run the agent until SIGTERM, which takes every rule back."""
     logs.configure(log_level, json=log_json)
     from ppu_agent.agent import PpuAgent
     from rserpool import SctpUnavailable, check_available
 
-    loaded = _load(config)
+    loaded = load_configuration(config)
 
     async def serve(stop: asyncio.Event) -> None:
-        try:
-            check_available()
-        except SctpUnavailable as problem:
-            raise FatalError(str(problem)) from None
-        await PpuAgent(loaded).run(stop)
+        check_available()
+        await PpuAgent(loaded, config).run(stop)
 
-    sys.exit(run_service(serve))
+    sys.exit(run_service(serve, fatal=(SctpUnavailable,)))
 
 
 @main.command()
@@ -62,7 +49,7 @@ def run(config: Path, log_level: str, log_json: bool) -> None:
 @click.option("--offline", is_flag=True, help="Look at the file only; ask no registrar.")
 def check(config: Path, as_json: bool, offline: bool) -> None:
     """Say whether the configuration is right, and which rules would be set should each member die."""
-    loaded = _load(config)
+    loaded = load_configuration(config)
     if not offline:
         _rehearse(loaded, as_json=as_json)
     if not as_json:
@@ -77,8 +64,7 @@ def _rehearse(loaded: PpuConfig, *, as_json: bool) -> None:
     try:
         views = asyncio.run(ask(loaded))
     except SctpUnavailable as problem:
-        click.echo(f"the registrars can't be asked: {problem}", err=True)
-        sys.exit(1)
+        end_with(f"the registrars can't be asked: {problem}")
     if as_json:
         cases = [
             {
@@ -145,23 +131,8 @@ def resume(config: Path) -> None:
     click.echo("resumed")
 
 
-def _load(config: Path) -> PpuConfig:
-    try:
-        return load_configuration(config)
-    except ConfigurationErrors as errors:
-        click.echo(errors, err=True)
-        sys.exit(1)
-
-
 def _ask(config: Path, command: str, **arguments: Any) -> dict[str, Any]:
-    try:
-        return request(control_path(config), command, **arguments)
-    except ConfigurationErrors as errors:
-        click.echo(errors, err=True)
-        sys.exit(1)
-    except ControlError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(1)
+    return request(control_path(config), command, **arguments)
 
 
 if __name__ == "__main__":

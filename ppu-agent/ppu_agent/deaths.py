@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from pool_user import Heard, Member, PoolView, ProbeResult
+from pool_user import Heard, Member, Network, PoolView, ProbeResult
 
 from ppu_agent.destinations import Address, Destination
 
@@ -129,6 +129,20 @@ class Deaths:
                         self._step(one, Input.CONFIRMED, "unreachable for the agent's own probes", now)
         return before != {destination: one.state for destination, one in self._departed.items()}
 
+    def restrict(self, accept: Mapping[str, Collection[Network]]) -> None:
+        """Forget what these pools, by handle, do not accept in these networks: the configuration changed."""
+        self._listed = {
+            handle: {one: member for one, member in listed.items() if _is_in(one, accept[handle])}
+            for handle, listed in self._listed.items()
+            if handle in accept
+        }
+        for one in list(self._departed.values()):
+            one.pools = {
+                handle: None for handle in one.pools if _is_in(one.destination, accept.get(handle, ()))
+            }
+            if not one.pools:
+                del self._departed[one.destination]
+
     def is_listed(self, destination: Destination) -> bool:
         """Whether some pool has a member at this address and port, by whatever transport."""
         return destination.endpoint in self._listed_endpoints
@@ -231,6 +245,10 @@ class Deaths:
         excess = len(self._departed) - MOST_REMEMBERED
         for destination in list(self._departed)[: max(0, excess)]:
             del self._departed[destination]
+
+
+def _is_in(one: Destination, networks: Collection[Network]) -> bool:
+    return any(one.address in network for network in networks)
 
 
 def meaning(heard: Heard) -> Input | None:

@@ -73,6 +73,8 @@ def _departed(one: Departed, now: float) -> dict[str, Any]:
 
 def render(status: Mapping[str, Any]) -> Iterator[str]:
     """The same as lines."""
+    if status["reload_problem"] is not None:
+        yield f"the last reload was refused, the former configuration goes on: {status['reload_problem']}"
     if status["suspended"]:
         yield "suspended: nothing is steered (ppu-agent resume)"
     for registrar in status["registrars"]:

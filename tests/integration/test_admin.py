@@ -17,7 +17,7 @@ from tests.support.backend import ADDRESS, HANDLE, OWNER, ZONE
 from tests.support.browser import Browser
 from tests.support.chain import SIP_PORTS, Chain
 from tests.support.json_schema import differences
-from tests.support.namespaces import REPOSITORY, kill, own_namespace
+from tests.support.namespaces import REPOSITORY, kill, own_namespace, program_of
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import until
 
@@ -139,7 +139,7 @@ def test_a_bad_file_changes_nothing_and_says_why(chain: AdminChain) -> None:
         assert "nothing was changed" in told["error"]
         assert f"{zone}:" in told["error"]
         assert "pool[2].nonsense" in told["error"]
-        os.kill(program_of(chain.backend.process), signal.SIGHUP)
+        os.kill(program_of(chain.backend.process, "rspdns.cli serve"), signal.SIGHUP)
         until(lambda: logged().count('"not_reloaded"') == 2)
         until(lambda: chain.targets_at(OWNER) == set(SIP_PORTS))
         zone.write_text(
@@ -147,7 +147,7 @@ def test_a_bad_file_changes_nothing_and_says_why(chain: AdminChain) -> None:
             'name = "new"\naccept = ["10.0.0.0/8"]\n'
         )
         before = logged().count('"zones_read"')
-        os.kill(program_of(chain.backend.process), signal.SIGHUP)
+        os.kill(program_of(chain.backend.process, "rspdns.cli serve"), signal.SIGHUP)
         until(lambda: logged().count('"zones_read"') == before + 1)
         until(lambda: f"_sip._tcp.new.{ZONE}" in str(chain.get("/v1/pools")))
     finally:
@@ -358,14 +358,3 @@ def test_the_live_page_can_be_used_by_keyboard_by_screen_readers_and_on_a_phone(
         backgrounds.add(browser.run("return getComputedStyle(document.body).backgroundColor"))
     assert len(backgrounds) == 2, "light and dark"
     browser.look()
-
-
-def program_of(started: subprocess.Popen[str]) -> int:
-    """The backend itself, below the wrappers it was started with: all of one session."""
-    listed = subprocess.run(
-        ["pgrep", "-s", str(started.pid), "-f", "rspdns.cli serve"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
-    return int(listed[-1])

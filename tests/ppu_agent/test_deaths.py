@@ -1,5 +1,7 @@
 """Out of the pool is not dead: when a member that left counts as dead, and when no more."""
 
+from ipaddress import ip_network
+
 from pool_user import PoolView
 from ppu_agent.deaths import (
     ASK_DEAD_EVERY_S,
@@ -167,3 +169,18 @@ def test_table_of_states_leads_to_death_by_a_probe_only() -> None:
     into_death = {found for (_, found), after in TRANSITIONS.items() if after is State.DEAD}
     assert into_death == {Input.REFUSED, Input.SILENT, Input.CONFIRMED}
     assert TRANSITIONS[State.DEAD, Input.ANSWERED] is State.SPARED
+
+
+def test_what_the_configuration_accepts_no_more_is_forgotten() -> None:
+    deaths = Deaths()
+    deaths.views({POOL: view(1, 2, 3)}, 0.0)
+    deaths.views({POOL: view(1, 2)}, 1.0)
+    ask(deaths, REFUSED, 1.0)
+    deaths.restrict({POOL: [ip_network("10.0.0.0/8")]})
+    assert list(deaths.dead()) == [destination(3)]
+    deaths.restrict({POOL: [ip_network("10.0.0.1/32")]})
+    deaths.views({POOL: view(1)}, 2.0)
+    assert not deaths.departed
+    deaths.restrict({"other": [ip_network("10.0.0.0/8")]})
+    deaths.views({"other": view(2, handle="other")}, 3.0)
+    assert not deaths.departed

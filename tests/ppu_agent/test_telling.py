@@ -59,6 +59,7 @@ def test_status_and_metrics_tell_what_is_done() -> None:
     _, steering = told(deaths, view(1, 2))
     status = describe(2.0, (), {POOL: view(1, 2)}, deaths.departed, steering) | {
         "suspended": False,
+        "reload_problem": None,
         "kernel": {"problem": "it would not", "write_count": 1},
         "answered_503_count": 0,
         "relayed_count": 4,

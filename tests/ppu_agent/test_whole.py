@@ -18,7 +18,7 @@ from rspdns_lab.net.network import call_in
 
 from tests.support.backend import ADDRESS, HANDLE
 from tests.support.chain import SIP_PORTS, Chain
-from tests.support.namespaces import Namespace, kill, own_namespace
+from tests.support.namespaces import Namespace, kill, own_namespace, program_of
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
@@ -219,6 +219,38 @@ def test_front_of_the_pool_is_answered_as_long_as_one_server_lives(whole: Client
     kill(whole.servers[THIRD])
     until(lambda: whole.options(5060, address=FRONT), told=whole.log)
     whole.revive(THIRD)
+
+
+def test_reload_takes_the_file_over_whole_or_not_at_all(whole: Client) -> None:
+    before = whole.config.read_text()
+    program = program_of(whole.agent, "ppu_agent.cli run")
+
+    def reload(text: str) -> None:
+        whole.config.write_text(text)
+        os.kill(program, signal.SIGHUP)
+
+    try:
+        reload(before.replace(f'steer = "{FRONT}:5060"', 'steer = "nowhere"'))
+        until(lambda: whole.ask("status").get("reload_problem"), told=whole.log)
+        problem = whole.ask("status")["reload_problem"]
+        assert str(whole.config) in problem
+        assert "steer" in problem
+        assert whole.options(5060, 5.0, FRONT)
+        more = '[[pool]]\nhandle = "other"\naccept = ["10.0.0.0/8"]\n'
+        reload(
+            before.replace(f'steer = "{FRONT}:5060"\naffinity = "source"\n', 'on_dead = "refuse"\n') + more
+        )
+        until(lambda: not whole.ask("status").get("steer", ["?"]), told=whole.log)
+        status = whole.ask("status")
+        assert status["reload_problem"] is None
+        assert [pool["handle"] for pool in status["pool"]] == [HANDLE, "other"]
+        kill(whole.servers[FIRST])
+        until(lambda: whole.treated() == {FIRST: "refuse"}, told=whole.log)
+    finally:
+        reload(before)
+    until(lambda: whole.treated() == {FIRST: "redirect"}, told=whole.log)
+    assert whole.ask("status")["steer"]
+    whole.revive(FIRST)
 
 
 def test_suspended_agent_does_nothing_until_it_is_resumed(whole: Client) -> None:

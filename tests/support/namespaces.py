@@ -127,3 +127,11 @@ def end(process: subprocess.Popen[str], number: signal.Signals = signal.SIGTERM)
 def kill(process: subprocess.Popen[str]) -> None:
     """Kill the whole session of what was started in a namespace, at once."""
     end(process, signal.SIGKILL)
+
+
+def program_of(started: subprocess.Popen[str], command: str) -> int:
+    """The process id of a program below the wrappers it was started with; `command` is a part of its line."""
+    listed = subprocess.run(
+        ["pgrep", "-s", str(started.pid), "-f", command], capture_output=True, text=True, check=True
+    ).stdout.split()
+    return int(listed[-1])
