@@ -486,6 +486,8 @@ int server_run(int listener, struct program *program, struct table *table)
 			} else if (what == &is_tick) {
 				if (read(ticks, &ignored, sizeof(ignored)) > 0)
 					look_at_interfaces(&server);
+				if (count == 1)
+					table_tidy(table);
 			} else if (what == &is_decision) {
 				ring_buffer__consume(server.decisions);
 				for (int j = 0; j < MOST_CLIENTS; j++)

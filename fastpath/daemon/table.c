@@ -24,15 +24,35 @@ static int places_open(struct places *places, uint32_t capacity)
 
 bool table_can_wait(void) { return syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) == 0; }
 
-/* A place that no program reads; NONE when there is none. Seldom waits, for some ten milliseconds, until those rest. */
+/* After a grace period of the kernel, for some ten milliseconds, no program reads those that rest. */
+static void wait_for_resting(struct places *places)
+{
+	if (places->resting_count == 0 || !table_can_wait())
+		return;
+	memcpy(places->free + places->free_count, places->resting, places->resting_count * sizeof(*places->free));
+	places->free_count += places->resting_count;
+	places->resting_count = 0;
+}
+
+/* A place that no program reads; NONE when there is none. Waits only where table_tidy() had no time to. */
 static uint32_t take(struct places *places)
 {
-	if (places->free_count == 0 && places->resting_count && table_can_wait()) {
-		memcpy(places->free, places->resting, places->resting_count * sizeof(*places->free));
-		places->free_count = places->resting_count;
-		places->resting_count = 0;
-	}
+	if (places->free_count == 0)
+		wait_for_resting(places);
 	return places->free_count ? places->free[--places->free_count] : NONE;
+}
+
+static bool runs_low(const struct places *places)
+{
+	return places->free_count < places->capacity / 2 && places->resting_count > places->free_count / 4;
+}
+
+void table_tidy(struct table *table)
+{
+	if (runs_low(&table->answer_places))
+		wait_for_resting(&table->answer_places);
+	if (runs_low(&table->entry_places))
+		wait_for_resting(&table->entry_places);
 }
 
 static void rest(struct places *places, uint32_t place) { places->resting[places->resting_count++] = place; }

@@ -51,6 +51,9 @@ void table_clear(struct table *table);
 /* Make visible what was put. Returns how many names found no place. */
 uint32_t table_commit(struct table *table);
 
+/* When nothing else is to be done: wait for places to be free again, so that no change has to. */
+void table_tidy(struct table *table);
+
 /* Whether the kernel can tell when no program runs any more that ran a moment ago. */
 bool table_can_wait(void);
 

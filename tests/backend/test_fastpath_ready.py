@@ -9,8 +9,16 @@ import dns.rdatatype
 from rserpool.policies import LeastUsed
 from rspdns.answers.snapshot import SiteAnswers, Snapshot
 from rspdns.fastpath import messages
-from rspdns.fastpath.ready import TYPES, VARIANTS, Answer, Question, ReadyAnswers, wire_name
-from rspdns.rrset import Node
+from rspdns.fastpath.ready import (
+    TYPES,
+    VARIANTS,
+    Answer,
+    Question,
+    ReadyAnswers,
+    node_answers,
+    wire_name,
+)
+from rspdns.rrset import Node, Record
 
 from tests.backend.making import FIXED, NOW, UDP, ZONE, answered, member, view, views, zone
 
@@ -69,6 +77,13 @@ def test_answers_hold_the_records_of_the_snapshot_and_the_addresses_of_srv_targe
     }
 
 
+def test_answers_of_ttl_zero_are_those_of_any_other() -> None:
+    made = ready(answered(zone(head="ttl = 0"), TWO))
+    assert len(made) == 7
+    for question, (answer,) in made.items():
+        assert {one.ttl for one in message(question, answer).answer} == {0}
+
+
 def test_unknown_pools_signed_zones_and_large_answers_are_left_to_powerdns() -> None:
     assert not ready(answered(zone(), {}))
     assert not ReadyAnswers(Random(1)).take(answered(zone(), TWO), {ZONE})
@@ -76,6 +91,13 @@ def test_unknown_pools_signed_zones_and_large_answers_are_left_to_powerdns() -> 
     made = ready(answered(zone(fixed=FIXED + lines), TWO))
     assert Question(HOST, "NAPTR") not in made
     assert Question(HOST, "A") in made
+
+
+def test_record_that_can_not_be_written_is_left_to_powerdns_and_hides_no_other() -> None:
+    strange = [Record(HOST, kind, "?", 1) for kind in TYPES] + [Record(HOST, "SRV", "0 0 70000 a.b", 1)]
+    nodes = {f"{number}.{ZONE}": Node((one,)) for number, one in enumerate(strange)}
+    nodes[HOST] = Node((Record(HOST, "A", "10.0.0.1", 1),))
+    assert node_answers(nodes).keys() == {Question(HOST, "A")}
 
 
 def test_names_of_a_zone_inside_another_are_its_own() -> None:

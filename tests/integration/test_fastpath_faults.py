@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from pool_user.views import PoolView
+from pool_user.views import Member, PoolView
+from rserpool.parameters import Protocol
 
-from tests.backend.making import ZONE, member, view, views, zone
+from tests.backend.making import TCP, UDP, ZONE, member, view, views, zone
 from tests.support.fast_path import FAST, LEASE_S, FastStage, fast_stage
 from tests.support.waiting import until
 
@@ -77,6 +78,72 @@ print(json.dumps(got))
 FROZEN_S = 3.0
 BUSY_MACHINE_S = 0.1
 """Between the kernel's look at the lease and the receipt of its answer."""
+
+
+FOLLOW = """
+import json, socket, sys, time
+import dns.message, dns.rdatatype
+server, seconds, *names = sys.argv[1:]
+queries = [dns.message.make_query(name, "SRV").to_wire() for name in names]
+file = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+file.connect((server, 53))
+file.settimeout(1)
+latest, back, seen, end = 0, [], set(), time.monotonic() + float(seconds)
+while time.monotonic() < end:
+    for query in queries:
+        file.send(query)
+        try:
+            answer = dns.message.from_wire(file.recv(1232))
+        except TimeoutError:
+            continue
+        (records,) = answer.answer
+        (moment,) = {record.port for record in records}
+        glue = {(rrset.name, record.address) for rrset in answer.additional for record in rrset}
+        moments = {int(address.split(".")[2]) + 5000 for _, address in glue}
+        if len(glue) != len(records) or moments != {moment} or moment < latest:
+            back.append([latest, moment, sorted(moments)])
+        latest = max(latest, moment)
+        seen.add(moment)
+print(json.dumps([len(seen), back]))
+"""
+
+
+def test_two_names_and_the_addresses_beside_them_are_of_one_moment_that_never_goes_back(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Port and addresses of both pools tell the moment; it moves a hundred times a second."""
+
+    def at(moment: int) -> Mapping[str, PoolView]:
+        def members(protocol: Protocol) -> list[Member]:
+            return [
+                member(one, f"10.0.{moment}.{one}", port=5000 + moment, protocol=protocol) for one in (1, 2)
+            ]
+
+        return views(view(*members(Protocol.UDP)), view(*members(Protocol.TCP), handle="sip-tcp"))
+
+    def follow(stage: FastStage) -> tuple[int, int, list[object]]:
+        """How many questions PowerDNS had to answer, how many moments were seen, and what was wrong."""
+        stage.backend.publish(at(0))
+        until(lambda: addresses(stage) == {"10.0.0.1", "10.0.0.2"})
+        before = stage.decisions()
+        with ThreadPoolExecutor(1) as threads:
+            asking = threads.submit(stage.ask, FOLLOW, FAST, "2", OWNER, OWNER.replace("_udp", "_tcp"))
+            moment = 0
+            while not asking.done() and moment < 255:
+                moment += 1
+                stage.backend.publish(at(moment))
+                time.sleep(0.01)
+            seen, wrong = asking.result()
+        after = stage.decisions()
+        return sum(after[one] - before[one] for one in ("no_lease", "unknown_name")), seen, wrong
+
+    with fast_stage([zone(UDP + TCP)], at(0), tmp_path_factory.mktemp("fast")) as stage:
+        for _ in range(4):
+            by_powerdns, seen, wrong = follow(stage)
+            if not by_powerdns:  # else the machine stood still: PowerDNS's caches may know of another moment
+                break
+        assert seen > 20
+        assert not wrong or by_powerdns, wrong
 
 
 def test_frozen_backend_answers_from_the_map_for_no_more_than_the_lease(stage: FastStage) -> None:
@@ -166,6 +233,22 @@ def test_second_backend_is_refused_while_the_first_renews_its_lease(stage: FastS
         other.sendall(struct.pack("=IBIH", 7, ord("H"), 2, 1232))
         assert b"another backend is connected" in other.recv(1000)
     assert answered(stage) == 1
+
+
+@pytest.mark.parametrize("room", [("--names", "3"), ("--answers", "4")])
+def test_names_without_room_are_left_to_powerdns_and_changes_stay_right(
+    tmp_path_factory: pytest.TempPathFactory, room: tuple[str, str]
+) -> None:
+    """There are five; places are used again and again."""
+    one, two = {"10.0.0.1"}, {"10.0.0.1", "10.0.0.2"}
+    with fast_stage([zone()], TWO, tmp_path_factory.mktemp("fast"), *room) as stage:
+        for turn in range(12):
+            pools, wanted = ((ONE, one), (TWO, two))[turn % 2]
+            stage.backend.publish(pools)
+            until(lambda wanted=wanted: addresses(stage) == wanted)  # type: ignore[misc]
+        told = stage.status()
+        assert stage.link.refused > 0
+        assert 0 < told["names"] <= int(room[1])
 
 
 def test_privileges_are_dropped(stage: FastStage) -> None:

@@ -10,6 +10,7 @@ and what depends on more than one site, is not made: these questions are passed 
 
 from __future__ import annotations
 
+import contextlib
 import random
 import socket
 import struct
@@ -19,6 +20,7 @@ from itertools import compress
 from operator import is_not
 from typing import NamedTuple
 
+import dns.exception
 import dns.name
 import dns.rdata
 
@@ -67,9 +69,11 @@ def node_answers(
         if node.failure or name_size(name) > MOST_NAME_BYTES:
             continue
         for qtype in {record.type for record in node.records} & LIVE_TYPES:
-            answer = _answer(name, [one for one in node.records if one.type == qtype], targets)
-            if answer is not None:
-                found[Question(name, qtype)] = answer
+            # What can't be written here must not keep the others from being published.
+            with contextlib.suppress(ValueError, OSError, struct.error, dns.exception.DNSException):
+                answer = _answer(name, [one for one in node.records if one.type == qtype], targets)
+                if answer is not None:
+                    found[Question(name, qtype)] = answer
     return found
 
 
