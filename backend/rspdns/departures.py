@@ -1,4 +1,4 @@
-"""Which members that are in now would go if other zone files were read. Pure.
+"""Which members that are in now would leave if other zone files were read. Pure.
 
 It compares what `rspdns status` tells with a configuration that is not served yet. So `rspdns check`, which
 asks the running backend, and the backend itself before a reload come to the same result.
@@ -55,7 +55,7 @@ class Departure:
             going = f"{len(self.going)} of the {total} members that are"
         named = "; ".join(self.going[:NAMED])
         more = len(self.going) - NAMED
-        return f"{self.owner}: {going} in now would go: {named}" + (f"; {more} more" if more > 0 else "")
+        return f"{self.owner}: {going} in now would leave: {named}" + (f"; {more} more" if more > 0 else "")
 
 
 def departures(

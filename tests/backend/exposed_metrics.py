@@ -4,7 +4,9 @@ import subprocess
 from dataclasses import replace
 
 from daemon_kit.metrics import exposition, registry
+from ppe_agent import metrics as agent_metrics
 from ppe_agent.metrics import AgentCollector
+from ppu_agent import metrics as client_metrics
 from ppu_agent.metrics import PpuCollector
 from rspdns.event_log import EventLog
 from rspdns.metrics import BackendMetrics
@@ -34,11 +36,7 @@ FAST = FastPathStatus(
     decisions={"answered": 5},
     asked=[FastPathNameStatus("as.example.", "A", 4, 5, 1)],
 )
-COUNTS = {
-    **dict.fromkeys(("fall_count", "missing_count", "moved_count", "rejected_count", "collision_count"), 0),
-    **dict.fromkeys(("died_count", "returned_count", "connections_ended_count"), 0),
-    **dict.fromkeys(("flows_moved_count", "answered_503_count"), 0),
-}
+COUNTS = dict.fromkeys((*agent_metrics._COUNTERS, *client_metrics._COUNTERS), 0)
 SERVER = {
     **COUNTS,
     "name": "sip-1",

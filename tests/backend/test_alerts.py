@@ -155,7 +155,7 @@ tests:
         exp_alerts:
           - exp_labels: {{severity: critical, instance: a, owner: {owner}, state: in}}
             exp_annotations:
-              summary: "nobody lives in {owner}; DNS answers as when_empty says"
+              summary: "no server is alive in {owner}; DNS answers as when_empty says"
               remedy: "rspdns status tells why each member is out"
       - eval_time: 60s
         alertname: RspdnsPurgeFails

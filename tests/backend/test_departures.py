@@ -43,7 +43,7 @@ def test_a_narrower_accept_names_who_goes_and_why() -> None:
     (one,) = departures(told(), [zone(UDP.replace("10.0.0.0/8", "10.0.0.0/24"))])
     assert (one.key, one.staying, one.is_refused) == ("accept", 2, False)
     assert one.words == (
-        f"{OWNER}: 1 of the 3 members that are in now would go: "
+        f"{OWNER}: 1 of the 3 members that are in now would leave: "
         "10.0.9.3:5060: it is not in the accept networks"
     )
 
@@ -59,7 +59,7 @@ def test_a_narrower_accept_names_who_goes_and_why() -> None:
 def test_what_takes_the_last_one_out_is_refused(after: str, key: str, why: str) -> None:
     (one,) = departures(told(), [zone(after)])
     assert (one.key, one.staying, one.is_refused) == (key, 0, True)
-    assert f"{OWNER}: all 3 members that are in now would go: 10.0.0.1:5060: " in one.words
+    assert f"{OWNER}: all 3 members that are in now would leave: 10.0.0.1:5060: " in one.words
     assert why in one.words
 
 
@@ -146,13 +146,13 @@ async def test_reload_refuses_to_empty_a_pool_unless_forced(backend: Backend, tm
     refused = await run("reload", "-c", tmp_path / "rspdns.toml")
     assert refused.exit_code == 1
     assert "nothing was changed, since a pool would lose its last member; --force does it" in refused.output
-    assert f"{OWNER}: all 2 members that are in now would go: 10.0.0.1:5060: " in refused.output
+    assert f"{OWNER}: all 2 members that are in now would leave: 10.0.0.1:5060: " in refused.output
     assert members(backend) == 2
     with pytest.raises(ControlError, match="would lose its last member"):
         await backend.reload()
     done = await run("reload", "--force", "-c", tmp_path / "rspdns.toml")
     assert done.exit_code == 0, done.output
-    assert f"note: {OWNER}: all 2 members that are in now would go" in done.output
+    assert f"note: {OWNER}: all 2 members that are in now would leave" in done.output
     assert members(backend) == 0
 
 
@@ -160,7 +160,7 @@ async def test_reload_tells_who_goes_when_others_stay(backend: Backend, tmp_path
     write(tmp_path, UDP.replace("10.0.0.0/8", "10.0.0.0/24") + TCP)
     done = await run("reload", "-c", tmp_path / "rspdns.toml")
     assert done.exit_code == 0, done.output
-    assert f"note: {OWNER}: 1 of the 2 members that are in now would go: 10.0.9.2:5060" in done.output
+    assert f"note: {OWNER}: 1 of the 2 members that are in now would leave: 10.0.9.2:5060" in done.output
     assert members(backend) == 1
 
 
@@ -168,18 +168,18 @@ async def test_check_asks_the_running_backend_who_would_go(backend: Backend, tmp
     path, file = tmp_path / "rspdns.toml", tmp_path / "zones.d" / f"{ZONE}.toml"
     write(tmp_path, UDP.replace("10.0.0.0/8", "10.5.0.0/16") + TCP)
     said = (await run("check", "-c", path)).output
-    assert f"warning: {file}:9: pool[0].accept: {OWNER}: all 2 members that are in now would go" in said
+    assert f"warning: {file}:9: pool[0].accept: {OWNER}: all 2 members that are in now would leave" in said
     assert "; reload --force is needed" in said
-    assert "would go" not in (await run("check", "--offline", "-c", path)).output
+    assert "would leave" not in (await run("check", "--offline", "-c", path)).output
     write(tmp_path, TCP)
     said = (await run("check", "-c", path)).output
     assert f"warning: {file}" in said
-    assert f"{OWNER}: all 2 members that are in now would go: " in said
+    assert f"{OWNER}: all 2 members that are in now would leave: " in said
     assert "its pool is not configured any more" in said
     shutil.rmtree(tmp_path / "zones.d")
     (tmp_path / "zones.d").mkdir()
     said = (await run("check", "-c", path)).output
-    assert f"warning: {tmp_path}/zones.d: {OWNER}: all 2 members that are in now would go" in said
+    assert f"warning: {tmp_path}/zones.d: {OWNER}: all 2 members that are in now would leave" in said
 
 
 async def test_check_names_the_handles_of_which_nobody_could_be_asked(

@@ -43,10 +43,10 @@ def text(*pools: PoolStatus, **other: Any) -> str:
 @pytest.mark.parametrize(
     ("when_empty", "words"),
     [
-        ("last-good", "nobody lives; answering with who was in last (when_empty = last-good)"),
-        ("nodata", "nobody lives; answering without records (NODATA) (when_empty = nodata)"),
-        ("static", "nobody lives; answering with the zone file's records (when_empty = static)"),
-        ("servfail", "nobody lives; answering SERVFAIL (when_empty = servfail)"),
+        ("last-good", "no server is alive; answering with who was in last (when_empty = last-good)"),
+        ("nodata", "no server is alive; answering without records (NODATA) (when_empty = nodata)"),
+        ("static", "no server is alive; answering with the zone file's records (when_empty = static)"),
+        ("servfail", "no server is alive; answering SERVFAIL (when_empty = servfail)"),
     ],
 )
 def test_an_empty_pool_says_what_is_answered_instead(when_empty: str, words: str) -> None:

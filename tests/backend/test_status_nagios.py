@@ -39,7 +39,7 @@ def told(*pools: Any, **other: Any) -> Status:
     [
         (told(), Level.OK, "3 members in 1 pools, 3 registrars settled"),
         (told(pool_status(known=False)), Level.CRITICAL, "SERVFAIL"),
-        (told(pool_status(answered_instead="last good")), Level.CRITICAL, f"nobody lives in {OWNER}"),
+        (told(pool_status(answered_instead="last good")), Level.CRITICAL, f"no server is alive in {OWNER}"),
         (told(pool_status(members=MEMBERS, expected=4, missing=1, out=[MISSING])), Level.WARNING, "sip-9"),
         (told(pool_status(members=MEMBERS[:2], expected=4, missing=2)), Level.CRITICAL, "2 of 4"),
         (told(pool_status(members=MEMBERS, stale_s=12.0)), Level.WARNING, "from memory since 12 s"),

@@ -74,7 +74,7 @@ def test_of_a_load(tmp_path: Path, keys: str, problems: list[str]) -> None:
         ),
         (
             'type = "https"\nstatus = [399, 200]',
-            "10: as[0].check[0].status: status is the lowest and the highest that is life, e.g. [200, 399]",
+            "10: as[0].check[0].status: status is the lowest and the highest that count as good: [200, 399]",
         ),
         (
             'type = "systemd"\nunit = "kamailio"',

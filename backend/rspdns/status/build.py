@@ -225,7 +225,7 @@ def _answered_instead(pool: Pool, of_pool: Sequence[PoolView]) -> str | None:
     if not known or any(one.protocol == protocol for view in known for one in view.members):
         return None
     if any(one.protocol == protocol for view in known for one in view.unreachable):
-        return "the probe reaches nobody, which says more about its own way: answering with all"
+        return "the probe reaches no member, so the fault is probably its own: answering with all members"
     recent = any(one.protocol == protocol for view in known for one in view.recent)
     what = {
         "last-good": "answering with who was in last"
@@ -235,7 +235,7 @@ def _answered_instead(pool: Pool, of_pool: Sequence[PoolView]) -> str | None:
         "nodata": "answering without records (NODATA)",
         "servfail": "answering SERVFAIL",
     }[pool.config.when_empty]
-    return f"nobody lives; {what} (when_empty = {pool.config.when_empty})"
+    return f"no server is alive; {what} (when_empty = {pool.config.when_empty})"
 
 
 def _member(handle: str, member: Member, weighted: Weighted | None, now: float, known: Known) -> MemberStatus:

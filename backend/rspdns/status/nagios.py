@@ -80,7 +80,7 @@ def _of_pool(pool: PoolStatus) -> Iterator[tuple[Level, str]]:
         return
     if not pool.members:
         instead = pool.answered_instead or "nothing"
-        yield Level.CRITICAL, f"nobody lives in {pool.owner}; answered instead: {instead}"
+        yield Level.CRITICAL, f"no server is alive in {pool.owner}; answered instead: {instead}"
     elif pool.missing:
         level = Level.CRITICAL if pool.missing >= HALF * pool.expected else Level.WARNING
         names = ", ".join(one.called for one in pool.out if one.missing)

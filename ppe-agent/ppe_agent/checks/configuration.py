@@ -21,7 +21,7 @@ NumberT = TypeVar("NumberT", int, float)
 
 def _in_order(value: tuple[NumberT, NumberT], info: ValidationInfo) -> tuple[NumberT, NumberT]:
     if value[0] > value[1]:
-        raise ValueError(f"{info.field_name} is the lowest and the highest that is life, e.g. [200, 399]")
+        raise ValueError(f"{info.field_name} is the lowest and the highest that count as good: [200, 399]")
     return value
 
 
@@ -119,7 +119,7 @@ class HttpConfig(_PortCheckConfig):
     host: Text | None = None
     """The Host header, and the name in the certificate. Default: the IP address."""
     status: Annotated[tuple[StatusCode, StatusCode], AfterValidator(_in_order)] = (200, 399)
-    """The lowest and the highest status that is life. Redirections are not followed."""
+    """The lowest and the highest status that counts as good. Redirections are not followed."""
     contains: Text | None = None
     """A text that must be in the body."""
     verify: bool = True
@@ -175,7 +175,7 @@ class SnmpConfig(_CheckConfig):
     oid: Oid
     """The object, in numbers and dots."""
     range: Annotated[tuple[float, float], AfterValidator(_in_order)]
-    """The lowest and the highest number that is life."""
+    """The lowest and the highest number that counts as good."""
     credentials: Credentials
     """The file `snmp.conf` of net-snmp with version, user and passphrases, or community; for the sidecar's
     user only."""
