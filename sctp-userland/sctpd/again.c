@@ -45,7 +45,7 @@ void again_keep(struct sctp_socket *s, int level, int option, const char *value,
 	size_t size = sizeof(struct kept_option) + length;
 	struct kept_option **link, *kept;
 
-	if (!IS_ONE_TO_ONE(s) || s->was_connected || (level != IPPROTO_SCTP && level != SOL_SOCKET) ||
+	if (!IS_ONE_TO_ONE(s) || socket_means(s)->had_connection || (level != IPPROTO_SCTP && level != SOL_SOCKET) ||
 	    !has_room(s, level, option, size) || (kept = malloc(size)) == NULL)
 		return;
 	for (link = &s->kept; *link != NULL;)
@@ -83,6 +83,6 @@ int again_prepare(struct sctp_socket *s)
 	}
 	if (s->bound_count == 0)
 		s->port = 0;
-	s->failed_before = false;
+	socket_enter(s, SOCKET_OPEN);
 	return 0;
 }

@@ -50,7 +50,7 @@ static void inherit_native(int from, int to)
 /* What a new socket takes over from the one it came from. */
 static void inherit(const struct call *call, struct sctp_socket *to, const struct sctp_socket *from)
 {
-	to->accepted = true;
+	to->made = BY_ACCEPT;
 	to->reuses = call_reuses_addresses(call);
 	inherit_native(call->passed, call->descriptor);
 	memcpy(to->events, from->events, sizeof(to->events));
@@ -66,7 +66,7 @@ static void inherit(const struct call *call, struct sctp_socket *to, const struc
 	to->in_streams = from->in_streams;
 	to->send_buffer = from->send_buffer;
 	to->receive_buffer = from->receive_buffer;
-	to->was_connected = true;
+	socket_enter(to, SOCKET_CONNECTED);
 	socket_note_peer(to);
 	options_prepare(to);
 }
@@ -111,7 +111,7 @@ static int peel_off(struct call *call, struct sctp_socket *s)
 		return error;
 	}
 	inherit(call, peeled, s);
-	peeled->peeled_off = true;
+	peeled->made = BY_PEELING;
 	socket_move_inbound(s, call->passed, peeled, (uint32_t)call->request->argument[0]);
 	return 0;
 }
@@ -122,11 +122,13 @@ static int listen_on(struct call *call, struct sctp_socket *s)
 
 	if (backlog < 0 || backlog > BACKLOG_MAX) /* a kernel takes what is negative for a lot */
 		backlog = BACKLOG_MAX;
-	if ((IS_ONE_TO_ONE(s) && s->was_connected) || (backlog == 0 && (!s->listening || s->backlog == 0)))
+	if (s->state == SOCKET_CONNECTING || (IS_ONE_TO_ONE(s) && socket_means(s)->had_connection) ||
+	    (backlog == 0 && (s->state != SOCKET_LISTENS || s->backlog == 0)))
 		return EINVAL;
 	if (usrsctp_listen(s->so, IS_ONE_TO_ONE(s) || backlog == 0 ? backlog : 1) < 0)
 		return errno;
-	s->listening = backlog > 0 || IS_ONE_TO_ONE(s);
+	if ((backlog > 0 || IS_ONE_TO_ONE(s)) != (s->state == SOCKET_LISTENS))
+		socket_enter(s, s->state == SOCKET_LISTENS ? SOCKET_OPEN : SOCKET_LISTENS);
 	s->backlog = backlog;
 	if (IS_ONE_TO_ONE(s))
 		socket_limit_waiting(s);
@@ -141,9 +143,9 @@ static int shut_down(struct call *call, struct sctp_socket *s)
 
 	if (how < SHUT_RD || how > SHUT_RDWR)
 		return EINVAL;
-	if (s->listening) /* as Linux, which does nothing then */
+	if (s->state == SOCKET_LISTENS) /* as Linux, which does nothing then */
 		return how == SHUT_WR ? 0 : EOPNOTSUPP;
-	if (!s->was_connected || !IS_ONE_TO_ONE(s))
+	if (!socket_means(s)->had_connection || !IS_ONE_TO_ONE(s))
 		return ENOTCONN;
 	if (how != SHUT_WR)
 		socket_receives_no_more(s);

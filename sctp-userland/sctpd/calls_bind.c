@@ -36,7 +36,7 @@ static bool is_of_accepted(const struct call *call, const struct sctp_socket *s,
 	const struct sctp_socket *other;
 
 	for (other = sockets_first(); other != NULL; other = other->next)
-		if (other != s && other->accepted && !(reuses && other->reuses) && !(s->v6only && other->domain == AF_INET) &&
+		if (other != s && other->made != BY_SOCKET && !(reuses && other->reuses) && !(s->v6only && other->domain == AF_INET) &&
 		    socket_conflicts(other, address))
 			return true;
 	return false;

@@ -86,7 +86,7 @@ static int local_name(struct call *call, struct sctp_socket *s)
 	call_note_port(s);
 	if (s->bound_count == 1 && !s->bound_any) {
 		name = s->bound[0];
-	} else if (IS_ONE_TO_ONE(s) && s->was_connected && usrsctp_getpaddrs(s->so, 0, &peers) > 0) {
+	} else if (IS_ONE_TO_ONE(s) && socket_means(s)->had_connection && usrsctp_getpaddrs(s->so, 0, &peers) > 0) {
 		name = routes_source_to(peers); /* of the path, as in Linux */
 		usrsctp_freepaddrs(peers);
 	} else if (s->peer.sin6_family != AF_UNSPEC) { /* it is over */

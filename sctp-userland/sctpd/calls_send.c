@@ -117,11 +117,11 @@ int call_send(struct call *call, struct sctp_socket *s)
 	ssize_t sent;
 	int error;
 
-	if (IS_ONE_TO_ONE(s) && s->listening)
+	if (IS_ONE_TO_ONE(s) && s->state == SOCKET_LISTENS)
 		return EPIPE;
 	if (call->request->data_length > MESSAGE_MAX)
 		return EMSGSIZE;
-	if (s->peeled_off)
+	if (s->made == BY_PEELING)
 		length = 0; /* as in Linux */
 	if (length > 0) {
 		if (length > sizeof(to) || packed_addresses(call->address, length) != 1)
@@ -146,8 +146,8 @@ int call_send(struct call *call, struct sctp_socket *s)
 	limits_note(call->request->data_length);
 	if (send->flags & ~KNOWN_FLAGS || (IS_ONE_TO_ONE(s) && send->flags & (LX_ABORT | LX_EOF)))
 		return EINVAL;
-	if (length > 0 && IS_ONE_TO_ONE(s) && s->was_connected && !is_of_peer(s, (struct sockaddr *)&to)) {
-		if (!s->received_all)
+	if (length > 0 && IS_ONE_TO_ONE(s) && socket_means(s)->had_connection && !is_of_peer(s, (struct sockaddr *)&to)) {
+		if (socket_means(s)->receives)
 			return EADDRNOTAVAIL;
 		return linux_error(s, ENOTCONN); /* that association is over, and it has no other */
 	}
@@ -161,7 +161,7 @@ int call_send(struct call *call, struct sctp_socket *s)
 		if (to_all == UINT64_MAX || limits_reached())
 			return ENOBUFS;
 	}
-	if (length > 0 && !(send->flags & (LX_SENDALL | LX_ABORT | LX_EOF)) && !(IS_ONE_TO_ONE(s) && s->was_connected) &&
+	if (length > 0 && !(send->flags & (LX_SENDALL | LX_ABORT | LX_EOF)) && !(IS_ONE_TO_ONE(s) && socket_means(s)->had_connection) &&
 	    usrsctp_getassocid(s->so, (struct sockaddr *)&to) == 0) {
 		error = routes_lack((struct sockaddr *)&to) ? ENETUNREACH : have_port(s);
 		if (error != 0 || socket_would_take_over(s, (struct sockaddr *)&to))
@@ -187,8 +187,8 @@ int call_send(struct call *call, struct sctp_socket *s)
 	}
 	if (to_all > 0)
 		limits_note(to_all);
-	if (length > 0 && IS_ONE_TO_ONE(s) && !s->was_connected) {
-		s->was_connected = true;
+	if (length > 0 && IS_ONE_TO_ONE(s) && !socket_means(s)->had_connection) {
+		socket_enter(s, SOCKET_CONNECTED);
 		socket_note_peer(s);
 	}
 	call_note_port(s);
@@ -245,10 +245,10 @@ int call_connect(struct call *call, struct sctp_socket *s)
 	}
 	if (s->domain == AF_INET && first->sa_family != AF_INET)
 		return EINVAL;
-	if (s->listening && IS_ONE_TO_ONE(s))
+	if (s->state == SOCKET_LISTENS && IS_ONE_TO_ONE(s))
 		return EISCONN;
-	if (IS_ONE_TO_ONE(s) && (s->connecting || s->was_connected))
-		return s->connecting ? EALREADY : EISCONN;
+	if (s->state == SOCKET_CONNECTING || (IS_ONE_TO_ONE(s) && socket_means(s)->had_connection))
+		return s->state == SOCKET_CONNECTING ? EALREADY : EISCONN;
 	if (is_unreachable(s, first))
 		return ENETUNREACH;
 	if (would_take_over(s, addresses, count))
@@ -256,7 +256,7 @@ int call_connect(struct call *call, struct sctp_socket *s)
 	if (limits_reached())
 		return ENOBUFS;
 	s->error = 0;
-	if (IS_ONE_TO_ONE(s) && s->failed_before && (error = again_prepare(s)) != 0)
+	if (s->state == SOCKET_FAILED && (error = again_prepare(s)) != 0)
 		return error;
 	error = have_port(s);
 	if (error != 0)
@@ -275,8 +275,10 @@ int call_connect(struct call *call, struct sctp_socket *s)
 	}
 	if (error != 0 && error != EINPROGRESS)
 		return error;
-	s->connecting = true;
-	s->connecting_association = association;
+	if (IS_ONE_TO_ONE(s))
+		socket_enter(s, SOCKET_CONNECTING);
+	else
+		s->connecting_association = association;
 	call->reply.result = (int32_t)association;
 	return EINPROGRESS;
 }

@@ -14,12 +14,12 @@ static char bytes[MESSAGE_MAX + 1024], translated[MESSAGE_MAX + 1024];
 
 static void connect_ended(struct sctp_socket *s, int error)
 {
-	s->connecting = false;
+	s->connecting_association = 0;
 	s->error = error;
-	s->was_connected = error == 0;
+	if (IS_ONE_TO_ONE(s))
+		socket_enter(s, error == 0 ? SOCKET_CONNECTED : SOCKET_FAILED);
 	if (error == 0)
 		socket_note_peer(s);
-	s->failed_before = error != 0;
 }
 
 /* A path on which the first INITs were lost is taken for dead although a later one was answered, and usrsctp sends no data on it before a
@@ -58,7 +58,7 @@ static void learn(struct sctp_socket *s, const char *from, size_t length)
 		return;
 	if (change.sac_state == SCTP_COMM_UP || change.sac_state == SCTP_RESTART)
 		ask_lost_paths(s, change.sac_assoc_id);
-	if (!s->connecting)
+	if (!socket_is_connecting(s))
 		return;
 	if (!IS_ONE_TO_ONE(s) && change.sac_assoc_id != s->connecting_association)
 		return;
@@ -70,7 +70,7 @@ static void learn(struct sctp_socket *s, const char *from, size_t length)
 
 void socket_note_error(struct sctp_socket *s)
 {
-	if (!IS_ONE_TO_ONE(s) || !s->was_connected || s->error_noted || s->so->error == 0)
+	if (!IS_ONE_TO_ONE(s) || !socket_means(s)->had_connection || s->error_noted || s->so->error == 0)
 		return;
 	s->error = s->so->error;
 	s->error_noted = true;
@@ -90,40 +90,36 @@ static void finish(struct sctp_socket *s)
 	if (s->unsent == NULL && !s->end_told) {
 		s->end_told = true;
 		socket_tell_state(s); /* before the program learns of it */
-		if (s->silent_end)
+		if (!socket_means(s)->hangs_up)
 			push_news(s, INBOUND_OVER);
 	}
-	if (s->unsent == NULL && !s->silent_end)
+	if (s->unsent == NULL && socket_means(s)->hangs_up)
 		shutdown(s->watch.fd, SHUT_WR);
 }
 
 /* The association of a one-to-one socket is over. */
 static void ended(struct sctp_socket *s, int error)
 {
-	if (s->connecting) {
+	if (s->state == SOCKET_CONNECTING) {
 		connect_ended(s, error == ETIMEDOUT ? error : ECONNREFUSED);
 		push_news(s, INBOUND_ERROR);
 		return;
 	}
-	if (s->received_all || !s->was_connected)
+	if (s->state != SOCKET_CONNECTED)
 		return;
-	s->received_all = true;
-	socket_tell_state(s); /* before the program learns of it */
+	/* Linux: end-of-file where the peer ended it, no connection any more where this side or an ABORT did. */
+	socket_enter(s, error != 0 ? SOCKET_BROKEN : s->shut_down ? SOCKET_FINISHED : SOCKET_ENDED);
 	if (error != 0) {
 		s->error = s->error_noted ? s->error : error;
 		s->error_noted = true;
 		push_news(s, INBOUND_ERROR);
 	}
-	/* Linux: end-of-file where the peer ended it, no connection any more where this side or an ABORT did. */
-	s->over = error != 0 || s->shut_down;
-	s->silent_end = error == 0 && s->shut_down;
 	finish(s);
 }
 
 void socket_receives_no_more(struct sctp_socket *s)
 {
-	s->received_all = s->discards = true;
-	s->silent_end = false;
+	socket_enter(s, SOCKET_READ_SHUT);
 	finish(s);
 }
 
@@ -156,7 +152,7 @@ bool socket_deliver(struct sctp_socket *s)
 {
 	int turn, events = 0;
 
-	if (s->received_all)
+	if (!socket_means(s)->receives && s->state != SOCKET_CLOSING)
 		finish(s);
 	for (turn = 0; turn < PER_TURN; turn++) {
 		struct inbound header = { .type = INBOUND_DATA };
@@ -169,9 +165,9 @@ bool socket_deliver(struct sctp_socket *s)
 		const char *what = bytes;
 
 		events = usrsctp_get_events(s->so);
-		if (s->connecting && IS_ONE_TO_ONE(s) && events & SCTP_EVENT_WRITE && !(events & SCTP_EVENT_ERROR))
+		if (s->state == SOCKET_CONNECTING && events & SCTP_EVENT_WRITE && !(events & SCTP_EVENT_ERROR))
 			connect_ended(s, 0);
-		if ((s->received_all && !s->discards) || !(events & (SCTP_EVENT_READ | SCTP_EVENT_ERROR)))
+		if (!(socket_means(s)->receives || socket_means(s)->discards) || !(events & (SCTP_EVENT_READ | SCTP_EVENT_ERROR)))
 			return true;
 		length = usrsctp_recvv(s->so, bytes, MESSAGE_MAX, (struct sockaddr *)&header.from, &from_length, &info,
 				       &info_length, &info_type, &flags);
@@ -184,7 +180,7 @@ bool socket_deliver(struct sctp_socket *s)
 		}
 		if (flags & MSG_NOTIFICATION)
 			learn(s, bytes, (size_t)length);
-		if (s->discards)
+		if (socket_means(s)->discards)
 			continue;
 		if (flags & MSG_NOTIFICATION) {
 			received = length;

@@ -178,7 +178,7 @@ void expiry_tell_failed(struct sctp_socket *s, uint32_t association, const struc
 	struct lx_status status;
 	size_t done, part, size = length;
 
-	if (s->gone || s->closing || s->discards)
+	if (s->state == SOCKET_GONE || socket_means(s)->discards)
 		return;
 	if (translate_status(s, association, &status) == 0 && status.fragmentation_point > 0) {
 		size = status.fragmentation_point;

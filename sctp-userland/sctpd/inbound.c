@@ -121,8 +121,8 @@ static void keep(struct sctp_socket *s, const struct inbound *header, const char
 	struct unsent *message = malloc(sizeof(*message) + length);
 
 	if (message == NULL) { /* better no more than one missing */
-		s->received_all = true;
-		s->over = true;
+		if (socket_means(s)->receives)
+			socket_enter(s, SOCKET_BROKEN);
 		return;
 	}
 	message->length = length;
@@ -134,7 +134,7 @@ static void keep(struct sctp_socket *s, const struct inbound *header, const char
 
 static bool may_take(const struct sctp_socket *s)
 {
-	return s->unsent == NULL || (s->connecting && s->unsent_length < CONNECTING_MAX);
+	return s->unsent == NULL || (socket_is_connecting(s) && s->unsent_length < CONNECTING_MAX);
 }
 
 bool socket_push(struct sctp_socket *s, const struct inbound *header, const char *bytes, size_t length)
@@ -220,7 +220,7 @@ int socket_take_back(struct sctp_socket *s, int client_fd, const char *bytes, si
 	*message = (struct unsent){ .length = length };
 	memcpy(&message->header, bytes, sizeof(message->header));
 	memcpy(message->bytes, bytes + sizeof(message->header), length);
-	if (!s->end_told || s->silent_end) {
+	if (!s->end_told || !socket_means(s)->hangs_up) {
 		sort_again(s, client_fd, s, 0, message);
 		return 0;
 	}

@@ -214,7 +214,7 @@ static int get_socket_level(struct sctp_socket *s, int option, char *value, size
 	case SO_PROTOCOL:
 		return get_number(value, length, IPPROTO_SCTP);
 	case SO_ACCEPTCONN:
-		return get_number(value, length, s->listening);
+		return get_number(value, length, s->state == SOCKET_LISTENS);
 	case SO_SNDBUF:
 		return get_number(value, length, s->send_buffer);
 	case SO_RCVBUF:

@@ -32,7 +32,7 @@ void outbound_begin(struct sctp_socket *s, int client_fd)
 	struct lx_status status;
 	int size = s->send_buffer < PAIR_MAX ? s->send_buffer : PAIR_MAX;
 
-	if (s->streams > 0 || s->calls_only || !IS_ONE_TO_ONE(s) || !s->was_connected || s->received_all || translate_status(s, 0, &status) != 0 ||
+	if (s->streams > 0 || s->calls_only || !IS_ONE_TO_ONE(s) || s->state != SOCKET_CONNECTED || translate_status(s, 0, &status) != 0 ||
 	    status.state != LX_ESTABLISHED)
 		return;
 	s->send_room = (int)s->so->send.room;
@@ -64,7 +64,7 @@ static void pass_on(struct sctp_socket *s, size_t which, size_t length)
 	struct sctp_sendv_spa information;
 	ssize_t sent;
 
-	if (length < sizeof(*header) || header->type != OUTBOUND_DATA || length - sizeof(*header) > MESSAGE_MAX || !s->was_connected)
+	if (length < sizeof(*header) || header->type != OUTBOUND_DATA || length - sizeof(*header) > MESSAGE_MAX || !socket_means(s)->had_connection)
 		return; /* a plug */
 	length -= sizeof(*header);
 	limits_note(length);

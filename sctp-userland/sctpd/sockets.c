@@ -86,6 +86,50 @@ static void leave_stack(struct sctp_socket *s)
 	*link = s->next_in_stack;
 }
 
+#define BIT(state) (1U << SOCKET_##state)
+#define LEFT (BIT(CLOSING) | BIT(GONE))
+
+static const struct socket_state_means states_mean[] = {
+	[SOCKET_OPEN] = { "open", .receives = true, .next = BIT(LISTENS) | BIT(CONNECTING) | BIT(CONNECTED) | BIT(BROKEN) | LEFT },
+	[SOCKET_LISTENS] = { "listening", .receives = true, .told = STATE_LISTENS, .next = BIT(OPEN) | BIT(BROKEN) | LEFT },
+	[SOCKET_CONNECTING] = { "connecting", .receives = true, .told = STATE_RECEIVES,
+				.next = BIT(CONNECTED) | BIT(FAILED) | BIT(BROKEN) | LEFT },
+	[SOCKET_FAILED] = { "open", .receives = true, .next = BIT(OPEN) | BIT(LISTENS) | BIT(CONNECTED) | BIT(BROKEN) | LEFT },
+	[SOCKET_CONNECTED] = { "connected", true, .receives = true, .told = STATE_RECEIVES,
+			       .next = BIT(READ_SHUT) | BIT(ENDED) | BIT(FINISHED) | BIT(BROKEN) | LEFT },
+	[SOCKET_READ_SHUT] = { "connected", true, .discards = true, .hangs_up = true, .told = STATE_RECEIVES | STATE_TAKES_NO_MORE,
+			       .next = BIT(READ_SHUT) | LEFT },
+	[SOCKET_ENDED] = { "ended", true, .hangs_up = true, .told = STATE_RECEIVES | STATE_TAKES_NO_MORE, .next = BIT(READ_SHUT) | LEFT },
+	[SOCKET_FINISHED] = { "ended", true, .told = STATE_RECEIVES | STATE_OVER | STATE_TAKES_NO_MORE, .next = BIT(READ_SHUT) | LEFT },
+	[SOCKET_BROKEN] = { "ended", true, .hangs_up = true, .told = STATE_RECEIVES | STATE_OVER | STATE_TAKES_NO_MORE,
+			    .next = BIT(BROKEN) | BIT(READ_SHUT) | LEFT },
+	[SOCKET_CLOSING] = { "closing", .discards = true, .next = BIT(GONE) },
+	[SOCKET_GONE] = { "gone" },
+};
+
+const struct socket_state_means *socket_means(const struct sctp_socket *s)
+{
+	return &states_mean[s->state];
+}
+
+void socket_enter(struct sctp_socket *s, enum socket_state state)
+{
+	if (!(socket_means(s)->next & 1U << state)) {
+		log_line("a fault of its own: a socket that is %s may not be %s", socket_means(s)->name, states_mean[state].name);
+#ifdef __SANITIZE_ADDRESS__
+		abort();
+#endif
+	}
+	s->state = state;
+	socket_tell_state(s);
+}
+
+/* Neither connected nor told that this failed: such a socket isn't writable. */
+static bool is_unconnected(const struct sctp_socket *s)
+{
+	return IS_ONE_TO_ONE(s) && !socket_means(s)->had_connection && s->error == 0;
+}
+
 static void enter(struct sctp_socket *s)
 {
 	s->number = ++last_number;
@@ -105,8 +149,8 @@ bool socket_create_closing(const struct sctp_socket *of, const struct sctp_socke
 	if (closing == NULL)
 		return false;
 	*closing = (struct sctp_socket){ .watch.fd = -1, .so = of->so, .type = of->type, .domain = s->domain, .owner = s->owner, .port = s->port,
-					 .bound_count = s->bound_count, .bound_any = s->bound_any, .v6only = s->v6only, .closing = true,
-					 .received_all = true, .discards = true, .end_told = true, .silent_end = true, .place = STATES_MAX };
+					 .bound_count = s->bound_count, .bound_any = s->bound_any, .v6only = s->v6only,
+					 .state = SOCKET_CLOSING, .place = STATES_MAX };
 	memcpy(closing->bound, s->bound, sizeof(closing->bound));
 	enter(closing);
 	return true;
@@ -132,11 +176,13 @@ static bool leave_client(struct sctp_socket *s)
 /* Close: with ABORT, or when data lies here that the client never got; else gracefully. */
 static void destroy(struct sctp_socket *s, bool abort)
 {
-	if (s->gone)
+	const bool has_client = s->state != SOCKET_CLOSING;
+
+	if (s->state == SOCKET_GONE)
 		return;
-	s->gone = true;
+	socket_enter(s, SOCKET_GONE);
 	leave_stack(s);
-	abort |= !s->closing && leave_client(s);
+	abort |= has_client && leave_client(s);
 	close_stack_socket(s, s->so, abort); /* the last packets' source addresses are chosen by the list of sockets */
 	*s->previous = s->next;
 	if (s->next != NULL)
@@ -149,7 +195,7 @@ static void destroy(struct sctp_socket *s, bool abort)
 /* Take out what came, plugs or messages, if it may be; then watch for the next. */
 static void unplug(struct sctp_socket *s)
 {
-	if (!s->connecting && !s->blocked && !IS_UNCONNECTED(s))
+	if (!socket_is_connecting(s) && !s->blocked && !is_unconnected(s))
 		s->plugged = outbound_take(s);
 	loop_change(&s->watch, s->plugged ? s->watch.events & ~(uint32_t)EPOLLIN : s->watch.events | EPOLLIN);
 }
@@ -158,7 +204,7 @@ void socket_plug(struct sctp_socket *s, int client_fd)
 {
 	static const char plug[PLUG_SIZE];
 
-	if (s->plugged || !IS_UNCONNECTED(s) || send(client_fd, plug, sizeof(plug), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+	if (s->plugged || !is_unconnected(s) || send(client_fd, plug, sizeof(plug), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 		return;
 	s->plugged = true;
 	loop_change(&s->watch, s->watch.events & ~(uint32_t)EPOLLIN);
@@ -173,7 +219,7 @@ static void hung_up(struct sctp_socket *s)
 	expiry_pass_all(s);
 	/* So says the kernel, once, when inbound messages were never read; the end itself needn't be. */
 	s->left_unread |= getsockopt(s->watch.fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == ECONNRESET;
-	destroy(s, s->left_unread && s->last_was_data && (!s->received_all || s->discards));
+	destroy(s, s->left_unread && s->last_was_data && (socket_means(s)->receives || socket_means(s)->discards));
 }
 
 void sockets_reap(uint16_t port)
@@ -211,18 +257,17 @@ static bool has_associations(struct sctp_socket *s)
 
 void socket_tell_state(struct sctp_socket *s)
 {
-	uint32_t state = STATE_KNOWN;
+	uint32_t state = STATE_KNOWN | (s->returned != NULL ? STATE_RETURNED : 0);
 
-	if (s->gone)
+	if (s->state == SOCKET_GONE)
 		return;
-	if (IS_ONE_TO_ONE(s) ? s->connecting || s->was_connected || s->error != 0 : s->listening || has_associations(s))
+	if (IS_ONE_TO_ONE(s))
+		state |= socket_means(s)->told & ~(uint32_t)(s->end_told ? 0 : STATE_OVER);
+	if (IS_ONE_TO_ONE(s) ? s->error != 0 : s->state == SOCKET_LISTENS || has_associations(s))
 		state |= STATE_RECEIVES;
-	if (IS_ONE_TO_ONE(s) && s->listening)
-		state |= STATE_LISTENS;
-	state |= (s->over && s->end_told ? STATE_OVER : 0) | (s->returned != NULL ? STATE_RETURNED : 0);
 	state |= (s->events[0] ? STATE_WANTS_SNDRCV : 0) | (s->wants_rcvinfo ? STATE_WANTS_RCVINFO : 0) |
 		 (s->wants_nxtinfo ? STATE_WANTS_NXTINFO : 0);
-	if (s->received_all || s->shut_down || s->ends || s->error != 0 || s->so->error != 0 || s->lost != 0)
+	if (state & STATE_TAKES_NO_MORE || s->shut_down || s->ends || s->error != 0 || s->so->error != 0 || s->lost != 0)
 		state |= STATE_TAKES_NO_MORE;
 	else if (!s->blocked)
 		state |= (uint32_t)s->streams << STATE_STREAMS_SHIFT;
@@ -326,23 +371,23 @@ void sockets_run(void)
 		s = list;
 		list = s->next_dirty;
 		s->dirty = false;
-		if (s->gone) {
+		if (s->state == SOCKET_GONE) {
 			free(s);
 			continue;
 		}
 		socket_note_error(s);
 		expiry_look(s);
-		if (s->listening && IS_ONE_TO_ONE(s)) {
+		if (s->state == SOCKET_LISTENS && IS_ONE_TO_ONE(s)) {
 			if (socket_push_unsent(s))
 				socket_accept_all(s);
-		} else if ((socket_push_unsent(s) || s->discards) && !socket_deliver(s)) {
+		} else if ((socket_push_unsent(s) || socket_means(s)->discards) && !socket_deliver(s)) {
 			socket_look(s);
 		}
-		if (s->closing && closing_has_ended(s))
+		if (s->state == SOCKET_CLOSING && closing_has_ended(s))
 			destroy(s, false);
-		if (!s->gone && s->plugged)
+		if (s->state != SOCKET_GONE && s->plugged)
 			unplug(s);
-		s->ends = s->ends && !s->gone && outbound_is_over(s); /* the SHUTDOWN may have been forged */
+		s->ends = s->ends && s->state != SOCKET_GONE && outbound_is_over(s); /* the SHUTDOWN may have been forged */
 		socket_tell_state(s);
 	}
 }
@@ -352,7 +397,7 @@ void sockets_unblock_all(void)
 	struct sctp_socket *s;
 
 	for (s = first; s != NULL; s = s->next)
-		if (s->blocked || s->closing) {
+		if (s->blocked || s->state == SOCKET_CLOSING) {
 			s->blocked = false;
 			socket_look(s);
 		}

@@ -22,6 +22,22 @@ struct waiting { /* an accepted connection the client hasn't fetched yet */
 	socklen_t peer_length;
 };
 
+/* From socket() to the end of the last association. One-to-many sockets are open or listen while they have a client; what they begin is
+ * connecting_association. What each state means, and which may follow, is a table in sockets.c. */
+enum socket_state {
+	SOCKET_OPEN,
+	SOCKET_LISTENS,
+	SOCKET_CONNECTING,
+	SOCKET_FAILED,	  /* a connect() did: another one needs a new usrsctp socket */
+	SOCKET_CONNECTED,
+	SOCKET_READ_SHUT, /* by the program: what comes is thrown away */
+	SOCKET_ENDED,	  /* by the peer */
+	SOCKET_FINISHED,  /* by both */
+	SOCKET_BROKEN,	  /* by an ABORT, a timeout, want of memory */
+	SOCKET_CLOSING,	  /* its client is gone, its associations are not: see close.c */
+	SOCKET_GONE,
+};
+
 struct sctp_socket {
 	struct watch watch; /* first: the descriptor, our end */
 	struct sctp_socket *next, **previous, *next_in_stack, *next_cookie, *next_dirty;
@@ -32,24 +48,16 @@ struct sctp_socket {
 	ino_t inode;     /* ... and its inode: before Linux 5.10 another network namespace gives out the same cookies */
 	struct ucred owner;    /* the process that made or accepted it */
 	int domain, type;
-	bool listening, gone;
-	bool closing;      /* its client is gone, its associations are not: see close.c */
+	enum socket_state state;
 	bool dirty;        /* on the list of those usrsctp has something to say about */
-	bool connecting;   /* a connect() is under way */
-	bool was_connected;
-	bool failed_before; /* a connect() failed: another one needs a new usrsctp socket */
 	struct kept_option *kept;
 	size_t kept_bytes;
 	bool served; /* a call on it is being answered: it must stay until then */
 	bool plugged;      /* a plug lies in the descriptor until there is room or the connection is made, or fails */
 	bool blocked;      /* a send found no room; cleared when usrsctp may have some again */
 	bool shut_down;    /* the program shut down its direction */
-	bool received_all; /* nothing comes any more */
-	bool discards;     /* ... for the program reads no more; what comes is thrown away */
-	bool end_told;     /* ... which the client was told, or will be behind all that lies in the descriptor */
-	bool silent_end;   /* ... without hanging up: the program itself has shut down, and the peer ended, too */
-	bool over;	   /* ... as ENOTCONN, not as the end of file */
-	uint32_t connecting_association;
+	bool end_told;     /* that nothing comes any more: the client was told, or will be behind all that lies in the descriptor */
+	uint32_t connecting_association; /* of a one-to-many socket; 0: none */
 	int error;         /* for whoever asks first: by SO_ERROR, by receiving, by sending */
 	bool error_noted;  /* it is, or was, what ended the connection */
 	int backlog;
@@ -61,8 +69,7 @@ struct sctp_socket {
 	int bound_count;
 	bool bound_any;
 	uint16_t port;     /* host order, 0: not bound */
-	bool accepted;     /* or peeled off: usrsctp wouldn't keep its port from others */
-	bool peeled_off;
+	enum { BY_SOCKET, BY_ACCEPT, BY_PEELING } made; /* in the last two cases usrsctp wouldn't keep its port from others */
 	uint16_t streams;  /* that messages which come one way may name; 0: none come so */
 	bool calls_only;   /* it asked for errors that only a call can tell */
 	bool ends;         /* the peer's SHUTDOWN came, or seemed to: from then on usrsctp takes nothing more */
@@ -86,8 +93,24 @@ struct sctp_socket {
 
 #define IS_ONE_TO_ONE(s) ((s)->type == SOCK_STREAM)
 
-/* Neither connected nor told that this failed: such a socket isn't writable. */
-#define IS_UNCONNECTED(s) (IS_ONE_TO_ONE(s) && !(s)->was_connected && (s)->error == 0)
+struct socket_state_means {
+	const char *name;    /* for people */
+	bool had_connection; /* so it can't get another */
+	bool receives;	     /* for the program */
+	bool discards;	     /* what comes is thrown away */
+	bool hangs_up;	     /* the client is told the end, by its descriptor's */
+	uint32_t told;	     /* STATE_ bits, of one-to-one sockets */
+	uint32_t next;	     /* a bit for each state that may follow */
+};
+const struct socket_state_means *socket_means(const struct sctp_socket *s);
+
+/* Change its state, and tell it. */
+void socket_enter(struct sctp_socket *s, enum socket_state state);
+
+static inline bool socket_is_connecting(const struct sctp_socket *s)
+{
+	return s->state == SOCKET_CONNECTING || s->connecting_association != 0;
+}
 
 /* Make a socket for a client; so NULL: a new one. The client's descriptor goes to *client_fd. Return NULL and errno; then so stays. */
 struct sctp_socket *socket_create(int domain, int type, struct socket *so, const struct ucred *owner, int *client_fd);

@@ -140,17 +140,6 @@ static uint32_t add_associations(struct text *text, struct sctp_socket *s, bool 
 	return i < count ? after : STATUS_ALL;
 }
 
-static const char *socket_state(const struct sctp_socket *s)
-{
-	if (s->closing)
-		return "closing";
-	if (s->listening)
-		return "listening";
-	if (s->connecting)
-		return "connecting";
-	return s->received_all && !s->discards ? "ended" : s->was_connected ? "connected" : "open";
-}
-
 static void add_socket(struct text *text, const struct sctp_socket *s, bool json)
 {
 	int i;
@@ -158,7 +147,7 @@ static void add_socket(struct text *text, const struct sctp_socket *s, bool json
 	add(text,
 	    json ? "{\"style\": \"%s\", \"state\": \"%s\", \"user\": %u, \"process\": %d, \"port\": %u, \"addresses\": ["
 		 : "%s %s user=%u process=%d port=%u addresses=",
-	    IS_ONE_TO_ONE(s) ? "one-to-one" : "one-to-many", socket_state(s), s->owner.uid, (int)s->owner.pid, s->port);
+	    IS_ONE_TO_ONE(s) ? "one-to-one" : "one-to-many", socket_means(s)->name, s->owner.uid, (int)s->owner.pid, s->port);
 	for (i = 0; i < s->bound_count; i++) {
 		add(text, json ? "%s\"" : "%s", i > 0 ? (json ? ", " : ",") : "");
 		add_address(text, (const struct sockaddr *)&s->bound[i]);
