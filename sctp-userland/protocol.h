@@ -34,7 +34,6 @@
 #define MESSAGE_MAX (256 * 1024)  /* bytes: the largest user message, usrsctp's send buffer */
 #define ADDRESSES_MAX 2048        /* bytes of packed socket addresses in one request or reply */
 #define OPTION_MAX 4096           /* bytes of one socket option */
-#define STATUS_MAX 65536          /* bytes of status in one reply */
 #define PLUG_SIZE 2048            /* bytes: more than a quarter of the client end's send buffer */
 #define CLIENT_SEND_BUFFER 2304   /* bytes asked for by SO_SNDBUF on the client's end; the kernel doubles it */
 
@@ -54,7 +53,7 @@ enum operation {
 	OP_GETSOCKNAME,
 	OP_GETPEERNAME,
 	OP_PEELOFF, /* argument 0: association -> descriptor */
-	OP_STATUS,  /* arguments: JSON or text, struct status_place to go on from -> data; result: 1: there is more, after the place in address */
+	OP_STATUS,  /* argument 0: JSON or text -> descriptor of a file without a name, its position at the end */
 	OP_STATES,  /* -> descriptor of the states' memory */
 	OP_GIVE_BACK, /* data: struct inbound and bytes that a reader took and had no room for: they come again, before all else */
 	OP_TAKE_BACK, /* of what was given back when nothing could go inward any more (STATE_RETURNED); argument 0: it stays -> data */
@@ -84,14 +83,6 @@ struct send_parameters {
 	uint16_t pr_policy; /* Linux SCTP_PR_SCTP_* */
 	uint16_t has_information; /* 0: the socket's defaults apply */
 };
-
-/* The last that was shown: sockets have falling numbers, associations rising ones. */
-struct status_place {
-	uint32_t socket;      /* STATUS_BEGIN: none yet */
-	uint32_t association; /* of that socket; STATUS_ALL: it was shown with all of them */
-};
-#define STATUS_BEGIN UINT32_MAX
-#define STATUS_ALL UINT32_MAX
 
 /* Before the bytes of what goes outward on a socket's pair. */
 struct outbound {

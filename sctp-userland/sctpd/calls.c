@@ -62,8 +62,6 @@ static void inherit(const struct call *call, struct sctp_socket *to, const struc
 	to->wants_nxtinfo = from->wants_nxtinfo;
 	to->v6only = from->v6only;
 	to->calls_only = from->calls_only;
-	to->out_streams = from->out_streams;
-	to->in_streams = from->in_streams;
 	to->send_buffer = from->send_buffer;
 	to->receive_buffer = from->receive_buffer;
 	socket_enter(to, SOCKET_CONNECTED);
@@ -197,13 +195,8 @@ static int states(struct call *call)
 
 static int status(struct call *call)
 {
-	struct status_place place = { (uint32_t)call->request->argument[1], (uint32_t)call->request->argument[2] };
-
-	call->reply.result = status_text(call->result + sizeof(place), STATUS_MAX, call->request->argument[0] != 0,
-					 &place, &call->reply.data_length);
-	memcpy(call->result, &place, sizeof(place));
-	call->reply.address_length = sizeof(place);
-	return 0;
+	call->descriptor = status_file(call->request->argument[0] != 0);
+	return call->descriptor < 0 ? -call->descriptor : 0;
 }
 
 static int run(struct call *call, struct sctp_socket *s)

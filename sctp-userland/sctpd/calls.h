@@ -10,7 +10,7 @@ struct call {
 	const char *address, *data; /* request->address_length and data_length bytes, checked to be there */
 	const struct ucred *caller;
 	struct reply reply;
-	char *result;	 /* room for ADDRESSES_MAX bytes of addresses, then for data: an option, a message, or STATUS_MAX */
+	char *result;	 /* room for ADDRESSES_MAX bytes of addresses, then for data: an option or a message */
 	int passed;	 /* the descriptor that came along; -1: none */
 	int descriptor;	 /* to pass to the client, then closed; -1: none */
 };

@@ -53,11 +53,11 @@ static int have_port(struct sctp_socket *s)
 }
 
 /* The association that a message waits for, which found no room; 1 if there is only one. */
-static int32_t waits_for(const struct sctp_socket *s, const struct sctp_sndinfo *information, struct sockaddr_in6 *to, bool addressed)
+static int32_t waits_for(const struct sctp_socket *s, const struct send_parameters *send, struct sockaddr_in6 *to, bool addressed)
 {
 	if (IS_ONE_TO_ONE(s))
 		return 1;
-	return (int32_t)(addressed ? usrsctp_getassocid(s->so, (struct sockaddr *)to) : information->snd_assoc_id);
+	return (int32_t)(addressed ? usrsctp_getassocid(s->so, (struct sockaddr *)to) : send->association);
 }
 
 /* Whether the peer has ended this association: it never gets room again. */
@@ -109,12 +109,9 @@ static bool waits_here(const struct call *call, struct sctp_socket *s, struct so
 int call_send(struct call *call, struct sctp_socket *s)
 {
 	const struct send_parameters *send = &call->request->send;
-	struct sctp_sendv_spa information;
 	struct sockaddr_in6 to = { 0 };
 	size_t length = call->request->address_length;
-	bool given = send->has_information != 0;
 	uint64_t to_all = 0;
-	ssize_t sent;
 	int error;
 
 	if (IS_ONE_TO_ONE(s) && s->state == SOCKET_LISTENS)
@@ -131,15 +128,12 @@ int call_send(struct call *call, struct sctp_socket *s)
 		memcpy(&to, call->address, length);
 		length = address_unmap(&to);
 	}
-	translate_send(s, send, &information);
-	if (length > 0)
-		information.sendv_sndinfo.snd_assoc_id = 0; /* the address decides, if given */
 	if (length > 0 && limits_reached() && usrsctp_getassocid(s->so, (struct sockaddr *)&to) == 0)
 		return ENOBUFS;
 	if (waited_in_vain(call, s))
 		return ESRCH; /* what ended it is told by the next call */
 	if (call->request->data_length > 0 && !outbound_has_room(s)) {
-		call->reply.result = waits_for(s, &information.sendv_sndinfo, &to, length > 0);
+		call->reply.result = waits_for(s, send, &to, length > 0);
 		s->blocked = !is_ended_by_peer(s, call->reply.result);
 		return s->blocked ? EAGAIN : EPIPE;
 	}
@@ -173,13 +167,10 @@ int call_send(struct call *call, struct sctp_socket *s)
 		call->reply.result = (int32_t)call->request->data_length;
 		return 0;
 	}
-	sent = usrsctp_sendv(s->so, call->data, call->request->data_length, length > 0 ? (struct sockaddr *)&to : NULL,
-			     length > 0 ? 1 : 0, given ? &information : NULL,
-			     given ? (socklen_t)sizeof(information) : 0, given ? SCTP_SENDV_SPA : SCTP_SENDV_NOINFO, 0);
-	if (sent < 0) {
+	if (translate_send(s, send, length > 0 ? &to : NULL, call->data, call->request->data_length) < 0) {
 		error = linux_error(s, errno);
 		if (error == EAGAIN) {
-			call->reply.result = waits_for(s, &information.sendv_sndinfo, &to, length > 0);
+			call->reply.result = waits_for(s, send, &to, length > 0);
 			error = is_ended_by_peer(s, call->reply.result) ? EPIPE : EAGAIN;
 		}
 		s->blocked = error == EAGAIN;

@@ -50,16 +50,12 @@ static bool goes_at_once(struct sctp_socket *s, uint32_t association, size_t len
 
 static ssize_t pass_on(struct sctp_socket *s, const struct held *held)
 {
-	struct sctp_sendv_spa information;
 	struct send_parameters send = held->send;
 
 	if (has_lifetime(&send))
 		send.pr_value = is_too_late(&send, held->sent_ms) ? 1 : send.pr_value - (clock_ms() - held->sent_ms);
 	send.association = held->association;
-	translate_send(s, &send, &information);
-	return usrsctp_sendv(s->so, held->bytes, held->length, NULL, 0, send.has_information ? &information : NULL,
-			     send.has_information ? (socklen_t)sizeof(information) : 0,
-			     send.has_information ? SCTP_SENDV_SPA : SCTP_SENDV_NOINFO, 0);
+	return translate_send(s, &send, NULL, held->bytes, held->length);
 }
 
 static void remove_held(struct sctp_socket *s, struct held **link)

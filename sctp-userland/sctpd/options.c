@@ -1,3 +1,4 @@
+/* Each option that a program may set or get is a row of the table at the end: where layouts and numbers agree with usrsctp's, its number there is all. */
 #include "options.h"
 
 #include <errno.h>
@@ -5,39 +6,218 @@
 
 #include "calls.h"
 #include "outbound.h"
-#include "stack.h"
 #include "translate.h"
 #include "usrsctp_internal.h"
 
 #define LEAST_BUFFER 4096 /* usrsctp's; what programs are told is Linux's: */
 #define LEAST_SEND_BUFFER 4608
 #define LEAST_RECEIVE_BUFFER 2304
+#define LONGEST_SACK_DELAY_MS 500
+#define SMALLEST_PATH_MTU 512
 
-static const struct { /* Linux's event 0x8000 + i to usrsctp's; 0: none */
-	uint16_t type;
-} event_types[LX_EVENT_COUNT] = {
-	[1] = { SCTP_ASSOC_CHANGE },	       [2] = { SCTP_PEER_ADDR_CHANGE },	 [3] = { SCTP_SEND_FAILED_EVENT },
-	[4] = { SCTP_REMOTE_ERROR },	       [5] = { SCTP_SHUTDOWN_EVENT },	 [6] = { SCTP_PARTIAL_DELIVERY_EVENT },
-	[7] = { SCTP_ADAPTATION_INDICATION },  [9] = { SCTP_SENDER_DRY_EVENT },	 [10] = { SCTP_STREAM_RESET_EVENT },
-	[11] = { SCTP_ASSOC_RESET_EVENT },     [12] = { SCTP_STREAM_CHANGE_EVENT }, [13] = { SCTP_SEND_FAILED_EVENT },
+/* A value in the program's layout; zeros follow what it gave. */
+union value {
+	int32_t number;
+	uint32_t association; /* with which most begin */
+	char bytes[OPTION_MAX];
+	struct linger linger;
+	struct sctp_assoc_value of_association;
+	struct sctp_rtoinfo timeouts;
+	struct sctp_sack_info sack;
+	struct lx_assocparams parameters;
+	struct lx_event event;
+	struct lx_paddrinfo path;
+	struct lx_paddrparams path_parameters;
+	struct lx_prim primary;
+	struct lx_sndinfo sndinfo;
+	struct lx_sndrcvinfo sndrcvinfo;
+	struct lx_status status;
+};
+
+struct row {
+	int level, name;
+	int usrsctp;  /* its number there, 0: none */
+	size_t set_least, get_least; /* bytes that a program must give, or have room for, else EINVAL */
+	/* Both return 0 or an errno. get: *length is the room, then the length of the result. NULL: as usrsctp has it. */
+	int (*set)(struct sctp_socket *s, const struct row *row, union value *value, size_t length);
+	int (*get)(struct sctp_socket *s, const struct row *row, union value *value, size_t *length);
+	size_t flag; /* where in the socket, for set_flag() and get_flag() */
+};
+
+static int set_there(struct sctp_socket *s, int option, const void *value, size_t length)
+{
+	if (usrsctp_setsockopt(s->so, IPPROTO_SCTP, option, value, (socklen_t)length) >= 0)
+		return 0;
+	return errno == ENOENT ? EINVAL : errno; /* as Linux says of an association that there isn't */
+}
+
+static int get_there(struct sctp_socket *s, int option, void *value, size_t *length)
+{
+	socklen_t room = (socklen_t)*length;
+
+	if (usrsctp_getsockopt(s->so, IPPROTO_SCTP, option, value, &room) < 0)
+		return errno == ENOENT ? EINVAL : errno;
+	*length = room;
+	return 0;
+}
+
+#define GET_THERE(s, option, structure) get_there(s, option, &(structure), &(size_t){ sizeof(structure) })
+
+/* Events. */
+
+static const uint16_t event_types[LX_EVENT_COUNT] = { /* Linux's event 0x8000 + i to usrsctp's; 0: none */
+	[1] = SCTP_ASSOC_CHANGE,	  [2] = SCTP_PEER_ADDR_CHANGE,	  [3] = SCTP_SEND_FAILED_EVENT,
+	[4] = SCTP_REMOTE_ERROR,	  [5] = SCTP_SHUTDOWN_EVENT,	  [6] = SCTP_PARTIAL_DELIVERY_EVENT,
+	[7] = SCTP_ADAPTATION_INDICATION, [9] = SCTP_SENDER_DRY_EVENT,	  [10] = SCTP_STREAM_RESET_EVENT,
+	[11] = SCTP_ASSOC_RESET_EVENT,	  [12] = SCTP_STREAM_CHANGE_EVENT, [13] = SCTP_SEND_FAILED_EVENT,
 };
 
 static void apply_event(struct sctp_socket *s, int which)
 {
-	struct sctp_event event = { .se_assoc_id = SCTP_ALL_ASSOC, .se_type = event_types[which].type };
+	struct sctp_event event = { .se_assoc_id = SCTP_ALL_ASSOC, .se_type = event_types[which] };
 	int i;
 
 	if (event.se_type == 0)
 		return;
 	event.se_on = event.se_type == SCTP_ASSOC_CHANGE; /* the daemon itself needs those */
 	for (i = 1; i < LX_EVENT_COUNT; i++)
-		event.se_on |= event_types[i].type == event.se_type && s->events[i];
+		event.se_on |= event_types[i] == event.se_type && s->events[i];
 	usrsctp_setsockopt(s->so, IPPROTO_SCTP, SCTP_EVENT, &event, sizeof(event));
 }
 
-static uint16_t more_of(uint16_t first, int second)
+static int set_events(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
 {
-	return second > UINT16_MAX ? UINT16_MAX : second > first ? (uint16_t)second : first;
+	int i;
+
+	(void)row;
+	if (length > LX_EVENT_COUNT)
+		return EINVAL;
+	memcpy(s->events, value->bytes, length);
+	for (i = 1; i < LX_EVENT_COUNT; i++)
+		apply_event(s, i);
+	return 0;
+}
+
+static int get_events(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
+{
+	(void)row;
+	memcpy(value->bytes, s->events, LX_EVENT_COUNT);
+	*length = LX_EVENT_COUNT;
+	return 0;
+}
+
+static bool is_event(const union value *value)
+{
+	return value->event.type > 0x8000 && value->event.type < 0x8000 + LX_EVENT_COUNT;
+}
+
+static int set_event(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+{
+	(void)row, (void)length;
+	if (!is_event(value))
+		return EINVAL;
+	s->events[value->event.type - 0x8000] = value->event.on != 0;
+	apply_event(s, value->event.type - 0x8000);
+	return 0;
+}
+
+static int get_event(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
+{
+	(void)row;
+	if (!is_event(value))
+		return EINVAL;
+	value->event.on = s->events[value->event.type - 0x8000] != 0;
+	*length = sizeof(value->event);
+	return 0;
+}
+
+/* Numbers that are kept here. */
+
+static int set_flag(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+{
+	(void)length;
+	*(bool *)((char *)s + row->flag) = value->number != 0;
+	return 0;
+}
+
+static int get_flag(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
+{
+	*length = sizeof(value->number);
+	value->number = *(const bool *)((const char *)s + row->flag);
+	return 0;
+}
+
+static int get_number(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
+{
+	*length = sizeof(value->number);
+	switch (row->name) {
+	case SO_ERROR:
+		value->number = s->error;
+		s->error = 0;
+		return 0;
+	case SO_TYPE:
+		value->number = s->type;
+		return 0;
+	case SO_DOMAIN:
+		value->number = s->domain;
+		return 0;
+	case SO_PROTOCOL:
+		value->number = IPPROTO_SCTP;
+		return 0;
+	case SO_ACCEPTCONN:
+		value->number = s->state == SOCKET_LISTENS;
+		return 0;
+	case SO_SNDBUF:
+		value->number = s->send_buffer;
+		return 0;
+	default:
+		value->number = s->receive_buffer;
+		return 0;
+	}
+}
+
+static int set_buffer(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+{
+	const int most = 4 * MESSAGE_MAX, asked = value->number < 0 || value->number > most ? most : value->number; /* below 0: as Linux, the most */
+	const int number = asked < LEAST_BUFFER ? LEAST_BUFFER : asked;
+
+	(void)length;
+	if (row->name == SO_SNDBUF)
+		s->send_buffer = asked * 2 > LEAST_SEND_BUFFER ? asked * 2 : LEAST_SEND_BUFFER;
+	else
+		s->receive_buffer = asked * 2 > LEAST_RECEIVE_BUFFER ? asked * 2 : LEAST_RECEIVE_BUFFER;
+	if (usrsctp_setsockopt(s->so, SOL_SOCKET, row->name, &number, sizeof(number)) < 0)
+		return errno;
+	if (row->name == SO_SNDBUF)
+		outbound_note_room(s);
+	return 0;
+}
+
+static int set_linger(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+{
+	return usrsctp_setsockopt(s->so, SOL_SOCKET, row->name, value, (socklen_t)length) < 0 ? errno : 0;
+}
+
+static int get_linger(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
+{
+	socklen_t room = sizeof(value->linger);
+
+	*length = sizeof(value->linger);
+	return usrsctp_getsockopt(s->so, SOL_SOCKET, row->name, value, &room) < 0 ? errno : 0;
+}
+
+static int set_nothing(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+{
+	(void)s, (void)row, (void)value, (void)length;
+	return 0;
+}
+
+static int get_nothing(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
+{
+	(void)s, (void)row;
+	value->number = 0;
+	*length = sizeof(value->number);
+	return 0;
 }
 
 /* Return 0 or an errno. What counts packets believes s->v6only: it is never other than what usrsctp does. */
@@ -52,17 +232,386 @@ static int apply_v6only(struct sctp_socket *s, bool on)
 	return 0;
 }
 
-static int set_v6only(struct sctp_socket *s, const char *value, size_t length)
+static int set_v6only(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
 {
-	int number;
-
+	(void)row;
 	if (s->domain != AF_INET6)
 		return ENOPROTOOPT;
 	call_note_port(s);
-	if (length < sizeof(number) || s->port != 0) /* as in Linux, not once it is bound */
+	if (length < sizeof(value->number) || s->port != 0) /* as in Linux, not once it is bound */
 		return EINVAL;
-	memcpy(&number, value, sizeof(number));
-	return apply_v6only(s, number != 0);
+	return apply_v6only(s, value->number != 0);
+}
+
+/* What usrsctp has otherwise. */
+
+static int set_autoclose(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+{
+	return IS_ONE_TO_ONE(s) ? EOPNOTSUPP : set_there(s, row->usrsctp, value, length);
+}
+
+static int get_autoclose(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
+{
+	return IS_ONE_TO_ONE(s) ? EOPNOTSUPP : get_there(s, row->usrsctp, value, length);
+}
+
+static int set_disable_fragments(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+{
+	s->calls_only = true; /* then a message may be too long */
+	s->streams = 0;
+	return set_there(s, row->usrsctp, value, length);
+}
+
+/* Linux lets 0 stand for "as it is" and doesn't ask that the initial timeout lie between the others; usrsctp does. */
+static int set_timeouts(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+{
+	struct sctp_rtoinfo *to = &value->timeouts, now = { .srto_assoc_id = to->srto_assoc_id };
+
+	(void)length;
+	if (GET_THERE(s, row->usrsctp, now) != 0)
+		return EINVAL;
+	to->srto_min = to->srto_min != 0 ? to->srto_min : now.srto_min;
+	to->srto_max = to->srto_max != 0 ? to->srto_max : now.srto_max;
+	to->srto_initial = to->srto_initial != 0 ? to->srto_initial : now.srto_initial;
+	if (to->srto_min > to->srto_max)
+		return EINVAL;
+	if (to->srto_initial < to->srto_min)
+		to->srto_initial = to->srto_min;
+	if (to->srto_initial > to->srto_max)
+		to->srto_initial = to->srto_max;
+	return set_there(s, row->usrsctp, to, sizeof(*to));
+}
+
+static int set_association_parameters(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+{
+	const struct lx_assocparams *from = &value->parameters;
+	const struct sctp_assocparams to = { .sasoc_assoc_id = from->assoc_id, .sasoc_asocmaxrxt = from->asocmaxrxt,
+					     .sasoc_cookie_life = from->cookie_life };
+
+	(void)length;
+	return set_there(s, row->usrsctp, &to, sizeof(to));
+}
+
+static int get_association_parameters(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
+{
+	struct sctp_assocparams from = { .sasoc_assoc_id = value->association };
+	int error = GET_THERE(s, row->usrsctp, from);
+
+	value->parameters = (struct lx_assocparams){ from.sasoc_assoc_id, from.sasoc_asocmaxrxt, from.sasoc_number_peer_destinations,
+						     from.sasoc_peer_rwnd, from.sasoc_local_rwnd, from.sasoc_cookie_life };
+	*length = sizeof(value->parameters);
+	return error;
+}
+
+/* A wildcard, or none at all. */
+static bool is_any(const struct sockaddr_storage *address)
+{
+	if (address->ss_family == AF_INET)
+		return ((const struct sockaddr_in *)address)->sin_addr.s_addr == INADDR_ANY;
+	return address->ss_family != AF_INET6 || IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)address)->sin6_addr);
+}
+
+static bool is_of_no_peer(struct sctp_socket *s, struct sockaddr_storage address)
+{
+	return !is_any(&address) && usrsctp_getassocid(s->so, (struct sockaddr *)&address) == 0;
+}
+
+static bool is_both(uint32_t flags, uint32_t both)
+{
+	return (flags & both) == both;
+}
+
+/* What Linux refuses; usrsctp takes some of it. */
+static bool is_wrong(struct sctp_socket *s, const struct lx_paddrparams *from)
+{
+	const struct sockaddr_storage address = from->address;
+
+	return is_both(from->flags, SPP_HB_ENABLE | SPP_HB_DISABLE) || is_both(from->flags, SPP_PMTUD_ENABLE | SPP_PMTUD_DISABLE) ||
+	       is_both(from->flags, LX_SPP_SACKDELAY_ENABLE | LX_SPP_SACKDELAY_DISABLE) || from->sackdelay > LONGEST_SACK_DELAY_MS ||
+	       (from->pathmtu != 0 && from->pathmtu < SMALLEST_PATH_MTU) || is_of_no_peer(s, address) ||
+	       (from->flags & SPP_HB_DEMAND && is_any(&address) && from->assoc_id == 0 && !IS_ONE_TO_ONE(s));
+}
+
+/* usrsctp's form of the association and the path that are meant: it refuses an address without family, 0.0.0.0 are all paths. */
+static struct sctp_paddrparams named_path(const struct lx_paddrparams *from)
+{
+	const struct sockaddr_storage address = from->address;
+	struct sctp_paddrparams to = { .spp_assoc_id = from->assoc_id, .spp_address.ss_family = AF_INET };
+
+	if (!is_any(&address))
+		to.spp_address = address;
+	return to;
+}
+
+static int set_path_parameters(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+{
+	const struct lx_paddrparams *from = &value->path_parameters;
+	struct sctp_paddrparams to = named_path(from);
+
+	(void)length;
+	if (is_wrong(s, from))
+		return EINVAL;
+	to.spp_hbinterval = from->hbinterval;
+	to.spp_pathmaxrxt = from->pathmaxrxt;
+	to.spp_pathmtu = from->pathmtu;
+	to.spp_flags = from->flags & (SPP_HB_ENABLE | SPP_HB_DISABLE | SPP_HB_DEMAND | SPP_PMTUD_ENABLE | SPP_PMTUD_DISABLE |
+				      SPP_HB_TIME_IS_ZERO);
+	if (to.spp_hbinterval != 0 && !(to.spp_flags & (SPP_HB_ENABLE | SPP_HB_DISABLE)))
+		to.spp_hbinterval = 0;
+	if (from->flags & (LX_SPP_SACKDELAY_ENABLE | LX_SPP_SACKDELAY_DISABLE)) {
+		struct sctp_sack_info sack = { from->assoc_id, from->sackdelay, from->flags & LX_SPP_SACKDELAY_DISABLE ? 1 : 0 };
+
+		set_there(s, SCTP_DELAYED_SACK, &sack, sizeof(sack));
+	}
+	return set_there(s, row->usrsctp, &to, sizeof(to));
+}
+
+static int get_path_parameters(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
+{
+	struct lx_paddrparams *to = &value->path_parameters;
+	struct sctp_paddrparams from = named_path(to);
+	struct sctp_sack_info sack = { .sack_assoc_id = to->assoc_id };
+	int error = GET_THERE(s, row->usrsctp, from);
+
+	GET_THERE(s, SCTP_DELAYED_SACK, sack);
+	to->hbinterval = from.spp_hbinterval;
+	to->pathmaxrxt = from.spp_pathmaxrxt;
+	to->pathmtu = from.spp_pathmtu;
+	to->sackdelay = sack.sack_delay;
+	to->flags = (from.spp_flags & 0x1f) | LX_SPP_SACKDELAY_ENABLE;
+	*length = sizeof(*to);
+	return error;
+}
+
+static int get_path(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
+{
+	struct sctp_paddrinfo from = { .spinfo_assoc_id = value->path.assoc_id, .spinfo_address = value->path.address };
+
+	if (is_of_no_peer(s, from.spinfo_address) || GET_THERE(s, row->usrsctp, from) != 0)
+		return EINVAL;
+	value->path = translate_path(&from);
+	*length = sizeof(value->path);
+	return 0;
+}
+
+static int get_status(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
+{
+	(void)row;
+	*length = sizeof(value->status);
+	return translate_status(s, value->association, &value->status);
+}
+
+static int set_default_send(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+{
+	const struct lx_sndinfo *from = &value->sndinfo;
+	const struct sctp_sndinfo to = { from->sid, from->flags & LX_UNORDERED ? SCTP_UNORDERED : 0, from->ppid, from->context, from->assoc_id };
+
+	(void)length;
+	if (from->flags & ~(LX_UNORDERED | LX_ADDR_OVER | LX_ABORT | LX_EOF))
+		return EINVAL;
+	return set_there(s, row->usrsctp, &to, sizeof(to));
+}
+
+static int get_default_send(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
+{
+	struct lx_sndinfo *to = &value->sndinfo;
+	struct sctp_sndinfo from = { .snd_assoc_id = to->assoc_id };
+	int error = GET_THERE(s, row->usrsctp, from);
+
+	*to = (struct lx_sndinfo){ from.snd_sid, from.snd_flags & SCTP_UNORDERED ? LX_UNORDERED : 0, from.snd_ppid, from.snd_context,
+				   to->assoc_id };
+	*length = sizeof(*to);
+	return error;
+}
+
+/* The older form of the same. */
+static int set_old_default_send(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+{
+	const struct lx_sndrcvinfo from = value->sndrcvinfo;
+
+	s->default_timetolive = from.timetolive;
+	value->sndinfo = (struct lx_sndinfo){ from.stream, from.flags, from.ppid, from.context, from.assoc_id };
+	return set_default_send(s, row, value, length);
+}
+
+static int get_old_default_send(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
+{
+	union value newer = { .sndinfo.assoc_id = value->sndrcvinfo.assoc_id };
+	const struct lx_sndinfo *from = &newer.sndinfo;
+	int error = get_default_send(s, row, &newer, length);
+
+	value->sndrcvinfo.stream = from->sid;
+	value->sndrcvinfo.flags = from->flags;
+	value->sndrcvinfo.ppid = from->ppid;
+	value->sndrcvinfo.context = from->context;
+	value->sndrcvinfo.timetolive = s->default_timetolive;
+	*length = sizeof(value->sndrcvinfo);
+	return error;
+}
+
+static int set_primary(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+{
+	const struct sctp_setprim to = { .ssp_assoc_id = value->primary.assoc_id, .ssp_addr = value->primary.addr };
+
+	(void)length;
+	return set_there(s, row->usrsctp, &to, sizeof(to));
+}
+
+static int get_primary(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
+{
+	struct sctp_setprim from = { .ssp_assoc_id = value->association };
+	int error = GET_THERE(s, row->usrsctp, from);
+
+	value->primary.addr = from.ssp_addr;
+	*length = sizeof(value->primary);
+	return error;
+}
+
+/* Options that take either an int or {association, value}. */
+static int set_number_of_association(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+{
+	struct sctp_assoc_value to = value->of_association;
+
+	if (length < sizeof(to))
+		to = (struct sctp_assoc_value){ .assoc_value = (uint32_t)value->number };
+	return set_there(s, row->usrsctp, &to, sizeof(to));
+}
+
+static int get_number_of_association(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
+{
+	const bool is_short = *length < sizeof(value->of_association);
+	struct sctp_assoc_value both = { 0 };
+	int error;
+
+	if (!is_short)
+		both = value->of_association;
+	error = GET_THERE(s, row->usrsctp, both);
+	if (is_short)
+		value->number = (int32_t)both.assoc_value;
+	else
+		value->of_association = both;
+	*length = is_short ? sizeof(value->number) : sizeof(both);
+	return error;
+}
+
+/* The older form is shorter, it has no frequency; its delay 0 is: none. */
+static bool is_sack_length(size_t length)
+{
+	return length == sizeof(struct sctp_sack_info) || length == sizeof(struct sctp_assoc_value);
+}
+
+static int set_sack_delay(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+{
+	if (!is_sack_length(length) || value->sack.sack_delay > LONGEST_SACK_DELAY_MS)
+		return EINVAL;
+	if (length < sizeof(value->sack) && value->sack.sack_delay == 0)
+		value->sack.sack_freq = 1;
+	return set_there(s, row->usrsctp, &value->sack, sizeof(value->sack));
+}
+
+static int get_sack_delay(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
+{
+	struct sctp_sack_info sack = { .sack_assoc_id = value->association };
+	int error = is_sack_length(*length) ? GET_THERE(s, row->usrsctp, sack) : EINVAL;
+
+	value->sack = sack;
+	return error;
+}
+
+#define NUMBER sizeof(int32_t)
+
+static const struct row rows[] = {
+	{ SOL_SOCKET, SO_LINGER, 0, 0, 0, set_linger, get_linger },
+	{ SOL_SOCKET, SO_SNDBUF, 0, NUMBER, NUMBER, set_buffer, get_number },
+	{ SOL_SOCKET, SO_RCVBUF, 0, NUMBER, NUMBER, set_buffer, get_number },
+	{ SOL_SOCKET, SO_ERROR, 0, 0, NUMBER, NULL, get_number },
+	{ SOL_SOCKET, SO_TYPE, 0, 0, NUMBER, NULL, get_number },
+	{ SOL_SOCKET, SO_DOMAIN, 0, 0, NUMBER, NULL, get_number },
+	{ SOL_SOCKET, SO_PROTOCOL, 0, 0, NUMBER, NULL, get_number },
+	{ SOL_SOCKET, SO_ACCEPTCONN, 0, 0, NUMBER, NULL, get_number },
+	{ IPPROTO_IPV6, IPV6_V6ONLY, 0, 0, NUMBER, set_v6only, get_flag, offsetof(struct sctp_socket, v6only) },
+	{ IPPROTO_SCTP, LX_EVENTS, 0, 0, 0, set_events, get_events },
+	{ IPPROTO_SCTP, LX_EVENT, 0, sizeof(struct lx_event), sizeof(struct lx_event), set_event, get_event },
+	{ IPPROTO_SCTP, LX_RECVRCVINFO, 0, NUMBER, NUMBER, set_flag, get_flag, offsetof(struct sctp_socket, wants_rcvinfo) },
+	{ IPPROTO_SCTP, LX_RECVNXTINFO, 0, NUMBER, NUMBER, set_flag, get_flag, offsetof(struct sctp_socket, wants_nxtinfo) },
+	{ IPPROTO_SCTP, LX_STATUS, 0, 0, 0, NULL, get_status },
+	{ IPPROTO_SCTP, LX_GET_PEER_ADDR_INFO, SCTP_GET_PEER_ADDR_INFO, 0, 0, NULL, get_path },
+	{ IPPROTO_SCTP, LX_AUTOCLOSE, SCTP_AUTOCLOSE, 0, 0, set_autoclose, get_autoclose },
+	{ IPPROTO_SCTP, LX_DISABLE_FRAGMENTS, SCTP_DISABLE_FRAGMENTS, 0, 0, set_disable_fragments },
+	{ IPPROTO_SCTP, LX_RTOINFO, SCTP_RTOINFO, sizeof(struct sctp_rtoinfo), 0, set_timeouts },
+	{ IPPROTO_SCTP, LX_ASSOCINFO, SCTP_ASSOCINFO, sizeof(struct lx_assocparams), 0, set_association_parameters, get_association_parameters },
+	{ IPPROTO_SCTP, LX_PEER_ADDR_PARAMS, SCTP_PEER_ADDR_PARAMS, offsetof(struct lx_paddrparams, ipv6_flowlabel), 0, set_path_parameters,
+	  get_path_parameters },
+	{ IPPROTO_SCTP, LX_DEFAULT_SEND_PARAM, SCTP_DEFAULT_SNDINFO, sizeof(struct lx_sndrcvinfo), sizeof(struct lx_sndrcvinfo),
+	  set_old_default_send, get_old_default_send },
+	{ IPPROTO_SCTP, LX_DEFAULT_SNDINFO, SCTP_DEFAULT_SNDINFO, sizeof(struct lx_sndinfo), sizeof(struct lx_sndinfo), set_default_send,
+	  get_default_send },
+	{ IPPROTO_SCTP, LX_PRIMARY_ADDR, SCTP_PRIMARY_ADDR, sizeof(struct lx_prim), 0, set_primary, get_primary },
+	{ IPPROTO_SCTP, LX_SET_PEER_PRIMARY_ADDR, SCTP_SET_PEER_PRIMARY_ADDR, sizeof(struct lx_prim), 0, set_primary },
+	{ IPPROTO_SCTP, LX_MAXSEG, SCTP_MAXSEG, NUMBER, 0, set_number_of_association, get_number_of_association },
+	{ IPPROTO_SCTP, LX_MAX_BURST, SCTP_MAX_BURST, NUMBER, 0, set_number_of_association },
+	{ IPPROTO_SCTP, LX_DELAYED_SACK, SCTP_DELAYED_SACK, 0, 0, set_sack_delay, get_sack_delay },
+	{ IPPROTO_SCTP, LX_INITMSG, SCTP_INITMSG },
+	{ IPPROTO_SCTP, LX_NODELAY, SCTP_NODELAY },
+	{ IPPROTO_SCTP, LX_ADAPTATION_LAYER, SCTP_ADAPTATION_LAYER },
+	{ IPPROTO_SCTP, LX_I_WANT_MAPPED_V4_ADDR, SCTP_I_WANT_MAPPED_V4_ADDR },
+	{ IPPROTO_SCTP, LX_CONTEXT, SCTP_CONTEXT },
+	{ IPPROTO_SCTP, LX_FRAGMENT_INTERLEAVE, SCTP_FRAGMENT_INTERLEAVE },
+	{ IPPROTO_SCTP, LX_PARTIAL_DELIVERY_POINT, SCTP_PARTIAL_DELIVERY_POINT },
+	{ IPPROTO_SCTP, LX_GET_ASSOC_NUMBER, SCTP_GET_ASSOC_NUMBER },
+	{ IPPROTO_SCTP, LX_GET_ASSOC_ID_LIST, SCTP_GET_ASSOC_ID_LIST },
+	{ IPPROTO_SCTP, LX_REUSE_PORT, SCTP_REUSE_PORT },
+	{ IPPROTO_SCTP, LX_PR_SUPPORTED, SCTP_PR_SUPPORTED },
+	{ IPPROTO_SCTP, LX_RECONFIG_SUPPORTED, SCTP_RECONFIG_SUPPORTED },
+	{ IPPROTO_SCTP, LX_ENABLE_STREAM_RESET, SCTP_ENABLE_STREAM_RESET },
+};
+
+static const struct row *row_of(int level, int option)
+{
+	/* TOS, traffic class and the like: accepted, without effect */
+	static const struct row without_effect = { IPPROTO_IP, 0, 0, 0, NUMBER, set_nothing, get_nothing };
+	static const struct row none = { 0 };
+	size_t i;
+
+	for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		if (rows[i].level == level && rows[i].name == option)
+			return &rows[i];
+	return level == IPPROTO_IP || level == IPPROTO_IPV6 ? &without_effect : &none;
+}
+
+int options_set(struct sctp_socket *s, int level, int option, const char *bytes, size_t length)
+{
+	static union value value;
+	const struct row *row = row_of(level, option);
+
+	if (length < row->set_least)
+		return EINVAL;
+	memset(&value, 0, sizeof(value));
+	memcpy(&value, bytes, length);
+	if (row->set != NULL)
+		return row->set(s, row, &value, length);
+	return row->usrsctp != 0 ? set_there(s, row->usrsctp, &value, length) : ENOPROTOOPT;
+}
+
+int options_get(struct sctp_socket *s, int level, int option, char *bytes, size_t *length)
+{
+	static union value value;
+	const struct row *row = row_of(level, option);
+	const size_t room = *length;
+	int error;
+
+	if (room < row->get_least)
+		return EINVAL;
+	memset(&value, 0, sizeof(value));
+	memcpy(&value, bytes, room);
+	if (row->get != NULL)
+		error = row->get(s, row, &value, length);
+	else
+		error = row->usrsctp != 0 ? get_there(s, row->usrsctp, &value, length) : ENOPROTOOPT;
+	if (*length > room)
+		*length = room; /* a shorter answer */
+	memcpy(bytes, &value, *length);
+	return error;
 }
 
 void options_prepare(struct sctp_socket *s)
@@ -78,197 +627,4 @@ void options_prepare(struct sctp_socket *s)
 		apply_event(s, i);
 	if (s->send_buffer == 0)
 		s->send_buffer = s->receive_buffer = 212992;
-	s->out_streams = more_of(s->out_streams, OUT_STREAMS);
-}
-
-static int set_events(struct sctp_socket *s, const char *value, size_t length)
-{
-	int i;
-
-	if (length > LX_EVENT_COUNT)
-		return EINVAL;
-	memcpy(s->events, value, length);
-	for (i = 1; i < LX_EVENT_COUNT; i++)
-		apply_event(s, i);
-	return 0;
-}
-
-static int set_event(struct sctp_socket *s, const char *value, size_t length)
-{
-	struct lx_event event;
-
-	if (length < sizeof(event))
-		return EINVAL;
-	memcpy(&event, value, sizeof(event));
-	if (event.type < 0x8001 || event.type >= 0x8000 + LX_EVENT_COUNT)
-		return EINVAL;
-	s->events[event.type - 0x8000] = event.on != 0;
-	apply_event(s, event.type - 0x8000);
-	return 0;
-}
-
-static int set_socket_level(struct sctp_socket *s, int option, const char *value, size_t length)
-{
-	int number = 0;
-
-	if (option == SO_LINGER)
-		return usrsctp_setsockopt(s->so, SOL_SOCKET, option, value, (socklen_t)length) < 0 ? errno : 0;
-	if (option != SO_SNDBUF && option != SO_RCVBUF)
-		return ENOPROTOOPT;
-	if (length < sizeof(number))
-		return EINVAL;
-	memcpy(&number, value, sizeof(number));
-	number = number < 0 || number > 4 * MESSAGE_MAX ? 4 * MESSAGE_MAX : number; /* below 0: as Linux, the most there is */
-	if (option == SO_SNDBUF)
-		s->send_buffer = number * 2 > LEAST_SEND_BUFFER ? number * 2 : LEAST_SEND_BUFFER;
-	else
-		s->receive_buffer = number * 2 > LEAST_RECEIVE_BUFFER ? number * 2 : LEAST_RECEIVE_BUFFER;
-	if (number < LEAST_BUFFER)
-		number = LEAST_BUFFER;
-	if (usrsctp_setsockopt(s->so, SOL_SOCKET, option, &number, sizeof(number)) < 0)
-		return errno;
-	if (option == SO_SNDBUF)
-		outbound_note_room(s);
-	return 0;
-}
-
-/* What is kept for an association grows with its streams. */
-static void note_streams(struct sctp_socket *s, int option, const char *value, size_t length)
-{
-	struct sctp_initmsg initial;
-
-	if (option == LX_INITMSG && length >= sizeof(initial)) {
-		memcpy(&initial, value, sizeof(initial));
-		s->out_streams = more_of(s->out_streams, initial.sinit_num_ostreams);
-		s->in_streams = more_of(s->in_streams, initial.sinit_max_instreams);
-	}
-}
-
-static int set_flag(bool *flag, const char *value, size_t length)
-{
-	int number;
-
-	if (length < sizeof(number))
-		return EINVAL;
-	memcpy(&number, value, sizeof(number));
-	*flag = number != 0;
-	return 0;
-}
-
-int options_set(struct sctp_socket *s, int level, int option, const char *value, size_t length)
-{
-	if (level == SOL_SOCKET)
-		return set_socket_level(s, option, value, length);
-	if (level == IPPROTO_IPV6 && option == IPV6_V6ONLY)
-		return set_v6only(s, value, length);
-	if (level == IPPROTO_IP || level == IPPROTO_IPV6)
-		return 0; /* TOS, traffic class and the like: accepted, without effect */
-	if (level != IPPROTO_SCTP)
-		return ENOPROTOOPT;
-	switch (option) {
-	case LX_EVENTS:
-		return set_events(s, value, length);
-	case LX_EVENT:
-		return set_event(s, value, length);
-	case LX_RECVRCVINFO:
-		return set_flag(&s->wants_rcvinfo, value, length);
-	case LX_RECVNXTINFO:
-		return set_flag(&s->wants_nxtinfo, value, length); /* without effect */
-	case LX_AUTOCLOSE:
-		if (IS_ONE_TO_ONE(s))
-			return EOPNOTSUPP;
-		return translate_set(s, option, value, length);
-	case LX_DISABLE_FRAGMENTS: /* then a message may be too long */
-		s->calls_only = true;
-		s->streams = 0;
-		return translate_set(s, option, value, length);
-	default:
-		note_streams(s, option, value, length);
-		return translate_set(s, option, value, length);
-	}
-}
-
-static int get_number(char *value, size_t *length, int number)
-{
-	if (*length < sizeof(number))
-		return EINVAL;
-	*length = sizeof(number);
-	memcpy(value, &number, sizeof(number));
-	return 0;
-}
-
-static int get_socket_level(struct sctp_socket *s, int option, char *value, size_t *length)
-{
-	int error;
-	socklen_t room = (socklen_t)*length;
-
-	switch (option) {
-	case SO_ERROR:
-		error = s->error;
-		s->error = 0;
-		return get_number(value, length, error);
-	case SO_TYPE:
-		return get_number(value, length, s->type);
-	case SO_DOMAIN:
-		return get_number(value, length, s->domain);
-	case SO_PROTOCOL:
-		return get_number(value, length, IPPROTO_SCTP);
-	case SO_ACCEPTCONN:
-		return get_number(value, length, s->state == SOCKET_LISTENS);
-	case SO_SNDBUF:
-		return get_number(value, length, s->send_buffer);
-	case SO_RCVBUF:
-		return get_number(value, length, s->receive_buffer);
-	case SO_LINGER:
-		if (usrsctp_getsockopt(s->so, SOL_SOCKET, option, value, &room) < 0)
-			return errno;
-		*length = room;
-		return 0;
-	default:
-		return ENOPROTOOPT;
-	}
-}
-
-static int get_event(const struct sctp_socket *s, char *value, size_t *length)
-{
-	struct lx_event event;
-
-	if (*length < sizeof(event))
-		return EINVAL;
-	memcpy(&event, value, sizeof(event));
-	if (event.type < 0x8001 || event.type >= 0x8000 + LX_EVENT_COUNT)
-		return EINVAL;
-	event.on = s->events[event.type - 0x8000] != 0;
-	memcpy(value, &event, sizeof(event));
-	*length = sizeof(event);
-	return 0;
-}
-
-int options_get(struct sctp_socket *s, int level, int option, char *value, size_t *length)
-{
-	if (level == SOL_SOCKET)
-		return get_socket_level(s, option, value, length);
-	if (level == IPPROTO_IPV6 && option == IPV6_V6ONLY)
-		return get_number(value, length, s->v6only);
-	if (level == IPPROTO_IP || level == IPPROTO_IPV6)
-		return get_number(value, length, 0);
-	if (level != IPPROTO_SCTP)
-		return ENOPROTOOPT;
-	switch (option) {
-	case LX_EVENTS:
-		if (*length > LX_EVENT_COUNT)
-			*length = LX_EVENT_COUNT;
-		memcpy(value, s->events, *length);
-		return 0;
-	case LX_EVENT:
-		return get_event(s, value, length);
-	case LX_RECVRCVINFO:
-		return get_number(value, length, s->wants_rcvinfo);
-	case LX_AUTOCLOSE:
-		return IS_ONE_TO_ONE(s) ? EOPNOTSUPP : translate_get(s, option, value, length);
-	case LX_RECVNXTINFO:
-		return get_number(value, length, s->wants_nxtinfo);
-	default:
-		return translate_get(s, option, value, length);
-	}
 }

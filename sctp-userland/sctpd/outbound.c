@@ -61,7 +61,6 @@ bool outbound_has_room(struct sctp_socket *s)
 static void pass_on(struct sctp_socket *s, size_t which, size_t length)
 {
 	const struct outbound *header = &taken[which].header;
-	struct sctp_sendv_spa information;
 	ssize_t sent;
 
 	if (length < sizeof(*header) || header->type != OUTBOUND_DATA || length - sizeof(*header) > MESSAGE_MAX || !socket_means(s)->had_connection)
@@ -70,11 +69,8 @@ static void pass_on(struct sctp_socket *s, size_t which, size_t length)
 	limits_note(length);
 	if (expiry_holds(s, 0, &header->send, header->sent_ms, taken[which].bytes, length))
 		return;
-	translate_send(s, &header->send, &information);
 	do {
-		sent = usrsctp_sendv(s->so, taken[which].bytes, length, NULL, 0, header->send.has_information ? &information : NULL,
-				     header->send.has_information ? (socklen_t)sizeof(information) : 0,
-				     header->send.has_information ? SCTP_SENDV_SPA : SCTP_SENDV_NOINFO, 0);
+		sent = translate_send(s, &header->send, NULL, taken[which].bytes, length);
 		if (sent < 0 && errno == EAGAIN && s->so->send.room < (unsigned int)s->send_room + 8U * SLACK)
 			set_buffer(s, (int)s->so->send.room + SLACK);
 		else

@@ -12,7 +12,6 @@
 #include "loop.h"
 
 #define PATIENCE_S 5
-#define JSON_SEPARATOR ",\n"
 
 static int fail(const char *why)
 {
@@ -44,32 +43,38 @@ static int connect_running(enum show_answer *answer)
 	return -1;
 }
 
-/* Ask; return the length of the answer, or -1 and why there was none. */
-static ssize_t ask(int fd, const struct request *request, void *to, size_t room, enum show_answer *answer)
+/* Ask; return the descriptor that came with the answer, -1: none. */
+static int ask(int fd, const struct request *request, enum show_answer *answer)
 {
+	char control[CMSG_SPACE(sizeof(int))];
+	struct reply reply = { 0 };
+	struct iovec vector = { &reply, sizeof(reply) };
+	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
 	ssize_t sent = send(fd, request, sizeof(*request), MSG_NOSIGNAL), got;
+	const struct cmsghdr *item;
+	int came = -1;
 
-	const struct reply *reply = to;
-
-	got = sent < 0 && errno == EAGAIN ? -1 : recv(fd, to, room, 0); /* who is refused is told so, whatever he asks */
+	got = sent < 0 && errno == EAGAIN ? -1 : recvmsg(fd, &message, 0); /* who is refused is told so, whatever he asks */
 	if (got < 0 && errno == ECONNRESET) /* ... after that his question lay unread */
-		got = recv(fd, to, room, 0);
-	*answer = got >= (ssize_t)sizeof(*reply) ? SHOW_SERVES : got < 0 && errno == EAGAIN ? SHOW_SILENT : SHOW_NONE;
-	if (*answer == SHOW_SERVES && reply->error == EACCES)
+		got = recvmsg(fd, &message, 0);
+	*answer = got >= (ssize_t)sizeof(reply) ? SHOW_SERVES : got < 0 && errno == EAGAIN ? SHOW_SILENT : SHOW_NONE;
+	if (*answer == SHOW_SERVES && reply.error == EACCES)
 		*answer = SHOW_REFUSES;
-	return *answer == SHOW_SERVES ? got : -1;
+	item = got < 0 ? NULL : CMSG_FIRSTHDR(&message);
+	if (item != NULL && item->cmsg_level == SOL_SOCKET && item->cmsg_type == SCM_RIGHTS)
+		memcpy(&came, CMSG_DATA(item), sizeof(came));
+	return came;
 }
 
 enum show_answer show_answers(void)
 {
-	struct request request = { .version = PROTOCOL_VERSION, .operation = OP_STATUS, .argument = { 0, 0, -1 } };
-	char reply[sizeof(struct reply) + sizeof(struct status_place)] __attribute__((aligned(sizeof(struct reply))));
+	const struct request request = { .version = PROTOCOL_VERSION, .operation = OP_COUNT }; /* the answer to which is an error */
 	enum show_answer answer;
 	int fd = connect_running(&answer);
 
 	if (fd < 0)
 		return answer;
-	ask(fd, &request, reply, sizeof(reply), &answer);
+	ask(fd, &request, &answer);
 	close(fd);
 	return answer;
 }
@@ -89,44 +94,23 @@ static int say_why_not(enum show_answer answer, bool connected)
 	}
 }
 
-/* Print what comes with one answer. A separator after it is kept until something follows. */
-static void print(const char *bytes, size_t length, bool json, bool *separate)
-{
-	const size_t separator = strlen(JSON_SEPARATOR);
-
-	if (length == 0)
-		return;
-	if (*separate)
-		fputs(JSON_SEPARATOR, stdout);
-	*separate = json && length >= separator && memcmp(bytes + length - separator, JSON_SEPARATOR, separator) == 0;
-	fwrite(bytes, 1, length - (*separate ? separator : 0), stdout);
-}
-
 int show_status(bool json)
 {
-	static char bytes[sizeof(struct reply) + sizeof(struct status_place) + STATUS_MAX];
-	struct request request = { .version = PROTOCOL_VERSION, .operation = OP_STATUS, .argument = { json, -1, -1 } };
-	const size_t header = sizeof(struct reply) + sizeof(struct status_place);
-	struct reply reply;
+	const struct request request = { .version = PROTOCOL_VERSION, .operation = OP_STATUS, .argument = { json } };
+	char bytes[65536];
 	enum show_answer answer;
-	int fd = connect_running(&answer);
-	bool any = false, separate = false;
+	int fd = connect_running(&answer), file;
+	ssize_t got;
 
 	if (fd < 0)
 		return say_why_not(answer, false);
-	do {
-		ssize_t got = ask(fd, &request, bytes, sizeof(bytes), &answer);
-
-		if (got < (ssize_t)header)
-			return say_why_not(answer, true);
-		memcpy(&reply, bytes, sizeof(reply));
-		memcpy(&request.argument[1], bytes + sizeof(reply), sizeof(struct status_place));
-		if (json && !any)
-			fputs("[", stdout);
-		any |= json || (size_t)got > header;
-		print(bytes + header, (size_t)got - header, json, &separate);
-	} while (reply.result > 0);
-	fputs(json ? "]\n" : any ? "" : "no sockets\n", stdout);
+	file = ask(fd, &request, &answer);
 	close(fd);
+	if (file < 0)
+		return say_why_not(answer, true);
+	lseek(file, 0, SEEK_SET);
+	while ((got = read(file, bytes, sizeof(bytes))) > 0)
+		fwrite(bytes, 1, (size_t)got, stdout);
+	close(file);
 	return 0;
 }

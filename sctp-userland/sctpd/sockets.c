@@ -27,7 +27,6 @@
 static struct sctp_socket *first, *dirty_list;
 static struct sctp_socket *by_stack[BUCKETS], *by_cookie[BUCKETS];
 static int count;
-static uint32_t last_number;
 
 static unsigned int stack_bucket(const struct socket *so)
 {
@@ -132,7 +131,6 @@ static bool is_unconnected(const struct sctp_socket *s)
 
 static void enter(struct sctp_socket *s)
 {
-	s->number = ++last_number;
 	enter_stack(s);
 	s->next = first;
 	if (first != NULL)

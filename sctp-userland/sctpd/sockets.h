@@ -42,7 +42,6 @@ struct sctp_socket {
 	struct watch watch; /* first: the descriptor, our end */
 	struct sctp_socket *next, **previous, *next_in_stack, *next_cookie, *next_dirty;
 	struct socket *so;
-	uint32_t number; /* rises with each new one */
 	uint32_t place;  /* of its state, see states.h */
 	uint64_t cookie; /* SO_COOKIE of the client's end: how a passed descriptor is recognised */
 	ino_t inode;     /* ... and its inode: before Linux 5.10 another network namespace gives out the same cookies */
@@ -63,7 +62,6 @@ struct sctp_socket {
 	int backlog;
 	uint8_t events[LX_EVENT_COUNT]; /* as the program subscribed */
 	bool wants_rcvinfo, wants_nxtinfo, v6only;
-	uint16_t out_streams, in_streams; /* the most an association of it may have had; 0 inward: the usual number */
 	uint32_t default_timetolive;
 	struct sockaddr_in6 bound[BOUND_MAX]; /* addresses bound to; none: any */
 	int bound_count;

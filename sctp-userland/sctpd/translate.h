@@ -1,29 +1,15 @@
-/* The SCTP-level options whose layouts or numbers differ between Linux and usrsctp. */
+/* What programs say, and are told, in usrsctp's layouts and in Linux's. Options are in options.c, notifications in notifications.c. */
 #ifndef TRANSLATE_H
 #define TRANSLATE_H
 
 #include "sockets.h"
 
-/* Return 0 or an errno. */
-int translate_set(struct sctp_socket *s, int option, const char *value, size_t length);
-int translate_get(struct sctp_socket *s, int option, char *value, size_t *length);
+/* Give usrsctp a message, to this address if there is one. Return as sendmsg() does. */
+ssize_t translate_send(struct sctp_socket *s, const struct send_parameters *send, const struct sockaddr_in6 *to, const char *bytes, size_t length);
 
-/* The association a one-to-one socket has, whatever identifier the program gave; else that identifier. */
-uint32_t translate_association(const struct sctp_socket *s, uint32_t association);
+struct lx_paddrinfo translate_path(const struct sctp_paddrinfo *from);
 
-/* What a program says of a message it sends. */
-void translate_send(const struct sctp_socket *s, const struct send_parameters *send, struct sctp_sendv_spa *to);
-
-/* usrsctp's number of an option with the same layout on both sides, -1: it has none. */
-int translate_same(int linux_option);
-
-/* What Linux says where usrsctp says this: of an association that there isn't. */
-int translate_error(int error);
-
-/* Whether an address is a wildcard or none at all. */
-bool translate_is_any(struct sockaddr_storage address);
-
-/* SCTP_STATUS in Linux's layout. Return 0 or an errno. */
-int translate_status(struct sctp_socket *s, uint32_t association, struct lx_status *status);
+/* SCTP_STATUS; association: 0 on a one-to-one socket. Return 0 or EINVAL. */
+int translate_status(const struct sctp_socket *s, uint32_t association, struct lx_status *status);
 
 #endif

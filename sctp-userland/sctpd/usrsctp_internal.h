@@ -86,9 +86,6 @@ struct buffer_use {
 	uint32_t association, sending, receiving; /* receiving: not deliverable yet */
 };
 
-/* Another one: in, the association; out, the bytes its peer's addresses take as those of sockets. */
-#define GET_REMOTE_ADDRESS_SIZE 0x8006
-
 struct callout { /* all of it */
 	uintptr_t place; /* the library's list link, here the place in the heap */
 	void *unused;
