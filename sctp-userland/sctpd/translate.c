@@ -1,0 +1,89 @@
+#include "translate.h"
+
+#include <errno.h>
+#include <string.h>
+
+static uint16_t usrsctp_flags(uint16_t flags)
+{
+	return (uint16_t)((flags & LX_UNORDERED ? SCTP_UNORDERED : 0) | (flags & LX_ADDR_OVER ? SCTP_ADDR_OVER : 0) |
+			  (flags & LX_ABORT ? SCTP_ABORT : 0) | (flags & LX_EOF ? SCTP_EOF : 0) |
+			  (flags & LX_SENDALL ? SCTP_SENDALL : 0) |
+			  (flags & LX_SACK_IMMEDIATELY ? SCTP_SACK_IMMEDIATELY : 0));
+}
+
+static uint16_t usrsctp_policy(uint16_t policy)
+{
+	switch (policy & LX_PR_MASK) {
+	case LX_PR_TTL:
+		return SCTP_PR_SCTP_TTL;
+	case LX_PR_RTX:
+		return SCTP_PR_SCTP_RTX;
+	case LX_PR_PRIO:
+		return SCTP_PR_SCTP_BUF;
+	default:
+		return SCTP_PR_SCTP_NONE;
+	}
+}
+
+ssize_t translate_send(struct sctp_socket *s, const struct send_parameters *send, const struct sockaddr_in6 *to, const char *bytes, size_t length)
+{
+	struct sctp_sendv_spa all = { .sendv_flags = SCTP_SEND_SNDINFO_VALID };
+	const bool given = send->has_information != 0;
+
+	all.sendv_sndinfo.snd_sid = send->stream;
+	all.sendv_sndinfo.snd_flags = usrsctp_flags(send->flags);
+	all.sendv_sndinfo.snd_ppid = send->ppid;
+	all.sendv_sndinfo.snd_context = send->context;
+	if (!IS_ONE_TO_ONE(s) && to == NULL) /* an address decides, if given */
+		all.sendv_sndinfo.snd_assoc_id = send->association;
+	if (send->pr_policy != 0) {
+		all.sendv_flags |= SCTP_SEND_PRINFO_VALID;
+		all.sendv_prinfo.pr_policy = usrsctp_policy(send->pr_policy);
+		all.sendv_prinfo.pr_value = send->pr_value;
+	}
+	return usrsctp_sendv(s->so, bytes, length, (struct sockaddr *)(uintptr_t)to, to != NULL, given ? &all : NULL,
+			     given ? (socklen_t)sizeof(all) : 0, given ? SCTP_SENDV_SPA : SCTP_SENDV_NOINFO, 0);
+}
+
+struct lx_paddrinfo translate_path(const struct sctp_paddrinfo *from)
+{
+	struct lx_paddrinfo to = { .assoc_id = from->spinfo_assoc_id, .address = from->spinfo_address };
+
+	to.state = from->spinfo_state & SCTP_UNCONFIRMED ? LX_UNCONFIRMED : from->spinfo_state & SCTP_ACTIVE ? LX_ACTIVE : LX_INACTIVE;
+	to.cwnd = from->spinfo_cwnd;
+	to.srtt = from->spinfo_srtt;
+	to.rto = from->spinfo_rto;
+	to.mtu = from->spinfo_mtu;
+	return to;
+}
+
+static int32_t linux_state(int32_t state)
+{
+	static const struct {
+		int32_t usrsctp, linux_one;
+	} states[] = {
+		{ SCTP_COOKIE_WAIT, LX_COOKIE_WAIT },	      { SCTP_COOKIE_ECHOED, LX_COOKIE_ECHOED },
+		{ SCTP_ESTABLISHED, LX_ESTABLISHED },	      { SCTP_SHUTDOWN_PENDING, LX_SHUTDOWN_PENDING },
+		{ SCTP_SHUTDOWN_SENT, LX_SHUTDOWN_SENT },     { SCTP_SHUTDOWN_RECEIVED, LX_SHUTDOWN_RECEIVED },
+		{ SCTP_SHUTDOWN_ACK_SENT, LX_SHUTDOWN_ACK_SENT },
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof(states) / sizeof(states[0]); i++)
+		if (states[i].usrsctp == state)
+			return states[i].linux_one;
+	return LX_STATE_CLOSED;
+}
+
+int translate_status(const struct sctp_socket *s, uint32_t association, struct lx_status *status)
+{
+	struct sctp_status from = { .sstat_assoc_id = association };
+	socklen_t length = sizeof(from);
+
+	if (usrsctp_getsockopt(s->so, IPPROTO_SCTP, SCTP_STATUS, &from, &length) < 0)
+		return EINVAL;
+	*status = (struct lx_status){ from.sstat_assoc_id,   linux_state(from.sstat_state), from.sstat_rwnd,
+				      from.sstat_unackdata,  from.sstat_penddata,	    from.sstat_instrms,
+				      from.sstat_outstrms,   from.sstat_fragmentation_point, translate_path(&from.sstat_primary) };
+	return 0;
+}
