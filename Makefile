@@ -2,6 +2,7 @@
 # make test   everything: installs what is missing, builds, runs the tests
 # make test-kernel   of these, what runs on a kernel's own SCTP, in User-Mode Linux: conformance, both on one wire, the demo
 # make test-lksctp   lksctp-tools' own test suite (fetched as Debian's source package) on sctpd and on a kernel's SCTP
+# make test-fastpath-kernel   the fast path on the kernel of this Debian release (12: Linux 6.1), in QEMU; both are fetched, not installed
 # make bench  speed and size: queries per second beside other name servers, changes, 10,000 PEs; BENCH_OPTIONS='--quick', '--html FILE'
 # make results    runs the labs and writes docs/results from them (hours, on an idle machine); RESULTS='faults speed' for some pages
 # make bench-sctp  SCTP against kernel UDP and TCP; BENCH_OPTIONS='--quick', '--soak 1000000', '--json FILE', '--html FILE'
@@ -19,7 +20,7 @@
 # make clean  removes the virtual environment, builds and caches
 # make lock   renews the pinned Python packages (versions and hashes only)
 # make help   this text
-.PHONY: help setup demo test test-kernel test-lksctp bench results bench-sctp fuzz lint docs man install uninstall deb wheel release test-packages clean lock
+.PHONY: help setup demo test test-kernel test-lksctp test-fastpath-kernel bench results bench-sctp fuzz lint docs man install uninstall deb wheel release test-packages clean lock
 
 BIN := .venv/bin
 # Test files run side by side: on two processors three of them wait more than they work.
@@ -52,6 +53,9 @@ test-kernel: setup
 
 test-lksctp: setup
 	@setup/run_tests.sh -v tests/sctp/test_lksctp.py $(PYTEST_OPTIONS)
+
+test-fastpath-kernel:
+	@fastpath/kernel/run.sh
 
 bench:
 	@setup/setup.sh test

@@ -14,6 +14,9 @@
 #define RECORD_BYTES 496 /* of the records of one answer, which is 512 bytes at most (RFC 1035 section 4.2.1) */
 #define MOST_ANSWER_BYTES 512
 #define NONE 0xffffffffu
+#define MOST_NAME_BYTES 255 /* of any name (RFC 1035 section 2.3.4) */
+#define MOST_ZONES 4096	    /* whose depth is known to the limit */
+#define MOST_SOURCES 65536  /* prefixes whose rate is known; the longest unused gives way */
 
 /* A question: its name in lower case on the wire, padded with zeros, and its type in the host's byte order. */
 struct question {
@@ -53,11 +56,27 @@ struct destination {
 	__u16 version; /* 4 or 6 */
 };
 
+/*
+ * The limit of questions from one source prefix. Each prefix may ask so many a second, and as many at once; of those above
+ * each `slip`th, the first among them, is answered with TC, so that whoever really asks comes again over TCP.
+ */
+struct limit {
+	__u64 deep_interval_ns; /* between questions for names deeper than any of their zone; 0: not limited */
+	__u64 all_interval_ns;	/* between questions of any kind; 0: not limited */
+	__u64 ipv6_mask[2];
+	__u32 ipv4_mask; /* masks are in the packet's byte order */
+	__u16 slip;
+	__u8 least_zone_labels, most_zone_labels; /* of the zones whose depth is known */
+	__u32 least_depth;			  /* of these zones: a name of no more labels is deep in none */
+	__u32 unused;
+};
+
 struct settings {
 	__u64 generation; /* changes up to this one are visible */
 	__u32 trace;	  /* whether decisions are told */
 	__u16 payload;	  /* the UDP size that PowerDNS tells in its OPT record */
 	__u16 holder;	  /* whose lease counts */
+	struct limit limit;
 };
 
 /*
@@ -68,6 +87,26 @@ struct settings {
 #define HOLDERS 16
 struct leases {
 	__u64 renewed_ns[HOLDERS];
+};
+
+/* A zone, as the name of a question; its value is how many labels its deepest name has. */
+struct zone {
+	__u64 name[NAME_WORDS];
+};
+
+enum limited { DEEP = 1, ALL };
+
+/* Whose questions are counted together, and what has become of them. */
+struct source {
+	__u8 prefix[16];
+	__u16 version; /* 4 or 6 */
+	__u16 what;    /* DEEP or ALL */
+	__u32 unused;
+};
+struct rate {
+	__u64 due_ns;  /* when all questions so far have had their interval */
+	__u32 limited; /* questions above the rate */
+	__u32 unused;
 };
 
 #define REASONS(reason)                                                                                                 \
@@ -81,7 +120,9 @@ struct leases {
 	reason(CHECKSUM, "checksum")                                                                                    \
 	reason(CHANGING, "changing")                                                                                    \
 	reason(NOT_GROWN, "not_grown")                                                                                  \
-	reason(NOT_WRITTEN, "not_written")
+	reason(NOT_WRITTEN, "not_written")                                                                                   \
+	reason(LIMITED_TC, "limited_tc")                                                                                \
+	reason(LIMITED_DROPPED, "limited_dropped")
 
 enum reason {
 #define AS_NAME(name, text) name,

@@ -126,8 +126,12 @@ class Backend:
         """Answers from the kernel."""
         if config.fastpath.socket is not None:
             self.fastpath = FastPath(
-                config.fastpath.socket, config.fastpath.udp_payload, asked=self._answered_by_kernel
+                config.fastpath.socket,
+                config.fastpath.udp_payload,
+                asked=self._answered_by_kernel,
+                limit=config.fastpath.limit,
             )
+            self.fastpath.set_zones(config.zones)
         self._signed = frozenset(self.store.signed_zones())
         """Zones that PowerDNS signs."""
         self._powerdns_asked_s: dict[str, float] = {}
@@ -416,6 +420,8 @@ class Backend:
         self.roster.set_zones(self.config.zones)
         self._names = PoolNames(config.zones)
         self._write_names()
+        if self.fastpath is not None:
+            self.fastpath.set_zones(config.zones)
         self.publisher.set_zones(config.zones, self.belief.views(now))
         self.pool_user.set_handles(list(self.config.accept_by_handle))
         self._log.info("zones_read", zones=len(config.zones))

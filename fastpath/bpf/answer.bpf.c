@@ -2,7 +2,7 @@
  * Answers DNS questions from ready answers where the packet arrives; passes everything else on, untouched.
  *
  * One source for tc (ingress) and XDP. A question that is not plainly one of those answered here is for PowerDNS: when
- * in doubt, pass on. SERVFAIL is never made here.
+ * in doubt, pass on. SERVFAIL is never made here. With a limit, questions above a rate get TC, or no answer.
  *
  * What keeps answers right:
  *  - the lease: without a backend that renews it nothing is answered, whoever else lives or not;
@@ -28,19 +28,30 @@
 #define QUESTION_REST 4 /* type and class */
 #define OPT_BYTES 11	/* without options (RFC 6891) */
 #define SHORTEST (DNS_HEADER + 1 + QUESTION_REST)
-#define LONGEST 288 /* of a question; longer ones are passed on */
-#define MOST_LABELS 64
+#define LONGEST 288 /* of a question; longer ones are passed on, or limited by what they begin with */
+#define MOST_LABELS 128
+#define WHOLE_WORDS ((MOST_NAME_BYTES + 7) / 8)
 #define HOST_LIFE 64 /* TTL and hop limit of an answer */
 
 #define FLAG_RD 0x0100
 #define KNOWN_FLAGS 0x0130 /* RD, AD, CD: all that a question of opcode QUERY may have here */
+#define FLAGS_OF_NO_QUESTION 0xf800 /* QR and opcode: neither is set in a question */
 #define FLAGS_OF_ANSWER 0x8400 /* QR, AA: what PowerDNS sets; RD is copied */
+#define FLAGS_OF_LIMITED 0x8200 /* QR, TC */
+#define BURST_NS 1000000000ull /* a prefix may ask at once what it may ask in this time */
 #define CLASS_IN 1
 #define TYPE_OPT 41
 #define DO 0x8000
 
-/* The compiler knows no bounds of it from here on, so that it checks them again where the verifier needs to see it. */
-#define FORGET_BOUNDS(number) asm volatile("" : "+r"(number))
+/* The compiler knows nothing of its value from here on: the verifier looks at what follows once for all values. */
+#define FORGET(number) asm volatile("" : "+r"(number))
+
+/*
+ * Bring a number into these bounds, in the very register that is used then. A comparison in C would not do: the compiler may
+ * compare one copy and use another, and the verifier of Linux 6.1 does not know that both are the same.
+ */
+#define BOUND(number, least, most)                                                                                      \
+	asm volatile("if %0 >= %1 goto +1\n\t%0 = %1\n\tif %0 <= %2 goto +1\n\t%0 = %2" : "+r"(number) : "i"(least), "i"(most))
 
 #define ONES 0x0101010101010101ull
 
@@ -102,6 +113,20 @@ struct {
 	__uint(max_entries, 256 * 1024);
 } decisions SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MOST_ZONES);
+	__type(key, struct zone);
+	__type(value, __u32);
+} zones SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MOST_SOURCES);
+	__type(key, struct source);
+	__type(value, struct rate);
+} sources SEC(".maps");
+
 /* Where a question is taken apart. The name begins at a multiple of 8, addresses at multiples of 4. */
 struct scratch {
 	__u8 before[4];
@@ -109,6 +134,10 @@ struct scratch {
 	__u8 dns[LONGEST + 4];
 	struct question question;
 	__u8 opt[OPT_BYTES + 1];
+	/* For the limit alone: where each label begins; the whole name with zeros behind it; what it is looked up by. */
+	__u8 labels[MOST_LABELS];
+	__u8 whole[8 * WHOLE_WORDS + NAME_BYTES + 8];
+	struct zone zone;
 };
 #define HEAD(bytes) (sizeof(((struct scratch *)0)->head) - (bytes)) /* where a head of so many bytes begins */
 
@@ -128,6 +157,7 @@ struct packet {
 	__u64 head;    /* bytes before the DNS message */
 	__u64 dns;     /* bytes of the DNS message */
 	__u64 behind;  /* where the question ends in it */
+	__u32 labels;  /* of the name */
 	__u32 options; /* whether an OPT record came along */
 	__u32 dnssec;  /* DO */
 	__u32 addresses; /* sum of both addresses and the protocol, for checksums */
@@ -241,18 +271,16 @@ static __always_inline int read_head(struct packet *p, struct scratch *s)
 		return PACKET; /* to many hosts */
 	if (s->head[HEAD(IPV6_HEAD)] & 1 && p->head == IPV6_HEAD)
 		return PACKET;
-	if (p->dns < SHORTEST || p->dns > LONGEST || (udp[0] | udp[1]) == 0)
-		return p->dns > LONGEST && p->dns < 65536 ? OTHER_QUESTION : PACKET;
+	if (p->dns < SHORTEST || p->dns >= 65536 || (udp[0] | udp[1]) == 0)
+		return PACKET;
 	return ANSWERED;
 }
 
-/* The DNS message itself, and whether its checksum is right. */
+/* The DNS message itself, and whether its checksum is right; of a longer one the beginning, without looking at that. */
 static __always_inline int read_checked(struct packet *p, struct scratch *s)
 {
 	__u64 size = p->dns;
-	FORGET_BOUNDS(size);
-	if (size < SHORTEST || size > LONGEST)
-		return PACKET;
+	BOUND(size, SHORTEST, LONGEST);
 	if (load(p, p->head, s->dns, size))
 		return PACKET;
 	s->dns[size] = 0;
@@ -262,11 +290,13 @@ static __always_inline int read_checked(struct packet *p, struct scratch *s)
 	__u16 check = udp[3];
 	p->addresses += bpf_htons(17);
 	__u16 pseudo = fold((__u64)p->addresses + udp[2]);
+	p->is_partial = check == pseudo;
+	if (p->dns > LONGEST)
+		return ANSWERED;
 	if (check == 0)
 		return p->head == IPV4_HEAD ? ANSWERED : PACKET; /* IPv4 allows to leave it out */
 	__u32 sum = bpf_csum_diff(0, 0, (void *)s->dns, (size + 3) & ~3ull, 0);
 	int is_whole = fold((__u64)sum + pseudo + udp[0] + udp[1] + udp[2] + check) == 0xffff;
-	p->is_partial = check == pseudo;
 	/* Both at once happens to one packet of 65,536: which it is can't be known, so PowerDNS may have it. */
 	return is_whole != p->is_partial ? ANSWERED : CHECKSUM;
 }
@@ -276,21 +306,24 @@ struct walk {
 	__u8 *dns;
 	__u32 at;
 	__u32 size;
+	__u32 labels;
+	__u8 *starts;
 	enum { ON_THE_WAY, AT_END, NO_NAME } end;
 };
 
 static long next_label(__u32 turn, void *context)
 {
 	struct walk *walk = context;
-	(void)turn;
 	__u32 at = walk->at;
-	if (at >= DNS_HEADER + NAME_BYTES)
+	if (at >= DNS_HEADER + MOST_NAME_BYTES)
 		return 1;
 	__u8 label = at < walk->size ? walk->dns[at] : 0xff;
 	if (label > 63 || label == 0) {
 		walk->end = label ? NO_NAME : AT_END;
 		return 1;
 	}
+	walk->starts[turn % MOST_LABELS] = at - DNS_HEADER;
+	walk->labels = turn + 1;
 	walk->at = at + label + 1;
 	return 0;
 }
@@ -299,28 +332,33 @@ static long next_label(__u32 turn, void *context)
 static __always_inline int read_question(struct packet *p, struct scratch *s)
 {
 	__u8 *dns = s->dns;
-	__u32 size = p->dns;
-	if ((two_bytes(dns + 2) & ~KNOWN_FLAGS) || two_bytes(dns + 4) != 1 || two_bytes(dns + 6) ||
-	    two_bytes(dns + 8) || dns[10] || dns[11] > 1)
+	__u32 size = p->dns > LONGEST ? LONGEST : p->dns;
+	if ((two_bytes(dns + 2) & FLAGS_OF_NO_QUESTION) || two_bytes(dns + 4) != 1)
 		return OTHER_QUESTION;
-	struct walk walk = {.dns = dns, .at = DNS_HEADER, .size = size};
+	struct walk walk = {.dns = dns, .at = DNS_HEADER, .size = size, .starts = s->labels};
 	bpf_loop(MOST_LABELS, next_label, &walk, 0);
 	__u64 at = walk.at;
 	if (walk.end != AT_END)
 		return walk.end == NO_NAME ? OTHER_QUESTION : LONG_NAME;
-	if (at < DNS_HEADER || at >= DNS_HEADER + NAME_BYTES)
+	if (at < DNS_HEADER || at >= DNS_HEADER + MOST_NAME_BYTES)
 		return LONG_NAME;
 	if (at + 1 + QUESTION_REST > size)
 		return OTHER_QUESTION;
 	p->behind = at + 1 + QUESTION_REST;
+	p->labels = walk.labels;
+	if ((two_bytes(dns + 2) & ~KNOWN_FLAGS) || two_bytes(dns + 6) || two_bytes(dns + 8) || dns[10] || dns[11] > 1 ||
+	    p->dns > LONGEST)
+		return OTHER_QUESTION;
+	if (at >= DNS_HEADER + NAME_BYTES)
+		return LONG_NAME;
 	struct question *question = &s->question;
 	question->type = two_bytes(dns + at + 1);
 	question->size = at + 1 - DNS_HEADER;
 	question->unused = 0;
 	__builtin_memset(question->name, 0, sizeof(question->name));
 	__u64 bytes = at + 1 - DNS_HEADER;
-	FORGET_BOUNDS(bytes);
-	if (bytes < 1 || bytes > NAME_BYTES || load(p, p->head + DNS_HEADER, question->name, bytes))
+	BOUND(bytes, 1, NAME_BYTES);
+	if (load(p, p->head + DNS_HEADER, question->name, bytes))
 		return LONG_NAME;
 #pragma unroll
 	for (int i = 0; i < NAME_WORDS; i++)
@@ -332,9 +370,7 @@ static __always_inline int read_question(struct packet *p, struct scratch *s)
 static __always_inline int read_options(struct packet *p, struct scratch *s)
 {
 	__u64 at = p->behind;
-	FORGET_BOUNDS(at);
-	if (at > DNS_HEADER + NAME_BYTES + QUESTION_REST)
-		return OTHER_QUESTION;
+	BOUND(at, SHORTEST, DNS_HEADER + NAME_BYTES + QUESTION_REST);
 	__u8 *opt = s->dns + at;
 	p->options = s->dns[11];
 	if (!p->options)
@@ -388,9 +424,7 @@ static __always_inline struct answer *draw(struct entry *entry, struct settings 
 		return 0;
 	}
 	__u64 which = bpf_get_prandom_u32() % variants;
-	FORGET_BOUNDS(which);
-	if (which >= MOST_VARIANTS)
-		which = 0;
+	BOUND(which, 0, MOST_VARIANTS - 1);
 	__u32 place = *(volatile __u32 *)&entry->answers[half][which];
 	struct answer *answer = bpf_map_lookup_elem(&answers, &place);
 	__sync_fetch_and_add(&entry->answered, 1);
@@ -411,6 +445,139 @@ static __always_inline int has_lease(const struct settings *set)
 	__u64 renewed = *(volatile __u64 *)&all->renewed_ns[set->holder % HOLDERS];
 	return renewed && bpf_ktime_get_ns() - renewed < LEASE_NS; /* read in this order: never one of the future */
 }
+
+/* ---- the limit ---- */
+
+/* A search for the innermost zone that holds a name: from the longest of the known zones on. */
+struct climb {
+	struct scratch *scratch;
+	__u32 labels;	   /* of the name */
+	__u32 most, least; /* labels of a zone */
+	__u32 depth;	   /* of the one that was found */
+};
+
+static long next_zone(__u32 turn, void *context)
+{
+	struct climb *climb = context;
+	struct scratch *s = climb->scratch;
+	__u32 labels = climb->most - turn; /* of the zone that is looked for */
+	if (turn >= climb->most || labels < climb->least)
+		return 1;
+	__u64 start = s->labels[(climb->labels - labels) % MOST_LABELS];
+	for (int i = 0; i < NAME_WORDS; i++)
+		__builtin_memcpy(&s->zone.name[i], s->whole + start + 8 * i, 8);
+	__u32 *depth = bpf_map_lookup_elem(&zones, &s->zone);
+	if (!depth)
+		return 0;
+	climb->depth = *depth;
+	return 1;
+}
+
+/* Whether the name has more labels than any of its zone. */
+static __always_inline int is_deep(struct scratch *s, const struct limit *limit, __u32 labels)
+{
+	if (labels <= limit->least_depth || !limit->most_zone_labels)
+		return 0;
+	struct climb climb = {.scratch = s, .labels = labels, .most = limit->most_zone_labels, .least = limit->least_zone_labels};
+	if (climb.most > labels)
+		climb.most = labels;
+	__u64 *words = (__u64 *)s->whole;
+	for (int i = 0; i < WHOLE_WORDS; i++)
+		words[i] = lower(words[i]);
+	bpf_loop(MOST_LABELS, next_zone, &climb, 0);
+	return climb.depth && labels > climb.depth;
+}
+
+/* Count a question of this prefix. ANSWERED: it may go on. */
+static __always_inline int count_rate(struct source *source, __u64 interval_ns, __u16 slip)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct rate *rate = bpf_map_lookup_elem(&sources, source);
+	if (!rate) {
+		struct rate first = {.due_ns = now + interval_ns};
+		bpf_map_update_elem(&sources, source, &first, BPF_NOEXIST);
+		return ANSWERED;
+	}
+	__u64 due = *(volatile __u64 *)&rate->due_ns;
+	if (due < now)
+		due = now;
+	if (due + interval_ns <= now + BURST_NS) {
+		*(volatile __u64 *)&rate->due_ns = due + interval_ns;
+		return ANSWERED;
+	}
+	return __sync_fetch_and_add(&rate->limited, 1) % (slip ? slip : 1) ? LIMITED_DROPPED : LIMITED_TC;
+}
+
+/*
+ * Whether a question with so many labels is above a rate; `source` is whose it is. ANSWERED: it is not.
+ * No static function, so that the verifier looks at it once, and not once for each way that leads here.
+ */
+__noinline int above_rate(struct source *source, __u32 labels)
+{
+	__u32 zero = 0;
+	struct scratch *s = bpf_map_lookup_elem(&scratches, &zero);
+	struct settings *set = bpf_map_lookup_elem(&settings, &zero);
+	if (!s || !set || !source)
+		return ANSWERED;
+	const struct limit *limit = &set->limit;
+	int reason = ANSWERED;
+	struct source whose = *source;
+	if (limit->deep_interval_ns && is_deep(s, limit, labels)) {
+		whose.what = DEEP;
+		reason = count_rate(&whose, limit->deep_interval_ns, limit->slip);
+	}
+	if (reason == ANSWERED && limit->all_interval_ns) {
+		whose.what = ALL;
+		reason = count_rate(&whose, limit->all_interval_ns, limit->slip);
+	}
+	return reason;
+}
+
+/* What is to be done with a question that was read; ANSWERED: it is below the rates. */
+static __always_inline int look_at_limit(struct packet *p, struct scratch *s, struct settings *set)
+{
+	const struct limit *limit = &set->limit;
+	struct source source = {};
+	if (p->head == IPV4_HEAD) {
+		__u32 address = *(__u32 *)(s->head + HEAD(20 + 8) + 12) & limit->ipv4_mask;
+		__builtin_memcpy(source.prefix, &address, sizeof(address));
+		source.version = 4;
+	} else {
+		__u32 *address = (__u32 *)(s->head + HEAD(40 + 8) + 8);
+		__u64 first = ((__u64)address[1] << 32 | address[0]) & limit->ipv6_mask[0];
+		__u64 second = ((__u64)address[3] << 32 | address[2]) & limit->ipv6_mask[1];
+		__builtin_memcpy(source.prefix, &first, sizeof(first));
+		__builtin_memcpy(source.prefix + 8, &second, sizeof(second));
+		source.version = 6;
+	}
+	if (p->labels > limit->least_depth) {
+		__u64 size = p->behind - QUESTION_REST - DNS_HEADER;
+		__builtin_memset(s->whole, 0, sizeof(s->whole));
+		BOUND(size, 1, MOST_NAME_BYTES);
+		if (load(p, p->head + DNS_HEADER, s->whole, size))
+			return ANSWERED;
+	}
+	return above_rate(&source, p->labels);
+}
+
+/* Whether an OPT record of version 0 is the first behind the question: then one belongs into the answer. */
+static __always_inline void note_options(struct packet *p, struct scratch *s)
+{
+	__u64 at = p->behind;
+	p->options = p->dnssec = 0;
+	BOUND(at, SHORTEST, DNS_HEADER + MOST_NAME_BYTES + QUESTION_REST);
+	if (p->dns < at + OPT_BYTES)
+		return;
+	__u8 *dns = s->dns, *opt = dns + at;
+	if (two_bytes(dns + 6) || two_bytes(dns + 8) || !(dns[10] | dns[11]))
+		return;
+	if (opt[0] || two_bytes(opt + 1) != TYPE_OPT || opt[6])
+		return;
+	p->options = 1;
+	p->dnssec = two_bytes(opt + 7) & DO;
+}
+
+/* ---- the packet ---- */
 
 static __always_inline void turn_round(struct packet *p, struct scratch *s, __u32 dns)
 {
@@ -453,22 +620,21 @@ static __always_inline void turn_round(struct packet *p, struct scratch *s, __u3
 	}
 }
 
-/* Make the packet the answer. Says what came of it. */
+/* Make the packet the answer; of one that is limited: nothing but TC. Says what came of it. */
 static __always_inline int write_answer(struct packet *p, struct scratch *s, struct settings *set, struct answer *answer)
 {
-	__u64 behind = p->behind, size = answer->size;
-	FORGET_BOUNDS(behind);
-	FORGET_BOUNDS(size);
-	if (behind < SHORTEST || behind > DNS_HEADER + NAME_BYTES + QUESTION_REST || size > RECORD_BYTES)
-		return PACKET;
+	__u64 behind = p->behind, size = answer ? answer->size : 0;
+	BOUND(behind, SHORTEST, DNS_HEADER + MOST_NAME_BYTES + QUESTION_REST);
+	BOUND(size, 0, RECORD_BYTES);
 	__u32 opt = p->options ? OPT_BYTES : 0, dns = behind + size + opt;
 	if (dns > MOST_ANSWER_BYTES)
 		return OTHER_QUESTION;
 	__u8 *header = s->dns;
-	__u16 flags = FLAGS_OF_ANSWER | (two_bytes(header + 2) & FLAG_RD);
+	__u16 flags = (answer ? FLAGS_OF_ANSWER : FLAGS_OF_LIMITED) | (two_bytes(header + 2) & FLAG_RD);
 	put_two_bytes(header + 2, flags);
-	put_two_bytes(header + 6, answer->answers);
-	put_two_bytes(header + 10, answer->additional + (opt != 0));
+	put_two_bytes(header + 6, answer ? answer->answers : 0);
+	put_two_bytes(header + 8, 0);
+	put_two_bytes(header + 10, (answer ? answer->additional : 0) + (opt != 0));
 	s->dns[behind] = 0;
 	s->dns[behind + 1] = 0;
 	s->dns[behind + 2] = 0;
@@ -480,7 +646,8 @@ static __always_inline int write_answer(struct packet *p, struct scratch *s, str
 	} else {
 		sum += (__u32)bpf_csum_diff(0, 0, (void *)s->dns, (behind + 3) & ~3ull, 0);
 		sum += udp[0] + udp[1] + udp[2];
-		sum += behind & 1 ? swapped(answer->checksum) : answer->checksum;
+		__u16 own = answer ? answer->checksum : 0;
+		sum += behind & 1 ? swapped(own) : own;
 	}
 	if (opt) {
 		__builtin_memset(s->opt, 0, sizeof(s->opt));
@@ -499,8 +666,10 @@ static __always_inline int write_answer(struct packet *p, struct scratch *s, str
 	long failed = p->head == IPV4_HEAD
 			      ? store(p, 0, s->head + HEAD(IPV4_HEAD), IPV4_HEAD + DNS_HEADER)
 			      : store(p, 0, s->head + HEAD(IPV6_HEAD), IPV6_HEAD + DNS_HEADER);
-	if (size > 0 && size <= RECORD_BYTES)
+	if (answer) {
+		BOUND(size, 1, RECORD_BYTES); /* none is empty */
 		failed |= store(p, p->head + behind, answer->bytes, size);
+	}
 	if (opt)
 		failed |= store(p, p->head + behind + size, s->opt, OPT_BYTES);
 	return failed ? NOT_WRITTEN : ANSWERED;
@@ -545,18 +714,28 @@ static __always_inline int decide(struct packet *p)
 	}
 	struct entry *entry = 0;
 	struct answer *answer = 0;
-	if (reason == ANSWERED) {
+	int is_leased = has_lease(set);
+	int limited = p->behind && set->limit.slip && is_leased ? look_at_limit(p, s, set) : ANSWERED;
+	FORGET(limited);
+	FORGET(reason);
+	if (limited != ANSWERED) {
+		reason = limited;
+	} else if (reason == ANSWERED) {
 		entry = find(&s->question);
 		reason = entry ? read_options(p, s) : UNKNOWN;
 	}
-	if (reason == ANSWERED && !has_lease(set))
+	if (reason == ANSWERED && !is_leased)
 		reason = NO_LEASE;
 	if (reason == ANSWERED)
 		answer = draw(entry, set, &reason);
 	if (set->trace)
 		tell(p, s, reason, has_question);
-	if (answer)
-		reason = write_answer(p, s, set, answer);
+	if (reason == LIMITED_TC)
+		note_options(p, s);
+	if (answer || reason == LIMITED_TC) {
+		int written = write_answer(p, s, set, answer);
+		reason = written == ANSWERED ? reason : written;
+	}
 	if (entry && reason != ANSWERED)
 		__sync_fetch_and_add(&entry->passed, 1);
 	count(reason);
@@ -572,8 +751,10 @@ int fastpath_tc(struct __sk_buff *skb)
 	struct packet p = {.context = skb, .size = skb->len, .interface = skb->ifindex};
 	switch (decide(&p)) {
 	case ANSWERED:
+	case LIMITED_TC:
 		return bpf_redirect(p.interface, 0);
 	case NOT_WRITTEN:
+	case LIMITED_DROPPED:
 		return TC_ACT_SHOT;
 	default:
 		return TC_ACT_UNSPEC;
@@ -586,8 +767,10 @@ int fastpath_xdp(struct xdp_md *context)
 	struct packet p = {.context = context, .size = context->data_end - context->data, .is_xdp = 1};
 	switch (decide(&p)) {
 	case ANSWERED:
+	case LIMITED_TC:
 		return XDP_TX;
 	case NOT_WRITTEN:
+	case LIMITED_DROPPED:
 		return XDP_DROP;
 	default:
 		return XDP_PASS;

@@ -125,6 +125,30 @@ bool put_read(const struct message *message, struct put *put)
 	return is_whole(&reader);
 }
 
+bool limit_read(const struct message *message, struct wanted_limit *wanted)
+{
+	struct reader reader = reader_of(message);
+	take_into(&reader, &wanted->deep_per_s, sizeof(wanted->deep_per_s));
+	take_into(&reader, &wanted->all_per_s, sizeof(wanted->all_per_s));
+	wanted->ipv4_prefix_bits = take_byte(&reader);
+	wanted->ipv6_prefix_bits = take_byte(&reader);
+	wanted->slip = take_short(&reader);
+	return is_whole(&reader) && wanted->deep_per_s <= MOST_PER_S && wanted->all_per_s <= MOST_PER_S &&
+	       wanted->ipv4_prefix_bits <= 32 && wanted->ipv6_prefix_bits <= 128 && wanted->slip >= 1 &&
+	       wanted->slip <= MOST_SLIP;
+}
+
+bool zone_depth_read(const struct message *message, struct zone_depth *found)
+{
+	struct reader reader = reader_of(message);
+	struct question name = {0};
+	found->depth = take_byte(&reader);
+	if (found->depth > MOST_DEPTH || !take_name(&reader, &name))
+		return false;
+	memcpy(found->zone.name, name.name, sizeof(found->zone.name));
+	return is_whole(&reader);
+}
+
 bool number_read(const struct message *message, uint64_t *number)
 {
 	struct reader reader = reader_of(message);

@@ -12,9 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "limit.h"
 #include "table.h"
 
-#define PROTOCOL_VERSION 2
+#define PROTOCOL_VERSION 3
 #define MOST_MESSAGE_BYTES 16384
 
 enum kind {
@@ -22,6 +23,9 @@ enum kind {
 	HELLO = 'H',  /* version (4), payload (2) */
 	PUT = 'P',    /* type (2), size of the name (1), name, count (1), each: answers (2), additional (2), size (2), bytes */
 	COMMIT = 'C', /* number (8) */
+	/* deep_per_s (4), all_per_s (4), ipv4_prefix_bits (1), ipv6_prefix_bits (1), slip (2) */
+	LIMIT = 'L',
+	ZONE = 'Z', /* labels of its deepest name (1; 0: forget it), size of the name (1), name */
 	/* Of anybody: */
 	STATUS = 'S', /* whether of all names, or of those that were asked about since the last time (1) */
 	TRACE = 'T',
@@ -46,6 +50,11 @@ struct hello {
 	uint16_t payload;
 };
 
+struct zone_depth {
+	struct zone zone;
+	uint8_t depth;
+};
+
 struct put {
 	struct question question;
 	uint32_t count;
@@ -58,6 +67,8 @@ long message_read(const uint8_t *bytes, size_t size, struct message *message);
 /* Each says whether the body is one. */
 bool hello_read(const struct message *message, struct hello *hello);
 bool put_read(const struct message *message, struct put *put);
+bool limit_read(const struct message *message, struct wanted_limit *wanted);
+bool zone_depth_read(const struct message *message, struct zone_depth *found);
 bool number_read(const struct message *message, uint64_t *number);
 
 #endif

@@ -72,6 +72,7 @@ const char *program_load(struct program *program, struct table *table, uint32_t 
 	program->destinations = map_of(program, "destinations");
 	program->lease_file = map_of(program, "leases");
 	program->leases = mapped(program->lease_file, sizeof(struct leases));
+	program->zones = map_of(program, "zones");
 	table->names = map_of(program, "names");
 	table->settings = mapped(map_of(program, "settings"), sizeof(struct settings));
 	table->entries = mapped(map_of(program, "entries"), sizeof(struct entry) * (size_t)names);

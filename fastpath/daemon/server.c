@@ -35,6 +35,7 @@ struct client {
 struct server {
 	struct program *program;
 	struct table *table;
+	struct limiter limiter;
 	struct client clients[MOST_CLIENTS];
 	struct client *backend; /* whose answers are in the table; NULL: nobody's */
 	struct ring_buffer *decisions;
@@ -203,7 +204,7 @@ static void tell_status(struct server *server, struct client *client, bool all)
 		server->table->answer_places.free_count + server->table->answer_places.resting_count);
 	for (int reason = 0; reason < REASON_COUNT; reason++)
 		fprintf(out, "%s\"%s\": %llu", reason ? ", " : "", REASON_NAMES[reason], (unsigned long long)totals[reason]);
-	fputs("},\n \"asked\": [", out);
+	fprintf(out, "},\n \"zones_with_depth\": %u,\n \"asked\": [", server->limiter.count);
 	print_names(server, out, all);
 	fputs("]}\n", out);
 	if (fclose(out) == 0)
@@ -268,6 +269,7 @@ static void begin(struct server *server, struct client *client, const struct mes
 	end_lease(server);
 	server->backend = client;
 	settings->payload = hello.payload;
+	limit_clear(&server->limiter);
 	table_clear(server->table);
 	table_commit(server->table);
 	client->passed_file = server->program->lease_file;
@@ -294,6 +296,25 @@ static void commit(struct server *server, struct client *client, const struct me
 	reply(client, COMMITTED, body, sizeof(body));
 }
 
+static void limit(struct server *server, struct client *client, const struct message *message)
+{
+	struct wanted_limit wanted;
+	if (!limit_read(message, &wanted))
+		return refuse(client, "this is no limit");
+	limit_set(&server->limiter, &wanted);
+}
+
+static void note_zone(struct server *server, struct client *client, const struct message *message)
+{
+	struct zone_depth found;
+	if (!zone_depth_read(message, &found))
+		return refuse(client, "this is no depth of a zone");
+	if (limit_zone(&server->limiter, &found.zone, found.depth) || server->limiter.is_told_full)
+		return;
+	server->limiter.is_told_full = true;
+	fprintf(stderr, "rspdns-fastpath: no room for the depth of more than %d zones\n", MOST_ZONES);
+}
+
 static void handle(struct server *server, struct client *client, const struct message *message)
 {
 	bool is_backend = server->backend == client;
@@ -318,6 +339,10 @@ static void handle(struct server *server, struct client *client, const struct me
 		return put(server, client, message);
 	case COMMIT:
 		return commit(server, client, message);
+	case LIMIT:
+		return limit(server, client, message);
+	case ZONE:
+		return note_zone(server, client, message);
 	default:
 		return refuse(client, "unknown message");
 	}
@@ -459,6 +484,8 @@ int server_run(int listener, struct program *program, struct table *table)
 {
 	static struct server server;
 	server = (struct server){.program = program, .table = table, .epoll = epoll_create1(EPOLL_CLOEXEC)};
+	server.limiter = (struct limiter){.zones = program->zones, .settings = table->settings};
+	limit_clear(&server.limiter);
 	for (int i = 0; i < MOST_CLIENTS; i++)
 		server.clients[i] = (struct client){.file = -1, .passed_file = -1};
 	int ended = signals(), ticks = timer();

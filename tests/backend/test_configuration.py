@@ -193,3 +193,19 @@ def test_followed_registrars_have_enrp_ports_of_their_own(tmp_path: Path) -> Non
     config = load_configuration(write(tmp_path, SHARED.replace("3864", "3864/9902")))
     assert config.follow == "enrp", "the default"
     assert [one.enrp_port for one in config.registrar_addresses] == [9901, 9902]
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "problem"),
+    [
+        ("slip = 2", "fastpath.limit", "limits nothing"),
+        ("deep_per_s = 0", "fastpath.limit.deep_per_s", "1"),
+        ("deep_per_s = 5\nslip = 0", "fastpath.limit.slip", "1"),
+        ("all_per_s = 5\nipv4_prefix_bits = 33", "fastpath.limit.ipv4_prefix_bits", "32"),
+        ("all_per_s = 5\ndepth = 3", "fastpath.limit.depth", "unknown key"),
+    ],
+)
+def test_a_limit_that_can_not_be_kept_is_refused(tmp_path: Path, text: str, key: str, problem: str) -> None:
+    *_, where, words = one_error(write(tmp_path, f"{GOOD}[fastpath.limit]\n{text}\n"))
+    assert where == key
+    assert problem in words

@@ -10,11 +10,13 @@ from rserpool.policies import LeastUsed
 from rspdns.answers.snapshot import SiteAnswers, Snapshot
 from rspdns.fastpath import messages
 from rspdns.fastpath.ready import (
+    MOST_DEPTH,
     TYPES,
     VARIANTS,
     Answer,
     Question,
     ReadyAnswers,
+    depths,
     node_answers,
     wire_name,
 )
@@ -244,3 +246,20 @@ def test_replies_come_in_pieces() -> None:
     data = messages.commit(7) + messages.STATUS_OF_ALL
     found = [one for byte in data for one in reader.feed(bytes([byte]))]
     assert [one.kind for one in found] == ["C", "S"]
+
+
+def test_depth_of_a_zone_is_that_of_its_deepest_name_with_or_without_members() -> None:
+    target_labels = f"00000001.u.{HOST}".count(".") + 1
+    assert depths([zone()]) == {ZONE: target_labels}
+    assert depths([zone(fixed=FIXED + "a.b.c.d.e.f A 10.0.0.1\n")]) == {ZONE: ZONE.count(".") + 7}
+
+
+def test_names_of_a_zone_that_others_may_extend_are_never_too_deep() -> None:
+    inner = zone(name=f"inner.{ZONE}")
+    for line in ("*.wild A 10.0.0.1\n", "sub NS ns.example.org.\n", "gone DNAME example.org.\n"):
+        assert depths([zone(fixed=FIXED + line)]) == {ZONE: MOST_DEPTH}
+    handed_over = zone(fixed=FIXED + "inner NS ns\n")
+    assert depths([handed_over, inner])[ZONE] < MOST_DEPTH
+    assert depths([handed_over])[ZONE] == MOST_DEPTH
+    untold = zone(name=f"{'a' * 60}.{'b' * 60}.{ZONE}")
+    assert depths([zone(), untold]) == {ZONE: MOST_DEPTH}

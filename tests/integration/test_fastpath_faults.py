@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-import struct
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 from pool_user.views import Member, PoolView
 from rserpool.parameters import Protocol
+from rspdns.fastpath.messages import hello
 
 from tests.backend.making import TCP, UDP, ZONE, member, view, views, zone
 from tests.support.fast_path import FAST, LEASE_S, FastStage, fast_stage
@@ -230,7 +230,7 @@ def test_interface_that_goes_and_comes_is_attached_again(stage: FastStage) -> No
 def test_second_backend_is_refused_while_the_first_renews_its_lease(stage: FastStage) -> None:
     with socket.socket(socket.AF_UNIX) as other:
         other.connect(str(stage.socket))
-        other.sendall(struct.pack("=IBIH", 7, ord("H"), 2, 1232))
+        other.sendall(hello(1232))
         assert b"another backend is connected" in other.recv(1000)
     assert answered(stage) == 1
 

@@ -4,74 +4,31 @@ import json
 import mmap
 import os
 import random
-import re
 import socket
 import struct
 import time
 from collections.abc import Iterator
-from ipaddress import ip_address
 
 import pytest
+from rspdns.fastpath.messages import hello
 
 from tests.backend.making import ZONE, member, view, views, zone
-from tests.support.bpf_run import ANSWERED, PASSED, LoadedProgram
+from tests.support.bpf_run import (
+    ANSWERED,
+    OPT,
+    PASSED,
+    LoadedProgram,
+    answer_of,
+    frame,
+    loaded_program,
+    question,
+    sum_of,
+    wire_name,
+)
 from tests.support.fast_path import CLIENT, CLIENT_6, FAST, FAST_6, SLOW, FastStage, fast_stage
 from tests.support.waiting import until
 
 OWNER, HOST = f"_sip._udp.as.{ZONE}", f"as.{ZONE}"
-NO_MAC = bytes(6)
-PORT = 4242
-
-
-def wire_name(name: str) -> bytes:
-    return b"".join(bytes([len(one)]) + one.encode() for one in name.split(".")) + b"\0"
-
-
-def question(name: str = OWNER, kind: int = 33, tail: bytes = b"", count: int = 0) -> bytes:
-    return (
-        struct.pack("!6H", 4711, 0x100, 1, 0, 0, count) + wire_name(name) + struct.pack("!HH", kind, 1) + tail
-    )
-
-
-OPT = b"\0" + struct.pack("!HHIH", 41, 1232, 0, 0)
-
-
-def sum_of(data: bytes) -> int:
-    data += b"\0" * (len(data) % 2)
-    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return total
-
-
-def frame(dns: bytes, source: str = CLIENT, target: str = FAST, wrong: int = 0) -> bytes:
-    """An Ethernet frame with this message; `wrong` is added to its checksum."""
-    one, other = ip_address(source).packed, ip_address(target).packed
-    size = 8 + len(dns)
-    udp = struct.pack("!HHH", PORT, 53, size)
-    check = (~sum_of(one + other + struct.pack("!HH", 17, size) + udp + dns) & 0xFFFF or 0xFFFF) ^ wrong
-    datagram = udp + struct.pack("!H", check) + dns
-    if len(one) == 16:
-        return NO_MAC * 2 + b"\x86\xdd" + struct.pack("!IHBB", 6 << 28, size, 17, 64) + one + other + datagram
-    head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + size, 7, 0, 64, 17, 0) + one + other
-    head = head[:10] + struct.pack("!H", ~sum_of(head) & 0xFFFF) + head[12:]
-    return NO_MAC * 2 + b"\x08\0" + head + datagram
-
-
-def answer_of(packet: bytes) -> bytes:
-    """The DNS message of an answer; fails when anything about the packet is wrong."""
-    is_ipv4 = packet[12:14] == b"\x08\0"
-    start = 34 if is_ipv4 else 54
-    ip, udp = packet[14:start], packet[start:]
-    addresses = ip[12:20] if is_ipv4 else ip[8:40]
-    assert struct.unpack("!HHH", udp[:6]) == (53, PORT, len(udp))
-    assert sum_of(addresses + struct.pack("!HH", 17, len(udp)) + udp) == 0xFFFF
-    if is_ipv4:
-        assert sum_of(ip) == 0xFFFF
-        assert struct.unpack("!H", ip[2:4])[0] == len(ip) + len(udp)
-    else:
-        assert struct.unpack("!H", ip[4:6])[0] == len(udp)
-    return udp[8:]
 
 
 @pytest.fixture(scope="module")
@@ -83,15 +40,8 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FastStage]:
 
 @pytest.fixture
 def program(stage: FastStage) -> Iterator[LoadedProgram]:
-    stage.wait_until_ready()
-    shown = stage.server.run("tc", "filter", "show", "dev", "server", "ingress").stdout
-    identifier = re.search(r" id (\d+) ", shown)
-    assert identifier, shown
-    loaded = LoadedProgram(int(identifier[1]))
-    try:
+    with loaded_program(stage) as loaded:
         yield loaded
-    finally:
-        loaded.close()
 
 
 @pytest.mark.parametrize(("source", "target"), [(CLIENT, FAST), (CLIENT_6, FAST_6)])
@@ -109,8 +59,8 @@ def test_answer_has_right_lengths_and_checksums(
 
 
 def network_faults() -> dict[str, bytes]:
-    good = frame(question())
-    six = frame(question(), CLIENT_6, FAST_6)
+    good = frame(question(OWNER))
+    six = frame(question(OWNER), CLIENT_6, FAST_6)
 
     def changed(packet: bytes, at: int, new: bytes) -> bytes:
         """With the checksum of the IPv4 header right again."""
@@ -120,8 +70,8 @@ def network_faults() -> dict[str, bytes]:
         return packet[:24] + struct.pack("!H", ~sum_of(head) & 0xFFFF) + packet[26:] if is_ipv4 else packet
 
     return {
-        "wrong UDP checksum": frame(question(), wrong=0x1234),
-        "wrong UDP checksum over IPv6": frame(question(), CLIENT_6, FAST_6, wrong=1),
+        "wrong UDP checksum": frame(question(OWNER), wrong=0x1234),
+        "wrong UDP checksum over IPv6": frame(question(OWNER), CLIENT_6, FAST_6, wrong=1),
         "no UDP checksum over IPv6": six[:60] + b"\0\0" + six[62:],
         "wrong IP checksum": good[:24] + bytes([good[24] ^ 1]) + good[25:],
         "first fragment": changed(good, 20, b"\x20\0"),
@@ -131,10 +81,10 @@ def network_faults() -> dict[str, bytes]:
         "UDP length": changed(good, 38, b"\0\x20"),
         "TCP": changed(good, 23, b"\6"),
         "another port": changed(good, 36, b"\x14\xe9"),
-        "another address": frame(question(), target=SLOW),
+        "another address": frame(question(OWNER), target=SLOW),
         "to many hosts": b"\1\0\x5e\0\0\1" + good[6:],
-        "from nowhere": frame(question(), source="0.0.0.0"),
-        "from a group": frame(question(), source="224.0.0.1"),
+        "from nowhere": frame(question(OWNER), source="0.0.0.0"),
+        "from a group": frame(question(OWNER), source="224.0.0.1"),
         "from port 0": changed(good, 34, b"\0\0"),
         "IPv6 extension header": changed(six, 20, b"\0"),
         "VLAN": good[:12] + b"\x81\0\0\5" + good[12:],
@@ -155,7 +105,7 @@ def test_packet_that_the_kernel_may_drop_or_treat_otherwise_is_passed_on(
 def messages(draw: random.Random) -> Iterator[bytes]:
     """A corpus of questions that are broken in some way, and some that are whole."""
     good = [
-        question(),
+        question(OWNER),
         question(HOST, 1),
         question(HOST, 35, OPT, 1),
         question(f"00000001.u.{HOST}", 28, OPT, 1),
@@ -227,13 +177,13 @@ def test_broken_questions_are_answered_as_powerdns_answers_them_or_not_at_all(
 def test_garbage_at_the_socket_does_not_harm(stage: FastStage) -> None:
     """The daemon is built with AddressSanitizer and UBSan here."""
     draw = random.Random(4)
-    hello = struct.pack("=IBIH", 7, ord("H"), 2, 1232)
+    greeting = hello(1232)
     bodies = (b"", b"\xff" * 40, bytes(600), struct.pack("=HB", 33, 255) + b"\xff" * 300)
     for number in range(150):
         with socket.socket(socket.AF_UNIX) as one:
             one.settimeout(5)
             one.connect(str(stage.socket))
-            parts = [hello] if number % 3 == 0 else []
+            parts = [greeting] if number % 3 == 0 else []
             for _ in range(draw.randrange(1, 6)):
                 body = draw.choice(bodies) if draw.random() < 0.5 else draw.randbytes(draw.randrange(700))
                 size = len(body) + 1 if draw.random() < 0.8 else draw.randrange(1 << 32)
@@ -254,7 +204,7 @@ def test_killed_backend_keeps_its_lease_and_one_that_says_nonsense_loses_it(stag
         with socket.socket(socket.AF_UNIX) as one:
             one.settimeout(20)
             one.connect(str(stage.socket))
-            one.sendall(struct.pack("=IBIH", 7, ord("H"), 2, 1232))
+            one.sendall(hello(1232))
             said, (file,), _, _ = socket.recv_fds(one, 100, 1)
             with mmap.mmap(file, mmap.PAGESIZE) as memory, memoryview(memory).cast("Q") as leases:
                 number = struct.unpack("=IBH", said)[2]
@@ -280,7 +230,7 @@ def test_whole_but_wrong_messages_of_a_backend_are_refused(stage: FastStage) -> 
     """Spoken by the only backend there is: its connection ends, and nothing of it is answered."""
     stage.backend.freeze(2.5)
     until(lambda: stage.status()["lease_ms"] == 0)
-    hello = struct.pack("=IBIH", 7, ord("H"), 2, 1232)
+    greeting = hello(1232)
     name = wire_name("evil.example")
     put = struct.pack("=HB", 1, len(name)) + name
     wrong = {
@@ -295,14 +245,28 @@ def test_whole_but_wrong_messages_of_a_backend_are_refused(stage: FastStage) -> 
         with socket.socket(socket.AF_UNIX) as one:
             one.settimeout(20)
             one.connect(str(stage.socket))
-            one.sendall(hello + struct.pack("=IB", len(body) + 1, ord("P")) + body)
+            one.sendall(greeting + struct.pack("=IB", len(body) + 1, ord("P")) + body)
             said = b""
             while part := one.recv(1000):
                 said += part
             assert b"these are no answers to a name" in said, fault
+    wrong_limits = {
+        "a prefix that is too long": struct.pack("=IBIIBBH", 13, ord("L"), 10, 0, 33, 56, 2),
+        "no slip": struct.pack("=IBIIBBH", 13, ord("L"), 10, 0, 24, 56, 0),
+        "a rate above all": struct.pack("=IBIIBBH", 13, ord("L"), 1_000_001, 0, 24, 56, 2),
+        "a depth of 128 labels": struct.pack("=IBBB", 8, ord("Z"), 128, 5) + b"\3net\0",
+        "a zone that does not end": struct.pack("=IBBB", 8, ord("Z"), 3, 5) + b"\4net\0",
+    }
+    for fault, body in wrong_limits.items():
+        with socket.socket(socket.AF_UNIX) as one:
+            one.settimeout(20)
+            one.connect(str(stage.socket))
+            one.sendall(greeting + body)
+            said = b"".join(iter(lambda one=one: one.recv(1000), b""))  # type: ignore[misc]
+            assert b"this is no" in said, fault
     with socket.socket(socket.AF_UNIX) as one:  # a message of an earlier version
         one.connect(str(stage.socket))
-        one.sendall(hello + struct.pack("=IBQ", 9, ord("R"), time.monotonic_ns()))
+        one.sendall(greeting + struct.pack("=IBQ", 9, ord("R"), time.monotonic_ns()))
         assert b"unknown message" in b"".join(iter(lambda: one.recv(1000), b""))
     assert stage.daemons[0].poll() is None, (stage.folder / "fastpath.log").read_text()
     stage.wait_until_ready()

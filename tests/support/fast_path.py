@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from pool_user.views import PoolView
-from rspdns.fastpath import FastPath
+from rspdns.fastpath import FastPath, LimitConfig
 from rspdns.zones.zone import Zone
 
 from tests.support.namespaces import REPOSITORY, Namespace
@@ -129,6 +129,7 @@ def fast_stage(
     folder: Path,
     *options: str,
     target: str = "all",
+    limit: LimitConfig | None = None,
     **settings: Any,
 ) -> Iterator[FastStage]:
     """Serve these zones until the end of the block; `options` are the daemon's."""
@@ -139,7 +140,7 @@ def fast_stage(
         client = Namespace(f"{name}c")
         try:
             connect(server, client)
-            link = FastPath(str(folder / "fastpath.sock"), 1232)
+            link = FastPath(str(folder / "fastpath.sock"), 1232, limit=limit)
             pdns = Pdns(server, folder, address=FAST, **settings)
             config = pdns.folder / "pdns.conf"
             every = ",".join((FAST, SLOW, FAST_6, SLOW_6))

@@ -123,6 +123,7 @@ class ScriptedBackend:
         self.publisher.start(views)
         await self.connector.start()
         if self.fastpath is not None:
+            self.fastpath.set_zones(self.zones)
             self.fastpath.start()
         self.purger.start()
 
@@ -138,6 +139,8 @@ class ScriptedBackend:
     async def _set_zones(self, zones: Sequence[Zone], views: Mapping[str, PoolView]) -> None:
         self.zones = zones
         self._write_names()
+        if self.fastpath is not None:
+            self.fastpath.set_zones(zones)
         self.publisher.set_zones(zones, views)
 
     def _signing_changed(self, zone: str) -> None:

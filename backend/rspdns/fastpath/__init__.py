@@ -5,8 +5,8 @@ its BPF program are in the folder fastpath/.
 """
 
 from rspdns.fastpath.check import ask_daemon, problems
-from rspdns.fastpath.configuration import FastPathConfig
+from rspdns.fastpath.configuration import FastPathConfig, LimitConfig
 from rspdns.fastpath.link import FastPath
 from rspdns.fastpath.status import DaemonStatus
 
-__all__ = ["DaemonStatus", "FastPath", "FastPathConfig", "ask_daemon", "problems"]
+__all__ = ["DaemonStatus", "FastPath", "FastPathConfig", "LimitConfig", "ask_daemon", "problems"]

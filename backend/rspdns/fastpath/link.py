@@ -26,8 +26,10 @@ from daemon_kit.logs import get_logger
 
 from rspdns.answers.snapshot import Snapshot
 from rspdns.fastpath import messages
-from rspdns.fastpath.ready import Answer, Question, ReadyAnswers
+from rspdns.fastpath.configuration import LimitConfig
+from rspdns.fastpath.ready import Answer, Question, ReadyAnswers, depths
 from rspdns.fastpath.status import AskedStatus, DaemonStatus
+from rspdns.zones.zone import Zone
 
 RENEW_EVERY_S = 0.25
 """The lease ends 1 s after its last renewal."""
@@ -104,6 +106,7 @@ class FastPath:
         udp_payload: int,
         asked: Callable[[Iterable[str]], None] = lambda names: None,
         draw: random.Random | None = None,
+        limit: LimitConfig | None = None,
     ) -> None:
         self.path = path
         self.problem: str | None = "not connected yet"
@@ -115,6 +118,8 @@ class FastPath:
         self.refused = 0
         """Names for which it has no room."""
         self._udp_payload = udp_payload
+        self._limit = limit
+        self._depths: Mapping[str, int] = {}
         self._on_asked = asked
         self._ready = ReadyAnswers(draw or random.Random())  # noqa: S311 - spreads load, no secret
         self._drawing: asyncio.TimerHandle | None = None
@@ -154,6 +159,19 @@ class FastPath:
                 await self._task
         self._drop("closed")
 
+    def set_zones(self, zones: Collection[Zone]) -> None:
+        """These zones are served from now on: only the limit needs to know before their answers come."""
+        if self._limit is None:
+            return
+        before, self._depths = self._depths, depths(zones)
+        if zones and not self._depths:
+            self._log.warning("fastpath_depth_unknown", zones=len(zones))
+        gone = dict.fromkeys(before.keys() - self._depths.keys(), 0)
+        if self._is_welcome:
+            self._tell_depths(
+                gone | {zone: depth for zone, depth in self._depths.items() if before.get(zone) != depth}
+            )
+
     def publish(self, snapshot: Snapshot, signed: Collection[str]) -> None:
         """These are the answers from now on: what differs is on its way when this returns."""
         changed = self._ready.take(snapshot, signed)
@@ -175,6 +193,9 @@ class FastPath:
         if drawn and self._is_welcome:
             self._tell(drawn)
         self._draw_later(max(DRAW_PAUSE_S, time.monotonic() - began_s))
+
+    def _tell_depths(self, found: Mapping[str, int]) -> None:
+        self._send(b"".join(messages.zone_depth(zone, depth) for zone, depth in found.items()))
 
     def _tell(self, answers: Mapping[Question, tuple[Answer, ...]]) -> None:
         self._commits += 1
@@ -266,6 +287,9 @@ class FastPath:
                 self._is_welcome = True
                 self.asked.clear()
                 self._set_problem(None)
+                if self._limit is not None:
+                    self._send(messages.limit(self._limit))
+                    self._tell_depths(self._depths)
                 self._tell(self._ready.all)
                 self._late = self._commits  # until all answers are there
                 self._draw_later(DRAW_PAUSE_S)

@@ -11,9 +11,10 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rspdns.fastpath.configuration import LimitConfig
 from rspdns.fastpath.ready import TYPES, Answer, Question, wire_name
 
-VERSION = 2
+VERSION = 3
 MOST_BYTES = 64 << 20
 """Of a reply: the status of a million names."""
 _HEAD = struct.Struct("=IB")
@@ -50,6 +51,20 @@ def put(question: Question, variants: Sequence[Answer]) -> bytes:
     for answer in variants:
         parts += (struct.pack("=HHH", answer.answers, answer.additional, len(answer.records)), answer.records)
     return _message("P", b"".join(parts))
+
+
+def limit(wanted: LimitConfig) -> bytes:
+    """Limit the questions of each source prefix from now on."""
+    rates = (wanted.deep_per_s or 0, wanted.all_per_s or 0)
+    return _message(
+        "L", struct.pack("=IIBBH", *rates, wanted.ipv4_prefix_bits, wanted.ipv6_prefix_bits, wanted.slip)
+    )
+
+
+def zone_depth(zone: str, labels: int) -> bytes:
+    """The deepest name of a zone has so many labels; 0: the zone is not served any more."""
+    name = wire_name(zone)
+    return _message("Z", bytes([labels, len(name)]) + name)
 
 
 def commit(number: int) -> bytes:

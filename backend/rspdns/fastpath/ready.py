@@ -26,7 +26,9 @@ import dns.rdata
 
 from rspdns.answers.snapshot import LIVE_TYPES, SiteAnswers, Snapshot, ZoneAnswers
 from rspdns.fitting import HEADER, LIMIT, OPT, QUESTION_FIXED, name_size
+from rspdns.names import is_below
 from rspdns.rrset import Node, Record
+from rspdns.zones.zone import Zone, live_names
 
 VARIANTS = 16
 """Ready answers to a question that shows some of many: each question gets one of them, all equally often."""
@@ -139,6 +141,48 @@ def wire_name(name: str) -> bytes:
         labels = [label.encode() for label in text.split(".")] if text else []
         return b"".join(bytes([len(label)]) + label for label in labels) + b"\0"
     return dns.name.from_text(text, dns.name.root).to_wire() or b"\0"
+
+
+MOST_ZONES = 4096
+"""Whose depth the kernel knows."""
+MOST_DEPTH = 127
+"""Labels of the deepest name there can be."""
+
+
+def depths(zones: Collection[Zone]) -> dict[str, int]:
+    """How many labels the deepest name of each zone has, for the limit; none where there are too many zones.
+
+    A name with more surely does not exist. Where that can't be said, below a wildcard, a DNAME record or
+    another server's zone, any number of labels is right.
+    """
+    if len(zones) > MOST_ZONES:
+        return {}
+    served = {zone.name for zone in zones}
+    untold = [name for name in served if name_size(name) > MOST_NAME_BYTES]
+    return {
+        zone.name: MOST_DEPTH
+        if _has_open_names(zone, served) or any(is_below(name, zone.name) for name in untold)
+        else _depth(zone)
+        for zone in zones
+        if zone.name not in untold
+    }
+
+
+def _depth(zone: Zone) -> int:
+    pools = [pool for site in zone.sites for pool in site.pools]
+    own = (name for site in zone.sites for name in live_names(site))
+    return 1 + max(name.count(".") for name in (*zone.fixed, *own, *(pool.target("") for pool in pools)))
+
+
+def _has_open_names(zone: Zone, served: Collection[str]) -> bool:
+    return any(
+        name.startswith("*.")
+        or any(
+            record.type == "DNAME" or (record.type == "NS" and name != zone.name and name not in served)
+            for record in records
+        )
+        for name, records in zone.static.records.items()
+    )
 
 
 _Key = tuple[str, str]

@@ -106,15 +106,22 @@ def view(status: Status, width: int, height: int | None = None) -> Text:
     return Text("\n").join(shown)
 
 
+LIMITED = ("limited_tc", "limited_dropped")
+"""The decisions by which a question is kept from PowerDNS."""
+
+
 def _fastpath(fast: FastPathStatus, width: int) -> list[Text]:
     """What the kernel answers."""
     if fast.problem is not None:
         words = f"fast path: PowerDNS answers everything: {fast.problem} ({fast.socket})"
         return [Text(), *_wrapped(words, width, "red", "  ")]
     answered = fast.decisions.get("answered", 0)
-    passed = sum(count for reason, count in fast.decisions.items() if reason != "answered")
+    limited = sum(fast.decisions.get(reason, 0) for reason in LIMITED)
+    passed = sum(fast.decisions.values()) - answered - limited
     words = f"fast path: {fast.names} names, {answered} questions answered by the kernel, {passed} passed on"
     lines = [Text(), *_wrapped(words, width, "green", "  ")]
+    if limited:
+        lines += _wrapped(f"fast path: {limited} questions above the limit", width, "yellow", "  ")
     for one in fast.interfaces:
         if not one.attached:
             lines += _wrapped(f"fast path: not at {one.name}: {one.problem}", width, "red", "  ")

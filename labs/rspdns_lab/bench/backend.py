@@ -59,7 +59,11 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
     store = DnssecStore(config.state.path, signing_changed)
     responder = Responder(store=store)
     serials = SerialNumbers(config.state.path, time.time())
-    link = FastPath(config.fastpath.socket, config.fastpath.udp_payload) if config.fastpath.socket else None
+    link = None
+    fast = config.fastpath
+    if fast.socket:
+        link = FastPath(fast.socket, fast.udp_payload, limit=fast.limit)
+        link.set_zones(config.zones)
 
     def swap(snapshot: Snapshot) -> Sequence[str]:
         if link is not None:

@@ -1,7 +1,8 @@
 """Floods of names that do not exist: how many are denied a second, and what they do to the answers of others.
 
 Side by side: PowerDNS with a zone file, rspdns, and rspdns without the table of names, so that PowerDNS asks
-the backend about every such name. One is asked while the others stand still.
+the backend about every such name; and rspdns with answers from the kernel. One is asked while the others
+stand still.
 """
 
 import random
@@ -18,7 +19,7 @@ from typing import Final
 
 import dns.message
 
-from rspdns_lab.bench import zone
+from rspdns_lab.bench import fast_path, zone
 from rspdns_lab.bench.programs import dnsperf_command, start_live, start_pdns
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Host, call_in
@@ -29,7 +30,12 @@ SERVERS: Final[Mapping[str, str]] = {
     "static": "PowerDNS, zone file (bind backend)",
     "live": "rspdns",
     "asked": "rspdns without the table of names",
+    "fast": "rspdns, answers from the kernel, no limit",
+    "limited": "rspdns, answers from the kernel, deep names limited",
 }
+FAST: Final = ("fast", "limited")
+LIMIT: Final = "[fastpath.limit]\ndeep_per_s = 20\nslip = 1\n"
+"""Each name above the rate is answered, or dnsperf would wait for answers and ask less."""
 LABELS: Final = (1, 20, 100)
 """Above the zone."""
 FLOODS_PER_S: Final = (100, 1000)
@@ -38,6 +44,8 @@ QUICK_FLOODS_PER_S: Final = (100,)
 RATIO_AIM: Final = 0.8
 """Of the answers a second of `static`."""
 BESIDE_AIM_MS: Final = 20
+FAST_BESIDE_AIM_MS: Final = 2
+"""Where the kernel answers."""
 _FIRST_PORT = 5401
 _NAMES = 300_000
 """More than are asked in a run: one that is asked again is in the caches."""
@@ -103,14 +111,16 @@ def run_flood(
     chance = random.Random(1)  # noqa: S311 - names that nobody has
     programs: dict[str, tuple[int, Sequence[Program]]] = {}
     try:
-        for port, server in enumerate(SERVERS, _FIRST_PORT):
-            programs[server] = port, _start(host, folder / f"flood-{server}", port, server)
+        for port, server in enumerate(servers(), _FIRST_PORT):
+            programs[server] = port, _start(host, _folder(folder, server), port, server)
         for number in rounds:
             for deep in labels:
                 asking = folder / f"flood-{deep}"
                 _write_names(asking, deep, _NAMES // min(deep, 4), chance)
                 for server, (port, _) in programs.items():
-                    _let_run_alone(programs, server)
+                    if server == "limited":
+                        continue  # not every name is denied
+                    _let_run_alone(programs, server, folder)
                     denied = Denied(number, server, deep, _denied_per_s(host, asking, port, seconds))
                     say(
                         f"round {number}: {SERVERS[server]}: {denied.per_s:,.0f} names of {deep} labels "
@@ -121,7 +131,7 @@ def run_flood(
                 asking = folder / f"flood-beside-{per_s}"
                 _write_names(asking, max(labels), per_s * (seconds + 2), chance)
                 for server, (port, _) in programs.items():
-                    _let_run_alone(programs, server)
+                    _let_run_alone(programs, server, folder)
                     beside = _beside(host, asking, number, server, port, per_s, seconds)
                     say(
                         f"round {number}: {SERVERS[server]}, beside {per_s} names of {max(labels)} labels/s: "
@@ -130,6 +140,11 @@ def run_flood(
                     yield beside
     finally:
         end_programs([program for _, own in programs.values() for program in own])
+
+
+def servers() -> list[str]:
+    """Those of SERVERS that can be started here."""
+    return [server for server in SERVERS if server not in FAST or not fast_path.why_not()]
 
 
 def flood_figures(found: Sequence[object]) -> dict[str, float]:
@@ -163,19 +178,26 @@ def flood_figures(found: Sequence[object]) -> dict[str, float]:
 
 def _start(host: Host, folder: Path, port: int, server: str) -> Sequence[Program]:
     if server != "static":
-        return start_live(host, folder, port, 0, denials=server == "live")
+        limit = LIMIT if server == "limited" else ""
+        return start_live(host, folder, port, 0, denials=server != "asked", fast=server in FAST, limit=limit)
     folder.mkdir()
     zone.write_pdns(folder, host.address, port, zone.write_bind(folder, zone.static_zone()))
     return [start_pdns(host, folder, port)]
 
 
-def _let_run_alone(programs: Mapping[str, tuple[int, Sequence[Program]]], chosen: str) -> None:
+def _folder(folder: Path, server: str) -> Path:
+    return folder / f"flood-{server}"
+
+
+def _let_run_alone(programs: Mapping[str, tuple[int, Sequence[Program]]], chosen: str, folder: Path) -> None:
     for server, (_, own) in programs.items():
         for program in own:
             if server == chosen:
                 program.thaw()
             else:
                 program.freeze()
+    if chosen in FAST:  # its lease ended while it stood still
+        fast_path.wait_until_it_answers(_folder(folder, chosen), programs[chosen][1])
 
 
 def _write_names(folder: Path, labels: int, number: int, chance: random.Random) -> None:

@@ -50,9 +50,12 @@ def start_live(
     signed: bool = False,
     denials: bool = True,
     fast: bool = False,
+    limit: str = "",
 ) -> list[Program]:
     """Start PowerDNS with the backend of the benchmark and wait until it answers. Raises LabError."""
-    zone.write_live(folder, host.address, port, cached=cached, signed=signed, denials=denials, fast=fast)
+    zone.write_live(
+        folder, host.address, port, cached=cached, signed=signed, denials=denials, fast=fast, limit=limit
+    )
     daemons = [fast_path.start_daemon(host, folder, port)] if fast else []
     command = [sys.executable, "-m", "rspdns_lab.bench.backend", str(folder), str(changes_per_s), *options]
     backend = Program("backend", host, command, folder / "backend.log")

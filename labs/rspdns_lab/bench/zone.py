@@ -43,13 +43,16 @@ def write_live(
     signed: bool = False,
     denials: bool = True,
     fast: bool = False,
+    limit: str = "",
 ) -> None:
-    """Write the files of a name server with rspdns behind it; `fast`: with answers from the kernel."""
+    """Write the files of a name server with rspdns behind it; `fast`: with answers from the kernel,
+    which `limit`, the table [fastpath.limit], bounds."""
     (folder / "zones.d").mkdir(parents=True)
     (folder / "rspdns.toml").write_text(
         f'registrars = ["{address}"]\n'
         f'[pdns]\nconnector = "unix:{folder}/remote.sock"\ncontrol = ["{folder}/pdns.controlsocket"]\n'
-        f'[state]\npath = "{folder}"\n' + (f'[fastpath]\nsocket = "{folder}/fastpath.sock"\n' if fast else "")
+        f'[state]\npath = "{folder}"\n'
+        + (f'[fastpath]\nsocket = "{folder}/fastpath.sock"\n{limit}' if fast else "")
     )
     (folder / "zones.d" / f"{ZONE}.zone").write_text(_apex())
     pools = "".join(

@@ -176,7 +176,8 @@ export function pdnsCard(one) {
 
 export function fastPathCard(one) {
   const answered = one.decisions.answered ?? 0;
-  const passed = Object.values(one.decisions).reduce((sum, count) => sum + count, 0) - answered;
+  const limited = (one.decisions.limited_tc ?? 0) + (one.decisions.limited_dropped ?? 0);
+  const passed = Object.values(one.decisions).reduce((sum, count) => sum + count, 0) - answered - limited;
   const away = one.interfaces.filter((interface_) => !interface_.attached);
   return make(
     "li", {},
@@ -184,6 +185,7 @@ export function fastPathCard(one) {
       one.problem || away.length ? tag("bad", "fails") : tag("good", "works")),
     make("p", { class: "note mono" }, one.socket),
     make("p", { class: "note" }, `${one.names} names; ${answered} questions answered by the kernel, ${passed} passed on`),
+    limited ? make("p", { class: "note" }, `${limited} questions above the limit`) : null,
     one.problem ? make("p", { class: "reason" }, `PowerDNS answers everything: ${one.problem}`) : null,
     ...away.map((interface_) => make("p", { class: "reason" }, `not at ${interface_.name}: ${interface_.problem}`)),
   );
