@@ -1,7 +1,9 @@
 """Documents lead where they say, and what they make of the code is whole."""
 
+import ast
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -116,3 +118,85 @@ def test_the_pool_of_the_page_on_probing_is_right(tmp_path: Path) -> None:
     (tmp_path / "a.zone").write_text("@ 60 SOA ns1 admin 1 60 60 60 60\n@ 60 NS ns1\nns1 60 A 192.0.2.1\n")
     (zone,) = load_zones(tmp_path)
     assert zone.sites[0].pools[0].config.verify == "sip-options"
+
+
+# Architecture: what the page names is there
+
+ROOTS = {path.parent.name: path.parent for path in TOP.glob("*/*/__init__.py")}
+BRACES = re.compile(r"(.*)\{(.*)\}(.*)")
+
+
+def named_in(page: str) -> list[str]:
+    """What stands as code on the page, in order; "{a,b}.py" is two."""
+    found = []
+    for word in re.findall(r"`([^`\n]+)`", page):
+        braces = BRACES.fullmatch(word) if " " not in word else None
+        found += [f"{braces[1]}{one}{braces[3]}" for one in braces[2].split(",")] if braces else [word]
+    return found
+
+
+def is_path(word: str) -> bool:
+    return word != "__init__.py" and bool(re.fullmatch(r"[\w./-]+(/|\.py)", word))
+
+
+def defined() -> tuple[set[str], dict[str, set[str]]]:
+    """Every name that the packages define, and the members of each class and module."""
+    names = set(ROOTS)
+    members: dict[str, set[str]] = defaultdict(set)
+    for path in (path for root in ROOTS.values() for path in root.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        names |= {path.stem, path.parent.name}
+        members[path.stem] |= names_in(tree)
+        names |= names_in(tree)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                members[node.name] |= names_in(node)
+    return names, members
+
+
+def names_in(tree: ast.AST) -> set[str]:
+    found = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                found.add(name)
+            case (
+                ast.arg(arg=name)
+                | ast.Name(id=name, ctx=ast.Store())
+                | ast.Attribute(attr=name, ctx=ast.Store())
+            ):
+                found.add(name)
+    return found
+
+
+def test_every_file_that_the_architecture_names_is_there() -> None:
+    here, missing = TOP, []
+    for word in filter(is_path, named_in((TOP / "docs" / "architecture.md").read_text())):
+        package, _, rest = word.partition("/")
+        if package in ROOTS and rest:
+            found = [ROOTS[package] / rest]
+        else:  # beside the file that was named before, or in a folder above it
+            found = [folder / word for folder in (here, *here.parents) if folder.is_relative_to(TOP)]
+        there = next((one for one in found if one.exists()), None)
+        if there is None:
+            missing.append(word)
+        else:
+            here = there if there.is_dir() else there.parent
+    assert not missing
+
+
+def test_every_name_in_the_architecture_is_defined_in_the_code() -> None:
+    names, members = defined()
+    missing = []
+    for word in named_in((TOP / "docs" / "architecture.md").read_text()):
+        name = re.fullmatch(r"([A-Za-z_]\w*)(?:\.(\w+))?(?:\(.*\))?", word)
+        if (
+            name is None
+            or is_path(word)
+            or word in ("is", "fastpath", "__init__.py")
+            or (TOP / word).exists()
+        ):
+            continue
+        if name[1] not in names or (name[2] and name[2] not in members[name[1]]):
+            missing.append(word)
+    assert not missing
