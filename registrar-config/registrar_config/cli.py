@@ -30,10 +30,10 @@ from registrar_config.options import (
 )
 from registrar_config.preflight import check_ports, find_program, without_other
 from registrar_config.render import check, render
-from registrar_config.sentinel import AGENT_REREGISTRATION_MS, Sentinel
+from registrar_config.sentinel import AGENT_REREGISTRATION_MS, Sentinel, is_settled
 from registrar_config.sizing import SHORTEST_KEEP_ALIVE_MS
 from registrar_config.supervisor import Supervisor, run_together, then_set
-from rserpool import SctpUnavailable
+from rserpool import RSerPoolError, SctpUnavailable
 
 
 def _read_endpoints(default_port: int) -> Callable[[click.Context, click.Parameter, Any], Any]:
@@ -48,6 +48,30 @@ def _read_endpoints(default_port: int) -> Callable[[click.Context, click.Paramet
             raise click.BadParameter(str(error)) from None
 
     return read
+
+
+def _read_registrars(_context: click.Context, _option: click.Parameter, value: str | None) -> Any:
+    """Return the endpoints of "10.0.0.1, 10.0.0.2"; none for None."""
+    try:
+        return tuple(Endpoint.parse(text, ASAP_PORT) for text in (value or "").replace(",", " ").split())
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _number_of(number: int | None, registrars: tuple[Endpoint, ...], asap: Endpoint) -> int:
+    """Return the place of the registrar `asap`, as given or as listed. Raises UsageError."""
+    if not registrars:
+        if number is None:
+            raise click.UsageError("Missing option '--number' (or '--registrars').")
+        return number
+    if asap not in registrars:
+        raise click.UsageError(
+            f"{asap} (--address) is not among --registrars: {', '.join(map(str, registrars))}"
+        )
+    listed = registrars.index(asap) + 1
+    if number not in (None, listed):
+        raise click.UsageError(f"--number {number}, but {asap} is number {listed} of --registrars")
+    return listed
 
 
 def _read_group(_context: click.Context, _option: click.Parameter, value: str | None) -> Endpoint | None:
@@ -67,18 +91,36 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
             show_default=True,
             help="How often agents register again; the sentinel waits for two of these.",
         ),
+    ):
+        command = option(command)
+    return _which(command)
+
+
+def _which(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say which registrar is meant."""
+    for option in (
         click.option(
             "--address",
             "asap",
             callback=_read_endpoints(ASAP_PORT),
             required=True,
+            envvar="RSPDNS_REGISTRAR_ADDRESS",
+            show_envvar=True,
             help=f"Address this registrar serves agents and backends at; port {ASAP_PORT} unless given.",
         ),
         click.option(
             "--number",
             type=click.IntRange(1, 99),
-            required=True,
             help="Its place, from 1, in the `registrars` list of the DNS backends.",
+        ),
+        click.option(
+            "--registrars",
+            callback=_read_registrars,
+            metavar="ADDRESS,...",
+            envvar="RSPDNS_REGISTRARS",
+            show_envvar=True,
+            help="All registrars, in the order of the DNS backends' `registrars`, this one among them: "
+            "instead of --number, and of --peer.",
         ),
     ):
         command = option(command)
@@ -123,7 +165,8 @@ def main() -> None:
 )
 @click.option("--force", is_flag=True, help="Accept two registrars.")
 def run(
-    number: int,
+    number: int | None,
+    registrars: tuple[Endpoint, ...],
     asap: Endpoint,
     agent_reregistration_ms: int,
     log_level: str,
@@ -138,10 +181,12 @@ def run(
     force: bool,
 ) -> None:
     """Run one registrar until SIGTERM: started again within a second when it dies, in 10 s when it hangs."""
+    place = _number_of(number, registrars, asap)
     logs.configure(log_level, log_json)
-    log = logs.get_logger(f"registrar-{number}")
+    log = logs.get_logger(f"registrar-{place}")
     enrp = Endpoint(asap.address, enrp_port)
-    others = tuple(without_other(peers, enrp))
+    listed = [Endpoint(one.address, ENRP_PORT) for one in registrars if one != asap]
+    others = tuple(dict.fromkeys(without_other((*peers, *listed), enrp)))
     if announce is not None and (problem := announce_problem(announce, asap.address)):
         raise click.BadParameter(problem, param_hint="--announce")
     timers_ms = {**patient_timers_ms(patience), KEEP_ALIVE: keep_alive_ms}
@@ -159,7 +204,7 @@ def run(
             alone = Supervisor(argv, log, on_start=notify.ready)  # nobody asks it, so nobody sees it hang
             await run_together([alone.run(stop), feed_watchdog(stop)], stop)
             return
-        guard = Sentinel(number, asap, log, agent_reregistration_ms, is_watched=True)
+        guard = Sentinel(place, asap, log, agent_reregistration_ms, is_watched=True)
 
         def on_start() -> None:
             guard.registrar_started()
@@ -187,15 +232,41 @@ main.add_command(render)
 @main.command()
 @_common
 def sentinel(
-    number: int, asap: Endpoint, agent_reregistration_ms: int, log_level: str, log_json: bool
+    number: int | None,
+    registrars: tuple[Endpoint, ...],
+    asap: Endpoint,
+    agent_reregistration_ms: int,
+    log_level: str,
+    log_json: bool,
 ) -> None:
     """Run only the sentinel of a registrar that something else (systemd) runs on this host."""
+    place = _number_of(number, registrars, asap)
     logs.configure(log_level, log_json)
-    log = logs.get_logger(f"registrar-{number}")
+    log = logs.get_logger(f"registrar-{place}")
 
     async def serve(stop: asyncio.Event) -> None:
         notify.ready()
-        guard = Sentinel(number, asap, log, agent_reregistration_ms)
+        guard = Sentinel(place, asap, log, agent_reregistration_ms)
         await run_together([guard.run(stop), feed_watchdog(stop)], stop)
 
     sys.exit(run_service(serve, fatal=(SctpUnavailable,)))
+
+
+@main.command()
+@_which
+def status(number: int | None, registrars: tuple[Endpoint, ...], asap: Endpoint) -> None:
+    """Say whether a registrar is settled: exits with 0 when it answers and lists its own sentinel.
+
+    To be run where SCTP works, on a kernel without it under sctp-run.
+    """
+    place = _number_of(number, registrars, asap)
+    try:
+        settled = asyncio.run(is_settled(place, asap))
+    except (RSerPoolError, SctpUnavailable) as problem:
+        raise click.ClickException(f"registrar {place} at {asap} does not answer: {problem}") from None
+    if not settled:
+        raise click.ClickException(
+            f"registrar {place} at {asap} answers, and does not list its sentinel: "
+            "it is starting, or no sentinel runs"
+        )
+    click.echo(f"registrar {place} at {asap}: settled")

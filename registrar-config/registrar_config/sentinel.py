@@ -47,6 +47,7 @@ from rserpool import (
     Protocol,
     RegistrarAddress,
     RegistrarClient,
+    RegistrarUnreachable,
     RegistrationEvent,
     RegistrationEventKind,
     RegistrationState,
@@ -157,6 +158,29 @@ LONGEST_START_S: Final = 6.0
 DEREGISTRATION_TIMEOUT_MS: Final = 300
 REFUSED_PAUSE_S: Final = 0.25
 """Between two attempts to get into the pool while others keep the sentinel out of it."""
+
+
+ANSWER_TIMEOUT_S: Final = 2.0
+
+
+async def is_settled(number: int, registrar: Endpoint, timeout_s: float = ANSWER_TIMEOUT_S) -> bool:
+    """Ask a registrar once whether it lists its own sentinel.
+
+    Raises RSerPoolError when it does not answer in time, SctpUnavailable where there is no SCTP.
+    """
+    client = RegistrarClient(
+        RegistrarAddress(str(registrar.address), registrar.port), timeout_ms=round(timeout_s * 1000)
+    )
+    client.start()
+    try:
+        async with asyncio.timeout(timeout_s):
+            await client.connected()
+            resolution = await client.resolve(sentinel_handle(number).encode())
+    except TimeoutError:
+        raise RegistrarUnreachable(client.problem or f"no association within {timeout_s:g} s") from None
+    finally:
+        await client.close()
+    return any(one.user_transport.addresses == (registrar.address,) for one in resolution.pool_elements)
 
 
 class Sentinel:
