@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# roots.sh SUITE BUILD|TEST: prints the folder of a root of that Debian release, made when it is missing. BUILD: the smallest that
-# debootstrap makes, with all that builds and checks the packages. TEST: the smallest, with systemd and dig, and beside it, not
+# roots.sh SUITE FRESH|BUILD|TEST: prints the folder of a root of that Debian release, made when it is missing. FRESH: the smallest
+# that debootstrap makes. BUILD: with all that builds and checks the packages. TEST: with systemd and dig, and beside it, not
 # installed, the Debian packages that ours and `make install` need. They lie in build/roots (ROOTS=folder: elsewhere).
 set -euo pipefail
-suite=${1:?usage: roots.sh SUITE BUILD|TEST} kind=${2:?}
+suite=${1:?usage: roots.sh SUITE FRESH|BUILD|TEST} kind=${2:?}
 here=$(cd "$(dirname "$0")" && pwd)
 roots=${ROOTS:-$here/../build/roots}
 mkdir -p "$roots"
@@ -35,6 +35,7 @@ make_root() { # folder, Debian packages to install, Debian packages to fetch
 }
 
 case $kind in
+    FRESH) printf '%s\n' "$fresh" ;;
     BUILD)
         packages=$(sed -n '/^Build-Depends:/,/^[A-Z]/s/^ \([a-z0-9.+-]*\).*/\1/p' "$here/debian/control" | sed 's/^debhelper-compat$/debhelper/' | paste -s -d ' ')
         make_root "$fresh-build" "build-essential fakeroot lintian $packages" ""
@@ -45,5 +46,5 @@ case $kind in
             "pdns-server pdns-backend-remote rsplib-registrar kamailio procps python3 libusrsctp2 libbpf1 libnftables1 make python3-venv build-essential libusrsctp-dev libsctp-dev"
         printf '%s\n' "$fresh-test"
         ;;
-    *) fail "$kind: BUILD or TEST" ;;
+    *) fail "$kind: FRESH, BUILD or TEST" ;;
 esac

@@ -157,6 +157,7 @@ int main(int argc, char **argv)
 		return show_status(settings.json);
 	if (settings.detach)
 		parent = background_start();
+	privilege_take();
 	raise_limit();
 	come_first();
 	error = loop_start();

@@ -45,6 +45,18 @@ static int keep_capabilities(void)
 	return syscall(SYS_capset, &header, data) < 0 ? -errno : 0;
 }
 
+/* A file may have the capability as one that is permitted only (cap_net_raw+p): it can then be started where nobody gets it, too. */
+void privilege_take(void)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[2];
+
+	if (syscall(SYS_capget, &header, data) < 0)
+		return;
+	data[0].effective |= data[0].permitted & KEPT;
+	syscall(SYS_capset, &header, data);
+}
+
 #ifdef ARCHITECTURE
 #define REFUSE(call)                                                                                                               \
 	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##call, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM)

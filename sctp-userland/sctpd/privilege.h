@@ -2,6 +2,9 @@
 #ifndef PRIVILEGE_H
 #define PRIVILEGE_H
 
+/* Take up those that it keeps, where it has them as permitted only. */
+void privilege_take(void);
+
 /* Return 0 or -errno. */
 int privilege_drop(void);
 

@@ -97,6 +97,20 @@ def test_a_killed_registrar_is_back_and_settles_with_a_new_sentinel(registrars: 
     assert after["home"] != before["home"]
 
 
+def test_status_says_whether_a_registrar_is_settled(registrars: Supervised) -> None:
+    def status(*options: str) -> tuple[int, str]:
+        done = registrars.namespace.run(sys.executable, "-m", "registrar_config", "status", *options, sctp=True)
+        return done.returncode, done.stdout + done.stderr
+
+    all_three = f"--registrars={','.join(f'{ADDRESS}:{port}' for port in (3863, 3864, 3865))}"
+    second = f"registrar 2 at {ADDRESS}:3864"
+    assert status(all_three, f"--address={ADDRESS}:3864") == (0, f"{second}: settled\n")
+    code, words = status("--number=9", f"--address={ADDRESS}:3863")
+    assert (code, "does not list its sentinel" in words) == (1, True)
+    code, words = status("--number=1", f"--address={ADDRESS}:3999")
+    assert (code, "does not answer" in words) == (1, True)
+
+
 def test_a_handle_of_33_bytes_aborts_it_and_it_is_back(registrars: Supervised) -> None:
     starts = len(registrars.events(1, "registrar_started"))
     result = registrars.namespace.run(
@@ -166,6 +180,9 @@ def test_sigterm_leaves_nothing(three: Supervised) -> None:
         (["--address=127.0.0.1"], "loopback"),
         (["--address=nonsense"], "nonsense"),
         (["--address=10.99.0.1", "--peer=10.99.0.2"], "two registrars are worse"),
+        (["--address=10.99.0.1", "--registrars=10.99.0.1,10.99.0.2"], "two registrars are worse"),
+        (["--address=10.99.0.9", "--registrars=10.99.0.1,10.99.0.2"], "is not among --registrars"),
+        (["--address=10.99.0.2", "--registrars=10.99.0.1 10.99.0.2"], "10.99.0.2:3863 is number 2"),
     ],
 )
 def test_an_option_that_cannot_be_used_is_said_in_one_line(

@@ -3,13 +3,14 @@
 import os
 import shutil
 import signal
+import struct
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from tests.sctp.daemon import SCTPD, as_nobody, daemons, python, serves, start_sctpd
+from tests.sctp.daemon import SCTPD, as_nobody, daemons, library_for_all, python, serves, start_sctpd
 from tests.support.live_systemd import OWN_MOUNTS
 from tests.support.namespaces import REPOSITORY, SCTP_RUN, Namespace
 from tests.support.waiting import until
@@ -172,6 +173,23 @@ def test_serves_with_the_capability_alone(namespace: Namespace) -> None:
         assert run.stdout == "connected\n", run.stderr
         assert "another user has its name" in namespace.run(str(SCTPD), "--status").stderr
         assert "Protocol not supported" in as_nobody(namespace, CONNECT).stderr
+
+
+def test_capability_of_its_file_serves_an_ordinary_user(namespace: Namespace) -> None:
+    """As in a container: the file has it as permitted, so that sctpd starts, too, where it is not to be had."""
+    with tempfile.TemporaryDirectory() as folder, library_for_all() as library:
+        Path(folder).chmod(0o755)
+        program = shutil.copy(SCTPD, folder)
+        revision_2, nothing = 0x02000000, (0, 0, 0)
+        right = struct.pack("<5I", revision_2, 1 << CAP_NET_RAW, *nothing)
+        os.setxattr(program, "security.capability", right)
+        user = ("setpriv", "--reuid", str(SERVICE_USER), "--regid", str(SERVICE_USER), "--clear-groups")
+        refused = namespace.run(*user, "--bounding-set", "-net_raw", program)
+        assert refused.returncode == EXIT_NO_PRIVILEGE, refused.stderr
+        namespace.start(*user, program, "--everyone")
+        until(lambda: namespace.run(*user, program, "--status").returncode == 0)
+        run = namespace.run(*user, "env", f"LD_PRELOAD={library}", "/usr/bin/python3", "-c", CONNECT)
+        assert run.stdout == "connected\n", run.stderr
 
 
 def test_ending_all_associations_in_one_send_keeps_no_port(namespace: Namespace) -> None:
