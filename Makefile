@@ -14,13 +14,15 @@
 # make deb    Debian packages for Debian 12 and 13, each built in a root of its own, into build/packages (root, debootstrap); SUITES='bookworm'
 # make wheel  Python wheel and sdist, into build/dist
 # make release    wheel, sdist, Debian packages, a list of all parts (CycloneDX) and checksums, into build/release
+# make images  container images with these packages (Debian 13), into build/images (root, podman, debootstrap)
+# make test-images  builds the images, runs each, and the whole chain of packaging/compose, in a network namespace
 # make test-packages  builds the Debian packages; installs, upgrades, removes and purges them in fresh roots under systemd
 # make uninstall  removes that again; configuration and state stay
 # make setup  installs what is missing for the tests, builds sctp-userland
 # make clean  removes the virtual environment, builds and caches
 # make lock   renews the pinned Python packages (versions and hashes only)
 # make help   this text
-.PHONY: help setup demo test test-kernel test-lksctp test-fastpath-kernel bench results bench-sctp fuzz lint docs man install uninstall deb wheel release test-packages clean lock
+.PHONY: help setup demo test test-kernel test-lksctp test-fastpath-kernel bench results bench-sctp fuzz lint docs man install uninstall deb images wheel release test-images test-packages clean lock
 
 BIN := .venv/bin
 # Test files run side by side: on two processors three of them wait more than they work.
@@ -97,14 +99,21 @@ install uninstall:
 deb:
 	@packaging/deb.sh $(SUITES)
 
+images:
+	@packaging/deb.sh trixie
+	@packaging/images/build.sh
+
 wheel:
 	@packaging/wheel.sh build/dist
 
 release: deb
 	@packaging/release.sh
 
+test-images: setup images
+	@$(BIN)/pytest packaging/trial/test_images.py -v $(PYTEST_OPTIONS)
+
 test-packages: deb
-	@$(BIN)/pytest packaging/trial -v $(PYTEST_OPTIONS)
+	@$(BIN)/pytest packaging/trial/test_packages.py -v $(PYTEST_OPTIONS)
 
 clean:
 	@$(MAKE) --silent -C sctp-userland clean

@@ -1,0 +1,266 @@
+"""Compose file and Kubernetes manifests: valid, of one mind with the images. packaging/trial runs them."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from ppe_agent.configuration import load_configuration as load_agent
+from registrar_config.kernel_timers import KERNEL_TIMERS_MS, SCTPD_OPTIONS
+
+from tests.support.namespaces import REPOSITORY
+
+COMPOSE = REPOSITORY / "packaging" / "compose"
+KUBERNETES = REPOSITORY / "packaging" / "kubernetes"
+CONTAINERFILE = (REPOSITORY / "packaging" / "images" / "Containerfile").read_text()
+USER = 10053
+OLDEST, NEWEST = "1.29", "1.37"
+"""Of Kubernetes: 1.29 is the first that has sidecars unless told otherwise."""
+
+
+def documents(file: str) -> list[dict[str, Any]]:
+    """Return the objects of a manifest."""
+    return [one for one in yaml.safe_load_all((KUBERNETES / file).read_text()) if one]
+
+
+def manifests() -> list[dict[str, Any]]:
+    listed = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())["resources"]
+    assert set(listed) == {path.name for path in KUBERNETES.glob("*.yaml")} - {"kustomization.yaml"}
+    return [one for file in listed for one in documents(file)]
+
+
+def patched(objects: list[dict[str, Any]], component: str) -> list[dict[str, Any]]:
+    """Return the objects as a component changes them: its JSON patches (add, replace), applied."""
+    objects = deepcopy(objects)
+    for patch in yaml.safe_load((KUBERNETES / component / "kustomization.yaml").read_text())["patches"]:
+        target = patch["target"]
+        chosen = [one for one in objects if is_meant(one, target)]
+        assert chosen, f"{component}: nothing is {target}"
+        for one in chosen:
+            for step in yaml.safe_load(patch["patch"]):
+                apply(one, step)
+    return objects
+
+
+def is_meant(one: dict[str, Any], target: Mapping[str, str]) -> bool:
+    key, _, value = target.get("labelSelector", "").partition("=")
+    return (
+        target.get("kind", one["kind"]) == one["kind"]
+        and target.get("name", one["metadata"]["name"]) == one["metadata"]["name"]
+        and one["apiVersion"].startswith(target.get("group", ""))
+        and (not key or one["metadata"].get("labels", {}).get(key) == value)
+    )
+
+
+def apply(to: Any, step: Mapping[str, Any]) -> None:
+    *path, last = [part.replace("~1", "/") for part in step["path"].split("/")[1:]]
+    for part in path:
+        to = to[part]
+    if isinstance(to, list):
+        assert step["op"] == "add"
+        to.insert(int(last), step["value"])
+    else:
+        assert (last in to) == (step["op"] == "replace"), step["path"]
+        to[last] = deepcopy(step["value"])
+
+
+def pods(objects: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for one in objects:
+        if template := one.get("spec", {}).get("template"):
+            yield one["metadata"]["name"], template["spec"]
+
+
+def containers(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [one for _, pod in pods(objects) for one in (*pod.get("initContainers", []), *pod["containers"])]
+
+
+VARIANTS = {
+    "as they are": manifests(),
+    "userland-sctp": patched(manifests(), "userland-sctp"),
+    "kernel-timers": patched(manifests(), "kernel-timers"),
+}
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_manifests_are_valid(variant: str, version: str) -> None:
+    for one in VARIANTS[variant]:
+        kubernetes_validate.validate(one, version, strict=True)
+
+
+def test_compose_file_is_valid() -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "check_jsonschema",
+            "--builtin-schema",
+            "vendor.compose-spec",
+            COMPOSE / "compose.yaml",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_containers_have_no_more_rights_than_they_need(variant: str) -> None:
+    for name, pod in pods(VARIANTS[variant]):
+        assert pod["securityContext"]["runAsNonRoot"], name
+        assert pod["securityContext"]["runAsUser"] == USER, name
+        assert pod["automountServiceAccountToken"] is False, name
+    for one in containers(VARIANTS[variant]):
+        context, is_sctpd = one["securityContext"], one["name"] == "sctpd"
+        assert context["readOnlyRootFilesystem"], one["name"]
+        assert context["allowPrivilegeEscalation"] is is_sctpd, one["name"]
+        assert context["capabilities"] == {"drop": ["ALL"]} | ({"add": ["NET_RAW"]} if is_sctpd else {}), one[
+            "name"
+        ]
+        assert one["name"] == "kamailio" or {"livenessProbe", "readinessProbe"} & set(one), one["name"]
+
+
+def test_sctpd_is_there_before_all_others_with_the_timers_that_registrars_need() -> None:
+    changed = dict(pods(VARIANTS["userland-sctp"]))
+    assert set(changed) == {"registrar", "name-server", "kamailio"}
+    for pod in changed.values():
+        first = pod["initContainers"][0]
+        assert (first["name"], first["restartPolicy"]) == ("sctpd", "Always")
+        assert first["args"] == ["sctpd", *SCTPD_OPTIONS.split()]
+    assert f'SCTPD_OPTIONS="{SCTPD_OPTIONS}"' in CONTAINERFILE
+    for _, pod in pods(VARIANTS["kernel-timers"]):
+        timers = {one["name"]: int(one["value"]) for one in pod["securityContext"]["sysctls"]}
+        assert timers == {f"net.sctp.{name}": value for name, value in KERNEL_TIMERS_MS.items()}
+
+
+def test_images_are_those_that_are_built_and_run_as_the_user_of_the_manifests() -> None:
+    built = set(re.findall(r"^FROM common AS (\S+)", CONTAINERFILE, re.MULTILINE))
+    assert (
+        set(
+            re.search(
+                r"^names=\((.*)\)$", (REPOSITORY / "packaging/images/build.sh").read_text(), re.MULTILINE
+            )[1].split()
+        )
+        == built
+    )  # type: ignore[index]
+    compose = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"].values()
+    used = {
+        one["image"].removeprefix("localhost/").partition(":")[0]
+        for one in containers(VARIANTS["userland-sctp"])
+    }
+    assert used - {"kamailio"} <= built
+    assert {re.sub(r"\$\{[^}]*\}", "", one["image"]).strip("/:") for one in compose} <= built
+    assert set(re.findall(r"^USER (.*)$", CONTAINERFILE, re.MULTILINE)) == {f"{USER}:{USER}"}
+
+
+def maps() -> dict[str, dict[str, str]]:
+    return {
+        one["metadata"]["name"]: one["data"] for one in VARIANTS["as they are"] if one["kind"] == "ConfigMap"
+    }
+
+
+def environment(one: Mapping[str, Any], name: str) -> str:
+    [value] = [each["value"] for each in one["env"] if each["name"] == name]
+    return str(value)
+
+
+def test_registrars_are_the_same_everywhere_in_the_same_order() -> None:
+    [registrar] = [one for one in containers(VARIANTS["as they are"]) if one["name"] == "registrar"]
+    addresses = environment(registrar, "RSPDNS_REGISTRARS").split(",")
+    told = [
+        tomllib.loads(maps()["name-server"]["rspdns.toml"]),
+        tomllib.loads(maps()["kamailio"]["agent.toml"]),
+    ]
+    assert [one["registrars"] for one in told] == [addresses, addresses]
+
+    services = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
+    places = [one for name, one in services.items() if name.startswith("registrar")]
+    given = [one["networks"]["pools"]["ipv4_address"] for one in places]
+    for one, own in zip(places, given, strict=True):
+        listed = one["environment"]["RSPDNS_REGISTRARS"].split(",")
+        assert (listed, one["environment"]["RSPDNS_REGISTRAR_ADDRESS"]) == (given, own)
+    for file in ("rspdns.toml", "agent.toml"):
+        assert tomllib.loads((COMPOSE / file).read_text())["registrars"] == given
+
+
+@pytest.fixture(params=["compose", "kubernetes"])
+def configuration(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A folder with rspdns.toml, zones.d and agent.toml, as the containers get them."""
+    if request.param == "compose":
+        return Path(shutil.copytree(COMPOSE, tmp_path, dirs_exist_ok=True))
+    [server] = [pod for name, pod in pods(VARIANTS["as they are"]) if name == "name-server"]
+    for item in server["volumes"][0]["configMap"]["items"]:
+        path = tmp_path / item["path"]
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(maps()["name-server"][item["key"]])
+    (tmp_path / "agent.toml").write_text(maps()["kamailio"]["agent.toml"])
+    return tmp_path
+
+
+def test_configuration_is_accepted(configuration: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "rspdns.entry", "check", "--offline", "-c", configuration / "rspdns.toml"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    agent = load_agent(configuration / "agent.toml")
+    zone = next(configuration.glob("zones.d/*.toml")).read_text()
+    assert [f'handle = "{one.handle}"' in zone for one in agent.servers] == [True]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="Debian's kamailio is not in an ordinary user's PATH")
+def test_kamailio_takes_its_configuration(tmp_path: Path) -> None:
+    (tmp_path / "kamailio.cfg").write_text(maps()["kamailio"]["kamailio.cfg"])
+    done = subprocess.run(
+        ["kamailio", "-c", "-f", tmp_path / "kamailio.cfg"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_network_policies_let_in_whom_the_packet_filter_lets_in() -> None:
+    policies = {
+        one["metadata"]["name"]: one["spec"]
+        for one in VARIANTS["as they are"]
+        if one["kind"] == "NetworkPolicy"
+    }
+    labels = {
+        one["metadata"]["name"]: one["spec"]["template"]["metadata"]["labels"]
+        for one in VARIANTS["as they are"]
+        if "template" in one.get("spec", {})
+    }
+
+    def admitted(to: str, port: int | None) -> set[str]:
+        """Who may send SCTP to this port (None: to every port)."""
+        return {
+            name
+            for rule in policies[to]["ingress"]
+            if {"protocol": "SCTP"} | ({"port": port} if port else {}) in rule["ports"]
+            for peer in rule["from"]
+            for name in labels
+            if peer["podSelector"]["matchLabels"].items() <= labels[name].items()
+        }
+
+    assert admitted("registrar", 3863) == {"kamailio", "name-server"}
+    assert admitted("registrar", 9901) == {"registrar", "name-server"}
+    assert admitted("registrar", None) == set()
+    assert admitted("name-server", None) == admitted("kamailio", None) == {"registrar"}
+    for name, policy in policies.items():
+        assert policy["podSelector"]["matchLabels"].items() <= labels[name].items()
