@@ -99,7 +99,8 @@ def test_a_killed_registrar_is_back_and_settles_with_a_new_sentinel(registrars: 
 
 def test_status_says_whether_a_registrar_is_settled(registrars: Supervised) -> None:
     def status(*options: str) -> tuple[int, str]:
-        done = registrars.namespace.run(sys.executable, "-m", "registrar_config", "status", *options, sctp=True)
+        command = (sys.executable, "-m", "registrar_config", "status", *options)
+        done = registrars.namespace.run(*command, sctp=True)
         return done.returncode, done.stdout + done.stderr
 
     all_three = f"--registrars={','.join(f'{ADDRESS}:{port}' for port in (3863, 3864, 3865))}"
