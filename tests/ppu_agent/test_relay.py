@@ -21,7 +21,7 @@ from ppu_agent.writer import Writer
 from rspdns_lab.net.network import call_in
 
 from rserpool import Protocol
-from tests.ppu_agent.test_unanswered import request, response
+from tests.ppu_agent.sip_messages import request, response
 from tests.support.namespaces import Namespace, own_namespace
 from tests.support.waiting import until
 
