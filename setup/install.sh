@@ -86,7 +86,7 @@ roles='production'
 [ "$LABS" != yes ] || roles='production|labs'
 setup/locked_packages.sh "$roles|build" >"$new/requirements.txt"
 "${pip[@]}" --no-deps --require-hashes -r "$new/requirements.txt" || fail "pip could not install what setup/requirements.lock names; see above"
-make --silent -C ppu-agent >"$staged/log" 2>&1 || say "no clang or libbpf-dev: ppu-agent can't pace connection set-up (pace)"
+make --silent -C ppu-agent >"$staged/log" 2>&1 || say "no clang or libbpf-dev: ppu-agent can't pace or guard connection set-up (pace, [gateway])"
 "${pip[@]}" --no-deps --no-build-isolation . || fail "pip could not install rspdns itself; see above"
 setup/locked_packages.sh "$roles" >"$new/requirements.txt"
 setup/locked_packages.sh build | sed -n 's/^\([a-z][^=]*\)==.*/\1/p' | while read -r name; do # it has done its work
@@ -126,6 +126,7 @@ put_unit backend/systemd/rspdns.socket rspdns.socket
 put_unit ppe-agent/systemd/ppe-agent.service ppe-agent.service
 put_unit ppu-agent/systemd/ppu-agent.service ppu-agent.service
 put ppu-agent/systemd/ppu-agent-pace.conf "$PREFIX/share/doc/rspdns/examples/ppu-agent-pace.conf"
+put ppu-agent/systemd/ppu-agent-gateway.conf "$PREFIX/share/doc/rspdns/examples/ppu-agent-gateway.conf"
 put_unit registrar-config/examples/systemd/rspdns-registrar@.service rspdns-registrar@.service
 put backend/systemd/rspdns.sysusers "$PREFIX/lib/sysusers.d/rspdns.conf"
 put backend/systemd/rspdns.tmpfiles "$PREFIX/lib/tmpfiles.d/rspdns.conf"

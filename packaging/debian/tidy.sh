@@ -10,7 +10,7 @@ rm -rf pip pip-* setuptools setuptools-* _distutils_hack distutils-precedence.pt
 # The environment is the package's: pip has no business in it. RECORD and direct_url.json name the folder of the build.
 rm -f ./*.dist-info/RECORD ./*.dist-info/INSTALLER ./*.dist-info/REQUESTED ./*.dist-info/direct_url.json
 rm -rf numpy/tests numpy/*/tests numpy/_core/tests matplotlib/tests mpl_toolkits/*/tests
-find . -type f -exec chmod 644 {} +
+find . -type f ! -name ppu-guard -exec chmod 644 {} +
 cd ../../../../..
 # Each Debian program's place for it, and the examples by package.
 if [ -d share/zsh/site-functions ]; then mv share/zsh/site-functions share/zsh/vendor-completions; fi
