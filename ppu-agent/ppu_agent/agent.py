@@ -40,6 +40,7 @@ from ppu_agent.configuration import PpuConfig, load_configuration
 from ppu_agent.deaths import Deaths, Departed
 from ppu_agent.destinations import Address, Destination
 from ppu_agent.explanation import explain, parse_endpoint
+from ppu_agent.gateway import Gateway, guarded
 from ppu_agent.kernel import DeadManTimer, PaceError, Pacer
 from ppu_agent.relay import Relay
 from ppu_agent.responder import Responder
@@ -59,7 +60,7 @@ from ppu_agent.steering import (
 from ppu_agent.writer import Writer
 from rserpool import Protocol, SctpUnavailable
 
-_FIXED: Final = ("registrars", "follow", "control", "metrics")
+_FIXED: Final = ("registrars", "follow", "control", "gateway", "metrics")
 """What can't change while the agent runs."""
 MOST_PROBES = 64
 """Of members that left, at a time."""
@@ -106,6 +107,7 @@ class PpuAgent:
         self._wake = asyncio.Event()
         self._pacer: Pacer | None = None
         self._dead_man: DeadManTimer | None = None
+        self.gateway: Gateway | None = None
         self._relayed: dict[Destination, PoolPolicy] = {}
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._log = get_logger("agent")
@@ -193,6 +195,11 @@ class PpuAgent:
             self._dead_man = DeadManTimer(LEASE_S)
             self._cleanup.callback(self._dead_man.close)
             self.relay = relay
+        if self.gateway is None and config.gateway is not None:
+            gateway = config.gateway.make()
+            await gateway.start()
+            self._cleanup.push_async_callback(_end, self._spawn(gateway.run()))
+            self.gateway = gateway
 
     async def _start_metrics(self, cleanup: contextlib.AsyncExitStack) -> None:
         if self.config.metrics is None:
@@ -254,6 +261,7 @@ class PpuAgent:
         if self.relay is not None:
             self._relayed = relayed(self._policies, self._views, self.deaths.departed)
             self.writer.relay(() if self.suspended else self._relayed, self.relay.port)
+        self._guard()
 
     def _relay_to(
         self, asked: Destination, client: Address, tried: Collection[Destination]
@@ -273,6 +281,13 @@ class PpuAgent:
         if is_front and policy.by_source:
             return drawn_by_source(left, client)
         return drawn(left, random.random())  # noqa: S311 - chance, not a secret
+
+    def _guard(self) -> None:
+        """Guard connection set-up through this gateway."""
+        if self.gateway is not None:
+            departed = [one.destination for one in self.deaths.departed]
+            found = guarded(self._policies, self._views, self.steering.fronts, departed)
+            self.gateway.set(frozenset() if self.suspended else found)
 
     def _pace(self) -> None:
         """Pace connection set-up to those that live."""
@@ -397,6 +412,7 @@ class PpuAgent:
             "relayed_count": self.relay.counts["relayed"] if self.relay is not None else 0,
             "repeated_count": self.relay.counts["repeated"] if self.relay is not None else 0,
             "pace": self._describe_pace(),
+            "gateway": None if self.gateway is None else self.gateway.describe(),
             **{f"{name}_count": count for name, count in self.counts.items()},
         }
 
@@ -418,7 +434,8 @@ class PpuAgent:
             address, port = parse_endpoint(str(request.get("endpoint") or ""))
         except ValueError as problem:
             raise ControlError(str(problem)) from None
-        return explain(address, port, self._views, self.deaths, self.steering, suspended=self.suspended)
+        found = explain(address, port, self._views, self.deaths, self.steering, suspended=self.suspended)
+        return found if self.gateway is None else self.gateway.explained(found, address, port)
 
     async def _suspend(self, request: dict[str, Any]) -> dict[str, Any]:
         del request

@@ -24,6 +24,7 @@ from pool_user import (
 )
 from pydantic import BeforeValidator, Field
 
+from ppu_agent.gateway import Gateway
 from ppu_agent.kernel import Pacing
 from ppu_agent.ruleset import PROBE_MARK
 from ppu_agent.steering import Action, PoolPolicy
@@ -133,6 +134,26 @@ class MetricsConfig(StrictModel):
     """Address and port."""
 
 
+InterfaceName = Annotated[str, Field(pattern=r"^[^\s/\\\"]{1,15}$")]
+
+
+class GatewayConfig(StrictModel):
+    """`[gateway]`: this host routes or bridges between clients and servers, and guards connection set-up."""
+
+    OTHER_NAMES: ClassVar[Mapping[str, str]] = {"interface": "interfaces"}
+
+    interfaces: Annotated[tuple[InterfaceName, ...], Field(min_length=1, max_length=64)]
+    """Interfaces on the clients' side, where set-ups come in; of a bridge its port."""
+    repeat: Literal["fixed", "rtt"] = "fixed"
+    """A set-up that nobody answers is repeated every 500 ms, or every 1.5 learned round trips ("rtt")."""
+    max_pending: Annotated[int, Field(ge=1000, le=5_000_000)] = 100_000
+    """Set-ups that wait for an answer at a time; further ones pass unguarded. Each takes 80 bytes."""
+
+    def make(self) -> Gateway:
+        """What guards, not started."""
+        return Gateway(self.interfaces, learns=self.repeat == "rtt", max_pending=self.max_pending)
+
+
 class PpuConfig(StrictModel):
     """The whole file."""
 
@@ -142,6 +163,7 @@ class PpuConfig(StrictModel):
     """How registrars are followed: as a peer that they push changes to, or by asking alone."""
     control: ControlConfig = ControlConfig()
     metrics: MetricsConfig | None = None
+    gateway: GatewayConfig | None = None
     pools: Annotated[tuple[PoolConfig, ...], Field(alias="pool", min_length=1)]
 
     @classmethod
@@ -150,6 +172,7 @@ class PpuConfig(StrictModel):
         yield from duplicates(document, ("registrars", "*"))
         yield from duplicates(document, ("pool", "*", "handle"))
         yield from duplicates(document, ("pool", "*", "steer"))
+        yield from duplicates(document, ("gateway", "interfaces", "*"))
         for location, pool in find(document, ("pool", "*")):
             if isinstance(pool, dict) and "affinity" in pool and "steer" not in pool:
                 yield (*location, "affinity"), "has no meaning without steer"

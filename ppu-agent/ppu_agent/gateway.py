@@ -21,6 +21,7 @@ from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 from pool_user import PoolView
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from pyroute2 import IPRoute  # type: ignore[import-untyped]
 
 from ppu_agent.destinations import Address, Destination
 from ppu_agent.steering import PoolPolicy, Steered
@@ -34,7 +35,6 @@ _HUNG_AFTER_S: Final = 10.0
 _MOST_UNSENT: Final = 1 << 20
 _PROBED_FOR_S: Final = 20.0
 _BRIDGE_SETTINGS: Final = Path("/proc/sys/net/bridge")
-_LINKS: Final = Path("/sys/class/net")
 COUNTERS: Final[Mapping[str, str]] = {
     "guarded": "Set-ups that were noted, to be repeated while nobody answers.",
     "answered": "Set-ups that their server accepted.",
@@ -78,23 +78,35 @@ def guarded(
     return frozenset(one for one in found if one.protocol in _TRANSPORTS)
 
 
-def problems_of(interfaces: Iterable[str], links: Path = _LINKS, bridges: Path = _BRIDGE_SETTINGS) -> Iterator[str]:
-    """What this host lacks for a gateway at these interfaces, in words. Reads /sys and /proc only."""
+def links_here() -> dict[str, bool]:
+    """The interfaces of this network namespace, and whether each is the port of a bridge."""
+    with IPRoute() as netlink:
+        return {link.get_attr("IFLA_IFNAME"): _slave_kind(link) == "bridge" for link in netlink.get_links()}
+
+
+def _slave_kind(link: Any) -> str | None:
+    info = link.get_attr("IFLA_LINKINFO")
+    kind: str | None = info.get_attr("IFLA_INFO_SLAVE_KIND") if info is not None else None
+    return kind
+
+
+def problems_of(
+    interfaces: Iterable[str], links: Mapping[str, bool], settings: Path = _BRIDGE_SETTINGS
+) -> Iterator[str]:
+    """What this host lacks for a gateway at these interfaces, in words. `links`: see `links_here()`."""
+    lacking = [
+        f"net.bridge.{setting}"
+        for setting in ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables")
+        if not _is_on(settings / setting)
+    ]
     for name in interfaces:
-        if not (links / name).exists():
+        if name not in links:
             yield f"there is no interface {name} now"
-        elif (links / name / "brport").exists():
-            lacking = [
-                setting
-                for setting in ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables")
-                if not _is_on(bridges / setting)
-            ]
-            if lacking:
-                names = " and ".join(f"net.bridge.{setting}" for setting in lacking)
-                yield (
-                    f"{name} is a port of a bridge, and {names} is not 1: on_dead does not see what is "
-                    "bridged (modprobe br_netfilter)"
-                )
+        elif links[name] and lacking:
+            yield (
+                f"{name} is a port of a bridge, and {' and '.join(lacking)} is not 1: on_dead does not see "
+                "what is bridged (modprobe br_netfilter)"
+            )
 
 
 def probe() -> str | None:
@@ -103,7 +115,11 @@ def probe() -> str | None:
         return f"{PROGRAM} is missing: `make -C ppu-agent` builds it (clang, libbpf-dev)"
     try:
         done = subprocess.run(
-            [str(PROGRAM), "--probe"], capture_output=True, text=True, check=False, timeout=_PROBED_FOR_S,
+            [str(PROGRAM), "--probe"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_PROBED_FOR_S,
             env=_environment(),
         )
     except (OSError, subprocess.TimeoutExpired) as problem:
@@ -174,12 +190,10 @@ class Gateway:
     def explained(self, explanation: Mapping[str, Any], address: Address, port: int) -> dict[str, Any]:
         """An explanation, with what happens here to connection set-up to that address and port."""
         names = sorted(_TRANSPORTS[one.protocol] for one in self._guarded if one.endpoint == (address, port))
-        when = "every 1.5 round trips, once these are known" if self._learns else "after 500, 1000 and 1500 ms"
-        words = [
-            f"{name}: set-up through {', '.join(self.interfaces)} is guarded: repeated {when}, "
-            f"refused {'after four such times' if self._learns else 'after 2000 ms'}"
-            for name in names
-        ]
+        when = "repeated after 500, 1000 and 1500 ms, refused after 2000 ms"
+        if self._learns:
+            when = "repeated every 1.5 round trips, three times, then refused (unknown: every 500 ms)"
+        words = [f"{name}: set-up through {', '.join(self.interfaces)} is guarded: {when}" for name in names]
         return {**explanation, "guarded": names, "words": [*explanation["words"], *words]}
 
     # Within
@@ -272,7 +286,9 @@ def rendered(gateway: Mapping[str, Any]) -> Iterator[str]:
     for one in gateway["interfaces"]:
         yield f"gateway {one['name']}: {one['problem'] or 'guarded'}"
     counts = ", ".join(
-        f"{name.replace('_', ' ')} {gateway[f'{name}_count']}" for name in COUNTERS if gateway[f"{name}_count"]
+        f"{name.replace('_', ' ')} {gateway[f'{name}_count']}"
+        for name in COUNTERS
+        if gateway[f"{name}_count"]
     )
     yield (
         f"set-ups to {len(gateway['guarded'])} destinations: {gateway['pending']} wait now "
@@ -320,5 +336,5 @@ def told(interfaces: Sequence[str], destinations: Collection[Destination]) -> It
     """The gateway's lines of `check`."""
     where = ", ".join(interfaces)
     yield f"gateway: set-up through {where} to {len(destinations)} destinations would be guarded now"
-    for problem in problems_of(interfaces):
+    for problem in problems_of(interfaces, links_here()):
         yield f"gateway: {problem}"

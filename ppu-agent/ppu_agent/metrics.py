@@ -11,6 +11,8 @@ from daemon_kit.page_server import PageServer
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ppu_agent.gateway import metrics_of
+
 ACTIONS: Final = ("redirect", "refuse", "answer-503", "repeat")
 STATES: Final = ("out", "spared", "dead")
 _COUNTERS: Final = {
@@ -82,6 +84,7 @@ class PpuCollector(Collector):
         )
         for key, (name, words) in _COUNTERS.items():
             yield CounterMetricFamily(name, words, value=status[key])
+        yield from metrics_of(status["gateway"])
 
 
 def make_server(address: ListenAddress, status: Callable[[], dict[str, Any]]) -> PageServer:

@@ -13,8 +13,10 @@ from pool_user import Belief, Intervals, PoolUser, PoolView, weights
 from ppu_agent.configuration import PpuConfig
 from ppu_agent.deaths import Departed, State
 from ppu_agent.destinations import Destination
+from ppu_agent.gateway import guarded
+from ppu_agent.gateway import told as told_gateway
 from ppu_agent.ruleset import Command, ruleset
-from ppu_agent.steering import Steering, plan
+from ppu_agent.steering import Steering, plan, steer
 
 ASK_FOR_S = 3.0
 """So long registrars are given to answer."""
@@ -106,3 +108,7 @@ def told(config: PpuConfig, views: Mapping[str, PoolView]) -> Iterator[str]:
             )
             what = f"{treatment.action} {treatment.destination}{' to ' if targets else ''}{targets}"
             yield f"should {one.destination} die: {what}"
+    if config.gateway is not None:
+        policies = [pool.policy for pool in config.pools]
+        fronts = steer(policies, views, {}, ())
+        yield from told_gateway(config.gateway.interfaces, guarded(policies, views, fronts, ()))

@@ -11,6 +11,7 @@ from pool_user import PoolView, RegistrarView
 
 from ppu_agent.deaths import Departed
 from ppu_agent.explanation import described
+from ppu_agent.gateway import rendered
 from ppu_agent.steering import Steered, Steering
 
 
@@ -99,6 +100,8 @@ def render(status: Mapping[str, Any]) -> Iterator[str]:
     for one in status["steer"]:
         to = ", ".join(f"{target['endpoint']} (weight {target['weight']})" for target in one["to"])
         yield f"steer {one['transport']} {one['endpoint']} to {to}"
+    if status["gateway"] is not None:
+        yield from rendered(status["gateway"])
     if status["kernel"]["problem"] is not None:
         yield f"the kernel refused: {status['kernel']['problem']}"
     if not status["treated"]:

@@ -61,6 +61,7 @@ def test_status_and_metrics_tell_what_is_done() -> None:
         "suspended": False,
         "reload_problem": None,
         "kernel": {"problem": "it would not", "write_count": 1},
+        "gateway": None,
         "answered_503_count": 0,
         "relayed_count": 4,
         "repeated_count": 2,

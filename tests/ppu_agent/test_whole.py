@@ -18,7 +18,7 @@ from rspdns_lab.net.network import call_in
 
 from tests.support.backend import ADDRESS, HANDLE
 from tests.support.chain import SIP_PORTS, Chain
-from tests.support.namespaces import Namespace, kill, own_namespace, program_of
+from tests.support.namespaces import Namespace, end, kill, own_namespace, program_of
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
@@ -44,6 +44,7 @@ class Client:
             f'[control]\npath = "{chain.folder}/ppu.sock"\n'
             f'[[pool]]\nhandle = "{HANDLE}"\naccept = ["{ADDRESS}/32"]\n'
             f'steer = "{FRONT}:5060"\naffinity = "source"\n'
+            '[gateway]\ninterfaces = ["eth0"]\n'
         )
         self.servers = {port: chain.start_sip(port) for port in SIP_PORTS}
         self.sidecar = chain.start_sidecar()
@@ -253,6 +254,21 @@ def test_reload_takes_the_file_over_whole_or_not_at_all(whole: Client) -> None:
     whole.revive(FIRST)
 
 
+def test_gateway_runs_beside_it_and_ends_with_it(whole: Client) -> None:
+    def gateway() -> Any:
+        return whole.ask("status").get("gateway")
+
+    attached = [{"name": "eth0", "problem": None}]
+    until(lambda: (gateway() or {}).get("interfaces") == attached, told=whole.log)
+    assert gateway()["guarded"] == [], "its members take UDP"
+    filters = ("tc", "filter", "show", "dev", "eth0", "ingress")
+    assert "guard_in" in whole.host.run(*filters).stdout
+    end(whole.agent)
+    assert "guard_in" not in whole.host.run(*filters).stdout
+    whole.agent = whole.start_agent()
+    until(whole.is_whole, told=whole.log)
+
+
 def test_suspended_agent_does_nothing_until_it_is_resumed(whole: Client) -> None:
     kill(whole.servers[FIRST])
     until(lambda: whole.options(FIRST), told=whole.log)
@@ -278,6 +294,7 @@ def test_check_shows_what_would_be_done_for_each_member(whole: Client) -> None:
     assert said.returncode == 0, said.stderr
     for port in SIP_PORTS:
         assert f"should udp {ADDRESS}:{port} die: redirect udp {ADDRESS}:{port} to " in said.stdout
+    assert "gateway: set-up through eth0 to 0 destinations would be guarded now" in said.stdout
     as_json = json.loads(whole.host.run(*command, "--json", sctp=True).stdout)
     assert len(as_json["rehearsals"]) == len(SIP_PORTS)
     assert all(

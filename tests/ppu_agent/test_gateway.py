@@ -1,0 +1,467 @@
+"""Connection set-up through a gateway, routed and bridged: what an unmodified client sees."""
+
+import asyncio
+import contextlib
+import errno
+import itertools
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ppu_agent.configuration import load_configuration
+from ppu_agent.destinations import Destination
+from ppu_agent.gateway import PROGRAM, Gateway, guarded, metrics_of, problems_of, rendered
+from ppu_agent.kernel import Nftables
+from ppu_agent.ruleset import ruleset
+from ppu_agent.steering import Steered, Steering, Target, Treatment
+from rspdns_lab.net.network import call_in
+
+from rserpool import Protocol
+from tests.ppu_agent.making import POOL, destination, policy, view
+from tests.support.namespaces import REPOSITORY, Namespace, own_namespace
+from tests.support.waiting import until, until_async
+
+SILENT, SERVER = {4: "10.2.0.9", 6: "fd02::9"}, {4: "10.2.0.8", 6: "fd02::8"}
+SILENT_MAC = "02:00:00:00:00:09"
+PORT, CLOSED_PORT, OTHER_PORT = 5060, 5061, 5062
+ETH_P_ALL = 3
+WAITS = errno.EAGAIN
+"""What a connect() that is given up by its own program says."""
+
+
+def inside(host: Namespace, function: Callable[[], Any]) -> Any:
+    """Call the function in the host's namespace."""
+    return call_in(Path("/run/netns") / host.name, function)
+
+
+class Gate:
+    """A client, a gateway with ppu-guard, and behind it a server, and an address that is silent."""
+
+    def __init__(self, client: Namespace, gate: Namespace, server: Namespace, *, is_bridge: bool) -> None:
+        self.client, self.gate, self.server = client, gate, server
+        self.guard: subprocess.Popen[str] | None = None
+        self.is_bridge = is_bridge
+        for link, host in (("inner", client), ("outer", server)):
+            gate.ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", host.name)
+            gate.ip("link", "set", link, "up")
+            host.ip("link", "set", "eth0", "up")
+        for version, length in ((4, 24), (6, 64)):
+            net = "10.{}.0.{}" if version == 4 else "fd0{}::{}"
+            here = 2 if is_bridge else 1
+            self._give(client, "eth0", f"{net.format(here, 2)}/{length}")
+            self._give(server, "eth0", f"{SERVER[version]}/{length}")
+            if not is_bridge:
+                self._give(gate, "inner", f"{net.format(1, 1)}/{length}")
+                self._give(gate, "outer", f"{net.format(2, 1)}/{length}")
+                client.ip("route", "add", "default", "via", net.format(1, 1))
+                server.ip("route", "add", "default", "via", net.format(2, 1))
+            asking, link = (client, "eth0") if is_bridge else (gate, "outer")
+            asking.ip("neigh", "replace", SILENT[version], "lladdr", SILENT_MAC, "dev", link)
+        if is_bridge:
+            gate.ip("link", "add", "br0", "type", "bridge")
+            for link in ("inner", "outer"):
+                gate.ip("link", "set", link, "master", "br0")
+            gate.ip("link", "set", "br0", "up")
+            for address in ("10.2.0.7/24", "fd02::7/64"):
+                self._give(gate, "br0", address)
+        else:
+            for setting in ("net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"):
+                gate.run("sysctl", "-qw", setting)
+        self.told: dict[str, Any] = {}
+
+    @staticmethod
+    def _give(host: Namespace, link: str, address: str) -> None:
+        host.ip("addr", "add", address, "dev", link, *(("nodad",) if ":" in address else ()))
+
+    def start(self, *, pending: int = 1000) -> None:
+        """Start ppu-guard for the silent address and the server, and renew its lease."""
+        command = self.gate.command(str(PROGRAM), "--pending", str(pending), "inner")
+        self.guard = guard = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        self.renewing, self.told = True, {}
+        members = [
+            f"member {address} {port} {name} fixed"
+            for name in ("tcp", "sctp")
+            for version in (4, 6)
+            for address in (SILENT[version], SERVER[version])
+            for port in (PORT, CLOSED_PORT)
+        ]
+        self.say("\n".join([*members, "commit"]))
+
+        def renew() -> None:
+            while guard.poll() is None:
+                if self.renewing:
+                    self.say("renew")
+                time.sleep(0.5)
+
+        def hear() -> None:
+            for line in guard.stdout or ():
+                if guard is self.guard:
+                    self.told = json.loads(line)
+
+        for work in (renew, hear):
+            threading.Thread(target=work, daemon=True).start()
+        until(lambda: self.told.get("interfaces") == {"inner": ""})
+
+    def say(self, words: str) -> None:
+        """Say something as the agent does."""
+        assert self.guard is not None
+        assert self.guard.stdin is not None
+        with contextlib.suppress(OSError, ValueError):
+            self.guard.stdin.write(words + "\n")
+
+    def count(self, name: str) -> int:
+        """What it counted, as it tells once a second."""
+        return int(self.told.get(f"{name}_count", 0))
+
+    def stop(self) -> None:
+        """End ppu-guard, and what it left."""
+        if self.guard is not None:
+            with contextlib.suppress(OSError):
+                self.guard.send_signal(signal.SIGCONT)
+            self.guard.kill()
+            self.guard.wait()
+        self.gate.run("tc", "qdisc", "del", "dev", "inner", "clsact")
+
+    def connect(self, address: str, port: int = PORT, timeout_s: float = 30) -> tuple[int, float]:
+        """Have a program on the client's host connect: its error, and after how many seconds."""
+
+        def connect() -> tuple[int, float]:
+            began_s = time.monotonic()
+            with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as one:
+                one.settimeout(timeout_s)
+                return one.connect_ex((address, port)), time.monotonic() - began_s
+
+        found: tuple[int, float] = inside(self.client, connect)
+        return found
+
+    def filters(self) -> str:
+        """The BPF programs at the client's interface."""
+        return "".join(
+            self.gate.run("tc", "filter", "show", "dev", "inner", way).stdout for way in ("ingress", "egress")
+        )
+
+
+@contextlib.contextmanager
+def frames_at(host: Namespace) -> Iterator[list[tuple[float, bytes]]]:
+    """What comes in at the host's interface, with times."""
+    listening: socket.socket = inside(
+        host, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+    )
+    listening.bind(("eth0", ETH_P_ALL))
+    listening.settimeout(0.1)
+    found: list[tuple[float, bytes]] = []
+    is_over = threading.Event()
+
+    def listen() -> None:
+        while not is_over.is_set():
+            with contextlib.suppress(TimeoutError):
+                frame, where = listening.recvfrom(2048)
+                if where[2] != socket.PACKET_OUTGOING:
+                    found.append((time.monotonic(), frame))
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    try:
+        yield found
+    finally:
+        is_over.set()
+        thread.join()
+        listening.close()
+
+
+@pytest.fixture(scope="module", params=["routed", "bridged"])
+def network(request: pytest.FixtureRequest) -> Iterator[Gate]:
+    with own_namespace() as client, own_namespace() as gate, own_namespace() as server:
+        yield Gate(client, gate, server, is_bridge=request.param == "bridged")
+
+
+@pytest.fixture
+def gate(network: Gate) -> Iterator[Gate]:
+    network.start()
+    yield network
+    network.stop()
+
+
+def transport(frame: bytes) -> tuple[int, bytes]:
+    """Protocol, and the transport's header with all behind it."""
+    if frame[12:14] == b"\x86\xdd":
+        return frame[20], frame[54:]
+    return (frame[23], frame[34:]) if frame[12:14] == b"\x08\x00" else (0, b"")
+
+
+def init(source_port: int, tag: int) -> bytes:
+    """An SCTP INIT from the client's stack to the silent address, to be sent by a raw socket."""
+    chunk = struct.pack(">BBHIIHHI", 1, 0, 20, tag, 65536, 10, 10, 7)
+    return struct.pack(">HHII", source_port, PORT, 0, 0) + chunk
+
+
+@pytest.mark.integration
+def test_set_up_that_nobody_answers_is_repeated_and_refused(gate: Gate) -> None:
+    tag = 0x01020304
+
+    def send_init() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_SCTP) as raw:
+            raw.sendto(init(40000, tag), (SILENT[4], 0))
+
+    with frames_at(gate.server) as arrived, frames_at(gate.client) as returned:
+        found: dict[int, tuple[int, float]] = {}
+        clients = [
+            threading.Thread(
+                target=lambda version=version: found.update({version: gate.connect(SILENT[version])})
+            )
+            for version in (4, 6)
+        ]
+        for client in clients:
+            client.start()
+        inside(gate.client, send_init)
+        for client in clients:
+            client.join()
+        until(lambda: any(transport(frame)[0] == socket.IPPROTO_SCTP for _, frame in returned))
+    for version in (4, 6):
+        assert found[version][0] == errno.ECONNREFUSED
+        assert 1.9 < found[version][1] < 4, "two seconds, and not the kernel's 127"
+        syns = [
+            (at_s, transport(frame)[1])
+            for at_s, frame in arrived
+            if transport(frame)[0] == socket.IPPROTO_TCP and (frame[12] == 0x86) == (version == 6)
+        ]
+        assert len(syns) == 4, "its own and three; the client's repetition, after a second, is swallowed"
+        assert all(0.3 < later[0] - sooner[0] < 0.9 for sooner, later in itertools.pairwise(syns))
+        same = {syn[:16] + syn[18:] for _, syn in syns}
+        assert len(same) == 1, "every byte but the checksum, which is not whole where it leaves the client"
+    inits = [frame for _, frame in arrived if transport(frame)[0] == socket.IPPROTO_SCTP]
+    assert len(inits) == 4
+    aborts = [transport(frame)[1] for _, frame in returned if transport(frame)[0] == socket.IPPROTO_SCTP]
+    assert [struct.unpack(">HHI4xB", abort[:13]) for abort in aborts] == [(PORT, 40000, tag, 6)]
+    until(lambda: gate.count("given_up") == 3 and gate.told["pending"] == 0)
+    assert gate.count("swallowed") == 2
+
+
+@pytest.mark.integration
+def test_server_that_answers_is_not_disturbed(gate: Gate) -> None:
+    def listen(version: int) -> socket.socket:
+        return socket.create_server(
+            (SERVER[version], PORT), family=socket.AF_INET6 if version == 6 else socket.AF_INET
+        )
+
+    with frames_at(gate.server) as arrived:
+        for version in (4, 6):
+            with inside(gate.server, partial(listen, version)):
+                assert gate.connect(SERVER[version])[0] == 0
+            error, took_s = gate.connect(SERVER[version], CLOSED_PORT)
+            assert error == errno.ECONNREFUSED
+            assert took_s < 1.9, "the server's own word"
+        assert gate.connect(SERVER[4], OTHER_PORT)[0] == errno.ECONNREFUSED
+        until(lambda: gate.count("refused") == 2)
+        time.sleep(0.7)
+    syns = [one for _, frame in arrived for number, one in [transport(frame)] if number == 6 and one[13] & 2]
+    assert len(syns) == 5, "nothing is sent again"
+    assert (gate.count("guarded"), gate.count("answered"), gate.count("repeated")) == (4, 2, 0)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("version", [4, 6])
+def test_dead_are_refused_and_redirected_through_it(network: Gate, version: int) -> None:
+    if network.is_bridge:
+        settings = [f"net.bridge.bridge-nf-call-{one}=1" for one in ("iptables", "ip6tables")]
+        network.gate.run("sysctl", "-qw", *settings)
+    family = socket.AF_INET6 if version == 6 else socket.AF_INET
+    dead, server = (
+        [Destination(ip_address(one[version]), protocol, PORT) for protocol in (Protocol.TCP, Protocol.UDP)]
+        for one in (SILENT, SERVER)
+    )
+    treatments = (
+        Treatment(dead[0], "refuse", POOL, "dead"),
+        Treatment(dead[1], "redirect", POOL, "dead", (Target(server[1], 1),)),
+    )
+
+    def steer(steering: Steering) -> None:
+        nftables = Nftables()
+        nftables.commit(ruleset(steering))
+        nftables.close()
+
+    def bound() -> socket.socket:
+        one = socket.socket(family, socket.SOCK_DGRAM)
+        one.bind((SERVER[version], PORT))
+        return one
+
+    def is_answered() -> bool:
+        inside(network.gate, lambda: steer(Steering(treatments)))
+        with inside(network.client, lambda: socket.socket(family, socket.SOCK_DGRAM)) as client:
+            client.settimeout(0.2)
+            with contextlib.suppress(TimeoutError):
+                client.connect((SILENT[version], PORT))
+                client.send(b"who is there?")
+                words, source = serving.recvfrom(100)
+                serving.sendto(words, source)
+                return bool(client.recv(100) == words)
+        return False
+
+    try:
+        inside(network.gate, lambda: steer(Steering(treatments)))
+        error, took_s = network.connect(SILENT[version])
+        assert error == errno.ECONNREFUSED
+        assert took_s < 1.5
+        with inside(network.server, bound) as serving:
+            serving.settimeout(0.2)
+            until(is_answered)
+    finally:
+        inside(network.gate, lambda: steer(Steering()))
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("network", ["routed"], indirect=True)
+def test_forged_answers_end_nothing(gate: Gate) -> None:
+    def forge() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw:
+            for flags in (0x12, 0x14):
+                for client_port in ports:
+                    head = struct.pack(">HHIIBBHHH", PORT, client_port, 1, 0x12345678, 0x50, flags, 0, 0, 0)
+                    ip = struct.pack(">BBHIBBH", 0x45, 0, 40, 0, 64, 6, 0)
+                    addresses = ip_address(SILENT[4]).packed + client_address
+                    raw.sendto(ip + addresses + head, (str(ip_address(client_address)), 0))
+
+    with frames_at(gate.server) as arrived:
+        found: list[tuple[int, float]] = []
+        client = threading.Thread(target=lambda: found.append(gate.connect(SILENT[4])))
+        client.start()
+        until(lambda: [frame for _, frame in arrived if transport(frame)[0] == 6])
+        frame = next(frame for _, frame in arrived if transport(frame)[0] == 6)
+        ports, client_address = [struct.unpack(">H", transport(frame)[1][:2])[0]], frame[26:30]
+        inside(gate.server, forge)
+        client.join()
+    assert found[0][0] == errno.ECONNREFUSED
+    assert found[0][1] > 1.5
+    until(lambda: gate.count("forged") >= 1 and gate.count("given_up") == 1)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("network", ["routed"], indirect=True)
+def test_without_the_agent_or_the_guard_everything_passes(gate: Gate) -> None:
+    assert gate.guard is not None
+    os.kill(gate.guard.pid, signal.SIGSTOP)  # the program, since nsenter becomes it
+    time.sleep(0.5)
+    with frames_at(gate.server) as arrived:
+        assert gate.connect(SILENT[4], timeout_s=1.6)[0] == WAITS
+    syns = [frame for _, frame in arrived if transport(frame)[0] == 6]
+    assert len(syns) == 2, "the client's own, which nobody swallows"
+    gate.renewing = False
+    os.kill(gate.guard.pid, signal.SIGCONT)
+    until(lambda: gate.count("unattended") >= 1)
+    time.sleep(3.2)
+    before = gate.count("guarded")
+    assert gate.connect(SILENT[4], timeout_s=0.2)[0] == WAITS
+    gate.guard.kill()
+    gate.guard.wait()
+    assert "guard_in" in gate.filters(), "it could not take its program away"
+    with inside(gate.server, lambda: socket.create_server((SERVER[4], PORT))):
+        assert gate.connect(SERVER[4])[0] == 0
+    gate.start()
+    assert (before, gate.count("guarded")) == (0, 0)
+    assert gate.connect(SILENT[4])[0] == errno.ECONNREFUSED, "another one takes over"
+    assert gate.guard.stdin is not None
+    gate.guard.stdin.close()
+    gate.guard.wait(10)
+    assert "guard_in" not in gate.filters()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("network", ["routed"], indirect=True)
+def test_agents_side_starts_it_again_and_ends_it(network: Gate) -> None:
+    silent = frozenset({Destination(ip_address(SILENT[4]), Protocol.TCP, PORT)})
+
+    async def run() -> None:
+        gateway = Gateway(["inner", "none"], learns=False, max_pending=1000)
+        await gateway.start()
+        running = asyncio.create_task(gateway.run())
+        gateway.set(silent)
+
+        async def settled(starts: int) -> None:
+            await until_async(
+                lambda: gateway.starts == starts and not gateway.describe()["interfaces"][0]["problem"]
+            )
+
+        try:
+            await settled(1)
+            state = gateway.describe()
+            assert state["interfaces"] == [
+                {"name": "inner", "problem": None},
+                {"name": "none", "problem": "there is no such interface"},
+            ]
+            assert gateway._process is not None
+            gateway._process.kill()
+            await settled(2)
+            error, _ = await asyncio.to_thread(network.connect, SILENT[4])
+            assert error == errno.ECONNREFUSED
+            await until_async(lambda: gateway.describe()["given_up_count"] == 1)
+            explained = gateway.explained({"words": ["passes"]}, ip_address(SILENT[4]), PORT)
+            assert explained["guarded"] == ["tcp"]
+            assert "refused after 2000 ms" in explained["words"][1]
+            lines = list(rendered(gateway.describe()))
+            assert lines[0] == "gateway inner: guarded"
+            assert "given up 1" in lines[-1]
+            names = {sample.name for metric in metrics_of(gateway.describe()) for sample in metric.samples}
+            assert "ppu_agent_gateway_setups_total" in names
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    inside(network.gate, lambda: asyncio.run(run()))
+    assert "guard_in" not in network.filters()
+
+
+def test_core_of_the_guard() -> None:
+    folder = REPOSITORY / "ppu-agent"
+    done = subprocess.run(
+        ["make", "-s", "-C", str(folder), "asan"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    done = subprocess.run(
+        [str(folder / "build-asan" / "guard-test")], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_members_fronts_and_those_that_left_are_guarded_by_tcp_and_sctp() -> None:
+    tcp = policy(also=(Protocol.TCP,))
+    front = Steered(destination(99, Protocol.SCTP), POOL, by_source=False, targets=())
+    found = guarded([tcp], {POOL: view(1, 2)}, [front], [destination(3)])
+    assert found == {destination(number, Protocol.TCP) for number in (1, 2, 3)} | {front.front}
+    assert guarded([policy()], {}, [], [destination(3)]) == frozenset()
+
+
+def test_what_a_host_lacks_for_a_gateway_is_told(tmp_path: Path) -> None:
+    links = {"eth0": False, "eth1": True}
+    assert list(problems_of(["eth0"], links, tmp_path)) == []
+    (told,) = problems_of(["eth1"], links, tmp_path)
+    assert "br_netfilter" in told
+    for setting in ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables"):
+        (tmp_path / setting).write_text("1\n")
+    assert list(problems_of(["eth1"], links, tmp_path)) == []
+    assert list(problems_of(["eth2"], links, tmp_path)) == ["there is no interface eth2 now"]
+
+
+def test_gateway_in_the_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "ppu-agent.toml"
+    pool = 'registrars = ["10.0.0.1"]\n[[pool]]\nhandle = "sip"\naccept = ["10.0.0.0/8"]\n'
+    file.write_text(f'{pool}[gateway]\ninterfaces = ["eth1", "eth2"]\nrepeat = "rtt"\n')
+    config = load_configuration(file)
+    assert config.gateway is not None
+    assert config.gateway.make().interfaces == ("eth1", "eth2")
+    for wrong in ('interfaces = ["eth1", "eth1"]', "interfaces = []", 'interfaces = ["a b"]', ""):
+        file.write_text(f"{pool}[gateway]\n{wrong}\n")
+        with pytest.raises(Exception, match="gateway"):
+            load_configuration(file)
