@@ -108,7 +108,7 @@ def test_a_client_that_asks_too_often_waits() -> None:
     assert not limit.allow("192.0.2.1", 100.6)
 
 
-def test_one_ipv6_network_is_one_client_and_the_table_is_bounded() -> None:
+def test_the_rate_limit_counts_an_ipv6_network_as_one_client_and_knows_1024_at_most() -> None:
     limit = RateLimit(per_s=1, burst=1)
     assert limit.allow("2001:db8::1", 0.0)
     assert not limit.allow("2001:db8::2", 0.0)

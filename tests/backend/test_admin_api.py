@@ -138,7 +138,7 @@ async def test_asking_often_is_refused_and_costs_no_status(admin: Admin) -> None
     assert admin.service.asked < statuses.count(200)
 
 
-async def test_what_every_answer_says_to_the_browser(admin: Admin) -> None:
+async def test_every_answer_has_the_headers_that_protect_a_browser(admin: Admin) -> None:
     for path in ("/", "/page.js", "/page.css", "/icon.svg", "/v1/pools", "/nothing"):
         _, _, headers = await admin.ask(path)
         assert headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self';")

@@ -22,7 +22,7 @@ def test_promtool_finds_nothing_wrong_with_our_metrics() -> None:
     )
 
 
-def test_who_went_over_to_another_handle_of_its_pool_is_told_once() -> None:
+def test_a_server_that_changed_to_another_handle_of_its_pool_has_one_series() -> None:
     """It is in by one of them and still listed as out of the other: two values of one series are none."""
     left = out_status(name="sip-1", identifier="0000000a", address="2001:db8::1")
     other = out_status(name="sip-1", identifier="0000000b", address=None)

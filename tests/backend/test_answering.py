@@ -77,7 +77,7 @@ async def test_a_connector_that_cannot_start_leaves_no_thread(tmp_path: Path) ->
     assert not any(thread.name == "answers" for thread in threading.enumerate())
 
 
-async def test_what_is_looked_up_arrives_a_few_times_a_second_not_each_time() -> None:
+async def test_lookups_are_handed_on_a_few_times_a_second_and_not_each_time() -> None:
     taken: list[str] = []
     times = 0
 

@@ -284,7 +284,7 @@ steps = st.tuples(
 
 
 @given(st.lists(steps, max_size=10), st.none() | st.just(frozenset({"sip-udp"})))
-def test_what_is_shared_with_the_snapshot_before_is_what_would_be_built_anew(
+def test_nodes_shared_with_the_snapshot_before_equal_those_built_anew(
     changes: list[tuple[str, list[tuple[int, list[str], int]] | None, float]],
     asked_for: frozenset[str] | None,
 ) -> None:
@@ -340,7 +340,7 @@ def test_an_unknown_pool_hides_no_types_that_pools_do_not_give() -> None:
     assert snapshot.lookup(OWNER, "NS") == NODATA
 
 
-def test_one_unknown_pool_does_not_spoil_the_others_of_its_name() -> None:
+def test_an_unknown_pool_does_not_spoil_the_other_pools_of_its_name() -> None:
     snapshot = answered(zone(UDP + TCP), views(view(member(1))))
     assert contents(snapshot, AS, "A") == ["10.0.0.1"]
     assert contents(snapshot, AS, "NAPTR") == [f'10 10 "s" "SIP+D2U" "" {OWNER}']

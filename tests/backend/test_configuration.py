@@ -131,7 +131,7 @@ def test_a_file_that_can_not_be_read_is_told_where_it_is_named(tmp_path: Path) -
     assert f"{tmp_path}/zones.d/missing.zone: can't be read: No such file" in found[2][3]
 
 
-def test_only_files_of_toml_are_read(tmp_path: Path) -> None:
+def test_files_in_zones_d_that_do_not_end_in_toml_are_ignored(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD, one=head() + UDP)
     (path.parent / "zones.d" / "one.toml.bak").write_text("rubbish")
     assert isinstance(load_configuration(path), BackendConfig)
@@ -148,7 +148,9 @@ def test_only_files_of_toml_are_read(tmp_path: Path) -> None:
         ('[admin]\ntoken_file = "token"\n', "admin.token_file", "unknown key"),
     ],
 )
-def test_what_serving_does_not_do_is_refused(tmp_path: Path, text: str, key: str, problem: str) -> None:
+def test_a_connector_open_to_others_and_an_unknown_key_are_refused(
+    tmp_path: Path, text: str, key: str, problem: str
+) -> None:
     found = one_error(write(tmp_path, GOOD + text))
     assert found[2] == key
     assert found[3].startswith(problem)

@@ -119,7 +119,7 @@ async def test_malformed_requests_are_failures(ask: Asker, path: str) -> None:
     assert "error" in reply
 
 
-async def test_another_path_is_not_found(ask: Asker) -> None:
+async def test_a_path_outside_the_connector_is_not_found(ask: Asker) -> None:
     assert (await ask("/"))[0] == 404
 
 
@@ -127,7 +127,7 @@ async def test_a_page_of_somebody_else_gets_nothing(ask: Asker) -> None:
     assert (await ask(f"/dns/lookup/{OWNER}./ANY", headers={"Host": "evil.example"}))[0] == 403
 
 
-async def test_one_connection_serves_many_requests(ask: Asker) -> None:
+async def test_a_connection_is_kept_for_many_requests(ask: Asker) -> None:
     import asyncio
 
     def requests() -> int:

@@ -99,7 +99,7 @@ def test_a_question_asked_during_a_restart_is_answered(
 
 
 @LOOPS
-def test_what_was_read_is_answered_before_and_half_a_question_is_not_handed_over(
+def test_questions_that_were_read_are_answered_first_and_half_a_question_is_not_handed_over(
     new_loop: NewLoop, manager: ServiceManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "remote.sock"

@@ -120,7 +120,7 @@ async def test_the_socket_of_a_dead_process_is_replaced(tmp_path: Path) -> None:
     await connector.close()
 
 
-def test_only_our_own_inheritance_is_taken(tmp_path: Path) -> None:
+def test_descriptors_meant_for_another_process_are_not_inherited(tmp_path: Path) -> None:
     path = tmp_path / "sock"
     descriptors = os.listdir("/proc/self/fd")
     for environment in (

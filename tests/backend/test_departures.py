@@ -56,7 +56,7 @@ def test_a_narrower_accept_names_who_goes_and_why() -> None:
         (UDP.replace('"as"', '"sa"'), "", "its pool is not configured any more"),
     ],
 )
-def test_what_takes_the_last_one_out_is_refused(after: str, key: str, why: str) -> None:
+def test_a_change_that_takes_the_last_member_out_is_refused(after: str, key: str, why: str) -> None:
     (one,) = departures(told(), [zone(after)])
     assert (one.key, one.staying, one.is_refused) == (key, 0, True)
     assert f"{OWNER}: all 3 members that are in now would leave: 10.0.0.1:5060: " in one.words
@@ -73,14 +73,14 @@ def test_a_pool_that_nobody_is_in_loses_nobody() -> None:
     assert departures(told(UDP, view()), []) == []
 
 
-def test_who_comes_in_by_the_same_change_keeps_the_pool_from_being_empty() -> None:
+def test_a_member_that_the_same_change_lets_in_keeps_the_pool_from_being_empty() -> None:
     refused = OutMember(9, member(9, "192.0.2.9").addresses[0], 5060, f"{REFUSED}: not in it", NOW)
     before = told(UDP, view(member(1), out=(refused,)))
     (one,) = departures(before, [zone(UDP.replace("10.0.0.0/8", "192.0.2.0/24"))])
     assert (one.staying, one.is_refused) == (1, False)
 
 
-def test_who_is_listed_under_the_new_handle_keeps_the_pool_from_being_empty() -> None:
+def test_a_member_listed_under_the_new_handle_keeps_the_pool_from_being_empty() -> None:
     after = zone(UDP.replace("sip-udp", "sip-new"))
     new, wrong = (
         PoolElement(5, 1, 0, Transport(protocol, 5060, member(5).addresses), member(5).policy)
@@ -238,7 +238,7 @@ def test_a_target_that_comes_back_is_answered_as_it_is_now() -> None:
     assert addresses(made) == ["10.0.0.99"]
 
 
-def test_what_left_long_ago_takes_no_memory() -> None:
+def test_targets_that_left_long_ago_take_no_memory() -> None:
     made = Responder()
     now = 100.0
     made.clock = lambda: now

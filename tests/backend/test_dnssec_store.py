@@ -30,7 +30,7 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
         store.close()
 
 
-async def test_what_is_kept_is_there_after_a_restart(make: Make) -> None:
+async def test_keys_metadata_and_tsig_keys_are_there_after_a_restart(make: Make) -> None:
     first = make()
     key = await first.add_key(ZONE, 257, True, False, "Private-key-format: v1.2\nAlgorithm: 13\n")
     other = await first.add_key(ZONE, 256, False, True, "x")
@@ -70,7 +70,9 @@ def _modes(folder: Path) -> set[int]:
     return found
 
 
-async def test_only_the_owner_can_read_the_file_and_its_journal(tmp_path: Path, make: Make) -> None:
+async def test_the_file_of_keys_and_its_journal_are_readable_by_their_owner_alone(
+    tmp_path: Path, make: Make
+) -> None:
     os.umask(os.umask(0) | 0o022)
     store = make()
     assert not (tmp_path / FILE_NAME).exists(), "made when there is something to keep"
@@ -123,7 +125,7 @@ async def test_a_file_of_a_newer_version_is_not_touched(tmp_path: Path, make: Ma
         make()
 
 
-async def test_what_can_not_be_written_changes_nothing(tmp_path: Path, make: Make) -> None:
+async def test_metadata_that_can_not_be_written_change_nothing(tmp_path: Path, make: Make) -> None:
     store = make()
     await store.add_key(ZONE, 257, True, True, "x")
     with sqlite3.connect(tmp_path / FILE_NAME) as database:

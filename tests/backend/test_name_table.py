@@ -32,7 +32,7 @@ def test_every_name_but_the_members_is_listed() -> None:
     assert not any(name.endswith(f".u.as.{ZONE}") for name in found)
 
 
-def test_what_wildcards_and_delegations_cover_is_left_to_the_backend() -> None:
+def test_names_below_wildcards_and_delegations_are_left_to_the_backend() -> None:
     found = kinds(table([zone(UDP, FIXED)], (), 7))
     for name in ("wild", "*.wild", "child", "ns.child"):
         assert found[f"{name}.{ZONE}"] == UNKNOWN

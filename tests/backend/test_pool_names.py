@@ -83,7 +83,7 @@ def test_a_zone_keeps_its_number_whatever_comes_and_goes() -> None:
     assert three.following([BUCKEROO]) is three
 
 
-def test_what_is_no_number_is_of_no_zone() -> None:
+def test_a_domain_id_that_is_no_number_is_of_no_zone() -> None:
     numbers = ZoneNumbers().following([PLUMLESS])
     assert numbers.zone("1") is None
     assert numbers.zone(None) is None

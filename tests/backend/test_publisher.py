@@ -98,7 +98,7 @@ async def test_powerdns_forgets_a_former_life_only_when_there_is_something_to_sa
     scene.publisher.close()
 
 
-async def test_what_the_swap_names_is_purged_before_all_else(tmp_path: Path) -> None:
+async def test_names_that_the_swap_gives_are_purged_before_all_others(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.publisher.start(views(view(member(1))))
     scene.first = ("zz.example",)
@@ -138,7 +138,7 @@ async def test_where_purges_have_to_wait_builds_do_too_and_take_all_changes_alon
     scene.publisher.close()
 
 
-async def test_who_leaves_is_purged_at_once_and_weights_wait(tmp_path: Path) -> None:
+async def test_a_departure_is_purged_at_once_and_weights_wait(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.publisher.start(views(view(member(1), member(2), member(3))))
     scene.now += 1.5

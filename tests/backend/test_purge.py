@@ -331,7 +331,7 @@ def test_a_storm_is_cut_into_commands_of_bounded_size() -> None:
     assert set().union(*(some for _, some in told)) == names
 
 
-def test_what_did_not_get_through_is_tried_again_from_the_beginning() -> None:
+def test_a_purge_that_failed_is_tried_again_from_the_beginning() -> None:
     schedule = PurgeSchedule()
     schedule.add({"a"}, 0.0)
     command = schedule.take(0.0)

@@ -213,7 +213,9 @@ async def test_nothing_is_imported_from_the_working_directory(
     assert not (tmp_path / "was run").exists()
 
 
-async def test_what_a_reload_does_not_change_is_the_very_same(backend: Backend, tmp_path: Path) -> None:
+async def test_nodes_that_a_reload_does_not_change_stay_the_same_objects(
+    backend: Backend, tmp_path: Path
+) -> None:
     """So nothing is compared or freed for it, however large the zone is."""
     write(tmp_path, OTHER, "same A 10.0.0.1\nother A 10.0.0.2\n")
     await run(tmp_path)

@@ -65,7 +65,7 @@ def test_an_empty_non_terminal_is_told_from_no_such_name() -> None:
     assert lookup(f"_udp.as.{ZONE}.", "A") is False
 
 
-def test_what_is_not_known_is_a_failure_and_no_empty_answer() -> None:
+def test_a_pool_that_is_not_known_is_a_failure_and_no_empty_answer() -> None:
     assert lookup(OWNER, snapshot=UNKNOWN) == "FAILED"
     assert lookup(f"00000001.u.as.{ZONE}", snapshot=UNKNOWN) == "FAILED"
     assert lookup(f"{ZONE}.", "SOA", UNKNOWN) != "FAILED"
@@ -132,7 +132,7 @@ def test_glue_and_delegations_are_not_ours_to_sign() -> None:
 @pytest.mark.parametrize(
     "method", ["startTransaction", "replaceRRSet", "addDomainKey", "createSlaveDomain", ""]
 )
-def test_what_is_not_supported_is_said_to_be_so(method: str) -> None:
+def test_an_unsupported_method_is_answered_with_false(method: str) -> None:
     assert ask(method, domain_id=1, zonename=ZONE) == {"result": False}
 
 
@@ -155,7 +155,7 @@ def test_what_is_not_supported_is_said_to_be_so(method: str) -> None:
         {"method": "list", "parameters": {}},
     ],
 )
-def test_what_powerdns_would_never_send_is_a_failure(request_: object) -> None:
+def test_a_request_that_powerdns_would_never_send_is_a_failure(request_: object) -> None:
     reply = handle(request_, LIVE)
     assert "result" not in reply
     assert reply["error"]

@@ -120,7 +120,7 @@ async def test_a_zone_that_is_not_here_has_no_keys(ask: Asker) -> None:
         ("getBeforeAndAfterNamesAbsolute", {"id": 1}),
     ],
 )
-async def test_what_powerdns_would_never_send_is_a_failure(
+async def test_a_dnssec_request_that_powerdns_would_never_send_is_a_failure_and_changes_nothing(
     ask: Asker, method: str, parameters: dict[str, Any]
 ) -> None:
     reply = await ask(method, **parameters)

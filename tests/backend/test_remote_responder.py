@@ -105,7 +105,7 @@ questions = st.tuples(
 
 
 @given(st.lists(st.one_of(st.none(), st.sets(st.integers(1, 4)), questions), max_size=40))
-def test_what_is_kept_is_what_a_new_responder_says(
+def test_kept_replies_equal_those_of_a_new_responder(
     steps: list[set[int] | tuple[str, str, str] | None],
 ) -> None:
     """Whatever changes in between: None is a pool nobody tells of, a set is its members.

@@ -98,13 +98,13 @@ def test_named_servers_are_missed_by_name_also_when_never_seen() -> None:
     assert shown(pool).endswith(", 1 of 3 in, and 1 not expected")
 
 
-def test_who_comes_back_is_missed_no_longer_also_under_another_identifier() -> None:
+def test_a_server_that_comes_back_under_another_identifier_is_missed_no_longer() -> None:
     roster = after(2, 3)
     roster.joined(HANDLE, member(22, "10.0.0.2"))
     assert list(out(told(UDP, roster, member(1), member(22, "10.0.0.2")))) == ["10.0.0.3"]
 
 
-def test_who_left_a_moment_ago_is_shown_once() -> None:
+def test_a_server_that_left_a_moment_ago_is_shown_once() -> None:
     left = view(member(1)).members[0]
     gone = OutMember(2, member(2).addresses[0], 5060, BY_HOME, NOW - 5)
     of_zone = zone(UDP)
@@ -172,7 +172,7 @@ def test_timeline_and_log_name_the_server() -> None:
     assert (lines[0]["name"], lines[0]["address"]) == ("sip-2", "10.0.0.2:5060")
 
 
-def test_what_the_probe_heard_stays_the_reason() -> None:
+def test_the_words_that_the_probe_heard_stay_the_reason() -> None:
     words = f"{UNREACHABLE}, although the registrars list it"
     left = explained(BeliefEvent(NOW, "left", HANDLE, 2, words, member(2)), {}, "no answer within 300 ms")
     roster = after()

@@ -122,7 +122,7 @@ def test_weights_move_once_a_second_at_most_members_at_once() -> None:
     assert len(contents(gone, OWNER, "SRV")) == 1
 
 
-def test_what_was_drawn_is_drawn_again_after_the_ttl() -> None:
+def test_addresses_that_were_drawn_are_drawn_again_after_the_ttl() -> None:
     own = zone(head="ttl = 3")
     pool = views(view(*(member(number) for number in range(1, 6))))
     snapshot = answered(own, pool)
@@ -132,7 +132,7 @@ def test_what_was_drawn_is_drawn_again_after_the_ttl() -> None:
     assert len(seen) > 3
 
 
-def test_what_nobody_asks_for_is_not_drawn_again() -> None:
+def test_addresses_that_nobody_asks_for_are_not_drawn_again() -> None:
     own = [zone(UDP + OTHER)]
     members = tuple(member(number) for number in range(1, 6))
     pools = views(view(*members), view(*members, handle="other"))

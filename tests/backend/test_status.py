@@ -65,7 +65,7 @@ def test_nothing_is_answered_instead_of_living_members_or_of_not_knowing() -> No
     assert the_pool("last-good").answered_instead is None
 
 
-def test_who_registered_for_another_transport_is_out_and_says_why() -> None:
+def test_a_member_registered_for_another_transport_is_out_with_the_reason() -> None:
     pool = the_pool("last-good", view(member(1), member(2, protocol=Protocol.TCP)))
     assert [one.identifier for one in pool.members] == ["00000001"]
     ((identifier, reason),) = [(one.identifier, one.reason) for one in pool.out]
@@ -101,7 +101,7 @@ def test_a_registrar_s_standing_is_explained() -> None:
     assert "pushes no changes: no answer, or refused" in text(registrars=[one])
 
 
-def test_what_is_no_status_of_this_version_says_what_differs() -> None:
+def test_a_status_of_another_version_is_refused_with_what_differs() -> None:
     told = dumped(status(pool_status(members=[member_status()])))
     assert read({**told, "more": 1}) == read(told), "a later version may tell more"
     del told["zones"][0]["pools"][0]["members"][0]["weight"]

@@ -80,7 +80,7 @@ def test_more_pools_than_lines_are_said_to_be_there() -> None:
     assert re.fullmatch(r"\d+ more lines: a higher terminal shows them, and rspdns status", lines[-1])
 
 
-def test_what_is_missing_is_told_with_what_to_look_at() -> None:
+def test_a_missing_server_is_shown_with_what_to_look_at() -> None:
     out = out_status(reason=REASON, missing=True, name="sip-2", look_at="journalctl -u ppe-agent")
     shown = view(a_status(1, out=[out], expected=3, missing=2), 80, 24).plain
     assert shown.startswith("rspdns 1.0 on ns1, up for 1 h 7 min\n")

@@ -76,5 +76,5 @@ def test_secrets_are_left_out(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["monkey=5", 'handle = "key"', "as 3600 SRV 1 1 5060 a.b", "log: token accepted"]
 )
-def test_what_is_no_secret_stays(text: str) -> None:
+def test_text_that_is_no_secret_stays_in_the_archive(text: str) -> None:
     assert support.redacted(text) == text

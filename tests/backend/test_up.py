@@ -21,7 +21,9 @@ with own_folder() as folder:
 """
 
 
-def test_only_the_folders_of_killed_runs_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_of_killed_runs_are_removed_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "rspdns-up-without-a-lock").mkdir()
     (tmp_path / "rspdns-up-link").symlink_to(tmp_path / "rspdns-up-without-a-lock")
     (tmp_path / "rspdns-up-file").touch()
@@ -50,7 +52,7 @@ def test_only_the_folders_of_killed_runs_are_removed(tmp_path: Path, monkeypatch
             owner.communicate()
 
 
-def test_what_was_edited_stays(tmp_path: Path) -> None:
+def test_files_that_were_edited_stay_as_they_are(tmp_path: Path) -> None:
     files = UpFiles(tmp_path)
     files.write("10.0.0.1", 5300, ["10.0.0.1"])
     edited = [files.agent, tmp_path / "zones.d" / f"{ZONE}.toml", tmp_path / "zones.d" / f"{ZONE}.zone"]
@@ -63,7 +65,9 @@ def test_what_was_edited_stays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "2001:db8::1"])
 @pytest.mark.parametrize("has_servers", [True, False])
-def test_its_servers_are_expected_by_name(tmp_path: Path, address: str, has_servers: bool) -> None:
+def test_the_servers_of_rspdns_up_are_expected_by_name(
+    tmp_path: Path, address: str, has_servers: bool
+) -> None:
     UpFiles(tmp_path).write(address, 5300, [address], has_servers=has_servers)
     zone = load_zone(tmp_path / "zones.d" / f"{ZONE}.toml")
     (pool,) = zone.config.pools
@@ -103,5 +107,5 @@ def test_a_call_is_refused() -> None:
         b"\xff\r\n\r\n",
     ],
 )
-def test_what_is_no_request_to_answer_is_not_answered(garbage: bytes) -> None:
+def test_a_message_that_is_no_request_is_not_answered_by_the_example_server(garbage: bytes) -> None:
     assert answer(garbage) is None

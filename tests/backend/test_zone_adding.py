@@ -50,7 +50,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert len(load_zones(tmp_path / "zones.d")) == 1
 
 
-def test_what_was_taken_is_told_only_where_nothing_was_given(tmp_path: Path) -> None:
+def test_defaults_are_told_only_where_no_option_was_given(tmp_path: Path) -> None:
     result = add(tmp_path, "--service=_http._tcp", "--pool-name=@")
     assert f"SRV records at _http._tcp.{ZONE}: the members of pool sip-udp\n" in result.output
     assert "was taken" not in result.output
@@ -58,7 +58,7 @@ def test_what_was_taken_is_told_only_where_nothing_was_given(tmp_path: Path) -> 
     assert pool.owner == f"_http._tcp.{ZONE}"
 
 
-def test_what_is_there_is_never_overwritten(tmp_path: Path) -> None:
+def test_adding_a_zone_never_overwrites_files(tmp_path: Path) -> None:
     add(tmp_path)
     before = {path: path.read_text() for path in tmp_path.iterdir()}
     again = add(tmp_path, "--pool-name=other")

@@ -57,7 +57,9 @@ ns2 A 192.0.2.2
         ({"name": f'"{".".join(["long" * 12] * 4)}"'}, (8, "pool[0].name"), "do not fit"),
     ],
 )
-def test_one_wrong_key(tmp_path: Path, keys: dict[str, str], location: tuple[int, str], word: str) -> None:
+def test_a_wrong_key_of_a_pool_is_told_at_its_line(
+    tmp_path: Path, keys: dict[str, str], location: tuple[int, str], word: str
+) -> None:
     file, line, key, problem = pool_error(tmp_path, changed(**keys))
     assert (file, line, key) == ("one.toml", *location)
     assert word in problem
@@ -95,7 +97,9 @@ def test_an_error_in_a_zone_file_hides_none_of_the_pools(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("wrong", [{"when_emtpy": '"static"'}, {"when_empty": '"Static"'}])
-def test_what_only_follows_from_an_error_is_not_told(tmp_path: Path, wrong: dict[str, str]) -> None:
+def test_errors_that_only_follow_from_another_error_are_not_told(
+    tmp_path: Path, wrong: dict[str, str]
+) -> None:
     fixed = FIXED + "_sip._udp.as SRV 0 0 5060 ns1\nas A 10.0.0.1\n@ NS as\n"
     file, line, key, _ = pool_error(tmp_path, changed(**wrong), fixed)
     assert (file, line, key) == ("one.toml", 9, f"pool[0].{next(iter(wrong))}")
@@ -177,7 +181,7 @@ def test_static_records_are_welcome_where_they_stand_in(tmp_path: Path) -> None:
     assert len(config.zones[0].sites[0].static) == 2
 
 
-def test_one_pool_may_be_in_several_zones_with_the_same_networks(tmp_path: Path) -> None:
+def test_a_pool_may_be_in_several_zones_with_the_same_networks_and_probing(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD, one=head() + UDP, two=head("two", "example.org") + UDP)
     assert [zone.name for zone in load_configuration(path).zones] == ["example.org", ZONE]
     write(tmp_path, GOOD, two=head("two", "example.org") + changed(accept='["10.0.0.0/16"]'))
@@ -188,7 +192,7 @@ def test_one_pool_may_be_in_several_zones_with_the_same_networks(tmp_path: Path)
     assert "verified in another way" in problem
 
 
-def test_one_zone_is_in_one_file(tmp_path: Path) -> None:
+def test_a_zone_in_two_files_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD, one=head() + UDP, two=head("two"))
     assert one_error(path)[:3] == ("two.toml", 1, "zone")
 
@@ -221,7 +225,9 @@ def test_a_zone_file_of_no_possible_path_is_an_error(tmp_path: Path, value: str)
         ),
     ],
 )
-def test_what_is_nearly_right_is_told_how_it_is_written(before: str, after: str, words: str) -> None:
+def test_a_nearly_right_key_or_value_of_a_zone_is_told_how_it_is_written(
+    before: str, after: str, words: str
+) -> None:
     text = (
         'zone = "a.example"\nstatic = "a.zone"\n[[pool]]\nhandle = "sip"\n'
         'service = "_sip._udp"\nname = "as"\naccept = ["10.0.0.0/8"]\nmax_answers = 8\n'
@@ -283,7 +289,9 @@ def test_delegation_and_glue_are_right(tmp_path: Path) -> None:
         ("*.ims TXT text", f"*.{INNER} TXT"),
     ],
 )
-def test_what_belongs_into_the_inner_zone(tmp_path: Path, record: str, key: str) -> None:
+def test_a_record_that_belongs_into_the_inner_zone_is_an_error_of_the_outer_one(
+    tmp_path: Path, record: str, key: str
+) -> None:
     (told,) = problems(tmp_path, CUT + record + "\n")
     line = len((FIXED + CUT).splitlines()) + 1
     assert told.startswith(f"outer.zone:{line}: {key}: belongs into the zone {INNER}, which is served here")

@@ -39,7 +39,7 @@ def test_many_types_are_read() -> None:
     assert static.records[f"y.{ZONE}"][0].content == "example.org"
 
 
-def test_what_powerdns_reads_in_one_form_only_is_given_in_that_form() -> None:
+def test_records_that_powerdns_reads_in_one_form_only_are_given_in_that_form() -> None:
     static = parsed('c CERT PKIX 7 RSASHA256 AQID\nh HTTPS 1 . alpn="h2,h3" port="8443" ipv4hint=192.0.2.1\n')
     assert static.records[f"c.{ZONE}"][0].content == "1 7 8 AQID"
     content = static.records[f"h.{ZONE}"][0].content
@@ -65,7 +65,7 @@ def test_soa_and_ns_are_required() -> None:
     assert errors_of(text) == [f"z: {ZONE}: the zone has no NS record at its apex"]
 
 
-def test_what_is_missing_is_told_beside_bad_records_unless_one_of_them_is_it() -> None:
+def test_missing_soa_and_ns_are_told_beside_bad_records_unless_one_of_these_may_be_it() -> None:
     missing = [f"z: {ZONE}: the zone has no NS record at its apex", f"z: {ZONE}: the zone has no SOA record"]
     for bad, is_told in (
         ("www A nowhere", True),

@@ -104,7 +104,7 @@ def test_plain_lines_read_the_same_as_by_dnspython(head: str, more: list[str]) -
 
 
 @given(st.builds("{} {}{}{}".format, names, ttls, data, ends))
-def test_what_is_no_record_is_never_plain(line: str) -> None:
+def test_a_line_that_is_no_record_is_never_read_as_a_plain_one(line: str) -> None:
     """An error is dnspython's to find and to explain."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(file, "plain_line", lambda *place: None)

@@ -77,7 +77,7 @@ async def test_a_command_gets_its_answer(tmp_path: Path) -> None:
         ({"what": ["all"]}, "'what' of status is a text"),
     ],
 )
-async def test_what_a_command_does_not_know_refuses_the_request(
+async def test_an_unknown_key_of_a_command_refuses_the_request(
     tmp_path: Path, wrong: dict[str, Any], told: str
 ) -> None:
     async with running(tmp_path / "s"):
@@ -150,7 +150,7 @@ async def test_a_refusal_is_read_even_when_it_came_before_the_question(
             await ask(tmp_path / "s", "status")
 
 
-async def test_only_owner_and_group_may_connect(tmp_path: Path) -> None:
+async def test_the_control_socket_is_for_owner_and_group_and_is_removed_at_the_end(tmp_path: Path) -> None:
     async with running(tmp_path / "s"):
         assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o660
     assert not (tmp_path / "s").exists()

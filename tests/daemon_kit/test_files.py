@@ -20,7 +20,7 @@ def test_a_file_also_by_a_link(tmp_path: Path) -> None:
             assert file.read() == b"what it holds"
 
 
-def test_what_is_none_is_refused_at_once() -> None:
+def test_a_pipe_a_socket_a_device_and_a_directory_are_refused_at_once() -> None:
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{folder}/socket")
         os.mkfifo(f"{folder}/pipe")
@@ -45,7 +45,7 @@ def test_a_replaced_file_is_whole_and_its_owners_alone(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["state.json"]
 
 
-def test_what_a_crash_left_of_a_file_is_removed_and_no_other_files(tmp_path: Path) -> None:
+def test_an_unfinished_file_of_a_crash_is_removed_and_no_other_file(tmp_path: Path) -> None:
     for name in (".state.json.abcdefgh", "state.json", ".state.toml.abcdefgh"):
         (tmp_path / name).write_text("half")
     remove_unfinished(tmp_path / "state.json")
@@ -53,7 +53,7 @@ def test_what_a_crash_left_of_a_file_is_removed_and_no_other_files(tmp_path: Pat
     remove_unfinished(tmp_path / "no directory" / "state.json")
 
 
-def test_only_owner_and_group_may_connect(tmp_path: Path) -> None:
+def test_a_socket_has_its_permissions_and_leaves_no_temporary_name(tmp_path: Path) -> None:
     path = tmp_path / "sock"
     with listen_at(path, 0o660, "the socket"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o660

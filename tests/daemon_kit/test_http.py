@@ -28,7 +28,7 @@ def test_an_address_is_read_and_written_alike(text: str, loopback: bool) -> None
     "text",
     ["", "8054", "localhost:8054", "::1:8054", "[127.0.0.1]:1", "1.2.3.4:0", "1.2.3.4:65536", "1.2.3:4"],
 )
-def test_what_is_no_address_to_listen_at(text: str) -> None:
+def test_a_text_that_is_no_address_to_listen_at_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         ListenAddress.parse(text)
 

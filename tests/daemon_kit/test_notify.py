@@ -11,7 +11,9 @@ from daemon_kit import notify
 from daemon_kit.notify import feed_watchdog
 
 
-def test_what_a_service_manager_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_manager_is_told_ready_alive_and_reloading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(10)

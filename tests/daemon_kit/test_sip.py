@@ -105,7 +105,7 @@ def test_provisional_responses_are_not_final() -> None:
     assert str(response) == "100 Trying"
 
 
-def test_what_people_see_is_short_and_printable() -> None:
+def test_the_phrase_of_a_response_is_short_and_printable() -> None:
     response = parse_response(ANSWER.replace(b"OK", b"\x1b[31m\xff" + b"A" * 5000, 1))
     assert response is not None
     assert response.phrase.isprintable()

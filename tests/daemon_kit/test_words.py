@@ -92,7 +92,7 @@ def test_a_misspelt_word_is_answered_with_what_was_meant(written: str, meaning: 
         ('a = ["x"\nb = "y"\n', 2, "a list is not closed with ], or its elements lack quotes or the commas"),
     ],
 )
-def test_what_is_no_toml(text: str, line: int, words: str) -> None:
+def test_a_text_that_is_no_toml_is_told_with_its_line(text: str, line: int, words: str) -> None:
     with pytest.raises(ConfigurationErrors) as found:
         TomlDocument("agent.toml", text)
     assert str(found.value).startswith(f"agent.toml:{line}: not TOML: {words}")

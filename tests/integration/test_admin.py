@@ -228,7 +228,7 @@ def test_on_the_live_page_a_killed_server_goes_out_and_comes_back(
     assert [line for line in browser.complaints() if "/v1/" not in line] == []
 
 
-def test_what_is_missing_is_named_explained_and_kept_until_forgotten(
+def test_a_missing_server_is_named_explained_and_kept_until_it_is_forgotten(
     chain: AdminChain, browser: Browser
 ) -> None:
     """One of three killed, one drained: amber, with different reasons, across a restart of the backend."""

@@ -342,7 +342,7 @@ def test_a_copied_state_directory_is_found_out(chain: Operated) -> None:
         assert any('"event": "identifier_collision"' in log and "taken_instead" in log for log in logs)
 
 
-def test_another_transport_is_refused_in_words(chain: Operated) -> None:
+def test_a_server_of_another_transport_is_refused_with_what_to_do(chain: Operated) -> None:
     identifier = chain.until_in()
     with second_sidecar(chain, chain.toml.replace('"tcp"\nport', '"udp"\nport'), 5071) as other:
         one = other.until_status(lambda one: "other members have transport" in one["reason"])

@@ -66,7 +66,9 @@ def answer(namespace: Namespace, name: str, *options: str) -> tuple[int, bool]:
 
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("family", list(FAMILIES))
-def test_what_is_computed_to_fit_is_answered_whole(pdns: Namespace, zone: str, family: str) -> None:
+def test_as_many_records_as_are_computed_to_fit_are_answered_whole(
+    pdns: Namespace, zone: str, family: str
+) -> None:
     most = computed(zone, family)
     assert 1 <= most < 9
     for options in (["+noedns"], ["+edns=0", "+bufsize=512"]):

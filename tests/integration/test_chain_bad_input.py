@@ -166,7 +166,9 @@ NOT_TOML = [
 
 
 @pytest.mark.parametrize(("module", "command"), [("ppe_agent.cli", "run"), ("rspdns.cli", "serve")])
-def test_what_is_no_toml(host: Namespace, tmp_path: Path, module: str, command: str) -> None:
+def test_every_program_tells_the_line_of_a_file_that_is_no_toml(
+    host: Namespace, tmp_path: Path, module: str, command: str
+) -> None:
     (tmp_path / "zones.d").mkdir()
     file = tmp_path / "bad.toml"
     for text, line in NOT_TOML:

@@ -315,7 +315,7 @@ def test_sctpd_in_its_sandbox_serves_its_group_alone(machine: LiveSystemd) -> No
 
 
 @pytest.mark.parametrize("unit", ["ppe-agent", "rspdns", "rspdns-registrar@r2", "sctpd"])
-def test_what_is_killed_is_started_again(machine: LiveSystemd, unit: str) -> None:
+def test_a_killed_service_is_started_again(machine: LiveSystemd, unit: str) -> None:
     assert 0 <= restarted(machine, unit, "--signal=SIGKILL") < 3, "200 ms, on a machine that is not busy"
     if unit == "sctpd":
         assert client(machine, "sctp") == "through both\nthrough both\n"
@@ -324,7 +324,9 @@ def test_what_is_killed_is_started_again(machine: LiveSystemd, unit: str) -> Non
 
 
 @pytest.mark.parametrize("unit", ["ppe-agent", HUNG_REGISTRAR])
-def test_what_hangs_is_ended_by_the_watchdog(machine: LiveSystemd, unit: str) -> None:
+def test_a_service_that_hangs_is_ended_by_the_watchdog_and_started_again(
+    machine: LiveSystemd, unit: str
+) -> None:
     restarted(machine, unit, "--signal=SIGSTOP")
     assert "Watchdog timeout" in machine.run("journalctl", "--no-pager", f"--unit={unit}")
     until(machine, lambda: states(machine) == {"one": "in"})

@@ -108,7 +108,9 @@ def until_lines(log: Path, wanted: set[str]) -> set[str]:
     return lines
 
 
-def test_who_reaches_whom_over_ipv6(hosts: Mapping[str, Namespace], tmp_path: Path) -> None:
+def test_packet_filters_let_through_over_ipv6_only_traffic_between_the_right_hosts(
+    hosts: Mapping[str, Namespace], tmp_path: Path
+) -> None:
     load_filters(hosts, tmp_path, 6)
     asap, enrp = (f"[{address('r1')}]:{port}" for port in (3863, 9901))
     agent, server = (f"[{address('as1')}]:{port}" for port in (AGENT_PORT, SERVER_PORT))

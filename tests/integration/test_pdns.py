@@ -129,12 +129,12 @@ def test_the_name_is_there_but_not_this_type(pdns: Pdns, name: str, qtype: str) 
         (f"00000001.t.other.{ZONE}", "A"),
     ],
 )
-def test_what_nobody_knows_is_servfail(pdns: Pdns, name: str, qtype: str) -> None:
+def test_a_pool_that_no_registrar_told_of_is_servfail(pdns: Pdns, name: str, qtype: str) -> None:
     assert status(pdns.dig(name, qtype)) == "SERVFAIL"
     assert status(pdns.dig(OWNER, "SRV")) == "NOERROR"
 
 
-def test_another_zone_is_refused(pdns: Pdns) -> None:
+def test_a_zone_that_is_not_served_is_refused(pdns: Pdns) -> None:
     assert status(pdns.dig("example.com", "A")) == "REFUSED"
 
 

@@ -119,7 +119,7 @@ def test_a_key_is_rolled_over(signed: Served) -> None:
     assert "negative response, fully validated" in signed.delv(ZONE, "CDS")
 
 
-def test_another_name_server_signs_with_the_same_key(signed: Served, tmp_path: Path) -> None:
+def test_a_second_name_server_signs_with_an_imported_key(signed: Served, tmp_path: Path) -> None:
     identifier = next(
         line.split()[2]
         for line in signed.pdns.util("show-zone", ZONE).splitlines()

@@ -12,7 +12,7 @@ int main(int count, char **names) { FILE *file = fopen(names[1], "r"); int byte;
 """
 
 
-def test_only_the_program_sees_the_other_file(tmp_path: Path) -> None:
+def test_the_other_file_is_seen_by_the_program_alone(tmp_path: Path) -> None:
     file, other = tmp_path / "file", tmp_path / "other"
     file.write_text("one\n")
     other.write_text("another\n")
@@ -36,7 +36,7 @@ def test_in_a_chroot_whose_root_is_no_mount_point(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "one\n"
 
 
-def test_what_is_missing_is_said_in_one_line(tmp_path: Path) -> None:
+def test_a_missing_private_file_is_told_in_one_line(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",

@@ -98,12 +98,14 @@ def check_reached(lab: Lab, host: str, expected: list[str], *endpoints: str) -> 
         ("r3", False, True),
     ],
 )
-def test_who_reaches_a_registrar(lab: Lab, host: str, asap: bool, enrp: bool) -> None:
+def test_a_registrar_is_reached_at_the_ports_that_each_host_needs(
+    lab: Lab, host: str, asap: bool, enrp: bool
+) -> None:
     expected = [f"{R1}:3863"] * asap + [f"{R1}:9901"] * enrp
     check_reached(lab, host, expected, f"{R1}:3863", f"{R1}:9901")
 
 
-def test_only_registrars_reach_an_agent(lab: Lab, tmp_path: Path) -> None:
+def test_an_agent_is_reached_by_registrars_alone(lab: Lab, tmp_path: Path) -> None:
     command = lab.sctp.command([sys.executable, REACH, "--listen", f"0.0.0.0:{AGENT_PORT}"])
     log = tmp_path / "listener.log"
     listener = Program("listener", lab.network.hosts["as1"], command, log, lab.sctp.environment)

@@ -127,7 +127,7 @@ def examples(strategy: st.SearchStrategy[Message], count: int) -> list[Message]:
 
 
 @pytest.mark.parametrize(("codec", "strategies"), [(asap, s.asap_messages), (enrp, s.enrp_messages)])
-def test_what_passes_is_survived(
+def test_rspregistrar_survives_messages_that_pass_the_check(
     registrar: Registrar, codec: ModuleType, strategies: dict[type, st.SearchStrategy[Message]]
 ) -> None:
     messages = [message for strategy in strategies.values() for message in examples(strategy, 40)]
@@ -151,7 +151,9 @@ FATAL: dict[str, Callable[[], Message]] = {
 
 
 @pytest.mark.parametrize("make", FATAL.values(), ids=FATAL)
-def test_what_is_refused_would_have_ended_it(registrar: Registrar, make: Callable[[], Message]) -> None:
+def test_rspregistrar_ends_by_messages_that_the_check_refuses(
+    registrar: Registrar, make: Callable[[], Message]
+) -> None:
     """Should one of these fail, rspregistrar has been mended, and check_safe may become more lenient."""
     with pytest.raises(UnsafeMessageError):
         check_safe(make())

@@ -69,7 +69,7 @@ def has_joined(host: Namespace) -> bool:
     return "5060" in host.run("dig", "@127.0.0.1", "-p", "5300", "+short", OWNER, "SRV").stdout
 
 
-def test_one_command_runs_everything_and_leaves_nothing(host: Namespace, tmp_path: Path) -> None:
+def test_rspdns_up_runs_everything_and_leaves_nothing(host: Namespace, tmp_path: Path) -> None:
     """What it prints works when pasted, wherever our commands are; a server with a sidecar joins."""
     log, folder = tmp_path / "log", tmp_path / "up"
     folder.mkdir()

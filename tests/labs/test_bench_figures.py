@@ -122,7 +122,7 @@ def test_ratios_are_those_of_a_round() -> None:
     assert known["uncached_latency_p99_us"] == 100
 
 
-def test_what_is_asked_for_by_name_is_there() -> None:
+def test_figures_that_others_ask_for_by_name_are_there() -> None:
     known = figures(ALL)
     keys = ("static_qps", "live_qps", "live_qps_100_changes", "uncached_qps", "rss_mib", "idle_cpu_percent")
     assert set(keys) <= set(known)
@@ -254,7 +254,7 @@ def test_a_simulation_that_was_late_is_told() -> None:
     assert replace(MEASURED, simulation_late_ms=SIMULATION_LATE_MS + 1.0).is_of_simulation
 
 
-def test_what_registrars_bear_is_read_back_and_its_table_is_whole() -> None:
+def test_a_measurement_of_registrars_is_read_back_and_its_table_is_whole() -> None:
     assert read_result(dict(MEASURED.as_json())) == MEASURED
     assert figures([MEASURED])["registrars_3000_300_missing"] == 0
     assert (

@@ -38,7 +38,7 @@ def test_each_figure_can_miss_its_aim() -> None:
         assert missed(GOOD | {key: bad.get(key, GOOD[key] + 1)}) == [key]
 
 
-def test_what_was_not_measured_is_not_missed() -> None:
+def test_an_aim_that_was_not_measured_is_not_missed() -> None:
     """The kernel's own SCTP has no daemon whose time could be measured."""
     assert not missed({"round_trip_ratio": 2.0})
 

@@ -159,7 +159,7 @@ def test_a_stream_stays_with_its_server_while_that_is_named() -> None:
     assert choose("B", ()) == "B"
 
 
-def test_who_never_spoke_is_not_one_who_lost_nothing() -> None:
+def test_a_stream_that_did_not_flow_is_an_error_and_no_stream_without_loss() -> None:
     sent = [Sent(0, n, n * 20 * MS) for n in range(10)]
     arrived = [Received(0, 0, one.sequence, one.at_ns, one.at_ns) for one in sent]
     expect_flow("rspdns", sent, arrived, 100 * MS)
@@ -194,7 +194,7 @@ def test_a_summary_of_several_trials_takes_the_worst_call_the_longest_delay_the_
     assert (found.delay_p99_ms, found.jitter_ms) == (9.0, 0.2)
 
 
-def test_what_did_not_converge_is_not_given_a_figure() -> None:
+def test_an_approach_that_did_not_converge_has_no_figure() -> None:
     assert re.search(r"\| CARP .*\| not in time \| not in time \| 8,000 \|", as_markdown(TRIALS))
 
 
@@ -211,7 +211,7 @@ def test_results_are_read_back_and_resumed_without_a_lab(tmp_path: Path) -> None
     assert page.read_text().count("<svg") == 2
 
 
-def test_only_the_first_host_of_a_pair_begins_as_master() -> None:
+def test_the_first_host_of_a_pair_begins_as_master_and_the_second_as_backup() -> None:
     pair = next(one for one in PAIRS if one.advertisement_ms == 100)
     first, second = (keepalived_conf(pair, first=first) for first in (True, False))
     assert "state MASTER" in first

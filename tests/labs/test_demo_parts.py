@@ -46,7 +46,7 @@ def test_broken_bounds_are_named() -> None:
 
 
 @pytest.mark.parametrize("kind", [Kind.EMPTY, Kind.SERVFAIL, Kind.MALFORMED])
-def test_one_empty_or_failed_answer_is_a_problem_however_short(kind: Kind) -> None:
+def test_an_empty_or_failed_answer_is_a_problem_however_short(kind: Kind) -> None:
     assert result(500, observation(10.001, frozenset(), kind), observation(10.1, ALL - DEAD)).problems
 
 
@@ -149,7 +149,7 @@ def test_the_end_says_which_bound_was_broken() -> None:
     assert last == "bounds broken: as-killed (wrong until 101.0 ms, allowed are 50 ms)"
 
 
-def test_what_takes_a_fault_back_is_told_with_the_time_until_dns_named_all_again() -> None:
+def test_an_undone_fault_is_told_with_the_time_until_dns_named_all_again() -> None:
     seen = [
         observation(9.99, ALL),
         observation(10.01, ALL - DEAD),

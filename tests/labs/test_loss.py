@@ -41,7 +41,7 @@ def test_the_parts_of_a_run_add_up() -> None:
     assert sum_up([LOST]).as_json() == LOST.as_json()
 
 
-def test_only_what_happens_while_answers_are_judged_is_counted(
+def test_departures_are_counted_only_while_answers_are_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last answers are waited for; who is dropped in that time can't be in an answer that is judged."""

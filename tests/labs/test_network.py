@@ -161,7 +161,7 @@ def test_a_frozen_program_is_ended_in_order_too(network: Network, tmp_path: Path
     assert "in order" in program.log_end()
 
 
-def test_what_a_killed_lab_left_is_removed_and_running_labs_are_not(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_lab_are_removed_and_running_labs_are_not(tmp_path: Path) -> None:
     code = (
         "import os, sys, time\nfrom pathlib import Path\n"
         "from rspdns_lab.net.network import Network\nfrom rspdns_lab.net.processes import Program\n"
@@ -186,7 +186,7 @@ def test_what_a_killed_lab_left_is_removed_and_running_labs_are_not(tmp_path: Pa
         assert host.path.exists()
 
 
-def test_what_a_killed_lab_of_an_ordinary_user_left_is_ended_too() -> None:
+def test_leftovers_of_an_ordinary_users_killed_lab_are_ended_too() -> None:
     """Its namespaces have names in its own user namespace only."""
     if not has_user_namespaces():
         pytest.skip("no user namespace can be made here (a chroot, or the kernel forbids it)")
@@ -208,7 +208,7 @@ def test_what_a_killed_lab_of_an_ordinary_user_left_is_ended_too() -> None:
         assert traces(killed.pid) == []
 
 
-def test_what_another_user_left_is_not_said_to_be_removed() -> None:
+def test_leftovers_of_another_user_are_told_and_not_said_to_be_removed() -> None:
     with tempfile.TemporaryDirectory() as folder:  # pytest's own is closed to others
         Path(folder).chmod(0o755)
         left = Path(folder, "rspdns-lab-4194305-abc")  # above every process identifier

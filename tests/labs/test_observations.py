@@ -192,7 +192,7 @@ def test_empty_servfail_and_silence_are_counted_apart() -> None:
     assert counts == (2, 1, 1, 1, 4, 4)
 
 
-def test_only_the_servers_asked_about_count() -> None:
+def test_a_verdict_counts_answers_of_the_given_servers_alone() -> None:
     observations = [answer(10.1, A, server=0), answer(10.1, kind=Kind.TIMEOUT, server=1)]
     assert judge(observations, 10.0, {A}, set(), {0}).timeouts == 0
 

@@ -91,7 +91,7 @@ def test_results_and_figures_may_go_to_two_files(tmp_path: Path) -> None:
     assert dice("--results", str(results), eyes=lambda _: 6).stdout == "1 2 3\n"
 
 
-def test_what_stops_the_run_between_two_trials_ends_the_lab_first(tmp_path: Path) -> None:
+def test_a_run_stopped_between_two_trials_ends_its_lab_before_it_says_why(tmp_path: Path) -> None:
     (tmp_path / "full").symlink_to("/dev/full")
     done = dice("--json", str(tmp_path / "full"))
     assert done.exit_code == 2

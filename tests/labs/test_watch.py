@@ -58,7 +58,7 @@ def test_the_view_stands_before_anything_answers() -> None:
     assert "as1" in shown(Scene("as1"))
 
 
-def test_only_whole_new_lines_of_a_log_are_told(tmp_path: Path) -> None:
+def test_new_lines_of_a_log_are_told_once_they_are_whole(tmp_path: Path) -> None:
     log = tmp_path / "agent.log"
     entry = {"event": "drained", "timestamp": "2026-01-01T00:00:00Z"}
     tail, program = LogTail(2), Program("agent", HOST, [], log)

@@ -75,7 +75,7 @@ def test_every_line_is_short_and_every_setting_is_explained(case: dict[str, Any]
         {"axfr": ["somewhere"]},
     ],
 )
-def test_what_pdns_conf_cannot_hold_is_refused(wrong: dict[str, object]) -> None:
+def test_a_setting_that_pdns_conf_cannot_hold_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError):
         PdnsSettings(**wrong)  # type: ignore[arg-type]
 

@@ -16,7 +16,7 @@ def pool_of(count: int, registrars: int = 3) -> Play:
     return play
 
 
-def test_one_member_of_two_leaves_at_once() -> None:
+def test_a_member_of_a_pool_of_two_leaves_at_once() -> None:
     play = pool_of(2)
     play.answer(0, pe(2, R1))
     assert play.members() == [2]
@@ -67,7 +67,7 @@ def test_the_truth_is_served_after_a_second_whatever_the_others_say() -> None:
     assert play.members() == []
 
 
-def test_who_comes_back_while_questioned_never_left() -> None:
+def test_a_member_that_comes_back_while_a_crowd_is_questioned_never_left() -> None:
     play = pool_of(3)
     since_s = play.view().members[0].since_s
     play.answer(0)

@@ -84,7 +84,7 @@ def test_longer_or_another_address_does() -> None:
     assert [member.since_s > 100.005 for member in play.view().members] == [True, True]
 
 
-def test_who_left_is_shown_for_a_minute() -> None:
+def test_a_member_that_left_is_shown_for_a_minute() -> None:
     play = playing(1, 2)
     play.answer(0, pe(2, R1))
     left_s = play.view().out[0].since_s
@@ -199,7 +199,7 @@ def test_a_home_whose_answers_are_full_is_not_asked_again_and_again() -> None:
     assert play.asked() == set()
 
 
-def test_who_is_known_and_out_is_so_since_it_was_found_out() -> None:
+def test_an_element_that_is_out_is_so_since_it_was_first_seen() -> None:
     play = playing(1)
     play.answer(0, pe(1, R1), pe(2, R1, "192.0.2.9"))
     (out,) = play.view().out

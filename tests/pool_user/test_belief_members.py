@@ -127,14 +127,14 @@ def test_the_dead_do_not_blink_when_their_home_wakes() -> None:
     assert play.members() == [2]
 
 
-def test_who_registers_again_at_its_home_is_in_at_once() -> None:
+def test_a_removed_element_that_its_home_lists_again_is_in_at_once() -> None:
     play = settled()
     play.answer(0, pe(2, R2))
     play.answer(0, pe(1, R1), pe(2, R2))
     assert play.members() == [1, 2]
 
 
-def test_who_registers_again_is_in_when_another_tells_anew() -> None:
+def test_a_removed_element_is_in_when_another_registrar_lists_it_anew() -> None:
     play = settled()
     play.answer(0, pe(2, R2))
     play.answer(1, pe(2, R2))
@@ -208,7 +208,7 @@ def test_with_its_home_gone_and_nobody_listing_it_a_member_is_out() -> None:
     assert play.members() == []
 
 
-def test_what_others_said_before_its_home_fell_silent_does_not_count() -> None:
+def test_denials_of_others_from_before_the_home_fell_silent_do_not_count() -> None:
     play = Play()
     play.settle(0, 1)
     play.answer(0, pe(1, R1))
@@ -405,7 +405,7 @@ def test_crossed_views_of_a_move_are_no_death() -> None:
     assert play.members() == [1]
 
 
-def test_who_moved_and_then_died_is_not_kept_by_what_the_old_home_says_of_the_move() -> None:
+def test_an_element_that_moved_and_died_is_not_kept_by_its_old_homes_word_of_the_move() -> None:
     play = settled()
     for index in (0, 1, 2):
         play.answer(index, pe(1, R3), pe(2, R2))
@@ -454,7 +454,7 @@ def played(rules: PoolRules) -> Play:
 
 
 @pytest.mark.parametrize("own_children", [True, False])
-def test_what_a_remote_agent_registers_is_a_member_at_the_servers_address(own_children: bool) -> None:
+def test_an_element_of_a_remote_agent_is_a_member_at_the_servers_address(own_children: bool) -> None:
     """Whichever way a registrar tells of it."""
     play, at_its_own = played(REMOTE), [(ip_address(SERVER),)]
     play.answer(0, remote())
@@ -478,7 +478,7 @@ def test_accept_is_asked_about_the_remote_server_and_not_its_agent() -> None:
     }
 
 
-def test_only_a_named_agent_speaks_for_others() -> None:
+def test_an_agent_that_is_not_named_speaks_for_its_own_address_alone() -> None:
     play = played(REMOTE)
     play.answer(0, remote(agent="10.20.3.3"))
     assert [member.addresses for member in play.view().members] == [(ip_address("10.20.3.3"),)], "at its own"

@@ -27,7 +27,7 @@ def probed(play: Play, identifier: int, reachable: bool) -> None:
     )
 
 
-def test_who_does_not_register_elsewhere_is_probed_with_the_others_as_witnesses() -> None:
+def test_an_orphan_that_registers_nowhere_else_is_probed_with_the_others_as_witnesses() -> None:
     play = orphaned(0.1)
     assert play.belief.probe_targets(play.now) == {}, "it may be on its way to another registrar"
     deadline_s = play.belief.next_deadline_s
@@ -39,7 +39,7 @@ def test_who_does_not_register_elsewhere_is_probed_with_the_others_as_witnesses(
     assert play.members() == [1, 2], "suspected is not yet out"
 
 
-def test_nobody_is_probed_who_registers_elsewhere_in_time() -> None:
+def test_an_orphan_that_registers_elsewhere_in_time_is_not_probed() -> None:
     play = orphaned(0.1)
     listed(play, R2)
     for _ in range(20):
@@ -48,7 +48,7 @@ def test_nobody_is_probed_who_registers_elsewhere_in_time() -> None:
     assert play.members() == [1, 2]
 
 
-def test_nor_who_went_and_came_back_under_a_home_that_was_lost_before() -> None:
+def test_an_element_that_came_back_under_a_home_lost_before_is_not_suspected() -> None:
     play = settled()
     for index in (0, 1, 2):
         play.answer(index, pe(2, R2))
@@ -59,7 +59,7 @@ def test_nor_who_went_and_came_back_under_a_home_that_was_lost_before() -> None:
     assert play.view().suspected == ()
 
 
-def test_nobody_is_probed_where_no_home_was_lost() -> None:
+def test_no_member_is_probed_where_no_home_was_lost() -> None:
     play = Play()
     play.settle(0, 1)
     play.up(2)
@@ -105,7 +105,7 @@ def until_in(play: Play, identifier: int) -> float:
     return play.now - began_s
 
 
-def test_only_the_suspects_leave() -> None:
+def test_a_witness_that_no_probe_reaches_does_not_leave() -> None:
     play = orphaned()
     probed(play, 2, False)
     assert play.members() == [1, 2], "its home lists it"
@@ -145,7 +145,7 @@ def test_a_registrar_that_is_out_of_reach_for_long_has_nobody_probed_for_long() 
     assert play.members() == [1, 2]
 
 
-def test_who_was_unreachable_stays_so_when_the_last_registrar_is_lost_too() -> None:
+def test_an_unreachable_member_stays_out_when_the_last_registrar_is_lost_too() -> None:
     play = orphaned()
     probed(play, 1, False)
     play.down(1, 2)
@@ -195,7 +195,7 @@ def test_a_home_that_never_settles_keeps_nobody_out_for_good() -> None:
     assert play.belief.probe_targets(play.now) == {}
 
 
-def test_who_left_meanwhile_has_nobody_probed_any_more() -> None:
+def test_a_suspect_that_left_has_its_pool_probed_no_more() -> None:
     """At home at a registrar that never was settled."""
     play = Play()
     play.settle(0, 1)

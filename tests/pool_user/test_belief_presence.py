@@ -75,7 +75,7 @@ def test_news_of_a_starting_registrar_do_not_put_out_a_member_that_is_in() -> No
     assert play.members() == [1]
 
 
-def test_what_a_registrar_answered_under_another_identifier_does_not_count() -> None:
+def test_an_answer_given_under_a_former_identifier_does_not_count() -> None:
     play = Play()
     play.settle(0, 1)
     play.answer(1, pe(1, 0xA9))
@@ -112,7 +112,7 @@ def test_not_found_from_a_settled_one_does() -> None:
     assert play.view().stale_since_s is None
 
 
-def test_what_a_registrar_answered_before_it_was_settled_does_not_count_afterwards() -> None:
+def test_an_answer_from_before_a_registrar_was_settled_does_not_count_afterwards() -> None:
     play = Play()
     play.settle(1)
     play.answer(1, pe(1, R1))

@@ -30,7 +30,7 @@ def table(play: Play, index: int, *elements: PoolElement, own: bool = False) -> 
     return changed
 
 
-def test_who_is_pushed_is_in_and_whose_deletion_is_pushed_is_out_without_a_question() -> None:
+def test_a_pushed_element_is_in_and_a_pushed_deletion_takes_it_out_without_a_question() -> None:
     play = settled()
     assert push(play, 0, pe(3, R1)), "the others are to be asked too"
     assert play.members() == [1, 2, 3]
@@ -45,7 +45,7 @@ def test_a_new_load_concerns_nobody_else() -> None:
     assert play.view().members[0].policy == LeastUsed(0.5)
 
 
-def test_who_registers_again_as_before_changes_nothing_and_is_seen_then() -> None:
+def test_a_pushed_renewal_changes_nothing_and_counts_as_seen_then() -> None:
     play = settled()
     views = play.belief.views(play.now)
     asked_s = play.now
@@ -78,7 +78,7 @@ def test_a_registrar_that_is_not_settled_is_not_believed_about_who_is_gone() -> 
     assert 1 in play.members(), "what it told while it woke up does not count later"
 
 
-def test_what_comes_under_another_identifier_is_nobodys_word() -> None:
+def test_an_update_under_another_senders_identifier_does_not_count() -> None:
     play = settled()
     assert not push(play, 0, pe(1, R1), sender=R2, gone=True)
     assert not push(play, 0, pe(9, R1), sender=0xDEAD)
@@ -104,7 +104,7 @@ def test_an_answer_from_before_the_push_does_not_take_the_new_out() -> None:
     assert play.members() == [1, 2, 3]
 
 
-def test_another_registrars_old_answer_about_somebody_new_does_not_bring_the_dead_back() -> None:
+def test_an_older_answer_of_another_registrar_does_not_bring_a_deleted_element_back() -> None:
     play = settled()
     push(play, 0, pe(3, R1))
     asked_s = play.now
@@ -127,7 +127,7 @@ def test_a_lost_push_is_mended_by_the_next_answer(lost: str) -> None:
     assert play.members() == [1, 2]
 
 
-def test_who_moves_never_blinks() -> None:
+def test_an_element_that_moves_to_another_registrar_never_blinks() -> None:
     play = settled()
     push(play, 1, pe(1, R2))
     assert play.members() == [1, 2]
@@ -175,7 +175,7 @@ def test_a_table_of_own_children_says_nothing_about_those_of_others() -> None:
     assert table(play, 0, pe(3, R1), own=True) == []
 
 
-def test_who_is_no_child_any_more_because_it_moved_never_blinks() -> None:
+def test_an_element_missing_in_its_old_homes_table_because_it_moved_never_blinks() -> None:
     play = settled()
     table(play, 0, own=True)
     assert play.members() == [1, 2]

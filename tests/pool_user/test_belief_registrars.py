@@ -34,7 +34,7 @@ def test_a_registrars_own_sentinel_settles_it_and_names_it() -> None:
     assert identifiers(play) == [None, R2, None]
 
 
-def test_another_registrars_sentinel_does_not_settle() -> None:
+def test_a_registrar_is_not_settled_by_another_registrars_sentinel() -> None:
     play = Play()
     play.up(0)
     play.answer(0, pe(0x52, R2), handle="rspdns-sentinel-2")
@@ -129,7 +129,7 @@ def test_an_identifier_held_for_a_moment_is_lost_to_nobodys_gain() -> None:
     assert play.standings()[:2] == ["starting", "starting"]
 
 
-def test_nobody_gets_an_identifier_before_all_have_told_theirs() -> None:
+def test_a_registrar_has_no_identifier_before_all_have_told_theirs_nor_one_that_two_claim() -> None:
     play = Play()
     play.up(0, 1)
     play.sentinel(0, (0x51, R2))
@@ -348,7 +348,7 @@ def test_thousands_of_pools_are_judged_anew_in_steps_and_what_was_told_comes_fir
     assert 5 <= steps <= len(pools)
 
 
-def test_who_was_denied_by_its_home_is_not_brought_back_by_a_registrar_that_settles_later() -> None:
+def test_an_element_denied_by_its_home_is_not_brought_back_by_a_registrar_that_settles_later() -> None:
     play = Play()
     play.settle(0, 1)
     play.up(2)

@@ -138,7 +138,7 @@ def test_an_unknown_pool_of_the_file_is_ignored() -> None:
     assert list(play.belief.views(play.now)) == [POOL]
 
 
-def test_who_is_to_be_probed() -> None:
+def test_members_are_to_be_probed_once_no_registrar_can_vouch_for_them() -> None:
     play = Play()
     play.settle(0)
     play.answer(0, pe(1, R1))

@@ -28,7 +28,7 @@ def foreign(identifier: int) -> PoolElement:
     return pe(identifier, R1, address="192.0.2.7", port=1024 + identifier % 60_000)
 
 
-def test_one_change_in_a_large_pool_judges_one_element(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_in_a_large_pool_judges_few_elements_and_not_all(monkeypatch: pytest.MonkeyPatch) -> None:
     play = played()
     for number in range(900):
         push(play, pe(1000 + number, R1))
@@ -117,7 +117,7 @@ def test_refusals_are_told_of_now_and_then_with_their_number() -> None:
     assert "64 such PEs are known already" in told[-1].words
 
 
-def test_who_is_gone_makes_room_for_other_foreign_ones() -> None:
+def test_foreign_elements_that_are_gone_make_room_for_others() -> None:
     play = played()
     for turn in range(50):
         for number in range(MAX_FOREIGN):

@@ -47,7 +47,7 @@ def test_the_unreachable_is_out_with_its_reason_and_returns_as_old_as_it_was() -
     assert one.out() == {}
 
 
-def test_who_registers_again_at_the_same_place_is_still_unreachable_elsewhere_it_is_not() -> None:
+def test_an_unreachable_member_stays_out_at_the_same_address_and_not_at_another() -> None:
     one = play(1, 2)
     one.belief.probed(POOL, target(one, 1), False, one.now)
     one.answer(0, pe(2, R1))

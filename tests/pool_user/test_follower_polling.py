@@ -38,7 +38,7 @@ def test_hot_pools_and_the_sentinel_are_asked_together_the_sentinel_first() -> N
     assert one.due(pools, 0.05, False, 0) == [SENTINEL, "a", "b"]
 
 
-def test_what_is_unanswered_is_not_asked_again() -> None:
+def test_a_question_is_not_repeated_while_it_is_unanswered() -> None:
     pools, one = HotPools(["a", "b"], INTERVALS, 0), Round(SENTINEL, INTERVALS)
     one.due(pools, 0.05, False, 0)
     one.done("b")
@@ -94,7 +94,7 @@ def test_a_silent_registrar_is_asked_about_its_sentinel_only() -> None:
     assert one.due(pools, 0.05, True, 0.3) == [SENTINEL]
 
 
-def test_what_was_never_asked_comes_first_hot_pools_before_others() -> None:
+def test_pools_never_asked_about_come_first_and_hot_ones_before_others() -> None:
     pools, one = HotPools(["idle", "hot", "new"], INTERVALS, -100), Round(SENTINEL, INTERVALS)
     pools.note_query("hot", 0.0)
     one.asked("idle", 0.0)

@@ -46,7 +46,7 @@ def data(*members: Member, **changes: Any) -> bytes:
     return encode({"pool": view(*members, **changes)}, NOW, WALL)
 
 
-def test_what_is_written_is_read_after_a_reboot() -> None:
+def test_members_that_were_written_are_read_after_a_reboot() -> None:
     members = (
         member(1),
         member(2, Priority(7), "10.0.0.2", "fd00::2"),
@@ -62,7 +62,7 @@ def test_what_is_written_is_read_after_a_reboot() -> None:
         assert after.since_s == pytest.approx(3.0 - 130)
 
 
-def test_what_is_encoded_again_is_what_would_be_encoded_anew() -> None:
+def test_a_file_encoded_with_kept_parts_equals_one_encoded_anew() -> None:
     encoded = Encoded()
     views = {"a": view(member(1), recent=(member(2),)), "b": view(member(2)), "c": view(stale_since_s=NOW)}
     steps: list[tuple[float, dict[str, PoolView]]] = [
@@ -143,7 +143,9 @@ def test_any_changed_byte_is_noticed() -> None:
         ({"content": None}, "checksum does not match"),
     ],
 )
-def test_another_document_is_refused_in_words(change: dict[str, Any], words: str) -> None:
+def test_a_document_of_another_format_or_content_is_refused_in_words(
+    change: dict[str, Any], words: str
+) -> None:
     document = json.loads(data(member(1)))
     with pytest.raises(DamagedFileError, match=words):
         decode(json.dumps(document | change).encode(), NOW, WALL, 3600)

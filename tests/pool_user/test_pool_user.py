@@ -183,7 +183,7 @@ async def test_members_come_and_go() -> None:
         await scene.until(lambda: scene.members == [2])
 
 
-async def test_only_changes_are_told() -> None:
+async def test_views_are_given_out_only_when_they_changed() -> None:
     async with playing() as scene:
         scene.list_everywhere(pe(1, HOMES[0]))
         await scene.until(lambda: scene.members == [1])
@@ -222,7 +222,7 @@ async def test_a_change_is_told_before_others_are_asked_about_it() -> None:
         await scene.until(lambda: [each.count(POOL, now) for each in scene.registrars] == [0, 1, 1])
 
 
-async def test_those_who_tell_by_themselves_are_asked_only_when_the_change_is_through() -> None:
+async def test_followed_registrars_are_asked_about_a_change_only_after_a_moment() -> None:
     async with playing(PlayedSettings(poll_hot_ms=20_000)) as scene:
         scene.list_everywhere(pe(1, HOMES[0]), pe(2, HOMES[0]))
         await scene.until(lambda: scene.members == [1, 2])
@@ -241,7 +241,7 @@ async def test_those_who_tell_by_themselves_are_asked_only_when_the_change_is_th
         assert scene.members == [1]
 
 
-async def test_what_a_handle_table_is_about_to_tell_is_not_asked_for_one_by_one(
+async def test_pools_that_a_handle_table_is_about_to_tell_are_not_asked_about_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(RegistrarSession, "is_about_to_tell", property(lambda one: one.index == 0))
@@ -302,7 +302,7 @@ async def test_a_question_of_the_belief_is_asked_at_once() -> None:
         assert started.ran_s() < 0.9, "a crowd, confirmed by all"
 
 
-async def test_one_question_at_a_time_for_each_pool_and_registrar() -> None:
+async def test_each_registrar_is_asked_one_question_at_a_time_about_a_pool() -> None:
     async with playing(PlayedSettings(poll_hot_ms=10)) as scene:
         scene.registrars[1].delay_s = 0.25
         scene.registrars[2].is_frozen = True

@@ -101,7 +101,7 @@ async def test_sip_options(answers: list[bytes], expected: ProbeResult) -> None:
         assert b"\r\nMax-Forwards: 0\r\n" in server.requests[0], "a proxy may not answer for another server"
 
 
-async def test_nobody_listening_on_udp_is_found_at_once() -> None:
+async def test_a_udp_port_without_a_listener_is_found_out_at_once() -> None:
     async with asyncio.timeout(20):
         one = member(free_port(socket.SOCK_DGRAM), Protocol.UDP)
         assert await probe(one, options(30)) is ProbeResult.FAILED
@@ -161,7 +161,7 @@ async def test_a_lost_packet_or_two_are_no_failure() -> None:
         assert len(set(server.requests)) == 1, "a repetition (RFC 3261 section 17.1.2.2)"
 
 
-async def test_what_was_heard_is_told_in_words() -> None:
+async def test_the_outcome_of_a_probe_is_told_in_words() -> None:
     closed = free_port(socket.SOCK_DGRAM)
     heard = await listen_for_life(member(closed, Protocol.UDP), options(30))
     assert heard == Heard(ProbeResult.FAILED, "connection refused")
@@ -181,7 +181,7 @@ async def test_what_was_heard_is_told_in_words() -> None:
         assert (heard.words, heard.is_answer) == ("no answer within 200 ms", False)
 
 
-async def test_what_an_outcome_makes_due_is_not_waited_for() -> None:
+async def test_probes_that_an_outcome_makes_due_are_sent_at_once() -> None:
     """Eight failures in a row of a suspect, 50 ms apart, while nothing else is due."""
     members = [member(5060, Protocol.UDP, number) for number in (1, 2)]
 

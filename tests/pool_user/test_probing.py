@@ -108,7 +108,7 @@ def test_unknown_says_nothing_and_breaks_a_streak() -> None:
     assert play([FAILED, UNKNOWN, FAILED, UNKNOWN, UNKNOWN], plan) == [None] * 5
 
 
-def test_who_is_silent_falls_within_04_s_and_returns_after_its_rise() -> None:
+def test_a_silent_member_falls_within_04_s_and_returns_after_its_rise() -> None:
     world = World(*(target(number, plan=VERIFIED) for number in (1, 2, 3)))
     world.run(2)
     assert world.out == set()
@@ -158,7 +158,7 @@ def test_shards_of_a_pool_witness_for_each_other() -> None:
     assert world.out == {1}
 
 
-def test_who_cannot_be_probed_is_no_witness() -> None:
+def test_a_member_that_cannot_be_probed_is_no_witness() -> None:
     world = World(target(1), target(2))
     world.unknown = {2}
     world.run(3)
@@ -239,7 +239,7 @@ def test_unanswered_probes_are_bounded() -> None:
     assert book.next_due_s == float("inf")
 
 
-def test_who_is_no_target_any_more_is_forgotten_with_what_is_under_way() -> None:
+def test_a_member_that_is_no_target_any_more_is_forgotten_with_its_probe_under_way() -> None:
     book, one = ProbeBook(), target(1)
     book.set_targets([one], 0.0)
     assert book.due(2.0) == [one]

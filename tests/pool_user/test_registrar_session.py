@@ -161,7 +161,9 @@ def test_a_question_wanted_again_meanwhile_is_asked_when_the_first_is_answered()
 
 @pytest.mark.parametrize("state", SessionState)
 @pytest.mark.parametrize("what", Input)
-def test_what_the_table_does_not_hold_changes_nothing(state: SessionState, what: Input) -> None:
+def test_an_input_that_the_session_table_does_not_hold_changes_nothing(
+    state: SessionState, what: Input
+) -> None:
     session = session_of_one()
     session.state = state
     target = TRANSITIONS[state].get(what)

@@ -122,7 +122,7 @@ def test_a_newcomer_starts_at_a_fifth_and_only_grows(load: float, ages: list[flo
 
 
 @given(st.lists(st.floats(0, 2 * SLOW_START_S), min_size=1), st.floats(0, SLOW_START_S))
-def test_who_came_first_has_nobody_to_take_over_from(ages: list[float], passed_s: float) -> None:
+def test_the_first_members_of_a_pool_start_at_full_weight(ages: list[float], passed_s: float) -> None:
     own = {index: member(index, since_s=NOW - age) for index, age in enumerate(ages)}
     for now in (NOW, NOW + passed_s):
         weighed = weigh(own, {}, now)

@@ -43,7 +43,7 @@ main(["run", "-c", sys.argv[1]])
 """
 
 
-async def test_what_a_reload_was_about_to_begin_is_not_left_behind(
+async def test_a_server_that_a_reload_was_about_to_begin_is_not_left_registered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SIGTERM while a reload waits for the former server to leave."""
@@ -110,7 +110,7 @@ async def test_a_slow_disk_is_asked_once_for_many_identifiers(
     assert saved == [taken[0], taken[-1]]
 
 
-def test_neither_a_silent_name_server_nor_a_hanging_disk_delays_the_end(tmp_path: Path) -> None:
+def test_the_agents_end_is_not_delayed_by_a_silent_name_server_or_a_hanging_disk(tmp_path: Path) -> None:
     write(tmp_path, 5060)
     text = (tmp_path / "agent.toml").read_text().replace("round-robin", "least-used")
     source = '[as.load]\nsource = "http-json"\nurl = "http://load.example/"\npointer = "/load"\n'

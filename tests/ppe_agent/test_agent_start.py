@@ -47,7 +47,9 @@ async def test_a_busy_metrics_port_leaves_no_control_socket(
     assert not (tmp_path / "control.sock").exists()
 
 
-async def test_who_waits_for_its_first_load_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_waits_for_its_first_load_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(configuration, "is_on_this_host", lambda address: True)
     command = '[as.load]\nsource = "exec"\ncommand = ["/bin/sleep", "60"]\n'
     (tmp_path / "agent.toml").write_text(CONFIGURATION.format(directory=tmp_path, port=1) + command)
@@ -70,7 +72,7 @@ async def test_two_agents_do_not_share_a_state_directory(
         assert not (tmp_path / "other.sock").exists()
 
 
-async def test_what_another_agent_kept_while_this_one_started_is_not_lost(
+async def test_a_drain_that_another_agent_kept_while_this_one_started_is_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It drained, and ended, after this one had read that nothing is drained."""

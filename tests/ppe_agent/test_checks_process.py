@@ -241,6 +241,6 @@ async def test_where_there_is_no_systemd(tmp_path: Path, monkeypatch: pytest.Mon
         "Failed to connect to user scope bus via machine transport: Permission denied",
     ],
 )
-def test_what_any_systemd_says_without_a_bus_is_explained(words: str) -> None:
+def test_the_words_of_any_systemd_without_a_bus_are_explained(words: str) -> None:
     assert "is dbus installed here" in explained(words)
     assert explained("Unit server.service could not be found.") == "Unit server.service could not be found."

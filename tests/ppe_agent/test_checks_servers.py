@@ -177,7 +177,7 @@ async def test_a_hung_sip_server_over_tcp() -> None:
 
 
 @pytest.mark.parametrize("answer", [b"", b"x" * 100_000, b"HTTP/1.1 200 OK\r\n\r\n" * 100])
-async def test_what_is_no_sip_over_tcp(answer: bytes) -> None:
+async def test_an_answer_that_is_no_sip_over_tcp_is_a_failure(answer: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(100)
         writer.write(answer)

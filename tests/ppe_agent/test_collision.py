@@ -46,7 +46,7 @@ async def joined(one: Registration, pool: FakePool) -> None:
     await settle()
 
 
-async def test_another_host_with_our_identifier_makes_us_take_a_fresh_one() -> None:
+async def test_an_identifier_that_another_host_has_is_replaced_by_a_fresh_one() -> None:
     pool = FakePool()
     async with running(pool) as one:
         await joined(one, pool)
@@ -132,7 +132,7 @@ def test_a_registrar_that_takes_no_identifier_is_asked_ever_less_often() -> None
     assert machine.state is Membership.JOINING
 
 
-async def test_what_a_dropped_client_still_tells_does_not_count() -> None:
+async def test_events_of_a_dropped_client_do_not_count() -> None:
     pool = FakePool()
     async with running(pool) as one:
         await joined(one, pool)

@@ -335,7 +335,9 @@ def test_files_of_the_wrong_shape(tmp_path: Path, text: str) -> None:
         ),
     ],
 )
-def test_what_is_nearly_right_is_told_how_it_is_written(before: str, after: str, words: str) -> None:
+def test_a_nearly_right_key_or_value_of_the_agent_is_told_how_it_is_written(
+    before: str, after: str, words: str
+) -> None:
     text = (
         'registrars = ["10.0.0.1"]\n[[as]]\nname = "one"\nhandle = "sip-as-udp"\ntransport = "udp"\n'
         'port = 5060\n[[as.check]]\ntype = "sip-options"\n'
@@ -398,7 +400,9 @@ def test_a_remote_server_serves_at_its_address_and_is_registered_at_this_hosts(t
         ("round-robin", "least-used", 'the load "cpu" would be this host\'s, but the server is remote'),
     ],
 )
-def test_what_a_remote_server_can_not_have(tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_a_setting_that_a_remote_server_can_not_have_is_an_error(
+    tmp_path: Path, old: str, new: str, told: str
+) -> None:
     assert any(told in error for error in errors_of(tmp_path, REMOTE.replace(old, new)))
 
 

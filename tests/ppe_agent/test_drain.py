@@ -156,7 +156,7 @@ def seen_without_it(agent: Agent, position: int) -> None:
     agent._servers.running[position].registration.check_listed(agent._servers.registrars[0], gone)
 
 
-async def test_who_waits_is_told_when_no_registrar_confirmed_that_it_left(
+async def test_a_drain_that_waits_fails_when_no_registrar_confirmed_that_the_server_left(
     joined: tuple[Agent, FakePool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until one of them is seen without it."""
@@ -173,7 +173,7 @@ async def test_who_waits_is_told_when_no_registrar_confirmed_that_it_left(
     assert [one["state"] for one in (await agent._drain({"wait": True}))["as"]] == ["drained"] * 2
 
 
-async def test_who_waits_is_given_until_the_registrars_were_looked_at(
+async def test_a_drain_that_waits_ends_once_the_registrars_were_seen_without_the_server(
     joined: tuple[Agent, FakePool],
 ) -> None:
     agent, pool = joined
@@ -186,7 +186,7 @@ async def test_who_waits_is_given_until_the_registrars_were_looked_at(
 
 
 @pytest.mark.parametrize("registrars", ['["10.20.0.1"]', '"multicast"'])
-async def test_what_an_earlier_run_may_have_left_registered_is_not_taken_for_gone(
+async def test_a_server_that_an_earlier_run_may_have_left_registered_is_not_taken_for_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registrars: str
 ) -> None:
     """An agent that was killed and started again, and reaches no registrar; the AS 5070 is new."""

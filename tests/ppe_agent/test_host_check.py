@@ -28,7 +28,7 @@ def check(directory: Path, text: str = "") -> Result:
     return CliRunner().invoke(cli.main, ["check", "-c", str(directory / "agent.toml")])
 
 
-def test_what_is_there_is_well_and_nothing_is_made_or_run(tmp_path: Path) -> None:
+def test_a_configuration_that_fits_the_host_is_well_and_nothing_is_made_or_run(tmp_path: Path) -> None:
     command = f'command = ["/bin/sh", "-c", "touch {tmp_path}/was-run"]'
     done = check(tmp_path, CHECK.format(type="exec", key=command))
     assert (done.exit_code, done.stderr) == (0, "")
@@ -46,7 +46,9 @@ def test_what_is_there_is_well_and_nothing_is_made_or_run(tmp_path: Path) -> Non
         (CHECK.format(type="https", key='ca_file = "/dev/zero"'), "/dev/zero: it is no regular file"),
     ],
 )
-def test_what_is_missing_is_an_error_with_its_line(tmp_path: Path, text: str, words: str) -> None:
+def test_a_program_or_file_that_the_host_lacks_is_an_error_with_its_line(
+    tmp_path: Path, text: str, words: str
+) -> None:
     done = check(tmp_path, text)
     key = text.splitlines()[-1].split()[0]
     last = len((tmp_path / "agent.toml").read_text().splitlines())
@@ -134,7 +136,7 @@ def test_a_read_only_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "control.path: control socket's directory: " in done.stderr
 
 
-def test_what_only_this_user_may_not_is_told_but_no_error(
+def test_lacking_permissions_of_this_user_are_told_and_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sidecar may run as another one, for whom its unit makes these directories."""

@@ -17,7 +17,7 @@ def test_the_first_load_is_reported_at_once() -> None:
     assert load.due(100.0) == 0.3
 
 
-def test_only_changes_that_matter_are_reported() -> None:
+def test_changes_of_the_load_are_reported_when_large_enough_and_not_too_soon() -> None:
     load = reporter(min_change=0.1, min_update_interval_ms=200)
     load.sample(0.3, 0.0)
     assert load.due(0.0) == 0.3
@@ -30,7 +30,7 @@ def test_only_changes_that_matter_are_reported() -> None:
     assert load.due(2.21) == 0.9
 
 
-def test_what_a_load_comes_to_rest_at_is_reported_though_smoothing_makes_the_last_change_small() -> None:
+def test_the_value_at_which_a_smoothed_load_comes_to_rest_is_reported() -> None:
     load = LoadReporter(LoadConfig(source="file", path="x", smoothing_ms=1000))
     load.sample(0.2, 0.0)
     load.due(0.0)

@@ -237,7 +237,7 @@ def test_numbers_against_a_capacity(value: object, capacity: float | None, load:
 
 
 @pytest.mark.parametrize("value", [None, True, [], {}, "", "x", -1, float("nan"), float("inf"), 10**400])
-def test_what_is_no_number(value: object) -> None:
+def test_a_load_that_is_no_number_is_unknown(value: object) -> None:
     for capacity in (None, 10.0):
         with pytest.raises(LoadUnknown):
             scaled(value, capacity, "it")

@@ -33,7 +33,7 @@ def in_memory(what: str) -> int:
     return int(found[1]) * 1024
 
 
-def test_what_is_full_is_gathered_and_keeps_its_bytes() -> None:
+def test_full_memory_is_gathered_into_large_pages_and_keeps_its_bytes() -> None:
     before = in_memory("AnonHugePages")
     with mmap.mmap(-1, 4 * LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory[:] = bytes(range(256)) * (len(memory) // 256)
@@ -44,7 +44,7 @@ def test_what_is_full_is_gathered_and_keeps_its_bytes() -> None:
     assert count >= 3 or not can_collapse(), "four of them, of which three at least lie whole in their places"
 
 
-def test_what_is_hardly_used_does_not_grow() -> None:
+def test_memory_that_is_hardly_used_does_not_grow_by_gathering() -> None:
     gather()
     with mmap.mmap(-1, 64 * LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory[0] = memory[LARGE_PAGE] = 1

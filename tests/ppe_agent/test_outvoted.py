@@ -67,7 +67,7 @@ def test_a_registrar_that_agrees_in_between_begins_the_vote_anew() -> None:
     assert asked.left_after(60) == LACKED_S
 
 
-def test_what_was_said_long_ago_does_not_count() -> None:
+def test_a_registrars_word_of_long_ago_does_not_count() -> None:
     asked = Asked(home=True, second=False, third=True)
     assert asked.left_after(1) is None
     del asked.says["third"]  # silent from now on

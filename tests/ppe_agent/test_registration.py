@@ -119,7 +119,7 @@ async def test_a_home_that_nobody_confirms_is_left() -> None:
         assert pool.stays[0].calls.count("leave") == 1
 
 
-async def test_nobody_lists_it_two_lives_after_it_left_without_a_registrars_word(
+async def test_an_unconfirmed_server_counts_as_gone_after_two_lives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of a large pool a registrar never says so."""
@@ -203,7 +203,7 @@ async def test_every_registrar_is_asked_again_and_again(monkeypatch: pytest.Monk
         assert second.is_closed
 
 
-async def test_what_goes_wrong_with_an_answer_ends_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fault_in_the_reading_of_an_answer_ends_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(FakePool()) as one:
         watched = Watched(monkeypatch, one)
         one.want(True)

@@ -92,7 +92,7 @@ def test_whatever_happened_it_can_be_brought_in_and_out_again(state: Membership)
         assert state_of(machine) is Membership.OUT
 
 
-def test_only_what_was_in_and_left_without_a_word_is_doubted_but_all_registrars_hear_of_either() -> None:
+def test_a_server_that_was_in_and_left_unconfirmed_is_doubted_and_all_registrars_are_told() -> None:
     for way, doubted in (((Input.WANT,), False), ((Input.WANT, Input.CONFIRMED), True)):
         machine = RegistrationMachine(ELEMENT, lambda: 8)
         for each in (*way, Input.UNWANT):

@@ -146,7 +146,7 @@ async def test_the_load_is_the_share_of_the_capacity(agent: SnmpAgent, text: str
     ],
     ids=["text", "no such object", "wrong passphrase", "unknown user", "unknown word in snmp.conf"],
 )
-async def test_what_is_wrong_is_told_without_secrets(
+async def test_a_failed_snmp_question_is_told_without_secrets(
     agent: SnmpAgent, text: str, oid: str, reason: str
 ) -> None:
     config = agent.config(text, oid)

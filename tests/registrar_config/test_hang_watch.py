@@ -125,7 +125,7 @@ def test_a_hung_registrar_is_not_killed_again_before_the_back_off() -> None:
     assert second_s - first_s >= BACKOFF_S
 
 
-def test_what_the_kernel_tells_of_a_process() -> None:
+def test_the_vitals_of_a_process_tell_running_stopped_and_gone() -> None:
     code = "import sys, time\nprint(flush=True)\nwhile True: time.sleep(0.01)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         try:

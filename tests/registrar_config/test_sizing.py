@@ -42,7 +42,7 @@ def test_the_measured_sizes_are_what_the_rule_gives() -> None:
     assert 700 <= size(10_000, 3, 2000).keep_alive_ms < 1200
 
 
-def test_so_many_servers_that_one_burst_outlasts_the_timeout_need_more_registrars() -> None:
+def test_servers_whose_burst_outlasts_the_timeout_need_more_registrars() -> None:
     assert size(10_000, 3, 2000).bursts_fit
     rare_ms = 20_000
     crowded = size(30_000, 3, rare_ms)
@@ -119,7 +119,7 @@ def test_check_warns_where_the_registrars_are_too_few_or_registrations_too_many(
     assert "share a machine" in checked("expected_elements = 3000", "10.0.0.1")
 
 
-def test_what_check_advises_is_enough(tmp_path: Path) -> None:
+def test_the_interval_that_check_advises_is_enough(tmp_path: Path) -> None:
     advised = "agent_reregistration_ms = 8000\nexpected_elements = 50_000"
     assert "too many" not in CliRunner().invoke(main, ["check", written(tmp_path, advised)]).output
 

@@ -94,7 +94,7 @@ def test_a_crowd_drives_nobody_out() -> None:
     assert one.ignored == 199 - MOST_REGISTRARS
 
 
-def test_one_host_keeps_nobody_out() -> None:
+def test_a_host_that_announces_thousands_keeps_no_other_registrar_out() -> None:
     one = table("10.9.0.1")
     for port in range(1, 1000):
         transport = Transport(Protocol.SCTP, port, (ip_address("10.9.0.66"), ip_address("10.9.0.67")))

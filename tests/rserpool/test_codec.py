@@ -38,7 +38,7 @@ def test_captured_messages_are_safe(name: str) -> None:
     check_safe(EXPECTED[name])
 
 
-def test_what_aborts_rspregistrar_is_refused() -> None:
+def test_a_message_that_aborts_rspregistrar_is_refused() -> None:
     with pytest.raises(UnsafeMessageError, match="33 bytes"):
         check_safe(EXPECTED[UNSAFE])
 

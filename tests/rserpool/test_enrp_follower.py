@@ -127,7 +127,9 @@ def test_a_follower_says_nothing_before_it_is_told_to_follow() -> None:
         (update(pe(1)), None),
     ],
 )
-def test_what_a_follower_owes_every_registrar(request_: InitTakeover, reply: InitTakeoverAck | None) -> None:
+def test_a_follower_refuses_tables_and_lists_and_acknowledges_takeovers(
+    request_: InitTakeover, reply: InitTakeoverAck | None
+) -> None:
     """Takeovers are acknowledged by the name that was meant: that of a former life too."""
     assert reply_to(request_, OWN) == reply
 
@@ -174,7 +176,9 @@ def test_an_empty_table_is_none() -> None:
         lambda paper: paper.wait(2.1),
     ],
 )
-def test_what_fails_is_tried_again_after_a_growing_pause(trouble: Callable[[Paper], None]) -> None:
+def test_a_following_that_fails_is_tried_again_after_a_growing_pause(
+    trouble: Callable[[Paper], None],
+) -> None:
     paper = Paper()
     pauses = []
     for _ in range(8):
@@ -332,7 +336,7 @@ def test_leaving_ends_without_a_word_of_the_registrar_too() -> None:
     assert paper.state() is State.LEFT
 
 
-def test_what_is_taken_over_changes_its_owner() -> None:
+def test_elements_that_are_taken_over_change_their_owner() -> None:
     paper = Paper()
     paper.join(pe(1))
     paper.hear(update(pe(2, OTHER)))
@@ -493,7 +497,7 @@ def test_an_error_breaks_no_silence(joined: Timed) -> None:
     assert joined.asked() == [heard_s + ASK_SILENT_AFTER_S]
 
 
-def test_who_slept_through_the_silence_asks_before_it_gives_up(joined: Timed) -> None:
+def test_a_follower_that_slept_through_the_silence_asks_before_it_gives_up(joined: Timed) -> None:
     joined.now += 10
     joined.machine.advance(joined.now)
     joined.do()

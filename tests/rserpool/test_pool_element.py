@@ -224,7 +224,7 @@ def test_deregistration_ends_when_the_registrar_goes(joined: JoinedElement) -> N
     assert joined.is_closed
 
 
-def test_what_leaves_does_not_say_any_more_that_it_lives(joined: JoinedElement) -> None:
+def test_an_element_that_leaves_answers_no_keep_alive_any_more(joined: JoinedElement) -> None:
     registrar = joined.at(joined.machine.registrar)
     association = joined.association_with(joined.machine.registrar)
     registrar.frozen = True
@@ -361,7 +361,7 @@ def test_a_registrar_with_longer_steps_is_given_its_time(joined: JoinedElement) 
     assert EventKind.RENEWING not in joined.kinds
 
 
-def test_another_registrar_is_learnt_anew(joined: JoinedElement) -> None:
+def test_the_keep_alive_interval_of_another_registrar_is_learnt_anew(joined: JoinedElement) -> None:
     joined.machine.silence.is_heeded = True
     keep_alives(joined, 0.6)
     joined.kill(joined.machine.registrar)
@@ -593,7 +593,7 @@ def test_a_rejected_element_tries_again_when_it_is_told_to() -> None:
     assert len(joined.sent) == sent
 
 
-def test_what_is_not_registered_or_pinned_leaves_nobody() -> None:
+def test_an_element_that_is_idle_or_pinned_does_not_leave_its_registrar() -> None:
     idle = JoinedElement()
     idle.machine.leave_registrar("nobody else lists it", idle.now)
     assert idle.machine.state is State.IDLE
@@ -811,7 +811,7 @@ def test_a_stranger_cannot_take_over(joined: JoinedElement) -> None:
     assert stranger not in joined.associations
 
 
-def test_who_comes_and_goes_changes_nothing(joined: JoinedElement) -> None:
+def test_a_stranger_that_connects_and_leaves_changes_nothing(joined: JoinedElement) -> None:
     joined.lose(joined.associate(("192.0.2.66", 3863)))
     joined.run(2.1)
     assert joined.kinds == [EventKind.REGISTERED]

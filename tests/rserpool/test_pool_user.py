@@ -43,7 +43,7 @@ def test_asks_for_all_128_items(joined: JoinedUser) -> None:
     assert joined.registrar.unread == [asap.HandleResolution(HANDLE, 128)]
 
 
-def test_what_another_association_says_answers_nothing(joined: JoinedUser) -> None:
+def test_a_message_of_another_association_answers_no_question(joined: JoinedUser) -> None:
     joined.registrar.frozen = True
     number = joined.ask()
     joined.user.received(joined.association + 1, found(), joined.now)
@@ -287,7 +287,7 @@ def test_the_table_holds(state: State, what: Input) -> None:
         assert user.take_actions() == []
 
 
-def test_what_never_was_up_is_not_told_to_be_down() -> None:
+def test_a_link_that_never_was_up_is_not_told_to_be_down() -> None:
     joined = JoinedUser()
     joined.registrar.dead = True
     joined.start()

@@ -115,7 +115,7 @@ class TestClient:
         assert links[3:] == [False]
         assert network.open_sockets == []
 
-    async def test_what_is_unanswered_fails_when_the_association_ends(
+    async def test_an_unanswered_question_fails_when_the_association_ends(
         self, client: RegistrarClient, registrar: PaperRegistrar, network: PaperNetwork
     ) -> None:
         registrar.frozen = True
@@ -137,7 +137,7 @@ class TestClient:
         sock.deliver(Message(77, asap.PPID, asap.encode(asap.ServerAnnounce(1)), ("192.0.2.1", 1)))
         assert not (await client.resolve(HANDLE)).found
 
-    async def test_only_asap_on_the_registrars_association_is_an_answer(
+    async def test_messages_of_another_association_or_protocol_are_no_answer(
         self, client: RegistrarClient, registrar: PaperRegistrar, network: PaperNetwork
     ) -> None:
         registrar.frozen = True

@@ -196,7 +196,7 @@ def test_an_endless_message_takes_no_endless_memory(kernel: PaperKernel) -> None
     assert sock.receive() == Message(7, 11, b"next", PEER)
 
 
-def test_what_an_ended_association_left_half_received_is_forgotten(kernel: PaperKernel) -> None:
+def test_half_a_message_of_an_ended_association_is_forgotten(kernel: PaperKernel) -> None:
     sock = SctpSocket()
     kernel.incoming += [received(b"he", is_end=False), received(b"new")]
     sock.receive()
