@@ -20,6 +20,7 @@ from registrar_config.render import check as check_registrars
 from registrar_config.render import render
 
 from rspdns.configuration import DEFAULT_PATH, AdminConfig, load_configuration
+from rspdns.import_command import import_
 from rspdns.zone_command import zone
 
 WATCH_EVERY_S = 0.5
@@ -258,6 +259,7 @@ def registrar() -> None:
 
 
 main.add_command(zone)
+main.add_command(import_)
 registrar.add_command(render)
 registrar.add_command(check_registrars)
 

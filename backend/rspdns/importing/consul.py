@@ -1,0 +1,216 @@
+"""Consul: service definitions (JSON), and what its HTTP API answers about services and their health."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from rspdns.importing.model import (
+    CheckKeys,
+    Import,
+    ImportProblem,
+    Place,
+    Pool,
+    Server,
+    Wishes,
+    as_name,
+    shown_addresses,
+)
+
+_LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,60}[a-z0-9])?")
+_MOST_BYTES: Final = 50_000_000
+_PORT_OF: Final = {"http": 80, "https": 443}
+
+
+class _NotCarried(Exception):  # noqa: N818 - reads as what it is
+    """There is no counterpart; the message says for what."""
+
+
+def read_consul(files: Sequence[Path], zone: str, wishes: Wishes) -> Import:
+    """Return the services of all files as pools of one zone, without fixed records. Raises ImportProblem."""
+    made = Import(zone)
+    servers: dict[str, list[Server]] = {}
+    places: dict[str, Place] = {}
+    for file in files:
+        place = Place(str(file))
+        for service in _services(_document(file), place):
+            name = str(service.get("name", "")).lower()
+            what = f"service {service.get('id') or name or '(no name)'}"
+            try:
+                if not _LABEL.fullmatch(name):
+                    raise _NotCarried(f"{name!r} is no DNS label")  # noqa: TRY301 - told as the others
+                server = _server(service, wishes)
+            except _NotCarried as problem:
+                made.lost(place, what, str(problem))
+                continue
+            servers.setdefault(name, []).append(server)
+            places.setdefault(name, place)
+            weights = service["weights"]
+            if weights.get("warning", 1) != weights.get("passing", 1):
+                made.differs(place, what, "a check is up or down: the weight for warnings is left out")
+            if service.get("tags"):
+                made.differs(place, what, "the names of tags (TAG.SERVICE.ZONE) are left out")
+    for name, found in servers.items():
+        alike = list({(one.address, one.port): one for one in found}.values())
+        pool = Pool(
+            places[name], name, f"_{name}._tcp", "weighted-random", tuple(alike), shown_addresses(alike), ()
+        )
+        made.pools.append(pool)
+        made.differs(places[name], f"service {name}", f"its SRV records are at _{name}._tcp.{name}.{zone}")
+    return made
+
+
+def _document(file: Path) -> Any:
+    if file.suffix == ".hcl":
+        raise ImportProblem(
+            f"{file}: HCL is not read: give the definition as JSON, or the answer of the HTTP API"
+        )
+    try:
+        with file.open("rb") as source:
+            return json.loads(source.read(_MOST_BYTES))
+    except (OSError, ValueError, RecursionError) as problem:
+        raise ImportProblem(f"{file}: {getattr(problem, 'strerror', None) or problem}") from None
+
+
+def _services(document: Any, place: Place) -> Iterator[dict[str, Any]]:
+    """Yield each service of a file in one form: name, id, address, port, weights, checks, tags."""
+    if isinstance(document, dict) and ("service" in document or "services" in document):
+        listed = document.get("services", [])
+        one = document.get("service")
+        for service in [*(listed if isinstance(listed, list) else []), *([one] if one is not None else [])]:
+            yield from _one(service, place)
+    elif isinstance(document, dict) and all(isinstance(one, dict) for one in document.values()):
+        for service in document.values():  # /v1/agent/services
+            yield from _one(service, place)
+    elif isinstance(document, list):
+        for service in document:  # /v1/catalog/service/NAME, /v1/health/service/NAME
+            yield from _one(service, place)
+    else:
+        raise ImportProblem(
+            f"{place}: neither a service definition nor an answer of the catalog or health API"
+        )
+
+
+def _one(found: Any, place: Place) -> Iterator[dict[str, Any]]:
+    if not isinstance(found, dict):
+        raise ImportProblem(f"{place}: a service is an object")
+    node: Any = found.get("Node")
+    service = found.get("Service")
+    if isinstance(node, dict) and isinstance(service, dict):  # health
+        whole = _lower(service)
+        whole["address"] = whole.get("address") or _lower(node).get("address")
+        whole["name"] = whole.pop("service", "")
+        whole["checks"] = [
+            {**_lower(one.get("Definition") or {}), "name": one.get("Name")}
+            for one in found.get("Checks") or []
+            if isinstance(one, dict) and one.get("ServiceID")
+        ]
+    elif "ServiceName" in found:  # catalog
+        whole = {
+            "name": found["ServiceName"],
+            "id": found.get("ServiceID"),
+            "address": found.get("ServiceAddress") or found.get("Address"),
+            "port": found.get("ServicePort"),
+            "weights": found.get("ServiceWeights"),
+            "tags": found.get("ServiceTags"),
+        }
+    else:
+        whole = _lower(found)
+        if "service" in whole and "name" not in whole:
+            whole["name"] = whole["service"]
+    kind = whole.get("kind")
+    if kind not in (None, "", "typical"):
+        return  # proxies and gateways of the mesh are no servers
+    weights = whole.get("weights")
+    whole["weights"] = _lower(weights) if isinstance(weights, dict) else {}
+    check = whole.get("check")
+    checks = whole.get("checks")
+    whole["checks"] = [
+        _lower(one)
+        for one in [*(checks if isinstance(checks, list) else []), *([check] if check is not None else [])]
+        if isinstance(one, dict)
+    ]
+    yield whole
+
+
+def _lower(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object with the keys of definitions: the API writes TLSSkipVerify, files tls_skip_verify."""
+    return {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower(): value for key, value in found.items()}
+
+
+def _server(service: Mapping[str, Any], wishes: Wishes) -> Server:
+    try:
+        address = ip_address(str(service.get("address") or ""))
+    except ValueError:
+        given = service.get("address")
+        why = (
+            f"{given!r} is no IP address"
+            if given
+            else "it has no address of its own: give the catalog's answer"
+        )
+        raise _NotCarried(why) from None
+    port = service.get("port") or wishes.port
+    if not isinstance(port, int) or isinstance(port, bool) or not 1 <= port <= 65535:
+        raise _NotCarried("it has no port: say --port")
+    checks = tuple(_check(one, port, str(address)) for one in service["checks"])
+    if not checks:
+        checks = wishes.checks
+    if not checks:
+        raise _NotCarried("it has no check that is known here: say --check tcp")
+    weight = service["weights"].get("passing", 1)
+    if not isinstance(weight, int) or isinstance(weight, bool) or not 0 <= weight <= 65535:
+        raise _NotCarried(f"its weight {weight!r} is none")
+    name = as_name(str(service.get("id") or service.get("name")))
+    return Server(name, address, port, checks, weight=weight)
+
+
+def _check(check: Mapping[str, Any], port: int, address: str) -> CheckKeys:
+    """Return the [[as.check]] of a check. Raises _NotCarried."""
+    called = f"the check {check.get('name') or check.get('id') or ''}".rstrip()
+    if text := check.get("tcp"):
+        host, _, at = str(text).rpartition(":")
+        _here(called, host, address)
+        return {"type": "tcp", "port": _port(called, at, port)}
+    if text := check.get("http"):
+        url = urlsplit(str(text))
+        method = str(check.get("method") or "GET").upper()
+        if url.scheme not in _PORT_OF or method != "GET" or check.get("header") or check.get("body"):
+            raise _NotCarried(f"{called}: only GET without headers of its own has a counterpart")
+        _here(called, url.hostname or "", address)
+        try:
+            asked = url.port or _PORT_OF[url.scheme]
+        except ValueError:
+            raise _NotCarried(f"{called}: {text!r} has no port") from None
+        path = (url.path or "/") + (f"?{url.query}" if url.query else "")
+        found: dict[str, object] = {"type": url.scheme, "port": asked, "path": path, "status": [200, 299]}
+        if check.get("tls_skip_verify") is True and url.scheme == "https":
+            found["verify"] = False
+        return found
+    arguments = check.get("args")
+    if isinstance(arguments, list) and arguments and all(isinstance(one, str) for one in arguments):
+        return {"type": "exec", "command": arguments}
+    kinds = sorted(
+        key
+        for key in ("grpc", "udp", "ttl", "alias_service", "alias_node", "script", "h2ping")
+        if check.get(key)
+    )
+    raise _NotCarried(f"{called}: {', '.join(kinds) or 'its kind'} has no counterpart")
+
+
+def _here(called: str, host: str, address: str) -> None:
+    """A sidecar's checks go to its server's own address."""
+    if host.strip("[]") not in (address, "localhost", "127.0.0.1", "::1", "0.0.0.0", ""):  # noqa: S104 - read, not bound
+        raise _NotCarried(f"{called} goes to {host}, not to the server's address {address}")
+
+
+def _port(called: str, text: str, port: int) -> int:
+    if not text:
+        return port
+    if not text.isdigit() or not 1 <= int(text[:6]) <= 65535:
+        raise _NotCarried(f"{called}: {text!r} is no port")
+    return int(text)
