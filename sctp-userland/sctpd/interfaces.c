@@ -126,6 +126,15 @@ unsigned int interfaces_index_of(const struct in6_addr *address)
 	return 0;
 }
 
+bool interfaces_has4(struct in_addr address)
+{
+	struct sockaddr_in6 wanted = { 0 };
+	const struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_addr = address };
+
+	memcpy(&wanted, &v4, sizeof(v4));
+	return interfaces_known(&wanted) != NULL;
+}
+
 struct address *interfaces_first(void)
 {
 	return addresses;

@@ -18,6 +18,9 @@ void interfaces_change(bool add, unsigned int interface, int family, const void 
 void interfaces_tell_all(void);
 void interfaces_told_all(void);
 
+/* Whether this IPv4 address is this host's. */
+bool interfaces_has4(struct in_addr address);
+
 /* Index of the interface that has this IPv6 address, 0: none. */
 unsigned int interfaces_index_of(const struct in6_addr *address);
 

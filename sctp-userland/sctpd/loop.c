@@ -1,7 +1,6 @@
 #include "loop.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -10,8 +9,6 @@
 
 #define BATCH 64
 #define KEPT_FREE 8 /* descriptors */
-#define SOON_US 100 /* whoever was woken so soon may as well have stayed awake: in a VM waking takes 20 to 30 us */
-#define LOOKS 40 /* ... and looks so often, about 1 us each, before it sleeps again */
 
 static int epoll_fd = -1;
 static struct epoll_event batch[BATCH];
@@ -58,30 +55,9 @@ static uint64_t now_us(void)
 	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-/* Waits for events. While requests and replies follow each other closely it stays awake for the next one, if no other
- * process wants the processor. */
-static int wait_for_events(int timeout_ms)
-{
-	static bool is_soon;
-	uint64_t slept_us;
-	int i, count = 0;
-
-	for (i = 0; is_soon && timeout_ms != 0 && count == 0 && i < LOOKS; i++) {
-		count = epoll_wait(epoll_fd, batch, BATCH, 0);
-		if (count == 0)
-			sched_yield();
-	}
-	if (count != 0)
-		return count;
-	slept_us = now_us();
-	count = epoll_wait(epoll_fd, batch, BATCH, timeout_ms);
-	is_soon = count > 0 && now_us() - slept_us < SOON_US;
-	return count;
-}
-
 void loop_wait(int timeout_ms)
 {
-	int i, count = wait_for_events(timeout_ms);
+	int i, count = epoll_wait(epoll_fd, batch, BATCH, timeout_ms);
 
 	batch_count = count > 0 ? count : 0;
 	for (i = 0; i < batch_count; i++) {

@@ -14,6 +14,7 @@
 #include "limits.h"
 #include "loop.h"
 #include "manager.h"
+#include "packets.h"
 #include "privilege.h"
 #include "settings.h"
 #include "show.h"
@@ -23,6 +24,7 @@
 
 #define UNBLOCK_MS 2000 /* a net under the wake-ups */
 #define NICENESS -10
+#define OWN_TURNS 4 /* packets to this host itself, and what they are answered with, before others are looked at */
 #define EXIT_NO_PRIVILEGE 77
 #define EXIT_RUNNING 3 /* another one serves this network namespace */
 
@@ -88,9 +90,12 @@ static void serve(const struct settings *settings)
 	while (!ending) {
 		int next_ms = sooner(sooner(timers_run(), limits_run()), sooner(inbound_run(loop_now_ms()), expiry_run(loop_now_ms())));
 		uint64_t now_ms;
+		int turn;
 
 		stack_run_deferred_work();
 		sockets_run();
+		for (turn = 0; turn < OWN_TURNS && packets_take_own(); turn++)
+			sockets_run();
 		now_ms = loop_now_ms();
 		if (now_ms - unblocked_ms >= UNBLOCK_MS) {
 			sockets_unblock_all();

@@ -31,6 +31,7 @@
 #define PACKET_COST 256 /* bytes of memory beyond those of the packet */
 
 static char incoming[PACKET_MAX], outgoing[PACKET_MAX];
+static bool sent_to_self;
 
 static void ready4(struct watch *watch, uint32_t events);
 static void ready6(struct watch *watch, uint32_t events);
@@ -209,6 +210,16 @@ void packets_take_waiting(void)
 	}
 }
 
+bool packets_take_own(void)
+{
+	const bool was_sent = sent_to_self;
+
+	sent_to_self = false;
+	if (was_sent)
+		ready4(&raw4, EPOLLIN);
+	return was_sent;
+}
+
 /* Copy a chain and free it; return its length, 0 when it can't be sent. */
 static int flatten(struct mbuf *packet)
 {
@@ -266,6 +277,7 @@ void sctp_userspace_ip_output(int *result, struct mbuf *packet, void *route, voi
 		return;
 	header->ip_len = htons((uint16_t)length);
 	destination.sin_addr = header->ip_dst;
+	sent_to_self |= interfaces_has4(header->ip_dst);
 	mtu = routes_choose_source4(&header->ip_src, header->ip_dst, outgoing + header->ip_hl * 4);
 	if (mtu == 0 || (uint32_t)length <= mtu) {
 		if (sendto(raw4.fd, outgoing, (size_t)length, MSG_DONTWAIT, (struct sockaddr *)&destination, sizeof(destination)) >= 0 ||

@@ -2,6 +2,7 @@
 #ifndef PACKETS_H
 #define PACKETS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Open the raw sockets and watch them. Return 0 or -errno. */
@@ -15,6 +16,9 @@ void packets_input(const char *packet, int length, struct sockaddr *source, stru
 
 /* The library's buffers for so many bytes, still to be written; NULL: no memory. */
 struct mbuf *packets_buffers(int length);
+
+/* Take at once what was just sent to this host itself. Return whether anything was. */
+bool packets_take_own(void);
 
 /* Take what has come by now, and what this answers: a peer on this host may have answered already. */
 void packets_take_waiting(void);

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 AIMS: Final[Mapping[str, tuple[str, float]]] = MappingProxyType(
     {
-        "round_trip_ratio": ("<=", 8.0),
+        "round_trip_ratio": ("<=", 4.0),
         "usrsctp_ratio": (">=", 0.25),
         "associations_held": (">=", 1.0),
         "idle_cpu_percent": ("<", 1.0),
