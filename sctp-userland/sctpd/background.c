@@ -2,8 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -37,11 +39,36 @@ int background_start(void)
 	return pair[1];
 }
 
-static int nowhere = -1;
+static int log_fd = -1;
 
-void background_ready(void)
+/* Anyone may have put something in its place, in /tmp. Return the descriptor, -1 and errno. */
+static int open_log(const char *path)
 {
-	nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+	struct stat status;
+
+	if (fd < 0)
+		return -1;
+	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() && status.st_nlink == 1)
+		return fd;
+	close(fd);
+	errno = EPERM;
+	return -1;
+}
+
+void background_ready(const char *log_path)
+{
+	const char *runtime = getenv("XDG_RUNTIME_DIR"), *folder = runtime != NULL ? runtime : getenv("TMPDIR");
+	char path[4096];
+
+	snprintf(path, sizeof(path), "%s/sctpd-%u.log", folder != NULL && *folder == '/' ? folder : "/tmp", geteuid());
+	if (log_path == NULL)
+		log_path = path;
+	log_fd = open_log(log_path);
+	if (log_fd >= 0)
+		return;
+	log_line("there will be no log: %s: %s (--log names another file)", log_path, strerror(errno));
+	log_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 }
 
 void background_serves(int fd)
@@ -49,6 +76,7 @@ void background_serves(int fd)
 	if (write(fd, "", 1) < 0)
 		log_line("cannot tell the parent: %s", strerror(errno));
 	close(fd);
-	dup2(nowhere, 2);
-	close(nowhere);
+	dup2(log_fd, STDERR_FILENO);
+	close(log_fd);
+	log_to_file();
 }

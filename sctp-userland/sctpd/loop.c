@@ -4,11 +4,15 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #define BATCH 64
 #define KEPT_FREE 8 /* descriptors */
+#define LOG_LINES 30 /* in a minute: strangers can cause some */
+#define LOG_MS 60000
+#define LOG_SIZE (256 * 1024) /* bytes; then it begins anew */
 
 static int epoll_fd = -1;
 static struct epoll_event batch[BATCH];
@@ -82,13 +86,55 @@ uint64_t loop_now_ms(void)
 	return now_us() / 1000;
 }
 
+static bool in_file;
+
+void log_to_file(void)
+{
+	in_file = true;
+}
+
+void log_bound(void)
+{
+	struct stat status;
+
+	if (in_file && fstat(STDERR_FILENO, &status) == 0 && status.st_size > LOG_SIZE && ftruncate(STDERR_FILENO, 0) < 0)
+		in_file = false;
+}
+
+static void write_line(const char *line)
+{
+	char when[32] = "";
+	const time_t now = time(NULL);
+	struct tm parts;
+
+	log_bound();
+	if (in_file && gmtime_r(&now, &parts) != NULL)
+		strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ ", &parts);
+	if (in_file)
+		fprintf(stderr, "%ssctpd[%d]: %s\n", when, (int)getpid(), line);
+	else
+		fprintf(stderr, "sctpd: %s\n", line);
+}
+
 void log_line(const char *format, ...)
 {
+	static uint64_t since_ms;
+	static int lines;
 	char line[512];
 	va_list arguments;
 
+	if (loop_now_ms() - since_ms >= LOG_MS || since_ms == 0) {
+		if (lines > LOG_LINES) {
+			snprintf(line, sizeof(line), "%d lines were left out", lines - LOG_LINES);
+			write_line(line);
+		}
+		since_ms = loop_now_ms();
+		lines = 0;
+	}
+	if (++lines > LOG_LINES)
+		return;
 	va_start(arguments, format);
 	vsnprintf(line, sizeof(line), format, arguments);
 	va_end(arguments);
-	fprintf(stderr, "sctpd: %s\n", line);
+	write_line(line);
 }

@@ -26,7 +26,13 @@ uint64_t loop_now_ms(void);
 /* Whether, with this new descriptor, some are left: each call brings one along, and sctpd must be able to take it. */
 bool loop_keeps_descriptors(int fd);
 
-/* Log one line to standard error; no newline in the format. */
+/* Log one line to standard error, some in a minute; no newline in the format. */
 void log_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Standard error is a file from now on: lines tell time and process, and it begins anew when it is too long. */
+void log_to_file(void);
+
+/* See to that, before something else writes to it. */
+void log_bound(void);
 
 #endif

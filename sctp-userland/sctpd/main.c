@@ -189,7 +189,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	if (parent >= 0)
-		background_ready();
+		background_ready(settings.log);
 	error = privilege_drop();
 	if (error != 0) {
 		log_line("cannot give up what it doesn't need: %s", strerror(-error));

@@ -25,6 +25,7 @@ static void usage(FILE *to)
 	      "  --socket-limit N --connection-limit N        sockets, and threads of programs that use them (16384 4096)\n"
 	      "  --memory-limit MB                            what all that is queued, and all associations, may take (512)\n"
 	      "  --detach                                     go to the background once it serves\n"
+	      "  --log FILE                                   its log then (sctpd-UID.log in $XDG_RUNTIME_DIR, $TMPDIR or /tmp)\n"
 	      "  --kernel                                     only tell (exit status) whether the kernel has SCTP\n"
 	      "  --version                                    tell the version\n"
 	      "  --debug                                      usrsctp's own messages\n",
@@ -32,7 +33,7 @@ static void usage(FILE *to)
 }
 
 enum { RTO_MIN = 1, RTO_INITIAL, RTO_MAX, SACK, HEARTBEAT, INIT_RTX, ASSOC_RTX, PATH_RTX, IDLE, GROUP, EVERYONE, LIMIT,
-       CONNECTIONS, MEMORY, DEBUG, STATUS, JSON, HELP, DETACH, KERNEL, VERSION };
+       CONNECTIONS, MEMORY, DEBUG, STATUS, JSON, HELP, DETACH, LOG, KERNEL, VERSION };
 
 static const struct option long_options[] = {
 	{ "rto-min", 1, NULL, RTO_MIN },	   { "rto-initial", 1, NULL, RTO_INITIAL },
@@ -45,7 +46,8 @@ static const struct option long_options[] = {
 	{ "memory-limit", 1, NULL, MEMORY },
 	{ "debug", 0, NULL, DEBUG },
 	{ "status", 0, NULL, STATUS },		   { "json", 0, NULL, JSON },
-	{ "detach", 0, NULL, DETACH },		   { "kernel", 0, NULL, KERNEL },
+	{ "detach", 0, NULL, DETACH },		   { "log", 1, NULL, LOG },
+	{ "kernel", 0, NULL, KERNEL },
 	{ "help", 0, NULL, HELP },		   { "version", 0, NULL, VERSION },
 	{ NULL, 0, NULL, 0 },
 };
@@ -109,6 +111,7 @@ void settings_parse(struct settings *settings, int argc, char **argv)
 		case MEMORY: limits.memory = (uint64_t)number(name, optarg, 16, 1000000) << 20; break;
 		case DEBUG: stack->debug = true; break;
 		case DETACH: settings->detach = true; break;
+		case LOG: settings->log = optarg; break;
 		case KERNEL: exit(kernel_has_sctp() ? 0 : 1);
 		case STATUS: settings->status = true; break;
 		case JSON: settings->json = true; break;

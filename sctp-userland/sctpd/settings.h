@@ -12,6 +12,7 @@ struct settings {
 	long idle_exit_s; /* -1: stay */
 	gid_t group; /* (gid_t)-1: none */
 	bool everyone, detach, status, json;
+	const char *log; /* of a process in the background; NULL: the usual file */
 };
 
 /* Fill them in, and the limits; what is wrong is told, and ends the process. */

@@ -30,6 +30,7 @@ static void debug_line(const char *format, ...)
 {
 	va_list arguments;
 
+	log_bound();
 	va_start(arguments, format);
 	vfprintf(stderr, format, arguments);
 	va_end(arguments);

@@ -77,12 +77,12 @@ def test_a_run_that_was_interrupted_is_gone_on_with(tmp_path: Path, runs: list[l
     command = ["bench-sctp", "--json", str(file), "--resume"]
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 130, done.output
-    assert "| SCTP round trip against UDP | 10 | <= 8 |" in done.stdout
+    assert "| SCTP round trip against UDP | 10 | <= 4 |" in done.stdout
     assert json.loads(file.read_text())["round_trip_ratio"] == 10
     for _ in range(2):  # the second time there is nothing left to do
         done = CliRunner().invoke(main, command)
         assert done.exit_code == 1, done.output
-        assert "broken: SCTP round trip against UDP: 10.00, aim <= 8.0" in done.stderr
+        assert "broken: SCTP round trip against UDP: 10.00, aim <= 4.0" in done.stderr
     assert runs == [list(MEASUREMENTS), list(MEASUREMENTS[1:])]
     done = CliRunner().invoke(main, [*command, "--quick"])
     assert done.exit_code == 2
@@ -95,7 +95,7 @@ def test_a_run_that_was_interrupted_is_gone_on_with(tmp_path: Path, runs: list[l
 @pytest.mark.parametrize(
     ("found", "said", "plots"),
     [
-        ((ROUND_TRIPS, KILLED), ("Missed its aim: SCTP round trip against UDP.", "<td>&lt;= 8</td>"), 2),
+        ((ROUND_TRIPS, KILLED), ("Missed its aim: SCTP round trip against UDP.", "<td>&lt;= 4</td>"), 2),
         ((Measured("soak", {"soak_lost": 0.0}),), ("Every aim was reached.",), 0),
     ],
 )

@@ -211,3 +211,62 @@ print('free')
 """
     run = python(namespace, code)
     assert run.stdout == "free\n", run.stderr
+
+
+TOO_MANY = """
+import errno, socket
+kept = []
+try:
+    while True:
+        kept.append(socket.socket(2, 1, 132))
+except OSError as error:
+    print(errno.errorcode[error.errno])
+"""
+
+
+def test_a_daemon_started_by_sctp_run_has_a_log(namespace: Namespace, tmp_path: Path) -> None:
+    """In a file of its user's; another's file or link in its place is left alone."""
+    log = tmp_path / f"sctpd-{os.getuid()}.log"
+    environment = {"XDG_RUNTIME_DIR": str(tmp_path), "SCTPD_OPTIONS": "--socket-limit 3"}
+    run = namespace.start(sys.executable, "-c", TOO_MANY, sctp=True, environment=environment)
+    assert run.wait(60) == 0
+    assert run.stdout is not None
+    assert run.stdout.read() == "EMFILE\n"
+    until(lambda: "--socket-limit" in log.read_text())
+    assert log.stat().st_mode & 0o777 == 0o600
+    until(lambda: not daemons(namespace))
+    written = log.read_text()
+    log.rename(tmp_path / "elsewhere")
+    log.symlink_to("elsewhere")
+    run = namespace.start(sys.executable, "-c", TOO_MANY, sctp=True, environment=environment)
+    assert run.wait(60) == 0
+    assert log.read_text() == written
+
+
+def test_a_log_that_is_too_long_begins_anew(namespace: Namespace, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("x" * 300_000 + "\n")
+    environment = {"SCTPD_OPTIONS": f"--socket-limit 3 --log {log}"}
+    assert namespace.start(sys.executable, "-c", TOO_MANY, sctp=True, environment=environment).wait(60) == 0
+    until(lambda: "--socket-limit" in log.read_text())
+    assert log.stat().st_size < 1000
+
+
+def test_strangers_do_not_fill_the_log(namespace: Namespace, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    daemon = namespace.start(str(SCTPD), log=log)
+    until(lambda: serves(namespace))
+    code = """
+import os, socket
+for user in range(20000, 20200):
+    if (pid := os.fork()) == 0:
+        os.setuid(user)
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        client.connect(b"\\0sctp-userland")
+        client.recv(100)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+"""
+    assert namespace.run(sys.executable, "-c", code).returncode == 0
+    assert daemon.poll() is None
+    assert 1 <= log.read_text().count("is refused") <= 60
