@@ -67,9 +67,8 @@ def check(config: Path, offline: bool, strict: bool) -> None:
     which no server is registered, and members that a reload would remove, with the reason. Who is registered
     it asks the running backend, otherwise the registrars.
     """
+    from rspdns.check import Registered, registered, warnings
     from rspdns.departures import departures
-    from rspdns.registered import Registered, registered
-    from rspdns.warnings import warnings
 
     loaded = load_configuration(config)
     known = Registered() if offline else registered(loaded)

@@ -12,7 +12,7 @@ import click
 from rspdns_lab.chain.lab import Lab
 from rspdns_lab.chain.plan import NAME_SERVERS, Setting
 from rspdns_lab.ending import say
-from rspdns_lab.net.packet_filter import lose_packets, lost_packets
+from rspdns_lab.net.network import lose_packets, lost_packets
 from rspdns_lab.observe.part_logs import entry_time_s, monotonic_offset_s, read_log
 from rspdns_lab.observe.verdict import judge
 from rspdns_lab.report.files import ReportFiles, report_options

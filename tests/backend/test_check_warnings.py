@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from rspdns.check import warnings
 from rspdns.cli import main
 from rspdns.configuration import load_configuration
-from rspdns.warnings import warnings
 
 from tests.backend.making import FIXED, UDP, ZONE
 

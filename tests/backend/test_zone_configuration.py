@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 from daemon_kit.config_file import ConfigurationErrors, parse
+from rspdns.check import warnings
 from rspdns.configuration import load_configuration
-from rspdns.warnings import warnings
 from rspdns.zones.configuration import ZoneConfig
 from rspdns.zones.loading import load_zones
 

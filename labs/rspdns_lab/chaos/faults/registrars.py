@@ -12,7 +12,7 @@ from rspdns_lab.chain.plan import CLIENT, REGISTRARS
 from rspdns_lab.chaos.scene import ChaosFault, Scene, Strike, all_live
 from rspdns_lab.chaos.summary import Bounds
 from rspdns_lab.errors import LabError
-from rspdns_lab.net.packet_filter import join_again, keep_apart
+from rspdns_lab.net.network import join_again, keep_apart
 
 HOUR_S: Final = 3600
 HUNG_S: Final = 90.0

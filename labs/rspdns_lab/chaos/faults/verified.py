@@ -6,8 +6,7 @@ from typing import Final
 
 from rspdns_lab.chaos.scene import ChaosFault, Scene, Strike, all_live, server_dead
 from rspdns_lab.chaos.summary import Bounds
-from rspdns_lab.net.network import Host
-from rspdns_lab.net.packet_filter import join_again, keep_apart
+from rspdns_lab.net.network import Host, join_again, keep_apart
 
 
 def _hide(scene: Scene, servers: Collection[Host]) -> float:
