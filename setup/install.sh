@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Installs rspdns for production, or removes it: install.sh install|uninstall. `make install` and `make uninstall` call it.
 # Variables: DESTDIR (empty), PREFIX (/usr/local), APPDIR (/opt/rspdns), SYSCONFDIR (/etc), PYTHON (/usr/bin/python3),
-# SCTP_USERLAND=yes (SCTP for a kernel that has none), LABS=yes (rspdns-lab too).
+# SCTP_USERLAND=yes (SCTP for a kernel that has none), FASTPATH=yes (answers from the kernel), LABS=yes (rspdns-lab too).
 # Configuration that an administrator wrote is neither changed nor removed.
 set -euo pipefail
 action=${1:?usage: install.sh install|uninstall}
 cd "$(dirname "$0")/.."
 umask 022
 DESTDIR=${DESTDIR:-} PREFIX=${PREFIX:-/usr/local} APPDIR=${APPDIR:-/opt/rspdns} SYSCONFDIR=${SYSCONFDIR:-/etc}
-PYTHON=${PYTHON:-/usr/bin/python3} SCTP_USERLAND=${SCTP_USERLAND:-no} LABS=${LABS:-no}
+PYTHON=${PYTHON:-/usr/bin/python3} SCTP_USERLAND=${SCTP_USERLAND:-no} FASTPATH=${FASTPATH:-no} LABS=${LABS:-no}
 
 fail() { printf 'install: %s\n' "$*" >&2; exit 1; }
 say() { printf 'install: %s\n' "$*"; }
@@ -106,6 +106,10 @@ put() { # source, path; "-": standard input
     cat "$1" >"$target"
     printf '%s\n' "$2" >>"$files"
 }
+put_folder() { # as another `make install` wrote it
+    (cd "$1" && find . -type f -o -type l) | sed 's/^\.//' >>"$files"
+    cp -a "$1/." "$staged/root/"
+}
 put_unit() { # the programs' places are those of this installation
     sed -E "s,/usr/bin/(rspdns-registrar|rspdns|ppe-agent|ppu-agent)\b,$APPDIR/bin/\1,; s,/usr/local/bin/,$PREFIX/bin/," "$1" |
         put - "$PREFIX/lib/systemd/system/$2"
@@ -139,8 +143,13 @@ if [ "$SCTP_USERLAND" = yes ]; then
     put_unit registrar-config/examples/systemd/rspdns-registrar@.service.d/sctp-run.conf rspdns-registrar@.service.d/sctp-run.conf
     make --silent -j"$(nproc)" -C sctp-userland install DESTDIR="$staged/sctp" PREFIX="$PREFIX" >"$staged/log" 2>&1 ||
         { tail -20 "$staged/log" >&2; fail "sctp-userland does not build (Debian: apt-get install build-essential libusrsctp-dev libsctp-dev)"; }
-    (cd "$staged/sctp" && find . -type f -o -type l) | sed 's/^\.//' >>"$files"
-    cp -a "$staged/sctp/." "$staged/root/"
+    put_folder "$staged/sctp"
+fi
+if [ "$FASTPATH" = yes ]; then
+    make --silent -j"$(nproc)" -C fastpath install DESTDIR="$staged/fastpath" PREFIX="$PREFIX" >"$staged/log" 2>&1 ||
+        { tail -20 "$staged/log" >&2; fail "fastpath does not build (Debian: apt-get install build-essential clang libbpf-dev)"; }
+    put_folder "$staged/fastpath"
+    put fastpath/systemd/fastpath.env "$SYSCONFDIR/rspdns/fastpath.env.example"
 fi
 
 put backend/examples/rspdns.toml "$SYSCONFDIR/rspdns/rspdns.toml.example"

@@ -23,7 +23,7 @@
 #include "server.h"
 #include "table.h"
 
-#define DEFAULT_SOCKET "/run/rspdns/fastpath.sock"
+#define DEFAULT_SOCKET "/run/rspdns-fastpath/fastpath.sock"
 #define DEFAULT_NAMES 16384
 #define DEFAULT_ANSWERS 32768
 #define MOST_ADDRESSES 128

@@ -1,8 +1,10 @@
 #include "program.h"
 
 #include <errno.h>
+#include <linux/ethtool.h>
 #include <linux/if_arp.h>
 #include <linux/if_link.h>
+#include <linux/sockios.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,9 +63,12 @@ const char *program_load(struct program *program, struct table *table, uint32_t 
 	bpf_map__set_max_entries(bpf_object__find_map_by_name(program->object, "answers"), answers);
 	int failed = bpf_object__load(program->object);
 	if (failed) {
+		/* EPERM comes before the program is looked at; what the verifier refuses is EACCES, EINVAL or E2BIG. */
 		snprintf(words, sizeof(words), "the kernel does not take the BPF program: %s%s%s", strerror(-failed),
-			 failed == -EPERM ? " (it needs CAP_BPF and CAP_NET_ADMIN, Linux 6.1 or later)" : "; ",
-			 failed == -EPERM ? "" : last_words);
+			 failed == -EPERM    ? " (it needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN)"
+			 : failed == -ENOSYS ? " (this kernel is built without bpf(2))"
+					     : "; is it older than Linux 6.1? ",
+			 failed == -EPERM || failed == -ENOSYS ? "" : last_words);
 		return words;
 	}
 	program->file = bpf_program__fd(bpf_object__find_program_by_name(program->object, wanted));
@@ -111,6 +116,30 @@ static int attach_tc(struct program *program, unsigned int index)
 	LIBBPF_OPTS(bpf_tc_opts, options, .handle = program->handle, .priority = TC_PRIORITY, .prog_fd = program->file,
 		    .flags = BPF_TC_F_REPLACE);
 	return bpf_tc_attach(&hook, &options);
+}
+
+/* Whether an interface's driver has this name. */
+static bool has_driver(const char *name, const char *driver)
+{
+	struct ethtool_drvinfo info = {.cmd = ETHTOOL_GDRVINFO};
+	struct ifreq request = {.ifr_data = (void *)&info};
+	int any = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", name);
+	bool known = any >= 0 && ioctl(any, SIOCETHTOOL, &request) == 0;
+	if (any >= 0)
+		close(any);
+	return known && strcmp(info.driver, driver) == 0;
+}
+
+/* What would make the program useless there, though it could be attached; NULL: nothing. */
+static const char *why_not_there(const struct program *program, const char *name)
+{
+	if (!is_ethernet(name))
+		return "it is no Ethernet interface";
+	/* It lets no packet grow, and what it sends back is lost unless its peer, unseen from here, has an XDP program too. */
+	if (program->mode == XDP_NATIVE && has_driver(name, "veth"))
+		return "a veth interface would lose the answers in mode xdp: use tc or xdp-generic";
+	return NULL;
 }
 
 static int attach_xdp(struct program *program, struct interface *interface, unsigned int index)
@@ -162,14 +191,18 @@ unsigned int program_attach(struct program *program)
 			snprintf(interface->problem, sizeof(interface->problem), "there is no such interface");
 			continue;
 		}
-		if (!is_ethernet(interface->name)) {
-			snprintf(interface->problem, sizeof(interface->problem), "it is no Ethernet interface");
+		const char *why = why_not_there(program, interface->name);
+		if (why) {
+			snprintf(interface->problem, sizeof(interface->problem), "%s", why);
 			continue;
 		}
 		int failed = program->mode == TC ? attach_tc(program, index) : attach_xdp(program, interface, index);
 		if (failed) {
 			snprintf(interface->problem, sizeof(interface->problem), "the program can't be attached: %s%s",
-				 strerror(-failed), failed == -EBUSY ? " (another XDP program is there)" : "");
+				 strerror(-failed),
+				 failed == -EBUSY			  ? " (another XDP program is there)"
+				 : failed == -EOPNOTSUPP && program->mode != TC ? " (its driver has no XDP: use tc or xdp-generic)"
+									  : "");
 			continue;
 		}
 		interface->index = index;

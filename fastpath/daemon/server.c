@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -474,10 +475,15 @@ static int timer(void)
 static void look_at_interfaces(struct server *server)
 {
 	unsigned int attached = program_attach(server->program);
-	if (attached != server->attached)
-		fprintf(stderr, "rspdns-fastpath: attached to %u of %u interfaces\n", attached,
-			server->program->interface_count);
+	if (attached == server->attached)
+		return;
 	server->attached = attached;
+	fprintf(stderr, "rspdns-fastpath: attached to %u of %u interfaces\n", attached, server->program->interface_count);
+	for (unsigned int i = 0; i < server->program->interface_count; i++) {
+		const struct interface *interface = &server->program->interfaces[i];
+		if (!interface->index)
+			fprintf(stderr, "rspdns-fastpath: not at %s: %s\n", interface->name, interface->problem);
+	}
 }
 
 int server_run(int listener, struct program *program, struct table *table)
@@ -497,6 +503,7 @@ int server_run(int listener, struct program *program, struct table *table)
 	    !watch(&server, listener, &is_listener) || !watch(&server, ended, &is_end) || !watch(&server, ticks, &is_tick) ||
 	    !watch(&server, ring_buffer__epoll_fd(server.decisions), &is_decision))
 		return -1;
+	server.attached = UINT_MAX; /* told in any case */
 	look_at_interfaces(&server);
 	while (!server.is_over) {
 		struct epoll_event events[MOST_EVENTS];

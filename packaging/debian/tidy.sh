@@ -17,3 +17,6 @@ if [ -d share/zsh/site-functions ]; then mv share/zsh/site-functions share/zsh/v
 mv ../etc/rspdns/rspdns.toml.example ../etc/rspdns/rspdns.toml
 mv ../etc/ppe-agent/agent.toml.example ../etc/ppe-agent/agent.toml
 mv ../etc/ppu-agent/ppu-agent.toml.example ../etc/ppu-agent/ppu-agent.toml
+# Configured by the administrator alone: without it the service does not start.
+mkdir -p share/doc/rspdns-fastpath/examples
+mv ../etc/rspdns/fastpath.env.example share/doc/rspdns-fastpath/examples/fastpath.env

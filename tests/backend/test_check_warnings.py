@@ -1,7 +1,12 @@
 """`rspdns check` warns of what is allowed and probably not meant; `rspdns zone list|show|remove`."""
 
+import json
+import os
+import socket
+import struct
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -138,3 +143,64 @@ def test_bash_completes_commands_and_zones(config: Path) -> None:
     assert complete(config, "rspdns", "zone", "") >= {"add", "list", "show", "remove"}
     zones = config.parent / "zones.d"
     assert complete(config, "rspdns", "zone", "show", "--zones-dir", str(zones), "im") == {ZONE}
+
+
+class Told:
+    """A daemon that tells one status to everybody who connects."""
+
+    def __init__(self, path: Path, **of_status: object) -> None:
+        status = {
+            "mode": "tc",
+            "interfaces": [],
+            "names": 1,
+            "lease_ms": 900,
+            "generation": 1,
+            "decisions": {},
+        }
+        body = b"s" + json.dumps(status | {"asked": []} | of_status).encode()
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        self._thread = threading.Thread(target=self._tell, args=(struct.pack("=I", len(body)) + body,))
+        self._thread.start()
+
+    def _tell(self, reply: bytes) -> None:
+        connection, _ = self._listener.accept()
+        with connection, self._listener:
+            connection.recv(100)
+            connection.sendall(reply)
+
+
+def with_fastpath(config: Path) -> Path:
+    """The daemon's socket, which the configuration names now."""
+    path = config.parent / "fast.sock"
+    config.write_text(f'{config.read_text()}[fastpath]\nsocket = "{path}"\n')
+    return path
+
+
+def test_fast_path_without_its_daemon_is_told_with_what_to_do(config: Path) -> None:
+    with_fastpath(config)
+    said = told(config, {"sip-udp"})
+    assert (
+        f"{config}:5: fastpath.socket: no rspdns-fastpath listens there: PowerDNS answers everything" in said
+    )
+
+
+def test_interface_without_the_program_and_driver_that_lets_no_packet_grow_are_told(config: Path) -> None:
+    away = {"name": "eth1", "attached": False, "problem": "its driver has no XDP"}
+    Told(with_fastpath(config), interfaces=[away], decisions={"not_grown": 3})
+    first, second = told(config, {"sip-udp"}).splitlines()
+    assert first.endswith("fastpath.socket: the interface eth1: its driver has no XDP")
+    assert "the driver lets no packet grow (not_grown)" in second
+
+
+def test_fast_path_that_works_is_not_warned_of(config: Path) -> None:
+    Told(with_fastpath(config))
+    assert told(config, {"sip-udp"}) == ""
+
+
+def test_old_kernel_is_told_before_anything_is_tried(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_fastpath(config)
+    old = os.uname_result(("Linux", "ns", "5.10.0-28-amd64", "#1", "x86_64"))
+    monkeypatch.setattr(os, "uname", lambda: old)
+    assert "Linux 5.10.0-28-amd64: rspdns-fastpath needs 6.1 or later" in told(config, {"sip-udp"})

@@ -1,13 +1,15 @@
 """`rspdns status` in a terminal: pools first, events last, all of it whole, in 80 by 24 and less."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from rspdns.status import Status
-from rspdns.status.model import ReloadStatus
+from rspdns.status.model import FastPathInterfaceStatus, ReloadStatus
 from rspdns.status.view import view
 
+from tests.backend.exposed_metrics import FAST
 from tests.backend.statuses import (
     event_status,
     member_status,
@@ -113,3 +115,19 @@ def test_more_members_than_expected_are_told(size: tuple[int, int | None]) -> No
     assert "1 of 3 in, and 2 not expected" in view(a_status(3, expected=3, missing=2), *size).plain
     assert "3 of 3 in, and 1 not expected" in view(a_status(4, expected=3), *size).plain
     assert "not expected" not in view(a_status(3), *size).plain
+
+
+def test_what_the_kernel_answers_passes_on_and_limits_is_told_and_why_it_does_not() -> None:
+    decisions = {"answered": 5, "unknown_name": 2, "edns": 1, "limited_tc": 3, "limited_dropped": 4}
+    fast = replace(FAST, decisions=decisions)
+    lines = view(replace(a_status(), fastpath=fast), 100, None).plain
+    assert "fast path: 3 names, 5 questions answered by the kernel, 3 passed on" in lines
+    assert "fast path: 7 questions above the limit" in lines
+    away = [FastPathInterfaceStatus("eth0", False, "there is no such interface")]
+    lines = view(replace(a_status(), fastpath=replace(FAST, interfaces=away, refused=2)), 100, None).plain
+    assert "fast path: not at eth0: there is no such interface" in lines
+    assert "fast path: no room for 2 names" in lines
+    assert "above the limit" not in lines
+    gone = replace(FAST, problem="no rspdns-fastpath is there")
+    lines = view(replace(a_status(), fastpath=gone), 100, None).plain
+    assert "fast path: PowerDNS answers everything: no rspdns-fastpath is there (/run/fast)" in lines

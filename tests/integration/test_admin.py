@@ -9,10 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
+from rspdns.status.model import FastPathInterfaceStatus
 
+from tests.backend.exposed_metrics import FAST
 from tests.support.backend import ADDRESS, HANDLE, OWNER, ZONE
 from tests.support.browser import Browser
 from tests.support.chain import SIP_PORTS, Chain
@@ -226,6 +229,28 @@ def test_on_the_live_page_a_killed_server_goes_out_and_comes_back(
     chain.sip[SIP_PORTS[0]] = chain.start_sip(SIP_PORTS[0])
     browser.until(row(SIP_PORTS[0], ":not(.out)"))
     assert [line for line in browser.complaints() if "/v1/" not in line] == []
+
+
+def test_the_live_page_has_a_card_for_the_fast_path(chain: AdminChain, browser: Browser) -> None:
+    """The page's own script makes it of a status as the model has it."""
+    browser.open(f"{URL}/")
+    browser.until("document.getElementById('link').textContent === 'live'")
+    decisions = {"answered": 5, "unknown_name": 2, "limited_tc": 1, "limited_dropped": 3}
+    away = FastPathInterfaceStatus("eth1", False, "its driver has no XDP")
+    for number, status, words in (
+        (1, replace(FAST, decisions=decisions), ("works", "5 questions", "2 passed on", "4 questions above")),
+        (2, replace(FAST, interfaces=[away]), ("fails", "not at eth1: its driver has no XDP")),
+        (3, replace(FAST, problem="it is away"), ("fails", "PowerDNS answers everything: it is away")),
+    ):
+        card = f"fast-path-{number}"
+        browser.run(
+            "import('/view.js').then((view) => {"
+            f" const one = view.fastPathCard({json.dumps(asdict(status))});"
+            f" one.id = '{card}'; document.body.append(one); }}); return null"
+        )
+        browser.until(f"document.getElementById('{card}')")
+        text = browser.run(f"return document.getElementById('{card}').textContent")
+        assert all(one in text for one in words), text
 
 
 def test_a_missing_server_is_named_explained_and_kept_until_it_is_forgotten(

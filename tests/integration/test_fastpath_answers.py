@@ -5,10 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 from rserpool.parameters import Protocol
+from rspdns.status.build import fastpath
 
+from tests.backend.exposed_metrics import exposed
 from tests.backend.making import ZONE, member, view, views, zone
 from tests.support.every_record import FIXED, OTHER, POOLS, pool
-from tests.support.fast_path import FAST, FAST_6, SLOW, SLOW_6, FastStage, fast_stage
+from tests.support.fast_path import CLIENT, FAST, FAST_6, SLOW, SLOW_6, FastStage, built, fast_stage
 from tests.support.waiting import until
 
 QUESTIONS = 10_000
@@ -171,3 +173,57 @@ def test_signed_zone_is_left_to_powerdns(stage: FastStage) -> None:
     until(lambda: not any(one["name"].endswith(OTHER) for one in stage.status()["asked"]))
     said = stage.client.run("dig", f"@{FAST}", "+dnssec", "+tries=1", f"voice.{OTHER}", "A").stdout
     assert "RRSIG" in said
+
+
+def test_trace_tells_what_became_of_each_question(stage: FastStage) -> None:
+    log = stage.folder / "trace"
+    tracing = stage.server.start(str(built()), "trace", "--socket", str(stage.socket), log=log)
+    try:
+        name = f"00000002.s.as.{ZONE}"
+        expected = (
+            f"{CLIENT}#",
+            f"{name} A answered",
+            f"{name} A edns",
+            f"nobody.{ZONE} A unknown_name",
+        )
+
+        def is_told() -> bool:
+            """Asked until the tracing has begun."""
+            ask = ("dig", f"@{FAST}", "+tries=1")
+            for words in (
+                (name, "A", "+nocookie"),
+                (name, "A", "+cookie"),
+                (f"nobody.{ZONE}", "A", "+nocookie"),
+            ):
+                stage.client.run(*ask, *words)
+            text = log.read_text()
+            return all(one in text for one in expected)
+
+        until(is_told, told=log)
+    finally:
+        tracing.terminate()
+        tracing.wait(30)
+    assert json.loads(stage.command("status"))["decisions"]["edns"] > 0
+
+
+def test_status_view_and_metrics_tell_what_the_kernel_did(stage: FastStage) -> None:
+    name = f"00000002.s.as.{ZONE}"
+    before = stage.decisions()["answered"]
+    stage.client.run("dig", f"@{FAST}", "+tries=1", "+nocookie", name, "A")
+    until(lambda: stage.link.daemon and stage.link.daemon.decisions["answered"] > before)
+    found = fastpath(stage.link)
+    assert found is not None
+    assert (found.problem, found.mode) == (None, "tc")
+    assert [(one.name, one.attached) for one in found.interfaces] == [("server", True)]
+    assert found.decisions.keys() == stage.decisions().keys()
+    (of_name,) = [one for one in found.asked if (one.name, one.type) == (name, "A")]
+    text = exposed(fast=found)
+    for line in (
+        "rspdns_fastpath_up 1.0",
+        f"rspdns_fastpath_names {len(stage.link._ready)}.0",
+        f'rspdns_fastpath_decisions_total{{decision="answered"}} {found.decisions["answered"]}.0',
+        'rspdns_fastpath_decisions_total{decision="limited_tc"} 0.0',
+        'rspdns_fastpath_attached{interface="server"} 1.0',
+        f'rspdns_fastpath_answered_total{{name="{name}",type="A"}} {of_name.answered}.0',
+    ):
+        assert f"\n{line}\n" in text, line

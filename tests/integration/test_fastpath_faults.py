@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from pool_user.views import Member, PoolView
 from rserpool.parameters import Protocol
+from rspdns.fastpath import problems
 from rspdns.fastpath.messages import hello
 
 from tests.backend.making import TCP, UDP, ZONE, member, view, views, zone
@@ -264,3 +265,16 @@ def test_privileges_are_dropped(stage: FastStage) -> None:
 def test_generic_xdp_answers_too(tmp_path_factory: pytest.TempPathFactory) -> None:
     with fast_stage([zone()], TWO, tmp_path_factory.mktemp("fast"), "--mode", "xdp-generic") as stage:
         assert answered(stage) == 1
+
+
+def test_native_xdp_on_veth_is_refused_with_the_reason_and_powerdns_answers(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Attached, it would take questions and lose their answers."""
+    with fast_stage([zone()], TWO, tmp_path_factory.mktemp("fast"), "--mode", "xdp") as stage:
+        assert addresses(stage) == {"10.0.0.1", "10.0.0.2"}
+        (interface,) = stage.status()["interfaces"]
+        assert not interface["attached"]
+        assert "use tc or xdp-generic" in interface["problem"]
+        assert [interface["problem"] in said for said in problems(str(stage.socket))] == [True]
+        assert "not at server: a veth interface" in (stage.folder / "fastpath.log").read_text()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.ppe_agent.servers import TCP_SERVER
+from tests.support.fast_path import needs_bpf
 from tests.support.live_systemd import PATIENCE_S, LiveSystemd, live_systemd, make_install
 from tests.support.namespaces import REPOSITORY
 
@@ -81,6 +82,8 @@ handle = "web-tcp"
 accept = ["10.99.0.0/24"]
 pace = true
 """
+FROM_THE_KERNEL = f'{BACKEND}[fastpath]\nsocket = "/run/rspdns-fastpath/fastpath.sock"\n'
+FAST_OPTIONS = 'FASTPATH_OPTIONS="--interface lo --address 127.0.0.1"\n'
 CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF = 12, 13, 39
 UNITS = "/etc/systemd/system"
 REGISTRARS = ["rspdns-registrar@r1", "rspdns-registrar@r2", "rspdns-registrar@r3"]
@@ -107,7 +110,7 @@ for client_family, address in ((socket.AF_INET, "10.99.0.1"), (socket.AF_INET6, 
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `make install` writes, below a folder."""
     folder = tmp_path_factory.mktemp("installed")
-    done = make_install(folder, "SCTP_USERLAND=yes")
+    done = make_install(folder, "SCTP_USERLAND=yes", "FASTPATH=yes")
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -273,6 +276,52 @@ def test_the_client_agent_has_two_rights_and_paces_in_its_sandbox(machine: LiveS
 
     until(machine, lambda: paced() == [f"{ADDRESS}:8080"])
     assert machine.run("ppu-agent", "explain", f"{ADDRESS}:8080").startswith("passes: a member of web-tcp")
+
+
+@pytest.fixture
+def answered_by_kernel(machine: LiveSystemd) -> Iterator[Callable[[], int]]:
+    """rspdns-fastpath, started; tells how many questions the kernel answered, with one more."""
+    needs_bpf()
+    machine.write("/etc/rspdns/fastpath.env", FAST_OPTIONS)
+    machine.write("/etc/rspdns/rspdns.toml", FROM_THE_KERNEL)
+    machine.run("systemctl", "start", "rspdns-fastpath")
+    machine.run("systemctl", "restart", "rspdns")
+
+    def answered() -> int:
+        said = machine.run("dig", "@127.0.0.1", "+tries=1", "+nocookie", "_http._tcp.web.example.net", "SRV")
+        assert " 8080 " in said
+        status = machine.ask("/run/rspdns/admin.sock", "status")
+        return int(status["fastpath"]["decisions"].get("answered", 0)) if status else 0
+
+    try:
+        until(machine, lambda: len(members(machine) or ()) == 1)
+        yield answered
+    finally:
+        machine.write("/etc/rspdns/rspdns.toml", BACKEND)
+        machine.run("systemctl", "stop", "rspdns-fastpath")
+        machine.run("systemctl", "restart", "rspdns")
+        until(machine, lambda: len(members(machine) or ()) == 1)
+
+
+def test_the_kernel_answers_while_its_unit_runs_and_no_longer(
+    machine: LiveSystemd, answered_by_kernel: Callable[[], int]
+) -> None:
+    until(machine, lambda: answered_by_kernel() > 0)
+    status = (machine.root / f"proc/{machine.main_pid('rspdns-fastpath')}/status").read_text()
+    found = dict(re.findall(r"^(\w+):\s+(\S+)", status, re.M))
+    assert int(found["Uid"]) != 0
+    assert (found["NoNewPrivs"], int(found["CapEff"], 16)) == ("1", 1 << CAP_NET_ADMIN | 1 << CAP_BPF)
+    socket = "/run/rspdns-fastpath/fastpath.sock"
+    assert machine.run("stat", "-c", "%U %G %a", socket) == "rspdns-fastpath rspdns 660\n"
+    assert '"attached": true' in machine.run("/usr/local/sbin/rspdns-fastpath", "status")
+    assert "fastpath" not in machine.run("rspdns", "check", "--offline")
+    restarted(machine, "rspdns-fastpath", "--signal=SIGKILL")
+    until(machine, lambda: answered_by_kernel() > 0)
+    machine.run("systemctl", "stop", "rspdns-fastpath")
+    assert "bpf" not in machine.run("tc", "filter", "show", "dev", "lo", "ingress")
+    assert machine.show("rspdns-fastpath", "ActiveState", "Result") == ["inactive", "success"]
+    answered_by_kernel()  # PowerDNS does
+    assert "no rspdns-fastpath" in machine.run("rspdns", "status")
 
 
 def test_a_reload_is_taken_whole_or_not_at_all(machine: LiveSystemd) -> None:

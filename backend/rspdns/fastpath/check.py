@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
+import subprocess
 from collections.abc import Iterator
 
 import orjson
@@ -13,6 +15,8 @@ from rspdns.fastpath import messages
 from rspdns.fastpath.status import DaemonStatus
 
 TIMEOUT_S = 2.0
+PROBE_TIMEOUT_S = 30.0
+_SEARCH_PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
 OLDEST_KERNEL = (6, 1)
 
 
@@ -26,7 +30,7 @@ def problems(path: str) -> Iterator[str]:
     try:
         daemon = ask_daemon(path)
     except (FileNotFoundError, ConnectionRefusedError):
-        yield "no rspdns-fastpath listens there: PowerDNS answers everything"
+        yield f"no rspdns-fastpath listens there: PowerDNS answers everything; {_of_kernel()}"
     except PermissionError:
         yield "this user may not use it; the backend's user must be in the socket's group"
     except (OSError, messages.MessageError, KeyError, TypeError, ValueError) as error:
@@ -37,6 +41,22 @@ def problems(path: str) -> Iterator[str]:
                 yield f"the interface {interface.name}: {interface.problem}"
         if daemon.decisions.get("not_grown"):
             yield "the driver lets no packet grow (not_grown): use --mode tc or xdp-generic"
+
+
+def _of_kernel() -> str:
+    """Whether it could run here, in words; that needs privileges to try."""
+    program = shutil.which("rspdns-fastpath", path=_SEARCH_PATH)
+    if program is None:
+        return "the program is not installed here"
+    if os.geteuid() != 0:
+        return "rspdns-fastpath probe, as root, says whether this kernel could"
+    try:
+        done = subprocess.run(
+            [program, "probe"], capture_output=True, text=True, check=False, timeout=PROBE_TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"whether this kernel could is not known: {error}"
+    return done.stderr.strip() if done.returncode else "this kernel could: systemctl start rspdns-fastpath"
 
 
 def ask_daemon(path: str) -> DaemonStatus:

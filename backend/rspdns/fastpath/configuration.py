@@ -40,7 +40,7 @@ class FastPathConfig(StrictModel):
     """Answers from the kernel. Without `socket` there are none."""
 
     socket: PathText | None = None
-    """Where rspdns-fastpath listens: /run/rspdns/fastpath.sock."""
+    """Where rspdns-fastpath listens: /run/rspdns-fastpath/fastpath.sock."""
     udp_payload: Annotated[int, Field(ge=512, le=4096)] = 1232
     """PowerDNS's `udp-truncation-threshold`: it stands in the OPT record of every answer, here too."""
     limit: LimitConfig | None = None
