@@ -83,7 +83,7 @@ def test_elsewhere_than_on_loopback_it_needs_tls_and_tokens(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("listen", ["8054", "localhost:8054", "127.0.0.1:0", "http://127.0.0.1:1"])
-def test_no_address_to_listen_at(tmp_path: Path, listen: str) -> None:
+def test_a_wrong_address_to_listen_at_is_told_at_its_line(tmp_path: Path, listen: str) -> None:
     assert "rspdns.toml:3: admin.listen: " in problems(tmp_path, f'listen = "{listen}"')
 
 

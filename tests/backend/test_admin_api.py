@@ -89,7 +89,7 @@ async def test_a_name_that_cannot_be_purged_is_refused(admin: Admin, body: objec
     assert not admin.service.purged
 
 
-async def test_large_and_foreign_bodies(admin: Admin) -> None:
+async def test_large_bodies_and_bodies_of_another_type_are_refused(admin: Admin) -> None:
     assert (await admin.write("/v1/purge", b" " * 200_000))[0] == 413
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     assert (await admin.write("/v1/purge", b"{}", **form))[0] == 415

@@ -82,7 +82,7 @@ def test_naptr_lists_only_transports_with_a_live_member() -> None:
     assert snapshot.lookup(f"_sip._tcp.{AS}", "SRV") == NODATA
 
 
-def test_naptr_services() -> None:
+def test_naptr_services_are_made_from_the_service_or_named() -> None:
     pools = "".join(
         UDP.replace("sip-udp", f"h{number}").replace('"u"', f'"l{number}"').replace("_sip._udp", service)
         for number, service in enumerate(["_sips._tcp", "_sip._sctp", "_diameter._tcp", "_xmpp-client._tcp"])
@@ -103,7 +103,7 @@ def test_a_member_of_another_transport_is_not_shown() -> None:
     assert snapshot.lookup(target(2), "A") == NXDOMAIN
 
 
-def test_a_pool_at_the_apex() -> None:
+def test_a_pool_at_the_apex_stands_beside_soa_and_ns() -> None:
     snapshot = answered(zone(UDP.replace('"as"', '"@"')), views(view(member(1))))
     assert contents(snapshot, f"_sip._udp.{ZONE}", "SRV") == [f"0 1000 5060 00000001.u.{ZONE}"]
     assert contents(snapshot, ZONE, "A") == ["10.0.0.1"]

@@ -28,7 +28,7 @@ def test_the_example_is_good() -> None:
     ]
 
 
-def test_defaults(tmp_path: Path) -> None:
+def test_keys_that_are_left_out_have_their_defaults(tmp_path: Path) -> None:
     config = load_configuration(write(tmp_path, GOOD, one=head() + changed(label="")))
     assert (config.max_stale_s, config.poll_hot_ms) == (3600, 50)
     pool = config.zones[0].sites[0].pools[0].config
@@ -62,7 +62,7 @@ def test_a_missing_zones_directory_is_an_error(tmp_path: Path) -> None:
     assert f"{tmp_path}/elsewhere: the zones directory can't be read" in problem
 
 
-def test_every_error_of_all_files_at_once(tmp_path: Path) -> None:
+def test_every_error_of_all_files_is_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "zones.d").mkdir()
     (tmp_path / "zones.d" / "two.zone").write_text(FIXED + "www A 10.0.0.300\n")
     path = write(

@@ -78,7 +78,9 @@ async def test_names_with_odd_characters() -> None:
     assert parse("/dns/lookup/./SOA", {})[1]["qname"] == "."
 
 
-async def test_nothing_and_failures(ask: Asker, responder: Responder) -> None:
+async def test_an_unknown_name_is_an_answer_and_an_unknown_pool_a_failure(
+    ask: Asker, responder: Responder
+) -> None:
     assert await ask(f"/dns/lookup/nobody.{ZONE}./ANY") == (200, {"result": False})
     responder.swap(answered(zone(), {}))
     code, reply = await ask(f"/dns/lookup/{OWNER}./ANY")

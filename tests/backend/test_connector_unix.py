@@ -42,7 +42,7 @@ async def exchange(path: Path, data: bytes, replies: int) -> list[bytes]:
         writer.close()
 
 
-async def test_a_reply_for_each_line_whatever_the_pieces(path: Path) -> None:
+async def test_each_line_has_a_reply_whatever_pieces_it_comes_in(path: Path) -> None:
     reader, writer = await asyncio.open_unix_connection(str(path))
     for piece in (b"o", b"ne\ntwo", b"\n\nfo", b"ur\n"):
         writer.write(piece)
@@ -56,7 +56,7 @@ async def test_a_reply_for_each_line_whatever_the_pieces(path: Path) -> None:
     writer.close()
 
 
-async def test_several_clients_at_once(path: Path) -> None:
+async def test_fifty_clients_are_answered_at_once(path: Path) -> None:
     said = await asyncio.gather(*(exchange(path, f"c{number}\n".encode(), 1) for number in range(50)))
     assert said == [[f"C{number}\n".encode()] for number in range(50)]
 
@@ -163,7 +163,7 @@ print(found.getsockname())
     assert said.stdout.strip() == str(tmp_path / "ours"), said.stderr
 
 
-def test_connectors() -> None:
+def test_a_connector_by_path_is_told_from_one_by_http() -> None:
     assert unix_path("unix:/run/x") == Path("/run/x")
     assert unix_path("http:127.0.0.1:80") is None
 

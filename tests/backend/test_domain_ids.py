@@ -30,7 +30,7 @@ def at(turn: int) -> Snapshot:
     return Snapshot(zones, numbers=NUMBERS)
 
 
-def test_many_zones() -> None:
+def test_many_zones_have_their_own_numbers_for_each_content() -> None:
     ids, turns = DomainIds(), [at(turn) for turn in range(4)]
     ids.note(Snapshot(), turns[0], SIGNED, now=0)
     asked: list[tuple[str, int, int]] = []

@@ -240,7 +240,7 @@ def test_what_is_wrong_in_gdnsds_configuration_is_told_with_its_line(text: str, 
     assert told in str(caught.value)
 
 
-def test_powerdns_lua_records(tmp_path: Path) -> None:
+def test_powerdns_lua_records_become_pools_and_the_rest_is_reported(tmp_path: Path) -> None:
     (tmp_path / "zone").write_text(LUA_ZONE)
     into = tmp_path / "new"
     done = run("powerdns", tmp_path / "zone", "--into", into, *REGISTRARS)

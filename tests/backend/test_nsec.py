@@ -91,7 +91,7 @@ def test_hashes_are_kept_from_one_chain_to_the_next() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "1 0", "1 0 x -", "1 0 0 xyz"])
-def test_no_parameters(text: str) -> None:
+def test_a_text_that_is_no_nsec3_parameters_is_none(text: str) -> None:
     assert Nsec3Parameters.parse(text) is None
 
 

@@ -26,7 +26,7 @@ def test_other_names_lead_nowhere() -> None:
         assert NAMES.handles(name) == ()
 
 
-def test_a_pool_in_two_zones_and_a_sharded_one() -> None:
+def test_names_lead_to_the_handles_of_their_own_zone_and_to_all_shards() -> None:
     sharded = UDP.replace('handle = "sip-udp"', 'handles = ["a", "b"]')
     both = PoolNames([zone(UDP), zone(sharded, name="other.example")])
     assert both.handles("_sip._udp.as.other.example") == ("a", "b")

@@ -77,7 +77,7 @@ def test_escaped_names_are_found_as_powerdns_writes_them() -> None:
     assert lookup(f"a@b.{ZONE}.", "A", odd)[0]["content"] == "10.0.1.9"
 
 
-def test_domains() -> None:
+def test_each_zone_is_a_native_domain_with_its_own_number() -> None:
     two = answered([zone(), zone(name="other.example", fixed=FIXED)], {}, serial=2**32 + 3)
     domains = ask("getAllDomains", two, include_disabled=True)["result"]
     assert [domain["zone"] for domain in domains] == [ZONE, "other.example"]

@@ -51,7 +51,7 @@ async def ask(tmp_path: Path) -> AsyncIterator[Asker]:
     responder.store.close()
 
 
-async def test_keys(ask: Asker) -> None:
+async def test_keys_are_added_activated_published_and_removed(ask: Asker) -> None:
     assert await ask("getDomainKeys", name=f"{ZONE}.") == {"result": []}
     first = (await ask("addDomainKey", name=f"{ZONE}.", key=KEY))["result"]
     second = (await ask("addDomainKey", name=f"{ZONE}.", key={**KEY, "active": False}))["result"]
@@ -70,7 +70,7 @@ async def test_keys(ask: Asker) -> None:
     assert [key["id"] for key in (await ask("getDomainKeys", name=ZONE.upper()))["result"]] == [second]
 
 
-async def test_metadata(ask: Asker) -> None:
+async def test_metadata_are_set_read_and_removed(ask: Asker) -> None:
     assert await ask("getAllDomainMetadata", name=f"{ZONE}.") == {"result": {}}
     assert await ask("getDomainMetadata", name=f"{ZONE}.", kind="ALSO-NOTIFY") == {"result": []}
     value = ["192.0.2.1", "192.0.2.2"]
@@ -83,7 +83,7 @@ async def test_metadata(ask: Asker) -> None:
     assert (await ask("getAllDomainMetadata", name=f"{ZONE}."))["result"] == {}
 
 
-async def test_tsig_keys(ask: Asker) -> None:
+async def test_tsig_keys_are_set_read_and_deleted(ask: Asker) -> None:
     assert await ask("getTSIGKey", name="transfer.") == {"result": False}
     told = await ask("setTSIGKey", name="Transfer.", algorithm="hmac-sha256.", content="c2VjcmV0")
     assert told == {"result": True}

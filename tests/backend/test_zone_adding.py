@@ -39,7 +39,7 @@ def test_the_delegation_has_glue_where_it_is_needed() -> None:
     ]
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_zone_add_writes_a_zone_and_says_its_delegation_and_defaults(tmp_path: Path) -> None:
     (tmp_path / "zones.d").mkdir()
     result = add(tmp_path / "zones.d")
     assert result.exit_code == 0, result.output

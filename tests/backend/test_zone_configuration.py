@@ -167,7 +167,9 @@ def test_targets_and_names_stay_apart(tmp_path: Path) -> None:
         ("@ NS ns9", f"ns9.{ZONE} has no address"),
     ],
 )
-def test_fixed_records_in_the_way_of_live_ones(tmp_path: Path, record: str, word: str) -> None:
+def test_fixed_records_in_the_way_of_live_ones_are_errors_at_their_line(
+    tmp_path: Path, record: str, word: str
+) -> None:
     file, line, _, problem = pool_error(tmp_path, UDP, FIXED + record + "\n")
     assert file == "one.zone"
     assert line == 6

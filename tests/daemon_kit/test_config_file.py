@@ -172,5 +172,5 @@ def test_a_text_where_a_list_is_wanted_is_shown_as_one() -> None:
     assert errors_of("registrars = 3") == ["agent.toml:1: registrars: must be a list (is 3)"]
 
 
-def test_no_classes_of_ours_in_the_words() -> None:
+def test_errors_name_no_class_of_ours() -> None:
     assert errors_of("registrars = []\nas = [3]") == ["agent.toml:2: as[0]: must be a table (is 3)"]

@@ -12,7 +12,7 @@ from daemon_kit.files import open_regular, remove_unfinished, replace_file
 from daemon_kit.unix_listener import MAX_PATH_BYTES, is_too_long, listen_at
 
 
-def test_a_file_also_by_a_link(tmp_path: Path) -> None:
+def test_a_regular_file_is_opened_also_by_a_link(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("what it holds")
     (tmp_path / "link").symlink_to("file")
     for name in ("file", "link"):

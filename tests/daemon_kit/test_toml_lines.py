@@ -96,7 +96,7 @@ z = 1
         (("a",), 39),
     ],
 )
-def test_line_of_each_kind_of_key(path: Location, line: int) -> None:
+def test_each_kind_of_key_is_found_at_its_line(path: Location, line: int) -> None:
     assert key_lines(DOCUMENT)[path] == line
 
 
@@ -109,7 +109,7 @@ def test_windows_line_ends() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# only a comment", "a = 1", "a=''", 'a=""', "a = [\n]", "[t]"])
-def test_small_documents(text: str) -> None:
+def test_the_keys_found_are_those_that_tomllib_reads(text: str) -> None:
     assert set(key_lines(text)) == paths_of(tomllib.loads(text))
 
 

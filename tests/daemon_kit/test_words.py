@@ -35,7 +35,7 @@ from daemon_kit.toml_lines import unclosed_quote
         ("foo", "'foo' is no IP address"),
     ],
 )
-def test_a_wrong_network(text: str, words: str) -> None:
+def test_a_wrong_network_is_explained(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(words)}$"):
         read_network(text)
 
@@ -55,7 +55,7 @@ def test_a_wrong_network(text: str, words: str) -> None:
         ("9" * 5000 + ".1.1.1", f"{'9' * 5000 + '.1.1.1'!r} is no IP address: {'9' * 20} is above 255"),
     ],
 )
-def test_a_wrong_address(text: str, words: str) -> None:
+def test_a_wrong_address_is_explained(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(words)}$"):
         read_address(text)
 

@@ -168,7 +168,7 @@ def test_purging_by_hand_reaches_powerdns(chain: AdminChain) -> None:
     assert "needs a bearer token" in chain.curl("/v1/purge", "-X", "POST")
 
 
-def test_an_active_and_a_standby_server(chain: AdminChain) -> None:
+def test_a_standby_server_takes_over_and_hands_back(chain: AdminChain) -> None:
     """The Priority policy: everybody uses one server; the other takes over, and hands back."""
 
     def shown() -> list[tuple[int, int]]:

@@ -149,7 +149,7 @@ def test_load_reaches_every_registrar(in_pool: InPool) -> None:
     assert "No such file" in chain.sidecar.until_state("in")["load_problem"]
 
 
-def test_status_for_people(in_pool: InPool) -> None:
+def test_status_shows_people_state_checks_registrar_and_load(in_pool: InPool) -> None:
     chain, _, _ = in_pool
     chain.sidecar.until_state("in")
     time.sleep(1)  # a look-up
@@ -158,7 +158,7 @@ def test_status_for_people(in_pool: InPool) -> None:
         assert words in shown
 
 
-def test_ipv6(namespace: Namespace, tmp_path: Path) -> None:
+def test_a_server_at_an_ipv6_address_joins_and_leaves(namespace: Namespace, tmp_path: Path) -> None:
     chain = Chain(namespace, tmp_path, address="fd99::1", registrars="alone")
     chain.sidecar.configure_one(HANDLE, "tcp-hold", "tcp")
     server = chain.start_tcp()

@@ -34,7 +34,9 @@ def garbage(handle: bytes, identifier: int) -> list[bytes]:
     return messages
 
 
-def test_garbage_on_sctp_and_on_the_control_socket(namespace: Namespace, tmp_path: Path) -> None:
+def test_garbage_on_sctp_and_on_the_control_socket_changes_nothing(
+    namespace: Namespace, tmp_path: Path
+) -> None:
     chain = Chain(namespace, tmp_path, registrars="alone")
     chain.sidecar.configure_one(HANDLE, "tcp-hold", "tcp")
     chain.start_tcp()

@@ -126,7 +126,7 @@ def without(changes: list[dict[str, Any]], identifier: str) -> list[dict[str, An
     ]
 
 
-def test_the_drain_file(chain: Operated) -> None:
+def test_a_drain_file_takes_the_server_out_until_it_is_removed(chain: Operated) -> None:
     identifier = chain.until_in()
     (chain.folder / "drain").touch()
     chain.until_out()
@@ -264,7 +264,7 @@ def test_the_service_manager_hears_of_it(chain: Operated) -> None:
         heard |= {line for line in chain.notifications.recv(1000).decode().split("\n") if "USEC" not in line}
 
 
-def test_metrics(chain: Operated) -> None:
+def test_metrics_tell_states_checks_and_registrars(chain: Operated) -> None:
     metrics = chain.metrics()
     server = f"as=one handle={HANDLE}"
     assert metrics[f"ppe_agent_as_state {server} state=in"] == 1
@@ -276,7 +276,7 @@ def test_metrics(chain: Operated) -> None:
     assert "ppe_agent_loop_lag_seconds" in metrics
 
 
-def test_watching_the_status(chain: Operated) -> None:
+def test_watching_the_status_prints_a_line_of_json_each_time(chain: Operated) -> None:
     with subprocess.Popen(
         [
             sys.executable,

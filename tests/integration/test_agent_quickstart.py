@@ -32,7 +32,7 @@ def test_every_configuration_is_right(name: str, tmp_path: Path, monkeypatch: py
     assert server.name == name
 
 
-def test_kamailio(chain: Chain) -> None:
+def test_the_pages_configuration_keeps_a_kamailio_in_its_pool(chain: Chain) -> None:
     configure(chain, page("kamailio"))
     (chain.folder / "kamailio.cfg").write_text(KAMAILIO)
     listen = [f"udp:{ADDRESS}:5060", f"tcp:{ADDRESS}:5060", "tcp:127.0.0.1:9090"]
@@ -64,7 +64,7 @@ def test_kamailio(chain: Chain) -> None:
     assert chain.sidecar.until_state("down")["reason"] == "tcp-hold: nothing listens on port 5060"
 
 
-def test_a_web_service(chain: Chain) -> None:
+def test_the_pages_configuration_keeps_a_web_service_in_its_pool(chain: Chain) -> None:
     configure(chain, page("web"))
     (chain.folder / "health").write_text("ok\n")
     server = chain.namespace.start(

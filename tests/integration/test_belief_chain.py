@@ -154,7 +154,9 @@ def test_three_of_ten_leave_at_once_and_come_back(chain: Believed, ten: Members)
     assert not [one for one in watch.since(began_s) if one.problem], "an empty answer"
 
 
-def test_three_of_ten_registered_again_after_all_registrars_restarted(chain: Believed, ten: Members) -> None:
+def test_no_answer_is_empty_while_three_of_ten_return_after_all_registrars_restarted(
+    chain: Believed, ten: Members
+) -> None:
     """A registrar that has just started denies nobody: rule 1, and rule 5 until then."""
     log = chain.folder / "asked.log"
     asked = PoolWatch(chain.namespace, HANDLE, chain.registrars.addresses[:2], log)
@@ -271,7 +273,7 @@ def test_forged_sentinels_and_a_restart(chain: Believed) -> None:
     assert chain.targets() == {51}
 
 
-def test_the_last_known_good_file(chain: Believed) -> None:
+def test_the_last_known_good_file_survives_a_crash_and_is_refused_when_damaged(chain: Believed) -> None:
     """It survives a crash in the middle of writing; damaged, it is refused in words. Rule 5."""
     members = chain.members_of("known")
     for identifier in (41, 42):

@@ -108,7 +108,9 @@ def errors(host: Namespace, folder: Path, *command: str) -> list[str]:
 
 
 @pytest.mark.parametrize("command", ["check", "run"])
-def test_agent(host: Namespace, tmp_path: Path, command: str) -> None:
+def test_every_error_of_agent_toml_is_told_with_its_line(
+    host: Namespace, tmp_path: Path, command: str
+) -> None:
     file = tmp_path / "agent.toml"
     file.write_text(AGENT.format(folder=tmp_path, long=LONG))
     foreign = (
@@ -129,7 +131,9 @@ def test_agent(host: Namespace, tmp_path: Path, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["check", "serve"])
-def test_backend(host: Namespace, tmp_path: Path, command: str) -> None:
+def test_every_error_of_the_backends_files_is_told_with_its_line(
+    host: Namespace, tmp_path: Path, command: str
+) -> None:
     zones = tmp_path / "zones.d"
     zones.mkdir()
     (tmp_path / "rspdns.toml").write_text(BACKEND.format(folder=tmp_path))

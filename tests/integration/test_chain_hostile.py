@@ -162,7 +162,7 @@ def methods() -> list[bytes]:
     return found
 
 
-def test_the_connector(attacked: Attacked) -> None:
+def test_garbage_at_the_connector_harms_nobody(attacked: Attacked) -> None:
     path = attacked.chain.folder / "remote.sock"
     draw = random.Random(1)
     lookup = json.dumps({"method": "lookup", "parameters": {"qname": OWNER + ".", "qtype": "ANY"}}).encode()
@@ -184,7 +184,7 @@ def test_the_connector(attacked: Attacked) -> None:
 
 
 @pytest.mark.parametrize("service", ["backend", "agent"])
-def test_the_control_sockets(attacked: Attacked, service: str) -> None:
+def test_garbage_at_the_control_sockets_harms_nobody(attacked: Attacked, service: str) -> None:
     path = attacked.chain.folder / {"backend": "admin.sock", "agent": "agent.sock"}[service]
     draw = random.Random(2)
     # Without "drain": that would be obeyed.
@@ -211,7 +211,7 @@ def follower_ports(chain: Chain) -> set[str]:
     return {str(one["port"]) for one in listening if one["process"] in backends}
 
 
-def test_sctp_messages_from_strangers_and_from_a_hostile_registrar(attacked: Attacked) -> None:
+def test_sctp_messages_of_strangers_and_of_a_hostile_registrar_harm_nobody(attacked: Attacked) -> None:
     """The stranger speaks to the ports of agent and backend, where registrars would; the registrar, to the
     associations of both."""
     chain = attacked.chain

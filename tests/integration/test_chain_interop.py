@@ -243,7 +243,9 @@ def test_our_answers_read_by_others(
 
 
 @pytest.mark.parametrize("read", READERS)
-def test_any(chain: Chain, read: Callable[[Namespace, Sequence[Question]], list[Reading]]) -> None:
+def test_any_is_truncated_over_udp_and_whole_over_tcp(
+    chain: Chain, read: Callable[[Namespace, Sequence[Question]], list[Reading]]
+) -> None:
     """ANY over UDP is sent to TCP, PowerDNS's way of being no amplifier; there it tells all."""
     over_udp, over_tcp = read(
         chain.namespace, [Question(NAME, "ANY", 1232, False), Question(NAME, "ANY", 1232, True)]

@@ -14,7 +14,7 @@ STEPS = ["as-killed", "as-back", "as-drained", "as-link-cut", "registrar-killed"
 
 
 @pytest.mark.timeout(900)
-def test_the_demo_on_a_kernel(tmp_path: Path) -> None:
+def test_the_demo_keeps_its_bounds_on_a_kernels_sctp(tmp_path: Path) -> None:
     """System calls are some 50 times slower in there, so times are stretched; wrong stays wrong."""
     results = tmp_path / "demo.json"
     done = subprocess.run(

@@ -36,7 +36,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path
 
 
 @pytest.mark.parametrize("scenario", scenarios.SCENARIOS)
-def test_scenario(scenario: str, stage: tuple[Path, Path]) -> None:
+def test_the_follower_does_right_in_each_scenario(scenario: str, stage: tuple[Path, Path]) -> None:
     control, log = stage
     try:
         request(control, "play", scenario=scenario, timeout_s=scenarios.SCENARIO_TIMEOUT_S + 5)

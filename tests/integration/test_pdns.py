@@ -57,7 +57,7 @@ def soa_ttl(said: str) -> int:
     return int(line.split()[1])
 
 
-def test_srv_with_the_addresses_of_its_targets(pdns: Pdns) -> None:
+def test_an_srv_answer_has_the_addresses_of_its_targets(pdns: Pdns) -> None:
     said = pdns.dig(OWNER, "SRV")
     assert status(said) == "NOERROR"
     assert " aa;" in said
@@ -70,14 +70,14 @@ def test_srv_with_the_addresses_of_its_targets(pdns: Pdns) -> None:
     assert "\tAAAA\t2001:db8::2" in additional
 
 
-def test_addresses_and_naptr(pdns: Pdns) -> None:
+def test_addresses_and_naptr_records_are_answered(pdns: Pdns) -> None:
     assert pdns.short(f"as.{ZONE}", "A") == ["10.0.0.1"]
     assert pdns.short(f"as.{ZONE}", "AAAA") == ["2001:db8::2"]
     assert pdns.short(f"00000002.u.as.{ZONE}", "AAAA") == ["2001:db8::2"]
     assert pdns.short(f"as.{ZONE}", "NAPTR") == [f'10 10 "s" "SIP+D2U" "" {OWNER}.']
 
 
-def test_soa_and_ns(pdns: Pdns) -> None:
+def test_soa_and_ns_are_answered(pdns: Pdns) -> None:
     assert pdns.short(ZONE, "NS") == [f"ns1.{ZONE}."]
     (soa,) = pdns.short(ZONE, "SOA")
     mname, rname, serial, *_, minimum = soa.split()
@@ -85,7 +85,7 @@ def test_soa_and_ns(pdns: Pdns) -> None:
     assert int(serial) > 1
 
 
-def test_fixed_records(pdns: Pdns) -> None:
+def test_fixed_records_wildcards_and_referrals_are_answered(pdns: Pdns) -> None:
     assert pdns.short(f"info.{ZONE}", "TXT") == [r'"some text; and \"quotes\""']
     assert f"info.{ZONE}." in pdns.short(f"alias.{ZONE}", "TXT")
     assert pdns.short(f"anything.wild.{ZONE}", "MX") == ["10 mail.example.com."]
@@ -174,7 +174,7 @@ print(json.dumps(found))
     }
 
 
-def test_a_zone_transfer(pdns: Pdns, backend: ScriptedBackend) -> None:
+def test_a_zone_is_transferred_once_it_is_wholly_known(pdns: Pdns, backend: ScriptedBackend) -> None:
     said = pdns.dig("+tcp", ZONE, "AXFR")
     assert "communications error" in said, "a zone that is not wholly known"
     assert "\tA\t" not in said

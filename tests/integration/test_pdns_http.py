@@ -50,7 +50,7 @@ def test_changes_are_served_soon_and_the_unknown_is_servfail(http: Served) -> No
     until(lambda: len(http.pdns.short(OWNER, "SRV")) == 2)
 
 
-def test_a_zone_transfer(http: Served) -> None:
+def test_a_zone_is_transferred_over_the_http_connector(http: Served) -> None:
     said = http.pdns.dig("+tcp", "+noall", "+answer", ZONE, "AXFR")
     assert len([line for line in said.splitlines() if "\tSRV\t" in line]) == 2
 

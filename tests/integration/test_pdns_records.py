@@ -126,7 +126,7 @@ def test_every_answer_is_as_powerdns_gives_it_for_a_fixed_zone(both: Both) -> No
             assert said["answer"] or label in ("sub", "signed"), (label, qtype, said)
 
 
-def test_several_transports_of_one_service(both: Both) -> None:
+def test_several_transports_of_a_service_have_naptr_records_in_order(both: Both) -> None:
     pdns = both.live.pdns
     assert pdns.short(f"as.{ZONE}", "NAPTR") == [
         f'10 10 "s" "SIP+D2U" "" _sip._udp.as.{ZONE}.',
@@ -141,7 +141,7 @@ def test_several_transports_of_one_service(both: Both) -> None:
     assert pdns.short(f"_sip._tcp.as.{ZONE}", "SRV") == [f"0 1000 5070 00000001.t.as.{ZONE}."]
 
 
-def test_ipv6_dual_stack_and_multihomed_members(both: Both) -> None:
+def test_ipv6_dual_stack_and_multihomed_members_have_all_their_addresses(both: Both) -> None:
     pdns = both.live.pdns
     found = {
         name: (pdns.short(f"{name}.as.{ZONE}", "A"), pdns.short(f"{name}.as.{ZONE}", "AAAA"))
@@ -155,7 +155,7 @@ def test_ipv6_dual_stack_and_multihomed_members(both: Both) -> None:
     }
 
 
-def test_a_pool_at_the_apex_and_one_pool_in_two_zones(both: Both) -> None:
+def test_a_pool_at_the_apex_and_a_pool_in_two_zones_are_answered(both: Both) -> None:
     pdns = both.live.pdns
     assert pdns.short(ZONE, "AAAA") == ["2001:db8::8"]
     assert len(pdns.short(f"_sip._udp.voice.{OTHER}", "SRV")) == len(

@@ -63,7 +63,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
         "tools_find_it",
     ],
 )
-def test_harmless(shared: Played, scenario: str, loop: str) -> None:
+def test_our_codes_talk_to_a_registrar_in_each_harmless_scenario(
+    shared: Played, scenario: str, loop: str
+) -> None:
     shared.play(scenario, loop)
 
 
@@ -99,9 +101,9 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Own]:
 
 
 @pytest.mark.parametrize("scenario", FAULTS)
-def test_faults(own: Own, scenario: str) -> None:
+def test_our_codes_bear_each_fault_of_a_registrar(own: Own, scenario: str) -> None:
     own.play(scenario)
 
 
-def test_ipv6(own: Own) -> None:
+def test_our_codes_talk_to_a_registrar_over_ipv6(own: Own) -> None:
     own.play(IPV6)

@@ -77,7 +77,7 @@ def join(chain: Running, members: Members, *identifiers: int) -> None:
     until(lambda: chain.targets() == set(identifiers), told=chain.backend.log)
 
 
-def test_joining_and_leaving(chain: Running, members: Members) -> None:
+def test_members_join_leave_and_come_back(chain: Running, members: Members) -> None:
     assert chain.targets() == "NOERROR", "known to be empty"
     join(chain, members, 1, 2, 3)
     left = Mark.now()

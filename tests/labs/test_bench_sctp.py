@@ -99,7 +99,7 @@ def test_a_run_that_was_interrupted_is_gone_on_with(tmp_path: Path, runs: list[l
         ((Measured("soak", {"soak_lost": 0.0}),), ("Every aim was reached.",), 0),
     ],
 )
-def test_the_page(
+def test_the_page_of_the_sctp_benchmark_has_its_words_and_plots(
     found: Collection[Measured],
     said: tuple[str, ...],
     plots: int,

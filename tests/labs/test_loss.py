@@ -150,7 +150,7 @@ def test_a_run_that_was_interrupted_is_gone_on_with_for_the_rest(tmp_path: Path,
         (replace(LOST, wrong=0, looks=()), ("No live server was lost",), 0),
     ],
 )
-def test_the_page(
+def test_the_page_of_lost_packets_has_its_words_and_plots(
     found: LossPart, said: tuple[str, ...], plots: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trials, "become_root", lambda *_: None)

@@ -132,7 +132,7 @@ def test_a_file_of_something_else_is_refused_and_left_alone(
 
 
 @pytest.mark.parametrize("lab", LABS)
-def test_results_in_no_folder(tmp_path: Path, lab: str) -> None:
+def test_results_in_a_missing_folder_are_refused_at_once(tmp_path: Path, lab: str) -> None:
     done = CliRunner().invoke(main, [lab, "--results", str(tmp_path / "none" / "x.json")])
     assert done.exit_code == 2, done.output
     assert "Invalid value for '--results': there is no folder " in done.output

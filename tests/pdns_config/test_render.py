@@ -30,7 +30,7 @@ def test_the_place_of_this_machine_is_written() -> None:
     assert "setuid" not in settings
 
 
-def test_several_addresses_and_a_user() -> None:
+def test_several_addresses_and_a_user_are_rendered() -> None:
     settings = settings_of(render(PdnsSettings(["192.0.2.1", "2001:db8::1"], user="pdns")))
     assert settings["local-address"] == "192.0.2.1, 2001:db8::1"
     assert (settings["setuid"], settings["setgid"]) == ("pdns", "pdns")
@@ -91,7 +91,7 @@ def test_the_command_explains_a_wrong_address() -> None:
     assert "'somewhere'" in result.output
 
 
-def test_signed_zones() -> None:
+def test_signed_zones_turn_dnssec_of_the_remote_backend_on() -> None:
     settings = settings_of(CliRunner().invoke(main, ["--signed"]).output)
     assert settings["remote-dnssec"] == "yes"
 

@@ -343,11 +343,13 @@ def test_new_networks_count_at_once() -> None:
         ("::ffff:10.1.2.3", ["10.1.0.0/16"], False),
     ],
 )
-def test_networks(address: str, networks: list[str], expected: bool) -> None:
+def test_an_address_is_accepted_in_one_of_the_networks_alone(
+    address: str, networks: list[str], expected: bool
+) -> None:
     assert bool(accepted([ip_address(address)], [ip_network(text) for text in networks])) is expected
 
 
-def test_no_address_at_all() -> None:
+def test_an_element_without_an_address_is_refused() -> None:
     words = why_refused(Transport(Protocol.UDP, 5060, ()), [ip_network("0.0.0.0/0")])
     assert words == "refused: not in the pool's accept networks: none"
 

@@ -102,7 +102,7 @@ def test_a_clock_that_was_set_back_does_not_make_it_fresh_either() -> None:
     assert len(decode(data(member(1)), NOW, WALL - 2, 3600)) == 1
 
 
-def test_saved_and_loaded(tmp_path: Path) -> None:
+def test_the_file_saved_last_is_loaded(tmp_path: Path) -> None:
     replace_file(tmp_path / FILE_NAME, data(member(1)))
     replace_file(tmp_path / FILE_NAME, data(member(2)))
     (pool,) = load(tmp_path, NOW, WALL, 3600)

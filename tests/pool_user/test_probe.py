@@ -94,7 +94,9 @@ async def test_tcp_accepted_is_alive_and_refused_is_not() -> None:
         ([], ProbeResult.FAILED),
     ],
 )
-async def test_sip_options(answers: list[bytes], expected: ProbeResult) -> None:
+async def test_a_final_sip_answer_to_our_request_but_503_and_408_shows_life(
+    answers: list[bytes], expected: ProbeResult
+) -> None:
     async with sip_server(*answers) as (port, server):
         assert await probe(member(port, Protocol.UDP), options(0.2)) is expected
         assert server.requests[0].startswith(f"OPTIONS sip:127.0.0.1:{port} SIP/2.0\r\n".encode())
@@ -111,7 +113,7 @@ async def test_other_udp_services_cannot_be_probed() -> None:
     assert await probe(member(free_port(socket.SOCK_DGRAM), Protocol.UDP), CONNECT) is ProbeResult.UNKNOWN
 
 
-async def test_sip_options_over_tcp() -> None:
+async def test_sip_options_are_asked_over_tcp_too() -> None:
     answers: list[bytes] = []
     asked: list[bytes] = []
 

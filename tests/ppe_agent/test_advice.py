@@ -13,7 +13,7 @@ OTHER = PoolElement(2, 0, 6000, Transport(Protocol.TCP, 5060, (ip_address("10.0.
 
 
 @pytest.mark.parametrize("code", [0x0005, 0x100B, 0xF003])
-def test_policy(code: int) -> None:
+def test_a_refused_policy_is_answered_with_what_the_pool_has(code: int) -> None:
     assert advice([Cause(code)], MINE, None) == (
         'set policy to that of the pool\'s other members (here it is "round-robin"), or take another handle'
     )
@@ -24,7 +24,7 @@ def test_policy(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [0x0007, 0x100A])
-def test_transport(code: int) -> None:
+def test_a_refused_transport_is_answered_with_what_the_pool_has(code: int) -> None:
     assert 'here it is "udp"' in advice([Cause(code)], MINE, None)
     assert 'have transport "tcp", this one "udp"' in advice([Cause(code)], MINE, OTHER)
 
@@ -39,7 +39,7 @@ def test_transport(code: int) -> None:
         (0xF008, "under another address than 10.0.0.9: set address"),
     ],
 )
-def test_the_rest(code: int, words: str) -> None:
+def test_every_other_cause_has_its_advice(code: int, words: str) -> None:
     assert words in advice([Cause(0), Cause(code)], MINE, OTHER)
 
 

@@ -109,7 +109,7 @@ async def test_a_full_backlog_is_a_failure_that_has_to_repeat() -> None:
             assert watcher.results[0].reason == f"no connection to port {port} within 250 ms"
 
 
-async def test_sip_server_killed_stopped_and_back() -> None:
+async def test_a_sip_server_that_is_killed_or_stopped_is_down_until_it_is_back() -> None:
     port = free_port(socket.SOCK_DGRAM)
     async with watching(SipOptionsCheck(LOCALHOST, port, TIMING)) as watcher:
         await watcher.until_state(CheckState.DOWN)
@@ -128,7 +128,7 @@ async def test_sip_server_killed_stopped_and_back() -> None:
             await watcher.until_state(CheckState.DOWN)
 
 
-async def test_kamailio_killed_with_all_its_processes(tmp_path: Path) -> None:
+async def test_a_kamailio_killed_with_all_its_processes_is_down_at_once(tmp_path: Path) -> None:
     port = free_port()
     async with (
         watching(TcpHoldCheck(LOCALHOST, port, TIMING)) as held,
@@ -300,7 +300,7 @@ def test_states_after_attempts_with_fall_2_and_rise_2(attempts: str, states: str
 
 
 @given(st.integers(1, 5), st.integers(1, 5), st.text("+-x", max_size=40))
-def test_agrees_with_the_words_of_the_rule(fall: int, rise: int, attempts: str) -> None:
+def test_rise_and_fall_agree_with_the_words_of_the_rule(fall: int, rise: int, attempts: str) -> None:
     machine = RiseFall(fall, rise)
     for at, verdict in enumerate(attempts, 1):
         machine.report(VERDICTS[verdict])

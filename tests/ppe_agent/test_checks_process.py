@@ -193,7 +193,9 @@ def _runs(pid: int) -> bool:
         ),
     ],
 )
-def test_states_of_a_unit(text: str, verdict: Verdict, reason: str, pid: int) -> None:
+def test_each_state_of_a_unit_has_its_verdict_and_reason(
+    text: str, verdict: Verdict, reason: str, pid: int
+) -> None:
     outcome, found = judge("sip.service", text)
     assert (outcome.verdict, outcome.reason, found) == (verdict, f"sip.service {reason}", pid)
 

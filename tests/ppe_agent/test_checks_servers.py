@@ -34,7 +34,7 @@ LOCALHOST = ip_address("127.0.0.1")
 PATIENT = Timing(interval_ms=250, timeout_ms=5000, fall=2, rise=2)
 
 
-async def test_tcp() -> None:
+async def test_a_tcp_check_is_up_while_connections_are_accepted() -> None:
     port = free_port()
     async with watching(TcpCheck(LOCALHOST, port, TIMING)) as watcher:
         await watcher.until_state(CheckState.DOWN)
@@ -74,7 +74,7 @@ async def test_a_connection_with_itself_is_no_life_and_leaves_the_port_to_the_se
         server.bind(("127.0.0.1", port))  # without SO_REUSEADDR
 
 
-async def test_a_web_server(tmp_path: Path) -> None:
+async def test_a_web_server_is_up_while_it_answers_in_time_and_with_the_right_text(tmp_path: Path) -> None:
     port = free_port()
     (tmp_path / "health").write_text("all is well\n")
     async with watching(HttpCheck(LOCALHOST, port, TIMING, path="/health", contains="well")) as watcher:
@@ -108,7 +108,7 @@ def make_certificate(directory: Path) -> tuple[Path, Path]:
     return key, certificate
 
 
-async def test_https(tmp_path: Path) -> None:
+async def test_a_web_server_over_tls_is_up_only_with_a_trusted_certificate(tmp_path: Path) -> None:
     key, certificate = make_certificate(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
@@ -145,7 +145,7 @@ async def test_certificates_that_are_none_are_named(tmp_path: Path) -> None:
         assert await check.attempt() == failed(f"ca_file {tmp_path / name}: {words}")
 
 
-async def test_sip_over_tcp_on_one_connection_and_on_the_next_one(tmp_path: Path) -> None:
+async def test_a_sip_check_over_tcp_uses_a_new_connection_when_the_last_one_ended(tmp_path: Path) -> None:
     port = free_port()
     async with watching(SipOptionsCheck(LOCALHOST, port, PATIENT, "tcp")) as watcher:
         await watcher.until_state(CheckState.DOWN)
@@ -164,7 +164,7 @@ async def test_sip_over_tcp_on_one_connection_and_on_the_next_one(tmp_path: Path
             assert watcher.machine.state is CheckState.UP
 
 
-async def test_a_hung_sip_server_over_tcp() -> None:
+async def test_a_sip_server_that_hangs_over_tcp_is_down_until_it_goes_on() -> None:
     port = free_port()
     async with watching(SipOptionsCheck(LOCALHOST, port, TIMING, "tcp")) as watcher:
         with sipp(port, "t1") as server:

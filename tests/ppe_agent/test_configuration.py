@@ -60,7 +60,7 @@ def errors_of(tmp_path: Path, text: str) -> list[str]:
     return str(caught.value).replace(f"{tmp_path}/", "").split("\n")
 
 
-def test_a_right_file(tmp_path: Path) -> None:
+def test_a_right_file_is_read_with_its_defaults(tmp_path: Path) -> None:
     (tmp_path / "agent.toml").write_text(RIGHT)
     config = load_configuration(tmp_path / "agent.toml")
     assert config.registrars == (RegistrarAddress("10.20.0.1"), RegistrarAddress("10.20.0.1", 3864))
@@ -80,13 +80,13 @@ def test_a_right_file(tmp_path: Path) -> None:
     ("lines", "policy"),
     [('policy = "round-robin"', RoundRobin()), ('policy = "weighted-random"\nweight = 7', WeightedRandom(7))],
 )
-def test_policies(tmp_path: Path, lines: str, policy: object) -> None:
+def test_each_policy_is_read_with_its_weight_or_load(tmp_path: Path, lines: str, policy: object) -> None:
     text = RIGHT.replace('policy = "least-used"', lines).split("[as.load]")[0]
     (tmp_path / "agent.toml").write_text(text)
     assert load_configuration(tmp_path / "agent.toml").servers[0].policy_with(0.5) == policy
 
 
-def test_every_error_at_once(tmp_path: Path) -> None:
+def test_every_error_of_the_file_is_told_at_once(tmp_path: Path) -> None:
     text = """\
 registrars = ["10.20.0.1", "registrar.example.net", "10.20.0.1:3863", "127.0.0.1"]
 reregistration = 2000
@@ -196,7 +196,7 @@ def with_another(first: str, second: str, port: str = "5060") -> str:
         ('"2001:db8::1"', '"2001:DB8:0::0:1"', "2001:db8::1"),
     ],
 )
-def test_the_same_server_twice_in_a_pool(
+def test_the_same_server_twice_in_a_pool_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, second: str, shared: str
 ) -> None:
     monkeypatch.setattr(configuration, "is_on_this_host", lambda address: True)
@@ -243,12 +243,12 @@ def test_networks_from_which_no_announcement_comes(
     assert error.startswith(f"agent.toml:4: multicast.accept[{place}]: {wrong}")
 
 
-def test_two_servers_on_one_host(tmp_path: Path) -> None:
+def test_two_servers_on_one_host_may_differ_in_address_or_port(tmp_path: Path) -> None:
     read(tmp_path, with_another('"auto"', '"10.20.0.6"'))
     read(tmp_path, with_another('"auto"', '["10.20.0.5"]', "5070"))
 
 
-def test_an_address_twice_in_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_twice_in_a_server_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(configuration, "is_on_this_host", lambda address: True)
     text = RIGHT.replace('"auto"', '["2001:db8::1", "2001:db8:0::1"]').replace('"udp"', '"sctp"')
     assert errors_of(tmp_path, text) == ["agent.toml:7: as[0].address: an address is there twice"]
@@ -296,7 +296,7 @@ def test_a_control_socket_that_is_none_is_not_replaced_by_another(
 @pytest.mark.parametrize(
     "text", ["", "as = 3\nregistrars = 3", "[as]\nname = 3", "registrars = []\nas = [3]"]
 )
-def test_files_of_the_wrong_shape(tmp_path: Path, text: str) -> None:
+def test_files_of_the_wrong_shape_are_refused(tmp_path: Path, text: str) -> None:
     assert errors_of(tmp_path, text)
 
 

@@ -49,7 +49,9 @@ def errors_of(tmp_path: Path, text: str) -> list[str]:
         ('source = "file"\npath = 3', []),
     ],
 )
-def test_of_a_load(tmp_path: Path, keys: str, problems: list[str]) -> None:
+def test_errors_between_the_keys_of_a_load_are_told_beside_unknown_ones(
+    tmp_path: Path, keys: str, problems: list[str]
+) -> None:
     last = 11 + len(keys.split("\n"))
     errors = errors_of(tmp_path, f"{LOAD}{keys}\nintervall_ms = 3\n")
     assert f"agent.toml:{last}: as[0].load.{UNKNOWN}" in errors
@@ -93,7 +95,7 @@ def test_a_wrong_pid_file_is_one_that_is_given(tmp_path: Path) -> None:
     assert error.startswith("agent.toml:10: as[0].check[0].pid_file: ")
 
 
-def test_a_url_without_its_beginning(tmp_path: Path) -> None:
+def test_a_url_without_its_scheme_is_told_how_to_write_it(tmp_path: Path) -> None:
     load = '[as.load]\nsource = "prometheus"\nmetric = "calls"\nurl = "127.0.0.1:9090/metrics"\n'
     (error,) = errors_of(tmp_path, f'{CHECK}type = "tcp"\n{load}')
     words = "a URL begins with http:// or https://: http://127.0.0.1/load, say"

@@ -101,7 +101,7 @@ def test_a_place_for_the_state_that_can_be_none(tmp_path: Path, below: str) -> N
     assert done.stderr == f"{file}:3: state.path: state directory: {tmp_path}/file is no directory\n"
 
 
-def test_a_control_socket_with_too_long_a_path(tmp_path: Path) -> None:
+def test_a_control_socket_with_too_long_a_path_is_an_error_at_its_line(tmp_path: Path) -> None:
     write(tmp_path, 5060)
     file = tmp_path / "agent.toml"
     file.write_text(file.read_text().replace("/control.sock", f"/{'x' * 100}/control.sock"))
@@ -150,13 +150,13 @@ def test_lacking_permissions_of_this_user_are_told_and_no_error(
         assert line.endswith("; not an error should the sidecar run as another user: try as that one")
 
 
-def test_addresses_of_this_host() -> None:
+def test_addresses_of_this_host_are_told_from_others() -> None:
     assert is_on_this_host(ip_address("127.0.0.1"))
     assert not is_on_this_host(ip_address("198.51.100.77"))
     assert not is_on_this_host(ip_address("2001:db8::77"))
 
 
-def test_the_address_towards_another() -> None:
+def test_the_address_towards_a_host_is_found_or_there_is_no_way() -> None:
     assert address_towards("127.0.0.1", 3863) == ip_address("127.0.0.1")
     with pytest.raises(NoLocalAddress, match=r"no way to 255\.255\.255\.255: "):
         address_towards("255.255.255.255", 3863)

@@ -82,7 +82,7 @@ async def test_a_counter_that_goes_back_is_no_time(processors: Processors) -> No
     assert await source.read() == pytest.approx(0.5)
 
 
-async def test_fewer_kinds_of_time(tmp_path: Path) -> None:
+async def test_an_old_kernels_fewer_kinds_of_time_give_the_load_too(tmp_path: Path) -> None:
     processors = Processors(tmp_path / "stat", OLD)
     source = processors.load()
     await source.read()

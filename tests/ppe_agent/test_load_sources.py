@@ -54,7 +54,7 @@ async def test_load_of_this_host_is_read(kind: str) -> None:
             assert 0 <= await load.read() <= 1
 
 
-async def test_a_file(tmp_path: Path) -> None:
+async def test_a_load_is_read_from_a_file_against_a_capacity(tmp_path: Path) -> None:
     file = tmp_path / "load"
     file.write_text("0.25\n")
     async with source(source="file", path=str(file)) as load:
@@ -65,7 +65,7 @@ async def test_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "high", "-0.1", "1.1", "nan", "inf", "0.5 0.6", "\xff"])
-async def test_files_without_a_load(tmp_path: Path, text: str) -> None:
+async def test_a_file_without_a_load_is_an_unknown_load(tmp_path: Path, text: str) -> None:
     (tmp_path / "load").write_text(text)
     with pytest.raises(LoadUnknown, match="holds no number from 0 to 1"):
         await FileLoad(tmp_path / "load", 10_000).read()
@@ -89,7 +89,7 @@ async def test_files_that_are_missing_old_or_no_files(tmp_path: Path) -> None:
         await FileLoad(tmp_path / "pipe", 10_000).read()
 
 
-async def test_a_command() -> None:
+async def test_a_load_is_read_from_a_command_or_its_failure_is_told() -> None:
     async with source(source="exec", command=["/bin/echo", "0.5"]) as load:
         assert await load.read() == 0.5
     async with source(source="exec", command=["/bin/sh", "-c", "echo 50 calls"], capacity=100) as load:
@@ -120,7 +120,7 @@ broken{kind="x} 3
 """
 
 
-async def test_a_json_pointer(web: tuple[int, Path]) -> None:
+async def test_a_load_is_read_from_json_by_a_pointer_or_its_failure_is_told(web: tuple[int, Path]) -> None:
     port, directory = web
     (directory / "stats").write_text(json.dumps({"calls": [{"now": 30, "a/b": "0.5"}], "high": True}))
     url = f"http://127.0.0.1:{port}/stats"
@@ -146,7 +146,7 @@ async def test_a_page_nobody_serves() -> None:
         assert await problem_of(load) == f"{url}: Connection refused"
 
 
-async def test_a_prometheus_metric(web: tuple[int, Path]) -> None:
+async def test_a_load_is_read_from_a_prometheus_metric_or_its_failure_is_told(web: tuple[int, Path]) -> None:
     port, directory = web
     (directory / "metrics").write_text(METRICS)
     url = f"http://127.0.0.1:{port}/metrics"
@@ -232,7 +232,7 @@ async def test_calls_in_a_sip_header() -> None:
 @pytest.mark.parametrize(
     ("value", "capacity", "load"), [(3, 12, 0.25), ("7.5", 10, 0.75), (40, 10, 1.0), (0.5, None, 0.5)]
 )
-def test_numbers_against_a_capacity(value: object, capacity: float | None, load: float) -> None:
+def test_a_number_is_divided_by_the_capacity(value: object, capacity: float | None, load: float) -> None:
     assert scaled(value, capacity, "it") == load
 
 
@@ -243,7 +243,7 @@ def test_a_load_that_is_no_number_is_unknown(value: object) -> None:
             scaled(value, capacity, "it")
 
 
-def test_json_pointers_of_the_rfc() -> None:
+def test_json_pointers_lead_where_the_rfc_says() -> None:
     document = {"foo": ["bar", "baz"], "": 0, "a/b": 1, "m~n": 8, " ": 7}
     expected = {"": document, "/foo/0": "bar", "/": 0, "/a~1b": 1, "/m~0n": 8, "/ ": 7}
     for pointer, value in expected.items():

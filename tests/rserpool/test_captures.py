@@ -20,7 +20,7 @@ BEFORE_RFC = bool(os.environ.get("RSPDNS_PCAP_BEFORE_RFC"))
 
 @pytest.mark.skipif(not PATHS, reason="set RSPDNS_PCAP to the captures to check")
 @pytest.mark.parametrize("path", PATHS, ids=str)
-def test_capture(path: Path) -> None:
+def test_every_message_of_a_capture_is_decoded_and_encoded_byte_for_byte(path: Path) -> None:
     report = check(path, before_rfc=BEFORE_RFC)
     assert not report.problems
     assert report.seen

@@ -26,7 +26,7 @@ def test_every_vector_has_its_expected_value() -> None:
 
 
 @pytest.mark.parametrize("name", VECTORS)
-def test_vector(name: str) -> None:
+def test_each_vector_is_decoded_and_encoded_byte_for_byte(name: str) -> None:
     value = codec(name).decode(VECTORS[name])
     assert value == EXPECTED[name]
     assert type(value) is type(EXPECTED[name])
@@ -44,7 +44,7 @@ def test_a_message_that_aborts_rspregistrar_is_refused() -> None:
 
 
 @pytest.mark.parametrize("message_type", asap.MESSAGES.values())
-def test_asap(message_type: type[asap.AsapMessage]) -> None:
+def test_every_asap_message_survives_encoding_and_decoding(message_type: type[asap.AsapMessage]) -> None:
     @given(s.asap_messages[message_type])
     def round_trip(message: asap.AsapMessage) -> None:
         data = asap.encode(message)
@@ -57,7 +57,7 @@ def test_asap(message_type: type[asap.AsapMessage]) -> None:
 
 
 @pytest.mark.parametrize("message_type", enrp.MESSAGES.values())
-def test_enrp(message_type: type[enrp.EnrpMessage]) -> None:
+def test_every_enrp_message_survives_encoding_and_decoding(message_type: type[enrp.EnrpMessage]) -> None:
     @given(s.enrp_messages[message_type])
     def round_trip(message: enrp.EnrpMessage) -> None:
         data = enrp.encode(message)
@@ -70,7 +70,7 @@ def test_enrp(message_type: type[enrp.EnrpMessage]) -> None:
 
 
 @given(s.any_policy)
-def test_policies(policy: policies.Policy) -> None:
+def test_every_policy_survives_encoding_and_decoding(policy: policies.Policy) -> None:
     assert policies.decode_policy(policies.encode_policy(policy)) == policy
 
 

@@ -31,7 +31,7 @@ def try_decode(codec: ModuleType, data: bytes) -> None:
 @codecs
 @settings(max_examples=300)
 @given(data=st.binary(max_size=200))
-def test_any_bytes(codec: ModuleType, data: bytes) -> None:
+def test_any_bytes_are_decoded_or_refused(codec: ModuleType, data: bytes) -> None:
     try_decode(codec, data)
 
 
@@ -59,14 +59,18 @@ parameter_trees = st.recursive(
     head=st.sampled_from([0, 4, 8, 12]),
     trees=st.lists(parameter_trees, max_size=4),
 )
-def test_parameters_in_any_order(codec: ModuleType, number: int, head: int, trees: list[bytes]) -> None:
+def test_parameters_in_any_order_are_decoded_or_refused(
+    codec: ModuleType, number: int, head: int, trees: list[bytes]
+) -> None:
     body = bytes(head) + b"".join(trees)
     try_decode(codec, struct.pack(">BBH", number, 0, len(body) + 4) + body)
 
 
 @settings(max_examples=150)
 @given(message=s.any_asap | s.any_enrp, data=st.data())
-def test_damaged_messages(message: asap.AsapMessage | enrp.EnrpMessage, data: st.DataObject) -> None:
+def test_damaged_messages_are_decoded_or_refused(
+    message: asap.AsapMessage | enrp.EnrpMessage, data: st.DataObject
+) -> None:
     codec: ModuleType = asap if isinstance(message, tuple(asap.MESSAGES.values())) else enrp
     damaged = bytearray(codec.encode(message))
     for position, value in data.draw(

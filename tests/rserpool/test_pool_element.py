@@ -49,7 +49,7 @@ def test_registers_at_one_registrar(joined: JoinedElement) -> None:
     assert len(joined.associations) == 1
 
 
-def test_renews_at_the_interval(joined: JoinedElement) -> None:
+def test_an_element_renews_its_registration_at_the_interval(joined: JoinedElement) -> None:
     joined.run(6.5)
     assert [at_s for at_s, _ in registrations(joined)] == [100.0, 102.0, 104.0, 106.0]
     assert joined.machine.confirmed_at_s == 106.0
@@ -195,7 +195,7 @@ def test_a_rejected_renewal_keeps_the_association_that_holds_the_registration(jo
     assert joined.association_with(first)
 
 
-def test_deregisters(joined: JoinedElement) -> None:
+def test_an_element_that_deregisters_is_gone_and_its_machine_stops(joined: JoinedElement) -> None:
     registrar = joined.at(joined.machine.registrar)
     joined.machine.deregister(joined.now)
     joined.settle()
@@ -509,7 +509,7 @@ def is_time(what: Input) -> bool:
 
 @pytest.mark.parametrize("what", Input)
 @pytest.mark.parametrize("state", State)
-def test_transition(state: State, what: Input) -> None:
+def test_every_state_takes_every_input_as_its_table_says(state: State, what: Input) -> None:
     machine = in_state(state)
     give(machine, what)
     entered = machine.__dict__["entered"]

@@ -40,7 +40,9 @@ async def client(registrar: PaperRegistrar) -> AsyncIterator[RegistrarClient]:
 
 
 class TestClient:
-    async def test_resolves(self, client: RegistrarClient, registrar: PaperRegistrar) -> None:
+    async def test_a_resolution_tells_when_it_was_asked_and_answered(
+        self, client: RegistrarClient, registrar: PaperRegistrar
+    ) -> None:
         registrar.pools[HANDLE] = {ELEMENT.identifier: ELEMENT}
         before_s = time.monotonic()
         resolution = await client.resolve(HANDLE)
@@ -48,7 +50,9 @@ class TestClient:
         assert before_s <= resolution.asked_at_s <= resolution.answered_at_s <= time.monotonic()
         assert client.round_trip_ms is not None
 
-    async def test_many_at_once(self, client: RegistrarClient, registrar: PaperRegistrar) -> None:
+    async def test_two_hundred_questions_at_once_have_their_own_answers(
+        self, client: RegistrarClient, registrar: PaperRegistrar
+    ) -> None:
         handles = [b"pool-%d" % i for i in range(200)]
         registrar.pools = {handle: {i: ELEMENT} for i, handle in enumerate(handles) if i % 2}
         answers = await asyncio.gather(*(client.resolve(handle) for handle in handles))

@@ -164,7 +164,7 @@ def received(
     return data, [(132, 3, info)], socket.MSG_EOR if is_end else 0, ("10.0.0.1", 3863)
 
 
-def test_receives_a_message(kernel: PaperKernel) -> None:
+def test_a_message_is_received_with_association_protocol_and_peer(kernel: PaperKernel) -> None:
     kernel.incoming.append(received(b"hello"))
     assert SctpSocket().receive() == Message(7, 11, b"hello", PEER)
 
