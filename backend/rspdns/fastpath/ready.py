@@ -10,7 +10,6 @@ and what depends on more than one site, is not made: these questions are passed 
 
 from __future__ import annotations
 
-import contextlib
 import random
 import socket
 import struct
@@ -65,22 +64,45 @@ def node_answers(
     nodes: Mapping[str, Node], all_nodes: Mapping[str, Node] | None = None
 ) -> dict[Question, Answer]:
     """One answer to each question about these nodes; `all_nodes` has those of SRV targets, too."""
-    found = {}
+    found: dict[Question, Answer] = {}
     targets = nodes if all_nodes is None else all_nodes
     for name, node in nodes.items():
-        if node.failure or name_size(name) > MOST_NAME_BYTES:
+        if node.failure:
             continue
-        for qtype in {record.type for record in node.records} & LIVE_TYPES:
-            # What can't be written here must not keep the others from being published.
-            with contextlib.suppress(ValueError, OSError, struct.error, dns.exception.DNSException):
-                answer = _answer(name, [one for one in node.records if one.type == qtype], targets)
-                if answer is not None:
-                    found[Question(name, qtype)] = answer
+        found.update(_own_answers(name, node.records))
+        if services := [record for record in node.records if record.type == "SRV"]:
+            found.update(_answer(name, "SRV", services, targets))
     return found
 
 
-def _answer(name: str, records: Sequence[Record], nodes: Mapping[str, Node]) -> Answer | None:
-    """The answer of these records; None where PowerDNS must give it."""
+@lru_cache(maxsize=16384)
+def _own_answers(name: str, records: Sequence[Record]) -> Mapping[Question, Answer]:
+    """The answers to questions about a name that depend on no other name. Most are those of before."""
+    by_type: dict[str, list[Record]] = {}
+    for record in records:
+        if record.type != "SRV" and record.type in LIVE_TYPES:
+            by_type.setdefault(record.type, []).append(record)
+    found: dict[Question, Answer] = {}
+    for qtype, of_type in by_type.items():
+        found.update(_answer(name, qtype, of_type, {}))
+    return found
+
+
+def _answer(
+    name: str, qtype: str, records: Sequence[Record], nodes: Mapping[str, Node]
+) -> Mapping[Question, Answer]:
+    """The answer of these records; nothing where PowerDNS must give it."""
+    try:
+        answer = _written(name, records, nodes)
+    except (ValueError, OSError, struct.error, dns.exception.DNSException):
+        return {}  # what can't be written here must not keep the others from being published
+    return {Question(name, qtype): answer} if answer is not None else {}
+
+
+def _written(name: str, records: Sequence[Record], nodes: Mapping[str, Node]) -> Answer | None:
+    """The records on the wire; None where PowerDNS must give them."""
+    if name_size(name) > MOST_NAME_BYTES:
+        return None
     wire = bytearray()
     behind_question = HEADER + name_size(name) + QUESTION_FIXED
     targets: dict[str, int] = {}
