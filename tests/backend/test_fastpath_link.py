@@ -17,7 +17,7 @@ from random import Random
 
 from rspdns.answers.snapshot import Snapshot
 from rspdns.fastpath import FastPath
-from rspdns.fastpath.link import COMMITTED_WITHIN_S
+from rspdns.fastpath.link import COMMITTED_WITHIN_S, LEASE_S, RENEW_EVERY_S
 from rspdns.fastpath.messages import Message, Reader
 from rspdns.fastpath.ready import VARIANTS
 
@@ -159,6 +159,16 @@ async def test_frozen_daemon_loses_the_lease_when_it_does_not_take_a_change(tmp_
         await until_async(lambda: daemon.has_lease)
         assert link.is_answering
         await until_async(lambda: link.problem is None)
+
+
+async def test_backend_that_stood_still_does_not_stand_behind_its_answers_at_once(tmp_path: Path) -> None:
+    """It first hears what it missed: a server may have died meanwhile."""
+    async with connected(tmp_path) as (daemon, _):
+        time.sleep(LEASE_S + 0.1)  # noqa: ASYNC251 - that is what is tested
+        woken_ns = time.monotonic_ns()
+        assert not daemon.has_lease
+        await until_async(lambda: daemon.has_lease)
+        assert daemon.renewed_ns - woken_ns > 0.8 * RENEW_EVERY_S * 1e9
 
 
 async def test_killed_daemon_loses_the_lease_at_once(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.fast_path import needs_bpf
 from tests.support.labs import LAB, traces
 
 # Generous: this is to find what is broken, not how fast a busy machine is.
@@ -43,6 +44,23 @@ def test_the_quick_run_keeps_its_bounds_and_is_not_run_twice(tmp_path: Path) -> 
     assert again.returncode == 0, again.stderr
     assert "a lab with" not in again.stderr, "what is done is not done again"
     assert json.loads(figures.read_text()) == outcome
+
+
+@pytest.mark.timeout(300)
+def test_kernel_that_answers_beside_a_failed_daemon_keeps_the_bounds(tmp_path: Path) -> None:
+    needs_bpf()
+    faults = ["as-killed-after-fastpath", "as-killed-while-fastpath-frozen"]
+    chosen = [f"--fault={fault}" for fault in faults]
+    figures = tmp_path / "chaos.json"
+    command = [*CHAOS, "--fastpath", *chosen, "--json", str(figures)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "answered by the kernel" in done.stderr
+    rows = json.loads(figures.read_text())["faults"]
+    assert [row["fault"] for row in rows] == faults
+    for row in rows:
+        assert (row["fastpath"], row["trials"], row["empty"], row["servfail"]) == (True, 1, 0, 0)
+        assert row["max_ms"] > 0, "a fault that nobody can notice would prove nothing"
 
 
 def test_a_broken_bound_is_the_exit_status(tmp_path: Path) -> None:

@@ -31,8 +31,9 @@ from rspdns.fastpath.ready import Answer, Question, ReadyAnswers, depths
 from rspdns.fastpath.status import AskedStatus, DaemonStatus
 from rspdns.zones.zone import Zone
 
+LEASE_S = 1.0
+"""The lease ends so long after its last renewal."""
 RENEW_EVERY_S = 0.25
-"""The lease ends 1 s after its last renewal."""
 COMMITTED_WITHIN_S = 0.02
 """The daemon makes a change visible within this time; or PowerDNS answers, until it has."""
 ASK_EVERY_S = 1.0
@@ -221,10 +222,14 @@ class FastPath:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         renewed_s = asked_s = float("-inf")
+        looked_s = loop.time()
         while True:
             if self._socket is None:
                 self._connect()
             now = loop.time()
+            if now - looked_s > LEASE_S:
+                renewed_s = now  # this process stood still: it hears first what it missed
+            looked_s = now
             if self._is_welcome:
                 if now - asked_s >= ASK_EVERY_S:
                     asked_s = now

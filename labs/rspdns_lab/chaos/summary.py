@@ -128,21 +128,21 @@ def summarize(case: Case, trials: Sequence[Trial], bounds: Bounds, slack: float 
 
 _ENOUGH_TO_COMPARE: Final = 5
 """Trials: of fewer, chance decides which median is larger."""
-_MUCH_WORSE: Final = 1.25
 _WORSE_MS: Final = 5.0
 
 
 def compared(rows: Sequence[Row], slack: float = 1.0) -> list[Row]:
-    """The rows; one with answers from the kernel has a problem if it is worse than the same without."""
+    """The rows; one with answers from the kernel has a problem if half of its trials were worse than all
+    without."""
     without = {row.case: row for row in rows if not row.case.fastpath}
 
     def judged(row: Row) -> Row:
         other = without.get(replace(row.case, fastpath=False)) if row.case.fastpath else None
         if other is None or min(row.trials, other.trials) < _ENOUGH_TO_COMPARE:
             return row
-        if row.p50_ms <= _MUCH_WORSE * other.p50_ms + _WORSE_MS * slack:
+        if row.p50_ms <= other.max_ms + _WORSE_MS * slack:
             return row
-        worse = f"p50 {row.p50_ms:g} ms, without answers from the kernel {other.p50_ms:g} ms"
+        worse = f"p50 {row.p50_ms:g} ms, without answers from the kernel at most {other.max_ms:g} ms"
         return replace(row, problems=(*row.problems, worse))
 
     return [judged(row) for row in rows]
