@@ -14,6 +14,7 @@ from rspdns_lab.chaos.cli import chaos
 from rspdns_lab.compare.cli import compare
 from rspdns_lab.demo.run import run_demo
 from rspdns_lab.ending import end_on_signals, told_plainly
+from rspdns_lab.guard.report import guard
 from rspdns_lab.ims.cli import ims
 from rspdns_lab.loss import loss
 from rspdns_lab.net.leftovers import remove_leftovers
@@ -73,6 +74,7 @@ main.add_command(chaos)
 main.add_command(loss)
 main.add_command(resolvers)
 main.add_command(bench_sctp)
+main.add_command(guard)
 
 
 @main.command()

@@ -5,6 +5,7 @@
  *   member ADDRESS PORT tcp|sctp fixed|rtt   one of those that the next `commit` guards, and no others
  *   commit                                   guard these
  *   renew                                    the agent lives: for LEASE_MS more
+ *   tell                                     count now, not only once a second
  *
  * It ends with its stdin. Whatever it lacks, be it the agent's word or its own time, the BPF program lets pass.
  */
@@ -223,42 +224,6 @@ static void forget_retired(struct guard *guard)
 	}
 }
 
-static void hear(struct guard *guard, const char *line)
-{
-	if (strncmp(line, "member ", 7) == 0)
-		want(guard, line);
-	else if (strcmp(line, "commit") == 0)
-		commit(guard);
-	else if (strcmp(line, "renew") != 0)
-		return;
-	guard->lease_ms = guard->now_ms + LEASE_MS;
-}
-
-/* Read what the agent says; false at its end. */
-static bool listen_to_agent(struct guard *guard)
-{
-	static char line[LINE_BYTES];
-	static size_t length;
-	char bytes[4096];
-	for (;;) {
-		ssize_t got = read(STDIN_FILENO, bytes, sizeof(bytes));
-		if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
-			return false;
-		if (got < 0)
-			return true;
-		for (ssize_t i = 0; i < got; i++) {
-			if (bytes[i] != '\n') {
-				if (length + 1 < sizeof(line))
-					line[length++] = bytes[i];
-				continue;
-			}
-			line[length] = 0;
-			length = 0;
-			hear(guard, line);
-		}
-	}
-}
-
 /* Telling */
 
 static void tell(struct guard *guard)
@@ -301,6 +266,46 @@ static void tell(struct guard *guard)
 			return;
 		}
 		sent += (int)done;
+	}
+}
+
+/* What the agent says */
+
+static void hear(struct guard *guard, const char *line)
+{
+	if (strncmp(line, "member ", 7) == 0)
+		want(guard, line);
+	else if (strcmp(line, "commit") == 0)
+		commit(guard);
+	else if (strcmp(line, "tell") == 0)
+		tell(guard);
+	else if (strcmp(line, "renew") != 0)
+		return;
+	guard->lease_ms = guard->now_ms + LEASE_MS;
+}
+
+/* Read what the agent says; false at its end. */
+static bool listen_to_agent(struct guard *guard)
+{
+	static char line[LINE_BYTES];
+	static size_t length;
+	char bytes[4096];
+	for (;;) {
+		ssize_t got = read(STDIN_FILENO, bytes, sizeof(bytes));
+		if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
+			return false;
+		if (got < 0)
+			return true;
+		for (ssize_t i = 0; i < got; i++) {
+			if (bytes[i] != '\n') {
+				if (length + 1 < sizeof(line))
+					line[length++] = bytes[i];
+				continue;
+			}
+			line[length] = 0;
+			length = 0;
+			hear(guard, line);
+		}
 	}
 }
 

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import errno
 import itertools
-import json
 import os
 import signal
 import socket
@@ -21,10 +20,11 @@ from typing import Any
 import pytest
 from ppu_agent.configuration import load_configuration
 from ppu_agent.destinations import Destination
-from ppu_agent.gateway import PROGRAM, Gateway, guarded, metrics_of, problems_of, rendered
+from ppu_agent.gateway import Gateway, guarded, metrics_of, problems_of, rendered
 from ppu_agent.kernel import Nftables
 from ppu_agent.ruleset import ruleset
 from ppu_agent.steering import Steered, Steering, Target, Treatment
+from rspdns_lab.guard.lab import Guard
 from rspdns_lab.net.network import call_in
 
 from rserpool import Protocol
@@ -35,7 +35,7 @@ from tests.support.waiting import until, until_async
 SILENT, SERVER = {4: "10.2.0.9", 6: "fd02::9"}, {4: "10.2.0.8", 6: "fd02::8"}
 SILENT_MAC = "02:00:00:00:00:09"
 PORT, CLOSED_PORT, OTHER_PORT = 5060, 5061, 5062
-ETH_P_ALL = 3
+ETH_P_ALL, SOL_PACKET, PACKET_AUXDATA, TP_STATUS_VLAN_VALID = 3, 263, 8, 0x10
 WAITS = errno.EAGAIN
 """What a connect() that is given up by its own program says."""
 
@@ -50,7 +50,7 @@ class Gate:
 
     def __init__(self, client: Namespace, gate: Namespace, server: Namespace, *, is_bridge: bool) -> None:
         self.client, self.gate, self.server = client, gate, server
-        self.guard: subprocess.Popen[str] | None = None
+        self.guard: Guard | None = None
         self.is_bridge = is_bridge
         for link, host in (("inner", client), ("outer", server)):
             gate.ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", host.name)
@@ -78,61 +78,27 @@ class Gate:
         else:
             for setting in ("net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"):
                 gate.run("sysctl", "-qw", setting)
-        self.told: dict[str, Any] = {}
 
     @staticmethod
     def _give(host: Namespace, link: str, address: str) -> None:
         host.ip("addr", "add", address, "dev", link, *(("nodad",) if ":" in address else ()))
 
-    def start(self, *, pending: int = 1000) -> None:
+    def start(self, pending: int = 1000) -> Guard:
         """Start ppu-guard for the silent address and the server, and renew its lease."""
-        command = self.gate.command(str(PROGRAM), "--pending", str(pending), "inner")
-        self.guard = guard = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-        )
-        self.renewing, self.told = True, {}
         members = [
-            f"member {address} {port} {name} fixed"
+            f"{address} {port} {name}"
             for name in ("tcp", "sctp")
             for version in (4, 6)
             for address in (SILENT[version], SERVER[version])
             for port in (PORT, CLOSED_PORT)
         ]
-        self.say("\n".join([*members, "commit"]))
-
-        def renew() -> None:
-            while guard.poll() is None:
-                if self.renewing:
-                    self.say("renew")
-                time.sleep(0.5)
-
-        def hear() -> None:
-            for line in guard.stdout or ():
-                if guard is self.guard:
-                    self.told = json.loads(line)
-
-        for work in (renew, hear):
-            threading.Thread(target=work, daemon=True).start()
-        until(lambda: self.told.get("interfaces") == {"inner": ""})
-
-    def say(self, words: str) -> None:
-        """Say something as the agent does."""
-        assert self.guard is not None
-        assert self.guard.stdin is not None
-        with contextlib.suppress(OSError, ValueError):
-            self.guard.stdin.write(words + "\n")
-
-    def count(self, name: str) -> int:
-        """What it counted, as it tells once a second."""
-        return int(self.told.get(f"{name}_count", 0))
+        self.guard = Guard(Path("/run/netns") / self.gate.name, "inner", members, pending=pending)
+        return self.guard
 
     def stop(self) -> None:
-        """End ppu-guard, and what it left."""
+        """End ppu-guard, and what a killed one left."""
         if self.guard is not None:
-            with contextlib.suppress(OSError):
-                self.guard.send_signal(signal.SIGCONT)
-            self.guard.kill()
-            self.guard.wait()
+            self.guard.stop()
         self.gate.run("tc", "qdisc", "del", "dev", "inner", "clsact")
 
     def connect(self, address: str, port: int = PORT, timeout_s: float = 30) -> tuple[int, float]:
@@ -154,6 +120,15 @@ class Gate:
         )
 
 
+def with_tag(frame: bytes, more: list[tuple[int, int, bytes]]) -> bytes:
+    """A frame with its VLAN tag, which the kernel tells beside it (struct tpacket_auxdata)."""
+    for _, _, words in more:
+        status, tag = struct.unpack("=I12xH", words[:18])
+        if status & TP_STATUS_VLAN_VALID:
+            return frame[:12] + struct.pack(">HH", 0x8100, tag) + frame[12:]
+    return frame
+
+
 @contextlib.contextmanager
 def frames_at(host: Namespace) -> Iterator[list[tuple[float, bytes]]]:
     """What comes in at the host's interface, with times."""
@@ -161,6 +136,7 @@ def frames_at(host: Namespace) -> Iterator[list[tuple[float, bytes]]]:
         host, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
     )
     listening.bind(("eth0", ETH_P_ALL))
+    listening.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
     listening.settimeout(0.1)
     found: list[tuple[float, bytes]] = []
     is_over = threading.Event()
@@ -168,9 +144,9 @@ def frames_at(host: Namespace) -> Iterator[list[tuple[float, bytes]]]:
     def listen() -> None:
         while not is_over.is_set():
             with contextlib.suppress(TimeoutError):
-                frame, where = listening.recvfrom(2048)
+                frame, more, _, where = listening.recvmsg(2048, 128)
                 if where[2] != socket.PACKET_OUTGOING:
-                    found.append((time.monotonic(), frame))
+                    found.append((time.monotonic(), with_tag(frame, more)))
 
     thread = threading.Thread(target=listen)
     thread.start()
@@ -190,7 +166,6 @@ def network(request: pytest.FixtureRequest) -> Iterator[Gate]:
 
 @pytest.fixture
 def gate(network: Gate) -> Iterator[Gate]:
-    network.start()
     yield network
     network.stop()
 
@@ -210,6 +185,7 @@ def init(source_port: int, tag: int) -> bytes:
 
 @pytest.mark.integration
 def test_set_up_that_nobody_answers_is_repeated_and_refused(gate: Gate) -> None:
+    guard = gate.start()
     tag = 0x01020304
 
     def send_init() -> None:
@@ -246,12 +222,40 @@ def test_set_up_that_nobody_answers_is_repeated_and_refused(gate: Gate) -> None:
     assert len(inits) == 4
     aborts = [transport(frame)[1] for _, frame in returned if transport(frame)[0] == socket.IPPROTO_SCTP]
     assert [struct.unpack(">HHI4xB", abort[:13]) for abort in aborts] == [(PORT, 40000, tag, 6)]
-    until(lambda: gate.count("given_up") == 3 and gate.told["pending"] == 0)
-    assert gate.count("swallowed") == 2
+    until(lambda: guard.count("given_up") == 3 and guard.told["pending"] == 0)
+    assert guard.count("swallowed") == 2
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("network", ["bridged"], indirect=True)
+def test_set_up_in_a_vlan_is_repeated_and_refused_in_it(gate: Gate) -> None:
+    gate.start()
+    tag = b"\x81\x00\x20\x07"
+    addresses = ip_address("10.2.0.2").packed + ip_address(SILENT[4]).packed
+    syn = struct.pack(">HHIIBBHHH", 40000, PORT, 99, 0, 0x50, 2, 1000, 0, 0)
+    head = struct.pack(">BBHIBBH", 0x45, 0, 40, 0, 64, 6, 0) + addresses
+
+    def send() -> None:
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
+            raw.bind(("eth0", 0))
+            macs = bytes.fromhex(SILENT_MAC.replace(":", "")) + raw.getsockname()[4]
+            raw.send(macs + tag + b"\x08\x00" + head + syn)
+
+    with frames_at(gate.server) as arrived, frames_at(gate.client) as returned:
+        inside(gate.client, send)
+        until(lambda: [frame for _, frame in returned if frame[51:52] == b"\x14"])
+    assert {frame[12:16] for _, frame in arrived if frame[38:42] == syn[:4]} == {tag}
+    assert len([frame for _, frame in arrived if frame[38:42] == syn[:4]]) == 4
+    (reset,) = [frame for _, frame in returned if frame[51:52] == b"\x14"]
+    assert reset[12:16] == tag
+    assert reset[30:38] == addresses[4:] + addresses[:4]
+    assert struct.unpack(">I", reset[46:50]) == (100,)
 
 
 @pytest.mark.integration
 def test_server_that_answers_is_not_disturbed(gate: Gate) -> None:
+    guard = gate.start()
+
     def listen(version: int) -> socket.socket:
         return socket.create_server(
             (SERVER[version], PORT), family=socket.AF_INET6 if version == 6 else socket.AF_INET
@@ -265,11 +269,11 @@ def test_server_that_answers_is_not_disturbed(gate: Gate) -> None:
             assert error == errno.ECONNREFUSED
             assert took_s < 1.9, "the server's own word"
         assert gate.connect(SERVER[4], OTHER_PORT)[0] == errno.ECONNREFUSED
-        until(lambda: gate.count("refused") == 2)
+        until(lambda: guard.count("refused") == 2)
         time.sleep(0.7)
     syns = [one for _, frame in arrived for number, one in [transport(frame)] if number == 6 and one[13] & 2]
     assert len(syns) == 5, "nothing is sent again"
-    assert (gate.count("guarded"), gate.count("answered"), gate.count("repeated")) == (4, 2, 0)
+    assert (guard.count("guarded"), guard.count("answered"), guard.count("repeated")) == (4, 2, 0)
 
 
 @pytest.mark.integration
@@ -325,6 +329,8 @@ def test_dead_are_refused_and_redirected_through_it(network: Gate, version: int)
 @pytest.mark.integration
 @pytest.mark.parametrize("network", ["routed"], indirect=True)
 def test_forged_answers_end_nothing(gate: Gate) -> None:
+    guard = gate.start()
+
     def forge() -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw:
             for flags in (0x12, 0x14):
@@ -345,37 +351,57 @@ def test_forged_answers_end_nothing(gate: Gate) -> None:
         client.join()
     assert found[0][0] == errno.ECONNREFUSED
     assert found[0][1] > 1.5
-    until(lambda: gate.count("forged") >= 1 and gate.count("given_up") == 1)
+    until(lambda: guard.count("forged") >= 1 and guard.count("given_up") == 1)
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("network", ["routed"], indirect=True)
 def test_without_the_agent_or_the_guard_everything_passes(gate: Gate) -> None:
-    assert gate.guard is not None
-    os.kill(gate.guard.pid, signal.SIGSTOP)  # the program, since nsenter becomes it
+    guard = gate.start()
+    os.kill(guard.pid, signal.SIGSTOP)
     time.sleep(0.5)
     with frames_at(gate.server) as arrived:
         assert gate.connect(SILENT[4], timeout_s=1.6)[0] == WAITS
     syns = [frame for _, frame in arrived if transport(frame)[0] == 6]
     assert len(syns) == 2, "the client's own, which nobody swallows"
-    gate.renewing = False
-    os.kill(gate.guard.pid, signal.SIGCONT)
-    until(lambda: gate.count("unattended") >= 1)
+    guard.is_renewing = False
+    os.kill(guard.pid, signal.SIGCONT)
+    until(lambda: guard.count("unattended") >= 1)
     time.sleep(3.2)
-    before = gate.count("guarded")
     assert gate.connect(SILENT[4], timeout_s=0.2)[0] == WAITS
-    gate.guard.kill()
-    gate.guard.wait()
+    until(lambda: guard.count("unattended") >= 3)
+    assert guard.count("guarded") == 0
+    guard.kill()
     assert "guard_in" in gate.filters(), "it could not take its program away"
     with inside(gate.server, lambda: socket.create_server((SERVER[4], PORT))):
         assert gate.connect(SERVER[4])[0] == 0
-    gate.start()
-    assert (before, gate.count("guarded")) == (0, 0)
+    other = gate.start()
     assert gate.connect(SILENT[4])[0] == errno.ECONNREFUSED, "another one takes over"
-    assert gate.guard.stdin is not None
-    gate.guard.stdin.close()
-    gate.guard.wait(10)
+    other.stop()
     assert "guard_in" not in gate.filters()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("network", ["routed"], indirect=True)
+def test_full_table_lets_pass(gate: Gate) -> None:
+    guard = gate.start(pending=1)
+
+    def begin() -> list[socket.socket]:
+        clients = [socket.socket() for _ in range(30)]
+        for client in clients:
+            client.setblocking(False)
+            client.connect_ex((SILENT[4], PORT))
+        return clients
+
+    with frames_at(gate.server) as arrived:
+        clients = inside(gate.client, begin)
+        until(lambda: guard.count("full") >= 20)
+        until(
+            lambda: len({transport(frame)[1][:2] for _, frame in arrived if transport(frame)[0] == 6}) == 30
+        )
+        for client in clients:
+            client.close()
+    assert guard.count("guarded") == 8, "as many as there is room for, though one was asked for"
 
 
 @pytest.mark.integration

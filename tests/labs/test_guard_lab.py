@@ -1,0 +1,53 @@
+"""What `rspdns-lab guard` measures, and what it says of it."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from rspdns_lab.guard.lab import Way
+from rspdns_lab.guard.measure import Load, Memory, SetUp, Trial, measure_load, read_trial
+from rspdns_lab.guard.report import BYTES_BELOW, REPORT, page_of, problems
+from rspdns_lab.report.page import write_page
+
+GUARDED = SetUp("gateway", "routed", [0.3, 501.0, 1002.0, 1504.0], 2004.0, "ECONNREFUSED")
+ALONE = SetUp("nothing", "routed", [0.3, 1024.0, 2050.0], None, "waits on")
+LOAD = Load("routed", 1000, 1010, 3, 6000, 5990, 10, 0, 0, 1.0, 9.0, 0.9, 8.0, 0.8, 2.0, 0.3, 1.0, 6.0)
+MEMORY = Memory(100_000, 100_000, 100_000, 9_700_000)
+ALL: list[Trial] = [ALONE, GUARDED, LOAD, MEMORY]
+
+
+def test_promises_are_kept_or_named() -> None:
+    assert problems(ALL) == []
+    cases: list[tuple[Trial, str]] = [
+        (replace(GUARDED, syns_ms=[0.3, 1024.0], ended_ms=None), "SYNs at 0, 1024 ms"),
+        (replace(GUARDED, ended_ms=2600.0), "routed, guarded by gateway"),
+        (replace(LOAD, open=2), "2 set-ups were not closed"),
+        (replace(LOAD, added_answer_p50_us=21.0), "the median delay grew by 0.8 us (SYN) and 21 us"),
+        (replace(MEMORY, refused=99_999), "100,000 set-ups at a time: 99,999 refused"),
+        (replace(MEMORY, memory_bytes=BYTES_BELOW + 1), "10,000,001 bytes"),
+    ]
+    for broken, words in cases:
+        (told,) = problems([broken])
+        assert words in told
+    assert problems([replace(LOAD, rate_per_s=200_000, open=2)]) == [], "nobody promised that"
+
+
+def test_trials_come_back_from_a_file_and_are_told(tmp_path: Path) -> None:
+    assert [read_trial(asdict(one)) for one in ALL] == ALL
+    assert REPORT.figures(ALL)["ok"] is True
+    assert REPORT.figures([])["ok"] is False
+    text = REPORT.tables(ALL)
+    assert "| `[gateway]` | routed | 0, 501, 1002, 1504 | 2004 | ECONNREFUSED |" in text
+    assert "| +0.8, +2.0 |" in text
+    file = tmp_path / "guard.html"
+    write_page(file, page_of([*ALL, replace(LOAD, rate_per_s=5000), replace(LOAD, way="bridged")]))
+    assert "164 us in the median" in file.read_text()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("way", ["routed", "bridged"])
+def test_every_set_up_of_the_labs_own_load_is_closed(way: Way) -> None:
+    (found,) = measure_load(way, [1000], 0.2, 1, lambda words: None)
+    assert (found.sent, found.open, found.unguarded) == (200, 0, 0)
+    assert found.syn_p50_us > 0
+    assert found.processor_us > 0
