@@ -56,7 +56,7 @@ enum operation {
 	OP_STATUS,  /* argument 0: JSON or text -> descriptor of a file without a name, its position at the end */
 	OP_STATES,  /* -> descriptor of the states' memory */
 	OP_GIVE_BACK, /* data: struct inbound and bytes that a reader took and had no room for: they come again, before all else */
-	OP_TAKE_BACK, /* of what was given back when nothing could go inward any more (STATE_RETURNED); argument 0: it stays -> data */
+	OP_FETCH,     /* a message that lies with sctpd (INBOUND_ASK, STATE_RETURNED); argument 0: it stays there -> data: as in OP_GIVE_BACK */
 	OP_COUNT,
 };
 
@@ -70,7 +70,7 @@ enum operation {
 #define STATE_WANTS_NXTINFO 32
 #define STATE_TAKES_NO_MORE 64 /* what was sent one way just now may have come too late: OP_SENT */
 #define STATE_OVER 128	 /* where nothing lies to be read there is no connection any more: ENOTCONN, not the end of file */
-#define STATE_RETURNED 256 /* OP_TAKE_BACK comes before what lies in the descriptor */
+#define STATE_RETURNED 256 /* OP_FETCH comes before what lies in the descriptor: this was given back when nothing could go inward any more */
 #define STATE_STREAMS_SHIFT 16 /* from here on: of how many streams messages may go one way, down the pair; 0: each send is a call */
 
 struct send_parameters {
@@ -113,6 +113,7 @@ enum inbound_type {
 	INBOUND_NOTIFICATION,
 	INBOUND_ACCEPT, /* a connection waits */
 	INBOUND_ERROR,  /* an error came: SO_ERROR tells it to whoever asks first, be it to receive */
+	INBOUND_ASK,	/* a message may lie with sctpd, as the receive buffer is small: OP_FETCH */
 	INBOUND_OVER,	/* STATE_OVER, for those who wait just now; whoever takes it gives it back for the others */
 };
 

@@ -77,21 +77,21 @@ static size_t room_of(const struct msghdr *message)
 	return room;
 }
 
-/* Append an item of ancillary data, as the kernel does: whole, or cut with MSG_CTRUNC. */
+/* Append an item of ancillary data, as the kernel does: whole without its padding, or what fits and MSG_CTRUNC. */
 static void put(struct msghdr *message, size_t room, int type, const void *data, size_t length)
 {
 	struct cmsghdr *item = (struct cmsghdr *)((char *)message->msg_control + message->msg_controllen);
+	const size_t left = room - message->msg_controllen, fits = left < CMSG_LEN(length) ? left : CMSG_LEN(length);
 
-	if (message->msg_control == NULL || message->msg_controllen + CMSG_SPACE(length) > room) {
+	if (fits < CMSG_LEN(length))
 		message->msg_flags |= MSG_CTRUNC;
+	if (message->msg_control == NULL || fits < sizeof(*item))
 		return;
-	}
-	memset(item, 0, CMSG_SPACE(length));
 	item->cmsg_level = IPPROTO_SCTP;
 	item->cmsg_type = type;
-	item->cmsg_len = CMSG_LEN(length);
-	memcpy(CMSG_DATA(item), data, length);
-	message->msg_controllen += CMSG_SPACE(length);
+	item->cmsg_len = fits;
+	memcpy(CMSG_DATA(item), data, fits - sizeof(*item));
+	message->msg_controllen += left < CMSG_SPACE(length) ? left : CMSG_SPACE(length);
 }
 
 static ssize_t look(int fd, struct inbound *header)
@@ -176,10 +176,10 @@ static ssize_t take(int fd, struct inbound *header, const struct msghdr *message
 	return real()->recvmsg(fd, &whole, flags);
 }
 
-/* The same of what was given back after the end. Return 0: another reader has it. */
-static ssize_t take_back(int fd, struct inbound *header, const struct msghdr *message, int flags, char *spare)
+/* The same of what lies with sctpd. Return 0: another reader has it. */
+static ssize_t fetch(int fd, struct inbound *header, const struct msghdr *message, int flags, char *spare)
 {
-	struct exchange exchange = { .request = { .operation = OP_TAKE_BACK, .argument = { (flags & MSG_PEEK) != 0 } }, .result = spare,
+	struct exchange exchange = { .request = { .operation = OP_FETCH, .argument = { (flags & MSG_PEEK) != 0 } }, .result = spare,
 				     .result_room = SPARE };
 	size_t i, part, length, done = sizeof(*header);
 
@@ -251,22 +251,25 @@ static ssize_t receive(int fd, uint64_t known, struct msghdr *message, int flags
 {
 	const bool looks = flags & MSG_PEEK;
 	const size_t room = room_of(message);
-	bool nothing_comes;
+	bool nothing_comes, is_there;
 	uint32_t state;
-	ssize_t got;
+	ssize_t got = 0;
 
 	do {
 		state = known_state(known);
 		nothing_comes = state & STATE_KNOWN && (!(state & STATE_RECEIVES) || state & (STATE_LISTENS | STATE_OVER));
-		if (state & STATE_RETURNED)
-			got = take_back(fd, header, message, flags, spare);
-		else
+		is_there = state & STATE_RETURNED;
+		if (!is_there)
 			got = take(fd, header, message, (flags & (MSG_PEEK | MSG_DONTWAIT)) | (nothing_comes ? MSG_DONTWAIT : 0), spare);
+		if (!is_there && got >= HEADER && header->type == INBOUND_ASK)
+			is_there = true;
+		if (is_there)
+			got = fetch(fd, header, message, flags, spare);
 		if (got < 0 && errno == EAGAIN && nothing_comes && (state & STATE_LISTENS || !(flags & MSG_DONTWAIT || fd_is_nonblocking(fd))))
 			errno = ENOTCONN; /* Linux says so of a listening socket at once, of others to who would wait */
 		if (got < 0)
 			return -1;
-		if (got < HEADER && state & STATE_RETURNED)
+		if (got < HEADER && is_there)
 			continue;
 		if (got < HEADER)
 			return end_of_file(fd, known);

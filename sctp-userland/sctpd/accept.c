@@ -20,7 +20,7 @@ void sockets_doubt_telling(void)
 	struct sctp_socket *s;
 
 	for (s = sockets_first(); s != NULL; s = s->next)
-		if (s->waiting_told > 0) {
+		if (s->waiting_told > 0 || s->asking_told) {
 			s->telling_doubted = true;
 			socket_look(s);
 		}

@@ -64,6 +64,7 @@ static void inherit(const struct call *call, struct sctp_socket *to, const struc
 	to->calls_only = from->calls_only;
 	to->send_buffer = from->send_buffer;
 	to->receive_buffer = from->receive_buffer;
+	to->waits_for_asking = from->waits_for_asking;
 	socket_enter(to, SOCKET_CONNECTED);
 	socket_note_peer(to);
 	options_prepare(to);
@@ -248,8 +249,10 @@ static int run(struct call *call, struct sctp_socket *s)
 		return peel_off(call, s);
 	case OP_GIVE_BACK:
 		return socket_take_back(s, call->passed, call->data, request->data_length);
-	case OP_TAKE_BACK:
+	case OP_FETCH:
 		call->reply.data_length = (uint32_t)socket_give_returned(s, call->result, request->argument[0] != 0);
+		if (call->reply.data_length == 0)
+			call->reply.data_length = (uint32_t)socket_fetch(s, call->result, request->argument[0] != 0);
 		return call->reply.data_length == 0 ? EAGAIN : 0;
 	default:
 		return EOPNOTSUPP;

@@ -143,9 +143,66 @@ static bool is_beginning(const char *notification, size_t length)
 	return change.sac_type == SCTP_ASSOC_CHANGE && change.sac_state == SCTP_COMM_UP;
 }
 
-static uint16_t linux_flags(uint16_t flags)
+/* The next message that usrsctp has, or a look at it. *flags: MSG_PEEK or 0, then usrsctp's. Return its length in `bytes`, or -1 and errno, or 0. */
+static ssize_t take_message(struct sctp_socket *s, struct inbound *header, int *flags)
 {
-	return flags & SCTP_UNORDERED ? LX_UNORDERED : 0;
+	struct sctp_rcvinfo info = { 0 };
+	socklen_t from_length = sizeof(header->from), info_length = sizeof(info);
+	unsigned int info_type = SCTP_RECVV_NOINFO;
+	ssize_t length;
+
+	*header = (struct inbound){ .type = INBOUND_DATA };
+	length = usrsctp_recvv(s->so, bytes, MESSAGE_MAX, (struct sockaddr *)&header->from, &from_length, &info, &info_length, &info_type,
+			       flags);
+	header->from_length = (uint16_t)address_length((struct sockaddr *)&header->from);
+	header->flags = *flags & MSG_EOR ? INBOUND_EOR : 0;
+	header->stream = info.rcv_sid;
+	header->ssn = info.rcv_ssn;
+	header->sinfo_flags = info.rcv_flags & SCTP_UNORDERED ? LX_UNORDERED : 0;
+	header->ppid = info.rcv_ppid;
+	header->tsn = info.rcv_tsn;
+	header->cumulative_tsn = info.rcv_cumtsn;
+	header->context = info.rcv_context;
+	header->association = info.rcv_assoc_id;
+	return length;
+}
+
+/* Whether the next message is data that has to wait until a client asks for it. The outcome of a connect() may be behind it. */
+static bool has_to_wait(struct sctp_socket *s)
+{
+	struct inbound header;
+	int flags = MSG_PEEK;
+
+	return s->waits_for_asking && socket_means(s)->receives && !socket_is_connecting(s) && take_message(s, &header, &flags) > 0 &&
+	       !(flags & MSG_NOTIFICATION);
+}
+
+/* A client that ended may have taken what tells of it. */
+static void tell_to_ask(struct sctp_socket *s)
+{
+	if (s->telling_doubted && s->unsent == NULL && inbound_all_read(s))
+		s->telling_doubted = s->asking_told = false;
+	if (!s->asking_told)
+		push_news(s, INBOUND_ASK);
+	s->asking_told = true;
+}
+
+size_t socket_fetch(struct sctp_socket *s, char *to, bool stays)
+{
+	struct inbound header;
+	int flags = stays ? MSG_PEEK : 0;
+	ssize_t length;
+
+	if (!stays)
+		s->asking_told = false;
+	if (!has_to_wait(s))
+		return 0;
+	length = take_message(s, &header, &flags);
+	if (length <= 0)
+		return 0;
+	memcpy(to, &header, sizeof(header));
+	memcpy(to + sizeof(header), bytes, (size_t)length);
+	return sizeof(header) + (size_t)length;
 }
 
 bool socket_deliver(struct sctp_socket *s)
@@ -155,22 +212,21 @@ bool socket_deliver(struct sctp_socket *s)
 	if (!socket_means(s)->receives && s->state != SOCKET_CLOSING)
 		finish(s);
 	for (turn = 0; turn < PER_TURN; turn++) {
-		struct inbound header = { .type = INBOUND_DATA };
-		struct sctp_rcvinfo info = { 0 };
-		socklen_t from_length = sizeof(header.from), info_length = sizeof(info);
-		unsigned int info_type = SCTP_RECVV_NOINFO;
+		struct inbound header;
 		int flags = 0;
-		ssize_t length, received = 0;
+		ssize_t length, received;
 		bool may_go_on;
-		const char *what = bytes;
 
 		events = usrsctp_get_events(s->so);
 		if (s->state == SOCKET_CONNECTING && events & SCTP_EVENT_WRITE && !(events & SCTP_EVENT_ERROR))
 			connect_ended(s, 0);
 		if (!(socket_means(s)->receives || socket_means(s)->discards) || !(events & (SCTP_EVENT_READ | SCTP_EVENT_ERROR)))
 			return true;
-		length = usrsctp_recvv(s->so, bytes, MESSAGE_MAX, (struct sockaddr *)&header.from, &from_length, &info,
-				       &info_length, &info_type, &flags);
+		if (has_to_wait(s)) {
+			tell_to_ask(s);
+			return true;
+		}
+		length = received = take_message(s, &header, &flags);
 		if (length < 0 && (errno == EAGAIN || errno == ENOTCONN))
 			return true;
 		if (length <= 0) {
@@ -183,27 +239,14 @@ bool socket_deliver(struct sctp_socket *s)
 		if (socket_means(s)->discards)
 			continue;
 		if (flags & MSG_NOTIFICATION) {
-			received = length;
 			length = (ssize_t)notification_translate(s, bytes, (size_t)length, translated, sizeof(translated));
 			if (length == 0) /* not asked for */
 				continue;
-			what = translated;
-			header.type = INBOUND_NOTIFICATION;
-			header.association = notification_association(bytes, (size_t)received);
-			header.flags = INBOUND_EOR;
-		} else {
-			header.flags = flags & MSG_EOR ? INBOUND_EOR : 0;
-			header.stream = info.rcv_sid;
-			header.ssn = info.rcv_ssn;
-			header.sinfo_flags = linux_flags(info.rcv_flags);
-			header.ppid = info.rcv_ppid;
-			header.tsn = info.rcv_tsn;
-			header.cumulative_tsn = info.rcv_cumtsn;
-			header.context = info.rcv_context;
-			header.association = info.rcv_assoc_id;
+			header = (struct inbound){ .type = INBOUND_NOTIFICATION, .flags = INBOUND_EOR, .from = header.from,
+						   .from_length = header.from_length,
+						   .association = notification_association(bytes, (size_t)received) };
 		}
-		header.from_length = (uint16_t)address_length((struct sockaddr *)&header.from);
-		may_go_on = socket_push(s, &header, what, (size_t)length);
+		may_go_on = socket_push(s, &header, flags & MSG_NOTIFICATION ? translated : bytes, (size_t)length);
 		if (header.type == INBOUND_NOTIFICATION && s->events[LX_AUTHENTICATION_EVENT - 0x8000] &&
 		    is_beginning(bytes, (size_t)received))
 			may_go_on = push_no_authentication(s, header.association);

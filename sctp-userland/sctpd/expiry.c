@@ -34,16 +34,18 @@ static bool is_too_late(const struct send_parameters *send, uint32_t sent_ms)
 	return has_lifetime(send) && clock_ms() - sent_ms >= send->pr_value;
 }
 
-/* Whether usrsctp would send it without waiting: nothing else is on its way, or there is room for all that is. */
+/* Whether usrsctp would send it without waiting: there is room for all that is on its way. Where nothing is, there must be room for its first chunk:
+ * usrsctp would probe a shut window with it, and a receiver may take that. */
 static bool goes_at_once(struct sctp_socket *s, uint32_t association, size_t length)
 {
 	struct buffer_use use = { .association = association };
 	socklen_t use_length = sizeof(use);
 	struct lx_status status;
 
-	if (usrsctp_getsockopt(s->so, IPPROTO_SCTP, GET_BUFFER_USE, &use, &use_length) < 0 || translate_status(s, association, &status) != 0 ||
-	    use.sending == 0)
+	if (usrsctp_getsockopt(s->so, IPPROTO_SCTP, GET_BUFFER_USE, &use, &use_length) < 0 || translate_status(s, association, &status) != 0)
 		return true;
+	if (use.sending == 0)
+		return (length < status.fragmentation_point ? length : status.fragmentation_point) <= status.rwnd;
 	length += use.sending;
 	return length <= status.primary.cwnd && length + CHUNK_COST * ((unsigned int)status.unackdata + 1) <= status.rwnd;
 }

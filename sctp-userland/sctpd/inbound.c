@@ -70,9 +70,9 @@ static enum outcome push(struct sctp_socket *s, const struct inbound *header, co
 		if (errno != EPIPE && errno != ECONNRESET && errno != ENOTCONN)
 			return NO_MEMORY;
 		/* The client is gone; hang-up comes. What it didn't get counts as unread, too. */
-		s->left_unread |= errno == ECONNRESET || header->type == INBOUND_DATA;
+		s->left_unread |= errno == ECONNRESET || header->type == INBOUND_DATA || header->type == INBOUND_ASK;
 	}
-	s->last_was_data = header->type == INBOUND_DATA;
+	s->last_was_data = header->type == INBOUND_DATA || header->type == INBOUND_ASK;
 	return PUSHED;
 }
 

@@ -12,6 +12,7 @@
 #define LEAST_BUFFER 4096 /* usrsctp's; what programs are told is Linux's: */
 #define LEAST_SEND_BUFFER 4608
 #define LEAST_RECEIVE_BUFFER 2304
+#define SMALL_RECEIVE_BUFFER 16384 /* below it data waits in usrsctp */
 #define LONGEST_SACK_DELAY_MS 500
 #define SMALLEST_PATH_MTU 512
 
@@ -186,6 +187,8 @@ static int set_buffer(struct sctp_socket *s, const struct row *row, union value 
 		s->send_buffer = asked * 2 > LEAST_SEND_BUFFER ? asked * 2 : LEAST_SEND_BUFFER;
 	else
 		s->receive_buffer = asked * 2 > LEAST_RECEIVE_BUFFER ? asked * 2 : LEAST_RECEIVE_BUFFER;
+	if (row->name == SO_RCVBUF)
+		s->waits_for_asking = asked < SMALL_RECEIVE_BUFFER;
 	if (usrsctp_setsockopt(s->so, SOL_SOCKET, row->name, &number, sizeof(number)) < 0)
 		return errno;
 	if (row->name == SO_SNDBUF)

@@ -82,6 +82,8 @@ struct sctp_socket {
 	struct unsent *returned; /* what clients took and gave back when nothing could go inward any more */
 	bool wants_memory;     /* ... for memory */
 	bool last_was_data;    /* of what the descriptor took */
+	bool waits_for_asking; /* the receive buffer is small: data stays with usrsctp, and fills its window, until a client asks for it */
+	bool asking_told;      /* ... which clients were told, and none has done */
 	bool left_unread;      /* the client is gone and has left something unread */
 	int send_buffer, receive_buffer; /* as getsockopt tells */
 	struct waiting *waiting;

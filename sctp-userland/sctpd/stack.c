@@ -59,6 +59,7 @@ int stack_start(const struct stack_settings *settings)
 	usrsctp_sysctl_set_sctp_nrsack_enable(0);
 	usrsctp_sysctl_set_sctp_pktdrop_enable(0);
 	usrsctp_sysctl_set_sctp_nr_outgoing_streams_default(OUT_STREAMS);
+	usrsctp_sysctl_set_sctp_default_ss_module(SCTP_SS_FIRST_COME); /* as a kernel: in the order of sending, whatever the stream */
 	usrsctp_sysctl_set_sctp_rto_min_default(settings->rto_min_ms);
 	usrsctp_sysctl_set_sctp_rto_max_default(settings->rto_max_ms);
 	usrsctp_sysctl_set_sctp_init_rto_max_default(settings->rto_max_ms);

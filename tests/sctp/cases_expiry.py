@@ -9,6 +9,9 @@ from tests.sctp.sctp_api import (
     SEND_FAILED_HEADER,
     associated,
     connected,
+    listener,
+    one_to_one,
+    readable,
     receive_data,
     receive_notification,
     send,
@@ -89,3 +92,26 @@ def case_a_peer_that_does_not_read() -> None:
         for _ in range(unread):
             assert len(receive_data(server).data) == SIZE
         assert receive_data(server).data == b"last"
+
+
+def case_a_small_receive_buffer_closes_the_window() -> None:
+    """What lies unread counts against it, so that what has a limit waits with its sender, and ends there."""
+    with listener() as waiting, one_to_one() as client:
+        waiting.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 3000)
+        client.connect(waiting.getsockname())
+        server, _ = waiting.accept()
+        with server:
+            messages = [bytes([number]) * 500 for number in range(20)]
+            for message in messages:
+                client.send(message)
+            send(client, b"too late", time_to_live_ms=300)
+            client.send(b"last")
+            time.sleep(0.7)
+            for message in [*messages, b"last"]:
+                assert readable(server, 10)
+                assert server.recv(1000, socket.MSG_PEEK) == message
+                assert server.recv(1000) == message
+            assert not readable(server, 0.05)
+            client.close()
+            assert readable(server, 10)
+            assert server.recv(1000) == b""

@@ -55,6 +55,17 @@ def case_echo_ipv6() -> None:
     echo(socket.AF_INET6)
 
 
+def case_streams_in_the_order_of_sending() -> None:
+    """Messages that wait for the association, on several streams, ordered and not."""
+    with one_to_many() as server, one_to_many() as client:
+        server.bind((loopback(socket.AF_INET), 0))
+        server.listen(5)
+        sent = [(b"%d" % number, (0, 3, 1, 0, 2, 3, 0, 1)[number]) for number in range(8)]
+        for data, stream in sent:
+            send(client, data, to=server.getsockname(), stream=stream, flags=int(stream == 1))
+        assert [receive_data(server).data for _ in sent] == [data for data, _ in sent]
+
+
 def case_sender_address() -> None:
     with associated() as (client, to_server, server, _):
         send(client, b"x", association=to_server)

@@ -13,6 +13,7 @@ from tests.sctp.sctp_api import (
     EOF,
     SCTP_INITMSG,
     SCTP_NODELAY,
+    SNDRCV,
     SOL_SCTP,
     connected,
     expect,
@@ -111,6 +112,21 @@ def case_peek() -> None:
         assert receive(server, room=4).data == b"once"
         assert receive(server, flags=socket.MSG_PEEK).data == b" and again"
         assert receive(server).data == b" and again"
+
+
+def case_ancillary_data_is_cut() -> None:
+    """Room for an item without its padding is enough; where there is less, what fits is told, and that it was cut."""
+    whole = SNDRCV.size
+    with connected() as (client, server):
+        subscribe(server, data_io=True)
+        for room in (whole, whole - 1, 8, 0):
+            send(client, b"x", ppid=11, stream=3)
+            _, items, flags, _ = server.recvmsg(10, socket.CMSG_LEN(room))
+            assert [len(data) for _, _, data in items] == [room]
+            assert bool(flags & socket.MSG_CTRUNC) == (room < whole)
+        send(client, b"x")
+        _, items, flags, _ = server.recvmsg(10, socket.CMSG_LEN(0) - 1)
+        assert (items, flags & socket.MSG_CTRUNC) == ([], socket.MSG_CTRUNC)
 
 
 def case_ppid_and_streams() -> None:

@@ -66,6 +66,26 @@ def case_threads_read_parts() -> None:
         assert_each_once(parts)
 
 
+def case_threads_read_parts_of_a_small_buffer() -> None:
+    """What doesn't fit into it stays with the peer until it is read."""
+    with connected() as (client, server):
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 3000)
+        subscribe(server, data_io=True)
+        parts: list[Part] = []
+        threads = [
+            threading.Thread(target=lambda: parts.extend(read_parts(server)), daemon=True)
+            for _ in range(READERS)
+        ]
+        write_messages(client)
+        for thread in threads:
+            thread.start()
+        client.close()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()
+        assert_each_once(parts)
+
+
 def forked(run: Callable[[], bytes]) -> tuple[int, int]:
     """Return the process, and a pipe that brings what it returned; it is killed if it takes too long."""
     reading, writing = os.pipe()
