@@ -69,8 +69,9 @@ static enum outcome push(struct sctp_socket *s, const struct inbound *header, co
 			return FULL;
 		if (errno != EPIPE && errno != ECONNRESET && errno != ENOTCONN)
 			return NO_MEMORY;
-		/* The client is gone; hang-up comes. What it didn't get counts as unread, too. */
-		s->left_unread |= errno == ECONNRESET || header->type == INBOUND_DATA || header->type == INBOUND_ASK;
+		/* The client is gone; hang-up comes. What comes after that is thrown away; that something lay unread then is told once, in this way. */
+		s->left_unread |= errno == ECONNRESET;
+		return PUSHED;
 	}
 	s->last_was_data = header->type == INBOUND_DATA || header->type == INBOUND_ASK;
 	return PUSHED;

@@ -215,6 +215,8 @@ static void hung_up(struct sctp_socket *s)
 
 	outbound_take_all(s);
 	expiry_pass_all(s);
+	while (s->unsent == NULL && socket_means(s)->receives && !socket_deliver(s)) /* what has come since then was never the program's */
+		;
 	/* So says the kernel, once, when inbound messages were never read; the end itself needn't be. */
 	s->left_unread |= getsockopt(s->watch.fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == ECONNRESET;
 	destroy(s, s->left_unread && s->last_was_data && (socket_means(s)->receives || socket_means(s)->discards));

@@ -115,7 +115,7 @@ def case_peek() -> None:
 
 
 def case_ancillary_data_is_cut() -> None:
-    """Room for an item without its padding is enough; where there is less, what fits is told, and that it was cut."""
+    """Room without the padding is enough; where there is less, what fits is told, and that it was cut."""
     whole = SNDRCV.size
     with connected() as (client, server):
         subscribe(server, data_io=True)

@@ -270,3 +270,39 @@ for user in range(20000, 20200):
     assert namespace.run(sys.executable, "-c", code).returncode == 0
     assert daemon.poll() is None
     assert 1 <= log.read_text().count("is refused") <= 60
+
+
+CLOSES_BEFORE_SCTPD_LOOKS = """
+import os, signal, socket, struct
+from tests.sctp.played_peer import ABORT, COOKIE_ECHO, DATA, OURS, PLAYED, PORT, SHUTDOWN, played
+from tests.sctp.sctp_api import writable
+control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+control.connect(b"\\0sctp-userland")
+credentials = control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+sctpd = struct.unpack("3i", credentials)[0]
+with played() as peer:
+    client = socket.socket(2, 1, 132)
+    client.bind((OURS, 0))
+    port = client.getsockname()[1]
+    client.setblocking(False)
+    client.connect_ex((PLAYED, PORT))
+    peer.play(lambda: peer.of(port, COOKIE_ECHO) and writable(client))
+    client.send(b"last words")
+    peer.play(lambda: peer.of(port, DATA))
+    os.kill(sctpd, signal.SIGSTOP)
+    peer.send_message(port, b"comes while it closes")
+    client.close()
+    os.kill(sctpd, signal.SIGCONT)
+    peer.play(lambda: peer.of(port, SHUTDOWN) or peer.of(port, ABORT))
+    print(len(peer.of(port, SHUTDOWN)) > 0, len(peer.of(port, ABORT)))
+"""
+
+
+def test_what_comes_before_sctpd_hears_of_close_aborts_nothing(namespace: Namespace) -> None:
+    """Nothing of it had reached the program."""
+    run = namespace.start(
+        "env", f"PYTHONPATH={REPOSITORY}", sys.executable, "-c", CLOSES_BEFORE_SCTPD_LOOKS, sctp=True
+    )
+    assert run.wait(60) == 0
+    assert run.stdout is not None
+    assert run.stdout.read() == "True 0\n"
