@@ -16,13 +16,15 @@
 # make release    wheel, sdist, Debian packages, a list of all parts (CycloneDX) and checksums, into build/release
 # make images  container images with these packages (Debian 13), into build/images (root, podman, debootstrap)
 # make test-images  builds the images, runs each, and the whole chain of packaging/compose, in a network namespace
-# make test-packages  builds the Debian packages; installs, upgrades, removes and purges them in fresh roots under systemd
+# make test-packages  builds the Debian packages; installs, upgrades (UPGRADE_FROM=REVISION; default: the last tag), removes and
+#             purges them in fresh roots under systemd
+# make test-wheel  builds the wheel; installs it with each extra by pip, and by pipx
 # make uninstall  removes that again; configuration and state stay
 # make setup  installs what is missing for the tests, builds sctp-userland
 # make clean  removes the virtual environment, builds and caches
 # make lock   renews the pinned Python packages (versions and hashes only)
 # make help   this text
-.PHONY: help setup demo test test-kernel test-lksctp test-fastpath-kernel bench results bench-sctp fuzz lint docs man install uninstall deb images wheel release test-images test-packages clean lock
+.PHONY: help setup demo test test-kernel test-lksctp test-fastpath-kernel bench results bench-sctp fuzz lint docs man install uninstall deb images wheel release test-images test-packages test-wheel clean lock
 
 BIN := .venv/bin
 # Test files run side by side: on two processors three of them wait more than they work.
@@ -113,7 +115,11 @@ test-images: setup images
 	@$(BIN)/pytest packaging/trial/test_images.py -v $(PYTEST_OPTIONS)
 
 test-packages: deb
+	@packaging/previous.sh $(UPGRADE_FROM)
 	@$(BIN)/pytest packaging/trial/test_packages.py -v $(PYTEST_OPTIONS)
+
+test-wheel: setup wheel
+	@$(BIN)/pytest packaging/trial/test_wheel.py -v $(PYTEST_OPTIONS)
 
 clean:
 	@$(MAKE) --silent -C sctp-userland clean

@@ -22,15 +22,18 @@ tag=${version//[^A-Za-z0-9_.-]/-}
 mkdir -p "$folder"
 podman() { command podman --root "$PWD/$folder/store" --runroot "$PWD/$folder/run" --storage-driver "${STORAGE_DRIVER:-overlay}" "$@"; }
 
-# Debian without what an image has no use for. Sorted, and of one date: two builds give the same bytes.
+# Debian without what an image has no use for.
+base=$(mktemp -d "${TMPDIR:-/tmp}/rspdns-images.XXXXXX")
+trap 'rm -rf "$base"' EXIT
 tar -C "$root" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --numeric-owner --one-file-system --exclude='./usr/share/doc/*/[!c]*' \
     --exclude='./usr/share/man/*' --exclude='./usr/share/locale/*' --exclude='./usr/share/info/*' --exclude='./var/cache/*/*' \
-    --exclude='./var/lib/apt/lists/*' --exclude='./var/log/*' --exclude='./etc/machine-id' --exclude='./run/*' -c . |
-    podman import --quiet --message "Debian 13 by debootstrap" - localhost/debian:trixie >/dev/null
+    --exclude='./var/lib/apt/lists/*' --exclude='./var/log/*' --exclude='./etc/machine-id' --exclude='./run/*' -cf "$base/debian.tar" .
+printf 'FROM scratch\nADD debian.tar /\n' >"$base/Containerfile"
+build() { podman build --quiet --isolation chroot --format docker --layers --timestamp "$SOURCE_DATE_EPOCH" --network host "$@"; }
+build --tag localhost/debian:trixie "$base" >"$folder/debian.log" 2>&1 || { tail -20 "$folder/debian.log" >&2; fail "the base could not be built"; }
 for name in "${names[@]}"; do
     printf 'images: building %s:%s\n' "$name" "$tag"
-    podman build --quiet --isolation chroot --format docker --layers --timestamp "$SOURCE_DATE_EPOCH" --network host \
-        --build-arg BASE=localhost/debian:trixie --build-arg SOURCE_DATE_EPOCH="$SOURCE_DATE_EPOCH" \
+    build --build-arg BASE=localhost/debian:trixie --build-arg SOURCE_DATE_EPOCH="$SOURCE_DATE_EPOCH" \
         --label org.opencontainers.image.version="$version" --label org.opencontainers.image.revision="$(git rev-parse HEAD 2>/dev/null || true)" \
         --target "$name" --tag "localhost/$name:$tag" --tag "localhost/$name:latest" -f packaging/images/Containerfile . \
         >"$folder/$name.log" 2>&1 || { tail -20 "$folder/$name.log" >&2; fail "$name could not be built (whole log: $folder/$name.log)"; }

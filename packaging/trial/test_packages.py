@@ -20,11 +20,13 @@ from tests.support.namespaces import REPOSITORY
 
 pytestmark = pytest.mark.timeout(1800)
 PACKAGES = REPOSITORY / "build" / "packages"
+PREVIOUS = REPOSITORY / "build" / "previous"
 SUITES = ("bookworm", "trixie")
 ALL = (
     *("rspdns-common", "rspdns", "ppe-agent", "ppu-agent"),
     *("rspdns-registrar", "rspdns-fastpath", "sctp-userland"),
 )
+LAB = ("rspdns-lab",)
 NAME = "_http._tcp.web.example.net"
 INVENTORY = "".join(f'[[registrar]]\nname = "r{n}"\naddress = "10.99.0.1"\n' for n in (1, 2, 3)) + (
     '[[agent]]\nname = "agents"\naddresses = ["10.99.0.0/24"]\n'
@@ -55,6 +57,13 @@ name = "web"
 accept = ["10.99.0.0/24"]
 """
 SERVER = "[Service]\nExecStart=/usr/bin/python3 /opt/server.py 8080 -1 10.99.0.1\n"
+FASTPATH = "/run/rspdns-fastpath/fastpath.sock"
+PPU_AGENT = """\
+registrars = ["10.99.0.1:3863/9901", "10.99.0.1:3864/9902", "10.99.0.1:3865/9903"]
+[[pool]]
+handle = "web-tcp"
+accept = ["10.99.0.0/24"]
+"""
 UNITS = ["rspdns", "ppe-agent", "rspdns-registrar@r1", "rspdns-registrar@r2", "rspdns-registrar@r3"]
 
 
@@ -79,13 +88,22 @@ def newer(package: Path, folder: Path) -> None:
 def machine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LiveSystemd]:
-    """A fresh Debian under systemd, without a network, with the packages at hand."""
+    """A fresh Debian under systemd, without a network, with the packages at hand.
+
+    `new` are these packages and `old` those of an earlier revision. Where none was built
+    (packaging/previous.sh), `old` are these packages, and `new` the same under a later version.
+    """
     suite = request.param
     files = tmp_path_factory.mktemp("files")
-    for folder, put in (("old", shutil.copy), ("new", newer)):
+    old = PREVIOUS / suite
+    for folder, source, put in (
+        ("old", old if old.exists() else PACKAGES / suite, shutil.copy),
+        ("new", PACKAGES / suite, shutil.copy if old.exists() else newer),
+        ("lab", PACKAGES / suite, shutil.copy),
+    ):
         (files / "packages" / folder).mkdir(parents=True)
-        for name in ALL:
-            (package,) = (PACKAGES / suite).glob(f"{name}_*.deb")
+        for name in LAB if folder == "lab" else ALL:
+            (package,) = source.glob(f"{name}_*.deb")
             put(package, files / "packages" / folder)
     with live_systemd(tmp_path_factory.mktemp("live"), files, NETWORK, root_for_tests(suite)) as one:
         yield one
@@ -107,6 +125,10 @@ def answer(machine: LiveSystemd) -> list[str]:
 def apt(machine: LiveSystemd, *arguments: str) -> str:
     options = ["--yes", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confdef"]
     return machine.run("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", *options, *arguments)
+
+
+def version(machine: LiveSystemd, package: str) -> str:
+    return machine.run("dpkg-query", "-f", "${Version}", "-W", package)
 
 
 def install(machine: LiveSystemd, folder: str) -> None:
@@ -168,6 +190,7 @@ def test_configured_as_install_md_says_it_answers(machine: LiveSystemd) -> None:
 def test_an_upgrade_keeps_what_was_configured_and_loses_no_answer(machine: LiveSystemd) -> None:
     until(machine, lambda: answer(machine) == ["8080"])
     before = {unit: machine.main_pid(unit) for unit in UNITS}
+    before_it = version(machine, "rspdns")
     wrong: list[object] = []
     asked = 0
     ended = threading.Event()
@@ -191,7 +214,7 @@ def test_an_upgrade_keeps_what_was_configured_and_loses_no_answer(machine: LiveS
     print(f"{asked} questions were asked while the packages were upgraded")
     assert asked > 20
     assert not wrong, f"of {asked}: {wrong}\n{machine.journal()}"
-    assert "u2" in machine.run("dpkg-query", "-W", "rspdns")
+    assert version(machine, "rspdns") != before_it
     for unit, pid in before.items():
         assert machine.main_pid(unit) not in (0, pid), f"{unit} was restarted"
     for path, text in (("etc/rspdns/rspdns.toml", BACKEND), ("etc/ppe-agent/agent.toml", AGENT)):
@@ -199,8 +222,38 @@ def test_an_upgrade_keeps_what_was_configured_and_loses_no_answer(machine: LiveS
     until(machine, lambda: answer(machine) == ["8080"])
 
 
+def test_sidecar_of_a_client_runs_as_its_unit_says(machine: LiveSystemd) -> None:
+    machine.write("/etc/ppu-agent/ppu-agent.toml", PPU_AGENT)
+    machine.run("systemctl", "enable", "--now", "ppu-agent")
+    until(machine, lambda: "10.99.0.1" in machine.try_run("ppu-agent", "status").stdout)
+    assert "table inet" in machine.run("nft", "list", "tables")
+    machine.run("systemctl", "disable", "--now", "ppu-agent")
+
+
+def test_fast_path_runs_as_its_unit_says_and_the_backend_feeds_it(machine: LiveSystemd) -> None:
+    machine.write("/etc/rspdns/fastpath.env", 'FASTPATH_OPTIONS="--interface eth0 --address 10.99.0.1"\n')
+    machine.write("/etc/rspdns/rspdns.toml", f'{BACKEND}[fastpath]\nsocket = "{FASTPATH}"\n')
+    machine.run("systemctl", "enable", "--now", "rspdns-fastpath")
+    machine.run("systemctl", "restart", "rspdns")
+    until(
+        machine,
+        lambda: "answers" in machine.try_run("rspdns-fastpath", "status", "--socket", FASTPATH).stdout,
+    )
+    until(machine, lambda: answer(machine) == ["8080"])
+    machine.write("/etc/rspdns/rspdns.toml", BACKEND)
+    machine.run("systemctl", "restart", "rspdns")
+    machine.run("systemctl", "disable", "--now", "rspdns-fastpath")
+
+
+def test_lab_plays_an_installation(machine: LiveSystemd) -> None:
+    install(machine, "lab")
+    assert "version" in machine.run("rspdns-lab", "--version")
+    said = machine.run("rspdns-lab", "demo")
+    assert "killed" in said
+
+
 def test_removed_it_leaves_what_an_administrator_wrote(machine: LiveSystemd) -> None:
-    apt(machine, "remove", *ALL)
+    apt(machine, "remove", *ALL, *LAB)
     for command in ("rspdns", "ppe-agent", "rspdns-registrar", "sctpd"):
         assert not (machine.root / f"usr/bin/{command}").exists()
     for unit in UNITS:
@@ -216,7 +269,7 @@ def test_removed_it_leaves_what_an_administrator_wrote(machine: LiveSystemd) -> 
 
 
 def test_purged_it_leaves_nothing(machine: LiveSystemd) -> None:
-    apt(machine, "purge", *ALL)
+    apt(machine, "purge", *ALL, *LAB)
     for gone in ("etc/rspdns", "etc/ppe-agent", "var/lib/rspdns", "var/lib/ppe-agent", "usr/lib/rspdns"):
         assert not (machine.root / gone).exists(), gone
     links = [
