@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the Debian packages, each release in a root of its own, and has lintian look at them: deb.sh [SUITE...]
-# (default: bookworm trixie). They come to build/packages/SUITE. VERSION: another version than the source's.
+# (default: bookworm trixie). They come to build/packages/SUITE. VERSION: another version than the source's. DEBFULLNAME and
+# DEBEMAIL: who maintains them; the address in debian/control is one that nobody can have (RFC 2606).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/.."
@@ -28,8 +29,9 @@ for suite in "$@"; do
         tar -c --exclude=./build --exclude=./.venv --exclude=./.setup . | tar -x -C "$source"
     fi
     cp -a packaging/debian "$source/debian"
+    [ -z "${DEBEMAIL:-}" ] || sed -i "s/^Maintainer: .*/Maintainer: ${DEBFULLNAME:-rspdns maintainers} <$DEBEMAIL>/" "$source/debian/control"
     printf 'rspdns (%s+deb%su1) %s; urgency=medium\n\n  * CHANGELOG.md says what changed.\n\n -- %s  %s\n' "$version" "$number" "$suite" \
-        "$(sed -n 's/^Maintainer: //p' packaging/debian/control)" "$(date -R -u -d "@$date")" >"$source/debian/changelog"
+        "$(sed -n 's/^Maintainer: //p' "$source/debian/control")" "$(date -R -u -d "@$date")" >"$source/debian/changelog"
     # What pip would fetch is fetched here, for the Python of that release; in the root nothing is.
     python=$("$here/in_root.sh" "$root" "$layer/ask" python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     setup/locked_packages.sh 'production|labs|build' >"$layer/requirements.txt"
