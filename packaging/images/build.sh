@@ -39,7 +39,7 @@ for name in "${names[@]}"; do
         >"$folder/$name.log" 2>&1 || { tail -20 "$folder/$name.log" >&2; fail "$name could not be built (whole log: $folder/$name.log)"; }
 done
 rm -f "$folder/images.tar"
-podman save --quiet --multi-image-archive --output "$folder/images.tar" "${names[@]/%/:$tag}"
+podman save --quiet --multi-image-archive --output "$folder/images.tar" "${names[@]/%/:$tag}" "${names[@]/%/:latest}"
 for name in "${names[@]}"; do
     podman image inspect --format "{{index .RepoTags 0}} {{.Id}} {{.Size}}" "localhost/$name:$tag"
 done | tee "$folder/images.txt"
