@@ -95,14 +95,15 @@ def machine(
     """
     suite = request.param
     files = tmp_path_factory.mktemp("files")
-    old = PREVIOUS / suite
-    for folder, source, put in (
-        ("old", old if old.exists() else PACKAGES / suite, shutil.copy),
-        ("new", PACKAGES / suite, shutil.copy if old.exists() else newer),
-        ("lab", PACKAGES / suite, shutil.copy),
+    old, new = PREVIOUS / suite, PACKAGES / suite
+    is_from_before = old.exists()
+    for folder, source, names, put in (
+        ("old", old if is_from_before else new, ALL, shutil.copy),
+        ("new", new, ALL, shutil.copy if is_from_before else newer),
+        ("lab", new, LAB, shutil.copy if is_from_before else newer),
     ):
         (files / "packages" / folder).mkdir(parents=True)
-        for name in LAB if folder == "lab" else ALL:
+        for name in names:
             (package,) = source.glob(f"{name}_*.deb")
             put(package, files / "packages" / folder)
     with live_systemd(tmp_path_factory.mktemp("live"), files, NETWORK, root_for_tests(suite)) as one:
@@ -226,7 +227,8 @@ def test_sidecar_of_a_client_runs_as_its_unit_says(machine: LiveSystemd) -> None
     machine.write("/etc/ppu-agent/ppu-agent.toml", PPU_AGENT)
     machine.run("systemctl", "enable", "--now", "ppu-agent")
     until(machine, lambda: "10.99.0.1" in machine.try_run("ppu-agent", "status").stdout)
-    assert "table inet" in machine.run("nft", "list", "tables")
+    tables = ["nsenter", f"--net=/proc/{machine.pid}/ns/net", "nft", "list", "tables"]
+    until(machine, lambda: b"table inet" in subprocess.run(tables, capture_output=True, check=True).stdout)
     machine.run("systemctl", "disable", "--now", "ppu-agent")
 
 
@@ -269,7 +271,7 @@ def test_removed_it_leaves_what_an_administrator_wrote(machine: LiveSystemd) -> 
 
 
 def test_purged_it_leaves_nothing(machine: LiveSystemd) -> None:
-    apt(machine, "purge", *ALL, *LAB)
+    apt(machine, "purge", *ALL)
     for gone in ("etc/rspdns", "etc/ppe-agent", "var/lib/rspdns", "var/lib/ppe-agent", "usr/lib/rspdns"):
         assert not (machine.root / gone).exists(), gone
     links = [
