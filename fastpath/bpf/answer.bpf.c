@@ -136,7 +136,7 @@ struct scratch {
 	__u8 opt[OPT_BYTES + 1];
 	/* For the limit alone: where each label begins; the whole name with zeros behind it; what it is looked up by. */
 	__u8 labels[MOST_LABELS];
-	__u8 whole[8 * WHOLE_WORDS + NAME_BYTES + 8];
+	__u8 whole[8 * WHOLE_WORDS + NAME_BYTES + 8] __attribute__((aligned(8)));
 	struct zone zone;
 };
 #define HEAD(bytes) (sizeof(((struct scratch *)0)->head) - (bytes)) /* where a head of so many bytes begins */
@@ -291,10 +291,10 @@ static __always_inline int read_checked(struct packet *p, struct scratch *s)
 	p->addresses += bpf_htons(17);
 	__u16 pseudo = fold((__u64)p->addresses + udp[2]);
 	p->is_partial = check == pseudo;
-	if (p->dns > LONGEST)
-		return ANSWERED;
 	if (check == 0)
 		return p->head == IPV4_HEAD ? ANSWERED : PACKET; /* IPv4 allows to leave it out */
+	if (p->dns > LONGEST)
+		return ANSWERED;
 	__u32 sum = bpf_csum_diff(0, 0, (void *)s->dns, (size + 3) & ~3ull, 0);
 	int is_whole = fold((__u64)sum + pseudo + udp[0] + udp[1] + udp[2] + check) == 0xffff;
 	/* Both at once happens to one packet of 65,536: which it is can't be known, so PowerDNS may have it. */

@@ -44,6 +44,16 @@ static int map_of(struct program *program, const char *name)
 	return bpf_object__find_map_fd_by_name(program->object, name);
 }
 
+/* Whether the kernel compiles BPF programs; without that it takes none with callbacks. */
+static bool has_jit(void)
+{
+	FILE *file = fopen("/proc/sys/net/core/bpf_jit_enable", "re");
+	int found = file ? fgetc(file) : EOF;
+	if (file)
+		fclose(file);
+	return found == '1' || found == '2';
+}
+
 const char *program_load(struct program *program, struct table *table, uint32_t names, uint32_t answers)
 {
 	static char words[512];
@@ -67,8 +77,9 @@ const char *program_load(struct program *program, struct table *table, uint32_t 
 		snprintf(words, sizeof(words), "the kernel does not take the BPF program: %s%s%s", strerror(-failed),
 			 failed == -EPERM    ? " (it needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN)"
 			 : failed == -ENOSYS ? " (this kernel is built without bpf(2))"
+			 : !has_jit()	     ? " (it has no compiler of BPF programs, or net.core.bpf_jit_enable is 0)"
 					     : "; is it older than Linux 6.1? ",
-			 failed == -EPERM || failed == -ENOSYS ? "" : last_words);
+			 failed == -EPERM || failed == -ENOSYS || !has_jit() ? "" : last_words);
 		return words;
 	}
 	program->file = bpf_program__fd(bpf_object__find_program_by_name(program->object, wanted));

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from rspdns.fastpath import problems
 from rspdns.fastpath.messages import hello
 
 from tests.backend.making import TCP, UDP, ZONE, member, view, views, zone
-from tests.support.fast_path import FAST, LEASE_S, FastStage, fast_stage
+from tests.support.fast_path import FAST, LEASE_S, FastStage, built, fast_stage, needs_bpf
 from tests.support.waiting import until
 
 OWNER, HOST = f"_sip._udp.as.{ZONE}", f"as.{ZONE}"
@@ -278,3 +279,13 @@ def test_native_xdp_on_veth_is_refused_with_the_reason_and_powerdns_answers(
         assert "use tc or xdp-generic" in interface["problem"]
         assert [interface["problem"] in said for said in problems(str(stage.socket))] == [True]
         assert "not at server: a veth interface" in (stage.folder / "fastpath.log").read_text()
+
+
+def test_probe_without_rights_says_which_are_missing() -> None:
+    needs_bpf()
+    dropped = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--")
+    done = subprocess.run(
+        [*dropped, built(), "probe"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    assert "it needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN" in done.stderr
