@@ -4,13 +4,20 @@
 # What is broken off goes on when it is started again (build/results has the trials); remove build/results to begin anew.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
-names=(faults loss calls calls-with-ppu-agent takeover speed changes strangers size registrars resolvers guard)
+names=(faults faults-fastpath loss calls calls-with-ppu-agent takeover speed changes strangers size registrars resolvers guard)
 [ $# -eq 0 ] || names=("$@")
 mkdir -p "$here/build/results" "$here/docs/results"
 
 command_of() {
     case $1 in
         faults) echo chaos --members 3 --follow enrp --trials 3 ;;
+        faults-fastpath)
+            echo chaos --fastpath --members 3 --follow enrp --trials 5 \
+                --fault as-killed --fault as-hung --fault as-drained --fault as-link-cut \
+                --fault backend-killed --fault as-killed-while-backend-frozen \
+                --fault fastpath-killed --fault fastpath-frozen \
+                --fault as-killed-after-fastpath --fault as-killed-while-fastpath-frozen
+            ;;
         loss) echo loss ;;
         calls) echo ims ;;
         calls-with-ppu-agent) echo ims --ppu ;;
