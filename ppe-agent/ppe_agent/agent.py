@@ -22,6 +22,7 @@ from ppe_agent import large_pages
 from ppe_agent.addresses import NoLocalAddress
 from ppe_agent.configuration import AgentConfig, MulticastConfig, load_configuration
 from ppe_agent.loop import LoopWatch
+from ppe_agent.relay import RelayEnd
 from ppe_agent.servers import Servers
 from rserpool import AnnounceListener, RegistrarAddress, RegistrarTable
 
@@ -68,7 +69,7 @@ class Discovery:
 
 
 # What can't change while the agent runs.
-_FIXED: Final = ("state", "control", "metrics", "multicast", "reregistration_ms")
+_FIXED: Final = ("state", "control", "metrics", "relay", "multicast", "reregistration_ms")
 
 
 class Agent:
@@ -88,6 +89,9 @@ class Agent:
             self._discovery = Discovery(config.multicast, self._on_registrars)
         else:
             self._servers.make()
+        self._relay: RelayEnd | None = None
+        if config.relay is not None:
+            self._relay = RelayEnd(config.relay.port, config.relay.networks)
         self._loop_watch = LoopWatch()
         self._reload_wanted = asyncio.Event()
         self._reload_problem: str | None = None
@@ -107,6 +111,10 @@ class Agent:
             await self._control.start()
             opened.push_async_callback(self._control.close)
             await self._start_metrics(opened)
+            if self._relay is not None:
+                self._relay.start()
+                opened.push_async_callback(self._relay.close)
+                self._relay.servers = self._servers.relayed()
             await self._run_parts(stop)
 
     async def _run_parts(self, stop: asyncio.Event) -> None:
@@ -160,6 +168,8 @@ class Agent:
         self._log.info("registrars", heard=[str(one) for one in registrars])
         try:
             self._servers.set_registrars(registrars)
+            if self._relay is not None:
+                self._relay.servers = self._servers.relayed()
         except FatalError as error:
             if not self._failed.done():
                 self._failed.set_exception(error)
@@ -199,6 +209,8 @@ class Agent:
                 raise FatalError(f"{key} can't change while the agent runs: restart it for that")
         await self._servers.reload(config)
         self._config = config
+        if self._relay is not None:
+            self._relay.servers = self._servers.relayed()
 
     # Commands
 
@@ -213,6 +225,7 @@ class Agent:
             "as": self._servers.describe(),
             "waiting": self._servers.describe_waiting(),
             "loop": self._loop_watch.describe(),
+            "relay": self._relay.describe() if self._relay is not None else None,
             "reload_problem": self._reload_problem,
         }
 

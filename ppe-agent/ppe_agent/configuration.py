@@ -27,7 +27,7 @@ from ppe_agent.config_types import (
 )
 from ppe_agent.consistency import ANNOUNCE_GROUP, MULTICAST, Problem
 from ppe_agent.load_config import LoadConfig
-from rserpool import MAX_HANDLE, Policy, RegistrarAddress, group_problem
+from rserpool import DATA_CHANNEL_PORT, MAX_HANDLE, Policy, RegistrarAddress, group_problem
 
 DEFAULT_PATH = Path("/etc/ppe-agent/agent.toml")
 
@@ -173,6 +173,9 @@ class ServerConfig(StrictModel):
     damping: DampingConfig = DampingConfig()
     load: LoadConfig | None = None
     """Where the load comes from; only for policies that carry the load."""
+    relay: bool = False
+    """Whether ppu-agents may reach this server through this agent (`via = "sctp"`). Needs `[relay]`; UDP and
+    TCP only."""
     drain_file: FilePath | None = None
     """The server is drained while this file exists; looked for twice a second. Not below /tmp or /home."""
 
@@ -221,6 +224,23 @@ class MulticastConfig(StrictModel):
         return tuple(ip_network(text) for text in self.accept)
 
 
+class RelayConfig(StrictModel):
+    """`[relay]`: where ppu-agents hand over what they embed in SCTP, for the servers with `relay = true`."""
+
+    accept: Annotated[
+        tuple[Annotated[str, AfterValidator(_network)], ...],
+        filled("the networks of the ppu-agents; others are refused"),
+    ]
+    """The networks in which the ppu-agents are. Associations from elsewhere are ended."""
+    port: Port = DATA_CHANNEL_PORT
+    """The SCTP port, on all addresses of this host."""
+
+    @property
+    def networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """`accept`, parsed."""
+        return tuple(ip_network(text) for text in self.accept)
+
+
 class AgentConfig(StrictModel):
     """The whole file. No `registrars`: those that announce themselves, as `multicast` says."""
 
@@ -240,6 +260,7 @@ class AgentConfig(StrictModel):
     state: StateConfig = StateConfig()
     control: ControlConfig = ControlConfig()
     metrics: MetricsConfig | None = None
+    relay: RelayConfig | None = None
     servers: Annotated[tuple[ServerConfig, ...], filled("at least one [[as]] is needed")] = Field(alias="as")
 
     @classmethod

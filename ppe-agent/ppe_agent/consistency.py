@@ -39,6 +39,7 @@ def problems(document: dict[str, Any]) -> Iterator[Problem]:
                 _policy_problems(server),
                 _address_problems(server, document),
                 _remote_problems(server),
+                _relay_problems(server, document),
             ):
                 yield from (((*location, *key), words) for key, words in problem)
 
@@ -153,6 +154,17 @@ def _policy_problems(server: dict[str, Any]) -> Iterator[Problem]:
     source = server["load"].get("source", "cpu") if isinstance(server.get("load"), dict) else None
     if not has_load(name) and source not in (None, "none"):
         yield ("load",), f"policy {name} carries no load; take least-used, or leave [as.load] out"
+
+
+def _relay_problems(server: dict[str, Any], document: dict[str, Any]) -> Iterator[Problem]:
+    if server.get("relay") is not True:
+        return
+    if "relay" not in document:
+        yield ("relay",), 'needs [relay] with accept = ["10.1.0.0/24"]: the networks of the ppu-agents'
+    if server.get("remote") is True:
+        yield ("relay",), "is for servers on this host: a remote one is reached by its own network alone"
+    if server.get("transport") == "sctp":
+        yield ("relay",), "is for TCP and UDP; clients reach a server over SCTP by its own associations"
 
 
 _OF_THIS_HOST: Final = frozenset({"process", "systemd"})

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from daemon_kit.errors import FatalError
 
-from ppe_agent.addresses import NoLocalAddress
+from ppe_agent.addresses import Address, NoLocalAddress
 from ppe_agent.configuration import AgentConfig, ServerConfig, addresses_of, registered_addresses
 from ppe_agent.lookup import RegistrarWatches
 from ppe_agent.registration import DOUBTFUL_LIVES
 from ppe_agent.server import LIVES, Server, Spawn
 from ppe_agent.state import KeptState, StateDirectory
-from rserpool import RegistrarAddress
+from rserpool import Protocol, RegistrarAddress
 
 # Deregistering takes milliseconds; a registrar that doesn't answer must not delay the end beyond 2 s.
 _LEAVE_TIMEOUT_S: Final = 1.2
@@ -76,6 +76,16 @@ class Servers:
             kept,
             self._spawn,
         )
+
+    def relayed(self) -> dict[tuple[Protocol, int], Address]:
+        """Where the servers with `relay = true` are, by transport and port; the first of the file counts."""
+        registrars = self._config.registrars or self.registrars
+        found: dict[tuple[Protocol, int], Address] = {}
+        for server in self._config.servers:
+            if server.relay and (registrars or server.address != "auto"):
+                (address, *_) = addresses_of(server, *registrars[:1])
+                found.setdefault((Protocol[server.transport.upper()], server.port), address)
+        return found
 
     def start(self) -> None:
         """Start what was made."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
 import signal
 import time
@@ -42,7 +43,7 @@ from ppu_agent.destinations import Address, Destination
 from ppu_agent.explanation import explain, parse_endpoint
 from ppu_agent.gateway import Gateway, guarded
 from ppu_agent.kernel import DeadManTimer, PaceError, Pacer
-from ppu_agent.relay import Relay
+from ppu_agent.relay import Relay, Streams, connect
 from ppu_agent.responder import Responder
 from ppu_agent.ruleset import LEASE_S, RENEW_EVERY_S
 from ppu_agent.status import describe
@@ -57,6 +58,7 @@ from ppu_agent.steering import (
     steer,
     targets_for,
 )
+from ppu_agent.via import Channels, DatagramFront
 from ppu_agent.writer import Writer
 from rserpool import Protocol, SctpUnavailable
 
@@ -109,6 +111,9 @@ class PpuAgent:
         self._dead_man: DeadManTimer | None = None
         self.gateway: Gateway | None = None
         self._relayed: dict[Destination, PoolPolicy] = {}
+        self.channels: Channels | None = None
+        self._datagram_fronts: dict[Destination, DatagramFront] = {}
+        self._flow_numbers = itertools.count(1)
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._log = get_logger("agent")
         self._control = ControlServer(
@@ -187,9 +192,11 @@ class PpuAgent:
             await responder.start()
             self._cleanup.callback(responder.close)
             self.responder = responder
-        if self.relay is None and any(pool.on_dead.tcp == "repeat" for pool in config.pools):
+        if any(pool.via for pool in config.pools):
+            await self._start_via(config)
+        if self.relay is None and any(pool.via or pool.on_dead.tcp == "repeat" for pool in config.pools):
             self.writer.open_relay()
-            relay = Relay(self._relay_to)
+            relay = Relay(self._relay_to, self._dial, self._is_repeated)
             await relay.start()
             self._cleanup.push_async_callback(relay.close)
             self._dead_man = DeadManTimer(LEASE_S)
@@ -200,6 +207,26 @@ class PpuAgent:
             await gateway.start()
             self._cleanup.push_async_callback(_end, self._spawn(gateway.run()))
             self.gateway = gateway
+
+    async def _start_via(self, config: PpuConfig) -> None:
+        """Start what `via` needs: associations, and a socket for each front. Raises FatalError."""
+        if self.channels is None:
+            has_v6 = any(network.version == 6 for pool in config.pools for network in pool.accept)
+            channels = Channels(self._datagram_came, ipv6=has_v6)
+            try:
+                channels.start()
+            except SctpUnavailable as problem:
+                raise FatalError(str(problem)) from None
+            self._cleanup.push_async_callback(channels.close)
+            self.channels = channels
+        for policy in (pool.policy for pool in config.pools):
+            if policy.front is not None and policy.via_port is not None:
+                front = Destination(policy.front[0], Protocol.UDP, policy.front[1])
+                if front not in self._datagram_fronts:
+                    made = DatagramFront(front, self._datagram_to, self._send_datagram, self._flow_numbers)
+                    made.start()
+                    self._cleanup.callback(made.close)
+                    self._datagram_fronts[front] = made
 
     async def _start_metrics(self, cleanup: contextlib.AsyncExitStack) -> None:
         if self.config.metrics is None:
@@ -242,8 +269,7 @@ class PpuAgent:
         self.counts["returned"] += len(back)
         self._steer(now)
         for destination in died:
-            if self.relay is not None:
-                self.relay.died(destination)
+            self._leave(destination)
             self._end_connections(destination)
             for steered in self.steering.fronts:
                 if steered.front.protocol is destination.protocol:
@@ -260,8 +286,59 @@ class PpuAgent:
         self.writer.write(self.steering, self.responder.port if self.responder is not None else None)
         if self.relay is not None:
             self._relayed = relayed(self._policies, self._views, self.deaths.departed)
-            self.writer.relay(() if self.suspended else self._relayed, self.relay.port)
+            via = self._fronts_via(self.relay.port)
+            direct = () if self.suspended else self._relayed.keys() - via.keys()
+            self.writer.relay(direct, self.relay.port, via)
         self._guard()
+
+    def _fronts_via(self, relay_port: int) -> dict[Destination, int]:
+        """The fronts whose traffic goes through this agent, and to which port of it."""
+        found = {}
+        for policy in self._policies:
+            if policy.front is None or policy.via_port is None:
+                continue
+            for steered in self.steering.fronts:
+                if steered.front.endpoint == policy.front and steered.front.protocol is Protocol.TCP:
+                    found[steered.front] = relay_port
+                elif steered.front in self._datagram_fronts:
+                    found[steered.front] = self._datagram_fronts[steered.front].port
+        return found
+
+    def _leave(self, server: Destination) -> None:
+        """A server died: what goes to it through this agent goes on elsewhere, or ends."""
+        if self.relay is not None:
+            self.relay.died(server)
+        if self.channels is not None:
+            self.channels.died(server)
+        for front in self._datagram_fronts.values():
+            front.died(server)
+
+    def _policy_via(self, front: Destination) -> PoolPolicy | None:
+        return next((one for one in self._policies if one.via_port and one.front == front.endpoint), None)
+
+    async def _dial(self, asked: Destination, server: Destination) -> Streams:
+        """Connect to a server: over SCTP when the connection was to a front with `via`."""
+        policy = self._policy_via(asked)
+        if policy is None or policy.via_port is None or self.channels is None:
+            return await connect(server)
+        return await self.channels.open(server, policy.via_port)
+
+    def _is_repeated(self, asked: Destination) -> bool:
+        policy = self._relayed.get(asked)
+        return policy is not None and policy.on_dead[Protocol.TCP] == "repeat"
+
+    def _datagram_to(self, front: Destination, client: Address) -> Destination | None:
+        policy = self._policy_via(front)
+        return None if policy is None else self._drawn(front, policy, client, ())
+
+    def _send_datagram(self, front: Destination, server: Destination, flow: int, data: bytes) -> None:
+        policy = self._policy_via(front)
+        if policy is not None and policy.via_port is not None and self.channels is not None:
+            self.channels.send(server, policy.via_port, flow, data)
+
+    def _datagram_came(self, address: Address, flow: int, data: bytes) -> None:
+        for front in self._datagram_fronts.values():
+            front.answer(address, flow, data)
 
     def _relay_to(
         self, asked: Destination, client: Address, tried: Collection[Destination]
@@ -274,11 +351,17 @@ class PpuAgent:
             return asked
         if policy is None or (self.suspended and not is_front):
             return None
+        return self._drawn(asked, policy, client, tried)
+
+    def _drawn(
+        self, asked: Destination, policy: PoolPolicy, client: Address, tried: Collection[Destination]
+    ) -> Destination | None:
+        """A living member of the pool."""
         view = self._views.get(policy.handle, PoolView(policy.handle))
         members = view.members or view.unreachable
         targets = targets_for(asked, policy, members, self._weights.get(policy.handle, {}))
-        left = [one for one in targets if one.destination not in {*tried, *dead}]
-        if is_front and policy.by_source:
+        left = [one for one in targets if one.destination not in {*tried, *self.deaths.dead()}]
+        if policy.by_source and policy.front == asked.endpoint:
             return drawn_by_source(left, client)
         return drawn(left, random.random())  # noqa: S311 - chance, not a secret
 
@@ -411,6 +494,7 @@ class PpuAgent:
             "answered_503_count": self.responder.answered if self.responder is not None else 0,
             "relayed_count": self.relay.counts["relayed"] if self.relay is not None else 0,
             "repeated_count": self.relay.counts["repeated"] if self.relay is not None else 0,
+            "via": self.channels.describe() if self.channels is not None else [],
             "pace": self._describe_pace(),
             "gateway": None if self.gateway is None else self.gateway.describe(),
             **{f"{name}_count": count for name, count in self.counts.items()},

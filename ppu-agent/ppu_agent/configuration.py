@@ -28,7 +28,7 @@ from ppu_agent.gateway import Gateway
 from ppu_agent.kernel import Pacing
 from ppu_agent.ruleset import PROBE_MARK
 from ppu_agent.steering import Action, PoolPolicy
-from rserpool import Protocol, RegistrarAddress
+from rserpool import DATA_CHANNEL_PORT, Protocol, RegistrarAddress
 
 DEFAULT_PATH = Path("/etc/ppu-agent/ppu-agent.toml")
 TransportName = Literal["udp", "tcp", "sctp"]
@@ -94,6 +94,11 @@ class PoolConfig(StrictModel):
     """An address and port that stand for the pool: each new flow to it goes to a living server."""
     affinity: Literal["source"] | None = None
     """"source": a client's address has always the same server while that lives; else by weight."""
+    via: Literal["sctp"] | None = None
+    """"sctp": what is sent to `steer` goes to the member's ppe-agent embedded in SCTP (`relay = true` there),
+    over all paths that the two hosts have. UDP and TCP."""
+    via_port: Annotated[int, Field(ge=1, le=65535)] = DATA_CHANNEL_PORT
+    """The SCTP port of the ppe-agents: `[relay] port` in agent.toml."""
     probe: Literal["auto", "sip-options", "tcp", "connect"] = "auto"
     """How the agent asks a member that left; "auto": SIP OPTIONS over UDP, else by connecting."""
     verify: bool = False
@@ -111,7 +116,13 @@ class PoolConfig(StrictModel):
         front = None if self.steer is None else ListenAddress.parse(self.steer)
         endpoint = None if front is None else (front.address, front.port)
         return PoolPolicy(
-            self.handle, self.on_dead.by_protocol, also, pace, endpoint, by_source=self.affinity == "source"
+            self.handle,
+            self.on_dead.by_protocol,
+            also,
+            pace,
+            endpoint,
+            by_source=self.affinity == "source",
+            via_port=self.via_port if self.via is not None else None,
         )
 
     @property
@@ -174,8 +185,9 @@ class PpuConfig(StrictModel):
         yield from duplicates(document, ("pool", "*", "steer"))
         yield from duplicates(document, ("gateway", "interfaces", "*"))
         for location, pool in find(document, ("pool", "*")):
-            if isinstance(pool, dict) and "affinity" in pool and "steer" not in pool:
-                yield (*location, "affinity"), "has no meaning without steer"
+            for key, other in (("affinity", "steer"), ("via", "steer"), ("via_port", "via")):
+                if isinstance(pool, dict) and key in pool and other not in pool:
+                    yield (*location, key), f"has no meaning without {other}"
         for location, also in find(document, ("pool", "*", "also")):
             if isinstance(also, list) and len(also) != len(set(map(str, also))):
                 yield location, "a transport is there twice"

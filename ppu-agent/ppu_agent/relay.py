@@ -1,4 +1,4 @@
-"""Stands between this host's programs and the TCP servers of a pool, for `on_dead = { tcp = "repeat" }`.
+"""Stands between clients and a pool's TCP servers: for `on_dead = { tcp = "repeat" }`, and `via = "sctp"`.
 
 nftables sends the connections here (`relaying()` in ppu_agent.ruleset); conntrack knows where they were to
 go. Each has a connection of its own to that server. When the server dies, the client's connection stays: the
@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from ipaddress import ip_address
 from typing import Final
 
@@ -29,7 +29,9 @@ Choose = Callable[[Destination, Address, Collection[Destination]], Destination |
 
 Told are the client's address, and the destinations that were tried."""
 
-_Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Dial = Callable[[Destination, Destination], Awaitable[Streams]]
+"""Connect, for a connection to the first destination, to the second one. Raises OSError."""
 MOST_CONNECTIONS: Final = 4000
 """What is more is reset."""
 CONNECT_TIMEOUT_S: Final = 1.5
@@ -41,13 +43,23 @@ _LINGER: Final = struct.pack("ii", 1, 0)
 
 
 class Relay:
-    """Listens at a free port of this host's loopback addresses. Needs CAP_NET_ADMIN."""
+    """Listens at a free port of this host, and admits what was redirected to it. Needs CAP_NET_ADMIN.
 
-    def __init__(self, choose: Choose) -> None:
+    `repeats` says whether unanswered SIP requests of connections to a destination may go to another server.
+    """
+
+    def __init__(
+        self,
+        choose: Choose,
+        dial: Dial | None = None,
+        repeats: Callable[[Destination], bool] = lambda asked: True,
+    ) -> None:
         self.port = 0
         self.counts = {"repeated": 0, "moved": 0, "relayed": 0}
         self.connections: set[_Connection] = set()
         self._choose = choose
+        self._dial = dial or (lambda asked, server: connect(server))
+        self._repeats = repeats
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._log = get_logger("relay")
@@ -55,12 +67,12 @@ class Relay:
     async def start(self) -> None:
         """Listen. Raises FatalError."""
         try:
-            four = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=_AT_ONCE_BYTES)
+            four = await asyncio.start_server(self._accept, "0.0.0.0", 0, limit=_AT_ONCE_BYTES)  # noqa: S104
             self._servers.append(four)
             self.port = four.sockets[0].getsockname()[1]
             with contextlib.suppress(OSError):  # a host without IPv6
                 self._servers.append(
-                    await asyncio.start_server(self._accept, "::1", self.port, limit=_AT_ONCE_BYTES)
+                    await asyncio.start_server(self._accept, "::", self.port, limit=_AT_ONCE_BYTES)
                 )
         except OSError as problem:
             raise FatalError(f"can't listen for the connections to be relayed: {problem.strerror}") from None
@@ -101,7 +113,9 @@ class Relay:
             abort(writer)
             return
         self._tasks.add(task)
-        connection = _Connection(asked, reader, writer, self._choose, self.counts)
+        connection = _Connection(
+            asked, reader, writer, self._choose, self._dial, self._repeats(asked), self.counts
+        )
         self.connections.add(connection)
         self.counts["relayed"] += 1
         try:
@@ -120,6 +134,8 @@ class _Connection:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         choose: Choose,
+        dial: Dial,
+        repeats: bool,
         counts: dict[str, int],
     ) -> None:
         self.server: Destination | None = None
@@ -130,11 +146,12 @@ class _Connection:
         self._reader, self._writer = reader, writer
         self._source = (str(self.client[0]), self.client[1])
         self._choose = choose
+        self._dial = dial
         self._counts = counts
         self._was_up = False
-        self._conversation = Conversation()
+        self._conversation = Conversation(is_sip=repeats)
         self._to_server: asyncio.StreamWriter | None = None
-        self._reaching: asyncio.Task[_Streams] | None = None
+        self._reaching: asyncio.Future[Streams] | None = None
         self._is_up = asyncio.Event()
         self._died = self._client_is_done = self._client_is_gone = False
 
@@ -212,7 +229,7 @@ class _Connection:
     async def _reach(self, server: Destination) -> asyncio.StreamReader | None:
         """Connect, and repeat what was not answered; None: not reached in time."""
         self._died = False
-        self._reaching = asyncio.create_task(_connect(server))
+        self._reaching = asyncio.ensure_future(self._dial(self._asked, server))
         done, _ = await asyncio.wait((self._reaching,), timeout=CONNECT_TIMEOUT_S)
         reaching, self._reaching = self._reaching, None
         if not done or reaching.cancelled() or reaching.exception() is not None:
@@ -251,7 +268,7 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def _connect(server: Destination) -> _Streams:
+async def connect(server: Destination) -> Streams:
     """A connection that the agent's own rules let through. Raises OSError."""
     family = socket.AF_INET if server.address.version == 4 else socket.AF_INET6
     made = socket.socket(family, socket.SOCK_STREAM)

@@ -39,7 +39,7 @@ class Responder:
     async def start(self) -> None:
         """Open the socket. Raises FatalError."""
         try:
-            self._socket = _every_address()
+            self._socket = every_address()
         except OSError as problem:
             raise FatalError(f"can't open the socket that answers with 503: {problem.strerror}") from None
         self.port = self._socket.getsockname()[1]
@@ -76,18 +76,18 @@ class Responder:
             return
         self._in_second += 1
         with contextlib.suppress(OSError):  # the client repeats its request
-            listener.sendmsg([answer], [_from_there(*one) for one in told], 0, source)
+            listener.sendmsg([answer], [from_there(*one) for one in told], 0, source)
             self.answered += 1
 
 
-def _from_there(level: int, kind: int, data: bytes) -> _Ancillary:
+def from_there(level: int, kind: int, data: bytes) -> _Ancillary:
     """What has the answer come from the address that was asked: conntrack knows it by that one alone."""
     if level == socket.IPPROTO_IPV6:
         return level, kind, data[:16] + struct.pack("=I", 0)
     return level, kind, struct.pack("=I4s4s", 0, data[4:8], bytes(4))
 
 
-def _every_address() -> socket.socket:
+def every_address() -> socket.socket:
     """A UDP socket at a free port of every address, IPv6 too where there is IPv6.
 
     It is told to which address a request came. The packet filter admits only what was redirected. Raises

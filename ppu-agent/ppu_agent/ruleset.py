@@ -24,7 +24,7 @@ Packets to this host itself pass as well: a sidecar beside a server here must se
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ppu_agent.destinations import Destination
@@ -33,6 +33,8 @@ from rserpool import Protocol
 
 TABLE: Final = "ppu_agent"
 RELAY_TABLE: Final = "ppu_agent_relay"
+RELAY_ZONES: Final = range(29040, 29040 + 256)
+"""Conntrack zones of datagrams to relayed fronts; each agent takes another, so that none finds old ports."""
 FAMILY: Final = "inet"
 LEASE_S: Final = 3
 RENEW_EVERY_S: Final = 1.0
@@ -87,36 +89,74 @@ def ruleset(steering: Steering, generation: int = 0, responder_port: int | None 
     return commands
 
 
+_RELAY: Final = {"family": FAMILY, "table": RELAY_TABLE}
+_RELAY_CHAINS: Final = {
+    "relay": ("nat", "output", -102),
+    "fronts_output": ("nat", "output", -103),
+    "fronts_prerouting": ("nat", "prerouting", -103),
+    "zone_output": ("filter", "output", -300),
+    "zone_prerouting": ("filter", "prerouting", -300),
+    "guard": ("filter", "input", 0),
+}
+
+
 def relay_chains() -> list[Command]:
-    """What the table of relayed connections has, whoever is in it: only this host's programs are relayed."""
+    """What the table of relayed connections has, whoever is in it."""
     commands: list[Command] = []
     for version in _IP:
         kind = {"name": f"relayed{version}", "type": _KEY_TYPE[version], "flags": ["timeout"]}
-        commands.append({"add": {"set": {"family": FAMILY, "table": RELAY_TABLE} | kind}})
-    base = {"name": "relay", "type": "nat", "hook": "output", "prio": -102, "policy": "accept"}
-    commands.append({"add": {"chain": {"family": FAMILY, "table": RELAY_TABLE} | base}})
+        commands.append({"add": {"set": _RELAY | kind}})
+    for name, (kind_of_chain, hook, priority) in _RELAY_CHAINS.items():
+        base = {"name": name, "type": kind_of_chain, "hook": hook, "prio": priority, "policy": "accept"}
+        commands.append({"add": {"chain": _RELAY | base}})
     return commands
 
 
-def relaying(destinations: Iterable[Destination], port: int) -> list[Command]:
-    """The transaction that has connections to these go to the agent's relay at `port`, for a lease."""
-    place = {"family": FAMILY, "table": RELAY_TABLE}
-    commands: list[Command] = [{"flush": {"chain": place | {"name": "relay"}}}]
-    rules = [
-        [_match({"meta": {"key": "mark"}}, PROBE_MARK), {"return": None}],
-        [_match({"fib": {"result": "type", "flags": ["daddr"]}}, "local"), {"return": None}],
-    ]
+def relaying(
+    destinations: Iterable[Destination],
+    port: int,
+    fronts: Mapping[Destination, int] | None = None,
+    zone: int = RELAY_ZONES[0],
+) -> list[Command]:
+    """The transaction that has this host's connections to these go to the relay at `port`, for a lease.
+
+    `fronts` are relayed for others as well, each to a port of this host. Datagrams to them get a conntrack
+    zone: when the table ends with the agent, so does what conntrack remembers of a flow that is busy.
+    """
+    commands: list[Command] = [{"flush": {"chain": _RELAY | {"name": name}}} for name in _RELAY_CHAINS]
     wanted = list(destinations)
+    rules: list[tuple[str, list[Command]]] = []
+    own = [_match({"meta": {"key": "mark"}}, PROBE_MARK), {"return": None}]
+    local = [_match({"fib": {"result": "type", "flags": ["daddr"]}}, "local"), {"return": None}]
     for version in _IP:
         elements = [_leased(one) for one in wanted if one.address.version == version]
-        commands.append({"flush": {"set": place | {"name": f"relayed{version}"}}})
+        commands.append({"flush": {"set": _RELAY | {"name": f"relayed{version}"}}})
         if elements:
-            commands.append({"add": {"element": place | {"name": f"relayed{version}", "elem": elements}}})
+            commands.append({"add": {"element": _RELAY | {"name": f"relayed{version}", "elem": elements}}})
             is_tcp = _match({"meta": {"key": "l4proto"}}, "tcp")
-            rules.append([_is_in(version, f"relayed{version}"), is_tcp, {"redirect": {"port": port}}])
-    if len(rules) > 2:
-        commands += [{"add": {"rule": place | {"chain": "relay", "expr": rule}}} for rule in rules]
-    return commands
+            is_relayed = _is_in(version, f"relayed{version}")
+            rules.append(("relay", [is_relayed, is_tcp, {"redirect": {"port": port}}]))
+    if rules:
+        rules = [("relay", own), ("relay", local), *rules]
+    for front, to_port in (fronts or {}).items():
+        is_front = _is_to(front)
+        for hook in ("output", "prerouting"):
+            rules.append((f"fronts_{hook}", [*is_front, {"redirect": {"port": to_port}}]))
+            if front.protocol is Protocol.UDP:
+                key = {"ct": {"key": "zone", "dir": "original"}}
+                rules.append((f"zone_{hook}", [*is_front, {"mangle": {"key": key, "value": zone}}]))
+        if front.protocol is Protocol.UDP:  # the relay of TCP asks conntrack itself
+            rules += [("guard", rule) for rule in _admitting_moved(to_port)]
+    return [*commands, *({"add": {"rule": _RELAY | {"chain": chain, "expr": rule}}} for chain, rule in rules)]
+
+
+def _is_to(destination: Destination) -> list[Command]:
+    ip = _IP[destination.address.version]
+    return [
+        _match({"payload": {"protocol": ip, "field": "daddr"}}, str(destination.address)),
+        _match({"meta": {"key": "l4proto"}}, destination.protocol.name.lower()),
+        _match({"payload": {"protocol": "th", "field": "dport"}}, destination.port),
+    ]
 
 
 def _is_moved(one: Treatment) -> bool:
@@ -173,11 +213,9 @@ def _steering(fronts: Sequence[Steered]) -> list[Command]:
         target = _by_source(one) if one.by_source else _drawn(one.targets)
         commands.append(_chain(chain))
         commands.append(_rule(chain, is_transport, {"dnat": {"family": _IP[version], "addr": target}}))
-        address = _match({"payload": {"protocol": _IP[version], "field": "daddr"}}, str(one.front.address))
-        port = _match({"payload": {"protocol": "th", "field": "dport"}}, one.front.port)
         for hook in ("output", "prerouting"):
             to_chain = {"goto": {"target": chain}}
-            commands.append(_rule(f"steer_{hook}", address, is_transport, port, to_chain))
+            commands.append(_rule(f"steer_{hook}", _is_to(one.front), to_chain))
     return commands
 
 
@@ -267,14 +305,16 @@ def _refusing(refused: Sequence[Treatment]) -> list[Command]:
 
 def _guarded_responder(port: int) -> list[Command]:
     """Only what was redirected to the responder reaches it: it answers nobody who asks it by itself."""
+    base = {"name": "answers", "type": "filter", "hook": "input", "prio": 0, "policy": "accept"}
+    rules = [_rule("answers", rule) for rule in _admitting_moved(port)]
+    return [{"add": {"chain": _IN_TABLE | base}}, *rules]
+
+
+def _admitting_moved(port: int) -> list[list[Command]]:
+    """Rules: what was redirected reaches this UDP port of the agent, and nothing else does."""
     here = _match({"payload": {"protocol": "udp", "field": "dport"}}, port)
     moved = {"match": {"op": "in", "left": {"ct": {"key": "status"}}, "right": "dnat"}}
-    base = {"name": "answers", "type": "filter", "hook": "input", "prio": 0, "policy": "accept"}
-    return [
-        {"add": {"chain": _IN_TABLE | base}},
-        _rule("answers", here, moved, {"accept": None}),
-        _rule("answers", here, {"drop": None}),
-    ]
+    return [[here, moved, {"accept": None}], [here, {"drop": None}]]
 
 
 def _chain(name: str) -> Command:

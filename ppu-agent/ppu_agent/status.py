@@ -102,6 +102,9 @@ def render(status: Mapping[str, Any]) -> Iterator[str]:
         yield f"steer {one['transport']} {one['endpoint']} to {to}"
     if status["gateway"] is not None:
         yield from rendered(status["gateway"])
+    for one in status["via"]:
+        state = "up" if one["up"] else "not up"
+        yield f"association with the ppe-agent at {one['address']} SCTP port {one['port']}: {state}"
     if status["kernel"]["problem"] is not None:
         yield f"the kernel refused: {status['kernel']['problem']}"
     if not status["treated"]:

@@ -28,7 +28,8 @@ class PoolPolicy:
 
     `also` are transports at which its members are beside the one they registered. `pace`: how connection
     set-up to its members is paced; None: as the kernel does. `front`: the address and port that stand for the
-    pool; `by_source`: a client's address has always the same server.
+    pool; `by_source`: a client's address has always the same server. `via_port`: what is sent to the front
+    goes to the members' ppe-agents, at this SCTP port.
     """
 
     handle: str
@@ -37,6 +38,7 @@ class PoolPolicy:
     pace: Pacing | None = None
     front: tuple[Address, int] | None = None
     by_source: bool = False
+    via_port: int | None = None
 
     def destinations(self, member: Member) -> list[Destination]:
         """Every destination of a member of this pool."""
@@ -178,12 +180,12 @@ def relayed(
     left = list(departed)
     found: dict[Destination, PoolPolicy] = {}
     for policy in policies:
+        if policy.front is not None and (policy.via_port or policy.on_dead[Protocol.TCP] == "repeat"):
+            found.setdefault(Destination(policy.front[0], Protocol.TCP, policy.front[1]), policy)
         if policy.on_dead[Protocol.TCP] != "repeat":
             continue
         view = views.get(policy.handle, PoolView(policy.handle))
         members = [*view.members, *(one.member for one in left if policy.handle in one.pools)]
-        if policy.front is not None:
-            found.setdefault(Destination(policy.front[0], Protocol.TCP, policy.front[1]), policy)
         for destination in itertools.chain.from_iterable(map(policy.destinations, members)):
             if destination.protocol is Protocol.TCP:
                 found.setdefault(destination, policy)

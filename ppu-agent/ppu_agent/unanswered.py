@@ -162,9 +162,9 @@ class _Kept:
 class Conversation:
     """What one client and, one after the other, its servers say. `now` is monotonic seconds."""
 
-    def __init__(self) -> None:
-        self.is_sip = True
-        """False once one of the two streams turned out to be something else."""
+    def __init__(self, *, is_sip: bool = True) -> None:
+        self.is_sip = is_sip
+        """False once one of the two streams turned out to be something else: all passes as it comes."""
         self._of_client, self._of_server = MessageStream(), MessageStream()
         self._kept: dict[Key, _Kept] = {}
         self._kept_bytes = 0

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Mapping
 
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 
 from ppu_agent.destinations import Address, Destination
 from ppu_agent.kernel import Flows, LocalSockets, Nftables, NftablesError
-from ppu_agent.ruleset import FAMILY, RELAY_TABLE, relay_chains, relaying, removal, ruleset
+from ppu_agent.ruleset import FAMILY, RELAY_TABLE, RELAY_ZONES, relay_chains, relaying, removal, ruleset
 from ppu_agent.steering import Steering
 
 
@@ -25,6 +26,7 @@ class Writer:
         self._flows = Flows(self._note)
         self._is_empty = self._is_kept = False
         self._generation = 0
+        self._relay_zone = RELAY_ZONES[time.time_ns() // 10**9 % len(RELAY_ZONES)]
         self._dead: frozenset[Destination] = frozenset()
         self._log = get_logger("kernel")
 
@@ -69,11 +71,19 @@ class Writer:
                 f"connections can't be relayed (on_dead tcp = 'repeat', Linux 5.12): {problem}"
             ) from None
 
-    def relay(self, destinations: Collection[Destination], port: int) -> None:
-        """Have new connections to these go to the relay at `port`, also when nothing changed: a lease."""
+    def relay(
+        self,
+        destinations: Collection[Destination],
+        port: int,
+        fronts: Mapping[Destination, int] | None = None,
+    ) -> None:
+        """Have new connections to these go to the relay at `port`, also when nothing changed: a lease.
+
+        What is sent to `fronts` goes to a port of this agent each.
+        """
         if self._nftables is not None:
             try:
-                self._nftables.commit(relaying(destinations, port))
+                self._nftables.commit(relaying(destinations, port, fronts, self._relay_zone))
             except NftablesError as problem:
                 self._note(f"nftables refused to relay: {problem}")
 

@@ -7,6 +7,7 @@ and what they carry are values: frozen, equal, hashable. All errors are `RSerPoo
 
 from rserpool import asap, enrp, policies
 from rserpool.aio.announcements import AnnounceListener
+from rserpool.aio.data_channel import DataChannels, Passing
 from rserpool.aio.driver import ASAP, ENRP, Codec, DeadlineTimer, MessageEndpoint
 from rserpool.aio.element import PoolElementClient
 from rserpool.aio.element import State as RegistrationState
@@ -38,6 +39,8 @@ from rserpool.asap import (
     Registration,
     RegistrationResponse,
 )
+from rserpool.data_channel import DATA_CHANNEL_PORT, MAX_DATAGRAM_BYTES, DataMessage
+from rserpool.data_channel import Type as DataMessageType
 from rserpool.enrp import (
     HandleTableRequest,
     HandleTableResponse,
@@ -79,8 +82,10 @@ from rserpool.rspregistrar import (
 
 __all__ = [
     "ASAP",
+    "DATA_CHANNEL_PORT",
     "ENRP",
     "IPPROTO_SCTP",
+    "MAX_DATAGRAM_BYTES",
     "MAX_HANDLE",
     "MAX_POOL_ELEMENTS",
     "MOST_RESOLVED",
@@ -97,6 +102,9 @@ __all__ = [
     "Cause",
     "CauseCode",
     "Codec",
+    "DataChannels",
+    "DataMessage",
+    "DataMessageType",
     "DeadlineTimer",
     "Deregistration",
     "DeregistrationResponse",
@@ -115,6 +123,7 @@ __all__ = [
     "LeastUsed",
     "MessageEndpoint",
     "Notification",
+    "Passing",
     "PathChanged",
     "Policy",
     "PoolElement",

@@ -1,6 +1,6 @@
 """agent.toml: what is right is read, what is wrong is named, all of it at once."""
 
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
@@ -412,3 +412,22 @@ def test_servers_of_one_pool_are_all_remote_or_none(tmp_path: Path) -> None:
     second = second.partition("[as.load]")[0]
     (told,) = errors_of(tmp_path, f"{REMOTE}{second}")
     assert "remote: False, but pool 'sip-as-udp' above has True" in told
+
+
+def test_a_relayed_server_is_one_of_this_host_that_is_not_reached_over_sctp(tmp_path: Path) -> None:
+    local = REMOTE.replace('remote = true\naddress = "10.30.0.7"\n', "relay = true\n")
+    local = local.replace(
+        '[[as.check]]\ntype = "sip-options"', '[[as.check]]\ntype = "sip-options"\n[as.load]\nsource = "none"'
+    )
+    relay = '[relay]\naccept = ["10.1.0.0/16"]\n'
+    (tmp_path / "agent.toml").write_text(local + relay)
+    found = load_configuration(tmp_path / "agent.toml").relay
+    assert found is not None
+    assert (found.port, found.networks) == (4630, (ip_network("10.1.0.0/16"),))
+    assert "needs [relay] with accept" in errors_of(tmp_path, local)[0]
+    assert (
+        "is for servers on this host"
+        in errors_of(tmp_path, REMOTE.replace("remote = true", "remote = true\nrelay = true") + relay)[0]
+    )
+    over_sctp = local.replace('"udp"', '"sctp"').replace("sip-options", "tcp")
+    assert any("is for TCP and UDP" in one for one in errors_of(tmp_path, over_sctp + relay))

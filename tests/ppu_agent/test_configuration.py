@@ -63,6 +63,21 @@ def test_every_error_is_told_with_its_line_and_key(tmp_path: Path) -> None:
     }
 
 
+def test_a_key_that_needs_another_one_says_so(tmp_path: Path) -> None:
+    text = WELL + 'affinity = "source"\nvia = "sctp"\n'
+    with pytest.raises(ConfigurationErrors) as errors:
+        load_configuration(written(tmp_path, text))
+    assert {error.key for error in errors.value.errors} == {"pool[0].affinity", "pool[0].via"}
+    with pytest.raises(ConfigurationErrors, match="has no meaning without via"):
+        load_configuration(written(tmp_path, WELL + 'steer = "10.9.9.9:5060"\nvia_port = 99\n'))
+    policy = (
+        load_configuration(written(tmp_path, WELL + 'steer = "10.9.9.9:5060"\nvia = "sctp"\n'))
+        .pools[0]
+        .policy
+    )
+    assert policy.via_port == 4630
+
+
 def test_commands_say_what_is_wrong_without_a_traceback(tmp_path: Path) -> None:
     path = written(tmp_path, f'[control]\npath = "{tmp_path}/none.sock"\n')
     assert control_path(path) == tmp_path / "none.sock"

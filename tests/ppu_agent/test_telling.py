@@ -60,6 +60,7 @@ def test_status_and_metrics_tell_what_is_done() -> None:
     status = describe(2.0, (), {POOL: view(1, 2)}, deaths.departed, steering) | {
         "suspended": False,
         "reload_problem": None,
+        "via": [{"address": "10.0.0.1", "port": 4630, "up": True}],
         "kernel": {"problem": "it would not", "write_count": 1},
         "gateway": None,
         "answered_503_count": 0,
@@ -74,6 +75,7 @@ def test_status_and_metrics_tell_what_is_done() -> None:
     assert f"redirect udp {destination(3).address}:5060 to 10.0.0.1:5060, 10.0.0.2:5060" in text
     assert "dead udp 10.0.0.3:5060 for 1 s: connection refused" in text
     assert "the kernel refused: it would not" in text
+    assert "association with the ppe-agent at 10.0.0.1 SCTP port 4630: up" in text
     metrics = exposition(registry(PpuCollector(lambda: status))).decode()
     assert 'ppu_agent_treated{handle="sip-udp",on_dead="redirect"} 1.0' in metrics
     assert 'ppu_agent_departed{state="dead"} 1.0' in metrics

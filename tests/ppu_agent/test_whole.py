@@ -29,6 +29,9 @@ FRONT = "10.9.9.9"
 class Client:
     """A host with ppu-agent and a program on it, beside one with all of the chain."""
 
+    pools = 'affinity = "source"\n[gateway]\ninterfaces = ["eth0"]\n'
+    """More keys of the pool, and more tables."""
+
     def __init__(self, chain: Chain, host: Namespace) -> None:
         self.chain = chain
         self.host = host
@@ -42,13 +45,15 @@ class Client:
         self.config.write_text(
             f"registrars = {json.dumps(chain.registrars.addresses_with_enrp)}\n"
             f'[control]\npath = "{chain.folder}/ppu.sock"\n'
-            f'[[pool]]\nhandle = "{HANDLE}"\naccept = ["{ADDRESS}/32"]\n'
-            f'steer = "{FRONT}:5060"\naffinity = "source"\n'
-            '[gateway]\ninterfaces = ["eth0"]\n'
+            f'[[pool]]\nhandle = "{HANDLE}"\naccept = ["{ADDRESS}/32"]\nsteer = "{FRONT}:5060"\n{self.pools}'
         )
         self.servers = {port: chain.start_sip(port) for port in SIP_PORTS}
-        self.sidecar = chain.start_sidecar()
+        self.sidecar = self.start_sidecar()
         self.agent = self.start_agent()
+
+    def start_sidecar(self) -> subprocess.Popen[str]:
+        """Start the sidecar of all servers."""
+        return self.chain.start_sidecar()
 
     def start_agent(self) -> subprocess.Popen[str]:
         """Start ppu-agent."""

@@ -26,6 +26,7 @@ from rserpool.aio.sctp import (
     SctpUnavailable,
 )
 from rserpool.asap import AsapMessage
+from rserpool.data_channel import DataMessage
 from rserpool.enrp import EnrpMessage
 from rserpool.errors import DecodeError
 from rserpool.machine.base import Action, Close, CloseSocket, Connect, Endpoint, Machine, Send, Tell
@@ -46,8 +47,9 @@ _KEPT, _MOST_KEPT_BYTES = 128, 1024
 """So many messages are kept in both forms, of so many bytes at most: the same are said again and again."""
 _SAID_AGAIN = frozenset({asap.HandleResolution, asap.EndpointKeepAliveAck})
 
-M = TypeVar("M", bound=AsapMessage | EnrpMessage)
+M = TypeVar("M", bound=AsapMessage | EnrpMessage | DataMessage)
 E = TypeVar("E")
+_Way = tuple[int, bool] | None
 
 
 # The two protocols
@@ -55,11 +57,15 @@ E = TypeVar("E")
 
 @dataclass(frozen=True, slots=True)
 class Codec(Generic[M]):
-    """How one protocol's messages travel; `encode` raises UnsafeMessageError for what must not be sent."""
+    """How one protocol's messages travel; `encode` raises UnsafeMessageError for what must not be sent.
+
+    `way` says of a message by which stream it goes, and whether unordered. Default: stream 0, in order.
+    """
 
     ppid: int
     encode: Callable[[M], bytes]
     decode: Callable[[bytes], M]
+    way: Callable[[M], tuple[int, bool]] | None = None
 
 
 def _safe_asap(message: AsapMessage) -> bytes:
@@ -112,7 +118,7 @@ class MessageEndpoint(Generic[M]):
         self._on_notification = on_notification
         self._on_dead = on_dead
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[tuple[int, bytes]] = deque()
+        self._queue: deque[tuple[int, bytes, _Way]] = deque()
         self._reads = 1
         self._readable_at_s = float("-inf")
         self.undecodable = 0
@@ -145,17 +151,20 @@ class MessageEndpoint(Generic[M]):
         """Begin an association; raise OSError when it is clear at once that there will be none."""
         self._socket.connect(peer)
 
-    def send(self, association: int, message: M) -> None:
-        """Send a message; raise UnsafeMessageError for one that must not be sent.
+    def send(self, association: int, message: M) -> bool:
+        """Send a message; raise UnsafeMessageError for one that must not be sent. False: there is no room.
 
         A message on an association that is gone vanishes: the notification of its end tells.
         """
         data = self._codec.encode(message)
-        if self._queue or not self._send_now(association, data):
+        way = self._codec.way(message) if self._codec.way is not None else None
+        if self._queue or not self._send_now(association, data, way):
             if not self._queue:
                 self._loop.add_writer(self._socket.fileno(), self._writable)
-            if len(self._queue) < MAX_QUEUED:
-                self._queue.append((association, data))
+            if len(self._queue) >= MAX_QUEUED:
+                return False
+            self._queue.append((association, data, way))
+        return True
 
     def close_association(self, association: int) -> None:
         """Begin a graceful end of one association."""
@@ -175,9 +184,12 @@ class MessageEndpoint(Generic[M]):
             self._queue.clear()
             self._socket.close()
 
-    def _send_now(self, association: int, data: bytes) -> bool:
+    def _send_now(self, association: int, data: bytes, way: _Way) -> bool:
         try:
-            self._socket.send(association, self._codec.ppid, data)
+            if way is None:
+                self._socket.send(association, self._codec.ppid, data)
+            else:
+                self._socket.send(association, self._codec.ppid, data, way[0], unordered=way[1])
         except BlockingIOError:
             return False
         except OSError:

@@ -35,6 +35,7 @@ GET_LOCAL_ADDRS = 109
 
 SNDINFO = 2
 RCVINFO = 3
+FLAG_UNORDERED = 0x0001
 FLAG_ABORT = 0x0004
 FLAG_EOF = 0x0200
 MSG_NOTIFICATION = 0x8000
@@ -100,9 +101,9 @@ def subscribe(sock: socket.socket) -> None:
     sock.setsockopt(SOL_SCTP, RECVRCVINFO, 1)
 
 
-def pack_send_info(association: int, ppid: int, flags: int = 0) -> bytes:
-    """Return the SNDINFO that sends on stream 0 of `association`; `ppid` in host byte order."""
-    return _SNDINFO.pack(0, flags, socket.htonl(ppid), 0, association)
+def pack_send_info(association: int, ppid: int, flags: int = 0, stream: int = 0) -> bytes:
+    """Return the SNDINFO that sends on a stream of `association`; `ppid` in host byte order."""
+    return _SNDINFO.pack(stream, flags, socket.htonl(ppid), 0, association)
 
 
 def unpack_receive_info(data: bytes) -> tuple[int, int]:
@@ -352,9 +353,11 @@ class SctpSocket:
         if result not in (0, errno.EINPROGRESS, errno.EALREADY, errno.EISCONN):
             raise OSError(result, os.strerror(result))
 
-    def send(self, association: int, ppid: int, data: bytes) -> None:
+    def send(
+        self, association: int, ppid: int, data: bytes, stream: int = 0, *, unordered: bool = False
+    ) -> None:
         """Send one message; raise BlockingIOError when the buffer is full, OSError without association."""
-        info = pack_send_info(association, ppid)
+        info = pack_send_info(association, ppid, FLAG_UNORDERED if unordered else 0, stream)
         self._socket.sendmsg([data], [(SOL_SCTP, SNDINFO, info)])
 
     def close_association(self, association: int) -> None:

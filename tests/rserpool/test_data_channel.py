@@ -1,0 +1,115 @@
+"""Messages of data channels, and what one side of a flow may do."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rserpool.data_channel import (
+    MAX_DATA_BYTES,
+    MAX_DATAGRAM_BYTES,
+    STREAMS,
+    WINDOW_BYTES,
+    DataMessage,
+    Flow,
+    FlowBroken,
+    Type,
+    decode,
+    encode,
+    way_of,
+)
+from rserpool.errors import DecodeError
+
+FLOWS = st.integers(0, 2**32 - 1)
+MESSAGES = st.one_of(
+    st.builds(DataMessage, st.just(Type.OPEN), FLOWS, st.integers(1, 65535)),
+    st.builds(DataMessage, st.just(Type.DATA), FLOWS, st.just(0), st.binary(min_size=1, max_size=100)),
+    st.builds(DataMessage, st.sampled_from((Type.END, Type.RESET)), FLOWS),
+    st.builds(DataMessage, st.just(Type.CREDIT), FLOWS, credit=st.integers(0, 2**32 - 1)),
+    st.builds(DataMessage, st.just(Type.DATAGRAM), FLOWS, st.integers(1, 65535), st.binary(max_size=100)),
+)
+
+
+@given(MESSAGES)
+def test_messages_are_read_as_they_were_written(message: DataMessage) -> None:
+    assert decode(encode(message)) == message
+
+
+@given(st.binary(max_size=64))
+def test_hostile_bytes_are_refused_or_a_message_with_the_same_bytes(data: bytes) -> None:
+    try:
+        message = decode(data)
+    except DecodeError:
+        return
+    assert encode(message) == data
+
+
+def test_the_bytes_are_those_of_the_documentation() -> None:
+    assert encode(DataMessage(Type.DATAGRAM, 0x01020304, 5060, b"x")) == b"\x01\x06\x13\xc4\x01\x02\x03\x04x"
+    assert encode(DataMessage(Type.CREDIT, 7, credit=65536)) == b"\x01\x05\0\0\0\0\0\x07\0\x01\0\0"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x01\x02\0\0\0\0\0",
+        b"\x02\x03\0\0\0\0\0\x01",
+        b"\x01\x07\0\0\0\0\0\x01",
+        b"\x01\x01\0\0\0\0\0\x01",
+        b"\x01\x03\x13\xc4\0\0\0\x01",
+        b"\x01\x02\0\0\0\0\0\x01",
+        b"\x01\x05\0\0\0\0\0\x01\0\0",
+        struct.pack(">BBHI", 1, 2, 0, 1) + bytes(MAX_DATA_BYTES + 1),
+        struct.pack(">BBHI", 1, 6, 9, 1) + bytes(MAX_DATAGRAM_BYTES + 1),
+    ],
+    ids=["short", "version", "type", "no port", "a port", "no data", "credit", "long data", "long datagram"],
+)
+def test_what_is_no_message_is_refused(data: bytes) -> None:
+    with pytest.raises(DecodeError):
+        decode(data)
+
+
+def test_a_flow_travels_in_order_in_one_stream_and_datagrams_without_order() -> None:
+    ways = {way_of(DataMessage(kind, 13)) for kind in Type if kind is not Type.DATAGRAM}
+    assert ways == {(1 + 13 % STREAMS, False)}
+    assert way_of(DataMessage(Type.DATAGRAM, 13, 5060)) == (0, True)
+
+
+def test_credit_is_given_for_what_was_taken_and_more_than_allowed_breaks_the_flow() -> None:
+    sent: list[DataMessage] = []
+    flow = Flow(3, sent.append)
+    piece = DataMessage(Type.DATA, 3, data=bytes(MAX_DATA_BYTES))
+    for _ in range(WINDOW_BYTES // MAX_DATA_BYTES):
+        flow.received(piece)
+    assert len(flow.take()) == WINDOW_BYTES
+    assert sent == [DataMessage(Type.CREDIT, 3, credit=WINDOW_BYTES)]
+    for _ in range(WINDOW_BYTES // MAX_DATA_BYTES):
+        flow.received(piece)
+    with pytest.raises(FlowBroken, match="more than was allowed"):
+        flow.received(DataMessage(Type.DATA, 3, data=b"x"))
+
+
+def test_what_is_sent_uses_room_and_credit_gives_it_back() -> None:
+    flow = Flow(3, lambda message: None)
+    flow.push(bytes(1000))
+    assert flow.room == WINDOW_BYTES - 1000
+    flow.received(DataMessage(Type.CREDIT, 3, credit=1000))
+    assert flow.room == WINDOW_BYTES
+    with pytest.raises(FlowBroken, match="more credit"):
+        flow.received(DataMessage(Type.CREDIT, 3, credit=1))
+
+
+@pytest.mark.parametrize("kind", [Type.OPEN, Type.DATA])
+def test_a_flow_that_ended_takes_no_more(kind: Type) -> None:
+    flow = Flow(3, lambda message: None)
+    flow.received(DataMessage(Type.END, 3))
+    assert flow.has_ended
+    with pytest.raises(FlowBroken) as broken:
+        flow.received(DataMessage(kind, 3, 1 if kind is Type.OPEN else 0, b"x"))
+    assert not broken.value.is_told
+
+
+def test_a_reset_needs_no_answer() -> None:
+    with pytest.raises(FlowBroken) as broken:
+        Flow(3, lambda message: None).received(DataMessage(Type.RESET, 3))
+    assert broken.value.is_told
