@@ -1,8 +1,8 @@
 """`relay = true`: the sidecar's end of the data channels that ppu-agents set up (`via = "sctp"`).
 
 What comes embedded in SCTP is handed to the server over TCP and UDP, and its answers go back the same way.
-Only servers with `relay = true` are reached, each at its own port. Only associations from `[relay] accept` are
-taken. Connections, senders of datagrams and buffered bytes are bounded.
+Only servers with `relay = true` are reached, each at its own port. Only associations from `[relay] accept`
+are taken. Connections, senders of datagrams and buffered bytes are bounded.
 """
 
 from __future__ import annotations

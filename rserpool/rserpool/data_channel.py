@@ -1,8 +1,8 @@
 """Data channels between a proxy pool user and a proxy pool element: messages embedded in SCTP. Sans-IO.
 
 RFC 5351 leaves the data channel to the application. This one carries TCP connections and UDP datagrams of
-clients that have no SCTP, between ppu-agent and ppe-agent. One association has them all. Each is a *flow* with
-a number that the proxy pool user draws. An SCTP message is one of these, numbers in network byte order:
+clients that have no SCTP, between ppu-agent and ppe-agent. One association has them all. Each is a *flow*
+with a number that the proxy pool user draws. An SCTP message is one of these, numbers in network byte order:
 
      0                   1                   2                   3
     +---------------+---------------+-------------------------------+

@@ -20,14 +20,14 @@ def test_rows_count_every_call_of_all_trials_by_fault_and_way() -> None:
     assert (first.calls, first.failed, first.over_2_s, first.max_ms) == (5, 1, 1, LATE_MS + 1)
     assert (second.approach, second.calls, second.over_2_s) == ("redirect", 2, 0)
     assert figures(trials)["rows"][0]["over_2_s"] == 1  # type: ignore[index]
-    assert "| as-killed | without | udp | 5 | 1 | 1 |" in as_markdown(trials)
+    assert "| as-killed | without | udp | kamailio | 5 | 1 | 1 |" in as_markdown(trials)
 
 
 def test_only_what_is_promised_can_be_broken() -> None:
     assert {way.key for way in WAYS} > PROMISED
     assert problems([trial("without-udp", None, 32_000.0), trial("redirect-udp", 4.0)]) == []
     assert problems([trial("redirect-udp", None, 4.0, 2500.0)]) == [
-        "as-killed, redirect over udp: 1 calls failed, 1 took more than 2 s"
+        "as-killed, redirect over udp (kamailio): 1 calls failed, 1 took more than 2 s"
     ]
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeVar
@@ -357,3 +357,40 @@ def test_request_to_the_dead_is_answered_with_503_and_strangers_get_nothing(stag
     assert answer.startswith(b"SIP/2.0 503 Service Unavailable\r\n")
     assert source[:2] == (stage.at(DEAD), PORT)
     assert is_guarded, "only what was redirected is answered"
+
+
+def test_one_socket_goes_on_by_the_front_and_directly_when_its_server_died(stage: Stage) -> None:
+    """A SIP proxy sends all from one socket: calls to the front, what follows to the server's own address."""
+    client = stage.open(socket.SOCK_DGRAM, CLIENT)
+    dead, alive = (stage.open(socket.SOCK_DGRAM, one) for one in (DEAD, ALIVE))
+    stage.inside(lambda: stage.writer.write(front(stage, DEAD, by_source=False)))
+    assert exchange(stage, client, FRONT, dead, b"by the front") == (b"by the front", stage.at(FRONT))
+    assert exchange(stage, client, DEAD, dead, b"directly") == (b"directly", stage.at(DEAD))
+    target = Target(stage.destination(ALIVE), 1)
+    treated = Treatment(stage.destination(DEAD), "redirect", "p", "test", (target,))
+    steering = replace(front(stage, ALIVE, by_source=False), treatments=(treated,))
+
+    async def in_the_loop() -> int:
+        stage.writer.write(steering)
+        return stage.writer.move_flows(stage.destination(FRONT), stage.destination(DEAD))
+
+    assert stage.inside(lambda: asyncio.run(in_the_loop())) == 1
+    for number, to in enumerate((DEAD, FRONT, ALIVE) * 2):
+        words = b"%d" % number
+        assert exchange(stage, client, to, alive, words) == (words, stage.at(to))
+
+
+def test_connections_are_ended_from_the_agents_event_loop(stage: Stage) -> None:
+    listener = stage.open(socket.SOCK_STREAM, DEAD)
+    listener.listen()
+    client = stage.open(socket.SOCK_STREAM)
+    client.connect((stage.at(DEAD), PORT))
+    connection, _ = listener.accept()
+
+    async def in_the_loop() -> int:
+        return stage.writer.end_connections(stage.destination(DEAD, Protocol.TCP))
+
+    with connection:
+        assert stage.inside(lambda: asyncio.run(in_the_loop())) == 1
+        with pytest.raises(ConnectionAbortedError):
+            client.recv(1)

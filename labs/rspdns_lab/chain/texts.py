@@ -62,7 +62,7 @@ def agent_toml(
     """Return the sidecar's configuration: both checks, load from the file `load` in its folder.
 
     On a machine that is `slow` times slower the checks have more patience. `tcp`: it is in the pool for
-    TCP, too.
+    TCP, too, and takes what ppu-agents embed in SCTP.
     """
     timeout_ms = round(_CHECK_TIMEOUT_MS * slow)
     handles = {"udp": HANDLE, **({"tcp": TCP_HANDLE} if tcp else {})}
@@ -70,6 +70,10 @@ def agent_toml(
         _server(name if transport == "udp" else f"{name}-tcp", transport, handle, address, folder, timeout_ms)
         for transport, handle in handles.items()
     )
+    relay = ""
+    if tcp:
+        servers = servers.replace("\nport = ", "\nrelay = true\nport = ")
+        relay = f"\n[relay]\naccept = {_array([NETWORK])}\n"
     return f"""registrars = {_array(registrars)}
 reregistration_ms = {REREGISTRATION_MS}
 
@@ -78,7 +82,7 @@ path = {_text(folder / "state")}
 
 [control]
 path = {_text(folder / "agent.sock")}
-{servers}"""
+{relay}{servers}"""
 
 
 def _server(name: str, transport: str, handle: str, address: str, folder: Path, timeout_ms: int) -> str:

@@ -40,6 +40,14 @@ _KEYS = (*APPROACHES, *(way.key for way in ppu.WAYS))
     is_flag=True,
     help="Compare what ppu-agent does beside the S-CSCF, over UDP and TCP; --approach has no meaning then.",
 )
+@click.option(
+    "--way",
+    "ways",
+    multiple=True,
+    type=click.Choice([way.key for way in ppu.WAYS]),
+    metavar="WAY",
+    help=f"With --ppu: only this, of {', '.join(way.key for way in ppu.WAYS)}.",
+)
 @click.option("--trials", type=click.IntRange(1, 1000), default=1, show_default=True, help="Of each fault.")
 @click.option(
     "--rate", type=click.IntRange(1, 100), default=10, show_default=True, help="Calls a second, each."
@@ -57,6 +65,7 @@ def ims(
     faults: Sequence[str],
     approaches: Sequence[str],
     ppu_wanted: bool,
+    ways: Sequence[str],
     trials: int,
     rate: int,
     seconds: int,
@@ -70,13 +79,14 @@ def ims(
     seconds = _QUICK_SECONDS if quick else seconds
     keys = [key for key in APPROACHES if not approaches or key in approaches]
     wanted = [fault for fault in FAULTS if not faults or fault.name in faults]
-    keys = [way.key for way in ppu.WAYS] if ppu_wanted else keys
+    wanted_ways = [way for way in ppu.WAYS if not ways or way.key in ways]
+    keys = [way.key for way in wanted_ways] if ppu_wanted else keys
     options = {"approaches": keys, "rate": rate, "seconds": seconds}
 
     def measure(earlier: Sequence[Measurement]) -> Iterable[Sequence[Measurement]]:
         done = {(one.fault, one.trial) for one in earlier}
         plan = trials_left(wanted, trials, done, lambda fault: fault.name)
-        lab = ppu.PpuLab(ppu.WAYS) if ppu_wanted else ImsLab(keys)
+        lab = ppu.PpuLab(wanted_ways) if ppu_wanted else ImsLab(keys)
         return run_ims(lab, plan, rate, seconds, say) if plan else ()
 
     run_lab(report, PPU_REPORT if ppu_wanted else REPORT, options, measure)

@@ -35,13 +35,29 @@ def make_cscf(host: Host, name_server: str, folder: Path, *, tcp: bool = False) 
 
 
 class Caller:
-    """Places calls at a set rate through one S-CSCF, which is to reach the servers over `transport`."""
+    """Places calls at a set rate through one S-CSCF, which is to reach the servers over `transport`.
 
-    def __init__(self, host: Host, cscf: str, port: int, folder: Path, transport: str = "udp") -> None:
+    `name` is who is called. With `is_direct` there is no S-CSCF: `cscf` is the address of a server, or one
+    that stands for all.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        cscf: str,
+        port: int,
+        folder: Path,
+        transport: str = "udp",
+        *,
+        name: str = NAME,
+        is_direct: bool = False,
+    ) -> None:
         self.host = host
         self.calls = folder / "calls.log"
         self._command = ["sipp", "-sf", str(_SCENARIO), f"{cscf}:{SIP_PORT}", "-s"]
-        self._command.append(NAME if transport == "udp" else f"{NAME};transport={transport}")
+        self._command.append(name if transport == "udp" else f"{name};transport={transport}")
+        if is_direct and transport == "tcp":
+            self._command += ["-t", "t1"]
         self._command += ["-i", host.address, "-p", str(port), "-nostdin", "-l", str(_MOST_CALLS)]
         self._command += ["-trace_logs", "-log_file", str(self.calls)]
         self._folder = folder

@@ -10,10 +10,10 @@ from typing import Final
 from daemon_kit.control import ControlError, request
 
 from rspdns_lab.chain.hosts import START_TIMEOUT_S, wait_until
-from rspdns_lab.chain.plan import APPLICATION_SERVERS, HANDLE, NETWORK, REGISTRARS, TCP_HANDLE
+from rspdns_lab.chain.plan import APPLICATION_SERVERS, HANDLE, NAME, NETWORK, REGISTRARS, TCP_HANDLE
 from rspdns_lab.chain.side_by_side.lab import SideBySideLab
 from rspdns_lab.ims.calls import Measurement
-from rspdns_lab.ims.faults import FAULTS
+from rspdns_lab.ims.faults import FAULTS, VICTIM
 from rspdns_lab.ims.hosts import Caller, make_cscf
 from rspdns_lab.ims.lab import ImsLab
 from rspdns_lab.ims.plan import CALLER
@@ -23,25 +23,50 @@ from rspdns_lab.net.processes import Program
 from rspdns_lab.report.page import Page, Section, Table, markdown_table
 
 WITHOUT: Final = "without"
+STEER: Final = "steer"
+VIA_SCTP: Final = "via-sctp"
+KAMAILIO: Final = "kamailio"
+SIPP: Final = "sipp"
+FRONTS: Final = {"udp": "10.53.0.201", "tcp": "10.53.0.202"}
+"""Addresses that no host has."""
 LATE_MS: Final = 2000.0
 _INTRO: Final = (
     "Callers place calls through S-CSCF stand-ins (Kamailio) that all ask one rspdns name server; an "
     "application server fails. Beside each S-CSCF but the first of a transport runs ppu-agent, "
-    "with another on_dead each."
+    "with another on_dead, or one address for the pool (steer, via-sctp). Some callers have no S-CSCF: "
+    "SIPp asks no name server, and knows one address."
 )
 
 
 @dataclass(frozen=True)
 class Way:
-    """How one S-CSCF reaches the servers: over this transport, with this `on_dead` of its ppu-agent."""
+    """How one client reaches the servers: over this transport, with this of its ppu-agent.
+
+    `approach`: an `on_dead`, or "steer" (one address for the pool) or "via-sctp" (that, embedded in SCTP);
+    these two have the default `on_dead`, over TCP "repeat". `client`: Kamailio as S-CSCF, or SIPp, which has
+    neither DNS nor a second server.
+    """
 
     approach: str
     transport: str
+    client: str = KAMAILIO
 
     @property
     def key(self) -> str:
         """Its name in the lab."""
-        return f"{self.approach}-{self.transport}"
+        return f"{self.approach}-{self.transport}" + (f"-{self.client}" if self.client != KAMAILIO else "")
+
+    @property
+    def has_front(self) -> bool:
+        """Whether the client is given one address for the pool."""
+        return self.approach in (STEER, VIA_SCTP)
+
+    @property
+    def called(self) -> str:
+        """Whom the caller calls: a name for DNS, the pool's front, or, for want of both, one server."""
+        if self.has_front:
+            return FRONTS[self.transport]
+        return NAME if self.client == KAMAILIO else APPLICATION_SERVERS[VICTIM]
 
 
 WAYS: Final = (
@@ -53,8 +78,20 @@ WAYS: Final = (
     Way("refuse", "tcp"),
     Way("redirect", "tcp"),
     Way("repeat", "tcp"),
+    Way(STEER, "udp"),
+    Way(STEER, "tcp"),
+    Way(VIA_SCTP, "udp"),
+    Way(VIA_SCTP, "tcp"),
+    Way("redirect", "udp", SIPP),
+    Way(STEER, "udp", SIPP),
+    Way("repeat", "tcp", SIPP),
 )
-PROMISED: Final = frozenset({"redirect-udp", "answer-503-udp", "repeat-tcp"})
+_UNPROMISED: Final = (WITHOUT, "refuse")
+PROMISED: Final = frozenset(
+    way.key
+    for way in WAYS
+    if way.approach not in _UNPROMISED and (way.approach, way.transport) != ("redirect", "tcp")
+)
 """These ways keep the promise: no call is set up later than 2 s, none fails."""
 
 
@@ -65,6 +102,7 @@ class Row:
     approach: str
     fault: str
     transport: str
+    client: str
     calls: int
     failed: int
     over_2_s: int
@@ -76,16 +114,20 @@ class ClientAgent:
     """ppu-agent beside an S-CSCF."""
 
     def __init__(self, host: Host, way: Way, folder: Path, sctp: SctpRunner) -> None:
-        self._control = folder / "ppu.sock"
-        on_dead = {"udp": "redirect", "tcp": "refuse"} | {way.transport: way.approach}
+        self.control = folder / "ppu.sock"
+        on_dead = {"udp": "redirect", "tcp": "repeat" if way.has_front else "refuse"}
+        if not way.has_front:
+            on_dead[way.transport] = way.approach
+        front = 'steer = "{}:5060"\n' + ('via = "sctp"\n' if way.approach == VIA_SCTP else "")
         pools = "".join(
             f'[[pool]]\nhandle = "{handle}"\naccept = ["{NETWORK}"]\nprobe = "sip-options"\n'
             f'on_dead = {{ udp = "{on_dead["udp"]}", tcp = "{on_dead["tcp"]}" }}\n'
-            for handle in (HANDLE, TCP_HANDLE)
+            f"{front.format(FRONTS[transport]) if way.has_front else ''}"
+            for transport, handle in (("udp", HANDLE), ("tcp", TCP_HANDLE))
         )
         config = folder / "ppu-agent.toml"
         registrars = json.dumps(list(REGISTRARS.values()))
-        config.write_text(f'registrars = {registrars}\n[control]\npath = "{self._control}"\n{pools}')
+        config.write_text(f'registrars = {registrars}\n[control]\npath = "{self.control}"\n{pools}')
         command = [sys.executable, "-m", "ppu_agent.cli", "run", "-c", str(config), "--log-json"]
         self.program = Program(
             "ppu-agent", host, sctp.command(command), folder / "ppu-agent.log", sctp.environment
@@ -94,7 +136,7 @@ class ClientAgent:
     def sees_all(self) -> bool:
         """Whether every server is alive for it, over UDP and TCP, and it does nothing."""
         try:
-            status = request(self._control, "status")
+            status = request(self.control, "status")
         except ControlError:
             return False
         alive = [len(pool["members"]) for pool in status["pool"]]
@@ -142,11 +184,18 @@ class PpuLab(ImsLab):
         caller = self.network.add_host(*CALLER)
         name_server = self.approaches["rspdns"].host.address
         for number, way in enumerate(self._ways):
-            host = self.network.add_host(f"cscf{number}", f"10.53.0.{71 + number}")
-            cscf = make_cscf(host, name_server, self.made(f"cscf-{way.key}"), tcp=way.transport == "tcp")
-            self.cscfs[way.key] = cscf
-            folder = self.made(f"caller-{way.key}")
-            self.callers[way.key] = Caller(caller, host.address, 5071 + number, folder, way.transport)
+            host = self.network.add_host(f"cscf{number}", f"10.53.0.{100 + number}")
+            folder, port = self.made(f"caller-{way.key}"), 5071 + number
+            if way.client == SIPP:
+                self.callers[way.key] = Caller(
+                    host, way.called, port, folder, way.transport, name=way.called, is_direct=True
+                )
+            else:
+                cscf = self.made(f"cscf-{way.key}")
+                self.cscfs[way.key] = make_cscf(host, name_server, cscf, tcp=way.transport == "tcp")
+                self.callers[way.key] = Caller(
+                    caller, host.address, port, folder, way.transport, name=way.called
+                )
             if way.approach != WITHOUT:
                 self.agents[way.key] = ClientAgent(host, way, self.made(f"ppu-{way.key}"), self._sctp)
 
@@ -169,7 +218,17 @@ def rows(trials: Sequence[Measurement]) -> list[Row]:
                 latest = answered[-1] if answered else 0.0
                 failed = len(calls) - len(answered)
                 found.append(
-                    Row(way.approach, fault, way.transport, len(calls), failed, late, middle, latest)
+                    Row(
+                        way.approach,
+                        fault,
+                        way.transport,
+                        way.client,
+                        len(calls),
+                        failed,
+                        late,
+                        middle,
+                        latest,
+                    )
                 )
     return found
 
@@ -177,10 +236,10 @@ def rows(trials: Sequence[Measurement]) -> list[Row]:
 def problems(trials: Sequence[Measurement]) -> list[str]:
     """What was promised and not kept, in words."""
     return [
-        f"{one.fault}, {one.approach} over {one.transport}: "
+        f"{one.fault}, {one.approach} over {one.transport} ({one.client}): "
         f"{one.failed} calls failed, {one.over_2_s} took more than 2 s"
         for one in rows(trials)
-        if f"{one.approach}-{one.transport}" in PROMISED and (one.failed or one.over_2_s)
+        if Way(one.approach, one.transport, one.client).key in PROMISED and (one.failed or one.over_2_s)
     ]
 
 
@@ -204,7 +263,7 @@ def page_of(trials: Sequence[Measurement]) -> Page:
 
 
 def _table(found: Sequence[Row]) -> Table:
-    head = ("fault", "ppu-agent", "transport", "calls", "failed", "over 2 s", "p50 ms", "max ms")
+    head = ("fault", "ppu-agent", "transport", "client", "calls", "failed", "over 2 s", "p50 ms", "max ms")
     return [
         head,
         *(
@@ -212,6 +271,7 @@ def _table(found: Sequence[Row]) -> Table:
                 one.fault,
                 one.approach,
                 one.transport,
+                one.client,
                 str(one.calls),
                 str(one.failed),
                 str(one.over_2_s),

@@ -13,6 +13,7 @@ from pyroute2.netlink.exceptions import NetlinkError  # type: ignore[import-unty
 from pyroute2.netlink.nfnetlink.nfctsocket import NFCTAttrTuple  # type: ignore[import-untyped]
 
 from ppu_agent.destinations import Destination
+from ppu_agent.kernel.sockets import beside_the_loop
 from rserpool import Protocol
 
 _NUMBERS: Final = {
@@ -30,6 +31,9 @@ class Flows:
 
     def forget(self, front: Destination, server: Destination) -> int:
         """Have conntrack forget the flows to `front` that go to `server`; return how many."""
+        return beside_the_loop(lambda: self._forget(front, server))
+
+    def _forget(self, front: Destination, server: Destination) -> int:
         family = socket.AF_INET if front.address.version == 4 else socket.AF_INET6
         # Asked for the address too, Linux 6.18 gives the flows to all other IPv6 addresses.
         to_front = NFCTAttrTuple(family=family, proto=_NUMBERS[front.protocol], dport=front.port)

@@ -9,13 +9,15 @@ import errno
 import socket
 import struct
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Final
+from typing import Final, TypeVar
 
 from pyroute2 import DiagSocket  # type: ignore[import-untyped]
 from pyroute2.netlink.exceptions import NetlinkError  # type: ignore[import-untyped]
 
 Address = IPv4Address | IPv6Address
+Found = TypeVar("Found")
 
 _NETLINK_SOCK_DIAG: Final = 4
 _SOCK_DESTROY: Final = 21
@@ -25,6 +27,12 @@ _STATES: Final = 1 << 1 | 1 << 2 | 1 << 8
 """ESTABLISHED, SYN_SENT, CLOSE_WAIT: those that still want something of the server."""
 _GONE: Final = {errno.ENOENT, errno.ESTALE, errno.EINVAL}
 _ANSWER_TIMEOUT_S: Final = 0.5
+
+
+def beside_the_loop(function: Callable[[], Found]) -> Found:
+    """Call this in a thread of its own, and wait: pyroute2's sockets don't work where an event loop runs."""
+    with ThreadPoolExecutor(1, "netlink") as thread:
+        return thread.submit(function).result()
 
 
 class LocalSockets:
@@ -42,6 +50,9 @@ class LocalSockets:
 
         Their owners get ECONNABORTED at once, those that are still connecting, too.
         """
+        return beside_the_loop(lambda: self._end_connections(address, port, spared))
+
+    def _end_connections(self, address: Address, port: int, spared: Collection[tuple[Address, int]]) -> int:
         family = socket.AF_INET if address.version == 4 else socket.AF_INET6
         try:
             with DiagSocket() as diag:
