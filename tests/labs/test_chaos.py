@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from rspdns_lab.chain.plan import FOLLOWS, Follow, Setting
 from rspdns_lab.chaos import run as chaos
 from rspdns_lab.chaos.long_handle import message
+from rspdns_lab.chaos.ppu import Asked, PpuTrial, ppu_report, wrong_for_ms
 from rspdns_lab.chaos.report import page_of
 from rspdns_lab.chaos.run import ALL_FAULTS, QUICK_FAULTS, Order, describe, run_chaos
 from rspdns_lab.chaos.summary import Bounds, Case, CaseTrial, read_trial, summarize, table
@@ -316,3 +317,34 @@ def test_a_run_that_is_interrupted_shows_what_was_done(monkeypatch: pytest.Monke
     assert done.exit_code == 130, done.output
     assert "| as-killed | 3 | followed by ENRP | 1 | 12 ms |" in done.stdout
     assert done.stderr.endswith("interrupted; everything is cleaned up\n")
+
+
+def ask_of(at_s: float, server: str, by: str, transport: str = "udp") -> Asked:
+    return Asked(at_s, server, transport, by)
+
+
+def test_a_living_server_is_wrong_until_it_answers_by_itself() -> None:
+    asked = [
+        ask_of(9.0, "as1", ""),
+        ask_of(10.5, "as1", "as2"),
+        ask_of(11.0, "as1", "as1"),
+        ask_of(11.5, "as1", "", "tcp"),
+        ask_of(12.0, "as2", ""),
+    ]
+    assert wrong_for_ms(asked, "as1", "udp", 10.0) == 500.0
+    assert wrong_for_ms(asked, "as1", "tcp", 10.0) == 1500.0
+    assert wrong_for_ms(asked, "as3", "udp", 10.0) == 0.0
+
+
+def test_the_worst_trial_of_a_fault_of_ppu_agent_counts_and_no_probe_is_no_success() -> None:
+    found = [
+        PpuTrial("ppu-member-back", 1, 10.0, 0.0, 100),
+        PpuTrial("ppu-member-back", 2, 0.0, 60.0, 100),
+        PpuTrial("ppu-member-out", 1, 0.0, 0.0, 0),
+    ]
+    report = ppu_report(1.0)
+    broken = report.problems(found)
+    assert [one.partition(":")[0] for one in broken] == ["ppu-member-out", "ppu-member-back"]
+    assert ppu_report(1.5).problems(found[:2]) == []
+    assert report.figures(found)["rows"][1]["wrong_tcp_ms"] == 60.0
+    assert "| ppu-member-back | 2 | 10 | 60 | 50 |" in report.tables(found)

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from rspdns_lab.chain.plan import FOLLOWS, MOST_MEMBERS, Follow
+from rspdns_lab.chaos.ppu import PPU_FAULTS, ppu_report, run_ppu_chaos
 from rspdns_lab.chaos.report import page_of
 from rspdns_lab.chaos.run import (
     ALL_FAULTS,
@@ -31,7 +32,7 @@ from rspdns_lab.report.trials import LabReport, run_lab
     "--fault",
     "names",
     multiple=True,
-    type=click.Choice([one.name for one in ALL_FAULTS]),
+    type=click.Choice([one.name for one in (*ALL_FAULTS, *PPU_FAULTS)]),
     metavar="FAULT",
     help=f"Only this fault; may be repeated: {', '.join(one.name for one in ALL_FAULTS)}.",
 )
@@ -49,6 +50,11 @@ from rspdns_lab.report.trials import LabReport, run_lab
     is_flag=True,
     help="Each fault twice, without and with answers from the kernel, and the faults of rspdns-fastpath.",
 )
+@click.option(
+    "--ppu",
+    is_flag=True,
+    help=f"The faults of ppu-agent instead: {', '.join(one.name for one in PPU_FAULTS)}.",
+)
 @click.option("--slack", type=click.FloatRange(1, 1000), default=1.0, show_default=True,
               help="Multiplies the time bounds, for a busy machine.")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True, help="For the moments and the victims.")
@@ -60,6 +66,7 @@ def chaos(
     sizes: tuple[int, ...],
     follows: tuple[Follow, ...],
     fastpath: bool,
+    ppu: bool,
     slack: float,
     seed: int,
     report: ReportFiles,
@@ -70,6 +77,10 @@ def chaos(
 
     Exit status: 0 all bounds kept, 1 a bound broken, 2 the lab can't run here.
     """
+    if ppu:
+        few = tuple(one for one in PPU_FAULTS if not names or one.name in names)
+        times = 1 if quick else trials
+        run_lab(report, ppu_report(slack), {}, lambda earlier: run_ppu_chaos(few, times, seed, earlier, say))
     if quick:
         names = names or (QUICK_FASTPATH_FAULTS if fastpath else QUICK_FAULTS)
         sizes, follows, trials = sizes or (3,), follows or ("enrp",), 1

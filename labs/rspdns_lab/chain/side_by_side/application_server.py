@@ -46,6 +46,10 @@ class ApplicationServer:
         environment = {"SCTPD_OPTIONS": SCTPD_OPTIONS}
         self._agent = Program("agent", host, sctp.command(agent), folder / "agent.log", environment)
 
+    def serve_tcp_by(self, command: Sequence[str]) -> None:
+        """Have another program than SIPp take what comes by TCP; before the start."""
+        self._sip[1] = Program("sip-tcp", self.host, command, self._folder / "sip-tcp.log")
+
     @property
     def programs(self) -> Sequence[Program]:
         """What runs here."""

@@ -1,0 +1,453 @@
+"""`rspdns-lab chaos --ppu`: faults of ppu-agent itself. What it does to packets to a living server must end.
+
+The lab is that of `ims --ppu`, with one client's host and its agent. There a prober asks every server all the
+time, by UDP datagrams and by new TCP connections, at the server's own address. The answer says which server
+gave it. A probe is *right* when the server that it was sent to has answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import random
+import selectors
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from daemon_kit.control import ControlError, request
+from daemon_kit.sip import ResponseStream, new_request, parse_response
+
+from rspdns_lab.chain.hosts import START_TIMEOUT_S, wait_until
+from rspdns_lab.chain.plan import APPLICATION_SERVERS, SIP_PORT
+from rspdns_lab.ims.ppu import PpuLab, Way
+from rspdns_lab.net.network import Host, call_in
+from rspdns_lab.report.page import Page, Section, Table, markdown_table
+from rspdns_lab.report.trials import LabReport
+
+VICTIM: Final = "as1"
+OTHER: Final = "as2"
+_EVERY_S: Final = 0.005
+_CONNECT_EVERY_S: Final = 0.05
+_ANSWER_TIMEOUT_S: Final = 1.0
+_WATCH_S: Final = 5.0
+_SETTLED_S: Final = 1.0
+_PUT_AGAIN_S: Final = 3.0
+WAY: Final = Way("repeat", "tcp")
+"""Over UDP redirected, over TCP relayed: all that the agent can do to a packet."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One probe: when it was sent (monotonic, s), to whom, and who answered; empty: nobody did."""
+
+    at_s: float
+    server: str
+    transport: str
+    answered_by: str = ""
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the server that was asked has answered."""
+        return self.server == self.answered_by
+
+
+class Prober:
+    """Asks every server from a client's host, in two threads; a context manager."""
+
+    def __init__(self, host: Host) -> None:
+        self.asked: list[Asked] = []
+        self._host = host
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=call_in, args=(host.path, part), daemon=True)
+            for part in (
+                self._ask_by_udp,
+                *(functools.partial(self._ask_by_tcp, name) for name in APPLICATION_SERVERS),
+            )
+        ]
+
+    def __enter__(self) -> Prober:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _ask_by_udp(self) -> None:
+        with contextlib.ExitStack() as cleanup:
+            selector = cleanup.enter_context(selectors.DefaultSelector())
+            sockets = {}
+            for name, address in APPLICATION_SERVERS.items():
+                made = cleanup.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+                made.setblocking(False)
+                made.bind((self._host.address, 0))
+                selector.register(made, selectors.EVENT_READ, name)
+                sockets[name] = (made, address)
+            under_way: dict[str, Asked] = {}
+            next_s = time.monotonic()
+            while not self._stop.is_set():
+                now = time.monotonic()
+                if now >= next_s:
+                    next_s = now + _EVERY_S
+                    for name, (made, address) in sockets.items():
+                        question = new_request((address, SIP_PORT), made.getsockname(), sender="chaos")
+                        under_way[question.call_id] = Asked(now, name, "udp")
+                        with contextlib.suppress(OSError):  # refused: nobody answers
+                            made.sendto(question.encode(), (address, SIP_PORT))
+                    self._forget(under_way, now)
+                for key, _ in selector.select(max(0.0, next_s - time.monotonic())):
+                    self._take(key.fileobj, under_way)
+
+    def _take(self, listening: Any, under_way: dict[str, Asked]) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                answer = parse_response(listening.recv(4096))
+                asked = under_way.pop(answer.call_id, None) if answer is not None else None
+                if asked is not None and answer is not None:
+                    by = answer.headers.get("server", "")
+                    self.asked.append(Asked(asked.at_s, asked.server, asked.transport, by))
+
+    def _forget(self, under_way: dict[str, Asked], now: float) -> None:
+        for call_id, one in list(under_way.items()):
+            if now - one.at_s < _ANSWER_TIMEOUT_S:
+                return  # they stand in the order in which they were asked
+            self.asked.append(under_way.pop(call_id))
+
+    def _ask_by_tcp(self, name: str) -> None:
+        address = APPLICATION_SERVERS[name]
+        while not self._stop.wait(_CONNECT_EVERY_S):
+            now = time.monotonic()
+            by = ""
+            with contextlib.suppress(OSError), socket.create_connection((address, SIP_PORT), 1.0) as made:
+                here = made.getsockname()
+                question = new_request((address, SIP_PORT), here, sender="chaos", transport="TCP")
+                made.sendall(question.encode())
+                answers = ResponseStream()
+                while not by and (data := made.recv(4096)):
+                    by = next((one.headers.get("server", "?") for one in answers.feed(data)), "")
+            self.asked.append(Asked(now, name, "tcp", by))
+
+
+@dataclass(frozen=True)
+class PpuTrial:
+    """One trial: from the moment that counts until the last wrong probe to a server that lives, in ms."""
+
+    fault: str
+    trial: int
+    wrong_udp_ms: float
+    wrong_tcp_ms: float
+    probes: int
+    problem: str = ""
+
+
+def wrong_for_ms(asked: Sequence[Asked], server: str, transport: str, since_s: float) -> float:
+    """How long after `since_s` a probe to `server` was still wrong; 0.0: never. Pure."""
+    wrong = [
+        one.at_s for one in asked if (one.server, one.transport) == (server, transport) and not one.is_right
+    ]
+    return round(max((at_s - since_s for at_s in wrong if at_s >= since_s), default=0.0) * 1000, 1)
+
+
+class PpuScene:
+    """A lab in which all live, an agent that sees it, and a prober."""
+
+    def __init__(self, lab: PpuLab, prober: Prober, draw: random.Random) -> None:
+        self.lab = lab
+        self.agent = lab.agents[WAY.key]
+        self.server = lab.servers[VICTIM]
+        self._prober = prober
+        self._draw = draw
+
+    def kill_server(self) -> None:
+        """Kill the victim, and wait until what is sent to it reaches others."""
+        self.server.kill()
+        wait_until(
+            lambda: self.is_moved("udp") and self.is_moved("tcp"), f"{VICTIM} to be left", START_TIMEOUT_S
+        )
+        time.sleep(self._draw.uniform(0, 1.0))
+
+    def start_server(self) -> float:
+        """Start the victim again; return when it answered whoever asks it directly (monotonic, s)."""
+        self.server.start_sip()
+        address = APPLICATION_SERVERS[VICTIM]
+        other_host = self.lab.servers[OTHER].host
+        wait_until(
+            lambda: call_in(other_host.path, lambda: _answers(address)),
+            f"{VICTIM} to answer",
+            START_TIMEOUT_S,
+        )
+        return time.monotonic()
+
+    def status(self) -> dict[str, Any]:
+        """What the agent tells; empty when it doesn't."""
+        with contextlib.suppress(ControlError):
+            return request(self.agent.control, "status")
+        return {}
+
+    def flush_rules(self) -> None:
+        """Somebody removes every rule of the client's host that he may remove."""
+        for table in ("ppu_agent", "ppu_agent_relay"):
+            command = [
+                "ip",
+                "netns",
+                "exec",
+                self.agent.program.host.namespace,
+                "nft",
+                "delete",
+                "table",
+                "inet",
+                table,
+            ]
+            subprocess.run(command, capture_output=True, check=False)
+
+    def last(self, transport: str, server: str = VICTIM) -> Asked | None:
+        """The last probe whose outcome is known."""
+        asked = self._prober.asked
+        return next(
+            (one for one in reversed(asked) if (one.server, one.transport) == (server, transport)), None
+        )
+
+    def is_moved(self, transport: str, since_s: float = 0.0) -> bool:
+        """Whether another server answers what is sent to the victim."""
+        last = self.last(transport)
+        return last is not None and last.at_s >= since_s and last.answered_by not in ("", VICTIM)
+
+
+def _answers(address: str) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+        made.connect((address, SIP_PORT))
+        made.settimeout(0.2)
+        question = new_request((address, SIP_PORT), made.getsockname(), sender="chaos")
+        with contextlib.suppress(OSError):
+            made.send(question.encode())
+            return parse_response(made.recv(4096)) is not None
+    return False
+
+
+@dataclass(frozen=True)
+class PpuFault:
+    """A fault. `strike` does it, and returns since when all probes to `servers` should be right, in seconds.
+
+    `bound_ms`: so long after that they may still be wrong.
+    """
+
+    name: str
+    what: str
+    strike: Callable[[PpuScene], float]
+    bound_ms: float
+    servers: tuple[str, ...] = (VICTIM, OTHER)
+    undo: Callable[[PpuScene], None] = field(default=lambda scene: None)
+
+
+def _kill_agent(scene: PpuScene) -> float:
+    scene.kill_server()
+    scene.agent.program.kill()
+    return scene.start_server()
+
+
+def _freeze_agent(scene: PpuScene) -> float:
+    scene.kill_server()
+    scene.agent.program.freeze()
+    return scene.start_server()
+
+
+def _start_agent(scene: PpuScene) -> None:
+    if scene.agent.program.is_running:
+        scene.agent.program.kill()
+    scene.agent.program.start()
+
+
+def _kill_registrars(scene: PpuScene) -> float:
+    scene.kill_server()
+    for registrar in scene.lab.registrars:
+        registrar.program.kill()
+    return scene.start_server()
+
+
+def _start_registrars(scene: PpuScene) -> None:
+    for registrar in scene.lab.registrars:
+        registrar.program.start()
+
+
+def _take_out(scene: PpuScene) -> float:
+    """The registrars say that a server which lives has left: so do a drain, and a registrar that lies."""
+    at_s = time.monotonic()
+    scene.server.drain(drained=True)
+    return at_s
+
+
+def _put_in(scene: PpuScene) -> None:
+    scene.server.drain(drained=False)
+
+
+def _come_back(scene: PpuScene) -> float:
+    """Judged from when the agent knows it as a member again."""
+    scene.kill_server()
+    scene.start_server()
+    wait_until(lambda: _is_member(scene.status()), f"{VICTIM} to be a member again", START_TIMEOUT_S)
+    return time.monotonic()
+
+
+def _is_member(status: dict[str, Any]) -> bool:
+    endpoint = f"{APPLICATION_SERVERS[VICTIM]}:{SIP_PORT}"
+    return bool(status) and all(
+        any(endpoint in member["endpoints"] for member in pool["members"]) for pool in status["pool"]
+    )
+
+
+def _remove_rules(scene: PpuScene) -> float:
+    """The agent puts them again, and takes them back when the server lives. Raises LabError."""
+    scene.kill_server()
+    at_s = time.monotonic()
+    scene.flush_rules()
+    wait_until(lambda: scene.is_moved("udp", at_s), "the rules to be put again", _PUT_AGAIN_S)
+    return scene.start_server()
+
+
+PPU_FAULTS: Final = (
+    PpuFault(
+        "ppu-killed",
+        "SIGKILL to ppu-agent while it redirects; the server comes back",
+        _kill_agent,
+        3000,
+        undo=_start_agent,
+    ),
+    PpuFault(
+        "ppu-frozen",
+        "SIGSTOP to ppu-agent while it redirects; the server comes back",
+        _freeze_agent,
+        3500,
+        undo=_start_agent,
+    ),
+    PpuFault(
+        "ppu-registrars-gone",
+        "all registrars killed while it redirects; the server comes back",
+        _kill_registrars,
+        3000,
+        undo=_start_registrars,
+    ),
+    PpuFault(
+        "ppu-member-out",
+        "a server that lives is taken out of its pool: drained, or by a registrar that lies",
+        _take_out,
+        0,
+        undo=_put_in,
+    ),
+    PpuFault("ppu-member-back", "a dead member comes back; from when it is in again", _come_back, 50),
+    PpuFault(
+        "ppu-rules-removed",
+        "somebody deletes the agent's nftables tables while it redirects; the server comes back",
+        _remove_rules,
+        3000,
+    ),
+)
+
+
+def run_ppu_chaos(
+    faults: Sequence[PpuFault],
+    trials: int,
+    seed: int,
+    earlier: Sequence[PpuTrial],
+    say: Callable[[str], object],
+) -> Iterator[Sequence[PpuTrial]]:
+    """Run what was not found `earlier`; yield each trial. Raises LabError."""
+    done = {(one.fault, one.trial) for one in earlier}
+    left = [
+        (fault, trial)
+        for trial in range(1, trials + 1)
+        for fault in faults
+        if (fault.name, trial) not in done
+    ]
+    if not left:
+        return
+    say(f"a lab with ppu-agent, {len(left)} trials to go")
+    with PpuLab((WAY,)) as lab:
+        for name, server in lab.servers.items():
+            program = [sys.executable, "-m", "rspdns_lab.chaos.sip_server"]
+            server.serve_tcp_by([*program, server.host.address, str(SIP_PORT), name])
+        lab.start()
+        for number, (fault, trial) in enumerate(left, start=1):
+            lab.wait_until_all_are_named()
+            draw = random.Random(f"{seed} {fault.name} {trial}")  # noqa: S311 - chance, not a secret
+            with Prober(lab.agents[WAY.key].program.host) as prober:
+                scene = PpuScene(lab, prober, draw)
+                time.sleep(_SETTLED_S)
+                since_s = fault.strike(scene)
+                time.sleep(_WATCH_S)
+                asked = tuple(prober.asked)
+                fault.undo(scene)
+            found = PpuTrial(
+                fault.name,
+                trial,
+                max(wrong_for_ms(asked, server, "udp", since_s) for server in fault.servers),
+                max(wrong_for_ms(asked, server, "tcp", since_s) for server in fault.servers),
+                sum(one.at_s >= since_s for one in asked),
+            )
+            say(f"  {number} of {len(left)}: {found}")
+            yield [found]
+
+
+def rows(found: Sequence[PpuTrial]) -> list[dict[str, Any]]:
+    """One row for each fault: the worst of its trials, and the bound."""
+    summed = []
+    for fault in PPU_FAULTS:
+        trials = [one for one in found if one.fault == fault.name]
+        if trials:
+            summed.append(
+                {
+                    "fault": fault.name,
+                    "trials": len(trials),
+                    "wrong_udp_ms": max(one.wrong_udp_ms for one in trials),
+                    "wrong_tcp_ms": max(one.wrong_tcp_ms for one in trials),
+                    "bound_ms": fault.bound_ms,
+                    "probes": sum(one.probes for one in trials),
+                }
+            )
+    return summed
+
+
+def ppu_report(slack: float) -> LabReport[PpuTrial]:
+    """The report; `slack` multiplies the bounds."""
+
+    def problems(found: Sequence[PpuTrial]) -> list[str]:
+        broken = []
+        for row in rows(found):
+            worst_ms = max(row["wrong_udp_ms"], row["wrong_tcp_ms"])
+            if worst_ms > row["bound_ms"] * slack or row["probes"] == 0:
+                broken.append(
+                    f"{row['fault']}: a server that lives was not reached for {worst_ms:.0f} ms, "
+                    f"{row['bound_ms'] * slack:.0f} ms are the bound"
+                )
+        return broken
+
+    def table(found: Sequence[PpuTrial]) -> Table:
+        head = ("fault", "trials", "UDP wrong for, ms", "TCP wrong for, ms", "bound, ms")
+        keys = ("fault", "trials", "wrong_udp_ms", "wrong_tcp_ms", "bound_ms")
+        return [
+            head,
+            *(tuple(f"{row[key]:g}" if key != "fault" else row[key] for key in keys) for row in rows(found)),
+        ]
+
+    return LabReport(
+        lambda fields: PpuTrial(**fields),
+        lambda found: {"ok": not problems(found), "rows": rows(found)},
+        lambda found: markdown_table(table(found)) if found else "",
+        lambda found: Page("Faults of ppu-agent", _INTRO, [Section("Faults", "", table(found))]),
+        problems,
+        asdict,
+    )
+
+
+_INTRO: Final = (
+    "A client's host with ppu-agent. Every server is asked all the time, at its own address, by UDP and by "
+    "new TCP connections. Wrong: a server that lives was not the one that answered."
+)
