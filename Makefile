@@ -19,14 +19,17 @@
 # make test-packages  builds the Debian packages; installs, upgrades (UPGRADE_FROM=REVISION; default: the last tag), removes and
 #             purges them in fresh roots under systemd
 # make test-wheel  builds the wheel; installs it with each extra by pip, and by pipx
+# make test-ansible  runs ansible-lint, and the role twice against a fresh Debian under systemd (SUITE=bookworm: Debian 12)
 # make uninstall  removes that again; configuration and state stay
 # make setup  installs what is missing for the tests, builds sctp-userland
 # make clean  removes the virtual environment, builds and caches
 # make lock   renews the pinned Python packages (versions and hashes only)
 # make help   this text
-.PHONY: help setup demo test test-kernel test-lksctp test-fastpath-kernel bench results bench-sctp fuzz lint docs man install uninstall deb images wheel release test-images test-packages test-wheel clean lock
+.PHONY: help setup demo test test-kernel test-lksctp test-fastpath-kernel bench results bench-sctp fuzz lint docs man install uninstall deb images wheel release test-images test-packages test-wheel test-ansible clean lock
 
 BIN := .venv/bin
+# The Debian release whose packages `make test-ansible` installs.
+SUITE ?= trixie
 # Test files run side by side: on two processors three of them wait more than they work.
 WORKERS ?= 3
 PACKAGES := rserpool daemon_kit pool_user rspdns ppe_agent ppu_agent registrar_config pdns_config rspdns_lab
@@ -113,6 +116,13 @@ release: deb
 
 test-images: setup images
 	@$(BIN)/pytest packaging/trial/test_images.py -v $(PYTEST_OPTIONS)
+
+ANSIBLE := $(CURDIR)/build/ansible
+test-ansible:
+	@packaging/deb.sh $(SUITE)
+	@test -x $(ANSIBLE)/bin/ansible-lint || { python3 -m venv $(ANSIBLE) && $(ANSIBLE)/bin/pip -q install -r packaging/ansible/requirements.txt; }
+	@cd packaging/ansible && PATH=$(ANSIBLE)/bin:$$PATH ansible-lint --offline
+	@SUITE=$(SUITE) $(BIN)/pytest packaging/trial/test_ansible.py -v $(PYTEST_OPTIONS)
 
 test-packages: deb
 	@packaging/previous.sh $(UPGRADE_FROM)

@@ -1,0 +1,157 @@
+"""The Ansible role without Ansible: its inventory, and that its templates give what the programs read."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pytest
+import yaml
+from ppe_agent import configuration, consistency
+from ppe_agent.configuration import load_configuration as load_agent
+from registrar_config.inventory import load_inventory
+from rspdns.configuration import load_configuration
+
+from tests.support.namespaces import REPOSITORY
+
+ROLE = REPOSITORY / "packaging" / "ansible"
+INVENTORY = """\
+[[registrar]]
+name = "r1"
+address = "10.0.0.1"
+[[registrar]]
+name = "r2"
+address = "10.0.0.1"
+enrp_port = 9950
+[[registrar]]
+name = "r3"
+address = "10.0.0.3"
+asap_port = 3900
+[[agent]]
+name = "servers"
+addresses = ["10.20.0.0/16", "10.0.0.3", "10.30.0.1/32"]
+[[backend]]
+name = "name-servers"
+addresses = ["10.0.0.21"]
+"""
+SERVERS = [
+    {
+        "name": "one",
+        "handle": "web",
+        "transport": "tcp",
+        "port": 8080,
+        "policy": "least-used",
+        "check": [{"type": "tcp-hold"}, {"type": "http", "path": "/up", "status": [200, 299]}],
+        "damping": {"falls": 0},
+        "load": {"source": "prometheus", "url": "http://127.0.0.1/m", "metric": "calls", "capacity": 10},
+    },
+    {
+        "name": "two",
+        "handle": "web-2",
+        "transport": "tcp",
+        "port": 81,
+        "policy": "round-robin",
+        "check": [{"type": "tcp"}],
+    },
+]
+
+
+def listed(path: Path) -> Any:
+    done = subprocess.run(
+        [sys.executable, ROLE / "rspdns_inventory.py", "--list"],
+        env={"RSPDNS_INVENTORY": str(path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+    )
+    return json.loads(done.stdout)
+
+
+def render(name: str, **variables: Any) -> str:
+    """A template as Ansible renders it: with its blanks, and its filter to_json."""
+    environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True, autoescape=False)  # noqa: S701
+    environment.filters["to_json"] = json.dumps
+    source = ROLE / "roles" / "rspdns" / "templates" / name
+    return environment.from_string(source.read_text()).render(**variables)
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Path:
+    path = tmp_path / "inventory.toml"
+    path.write_text(INVENTORY)
+    return path
+
+
+def test_the_hosts_are_those_of_the_inventory(inventory: Path) -> None:
+    found = listed(inventory)
+    assert found["rspdns_registrars"]["hosts"] == ["10.0.0.1", "10.0.0.3"]
+    assert found["rspdns_sidecars"]["hosts"] == ["10.0.0.3", "10.30.0.1"], "a network is no host"
+    assert found["rspdns_name_servers"]["hosts"] == ["10.0.0.21"]
+    hosts = found["_meta"]["hostvars"]
+    assert hosts["10.0.0.1"]["rspdns_registrar_entries"] == ["r1", "r2"]
+    assert hosts["10.0.0.3"] == {
+        "ansible_host": "10.0.0.3",
+        "rspdns_registrar_entries": ["r3"],
+        "rspdns_agent_entries": ["servers"],
+    }
+
+
+def test_the_registrars_have_the_ports_that_they_are_started_with(inventory: Path) -> None:
+    variables = listed(inventory)["all"]["vars"]
+    asap, enrp = [], []
+    for settings in load_inventory(inventory).registrars.values():
+        asap.append((str(settings.asap.address), settings.asap.port))
+        enrp.append((str(settings.enrp.address), settings.enrp.port))
+    assert (asap, enrp) == (
+        [("10.0.0.1", 3863), ("10.0.0.1", 3864), ("10.0.0.3", 3900)],
+        [("10.0.0.1", 9901), ("10.0.0.1", 9950), ("10.0.0.3", 9901)],
+    )
+    assert variables["rspdns_registrars_of_sidecars"] == ["10.0.0.1", "10.0.0.1:3864", "10.0.0.3:3900"]
+    assert variables["rspdns_registrars_of_name_servers"] == [
+        "10.0.0.1",
+        "10.0.0.1:3864/9950",
+        "10.0.0.3:3900",
+    ]
+
+
+def test_the_templates_give_files_that_the_programs_take(
+    inventory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (configuration, consistency):
+        monkeypatch.setattr(module, "address_towards", lambda *_: "10.30.0.1")
+    variables = listed(inventory)["all"]["vars"]
+    text = render(
+        "agent.toml.j2",
+        **variables,
+        rspdns_servers=SERVERS,
+        rspdns_sidecar_extra='[metrics]\nlisten = "127.0.0.1:9155"',
+    )
+    (tmp_path / "agent.toml").write_text(text)
+    agent = load_agent(tmp_path / "agent.toml")
+    assert [(one.name, len(one.check)) for one in agent.servers] == [("one", 2), ("two", 1)]
+    assert agent.servers[0].load is not None
+    assert agent.servers[0].damping.falls == 0
+    assert agent.metrics is not None
+    extra = '[admin]\nlisten = "127.0.0.1:8054"'
+    text = render("rspdns.toml.j2", **variables, rspdns_zones_dir="zones.d", rspdns_name_server_extra=extra)
+    (tmp_path / "rspdns.toml").write_text(text)
+    (tmp_path / "zones.d").mkdir()
+    assert load_configuration(tmp_path / "rspdns.toml").admin.listen == "127.0.0.1:8054"
+
+
+def test_each_file_of_the_role_is_yaml_and_each_handler_that_is_notified_is_there() -> None:
+    files = {path: yaml.safe_load(path.read_text()) for path in ROLE.rglob("*.yml")}
+    assert len(files) >= 8
+    handlers = {one["name"] for one in files[ROLE / "roles/rspdns/handlers/main.yml"]}
+    notified = {
+        task["notify"]
+        for path, tasks in files.items()
+        if path.parent.name == "tasks"
+        for one in tasks
+        for task in (one, *one.get("block", ()))
+        if "notify" in task
+    }
+    assert notified == handlers
