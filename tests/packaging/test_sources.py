@@ -159,3 +159,19 @@ def test_every_other_program_tells_the_same(program: str) -> None:
         run(REPOSITORY / program, "--version")
         == f"{Path(program).name}, version {PROJECT['project']['version']}\n"
     )
+
+
+def test_what_a_reload_runs_is_on_every_host() -> None:
+    """Units reload by /bin/kill, which a small Debian lacks: it is in procps."""
+    reloads = {
+        line
+        for unit in UNITS
+        if unit.is_file()
+        for line in unit.read_text().splitlines()
+        if line.startswith("ExecReload")
+    }
+    assert all(line.startswith("ExecReload=/bin/kill ") for line in reloads), reloads
+    (common,) = re.findall(
+        r"Package: rspdns-common\n(.*?)\nDescription", (DEBIAN / "control").read_text(), re.DOTALL
+    )
+    assert " procps,\n" in common
