@@ -55,6 +55,7 @@ struct key {
 	__u64 client[2];
 	__u16 member;
 	__be16 port;
+	__u32 unused; /* 0: the verifier wants every byte to be written */
 };
 
 struct settings {

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from ppu_agent.configuration import load_configuration
 from ppu_agent.destinations import Destination
-from ppu_agent.gateway import Gateway, guarded, metrics_of, problems_of, rendered
+from ppu_agent.gateway import PROGRAM, Gateway, guarded, metrics_of, problems_of, rendered
 from ppu_agent.kernel import Nftables
 from ppu_agent.ruleset import ruleset
 from ppu_agent.steering import Steered, Steering, Target, Treatment
@@ -447,6 +447,17 @@ def test_agents_side_starts_it_again_and_ends_it(network: Gate) -> None:
 
     inside(network.gate, lambda: asyncio.run(run()))
     assert "guard_in" not in network.filters()
+
+
+@pytest.mark.integration
+def test_kernel_takes_the_program_with_the_rights_of_the_unit() -> None:
+    unit = (REPOSITORY / "ppu-agent/systemd/ppu-agent-gateway.conf").read_text()
+    (rights,) = [line for line in unit.splitlines() if line.startswith("CapabilityBoundingSet=")]
+    numbers = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_BPF": 39}
+    bounds = ",".join(f"+cap_{numbers[name]}" for name in rights.partition("=")[2].split())
+    command = ["setpriv", f"--bounding-set=-all,{bounds}", str(PROGRAM), "--probe"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_core_of_the_guard() -> None:
