@@ -2,7 +2,7 @@
 # make test   everything: installs what is missing, builds, runs the tests
 # make test-kernel   of these, what runs on a kernel's own SCTP, in User-Mode Linux: conformance, both on one wire, the demo
 # make test-lksctp   lksctp-tools' own test suite (fetched as Debian's source package) on sctpd and on a kernel's SCTP
-# make test-fastpath-kernel   the fast path on the kernel of this Debian release (12: Linux 6.1), in QEMU; both are fetched, not installed
+# make test-fastpath-kernel   the BPF programs of the fast path and of ppu-guard on the kernel of this Debian release (12: Linux 6.1), in QEMU; both are fetched, not installed
 # make bench  speed and size: queries per second beside other name servers, changes, 10,000 PEs; BENCH_OPTIONS='--quick', '--html FILE'
 # make results    runs the labs and writes docs/results from them (hours, on an idle machine); RESULTS='faults speed' for some pages
 # make bench-sctp  SCTP against kernel UDP and TCP; BENCH_OPTIONS='--quick', '--soak 1000000', '--json FILE', '--html FILE'

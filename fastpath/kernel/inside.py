@@ -22,6 +22,7 @@ FINIT_MODULE = 313  # x86_64
 POWER_OFF = 0x4321FEDC
 IFF_UP, SIOCSIFFLAGS = 1, 0x8914
 DAEMON, SOCKET = "/rspdns-fastpath", "/run/fastpath.sock"
+GUARD = "/ppu-guard"
 MODES = ("tc", "xdp-generic")
 NAME, DEEP = "host.example", "a.b.c.d.host.example"
 RECORD = b"\xc0\x0c\0\1\0\1\0\0\0\1\0\4\x0a\0\0\1"
@@ -149,6 +150,8 @@ def main() -> None:
         for mode in ("tc", "xdp", "xdp-generic"):
             subprocess.run([DAEMON, "probe", "--mode", mode], check=True)
             print(f"Linux {release} takes the program for {mode}", flush=True)
+        subprocess.run([GUARD, "--probe"], check=True)
+        print(f"Linux {release} takes the program of ppu-guard", flush=True)
         for mode in MODES:
             try_mode(mode)
         print(f"\nRESULT: OK on Linux {release}", flush=True)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # run.sh: has the kernel of this Debian release (12: 6.1) take the BPF program and answer, in an emulated machine (QEMU, no KVM
-# needed). QEMU and the kernel are fetched with apt and unpacked into build/fastpath-kernel; nothing is installed. Where they can't
-# be had, it says so and succeeds: KERNEL=vmlinuz MODULES=folder take another kernel, QEMU=program another QEMU.
+# needed); and take that of ppu-guard, too. QEMU and the kernel are fetched with apt and unpacked into build/fastpath-kernel; nothing
+# is installed. Where they can't be had, it says so and succeeds: KERNEL=vmlinuz MODULES=folder take another kernel, QEMU=program
+# another QEMU.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 work=$PWD/build/fastpath-kernel
@@ -13,6 +14,7 @@ fail() { printf 'test-fastpath-kernel: %s\n' "$*" >&2; exit 1; }
 
 [ "$(uname -m)" = x86_64 ] || skip "this machine is no x86_64, and the guest would be"
 make --silent -C fastpath >/dev/null
+make --silent -C ppu-agent >/dev/null
 
 fetch() { # packages
     command -v apt-get >/dev/null || skip "apt-get is missing: set QEMU, KERNEL and MODULES"
@@ -66,7 +68,7 @@ cp -L "$python" "$guest/usr/bin/python3"
 mkdir -p "$guest/usr/lib/python$number"
 tar -C "/usr/lib/python$number" -c --exclude=test --exclude=__pycache__ --exclude=idlelib --exclude=tkinter --exclude=lib2to3 \
     --exclude='config-*' --exclude=unittest --exclude=distutils --exclude=ensurepip . | tar -x -C "$guest/usr/lib/python$number"
-cp fastpath/build/rspdns-fastpath "$guest/"
+cp fastpath/build/rspdns-fastpath ppu-agent/build/ppu-guard "$guest/"
 cp fastpath/kernel/inside.py "$guest/init"
 chmod 755 "$guest/init"
 for one in "$python" fastpath/build/rspdns-fastpath "/usr/lib/python$number"/lib-dynload/{_ctypes,_json,mmap}*.so; do

@@ -128,7 +128,7 @@ static __always_inline int read_packet(struct __sk_buff *skb, struct packet *pac
 		packet->begin = at + IPV4_BYTES;
 	} else if (type == bpf_htons(ETH_P_IPV6)) {
 		__u64 head[IPV6_BYTES / 8];
-		if (bpf_skb_load_bytes(skb, at, head, sizeof(head)))
+		if (bpf_skb_load_bytes(skb, at, head, sizeof(head)) || *(__u8 *)head >> 4 != 6)
 			return 0;
 		packet->version = 6;
 		packet->protocol = ((__u8 *)head)[6];
@@ -222,6 +222,14 @@ static __always_inline void notify(struct __sk_buff *skb, struct notice *head, c
 	bpf_ringbuf_submit(record, waiting > now->wake_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
+/* Copy the first `size` bytes of a packet, at most `room`, a power of two: a bound that every verifier sees. */
+static __always_inline long copy_frame(struct __sk_buff *skb, void *frame, __u32 size, __u32 room)
+{
+	__u32 last = size - 1;
+	FORGET_BOUNDS(last);
+	return bpf_skb_load_bytes(skb, 0, frame, (last & (room - 1)) + 1);
+}
+
 /* Find room for a key, fill it and tell ppu-guard; whether there was room. */
 static __always_inline int enter(struct __sk_buff *skb, const struct settings *now, const struct packet *packet,
 				 const struct key *key, const struct place *place, __be32 token)
@@ -235,9 +243,8 @@ static __always_inline int enter(struct __sk_buff *skb, const struct settings *n
 			return 0;
 		record = notice;
 		head = &notice->head;
-		FORGET_BOUNDS(size);
 		if (size < MAC_BYTES + IPV4_BYTES + TCP_BYTES || size > MOST_TCP_FRAME ||
-		    bpf_skb_load_bytes(skb, 0, notice->frame, size)) {
+		    copy_frame(skb, notice->frame, size, sizeof(notice->frame))) {
 			bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
 			return 0;
 		}
@@ -247,9 +254,8 @@ static __always_inline int enter(struct __sk_buff *skb, const struct settings *n
 			return 0;
 		record = notice;
 		head = &notice->head;
-		FORGET_BOUNDS(size);
 		if (size < MAC_BYTES + IPV4_BYTES + SCTP_BYTES || size > MOST_FRAME ||
-		    bpf_skb_load_bytes(skb, 0, notice->frame, size)) {
+		    copy_frame(skb, notice->frame, size, sizeof(notice->frame))) {
 			bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
 			return 0;
 		}

@@ -177,7 +177,7 @@ void core_take(struct core *core, const struct notice *notice, const uint8_t *fr
 	uint8_t common[MOST_FRAME];
 	struct entry copy;
 	struct shape shape;
-	if (notice->slot >= core->slots || !frame_shape(frame, notice->size, &shape))
+	if (notice->slot >= core->slots)
 		return;
 	struct node *node = &core->nodes[notice->slot];
 	if (node->previous != NOWHERE)
@@ -185,6 +185,10 @@ void core_take(struct core *core, const struct notice *notice, const uint8_t *fr
 	struct entry *entry = entry_at(core, notice->slot);
 	if (!copy_entry(entry, notice->token, &copy) || copy.began_ms != notice->began_ms)
 		return;
+	if (!frame_shape(frame, notice->size, &shape)) { /* its place is not lost, whatever came in */
+		core->unlike += (uint64_t)entry_end(entry, copy.tag);
+		return;
+	}
 	memcpy(common, frame, notice->size);
 	frame_take_varying(common, &shape, &node->varying);
 	uint32_t hash = hash_of(core, notice, common);

@@ -79,7 +79,7 @@ struct notice {
 
 struct tcp_notice {
 	struct notice head;
-	__u8 frame[MOST_TCP_FRAME + 6];
+	__u8 frame[128]; /* at least MOST_TCP_FRAME */
 };
 
 struct sctp_notice {

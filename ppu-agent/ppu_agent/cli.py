@@ -58,7 +58,7 @@ def check(config: Path, as_json: bool, offline: bool) -> None:
 
 def _rehearse(loaded: PpuConfig, *, as_json: bool) -> None:
     from ppu_agent.explanation import described
-    from ppu_agent.rehearsal import ask, rehearse, told
+    from ppu_agent.rehearsal import ask, gateway_told, rehearse, told
     from rserpool import SctpUnavailable
 
     try:
@@ -74,7 +74,8 @@ def _rehearse(loaded: PpuConfig, *, as_json: bool) -> None:
             }
             for one in rehearse(loaded, views)
         ]
-        click.echo(json.dumps({"rehearsals": cases}, indent=2))
+        gateway = list(gateway_told(loaded, views))
+        click.echo(json.dumps({"rehearsals": cases, "gateway": gateway}, indent=2))
         return
     for line in told(loaded, views):
         click.echo(line)

@@ -333,8 +333,9 @@ def _is_on(setting: Path) -> bool:
 
 
 def told(interfaces: Sequence[str], destinations: Collection[Destination]) -> Iterator[str]:
-    """The gateway's lines of `check`."""
+    """The gateway's lines of `check`; loads ppu-guard's program for a moment."""
     where = ", ".join(interfaces)
     yield f"gateway: set-up through {where} to {len(destinations)} destinations would be guarded now"
-    for problem in problems_of(interfaces, links_here()):
-        yield f"gateway: {problem}"
+    for problem in (*problems_of(interfaces, links_here()), probe()):
+        if problem is not None:
+            yield f"gateway: {problem}"

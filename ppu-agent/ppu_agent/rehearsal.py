@@ -108,6 +108,11 @@ def told(config: PpuConfig, views: Mapping[str, PoolView]) -> Iterator[str]:
             )
             what = f"{treatment.action} {treatment.destination}{' to ' if targets else ''}{targets}"
             yield f"should {one.destination} die: {what}"
+    yield from gateway_told(config, views)
+
+
+def gateway_told(config: PpuConfig, views: Mapping[str, PoolView]) -> Iterator[str]:
+    """What would be guarded, and what this host lacks for that; nothing without `[gateway]`."""
     if config.gateway is not None:
         policies = [pool.policy for pool in config.pools]
         fronts = steer(policies, views, {}, ())

@@ -136,10 +136,10 @@ static struct entry *enter(struct world *world, const struct key *key, uint32_t 
 
 static struct entry *begin(struct world *world, const uint8_t *frame, uint16_t size, uint32_t spacing_ms, uint32_t vlan)
 {
-	struct shape shape;
+	struct shape shape = {.transport = 34};
 	struct key key = {.member = 3};
 	struct notice notice = {.interface = 7, .member = 3, .size = size, .vlan = (uint16_t)vlan, .is_tagged = vlan != 0};
-	CHECK(frame_shape(frame, size, &shape));
+	frame_shape(frame, size, &shape);
 	memcpy(key.client, frame + 14 + (shape.is_ipv6 ? 8 : 12), shape.is_ipv6 ? 16 : 4);
 	memcpy(&key.port, frame + shape.transport, 2);
 	memcpy(&notice.token, frame + shape.transport + (shape.is_sctp ? 16 : 4), 4);
@@ -345,6 +345,19 @@ static void test_too_many_forms_pass(void)
 	end_world(world);
 }
 
+/* What can't be repeated has no place in the table. */
+static void test_odd_frame_takes_no_place(void)
+{
+	uint8_t frame[MOST_FRAME];
+	struct world *world = new_world(10);
+	world->at_ms = BEGAN_MS;
+	uint16_t size = make_syn(frame, false, 40000, TOKEN, 2);
+	frame[14] = 0x46;
+	struct entry *entry = begin(world, frame, size, SPACING_MS, 0);
+	CHECK(entry->tag == FREE && world->core.unlike == 1 && world->core.waiting == 0);
+	end_world(world);
+}
+
 /* Whatever bytes it is given: no step out of bounds, nothing that is never forgotten. */
 static void test_garbage(void)
 {
@@ -389,6 +402,7 @@ int main(void)
 	test_clock_that_wraps();
 	test_hundred_thousand_have_room();
 	test_too_many_forms_pass();
+	test_odd_frame_takes_no_place();
 	test_garbage();
 	puts("all as it should be");
 	return 0;

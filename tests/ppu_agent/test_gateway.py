@@ -83,7 +83,7 @@ class Gate:
     def _give(host: Namespace, link: str, address: str) -> None:
         host.ip("addr", "add", address, "dev", link, *(("nodad",) if ":" in address else ()))
 
-    def start(self, pending: int = 1000) -> Guard:
+    def start(self, pending: int = 1000, repeat: str = "fixed") -> Guard:
         """Start ppu-guard for the silent address and the server, and renew its lease."""
         members = [
             f"{address} {port} {name}"
@@ -92,7 +92,8 @@ class Gate:
             for address in (SILENT[version], SERVER[version])
             for port in (PORT, CLOSED_PORT)
         ]
-        self.guard = Guard(Path("/run/netns") / self.gate.name, "inner", members, pending=pending)
+        where = Path("/run/netns") / self.gate.name
+        self.guard = Guard(where, "inner", members, pending=pending, repeat=repeat)
         return self.guard
 
     def stop(self) -> None:
@@ -379,6 +380,27 @@ def test_without_the_agent_or_the_guard_everything_passes(gate: Gate) -> None:
     assert gate.connect(SILENT[4])[0] == errno.ECONNREFUSED, "another one takes over"
     other.stop()
     assert "guard_in" not in gate.filters()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("network", ["routed"], indirect=True)
+def test_learned_round_trip_makes_it_refuse_sooner(gate: Gate) -> None:
+    guard = gate.start(repeat="rtt")
+    with inside(gate.server, lambda: socket.create_server((SERVER[4], PORT))):
+        assert gate.connect(SERVER[4])[0] == 0
+        until(lambda: guard.count("answered") == 1)
+        silence = "{ chain c { type filter hook input priority 0; tcp dport 5060 drop; }; }"
+        assert gate.server.run("nft", f"table inet silent {silence}").returncode == 0
+        try:
+            error, took_s = gate.connect(SERVER[4])
+        finally:
+            gate.server.run("nft", "delete", "table", "inet", "silent")
+    assert error == errno.ECONNREFUSED
+    assert 0.15 < took_s < 1.5, "four times 50 ms, the least"
+    until(lambda: guard.count("given_up") == 1)
+    error, took_s = gate.connect(SILENT[4])
+    assert error == errno.ECONNREFUSED
+    assert took_s > 1.5, "nothing is known of this one"
 
 
 @pytest.mark.integration

@@ -45,7 +45,15 @@ class Guard:
     Raises LabError when it does not begin. `told` is the last that it said of itself, once a second.
     """
 
-    def __init__(self, namespace: Path, interface: str, members: Iterable[str], *, pending: int) -> None:
+    def __init__(
+        self,
+        namespace: Path,
+        interface: str,
+        members: Iterable[str],
+        *,
+        pending: int,
+        repeat: str = "fixed",
+    ) -> None:
         if not PROGRAM.exists():
             raise LabError(f"{PROGRAM} is missing: `make -C ppu-agent` builds it (clang, libbpf-dev)")
         self.told: Mapping[str, Any] = {}
@@ -62,7 +70,7 @@ class Guard:
         with contextlib.suppress(OSError):  # as its unit does
             os.setpriority(os.PRIO_PROCESS, self.pid, _NICE)
         self._words = ""
-        self.say("\n".join([*(f"member {member} fixed" for member in members), "commit"]))
+        self.say("\n".join([*(f"member {member} {repeat}" for member in members), "commit"]))
         for work in (self._hear, self._renew):
             threading.Thread(target=work, daemon=True).start()
         end_s = time.monotonic() + _TOLD_WITHIN_S
