@@ -16,6 +16,7 @@
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -141,6 +142,36 @@ static inline uint32_t clock_ms(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return (uint32_t)((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+}
+
+/* Room for one descriptor in ancillary data, not for two. */
+union descriptor_room {
+	char bytes[CMSG_LEN(sizeof(int))];
+	struct cmsghdr aligned;
+};
+
+/* Have a message bring this descriptor along. */
+static inline void put_descriptor(struct msghdr *message, union descriptor_room *room, int fd)
+{
+	struct cmsghdr *item = &room->aligned;
+
+	message->msg_control = room;
+	message->msg_controllen = CMSG_LEN(sizeof(int));
+	item->cmsg_level = SOL_SOCKET;
+	item->cmsg_type = SCM_RIGHTS;
+	item->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(item), &fd, sizeof(fd));
+}
+
+/* The descriptor that came with a message; -1: none. */
+static inline int descriptor_of(const struct msghdr *message)
+{
+	const struct cmsghdr *item = CMSG_FIRSTHDR(message);
+	int fd = -1;
+
+	if (item != NULL && item->cmsg_level == SOL_SOCKET && item->cmsg_type == SCM_RIGHTS)
+		memcpy(&fd, CMSG_DATA(item), sizeof(fd));
+	return fd;
 }
 
 static inline socklen_t abstract_name(struct sockaddr_un *address, const char *name)

@@ -149,7 +149,7 @@ __attribute__((constructor)) static void start(void)
 
 static ssize_t send_request(int connection, int fd, struct exchange *exchange)
 {
-	char control[CMSG_SPACE(sizeof(int))] = { 0 };
+	union descriptor_room room;
 	struct iovec vector[2 + IOV_MAX] = { { &exchange->request, sizeof(exchange->request) },
 					     { (void *)(uintptr_t)exchange->address, exchange->address_length } };
 	struct msghdr message = { .msg_iov = vector, .msg_iovlen = 3 };
@@ -165,18 +165,8 @@ static ssize_t send_request(int connection, int fd, struct exchange *exchange)
 		memcpy(vector + 2, exchange->parts, exchange->part_count * sizeof(*vector));
 		message.msg_iovlen = 2 + exchange->part_count;
 	}
-
-	if (fd >= 0) {
-		struct cmsghdr *item;
-
-		message.msg_control = control;
-		message.msg_controllen = sizeof(control);
-		item = CMSG_FIRSTHDR(&message);
-		item->cmsg_level = SOL_SOCKET;
-		item->cmsg_type = SCM_RIGHTS;
-		item->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(item), &fd, sizeof(int));
-	}
+	if (fd >= 0)
+		put_descriptor(&message, &room, fd);
 	do
 		sent = real()->sendmsg(connection, &message, MSG_NOSIGNAL);
 	while (sent < 0 && errno == EINTR);
@@ -215,12 +205,11 @@ static int reason(int connection)
 static int receive_reply(int connection, struct exchange *exchange)
 {
 	struct pollfd answer = { connection, POLLIN, 0 };
-	char control[CMSG_SPACE(sizeof(int))];
+	union descriptor_room room;
 	struct iovec vector[2] = { { &exchange->reply, sizeof(exchange->reply) },
 				   { exchange->result, exchange->result_room } };
-	struct msghdr message = { .msg_iov = vector, .msg_iovlen = 2, .msg_control = control,
-				  .msg_controllen = sizeof(control) };
-	struct cmsghdr *item;
+	struct msghdr message = { .msg_iov = vector, .msg_iovlen = 2, .msg_control = &room,
+				  .msg_controllen = CMSG_LEN(sizeof(int)) };
 	ssize_t got;
 
 	if (exchange->place > 0)
@@ -238,9 +227,7 @@ static int receive_reply(int connection, struct exchange *exchange)
 		errno = EMFILE;
 		return -1;
 	}
-	item = CMSG_FIRSTHDR(&message);
-	if (item != NULL && item->cmsg_level == SOL_SOCKET && item->cmsg_type == SCM_RIGHTS)
-		memcpy(&exchange->descriptor, CMSG_DATA(item), sizeof(int));
+	exchange->descriptor = descriptor_of(&message);
 	return 0;
 }
 

@@ -41,22 +41,13 @@ static void drop(struct connection *connection)
 
 static bool send_reply(int fd, const struct call *call)
 {
-	char control[CMSG_SPACE(sizeof(int))] = { 0 };
+	union descriptor_room room;
 	size_t length = call->reply.address_length + call->reply.data_length;
 	struct iovec vector[2] = { { (void *)(uintptr_t)&call->reply, sizeof(call->reply) }, { call->result, length } };
 	struct msghdr message = { .msg_iov = vector, .msg_iovlen = 2 };
 
-	if (call->descriptor >= 0) {
-		struct cmsghdr *item;
-
-		message.msg_control = control;
-		message.msg_controllen = sizeof(control);
-		item = CMSG_FIRSTHDR(&message);
-		item->cmsg_level = SOL_SOCKET;
-		item->cmsg_type = SCM_RIGHTS;
-		item->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(item), &call->descriptor, sizeof(int));
-	}
+	if (call->descriptor >= 0)
+		put_descriptor(&message, &room, call->descriptor);
 	return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
 }
 
@@ -86,15 +77,13 @@ static bool serve(struct connection *connection, size_t length, int passed, stru
 /* The next request; *passed: the descriptor that came along, -1: none. Return its length, -1 and errno, or 0: the end, or more than it may bring. */
 static ssize_t receive(int fd, int *passed)
 {
-	char control[CMSG_LEN(sizeof(int))] __attribute__((aligned(sizeof(size_t)))); /* CMSG_SPACE would have room for two */
+	union descriptor_room room;
 	struct iovec vector = { incoming, sizeof(incoming) };
-	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1, .msg_control = &room,
+				  .msg_controllen = CMSG_LEN(sizeof(int)) };
 	ssize_t length = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	const struct cmsghdr *item = length < 0 ? NULL : CMSG_FIRSTHDR(&message);
 
-	*passed = -1;
-	if (item != NULL && item->cmsg_level == SOL_SOCKET && item->cmsg_type == SCM_RIGHTS)
-		memcpy(passed, CMSG_DATA(item), sizeof(int));
+	*passed = length < 0 ? -1 : descriptor_of(&message);
 	return length > 0 && message.msg_flags & MSG_CTRUNC ? 0 : length;
 }
 

@@ -46,13 +46,11 @@ static int connect_running(enum show_answer *answer)
 /* Ask; return the descriptor that came with the answer, -1: none. */
 static int ask(int fd, const struct request *request, enum show_answer *answer)
 {
-	char control[CMSG_SPACE(sizeof(int))];
+	union descriptor_room room;
 	struct reply reply = { 0 };
 	struct iovec vector = { &reply, sizeof(reply) };
-	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1, .msg_control = &room, .msg_controllen = CMSG_LEN(sizeof(int)) };
 	ssize_t sent = send(fd, request, sizeof(*request), MSG_NOSIGNAL), got;
-	const struct cmsghdr *item;
-	int came = -1;
 
 	got = sent < 0 && errno == EAGAIN ? -1 : recvmsg(fd, &message, 0); /* who is refused is told so, whatever he asks */
 	if (got < 0 && errno == ECONNRESET) /* ... after that his question lay unread */
@@ -60,10 +58,7 @@ static int ask(int fd, const struct request *request, enum show_answer *answer)
 	*answer = got >= (ssize_t)sizeof(reply) ? SHOW_SERVES : got < 0 && errno == EAGAIN ? SHOW_SILENT : SHOW_NONE;
 	if (*answer == SHOW_SERVES && reply.error == EACCES)
 		*answer = SHOW_REFUSES;
-	item = got < 0 ? NULL : CMSG_FIRSTHDR(&message);
-	if (item != NULL && item->cmsg_level == SOL_SOCKET && item->cmsg_type == SCM_RIGHTS)
-		memcpy(&came, CMSG_DATA(item), sizeof(came));
-	return came;
+	return got < 0 ? -1 : descriptor_of(&message);
 }
 
 enum show_answer show_answers(void)
