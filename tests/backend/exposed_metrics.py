@@ -2,6 +2,7 @@
 
 import subprocess
 from dataclasses import replace
+from typing import Any
 
 from daemon_kit.metrics import exposition, registry
 from ppe_agent import metrics as agent_metrics
@@ -55,7 +56,7 @@ SIDECAR = {
     "loop": {"lag_ms": 1.0, "stall_count": 0},
     "reload_problem": None,
 }
-SIDECAR_OF_A_CLIENT = {
+SIDECAR_OF_A_CLIENT: dict[str, Any] = {
     **COUNTS,
     "pool": [{"handle": "sip", "members": [], "stale_s": None}],
     "treated": [],
@@ -63,6 +64,7 @@ SIDECAR_OF_A_CLIENT = {
     "registrars": [REGISTRAR],
     "suspended": False,
     "kernel": {"problem": None},
+    "gateway": None,
 }
 
 
