@@ -89,44 +89,70 @@ def status() -> Any:
     return json.loads(said.stdout)
 
 
+def connect() -> socket.socket | None:
+    """A connection to the daemon; None: it does not listen yet."""
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(SOCKET)
+    except OSError:
+        connection.close()
+        return None
+    return connection
+
+
 def try_mode(mode: str) -> None:
     """Attach the program so, and ask."""
     command = [DAEMON, "run", "--interface", "lo", "--socket", SOCKET, "--mode", mode]
-    with subprocess.Popen([*command, "--address", "127.0.0.1", "--address", "::1"]) as daemon:
-        until(lambda: os.path.exists(SOCKET) or daemon.poll() is not None, "the daemon's socket")
-        with socket.socket(socket.AF_UNIX) as backend:
-            backend.connect(SOCKET)
-            backend.sendall(answers())
-            said, files, _, _ = socket.recv_fds(backend, 7, 1)  # with memory for the lease
-            (holder,) = struct.unpack("=H", said[5:7])
-            lease = mmap.mmap(files[0], mmap.PAGESIZE)
+    daemon = subprocess.Popen([*command, "--address", "127.0.0.1", "--address", "::1"])
+    try:
+        found: list[socket.socket] = []
 
-            def renew() -> None:
-                lease[8 * holder : 8 * holder + 8] = struct.pack("=Q", time.monotonic_ns())
+        def listens() -> bool:
+            one = connect()
+            found.extend([one] if one else [])
+            return bool(found)
 
-            for address in ("127.0.0.1", "::1"):
-
-                def is_answered(address: str = address) -> bool:
-                    renew()
-                    expected = b"\x12\x34\x85\0\0\1\0\1\0\0\0\0" + wire(NAME) + b"\0\1\0\1" + RECORD
-                    return ask(address, NAME) == expected
-
-                until(is_answered, f"an answer from {address} ({mode})")
-
-                def is_limited(address: str = address) -> bool:
-                    renew()
-                    said = ask(address, DEEP)
-                    return said is not None and said[2] == 0x83
-
-                until(is_limited, f"TC for a deep name from {address} ({mode})")
-            until(lambda: status()["lease_ms"] == 0, "the end of the lease")
-            expect(ask("127.0.0.1", NAME) is None, "silence without a lease")
-            decisions = status()["decisions"]
-            for one in ("answered", "limited_tc", "no_lease"):
-                expect(decisions[one], f"a count of {one}")
+        until(listens, "the daemon")
+        with found[0] as backend:
+            decisions = feed_and_ask(backend, mode)
         daemon.terminate()
         expect(daemon.wait(WAIT_S) == 0, "the end of the daemon")
+    finally:
+        daemon.kill()
     print(f"{mode}: answered, limited, and silent without a lease: {decisions}", flush=True)
+
+
+def feed_and_ask(backend: socket.socket, mode: str) -> Any:
+    """Be the backend, and a client; return what the program decided."""
+    backend.settimeout(WAIT_S)
+    backend.sendall(answers())
+    said, files, _, _ = socket.recv_fds(backend, 7, 1)  # with memory for the lease
+    (holder,) = struct.unpack("=H", said[5:7])
+    lease = mmap.mmap(files[0], mmap.PAGESIZE)
+
+    def renew() -> None:
+        lease[8 * holder : 8 * holder + 8] = struct.pack("=Q", time.monotonic_ns())
+
+    for address in ("127.0.0.1", "::1"):
+
+        def is_answered(address: str = address) -> bool:
+            renew()
+            expected = b"\x12\x34\x85\0\0\1\0\1\0\0\0\0" + wire(NAME) + b"\0\1\0\1" + RECORD
+            return ask(address, NAME) == expected
+
+        def is_limited(address: str = address) -> bool:
+            renew()
+            said = ask(address, DEEP)
+            return said is not None and said[2] == 0x83
+
+        until(is_answered, f"an answer from {address} ({mode})")
+        until(is_limited, f"TC for a deep name from {address} ({mode})")
+    until(lambda: status()["lease_ms"] == 0, "the end of the lease")
+    expect(ask("127.0.0.1", NAME) is None, "silence without a lease")
+    decisions = status()["decisions"]
+    for one in ("answered", "limited_tc", "no_lease"):
+        expect(decisions[one], f"a count of {one}")
+    return decisions
 
 
 def prepare() -> None:

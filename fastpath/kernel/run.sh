@@ -88,7 +88,7 @@ done
 "$python" fastpath/kernel/initramfs.py "$guest" | gzip -1 >"$work/initramfs.gz"
 
 printf 'booting %s without KVM: about a minute\n' "${kernel##*/}"
-timeout "${SECONDS_AT_MOST:-500}" "$qemu" "${options[@]}" -M pc -accel tcg -cpu max -m 512 \
+timeout "${SECONDS_AT_MOST:-300}" "$qemu" "${options[@]}" -M pc -accel tcg -cpu max -m 512 \
     -kernel "$kernel" -initrd "$work/initramfs.gz" -append 'console=ttyS0 quiet panic=-1 rdinit=/init' \
     -nodefaults -no-user-config -no-reboot -display none -serial stdio </dev/null >"$work/console.log" 2>&1 || true
 grep -a '^Linux\|^tc:\|^xdp' "$work/console.log" || true
