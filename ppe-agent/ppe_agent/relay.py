@@ -36,8 +36,8 @@ Networks = Sequence[Any]
 Servers = Mapping[tuple[Protocol, int], Address]
 """The server's address, by transport and port."""
 
-MOST_CONNECTIONS: Final = 4000
-MOST_SENDERS: Final = 4000
+MOST_CONNECTIONS: Final = 1000
+MOST_SENDERS: Final = 2000
 """Of datagrams; of more the one that was silent for longest is forgotten."""
 SENDER_IDLE_S: Final = 180.0
 CONNECT_TIMEOUT_S: Final = 1.5

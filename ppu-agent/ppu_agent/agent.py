@@ -272,8 +272,7 @@ class PpuAgent:
             self._leave(destination)
             self._end_connections(destination)
             for steered in self.steering.fronts:
-                if steered.front.protocol is destination.protocol:
-                    self.counts["flows_moved"] += self.writer.move_flows(steered.front, destination)
+                self.counts["flows_moved"] += self.writer.move_flows(steered.front, destination)
 
     def _steer(self, now: float) -> None:
         """Have the kernel do what is right now."""
@@ -308,7 +307,8 @@ class PpuAgent:
         """A server died: what goes to it through this agent goes on elsewhere, or ends."""
         if self.relay is not None:
             self.relay.died(server)
-        if self.channels is not None:
+        others = (member for view in self._views.values() for member in view.members)
+        if self.channels is not None and not any(server.address in one.addresses for one in others):
             self.channels.died(server)
         for front in self._datagram_fronts.values():
             front.died(server)
@@ -345,13 +345,16 @@ class PpuAgent:
     ) -> Destination | None:
         """The server that gets a connection to `asked` now: that one while it lives, else a living one."""
         policy = self._relayed.get(asked)
-        dead = self.deaths.dead()
         is_front = policy is not None and policy.front == asked.endpoint
-        if not is_front and asked not in tried and (asked not in dead or self.suspended):
+        if not is_front and asked not in tried and (self.suspended or not self._is_dead(asked)):
             return asked
         if policy is None or (self.suspended and not is_front):
             return None
         return self._drawn(asked, policy, client, tried)
+
+    def _is_dead(self, server: Destination) -> bool:
+        """Whether it counts as dead, by whatever transport it was registered."""
+        return any(one.endpoint == server.endpoint for one in self.deaths.dead())
 
     def _drawn(
         self, asked: Destination, policy: PoolPolicy, client: Address, tried: Collection[Destination]
@@ -360,7 +363,7 @@ class PpuAgent:
         view = self._views.get(policy.handle, PoolView(policy.handle))
         members = view.members or view.unreachable
         targets = targets_for(asked, policy, members, self._weights.get(policy.handle, {}))
-        left = [one for one in targets if one.destination not in {*tried, *self.deaths.dead()}]
+        left = [one for one in targets if one.destination not in tried and not self._is_dead(one.destination)]
         if policy.by_source and policy.front == asked.endpoint:
             return drawn_by_source(left, client)
         return drawn(left, random.random())  # noqa: S311 - chance, not a secret

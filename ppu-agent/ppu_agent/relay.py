@@ -95,9 +95,9 @@ class Relay:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def died(self, destination: Destination) -> None:
-        """A server died: what goes to it goes on elsewhere."""
+        """A server died, by whatever transport it was registered: what goes to it goes on elsewhere."""
         for connection in self.connections:
-            if connection.server == destination:
+            if connection.server is not None and connection.server.endpoint == destination.endpoint:
                 connection.move()
 
     @property
@@ -153,6 +153,8 @@ class _Connection:
         self._to_server: asyncio.StreamWriter | None = None
         self._reaching: asyncio.Future[Streams] | None = None
         self._is_up = asyncio.Event()
+        self._wants = asyncio.Event()
+        """Set while the client waits for a server."""
         self._died = self._client_is_done = self._client_is_gone = False
 
     @property
@@ -183,14 +185,18 @@ class _Connection:
     async def _listen_to_client(self) -> None:
         try:
             while data := await self._reader.read(_AT_ONCE_BYTES):
+                self._wants.set()
                 await self._is_up.wait()
+                self._wants.clear()
                 await self._pass_on(self._conversation.from_client(data, _now()))
             self._client_is_done = True
+            self._wants.set()
             await self._is_up.wait()
             if self._to_server is not None:
                 self._to_server.write_eof()
         except OSError:
             self._client_is_gone = True
+            self._wants.set()
             self._end_server()
 
     async def _pass_on(self, passed: Passed) -> None:
@@ -220,8 +226,13 @@ class _Connection:
             if self._client_is_gone or not self._conversation.is_sip:
                 return is_whole and not self._died
             if not self._died and not self._conversation.is_waiting(_now()):
-                return is_whole
-            tried = {self.server}
+                # The client may be writing a request just now, which closing its connection would lose.
+                await self._wants.wait()
+                if self._client_is_done:
+                    return is_whole
+                tried = set()
+            else:
+                tried = {self.server}
             self._conversation.next_server()
             self._counts["moved"] += 1
         return False

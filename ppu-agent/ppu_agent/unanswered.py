@@ -29,7 +29,7 @@ MAX_MESSAGE_BYTES: Final = 256 * 1024
 """A stream with a larger message is passed on, and no more understood."""
 MAX_LINE_BYTES: Final = 8 * 1024
 """Of a request line or status line."""
-MAX_KEPT_BYTES: Final = 1024 * 1024
+MAX_KEPT_BYTES: Final = 512 * 1024
 """Of unanswered requests of one connection; of more the oldest are forgotten."""
 INVITE_FOR_S: Final = 180.0
 """Timer C (section 16.6): so long may a telephone ring."""

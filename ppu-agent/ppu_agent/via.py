@@ -114,7 +114,7 @@ class Channels:
             peer.waiting.append(message)
 
     def died(self, server: Destination) -> None:
-        """A server died: the association with its ppe-agent ends, and with it all that is under way."""
+        """A member's host has no server any more: the association with its ppe-agent ends."""
         for (address, _), peer in self._peers.items():
             if address == server.address and peer.association is not None and self._channels is not None:
                 self._channels.end(peer.association)
@@ -223,8 +223,8 @@ class DatagramFront:
             self._socket = None
 
     def died(self, server: Destination) -> None:
-        """A server died: the next datagrams of its clients go elsewhere."""
-        for client in [one for one in self._clients.values() if one.server == server]:
+        """A server died, by whatever transport it was registered: its clients' datagrams go elsewhere."""
+        for client in [one for one in self._clients.values() if one.server.endpoint == server.endpoint]:
             self._forget(client)
 
     def answer(self, address: Address, flow: int, data: bytes) -> None:

@@ -45,7 +45,7 @@ VERSION: Final = 1
 STREAMS: Final = 8
 MAX_DATA_BYTES: Final = 32 * 1024
 MAX_DATAGRAM_BYTES: Final = 65507
-WINDOW_BYTES: Final = 256 * 1024
+WINDOW_BYTES: Final = 64 * 1024
 DATA_CHANNEL_PORT: Final = 4630
 """Where a proxy pool element listens, unless configured; IANA has assigned it to nobody."""
 

@@ -173,6 +173,27 @@ def test_server_that_resets_its_connection_with_a_request_in_hand_is_left_at_onc
 
 
 @pytest.mark.integration
+def test_server_that_closes_an_idle_connection_does_not_cost_the_client_its_next_request() -> None:
+    async def play(scene: Scene) -> None:
+        first, _ = scene.servers
+        reader, writer = await scene.connected()
+        writer.write(request("one"))
+        await first.has_got(request("one"))
+        first.writers[0].write(response(200, "one"))
+        first.writers[0].close()
+        assert await read(reader, len(response(200, "one"))) == response(200, "one")
+        writer.write(request("two"))
+        await first.has_got(request("one") + request("two"))
+        first.writers[1].write(response(200, "two"))
+        assert await read(reader, len(response(200, "two"))) == response(200, "two")
+        first.writers[1].close()
+        writer.write_eof()
+        assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
+
+    in_scene(4, play)
+
+
+@pytest.mark.integration
 def test_client_is_told_503_when_no_server_is_left() -> None:
     async def play(scene: Scene) -> None:
         reader, writer = await scene.connected()
