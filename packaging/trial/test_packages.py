@@ -63,7 +63,9 @@ registrars = ["10.99.0.1:3863/9901", "10.99.0.1:3864/9902", "10.99.0.1:3865/9903
 [[pool]]
 handle = "web-tcp"
 accept = ["10.99.0.0/24"]
+steer = "10.9.9.9:8080"
 """
+CONNECT = "import socket; socket.create_connection(('10.9.9.9', 8080), 3)"
 UNITS = ["rspdns", "ppe-agent", "rspdns-registrar@r1", "rspdns-registrar@r2", "rspdns-registrar@r3"]
 
 
@@ -223,13 +225,17 @@ def test_an_upgrade_keeps_what_was_configured_and_loses_no_answer(machine: LiveS
     until(machine, lambda: answer(machine) == ["8080"])
 
 
-def test_sidecar_of_a_client_runs_as_its_unit_says(machine: LiveSystemd) -> None:
+def test_sidecar_of_a_client_runs_as_its_unit_says_and_steers(machine: LiveSystemd) -> None:
+    def connects() -> bool:
+        return machine.try_run("python3", "-c", CONNECT).returncode == 0
+
     machine.write("/etc/ppu-agent/ppu-agent.toml", PPU_AGENT)
+    machine.run("ip", "route", "add", "10.9.9.9", "dev", "eth0")
+    assert not connects()
     machine.run("systemctl", "enable", "--now", "ppu-agent")
-    until(machine, lambda: "10.99.0.1" in machine.try_run("ppu-agent", "status").stdout)
-    tables = ["nsenter", f"--net=/proc/{machine.pid}/ns/net", "nft", "list", "tables"]
-    until(machine, lambda: b"table inet" in subprocess.run(tables, capture_output=True, check=True).stdout)
+    until(machine, connects)
     machine.run("systemctl", "disable", "--now", "ppu-agent")
+    assert not connects(), "its rules are gone with it"
 
 
 def test_fast_path_runs_as_its_unit_says_and_the_backend_feeds_it(machine: LiveSystemd) -> None:
