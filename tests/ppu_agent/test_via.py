@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rspdns_lab.net.network import call_in
 
-from tests.ppu_agent.test_whole import FRONT, Client
+from tests.ppu_agent.client_host import FRONT, Client
 from tests.support.backend import ADDRESS, HANDLE
 from tests.support.chain import SIP_PORTS, TCP_PORTS, Chain
 from tests.support.namespaces import kill, own_namespace, program_of
