@@ -170,7 +170,7 @@ class _Resources:
         if len(multi) > 1:
             raise _NotCarried("multi is not the same for both address families", value.place)
         if True in multi:
-            words = "each answer has all living servers of the best weight class, not each by its own chance"
+            words = "each answer has all living servers, not each of them by its own chance"
             told.append((value.place, f"weighted!{name} multi", words))
         return "weighted-random", found, None if True in multi else 1
 
