@@ -25,6 +25,7 @@
 static __thread struct {
 	char *bytes;
 	bool in_use;
+	bool has_called; /* sctpd, which so takes back what is given */
 } own;
 static pthread_key_t thread_ends;
 
@@ -247,6 +248,17 @@ static void take_error(int fd, char *spare)
 		give_back(fd, &header, spare, (size_t)(got - HEADER));
 }
 
+/* A thread that sctpd turns away, or that has no descriptor for its calls, must learn so before it takes what it may have to give back. */
+static bool may_take(int fd, const struct msghdr *message)
+{
+	struct sockaddr_in6 name;
+	struct exchange exchange = { .request = { .operation = OP_GETSOCKNAME }, .result = (char *)&name, .result_room = sizeof(name) };
+
+	if (!own.has_called && room_of(message) < MESSAGE_MAX)
+		own.has_called = channel_call(fd, &exchange) == 0 || errno == ECONNRESET; /* that is told behind what lies there */
+	return own.has_called || room_of(message) >= MESSAGE_MAX;
+}
+
 static ssize_t receive(int fd, uint64_t known, struct msghdr *message, int flags, char *spare, struct inbound *header)
 {
 	const bool looks = flags & MSG_PEEK;
@@ -300,7 +312,7 @@ ssize_t sctp_receive(int fd, uint64_t known, struct msghdr *message, int flags)
 	struct inbound header;
 	int saved = errno;
 	char *spare = borrow_spare();
-	ssize_t got = spare == NULL ? -1 : receive(fd, known, message, flags, spare, &header);
+	ssize_t got = spare == NULL || !may_take(fd, message) ? -1 : receive(fd, known, message, flags, spare, &header);
 
 	give_up_spare(spare);
 	if (got >= 0)

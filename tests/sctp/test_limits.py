@@ -144,3 +144,43 @@ def test_addresses_on_no_interface_are_limited(namespace: Namespace) -> None:
         taker.wait(10)
     again = BINDS_MANY.replace("1100", "400").replace("127.1.", "127.2.").replace("time.sleep(100)", "")
     until(lambda: as_nobody(namespace, again).stdout == "all are bound\n", told="they aren't given back")
+
+
+THREADS_TAKE_PARTS = """
+import socket, threading
+listening = socket.socket(2, 1, 132)
+listening.bind(("127.0.0.1", 0))
+listening.listen(1)
+client = socket.socket(2, 1, 132)
+client.connect(listening.getsockname())
+server, _ = listening.accept()
+client.send(b"0123456789")
+server.recv(100, socket.MSG_PEEK)
+got, refused, done = [], [], threading.Event()
+
+def take(begun):
+    try:
+        got.append(server.recv(1, socket.MSG_DONTWAIT))
+    except BlockingIOError:
+        pass
+    except OSError as error:
+        refused.append(error.errno)
+    begun.set()
+    done.wait()
+
+for _ in range(40):
+    begun = threading.Event()
+    threading.Thread(target=take, args=(begun,)).start()
+    begun.wait()
+while sum(map(len, got)) < 10:
+    got.append(server.recv(100, socket.MSG_DONTWAIT))
+done.set()
+print(b"".join(got).decode(), len(refused) > 0)
+"""
+
+
+def test_a_thread_that_is_turned_away_takes_nothing(namespace: Namespace) -> None:
+    """It could not give back what its buffer has no room for."""
+    start_sctpd(namespace, "--connection-limit", "5")
+    run = namespace.run(sys.executable, "-c", THREADS_TAKE_PARTS, sctp=True, timeout_s=60)
+    assert run.stdout == "0123456789 True\n", run.stdout + run.stderr

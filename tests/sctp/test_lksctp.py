@@ -22,12 +22,12 @@ HERE = Path(__file__).parent / "lksctp"
 RUNNER = HERE / "run_programs.py"
 
 PROGRAMS, SUBTESTS = 43, 426
-"""Of lksctp-tools 1.0.19, in Debian 12. Version 1.0.21 has 47: test_interleave and test_re_conf, twice."""
+"""Of lksctp-tools 1.0.19, in Debian 12. Later ones have 47: test_interleave and test_re_conf, twice."""
 DIFFERENCES = dict.fromkeys(
     ("test_interleave", "test_interleave_v6", "test_re_conf", "test_re_conf_v6"),
     "stream schedulers, interleaving (RFC 8260) and stream reconfiguration (RFC 6525) are not offered",
 )
-"""The programs that end early on sctpd, each with its reason (docs/reference/sctp-userland.md)."""
+"""The programs that may end early on sctpd, each with its reason (docs/reference/sctp-userland.md)."""
 
 
 @pytest.fixture(scope="module")
