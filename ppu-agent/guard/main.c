@@ -31,7 +31,7 @@
 #include "program.h"
 
 #define LEASE_MS 3000
-#define OWN_LEASE_MS 250 /* it is renewed each time that this process looks */
+#define OWN_LEASE_MS 500 /* it is renewed each time that this process looks */
 #define BUSY_MS TICK_MS
 #define IDLE_MS 25
 #define TELL_MS 1000

@@ -20,7 +20,6 @@ from typing import Any, Final
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 from pool_user import PoolView
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from pyroute2 import IPRoute  # type: ignore[import-untyped]
 
 from ppu_agent.destinations import Address, Destination
@@ -294,30 +293,6 @@ def rendered(gateway: Mapping[str, Any]) -> Iterator[str]:
         f"set-ups to {len(gateway['guarded'])} destinations: {gateway['pending']} wait now "
         f"(room for {gateway['max_pending']}){': ' if counts else ''}{counts}"
     )
-
-
-def metrics_of(gateway: Mapping[str, Any] | None) -> Iterator[Metric]:
-    """Yield the gateway's metrics; none without a gateway."""
-    if gateway is None:
-        return
-    up = GaugeMetricFamily(
-        "ppu_agent_gateway_attached", "1: set-up through the interface is guarded.", labels=["interface"]
-    )
-    for one in gateway["interfaces"]:
-        up.add_metric([one["name"]], float(one["problem"] is None))
-    yield up
-    yield GaugeMetricFamily(
-        "ppu_agent_gateway_pending", "Set-ups that wait for an answer now.", value=gateway["pending"]
-    )
-    yield GaugeMetricFamily(
-        "ppu_agent_gateway_memory_bytes", "Memory of all tables.", value=gateway["memory_bytes"]
-    )
-    setups = CounterMetricFamily(
-        "ppu_agent_gateway_setups", "Connection set-ups, by what became of them.", labels=["event"]
-    )
-    for name in COUNTERS:
-        setups.add_metric([name], gateway[f"{name}_count"])
-    yield setups
 
 
 def _environment() -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from daemon_kit import metrics
@@ -11,7 +11,7 @@ from daemon_kit.page_server import PageServer
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ppu_agent.gateway import metrics_of
+from ppu_agent.gateway import COUNTERS as GATEWAY_COUNTERS
 
 ACTIONS: Final = ("redirect", "refuse", "answer-503", "repeat")
 STATES: Final = ("out", "spared", "dead")
@@ -84,7 +84,33 @@ class PpuCollector(Collector):
         )
         for key, (name, words) in _COUNTERS.items():
             yield CounterMetricFamily(name, words, value=status[key])
-        yield from metrics_of(status["gateway"])
+        yield from gateway_metrics(status["gateway"])
+
+
+def gateway_metrics(gateway: Mapping[str, Any] | None) -> Iterator[Metric]:
+    """Yield the gateway's metrics; none without a gateway."""
+    if gateway is None:
+        return
+    up = GaugeMetricFamily(
+        "ppu_agent_gateway_attached", "1: set-up through the interface is guarded.", labels=["interface"]
+    )
+    for one in gateway["interfaces"]:
+        up.add_metric([one["name"]], float(one["problem"] is None))
+    yield up
+    yield GaugeMetricFamily(
+        "ppu_agent_gateway_pending", "Set-ups that wait for an answer now.", value=gateway["pending"]
+    )
+    yield GaugeMetricFamily(
+        "ppu_agent_gateway_memory_bytes", "Memory of all tables.", value=gateway["memory_bytes"]
+    )
+    setups = CounterMetricFamily(
+        "ppu_agent_gateway_setups",
+        "Connection set-ups through the gateway, by event: guarded, answered, refused, given_up, full ...",
+        labels=["event"],
+    )
+    for name in GATEWAY_COUNTERS:
+        setups.add_metric([name], gateway[f"{name}_count"])
+    yield setups
 
 
 def make_server(address: ListenAddress, status: Callable[[], dict[str, Any]]) -> PageServer:

@@ -20,8 +20,9 @@ from typing import Any
 import pytest
 from ppu_agent.configuration import load_configuration
 from ppu_agent.destinations import Destination
-from ppu_agent.gateway import PROGRAM, Gateway, guarded, metrics_of, problems_of, rendered
+from ppu_agent.gateway import PROGRAM, Gateway, guarded, problems_of, rendered
 from ppu_agent.kernel import Nftables
+from ppu_agent.metrics import gateway_metrics
 from ppu_agent.ruleset import ruleset
 from ppu_agent.steering import Steered, Steering, Target, Treatment
 from rspdns_lab.guard.lab import Guard
@@ -360,7 +361,7 @@ def test_forged_answers_end_nothing(gate: Gate) -> None:
 def test_without_the_agent_or_the_guard_everything_passes(gate: Gate) -> None:
     guard = gate.start()
     os.kill(guard.pid, signal.SIGSTOP)
-    time.sleep(0.5)
+    time.sleep(0.8)
     with frames_at(gate.server) as arrived:
         assert gate.connect(SILENT[4], timeout_s=1.6)[0] == WAITS
     syns = [frame for _, frame in arrived if transport(frame)[0] == 6]
@@ -461,7 +462,9 @@ def test_agents_side_starts_it_again_and_ends_it(network: Gate) -> None:
             lines = list(rendered(gateway.describe()))
             assert lines[0] == "gateway inner: guarded"
             assert "given up 1" in lines[-1]
-            names = {sample.name for metric in metrics_of(gateway.describe()) for sample in metric.samples}
+            names = {
+                sample.name for metric in gateway_metrics(gateway.describe()) for sample in metric.samples
+            }
             assert "ppu_agent_gateway_setups_total" in names
         finally:
             running.cancel()

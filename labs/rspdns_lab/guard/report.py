@@ -236,7 +236,8 @@ def page_of(found: Sequence[Trial]) -> Page:
                 "Many set-ups",
                 "Bursts and intervals are uniform, between random addresses of two /24. Each server drops "
                 "some SYNs, which the guard repeats; the generator repeats nothing. *Processor* is the "
-                "guard's process and its BPF programs.",
+                "guard's process and its BPF programs. A rate that is not reached, and what is lost there, "
+                "is this machine's: its processors carry clients, network and servers as well.",
                 _loads(found),
                 [("Delay that the guard adds to a SYN, median and p99.", _plot(loads))]
                 if len(loads) > 1
