@@ -79,7 +79,11 @@ class RelayEnd:
         """Listen. Raises FatalError."""
         try:
             self._channels = DataChannels(
-                on_message=self._take, on_change=self._changed, port=self.port, listens=True
+                on_message=self._take,
+                on_change=self._changed,
+                port=self.port,
+                ipv6=any(network.version == 6 for network in self.accept),
+                listens=True,
             )
         except OSError as problem:
             raise FatalError(f"[relay] can't listen at SCTP port {self.port}: {problem.strerror}") from None
