@@ -45,7 +45,7 @@ from ppu_agent.gateway import Gateway, guarded
 from ppu_agent.kernel import DeadManTimer, PaceError, Pacer
 from ppu_agent.relay import Relay, Streams, connect
 from ppu_agent.responder import Responder
-from ppu_agent.ruleset import LEASE_S, RENEW_EVERY_S
+from ppu_agent.ruleset import RENEW_EVERY_S
 from ppu_agent.status import describe
 from ppu_agent.steering import (
     PoolPolicy,
@@ -64,6 +64,8 @@ from rserpool import Protocol, SctpUnavailable
 
 _FIXED: Final = ("registrars", "follow", "control", "gateway", "metrics")
 """What can't change while the agent runs."""
+STANDSTILL_S: Final = 4.0
+"""Relayed connections would hang with an agent that stands still, so it is killed then, as systemd does."""
 MOST_PROBES = 64
 """Of members that left, at a time."""
 _INTERVALS = Intervals(hot_s=0.05, hot_for_s=60.0, idle_s=10.0)
@@ -108,7 +110,6 @@ class PpuAgent:
         self._probes: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._pacer: Pacer | None = None
-        self._dead_man: DeadManTimer | None = None
         self.gateway: Gateway | None = None
         self._relayed: dict[Destination, PoolPolicy] = {}
         self.channels: Channels | None = None
@@ -199,8 +200,9 @@ class PpuAgent:
             relay = Relay(self._relay_to, self._dial, self._is_repeated)
             await relay.start()
             self._cleanup.push_async_callback(relay.close)
-            self._dead_man = DeadManTimer(LEASE_S)
-            self._cleanup.callback(self._dead_man.close)
+            dead_man = DeadManTimer(STANDSTILL_S)
+            self._cleanup.callback(dead_man.close)
+            self._cleanup.push_async_callback(_end, self._spawn(_live(dead_man)))
             self.relay = relay
         if self.gateway is None and config.gateway is not None:
             gateway = config.gateway.make()
@@ -271,7 +273,11 @@ class PpuAgent:
         for destination in died:
             self._leave(destination)
             self._end_connections(destination)
+            left = [one for one in self._policies if one.handle in dead[destination].pools]
+            protocols = {destination.protocol, *(also for policy in left for also in policy.also)}
             for steered in self.steering.fronts:
+                if steered.front.protocol not in protocols:
+                    continue
                 self.counts["flows_moved"] += self.writer.move_flows(steered.front, destination)
 
     def _steer(self, now: float) -> None:
@@ -400,8 +406,6 @@ class PpuAgent:
         """Renew the lease, and follow weights that change by time alone."""
         while True:
             await asyncio.sleep(RENEW_EVERY_S)
-            if self._dead_man is not None:
-                self._dead_man.renew()
             now = time.monotonic()
             before = self.deaths.dead()
             self.deaths.views(self.belief.views(now), now)
@@ -546,6 +550,13 @@ def _pacer() -> Pacer:
         return Pacer()
     except PaceError as problem:
         raise FatalError(f"pace: {problem}") from None
+
+
+async def _live(dead_man: DeadManTimer) -> None:
+    """Show that the event loop goes on."""
+    while True:
+        dead_man.renew()
+        await asyncio.sleep(STANDSTILL_S / 16)
 
 
 async def _end(task: asyncio.Task[Any]) -> None:
