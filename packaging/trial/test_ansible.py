@@ -167,7 +167,8 @@ def test_only_what_changed_is_restarted(site: Site) -> None:
         "Reload the sidecar",
     }
     assert site.pids() == before
-    changed = site.changes(rspdns_name_server_extra="[state]\npath = '/var/lib/rspdns'")
+    site.variables["rspdns_name_server_extra"] = "[state]\npath = '/var/lib/rspdns'"
+    changed = site.changes()
     assert "Restart rspdns" in changed
     after = site.pids()
     assert after["rspdns"] != before["rspdns"]
