@@ -17,6 +17,9 @@ The zone makes the lease whole: conntrack remembers where a flow was redirected 
 When the lease ends, packets leave the zone, and conntrack's memory of it with them: they go to the address
 that they name. Replies are looked up in the default zone, so they come back as if from the first server.
 
+What the agent relays stands in a second table, `relaying()`. The kernel removes that one with the process,
+since nobody else could take it.
+
 Packets with the probe's mark pass everything: the agent must reach the dead to see that they are back.
 Packets to this host itself pass as well: a sidecar beside a server here must see that its server is dead.
 """
