@@ -166,11 +166,15 @@ class PpuLab(ImsLab):
 
     def wait_until_all_are_named(self) -> None:
         """Wait until DNS names every server, and every agent knows it."""
-        for server in self.servers.values():
-            server.start_ended()  # a SIPp may end with its TCP connections
         super().wait_until_all_are_named()
         for key, agent in self.agents.items():
             wait_until(agent.sees_all, f"the agent of {key} sees all servers", START_TIMEOUT_S, agent.program)
+
+    def _names_all(self, key: str) -> bool:
+        """A SIPp may end with its TCP connections, seconds after it is reached again: it is started anew."""
+        for server in self.servers.values():
+            server.start_ended()
+        return super()._names_all(key)
 
     def programs(self) -> Iterator[Program]:
         """Yield all programs, in the order in which they are best ended."""
