@@ -298,7 +298,7 @@ static int print_replies(int file, enum kind last)
 		text[length] = 0;
 		if (text[0] == REFUSED)
 			fail("%s", text + 1);
-		if (text[0] == TOLD || text[0] == DECIDED)
+		if (text[0] == PART || text[0] == TOLD || text[0] == DECIDED)
 			fputs(text + 1, stdout);
 		fflush(stdout);
 		char kind = text[0];

@@ -15,8 +15,9 @@
 #include "limit.h"
 #include "table.h"
 
-#define PROTOCOL_VERSION 3
+#define PROTOCOL_VERSION 4
 #define MOST_MESSAGE_BYTES 16384
+#define MOST_ASKED 2000 /* names in one status of those that were asked about; the next one goes on behind them */
 
 enum kind {
 	/* Of the backend: */
@@ -27,13 +28,16 @@ enum kind {
 	LIMIT = 'L',
 	ZONE = 'Z', /* labels of its deepest name (1; 0: forget it), size of the name (1), name */
 	/* Of anybody: */
-	STATUS = 'S', /* whether of all names, or of those that were asked about since the last time (1) */
+	/* Whether of all names, or of those that were asked about since they were told last (1). Asked for while one
+	 * is being told, once or more often: one more follows. */
+	STATUS = 'S',
 	TRACE = 'T',
 	DETACH = 'D',
 	/* Replies: */
 	WELCOME = 'h',	 /* which lease is the backend's (2); the descriptor of struct leases comes along */
 	COMMITTED = 'c', /* number (8), names refused (4) */
-	TOLD = 's',	 /* JSON */
+	PART = 'p',	 /* of JSON; other replies may come between two parts */
+	TOLD = 's',	 /* its last part */
 	DECIDED = 't',	 /* a line of text */
 	DETACHED = 'd',
 	REFUSED = 'e', /* text; the connection is closed */

@@ -22,11 +22,19 @@
 #define MOST_CLIENTS 16
 #define MOST_UNREAD_BYTES (8u << 20) /* of replies: who does not read them is left */
 #define MOST_EVENTS 32
+/* A status is told a page at a time, so that no commit waits for more than one page. */
+#define NAMES_A_PAGE 500
+#define PLACES_A_PAGE 16384 /* looked at */
 
 struct client {
 	int file;	  /* -1: free */
 	int passed_file; /* goes along with what is sent next; -1: none */
 	bool is_tracing, is_leaving;
+	struct telling {
+		bool is_under_way, is_of_all, has_names;
+		bool is_asked_again, is_again_of_all; /* while it was under way */
+		uint32_t place, places_left, names_left;
+	} telling; /* of the status */
 	uint8_t in[4 + MOST_MESSAGE_BYTES];
 	size_t in_size;
 	char *out;
@@ -41,6 +49,7 @@ struct server {
 	struct client *backend; /* whose answers are in the table; NULL: nobody's */
 	struct ring_buffer *decisions;
 	uint64_t *told_answered, *told_passed; /* of each entry, to the backend */
+	uint32_t next_asked;		       /* the place at which the next status of those asked about begins */
 	unsigned int attached;
 	int epoll;
 	bool is_over;
@@ -149,30 +158,43 @@ static void print_type(FILE *out, uint16_t type)
 	}
 }
 
-static void print_names(struct server *server, FILE *out, bool all)
+static void print_entry(struct entry *entry, uint64_t answered, uint64_t passed, FILE *out)
 {
-	struct table *table = server->table;
-	const char *comma = "";
-	for (uint32_t i = 0; i < table->entry_places.capacity; i++) {
-		if (!table->in_use[i])
+	fputs("\n  {\"name\": \"", out);
+	print_name(out, &entry->question);
+	fputs("\", \"type\": \"", out);
+	print_type(out, entry->question.type);
+	int half = entry->generation[0] > entry->generation[1] ? 0 : 1;
+	fprintf(out, "\", \"variants\": %u, \"answered\": %llu, \"passed\": %llu}", entry->variants[half],
+		(unsigned long long)answered, (unsigned long long)passed);
+}
+
+/* One page of the names. */
+static void print_names(struct server *server, struct telling *telling, FILE *out)
+{
+	const struct table *table = server->table;
+	uint32_t names = 0, places = 0;
+	for (; telling->places_left && telling->names_left && names < NAMES_A_PAGE && places < PLACES_A_PAGE; places++) {
+		uint32_t place = telling->place;
+		telling->place = (place + 1) % table->entry_places.capacity;
+		telling->places_left--;
+		if (!table->in_use[place])
 			continue;
-		struct entry *entry = &table->entries[i];
+		struct entry *entry = &table->entries[place];
 		uint64_t answered = __atomic_load_n(&entry->answered, __ATOMIC_RELAXED);
 		uint64_t passed = __atomic_load_n(&entry->passed, __ATOMIC_RELAXED);
-		if (!all && answered == server->told_answered[i] && passed == server->told_passed[i])
-			continue;
-		if (!all) {
-			server->told_answered[i] = answered;
-			server->told_passed[i] = passed;
+		if (!telling->is_of_all) {
+			if (answered == server->told_answered[place] && passed == server->told_passed[place])
+				continue;
+			server->told_answered[place] = answered;
+			server->told_passed[place] = passed;
 		}
-		fprintf(out, "%s\n  {\"name\": \"", comma);
-		print_name(out, &entry->question);
-		fputs("\", \"type\": \"", out);
-		print_type(out, entry->question.type);
-		int half = entry->generation[0] > entry->generation[1] ? 0 : 1;
-		fprintf(out, "\", \"variants\": %u, \"answered\": %llu, \"passed\": %llu}", entry->variants[half],
-			(unsigned long long)answered, (unsigned long long)passed);
-		comma = ",";
+		if (telling->has_names)
+			fputc(',', out);
+		print_entry(entry, answered, passed, out);
+		telling->has_names = true;
+		telling->names_left--;
+		names++;
 	}
 }
 
@@ -185,13 +207,8 @@ static void print_interfaces(const struct program *program, FILE *out)
 	}
 }
 
-static void tell_status(struct server *server, struct client *client, bool all)
+static void print_totals(const struct server *server, FILE *out)
 {
-	char *text = NULL;
-	size_t size = 0;
-	FILE *out = open_memstream(&text, &size);
-	if (!out)
-		return refuse(client, "no memory");
 	static const char *const modes[] = {"tc", "xdp", "xdp-generic"};
 	uint64_t totals[REASON_COUNT];
 	program_count(server->program, totals);
@@ -206,13 +223,62 @@ static void tell_status(struct server *server, struct client *client, bool all)
 	for (int reason = 0; reason < REASON_COUNT; reason++)
 		fprintf(out, "%s\"%s\": %llu", reason ? ", " : "", REASON_NAMES[reason], (unsigned long long)totals[reason]);
 	fprintf(out, "},\n \"zones_with_depth\": %u,\n \"asked\": [", server->limiter.count);
-	print_names(server, out, all);
-	fputs("]}\n", out);
+}
+
+/* Tell the first part of the status, or its next page. */
+static void tell_part(struct server *server, struct client *client, bool is_first)
+{
+	struct telling *telling = &client->telling;
+	char *text = NULL;
+	size_t size = 0;
+	FILE *out = open_memstream(&text, &size);
+	if (!out)
+		return refuse(client, "no memory");
+	if (is_first)
+		print_totals(server, out);
+	else
+		print_names(server, telling, out);
+	bool is_last = !is_first && (telling->places_left == 0 || telling->names_left == 0);
+	if (is_last)
+		fputs("]}\n", out);
 	if (fclose(out) == 0)
-		reply(client, TOLD, text, size);
+		reply(client, is_last ? TOLD : PART, text, size);
 	else
 		refuse(client, "no memory");
 	free(text);
+	telling->is_under_way = !is_last;
+}
+
+static void tell_status(struct server *server, struct client *client, bool all)
+{
+	struct telling *telling = &client->telling;
+	if (telling->is_under_way) {
+		telling->is_asked_again = true;
+		telling->is_again_of_all |= all;
+		return;
+	}
+	uint32_t capacity = server->table->entry_places.capacity;
+	*telling = (struct telling){.is_of_all = all,
+				    .place = all ? 0 : server->next_asked,
+				    .places_left = capacity,
+				    .names_left = all ? capacity : MOST_ASKED};
+	tell_part(server, client, true);
+}
+
+static void tell_next_page(struct server *server, struct client *client)
+{
+	struct telling *telling = &client->telling;
+	tell_part(server, client, false);
+	if (!telling->is_of_all)
+		server->next_asked = telling->place;
+	if (!telling->is_under_way && telling->is_asked_again)
+		tell_status(server, client, telling->is_again_of_all);
+}
+
+/* Whether the next page of a status may be told: the client has read what came before. */
+static bool is_page_due(const struct client *client)
+{
+	return client->file >= 0 && client->telling.is_under_way && client->out_size == 0;
 }
 
 static int tell_decision(void *context, void *data, size_t size)
@@ -447,6 +513,21 @@ static void accept_one(struct server *server, int listener)
 	close(file); /* so many are connected */
 }
 
+/* One page to each client that is told a status. Returns whether more can be told at once. */
+static bool tell_pages(struct server *server)
+{
+	bool is_more = false;
+	for (int i = 0; i < MOST_CLIENTS; i++) {
+		struct client *client = &server->clients[i];
+		if (!is_page_due(client))
+			continue;
+		tell_next_page(server, client);
+		flush(server, client);
+		is_more |= is_page_due(client);
+	}
+	return is_more;
+}
+
 static bool watch(struct server *server, int file, void *what)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = what};
@@ -507,7 +588,8 @@ int server_run(int listener, struct program *program, struct table *table)
 	look_at_interfaces(&server);
 	while (!server.is_over) {
 		struct epoll_event events[MOST_EVENTS];
-		int count = epoll_wait(server.epoll, events, MOST_EVENTS, -1);
+		bool is_telling = tell_pages(&server);
+		int count = epoll_wait(server.epoll, events, MOST_EVENTS, is_telling ? 0 : -1);
 		if (count < 0 && errno != EINTR)
 			return -1;
 		for (int i = 0; i < count && !server.is_over; i++) {

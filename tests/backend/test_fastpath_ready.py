@@ -1,5 +1,6 @@
 """Which answers are made ready, and what of them changes."""
 
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from random import Random
@@ -263,3 +264,9 @@ def test_names_of_a_zone_that_others_may_extend_are_never_too_deep() -> None:
     assert depths([handed_over])[ZONE] == MOST_DEPTH
     untold = zone(name=f"{'a' * 60}.{'b' * 60}.{ZONE}")
     assert depths([zone(), untold]) == {ZONE: MOST_DEPTH}
+
+
+def test_parts_of_a_status_are_one_message_and_others_come_between_them() -> None:
+    parts = ((b"p", b'{"a"'), (b"c", b"between"), (b"p", b": "), (b"s", b"1}"), (b"s", b"{}"))
+    data = b"".join(struct.pack("=I", 1 + len(body)) + kind + body for kind, body in parts)
+    assert messages.Reader().feed(data) == [("c", b"between"), ("s", b'{"a": 1}'), ("s", b"{}")]

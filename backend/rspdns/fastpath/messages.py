@@ -14,9 +14,9 @@ from typing import NamedTuple
 from rspdns.fastpath.configuration import LimitConfig
 from rspdns.fastpath.ready import TYPES, Answer, Question, wire_name
 
-VERSION = 3
+VERSION = 4
 MOST_BYTES = 64 << 20
-"""Of a reply: the status of a million names."""
+"""Of a message, and of a status with all its parts."""
 _HEAD = struct.Struct("=IB")
 _HELLO = struct.Struct("=IH")
 _COMMITTED = struct.Struct("=QI")
@@ -91,15 +91,18 @@ def welcomed(body: bytes) -> int:
     return number
 
 
+_LAST_PART = "s"
+_STATUS_PARTS = ("p", _LAST_PART)
 STATUS_OF_ASKED = _message("S", b"\0")
 STATUS_OF_ALL = _message("S", b"\1")
 
 
 class Reader:
-    """Takes bytes as they come; gives messages."""
+    """Takes bytes as they come; gives messages. The parts of a status are one, when the last is there."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
+        self._status = bytearray()
 
     def feed(self, data: bytes) -> list[Message]:
         """The messages that are whole now. Raises MessageError."""
@@ -112,6 +115,15 @@ class Reader:
             end = _HEAD.size - 1 + size
             if len(self._bytes) < end:
                 break
-            found.append(Message(chr(kind), bytes(self._bytes[_HEAD.size : end])))
+            message = Message(chr(kind), bytes(self._bytes[_HEAD.size : end]))
             del self._bytes[:end]
+            if message.kind in _STATUS_PARTS:
+                self._status += message.body
+                if len(self._status) > MOST_BYTES:
+                    raise MessageError("a status of an impossible size")
+                if message.kind != _LAST_PART:
+                    continue
+                message = Message(_LAST_PART, bytes(self._status))
+                self._status.clear()
+            found.append(message)
         return found

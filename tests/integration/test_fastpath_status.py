@@ -1,0 +1,160 @@
+"""What rspdns-fastpath tells of many names and many decisions: changes of the backend never wait for it."""
+
+import json
+import os
+import socket
+import struct
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from rspdns.fastpath.link import Lease
+from rspdns.fastpath.messages import STATUS_OF_ALL, STATUS_OF_ASKED, commit, hello, put
+from rspdns.fastpath.ready import Answer, Question
+
+from tests.support.fast_path import FAST, built, connect, needs_bpf
+from tests.support.namespaces import Namespace
+from tests.support.waiting import until
+
+MANY = 50_000
+LONG = f"{'x' * 60}.{'y' * 40}"
+"""In each of the names: a status of all is longer than the 8 MB that a client may leave unread."""
+ASKED = 2500
+NAMES_A_STATUS = 2000
+"""Of those that were asked about: MOST_ASKED in fastpath/daemon/messages.h."""
+ANSWER = Answer(1, 0, b"\xc0\x0c\0\1\0\1\0\0\0\1\0\4\x0a\0\0\1")
+ASK = """
+import socket, sys
+server, text, first, end = sys.argv[1:]
+file = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+file.connect((server, 53))
+for number in range(int(first), int(end)):
+    labels = f"n{number}.{text}".split(".")
+    name = b"".join(bytes([len(one)]) + one.encode() for one in labels) + bytes(1)
+    try:
+        file.send(bytes([0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]) + name + bytes([0, 1, 0, 1]))
+    except ConnectionRefusedError:
+        pass  # nobody listens where the kernel does not answer
+"""
+
+
+def messages_until(connection: socket.socket, last: str) -> list[tuple[str, bytes]]:
+    """Each message with its kind, up to the last of that kind."""
+    found: list[tuple[str, bytes]] = []
+    while not found or found[-1][0] != last:
+        size, kind = struct.unpack("=IB", received(connection, 5))
+        found.append((chr(kind), received(connection, size - 1)))
+    return found
+
+
+def received(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        more = connection.recv(size - len(data))
+        assert more, "the daemon ended the connection"
+        data += more
+    return bytes(data)
+
+
+def names_told(told: list[tuple[str, bytes]]) -> list[str]:
+    """The names in a status."""
+    status = json.loads(b"".join(body for kind, body in told if kind in "ps"))
+    return [one["name"] for one in status["asked"]]
+
+
+@dataclass
+class Crowd:
+    """A daemon with many names, and their backend."""
+
+    server: Namespace
+    client: Namespace
+    backend: socket.socket
+    path: str
+    lease: Lease
+
+    def another(self) -> socket.socket:
+        """One more connection to the daemon."""
+        one = socket.socket(socket.AF_UNIX)
+        one.settimeout(60)
+        one.connect(self.path)
+        return one
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]:
+    needs_bpf()
+    folder = tmp_path_factory.mktemp("fast")
+    path, log, name = folder / "s", folder / "log", f"rspdns-test-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+    server, client = Namespace(name), Namespace(f"{name}c")
+    try:
+        connect(server, client)
+        options = ("--names", "65536", "--answers", "65536", "--socket", str(path))
+        program = str(built("asan"))
+        daemon = server.start(program, "run", "--interface", "server", "--address", FAST, *options, log=log)
+        try:
+            until(lambda: path.exists() or daemon.poll() is not None, told=log)
+            assert daemon.poll() is None, log.read_text()
+            lease = Lease()
+            made = Crowd(server, client, socket.socket(socket.AF_UNIX), str(path), lease)
+            with made.backend as backend:
+                backend.settimeout(60)
+                backend.connect(str(path))
+                backend.sendall(hello(1232))
+                said, (file,), _, _ = socket.recv_fds(backend, 7, 1)
+                lease.number = struct.unpack("=IBH", said)[2]
+                lease.take(file)
+                puts = (put(Question(f"n{number}.{LONG}", "A"), (ANSWER,)) for number in range(MANY))
+                backend.sendall(b"".join((*puts, commit(1))))
+                assert messages_until(backend, "c")[-1][1] == struct.pack("=QI", 1, 0)
+                yield made
+                lease.close()
+            assert daemon.poll() is None, log.read_text()
+        finally:
+            daemon.terminate()
+            daemon.wait(30)
+    finally:
+        client.close()
+        server.close()
+
+
+def test_status_of_many_names_is_whole_and_a_change_does_not_wait_for_its_reader(crowd: Crowd) -> None:
+    with crowd.another() as reader:
+        reader.sendall(STATUS_OF_ALL)
+        crowd.backend.sendall(commit(2))
+        assert [kind for kind, _ in messages_until(crowd.backend, "c")] == ["c"]
+        told = messages_until(reader, "s")
+    assert sum(len(body) for _, body in told) > 8 << 20
+    assert max(len(body) for _, body in told) < 1 << 18
+    assert sorted(names_told(told)) == sorted(f"n{number}.{LONG}" for number in range(MANY))
+    printed = crowd.server.run(str(built("asan")), "status", "--socket", crowd.path)
+    assert printed.returncode == 0
+    assert len(json.loads(printed.stdout)["asked"]) == MANY
+
+
+def test_change_is_visible_before_the_status_that_was_asked_for_first_is_told(crowd: Crowd) -> None:
+    """Both stand in one message of the backend: the commit is done between two pages."""
+    crowd.backend.sendall(STATUS_OF_ALL + commit(3) + STATUS_OF_ALL)
+    told = messages_until(crowd.backend, "s")
+    assert [kind for kind, _ in told[:2]] == ["p", "c"]
+    assert len(names_told(told)) == MANY
+    assert len(names_told(messages_until(crowd.backend, "s"))) == MANY
+
+
+def test_names_that_were_asked_about_are_told_in_turn_some_at_a_time(crowd: Crowd) -> None:
+    missing = {f"n{number}.{LONG}" for number in range(ASKED)}
+    largest = 0
+
+    def are_told() -> bool:
+        nonlocal largest
+        # A machine that stands still may lose some: asked again until all were counted.
+        crowd.lease.renew()
+        assert crowd.client.run("python3", "-c", ASK, FAST, LONG, "0", str(ASKED)).returncode == 0
+        crowd.backend.sendall(STATUS_OF_ASKED)
+        names = names_told(messages_until(crowd.backend, "s"))
+        largest = max(largest, len(names))
+        missing.difference_update(names)
+        return not missing
+
+    until(are_told, 60)
+    assert 0 < largest <= NAMES_A_STATUS
