@@ -25,7 +25,7 @@
 
 #define DEFAULT_SOCKET "/run/rspdns-fastpath/fastpath.sock"
 #define DEFAULT_NAMES 16384
-#define DEFAULT_ANSWERS 32768
+#define DEFAULT_ANSWERS 65536
 #define MOST_ADDRESSES 128
 #define MOST_PORTS 2
 #define WAITING 16
@@ -62,7 +62,7 @@ static const char USAGE[] =
 	"  --group NAME       the socket's group\n"
 	"  --user NAME        become this user, with CAP_BPF and CAP_NET_ADMIN alone\n"
 	"  --names NUMBER     room for so many names and types (16384)\n"
-	"  --answers NUMBER   room for so many ready answers, 512 bytes each (32768)\n";
+	"  --answers NUMBER   room for so many ready answers, 512 bytes each (65536)\n";
 
 static uint32_t number(const char *text, uint32_t least, uint32_t most)
 {

@@ -50,11 +50,12 @@ def shown(question: Question, variants: Iterable[Answer]) -> set[str]:
     return {str(one) for variant in variants for one in message(question, variant).answer[0]}
 
 
-def message(question: Question, answer: Answer) -> dns.message.Message:
+def message(question: Question, answer: Answer, one_rr_per_rrset: bool = False) -> dns.message.Message:
     """The whole answer, read by dnspython."""
     counts = b"".join(one.to_bytes(2, "big") for one in (1, answer.answers, 0, answer.additional))
     asked = wire_name(question.name) + TYPES[question.type].to_bytes(2, "big") + b"\0\1"
-    return dns.message.from_wire(b"\0\1\x84\0" + counts + asked + answer.records)
+    wire = b"\0\1\x84\0" + counts + asked + answer.records
+    return dns.message.from_wire(wire, one_rr_per_rrset=one_rr_per_rrset)
 
 
 def test_answers_hold_the_records_of_the_snapshot_and_the_addresses_of_srv_targets() -> None:
@@ -64,7 +65,7 @@ def test_answers_hold_the_records_of_the_snapshot_and_the_addresses_of_srv_targe
         *((OWNER, "SRV"), (HOST, "A"), (HOST, "AAAA"), (HOST, "NAPTR")),
         *((f"00000001.u.{HOST}", "A"), (f"00000001.u.{HOST}", "AAAA"), (f"00000002.u.{HOST}", "A")),
     }
-    for question, (answer,) in made.items():
+    for question, (answer, *_) in made.items():
         said = message(question, answer)
         records = [
             record for record in snapshot.nodes[ZONE][question.name].records if record.type == question.type
@@ -83,7 +84,7 @@ def test_answers_hold_the_records_of_the_snapshot_and_the_addresses_of_srv_targe
 def test_answers_of_ttl_zero_are_those_of_any_other() -> None:
     made = ready(answered(zone(head="ttl = 0"), TWO))
     assert len(made) == 7
-    for question, (answer,) in made.items():
+    for question, (answer, *_) in made.items():
         assert {one.ttl for one in message(question, answer).answer} == {0}
 
 
@@ -119,6 +120,65 @@ def test_what_is_shown_by_chance_has_variants_in_which_all_are_shown() -> None:
         assert len(variants) == VARIANTS
         assert len(shown(question, variants)) > 10
     assert len(made[Question(HOST, "NAPTR")]) == 1
+
+
+def in_order(question: Question, answer: Answer) -> tuple[list[str], list[str]]:
+    """The records of both sections in their order, with their owners."""
+    said = message(question, answer, one_rr_per_rrset=True)
+    return [str(one) for one in said.answer], [str(one) for one in said.additional]
+
+
+def test_each_record_is_the_first_of_one_variant_where_all_are_shown() -> None:
+    """Many clients take the first: PowerDNS shuffles what it answers."""
+    hosts = (member(number, f"10.0.0.{number}", f"2001:db8::{number}") for number in range(1, 4))
+    made = ready(answered(zone(UDP + "slow_start_s = 0\nmax_addresses = 16\n"), views(view(*hosts))))
+    for question, count in (
+        *((Question(HOST, kind), 3) for kind in ("A", "AAAA")),
+        (Question(OWNER, "SRV"), 3),
+        (Question(f"00000001.u.{HOST}", "A"), 1),
+    ):
+        said = [in_order(question, variant) for variant in made[question]]
+        assert len(said) == len(said[0][0]) == count
+        assert {answers[0] for answers, _ in said} == set(said[0][0])
+        for answers, additional in said:
+            assert sorted(answers) == sorted(said[0][0])
+            assert sorted(additional) == sorted(said[0][1])
+
+
+def test_addresses_of_a_single_target_come_first_in_turn() -> None:
+    one = views(view(member(1, "10.0.0.1", "10.9.0.1", "2001:db8::1")))
+    question = Question(OWNER, "SRV")
+    said = [in_order(question, variant)[1] for variant in ready(answered(zone(), one))[question]]
+    assert len(said) == len({additional[0] for additional in said}) == 3
+    assert {tuple(sorted(additional)) for additional in said} == {tuple(sorted(said[0]))}
+
+
+def test_what_chance_chose_is_in_an_order_that_chance_chose() -> None:
+    """Any of those shown comes first: the order says nothing about weights."""
+    many = views(view(*(member(number) for number in range(1, 21))))
+    question, places = Question(HOST, "A"), set()
+    for seed in range(20):
+        first, *_ = ready(answered(zone(), many), seed)[question]
+        shown_first = in_order(question, first)[0]
+        places.add(sorted(shown_first).index(shown_first[0]))
+    assert len(places) > 1
+
+
+def test_orders_are_kept_by_changes_that_leave_their_records_and_drawn_again_by_no_other() -> None:
+    answers = ReadyAnswers(Random(1))
+    two = (member(1, "10.0.0.1", "10.9.0.1"), member(2))
+    answers.take(answered(zone(), views(view(*two))), ())
+    draw_all(answers)
+    target = Question(f"00000001.u.{HOST}", "A")
+    before = answers.all[target]
+    assert len(before) == 2
+    answers.draw_again({target.name, OWNER, HOST})
+    assert answers.is_drawn
+    changed = answers.take(answered(zone(), views(view(*two, member(3)))), ())
+    assert len(changed[Question(HOST, "A")]) == 1
+    assert target not in changed
+    assert target not in draw_all(answers)
+    assert answers.all[target] == before
 
 
 def test_change_is_ready_before_chance_draws_anything() -> None:

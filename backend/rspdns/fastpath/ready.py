@@ -1,7 +1,8 @@
 """Ready answers to the questions that PowerDNS would answer from the pools of a snapshot. Pure.
 
 What a snapshot shows is ready at once. Where chance chose it, there are sixteen variants, which take sixteen
-times as long: these are drawn afterwards, one by one, so that no change waits for them.
+times as long: these are drawn afterwards, one by one, so that no change waits for them. Where all is shown,
+the variants differ in the order of the records: many clients take the first, and PowerDNS shuffles, too.
 
 An answer here is what PowerDNS 4.7 puts behind the question: the records, and with SRV records the addresses
 of their targets. The header and an OPT record are the BPF program's. What PowerDNS would truncate or refuse,
@@ -13,6 +14,7 @@ from __future__ import annotations
 import random
 import socket
 import struct
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import compress
@@ -207,6 +209,59 @@ def _has_open_names(zone: Zone, served: Collection[str]) -> bool:
     )
 
 
+def orders(answer: Answer) -> int:
+    """How many variants an answer has that chance did not choose: one for each record, up to `VARIANTS`."""
+    return max(1, min(_count_in_order(answer), VARIANTS))
+
+
+def _count_in_order(answer: Answer) -> int:
+    """The records that come first in turn: the answers; of a single one, the addresses of its target."""
+    return answer.answers if answer.answers > 1 else answer.additional
+
+
+def in_another_order(name: str, answer: Answer, first: int, chance: random.Random) -> Answer:
+    """The same records: the one at the place `first` before the others, in an order that chance chooses.
+
+    `first` counts the answers, or the additional records where there is one answer; `name` is that of the
+    question. PowerDNS shuffles both sections. The owner of an additional record is a pointer to a target in
+    the answers, and goes along with it.
+    """
+    begins = HEADER + name_size(name) + QUESTION_FIXED
+    blocks = _blocks(answer.records)
+    heads = (first, None) if answer.answers > 1 else (None, first)
+    offsets = {}
+    wire = bytearray()
+    for offset, block in _shuffled(blocks[: answer.answers], heads[0], chance):
+        offsets[offset] = len(wire)
+        wire += block
+    starts = sorted(offsets)
+    for _, block in _shuffled(blocks[answer.answers :], heads[1], chance):
+        target = (int.from_bytes(block[:2], "big") ^ _POINTER) - begins
+        holds_it = starts[bisect_right(starts, target) - 1]
+        moved = target - holds_it + offsets[holds_it] + begins
+        wire += (_POINTER | moved).to_bytes(2, "big") + block[2:]
+    return answer._replace(records=bytes(wire))
+
+
+def _blocks(records: bytes) -> list[tuple[int, bytes]]:
+    """Each record with its place. Its owner is a pointer of two bytes."""
+    found, at = [], 0
+    while at < len(records):
+        size = _FIXED.unpack_from(records, at + len(_POINTER_TO_QUESTION))[3]
+        end = at + len(_POINTER_TO_QUESTION) + _FIXED.size + size
+        found.append((at, records[at:end]))
+        at = end
+    return found
+
+
+def _shuffled(
+    blocks: list[tuple[int, bytes]], first: int | None, chance: random.Random
+) -> list[tuple[int, bytes]]:
+    head = [] if first is None else [blocks.pop(first)]
+    chance.shuffle(blocks)
+    return head + blocks
+
+
 _Key = tuple[str, str]
 """A zone, and a site of it."""
 
@@ -223,6 +278,8 @@ class ReadyAnswers:
         self._answers: dict[_Key, Answers] = {}
         self._undrawn: dict[_Key, list[dict[Question, Answer]]] = {}
         """The sites whose variants are being drawn, in turn, and what was drawn of each so far."""
+        self._chosen: dict[_Key, frozenset[Question]] = {}
+        """The questions of each site whose variants show different records; the others' differ in order."""
 
     def __len__(self) -> int:
         return sum(map(len, self._answers.values()))
@@ -242,8 +299,8 @@ class ReadyAnswers:
     def take(self, snapshot: Snapshot, signed: Collection[str]) -> Answers:
         """The answers of this snapshot that differ from those of the one before; empty: none any more.
 
-        `signed` zones have none: PowerDNS signs. What is shown by chance has one variant at first, that of
-        the snapshot; `draw()` makes the others.
+        `signed` zones have none: PowerDNS signs. What changed, or is shown by chance, has one variant at
+        first, that of the snapshot; `draw()` makes the others.
         """
         zones = {name: zone for name, zone in snapshot.zone_answers.items() if name not in signed}
         same_zones = zones.keys() == self._zones.keys()
@@ -272,42 +329,76 @@ class ReadyAnswers:
         return left | changed
 
     def _first_answers(self, key: _Key, site: SiteAnswers) -> Answers:
-        """What a site shows now. Variants of it that were drawn before count no more."""
+        """What a site shows now. Variants of it that were drawn before count no more; other orders do."""
+        old, chosen = self._answers.get(key, {}), self._chosen.get(key, frozenset())
         self._forget(key)
         self._sites[key] = site
-        if site.redraw is not None:
+        first = {
+            question: _same_records(old.get(question, ()), answer) if question not in chosen else (answer,)
+            for question, answer in node_answers(site.nodes).items()
+        }
+        if site.redraw is not None or any(len(told) < orders(told[0]) for told in first.values()):
             self._undrawn[key] = []
-        return {question: (answer,) for question, answer in node_answers(site.nodes).items()}
+        return first
 
     def _forget(self, key: _Key) -> None:
         self._sites.pop(key, None)
         self._undrawn.pop(key, None)
+        self._chosen.pop(key, None)
 
     def draw(self) -> Answers:
-        """Draw one more variant of a site; with the last one, return those of its answers that changed."""
+        """Draw one more variant of a site; at the end, return those of its answers that changed."""
         if not self._undrawn:
             return {}
         key, drawn = next(iter(self._undrawn.items()))
         site = self._sites[key]
         if not drawn:
             drawn.append(node_answers(site.nodes))
-        drawn.append(_drawn_again(site, drawn[0], self._chance))
-        if len(drawn) < VARIANTS:
+        if site.redraw is not None and len(drawn) < VARIANTS:
+            drawn.append(_drawn_again(site, drawn[0], self._chance))
             return {}
         del self._undrawn[key]
-        old, new = self._answers[key], _variants(drawn)
+        old = self._answers[key]
+        variants, chosen = _variants(drawn), self._chosen.get(key, frozenset())
+        self._chosen[key] = frozenset(question for question, those in variants.items() if len(those) > 1)
+        new = {
+            question: self._in_orders(
+                question, those, old.get(question, ()) if question not in chosen else ()
+            )
+            for question, those in variants.items()
+        }
         self._answers[key] = new
         left: Answers = dict.fromkeys(old.keys() - new.keys(), ())
         return {**left, **{one: answer for one, answer in new.items() if old.get(one) != answer}}
 
+    def _in_orders(
+        self, question: Question, drawn: tuple[Answer, ...], old: tuple[Answer, ...]
+    ) -> tuple[Answer, ...]:
+        """What chance chose, in an order that it chooses, too; what it did not choose in several orders."""
+        name, first = question.name, drawn[0]
+        if len(drawn) > 1:
+            return tuple(
+                in_another_order(name, one, self._chance.randrange(_count_in_order(one)), self._chance)
+                if _count_in_order(one) > 1
+                else one
+                for one in drawn
+            )
+        known = _same_records(old, first)
+        if len(known) == orders(first):
+            return known
+        places = self._chance.sample(range(1, _count_in_order(first)), orders(first) - 1)
+        return (first, *(in_another_order(name, first, place, self._chance) for place in places))
+
     def draw_again(self, names: Collection[str]) -> None:
         """Have `draw()` choose anew where chance chose the answers about one of these names."""
-        for key, site in self._sites.items():
-            if site.redraw is not None and any(
-                question.name in names and len(variants) > 1
-                for question, variants in self._answers[key].items()
-            ):
+        for key, chosen in self._chosen.items():
+            if any(question.name in names for question in chosen):
                 self._undrawn.setdefault(key, [])
+
+
+def _same_records(old: tuple[Answer, ...], first: Answer) -> tuple[Answer, ...]:
+    """The variants of before if they are other orders of this answer; or this answer alone."""
+    return old if old and old[0] == first else (first,)
 
 
 def _drawn_again(
