@@ -25,6 +25,8 @@
 /* A status is told a page at a time, so that no commit waits for more than one page. */
 #define NAMES_A_PAGE 500
 #define PLACES_A_PAGE 16384 /* looked at */
+#define DECISIONS_A_TURN 256 /* read between two looks at the sockets */
+#define DECISIONS_A_LOOK 250 /* told between two looks at the interfaces, so 1000 a second */
 
 struct client {
 	int file;	  /* -1: free */
@@ -48,6 +50,8 @@ struct server {
 	struct client clients[MOST_CLIENTS];
 	struct client *backend; /* whose answers are in the table; NULL: nobody's */
 	struct ring_buffer *decisions;
+	unsigned int read_in_turn, told_since_look;
+	uint64_t untold; /* decisions since the last look at the interfaces, above the rate */
 	uint64_t *told_answered, *told_passed; /* of each entry, to the backend */
 	uint32_t next_asked;		       /* the place at which the next status of those asked about begins */
 	unsigned int attached;
@@ -281,15 +285,20 @@ static bool is_page_due(const struct client *client)
 	return client->file >= 0 && client->telling.is_under_way && client->out_size == 0;
 }
 
-static int tell_decision(void *context, void *data, size_t size)
+static void tell_tracing(struct server *server, const char *text, size_t size)
 {
-	struct server *server = context;
-	const struct decision *decision = data;
+	for (int i = 0; i < MOST_CLIENTS; i++)
+		if (server->clients[i].file >= 0 && server->clients[i].is_tracing)
+			reply(&server->clients[i], DECIDED, text, size);
+}
+
+static void tell_decision(struct server *server, const struct decision *decision)
+{
 	char *text = NULL, address[INET6_ADDRSTRLEN] = "?";
 	size_t length = 0;
-	FILE *out = size >= sizeof(*decision) && decision->reason < REASON_COUNT ? open_memstream(&text, &length) : NULL;
+	FILE *out = decision->reason < REASON_COUNT ? open_memstream(&text, &length) : NULL;
 	if (!out)
-		return 0;
+		return;
 	inet_ntop(decision->version == 6 ? AF_INET6 : AF_INET, decision->source, address, sizeof(address));
 	fprintf(out, "%s#%u ", address, ntohs(decision->port));
 	if (decision->question.size) {
@@ -300,11 +309,31 @@ static int tell_decision(void *context, void *data, size_t size)
 	}
 	fprintf(out, "%s\n", REASON_NAMES[decision->reason]);
 	if (fclose(out) == 0)
-		for (int i = 0; i < MOST_CLIENTS; i++)
-			if (server->clients[i].file >= 0 && server->clients[i].is_tracing)
-				reply(&server->clients[i], DECIDED, text, length);
+		tell_tracing(server, text, length);
 	free(text);
-	return 0;
+}
+
+/* Says with a negative number that the others wait for the next turn. */
+static int take_decision(void *context, void *data, size_t size)
+{
+	struct server *server = context;
+	if (server->told_since_look == DECISIONS_A_LOOK) {
+		server->untold++;
+	} else if (size >= sizeof(struct decision)) {
+		server->told_since_look++;
+		tell_decision(server, data);
+	}
+	return ++server->read_in_turn < DECISIONS_A_TURN ? 0 : -1;
+}
+
+static void tell_untold(struct server *server)
+{
+	char text[80];
+	if (server->untold) {
+		int size = snprintf(text, sizeof(text), "%llu more, above 1000 a second\n", (unsigned long long)server->untold);
+		tell_tracing(server, text, (size_t)size);
+	}
+	server->untold = server->told_since_look = 0;
 }
 
 static void look_who_traces(struct server *server)
@@ -528,6 +557,14 @@ static bool tell_pages(struct server *server)
 	return is_more;
 }
 
+/* What was told besides replies. */
+static void flush_all(struct server *server)
+{
+	for (int i = 0; i < MOST_CLIENTS; i++)
+		if (server->clients[i].file >= 0 && server->clients[i].out_size)
+			flush(server, &server->clients[i]);
+}
+
 static bool watch(struct server *server, int file, void *what)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = what};
@@ -579,7 +616,7 @@ int server_run(int listener, struct program *program, struct table *table)
 	int is_listener, is_end, is_tick, is_decision; /* their addresses tell events apart */
 	server.told_answered = calloc(table->entry_places.capacity, sizeof(uint64_t));
 	server.told_passed = calloc(table->entry_places.capacity, sizeof(uint64_t));
-	server.decisions = ring_buffer__new(program->decisions, tell_decision, &server, NULL);
+	server.decisions = ring_buffer__new(program->decisions, take_decision, &server, NULL);
 	if (server.epoll < 0 || !server.told_answered || !server.told_passed || !server.decisions ||
 	    !watch(&server, listener, &is_listener) || !watch(&server, ended, &is_end) || !watch(&server, ticks, &is_tick) ||
 	    !watch(&server, ring_buffer__epoll_fd(server.decisions), &is_decision))
@@ -602,13 +639,14 @@ int server_run(int listener, struct program *program, struct table *table)
 			} else if (what == &is_tick) {
 				if (read(ticks, &ignored, sizeof(ignored)) > 0)
 					look_at_interfaces(&server);
+				tell_untold(&server);
+				flush_all(&server);
 				if (count == 1)
 					table_tidy(table);
 			} else if (what == &is_decision) {
-				ring_buffer__consume(server.decisions);
-				for (int j = 0; j < MOST_CLIENTS; j++)
-					if (server.clients[j].file >= 0 && server.clients[j].out_size)
-						flush(&server, &server.clients[j]);
+				server.read_in_turn = 0;
+				ring_buffer__consume(server.decisions); /* what is left is an event of the next turn */
+				flush_all(&server);
 			} else {
 				struct client *client = what;
 				if (client->file >= 0 && events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR))

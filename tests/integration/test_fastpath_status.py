@@ -20,6 +20,7 @@ from tests.support.waiting import until
 MANY = 50_000
 LONG = f"{'x' * 60}.{'y' * 40}"
 """In each of the names: a status of all is longer than the 8 MB that a client may leave unread."""
+TRACE = struct.pack("=IB", 1, ord("T"))
 ASKED = 2500
 NAMES_A_STATUS = 2000
 """Of those that were asked about: MOST_ASKED in fastpath/daemon/messages.h."""
@@ -158,3 +159,25 @@ def test_names_that_were_asked_about_are_told_in_turn_some_at_a_time(crowd: Crow
 
     until(are_told, 60)
     assert 0 < largest <= NAMES_A_STATUS
+
+
+def test_trace_of_a_flood_tells_some_decisions_and_how_many_more_there_were(crowd: Crowd) -> None:
+    with crowd.another() as tracing:
+        tracing.settimeout(1)
+        tracing.sendall(TRACE)
+        said = bytearray()
+
+        def says_how_many_more() -> bool:
+            crowd.lease.renew()
+            crowd.client.run("python3", "-c", ASK, FAST, LONG, "0", "1000")
+            try:
+                while b" more, above 1000 a second\n" not in said:
+                    said.extend(tracing.recv(1 << 16))
+            except TimeoutError:
+                return False
+            return True
+
+        until(says_how_many_more, 60)
+        assert b" A " in said
+        crowd.backend.sendall(commit(4))
+        assert messages_until(crowd.backend, "c")[-1][1] == struct.pack("=QI", 4, 0)
