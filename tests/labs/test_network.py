@@ -272,3 +272,9 @@ def test_a_lab_that_ends_on_a_full_disk_says_so(tmp_path: Path, room: str) -> No
     )
     assert ("is full: what failed may have failed for that" in done.stderr) == (room == "full"), done.stderr
     assert not done.stdout, "it is removed"
+
+
+def test_a_host_passes_on_no_packets_of_others_even_where_the_machine_does(network: Network) -> None:
+    setting = Path("/proc/sys/net/ipv4/ip_forward")
+    host = network.add_host("a", "10.53.0.1")
+    assert call_in(host.path, setting.read_text).strip() == "0"

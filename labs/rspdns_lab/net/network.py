@@ -28,6 +28,7 @@ from rspdns_lab.ending import uninterrupted
 from rspdns_lab.errors import LabError
 
 NAMESPACE_FOLDER: Final = Path("/run/netns")
+_IP_FORWARD: Final = Path("/proc/sys/net/ipv4/ip_forward")
 _CLONE_NEWNET: Final = 0x40000000
 pyroute2_config.default_communicate_timeout = 60  # s; its 2 s are too short for a busy or emulated machine
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -156,9 +157,17 @@ def _plug_in(lan: Any, host: Host) -> None:
 
 
 def _set_up(inside: Any, address: str, prefix_length: int) -> None:
+    _forward_nothing()
     inside.link("set", index=_index(inside, "lo"), state="up")
     inside.addr("add", index=_index(inside, "eth0"), address=address, prefixlen=prefix_length)
     inside.link("set", index=_index(inside, "eth0"), state="up")
+
+
+def _forward_nothing() -> None:
+    """A host of a lab is no router. A new namespace has what the machine has, and with containers that is 1:
+    then a host that lost an address would pass on what is sent to it."""
+    if _IP_FORWARD.read_text().strip() != "0":
+        _IP_FORWARD.write_text("0")
 
 
 def _index(netlink: Any, interface: str) -> int:
