@@ -20,8 +20,8 @@ command_of() {
             ;;
         loss) echo loss ;;
         calls) echo ims ;;
-        calls-with-ppu-agent) echo ims --ppu ;;
-        takeover) echo compare --seconds 20 --trials 3 ;;
+        calls-with-ppu-agent) echo ims --ppu --quick ;;
+        takeover) echo compare --seconds 20 ;;
         speed) echo bench --only questions --rounds 3 ;;
         changes) echo bench --only changes ;;
         strangers) echo bench --only flood --only strangers ;;
