@@ -33,7 +33,7 @@ _RESTART_AFTER_S: Final = 1.0
 _HUNG_AFTER_S: Final = 10.0
 _MOST_UNSENT: Final = 1 << 20
 _PROBED_FOR_S: Final = 20.0
-_BRIDGE_SETTINGS: Final = Path("/proc/sys/net/bridge")
+_NETWORK_SETTINGS: Final = Path("/proc/sys/net")
 COUNTERS: Final[Mapping[str, str]] = {
     "guarded": "Set-ups that were noted, to be repeated while nobody answers.",
     "answered": "Set-ups that their server accepted.",
@@ -77,10 +77,17 @@ def guarded(
     return frozenset(one for one in found if one.protocol in _TRANSPORTS)
 
 
-def links_here() -> dict[str, bool]:
-    """The interfaces of this network namespace, and whether each is the port of a bridge."""
+def links_here() -> dict[str, str | None]:
+    """The interfaces of this network namespace, and the bridge that each is a port of."""
     with IPRoute() as netlink:
-        return {link.get_attr("IFLA_IFNAME"): _slave_kind(link) == "bridge" for link in netlink.get_links()}
+        links = list(netlink.get_links())
+    names = {link["index"]: link.get_attr("IFLA_IFNAME") for link in links}
+    return {
+        link.get_attr("IFLA_IFNAME"): names.get(link.get_attr("IFLA_MASTER"))
+        if _slave_kind(link) == "bridge"
+        else None
+        for link in links
+    }
 
 
 def _slave_kind(link: Any) -> str | None:
@@ -90,22 +97,30 @@ def _slave_kind(link: Any) -> str | None:
 
 
 def problems_of(
-    interfaces: Iterable[str], links: Mapping[str, bool], settings: Path = _BRIDGE_SETTINGS
+    interfaces: Iterable[str], links: Mapping[str, str | None], settings: Path = _NETWORK_SETTINGS
 ) -> Iterator[str]:
     """What this host lacks for a gateway at these interfaces, in words. `links`: see `links_here()`."""
-    lacking = [
-        f"net.bridge.{setting}"
-        for setting in ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables")
-        if not _is_on(settings / setting)
-    ]
+    seen = [f"bridge/bridge-nf-call-{tables}" for tables in ("iptables", "ip6tables")]
     for name in interfaces:
         if name not in links:
             yield f"there is no interface {name} now"
-        elif links[name] and lacking:
-            yield (
-                f"{name} is a port of a bridge, and {' and '.join(lacking)} is not 1: on_dead does not see "
-                "what is bridged (modprobe br_netfilter)"
-            )
+        elif bridge := links[name]:
+            if lacking := _off(settings, seen):
+                yield (
+                    f"{name} is a port of a bridge, and {lacking} is not 1: on_dead does not see "
+                    "what is bridged (modprobe br_netfilter)"
+                )
+            if lacking := _off(settings, [f"ipv4/conf/{bridge}/forwarding"]):
+                yield (
+                    f"{name} is a port of the bridge {bridge}, and {lacking} is not 1: "
+                    "the kernel drops what on_dead redirects there by IPv4"
+                )
+
+
+def _off(settings: Path, names: Iterable[str]) -> str:
+    """Those of these settings that are not 1, as sysctl takes them."""
+    off = [name for name in names if not _is_on(settings / name)]
+    return " and ".join("net." + name.translate(str.maketrans("/.", "./")) for name in off)
 
 
 def probe() -> str | None:

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from ppu_agent.configuration import load_configuration
 from ppu_agent.destinations import Destination
-from ppu_agent.gateway import PROGRAM, Gateway, guarded, problems_of, rendered
+from ppu_agent.gateway import PROGRAM, Gateway, guarded, links_here, problems_of, rendered
 from ppu_agent.kernel import Nftables
 from ppu_agent.metrics import gateway_metrics
 from ppu_agent.ruleset import ruleset
@@ -283,6 +283,7 @@ def test_server_that_answers_is_not_disturbed(gate: Gate) -> None:
 def test_dead_are_refused_and_redirected_through_it(network: Gate, version: int) -> None:
     if network.is_bridge:
         settings = [f"net.bridge.bridge-nf-call-{one}=1" for one in ("iptables", "ip6tables")]
+        settings.append("net.ipv4.conf.br0.forwarding=1")
         network.gate.run("sysctl", "-qw", *settings)
     family = socket.AF_INET6 if version == 6 else socket.AF_INET
     dead, server = (
@@ -311,10 +312,13 @@ def test_dead_are_refused_and_redirected_through_it(network: Gate, version: int)
             with contextlib.suppress(TimeoutError):
                 client.connect((SILENT[version], PORT))
                 client.send(b"who is there?")
-                words, source = serving.recvfrom(100)
-                serving.sendto(words, source)
-                return bool(client.recv(100) == words)
+                return bool(client.recv(100))
         return False
+
+    def echo() -> None:
+        while not is_over.is_set():
+            with contextlib.suppress(TimeoutError):
+                serving.sendto(*serving.recvfrom(100))
 
     try:
         inside(network.gate, lambda: steer(Steering(treatments)))
@@ -322,8 +326,15 @@ def test_dead_are_refused_and_redirected_through_it(network: Gate, version: int)
         assert error == errno.ECONNREFUSED
         assert took_s < 1.5
         with inside(network.server, bound) as serving:
-            serving.settimeout(0.2)
-            until(is_answered)
+            serving.settimeout(0.1)
+            is_over = threading.Event()
+            echoing = threading.Thread(target=echo)
+            echoing.start()
+            try:
+                until(is_answered)
+            finally:
+                is_over.set()
+                echoing.join()
     finally:
         inside(network.gate, lambda: steer(Steering()))
 
@@ -506,14 +517,26 @@ def test_members_fronts_and_those_that_left_are_guarded_by_tcp_and_sctp() -> Non
 
 
 def test_what_a_host_lacks_for_a_gateway_is_told(tmp_path: Path) -> None:
-    links = {"eth0": False, "eth1": True}
+    links = {"eth0": None, "eth1": "br0"}
     assert list(problems_of(["eth0"], links, tmp_path)) == []
-    (told,) = problems_of(["eth1"], links, tmp_path)
-    assert "br_netfilter" in told
-    for setting in ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables"):
+    unseen, dropped = problems_of(["eth1"], links, tmp_path)
+    assert "br_netfilter" in unseen
+    assert "net.ipv4.conf.br0.forwarding is not 1" in dropped
+    for setting in ("bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables"):
+        (tmp_path / setting).parent.mkdir(exist_ok=True)
         (tmp_path / setting).write_text("1\n")
+    assert list(problems_of(["eth1"], links, tmp_path)) == [dropped]
+    (tmp_path / "ipv4/conf/br0").mkdir(parents=True)
+    (tmp_path / "ipv4/conf/br0/forwarding").write_text("1\n")
     assert list(problems_of(["eth1"], links, tmp_path)) == []
     assert list(problems_of(["eth2"], links, tmp_path)) == ["there is no interface eth2 now"]
+
+
+@pytest.mark.integration
+def test_ports_are_known_by_their_bridge(network: Gate) -> None:
+    found = inside(network.gate, links_here)
+    assert found["lo"] is None
+    assert found["inner"] == ("br0" if network.is_bridge else None)
 
 
 def test_gateway_in_the_configuration(tmp_path: Path) -> None:
