@@ -105,6 +105,7 @@ ALL: list[Result] = [
     *rates("uncached_qps", (1, 1000), (1, 1000), (1, 1000)),
     Followed("idle", 4, 2.5, 9.5, 9.5, 0, (0.0, 2.5, 4.5, 9.5)),
     Followed("loaded", 1000, 3.5, 5.5, 19.5, 0),  # of a report that kept no times
+    Followed("fastpath", 4, 0.5, 1.5, 1.5, 0, (0.0, 0.5, 0.5, 1.5)),
     sized(1, 1, 50),
     sized(10, 10, 52),
     sized(100, 10, 70),
@@ -211,14 +212,14 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one() -> None:
         def answer() -> None:
             asked, address = server.recvfrom(512)
             reply = dns.message.make_response(dns.message.from_wire(asked))
-            reply.answer = [dns.rrset.from_text("x.example.", 1, "IN", "A", "10.0.0.1")]
+            reply.answer = [dns.rrset.from_text("x.example.", 1, "IN", "SRV", "0 0 5060 y.example.")]
             server.sendto(reply.to_wire(), address)
 
         with contextlib.closing(Asker("127.0.0.1", server.getsockname()[1])) as asker:
-            assert not asker.finds("x.example.")
+            assert not asker.targets("x.example.")
             answer()
             answered = threads.submit(answer)
-            assert asker.finds("x.example.")
+            assert asker.targets("x.example.") == {"y.example"}
             answered.result()
 
 

@@ -40,6 +40,15 @@ _INTRO: Final = (
     "check, and by rspdns; dnsperf asks each in turn, round after round in one run. It shares the processor "
     "with them: what counts is the processor time for one answer, and ratios; queries a second come second."
 )
+_TITLES: Final[Mapping[str, str]] = {
+    "Questions": "What liveness costs",
+    "Changes": "How soon a change is answered",
+    "Floods of names that do not exist": "Floods and strangers",
+    "Size": "Many pools, many servers",
+    "Registrars": "How many servers three registrars serve",
+    "Strangers": "What strangers can do",
+}
+"""The page's title, by the first of its sections."""
 _LATENCIES: Final = f"Latencies are at {LATENCY_QUESTIONS_PER_S} questions a second."
 _SCALE: Final = (
     "Real registrars, backend and PowerDNS; simulated pool elements, over one association for each "
@@ -159,7 +168,9 @@ def page_of(found: Sequence[Result]) -> Page:
         sections.append(Section("Registrars", _REGISTRARS, _registrars_table(found)))
     if any(isinstance(one, Strangers) for one in found):
         sections.append(Section("Strangers", _STRANGERS, _strangers_table(found)))
-    return Page("What liveness costs", _INTRO, sections)
+    title = _TITLES[sections[0].title] if sections else "Nothing was measured"
+    intro = _INTRO if any(isinstance(one, Rate) for one in found) else ""
+    return Page(title, intro, sections)
 
 
 def _sizes(found: Sequence[Result]) -> list[Size]:
@@ -355,7 +366,7 @@ def _changes_plot(found: Sequence[Result]) -> "Plot":
     axes = plot.subplots()
     for one in found:
         if isinstance(one, Followed):
-            colour = {"idle": "#009e73", "loaded": "#0072b2"}[one.kind]
+            colour = {"idle": "#009e73", "loaded": "#0072b2", "fastpath": "#d55e00"}[one.kind]
             times_ms = [max(time_ms, _SHORTEST_MS) for time_ms in one.times_ms]
             parts = [100 * index / len(times_ms) for index in range(1, len(times_ms) + 1)]
             axes.step(times_ms, parts, where="post", color=colour, label=f"{one.kind}: {one.changes} changes")

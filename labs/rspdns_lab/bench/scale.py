@@ -23,7 +23,7 @@ from daemon_kit.control import ControlError, request
 from registrar_config.options import TIMERS_MS, Endpoint, RegistrarSettings, arguments
 
 from rspdns_lab.bench.programs import compiled
-from rspdns_lab.bench.scale_files import target, write_files
+from rspdns_lab.bench.scale_files import owner, target, write_files
 from rspdns_lab.chain.asking import Asker
 from rspdns_lab.chain.hosts import wait_until
 from rspdns_lab.errors import LabError
@@ -55,7 +55,7 @@ class Size:
 
     `startup_s`: from the start of the backend until it knows every element. `updated_cpu_us`: processor time
     of the backend for an element that reports another load. `gone_*_ms`, `back_*_ms`: from the moment an
-    element leaves, or comes back, until DNS shows it.
+    element leaves, or comes back, until its pool's SRV records show it; they have all members of the pool.
     """
 
     pools: int
@@ -150,7 +150,8 @@ class _Scene:
         self._backend_host = network.add_host("ns", BACKEND)
         self._elements_host = network.add_host("pes", ELEMENTS)
         self._registrars = [self._start_registrar(number, host) for number, host in enumerate(hosts, 1)]
-        write_files(folder / "ns", BACKEND, list(REGISTRARS), pools)
+        most_answers = min(128, max(8, members))
+        write_files(folder / "ns", BACKEND, list(REGISTRARS), pools, most_answers)
         self._start_elements()
         self._asker: Asker = call_in(self._elements_host.path, functools.partial(Asker, BACKEND))
         cleanup.callback(self._asker.close)
@@ -262,8 +263,8 @@ class _Scene:
             raise LabError(f"the simulated pool elements: {error}") from None
 
     def _is_shown(self, pool: int, index: int) -> bool:
-        """Tell whether DNS has the element's target."""
-        return self._asker.finds(target(pool, index))
+        """Tell whether the pool's SRV records have the element's target."""
+        return target(pool, index) in self._asker.targets(owner(pool))
 
 
 def _cpu_s(process: psutil.Process) -> float:

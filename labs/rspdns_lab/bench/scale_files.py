@@ -23,8 +23,18 @@ def target(pool: int, index: int) -> str:
     return f"{element_identifier(pool, index):08x}.u.as{pool}.{ZONE}"
 
 
-def write_files(folder: Path, address: str, registrars: list[str], pools: int) -> None:
-    """Write the configuration of a backend with so many pools, and of a PowerDNS at `address` beside it."""
+def owner(pool: int) -> str:
+    """Return the owner name of a pool's SRV records."""
+    return f"_sip._udp.as{pool}.{ZONE}"
+
+
+def write_files(
+    folder: Path, address: str, registrars: list[str], pools: int, most_answers: int | None = None
+) -> None:
+    """Write the configuration of a backend with so many pools, and of a PowerDNS at `address` beside it.
+
+    With `most_answers` (2 to 128) an answer has as many members, and is told in one datagram.
+    """
     (folder / "zones.d").mkdir(parents=True)
     (folder / "rspdns.toml").write_text(
         f"registrars = {json.dumps(registrars)}\n"
@@ -34,13 +44,15 @@ def write_files(folder: Path, address: str, registrars: list[str], pools: int) -
     (folder / "zones.d" / f"{ZONE}.zone").write_text(
         f"$ORIGIN {ZONE}.\n$TTL 300\n@ SOA ns hostmaster 1 3600 600 86400 1\n@ NS ns\nns A {address}\n"
     )
+    limit = f"max_answers = {most_answers}\n" if most_answers else ""
     tables = "".join(
         f'[[pool]]\nhandle = "{handle_of(pool)}"\nlabel = "u"\nservice = "_sip._udp"\nname = "as{pool}"\n'
-        'accept = ["10.0.0.0/8"]\nwhen_empty = "nodata"\n'
+        f'accept = ["10.0.0.0/8"]\nwhen_empty = "nodata"\n{limit}'
         for pool in range(pools)
     )
     (folder / "zones.d" / f"{ZONE}.toml").write_text(f'zone = "{ZONE}"\nstatic = "{ZONE}.zone"\n{tables}')
     settings = PdnsSettings(
         listen_address=address, connector=f"unix:{folder}/remote.sock", socket_dir=str(folder)
     )
-    (folder / "pdns.conf").write_text(render(settings))
+    whole = "udp-truncation-threshold=65535\n" if most_answers else ""
+    (folder / "pdns.conf").write_text(render(settings) + whole)

@@ -62,16 +62,12 @@ class Asker:
         """Ask no more."""
         self._socket.close()
 
-    def finds(self, name: str) -> bool:
-        """Tell whether a name has an address; no answer within half a second means no.
+    def targets(self, owner: str) -> frozenset[str]:
+        """Return the targets of the SRV records of a name; none without an answer within half a second.
 
         What came too late for an earlier question is thrown away first: read as the answer to this one it
         would make this one's late in its turn, for ever.
         """
-        return bool(self._ask(name, "A"))
-
-    def targets(self, owner: str) -> frozenset[str]:
-        """Return the targets of the SRV records of a name; none without an answer."""
         found = (record for rrset in self._ask(owner, "SRV") for record in rrset)
         return frozenset(str(record.target).rstrip(".") for record in found)
 
@@ -79,7 +75,7 @@ class Asker:
         with contextlib.suppress(BlockingIOError):
             while True:
                 self._socket.recv(65535)
-        query = dns.message.make_query(name, qtype)
+        query = dns.message.make_query(name, qtype, use_edns=0, payload=65535)
         try:
             reply = dns.query.udp(
                 query, self._address, timeout=PATIENCE_S, port=self._port, sock=self._socket
