@@ -247,7 +247,9 @@ def _denied_table(found: Sequence[Result]) -> Table:
         ("names denied a second", *(f"{one} labels" for one in labels), *(f"ratio, {one}" for one in labels))
     ]
     for server, title in SERVERS.items() if labels else ():
-        qps = (known.get(f"flood_{server}_qps_{one}_labels") for one in labels)
+        qps = [known.get(f"flood_{server}_qps_{one}_labels") for one in labels]
+        if not any(qps):
+            continue
         ratios = (known.get(f"flood_{server}_ratio_{one}_labels") for one in labels)
         cells = ["-" if value is None else f"{value:,.0f}" for value in qps]
         rows.append([title, *cells, *("-" if value is None else f"{value:.2f}" for value in ratios)])

@@ -54,8 +54,9 @@ class Size:
     """What was measured with so many pools of so many members.
 
     `startup_s`: from the start of the backend until it knows every element. `updated_cpu_us`: processor time
-    of the backend for an element that reports another load. `gone_*_ms`, `back_*_ms`: from the moment an
-    element leaves, or comes back, until its pool's SRV records show it; they have all members of the pool.
+    of the backend for an element that reports another load. `gone_*_ms`: from the moment an element leaves
+    until its pool's SRV records lack it. `back_*_ms`: from the moment it comes back until its name has its
+    address again: which members of a large pool an SRV answer has, is chance.
     """
 
     pools: int
@@ -150,8 +151,7 @@ class _Scene:
         self._backend_host = network.add_host("ns", BACKEND)
         self._elements_host = network.add_host("pes", ELEMENTS)
         self._registrars = [self._start_registrar(number, host) for number, host in enumerate(hosts, 1)]
-        most_answers = min(128, max(8, members))
-        write_files(folder / "ns", BACKEND, list(REGISTRARS), pools, most_answers)
+        write_files(folder / "ns", BACKEND, list(REGISTRARS), pools)
         self._start_elements()
         self._asker: Asker = call_in(self._elements_host.path, functools.partial(Asker, BACKEND))
         cleanup.callback(self._asker.close)
@@ -159,7 +159,7 @@ class _Scene:
     def measure(self, extent: Extent) -> Size:
         backend, startup_s = self._start_backend()
         pdns = self._started("pdns", self._backend_host, ["pdns_server", f"--config-dir={self._folder}/ns"])
-        wait_until(lambda: self._is_shown(0, 0), "PowerDNS", _PATIENCE_S, pdns, backend)
+        wait_until(lambda: self._shown(0), "PowerDNS", _PATIENCE_S, pdns, backend)
         time.sleep(extent.settle_s)
         process = _below(backend, "python")
         idle_s = _cpu_in(process, extent.look_s)
@@ -240,17 +240,24 @@ class _Scene:
         gone_ms, back_ms = [], []
         draw = random.Random(1)  # noqa: S311 - chance, not a secret
         for _ in range(trials):
-            pool, index = draw.randrange(self._pools), draw.randrange(self._members)
-            wait_until(functools.partial(self._is_shown, pool, index), "the element in DNS", 30)
-            gone_ms.append(self._time("leave", pool, index, shown=False))
-            back_ms.append(self._time("join", pool, index, shown=True))
+            gone, back = self._leave_and_return(draw.randrange(self._pools), draw)
+            gone_ms.append(gone)
+            back_ms.append(back)
         return sorted(gone_ms), sorted(back_ms)
 
-    def _time(self, command: str, pool: int, index: int, *, shown: bool) -> float:
+    def _leave_and_return(self, pool: int, draw: random.Random) -> tuple[float, float]:
+        wait_until(lambda: self._shown(pool), "an element in DNS", 30)
+        index = draw.choice(self._shown(pool))
+        gone_ms = self._time("leave", pool, index, lambda: index not in self._shown(pool))
+        name = target(pool, index)
+        wait_until(lambda: not self._asker.finds(name), "the address of an element that left, out of DNS", 30)
+        return gone_ms, self._time("join", pool, index, lambda: self._asker.finds(name))
+
+    def _time(self, command: str, pool: int, index: int, is_told: Callable[[], bool]) -> float:
         """Give a command; return how many ms later an answer to a question first was as it should be."""
         at_s = float(self._tell(command, pool=pool, index=index)["at_s"])
         end_s = at_s + _PATIENCE_S
-        while self._is_shown(pool, index) != shown:
+        while not is_told():
             if time.monotonic() > end_s:
                 raise LabError(f"{command} of an element of pool {pool}: DNS does not follow")
             time.sleep(0.001)
@@ -262,9 +269,10 @@ class _Scene:
         except ControlError as error:
             raise LabError(f"the simulated pool elements: {error}") from None
 
-    def _is_shown(self, pool: int, index: int) -> bool:
-        """Tell whether the pool's SRV records have the element's target."""
-        return target(pool, index) in self._asker.targets(owner(pool))
+    def _shown(self, pool: int) -> list[int]:
+        """The elements whose targets an SRV answer of the pool has; none where there is no answer."""
+        targets = self._asker.targets(owner(pool))
+        return [index for index in range(self._members) if target(pool, index) in targets]
 
 
 def _cpu_s(process: psutil.Process) -> float:

@@ -28,13 +28,8 @@ def owner(pool: int) -> str:
     return f"_sip._udp.as{pool}.{ZONE}"
 
 
-def write_files(
-    folder: Path, address: str, registrars: list[str], pools: int, most_answers: int | None = None
-) -> None:
-    """Write the configuration of a backend with so many pools, and of a PowerDNS at `address` beside it.
-
-    With `most_answers` (2 to 128) an answer has as many members, and is told in one datagram.
-    """
+def write_files(folder: Path, address: str, registrars: list[str], pools: int) -> None:
+    """Write the configuration of a backend with so many pools, and of a PowerDNS at `address` beside it."""
     (folder / "zones.d").mkdir(parents=True)
     (folder / "rspdns.toml").write_text(
         f"registrars = {json.dumps(registrars)}\n"
@@ -44,15 +39,13 @@ def write_files(
     (folder / "zones.d" / f"{ZONE}.zone").write_text(
         f"$ORIGIN {ZONE}.\n$TTL 300\n@ SOA ns hostmaster 1 3600 600 86400 1\n@ NS ns\nns A {address}\n"
     )
-    limit = f"max_answers = {most_answers}\n" if most_answers else ""
     tables = "".join(
         f'[[pool]]\nhandle = "{handle_of(pool)}"\nlabel = "u"\nservice = "_sip._udp"\nname = "as{pool}"\n'
-        f'accept = ["10.0.0.0/8"]\nwhen_empty = "nodata"\n{limit}'
+        'accept = ["10.0.0.0/8"]\nwhen_empty = "nodata"\n'
         for pool in range(pools)
     )
     (folder / "zones.d" / f"{ZONE}.toml").write_text(f'zone = "{ZONE}"\nstatic = "{ZONE}.zone"\n{tables}')
     settings = PdnsSettings(
         listen_address=address, connector=f"unix:{folder}/remote.sock", socket_dir=str(folder)
     )
-    whole = "udp-truncation-threshold=65535\n" if most_answers else ""
-    (folder / "pdns.conf").write_text(render(settings) + whole)
+    (folder / "pdns.conf").write_text(render(settings))

@@ -62,6 +62,10 @@ class Asker:
         """Ask no more."""
         self._socket.close()
 
+    def finds(self, name: str) -> bool:
+        """Tell whether a name has an address; no answer within half a second means no."""
+        return bool(self._ask(name, "A"))
+
     def targets(self, owner: str) -> frozenset[str]:
         """Return the targets of the SRV records of a name; none without an answer within half a second.
 
@@ -75,7 +79,7 @@ class Asker:
         with contextlib.suppress(BlockingIOError):
             while True:
                 self._socket.recv(65535)
-        query = dns.message.make_query(name, qtype, use_edns=0, payload=65535)
+        query = dns.message.make_query(name, qtype)
         try:
             reply = dns.query.udp(
                 query, self._address, timeout=PATIENCE_S, port=self._port, sock=self._socket
