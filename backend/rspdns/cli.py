@@ -16,6 +16,7 @@ from daemon_kit.commands import CommandGroup, config_option, end_with, log_optio
 from daemon_kit.config_file import ConfigurationErrors, TomlDocument, read_text
 from daemon_kit.control import ControlError, request
 from daemon_kit.run import run_service
+from pdns_config.__main__ import main as pdns_conf
 from registrar_config.render import check as check_registrars
 from registrar_config.render import render
 
@@ -58,14 +59,16 @@ def serve(config: Path, log_level: str | None, log_json: bool) -> None:
 
 @main.command()
 @CONFIG
-@click.option("--offline", is_flag=True, help="Ask neither the backend nor the registrars who is registered.")
+@click.option(
+    "--offline", is_flag=True, help="Ask neither the backend nor the registrars which servers are registered."
+)
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
 def check(config: Path, offline: bool, strict: bool) -> None:
     """Say whether configuration and zones are right: every error at once, with file, line and key.
 
     It warns of what is allowed but probably a mistake: fewer than three registrars, long TTLs, a handle under
-    which no server is registered, and members that a reload would remove, with the reason. Who is registered
-    it asks the running backend, otherwise the registrars.
+    which no server is registered, and members that a reload would remove, with the reason. It asks the
+    running backend which servers are registered; when none runs, it asks the registrars.
     """
     from rspdns.check import Registered, registered, warnings
     from rspdns.departures import departures
@@ -82,7 +85,7 @@ def check(config: Path, offline: bool, strict: bool) -> None:
     for warning in found:
         click.echo(f"warning: {warning}", err=True)
     if known.handles is None and not offline:
-        click.echo(f"note: not known who is registered: {_why_nobody_tells()}", err=True)
+        click.echo(f"note: which servers are registered is not known: {_why_nobody_tells()}", err=True)
     if known.unknown:
         told = "the running backend knows no such pool yet, and no registrar answers here"
         click.echo(f"note: not known who registers {', '.join(map(repr, known.unknown))}: {told}", err=True)
@@ -99,7 +102,8 @@ def _why_nobody_tells() -> str:
         check_available()
     except SctpUnavailable:
         return (
-            "no backend runs, and without SCTP in the kernel registrars are asked by `sctp-run rspdns check`"
+            "no backend runs, and this kernel has no SCTP to ask the registrars; "
+            "`sctp-run rspdns check` asks them"
         )
     return "no backend runs, and no registrar answers"
 
@@ -189,7 +193,7 @@ def status(config: Path, as_json: bool, watch: bool, nagios: bool) -> None:
 @click.option(
     "--port", type=click.IntRange(1, 65535), default=5300, show_default=True, help="Where DNS answers."
 )
-@click.option("--address", help="Address of this host the registrars use; default: its first one.")
+@click.option("--address", help="The registrars' address, one of this host; default: its first one.")
 @click.option(
     "--directory",
     type=click.Path(path_type=Path, file_okay=False),
@@ -215,13 +219,13 @@ def up(port: int, address: str | None, directory: Path | None, no_servers: bool,
 @click.option("--pool", help="Only in this pool: the name of its SRV records, or a handle.")
 @click.option("--all", "everybody", is_flag=True, help="Every server that is missing.")
 def forget(config: Path, servers: tuple[str, ...], pool: str | None, everybody: bool) -> None:
-    """Report servers that were taken out of service no longer as missing.
+    """No longer report servers as missing that were taken out of service.
 
-    SERVERS are given by name, address, address:port or PE identifier. A pool without `expect` reports each
-    server as missing that was in during the last day.
+    SERVERS are given by name, address, address:port or PE identifier. In a pool without `expect`, a
+    server that was in during the last day and is not now counts as missing.
     """
     if bool(servers) == everybody:
-        raise click.UsageError("name the servers, or say --all")
+        raise click.UsageError("name the servers, or give --all")
     gone = _ask(config, "forget", servers=list(servers), all=everybody, pool=pool)["forgotten"]
     for one in gone:
         click.echo(f"forgotten: {one}")
@@ -259,6 +263,7 @@ def registrar() -> None:
 
 main.add_command(zone)
 main.add_command(import_)
+main.add_command(pdns_conf)
 registrar.add_command(render)
 registrar.add_command(check_registrars)
 

@@ -178,14 +178,13 @@ def load_configuration(
 ) -> BackendConfig:
     """Read `path` and the zones it leads to; `on_progress` is told how far it is.
 
-    Raises ConfigurationErrors with every error of all files.
+    Raises ConfigurationErrors: with every error of all files, or only that `path` itself can't be read.
     """
     path = Path(path)
     errors = []
     config = None
-    text = ""
+    text = read_text(path)  # once: it may be written to meanwhile
     try:
-        text = read_text(path)  # once: it may be written to meanwhile
         config = parse(text, str(path), BackendConfig)
     except ConfigurationErrors as error:
         errors += error.errors

@@ -30,12 +30,12 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--check",
             type=click.Choice(["tcp"]),
-            help="Check servers whose description has no check by connecting to their port over TCP.",
+            help="For servers whose description has no check: connect to their port over TCP.",
         ),
         click.option(
             "--port",
             type=click.IntRange(1, 65535),
-            help="The port of servers whose description does not tell it.",
+            help="For servers whose description has no port: use this one.",
         ),
         click.option(
             "--registrar",

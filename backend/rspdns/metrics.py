@@ -59,7 +59,7 @@ class BackendMetrics(Collector):
             "rspdns_changes_total", "Events, by kind (joined, left, moved, ...)", self._log.counts, "kind"
         )
         refused = {"accept": self._log.counts["refused"]}
-        help_text = "Registrations that `accept` refused, and refused requests to the admin API, by reason"
+        help_text = "Refusals by reason: `accept`, a registration; `admin_...`, a request to the admin API"
         refused |= {f"admin_{why}": count for why, count in self._refused().items()}
         yield _counter("rspdns_refusals_total", help_text, refused, "reason")
         help_text = "From a change until every PowerDNS had purged the answers that it changed"

@@ -59,7 +59,13 @@ def zone() -> None:
     help="A name server and its address; a NAME without dots is in the zone. Give all of them.",
 )
 @click.option("--handle", required=True, help="Pool handle, as the agents register it.")
-@click.option("--accept", multiple=True, required=True, metavar="NETWORK", help="Where members may be.")
+@click.option(
+    "--accept",
+    multiple=True,
+    required=True,
+    metavar="NETWORK",
+    help="A network that servers may join from; can be repeated.",
+)
 @click.option("--service", help=f"Protocol of the SRV records; default: {DEFAULT_SERVICE}.")
 @click.option("--pool-name", help=f'Name of the pool; "@": the zone itself; default: {DEFAULT_POOL_NAME}.')
 @click.option("--label", help="Label of the pool in target names; default: the handle.")
@@ -92,7 +98,7 @@ def add(
         ("--pool-name", pool_name, new.pool_name),
     ):
         if given is None:
-            click.echo(f"  {taken} was taken, for there was no {option}")
+            click.echo(f"  {taken} is the default; {option} gives another")
     click.echo("\nThe parent zone needs this; hand it to whoever runs that:\n")
     click.echo(delegation(new))
     if config.exists():

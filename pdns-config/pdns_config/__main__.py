@@ -1,4 +1,4 @@
-"""`python -m pdns_config > pdns.conf`: a pdns.conf for this machine."""
+"""`rspdns pdns-conf > pdns.conf`, also `python -m pdns_config`: a pdns.conf for this machine."""
 
 import sys
 
@@ -9,14 +9,27 @@ from pdns_config.render import Beside, PdnsSettings, render
 _DEFAULT = PdnsSettings()
 
 
-@click.command()
+@click.command(name="pdns-conf")
 @click.option(
-    "--listen", multiple=True, default=_DEFAULT.addresses, show_default=True, help="Address to use."
+    "--listen",
+    multiple=True,
+    default=_DEFAULT.addresses,
+    show_default=True,
+    help="Address that PowerDNS answers at; can be repeated.",
 )
-@click.option("--port", default=_DEFAULT.listen_port, show_default=True)
+@click.option(
+    "--port", default=_DEFAULT.listen_port, show_default=True, help="Port that PowerDNS answers at."
+)
 @click.option("--connector", default=_DEFAULT.connector, show_default=True, help="As in rspdns.toml.")
-@click.option("--socket-dir", default=_DEFAULT.socket_dir, show_default=True, help="For the control socket.")
-@click.option("--user", default="pdns", show_default=True, help="User and group to run as; empty for none.")
+@click.option(
+    "--socket-dir", default=_DEFAULT.socket_dir, show_default=True, help="Directory of the control socket."
+)
+@click.option(
+    "--user",
+    default="pdns",
+    show_default=True,
+    help="User and group PowerDNS runs as; empty: those that start it.",
+)
 @click.option("--signed", is_flag=True, help="For zones that PowerDNS signs (DNSSEC).")
 @click.option("--beside", metavar="BACKEND", help="Another backend that holds the parent zone, e.g. bind.")
 @click.option(
@@ -28,7 +41,7 @@ _DEFAULT = PdnsSettings()
     default=_DEFAULT.axfr,
     show_default=True,
     metavar="NETWORK",
-    help="Who may transfer every zone.",
+    help="Network that may transfer every zone.",
 )
 @click.option(
     "--no-denials",
@@ -47,7 +60,11 @@ def main(
     axfr: tuple[str, ...],
     no_denials: bool,
 ) -> None:
-    """Print a commented pdns.conf: for pool zones alone, signed ones, or beside another backend."""
+    """Print a commented pdns.conf for PowerDNS with the backend.
+
+    It is PowerDNS's whole configuration: for pool zones alone, for signed ones (--signed), or with another
+    backend for other zones (--beside). These two do not go together.
+    """
     try:
         made = PdnsSettings(
             listen,

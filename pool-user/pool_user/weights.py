@@ -34,7 +34,8 @@ SLOW_START_FROM = 0.2
 SLOW_START_S = 10.0
 """How long it takes to grow to its whole weight, in seconds."""
 TOGETHER_S = 1.0
-"""Who came within so long of a pool's first member came with it, when there was nobody to take over from."""
+"""Members that came within this time after a pool's first member have no slow start: nobody had the work before
+them."""
 
 _LOAD = (
     policies.LeastUsed,
@@ -134,10 +135,10 @@ def still_growing(members: Mapping[Key, Member], now: float, slow_start_s: float
 
 
 def _newcomers(members: Mapping[Key, Member]) -> set[Key]:
-    """Who came when others were there already: the others start with their whole weight.
+    """The members that came when others were there already: these alone start slowly.
 
-    So they share the work as they would if all grew alike, but without a purge each second: a backend that
-    starts sees every member come in at once.
+    A backend that starts sees every member come in at once. Were all to grow alike, they would share the work
+    as with their whole weights, but each second would cost a purge.
     """
     first_s = min((member.since_s for member in members.values()), default=0.0)
     return {key for key, member in members.items() if member.since_s > first_s + TOGETHER_S}

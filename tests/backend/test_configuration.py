@@ -62,6 +62,12 @@ def test_a_missing_zones_directory_is_an_error(tmp_path: Path) -> None:
     assert f"{tmp_path}/elsewhere: the zones directory can't be read" in problem
 
 
+def test_a_file_that_is_not_there_is_the_only_error(tmp_path: Path) -> None:
+    *location, problem = one_error(tmp_path / "rspdns.toml")  # not also zones_dir in a line of no file
+    assert location[0] == "rspdns.toml"
+    assert problem == "can't be read: No such file or directory"
+
+
 def test_every_error_of_all_files_is_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "zones.d").mkdir()
     (tmp_path / "zones.d" / "two.zone").write_text(FIXED + "www A 10.0.0.300\n")

@@ -45,15 +45,15 @@ def test_zone_add_writes_a_zone_and_says_its_delegation_and_defaults(tmp_path: P
     assert result.exit_code == 0, result.output
     assert f"{ZONE}. 3600 IN NS ns1.{ZONE}." in result.output
     assert f"SRV records at _sip._udp.as.{ZONE}: the members of pool sip-udp\n" in result.output
-    assert "  _sip._udp was taken, for there was no --service\n" in result.output
-    assert "  as was taken, for there was no --pool-name\n" in result.output
+    assert "  _sip._udp is the default; --service gives another\n" in result.output
+    assert "  as is the default; --pool-name gives another\n" in result.output
     assert len(load_zones(tmp_path / "zones.d")) == 1
 
 
 def test_defaults_are_told_only_where_no_option_was_given(tmp_path: Path) -> None:
     result = add(tmp_path, "--service=_http._tcp", "--pool-name=@")
     assert f"SRV records at _http._tcp.{ZONE}: the members of pool sip-udp\n" in result.output
-    assert "was taken" not in result.output
+    assert "is the default" not in result.output
     (pool,) = load_zones(tmp_path)[0].sites[0].pools
     assert pool.owner == f"_http._tcp.{ZONE}"
 
@@ -63,7 +63,7 @@ def test_adding_a_zone_never_overwrites_files(tmp_path: Path) -> None:
     before = {path: path.read_text() for path in tmp_path.iterdir()}
     again = add(tmp_path, "--pool-name=other")
     assert again.exit_code == 1
-    assert "is there already" in again.output
+    assert "is there already; add a [[pool]] to its .toml file" in again.output
     assert {path: path.read_text() for path in tmp_path.iterdir()} == before
 
 

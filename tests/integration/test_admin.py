@@ -165,7 +165,7 @@ def test_purging_by_hand_reaches_powerdns(chain: AdminChain) -> None:
     assert chain.post("/v1/purge", json.dumps({"names": [f"{ZONE}$"]})) == {"names": [f"{ZONE}$"]}
     until(lambda: (chain.metric("rspdns_purged_names_total") or 0) >= before + 3)
     assert chain.metric("rspdns_purge_works") == 1
-    assert "needs a bearer token" in chain.curl("/v1/purge", "-X", "POST")
+    assert "needs a bearer token of `write_tokens`" in chain.curl("/v1/purge", "-X", "POST")
 
 
 def test_a_standby_server_takes_over_and_hands_back(chain: AdminChain) -> None:

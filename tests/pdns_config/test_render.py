@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 from pdns_config.__main__ import main
 from pdns_config.render import Beside, PdnsSettings, render
+from rspdns.cli import main as rspdns_command
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "pdns-config" / "examples"
 
@@ -110,3 +111,8 @@ def test_settings_that_do_not_go_together_are_refused(options: list[str]) -> Non
     result = CliRunner().invoke(main, options)
     assert result.exit_code == 1
     assert result.output.startswith("Error: ")
+
+
+def test_every_installation_renders_it_by_a_command_on_the_path() -> None:
+    done = CliRunner().invoke(rspdns_command, ["pdns-conf", "--listen", "192.0.2.1"])
+    assert (done.exit_code, done.output) == (0, render(PdnsSettings(["192.0.2.1"], user="pdns")))

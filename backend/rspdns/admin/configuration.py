@@ -67,4 +67,4 @@ def problems(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], 
             wanted = f"needs TLS and tokens, as it is not on loopback: {', '.join(missing)}"
             yield ("admin", "listen"), wanted
         if address.address.is_unspecified and not admin.get("names"):
-            yield ("admin", "listen"), "needs admin.names: by which names it may be called"
+            yield ("admin", "listen"), "needs admin.names: the host names under which browsers ask for it"

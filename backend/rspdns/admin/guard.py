@@ -60,7 +60,7 @@ REQUESTS = (40.0, 120)
 """Of one client, a second and at once."""
 WRITES = (2.0, 10)
 BAD_TOKENS = (0.2, 10)
-"""After so many wrong tokens a client waits, whatever it sends."""
+"""Wrong tokens of one client, a second and at once; beyond these all its requests are refused."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -71,6 +71,10 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
     "Server": "rspdns",
+}
+_TOKEN_FILES = {
+    Right.READ: "`read_tokens` or `write_tokens` in [admin]",
+    Right.WRITE: "`write_tokens` in [admin]",
 }
 RIGHT: web.AppKey[dict[str, Right]] = web.AppKey("right", dict)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -115,7 +119,7 @@ class Guard:
         now = time.monotonic()
         client = request.remote or ""
         if not host_is_own(request.headers.get("Host"), self._names):
-            words = "not called by this name; a name of this service is one in admin.names"
+            words = "this service has no such host name; `names` in [admin] lists those it has"
             raise Refused(421, "host", words)
         headers = request.headers
         if not origin_is_own(
@@ -138,7 +142,7 @@ class Guard:
             raise Refused(403, "token", "this token may read only")
         if "Authorization" in request.headers:
             self._bad_tokens.allow(client, now)
-        words = "needs a bearer token: Authorization: Bearer TOKEN"
+        words = f"needs a bearer token of {_TOKEN_FILES[self._needed(request)]}: Authorization: Bearer TOKEN"
         raise Refused(401, "token", words, **{"WWW-Authenticate": 'Bearer realm="rspdns"'})
 
     def _is_reader(self, request: web.Request) -> bool:

@@ -129,7 +129,8 @@ def add_zone(new: NewZone, directory: Path) -> tuple[Path, Path]:
     paths = directory / f"{zone}.zone", directory / f"{zone}.toml"
     for path in paths:
         if path.exists():
-            raise ConfigurationErrors([ConfigurationError(str(path), 0, "", "is there already")])
+            problem = "is there already; add a [[pool]] to its .toml file, or `rspdns zone remove` it first"
+            raise ConfigurationErrors([ConfigurationError(str(path), 0, "", problem)])
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as trial:
         written = Path(trial) / paths[0].name, Path(trial) / paths[1].name

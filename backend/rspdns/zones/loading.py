@@ -48,7 +48,8 @@ def load_zones(
     try:
         files = sorted(path for path in directory.iterdir() if path.suffix == ".toml")
     except OSError as error:
-        problem = f"the zones directory can't be read: {error.strerror or error}"
+        advice = "; `rspdns zone add` makes it" if isinstance(error, FileNotFoundError) else ""
+        problem = f"the zones directory can't be read: {error.strerror or error}{advice}"
         raise ConfigurationErrors([ConfigurationError(str(directory), 0, "", problem)]) from None
     progress = Progress(0, len(files), 0)
 
