@@ -34,8 +34,8 @@ SLOW_START_FROM = 0.2
 SLOW_START_S = 10.0
 """How long it takes to grow to its whole weight, in seconds."""
 TOGETHER_S = 1.0
-"""Members that came within this time after a pool's first member have no slow start: nobody had the work before
-them."""
+"""Members that came within this time after a pool's first member have no slow start: no
+others had the work before them."""
 
 _LOAD = (
     policies.LeastUsed,
