@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -89,6 +90,14 @@ class ListenAddress:
     def is_loopback(self) -> bool:
         """Whether only programs of this host reach it."""
         return self.address.is_loopback
+
+    def refusal(self, error: OSError) -> str:
+        """Say why nobody could listen here."""
+        why = {
+            errno.EADDRINUSE: "another program listens there; end it, or configure another port",
+            errno.EADDRNOTAVAIL: "this host has no such address",
+        }.get(error.errno or 0, error.strerror or str(error))
+        return f"can't listen at {self}: {why}"
 
     def __str__(self) -> str:
         return f"[{self.address}]:{self.port}" if self.address.version == 6 else f"{self.address}:{self.port}"

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from daemon_kit.files import check_path, open_regular
-from daemon_kit.model_keys import known_keys, meant_key, meant_tag, none_of
+from daemon_kit.model_keys import deeper_header, header_of, known_keys, meant_key, meant_tag, none_of
 from daemon_kit.toml_lines import Location, key_lines, unclosed_quote
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -235,6 +235,8 @@ _WORDS = {
     **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
 }
 """In place of pydantic's, which are those of a programmer."""
+_BOUNDS = {"ge": "at least", "le": "at most", "gt": "more than", "lt": "less than"}
+"""The same, for a number that is out of its range."""
 
 
 def _follows(error: ErrorDetails, errors: Sequence[ErrorDetails]) -> bool:
@@ -248,10 +250,14 @@ def _follows(error: ErrorDetails, errors: Sequence[ErrorDetails]) -> bool:
 def _explain(document: TomlDocument, model: type[BaseModel], error: ErrorDetails) -> ConfigurationError:
     location = error["loc"]
     if error["type"] == "missing":
-        return document.error(location, "is missing")
+        header = header_of(model, location[:-1], str(location[-1]))
+        return document.error(location, f"is missing: write {header}" if header else "is missing")
     if error["type"] == "extra_forbidden":
         known = known_keys(model, location[:-1])
-        near = meant_key(model, location[:-1], str(location[-1]))
+        key = str(location[-1])
+        near = meant_key(model, location[:-1], key)
+        if near is None and len(location) == 1 and (header := deeper_header(model, key)) is not None:
+            return document.error(location, f"unknown at the top of the file; write {header}")
         hint = f"; did you mean {near!r}?" if near else f"; known: {', '.join(known)}" if known else ""
         return document.error(location, f"unknown key{hint}")
     if error["type"] in ("union_tag_invalid", "union_tag_not_found"):
@@ -269,6 +275,9 @@ def _explain(document: TomlDocument, model: type[BaseModel], error: ErrorDetails
         return document.error(location, f"needs at least {error['ctx']['min_length']}")
     problem = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     problem = _WORDS.get(error["type"], problem)
+    for bound, words in _BOUNDS.items():
+        if bound in error.get("ctx", {}):
+            problem = f"must be {words} {error['ctx'][bound]:g}"
     value = error["input"]
     if error["type"] in ("tuple_type", "list_type"):
         problem = "must be a list"

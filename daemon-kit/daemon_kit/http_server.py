@@ -108,7 +108,7 @@ class HttpServer:
             )
         except OSError as error:
             await self._runner.cleanup()
-            raise FatalError(f"can't listen at {self._address}: {error.strerror or error}") from None
+            raise FatalError(self._address.refusal(error)) from None
 
     async def close(self) -> None:
         """Close every connection."""

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -24,6 +24,30 @@ def meant_key(model: type[BaseModel], location: Sequence[str | int], key: str) -
         if other := getattr(candidate, "OTHER_NAMES", {}).get(key):
             return str(other)
     return meant(key, known_keys(model, location))
+
+
+def header_of(model: type[BaseModel], location: Sequence[str | int], key: str) -> str | None:
+    """Return how the table `key` below the table at `location` begins in TOML: "[[as.check]]", "[as.load]".
+
+    None when `key` is no table, but a value.
+    """
+    for candidate in _models_at(model, location):
+        annotation = dict(_fields(candidate)).get(key)
+        if annotation is not None and _models_in(annotation):
+            above = [
+                part
+                for i, part in enumerate(location)
+                if isinstance(part, str) and part in known_keys(model, location[:i])  # not a union's tag
+            ]
+            name = ".".join([*above, key])
+            return f"[[{name}]]" if _has_list(annotation) else f"[{name}]"
+    return None
+
+
+def deeper_header(model: type[BaseModel], key: str) -> str | None:
+    """Return how the table `key` begins in TOML when exactly one table of the document holds it."""
+    found = [header for name, _ in _fields(model) if (header := header_of(model, (name,), key)) is not None]
+    return found[0] if len(found) == 1 else None
 
 
 def meant(word: str, known: Collection[str]) -> str | None:
@@ -80,6 +104,10 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [found for inner in get_args(annotation) for found in _models_in(inner)]
+
+
+def _has_list(annotation: Any) -> bool:
+    return get_origin(annotation) in (list, tuple) or any(_has_list(inner) for inner in get_args(annotation))
 
 
 def _has_tag(model: type[BaseModel], tag: str | int) -> bool:

@@ -49,7 +49,7 @@ class PageServer:
             loop = asyncio.get_running_loop()
             self._server = await loop.create_server(lambda: _Connection(self), host, port, reuse_address=True)
         except OSError as error:
-            raise FatalError(f"can't listen at {self._address}: {error.strerror or error}") from None
+            raise FatalError(self._address.refusal(error)) from None
 
     async def close(self) -> None:
         """Close every connection."""

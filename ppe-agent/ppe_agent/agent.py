@@ -235,7 +235,7 @@ class Agent:
         if request.get("wait") and (doubtful := await self._servers.until_left(chosen)):
             raise ControlError(
                 f"drained, but no registrar confirmed that {', '.join(doubtful)} left: some may list "
-                "it still. Ask again: it is told as soon as a registrar is seen without it"
+                "it still. Run the command again: it succeeds as soon as a registrar no longer lists it"
             )
         return {"as": self._servers.describe_these(chosen)}
 

@@ -41,7 +41,7 @@ def main() -> None:
 @_CONFIG
 @log_options()
 def run(config: Path, log_level: str, log_json: bool) -> None:
-    """Run the sidecar until SIGTERM, which withdraws the servers."""
+    """Run the sidecar until SIGTERM, which withdraws the servers. SIGHUP reads the configuration again."""
     logs.configure(log_level, json=log_json)
     from ppe_agent.agent import Agent
     from rserpool import SctpUnavailable, check_available
@@ -75,7 +75,7 @@ def check(config: Path) -> None:
         if server.remote:
             click.echo(f"{server.name}: {_about_remote(server, loaded)}")
     for doubt in doubts:
-        click.echo(f"{doubt}; not an error should the sidecar run as another user: try as that one")
+        click.echo(f"{doubt}; no error if the sidecar runs as another user: run this check as that user")
     click.echo(f"{config}: no errors")
 
 

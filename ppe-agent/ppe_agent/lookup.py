@@ -88,7 +88,10 @@ class RegistrarWatch:
     def _tell_if_unheard(self) -> None:
         self._looks_unheard = LOOKS_UNHEARD + 1 if self._client.is_up else self._looks_unheard + 1
         if self._looks_unheard == LOOKS_UNHEARD:
-            self._log.warning("registrar_never_heard", hint="is it running, and is this its address?")
+            self._log.warning(
+                "registrar_never_heard",
+                hint="is this its address, does it run, does every firewall on the way let SCTP pass?",
+            )
 
     def _is_looked_up(self, registration: Registration) -> bool:
         # One that left is looked up until it is seen to be gone; it would be told to be listed for ever.

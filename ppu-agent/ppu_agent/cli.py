@@ -29,7 +29,7 @@ def main() -> None:
 @_CONFIG
 @log_options()
 def run(config: Path, log_level: str, log_json: bool) -> None:
-    """Run the agent until SIGTERM, which takes every rule back."""
+    """Run the agent until SIGTERM, which removes its rules. SIGHUP reads the configuration again."""
     logs.configure(log_level, json=log_json)
     from ppu_agent.agent import PpuAgent
     from rserpool import SctpUnavailable, check_available
@@ -48,7 +48,10 @@ def run(config: Path, log_level: str, log_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with the nftables transactions.")
 @click.option("--offline", is_flag=True, help="Look at the file only; ask no registrar.")
 def check(config: Path, as_json: bool, offline: bool) -> None:
-    """Say whether the configuration is right, and which rules would be set should each member die."""
+    """Say whether the configuration is right, and show what would be done if a server died.
+
+    The registrars are asked who is in the pools. With --offline only the file is read.
+    """
     loaded = load_configuration(config)
     if not offline:
         _rehearse(loaded, as_json=as_json)
@@ -119,17 +122,17 @@ def explain(config: Path, endpoint: str, as_json: bool) -> None:
 @main.command()
 @_CONFIG
 def suspend(config: Path) -> None:
-    """Take every rule back, and set none until `resume` (or a restart)."""
+    """Redirect, refuse and guard nothing until `resume` or a restart. What `steer` does goes on."""
     _ask(config, "suspend")
-    click.echo("suspended: nothing is redirected or refused")
+    click.echo("suspended: nothing is redirected or refused until `ppu-agent resume`")
 
 
 @main.command()
 @_CONFIG
 def resume(config: Path) -> None:
-    """Steer again."""
+    """End `suspend`: redirect or refuse again what is sent to dead servers."""
     _ask(config, "resume")
-    click.echo("resumed")
+    click.echo("resumed: what is sent to dead servers is redirected or refused again")
 
 
 def _ask(config: Path, command: str, **arguments: Any) -> dict[str, Any]:

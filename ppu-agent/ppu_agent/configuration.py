@@ -70,9 +70,17 @@ def _on_dead(value: object) -> object:
         return {_FOR_ONE[value]: value}
     if value not in ("redirect", "refuse"):
         raise ValueError(
-            "'redirect', 'refuse', 'answer-503' (UDP) or 'repeat' (TCP), or a table by udp, tcp, sctp"
+            'must be "redirect", "refuse", "answer-503" (UDP only), "repeat" (TCP only), '
+            'or one for each transport: { udp = "redirect", tcp = "refuse" }'
         )
     return {"udp": value, "tcp": value, "sctp": value}
+
+
+def _pace(value: object) -> object:
+    """A union of types would report a wrong value once for each of them."""
+    if not isinstance(value, bool) and value != "rtt":
+        raise ValueError('must be true, false or "rtt"')
+    return value
 
 
 class PoolConfig(StrictModel):
@@ -88,7 +96,7 @@ class PoolConfig(StrictModel):
     """What is done with packets to a server that died: one action, or a table of them by transport."""
     also: tuple[TransportName, ...] = ()
     """Transports at which the members are, at the same port, beside the one they registered."""
-    pace: bool | Literal["rtt"] = False
+    pace: Annotated[bool | Literal["rtt"], BeforeValidator(_pace)] = False
     """Whether TCP connection set-up is paced: a SYN every 500 ms, or every 1.5 round trips ("rtt")."""
     steer: ListenText | None = None
     """An address and port that stand for the pool: each new flow to it goes to a living server."""

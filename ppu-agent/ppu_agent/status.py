@@ -77,7 +77,7 @@ def render(status: Mapping[str, Any]) -> Iterator[str]:
     if status["reload_problem"] is not None:
         yield f"the last reload was refused, the former configuration goes on: {status['reload_problem']}"
     if status["suspended"]:
-        yield "suspended: nothing is steered (ppu-agent resume)"
+        yield "suspended: packets to dead servers are left alone until `ppu-agent resume`"
     for registrar in status["registrars"]:
         yield f"registrar {registrar['address']}: {registrar['standing']}, followed by {registrar['follow']}"
     for pool in status["pool"]:

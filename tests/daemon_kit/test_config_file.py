@@ -62,9 +62,18 @@ class Config(StrictModel):
         yield from duplicates(document, ("as", "*", "name"))
 
 
-def errors_of(text: str) -> list[str]:
+class Watched(StrictModel):
+    check: tuple[Asked, ...]
+    load: Ruled
+
+
+class Whole(StrictModel):
+    server: list[Watched] = Field(alias="as")
+
+
+def errors_of(text: str, model: type[StrictModel] = Config) -> list[str]:
     with pytest.raises(ConfigurationErrors) as caught:
-        parse(text, "agent.toml", Config)
+        parse(text, "agent.toml", model)
     return str(caught.value).split("\n")
 
 
@@ -103,7 +112,7 @@ port = 5.5
         "agent.toml:4: as[0].port: is missing",
         "agent.toml:5: as[0].name: longer than 8 bytes (is 'too-long-a-name')",
         "agent.toml:6: as[0].prot: unknown key; did you mean 'port'?",
-        "agent.toml:10: as[1].port: input should be less than or equal to 65535 (is 70000)",
+        "agent.toml:10: as[1].port: must be at most 65535 (is 70000)",
         "agent.toml:11: as[1].check[0].interval_ms: is missing",
         "agent.toml:13: as[1].check[0].timeout_ms: unknown key; known: interval_ms, type",
         "agent.toml:15: as[1].check[1].type: 'wild' is none of 'held', 'asked', 'ruled'",
@@ -118,6 +127,20 @@ def test_an_unknown_key_hides_no_rule_between_the_keys_of_its_table() -> None:
     assert errors_of(f"registrars = []\n{check}") == [
         "agent.toml:5: as[0].check[0]: low is above high",
         "agent.toml:8: as[0].check[0].hihg: unknown key; did you mean 'high'?",
+    ]
+
+
+def test_a_table_without_its_parent_is_shown_where_it_belongs() -> None:
+    assert errors_of('registrars = []\n[[as]]\nname = "a"\nport = 1\n[[check]]\ntype = "asked"\n') == [
+        "agent.toml:5: check: unknown at the top of the file; write [[as.check]]"
+    ]
+
+
+def test_a_missing_table_is_shown_as_it_is_written() -> None:
+    assert errors_of("", Whole) == ["agent.toml:1: as: is missing: write [[as]]"]
+    assert errors_of("[[as]]\n", Whole) == [
+        "agent.toml:1: as[0].check: is missing: write [[as.check]]",
+        "agent.toml:1: as[0].load: is missing: write [as.load]",
     ]
 
 

@@ -100,5 +100,7 @@ async def test_silent_connections_are_few_and_do_not_last(monkeypatch: pytest.Mo
 
 async def test_an_address_that_is_taken_is_told() -> None:
     async with serving() as address:
-        with pytest.raises(FatalError, match=r"can't listen at 127\.0\.0\.1"):
+        with pytest.raises(
+            FatalError, match=r"can't listen at 127\.0\.0\.1:\d+: another program listens there"
+        ):
             await PageServer(address, "/", "text/plain", bytes).start()

@@ -131,7 +131,7 @@ source = "file"
         "agent.toml:1: registrars[2]: 10.20.0.1:3863 is there twice",
         "agent.toml:1: registrars[3]: 127.0.0.1 is not an address that a registrar can use",
         "agent.toml:2: reregistration: unknown key; did you mean 'reregistration_ms'?",
-        "agent.toml:4: as[0].check: is missing",
+        "agent.toml:4: as[0].check: is missing: write [[as.check]]",
         "agent.toml:4: as[0].weight: is missing; policy weighted-random needs it",
         "agent.toml:6: as[0].handle: a pool handle has 1 to 32 bytes, this one 33 "
         "(is 'a-handle-of-33-bytes-aborts-rspre')",
@@ -139,11 +139,11 @@ source = "file"
         '"auto" takes the one towards the first registrar; a server on another host needs remote = true',
         "agent.toml:13: as[1].name: 'one' is there twice",
         "agent.toml:16: as[1].address: tcp takes one address; several are for sctp",
-        "agent.toml:17: as[1].port: input should be greater than or equal to 1 (is 0)",
+        "agent.toml:17: as[1].port: must be at least 1 (is 0)",
         "agent.toml:19: as[1].weight: policy round-robin takes no weight",
         "agent.toml:21: as[1].check[0].type: 'sip-option' is unknown; did you mean 'sip-options'?",
         "agent.toml:24: as[1].check[1].intervall_ms: unknown key; did you mean 'interval_ms'?",
-        "agent.toml:25: as[1].check[1].fall: input should be greater than or equal to 1 (is 0)",
+        "agent.toml:25: as[1].check[1].fall: must be at least 1 (is 0)",
         "agent.toml:26: as[1].load: policy round-robin carries no load; take least-used, "
         "or leave [as.load] out",
         "agent.toml:30: as[2].name: a name has 1 to 64 letters, digits, '.', '_' or '-' (it names a file) "

@@ -147,7 +147,7 @@ def test_lacking_permissions_of_this_user_are_told_and_no_error(
     assert [line.split(": ")[1] for line in told] == ["state.path", "control.path", "as[0].check[1].command"]
     for line in told:
         assert "by the user " in line
-        assert line.endswith("; not an error should the sidecar run as another user: try as that one")
+        assert line.endswith("; no error if the sidecar runs as another user: run this check as that user")
 
 
 def test_addresses_of_this_host_are_told_from_others() -> None:

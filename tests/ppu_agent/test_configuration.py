@@ -45,6 +45,13 @@ def test_on_dead_is_one_action_or_a_table_by_transport(tmp_path: Path) -> None:
     }
 
 
+def test_wrong_value_of_pace_is_told_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationErrors) as errors:
+        load_configuration(written(tmp_path, f'{WELL}pace = "fast"\n'))
+    (error,) = errors.value.errors
+    assert str(error).endswith("""pool[0].pace: must be true, false or "rtt" (is 'fast')""")
+
+
 def test_every_error_is_told_with_its_line_and_key(tmp_path: Path) -> None:
     text = 'registrars = []\nextra = 1\n[[pool]]\nhandle = "p"\naccept = []\n'
     text += 'on_dead = "shoot"\nalso = ["tcp", "tcp"]\n'

@@ -172,3 +172,13 @@ def test_status_without_a_daemon_says_so(namespace: Namespace) -> None:
     run = namespace.run(str(SCTPD), "--status")
     assert run.returncode == 1
     assert "none runs in this network namespace" in run.stderr
+
+
+def test_sctp_run_explains_itself() -> None:
+    run = REPOSITORY / "sctp-userland" / "sctp-run"
+    asked = subprocess.run([run, "--help"], capture_output=True, text=True, check=True)
+    assert "SCTPD_OPTIONS" in asked.stdout
+    assert asked.stderr == ""
+    nothing = subprocess.run([run], capture_output=True, text=True, check=False)
+    assert (nothing.returncode, nothing.stdout) == (2, "")
+    assert nothing.stderr.startswith("usage: sctp-run COMMAND")
