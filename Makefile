@@ -10,7 +10,7 @@
 # make lint   ruff, mypy, the direction of imports; needs neither root nor the Debian packages
 # make docs   the documentation as a site in build/site; links are checked
 # make man    writes the man pages of every command to build/man (MAN=folder: elsewhere)
-# make install    for production: /opt/rspdns, units, man pages, completion (INSTALL.md); DESTDIR, PREFIX, SCTP_USERLAND=yes, FASTPATH=yes
+# make install    for production: /opt/rspdns, units, man pages, completion (docs/how-to/install.md); DESTDIR, PREFIX, SCTP_USERLAND=yes, FASTPATH=yes
 # make deb    Debian packages for Debian 12 and 13, each built in a root of its own, into build/packages (root, debootstrap); SUITES='bookworm'
 # make wheel  Python wheel and sdist, into build/dist
 # make release    wheel, sdist, Debian packages, a list of all parts (CycloneDX) and checksums, into build/release

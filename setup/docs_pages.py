@@ -133,32 +133,13 @@ def pages() -> dict[str, str]:
     made["reference/metrics.md"] = metrics_page()
     made["reference/api.md"] = api_page()
     made["reference/log-events.md"] = events_page()
-    made["how-to/install.md"] = repository_page("INSTALL.md", "..")
-    made["changes.md"] = repository_page("CHANGELOG.md", ".")
+    made["changes.md"] = changes_page()
     return made
 
 
-WHERE_PAGES_SAY_IT = {
-    "sctp-userland/README.md": "how-to/without-sctp.md",
-    "registrar-config/README.md": "how-to/registrars/three-registrars.md",
-    "pdns-config/README.md": "how-to/dns/add-a-zone.md",
-    "backend/README.md": "how-to/dns/add-a-zone.md",
-    "ppe-agent/README.md": "how-to/servers/connect-a-server.md",
-    "labs/README.md": "results/index.md",
-}
-"""For files beside the site: the page of the site that a reader of it wants."""
-
-
-def repository_page(name: str, up: str) -> str:
-    """A text of the repository as a page, its links led to pages; `up` is the way to docs/ from there."""
-
-    def led(found: re.Match[str]) -> str:
-        words, target = found["words"], found["target"].removeprefix("docs/")
-        target = WHERE_PAGES_SAY_IT.get(target, target)
-        return f"[{words}]({up}/{target})" if (TOP / "docs" / target).is_file() else words
-
-    text = (TOP / name).read_text(encoding="utf-8")
-    return re.sub(r"\[(?P<words>[^]\n]+)\]\((?!https?:)(?P<target>[^)#\s]+)[^)\s]*\)", led, text)
+def changes_page() -> str:
+    """The changelog; its links are made from the repository's top folder, the page's from docs/."""
+    return (TOP / "CHANGELOG.md").read_text(encoding="utf-8").replace("](docs/", "](")
 
 
 def table(titles: Row, rows: Iterable[Row]) -> str:

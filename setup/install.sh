@@ -194,4 +194,4 @@ if [ -z "$DESTDIR" ]; then
     tell_systemd
 fi
 say "done: the commands are in $PREFIX/bin, examples in $SYSCONFDIR/rspdns, $SYSCONFDIR/ppe-agent, $SYSCONFDIR/ppu-agent and $examples"
-say "next: INSTALL.md says what to enable on which host"
+say "next: docs/how-to/install.md says what to enable on which host"

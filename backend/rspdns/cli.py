@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import click
 from daemon_kit import logs
-from daemon_kit.commands import CommandGroup, config_option, end_with, log_options, until_ctrl_c
+from daemon_kit.commands import CommandGroup, config_option, counted, end_with, log_options, until_ctrl_c
 from daemon_kit.config_file import ConfigurationErrors, TomlDocument, read_text
 from daemon_kit.control import ControlError, request
 from daemon_kit.run import run_service
@@ -78,7 +78,7 @@ def check(config: Path, offline: bool, strict: bool) -> None:
     going = departures(known.zones, loaded.zones, known.elements)
     found = warnings(config, loaded, known.handles, going, unknown=known.unknown)
     for one in loaded.zones:
-        click.echo(f"{one.name}: {_counted(len(one.config.pools), 'pool')}")
+        click.echo(f"{one.name}: {counted(len(one.config.pools), 'pool')}")
     if not loaded.zones:
         where = config.parent / loaded.zones_dir
         click.echo(f"note: no zone in {where}: nothing would be answered (rspdns zone add)", err=True)
@@ -89,7 +89,7 @@ def check(config: Path, offline: bool, strict: bool) -> None:
     if known.unknown:
         told = "the running backend knows no such pool yet, and no registrar answers here"
         click.echo(f"note: not known who registers {', '.join(map(repr, known.unknown))}: {told}", err=True)
-    warned = f", {_counted(len(found), 'warning')}" if found else ""
+    warned = f", {counted(len(found), 'warning')}" if found else ""
     click.echo(f"{config}: no errors{warned}")
     if found and strict:
         sys.exit(1)
@@ -281,10 +281,6 @@ def _nagios(config: Path) -> NoReturn:
         level, text = Level.UNKNOWN, report(Level.UNKNOWN, str(error))
     click.echo(text)
     sys.exit(level)
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _ask(config: Path, command: str, **arguments: Any) -> dict[str, Any]:

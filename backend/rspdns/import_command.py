@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import click
-from daemon_kit.commands import CommandGroup, end_with
+from daemon_kit.commands import CommandGroup, counted, end_with
 
 from rserpool import RegistrarAddress
 from rspdns import names
@@ -132,9 +132,8 @@ def _run(
         written = write(imports, directory, registrars)
     except (ImportProblem, OSError, ValueError) as problem:
         end_with(problem)
-    click.echo(
-        f"wrote {directory}: {written.zones} zones, {written.pools} pools, {written.agents} agents' files"
-    )
+    zones, pools = counted(written.zones, "zone"), counted(written.pools, "pool")
+    click.echo(f"wrote {directory}: {zones}, {pools}, {counted(written.agents, 'agent.toml file')}")
     for one in imports:
         for note in one.notes:
             if note.is_lost:

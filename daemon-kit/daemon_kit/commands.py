@@ -99,3 +99,8 @@ def until_ctrl_c() -> Iterator[Callable[[], bool]]:
     finally:
         sys.unraisablehook = told
         signal.signal(signal.SIGINT, before)
+
+
+def counted(number: int, what: str) -> str:
+    """Return "1 pool", "2 pools"; `what` is the noun in the singular, and takes an s."""
+    return f"{number} {what}{'' if number == 1 else 's'}"

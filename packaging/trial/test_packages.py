@@ -141,7 +141,7 @@ def install(machine: LiveSystemd, folder: str) -> None:
 
 
 def test_installed_without_a_network_and_nothing_is_started(machine: LiveSystemd) -> None:
-    machine.run("systemctl", "mask", "rsplib-registrar")  # as INSTALL.md says
+    machine.run("systemctl", "mask", "rsplib-registrar")  # as docs/how-to/install.md says
     install(machine, "old")
     for unit in ("rspdns.service", "rspdns.socket", "ppe-agent.service", "ppu-agent.service"):
         assert machine.try_run("systemctl", "is-active", unit).stdout == "inactive\n"

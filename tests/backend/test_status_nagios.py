@@ -37,7 +37,7 @@ def told(*pools: Any, **other: Any) -> Status:
 @pytest.mark.parametrize(
     ("one", "level", "words"),
     [
-        (told(), Level.OK, "3 members in 1 pools, 3 registrars settled"),
+        (told(), Level.OK, "3 members in 1 pool, 3 registrars settled"),
         (told(pool_status(known=False)), Level.CRITICAL, "SERVFAIL"),
         (told(pool_status(answered_instead="last good")), Level.CRITICAL, f"no server is alive in {OWNER}"),
         (told(pool_status(members=MEMBERS, expected=4, missing=1, out=[MISSING])), Level.WARNING, "sip-9"),

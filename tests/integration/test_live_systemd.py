@@ -117,7 +117,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def machine(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSystemd]:
-    """Everything installed and started as INSTALL.md says."""
+    """Everything installed and started as docs/how-to/install.md says."""
     with live_systemd(tmp_path_factory.mktemp("live"), installed) as one:
         one.install("pdns-config/examples/pdns.conf", "/etc/powerdns/pdns.conf")
         for path, text in (

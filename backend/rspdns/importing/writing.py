@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from daemon_kit.commands import counted
 from daemon_kit.config_file import ConfigurationErrors
 
 from rspdns import names
@@ -197,9 +198,11 @@ def _report(imports: Sequence[Import]) -> str:
     """What was carried over, what was not and why, what is different; each with its place."""
     lines = []
     for one in imports:
-        lines.append(f"Zone {one.zone}: {len(one.pools)} pools, {len(one.fixed)} fixed records")
+        pools, fixed = counted(len(one.pools), "pool"), counted(len(one.fixed), "fixed record")
+        lines.append(f"Zone {one.zone}: {pools}, {fixed}")
         lines += [
-            f"  {pool.name} {pool.service} ({pool.place}): {len(pool.servers)} servers, {pool.policy}"
+            f"  {pool.name} {pool.service} ({pool.place}): "
+            f"{counted(len(pool.servers), 'server')}, {pool.policy}"
             for pool in one.pools
         ]
         for title, is_lost in (("Not carried over", True), ("Different", False)):
@@ -209,7 +212,7 @@ def _report(imports: Sequence[Import]) -> str:
     lines += [
         "",
         "Different everywhere:",
-        "  The checks have the times of rspdns (docs: Health checks), not those of before.",
+        "  The checks have the times of rspdns (docs: Health checks), not those of the source.",
         "  The TTL of live records is 1 s.",
         "  Each name has SRV records and, for SIP, NAPTR records beside its addresses.",
     ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import IntEnum
 
+from daemon_kit.commands import counted
 from pool_user import Standing
 
 from rspdns.status.model import PoolStatus, Status
@@ -48,8 +49,9 @@ def check(status: Status) -> tuple[Level, str]:
         f"registrars_settled={settled};;;0;{len(status.registrars)}"
     )
     if not found:
-        counted = f"{members} members in {len(pools)} pools, {settled} registrars settled"
-        return Level.OK, report(Level.OK, counted, values=values)
+        registrars = counted(settled, "registrar")
+        said = f"{counted(members, 'member')} in {counted(len(pools), 'pool')}, {registrars} settled"
+        return Level.OK, report(Level.OK, said, values=values)
     level = found[0][0]
     words = tuple(f"{one.name}: {text}" for one, text in found)
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
