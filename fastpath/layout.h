@@ -56,6 +56,14 @@ struct destination {
 	__u16 version; /* 4 or 6 */
 };
 
+/* A MAC address that frames for this host may have at an interface: in tc the kernel knows, in XDP nobody has looked yet. */
+struct station {
+	__u32 interface;
+	__u8 mac[6];
+	__u16 unused;
+};
+#define MOST_STATIONS 1024
+
 /*
  * The limit of questions from one source prefix. Each prefix may ask so many a second, and as many at once; of those above
  * each `slip`th, the first among them, is answered with TC, so that whoever really asks comes again over TCP.

@@ -31,6 +31,7 @@
 #define LONGEST 288 /* of a question; longer ones are passed on, or limited by what they begin with */
 #define MOST_LABELS 128
 #define WHOLE_WORDS ((MOST_NAME_BYTES + 7) / 8)
+#define LOOPBACK 1   /* the interface lo, in every network namespace */
 #define HOST_LIFE 64 /* TTL and hop limit of an answer */
 
 #define FLAG_RD 0x0100
@@ -54,6 +55,9 @@
 	asm volatile("if %0 >= %1 goto +1\n\t%0 = %1\n\tif %0 <= %2 goto +1\n\t%0 = %2" : "+r"(number) : "i"(least), "i"(most))
 
 #define ONES 0x0101010101010101ull
+
+/* Whether this kernel has IPsec, and so the helper that tells which packets were decrypted; the daemon finds out. */
+const volatile __u32 has_ipsec = 0;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -100,6 +104,13 @@ struct {
 	__type(key, struct destination);
 	__type(value, __u8);
 } destinations SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MOST_STATIONS);
+	__type(key, struct station);
+	__type(value, __u8);
+} stations SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -217,6 +228,36 @@ static __always_inline void count(enum reason reason)
 		*counter += 1;
 }
 
+/* Whether a frame that XDP sees is for this host, and not for another one whose frames come here, too. */
+static __always_inline int is_for_us(struct packet *p, const __u8 *mac)
+{
+	struct station station = {.interface = p->interface};
+	__builtin_memcpy(station.mac, mac, sizeof(station.mac));
+	return bpf_map_lookup_elem(&stations, &station) != 0;
+}
+
+/* Whether answers may go to an IPv4 source: not to 0.0.0.0/8, multicast, broadcast, nor, by a network, to this host itself. */
+static __always_inline int may_ask_ipv4(const struct packet *p, const __u8 *source, const __u8 *own)
+{
+	if (source[0] == 0 || source[0] >= 224)
+		return 0;
+	if (p->interface == LOOPBACK)
+		return source[0] != 127 || own[0] == 127;
+	return source[0] != 127 && *(const __u32 *)source != *(const __u32 *)own;
+}
+
+/* The same of IPv6: multicast, ::, ::1 and the rest of ::/8 with mapped IPv4 addresses, which no network carries. */
+static __always_inline int may_ask_ipv6(const struct packet *p, const __u8 *source, const __u8 *own)
+{
+	const __u32 *words = (const __u32 *)source, *others = (const __u32 *)own;
+	if (source[0] == 0xff)
+		return 0;
+	if (p->interface == LOOPBACK)
+		return (words[0] | words[1] | words[2] | words[3]) != 0;
+	__u32 differs = (words[0] ^ others[0]) | (words[1] ^ others[1]) | (words[2] ^ others[2]) | (words[3] ^ others[3]);
+	return source[0] != 0 && differs;
+}
+
 /* Ethernet, IP and UDP of a question at one of our addresses. -1: nothing of ours; else a reason to pass on, or ANSWERED. */
 static __always_inline int read_head(struct packet *p, struct scratch *s)
 {
@@ -240,8 +281,7 @@ static __always_inline int read_head(struct packet *p, struct scratch *s)
 			return PACKET;
 		if (fold((__u32)bpf_csum_diff(0, 0, (void *)ip, 20, 0)) != 0xffff)
 			return CHECKSUM;
-		/* No answer goes to 0.0.0.0/8, loopback of another interface, multicast and broadcast. */
-		if (ip[12] == 0 || ip[12] >= 224 || (ip[12] == 127 && ip[16] != 127))
+		if (!may_ask_ipv4(p, ip + 12, ip + 16))
 			return PACKET;
 		p->head = IPV4_HEAD;
 		p->dns = (__u32)udp - 8;
@@ -258,7 +298,7 @@ static __always_inline int read_head(struct packet *p, struct scratch *s)
 		if (!bpf_map_lookup_elem(&destinations, &to))
 			return -1;
 		__u16 payload = two_bytes(ip + 4), udp = two_bytes(ip + 44);
-		if ((ip[0] & 0xf0) != 0x60 || payload != udp || p->size < 54u + payload || ip[8] == 0xff)
+		if ((ip[0] & 0xf0) != 0x60 || payload != udp || p->size < 54u + payload || !may_ask_ipv6(p, ip + 8, ip + 24))
 			return PACKET;
 		p->head = IPV6_HEAD;
 		p->dns = (__u32)udp - 8;
@@ -267,9 +307,10 @@ static __always_inline int read_head(struct packet *p, struct scratch *s)
 		return -1;
 	}
 	__u8 *udp = s->head + HEAD(8);
-	if (s->head[HEAD(IPV4_HEAD)] & 1 && p->head == IPV4_HEAD)
+	__u8 *mac = s->head + (p->head == IPV4_HEAD ? HEAD(IPV4_HEAD) : HEAD(IPV6_HEAD));
+	if (mac[0] & 1)
 		return PACKET; /* to many hosts */
-	if (s->head[HEAD(IPV6_HEAD)] & 1 && p->head == IPV6_HEAD)
+	if (p->is_xdp && !is_for_us(p, mac))
 		return PACKET;
 	if (p->dns < SHORTEST || p->dns >= 65536 || (udp[0] | udp[1]) == 0)
 		return PACKET;
@@ -427,7 +468,6 @@ static __always_inline struct answer *draw(struct entry *entry, struct settings 
 	BOUND(which, 0, MOST_VARIANTS - 1);
 	__u32 place = *(volatile __u32 *)&entry->answers[half][which];
 	struct answer *answer = bpf_map_lookup_elem(&answers, &place);
-	__sync_fetch_and_add(&entry->answered, 1);
 	if (!answer || began > now || *(volatile __u64 *)&entry->generation[half] != began) {
 		*reason = CHANGING; /* this half is being written: the machine stopped here for a while */
 		return 0;
@@ -736,8 +776,8 @@ static __always_inline int decide(struct packet *p)
 		int written = write_answer(p, s, set, answer);
 		reason = written == ANSWERED ? reason : written;
 	}
-	if (entry && reason != ANSWERED)
-		__sync_fetch_and_add(&entry->passed, 1);
+	if (entry)
+		__sync_fetch_and_add(reason == ANSWERED ? &entry->answered : &entry->passed, 1);
 	count(reason);
 	return reason;
 }
@@ -747,6 +787,10 @@ int fastpath_tc(struct __sk_buff *skb)
 {
 	/* Joined segments, and frames of a VLAN that is not this interface, are for the kernel. */
 	if (skb->pkt_type != 0 || skb->gso_size || skb->vlan_present)
+		return TC_ACT_UNSPEC;
+	/* What came encrypted is answered encrypted, by PowerDNS. */
+	struct bpf_xfrm_state decrypted;
+	if (has_ipsec && bpf_skb_get_xfrm_state(skb, 0, &decrypted, sizeof(decrypted), 0) == 0)
 		return TC_ACT_UNSPEC;
 	struct packet p = {.context = skb, .size = skb->len, .interface = skb->ifindex};
 	switch (decide(&p)) {
@@ -764,7 +808,10 @@ int fastpath_tc(struct __sk_buff *skb)
 SEC("xdp")
 int fastpath_xdp(struct xdp_md *context)
 {
-	struct packet p = {.context = context, .size = context->data_end - context->data, .is_xdp = 1};
+	struct packet p = {.context = context,
+			   .size = context->data_end - context->data,
+			   .interface = context->ingress_ifindex,
+			   .is_xdp = 1};
 	switch (decide(&p)) {
 	case ANSWERED:
 	case LIMITED_TC:

@@ -58,6 +58,7 @@ static const char USAGE[] =
 	"  --address ADDRESS  PowerDNS's own address, IPv4 or IPv6; may be given several times\n"
 	"  --port NUMBER      its port (53)\n"
 	"  --mode MODE        tc, xdp (the driver's own), xdp-generic (tc)\n"
+	"  --mac ADDRESS      of frames for this host in XDP modes, beside the interfaces' own (of VRRP); several times\n"
 	"  --socket PATH      where the backend connects (" DEFAULT_SOCKET ")\n"
 	"  --group NAME       the socket's group\n"
 	"  --user NAME        become this user, with CAP_BPF and CAP_NET_ADMIN alone\n"
@@ -101,6 +102,17 @@ static void add_interface(struct program *program, const char *name)
 	memcpy(interface->name, name, strlen(name) + 1);
 }
 
+static void add_mac(struct program *program, const char *text)
+{
+	if (program->mac_count == MOST_MACS)
+		fail("%s: too many MAC addresses", text);
+	uint8_t *mac = program->macs[program->mac_count++];
+	int used = 0;
+	if (sscanf(text, "%2hhx:%2hhx:%2hhx:%2hhx:%2hhx:%2hhx%n", mac, mac + 1, mac + 2, mac + 3, mac + 4, mac + 5, &used) != 6 ||
+	    text[used] || strlen(text) != 17 || (mac[0] & 1))
+		fail("%s is no MAC address of a host, as 00:00:5e:00:01:07", text);
+}
+
 static enum mode mode_of(const char *text)
 {
 	if (strcmp(text, "tc") == 0)
@@ -117,6 +129,7 @@ static void read_options(int count, char **words, struct options *options, struc
 	static const struct option KNOWN[] = {
 		{"interface", required_argument, NULL, 'i'}, {"address", required_argument, NULL, 'a'},
 		{"port", required_argument, NULL, 'p'},	     {"mode", required_argument, NULL, 'm'},
+		{"mac", required_argument, NULL, 'c'},
 		{"socket", required_argument, NULL, 's'},    {"group", required_argument, NULL, 'g'},
 		{"user", required_argument, NULL, 'u'},	     {"names", required_argument, NULL, 'n'},
 		{"answers", required_argument, NULL, 'r'},   {NULL, 0, NULL, 0},
@@ -137,6 +150,9 @@ static void read_options(int count, char **words, struct options *options, struc
 			break;
 		case 'm':
 			program->mode = mode_of(optarg);
+			break;
+		case 'c':
+			add_mac(program, optarg);
 			break;
 		case 's':
 			options->socket = optarg;

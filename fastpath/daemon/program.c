@@ -54,6 +54,19 @@ static bool has_jit(void)
 	return found == '1' || found == '2';
 }
 
+/* Tell the program whether this kernel has IPsec: without it there is no helper to ask, and nothing to ask for. */
+static int tell_of_ipsec(struct program *program)
+{
+	struct bpf_map *constants = bpf_object__find_map_by_name(program->object, ".rodata");
+	size_t size;
+	void *value = constants ? (void *)bpf_map__initial_value(constants, &size) : NULL;
+	uint32_t has_ipsec = access("/proc/sys/net/core/xfrm_larval_drop", F_OK) == 0;
+	if (!value || size != sizeof(has_ipsec))
+		return -1;
+	memcpy(value, &has_ipsec, sizeof(has_ipsec));
+	return 0;
+}
+
 const char *program_load(struct program *program, struct table *table, uint32_t names, uint32_t answers)
 {
 	static char words[512];
@@ -62,7 +75,7 @@ const char *program_load(struct program *program, struct table *table, uint32_t 
 		return "this kernel has no membarrier(2) for all processors (it is off with nohz_full)";
 	LIBBPF_OPTS(bpf_object_open_opts, options, .object_name = "fastpath");
 	program->object = bpf_object__open_mem(bpf_object_start, (size_t)(bpf_object_end - bpf_object_start), &options);
-	if (!program->object)
+	if (!program->object || tell_of_ipsec(program))
 		return "the BPF object can't be read; was it built?";
 	const char *wanted = program->mode == TC ? "fastpath_tc" : "fastpath_xdp";
 	struct bpf_program *one;
@@ -89,6 +102,7 @@ const char *program_load(struct program *program, struct table *table, uint32_t 
 	program->lease_file = map_of(program, "leases");
 	program->leases = mapped(program->lease_file, sizeof(struct leases));
 	program->zones = map_of(program, "zones");
+	program->stations = map_of(program, "stations");
 	table->names = map_of(program, "names");
 	table->settings = mapped(map_of(program, "settings"), sizeof(struct settings));
 	table->entries = mapped(map_of(program, "entries"), sizeof(struct entry) * (size_t)names);
@@ -98,15 +112,24 @@ const char *program_load(struct program *program, struct table *table, uint32_t 
 	return NULL;
 }
 
-static bool is_ethernet(const char *name)
+static int interface_ioctl(const char *name, unsigned long what, struct ifreq *request)
 {
-	struct ifreq request = {0};
 	int any = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", name);
-	bool known = any >= 0 && ioctl(any, SIOCGIFHWADDR, &request) == 0;
+	snprintf(request->ifr_name, sizeof(request->ifr_name), "%s", name);
+	int failed = any < 0 || ioctl(any, what, request);
 	if (any >= 0)
 		close(any);
-	return known && (request.ifr_hwaddr.sa_family == ARPHRD_ETHER || request.ifr_hwaddr.sa_family == ARPHRD_LOOPBACK);
+	return failed;
+}
+
+/* The MAC address of an Ethernet interface, zeros of lo; false: it is none. */
+static bool read_mac(const char *name, uint8_t mac[6])
+{
+	struct ifreq request = {0};
+	if (interface_ioctl(name, SIOCGIFHWADDR, &request))
+		return false;
+	memcpy(mac, request.ifr_hwaddr.sa_data, 6);
+	return request.ifr_hwaddr.sa_family == ARPHRD_ETHER || request.ifr_hwaddr.sa_family == ARPHRD_LOOPBACK;
 }
 
 /* Daemons with other sockets have other filters. */
@@ -134,23 +157,66 @@ static bool has_driver(const char *name, const char *driver)
 {
 	struct ethtool_drvinfo info = {.cmd = ETHTOOL_GDRVINFO};
 	struct ifreq request = {.ifr_data = (void *)&info};
-	int any = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", name);
-	bool known = any >= 0 && ioctl(any, SIOCETHTOOL, &request) == 0;
-	if (any >= 0)
-		close(any);
-	return known && strcmp(info.driver, driver) == 0;
+	return !interface_ioctl(name, SIOCETHTOOL, &request) && strcmp(info.driver, driver) == 0;
 }
 
-/* What would make the program useless there, though it could be attached; NULL: nothing. */
+/* Whether VLAN tags are taken out before the driver's XDP sees a frame: all VLANs would look like one. */
+static bool strips_vlan_tags(const char *name)
+{
+	struct ethtool_value flags = {.cmd = ETHTOOL_GFLAGS};
+	struct ifreq request = {.ifr_data = (void *)&flags};
+	return !interface_ioctl(name, SIOCETHTOOL, &request) && (flags.data & ETH_FLAG_RXVLAN);
+}
+
+/* What would make the program useless or wrong there, though it could be attached; NULL: nothing. */
 static const char *why_not_there(const struct program *program, const char *name)
 {
-	if (!is_ethernet(name))
+	uint8_t mac[6];
+	if (!read_mac(name, mac))
 		return "it is no Ethernet interface";
+	if (program->mode != XDP_NATIVE)
+		return NULL;
 	/* It lets no packet grow, and what it sends back is lost unless its peer, unseen from here, has an XDP program too. */
-	if (program->mode == XDP_NATIVE && has_driver(name, "veth"))
+	if (has_driver(name, "veth"))
 		return "a veth interface would lose the answers in mode xdp: use tc or xdp-generic";
+	if (strips_vlan_tags(name))
+		return "its driver takes VLAN tags out before mode xdp sees them: ethtool -K NAME rxvlan off, or use tc";
 	return NULL;
+}
+
+static void name_station(const struct program *program, unsigned int index, const uint8_t mac[6], bool is_ours)
+{
+	struct station station = {.interface = index};
+	uint8_t one = 1;
+	memcpy(station.mac, mac, 6);
+	if (is_ours)
+		bpf_map_update_elem(program->stations, &station, &one, BPF_ANY);
+	else
+		bpf_map_delete_elem(program->stations, &station);
+}
+
+/* Tell the program of XDP which MAC addresses are this host's at an interface: its own may change at any time. */
+static void name_stations(const struct program *program, struct interface *interface, unsigned int index)
+{
+	uint8_t mac[6];
+	bool is_new = interface->index != index;
+	if (program->mode == TC || !read_mac(interface->name, mac) || (!is_new && memcmp(mac, interface->mac, 6) == 0))
+		return;
+	if (!is_new)
+		name_station(program, index, interface->mac, false);
+	name_station(program, index, mac, true);
+	memcpy(interface->mac, mac, 6);
+	for (unsigned int i = 0; i < program->mac_count; i++)
+		name_station(program, index, program->macs[i], true);
+}
+
+static void forget_stations(const struct program *program, struct interface *interface)
+{
+	if (program->mode == TC || interface->index == 0)
+		return;
+	name_station(program, interface->index, interface->mac, false);
+	for (unsigned int i = 0; i < program->mac_count; i++)
+		name_station(program, interface->index, program->macs[i], false);
 }
 
 static int attach_xdp(struct program *program, struct interface *interface, unsigned int index)
@@ -193,9 +259,11 @@ unsigned int program_attach(struct program *program)
 		struct interface *interface = &program->interfaces[i];
 		unsigned int index = if_nametoindex(interface->name);
 		if (is_attached(program, interface, index)) {
+			name_stations(program, interface, index);
 			attached++;
 			continue;
 		}
+		forget_stations(program, interface);
 		interface->index = 0;
 		drop_link(interface);
 		if (index == 0) {
@@ -207,6 +275,7 @@ unsigned int program_attach(struct program *program)
 			snprintf(interface->problem, sizeof(interface->problem), "%s", why);
 			continue;
 		}
+		name_stations(program, interface, index);
 		int failed = program->mode == TC ? attach_tc(program, index) : attach_xdp(program, interface, index);
 		if (failed) {
 			snprintf(interface->problem, sizeof(interface->problem), "the program can't be attached: %s%s",

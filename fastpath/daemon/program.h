@@ -9,6 +9,7 @@
 #include "table.h"
 
 #define MOST_INTERFACES 64
+#define MOST_MACS 8
 
 enum mode { TC, XDP_NATIVE, XDP_GENERIC };
 
@@ -16,6 +17,7 @@ struct interface {
 	char name[IF_NAMESIZE];
 	unsigned int index; /* where the program is attached; 0: nowhere */
 	int link;	    /* of XDP: the program goes with this descriptor; -1: none */
+	uint8_t mac[6];	    /* of the interface there, as the program of XDP knows it */
 	char problem[160];  /* why it is not attached */
 };
 
@@ -24,11 +26,13 @@ struct program {
 	uint32_t handle; /* of the filter in tc: by it a later daemon, and `detach`, find it */
 	struct bpf_object *object;
 	int file;
-	int counters, decisions, destinations, zones;
+	int counters, decisions, destinations, zones, stations;
 	int lease_file; /* of the map, for backends */
 	struct leases *leases;
 	struct interface interfaces[MOST_INTERFACES];
 	unsigned int interface_count;
+	uint8_t macs[MOST_MACS][6]; /* that frames for this host have as well, at every interface: those of VRRP */
+	unsigned int mac_count;
 	unsigned int looks; /* at the interfaces so far */
 };
 

@@ -20,6 +20,7 @@ from tests.support.fast_path import FAST, LEASE_S, FastStage, built, fast_stage,
 from tests.support.waiting import until
 
 OWNER, HOST = f"_sip._udp.as.{ZONE}", f"as.{ZONE}"
+VIRTUAL_MAC = "00:00:5e:00:01:07"
 TWO = views(view(member(1), member(2)))
 ONE = views(view(member(1)))
 
@@ -266,6 +267,37 @@ def test_privileges_are_dropped(stage: FastStage) -> None:
 def test_generic_xdp_answers_too(tmp_path_factory: pytest.TempPathFactory) -> None:
     with fast_stage([zone()], TWO, tmp_path_factory.mktemp("fast"), "--mode", "xdp-generic") as stage:
         assert answered(stage) == 1
+
+
+def test_xdp_answers_frames_for_this_host_alone(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A promiscuous interface, the port of a bridge, the backup of VRRP: frames of other hosts come by."""
+    options = ("--mode", "xdp-generic", "--mac", VIRTUAL_MAC)
+    with fast_stage([zone()], TWO, tmp_path_factory.mktemp("fast"), *options) as stage:
+
+        def ask(mac: str) -> int:
+            """How many are answered of a question in a frame to this MAC address."""
+            stage.client.ip("neigh", "replace", FAST, "lladdr", mac, "dev", "client")
+            before = stage.decisions()
+            stage.client.run("dig", f"@{FAST}", "+tries=1", "+time=1", "+nocookie", HOST, "A")
+            after = stage.decisions()
+            assert sum(after.values()) > sum(before.values()), "the program saw it"
+            return after["answered"] - before["answered"]
+
+        stage.server.ip("link", "set", "server", "promisc", "on")
+        assert ask("02:00:00:00:00:77") == 0
+        assert ask(VIRTUAL_MAC) == 1
+        stage.server.ip("link", "set", "server", "address", "02:00:00:00:00:78")
+        until(lambda: ask("02:00:00:00:00:78") == 1)
+        stage.server.ip("link", "set", "server", "address", "02:00:00:00:00:79")
+        until(lambda: ask("02:00:00:00:00:79") == 1)
+        assert ask("02:00:00:00:00:78") == 0, "it was the interface's address"
+
+
+def test_mac_addresses_of_groups_are_refused() -> None:
+    for wrong in ("01:00:5e:00:00:01", "00:00:5e:00:01", "00:00:5e:00:01:07:08", "x"):
+        command = [str(built()), "run", "--interface", "eth0", "--address", "10.0.0.1", "--mac", wrong]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert (done.returncode, "is no MAC address of a host" in done.stderr) == (1, True)
 
 
 def test_native_xdp_on_veth_is_refused_with_the_reason_and_powerdns_answers(

@@ -9,10 +9,12 @@ import struct
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address
+from pathlib import Path
 
 import dns.message
 import pytest
 from rspdns.fastpath.messages import hello
+from rspdns_lab.net.network import call_in
 
 from tests.backend.making import ZONE, member, view, views, zone
 from tests.support.bpf_run import (
@@ -104,6 +106,31 @@ def test_packet_that_the_kernel_may_drop_or_treat_otherwise_is_passed_on(
     returned, changed = program.run(packet)
     assert returned == PASSED
     assert changed == packet
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        *((source, FAST) for source in (FAST, "127.0.0.1", "0.0.0.1", "239.1.1.1", "255.255.255.255")),
+        *((source, FAST_6) for source in (FAST_6, "::", "::1", f"::ffff:{CLIENT}", "ff02::1")),
+    ],
+)
+def test_question_from_a_source_that_no_network_carries_is_passed_on(
+    stage: FastStage, program: LoadedProgram, source: str, target: str
+) -> None:
+    """A forged source: an answer would go to this host itself, or to nobody."""
+    (link,) = json.loads(stage.server.run("ip", "-j", "link", "show", "server").stdout)
+    mac = bytes.fromhex(link["address"].replace(":", ""))
+
+    def run(asking: str) -> tuple[int, bytes]:
+        packet = mac + frame(question(OWNER), asking, target)[6:]
+        returned, changed = call_in(
+            Path("/run/netns") / stage.server.name, lambda: program.run(packet, link["ifindex"])
+        )
+        return returned, changed if returned == ANSWERED else packet
+
+    assert run(CLIENT_6 if ":" in target else CLIENT)[0] == ANSWERED
+    assert run(source)[0] == PASSED
 
 
 def messages(draw: random.Random) -> Iterator[bytes]:
@@ -271,7 +298,7 @@ def what_is_wrong(packet: bytes) -> str:
         if ip[0] >> 4 != 6 or ip[6] != 17:
             return "IPv6 header"
         source, target, start = ip[8:24], ip[24:40], 54
-        if ip_address(source).is_multicast:
+        if ip_address(source).is_multicast or ip_address(source).is_unspecified:
             return "source"
     else:
         return "not IP"

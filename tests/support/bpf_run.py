@@ -28,15 +28,19 @@ class LoadedProgram:
     def __init__(self, identifier: int) -> None:
         self._file = _bpf(_GET_FD_BY_ID, bytearray(struct.pack("=III", identifier, 0, 0)))
 
-    def run(self, packet: bytes) -> tuple[int, bytes]:
-        """Return what the program returns, and the packet as it is then. Raises OSError: no packet at all."""
+    def run(self, packet: bytes, interface: int = 1) -> tuple[int, bytes]:
+        """Return what the program returns, and the packet as it is then. Raises OSError: no packet at all.
+
+        `interface` is the index of the one it comes in by, in this network namespace: lo, unless told.
+        """
+        context = ctypes.create_string_buffer(struct.pack("=40xI", interface))
         given = ctypes.create_string_buffer(packet, len(packet))
         got = ctypes.create_string_buffer(_MOST_BYTES)
         attributes = bytearray(
             struct.pack(
                 "=IIIIQQIIIIQQIIII",
                 *(self._file, 0, len(packet), _MOST_BYTES, ctypes.addressof(given), ctypes.addressof(got)),
-                *(1, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+                *(1, 0, len(context.raw) - 1, 0, ctypes.addressof(context), 0, 0, 0, 0, 0),
             )
         )
         _bpf(_TEST_RUN, attributes)
