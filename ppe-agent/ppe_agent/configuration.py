@@ -157,7 +157,8 @@ class ServerConfig(StrictModel):
     port: Port
     """The server's port. A pool takes one address and port once."""
     policy: Annotated[str, AfterValidator(_policy)] = "least-used"
-    """How load is shared (RFC 5356); `ppe-agent check` lists them. All members of a pool must agree."""
+    """How load is shared: a policy of RFC 5356, `least-used`, `priority`, `round-robin`, `random`,
+    `weighted-round-robin`, `weighted-random` or a variant. All members of a pool must agree."""
     weight: Number | None = None
     """For the weighted policies. 0: standby, shown when no other member lives."""
     priority: Number | None = None

@@ -101,17 +101,17 @@ class ClientEntry(StrictModel):
 
 
 class AgentEntry(ClientEntry):
-    """Hosts of application servers, with an agent each."""
+    """Hosts of application servers, with a ppe-agent each."""
 
     sctp_ports: tuple[Port, ...] = ()
-    """SCTP ports at which the application servers themselves serve everyone."""
+    """SCTP ports that everyone may reach: of servers that speak SCTP, and 4630 for `[relay]`."""
 
 
 class BackendEntry(ClientEntry):
-    """Hosts of DNS backends."""
+    """Hosts that follow the registrars: DNS backends, and clients with a ppu-agent."""
 
     follow: Literal["enrp", "poll"] = "enrp"
-    """As in rspdns.toml: who follows takes part in the registrars' own protocol."""
+    """As in rspdns.toml and ppu-agent.toml. With "poll" the registrars' ENRP port stays closed to them."""
 
 
 class Inventory(StrictModel):
