@@ -13,6 +13,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import is_dataclass
 from importlib import import_module, metadata
 from itertools import pairwise
 from pathlib import Path
@@ -299,6 +300,8 @@ def _type(annotation: Any) -> str:
         return _type(inner[0])
     if origin is typing.Literal:
         return " or ".join(f'`"{value}"`' for value in inner)
+    if origin is tuple and is_dataclass(inner[0]):
+        return "table of texts"
     if origin is tuple:
         return f"list: {_type(inner[0])}" if len(inner) == 2 and inner[1] is Ellipsis else "two values"
     if origin is dict:

@@ -174,10 +174,10 @@ def _registrars(file: _CheckedFile, config: BackendConfig) -> Iterator[Configura
     count = len(config.registrars)
     if count < FEWEST_REGISTRARS:
         why = {
-            1: "with one registrar its loss is the loss of all news",
+            1: "when the only registrar fails, no change is heard of",
             2: "with two registrars nobody can tell which of them is cut off",
         }[count]
-        yield file.warn(("registrars",), f"{why}; three or more are meant")
+        yield file.warn(("registrars",), f"{why}; run three or more")
     for position, registrar in enumerate(config.registrar_addresses):
         if ip_address(registrar.host).is_loopback:
             text = (
@@ -208,7 +208,9 @@ def _zone(file: _CheckedFile, zone: Zone, registered: Collection[str] | None) ->
     )
     for key, value, why in ttls:
         if value > LONGEST_TTL_S and (key == "ttl" or zone.config.negative_ttl is not None):
-            yield file.warn((key,), f"{value} s: {why}; up to {LONGEST_TTL_S} is usual, 1 to 5 is meant")
+            yield file.warn(
+                (key,), f"{value} s: {why}; up to {LONGEST_TTL_S} is usual, 1 to 5 is recommended"
+            )
     for position, pool in enumerate(zone.config.pools):
         if len(pool.accept) and any(network.prefixlen == 0 for network in pool.accept):
             yield file.warn(

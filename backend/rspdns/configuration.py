@@ -54,7 +54,7 @@ class PdnsConfig(StrictModel):
     connector: Annotated[str, AfterValidator(_connector)] = "unix:/run/rspdns/remote.sock"
     """Where PowerDNS asks: `unix:/path/of/socket`, or `http:127.0.0.1:8053`."""
     control: tuple[PathText, ...] = ("/run/pdns/pdns.controlsocket",)
-    """Control sockets to purge at."""
+    """PowerDNS's control sockets. Names whose answers changed are purged at each."""
 
 
 class StateConfig(StrictModel):
@@ -69,7 +69,7 @@ class BackendConfig(StrictModel):
 
     registrars: RegistrarTexts
     """IP addresses; `10.0.0.1:3864/9902` where the ports are not 3863 and 9901. The place in the list is the
-    number of the registrar's sentinel."""
+    number of the registrar, so the order is the same on every host."""
     follow: Literal["enrp", "poll"] = "enrp"
     """How registrars are followed: as a peer that they push changes to, or by asking alone."""
     pdns: PdnsConfig = PdnsConfig()
@@ -79,17 +79,17 @@ class BackendConfig(StrictModel):
     zones_dir: PathText = ZONES_DIR
     """Directory of the zones; relative to this file."""
     max_stale_s: Annotated[float, Field(gt=0)] = 3600.0
-    """How long the last view is served without any registrar."""
+    """How long the last view is served without any registrar; SERVFAIL after that."""
     poll_hot_ms: Annotated[int, Field(ge=10, le=60_000)] = 50
-    """Between two handle resolutions of a pool that was looked up lately."""
+    """Time between two handle resolutions of a pool that was looked up lately."""
     poll_hot_for_s: Annotated[float, Field(ge=0)] = 60.0
-    """A pool counts as looked up lately for this time."""
+    """How long after a look-up a pool counts as looked up lately."""
     poll_idle_s: Annotated[float, Field(ge=0.1, le=3600)] = 10.0
-    """Between two handle resolutions of every other pool."""
+    """Time between two handle resolutions of every other pool."""
     resolve_timeout_ms: Annotated[int, Field(ge=50, le=10_000)] = 300
     """How long a registrar has to answer a handle resolution."""
     probes_per_s: Annotated[int, Field(ge=1, le=10_000)] = 500
-    """The backend's own probes of members, of all pools together, at most."""
+    """The most probes of members that the backend sends a second, for all pools together."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least level that is logged."""
     _zones: tuple[Zone, ...] = PrivateAttr(default=())

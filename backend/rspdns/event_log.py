@@ -18,13 +18,13 @@ from rspdns.status.model import EventStatus
 
 KEPT = 200
 QUEUED = 256
-"""Events that wait for one listener; it is let go when there are more."""
+"""The most events that wait for one listener; with more it is disconnected."""
 LOGGED_EACH = 50
 """With more events at once, as at the start, the log has a line for each pool instead of each member."""
 NAMED_TOGETHER, REASONS_TOGETHER = 50, 10
-"""So many members and reasons stand in such a line: a stranger may make thousands."""
+"""The most members, and reasons, in such a line: a stranger may make thousands."""
 MAX_WAITING = 64
-"""Changes that wait for their purge at once; the oldest of more is given up."""
+"""The most changes whose purge is waited for; beyond these the oldest is given up."""
 CONVERGENCE_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _CHANGING = frozenset({"joined", "left"})
 """The kinds of events that change answers."""

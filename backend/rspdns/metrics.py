@@ -143,7 +143,7 @@ def _members(pools: Sequence[PoolStatus]) -> Iterator[Metric]:
                         family.add_metric(values, value)
     yield from (state, weight, priority, load)
     total = sum(len(pool.members) + len(pool.out) for pool in pools)
-    help_text = f"Members without series of their own: more than {MOST_MEMBERS}"
+    help_text = "Members without series of their own, since there are too many"
     yield _gauge("rspdns_members_not_shown", help_text, {(): max(0, total - MOST_MEMBERS)})
 
 

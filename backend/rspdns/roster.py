@@ -27,7 +27,7 @@ from rspdns.zones.zone import Zone
 
 FORMAT = "rspdns-roster-1"
 FORGOTTEN_AFTER_S = 86_400.0
-"""A server that was not in for so long is not missed any more, unless the pool has an `expect`."""
+"""How long a server that is out is missed, unless the pool has an `expect`."""
 MAX_ABSENT = 1000
 """Servers of one handle that are remembered while they are out: strangers may let any number come and go."""
 WHILE_STOPPED = "it was in when the backend stopped, and no registrar lists it since"
@@ -35,7 +35,8 @@ FILE_NAME = "roster.json"
 MAX_BYTES = 64 * 1024 * 1024
 AT_MOST_EVERY_S = 2.0
 AT_LEAST_EVERY_S = 60.0
-"""So exactly is known, after a crash, until when somebody was in."""
+"""Time after which the file is written although nothing changed. So exactly it says, after a crash, until
+when a server was in."""
 TransportAddress = tuple[IPv4Address | IPv6Address, int]
 
 

@@ -30,9 +30,9 @@ FORMAT = "rspdns-last-known-good-1"
 FILE_NAME = "last-known-good.json"
 MAX_BYTES = 64 * 1024 * 1024
 CLOCK_DRIFT_S = 0.1
-"""The clocks may drift apart by so much before what was encoded is encoded anew."""
+"""How far wall clock and monotonic clock may drift apart before encoded pools are encoded anew."""
 CLOCK_STEP_S = 10.0
-"""Clocks are corrected by so much without meaning anything."""
+"""A correction of the clock by less than this is usual, and means nothing."""
 
 
 class DamagedFileError(Exception):
@@ -201,10 +201,10 @@ def _number(value: Any, highest: int) -> int:
 
 
 AFTER_A_CHANGE_S = 0.2
-"""Only then is it written: a disk that is busy holds up the log too, and the change is to reach DNS first."""
+"""Time from a change until the file is written. A busy disk holds up the log too, and DNS comes first."""
 AT_MOST_EVERY_S = 1.0
 AT_LEAST_EVERY_S = 10.0
-"""So often the file is written anew although nothing changed: it tells that a registrar still vouches."""
+"""Time after which the file is written although nothing changed: it tells that a registrar still vouches."""
 
 
 class LastKnownGood:

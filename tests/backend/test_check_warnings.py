@@ -78,7 +78,7 @@ def test_the_command_warns_and_is_content_unless_strict(config: Path) -> None:
     config.write_text(config.read_text().replace(', "10.0.0.2", "10.0.0.3"', ""))
     result = run("check", "--offline", "-c", config)
     assert result.exit_code == 0
-    assert f"warning: {config}:1: registrars: with one registrar" in result.output
+    assert f"warning: {config}:1: registrars: when the only registrar fails" in result.output
     assert result.output.endswith(f"{config}: no errors, 1 warning\n")
     assert run("check", "--offline", "--strict", "-c", config).exit_code == 1
 

@@ -42,7 +42,7 @@ class AdminConfig(StrictModel):
     read_tokens: PathText | None = None
     """File with the bearer tokens that may read, one on a line; without it reading is open on loopback."""
     write_tokens: PathText | None = None
-    """File with the bearer tokens that may write (reload, purge) too; without it nobody may over HTTP."""
+    """File with the bearer tokens that may also write (reload, purge). Without it nobody writes over HTTP."""
 
     @property
     def address(self) -> ListenAddress | None:

@@ -21,17 +21,17 @@ from rspdns.answers.snapshot import Snapshot, changed_names
 from rspdns.zones.zone import Zone
 
 TIMED_EVERY_S = 0.1
-"""Builds that only time calls for come at most so often: what is due meanwhile waits for the next one."""
+"""Least time between two builds that only time calls for; what is due meanwhile waits for the next one."""
 _SHORTEST_WAIT_S = 0.001
 DEPARTED_KEPT_S = 1.0
-"""So long the addresses of a target that left are answered: its last purge comes 50 ms after the change, on a
-busy machine later."""
+"""How long the addresses of a target that left are answered. Its last purge comes 50 ms after the change, on
+a busy machine later."""
 PURGE_DEPARTED_S = 0.05
-"""So long after that the names of targets that left are purged once more."""
+"""Time from then until the names of targets that left are purged once more."""
 LARGE = 100
-"""Members; a larger pool that changes all the time is built anew ..."""
+"""A pool of more members than this waits between two builds while it changes all the time."""
 LARGE_WAITS_S = 60e-6
-"""... so long after its last build, for each of its members: the others get most of the time."""
+"""How long a large pool waits, for each of its members, so that the others get most of the time."""
 
 
 class Purges(Interface):

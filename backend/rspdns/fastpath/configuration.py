@@ -12,14 +12,14 @@ PerSecond = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class LimitConfig(StrictModel):
-    """Limits the questions that one source prefix may ask. Without one of the two rates nothing is limited.
+    """Limits the questions that one source prefix may ask. At least one of the two rates is needed.
 
     A prefix may ask at once what it may ask in a second. Every `slip`-th question above that, and the first,
-    is answered with TC: who really asks comes again over TCP. The others get no answer.
+    is answered with TC: a client at its own address asks again over TCP. The others get no answer.
     """
 
     deep_per_s: PerSecond | None = None
-    """Questions a second for names with more labels than any name of their zone; live names never are."""
+    """Questions a second for names with more labels than any name of their zone. Live names never have."""
     all_per_s: PerSecond | None = None
     """Questions a second for any names, those that the kernel answers too."""
     ipv4_prefix_bits: Annotated[int, Field(ge=8, le=32)] = 24
@@ -44,4 +44,4 @@ class FastPathConfig(StrictModel):
     udp_payload: Annotated[int, Field(ge=512, le=4096)] = 1232
     """PowerDNS's `udp-truncation-threshold`: it stands in the OPT record of every answer, here too."""
     limit: LimitConfig | None = None
-    """Questions of one source that are too many; nothing is limited without it."""
+    """How many questions of one source are too many. Without it nothing is limited."""

@@ -56,9 +56,9 @@ def make_connector(connector: str, responder: Responder, store: DnssecStore) -> 
 
 
 SWITCH_INTERVAL_S = 0.0001
-"""A thread that computes lets the answering one go on after so long (Python's default is 5 ms)."""
+"""How long a thread that computes may hold up the answering one (Python's default is 5 ms)."""
 TOLD_EVERY_S = 0.005
-"""The main loop hears of what was looked up at most so often."""
+"""Least time between two reports to the main loop about which pools were looked up."""
 
 T = TypeVar("T")
 

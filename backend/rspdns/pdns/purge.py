@@ -29,17 +29,17 @@ from dataclasses import dataclass
 from daemon_kit.logs import get_logger
 
 GAPS_S = (0.0, 0.010, 0.040)
-"""From the change to the first purge, and from each purge to the next."""
+"""Time from a change to its first purge, and from each purge to the next."""
 EARLY_S = 0.003
 """A repeat that is due within this time goes along with a command that is made anyway."""
 SPACING_S = 0.020
-"""Between two commands, on the long run: so long a change waits at most when very many come."""
+"""Time between two commands while changes come all the time: the longest that a change waits then."""
 BURST = 10
 """Commands that may come one right after the other: changes that come now and then never wait."""
 RETRY_S = 0.25
-"""After a command that did not get through."""
+"""Time until a command that did not get through is sent again."""
 MAX_NAMES = 2000
-"""In one command: PowerDNS needs about 30 ms for so many, and reads a line of a megabyte at most."""
+"""The most names in one command. PowerDNS needs about 30 ms for these, and reads a line of at most 1 MB."""
 _RETRY = len(GAPS_S)
 
 
@@ -128,11 +128,11 @@ class PurgeSchedule:
 
 
 TIMEOUT_S = 1.0
-"""For one command. PowerDNS serves one client after the other; an idle one holds up all."""
+"""How long one command may take. PowerDNS serves one client after the other; an idle client holds up all."""
 SIGN_OF_LIFE = "RPING"
 """A command that PowerDNS answers within microseconds, without a line in its log."""
 SIGN_OF_LIFE_EVERY_S = 1.0
-"""After the last command."""
+"""Time from the last command to the next sign of life."""
 NOT_THERE = "no PowerDNS is there"
 _MAX_REPLY_BYTES = 4096
 

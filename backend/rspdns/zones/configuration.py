@@ -186,7 +186,7 @@ class PoolConfig(StrictModel):
     name: Annotated[str, BeforeValidator(_lower), AfterValidator(_pool_name)]
     """Relative to the zone, "@" for its apex: A, AAAA and NAPTR stand at `<name>.<zone>`."""
     accept: AcceptNetworks
-    """The networks a PE's address must be in; nobody joins uninvited."""
+    """The networks a PE's address must be in. A PE elsewhere is refused."""
     remote_agents: RemoteAgents = ()
     """Hosts of sidecars that register servers elsewhere (`remote = true` in agent.toml): their addresses
     towards the registrars. All that they register in this pool is taken for remote."""
@@ -194,9 +194,10 @@ class PoolConfig(StrictModel):
         None
     )
     """The servers that should be in: how many, or a table of their addresses and ports with names. What is
-    missing stays shown. Without it: each that was in during the last day, until `rspdns forget`."""
+    missing stays shown. Without this key: every server that was in during the last day, until `rspdns
+    forget`."""
     max_members: Annotated[int, Field(ge=2, le=10_000)] = MAX_MEMBERS
-    """PEs known of each handle; further ones are refused, so that one host can't fill the backend."""
+    """The most PEs of each handle. Further ones are refused, so that one host can't fill the backend."""
     when_empty: Literal["last-good", "static", "nodata", "servfail"] = "last-good"
     """What is answered without a living member: the members that were in last, the SRV, A and AAAA records of
     the zone file, nothing, or SERVFAIL."""
@@ -217,9 +218,9 @@ class PoolConfig(StrictModel):
     """The backend itself probes each member: by connecting over TCP, or by SIP OPTIONS over the member's
     transport."""
     verify_interval_ms: Annotated[int, Field(ge=20, le=60_000)] = 100
-    """Between two probes of one member."""
+    """Time between two probes of one member."""
     verify_timeout_ms: Annotated[int, Field(ge=30, le=10_000)] = 300
-    """Of one probe, in which up to three attempts are made."""
+    """How long one probe waits for an answer; it makes up to three attempts in this time."""
     verify_fall: Annotated[int, Field(ge=1, le=20)] = 1
     """So many failed probes in a row take a member out."""
     verify_rise: Annotated[int, Field(ge=1, le=20)] = 2

@@ -7,28 +7,29 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 CROWD_WINDOW_S = 0.5
-"""More than half of a pool gone within this time is questioned, ..."""
+"""When more than half of a pool leaves within this time, all registrars are asked before the members go."""
 CROWD_QUESTIONED_S = 1.0
-"""... for so long at most."""
+"""How long a crowd that leaves is held back at most."""
 ORPHAN_AFTER_S = 0.2
-"""A live member whose home registrar is lost registers elsewhere within 100 ms; one that has not after so
-long is probed by the backend itself, ..."""
+"""How long a member whose home registrar is lost (an orphan) has to register elsewhere; after that the
+backend probes it. A live member needs 100 ms."""
 ORPHAN_PROBED_S = 10.0
-"""... for so long at most (by then it was taken over, or its registration life has ended): a registrar may be
-out of reach from here for days, while its members answer to it."""
+"""How long an orphan is probed at most. By then it was taken over, or its registration life has ended. A
+registrar may be out of reach from here for days, while its members answer to it."""
 ORPHAN_OUT_S = 30.0
-"""One that is not reached is out for so long at most while settled registrars list it: a takeover takes some
-seconds, one that is held up 10 s, a registration life 6 s. Who is listed still answers to its home."""
+"""How long an orphan that the probe did not reach stays out at most while settled registrars list it. A
+takeover takes some seconds, one that is held up 10 s, a registration life 6 s. A member that is listed after
+that answers to its home."""
 ADOPTED_AFTER_S = 1.0
-"""One that another registrar took over counts as vouched for after so long: it has answered a keep-alive."""
+"""How long after a takeover a member counts as vouched for: by then it has answered a keep-alive."""
 RECENT_S = 10.0
-"""Who was in so lately is among the last good ones of a pool that became empty."""
+"""Members that were in within this time are the last good ones of a pool that became empty."""
 BLINK_S = 1.0
-"""Who comes back within this time was never away: its `since_s` stays."""
+"""A member that comes back within this time keeps its `since_s`, as if it had never left."""
 OUT_SHOWN_S = 60.0
 """How long a member that left is shown with its reason."""
 MAX_MEMBERS = 1000
-"""Of one pool handle, unless configured."""
+"""The most members of one pool handle, unless configured."""
 RENEW_STALE_S = 60.0
 """While only registrars without a sentinel vouch, `stale_since_s` follows at steps of this length."""
 

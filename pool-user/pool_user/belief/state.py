@@ -20,12 +20,11 @@ from rserpool import MAX_POOL_ELEMENTS, MOST_RESOLVED, SENTINEL_POOL_PREFIX, Res
 
 _EVENTS_KEPT = 10_000
 AT_ONCE = 500
-"""Members looked at in one go, about 30 ms of work, where thousands are concerned: meanwhile no registrar is
-heard."""
+"""The most members that are looked at in one go: about 30 ms of work, during which no registrar is heard."""
 LARGE = 100
-"""A pool of more PEs than this waits between two evaluations if it changes all the time ..."""
+"""A pool of more PEs than this waits between two evaluations while it changes all the time."""
 LARGE_WAITS_S = 10e-6
-"""... for so long for each of them, so that it leaves most of the time to others."""
+"""How long a large pool waits, for each of its PEs, so that it leaves most of the time to others."""
 
 
 class Belief:

@@ -24,16 +24,16 @@ from pool_user.belief.rules import CROWD_QUESTIONED_S, CROWD_WINDOW_S
 from pool_user.views import Member
 
 MAX_PROBES_PER_S = 500
-"""Over all members, unless configured."""
+"""The most probes of all members together, unless configured."""
 BURST_S = 0.1
-"""So much of a second's probes may start at once."""
+"""The part of a second's probes that may start at once."""
 MAX_UNDER_WAY = 200
 ATTEMPTS = 3
-"""Of one probe, at even times within its timeout, so that a lost packet or two mean nothing."""
+"""Attempts of one probe, spread evenly over its timeout: a lost packet or two mean nothing."""
 JITTER = 0.1
 """Intervals differ by up to this part, so that probes spread by themselves."""
 WITNESSES = 2
-"""So many others are probed at once when a member of the pool begins to fail."""
+"""How many others of the pool are probed at once when a member begins to fail."""
 SUSPECT_REPEAT_S = 0.05
 """A suspect that failed is probed again after this, and any member while its registrars are lost."""
 REMEMBERED_S = 60.0

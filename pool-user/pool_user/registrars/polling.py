@@ -16,17 +16,19 @@ from itertools import islice
 MAX_UNANSWERED = 512
 """Questions under way to one registrar at any time; the next ones wait for the next round."""
 MAX_NEW_PER_ROUND = 100
-"""Pools it was never asked about, at once: the answers of more would hold up everything else."""
+"""Pools that a registrar is asked about for the first time in one round. Answers of more would hold up all
+else."""
 MAX_QUESTIONS_PER_S = 1000
-"""To one registrar: with more hot pools than fit, each of them is asked less often."""
+"""The most questions to one registrar. With more hot pools than fit, each of them is asked less often."""
 ROUND_TRIPS_PER_ROUND = 4
 """A registrar that needs 20 ms to answer is asked every 80 ms."""
 SLOWEST_ROUND_S = 1.0
 SENTINEL_EVERY_S = 0.25
 """The sentinel's pool is asked with every round that asks about pools, and at least so often."""
 MOST_IDLE_CHECKS_PER_S = 20
-"""To a registrar that is followed, about pools nobody looked up: with more than 200 of them it takes longer
-than their interval until all had their turn. 1,000 pools of 10 would else cost a quarter of a core, idle."""
+"""The most questions to a followed registrar about pools that nobody looked up. With more than 200 such pools
+a turn takes longer than their interval. Without this bound, 1,000 idle pools of 10 cost a quarter of a
+core."""
 CHECK_EVERY_S = 1.0
 """How often a followed registrar is asked about a hot pool."""
 REPEAT_AFTER_S = 0.002

@@ -41,7 +41,7 @@ FIRST_CONNECTED_S, FIRST_TABLE_S = 0.25, 2.0
 """The other registrars wait so long for the association with the first one, and so long for its handle table,
 at most."""
 ASK_FOLLOWED_AFTER_S = 0.02
-"""After a change, those who push changes themselves are asked about it so much later."""
+"""How much later than the others a registrar that pushes its changes is asked about a change."""
 MOST_ASKED_AT_ONCE = 100
 """Pools that change with one handle table and are asked about at once; the rest is left to the rounds."""
 

@@ -38,13 +38,14 @@ from ipaddress import ip_address
 from rserpool import PoolElement, RegistrarAddress, sentinel_handle
 
 SILENT_AFTER_S = 0.5
-"""A registrar that answers nothing for so long after a question is silent: others speak for its pool
-elements."""
+"""How long a registrar may leave a question unanswered. After that it is silent, and others speak for its
+pool elements."""
 WAKING_S = 1.0
-"""After a silence a registrar first hears what it missed; for so long it is not settled."""
+"""How long a registrar is not settled after a silence: it first hears what it missed."""
 OLD_SENTINEL_TRUSTED_AFTER_S = 10.0
-"""A sentinel known from before the link was lost counts again when it was listed for so long. A restarted
-registrar may list the one of its former life, copied from a peer, until it is purged (about 2 s)."""
+"""How long a sentinel that was known before the link was lost must be listed until it counts again. A
+restarted registrar may list the sentinel of its former life, copied from a peer, until it is purged (about 2
+s)."""
 _REMEMBERED_SENTINELS = 256
 """Sentinel identifiers remembered for each registrar; a healthy one has one at a time."""
 
