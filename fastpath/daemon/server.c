@@ -31,6 +31,7 @@
 struct client {
 	int file;	  /* -1: free */
 	int passed_file; /* goes along with what is sent next; -1: none */
+	bool may_rule;	  /* root, and the daemon's own user: may end it, and see who asks what */
 	bool is_tracing, is_leaving;
 	struct telling {
 		bool is_under_way, is_of_all, has_names;
@@ -414,6 +415,8 @@ static void note_zone(struct server *server, struct client *client, const struct
 static void handle(struct server *server, struct client *client, const struct message *message)
 {
 	bool is_backend = server->backend == client;
+	if ((message->kind == TRACE || message->kind == DETACH) && !client->may_rule)
+		return refuse(client, "only root and the daemon's own user may do that");
 	switch (message->kind) {
 	case HELLO:
 		return begin(server, client, message);
@@ -524,6 +527,14 @@ static void read_from(struct server *server, struct client *client)
 	flush(server, client);
 }
 
+/* Whoever may use the socket may publish answers and read the status. To rule takes more. */
+static bool may_rule(int file)
+{
+	struct ucred peer;
+	socklen_t size = sizeof(peer);
+	return getsockopt(file, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && (peer.uid == 0 || peer.uid == geteuid());
+}
+
 static void accept_one(struct server *server, int listener)
 {
 	int file = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -537,6 +548,7 @@ static void accept_one(struct server *server, int listener)
 		if (epoll_ctl(server->epoll, EPOLL_CTL_ADD, file, &event))
 			break;
 		client->file = file;
+		client->may_rule = may_rule(file);
 		return;
 	}
 	close(file); /* so many are connected */

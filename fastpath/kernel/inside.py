@@ -24,6 +24,7 @@ IFF_UP, SIOCSIFFLAGS = 1, 0x8914
 DAEMON, SOCKET = "/rspdns-fastpath", "/run/fastpath.sock"
 GUARD = "/ppu-guard"
 MODES = ("tc", "xdp-generic")
+PROTOCOL_VERSION = 0  # run.sh writes the daemon's here
 NAME, DEEP = "host.example", "a.b.c.d.host.example"
 RECORD = b"\xc0\x0c\0\1\0\1\0\0\0\1\0\4\x0a\0\0\1"
 WAIT_S = 120.0
@@ -47,7 +48,7 @@ def answers() -> bytes:
     depth = bytes([2, len(wire("example"))]) + wire("example")
     return b"".join(
         (
-            message("H", struct.pack("=IH", 3, 1232)),
+            message("H", struct.pack("=IH", PROTOCOL_VERSION, 1232)),
             message("L", struct.pack("=IIBBH", 5, 0, 24, 56, 1)),
             message("Z", depth),
             message("P", put),

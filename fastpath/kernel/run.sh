@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # run.sh: has the kernel of this Debian release (12: 6.1) take the BPF program and answer, in an emulated machine (QEMU, no KVM
 # needed); and take that of ppu-guard, too. QEMU and the kernel are fetched with apt and unpacked into build/fastpath-kernel; nothing
-# is installed. Where they can't be had, it says so and succeeds: KERNEL=vmlinuz MODULES=folder take another kernel, QEMU=program
+# is installed. Where they can't be had, it says so and fails: KERNEL=vmlinuz MODULES=folder take another kernel, QEMU=program
 # another QEMU.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -9,16 +9,16 @@ work=$PWD/build/fastpath-kernel
 root=$work/root
 mkdir -p "$work/debs" "$root"
 
-skip() { printf 'SKIPPED: %s\n' "$*"; exit 0; }
 fail() { printf 'test-fastpath-kernel: %s\n' "$*" >&2; exit 1; }
+untried() { fail "not tried: $*"; }
 
-[ "$(uname -m)" = x86_64 ] || skip "this machine is no x86_64, and the guest would be"
+[ "$(uname -m)" = x86_64 ] || untried "this machine is no x86_64, and the guest would be"
 make --silent -C fastpath >/dev/null
 make --silent -C ppu-agent >/dev/null
 
 fetch() { # packages
-    command -v apt-get >/dev/null || skip "apt-get is missing: set QEMU, KERNEL and MODULES"
-    (cd "$work/debs" && apt-get -qq download "$@" >"$work/apt.log" 2>&1) || skip "apt could not fetch $* ($work/apt.log)"
+    command -v apt-get >/dev/null || untried "apt-get is missing: set QEMU, KERNEL and MODULES"
+    (cd "$work/debs" && apt-get -qq download "$@" >"$work/apt.log" 2>&1) || untried "apt could not fetch $* ($work/apt.log)"
 }
 
 unpack() {
@@ -32,7 +32,7 @@ if [ -z "$qemu" ]; then
     qemu=$root/usr/bin/qemu-system-x86_64
     if [ ! -x "$qemu" ]; then
         list=$(apt-get -s install --no-install-recommends qemu-system-x86 2>/dev/null | sed -n 's/^Inst \([^ ]*\) .*/\1/p')
-        [ -n "$list" ] || skip "apt knows no qemu-system-x86"
+        [ -n "$list" ] || untried "apt knows no qemu-system-x86"
         # shellcheck disable=SC2086 # a list of package names
         fetch $list
         unpack
@@ -40,12 +40,12 @@ if [ -z "$qemu" ]; then
     export LD_LIBRARY_PATH=$root/usr/lib/x86_64-linux-gnu:$root/lib/x86_64-linux-gnu
     options=(-L "$root/usr/share/qemu" -L "$root/usr/share/seabios")
 fi
-"$qemu" --version >/dev/null 2>&1 || skip "$qemu does not start"
+"$qemu" --version >/dev/null 2>&1 || untried "$qemu does not start"
 
 kernel=${KERNEL:-} modules=${MODULES:-}
 if [ -z "$kernel" ]; then
     name=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -1)
-    [ -n "$name" ] || skip "apt knows no linux-image-cloud-amd64"
+    [ -n "$name" ] || untried "apt knows no linux-image-cloud-amd64"
     version=${name#linux-image-}
     if [ ! -e "$root/boot/vmlinuz-$version" ]; then
         fetch "$name"
@@ -62,14 +62,15 @@ mkdir -p "$guest"/{proc,sys,run,dev,modules,usr/bin,usr/lib,tmp}
 ln -s usr/lib "$guest/lib"
 ln -s usr/lib "$guest/lib64"
 python=/usr/bin/python3
-[ -x "$python" ] || skip "/usr/bin/python3 is missing"
+[ -x "$python" ] || untried "/usr/bin/python3 is missing"
 number=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 cp -L "$python" "$guest/usr/bin/python3"
 mkdir -p "$guest/usr/lib/python$number"
 tar -C "/usr/lib/python$number" -c --exclude=test --exclude=__pycache__ --exclude=idlelib --exclude=tkinter --exclude=lib2to3 \
     --exclude='config-*' --exclude=unittest --exclude=distutils --exclude=ensurepip . | tar -x -C "$guest/usr/lib/python$number"
 cp fastpath/build/rspdns-fastpath ppu-agent/build/ppu-guard "$guest/"
-cp fastpath/kernel/inside.py "$guest/init"
+version=$(sed -n 's/^#define PROTOCOL_VERSION \([0-9]*\).*/\1/p' fastpath/daemon/messages.h)
+sed "s/^PROTOCOL_VERSION = .*/PROTOCOL_VERSION = $version/" fastpath/kernel/inside.py >"$guest/init"
 chmod 755 "$guest/init"
 for one in "$python" fastpath/build/rspdns-fastpath "/usr/lib/python$number"/lib-dynload/{_ctypes,_json,mmap}*.so; do
     [ ! -e "$one" ] || env -u LD_LIBRARY_PATH ldd "$one" 2>/dev/null | grep -o '/[^ ]*' || true

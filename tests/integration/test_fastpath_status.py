@@ -1,12 +1,15 @@
 """What rspdns-fastpath tells of many names and many decisions: changes of the backend never wait for it."""
 
+import ctypes
 import json
 import os
 import socket
 import struct
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from rspdns.fastpath.link import Lease
@@ -20,7 +23,10 @@ from tests.support.waiting import until
 MANY = 50_000
 LONG = f"{'x' * 60}.{'y' * 40}"
 """In each of the names: a status of all is longer than the 8 MB that a client may leave unread."""
-TRACE = struct.pack("=IB", 1, ord("T"))
+TRACE, DETACH = (struct.pack("=IB", 1, ord(kind)) for kind in "TD")
+LIBC = ctypes.CDLL(None, use_errno=True)
+SETRESUID = {"x86_64": 117, "aarch64": 147}[os.uname().machine]
+NOBODY = 65534
 ASKED = 2500
 NAMES_A_STATUS = 2000
 """Of those that were asked about: MOST_ASKED in fastpath/daemon/messages.h."""
@@ -181,3 +187,32 @@ def test_trace_of_a_flood_tells_some_decisions_and_how_many_more_there_were(crow
         assert b" A " in said
         crowd.backend.sendall(commit(4))
         assert messages_until(crowd.backend, "c")[-1][1] == struct.pack("=QI", 4, 0)
+
+
+def test_who_may_use_the_socket_reads_the_status_but_does_not_trace_or_end_the_daemon(crowd: Crowd) -> None:
+    for path, mode in ((Path(crowd.path).parent, 0o711), (Path(crowd.path), 0o666)):
+        path.chmod(mode)
+
+    def connected() -> socket.socket:
+        """As another user: its connection keeps that. Credentials are a thread's own for the kernel."""
+        os.chdir(Path(crowd.path).parent)
+        assert LIBC.syscall(SETRESUID, -1, NOBODY, -1) == 0
+        one = socket.socket(socket.AF_UNIX)
+        one.settimeout(60)
+        one.connect(Path(crowd.path).name)
+        return one
+
+    before = Path.cwd()
+    for message, words in ((TRACE, b"only root"), (DETACH, b"only root"), (STATUS_OF_ASKED, b"")):
+        with ThreadPoolExecutor(1) as thread:
+            try:
+                connection = thread.submit(connected).result()
+            finally:
+                os.chdir(before)
+        with connection:
+            connection.send(message)
+            told = messages_until(connection, "e" if words else "s")
+            assert told[-1][1].startswith(words)
+    with crowd.another() as root:
+        root.send(STATUS_OF_ASKED)
+        assert messages_until(root, "s"), "it goes on"
