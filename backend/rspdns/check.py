@@ -181,8 +181,8 @@ def _registrars(file: _CheckedFile, config: BackendConfig) -> Iterator[Configura
     for position, registrar in enumerate(config.registrar_addresses):
         if ip_address(registrar.host).is_loopback:
             text = (
-                f"{registrar.host} is reached from this host only, and rspregistrar passes over loopback "
-                "addresses: no server could register there; write the address that the agents use"
+                f"{registrar.host} is reached from this host only, and rspregistrar uses no loopback "
+                "addresses: no server could register there; write the address that the sidecars use"
             )
             yield file.warn(("registrars", position), text)
 
@@ -221,5 +221,5 @@ def _zone(file: _CheckedFile, zone: Zone, registered: Collection[str] | None) ->
         key = "handle" if pool.handle is not None else "handles"
         for handle in pool.shards:
             if handle not in registered:
-                text = f"no server registers {handle!r}; is it written as in the agents' files?"
+                text = f"no server registers {handle!r}; is it the `handle` of the sidecars' agent.toml?"
                 yield file.warn(("pool", position, key), text)

@@ -60,7 +60,7 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group(name="import", cls=CommandGroup)
 def import_() -> None:
-    """Make zones and agents' files of what another system has, to try rspdns beside it.
+    """Make zones and sidecars' files of what another system has, to try rspdns beside it.
 
     Nothing is guessed: what has no counterpart is left out, and REPORT.txt says what and why.
     """

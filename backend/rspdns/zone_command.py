@@ -58,7 +58,7 @@ def zone() -> None:
     metavar="NAME=ADDRESS",
     help="A name server and its address; a NAME without dots is in the zone. Give all of them.",
 )
-@click.option("--handle", required=True, help="Pool handle, as the agents register it.")
+@click.option("--handle", required=True, help="Pool handle, as in the sidecars' agent.toml.")
 @click.option(
     "--accept",
     multiple=True,

@@ -44,7 +44,7 @@ def own_address() -> str:
     found = ", ".join(dict.fromkeys(candidates))
     raise FatalError(
         f"this host has no IPv4 address{f' but {found}' if found else ''}, and "
-        "rspregistrar passes over loopback and link-local ones; give it another one, then start this again: "
+        "rspregistrar uses no loopback and link-local ones. Add another address, then start this again: "
         "ip link set lo up; ip address add 10.255.255.1/32 dev lo"
     )
 
@@ -86,7 +86,7 @@ def check_scope(address: IPAddress) -> None:
     """Raise FatalError when rspregistrar would pass over `address`."""
     if _is_passed_over(address):
         raise FatalError(
-            f"rspregistrar passes over loopback and link-local addresses such as {address}: give it another "
+            f"rspregistrar uses no loopback and link-local addresses such as {address}: give it another "
             "one of this host; without a network: ip address add 10.255.255.1/32 dev lo"
         )
 
@@ -97,7 +97,7 @@ def _explain(error: OSError, endpoint: Endpoint, purpose: str) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"{purpose} port {endpoint} is in use; is another registrar running here?"
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"{purpose} address {endpoint.address} is none of this host"
+        return f"{purpose} address {endpoint.address} is not an address of this host"
     return f"{purpose} port {endpoint} can't be used: {error.strerror or error}"
 
 

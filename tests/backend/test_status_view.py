@@ -79,7 +79,7 @@ def test_a_narrow_terminal_lacks_columns_and_a_wide_one_none() -> None:
 def test_more_pools_than_lines_are_said_to_be_there() -> None:
     lines = view(a_status(members=40), 80, 24).plain.splitlines()
     assert len(lines) == 24
-    assert re.fullmatch(r"\d+ more lines: a higher terminal shows them, and rspdns status", lines[-1])
+    assert re.fullmatch(r"\d+ more lines: a taller terminal shows them, and so does rspdns status", lines[-1])
 
 
 def test_a_missing_server_is_shown_with_what_to_look_at() -> None:

@@ -177,7 +177,7 @@ def test_sigterm_leaves_nothing(three: Supervised) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--address=10.77.7.7"], "is none of this host"),
+        (["--address=10.77.7.7"], "is not an address of this host"),
         (["--address=127.0.0.1"], "loopback"),
         (["--address=nonsense"], "nonsense"),
         (["--address=10.99.0.1", "--peer=10.99.0.2"], "two registrars are worse"),

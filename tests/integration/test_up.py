@@ -250,7 +250,7 @@ def test_every_error_of_a_zone_is_told(host: Namespace, tmp_path: Path) -> None:
 def test_an_address_that_is_not_ours_is_one_clear_line(host: Namespace) -> None:
     done = host.run(*COMMAND[:-1], "--address=192.0.2.77", timeout_s=150)
     assert done.returncode == 1
-    assert done.stderr.startswith("error: --address: 192.0.2.77 is none of this host")
+    assert done.stderr.startswith("error: --address: 192.0.2.77 is not an address of this host")
     assert done.stderr.count("\n") == 1
 
 

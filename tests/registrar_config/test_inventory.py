@@ -56,7 +56,7 @@ def test_a_given_port_is_not_given_to_another(tmp_path: Path) -> None:
         ('announce = "10.0.0.9"\n', ":1: announce: '10.0.0.9': no multicast address: 239.0.0.50"),
         ('announce = "[ff02::50]:9"\n', ":1: announce: '[ff02::50]:9': announcements to it come from"),
         ('announce = "ff05::50"\n' + registrars("10.0.0.1"), ":1: announce: [ff05::50]:3863 is of another"),
-        (registrars("127.0.0.1"), "rspregistrar passes over loopback"),
+        (registrars("127.0.0.1"), "rspregistrar uses no loopback"),
         (registrars("nonsense"), ":3: registrar[0].address: "),
         (registrars("10.0.0.1") + "asap_prot = 1\n", "did you mean 'asap_port'?"),
         (registrars("10.0.0.1") + "asap_port = 70000\n", ":4: registrar[0].asap_port: "),

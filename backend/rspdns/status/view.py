@@ -101,7 +101,9 @@ def view(status: Status, width: int, height: int | None = None) -> Text:
     shown = [*upper, Text(), *(events[:1] + events[1:][-(room - 1) :] if room > 1 else [])]
     if len(shown) > height:
         left_out = len(shown) - height + 1
-        note = Text(f"{left_out} more lines: a higher terminal shows them, and rspdns status", style="yellow")
+        note = Text(
+            f"{left_out} more lines: a taller terminal shows them, and so does rspdns status", style="yellow"
+        )
         shown = [*shown[: height - 1], note]
     return Text("\n").join(shown)
 

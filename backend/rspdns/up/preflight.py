@@ -36,7 +36,7 @@ def check_address(address: str, wrapper: Sequence[str]) -> None:
             probe.bind((address, 0))
         except OSError:
             raise FatalError(
-                f"--address: {address} is none of this host (`ip address` shows those it has)"
+                f"--address: {address} is not an address of this host (`ip address` shows those it has)"
             ) from None
     _check_ports(address, wrapper)
 

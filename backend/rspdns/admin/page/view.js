@@ -84,7 +84,7 @@ function memberRow(member, total, ranks, homes, flash) {
     cell("", "mono", ...called(member, member.addresses.map((address) => endpoint(address, member.port)).join(", "))),
     cell("State", "", member.stale ? tag("warn", "in, from memory") : tag("good", "in"), ` ${duration(member.since_s)}`),
     cell("Weight", "number", weight, reserve,
-      member.weight === null ? null : bar(share, null, `${Math.round(share * 100)} % of what goes to its rank`)),
+      member.weight === null ? null : bar(share, null, `${Math.round(share * 100)} % of the clients sent to its SRV priority`)),
     cell("Load", "number", percent, load === null ? null : bar(load, tone, `load ${percent}`)),
     cell("Home", "", homes.get(member.home_registrar) ?? "unknown registrar"),
     cell("PE", "mono", member.identifier),
