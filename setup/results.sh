@@ -4,7 +4,8 @@
 # What is broken off goes on when it is started again (build/results has the trials); remove build/results to begin anew.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
-names=(faults faults-fastpath loss calls calls-with-ppu-agent takeover speed changes strangers size registrars resolvers guard)
+all=(faults faults-fastpath loss calls calls-with-ppu-agent takeover speed changes strangers size registrars resolvers guard)
+names=("${all[@]}")
 [ $# -eq 0 ] || names=("$@")
 mkdir -p "$here/build/results" "$here/docs/results"
 
@@ -29,7 +30,7 @@ command_of() {
         registrars) echo bench --only registrars --seconds 4 --trials 3 ;;
         resolvers) echo resolvers ;;
         guard) echo guard ;;
-        *) printf 'results: %s: there is no such page; %s\n' "$1" "${names[*]}" >&2; exit 2 ;;
+        *) printf 'results: %s: there is no such page; the pages are: %s\n' "$1" "${all[*]}" >&2; exit 2 ;;
     esac
 }
 

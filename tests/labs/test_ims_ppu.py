@@ -1,6 +1,9 @@
-"""What `rspdns-lab ims --ppu` makes of its calls."""
+"""What `rspdns-lab ims --ppu` makes of its calls, and which options go together."""
 
+import pytest
+from click.testing import CliRunner
 from rspdns_lab.ims.calls import Measurement
+from rspdns_lab.ims.cli import ims
 from rspdns_lab.ims.ppu import LATE_MS, PROMISED, WAYS, as_markdown, figures, problems, rows
 
 
@@ -34,3 +37,13 @@ def test_only_what_is_promised_can_be_broken() -> None:
 def test_nothing_measured_is_an_empty_table() -> None:
     assert rows([]) == []
     assert as_markdown([]).startswith("| fault |")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [(["--ppu", "--approach", "lua"], "take --way"), (["--way", "repeat-tcp"], "--way is of --ppu")],
+)
+def test_options_that_would_have_no_effect_are_refused(options: list[str], problem: str) -> None:
+    done = CliRunner().invoke(ims, options)
+    assert done.exit_code == 2
+    assert problem in done.output

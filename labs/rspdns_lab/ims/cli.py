@@ -40,7 +40,7 @@ _KEYS = (*APPROACHES, *(way.key for way in ppu.WAYS))
     "--ppu",
     "ppu_wanted",
     is_flag=True,
-    help="Compare what ppu-agent does beside the S-CSCF, over UDP and TCP; --approach has no meaning then.",
+    help="Compare what ppu-agent does beside the S-CSCF, over UDP and TCP. Not with --approach.",
 )
 @click.option(
     "--way",
@@ -78,6 +78,10 @@ def ims(
 
     Exit status: 0 rspdns kept its bounds, 1 it broke one, 2 the lab can't run here.
     """
+    if approaches and ppu_wanted:
+        raise click.UsageError("--approach chooses who serves DNS, and --ppu compares ppu-agents: take --way")
+    if ways and not ppu_wanted:
+        raise click.UsageError("--way is of --ppu: give both")
     seconds = _QUICK_SECONDS if quick else seconds
     keys = [key for key in APPROACHES if not approaches or key in approaches]
     wanted = [fault for fault in FAULTS if not faults or fault.name in faults]
