@@ -5,6 +5,7 @@ import contextlib
 import errno
 import itertools
 import os
+import random
 import signal
 import socket
 import struct
@@ -37,8 +38,18 @@ SILENT, SERVER = {4: "10.2.0.9", 6: "fd02::9"}, {4: "10.2.0.8", 6: "fd02::8"}
 SILENT_MAC = "02:00:00:00:00:09"
 PORT, CLOSED_PORT, OTHER_PORT = 5060, 5061, 5062
 ETH_P_ALL, SOL_PACKET, PACKET_AUXDATA, TP_STATUS_VLAN_VALID = 3, 263, 8, 0x10
+MUTATIONS = 3000
 WAITS = errno.EAGAIN
 """What a connect() that is given up by its own program says."""
+
+
+def built_with_sanitizers() -> Path:
+    """The folder of ppu-guard and of its core's test."""
+    folder = REPOSITORY / "ppu-agent"
+    command = ["make", "-s", "-C", str(folder), "asan"]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    return folder / "build-asan"
 
 
 def inside(host: Namespace, function: Callable[[], Any]) -> Any:
@@ -84,7 +95,7 @@ class Gate:
     def _give(host: Namespace, link: str, address: str) -> None:
         host.ip("addr", "add", address, "dev", link, *(("nodad",) if ":" in address else ()))
 
-    def start(self, pending: int = 1000, repeat: str = "fixed") -> Guard:
+    def start(self, pending: int = 1000, repeat: str = "fixed", program: Path = PROGRAM) -> Guard:
         """Start ppu-guard for the silent address and the server, and renew its lease."""
         members = [
             f"{address} {port} {name}"
@@ -94,7 +105,7 @@ class Gate:
             for port in (PORT, CLOSED_PORT)
         ]
         where = Path("/run/netns") / self.gate.name
-        self.guard = Guard(where, "inner", members, pending=pending, repeat=repeat)
+        self.guard = Guard(where, "inner", members, pending=pending, repeat=repeat, program=program)
         return self.guard
 
     def stop(self) -> None:
@@ -252,6 +263,51 @@ def test_set_up_in_a_vlan_is_repeated_and_refused_in_it(gate: Gate) -> None:
     assert reset[12:16] == tag
     assert reset[30:38] == addresses[4:] + addresses[:4]
     assert struct.unpack(">I", reset[46:50]) == (100,)
+
+
+def mutated_setups(draw: random.Random, macs: bytes) -> Iterator[bytes]:
+    """Frames of a client that begin a connection, each changed in some places, or of another length."""
+    four = ip_address("10.2.0.2").packed + ip_address(SILENT[4]).packed
+    six = ip_address("fd02::2").packed + ip_address(SILENT[6]).packed
+    for _ in range(MUTATIONS):
+        client_port = draw.randrange(1, 65536)
+        options = draw.choice((b"", bytes.fromhex("020405b40402080adeadbeef0000000001030307")))
+        offset = (5 + len(options) // 4) << 4
+        syn = struct.pack(">HHIIBBHHH", client_port, PORT, 99, 0, offset, 2, 1000, 0, 0) + options
+        payload, protocol = draw.choice(((syn, 6), (init(client_port, draw.randrange(1, 1 << 32)), 132)))
+        head = struct.pack(">BBHIBBH", 0x45, 0, 20 + len(payload), 0, 64, protocol, 0) + four
+        head_6 = struct.pack(">IHBB", 6 << 28, len(payload), protocol, 64) + six
+        network = draw.choice((b"\x08\x00" + head, b"\x86\xdd" + head_6))
+        tag = draw.choice((b"", b"", b"\x81\x00\x20\x07", b"\x88\xa8\0\5\x81\0\0\6"))
+        frame = bytearray(macs + tag + network + payload)
+        for _ in range(draw.randrange(4)):
+            frame[draw.randrange(12, len(frame))] = draw.randrange(256)
+        match draw.randrange(6):
+            case 0:
+                del frame[draw.randrange(14, len(frame)) :]
+            case 1:
+                frame += draw.randbytes(draw.randrange(1400 - len(frame)))
+        yield bytes(frame)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("network", ["bridged"], indirect=True)
+def test_mutated_setups_never_stop_the_guard(gate: Gate) -> None:
+    guard = gate.start(program=built_with_sanitizers() / "ppu-guard")
+
+    def send() -> None:
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
+            raw.bind(("eth0", 0))
+            macs = bytes.fromhex(SILENT_MAC.replace(":", "")) + raw.getsockname()[4]
+            for frame in mutated_setups(random.Random(5), macs):
+                with contextlib.suppress(BlockingIOError, InterruptedError):
+                    raw.send(frame)
+
+    inside(gate.client, send)
+    until(lambda: guard.count("guarded") > MUTATIONS / 20 and guard.count("unfit") > 0)
+    until(lambda: guard.told["pending"] == 0)
+    assert guard.process.poll() is None
+    assert gate.connect(SILENT[4])[0] == errno.ECONNREFUSED
 
 
 @pytest.mark.integration
@@ -497,14 +553,8 @@ def test_kernel_takes_the_program_with_the_rights_of_the_unit() -> None:
 
 
 def test_core_of_the_guard() -> None:
-    folder = REPOSITORY / "ppu-agent"
-    done = subprocess.run(
-        ["make", "-s", "-C", str(folder), "asan"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    done = subprocess.run(
-        [str(folder / "build-asan" / "guard-test")], capture_output=True, text=True, check=False, timeout=120
-    )
+    program = built_with_sanitizers() / "guard-test"
+    done = subprocess.run([program], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
 
 

@@ -54,13 +54,14 @@ class Guard:
         *,
         pending: int,
         repeat: str = "fixed",
+        program: Path = PROGRAM,
     ) -> None:
-        if not PROGRAM.exists():
-            raise LabError(f"{PROGRAM} is missing: `make -C ppu-agent` builds it (clang, libbpf-dev)")
+        if not program.exists():
+            raise LabError(f"{program} is missing: `make -C ppu-agent` builds it (clang, libbpf-dev)")
         self.told: Mapping[str, Any] = {}
         self.is_renewing = True
         self.process = subprocess.Popen(
-            ["nsenter", f"--net={namespace}", "--", str(PROGRAM), "--pending", str(pending), interface],
+            ["nsenter", f"--net={namespace}", "--", str(program), "--pending", str(pending), interface],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
