@@ -139,8 +139,8 @@ class Roster:
 
     @classmethod
     def decode(cls, data: bytes) -> Roster:
-        """Read what `encode()` made. Who was in then counts as having left at that moment, until it is in
-        again. Raises ValueError, KeyError, TypeError or AttributeError for anything else."""
+        """Read what `encode()` made. A server that was in then counts as having left at that moment, until it
+        is in again. Raises ValueError, KeyError, TypeError or AttributeError for anything else."""
         content = orjson.loads(data)
         if content["format"] != FORMAT:
             raise ValueError(f"its format is {content['format']!r}, this version reads {FORMAT!r}")

@@ -128,7 +128,7 @@ class _Moment:
     asked_for: frozenset[str] | None
 
     def asks_for_no_more_than(self, before: Snapshot) -> bool:
-        """Whether nobody looks a pool up now for which chance did not draw before."""
+        """Whether every pool that is looked up now was also looked up when `before` was drawn."""
         if before.asked_for is None or self.asked_for is None:
             return before.asked_for is None
         return self.asked_for <= before.asked_for

@@ -10,7 +10,7 @@ from pool_user import Member, PoolView, Weighted, weights
 from rspdns.zones.zone import Pool
 
 WEIGHTS_HOLD_S = 1.0
-"""Weights move at most this often, in seconds: each move is a purge. Who is in or out changes at once."""
+"""Weights move at most this often, in seconds: each move is a purge. Members come in and go out at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -331,7 +331,7 @@ class _Resources:
 
 
 def _fallback(servers: Sequence[Server], policy: Policy) -> tuple[Address, ...]:
-    """Who is answered while nobody lives: all, or the first ones where they come one after the other."""
+    """The servers that are answered while none lives: all, or the first ones where they come in order."""
     highest = max(one.priority or 0 for one in servers)
     found = [one.address for one in servers if policy != "priority" or one.priority == highest]
     return tuple(dict.fromkeys(found))

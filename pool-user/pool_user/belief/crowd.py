@@ -26,7 +26,7 @@ class Crowd:
     def hold(
         self, shown: Set[int], wanted: Set[int], confirmed: Callable[[int, float], bool], now: float
     ) -> set[int]:
-        """Return who of the `shown` stays although not `wanted` any more.
+        """Return the members of `shown` that stay although they are not `wanted` any more.
 
         `confirmed(identifier, since_s)` tells whether all registrars to be heard were heard since, and agree.
         """

@@ -33,8 +33,12 @@ from rserpool import PoolElement
 
 
 class Verdict(Enum):
-    """What becomes of a claim. VOUCHED: a registrar lists the PE now. PENDING: it stands until somebody
-    answers. NEWS: so it does about a PE that is in already, while one that is out stays so until then."""
+    """What becomes of a claim.
+
+    VOUCHED: a registrar lists the PE now. PENDING: the claim stands until the registrars that were asked
+    answer. NEWS: until then a PE that is in stays in, and a PE that is out stays out. DENIED: the claim does
+    not stand.
+    """
 
     VOUCHED = "vouched"
     PENDING = "pending"
@@ -122,8 +126,8 @@ class Decision:
     """One PE: in or out.
 
     `element` is what its home, or else the latest claim that stands, says about it. `vouched`: somebody
-    lists it now. `reason` is why it is out, empty if it is in. `is_listed`: somebody lists it, be it
-    wrongly. `awaited`: who is to be asked.
+    lists it now. `reason` is why it is out, empty if it is in. `is_listed`: some registrar lists it, perhaps
+    wrongly. `awaited`: the registrars to be asked, by index.
     """
 
     element: PoolElement

@@ -27,11 +27,11 @@ class _Left:
 class History:
     """The memory of one pool.
 
-    About the last good ones (`when_empty = "last-good"`): the design leaves out who left on purpose. On
-    the wire that cannot be told: a registrar drops a PE that deregistered, one whose association ended
-    and one that did not answer its keep-alive in the same way. So every member that disappeared counts as
-    crashed, which is what "last-good" is for. Who left more than 10 s before the pool became empty is not
-    among them, so after a drain one by one at least the early ones stay out.
+    The last good members (`when_empty = "last-good"`) should be those that crashed, not those that left on
+    purpose. The wire does not tell them apart: a registrar drops a PE that deregistered, one whose
+    association ended, and one that did not answer its keep-alive in the same way. So every member that was in
+    during the 10 s before the pool became empty counts as crashed. After a drain one by one the early ones
+    stay out.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class History:
     def out(
         self, waiting: Mapping[int, OutMember], members: Mapping[int, Member], now: float
     ) -> tuple[OutMember, ...]:
-        """Who is known and not shown: the `waiting`, and who left within the last minute."""
+        """The PEs that are known and not shown: the `waiting`, and those that left within the last minute."""
         while self._left and now - self._left[first := next(iter(self._left))].left_s >= OUT_SHOWN_S:
             del self._left[first]
         found = {

@@ -40,14 +40,14 @@ class PoolBelief:
         self._touched: set[int] = set()
         """PEs of which something was said since the last evaluation."""
         self._judged_by: Court | None = None
-        """Who judged all PEs; None when all are to be judged anew."""
+        """The standings by which all PEs were judged; None when all are to be judged anew."""
         self._decisions: dict[int, Decision] = {}
         self._open: set[int] = set()
         """PEs whose decision others may change."""
         self._wanted: dict[int, Member] = {}
-        """Who is in by the word of the registrars and by `accept`."""
+        """The PEs that are in by the word of the registrars and by `accept`."""
         self._out: dict[int, OutMember] = {}
-        """Who is known beside them."""
+        """The other known PEs."""
         self._shown: dict[int, Member] = {}
         """The members of `view`."""
         self._notices: list[BeliefEvent] = []
@@ -55,7 +55,7 @@ class PoolBelief:
         self._history = History()
         self._orphans = Orphans()
         self._members: dict[int, Member] = {}
-        """Who is in, those found unreachable by the backend's own probe included."""
+        """The members, those that the backend's own probe does not reach included."""
         self._reachability = Reachability()
         self._reasons: dict[int, str] = {}
         """Why those held back would be out."""
@@ -93,7 +93,7 @@ class PoolBelief:
                 self._touched.add(element.identifier)
             return True
         if why_refused(element.user_transport, self._rules.accept) is None:
-            # The pool is full. Who is in has precedence over newcomers, who is claimed in vain has not.
+            # The pool is full. A PE that is in keeps its place; one whose claims were denied yields it.
             spare = self.admission.spare(self._wanted.keys() | self._members.keys() | self._touched)
             if spare is not None:
                 for listing in self._listings.values():

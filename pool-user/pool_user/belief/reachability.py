@@ -3,15 +3,16 @@
 It has a say about all members of a pool that is stale or verified (`Reachability`), and about the orphans:
 members whose home registrar is lost (`Orphans`).
 
-Nobody who is entitled to deny an orphan can: it stays in until another registrar has taken it over and
-found it dead, which takes seconds, or until its registration life ends. A live one registers elsewhere within
-100 ms. So who has not is probed, and believed to be dead when nobody is there.
+The home of an orphan can't say that it is gone. So the orphan stays in until another registrar has taken it
+over and found it dead, which takes seconds, or until its registration life ends. A live member registers
+elsewhere within 100 ms. So a member that has not is a suspect: it is probed, and out when nobody answers.
 
-When all registrars were lost, all members were probed. Whom that did not reach was perhaps registered anew
-before it died, at one that is not settled yet while others that list it are: so it stays a suspect as well.
+While all registrars are lost, all members are probed. A member that this did not reach stays a suspect
+afterwards: it may have registered before it died, at a registrar that is not settled yet, while settled ones
+still list it.
 
-None of this lasts: whom settled registrars go on listing for longer than a takeover or a registration life
-takes answers to its home, and only our way there is broken.
+No suspicion lasts. A takeover and a registration life take seconds. A member that settled registrars list for
+longer answers to its home, and only the way from here to the member is broken.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class _Orphan:
 
 
 class Orphans:
-    """The members of one pool whose home is lost, and those that have a new one since a moment only."""
+    """The members of one pool whose home is lost, and those that have had a new home for a moment only."""
 
     def __init__(self) -> None:
         self._homes: dict[int, int] = {}
@@ -57,8 +58,12 @@ class Orphans:
         changed: Collection[int],
         now: float,
     ) -> None:
-        """Take all members, the identifiers of the settled registrars, whom the backend's own probe does not
-        reach, and which members may have changed since the last time: all if the settled registrars have."""
+        """Note which members are orphans now.
+
+        `members` are all members, `settled` the identifiers of the settled registrars, `unreachable` the
+        members that the backend's own probe does not reach. `changed` are those that may have changed since
+        the last time: all when the settled registrars have.
+        """
         self._now = now
         for identifier in (self._homes.keys() | self._orphans.keys()) - members.keys():
             self._homes.pop(identifier, None)
@@ -89,8 +94,11 @@ class Orphans:
         return was_quick or self._now >= orphan.adopted_s + ADOPTED_AFTER_S
 
     def suspects(self, unreachable: Collection[int]) -> tuple[int, ...]:
-        """Who is to be probed. Who was found unreachable is one until it answers, has a home, or is gone, or
-        was listed all the same for so long that it must live."""
+        """The members to be probed.
+
+        A member that was found unreachable is a suspect until it answers, has a home, or is gone, or until it
+        was listed for so long that it must live.
+        """
         return tuple(
             sorted(
                 identifier
@@ -153,7 +161,7 @@ class Reachability:
         everybody: bool,
         stale: bool,
     ) -> tuple[Member, ...]:
-        """Move whom the probe does not reach from `members` to `out`, and return them.
+        """Move the members that the probe does not reach from `members` to `out`, and return them.
 
         It has a say about the `suspected`, whose home registrar is lost, or about `everybody`. `stale`: no
         registrar can vouch for anybody.

@@ -93,8 +93,8 @@ class Belief:
             elements,
             resolution.asked_at_s,
             now,
-            # A registrar cuts longer answers off. Who left such a pool is told by what it pushes, and by its
-            # handle table.
+            # A registrar cuts longer answers off. What it pushes, and its handle table, tell which members
+            # left such a pool.
             is_full=len(elements) >= MOST_RESOLVED,
             settled=registrar in self._court.settled,
         )
@@ -302,7 +302,7 @@ class Belief:
 
     @property
     def _court(self) -> Court:
-        """Who may speak."""
+        """The registrars whose word counts now."""
         return self.sessions.court
 
     def _keep_up(self, now: float) -> None:

@@ -77,7 +77,8 @@ class Prober:
     def problems(self) -> list[str]:
         """What an administrator should know, in words."""
         return [
-            f"no member of the pool {name} answers the probe: whom the registrars list is shown"
+            f"no member of the pool {name} answers the probe of this name server; "
+            "the members that the registrars list are shown"
             for name in self._book.blind(time.monotonic())
         ]
 

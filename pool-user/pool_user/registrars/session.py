@@ -7,7 +7,7 @@ standing comes about is told in `standing`, when it is asked about which pool in
 A registrar is followed from the moment in which it is settled: one that is starting must not hear of us first
 (`rserpool.machine.follower` says why). `RegistrarSessions` decides what concerns several:
 
-- No two registrars have the same identifier. Who may speak for whom is the `Court`.
+- No two registrars have the same identifier. `Court` says whose word counts.
 
 - The first handle table is taken from one registrar alone: those of the others tell little more, and side by
   side all come late.

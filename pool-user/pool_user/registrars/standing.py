@@ -1,7 +1,7 @@
 """How far a registrar is believed: does it answer, is it settled, what is its identifier (rule 1). Sans-IO.
 
-`RegistrarLife` is about one registrar; `identify_all` gives no two the same identifier; `Court` says who may
-speak for whom.
+`RegistrarLife` is about one registrar; `identify_all` gives no two the same identifier; `Court` says whose
+word counts.
 
 A registrar is **settled** while it answers and lists its own sentinel, the PE in the pool
 `rspdns-sentinel-N`. The sentinel's home is the registrar's identifier, which no reply carries otherwise.
@@ -295,10 +295,13 @@ def identify_all(registrars: Sequence[RegistrarLife], now: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Court:
-    """Who may speak: registrars (by index) that answer, those settled, and the settled ones by identifier.
+    """The registrars whose word counts, and for what.
 
-    `since_s` is when that changed last: what was said before then is not enough to speak for a home that has
-    fallen silent, since news of its last moments may have been on the way.
+    `answering` (by index) are believed for presence, `settled` (by index) for absence too. `homes` are the
+    settled ones by identifier: each decides about the PEs that it is home to.
+
+    `since_s` (monotonic) is when that changed last. After a home fell silent, the others are asked anew: what
+    they said before `since_s` does not count, since news of the home's last moments may have been on the way.
     """
 
     answering: Collection[int] = ()
@@ -308,7 +311,7 @@ class Court:
 
 
 def court_of(standings: Sequence[tuple[Standing, int | None]], now: float) -> Court:
-    """Who may speak by these standings and identifiers, the registrars in order, from `now` on."""
+    """The registrars whose word counts from `now` on, by their standings and identifiers, in order."""
     settled = {index for index, (standing, _) in enumerate(standings) if standing is Standing.SETTLED}
     return Court(
         answering=frozenset(index for index, (standing, _) in enumerate(standings) if standing.answers),

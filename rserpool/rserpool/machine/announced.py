@@ -42,7 +42,9 @@ def group_problem(group: IPv4Address | IPv6Address) -> str:
 
 
 class RegistrarTable:
-    """Who was heard lately. The last one known is never forgotten: it is the best guess there is.
+    """The registrars that were heard lately.
+
+    The last one known is never forgotten: it is the best guess there is.
 
     `accept`: the networks in which registrars are.
     """
@@ -55,7 +57,7 @@ class RegistrarTable:
 
     @property
     def registrars(self) -> tuple[RegistrarAddress, ...]:
-        """Who is there, in a steady order."""
+        """The registrars that are there, in a steady order."""
         return tuple(sorted(self._heard_s))
 
     @property
