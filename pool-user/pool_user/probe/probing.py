@@ -159,8 +159,8 @@ class ProbeBook:
         self._groups: dict[str, _Group] = {}
         self._allowed_at_s = float("-inf")
         self._queues: tuple[list[tuple[float, int, _Record]], ...] = ([], [])
-        """The members that wait for a probe: those in which something changes, and all others. Outdated entries
-        stay in until their time comes."""
+        """The members that wait for a probe: those in which something changes, and all others. Outdated
+        entries stay in until their time comes."""
         self._count = 0
 
     def set_targets(self, targets: Iterable[Target], now: float) -> list[Finding]:
