@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from textwrap import wrap
@@ -31,6 +31,14 @@ def lacks_remote_backend(pdns_server: str) -> bool:
 
 _WIDTH = 100
 _UNSAFE = re.compile(r"[\s,#]")
+
+
+def _check(read: Callable[[str], object], value: str, problem: str) -> None:
+    """Raise ValueError in words when `read` refuses the value."""
+    try:
+        read(value)
+    except ValueError:
+        raise ValueError(f"{value!r} {problem}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +84,7 @@ class PdnsSettings:
 
     def __post_init__(self) -> None:
         for address in self.addresses:
-            ip_address(address)
+            _check(ip_address, address, "is no IP address to listen at")
         if not 1 <= self.listen_port <= 65535:
             raise ValueError(f"the port {self.listen_port} is not in 1..65535")
         if self.backend_timeout_ms < 2 or self.receiver_threads < 1 or self.distributor_threads < 1:
@@ -88,7 +96,7 @@ class PdnsSettings:
         if self.signed and self.connector.startswith("http"):
             raise ValueError("keys are handed out over the unix connector only: signed zones need it")
         for network in self.axfr:
-            ip_network(network)
+            _check(ip_network, network, "is no network that may transfer zones: write it like 192.0.2.0/24")
         for value in (self.connector, self.socket_dir, self.user or ""):
             if _UNSAFE.search(value):
                 raise ValueError(f"{value!r} has a blank, comma or '#' in it, which pdns.conf can't hold")

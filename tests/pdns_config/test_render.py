@@ -116,3 +116,16 @@ def test_settings_that_do_not_go_together_are_refused(options: list[str]) -> Non
 def test_every_installation_renders_it_by_a_command_on_the_path() -> None:
     done = CliRunner().invoke(rspdns_command, ["pdns-conf", "--listen", "192.0.2.1"])
     assert (done.exit_code, done.output) == (0, render(PdnsSettings(["192.0.2.1"], user="pdns")))
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--listen", "'ns1' is no IP address to listen at"),
+        ("--axfr", "'ns1' is no network that may transfer zones: write it like 192.0.2.0/24"),
+    ],
+)
+def test_what_is_refused_says_what_the_value_was_for(option: str, words: str) -> None:
+    done = CliRunner().invoke(rspdns_command, ["pdns-conf", option, "ns1"])
+    assert done.exit_code == 1
+    assert words in done.output
