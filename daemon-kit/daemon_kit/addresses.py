@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import socket
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Annotated
@@ -44,6 +45,18 @@ def read_network(text: str) -> IPv4Network | IPv6Network:
         f"{text!r} is neither a network nor one host: write {str(whole)!r} for the network, "
         f"or '{address}/{bits}' for this host alone"
     )
+
+
+def is_on_this_host(address: IPv4Address | IPv6Address) -> bool:
+    """Tell whether `address` belongs to this host, by binding a socket to it (which sends nothing)."""
+    try:
+        with socket.socket(
+            socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_DGRAM
+        ) as probe:
+            probe.bind((str(address), 0))
+    except OSError as error:
+        return error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+    return True
 
 
 def _why(text: str) -> str:

@@ -1,6 +1,5 @@
 """Addresses of this host."""
 
-import errno
 import socket
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
@@ -21,16 +20,6 @@ def address_towards(host: str, port: int) -> Address:
     except (OSError, ValueError) as error:
         problem = error.strerror if isinstance(error, OSError) else str(error)
         raise NoLocalAddress(f"no way to {host}: {problem}") from None
-
-
-def is_on_this_host(address: Address) -> bool:
-    """Tell whether `address` belongs to this host, by binding a socket to it (which sends nothing)."""
-    try:
-        with socket.socket(_family(address), socket.SOCK_DGRAM) as probe:
-            probe.bind((str(address), 0))
-    except OSError as error:
-        return error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-    return True
 
 
 def is_reachable(address: Address) -> bool:

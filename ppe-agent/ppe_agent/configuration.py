@@ -6,14 +6,14 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from daemon_kit.addresses import ListenAddress, ListenText, read_address, read_network
+from daemon_kit.addresses import ListenAddress, ListenText, is_on_this_host, read_address, read_network
 from daemon_kit.config_file import StrictModel, load, named_control_path
 from daemon_kit.files import FilePath
 from daemon_kit.model_keys import none_of
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationInfo
 
 from ppe_agent import consistency
-from ppe_agent.addresses import Address, NoLocalAddress, address_towards, is_on_this_host, is_reachable
+from ppe_agent.addresses import Address, NoLocalAddress, address_towards, is_reachable
 from ppe_agent.checks.configuration import CheckConfig, DampingConfig
 from ppe_agent.config_types import (
     POLICY_KEYS,

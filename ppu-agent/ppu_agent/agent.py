@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from daemon_kit import notify
-from daemon_kit.addresses import ListenAddress
+from daemon_kit.addresses import ListenAddress, is_on_this_host
 from daemon_kit.config_file import ConfigurationErrors
 from daemon_kit.control import Command, ControlError, ControlServer
 from daemon_kit.errors import FatalError
@@ -525,7 +525,15 @@ class PpuAgent:
             address, port = parse_endpoint(str(request.get("endpoint") or ""))
         except ValueError as problem:
             raise ControlError(str(problem)) from None
-        found = explain(address, port, self._views, self.deaths, self.steering, suspended=self.suspended)
+        found = explain(
+            address,
+            port,
+            self._views,
+            self.deaths,
+            self.steering,
+            suspended=self.suspended,
+            is_own=is_on_this_host(address),
+        )
         return found if self.gateway is None else self.gateway.explained(found, address, port)
 
     async def _suspend(self, request: dict[str, Any]) -> dict[str, Any]:

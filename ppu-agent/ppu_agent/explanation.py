@@ -33,9 +33,10 @@ def explain(
     steering: Steering,
     *,
     suspended: bool,
+    is_own: bool = False,
 ) -> dict[str, Any]:
     """What happens to a packet to `address` and `port`: one entry for each transport that is treated, and the
-    pools that list it or that it left."""
+    pools that list it or that it left. `is_own`: the address is this host's, which no rule touches."""
     listed = [
         handle
         for handle, view in views.items()
@@ -45,11 +46,14 @@ def explain(
     treatments = [one for one in steering.treatments if one.destination.endpoint == (address, port)]
     fronts = [one for one in steering.fronts if one.front.endpoint == (address, port)]
     words = [_steered(one) for one in fronts]
+    if not words and is_own:
+        words = ["passes: an address of this host is never touched; a sidecar here must see its server die"]
+    words = words or _words(listed, departed, treatments, deaths, suspended=suspended)
     return {
         "endpoint": str(ListenAddress(address, port)),
         "listed_by": listed,
-        "treated": [described(one) for one in treatments],
-        "words": words or _words(listed, departed, treatments, deaths, suspended=suspended),
+        "treated": [] if is_own else [described(one) for one in treatments],
+        "words": words,
     }
 
 

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
+from daemon_kit.addresses import is_on_this_host
 from ppe_agent import cli, configuration, host_check
-from ppe_agent.addresses import NoLocalAddress, address_towards, is_on_this_host
+from ppe_agent.addresses import NoLocalAddress, address_towards
 
 from tests.ppe_agent.whole_agent import write
 

@@ -51,6 +51,19 @@ def test_explain_tells_why_a_packet_passes_or_does_not() -> None:
     assert "the agent is suspended" in told(deaths, view(1, 2), suspended=True)[0]["words"][0]
 
 
+def test_explain_tells_that_this_host_itself_is_not_touched() -> None:
+    deaths = Deaths()
+    deaths.views({POOL: view(1, 2, 3)}, 0.0)
+    deaths.views({POOL: view(1, 2)}, 1.0)
+    ask(deaths, REFUSED, 1.0)
+    said, steering = told(deaths, view(1, 2))
+    assert said["treated"]
+    address = ip_address("10.0.0.3")
+    own = explain(address, 5060, {POOL: view(1, 2)}, deaths, steering, suspended=False, is_own=True)
+    assert own["treated"] == []
+    assert own["words"][0].startswith("passes: an address of this host")
+
+
 def test_status_and_metrics_tell_what_is_done() -> None:
     deaths = Deaths()
     deaths.views({POOL: view(1, 2, 3)}, 0.0)
