@@ -47,7 +47,7 @@ def test_links_to_files_lead_to_files(document: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
     places = {link: (document.parent / link).resolve() for link in links if "://" not in link}
     missing = [link for link, place in places.items() if not place.exists() and place not in MADE]
-    assert missing == []
+    assert missing == [], "these links lead nowhere"
 
 
 def rows(page: str) -> list[list[str]]:
@@ -59,13 +59,14 @@ def rows(page: str) -> list[list[str]]:
 @pytest.mark.parametrize("page", [name for name in PAGES if name.startswith("reference/configuration/")])
 def test_every_key_has_a_meaning(page: str) -> None:
     assert len(rows(page)) > 5
-    assert [cells[0] for cells in rows(page) if not cells[-1]] == []
+    bare = [cells[0] for cells in rows(page) if not cells[-1]]
+    assert bare == [], "write a docstring below the field of each of these keys"
 
 
 def test_every_metric_has_a_meaning() -> None:
     found = rows("reference/metrics.md")
     assert {"`rspdns_pool_members`", "`ppe_agent_as_state`"} <= {cells[0] for cells in found}
-    assert [cells[0] for cells in found if not cells[-1]] == []
+    assert [cells[0] for cells in found if not cells[-1]] == [], "give each of these metrics a help text"
 
 
 def test_every_command_is_described() -> None:
@@ -94,7 +95,8 @@ def test_every_log_event_has_a_meaning() -> None:
     found = rows("reference/log-events.md")
     names = {cells[0].strip("`") for cells in found}
     assert {"joined", "registrar_died", "lines_left_out"} <= names
-    assert [cells[0] for cells in found if not cells[2]] == []
+    bare = [cells[0] for cells in found if not cells[2]]
+    assert bare == [], "write the meaning of each of these events into setup/log_events.toml"
     assert set(docs_pages.event_meanings()) - names == set(), "setup/log_events.toml has what is never logged"
 
 
