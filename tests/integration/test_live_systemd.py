@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -157,6 +158,12 @@ def states(machine: LiveSystemd) -> dict[str, str]:
     return {one["name"]: one["state"] for one in said["as"]} if said else {}
 
 
+def process(machine: LiveSystemd, unit: str) -> dict[str, str]:
+    """What the kernel tells of a unit's process (/proc/PID/status)."""
+    status = (machine.root / f"proc/{machine.main_pid(unit)}/status").read_text()
+    return dict(re.findall(r"^(\w+):\s+(\S+)", status, re.M))
+
+
 def members(machine: LiveSystemd) -> list[str] | None:
     """Who is in the pool, as the backend tells; None while it does not."""
     said = machine.ask("/run/rspdns/admin.sock", "status")
@@ -253,8 +260,7 @@ def test_install_says_what_it_lacks(tmp_path: Path) -> None:
 def test_every_unit_runs_confined_and_as_nobody_special(machine: LiveSystemd) -> None:
     users = {}
     for unit in OURS:
-        status = (machine.root / f"proc/{machine.main_pid(unit)}/status").read_text()
-        found = dict(re.findall(r"^(\w+):\s+(\S+)", status, re.M))
+        found = process(machine, unit)
         assert int(found["Uid"]) != 0, unit
         assert (found["NoNewPrivs"], int(found["CapEff"], 16), int(found["CapBnd"], 16)) == ("1", 0, 0), unit
         users[unit] = machine.show(unit, "User")[0]
@@ -264,8 +270,7 @@ def test_every_unit_runs_confined_and_as_nobody_special(machine: LiveSystemd) ->
 
 
 def test_the_client_agent_has_two_rights_and_paces_in_its_sandbox(machine: LiveSystemd) -> None:
-    status = (machine.root / f"proc/{machine.main_pid('ppu-agent')}/status").read_text()
-    found = dict(re.findall(r"^(\w+):\s+(\S+)", status, re.M))
+    found = process(machine, "ppu-agent")
     assert int(found["Uid"]) != 0
     assert found["NoNewPrivs"] == "1"
     assert int(found["CapEff"], 16) == int(found["CapBnd"], 16) == 1 << CAP_NET_ADMIN | 1 << CAP_BPF
@@ -276,6 +281,55 @@ def test_the_client_agent_has_two_rights_and_paces_in_its_sandbox(machine: LiveS
 
     until(machine, lambda: paced() == [f"{ADDRESS}:8080"])
     assert machine.run("ppu-agent", "explain", f"{ADDRESS}:8080").startswith("passes: a member of web-tcp")
+
+
+@pytest.fixture
+def gateway(machine: LiveSystemd) -> Iterator[LiveSystemd]:
+    """ppu-agent with `[gateway]` and the unit's drop-in for that, as docs/how-to/clients/gateway.md says."""
+    needs_bpf()
+    machine.run("ip", "link", "add", "guarded", "type", "veth", "peer", "name", "clients")
+    machine.run("ip", "link", "set", "guarded", "up")
+    machine.write("/etc/ppu-agent/ppu-agent.toml", CLIENT_AGENT + '[gateway]\ninterfaces = ["guarded"]\n')
+    drop_in = f"{UNITS}/ppu-agent.service.d/gateway.conf"
+    machine.install("ppu-agent/systemd/ppu-agent-gateway.conf", drop_in)
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "restart", "ppu-agent")
+    try:
+        yield machine
+    finally:
+        machine.run("rm", drop_in)
+        machine.write("/etc/ppu-agent/ppu-agent.toml", CLIENT_AGENT)
+        machine.run("systemctl", "daemon-reload")
+        machine.run("systemctl", "restart", "ppu-agent")
+        machine.run("ip", "link", "del", "guarded")
+
+
+def test_the_client_agent_guards_a_gateway_in_its_sandbox(gateway: LiveSystemd) -> None:
+    def told() -> dict[str, Any]:
+        said = gateway.ask("/run/ppu-agent/control.sock", "status")
+        found: dict[str, Any] = (said or {}).get("gateway") or {}
+        return found
+
+    def filters() -> str:
+        return "".join(
+            gateway.run("tc", "filter", "show", "dev", "guarded", way) for way in ("ingress", "egress")
+        )
+
+    until(gateway, lambda: told().get("interfaces") == [{"name": "guarded", "problem": None}])
+    assert "guard_in" in filters()
+    found = process(gateway, "ppu-agent")
+    assert int(found["Uid"]) != 0
+    rights = sum(1 << number for number in (CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF))
+    assert int(found["CapEff"], 16) == int(found["CapBnd"], 16) == rights
+    until(
+        gateway,
+        lambda: (
+            "tcp: set-up through guarded is guarded" in gateway.run("ppu-agent", "explain", f"{ADDRESS}:8080")
+        ),
+    )
+    gateway.run("systemctl", "stop", "ppu-agent")
+    assert "guard_in" not in filters()
+    assert gateway.show("ppu-agent", "ActiveState", "Result") == ["inactive", "success"]
 
 
 @pytest.fixture
@@ -307,8 +361,7 @@ def test_the_kernel_answers_while_its_unit_runs_and_no_longer(
     machine: LiveSystemd, answered_by_kernel: Callable[[], int]
 ) -> None:
     until(machine, lambda: answered_by_kernel() > 0)
-    status = (machine.root / f"proc/{machine.main_pid('rspdns-fastpath')}/status").read_text()
-    found = dict(re.findall(r"^(\w+):\s+(\S+)", status, re.M))
+    found = process(machine, "rspdns-fastpath")
     assert int(found["Uid"]) != 0
     assert (found["NoNewPrivs"], int(found["CapEff"], 16)) == ("1", 1 << CAP_NET_ADMIN | 1 << CAP_BPF)
     socket = "/run/rspdns-fastpath/fastpath.sock"
@@ -355,8 +408,7 @@ def test_sctpd_in_its_sandbox_serves_its_group_alone(machine: LiveSystemd) -> No
         "active",
         "sctpd",
     ]
-    status = (machine.root / f"proc/{machine.main_pid('sctpd')}/status").read_text()
-    found = dict(re.findall(r"^(\w+):\s+(\S+)", status, re.M))
+    found = process(machine, "sctpd")
     rights = [int(found[name], 16) for name in ("CapEff", "CapBnd")]
     assert (found["NoNewPrivs"], found["Seccomp"], rights) == ("1", "2", [1 << CAP_NET_RAW] * 2)
     assert client(machine, "sctp") == "through both\nthrough both\n"
