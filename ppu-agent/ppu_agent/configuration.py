@@ -93,15 +93,17 @@ class PoolConfig(StrictModel):
     accept: AcceptNetworks
     """Networks in which its servers are. What is outside is never touched."""
     on_dead: Annotated[OnDeadConfig, BeforeValidator(_on_dead)] = OnDeadConfig()
-    """What is done with packets to a server that died: one action, or a table of them by transport."""
+    """What is done with packets to a server that died: one action, or a table of them by transport. Default:
+    redirect UDP, refuse TCP and SCTP."""
     also: tuple[TransportName, ...] = ()
-    """Transports at which the members are, at the same port, beside the one they registered."""
+    """Further transports at which the members serve, at the port that they registered."""
     pace: Annotated[bool | Literal["rtt"], BeforeValidator(_pace)] = False
-    """Whether TCP connection set-up is paced: a SYN every 500 ms, or every 1.5 round trips ("rtt")."""
+    """Whether this host repeats an unanswered TCP set-up early: every 500 ms, or every 1.5 round trips
+    ("rtt"). It fails after the fourth SYN."""
     steer: ListenText | None = None
     """An address and port that stand for the pool: each new flow to it goes to a living server."""
     affinity: Literal["source"] | None = None
-    """"source": a client's address has always the same server while that lives; else by weight."""
+    """"source": all flows of a client's address go to one server while it lives. Default: by weight."""
     via: Literal["sctp"] | None = None
     """"sctp": what is sent to `steer` goes to the member's ppe-agent embedded in SCTP (`relay = true` there),
     over all paths that the two hosts have. UDP and TCP."""
@@ -110,9 +112,10 @@ class PoolConfig(StrictModel):
     probe: Literal["auto", "sip-options", "tcp", "connect"] = "auto"
     """How the agent asks a member that left; "auto": SIP OPTIONS over UDP, else by connecting."""
     verify: bool = False
-    """Whether members are probed all the time: one that hangs is found before the registrars find it."""
+    """Whether every member is probed ten times a second. A server that hangs is then found before the
+    registrars find it."""
     max_members: Annotated[int, Field(ge=1, le=100_000)] = MAX_MEMBERS
-    """Further servers are refused."""
+    """How many servers the pool may have; further ones are refused."""
     remote_agents: RemoteAgents = ()
     """Hosts of sidecars that register servers elsewhere, as in the zone's pool."""
 
@@ -150,7 +153,7 @@ class MetricsConfig(StrictModel):
     """`[metrics]`: where Prometheus finds them."""
 
     listen: ListenText
-    """Address and port."""
+    """Where `/metrics` is served: address and port. Without the table there are no metrics."""
 
 
 InterfaceName = Annotated[str, Field(pattern=r"^[^\s/\\\"]{1,15}$")]

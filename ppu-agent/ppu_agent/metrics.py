@@ -43,7 +43,7 @@ class PpuCollector(Collector):
         status = self._status()
         treated = GaugeMetricFamily(
             "ppu_agent_treated",
-            "Servers (address and port) whose packets are treated in this way.",
+            "Servers (address and port) whose packets are redirected, refused, answered or relayed, by on_dead.",
             labels=["handle", "on_dead"],
         )
         members = GaugeMetricFamily(
@@ -62,7 +62,7 @@ class PpuCollector(Collector):
         yield from (treated, members, stale)
         departed = GaugeMetricFamily(
             "ppu_agent_departed",
-            "Servers (address and port) that left their pool, by state.",
+            "Servers (address and port) that left their pool, by state: out (being probed), spared, dead.",
             labels=["state"],
         )
         for state in STATES:
@@ -92,7 +92,9 @@ def gateway_metrics(gateway: Mapping[str, Any] | None) -> Iterator[Metric]:
     if gateway is None:
         return
     up = GaugeMetricFamily(
-        "ppu_agent_gateway_attached", "1: set-up through the interface is guarded.", labels=["interface"]
+        "ppu_agent_gateway_attached",
+        "1 while connection set-up through the interface is guarded.",
+        labels=["interface"],
     )
     for one in gateway["interfaces"]:
         up.add_metric([one["name"]], float(one["problem"] is None))
@@ -101,7 +103,7 @@ def gateway_metrics(gateway: Mapping[str, Any] | None) -> Iterator[Metric]:
         "ppu_agent_gateway_pending", "Set-ups that wait for an answer now.", value=gateway["pending"]
     )
     yield GaugeMetricFamily(
-        "ppu_agent_gateway_memory_bytes", "Memory of all tables.", value=gateway["memory_bytes"]
+        "ppu_agent_gateway_memory_bytes", "Memory of the gateway's tables.", value=gateway["memory_bytes"]
     )
     setups = CounterMetricFamily(
         "ppu_agent_gateway_setups",
