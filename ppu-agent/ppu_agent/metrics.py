@@ -43,7 +43,7 @@ class PpuCollector(Collector):
         status = self._status()
         treated = GaugeMetricFamily(
             "ppu_agent_treated",
-            "Servers (address and port) whose packets are redirected, refused, answered or relayed, by on_dead.",
+            "Servers (address and port) whose packets are redirected, refused, answered or relayed.",
             labels=["handle", "on_dead"],
         )
         members = GaugeMetricFamily(
