@@ -178,7 +178,7 @@ def test_only_what_changed_is_restarted(site: Site) -> None:
     site.until_answered({"8080"})
 
 
-def test_what_is_wrong_is_refused_before_it_takes_the_place_of_what_runs(site: Site) -> None:
+def test_wrong_configuration_is_refused_before_it_takes_the_place_of_what_runs(site: Site) -> None:
     site.until_answered({"8080"})
     before = site.pids()
     right = (site.zones / "example.net.toml").read_text()

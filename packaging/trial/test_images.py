@@ -160,7 +160,7 @@ def test_killed_server_leaves_and_is_back_when_it_was_started_again(host: Host) 
 
 
 @pytest.mark.parametrize("service", ["registrar1", "ns1-backend", "ns1", "web1-sidecar"])
-def test_what_was_killed_is_started_again_and_all_is_well(host: Host, service: str) -> None:
+def test_killed_service_is_started_again_and_all_is_well(host: Host, service: str) -> None:
     until(lambda: host.is_healthy(service))
     host.kill(service)
     until(

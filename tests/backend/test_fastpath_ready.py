@@ -112,7 +112,7 @@ def test_names_of_a_zone_inside_another_are_its_own() -> None:
     assert Question(f"as.{HOST}", "A") in made
 
 
-def test_what_is_shown_by_chance_has_variants_in_which_all_are_shown() -> None:
+def test_members_drawn_by_chance_are_all_shown_by_some_variant() -> None:
     many = views(view(*(member(number) for number in range(1, 21))))
     made = ready(answered(zone(), many))
     for question in (Question(OWNER, "SRV"), Question(HOST, "A")):
@@ -153,7 +153,7 @@ def test_addresses_of_a_single_target_come_first_in_turn() -> None:
     assert {tuple(sorted(additional)) for additional in said} == {tuple(sorted(said[0]))}
 
 
-def test_what_chance_chose_is_in_an_order_that_chance_chose() -> None:
+def test_drawn_members_are_in_an_order_drawn_too() -> None:
     """Any of those shown comes first: the order says nothing about weights."""
     many = views(view(*(member(number) for number in range(1, 21))))
     question, places = Question(HOST, "A"), set()

@@ -195,7 +195,7 @@ def test_gdnsd_is_carried_over_and_the_rest_is_told_with_its_line(tmp_path: Path
     assert "fo 60 IN A 10.99.0.3" not in zone, "gdnsd answers the primary when both are dead"
 
 
-def test_what_the_user_says_stands_in_for_a_check_that_is_missing(tmp_path: Path) -> None:
+def test_option_of_import_stands_in_for_a_check_that_is_missing(tmp_path: Path) -> None:
     into = tmp_path / "new"
     done = run("gdnsd", gdnsd_files(tmp_path), "--into", into, *REGISTRARS, "--check", "tcp", "--port", 8080)
     assert done.exit_code == 0, done.output
@@ -234,7 +234,7 @@ def test_nothing_is_written_over_and_nothing_by_halves(tmp_path: Path) -> None:
         ("=> 1", "x:1: '=>' stands where a key belongs"),
     ],
 )
-def test_what_is_wrong_in_gdnsds_configuration_is_told_with_its_line(text: str, told: str) -> None:
+def test_error_in_gdnsds_configuration_is_told_with_its_line(text: str, told: str) -> None:
     with pytest.raises(ImportProblem) as caught:
         vscf.read(text, "x")
     assert told in str(caught.value)
@@ -371,7 +371,7 @@ def test_the_real_programs_take_what_is_written_and_gdnsd_answers_with_its_membe
     assert answered("tiers", "A") == {"10.99.0.2", "10.99.0.3"}
 
 
-def test_what_pdnsutil_prints_is_read(tmp_path: Path) -> None:
+def test_output_of_pdnsutil_is_read(tmp_path: Path) -> None:
     """A zone with LUA records, in the words of `pdnsutil list-zone`."""
     (tmp_path / "pdns.conf").write_text(
         f"launch=gsqlite3\ngsqlite3-database={tmp_path}/zones.sqlite3\nenable-lua-records=yes\n"

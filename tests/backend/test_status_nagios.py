@@ -50,7 +50,7 @@ def told(*pools: Any, **other: Any) -> Status:
         (told(reload=ReloadStatus("refused", 1.0, 0, 0, 0, "line 3")), Level.WARNING, "refused: line 3"),
     ],
 )  # fmt: skip
-def test_how_bad_it_is(one: Status, level: Level, words: str) -> None:
+def test_nagios_level_and_words_follow_the_status(one: Status, level: Level, words: str) -> None:
     found, text = check(one)
     assert found is level
     first = text.splitlines()[0]

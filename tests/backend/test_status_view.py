@@ -117,7 +117,7 @@ def test_more_members_than_expected_are_told(size: tuple[int, int | None]) -> No
     assert "not expected" not in view(a_status(3), *size).plain
 
 
-def test_what_the_kernel_answers_passes_on_and_limits_is_told_and_why_it_does_not() -> None:
+def test_check_tells_what_the_kernel_answers_and_why_it_does_not() -> None:
     decisions = {"answered": 5, "unknown_name": 2, "edns": 1, "limited_tc": 3, "limited_dropped": 4}
     fast = replace(FAST, decisions=decisions)
     lines = view(replace(a_status(), fastpath=fast), 100, None).plain

@@ -82,7 +82,7 @@ def test_a_place_where_no_socket_can_be_is_told(tmp_path: Path, place: str) -> N
 
 
 @pytest.mark.parametrize("name", ["control.sock", "s"])
-def test_how_long_a_path_may_be_is_known_before(tmp_path: Path, name: str) -> None:
+def test_longest_path_of_a_socket_is_known_before_it_is_bound(tmp_path: Path, name: str) -> None:
     for length in range(MAX_PATH_BYTES - 12, MAX_PATH_BYTES + 2):
         directory = tmp_path / ("x" * (length - len(f"{tmp_path}//{name}")))
         path = directory / name

@@ -83,7 +83,7 @@ def test_without_systemd_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
         ("soon", None, None),
     ],
 )
-def test_how_often_the_watchdog_wants_to_hear(
+def test_interval_of_the_watchdog_is_half_of_what_systemd_says(
     usec: str, pid: str | None, interval_s: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WATCHDOG_USEC", usec)

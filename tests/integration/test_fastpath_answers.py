@@ -143,7 +143,7 @@ def test_kernel_and_powerdns_answer_the_same(stage: FastStage, fast: str, slow: 
     assert stage.decisions()["answered"] - before > count / 8
 
 
-def test_what_the_kernel_must_not_answer_reaches_powerdns_untouched(stage: FastStage) -> None:
+def test_question_that_the_kernel_must_not_answer_reaches_powerdns_untouched(stage: FastStage) -> None:
     """TCP, a transfer, a long name, and questions for other addresses and ports."""
     before = stage.decisions()
     owner = f"_sip._udp.as.{ZONE}"

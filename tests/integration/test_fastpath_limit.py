@@ -161,7 +161,7 @@ def test_other_names_are_not_touched_by_the_limit_of_deep_ones(program: LoadedPr
         assert program.run(packet)[0] == PASSED
 
 
-def test_what_can_not_be_read_as_a_question_is_powerdns_s(program: LoadedProgram) -> None:
+def test_message_that_is_no_question_is_left_to_powerdns(program: LoadedProgram) -> None:
     source, good = elsewhere(), question(DEEP, 1)
     for broken in (
         good[:12] + b"\xc0\x0c\0\1\0\1",

@@ -189,7 +189,7 @@ def test_trace_of_a_flood_tells_some_decisions_and_how_many_more_there_were(crow
         assert messages_until(crowd.backend, "c")[-1][1] == struct.pack("=QI", 4, 0)
 
 
-def test_who_may_use_the_socket_reads_the_status_but_does_not_trace_or_end_the_daemon(crowd: Crowd) -> None:
+def test_user_of_the_socket_reads_the_status_but_does_not_trace_or_end_the_daemon(crowd: Crowd) -> None:
     for path, mode in ((Path(crowd.path).parent, 0o711), (Path(crowd.path), 0o666)):
         path.chmod(mode)
 

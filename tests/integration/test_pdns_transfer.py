@@ -48,7 +48,7 @@ def test_a_transfer_with_tsig_is_the_present_snapshot(transfer: Transfer) -> Non
     assert not any("00000003.u.as" in line for line in now), "who left is not in it"
 
 
-def test_how_large_a_zone_can_be_transferred(transfer: Transfer) -> None:
+def test_largest_zone_is_transferred(transfer: Transfer) -> None:
     """PowerDNS parses the growing reply again and again within its timeout; `-s` shows where it gives up."""
     whole = 1  # as the test before left it
     for count in (500, 1000, 2000, 4000, 8000):

@@ -81,7 +81,7 @@ def test_of_a_large_pool_an_answer_holds_as_many_as_fit() -> None:
     assert judge_trial([answer(10.0, *six)], 10.0, live, set(), {0}, 7).last_wrong_ms > 0
 
 
-def test_what_was_asked_before_is_counted_only_when_told_so() -> None:
+def test_earlier_questions_are_counted_only_when_told_so() -> None:
     observations = [answer(9.5, kind=Kind.SERVFAIL), answer(9.6, kind=Kind.EMPTY), answer(10.1, A)]
     trial = judge_trial(observations, 10.0, {A}, set(), {0}, 7)
     assert (trial.servfail, trial.empty, trial.answers) == (0, 0, 1)

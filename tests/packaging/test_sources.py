@@ -161,7 +161,7 @@ def test_every_other_program_tells_the_same(program: str) -> None:
     )
 
 
-def test_what_a_reload_runs_is_on_every_host() -> None:
+def test_command_of_a_reload_is_on_every_host() -> None:
     """Units reload by /bin/kill, which a small Debian lacks: it is in procps."""
     reloads = {
         line

@@ -125,7 +125,7 @@ def test_every_installation_renders_it_by_a_command_on_the_path() -> None:
         ("--axfr", "'ns1' is no network that may transfer zones: write it like 192.0.2.0/24"),
     ],
 )
-def test_what_is_refused_says_what_the_value_was_for(option: str, words: str) -> None:
+def test_refusal_says_what_the_value_was_for(option: str, words: str) -> None:
     done = CliRunner().invoke(rspdns_command, ["pdns-conf", option, "ns1"])
     assert done.exit_code == 1
     assert words in done.output

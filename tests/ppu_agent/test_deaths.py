@@ -137,7 +137,7 @@ def test_member_that_the_agents_own_probes_do_not_reach_is_dead_without_another_
     assert set(deaths.dead()) == {destination(3)}
 
 
-def test_who_left_is_remembered_for_an_hour_and_the_thousand_latest() -> None:
+def test_members_that_left_are_remembered_for_an_hour_and_the_thousand_latest() -> None:
     deaths = deaths_after_departure(1, 2)
     ask(deaths, REFUSED, 1.0)
     deaths.views({POOL: view(1, 2)}, 1.5 + REMEMBERED_S)
@@ -171,7 +171,7 @@ def test_table_of_states_leads_to_death_by_a_probe_only() -> None:
     assert TRANSITIONS[State.DEAD, Input.ANSWERED] is State.SPARED
 
 
-def test_what_the_configuration_accepts_no_more_is_forgotten() -> None:
+def test_server_that_the_configuration_accepts_no_more_is_forgotten() -> None:
     deaths = Deaths()
     deaths.views({POOL: view(1, 2, 3)}, 0.0)
     deaths.views({POOL: view(1, 2)}, 1.0)

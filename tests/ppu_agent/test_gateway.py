@@ -566,7 +566,7 @@ def test_members_fronts_and_those_that_left_are_guarded_by_tcp_and_sctp() -> Non
     assert guarded([policy()], {}, [], [destination(3)]) == frozenset()
 
 
-def test_what_a_host_lacks_for_a_gateway_is_told(tmp_path: Path) -> None:
+def test_check_tells_the_settings_that_a_gateway_lacks(tmp_path: Path) -> None:
     links = {"eth0": None, "eth1": "br0"}
     assert list(problems_of(["eth0"], links, tmp_path)) == []
     unseen, dropped = problems_of(["eth1"], links, tmp_path)

@@ -223,7 +223,7 @@ def test_packets_to_this_host_itself_pass(stage: Stage) -> None:
     stage.open(socket.SOCK_STREAM).connect((stage.at(CLIENT), PORT))
 
 
-def test_what_somebody_else_removes_is_put_again(stage: Stage) -> None:
+def test_table_that_somebody_else_removes_is_put_again(stage: Stage) -> None:
     stage.treat("refuse")
     before = stage.ruleset()
     for command in (("flush", "ruleset"), ("flush", "table", "inet", "ppu_agent")):

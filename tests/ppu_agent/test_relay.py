@@ -232,7 +232,7 @@ def test_half_closes_pass_and_what_is_no_sip_is_never_sent_elsewhere() -> None:
 
 
 @pytest.mark.integration
-def test_who_was_not_redirected_to_the_relay_is_refused() -> None:
+def test_connection_not_redirected_to_the_relay_is_refused() -> None:
     async def play(scene: Scene) -> None:
         reader, _ = await asyncio.open_connection("127.0.0.1", scene.relay.port)
         with pytest.raises(ConnectionResetError):

@@ -80,7 +80,7 @@ def test_keep_alives_between_messages_pass() -> None:
         b"INVITE sip:x SIP/2.0\r\nContent-Length: %d\r\n\r\n" % MAX_MESSAGE_BYTES,
     ],
 )
-def test_what_is_no_sip_passes_as_it_comes_and_nothing_is_kept(data: bytes) -> None:
+def test_bytes_that_are_no_sip_pass_as_they_come_and_none_is_kept(data: bytes) -> None:
     conversation = asked(request("one"))
     assert conversation.from_server(response(200, "one")[:30]) == (b"", b"")
     assert conversation.from_client(data, 0.1) == (data, response(200, "one")[:30])
@@ -113,7 +113,7 @@ def test_all_are_refused_when_no_server_is_left() -> None:
     assert not conversation.is_waiting(0.1)
 
 
-def test_what_is_kept_ends_with_the_transaction_and_is_bounded() -> None:
+def test_kept_requests_end_with_the_transaction_and_are_bounded() -> None:
     conversation = asked(request("one"), request("two", "OPTIONS"))
     assert conversation.repeat(OTHERS_FOR_S) == [request("one")]
     assert conversation.repeat(INVITE_FOR_S) == []
@@ -124,7 +124,7 @@ def test_what_is_kept_ends_with_the_transaction_and_is_bounded() -> None:
 
 
 @given(st.lists(st.integers(1, 40), max_size=60), st.booleans())
-def test_how_the_stream_is_cut_changes_nothing(cuts: list[int], has_garbage: bool) -> None:
+def test_cuts_of_the_stream_change_nothing(cuts: list[int], has_garbage: bool) -> None:
     whole = request("one", body="v=0\r\n\r\n") + b"\r\n\r\n" + request("two", "OPTIONS")
     whole += b"\0garbage" if has_garbage else b""
     conversation, passed, rest = Conversation(), b"", whole

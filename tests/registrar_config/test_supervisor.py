@@ -132,7 +132,7 @@ def test_the_pause_grows_but_stays_below_a_second() -> None:
     assert pauses[-1] < 1000
 
 
-def test_how_it_ended_is_said_in_words() -> None:
+def test_end_of_a_process_is_said_in_words() -> None:
     assert [describe_exit(code) for code in (1, -signal.SIGABRT, -99)] == [
         "exit 1",
         "signal SIGABRT",

@@ -64,7 +64,7 @@ def test_the_bytes_are_those_of_the_documentation() -> None:
     ],
     ids=["short", "version", "type", "no port", "a port", "no data", "credit", "long data", "long datagram"],
 )
-def test_what_is_no_message_is_refused(data: bytes) -> None:
+def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
     with pytest.raises(DecodeError):
         decode(data)
 
@@ -89,7 +89,7 @@ def test_credit_is_given_for_what_was_taken_and_more_than_allowed_breaks_the_flo
         flow.received(DataMessage(Type.DATA, 3, data=b"x"))
 
 
-def test_what_is_sent_uses_room_and_credit_gives_it_back() -> None:
+def test_sent_bytes_use_room_and_credit_gives_it_back() -> None:
     flow = Flow(3, lambda message: None)
     flow.push(bytes(1000))
     assert flow.room == WINDOW_BYTES - 1000

@@ -298,7 +298,7 @@ with played() as peer:
 """
 
 
-def test_what_comes_before_sctpd_hears_of_close_aborts_nothing(namespace: Namespace) -> None:
+def test_data_that_comes_before_sctpd_hears_of_close_aborts_nothing(namespace: Namespace) -> None:
     """Nothing of it had reached the program."""
     run = namespace.start(
         "env", f"PYTHONPATH={REPOSITORY}", sys.executable, "-c", CLOSES_BEFORE_SCTPD_LOOKS, sctp=True

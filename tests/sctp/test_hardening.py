@@ -23,7 +23,7 @@ def readelf(option: str, *files: Path) -> str:
 
 
 @pytest.mark.parametrize("binary", [DAEMON, LIBRARY], ids=lambda binary: binary.name)
-def test_where_it_lies_and_what_may_be_written_or_run(binary: Path) -> None:
+def test_binary_has_no_fixed_address_and_nothing_writable_that_runs(binary: Path) -> None:
     """Anywhere; no stack that can be run, nothing to overwrite that the linker fills in (RELRO)."""
     segments = readelf("--segments", binary).splitlines()
     assert any("DYN (" in line for line in segments)

@@ -117,7 +117,7 @@ print("nothing")
 """
 
 
-def test_who_does_not_hold_a_socket_cannot_use_it(shared: Namespace) -> None:
+def test_process_that_does_not_hold_a_socket_cannot_use_it(shared: Namespace) -> None:
     """Every call about a socket needs its descriptor; no other one, and no number, takes its place."""
     start(shared, HOLD_PORT.replace("5600", "5601"), "held")
     run = as_nobody(shared, STRANGER)
