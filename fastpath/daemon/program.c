@@ -44,13 +44,20 @@ static int map_of(struct program *program, const char *name)
 	return bpf_object__find_map_fd_by_name(program->object, name);
 }
 
-/* Whether the kernel compiles BPF programs; without that it takes none with callbacks. */
-static bool has_jit(void)
+/* The first byte of a file, or EOF. */
+static int first_of(const char *path)
 {
-	FILE *file = fopen("/proc/sys/net/core/bpf_jit_enable", "re");
+	FILE *file = fopen(path, "re");
 	int found = file ? fgetc(file) : EOF;
 	if (file)
 		fclose(file);
+	return found;
+}
+
+/* Whether the kernel compiles BPF programs; without that it takes none with callbacks. */
+static bool has_jit(void)
+{
+	int found = first_of("/proc/sys/net/core/bpf_jit_enable");
 	return found == '1' || found == '2';
 }
 
@@ -73,6 +80,9 @@ const char *program_load(struct program *program, struct table *table, uint32_t 
 	libbpf_set_print(note_complaint);
 	if (!table_can_wait())
 		return "this kernel has no membarrier(2) for all processors (it is off with nohz_full)";
+	/* There a program may be interrupted by another one on its processor, and both use the same scratch memory. */
+	if (first_of("/sys/kernel/realtime") == '1')
+		return "this kernel is a real-time one (PREEMPT_RT), where the program is not safe";
 	LIBBPF_OPTS(bpf_object_open_opts, options, .object_name = "fastpath");
 	program->object = bpf_object__open_mem(bpf_object_start, (size_t)(bpf_object_end - bpf_object_start), &options);
 	if (!program->object || tell_of_ipsec(program))

@@ -293,6 +293,14 @@ def test_xdp_answers_frames_for_this_host_alone(tmp_path_factory: pytest.TempPat
         assert ask("02:00:00:00:00:78") == 0, "it was the interface's address"
 
 
+def test_real_time_kernel_is_refused() -> None:
+    pretend = "mount -t tmpfs none /sys/kernel && echo 1 >/sys/kernel/realtime"
+    command = ["unshare", "--mount", "sh", "-c", f"{pretend} && exec {built()} probe"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "PREEMPT_RT" in done.stderr
+
+
 def test_mac_addresses_of_groups_are_refused() -> None:
     for wrong in ("01:00:5e:00:00:01", "00:00:5e:00:01", "00:00:5e:00:01:07:08", "x"):
         command = [str(built()), "run", "--interface", "eth0", "--address", "10.0.0.1", "--mac", wrong]
