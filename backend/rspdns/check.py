@@ -25,7 +25,7 @@ from rspdns.zones.zone import Zone
 
 TIMEOUT_MS = 500
 PATIENCE_S = 3.0
-"""For one registrar, its association included."""
+"""How long one registrar is waited for, its association included."""
 Elements = dict[str, dict[int, PoolElement]]
 """By handle and identifier, the pool elements that registrars list."""
 LONGEST_TTL_S = 60

@@ -18,7 +18,8 @@ from rspdns.status.model import ReloadStatus
 from rspdns.zones.loading import Progress
 
 WAIT_S = 3.0
-"""A request for a reload is answered after so long at the latest, with the result or that it is running."""
+"""Time after which a request for a reload is answered at the latest: with the result, or that it is
+running."""
 _KEPT = 16
 Result = dict[str, Any]
 

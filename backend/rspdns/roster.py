@@ -86,7 +86,7 @@ class Roster:
 
     present: dict[str, dict[TransportAddress, Seen]] = field(default_factory=dict)
     absent: dict[str, dict[TransportAddress, Seen]] = field(default_factory=dict)
-    """In the order of leaving."""
+    """By handle the servers that are out, in the order in which they left."""
 
     def joined(self, handle: str, member: Member) -> None:
         """A member came in."""

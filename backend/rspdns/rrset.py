@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 MOST_LABELS = 127
-"""Of a name of 255 bytes (RFC 1035 section 2.3.4)."""
+"""The most labels of a name of 255 bytes (RFC 1035 section 2.3.4)."""
 
 
 class Record(NamedTuple):

@@ -50,7 +50,7 @@ def origin_is_own(origin: str | None, fetch_site: str | None, scheme: str, host:
 
 
 CONNECTIONS = 64
-"""At once; more are closed at once."""
+"""The most connections; further ones are closed."""
 FIRST_REQUEST_S = 10.0
 """A connection that sent no whole request by then is closed."""
 KEEPALIVE_S = 30.0

@@ -16,7 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.registry import Collector
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-"""Of what `exposition()` gives."""
+"""The Content-Type of what `exposition()` gives."""
 
 
 class BucketCounts:

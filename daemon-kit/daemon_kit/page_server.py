@@ -14,9 +14,9 @@ from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 
 MAX_HEAD_BYTES: Final = 8192
-"""Of the request line and the headers."""
+"""The most bytes of the request line and the headers."""
 REQUEST_S: Final = 5.0
-"""So long a connection may live until its page was taken."""
+"""How long a connection may live until its page was taken."""
 
 
 class PageServer:

@@ -26,9 +26,9 @@ MAX_WEIGHT = 65535
 THRESHOLD = 50
 """A weight made from load moves only by this much or more; less is noise and would cost a purge."""
 OVERLOADED_AT = 0.95
-"""At this load an element moves one SRV priority back ..."""
+"""The load from which on an element is one SRV priority back."""
 RELIEVED_AT = 0.85
-"""... and at this load it returns."""
+"""The load at which, or below which, it returns to the first priority."""
 SLOW_START_FROM = 0.2
 """The part of its weight an element starts with when it comes in."""
 SLOW_START_S = 10.0

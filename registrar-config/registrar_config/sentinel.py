@@ -95,7 +95,7 @@ Action = Enter | Leave
 class SentinelLife:
     """Follows one registrar.
 
-    `settle_s`: so long it must be reachable without a break. `is_ready`: False when READY will be told,
+    `settle_s`: how long it must be reachable without a break. `is_ready`: False when READY will be told,
     True when nobody can tell.
     """
 
@@ -157,7 +157,7 @@ LONGEST_START_S: Final = 6.0
 """rspregistrar looks for a peer for 5 s at its first start, whatever `-mentordiscoverytimeout` says."""
 DEREGISTRATION_TIMEOUT_MS: Final = 300
 REFUSED_PAUSE_S: Final = 0.25
-"""Between two attempts to get into the pool while others keep the sentinel out of it."""
+"""Time between two attempts to get into the pool while others keep the sentinel out of it."""
 
 
 ANSWER_TIMEOUT_S: Final = 2.0

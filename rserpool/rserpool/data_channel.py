@@ -54,7 +54,7 @@ _CREDIT: Final = struct.Struct(">I")
 
 
 class Type(IntEnum):
-    """Of a message."""
+    """The type of a message."""
 
     OPEN = 1
     DATA = 2
@@ -140,7 +140,7 @@ class Flow:
         self.has_ended = False
         """The other side sends nothing more."""
         self.room = WINDOW_BYTES
-        """So many bytes may be sent."""
+        """How many bytes may be sent now."""
         self._granted = WINDOW_BYTES
         self._taken = 0
         self._send = send

@@ -14,9 +14,10 @@ from rserpool.wire import Parameters, ParameterType
 from rserpool.wire import UnknownParameter as UnknownParameter
 
 KEPT_ELEMENTS, MAX_KEPT_BYTES = 32_768, 256
-"""So many decoded pool elements are kept, of so many bytes at most."""
+"""How many decoded pool elements are kept, and the most bytes of each."""
 KEPT_PARTS = 1024
-"""So many of their transports and policies: those of one host, and of one load, are many elements'."""
+"""How many of their transports and policies are kept: many elements share those of one host, or of one
+load."""
 LIFE_UNLIMITED_MS = 0xFFFFFFFF
 """Registration life of a pool element that never expires."""
 

@@ -18,7 +18,7 @@ MOST_RESOLVED: Final = 128
 """Pool elements in its answer to a handle resolution, at most; of a larger pool it leaves some out, and does
 not say so. It names 3 when the question does not say how many."""
 REPORTS_THAT_REMOVE: Final = 3
-"""So many reports of "endpoint unreachable" make it remove a pool element."""
+"""Reports of "endpoint unreachable" that make it remove a pool element."""
 SHORTEST_KEEP_ALIVE_S: Final = 0.3
 """It asks a pool element for a sign of life no more often; what comes sooner was held up on the way."""
 

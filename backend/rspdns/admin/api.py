@@ -26,7 +26,8 @@ from rspdns.status.model import Status
 BODY_BYTES = 128 * 1024
 BODY_S = 10.0
 FRESH_S = 0.1
-"""A status is told again for so long, and for ten times what it took to make: asking may not cost DNS."""
+"""How long a status is told again before one is made anew, at least ten times what making it took: asking may
+not cost DNS."""
 PAGE = {
     "/": ("index.html", "text/html"),
     "/page.css": ("page.css", "text/css"),

@@ -57,7 +57,7 @@ def _network(client: str) -> str:
 
 
 REQUESTS = (40.0, 120)
-"""Of one client, a second and at once."""
+"""Requests of one client: a second, and at once."""
 WRITES = (2.0, 10)
 BAD_TOKENS = (0.2, 10)
 """Wrong tokens of one client, a second and at once; beyond these all its requests are refused."""

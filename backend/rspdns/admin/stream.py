@@ -14,7 +14,7 @@ STREAMS = 16
 """Listeners at once."""
 PING_S = 15.0
 WRITE_TIMEOUT_S = 10.0
-"""A client that takes nothing for so long is let go."""
+"""How long a client may take nothing before it is disconnected."""
 RETRY_MS = 1000
 
 

@@ -24,9 +24,9 @@ from daemon_kit.logs import get_logger
 FILE_NAME = "dnssec.sqlite3"
 MODE = 0o600
 MAX_KEYS = 64
-"""Of one zone."""
+"""The most keys of one zone."""
 MAX_VALUES = 256
-"""Of one kind of metadata of one zone."""
+"""The most values of one kind of metadata of one zone."""
 MAX_KINDS = 64
 MAX_TSIG_KEYS = 1000
 MAX_TEXT = 32 * 1024

@@ -32,18 +32,18 @@ from rspdns.fastpath.status import AskedStatus, DaemonStatus
 from rspdns.zones.zone import Zone
 
 LEASE_S = 1.0
-"""The lease ends so long after its last renewal."""
+"""Time from the last renewal of the lease to its end."""
 RENEW_EVERY_S = 0.25
 COMMITTED_WITHIN_S = 0.02
 """The daemon makes a change visible within this time; or PowerDNS answers, until it has."""
 ASK_EVERY_S = 1.0
-"""For what was asked about, and what was decided."""
+"""Time between two questions to the daemon: which names were asked about, and what was decided."""
 DRAW_AGAIN_EVERY_S = 10.0
 """What chance chose among many is chosen anew, of names that are asked about; that needs no purge."""
 DRAWN_AT_ONCE_S = 0.0005
-"""Drawing goes on for so long at a time: a change waits for it no longer than that, and for one draw ..."""
+"""How long drawing goes on at a time. A change waits for it no longer than that, and for one draw."""
 DRAW_PAUSE_S = 0.001
-"""... and then rests for as long as it took, this long at least."""
+"""The least pause after drawing; it is as long as the drawing took."""
 RETRY_S = 1.0
 MOST_ASKED = 1000
 LATE = "it does not take the changes: is it stopped?"

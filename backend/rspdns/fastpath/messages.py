@@ -16,7 +16,7 @@ from rspdns.fastpath.ready import TYPES, Answer, Question, wire_name
 
 VERSION = 4
 MOST_BYTES = 64 << 20
-"""Of a message, and of a status with all its parts."""
+"""The most bytes of a message, and of a status with all its parts."""
 _HEAD = struct.Struct("=IB")
 _HELLO = struct.Struct("=IH")
 _COMMITTED = struct.Struct("=QI")

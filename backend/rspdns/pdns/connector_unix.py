@@ -80,7 +80,7 @@ MAX_CONNECTIONS = 512
 """PowerDNS has one for each distributor thread, and some more."""
 SOCKET_MODE = 0o660
 CLOSE_TIMEOUT_S = 1.0
-"""So long may the last answers take, and systemd to keep the connections."""
+"""How long the last answers may take, and systemd's taking of the connections."""
 
 Reply = bytes | Awaitable[bytes]
 Respond = Callable[[bytes], Reply]

@@ -27,7 +27,7 @@ from rspdns.zones.zone import Zone, live_names
 SCRIPT_SUFFIX, TABLE_SUFFIX = ".lua", ".names"
 """Appended to the path of the connector's socket."""
 MAX_NAMES = 10_000
-"""Of all zones together: each thread of PowerDNS has a copy, about 2 MB for so many."""
+"""The most names of all zones together. Each thread of PowerDNS has a copy: about 2 MB for these."""
 NOTHING, MEMBERS, UNKNOWN = "=", "+", "?"
 """What may be below a name beside the names of the table."""
 _PLAIN = re.compile(r"[a-z0-9_.*/-]+")

@@ -15,7 +15,7 @@ from pool_user import Standing
 from rspdns.status.model import PoolStatus, Status
 
 HALF = 0.5
-"""Of the servers of a pool: when so many are missing it is critical."""
+"""The part of a pool's servers from which on their absence is critical."""
 
 
 class Level(IntEnum):

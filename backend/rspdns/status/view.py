@@ -29,7 +29,7 @@ from rspdns.status.model import (
 
 EVENTS_SHOWN = 8
 FEWEST_EVENTS = 3
-"""So many are shown also where they are the only part that does not fit."""
+"""Events that are shown even where the rest fills the terminal."""
 GAP = "  "
 _INDENT = "      "
 _COLOURS = {

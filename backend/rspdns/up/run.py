@@ -41,7 +41,7 @@ PAUSE_S = 0.2
 PDNS_PAUSE_S = 1.0
 """... and of PowerDNS's."""
 SERVER_PAUSE_S = 15.0
-"""A killed SIP server stays away for so long that a person sees it missing."""
+"""Time until a killed SIP server is started again: a person should see it missing."""
 MAX_PAUSE_S = 30.0
 """What ends again and again within this time waits twice as long each time, up to this."""
 

@@ -32,7 +32,7 @@ from rspdns.rrset import Record
 from rspdns.zones.plain_lines import is_plain_origin, plain_line, whole_name
 
 MAX_RECORDS = 200_000
-"""Of one zone file, with what its $GENERATE directives make."""
+"""The most records of one zone file, with those that its $GENERATE directives make."""
 MAX_STEPS = 65_536
 """Records that one $GENERATE makes."""
 MAX_MESSAGE = 65_535

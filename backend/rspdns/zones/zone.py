@@ -47,7 +47,7 @@ class Site:
     pools: tuple[Pool, ...]
     static: Mapping[str, tuple[Record, ...]] = field(default_factory=dict)
     handles: frozenset[str] = frozenset()
-    """Of all pools."""
+    """The handles of all its pools."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +62,7 @@ class Zone:
     site_indexes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """By pool handle, which of the sites it has a part in."""
     most_labels: int = MOST_LABELS
-    """Of any of its names, members' target names included."""
+    """The most labels of any of its names, members' target names included."""
     fixed_services: tuple[str, ...] = ()
     """Which of the `fixed` nodes have SRV records."""
 

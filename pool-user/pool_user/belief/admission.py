@@ -64,7 +64,7 @@ def why_refused(transport: Transport, accept: Sequence[IPv4Network | IPv6Network
 MAX_FOREIGN = 64
 """PEs outside `accept` that are known of one pool, so that an administrator sees who is refused and why."""
 TOLD_EVERY_S = 10.0
-"""Refusals at the door are told of at most so often, for each pool and kind."""
+"""The least time between two events about refusals at the door, for each pool and kind."""
 FOREIGN, TOO_MANY = "foreign", "too_many"
 
 

@@ -9,7 +9,7 @@ from enum import Enum
 from rserpool import PoolElement
 
 MAX_DELETIONS = 4096
-"""Of one registrar about one pool: a hostile registrar may name others each time."""
+"""The most deletions kept of one registrar about one pool: a hostile registrar may name others each time."""
 MEMORY = -1
 """Stands for the last-known-good file where else the index of a registrar stands."""
 

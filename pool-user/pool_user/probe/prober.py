@@ -25,11 +25,11 @@ from pool_user.views import Member
 from rserpool import REPORTS_THAT_REMOVE
 
 LOOK_EVERY_S = 0.005
-"""At least so much time between two looks at who is due."""
+"""The least time between two looks at which probes are due."""
 TARGETS_EVERY_S = 0.05
-"""At least so much time between two looks at who is a member, and ten times of what it takes, ..."""
+"""The least time between two looks at which members there are; at least ten times what a look takes."""
 TARGETS_AFTER_S = 1.0
-"""... and at most so much."""
+"""The most time between two such looks."""
 
 
 class Prober:

@@ -43,7 +43,7 @@ Method = Literal["tcp", "sip-options", "connect", "auto"]
 
 
 class ProbeResult(Enum):
-    """Of one probe. UNKNOWN: there is no way to tell, and nothing follows from it."""
+    """The result of one probe. UNKNOWN: there is no way to tell, and nothing follows from it."""
 
     ALIVE = "alive"
     FAILED = "failed"

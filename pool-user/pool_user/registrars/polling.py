@@ -24,7 +24,8 @@ ROUND_TRIPS_PER_ROUND = 4
 """A registrar that needs 20 ms to answer is asked every 80 ms."""
 SLOWEST_ROUND_S = 1.0
 SENTINEL_EVERY_S = 0.25
-"""The sentinel's pool is asked with every round that asks about pools, and at least so often."""
+"""The longest time between two questions about the sentinel's pool; every round that asks about pools has
+one."""
 MOST_IDLE_CHECKS_PER_S = 20
 """The most questions to a followed registrar about pools that nobody looked up. With more than 200 such pools
 a turn takes longer than their interval. Without this bound, 1,000 idle pools of 10 cost a quarter of a
@@ -32,7 +33,7 @@ core."""
 CHECK_EVERY_S = 1.0
 """How often a followed registrar is asked about a hot pool."""
 REPEAT_AFTER_S = 0.002
-"""At least so much time between two questions about one pool, also when the answer is waited for."""
+"""The least time between two questions about one pool, also when the answer is waited for."""
 
 
 @dataclass(frozen=True, slots=True)

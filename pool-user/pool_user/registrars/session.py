@@ -35,11 +35,11 @@ from pool_user.views import BeliefEvent
 from rserpool import PoolElement, sentinel_handle
 
 SENTINEL_FIRST_S, SENTINEL_AWAITED_S = 0.25, 1.0
-"""So long a registrar that is to be followed is asked about its sentinel alone, and so long at most while one
-of the registrars has not answered that yet: none is settled before."""
+"""How long a registrar that is to be followed is asked about its sentinel alone; and how long at most while
+another registrar has not answered that yet. None is settled before."""
 FIRST_CONNECTED_S, FIRST_TABLE_S = 0.25, 2.0
-"""The other registrars wait so long for the association with the first one, and so long for its handle table,
-at most."""
+"""How long the other registrars wait, at most, for the association with the first one, and for its handle
+table."""
 ASK_FOLLOWED_AFTER_S = 0.02
 """How much later than the others a registrar that pushes its changes is asked about a change."""
 MOST_ASKED_AT_ONCE = 100

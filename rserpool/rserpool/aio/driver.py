@@ -44,7 +44,7 @@ _MOST_WAITING = 2048
 MAX_QUEUED = 1024
 """Messages that wait for a full socket buffer; above it they are dropped, and time-outs do the rest."""
 _KEPT, _MOST_KEPT_BYTES = 128, 1024
-"""So many messages are kept in both forms, of so many bytes at most: the same are said again and again."""
+"""How many messages are kept in both forms, and the most bytes of each: the same are said again and again."""
 _SAID_AGAIN = frozenset({asap.HandleResolution, asap.EndpointKeepAliveAck})
 
 M = TypeVar("M", bound=AsapMessage | EnrpMessage | DataMessage)

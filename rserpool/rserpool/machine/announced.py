@@ -14,7 +14,7 @@ from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.parameters import Protocol
 
 EXPIRY_S = 10.0
-"""A registrar not heard for so long is forgotten. rspregistrar announces itself every second."""
+"""How long a registrar that is not heard is remembered. rspregistrar announces itself every second."""
 MOST_REGISTRARS = 16
 """Further ones are ignored: who is known is not driven out by strangers."""
 MOST_OF_A_HOST = 4

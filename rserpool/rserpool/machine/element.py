@@ -146,7 +146,7 @@ AWAITED_IN: Final[Mapping[type[asap.AsapMessage], frozenset[State]]] = {
     asap.AsapError: frozenset({State.REGISTERING, State.RENEWING}),
     asap.DeregistrationResponse: frozenset({State.DEREGISTERING}),
 }
-"""In which states an answer of this kind is one."""
+"""The states in which an answer of each kind counts."""
 
 
 # What the owner is told
@@ -193,11 +193,11 @@ class Event:
 # The associations, and for how long they stay
 
 LEAVE_AFTER_S = 1.0
-"""After a move the old association stays until its registrar is heard from, and so much longer."""
+"""How long the old association stays after a move once its registrar was heard from again."""
 LEAVE_SILENT_AFTER_S = 60.0
-"""An association that nothing is heard on stays so long after a move."""
+"""How long an old association stays after a move when nothing is heard on it."""
 UNASKED_STAY_S = 5.0
-"""An association that others set up stays so long unless a takeover comes on it."""
+"""How long an association that a registrar set up stays, unless a takeover comes on it."""
 MAX_ASSOCIATIONS = 64
 """With all others together; a further one is taken only from a configured registrar."""
 
@@ -273,9 +273,9 @@ class Associations:
 # The silence of the registrar in charge
 
 STEPS: Final = 2
-"""A registrar is silent when so many keep-alives in a row did not come ..."""
+"""Keep-alives in a row that did not come when a registrar counts as silent."""
 MARGIN_S: Final = 0.05
-"""... nor came so much later."""
+"""How much later than expected a keep-alive may come."""
 
 
 class Silence:

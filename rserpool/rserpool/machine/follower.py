@@ -249,7 +249,7 @@ class Ownership:
 MAX_PAGES = 50_000
 MAX_TABLE_ELEMENTS = 100_000
 MAX_POOL_ELEMENTS = 20_000
-"""Kept of one pool; one of so many was cut off, and tells nobody's absence."""
+"""The most PEs kept of one pool. A pool with this many was cut off, and tells nobody's absence."""
 
 
 @dataclass(slots=True)
@@ -307,7 +307,8 @@ class HandleTable:
 
 MISMATCHES = 2
 AUDIT_FIRST_S, AUDIT_CEILING_S = 2.0, 60.0
-"""Between two handle tables asked for because of a checksum, while they do not mend it."""
+"""Time between two handle tables asked for because of a checksum, at first and at most, while they do not
+mend it."""
 
 
 class Audit:
@@ -360,20 +361,22 @@ def reply_to(message: EnrpMessage, identifier: int) -> EnrpMessage | None:
 PRESENCE_S = 0.75
 """Registrars ask after a peer that was silent for 1 s (tuned; 5 s by default), and forget it 1 s later."""
 FORGOTTEN_AFTER_S = 1.75
-"""After so long without a presence of ours it may have forgotten us, and pushed nothing meanwhile."""
+"""Time without a presence of ours after which a registrar may have forgotten us, and pushed nothing
+meanwhile."""
 ASK_SILENT_AFTER_S = 3.5
-"""A registrar sends presences every 1 s (tuned; 2.4 s by default); silent for so long, it is asked ..."""
+"""Silence after which a registrar is asked. It sends presences every 1 s (tuned; 2.4 s by default)."""
 GIVE_UP_SILENT_AFTER_S = 6.0
-"""... and so long, given up."""
+"""Silence after which a registrar is given up."""
 CONNECT_TIMEOUT_S = 2.0
 PAGE_TIMEOUT_S = 2.0
-"""Between two pages of a handle table."""
+"""The longest time between two pages of a handle table."""
 RETRY_FIRST_S, RETRY_CEILING_S = 0.5, 30.0
 LEAVE_AT_MOST_S = 12.0
 MAX_ELEMENTS_PER_S = 10_000
-"""A registrar that goes on telling of more pool elements than this floods us, and is not followed ..."""
+"""A registrar that goes on telling of more pool elements than this floods us, and is not followed any
+more."""
 ELEMENTS_AT_ONCE = 2 * MAX_TABLE_ELEMENTS
-"""... but so many may come at once: its handle table, and a takeover of all."""
+"""Pool elements that may come at once all the same: a handle table, and a takeover of all."""
 
 
 class FollowedRegistrar(TableMachine[State, Input, EnrpMessage, Event]):
