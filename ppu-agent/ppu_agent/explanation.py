@@ -15,7 +15,7 @@ from ppu_agent.steering import Steered, Steering, Treatment
 _STATE_WORDS: Mapping[State, str] = {
     State.OUT: "left its pool; the agent's own probe is asking whether it is dead",
     State.SPARED: "left its pool and answers the agent's own probe: drained, or its sidecar is away",
-    State.DEAD: "left its pool, and the agent's own probe found nobody",
+    State.DEAD: "left its pool, and does not answer the agent's own probe",
 }
 
 

@@ -130,7 +130,7 @@ def _treat(
     destination: Destination, policy: PoolPolicy, view: PoolView, weights: Mapping[int, Weighted], words: str
 ) -> Treatment:
     action = policy.on_dead[destination.protocol]
-    why = f"out of the pool {policy.handle}, and the agent's own probe found nobody: {words}"
+    why = f"out of the pool {policy.handle}, and it does not answer the agent's own probe: {words}"
     if action not in ("redirect", "repeat"):
         return Treatment(destination, action, policy.handle, why)
     targets = targets_for(destination, policy, view.members, weights)

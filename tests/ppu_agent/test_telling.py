@@ -38,7 +38,7 @@ def test_explain_tells_why_a_packet_passes_or_does_not() -> None:
         (
             view(),
             REFUSED,
-            "passes: left its pool, and the agent's own probe found nobody; but sip-udp has",
+            "passes: left its pool, and does not answer the agent's own probe; but sip-udp has",
         ),
     ):
         deaths.views({POOL: last}, 1.0)

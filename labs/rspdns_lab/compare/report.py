@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Plot
 
 NOTES: Final = (
-    "Address takeover (CARP, VRRP) keeps one address: a sender notices nothing but the gap, whatever he "
-    "caches, and needs no DNS. But it joins two hosts on one network, one of them idle; it watches the host "
-    "and its link, not the server on it; and it knows no load. DNS spreads calls over any number of servers "
-    "anywhere, by weight, and sees the server itself; but a caller acts on it only with his next lookup, "
-    "after the TTL. Neither carries a call's state: the far end must. Here the stream itself asks DNS "
-    "again each TTL (1 s)."
+    "Address takeover (CARP, VRRP) keeps one address. A sender needs no DNS and notices nothing but the gap. "
+    "But it joins two hosts on one network, and one of them is idle. It watches the host and its link, not "
+    "the server on it, and knows no load. DNS spreads calls over any number of servers anywhere, by weight, "
+    "and sees the server itself. But a caller learns of a change only with the next look-up, after the TTL. "
+    "Neither way carries a call's state: the far end must. Here the stream asks DNS again each TTL (1 s)."
 )
 _NO_BAR: Final = 0.4
 _CONVERGED: Final = "From the fault until DNS no longer named the server, or the last packet was lost"
