@@ -219,8 +219,8 @@ def page_of(found: Sequence[Trial]) -> Page:
     text = (
         "A client, a gateway and a server in network namespaces. A set-up without an answer is repeated by "
         "the guard of the gateway, or by `pace` on the client's host, and refused in the end. Delays are "
-        "those of the way through the gateway, by the kernel's clock at both ends. *Added* is with the guard less "
-        "without, by turns in the same run."
+        "those of the way through the gateway, by the kernel's clock at both ends. *Added* is with the guard "
+        "less without, by turns in the same run."
     )
     loads = _of(Load, found)
     return Page(
