@@ -114,6 +114,17 @@ def test_configurations_of_the_tutorial_are_right(tmp_path: Path, monkeypatch: p
     assert [one.name for one in load_configuration(tmp_path / "agent.toml").servers] == ["sip-1"]
 
 
+def test_configurations_of_the_page_on_servers_are_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (configuration, consistency):
+        monkeypatch.setattr(module, "address_towards", lambda *_: "10.20.0.5")
+    for text in examples("how-to/servers/connect-a-server.md"):
+        (tmp_path / "agent.toml").write_text(text)
+        (server,) = load_configuration(tmp_path / "agent.toml").servers
+        assert text.startswith(f"# {server.name}\n")
+
+
 def test_the_pool_of_the_page_on_probing_is_right(tmp_path: Path) -> None:
     (pool,) = examples("how-to/dns/verify-members.md")
     (tmp_path / "a.toml").write_text(f'zone = "ims.example.net"\nstatic = "a.zone"\n{pool}')
