@@ -10,34 +10,12 @@
 #include "bound.h"
 #include "interfaces.h"
 #include "loop.h"
+#include "netlink.h"
 #include "sockets.h"
 #include "usrsctp_internal.h"
 
 #define ADMITTED_MAX 1024
 #define SWEEP_MS 1000
-#define BUCKETS 1024 /* power of two */
-
-static struct address *by_entry[BUCKETS];
-static unsigned int admitted; /* their number */
-
-/* The link to the one that has this entry of usrsctp's, or to none. */
-static struct address **place_of(const struct sctp_ifa *entry)
-{
-	struct address **link = &by_entry[(uintptr_t)entry >> 6 & (BUCKETS - 1)];
-
-	while (*link != NULL && (*link)->admitted != entry)
-		link = &(*link)->next_admitted;
-	return link;
-}
-
-void admitted_forget(struct address *address)
-{
-	if (address->admitted == NULL)
-		return;
-	*place_of(address->admitted) = address->next_admitted;
-	address->admitted = NULL;
-	admitted--;
-}
 
 /* usrsctp's name for where admitted addresses stand. */
 static unsigned int nowhere(char *name, size_t room)
@@ -62,11 +40,7 @@ static void admit(const struct sockaddr_in6 *address)
 	if (entry == NULL)
 		return; /* no memory */
 	usrsctp_index = nowhere(name, sizeof(name));
-	entry->admitted = sctp_add_addr_to_vrf(0, NULL, usrsctp_index, 0, name, NULL, (struct sockaddr *)&entry->value, 0, 0);
-	if (entry->admitted == NULL)
-		return;
-	*place_of(entry->admitted) = entry; /* the end of its list */
-	admitted++;
+	interfaces_admit(entry, sctp_add_addr_to_vrf(0, NULL, usrsctp_index, 0, name, NULL, (struct sockaddr *)&entry->value, 0, 0));
 }
 
 static int compare(const void *first, const void *second)
@@ -127,13 +101,6 @@ static void sweep(void)
 	}
 }
 
-const struct sockaddr *admitted_address(const struct sctp_ifa *ifa)
-{
-	const struct address *entry = admitted > 0 ? *place_of(ifa) : NULL;
-
-	return entry != NULL ? (const struct sockaddr *)&entry->value : NULL;
-}
-
 /* Whether it is a host's: bind() takes those of groups as well, but connect() none of a link's. */
 static bool is_unicast(const struct sockaddr *address, socklen_t length)
 {
@@ -163,11 +130,11 @@ void admitted_add(const struct sockaddr *address)
 	local.sin6_port = 0;
 	if (length == 0 || address_is_any((struct sockaddr *)&local) || interfaces_known(&local) != NULL)
 		return;
-	if (admitted >= ADMITTED_MAX)
+	if (interfaces_admitted_count() >= ADMITTED_MAX)
 		sweep();
-	if (admitted >= ADMITTED_MAX)
+	if (interfaces_admitted_count() >= ADMITTED_MAX)
 		return;
-	interfaces_catch_up(); /* it may have come just now */
+	netlink_catch_up(); /* it may have come just now */
 	if (interfaces_known(&local) != NULL)
 		return;
 	fd = socket(local.sin6_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);

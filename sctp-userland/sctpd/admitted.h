@@ -9,12 +9,4 @@
  * many. */
 void admitted_add(const struct sockaddr *address);
 
-/* The address, if this entry of usrsctp's is one of those; NULL: it isn't. */
-struct sctp_ifa;
-const struct sockaddr *admitted_address(const struct sctp_ifa *ifa);
-
-/* It is about to be forgotten, or isn't one of those. */
-struct address;
-void admitted_forget(struct address *address);
-
 #endif

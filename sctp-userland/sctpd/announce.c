@@ -1,7 +1,7 @@
 /* Which addresses a peer is told (INIT, INIT ACK), and which peers are on this host. The library judges by the interface; an address that stands
  * on none is told by who has bound it, and by nobody else. */
-#include "admitted.h"
 #include "bound.h"
+#include "interfaces.h"
 #include "sockets.h"
 #include "usrsctp_internal.h"
 
@@ -27,7 +27,7 @@ static bool is_loopback(const struct sockaddr *address)
 
 int sctp_is_address_in_scope(struct sctp_ifa *ifa, struct scope *scope, int update)
 {
-	const struct sockaddr *address = telling == NULL ? NULL : admitted_address(ifa);
+	const struct sockaddr *address = telling == NULL ? NULL : interfaces_admitted(ifa);
 	struct scope wider;
 
 	if (address == NULL)

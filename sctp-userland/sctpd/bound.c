@@ -94,6 +94,18 @@ bool socket_is_bound_to(const struct sctp_socket *s, const struct sockaddr *addr
 	return is_in(s->bound, s->bound_count, (const struct sockaddr *)&unmapped);
 }
 
+void socket_note_port(struct sctp_socket *s)
+{
+	struct sockaddr *list = NULL;
+
+	if (s->port != 0)
+		return;
+	if (usrsctp_getladdrs(s->so, 0, &list) > 0)
+		s->port = address_port(list);
+	if (list != NULL)
+		usrsctp_freeladdrs(list);
+}
+
 void socket_note_peer(struct sctp_socket *s)
 {
 	struct sockaddr *list = NULL;
@@ -113,7 +125,7 @@ bool sockets_bind_all(const void *endpoint)
 	return s == NULL || s->bound_count == 0 || s->bound_any;
 }
 
-bool socket_is_at(const struct sctp_socket *s, const struct sockaddr *local)
+static bool is_at(const struct sctp_socket *s, const struct sockaddr *local)
 {
 	if (s->port == 0 || s->port != address_port(local))
 		return false;
@@ -132,7 +144,7 @@ bool socket_conflicts(const struct sctp_socket *s, const struct sockaddr *addres
 	if (s->port == 0 || s->port != ntohs(wanted.sin6_port))
 		return false;
 	if (!address_is_any((struct sockaddr *)&wanted))
-		return socket_is_at(s, (struct sockaddr *)&wanted);
+		return is_at(s, (struct sockaddr *)&wanted);
 	if (wanted.sin6_family == AF_INET6 || s->bound_count == 0 || s->bound_any)
 		return wanted.sin6_family == AF_INET6 || s->domain == AF_INET || !s->v6only;
 	for (i = 0; i < s->bound_count && s->bound[i].sin6_family != AF_INET;)

@@ -14,9 +14,6 @@ int socket_choose_port(struct sctp_socket *s, struct sockaddr_in6 *address);
  * connecting socket that was never bound gets its port in the middle of connect(): its first packet comes from a port not noted here. */
 bool sockets_may_use(uint16_t port, const struct sockaddr *chosen, const struct sockaddr *wanted, bool connecting);
 
-/* Whether packets for this local address and port may be this socket's. */
-bool socket_is_at(const struct sctp_socket *s, const struct sockaddr *local);
-
 /* Whether who binds this address and port would share them with this socket. */
 bool socket_conflicts(const struct sctp_socket *s, const struct sockaddr *address);
 
@@ -33,6 +30,9 @@ bool address_is_any(const struct sockaddr *address);
 void socket_note_bound(struct sctp_socket *s, const struct sockaddr *address);
 void socket_forget_bound(struct sctp_socket *s, const struct sockaddr *address);
 bool socket_is_bound_to(const struct sctp_socket *s, const struct sockaddr *address);
+
+/* Ask usrsctp for the port a socket was bound to by itself. */
+void socket_note_port(struct sctp_socket *s);
 
 /* Remember the peer, for getpeername(). */
 void socket_note_peer(struct sctp_socket *s);

@@ -11,6 +11,7 @@
 #include "deliver.h"
 #include "expiry.h"
 #include "inbound.h"
+#include "lifecycle.h"
 #include "options.h"
 #include "outbound.h"
 #include "packets.h"
@@ -131,7 +132,7 @@ static int listen_on(struct call *call, struct sctp_socket *s)
 	s->backlog = backlog;
 	if (IS_ONE_TO_ONE(s))
 		socket_limit_waiting(s);
-	call_note_port(s);
+	socket_note_port(s);
 	socket_look(s);
 	return 0;
 }

@@ -34,7 +34,4 @@ bool packed_link_local(const char *bytes, size_t length);
 /* Whether the program has set SO_REUSEADDR: the kernel keeps that, with the descriptor. */
 bool call_reuses_addresses(const struct call *call);
 
-/* Ask usrsctp for the port a socket was bound to by itself. */
-void call_note_port(struct sctp_socket *s);
-
 #endif

@@ -6,6 +6,7 @@
 #include "admitted.h"
 #include "bound.h"
 #include "calls.h"
+#include "lifecycle.h"
 
 /* The first port anyone may bind (ip(7)); root may bind all. */
 static uint16_t first_free_port(void)
@@ -84,7 +85,7 @@ int call_bind(struct call *call, struct sctp_socket *s)
 		return error;
 	socket_note_bound(s, (struct sockaddr *)&address);
 	s->port = address_port((struct sockaddr *)&address);
-	call_note_port(s);
+	socket_note_port(s);
 	return 0;
 }
 
@@ -120,7 +121,7 @@ static int bind_another(struct call *call, struct sctp_socket *s, const struct s
 		return errno;
 	socket_note_bound(s, address);
 	s->port = address_port(address) != 0 ? address_port(address) : s->port;
-	call_note_port(s);
+	socket_note_port(s);
 	return 0;
 }
 

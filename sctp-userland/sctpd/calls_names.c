@@ -45,18 +45,6 @@ bool packed_link_local(const char *bytes, size_t length)
 	return false;
 }
 
-void call_note_port(struct sctp_socket *s)
-{
-	struct sockaddr *list = NULL;
-
-	if (s->port != 0)
-		return;
-	if (usrsctp_getladdrs(s->so, 0, &list) > 0)
-		s->port = address_port(list);
-	if (list != NULL)
-		usrsctp_freeladdrs(list);
-}
-
 static int give_list(struct call *call, const struct sockaddr *list, int count, int domain)
 {
 	const char *from = (const char *)list;
@@ -83,7 +71,7 @@ static int local_name(struct call *call, struct sctp_socket *s)
 	struct sockaddr_in6 name = { .sin6_family = (sa_family_t)s->domain };
 	struct sockaddr *peers = NULL;
 
-	call_note_port(s);
+	socket_note_port(s);
 	if (s->bound_count == 1 && !s->bound_any) {
 		name = s->bound[0];
 	} else if (IS_ONE_TO_ONE(s) && socket_means(s)->had_connection && usrsctp_getpaddrs(s->so, 0, &peers) > 0) {

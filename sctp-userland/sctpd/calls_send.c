@@ -48,7 +48,7 @@ static int have_port(struct sctp_socket *s)
 {
 	struct sockaddr_in6 any = { .sin6_family = (sa_family_t)s->domain };
 
-	call_note_port(s);
+	socket_note_port(s);
 	return s->port != 0 ? 0 : socket_choose_port(s, &any);
 }
 
@@ -182,7 +182,7 @@ int call_send(struct call *call, struct sctp_socket *s)
 		socket_enter(s, SOCKET_CONNECTED);
 		socket_note_peer(s);
 	}
-	call_note_port(s);
+	socket_note_port(s);
 	outbound_begin(s, call->passed);
 	call->reply.result = (int32_t)call->request->data_length;
 	return 0;
@@ -256,7 +256,7 @@ int call_connect(struct call *call, struct sctp_socket *s)
 		error = usrsctp_connect(s->so, first, address_length(first)) < 0 ? errno : 0;
 	else
 		error = usrsctp_connectx(s->so, first, count, &association) < 0 ? errno : 0;
-	call_note_port(s);
+	socket_note_port(s);
 	if (error == EALREADY && !IS_ONE_TO_ONE(s)) {
 		struct lx_status status;
 

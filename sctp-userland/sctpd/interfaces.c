@@ -9,10 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "admitted.h"
 #include "usrsctp_internal.h"
 
-static struct address *addresses;
+#define BUCKETS 1024 /* power of two */
+
+static struct address *addresses, *by_entry[BUCKETS];
+static unsigned int admitted; /* their number */
 static uint32_t round_number; /* of telling all of them */
 
 struct address *interfaces_known(const struct sockaddr_in6 *address)
@@ -31,11 +33,45 @@ struct address *interfaces_known(const struct sockaddr_in6 *address)
 	return entry;
 }
 
+/* The link to the one that has this entry of usrsctp's, or to none. */
+static struct address **link_of(const struct sctp_ifa *entry)
+{
+	struct address **link = &by_entry[(uintptr_t)entry >> 6 & (BUCKETS - 1)];
+
+	while (*link != NULL && (*link)->admitted != entry)
+		link = &(*link)->next_admitted;
+	return link;
+}
+
+void interfaces_admit(struct address *address, const struct sctp_ifa *entry)
+{
+	if (entry == NULL)
+		return;
+	address->admitted = entry;
+	*link_of(entry) = address; /* the end of its list */
+	admitted++;
+}
+
+unsigned int interfaces_admitted_count(void)
+{
+	return admitted;
+}
+
+const struct sockaddr *interfaces_admitted(const struct sctp_ifa *entry)
+{
+	const struct address *address = admitted > 0 ? *link_of(entry) : NULL;
+
+	return address != NULL ? (const struct sockaddr *)&address->value : NULL;
+}
+
 void interfaces_forget(struct address *address)
 {
 	struct address **link;
 
-	admitted_forget(address);
+	if (address->admitted != NULL) {
+		*link_of(address->admitted) = address->next_admitted;
+		admitted--;
+	}
 	for (link = &addresses; *link != address;)
 		link = &(*link)->next;
 	*link = address->next;

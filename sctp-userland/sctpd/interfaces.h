@@ -7,10 +7,6 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* netlink.c: read what is there and follow changes. Return 0 or -errno. The other one reads what has changed just now. */
-int interfaces_watch(void);
-void interfaces_catch_up(void);
-
 /* An address (IPv4 or IPv6: bytes) stands on an interface now, or no more. */
 void interfaces_change(bool add, unsigned int interface, int family, const void *bytes);
 
@@ -24,7 +20,6 @@ bool interfaces_has4(struct in_addr address);
 /* Index of the interface that has this IPv6 address, 0: none. */
 unsigned int interfaces_index_of(const struct in6_addr *address);
 
-/* For admitted.c. */
 struct sctp_ifa;
 struct address {
 	struct address *next, *next_admitted;
@@ -32,11 +27,18 @@ struct address {
 	struct sockaddr_in6 value; /* or sockaddr_in */
 	uint32_t seen; /* the round of telling all that told of it, or what came after */
 	bool bound; /* when it was last looked */
-	const struct sctp_ifa *admitted; /* usrsctp's own entry of one that stands on no interface */
+	const struct sctp_ifa *admitted; /* usrsctp's own entry of one that stands on no interface, see admitted.c */
 };
 struct address *interfaces_first(void);
 struct address *interfaces_known(const struct sockaddr_in6 *address);
 void interfaces_forget(struct address *address);
+
+/* This one stands on no interface, and is this entry of usrsctp's (NULL: there was no memory for it). Their number. */
+void interfaces_admit(struct address *address, const struct sctp_ifa *entry);
+unsigned int interfaces_admitted_count(void);
+
+/* The address, if this entry of usrsctp's is one of those; NULL: it isn't. */
+const struct sockaddr *interfaces_admitted(const struct sctp_ifa *entry);
 
 /* Tell under which index and name usrsctp is to know an address. */
 #define INTERFACE_NAME 32

@@ -11,6 +11,7 @@
 #include "control.h"
 #include "expiry.h"
 #include "inbound.h"
+#include "lifecycle.h"
 #include "limits.h"
 #include "loop.h"
 #include "manager.h"

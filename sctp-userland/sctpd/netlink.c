@@ -1,4 +1,5 @@
-/* What the kernel tells about addresses, and that routes have changed. */
+#include "netlink.h"
+
 #include <errno.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
@@ -93,12 +94,12 @@ static void ready(struct watch *watch, uint32_t events)
 	}
 }
 
-void interfaces_catch_up(void)
+void netlink_catch_up(void)
 {
 	ready(&netlink, EPOLLIN);
 }
 
-int interfaces_watch(void)
+int netlink_watch(void)
 {
 	struct sockaddr_nl groups = { .nl_family = AF_NETLINK,
 				      .nl_groups = RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR | RTMGRP_IPV4_ROUTE |

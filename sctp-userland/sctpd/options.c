@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "calls.h"
+#include "bound.h"
 #include "outbound.h"
 #include "translate.h"
 #include "usrsctp_internal.h"
@@ -240,7 +240,7 @@ static int set_v6only(struct sctp_socket *s, const struct row *row, union value 
 	(void)row;
 	if (s->domain != AF_INET6)
 		return ENOPROTOOPT;
-	call_note_port(s);
+	socket_note_port(s);
 	if (length < sizeof(value->number) || s->port != 0) /* as in Linux, not once it is bound */
 		return EINVAL;
 	return apply_v6only(s, value->number != 0);

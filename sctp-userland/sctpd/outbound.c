@@ -7,7 +7,6 @@
 #include "expiry.h"
 #include "limits.h"
 #include "outbound.h"
-#include "stack.h"
 #include "translate.h"
 #include "usrsctp_internal.h"
 

@@ -16,7 +16,6 @@
 #include "loop.h"
 #include "outbound.h"
 #include "routes.h"
-#include "stack.h"
 #include "usrsctp_internal.h"
 
 #define PACKET_MAX 65600

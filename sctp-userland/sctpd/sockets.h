@@ -112,12 +112,14 @@ static inline bool socket_is_connecting(const struct sctp_socket *s)
 	return s->state == SOCKET_CONNECTING || s->connecting_association != 0;
 }
 
-/* Make a socket for a client; so NULL: a new one. The client's descriptor goes to *client_fd. Return NULL and errno; then so stays. */
-struct sctp_socket *socket_create(int domain, int type, struct socket *so, const struct ucred *owner, int *client_fd);
-
 /* Keep the usrsctp socket of `of` (and its type), which was that of s or came from there, until its associations are over. Return false: no
  * memory. */
 bool socket_create_closing(const struct sctp_socket *of, const struct sctp_socket *s);
+
+/* Among all sockets from now on, or no more. Before its end it leaves usrsctp, which then wakes it up no more. */
+void sockets_add(struct sctp_socket *s);
+void sockets_remove(struct sctp_socket *s);
+void socket_leave_stack(struct sctp_socket *s);
 
 /* The socket whose client end this descriptor is, NULL: none. */
 struct sctp_socket *socket_of(int client_fd);
@@ -125,20 +127,15 @@ struct sctp_socket *socket_of(int client_fd);
 /* Tell its clients what they may know without asking, as it is now. */
 void socket_tell_state(struct sctp_socket *s);
 
-/* Make it not writable if it is unconnected; the descriptor is the client's end. */
-void socket_plug(struct sctp_socket *s, int client_fd);
-
-/* Notice now which sockets with this port (0: any) have lost their last holder: a close that came before a request counts before it. */
-void sockets_reap(uint16_t port);
-
-/* Do what became possible on all sockets usrsctp has noted: deliver, accept, finish connects, free. */
-void sockets_run(void);
-
-/* Whether a run is due. */
+/* Whether some are to be looked at. Take the list of them (next_dirty), which is empty then. */
 bool sockets_pending(void);
+struct sctp_socket *sockets_take_pending(void);
 
 /* Look at this one too in the next run. */
 void socket_look(struct sctp_socket *s);
+
+/* usrsctp has something to say about this one. Called from deep inside usrsctp: only note it. */
+void socket_wakeup(struct socket *so);
 
 /* Let blocked senders try again: some ways of getting room make no wake-up. */
 void sockets_unblock_all(void);
@@ -146,9 +143,6 @@ void sockets_unblock_all(void);
 /* How many there are. */
 int sockets_count(void);
 struct sctp_socket *sockets_first(void);
-
-/* ABORT everything (the daemon ends). */
-void sockets_end_all(void);
 
 /* Put another usrsctp socket in the place of this one's. */
 void socket_replace(struct sctp_socket *s, struct socket *fresh);

@@ -7,10 +7,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "interfaces.h"
 #include "limits.h"
 #include "loop.h"
+#include "netlink.h"
 #include "packets.h"
+#include "sockets.h"
 #include "states.h"
 #include "usrsctp_internal.h"
 
@@ -71,7 +72,7 @@ int stack_start(const struct stack_settings *settings)
 	usrsctp_sysctl_set_sctp_path_rtx_max_default(settings->path_retransmissions);
 	if (!library_is_known())
 		return -ENOSYS;
-	return interfaces_watch();
+	return netlink_watch();
 }
 
 void stack_run_deferred_work(void)

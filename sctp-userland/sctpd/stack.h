@@ -29,7 +29,4 @@ uint32_t stack_association_list(struct socket *so, const sctp_assoc_t **identifi
 #define OUT_STREAMS 10 /* of an association whose program says nothing else, as in a kernel */
 #define ASSOCIATION_COST (16 * 1024) /* bytes of memory, as an estimate until it is measured */
 
-/* Provided by the sockets: usrsctp has something to say about this one. Called from deep inside usrsctp: only note it. */
-void socket_wakeup(struct socket *so);
-
 #endif
