@@ -1,6 +1,10 @@
-"""The house of the tests: who imports from whom, and which files the order of the run names."""
+"""The house: which test imports from which, which files the order of the run names, which C file includes which."""
 
 import ast
+import re
+from graphlib import TopologicalSorter
+
+import pytest
 
 from tests.conftest import LONGEST
 from tests.support.namespaces import REPOSITORY
@@ -17,6 +21,16 @@ def test_no_module_imports_from_a_test_module() -> None:
         if isinstance(node, ast.ImportFrom) and ".test_" in f".{node.module}"
     ]
     assert not found
+
+
+@pytest.mark.parametrize("folder", ["sctpd", "preload"])
+def test_c_files_include_each_other_in_no_circle(folder: str) -> None:
+    """A header and the file that defines what it declares are one: so what stands below knows nothing of what stands above."""
+    graph: dict[str, set[str]] = {}
+    for path in (REPOSITORY / "sctp-userland" / folder).glob("*.[ch]"):
+        included = {name.removesuffix(".h") for name in re.findall(r'#include "([^"/]+)"', path.read_text())}
+        graph.setdefault(path.stem, set()).update(included - {path.stem})
+    assert len(list(TopologicalSorter(graph).static_order())) == len(graph)
 
 
 def test_files_that_begin_first_are_there() -> None:

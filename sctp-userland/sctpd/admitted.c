@@ -33,9 +33,7 @@ static void admit(const struct sockaddr_in6 *address)
 	struct address *entry;
 	char name[INTERFACE_NAME];
 
-	interfaces_change(true, if_nametoindex("lo"), address->sin6_family,
-	       address->sin6_family == AF_INET ? (const void *)&((const struct sockaddr_in *)address)->sin_addr
-					       : (const void *)&address->sin6_addr);
+	interfaces_change(true, if_nametoindex("lo"), address);
 	entry = interfaces_known(address);
 	if (entry == NULL)
 		return; /* no memory */

@@ -18,13 +18,6 @@ struct mbuf *sctp_add_addresses_to_i_ia(void *endpoint, struct sctp_tcb *tcb, st
 	return at;
 }
 
-static bool is_loopback(const struct sockaddr *address)
-{
-	if (address->sa_family == AF_INET)
-		return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-	return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
-}
-
 int sctp_is_address_in_scope(struct sctp_ifa *ifa, struct scope *scope, int update)
 {
 	const struct sockaddr *address = telling == NULL ? NULL : interfaces_admitted(ifa);
@@ -37,12 +30,12 @@ int sctp_is_address_in_scope(struct sctp_ifa *ifa, struct scope *scope, int upda
 	if (telling_of == BINDS_ALL)
 		return 0;
 	wider = *scope;
-	wider.loopback |= !is_loopback(address);
+	wider.loopback |= !address_is_loopback(address);
 	return library.is_address_in_scope(ifa, &wider, update);
 }
 
 /* Packets to an address that nobody has bound yet go to this host nevertheless, from one of its loopback addresses. */
 int sctp_is_address_on_local_host(struct sockaddr *address, uint32_t vrf)
 {
-	return library.is_address_on_local_host(address, vrf) || is_loopback(address);
+	return library.is_address_on_local_host(address, vrf) || address_is_loopback(address);
 }

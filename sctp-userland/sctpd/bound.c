@@ -7,7 +7,7 @@
 #include "sockets.h"
 #include "usrsctp_internal.h"
 
-static bool same(const struct sockaddr *first, const struct sockaddr *second)
+bool address_same(const struct sockaddr *first, const struct sockaddr *second)
 {
 	if (first->sa_family != second->sa_family)
 		return false;
@@ -41,6 +41,18 @@ socklen_t address_unmap(struct sockaddr_in6 *address)
 	return address_length((const struct sockaddr *)address);
 }
 
+bool address_is_loopback(const struct sockaddr *address)
+{
+	if (address->sa_family == AF_INET)
+		return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+	return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
+}
+
+bool address_is_link_local(const struct sockaddr *address)
+{
+	return address->sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)address)->sin6_addr);
+}
+
 bool address_is_any(const struct sockaddr *address)
 {
 	const struct sockaddr_in *v4 = (const struct sockaddr_in *)address;
@@ -69,7 +81,7 @@ void socket_forget_bound(struct sctp_socket *s, const struct sockaddr *address)
 	memcpy(&unmapped, address, address_length(address));
 	address_unmap(&unmapped);
 	for (i = 0; i < s->bound_count; i++)
-		if (same((const struct sockaddr *)&s->bound[i], (const struct sockaddr *)&unmapped)) {
+		if (address_same((const struct sockaddr *)&s->bound[i], (const struct sockaddr *)&unmapped)) {
 			s->bound[i] = s->bound[--s->bound_count];
 			return;
 		}
@@ -80,7 +92,7 @@ static bool is_in(const struct sockaddr_in6 *list, int count, const struct socka
 	int i;
 
 	for (i = 0; i < count; i++)
-		if (same((const struct sockaddr *)&list[i], address))
+		if (address_same((const struct sockaddr *)&list[i], address))
 			return true;
 	return false;
 }
@@ -195,7 +207,7 @@ static bool has_association(struct socket *so, struct sockaddr *peer)
 	bool found = false;
 
 	for (; count > 0 && !found; count--) {
-		found = address_port((const struct sockaddr *)next) == address_port(peer) && same((const struct sockaddr *)next, peer);
+		found = address_port((const struct sockaddr *)next) == address_port(peer) && address_same((const struct sockaddr *)next, peer);
 		next += address_length((const struct sockaddr *)next);
 	}
 	if (list != NULL)

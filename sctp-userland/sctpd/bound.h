@@ -25,8 +25,13 @@ socklen_t address_unmap(struct sockaddr_in6 *address);
 /* Whether this endpoint of usrsctp's is bound to all addresses of the host. */
 bool sockets_bind_all(const void *endpoint);
 
-/* Remember addresses for the above and for getsockname(). */
+/* Of IPv4 or IPv6; ports don't matter. */
+bool address_same(const struct sockaddr *first, const struct sockaddr *second);
 bool address_is_any(const struct sockaddr *address);
+bool address_is_loopback(const struct sockaddr *address);
+bool address_is_link_local(const struct sockaddr *address);
+
+/* Remember addresses for the above and for getsockname(). */
 void socket_note_bound(struct sctp_socket *s, const struct sockaddr *address);
 void socket_forget_bound(struct sctp_socket *s, const struct sockaddr *address);
 bool socket_is_bound_to(const struct sctp_socket *s, const struct sockaddr *address);

@@ -28,6 +28,9 @@ int call_connect(struct call *call, struct sctp_socket *s);
 /* Number of addresses packed in these bytes, all whole and IPv4 or IPv6; -1: not so. */
 int packed_addresses(const char *bytes, size_t length);
 
+/* The next of them; *bytes is then behind it. */
+struct sockaddr_in6 packed_next(const char **bytes);
+
 /* Whether a link-local one is among them: usrsctp takes none as source, so nothing could be sent there. */
 bool packed_link_local(const char *bytes, size_t length);
 

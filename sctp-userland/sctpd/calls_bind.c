@@ -92,13 +92,8 @@ int call_bind(struct call *call, struct sctp_socket *s)
 /* The next of packed addresses, on the socket's port if it names none. */
 static struct sockaddr_in6 next_address(const struct sctp_socket *s, const char **bytes)
 {
-	struct sockaddr_in6 address = { 0 };
-	socklen_t length;
+	struct sockaddr_in6 address = packed_next(bytes);
 
-	memcpy(&address, *bytes, sizeof(struct sockaddr_in));
-	length = address_length((struct sockaddr *)&address);
-	memcpy(&address, *bytes, length);
-	*bytes += length;
 	if (address.sin6_port == 0)
 		address.sin6_port = htons(s->port);
 	return address;

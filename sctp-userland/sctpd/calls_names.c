@@ -27,20 +27,25 @@ int packed_addresses(const char *bytes, size_t length)
 	return count;
 }
 
+struct sockaddr_in6 packed_next(const char **bytes)
+{
+	struct sockaddr_in6 address = { 0 };
+	const socklen_t length = address_length((const struct sockaddr *)*bytes);
+
+	memcpy(&address, *bytes, length);
+	*bytes += length;
+	return address;
+}
+
 bool packed_link_local(const char *bytes, size_t length)
 {
-	struct sockaddr_in6 address;
+	const char *const end = bytes + length;
 
-	while (length > 0) {
-		socklen_t size;
+	while (bytes < end) {
+		const struct sockaddr_in6 address = packed_next(&bytes);
 
-		memcpy(&address, bytes, sizeof(struct sockaddr_in));
-		size = address_length((struct sockaddr *)&address);
-		memcpy(&address, bytes, size);
-		if (address.sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&address.sin6_addr))
+		if (address_is_link_local((const struct sockaddr *)&address))
 			return true;
-		bytes += size;
-		length -= size;
 	}
 	return false;
 }
@@ -51,16 +56,13 @@ static int give_list(struct call *call, const struct sockaddr *list, int count, 
 	int i;
 
 	for (i = 0; i < count; i++) {
-		struct sockaddr_in6 address = { 0 };
-		socklen_t own = address_length((const struct sockaddr *)from), length;
+		struct sockaddr_in6 address = packed_next(&from);
+		const socklen_t length = address_map(&address, domain);
 
-		memcpy(&address, from, own);
-		length = address_map(&address, domain);
 		if (length == 0 || call->reply.address_length + length > ADDRESSES_MAX)
 			break;
 		memcpy(call->result + call->reply.address_length, &address, length);
 		call->reply.address_length += length;
-		from += own;
 	}
 	call->reply.result = i;
 	return 0;

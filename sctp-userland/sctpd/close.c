@@ -54,37 +54,22 @@ static uint32_t associations(struct sctp_socket *s, const sctp_assoc_t **identif
 	return stack_association_list(s->so, identifiers);
 }
 
-/* Part of a message lies here, whose rest didn't come: it was never read, either. */
-static bool part_unread(const struct sctp_socket *s, sctp_assoc_t association)
-{
-	struct buffer_use use = { .association = association };
-	socklen_t length = sizeof(use);
-
-	return usrsctp_getsockopt(s->so, IPPROTO_SCTP, GET_BUFFER_USE, &use, &length) == 0 && use.receiving > 0;
-}
-
-static uint32_t queued(const struct sctp_socket *s, sctp_assoc_t association)
-{
-	struct buffer_use use = { .association = association };
-	socklen_t length = sizeof(use);
-
-	return usrsctp_getsockopt(s->so, IPPROTO_SCTP, GET_BUFFER_USE, &use, &length) == 0 ? use.sending : 0;
-}
-
 /* Whether associations are to end in order; one that has not begun is forgotten at once, unless something was sent. */
 static bool has_to_wait(struct sctp_socket *s)
 {
 	const sctp_assoc_t *identifiers;
 	uint32_t i, count = associations(s, &identifiers);
 	struct lx_status status;
+	struct buffer_use use;
 	bool waits = false;
 
 	for (i = 0; i < count; i++) {
 		if (translate_status(s, identifiers[i], &status) != 0)
 			continue;
-		if (part_unread(s, identifiers[i]))
+		use = translate_buffer_use(s, identifiers[i]);
+		if (use.receiving > 0) /* part of a message, whose rest didn't come: it was never read, either */
 			return false; /* usrsctp itself does what is right for each */
-		waits |= status.state >= LX_ESTABLISHED || queued(s, identifiers[i]) > 0;
+		waits |= status.state >= LX_ESTABLISHED || use.sending > 0;
 	}
 	return waits;
 }

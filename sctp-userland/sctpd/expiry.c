@@ -38,15 +38,14 @@ static bool is_too_late(const struct send_parameters *send, uint32_t sent_ms)
  * usrsctp would probe a shut window with it, and a receiver may take that. */
 static bool goes_at_once(struct sctp_socket *s, uint32_t association, size_t length)
 {
-	struct buffer_use use = { .association = association };
-	socklen_t use_length = sizeof(use);
+	const size_t sending = translate_buffer_use(s, association).sending;
 	struct lx_status status;
 
-	if (usrsctp_getsockopt(s->so, IPPROTO_SCTP, GET_BUFFER_USE, &use, &use_length) < 0 || translate_status(s, association, &status) != 0)
+	if (translate_status(s, association, &status) != 0)
 		return true;
-	if (use.sending == 0)
+	if (sending == 0)
 		return (length < status.fragmentation_point ? length : status.fragmentation_point) <= status.rwnd;
-	length += use.sending;
+	length += sending;
 	return length <= status.primary.cwnd && length + CHUNK_COST * ((unsigned int)status.unackdata + 1) <= status.rwnd;
 }
 

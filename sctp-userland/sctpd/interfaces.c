@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bound.h"
 #include "usrsctp_internal.h"
 
 #define BUCKETS 1024 /* power of two */
@@ -19,17 +20,10 @@ static uint32_t round_number; /* of telling all of them */
 
 struct address *interfaces_known(const struct sockaddr_in6 *address)
 {
-	struct address *entry;
+	struct address *entry = addresses;
 
-	for (entry = addresses; entry != NULL; entry = entry->next) {
-		if (entry->value.sin6_family != address->sin6_family)
-			continue;
-		if (address->sin6_family == AF_INET
-			    ? ((const struct sockaddr_in *)&entry->value)->sin_addr.s_addr ==
-				      ((const struct sockaddr_in *)address)->sin_addr.s_addr
-			    : IN6_ARE_ADDR_EQUAL(&entry->value.sin6_addr, &address->sin6_addr))
-			break;
-	}
+	while (entry != NULL && !address_same((struct sockaddr *)&entry->value, (const struct sockaddr *)address))
+		entry = entry->next;
 	return entry;
 }
 
@@ -82,34 +76,25 @@ void interfaces_forget(struct address *address)
  * by the address, so 127.0.0.1 and ::1 stand on an interface "lo" of their own here, and all others on one that isn't. */
 unsigned int interfaces_in_usrsctp(unsigned int interface, const struct sockaddr_in6 *address, char *name, size_t room)
 {
-	const struct sockaddr_in *v4 = (const struct sockaddr_in *)address;
-	bool loopback = address->sin6_family == AF_INET ? ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET :
-							  IN6_IS_ADDR_LOOPBACK(&address->sin6_addr);
+	const bool loopback = address_is_loopback((const struct sockaddr *)address);
 
 	snprintf(name, room, loopback ? "lo%u" : "interface%u", interface);
 	return loopback ? interface | 0x40000000 : interface;
 }
 
-void interfaces_change(bool add, unsigned int interface, int family, const void *bytes)
+void interfaces_change(bool add, unsigned int interface, const struct sockaddr_in6 *address)
 {
 	struct address **link, *found;
 	char name[INTERFACE_NAME]; /* not the real one */
-	struct sockaddr_in6 value = { 0 };
+	struct sockaddr_in6 value = { .sin6_family = address->sin6_family }; /* nothing but the address */
 	unsigned int usrsctp_index;
 
-	if (family == AF_INET) {
-		struct sockaddr_in *v4 = (struct sockaddr_in *)&value;
-
-		v4->sin_family = AF_INET;
-		memcpy(&v4->sin_addr, bytes, sizeof(v4->sin_addr));
-	} else if (family == AF_INET6) {
-		value.sin6_family = AF_INET6;
-		memcpy(&value.sin6_addr, bytes, sizeof(value.sin6_addr));
-		if (IN6_IS_ADDR_LINKLOCAL(&value.sin6_addr))
-			value.sin6_scope_id = interface;
-	} else {
-		return;
-	}
+	if (address->sin6_family == AF_INET)
+		((struct sockaddr_in *)&value)->sin_addr = ((const struct sockaddr_in *)address)->sin_addr;
+	else
+		value.sin6_addr = address->sin6_addr;
+	if (address_is_link_local((struct sockaddr *)&value))
+		value.sin6_scope_id = interface;
 	found = add ? interfaces_known(&value) : NULL;
 	if (found != NULL && found->admitted != NULL)
 		interfaces_forget(found); /* now it does stand on an interface */
@@ -146,20 +131,15 @@ void interfaces_told_all(void)
 	for (entry = addresses; entry != NULL; entry = next) {
 		next = entry->next;
 		if (entry->seen != round_number && entry->admitted == NULL)
-			interfaces_change(false, entry->interface, entry->value.sin6_family,
-			       entry->value.sin6_family == AF_INET ? (void *)&((struct sockaddr_in *)&entry->value)->sin_addr
-								   : (void *)&entry->value.sin6_addr);
+			interfaces_change(false, entry->interface, &entry->value);
 	}
 }
 
-unsigned int interfaces_index_of(const struct in6_addr *address)
+unsigned int interfaces_index_of(const struct sockaddr_in6 *address)
 {
-	struct address *entry;
+	const struct address *entry = interfaces_known(address);
 
-	for (entry = addresses; entry != NULL; entry = entry->next)
-		if (entry->value.sin6_family == AF_INET6 && IN6_ARE_ADDR_EQUAL(&entry->value.sin6_addr, address))
-			return entry->interface;
-	return 0;
+	return entry != NULL ? entry->interface : 0;
 }
 
 bool interfaces_has4(struct in_addr address)

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* An address (IPv4 or IPv6: bytes) stands on an interface now, or no more. */
-void interfaces_change(bool add, unsigned int interface, int family, const void *bytes);
+/* An address, without a port, stands on an interface now, or no more. */
+void interfaces_change(bool add, unsigned int interface, const struct sockaddr_in6 *address);
 
 /* From now on all are told; all were: the others are gone. */
 void interfaces_tell_all(void);
@@ -18,7 +18,7 @@ void interfaces_told_all(void);
 bool interfaces_has4(struct in_addr address);
 
 /* Index of the interface that has this IPv6 address, 0: none. */
-unsigned int interfaces_index_of(const struct in6_addr *address);
+unsigned int interfaces_index_of(const struct sockaddr_in6 *address);
 
 struct sctp_ifa;
 struct address {

@@ -21,6 +21,7 @@ static void address_message(const struct nlmsghdr *header)
 	const struct ifaddrmsg *message = NLMSG_DATA(header);
 	int left = (int)header->nlmsg_len - (int)NLMSG_LENGTH(sizeof(*message));
 	const void *address = NULL, *local = NULL;
+	struct sockaddr_in6 value = { 0 };
 	struct rtattr *attribute;
 
 	for (attribute = IFA_RTA(message); RTA_OK(attribute, left); attribute = RTA_NEXT(attribute, left)) {
@@ -31,8 +32,14 @@ static void address_message(const struct nlmsghdr *header)
 	}
 	if (local == NULL)
 		local = address;
-	if (local != NULL)
-		interfaces_change(header->nlmsg_type == RTM_NEWADDR, message->ifa_index, message->ifa_family, local);
+	if (local == NULL || (message->ifa_family != AF_INET && message->ifa_family != AF_INET6))
+		return;
+	value.sin6_family = message->ifa_family;
+	if (message->ifa_family == AF_INET)
+		memcpy(&((struct sockaddr_in *)&value)->sin_addr, local, sizeof(struct in_addr));
+	else
+		memcpy(&value.sin6_addr, local, sizeof(value.sin6_addr));
+	interfaces_change(header->nlmsg_type == RTM_NEWADDR, message->ifa_index, &value);
 }
 
 /* Ask for all addresses; what isn't told of until its end is gone. The kernel answers one such question at a time. */

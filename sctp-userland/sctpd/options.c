@@ -309,9 +309,7 @@ static int get_association_parameters(struct sctp_socket *s, const struct row *r
 /* A wildcard, or none at all. */
 static bool is_any(const struct sockaddr_storage *address)
 {
-	if (address->ss_family == AF_INET)
-		return ((const struct sockaddr_in *)address)->sin_addr.s_addr == INADDR_ANY;
-	return address->ss_family != AF_INET6 || IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)address)->sin6_addr);
+	return address_length((const struct sockaddr *)address) == 0 || address_is_any((const struct sockaddr *)address);
 }
 
 static bool is_of_no_peer(struct sctp_socket *s, struct sockaddr_storage address)

@@ -262,6 +262,18 @@ static void send_fragmented(int length, const struct sockaddr_in *destination)
 	setsockopt(raw4.fd, IPPROTO_IP, IP_HDRINCL, &yes, sizeof(yes));
 }
 
+static uint32_t choose_source4(struct ip *header, const struct sockaddr_in *destination)
+{
+	struct sockaddr_in6 source = { .sin6_family = AF_INET };
+	struct sockaddr_in *v4 = (struct sockaddr_in *)&source;
+	uint32_t mtu;
+
+	v4->sin_addr = header->ip_src;
+	mtu = routes_choose_source(&source, (const struct sockaddr *)destination, (const char *)header + header->ip_hl * 4);
+	header->ip_src = v4->sin_addr;
+	return mtu;
+}
+
 /* A local error (no route, link down, buffer full) is a lost packet: retransmission and failover must go on, so *result is 0. */
 void sctp_userspace_ip_output(int *result, struct mbuf *packet, void *route, void *tcb, uint32_t vrf)
 {
@@ -277,7 +289,7 @@ void sctp_userspace_ip_output(int *result, struct mbuf *packet, void *route, voi
 	header->ip_len = htons((uint16_t)length);
 	destination.sin_addr = header->ip_dst;
 	sent_to_self |= interfaces_has4(header->ip_dst);
-	mtu = routes_choose_source4(&header->ip_src, header->ip_dst, outgoing + header->ip_hl * 4);
+	mtu = choose_source4(header, &destination);
 	if (mtu == 0 || (uint32_t)length <= mtu) {
 		if (sendto(raw4.fd, outgoing, (size_t)length, MSG_DONTWAIT, (struct sockaddr *)&destination, sizeof(destination)) >= 0 ||
 		    errno != EMSGSIZE) {
@@ -285,7 +297,7 @@ void sctp_userspace_ip_output(int *result, struct mbuf *packet, void *route, voi
 			return;
 		}
 		routes_forget(); /* the link's MTU is another one just now */
-		mtu = routes_choose_source4(&header->ip_src, header->ip_dst, outgoing + header->ip_hl * 4);
+		mtu = choose_source4(header, &destination);
 	}
 	tell_mtu(route, mtu);
 	send_fragmented(length, &destination);
@@ -297,7 +309,8 @@ void sctp_userspace_ip6_output(int *result, struct mbuf *packet, void *route, vo
 	const struct ip6_hdr *header = (const struct ip6_hdr *)outgoing;
 	char control[CMSG_SPACE(sizeof(struct in6_pktinfo))] = { 0 };
 	int length = flatten(packet);
-	struct in6_pktinfo source = { 0 };
+	struct sockaddr_in6 source = { .sin6_family = AF_INET6 };
+	struct in6_pktinfo from = { 0 };
 	struct iovec vector = { outgoing + sizeof(*header), (size_t)length - sizeof(*header) };
 	struct msghdr message = { .msg_name = &destination, .msg_namelen = sizeof(destination), .msg_iov = &vector,
 				  .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
@@ -308,13 +321,14 @@ void sctp_userspace_ip6_output(int *result, struct mbuf *packet, void *route, vo
 	if (length < (int)sizeof(*header) + COMMON_HEADER)
 		return;
 	destination.sin6_addr = header->ip6_dst;
-	source.ipi6_addr = header->ip6_src;
-	tell_mtu(route, routes_choose_source6(&source.ipi6_addr, &header->ip6_dst, outgoing + sizeof(*header)));
+	source.sin6_addr = header->ip6_src;
+	tell_mtu(route, routes_choose_source(&source, (struct sockaddr *)&destination, outgoing + sizeof(*header)));
+	from.ipi6_addr = source.sin6_addr;
 	if (IN6_IS_ADDR_LINKLOCAL(&destination.sin6_addr))
-		destination.sin6_scope_id = source.ipi6_ifindex = interfaces_index_of(&source.ipi6_addr);
+		destination.sin6_scope_id = from.ipi6_ifindex = interfaces_index_of(&source);
 	item->cmsg_level = IPPROTO_IPV6;
 	item->cmsg_type = IPV6_PKTINFO;
-	item->cmsg_len = CMSG_LEN(sizeof(source));
-	memcpy(CMSG_DATA(item), &source, sizeof(source));
+	item->cmsg_len = CMSG_LEN(sizeof(from));
+	memcpy(CMSG_DATA(item), &from, sizeof(from));
 	sendmsg(raw6.fd, &message, MSG_DONTWAIT);
 }

@@ -16,7 +16,8 @@
 #define ROUTE_MS 1000 /* ... for so long: the kernel learns a path's MTU without a word */
 
 struct route {
-	struct in6_addr destination, source; /* IPv4 as mapped */
+	struct in6_addr destination; /* IPv4 as mapped */
+	struct sockaddr_in6 source; /* or sockaddr_in; none: unknown */
 	uint32_t mtu; /* of the path, 0: unknown */
 	uint64_t until_ms;
 	bool none;
@@ -25,31 +26,35 @@ struct route {
 static struct route routes[ROUTES];
 
 /* The kernel's own choice: a connected UDP socket gets the preferred source address; nothing is sent. */
-static const struct route *route_to(struct sockaddr *destination, socklen_t length, const struct in6_addr *key)
+static const struct route *route_to(const struct sockaddr *peer)
 {
 	unsigned int i, slot = 0;
-	struct sockaddr_in6 source = { 0 };
-	int fd, mtu = 0;
-	socklen_t source_length = sizeof(source), mtu_length = sizeof(mtu);
+	struct sockaddr_in6 destination = { 0 }, key;
+	socklen_t length, source_length = sizeof(key), mtu_length = sizeof(uint32_t);
 	struct route *route;
+	int fd;
 
-	for (i = 0; i < sizeof(*key); i++)
-		slot = slot * 31 + key->s6_addr[i];
+	memcpy(&destination, peer, address_length(peer));
+	length = address_unmap(&destination);
+	destination.sin6_port = htons(9);
+	key = destination;
+	address_map(&key, AF_INET6);
+	for (i = 0; i < sizeof(key.sin6_addr); i++)
+		slot = slot * 31 + key.sin6_addr.s6_addr[i];
 	route = &routes[slot % ROUTES];
-	if (loop_now_ms() < route->until_ms && IN6_ARE_ADDR_EQUAL(&route->destination, key))
+	if (loop_now_ms() < route->until_ms && IN6_ARE_ADDR_EQUAL(&route->destination, &key.sin6_addr))
 		return route;
-	*route = (struct route){ .destination = *key };
-	fd = socket(destination->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	*route = (struct route){ .destination = key.sin6_addr };
+	fd = socket(destination.sin6_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return route;
-	if (connect(fd, destination, length) == 0 && getsockname(fd, (struct sockaddr *)&source, &source_length) == 0) {
-		if (source.sin6_family == AF_INET)
-			memcpy(&route->source, &((struct sockaddr_in *)&source)->sin_addr, sizeof(struct in_addr));
+	if (connect(fd, (struct sockaddr *)&destination, length) == 0 &&
+	    getsockname(fd, (struct sockaddr *)&route->source, &source_length) == 0) {
+		route->source.sin6_port = 0;
+		if (destination.sin6_family == AF_INET)
+			getsockopt(fd, IPPROTO_IP, IP_MTU, &route->mtu, &mtu_length);
 		else
-			route->source = source.sin6_addr;
-		if (getsockopt(fd, source.sin6_family == AF_INET ? IPPROTO_IP : IPPROTO_IPV6,
-			       source.sin6_family == AF_INET ? IP_MTU : IPV6_MTU, &mtu, &mtu_length) == 0)
-			route->mtu = (uint32_t)mtu;
+			getsockopt(fd, IPPROTO_IPV6, IPV6_MTU, &route->mtu, &mtu_length);
 		route->until_ms = loop_now_ms() + ROUTE_MS;
 	} else { /* ask again for the next packet */
 		route->none = errno == ENETUNREACH || errno == EHOSTUNREACH;
@@ -74,72 +79,31 @@ static bool is_reply_to_stranger(const char *sctp_header)
 	return (sctp_header[12] == SCTP_ABORT_ASSOCIATION || sctp_header[12] == SCTP_SHUTDOWN_COMPLETE) && sctp_header[13] & T_BIT;
 }
 
-uint32_t routes_choose_source4(struct in_addr *source, struct in_addr destination, const char *sctp_header)
+uint32_t routes_choose_source(struct sockaddr_in6 *source, const struct sockaddr *destination, const char *sctp_header)
 {
-	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(9), .sin_addr = destination };
-	struct in6_addr key = { 0 };
-	struct sockaddr_in wanted = { .sin_family = AF_INET }, chosen = { .sin_family = AF_INET, .sin_addr = *source };
 	const struct route *route;
 	uint16_t port;
 
-	if (is_reply_to_stranger(sctp_header))
+	if (is_reply_to_stranger(sctp_header) || address_is_link_local(destination))
 		return 0;
-	key.s6_addr[10] = key.s6_addr[11] = 0xff;
-	memcpy(key.s6_addr + 12, &destination, sizeof(destination));
-	route = route_to((struct sockaddr *)&to, sizeof(to), &key);
-	memcpy(&wanted.sin_addr, &route->source, sizeof(wanted.sin_addr));
+	route = route_to(destination);
 	memcpy(&port, sctp_header, sizeof(port));
-	if (wanted.sin_addr.s_addr != 0 && wanted.sin_addr.s_addr != source->s_addr &&
-	    sockets_may_use(ntohs(port), (struct sockaddr *)&chosen, (struct sockaddr *)&wanted, is_init(sctp_header)))
-		*source = wanted.sin_addr;
+	if (!address_is_any((const struct sockaddr *)&route->source) && !address_same((struct sockaddr *)source, (const struct sockaddr *)&route->source) &&
+	    sockets_may_use(ntohs(port), (struct sockaddr *)source, (const struct sockaddr *)&route->source, is_init(sctp_header)))
+		*source = route->source;
 	return route->mtu;
-}
-
-uint32_t routes_choose_source6(struct in6_addr *source, const struct in6_addr *destination, const char *sctp_header)
-{
-	struct sockaddr_in6 to = { .sin6_family = AF_INET6, .sin6_port = htons(9), .sin6_addr = *destination };
-	struct sockaddr_in6 wanted = { .sin6_family = AF_INET6 }, chosen = { .sin6_family = AF_INET6, .sin6_addr = *source };
-	const struct route *route;
-	uint16_t port;
-
-	if (IN6_IS_ADDR_LINKLOCAL(destination) || is_reply_to_stranger(sctp_header))
-		return 0;
-	route = route_to((struct sockaddr *)&to, sizeof(to), destination);
-	wanted.sin6_addr = route->source;
-	memcpy(&port, sctp_header, sizeof(port));
-	if (!IN6_IS_ADDR_UNSPECIFIED(&wanted.sin6_addr) && !IN6_ARE_ADDR_EQUAL(&wanted.sin6_addr, source) &&
-	    sockets_may_use(ntohs(port), (struct sockaddr *)&chosen, (struct sockaddr *)&wanted, is_init(sctp_header)))
-		*source = wanted.sin6_addr;
-	return route->mtu;
-}
-
-static const struct route *route_to_peer(const struct sockaddr *peer)
-{
-	struct sockaddr_in6 to = { 0 };
-	struct in6_addr key = { 0 };
-
-	memcpy(&to, peer, address_length(peer));
-	address_unmap(&to);
-	if (to.sin6_family == AF_INET6)
-		return route_to((struct sockaddr *)&to, sizeof(to), &((const struct sockaddr_in6 *)&to)->sin6_addr);
-	key.s6_addr[10] = key.s6_addr[11] = 0xff;
-	memcpy(key.s6_addr + 12, &((const struct sockaddr_in *)&to)->sin_addr, sizeof(struct in_addr));
-	return route_to((struct sockaddr *)&to, sizeof(struct sockaddr_in), &key);
 }
 
 bool routes_lack(const struct sockaddr *peer)
 {
-	return route_to_peer(peer)->none;
+	return route_to(peer)->none;
 }
 
 struct sockaddr_in6 routes_source_to(const struct sockaddr *peer)
 {
-	struct sockaddr_in6 result = { .sin6_family = peer->sa_family };
-	const struct route *route = route_to_peer(peer);
+	struct sockaddr_in6 source = route_to(peer)->source;
 
-	if (peer->sa_family == AF_INET)
-		memcpy(&((struct sockaddr_in *)&result)->sin_addr, &route->source, sizeof(struct in_addr));
-	else
-		result.sin6_addr = route->source;
-	return result;
+	if (source.sin6_family == AF_UNSPEC)
+		source.sin6_family = peer->sa_family;
+	return source;
 }

@@ -75,6 +75,14 @@ static int32_t linux_state(int32_t state)
 	return LX_STATE_CLOSED;
 }
 
+struct buffer_use translate_buffer_use(const struct sctp_socket *s, uint32_t association)
+{
+	struct buffer_use use = { .association = association };
+	socklen_t length = sizeof(use);
+
+	return usrsctp_getsockopt(s->so, IPPROTO_SCTP, GET_BUFFER_USE, &use, &length) < 0 ? (struct buffer_use){ 0 } : use;
+}
+
 int translate_status(const struct sctp_socket *s, uint32_t association, struct lx_status *status)
 {
 	struct sctp_status from = { .sstat_assoc_id = association };

@@ -177,6 +177,7 @@ def case_mapped_address_connects() -> None:
         server, _ = waiting.accept()
         with server:
             assert client.getpeername()[0] == "::ffff:127.0.0.1"
+            assert client.getsockname()[0] == "::ffff:127.0.0.1"
             client.send(b"x")
             assert server.recv(10) == b"x"
 
