@@ -3,6 +3,7 @@
  * Two kinds of AF_UNIX SOCK_SEQPACKET connections, both inside one network namespace (abstract names are per namespace):
  *   control  one per thread of a client: struct request (+ address + data) out, struct reply (+ address + data) in.
  *            A request about a socket carries that socket's descriptor (SCM_RIGHTS): holding it is the right to use it.
+ *            That costs nothing that can be measured. On the socket's own pair a request would wait behind plugs, until there is room.
  *   socket   what the program holds as its SCTP descriptor; sctpd holds the other end. Inward: struct inbound + bytes.
  *            Outward: struct outbound + bytes of messages for the peer of a one-to-one socket, which nobody answers (they wait there while
  *            there is no room; what goes wrong is told inward, and the socket's state then says that the next send is a call), and "plugs":

@@ -1,4 +1,4 @@
-"""The house: which test imports from which, which files the order of the run names, which C file includes which."""
+"""The house: which test imports from which, which files begin first, which C file includes which."""
 
 import ast
 import re
@@ -25,7 +25,7 @@ def test_no_module_imports_from_a_test_module() -> None:
 
 @pytest.mark.parametrize("folder", ["sctpd", "preload"])
 def test_c_files_include_each_other_in_no_circle(folder: str) -> None:
-    """A header and the file that defines what it declares are one: so what stands below knows nothing of what stands above."""
+    """A header and the file that defines what it declares count as one; none knows what stands above it."""
     graph: dict[str, set[str]] = {}
     for path in (REPOSITORY / "sctp-userland" / folder).glob("*.[ch]"):
         included = {name.removesuffix(".h") for name in re.findall(r'#include "([^"/]+)"', path.read_text())}
