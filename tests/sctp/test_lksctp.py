@@ -29,7 +29,7 @@ DIFFERENCES = dict.fromkeys(
 )
 """The programs that may end early on sctpd, each with its reason (docs/reference/sctp-userland.md)."""
 IN_A_HURRY = ("test_1_to_1_nonblock",)
-"""It receives without waiting what it has just sent. A kernel's loopback has it by then; sctpd needs a turn."""
+"""It receives without waiting what it just sent. A kernel's loopback has it by then; sctpd needs a turn."""
 TRIES = 10
 
 
