@@ -156,6 +156,7 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, const
 		goto failed;
 	sockets_add(s);
 	options_prepare(s);
+	socket_tell_state(s); /* before the client has it: a recv() that finds nothing known would wait */
 	*client_fd = pair[1];
 	if (!given)
 		socket_plug(s, pair[1]);
