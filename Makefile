@@ -118,13 +118,13 @@ test-images: setup images
 	@$(BIN)/pytest packaging/trial/test_images.py -v $(PYTEST_OPTIONS)
 
 ANSIBLE := $(CURDIR)/build/ansible
-test-ansible:
+test-ansible: setup
 	@packaging/deb.sh $(SUITE)
 	@test -x $(ANSIBLE)/bin/ansible-lint || { python3 -m venv $(ANSIBLE) && $(ANSIBLE)/bin/pip -q install -r packaging/ansible/requirements.txt; }
 	@cd packaging/ansible && PATH=$(ANSIBLE)/bin:$$PATH ansible-lint --offline
 	@SUITE=$(SUITE) $(BIN)/pytest packaging/trial/test_ansible.py -v $(PYTEST_OPTIONS)
 
-test-packages: deb
+test-packages: setup deb
 	@packaging/previous.sh $(UPGRADE_FROM)
 	@$(BIN)/pytest packaging/trial/test_packages.py -v $(PYTEST_OPTIONS)
 
