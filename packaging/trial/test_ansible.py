@@ -147,7 +147,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield Site(machine, tmp_path_factory.mktemp("site"))
 
 
-def test_one_run_makes_all_of_it_answer_and_a_second_one_changes_nothing(site: Site) -> None:
+def test_first_run_makes_everything_answer_and_second_run_changes_nothing(site: Site) -> None:
     assert "Our packages" in site.changes()
     site.until_answered({"8080"})
     before = site.pids()

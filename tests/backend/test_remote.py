@@ -172,7 +172,7 @@ parameters = st.dictionaries(
 
 
 @given(st.sampled_from([*METHODS, "feedRecord"]), parameters)
-def test_whatever_the_parameters_are_there_is_a_reply(method: str, given_: dict[str, Any]) -> None:
+def test_any_parameters_get_one_reply(method: str, given_: dict[str, Any]) -> None:
     reply = handle({"method": method, "parameters": given_}, LIVE)
     assert ("result" in reply) != ("error" in reply)
 

@@ -78,7 +78,7 @@ def test_each_input_takes_each_state_where_the_table_says(state: Membership, wha
 
 
 @pytest.mark.parametrize("state", Membership)
-def test_whatever_happened_it_can_be_brought_in_and_out_again(state: Membership) -> None:
+def test_server_comes_in_and_out_again_from_any_state(state: Membership) -> None:
     machine = brought_to(state)
     for _ in range(2):
         machine.want(True, NOW)

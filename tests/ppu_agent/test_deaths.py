@@ -65,7 +65,7 @@ def test_drained_server_that_is_stopped_later_is_dead_then() -> None:
     assert set(deaths.dead()) == {destination(3)}
 
 
-def test_one_lost_probe_of_a_drained_server_means_nothing_two_do() -> None:
+def test_drained_server_is_dead_after_two_lost_probes_not_after_a_single_lost_probe() -> None:
     deaths = deaths_after_departure(1, 2)
     ask(deaths, ANSWERED, 1.0)
     ask(deaths, SILENT, 2.0)
@@ -112,7 +112,7 @@ def test_address_and_port_that_another_pool_lists_is_not_dead_by_any_transport()
     assert set(deaths.dead()) == {destination(3), destination(3, Protocol.TCP)}
 
 
-def test_nobody_is_dead_while_no_registrar_vouches_for_the_pool() -> None:
+def test_no_server_is_dead_while_no_registrar_vouches_for_the_pool() -> None:
     deaths = deaths_after_departure(1, 2)
     ask(deaths, REFUSED, 1.0)
     deaths.views({POOL: view(1, 2, stale_since_s=2.0)}, 2.0)

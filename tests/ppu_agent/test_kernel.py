@@ -359,7 +359,7 @@ def test_request_to_the_dead_is_answered_with_503_and_strangers_get_nothing(stag
     assert is_guarded, "only what was redirected is answered"
 
 
-def test_one_socket_goes_on_by_the_front_and_directly_when_its_server_died(stage: Stage) -> None:
+def test_client_socket_goes_on_by_the_front_and_directly_when_its_server_died(stage: Stage) -> None:
     """A SIP proxy sends all from one socket: calls to the front, what follows to the server's own address."""
     client = stage.open(socket.SOCK_DGRAM, CLIENT)
     dead, alive = (stage.open(socket.SOCK_DGRAM, one) for one in (DEAD, ALIVE))

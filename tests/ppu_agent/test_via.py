@@ -127,7 +127,7 @@ def test_datagrams_and_connections_reach_the_servers_embedded_in_sctp(whole: Via
     assert relay["datagrams_count"] >= 1
 
 
-def test_one_of_two_networks_is_lost_and_all_goes_on(whole: ViaClient) -> None:
+def test_flow_survives_the_loss_of_one_of_two_networks(whole: ViaClient) -> None:
     assert whole.echoed(b"before") == b"before"
     with whole.connect() as connection:
         connection.settimeout(60)

@@ -105,7 +105,7 @@ def test_a_host_that_announces_thousands_keeps_no_other_registrar_out() -> None:
 
 
 @given(st.lists(st.tuples(st.binary(max_size=64), st.integers(0, 65535)), max_size=30))
-def test_whatever_comes_it_stays_small(datagrams: list[tuple[bytes, int]]) -> None:
+def test_table_of_announcements_is_bounded_under_garbage(datagrams: list[tuple[bytes, int]]) -> None:
     one = table("10.9.0.1")
     for data, port in datagrams:
         one.received(data, ("10.9.0.2", port), 100.0)

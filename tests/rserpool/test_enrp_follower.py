@@ -354,7 +354,7 @@ def test_the_table_leads_somewhere_or_nowhere(state: State, what: Input) -> None
 
 
 @given(st.lists(st.one_of(any_enrp, st.floats(0, 3)), max_size=40), st.booleans())
-def test_whatever_it_hears_it_is_passive(story: list[object], leaves: bool) -> None:
+def test_follower_is_passive_under_any_messages(story: list[object], leaves: bool) -> None:
     """It never starts a takeover, never gives a table, never changes anybody's handlespace."""
     paper = Paper()
     paper.follow()
@@ -469,7 +469,7 @@ def test_silence_is_asked_after_at_its_time_and_given_up_at_its_time(joined: Tim
     [fitting, fitting_question, update(pe(1)), page(), enrp.TakeoverServer(REGISTRAR, OWN, OTHER)],
     ids=["presence", "asking presence", "update", "table", "takeover"],
 )
-def test_whatever_it_says_breaks_its_silence(
+def test_any_message_of_the_registrar_ends_its_silence(
     joined: Timed, message: EnrpMessage | Callable[[Timed], EnrpMessage]
 ) -> None:
     message = message(joined) if callable(message) else message

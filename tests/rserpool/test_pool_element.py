@@ -530,7 +530,7 @@ def test_every_state_can_be_left_but_the_last(state: State) -> None:
     assert bool(TRANSITIONS[state]) is (state is not State.STOPPED)
 
 
-def test_whatever_happens_in_any_state_the_machine_stays_in_its_states() -> None:
+def test_any_two_inputs_leave_the_machine_in_its_states() -> None:
     """Pairs of inputs: no exception, no state outside the table, and the end is the end."""
     for state in State:
         for first in Input:

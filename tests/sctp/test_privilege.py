@@ -42,7 +42,7 @@ except PermissionError:
 """
 
 
-def test_nobody_takes_a_port_of_root(shared: Namespace) -> None:
+def test_unprivileged_user_takes_no_port_of_root(shared: Namespace) -> None:
     start(shared, HOLD_PORT, "held")
     run = as_nobody(shared, TAKE_PORT)
     assert run.stdout == "refused\n", run.stdout + run.stderr
