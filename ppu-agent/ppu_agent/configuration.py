@@ -33,11 +33,6 @@ from rserpool import DATA_CHANNEL_PORT, Protocol, RegistrarAddress
 DEFAULT_PATH = Path("/etc/ppu-agent/ppu-agent.toml")
 TransportName = Literal["udp", "tcp", "sctp"]
 PROTOCOLS: Mapping[str, Protocol] = {"udp": Protocol.UDP, "tcp": Protocol.TCP, "sctp": Protocol.SCTP}
-DEFAULT_ON_DEAD: Mapping[Protocol, Action] = {
-    Protocol.UDP: "redirect",
-    Protocol.TCP: "refuse",
-    Protocol.SCTP: "refuse",
-}
 _FOR_ONE: Mapping[str, str] = {"answer-503": "udp", "repeat": "tcp"}
 PROBE_TIMEOUT_MS = 300
 VERIFY_EVERY_S = 0.1

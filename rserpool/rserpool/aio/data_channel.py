@@ -78,10 +78,6 @@ class DataChannels:
             self._break_flows(association)
         self.endpoint.close()
 
-    def has_flow(self, association: int, number: int) -> bool:
-        """Whether a TCP flow of this number is up."""
-        return (association, number) in self._flows
-
     def begin(self, association: int, number: int) -> Passing:
         """A TCP flow begins. What comes for it waits until `Passing.run()`, which must follow."""
         passing = Passing(number, lambda message: self.send(association, message))
