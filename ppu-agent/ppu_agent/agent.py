@@ -108,6 +108,9 @@ class PpuAgent:
         self._weights: dict[str, dict[int, Weighted]] = {}
         self._views: Mapping[str, PoolView] = {}
         self._probes: set[asyncio.Task[None]] = set()
+        self._died: dict[Destination, None] = {}
+        """Those whose connections and flows are to be ended."""
+        self._has_died = asyncio.Event()
         self._wake = asyncio.Event()
         self._pacer: Pacer | None = None
         self.gateway: Gateway | None = None
@@ -145,6 +148,7 @@ class PpuAgent:
                 self.prober.run(),
                 self._ask_the_departed(),
                 self._renew(),
+                self._end_what_was_up(),
                 self._reload_when_wanted(),
                 notify.feed_watchdog(stop),
             ):
@@ -272,13 +276,9 @@ class PpuAgent:
         self._steer(now)
         for destination in died:
             self._leave(destination)
-            self._end_connections(destination)
-            left = [one for one in self._policies if one.handle in dead[destination].pools]
-            protocols = {destination.protocol, *(also for policy in left for also in policy.also)}
-            for steered in self.steering.fronts:
-                if steered.front.protocol not in protocols:
-                    continue
-                self.counts["flows_moved"] += self.writer.move_flows(steered.front, destination)
+        if died:
+            self._died.update(dict.fromkeys(died))
+            self._has_died.set()
 
     def _steer(self, now: float) -> None:
         """Have the kernel do what is right now."""
@@ -369,7 +369,10 @@ class PpuAgent:
         view = self._views.get(policy.handle, PoolView(policy.handle))
         members = view.members or view.unreachable
         targets = targets_for(asked, policy, members, self._weights.get(policy.handle, {}))
-        left = [one for one in targets if one.destination not in tried and not self._is_dead(one.destination)]
+        dead = {one.endpoint for one in self.deaths.dead()}
+        left = [
+            one for one in targets if one.destination not in tried and one.destination.endpoint not in dead
+        ]
         if policy.by_source and policy.front == asked.endpoint:
             return drawn_by_source(left, client)
         return drawn(left, random.random())  # noqa: S311 - chance, not a secret
@@ -389,18 +392,36 @@ class PpuAgent:
             except PaceError as problem:
                 self._log.warning("not_paced", problem=str(problem))
 
-    def _end_connections(self, destination: Destination) -> None:
-        """End what was up to a member that died; what goes on to the drained stays."""
-        for treatment in self.steering.treatments:
-            if (
-                treatment.destination.endpoint == destination.endpoint
-                and treatment.destination.protocol is Protocol.TCP
-            ):
-                spared = self.relay.clients if self.relay is not None else ()
-                ended = self.writer.end_connections(treatment.destination, spared)
-                self.counts["connections_ended"] += ended
-
     # What is done again and again
+
+    async def _end_what_was_up(self) -> None:
+        """End connections and move flows to servers that died; those to the drained stay.
+
+        In a thread: strangers can make flows by the thousand, and the lease must be renewed meanwhile.
+        """
+        while True:
+            await self._has_died.wait()
+            self._has_died.clear()
+            died, self._died = self._died, {}
+            dead = self.deaths.dead()
+            gone = [dead[destination] for destination in died if destination in dead]
+            endpoints = {one.destination.endpoint for one in gone}
+            for treatment in self.steering.treatments:
+                to = treatment.destination
+                if to.protocol is Protocol.TCP and to.endpoint in endpoints:
+                    spared = self.relay.clients if self.relay is not None else frozenset()
+                    ended = await asyncio.to_thread(self.writer.end_connections, to, spared)
+                    self.counts["connections_ended"] += ended
+            for front in [steered.front for steered in self.steering.fronts]:
+                servers = [one.destination for one in gone if front.protocol in self._protocols_of(one)]
+                if servers:
+                    moved = await asyncio.to_thread(self.writer.move_flows, front, servers)
+                    self.counts["flows_moved"] += moved
+
+    def _protocols_of(self, departed: Departed) -> set[Protocol]:
+        """The transports at which a member served."""
+        left = [one for one in self._policies if one.handle in departed.pools]
+        return {departed.destination.protocol, *(also for policy in left for also in policy.also)}
 
     async def _renew(self) -> None:
         """Renew the lease, and follow weights that change by time alone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Collection, Mapping
 
@@ -22,8 +23,9 @@ class Writer:
         """What the kernel refused the last time, for status; None when all is done."""
         self.writes = 0
         self._nftables: Nftables | None = None
-        self._sockets = LocalSockets(self._note)
-        self._flows = Flows(self._note)
+        self._is_closed = threading.Event()
+        self._sockets = LocalSockets(self._note, self._is_closed.is_set)
+        self._flows = Flows(self._note, self._is_closed.is_set)
         self._is_empty = self._is_kept = False
         self._generation = 0
         self._relay_zone = RELAY_ZONES[time.time_ns() // 10**9 % len(RELAY_ZONES)]
@@ -88,13 +90,17 @@ class Writer:
                 self._note(f"nftables refused to relay: {problem}")
 
     def end_connections(self, destination: Destination, spared: Collection[tuple[Address, int]] = ()) -> int:
-        """End this host's TCP connections to a destination, but from the `spared`; return how many."""
+        """End this host's TCP connections to a destination, but from the `spared`; return how many.
+
+        Of thousands this takes seconds: it is for a thread beside the event loop.
+        """
         return self._sockets.end_connections(destination.address, destination.port, spared)
 
-    def move_flows(self, front: Destination, dead: Destination) -> int:
-        """Have conntrack forget the flows to a front that went to a dead server; return how many.
+    def move_flows(self, front: Destination, dead: Collection[Destination]) -> int:
+        """Have conntrack forget the flows to a front that went to dead servers; return how many.
 
-        Their next packet goes to a living server: a datagram is answered by that, a TCP connection reset.
+        Their next packet goes to a living server: a datagram is answered by that, a TCP connection reset. Of
+        thousands this takes seconds: it is for a thread beside the event loop.
         """
         return self._flows.forget(front, dead)
 
@@ -105,6 +111,7 @@ class Writer:
 
     def close(self) -> None:
         """Give everything back; safe to repeat."""
+        self._is_closed.set()
         if self._nftables is not None:
             self.remove()
             self._nftables.close()

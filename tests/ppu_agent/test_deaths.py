@@ -1,8 +1,15 @@
 """Out of the pool is not dead: when a member that left counts as dead, and when no more."""
 
+import asyncio
+import threading
+import time
+from collections.abc import Collection
 from ipaddress import ip_network
+from pathlib import Path
 
 from pool_user import PoolView
+from ppu_agent.agent import PpuAgent
+from ppu_agent.configuration import load_configuration
 from ppu_agent.deaths import (
     ASK_DEAD_EVERY_S,
     MOST_ASKED_PER_S,
@@ -13,6 +20,7 @@ from ppu_agent.deaths import (
     Input,
     State,
 )
+from ppu_agent.destinations import Destination
 
 from rserpool import Protocol
 from tests.ppu_agent.making import (
@@ -27,6 +35,8 @@ from tests.ppu_agent.making import (
     member,
     view,
 )
+
+PATIENCE_S = 30.0
 
 
 def deaths_after_departure(*left: int, of: int = 3) -> Deaths:
@@ -184,3 +194,41 @@ def test_server_that_the_configuration_accepts_no_more_is_forgotten() -> None:
     deaths.restrict({"other": [ip_network("10.0.0.0/8")]})
     deaths.views({"other": view(2, handle="other")}, 3.0)
     assert not deaths.departed
+
+
+def test_lease_is_renewed_while_thousands_of_flows_are_moved(tmp_path: Path) -> None:
+    """Forgetting 6,000 flows takes seconds; so many are a front's usual load, or the work of a stranger."""
+    path = tmp_path / "ppu-agent.toml"
+    path.write_text(
+        f'registrars = ["127.0.0.1"]\n[[pool]]\nhandle = "{POOL}"\naccept = ["10.0.0.0/8"]\n'
+        f'steer = "10.9.9.9:5060"\n'
+    )
+    is_moving, is_moved = threading.Event(), threading.Event()
+    asked: list[tuple[str, list[str]]] = []
+
+    def move(front: Destination, dead: Collection[Destination]) -> int:
+        asked.append((str(front), [str(one) for one in dead]))
+        is_moving.set()
+        is_moved.wait(PATIENCE_S)
+        return 6000
+
+    async def scenario() -> tuple[int, int]:
+        agent = PpuAgent(load_configuration(path))
+        agent.writer.move_flows = move  # type: ignore[method-assign]
+        moving = asyncio.create_task(agent._end_what_was_up())
+        for numbers in ((1, 2, 3), (1,)):
+            agent._views_changed({POOL: view(*numbers)})
+        for one in agent.deaths.due(time.monotonic()):
+            agent.deaths.heard(one.destination, REFUSED, time.monotonic())
+        agent._conclude({}, time.monotonic())
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.to_thread(is_moving.wait, PATIENCE_S)
+            while_moving = agent.counts["flows_moved"]
+            is_moved.set()
+            while not agent.counts["flows_moved"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        moving.cancel()
+        return while_moving, agent.counts["flows_moved"]
+
+    assert asyncio.run(scenario()) == (0, 6000)
+    assert asked == [("udp 10.9.9.9:5060", ["udp 10.0.0.2:5060", "udp 10.0.0.3:5060"])]

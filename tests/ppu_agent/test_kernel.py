@@ -293,7 +293,7 @@ def test_flows_to_a_front_stay_at_their_server_until_it_dies(stage: Stage, by_so
     assert exchange(stage, client, FRONT, servers[DEAD], b"one") == (b"one", stage.at(FRONT))
     stage.inside(lambda: stage.writer.write(front(stage, ALIVE, by_source=by_source)))
     assert exchange(stage, client, FRONT, servers[DEAD], b"two") == (b"two", stage.at(FRONT))
-    moved = stage.inside(lambda: stage.writer.move_flows(stage.destination(FRONT), stage.destination(DEAD)))
+    moved = stage.inside(lambda: stage.writer.move_flows(stage.destination(FRONT), [stage.destination(DEAD)]))
     assert (moved, stage.writer.problem) == (1, None)
     assert exchange(stage, client, FRONT, servers[ALIVE], b"three") == (b"three", stage.at(FRONT))
 
@@ -312,7 +312,7 @@ def test_connections_by_a_front_reach_a_server_and_are_reset_when_it_dies(stage:
         client.sendall(b"question")
         assert connection.recv(100) == b"question"
         stage.inside(lambda: stage.writer.write(front(stage, ALIVE, by_source=False, protocol=Protocol.TCP)))
-        fronts = (stage.destination(FRONT, Protocol.TCP), stage.destination(DEAD, Protocol.TCP))
+        fronts = (stage.destination(FRONT, Protocol.TCP), [stage.destination(DEAD, Protocol.TCP)])
         assert stage.inside(lambda: stage.writer.move_flows(*fronts)) == 1
         client.sendall(b"more")
         with pytest.raises(ConnectionResetError):
@@ -372,7 +372,7 @@ def test_client_socket_goes_on_by_the_front_and_directly_when_its_server_died(st
 
     async def in_the_loop() -> int:
         stage.writer.write(steering)
-        return stage.writer.move_flows(stage.destination(FRONT), stage.destination(DEAD))
+        return stage.writer.move_flows(stage.destination(FRONT), [stage.destination(DEAD)])
 
     assert stage.inside(lambda: asyncio.run(in_the_loop())) == 1
     for number, to in enumerate((DEAD, FRONT, ALIVE) * 2):

@@ -36,10 +36,16 @@ def beside_the_loop(function: Callable[[], Found]) -> Found:
 
 
 class LocalSockets:
-    """Ends connections. `on_problem` is told, in words, what this kernel can't do."""
+    """Ends connections. `on_problem` is told, in words, what this kernel can't do; breaks off when `is_over`
+    says so."""
 
-    def __init__(self, on_problem: Callable[[str], None] = lambda words: None) -> None:
+    def __init__(
+        self,
+        on_problem: Callable[[str], None] = lambda words: None,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._on_problem = on_problem
+        self._is_over = is_over
 
     def end_connections(
         self, address: Address, port: int, spared: Collection[tuple[Address, int]] = ()
@@ -66,7 +72,7 @@ class LocalSockets:
                     and ip_address(one["idiag_dst"]) == address
                     and (ip_address(one["idiag_src"]), one["idiag_sport"]) not in spared
                 ]
-            return sum(self._destroy(family, one) for one in found)
+            return sum(self._destroy(family, one) for one in found if not self._is_over())
         except (OSError, NetlinkError) as problem:
             self._on_problem(f"connections to {address} port {port} could not be ended: {problem}")
             return 0
