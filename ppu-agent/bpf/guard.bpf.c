@@ -212,69 +212,76 @@ static __always_inline struct entry *find_entry(const struct place *place, const
 	return way >= WAYS ? 0 : &bucket->entries[way];
 }
 
-static __always_inline void notify(struct __sk_buff *skb, struct notice *head, const struct settings *now, void *record)
+static __always_inline void notify(struct __sk_buff *skb, struct notice *notice, const struct settings *now)
 {
-	head->interface = skb->ifindex;
-	head->is_tagged = skb->vlan_present != 0;
-	head->vlan = skb->vlan_tci;
+	notice->interface = skb->ifindex;
+	notice->is_tagged = skb->vlan_present != 0;
+	notice->vlan = skb->vlan_tci;
 	/* ppu-guard looks every few milliseconds; to wake it for each would cost more than all else. */
 	__u64 waiting = bpf_ringbuf_query(&notices, BPF_RB_AVAIL_DATA);
-	bpf_ringbuf_submit(record, waiting > now->wake_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+	bpf_ringbuf_submit(notice, waiting > now->wake_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
-/* Copy the first `size` bytes of a packet, at most `room`, a power of two: a bound that every verifier sees. */
+/* Copy the first `size` bytes of a packet, at most `room`: each bound by itself, so that every verifier sees it. */
 static __always_inline long copy_frame(struct __sk_buff *skb, void *frame, __u32 size, __u32 room)
 {
-	__u32 last = size - 1;
-	FORGET_BOUNDS(last);
-	return bpf_skb_load_bytes(skb, 0, frame, (last & (room - 1)) + 1);
+	FORGET_BOUNDS(size);
+	if (size > room)
+		return -1;
+	FORGET_BOUNDS(size);
+	if (size < MAC_BYTES + IPV4_BYTES + SCTP_BYTES)
+		return -1;
+	FORGET_BOUNDS(size);
+	return bpf_skb_load_bytes(skb, 0, frame, size);
 }
+
+/* A notice in the ring with a packet's bytes; 0 without room. */
+#define NOTICE(type)                                                                                                   \
+	static __always_inline struct notice *new_##type(struct __sk_buff *skb, __u32 size)                            \
+	{                                                                                                              \
+		struct type *notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);                               \
+		if (!notice)                                                                                           \
+			return 0;                                                                                      \
+		if (copy_frame(skb, notice->frame, size, sizeof(notice->frame))) {                                     \
+			bpf_ringbuf_discard(notice, BPF_RB_NO_WAKEUP);                                                 \
+			return 0;                                                                                      \
+		}                                                                                                      \
+		return &notice->head;                                                                                  \
+	}
+NOTICE(short_notice)
+NOTICE(tcp_notice)
+NOTICE(sctp_notice)
 
 /* Find room for a key, fill it and tell ppu-guard; whether there was room. */
 static __always_inline int enter(struct __sk_buff *skb, const struct settings *now, const struct packet *packet,
 				 const struct key *key, const struct place *place, __be32 token)
 {
-	struct notice *head;
-	void *record;
+	struct notice *notice;
 	__u32 size = packet->end;
-	if (packet->protocol == PROTOCOL_TCP) {
-		struct tcp_notice *notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
-		if (!notice)
-			return 0;
-		record = notice;
-		head = &notice->head;
-		if (size < MAC_BYTES + IPV4_BYTES + TCP_BYTES || size > MOST_TCP_FRAME ||
-		    copy_frame(skb, notice->frame, size, sizeof(notice->frame))) {
-			bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
-			return 0;
-		}
-	} else {
-		struct sctp_notice *notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
-		if (!notice)
-			return 0;
-		record = notice;
-		head = &notice->head;
-		if (size < MAC_BYTES + IPV4_BYTES + SCTP_BYTES || size > MOST_FRAME ||
-		    copy_frame(skb, notice->frame, size, sizeof(notice->frame))) {
-			bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
-			return 0;
-		}
-	}
+	if (size <= sizeof(((struct short_notice *)0)->frame))
+		notice = new_short_notice(skb, size);
+	else if (size <= MOST_TCP_FRAME)
+		notice = new_tcp_notice(skb, size);
+	else
+		notice = new_sctp_notice(skb, size);
+	if (!notice)
+		return 0;
 	int is_first = room_in(place->one) >= room_in(place->other);
 	struct bucket *bucket = is_first ? place->one : place->other;
 	__u32 way = take_in(bucket);
+	FORGET_BOUNDS(way);
 	if (way >= WAYS) {
-		bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
+		bpf_ringbuf_discard(notice, BPF_RB_NO_WAKEUP);
 		return 0;
 	}
 	__u32 began_ms = (__u32)(bpf_ktime_get_ns() / NS_PER_MS);
 	entry_fill(&bucket->entries[way], place->tag, key, token, began_ms);
-	head->slot = (is_first ? place->first : place->second) * WAYS + way;
-	head->token = token;
-	head->began_ms = began_ms;
-	head->member = key->member;
-	head->size = size;
-	notify(skb, head, now, record);
+	notice->slot = (is_first ? place->first : place->second) * WAYS + way;
+	notice->token = token;
+	notice->began_ms = began_ms;
+	notice->member = key->member;
+	notice->size = size;
+	notify(skb, notice, now);
 	return 1;
 }
 

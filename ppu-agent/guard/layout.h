@@ -77,9 +77,15 @@ struct notice {
 	__u16 size; /* of the frame, without a tag */
 };
 
+/* As long as its frame, more or less: the more of them the ring holds, the longer ppu-guard may be held up. */
+struct short_notice {
+	struct notice head;
+	__u8 frame[80]; /* a SYN over IPv4 as systems send it has 74 */
+};
+
 struct tcp_notice {
 	struct notice head;
-	__u8 frame[128]; /* at least MOST_TCP_FRAME */
+	__u8 frame[MOST_TCP_FRAME];
 };
 
 struct sctp_notice {

@@ -1,13 +1,17 @@
 """What `rspdns-lab guard` measures, and what it says of it."""
 
+import os
+import signal
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from rspdns_lab.guard.lab import Way
+from rspdns_lab.guard.lab import GuardLab, Way
 from rspdns_lab.guard.measure import Load, Memory, SetUp, Trial, measure_load, read_trial
 from rspdns_lab.guard.report import BYTES_BELOW, REPORT, page_of, problems
 from rspdns_lab.report.page import write_page
+
+from tests.support.waiting import until
 
 GUARDED = SetUp("gateway", "routed", [0.3, 501.0, 1002.0, 1504.0], 2004.0, "ECONNREFUSED")
 ALONE = SetUp("nothing", "routed", [0.3, 1024.0, 2050.0], None, "waits on")
@@ -51,3 +55,22 @@ def test_every_set_up_of_the_labs_own_load_is_closed(way: Way) -> None:
     assert (found.sent, found.open, found.unguarded) == (200, 0, 0)
     assert found.syn_p50_us > 0
     assert found.processor_us > 0
+
+
+@pytest.mark.integration
+def test_set_ups_wait_for_a_guard_that_is_held_up() -> None:
+    """What begins while it has no processor is repeated when it has: the ring holds more than 9,000."""
+    with GuardLab("routed") as lab:
+        lab.deafen()
+        guard = lab.guard(pending=20_000)
+        try:
+            os.kill(guard.pid, signal.SIGSTOP)
+            lab.generate(9000, 100_000, burst=16, seed=1, wait_ms=0)
+            os.kill(guard.pid, signal.SIGCONT)
+            # A machine that stands still may let the lease end: then they pass.
+            until(lambda: sum(map(guard.count, ("guarded", "unattended", "full"))) == 9000)
+            assert guard.count("full") == 0
+            until(lambda: guard.told["pending"] == 0)
+            assert guard.count("given_up") == guard.count("guarded")
+        finally:
+            guard.stop()

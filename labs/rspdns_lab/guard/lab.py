@@ -7,13 +7,14 @@ import ctypes
 import json
 import os
 import platform
+import shlex
 import signal
 import struct
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -154,6 +155,15 @@ class GuardLab:
         """Start the guard at the client's side of the gateway."""
         return Guard(self.gate, "client", (f"{one} {PORT} tcp" for one in addresses), pending=pending)
 
+    def deafen(self) -> None:
+        """Have the kernels of client and server drop TCP: load is none of theirs, and costs what others need.
+
+        The programs of the load still get it: packet sockets for all protocols come first.
+        """
+        chain = "chain in { type filter hook ingress device eth0 priority 0; ip protocol tcp drop; }"
+        for host in (self.client, self.server):
+            _run(["ip", "netns", "exec", host.namespace, "nft", f"table netdev lab {{ {chain}; }}"])
+
     def respond(self, dropped: float, seed: int) -> subprocess.Popen[str]:
         """Start the server's side: it answers set-ups, but drops this share of the SYNs."""
         mac = mac_of(self.gate, "server") if self.way == "routed" else mac_of(self.client.path, "eth0")
@@ -225,9 +235,13 @@ def _in(host: Host) -> list[str]:
 
 
 def _ip(namespace: str, *words: str) -> None:
-    done = subprocess.run(["ip", "-netns", namespace, *words], capture_output=True, text=True, check=False)
+    _run(["ip", "-netns", namespace, *words])
+
+
+def _run(command: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise LabError(f"can't set up the network: ip {' '.join(words)}: {done.stderr.strip()}")
+        raise LabError(f"can't set up the network: {shlex.join(command)}: {done.stderr.strip()}")
 
 
 class ProcessorUse:

@@ -174,6 +174,7 @@ def measure_load(
 ) -> Iterator[Load]:
     """Begin set-ups at each of these rates. Raises LabError."""
     with GuardLab(way) as lab:
+        lab.deafen()
         for rate in rates:
             say(f"{rate:,} SYN/s, {way}, {rounds} times {seconds:g} s without and with the guard")
             yield _load(lab, rate, seconds, rounds)
@@ -247,6 +248,7 @@ def _round(lab: GuardLab, rate_per_s: int, seconds: float, number: int, wait_ms:
 def measure_memory(pending: Sequence[int], say: Callable[[str], None]) -> Iterator[Memory]:
     """Have so many set-ups wait at a time, none of which is answered. Raises LabError."""
     with GuardLab("routed") as lab:
+        lab.deafen()
         for count in pending:
             say(f"{count:,} set-ups that nobody answers, at a time")
             yield _memory(lab, count)

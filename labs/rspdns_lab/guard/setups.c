@@ -13,6 +13,7 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <net/if.h>
 #include <pthread.h>
@@ -101,7 +102,7 @@ static void print_delays(const char *name, const struct delays *delays)
 static int open_socket(const char *interface, const char *mac)
 {
 	struct ifreq request = {0};
-	int on = 1, buffer = 128 << 20, file = socket(AF_PACKET, SOCK_RAW, htons(0x0800));
+	int on = 1, buffer = 128 << 20, file = socket(AF_PACKET, SOCK_RAW, htons(ETH_P_ALL));
 	if (file < 0)
 		fail("a packet socket");
 	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", interface);
@@ -114,7 +115,9 @@ static int open_socket(const char *interface, const char *mac)
 	place.sll_protocol = htons(0x0800);
 	place.sll_ifindex = (int)if_nametoindex(interface);
 	memcpy(place.sll_addr, other_mac, 6);
-	if (bind(file, (struct sockaddr *)&place, sizeof(place)))
+	struct sockaddr_ll all = place;
+	all.sll_protocol = htons(ETH_P_ALL);
+	if (bind(file, (struct sockaddr *)&all, sizeof(all)))
 		fail("bind");
 	setsockopt(file, SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof(on));
 	if (setsockopt(file, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof(buffer)) ||
@@ -204,7 +207,7 @@ static void receive(int file, void (*take)(int, const uint8_t *, size_t, uint32_
 			if (one->cmsg_type == SCM_TIMESTAMPNS)
 				memcpy(&at, CMSG_DATA(one), sizeof(at));
 		const uint8_t *frame = frames[i];
-		if (messages[i].msg_len >= 54 && frame[14] == 0x45 && frame[23] == 6)
+		if (messages[i].msg_len >= 54 && memcmp(frame + 12, "\x08\x00\x45", 3) == 0 && frame[23] == 6)
 			take(file, frame, messages[i].msg_len,
 			     (uint32_t)((uint64_t)at.tv_sec * 1000000000u + (uint64_t)at.tv_nsec));
 	}
