@@ -29,7 +29,7 @@ from ppu_agent.configuration import PpuConfig
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
-from registrar_config.inventory import Inventory
+from registrar_config import Inventory
 from rspdns.admin.openapi import ROUTES
 from rspdns.configuration import BackendConfig
 from rspdns.zones.configuration import ZoneConfig

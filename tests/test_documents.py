@@ -14,7 +14,7 @@ import pytest
 from ppe_agent import cli as agent_cli
 from ppe_agent import configuration, consistency
 from ppe_agent.configuration import load_configuration
-from registrar_config.inventory import load_inventory
+from registrar_config import load_inventory
 from rspdns import cli as rspdns_cli
 from rspdns.zones.loading import load_zones
 

@@ -1,4 +1,4 @@
-"""The house: which test imports from which, which files begin first, which C file includes which."""
+"""The house: who imports past a door, which files begin first, which C file includes which."""
 
 import ast
 import re
@@ -10,6 +10,16 @@ from tests.conftest import LONGEST
 from tests.support.namespaces import REPOSITORY
 
 MODULES = sorted((REPOSITORY / "tests").rglob("*.py"))
+PUBLIC = {
+    "rserpool": ("asap", "enrp", "policies"),
+    "pool_user": ("reasons", "weights"),
+    "registrar_config": (),
+    "pdns_config": (),
+}
+"""Packages with a door, and the modules that it exports as they are. For the packages themselves
+import-linter holds the same (pyproject.toml)."""
+INSIDE = {"tests/integration/test_probe_sctp.py": "pool_user"}
+"""Tests of a package's inside that stand elsewhere, since they need network namespaces."""
 
 
 def test_no_module_imports_from_a_test_module() -> None:
@@ -21,6 +31,26 @@ def test_no_module_imports_from_a_test_module() -> None:
         if isinstance(node, ast.ImportFrom) and ".test_" in f".{node.module}"
     ]
     assert not found
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_only_a_packages_own_tests_import_past_its_door(package: str) -> None:
+    paths = [*MODULES, *(REPOSITORY / "setup").rglob("*.py"), *(REPOSITORY / "packaging").rglob("*.py")]
+    found = [
+        f"{name}:{node.lineno}: {module}"
+        for path in paths
+        if not (name := str(path.relative_to(REPOSITORY))).startswith(f"tests/{package}/")
+        and INSIDE.get(name) != package
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for module in imported_by(node)
+        if module.startswith(f"{package}.") and module.split(".")[1] not in PUBLIC[package]
+    ]
+    assert not found
+
+
+def imported_by(node: ast.Import | ast.ImportFrom) -> list[str]:
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
 
 
 @pytest.mark.parametrize("folder", ["sctpd", "preload"])

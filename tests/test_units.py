@@ -8,7 +8,7 @@ from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
-from registrar_config.kernel_timers import SCTPD_OPTIONS
+from registrar_config import SCTPD_OPTIONS
 
 from tests.support.namespaces import REPOSITORY
 

@@ -16,9 +16,8 @@ from daemon_kit.commands import CommandGroup, config_option, counted, end_with, 
 from daemon_kit.config_file import ConfigurationErrors, TomlDocument, read_text
 from daemon_kit.control import ControlError, request
 from daemon_kit.run import run_service
-from pdns_config.__main__ import main as pdns_conf
-from registrar_config.render import check as check_registrars
-from registrar_config.render import render
+from pdns_config import pdns_conf
+from registrar_config import check_inventory, render_inventory
 
 from rspdns.configuration import DEFAULT_PATH, AdminConfig, load_configuration
 from rspdns.import_command import import_
@@ -264,8 +263,8 @@ def registrar() -> None:
 main.add_command(zone)
 main.add_command(import_)
 main.add_command(pdns_conf)
-registrar.add_command(render)
-registrar.add_command(check_registrars)
+registrar.add_command(render_inventory)
+registrar.add_command(check_inventory)
 
 
 def _nagios(config: Path) -> NoReturn:

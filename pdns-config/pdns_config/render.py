@@ -129,7 +129,7 @@ class PdnsSettings:
         return f"{self.socket_dir}/pdns.controlsocket"
 
 
-def render(settings: PdnsSettings) -> str:
+def render_pdns_conf(settings: PdnsSettings) -> str:
     """Return the whole text of pdns.conf, each setting with the reason for it."""
     parts = [_HEAD]
     for title, lines in _sections(settings):

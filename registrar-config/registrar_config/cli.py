@@ -29,7 +29,7 @@ from registrar_config.options import (
     patient_timers_ms,
 )
 from registrar_config.preflight import check_ports, find_program, without_other
-from registrar_config.render import check, render
+from registrar_config.render import check_inventory, render_inventory
 from registrar_config.sentinel import AGENT_REREGISTRATION_MS, Sentinel, is_settled
 from registrar_config.sizing import SHORTEST_KEEP_ALIVE_MS
 from registrar_config.supervisor import Supervisor, run_together, then_set
@@ -225,8 +225,8 @@ def run(
     sys.exit(run_service(serve, fatal=(SctpUnavailable,)))
 
 
-main.add_command(check)
-main.add_command(render)
+main.add_command(check_inventory)
+main.add_command(render_inventory)
 
 
 @main.command()

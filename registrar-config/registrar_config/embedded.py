@@ -1,16 +1,9 @@
-"""Three registrars on one machine: the default of `rspdns up`.
-
-    python -P -m registrar_config.embedded ADDRESS
-
-says whether they could have their ports at ADDRESS. Run it where SCTP works.
-"""
+"""Three registrars on one machine: the default of `rspdns up`."""
 
 import os
 import sys
 from collections.abc import Iterable
 from ipaddress import ip_address
-
-from daemon_kit.errors import FatalError
 
 from registrar_config.options import ASAP_PORT, ENRP_PORT, Endpoint, RegistrarSettings
 from registrar_config.preflight import check_ports, own_address
@@ -64,16 +57,7 @@ def embedded_registrars(address: str | None = None, count: int = 3) -> list[str]
     ]
 
 
-def main(address: str) -> int:
-    """Say on standard error what keeps the registrars from their ports; return the exit code."""
+def check_embedded(address: str) -> None:
+    """Raise FatalError when the registrars could not have their ports at `address`. Needs SCTP."""
     for settings in embedded_settings(address):
-        try:
-            check_ports(settings)
-        except FatalError as error:
-            print(error, file=sys.stderr)
-            return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+        check_ports(settings)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from registrar_config.inventory import AgentEntry, BackendEntry, ClientEntry, Inventory, Network
 from registrar_config.options import RegistrarSettings, parse_group
 
-PLACE: Final = "/etc/rspdns/rspdns.nft"
+INSTALLED_AS: Final = "/etc/rspdns/rspdns.nft"
 """Where the file goes on its host."""
 
 
@@ -44,7 +44,7 @@ def packet_filter(inventory: Inventory, name: str) -> str:
 # is there: what it drops stays dropped; what it lets through, another may still drop.
 # It may be loaded again at any time; so that it is, at boot and when others' rules are, let
 # /etc/nftables.conf end with this line:
-#   include "{PLACE}"
+#   include "{INSTALLED_AS}"
 table inet rspdns
 delete table inet rspdns
 table inet rspdns {{

@@ -16,8 +16,7 @@ from typing import Final
 from daemon_kit.errors import FatalError
 
 from registrar_config.options import Endpoint, IPAddress, RegistrarSettings
-
-IPPROTO_SCTP = 132
+from rserpool import IPPROTO_SCTP
 
 
 def find_program(program: str = "rspregistrar") -> str:

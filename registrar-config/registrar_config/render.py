@@ -68,10 +68,10 @@ def sctp_files() -> Mapping[str, str]:
     }
 
 
-@click.command()
+@click.command("check")
 @click.argument("inventory", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Accept two registrars.")
-def check(inventory: Path, force: bool) -> None:
+def check_inventory(inventory: Path, force: bool) -> None:
     """Check the INVENTORY: whether it is right, and whether its registrars bear the servers expected.
 
     Exit status: 0 right, perhaps with warnings; 1 an error.
@@ -96,7 +96,7 @@ def _loaded(inventory: Path, *, force: bool) -> Inventory:
     return loaded
 
 
-@click.command()
+@click.command("render")
 @click.argument("inventory", type=click.Path(path_type=Path))
 @click.option(
     "--output",
@@ -106,7 +106,7 @@ def _loaded(inventory: Path, *, force: bool) -> Inventory:
     help="Directory to write into: a directory for each entry of the inventory.",
 )
 @click.option("--force", is_flag=True, help="Accept two registrars.")
-def render(inventory: Path, output: Path, force: bool) -> None:
+def render_inventory(inventory: Path, output: Path, force: bool) -> None:
     """Write the files of every host in the INVENTORY: registrars' options, packet filters, SCTP timers."""
     loaded = _loaded(inventory, force=force)
     try:

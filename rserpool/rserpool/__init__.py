@@ -18,6 +18,7 @@ from rserpool.aio.sctp import (
     AssociationFailed,
     AssociationLost,
     AssociationUp,
+    Message,
     Notification,
     PathChanged,
     SctpSocket,
@@ -27,7 +28,7 @@ from rserpool.aio.sctp import (
     read_timers,
     set_timers,
 )
-from rserpool.aio.user import RegistrarClient, Resolution
+from rserpool.aio.user import Answer, RegistrarClient, Resolution
 from rserpool.asap import (
     AsapMessage,
     Deregistration,
@@ -49,7 +50,14 @@ from rserpool.enrp import (
     Presence,
     UpdateAction,
 )
-from rserpool.errors import Cause, CauseCode, RegistrarUnreachable, ResolutionTimeout, RSerPoolError
+from rserpool.errors import (
+    Cause,
+    CauseCode,
+    RegistrarUnreachable,
+    ResolutionTimeout,
+    RSerPoolError,
+    UnsafeMessageError,
+)
 from rserpool.machine.announced import RegistrarTable, group_problem
 from rserpool.machine.element import Event as RegistrationEvent
 from rserpool.machine.element import EventKind as RegistrationEventKind
@@ -61,7 +69,7 @@ from rserpool.machine.registrar_choice import (
     RegistrarAddress,
     backoff_s,
 )
-from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transport
+from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transport, UnknownParameter
 from rserpool.policies import (
     POLICIES,
     KnownPolicy,
@@ -77,6 +85,8 @@ from rserpool.rspregistrar import (
     MOST_RESOLVED,
     REPORTS_THAT_REMOVE,
     SENTINEL_POOL_PREFIX,
+    check_handle,
+    check_safe,
     sentinel_handle,
 )
 
@@ -95,6 +105,7 @@ __all__ = [
     "REPORTS_THAT_REMOVE",
     "SENTINEL_POOL_PREFIX",
     "AnnounceListener",
+    "Answer",
     "AsapMessage",
     "AssociationFailed",
     "AssociationLost",
@@ -121,6 +132,7 @@ __all__ = [
     "HandlespaceFollower",
     "KnownPolicy",
     "LeastUsed",
+    "Message",
     "MessageEndpoint",
     "Notification",
     "Passing",
@@ -150,12 +162,16 @@ __all__ = [
     "Table",
     "Timers",
     "Transport",
+    "UnknownParameter",
     "UnknownPolicy",
+    "UnsafeMessageError",
     "Update",
     "UpdateAction",
     "asap",
     "backoff_s",
     "check_available",
+    "check_handle",
+    "check_safe",
     "decode_policy",
     "encode_policy",
     "enrp",

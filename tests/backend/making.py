@@ -7,16 +7,15 @@ from random import Random
 from typing import Any
 
 from daemon_kit.config_file import parse
-from pool_user import BeliefEvent
-from pool_user.views import Member, PoolView
-from rserpool.parameters import Protocol
-from rserpool.policies import LeastUsed, Policy
+from pool_user import BeliefEvent, Member, PoolView
 from rspdns.answers.building import build
 from rspdns.answers.snapshot import Found, Snapshot
 from rspdns.rrset import Record
 from rspdns.zones.configuration import ZoneConfig
 from rspdns.zones.file import parse_zone_file
 from rspdns.zones.zone import Zone, make_zone
+
+from rserpool import LeastUsed, Policy, Protocol
 
 ZONE = "ims.example.net"
 FIXED = """

@@ -7,14 +7,14 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rserpool.parameters import Protocol
-from rserpool.policies import LeastUsed, Priority, WeightedRandom
+from rserpool.policies import Priority, WeightedRandom
 from rspdns import fitting
 from rspdns.answers.building import build
 from rspdns.answers.pool_state import state_of
 from rspdns.answers.records import site_nodes
 from rspdns.answers.snapshot import NODATA, NXDOMAIN, Failure, Nothing
 
+from rserpool import LeastUsed, Protocol
 from tests.backend.making import (
     FIXED,
     NOW,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from daemon_kit.config_file import ConfigurationErrors
-from rserpool.parameters import Protocol
 from rspdns.configuration import BackendConfig, load_configuration
 
+from rserpool import Protocol
 from tests.backend.configuration_files import GOOD, changed, errors, head, one_error, write
 from tests.backend.making import FIXED, UDP, ZONE
 

@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from daemon_kit.control import ControlError
-from pool_user.belief.admission import REFUSED
-from pool_user.views import OutMember, PoolView
-from rserpool.parameters import PoolElement, Protocol, Transport
+from pool_user import REFUSED, OutMember, PoolView
 from rspdns.answers.publisher import DEPARTED_KEPT_S
 from rspdns.answers.snapshot import Snapshot
 from rspdns.cli import main
@@ -25,6 +23,7 @@ from rspdns.service import Backend
 from rspdns.status import build
 from rspdns.status.model import ZoneStatus
 
+from rserpool import PoolElement, Protocol, Transport
 from tests.backend.making import FIXED, NOW, TCP, UDP, ZONE, answered, member, view, views, zone
 
 OWNER = f"_sip._udp.as.{ZONE}"

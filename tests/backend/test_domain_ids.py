@@ -3,12 +3,12 @@
 from random import Random
 from types import MappingProxyType
 
-from rserpool.policies import LeastUsed
 from rspdns.answers.snapshot import Snapshot, ZoneAnswers, ZoneNumbers, zone_id
 from rspdns.dnssec.nsec import Chain
 from rspdns.pdns.domain_ids import MOST_COMPARED, DomainIds
 from rspdns.rrset import Node, Record
 
+from rserpool import LeastUsed
 from tests.backend.making import FIXED, UDP, ZONE, answered, member, view, views
 from tests.backend.making import zone as made_zone
 

@@ -7,7 +7,6 @@ from random import Random
 
 import dns.message
 import dns.rdatatype
-from rserpool.policies import LeastUsed
 from rspdns.answers.snapshot import SiteAnswers, Snapshot
 from rspdns.fastpath import messages
 from rspdns.fastpath.ready import (
@@ -23,6 +22,7 @@ from rspdns.fastpath.ready import (
 )
 from rspdns.rrset import Node, Record
 
+from rserpool import LeastUsed
 from tests.backend.making import FIXED, NOW, UDP, ZONE, answered, member, view, views, zone
 
 HOST = f"as.{ZONE}"

@@ -5,7 +5,7 @@ import dns.name
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pool_user.probe.probing import Plan
+from pool_user import Plan
 from rspdns.answers.snapshot import ZoneNumbers, zone_id
 from rspdns.names import normal, to_text
 from rspdns.zones.zone import PoolNames, probing_by_handle

@@ -7,13 +7,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from rserpool.policies import LeastUsed
 from rspdns.answers import publisher
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
 from rspdns.answers.snapshot import Found, Snapshot
 from rspdns.zones.zone import Zone
 
+from rserpool import LeastUsed
 from tests.backend.making import UDP, ZONE, member, view, views, zone
 from tests.support.waiting import until_async
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rserpool.policies import LeastUsed
 from rspdns.answers.snapshot import Snapshot, zone_id
 from rspdns.dnssec.nsec import Chain, Nsec3Parameters
 from rspdns.dnssec.store import DnssecStore
@@ -15,6 +14,7 @@ from rspdns.pdns.domain_ids import KEPT_S
 from rspdns.pdns.remote_dnssec import PARAMETERS_KEPT_S
 from rspdns.pdns.responder import KNOWN, Responder
 
+from rserpool import LeastUsed
 from tests.backend.making import FIXED, UDP, ZONE, answered, member, view, views, zone
 
 KEY = {"flags": 257, "active": True, "published": False, "content": "Private-key-format: v1.2\n"}

@@ -7,13 +7,8 @@ from typing import Any
 
 import pytest
 from daemon_kit.control import ControlError
-from pool_user import BeliefEvent
-from pool_user.belief.listing import Overruled
-from pool_user.belief.reachability import UNREACHABLE
-from pool_user.probe.methods import Heard
-from pool_user.probe.probing import Plan, PoolProbing, ProbeResult
+from pool_user import UNREACHABLE, BeliefEvent, Heard, Member, OutMember, Plan, PoolProbing, ProbeResult
 from pool_user.reasons import explained
-from pool_user.views import Member, OutMember
 from rspdns.answers.snapshot import Snapshot
 from rspdns.event_log import EventLog
 from rspdns.examiner import AT_ONCE, Examiner
@@ -31,7 +26,7 @@ from tests.backend.statuses import status
 HANDLE = "sip-udp"
 DAY_S = 86_400.0
 NAMED = UDP + 'expect = {"10.0.0.1:5060" = "sip-1", "10.0.0.2:5060" = "sip-2", "10.0.0.3:5060" = "sip-3"}\n'
-BY_HOME = Overruled.BY_HOME.value
+BY_HOME = "removed by its home registrar"
 
 
 def after(*left: int, joined: tuple[int, ...] = (1, 2, 3), at_s: float = DAY_S) -> Roster:

@@ -11,10 +11,11 @@ import pytest
 from dns.rdtypes.IN.SRV import SRV
 from hypothesis import given
 from hypothesis import strategies as st
-from pool_user.weights import Weighted, weigh
-from rserpool.policies import LeastUsed
+from pool_user import Weighted
+from pool_user.weights import weigh
 from rspdns.answers.records import active, first_tier, in_drawn_order, in_order
 
+from rserpool import LeastUsed
 from tests.backend.making import NOW, member
 
 DRAWS = 10_000

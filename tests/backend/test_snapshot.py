@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pool_user.views import PoolView
-from rserpool.policies import LeastUsed
+from pool_user import PoolView
 from rspdns.answers.building import build
 from rspdns.answers.snapshot import NXDOMAIN, Failure, Found, Snapshot, changed_names
 from rspdns.rrset import Node
 
+from rserpool import LeastUsed
 from tests.backend.making import FIXED, NOW, UDP, ZONE, answered, contents, member, records, view, views, zone
 
 AS = f"as.{ZONE}"

@@ -10,10 +10,7 @@ import orjson
 import pytest
 from daemon_kit.control import ControlError
 from daemon_kit.metrics import exposition, registry
-from pool_user import BeliefEvent, Standing
-from pool_user.views import PoolView
-from rserpool.parameters import Protocol
-from rserpool.policies import LeastUsed
+from pool_user import BeliefEvent, PoolView, Standing
 from rspdns.admin.access import Access
 from rspdns.admin.openapi import description
 from rspdns.answers.snapshot import Snapshot
@@ -24,6 +21,7 @@ from rspdns.status import OtherVersionError, Status, build, dumped, read
 from rspdns.status.model import PoolStatus
 from rspdns.status.view import view as view_of
 
+from rserpool import LeastUsed, Protocol
 from tests.backend.making import NOW, TCP, UDP, answered, member, view, views, zone
 from tests.backend.statuses import member_status, pool_status, registrar_status, status, valid
 from tests.support.json_schema import differences

@@ -24,18 +24,21 @@ from typing import Any
 import psutil
 import uvloop
 from daemon_kit.control import Command, ControlServer
-from pool_user import Belief, BeliefEvent, PoolRules
-from pool_user.registrars.polling import Intervals
-from pool_user.user import PoolUser
-from pool_user.views import PoolView
-from rserpool.aio.element import PoolElementClient
-from rserpool.aio.sctp import AssociationUp, SctpSocket
-from rserpool.enrp import HandleUpdate, UpdateAction
-from rserpool.machine.registrar_choice import RegistrarAddress
-from rserpool.parameters import PoolElement, Protocol, Transport
-from rserpool.policies import LeastUsed
+from pool_user import Belief, BeliefEvent, Intervals, PoolRules, PoolUser, PoolView
 
-from rserpool import enrp
+from rserpool import (
+    AssociationUp,
+    HandleUpdate,
+    LeastUsed,
+    PoolElement,
+    PoolElementClient,
+    Protocol,
+    RegistrarAddress,
+    SctpSocket,
+    Transport,
+    UpdateAction,
+    enrp,
+)
 from tests.support.stalls import Deadline, Mark
 
 HANDLE = "sip-as-udp"

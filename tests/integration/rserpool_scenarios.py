@@ -18,16 +18,28 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
-from rserpool.aio.element import Event, EventKind, PoolElementClient, State
-from rserpool.aio.sctp import AssociationUp, Message, SctpSocket
-from rserpool.aio.user import RegistrarClient, Resolution
-from rserpool.asap import EndpointKeepAlive
-from rserpool.errors import ResolutionTimeout, RSerPoolError
-from rserpool.machine.registrar_choice import RegistrarAddress
-from rserpool.parameters import PoolElement, Protocol, Transport
-from rserpool.policies import LeastUsed, Policy, RoundRobin
-
-from rserpool import asap
+from rserpool import (
+    AssociationUp,
+    EndpointKeepAlive,
+    LeastUsed,
+    Message,
+    Policy,
+    PoolElement,
+    PoolElementClient,
+    Protocol,
+    RegistrarAddress,
+    RegistrarClient,
+    RegistrationEvent,
+    RegistrationEventKind,
+    RegistrationState,
+    Resolution,
+    ResolutionTimeout,
+    RoundRobin,
+    RSerPoolError,
+    SctpSocket,
+    Transport,
+    asap,
+)
 from tests.support.stalls import Mark
 from tests.support.waiting import until_async
 
@@ -44,14 +56,14 @@ class Stage:
     pids: list[int]
     registrars: list[RegistrarAddress] = field(default_factory=list)
     clients: dict[RegistrarAddress, RegistrarClient] = field(default_factory=dict)
-    events: list[Event] = field(default_factory=list)
+    events: list[RegistrationEvent] = field(default_factory=list)
     elements: list[PoolElementClient] = field(default_factory=list)
 
     def pid(self, registrar: RegistrarAddress | None) -> int:
         assert registrar is not None
         return self.pids[self.registrars.index(registrar)]
 
-    def kinds(self) -> list[EventKind]:
+    def kinds(self) -> list[RegistrationEventKind]:
         return [event.kind for event in self.events]
 
     def element(
@@ -81,7 +93,7 @@ class Stage:
         self.elements.append(element)
         return element
 
-    def _note(self, event: Event) -> None:
+    def _note(self, event: RegistrationEvent) -> None:
         print(f"{event.at_s:.3f} {event.kind.value} {event.registrar} {event.detail}", flush=True)
         self.events.append(event)
 
@@ -148,7 +160,7 @@ async def found_by_all(here: Stage) -> None:
             return len(members) == 3 and all(abs(each.policy.load - load) < 1e-6 for each in members)  # type: ignore[union-attr]
 
         await until_async(everywhere, 2)
-    assert here.kinds() == [EventKind.REGISTERED]
+    assert here.kinds() == [RegistrationEventKind.REGISTERED]
     assert all(client.round_trip_ms is not None for client in here.clients.values())
 
 
@@ -157,7 +169,7 @@ async def deregistered(here: Stage) -> None:
     element = here.element(b"leaves")
     await here.until_listed(b"leaves", {IDENTIFIER})
     assert await element.deregister(10_000)
-    assert element.state is State.STOPPED
+    assert element.state is RegistrationState.STOPPED
     await here.until_listed(b"leaves", set(), within_s=1)
 
 
@@ -166,8 +178,8 @@ async def rejected(here: Stage) -> None:
     here.element(b"picky")
     await here.until_listed(b"picky", {IDENTIFIER})
     other = here.element(b"picky", identifier=0xB002, policy=RoundRobin())
-    await until_async(lambda: EventKind.REJECTED in here.kinds(), 3)
-    event = next(event for event in here.events if event.kind is EventKind.REJECTED)
+    await until_async(lambda: RegistrationEventKind.REJECTED in here.kinds(), 3)
+    event = next(event for event in here.events if event.kind is RegistrationEventKind.REJECTED)
     assert "policy" in event.detail
     assert event.causes
     assert not other.is_registered
@@ -282,12 +294,12 @@ async def stranger(here: Stage) -> None:
         await asyncio.sleep(0)
     takeover = EndpointKeepAlive(666, b"unmoved", IDENTIFIER, home=True)
     evil.send(found[0], 11, asap.encode(takeover))
-    await until_async(lambda: EventKind.TAKEOVER_REFUSED in here.kinds(), 5)
+    await until_async(lambda: RegistrationEventKind.TAKEOVER_REFUSED in here.kinds(), 5)
     evil.close()
     element.update_policy(LeastUsed(1.0))
     await asyncio.sleep(0.2)
     assert element.is_registered
-    assert here.kinds() == [EventKind.REGISTERED, EventKind.TAKEOVER_REFUSED]
+    assert here.kinds() == [RegistrationEventKind.REGISTERED, RegistrationEventKind.TAKEOVER_REFUSED]
 
 
 async def killed_element(here: Stage) -> None:
@@ -326,7 +338,7 @@ async def killed_registrar(here: Stage) -> None:
                 answers += 1
         await asyncio.sleep(0.01)
     assert answers > 50
-    registered = [event for event in here.events if event.kind is EventKind.REGISTERED]
+    registered = [event for event in here.events if event.kind is RegistrationEventKind.REGISTERED]
     assert len(registered) == 2
     assert registered[1].at_s - killed_at_s < 1 + killed.lacked_s()
     assert element.is_registered
@@ -391,7 +403,7 @@ async def taken_over(here: Stage) -> None:
     first = element.registrar
     os.kill(here.pid(first), signal.SIGSTOP)
     try:
-        await until_async(lambda: EventKind.TAKEN_OVER in here.kinds(), 20)
+        await until_async(lambda: RegistrationEventKind.TAKEN_OVER in here.kinds(), 20)
         assert element.registrar not in (None, first)
         deadline_s = time.monotonic() + 3
         while time.monotonic() < deadline_s:
@@ -409,7 +421,7 @@ async def pinned(here: Stage) -> None:
     await here.until_listed(b"pinned", {IDENTIFIER})
     os.kill(here.pids[0], signal.SIGSTOP)
     try:
-        await until_async(lambda: EventKind.TAKEOVER_REFUSED in here.kinds(), 20)
+        await until_async(lambda: RegistrationEventKind.TAKEOVER_REFUSED in here.kinds(), 20)
         await here.until_listed(b"pinned", set(), by=2, within_s=10)
     finally:
         os.kill(here.pids[0], signal.SIGCONT)

@@ -8,7 +8,7 @@ import contextlib
 import sys
 import time
 
-from rserpool.aio.sctp import AssociationUp, SctpSocket
+from rserpool import AssociationUp, SctpSocket
 
 TIMEOUT_S = 30
 

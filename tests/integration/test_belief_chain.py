@@ -9,9 +9,8 @@ from signal import SIGKILL
 from typing import Any
 
 import pytest
-from pool_user.memory import FILE_NAME
-from rserpool.rspregistrar import sentinel_handle
 
+from rserpool import sentinel_handle
 from tests.support.backend import ADDRESS, FIXED, HANDLE, OWNER, POOL, ZONE
 from tests.support.chain import Chain
 from tests.support.crowd import Crowd
@@ -22,6 +21,7 @@ from tests.support.registrars import PoolWatch
 from tests.support.stalls import Mark
 from tests.support.waiting import until
 
+LAST_KNOWN_GOOD = "last-known-good.json"
 EMPTY = ("last-good", "nodata", "static", "servfail")
 TEN = set(range(1, 11))
 
@@ -280,9 +280,9 @@ def test_the_last_known_good_file_survives_a_crash_and_is_refused_when_damaged(c
         members.add(identifier, HANDLE, 5000 + identifier)
     until(lambda: chain.targets() == {41, 42}, told=chain.backend.log)
     until(lambda: chain.backend.remembers({41, 42}), told=chain.backend.log)
-    path = chain.folder / "state" / FILE_NAME
+    path = chain.folder / "state" / LAST_KNOWN_GOOD
     whole = path.read_bytes()
-    half = path.with_name(f".{FILE_NAME}.half")
+    half = path.with_name(f".{LAST_KNOWN_GOOD}.half")
 
     end(chain.backend.process, SIGKILL)
     chain.registrars.kill()

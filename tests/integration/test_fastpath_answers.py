@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from rserpool.parameters import Protocol
 from rspdns.status.build import fastpath
 
+from rserpool import Protocol
 from tests.backend.exposed_metrics import exposed
 from tests.backend.making import ZONE, member, view, views, zone
 from tests.support.every_record import FIXED, OTHER, POOLS, pool

@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from pool_user.views import Member, PoolView
-from rserpool.parameters import Protocol
+from pool_user import Member, PoolView
 from rspdns.fastpath import problems
 from rspdns.fastpath.messages import hello
 
+from rserpool import Protocol
 from tests.backend.making import TCP, UDP, ZONE, member, view, views, zone
 from tests.support.fast_path import FAST, LEASE_S, FastStage, built, fast_stage, needs_bpf
 from tests.support.waiting import until

@@ -12,15 +12,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from registrar_config.inventory import load_inventory
-from registrar_config.packet_filter import PLACE
-from registrar_config.render import render_files
+from registrar_config import load_inventory, render_files
 
 from tests.support.namespaces import REPOSITORY, Namespace
 
 REACH = str(REPOSITORY / "tests/support/reach_sctp.py")
 ANNOUNCEMENTS = str(REPOSITORY / "tests/support/announcements.py")
 HOSTS = {"r1": 11, "r2": 12, "ns1": 21, "ns2": 22, "as1": 31, "client": 61}
+INSTALLED_AS = "/etc/rspdns/rspdns.nft"
 GROUPS = {4: "239.0.0.50", 6: "ff05::50"}
 AGENT_PORT, SERVER_PORT = 5999, 5061
 # r2's own would let nobody but registrars answer, and the client has nothing to do with all this.
@@ -170,7 +169,7 @@ def test_the_packet_filter_is_there_again_when_the_host_loads_its_own_rules(
     namespace: Namespace, tmp_path: Path
 ) -> None:
     """With the line the docs have an operator add to what Debian ships, which begins with a flush."""
-    line = f'include "{PLACE}"'
+    line = f'include "{INSTALLED_AS}"'
     assert f"    {line}\n" in (REPOSITORY / "docs/how-to/registrars/protect.md").read_text()
     inventory = tmp_path / "inventory.toml"
     inventory.write_text(INVENTORY.format(group="[ff05::50]:3863", **{name: address(name) for name in HOSTS}))
@@ -178,7 +177,7 @@ def test_the_packet_filter_is_there_again_when_the_host_loads_its_own_rules(
     ours.write_text(dict(render_files(load_inventory(inventory)))["r1"]["rspdns.nft"])
     assert line in ours.read_text()
     hosts_own = tmp_path / "nftables.conf"
-    hosts_own.write_text(DEBIANS + line.replace(PLACE, str(ours)) + "\n")
+    hosts_own.write_text(DEBIANS + line.replace(INSTALLED_AS, str(ours)) + "\n")
     loaded = []
     for command in (
         ("-f", str(hosts_own)),

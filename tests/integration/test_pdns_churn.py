@@ -13,7 +13,7 @@ from statistics import median
 import dns.message
 import dns.rcode
 import pytest
-from pool_user.views import Member
+from pool_user import Member
 
 from tests.backend.making import ZONE, member, view, views
 from tests.support.proofs import what_is_wrong

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from pool_user.views import PoolView
+from pool_user import PoolView
 
 from tests.backend.making import UDP, ZONE, member, view, views, zone
 from tests.support.namespaces import Namespace, own_namespace

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from pdns_config.render import Beside
-from rserpool.parameters import Protocol
+from pdns_config import Beside
 
+from rserpool import Protocol
 from tests.backend.making import UDP, ZONE, member, view, views, zone
 from tests.support.every_record import FIXED, OTHER, POOLS, pool
 from tests.support.oracle import answers, start_oracle

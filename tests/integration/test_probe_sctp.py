@@ -7,12 +7,10 @@ from ipaddress import ip_address
 
 import pytest
 import uvloop
+from pool_user import Member, Plan
 from pool_user.probe.methods import probe
-from pool_user.probe.probing import Plan
-from pool_user.views import Member
-from rserpool.parameters import Protocol
-from rserpool.policies import RoundRobin
 
+from rserpool import Protocol, RoundRobin
 from tests.support.namespaces import REPOSITORY, Namespace
 
 

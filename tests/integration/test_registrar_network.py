@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 from daemon_kit.control import request
-from registrar_config.inventory import load_inventory
-from registrar_config.render import render_files
+from registrar_config import load_inventory, render_files
 from rspdns_lab.chain.hosts import RegistrarHost, wait_until
 from rspdns_lab.chain.lab import Lab
 from rspdns_lab.chain.plan import APPLICATION_SERVERS, NAME_SERVERS, REGISTRARS, Setting

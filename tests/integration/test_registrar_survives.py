@@ -16,13 +16,19 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from registrar_config.options import Endpoint, RegistrarSettings, arguments
-from rserpool.errors import UnsafeMessageError
-from rserpool.parameters import PoolElement, Protocol, Transport, UnknownParameter
-from rserpool.policies import RoundRobin
-from rserpool.rspregistrar import check_safe
+from registrar_config import Endpoint, RegistrarSettings, arguments
 
-from rserpool import asap, enrp
+from rserpool import (
+    PoolElement,
+    Protocol,
+    RoundRobin,
+    Transport,
+    UnknownParameter,
+    UnsafeMessageError,
+    asap,
+    check_safe,
+    enrp,
+)
 from tests.integration import send_messages
 from tests.rserpool import strategies as s
 from tests.support.namespaces import REPOSITORY, SCTP_RUN, Namespace

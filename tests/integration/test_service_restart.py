@@ -6,7 +6,7 @@ from contextlib import closing
 from signal import SIGKILL, SIGTERM, Signals
 
 import pytest
-from pdns_config.render import PdnsSettings
+from pdns_config import PdnsSettings
 
 from tests.support.backend import ADDRESS, HANDLE, ZONE
 from tests.support.chain import Chain

@@ -10,11 +10,21 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from rserpool.errors import Cause, CauseCode
-from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transport
-from rserpool.policies import KnownPolicy, Policy, Priority
+from rserpool.policies import Priority
 
-from rserpool import asap, enrp, policies
+from rserpool import (
+    Cause,
+    CauseCode,
+    KnownPolicy,
+    Policy,
+    PoolElement,
+    Protocol,
+    ServerInformation,
+    Transport,
+    asap,
+    enrp,
+    policies,
+)
 from tests.rserpool.captures import data_chunk, pcap, sctp_packet
 
 pytestmark = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")

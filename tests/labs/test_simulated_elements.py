@@ -13,8 +13,7 @@ from typing import Any
 import psutil
 import pytest
 from daemon_kit.control import ControlError, request
-from registrar_config.options import KEEP_ALIVE, TIMERS_MS, Endpoint, RegistrarSettings, arguments
-from registrar_config.preflight import sctp_wrapper
+from registrar_config import KEEP_ALIVE, TIMERS_MS, Endpoint, RegistrarSettings, arguments, sctp_wrapper
 from rspdns_lab.net.network import Host, Network, processes_in
 from rspdns_lab.net.preconditions import find_sctp
 from rspdns_lab.net.processes import Program, end_programs

@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from pdns_config.render import PdnsSettings
+from pdns_config import PdnsSettings
 from rspdns.configuration import load_configuration
 from rspdns_lab.chain import texts
 from rspdns_lab.chain.plan import (

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from ppe_agent import configuration, consistency
 from ppe_agent.configuration import load_configuration as load_agent
-from registrar_config.inventory import load_inventory
+from registrar_config import load_inventory
 from rspdns.configuration import load_configuration
 
 from tests.support.namespaces import REPOSITORY

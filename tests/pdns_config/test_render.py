@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from pdns_config.__main__ import main
-from pdns_config.render import Beside, PdnsSettings, render
+from pdns_config import Beside, PdnsSettings, pdns_conf, render_pdns_conf
 from rspdns.cli import main as rspdns_command
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "pdns-config" / "examples"
@@ -20,7 +19,7 @@ def settings_of(text: str) -> dict[str, str]:
 
 
 def test_the_place_of_this_machine_is_written() -> None:
-    text = render(
+    text = render_pdns_conf(
         PdnsSettings("192.0.2.1", 5300, "unix:/run/x/remote.sock", "/run/x", backend_timeout_ms=700)
     )
     settings = settings_of(text)
@@ -32,13 +31,13 @@ def test_the_place_of_this_machine_is_written() -> None:
 
 
 def test_several_addresses_and_a_user_are_rendered() -> None:
-    settings = settings_of(render(PdnsSettings(["192.0.2.1", "2001:db8::1"], user="pdns")))
+    settings = settings_of(render_pdns_conf(PdnsSettings(["192.0.2.1", "2001:db8::1"], user="pdns")))
     assert settings["local-address"] == "192.0.2.1, 2001:db8::1"
     assert (settings["setuid"], settings["setgid"]) == ("pdns", "pdns")
 
 
 def test_a_hung_backend_cannot_end_powerdns() -> None:
-    settings = settings_of(render(PdnsSettings()))
+    settings = settings_of(render_pdns_conf(PdnsSettings()))
     assert int(settings["overload-queue-length"]) < int(settings["max-queue-length"])
     assert int(settings["max-queue-length"]) > 5000
 
@@ -47,7 +46,7 @@ def test_a_hung_backend_cannot_end_powerdns() -> None:
     "case", [{}, {"signed": True}, {"beside": Beside("bind", (("bind-config", "/etc/powerdns/named.conf"),))}]
 )
 def test_every_line_is_short_and_every_setting_is_explained(case: dict[str, Any]) -> None:
-    lines = render(PdnsSettings(user="pdns", **case)).splitlines()
+    lines = render_pdns_conf(PdnsSettings(user="pdns", **case)).splitlines()
     assert max(len(line) for line in lines) <= 110
     settings = [index for index, line in enumerate(lines) if line and not line.startswith("#")]
     assert len(settings) > 20
@@ -82,24 +81,24 @@ def test_a_setting_that_pdns_conf_cannot_hold_is_refused(wrong: dict[str, object
 
 
 def test_the_example_is_what_the_command_prints() -> None:
-    printed = CliRunner().invoke(main).output
+    printed = CliRunner().invoke(pdns_conf).output
     assert printed == (EXAMPLES / "pdns.conf").read_text()
 
 
 def test_the_command_explains_a_wrong_address() -> None:
-    result = CliRunner().invoke(main, ["--listen", "somewhere"])
+    result = CliRunner().invoke(pdns_conf, ["--listen", "somewhere"])
     assert result.exit_code == 1
     assert "'somewhere'" in result.output
 
 
 def test_signed_zones_turn_dnssec_of_the_remote_backend_on() -> None:
-    settings = settings_of(CliRunner().invoke(main, ["--signed"]).output)
+    settings = settings_of(CliRunner().invoke(pdns_conf, ["--signed"]).output)
     assert settings["remote-dnssec"] == "yes"
 
 
 def test_beside_another_backend() -> None:
     options = ["--beside", "bind", "--setting", "bind-config=/etc/powerdns/named.conf"]
-    settings = settings_of(CliRunner().invoke(main, options).output)
+    settings = settings_of(CliRunner().invoke(pdns_conf, options).output)
     assert settings["launch"] == "bind,remote"
     assert settings["bind-config"] == "/etc/powerdns/named.conf"
 
@@ -108,14 +107,14 @@ def test_beside_another_backend() -> None:
     "options", [["--setting", "a=b"], ["--beside", "remote"], ["--beside", "bind", "--signed"]]
 )
 def test_settings_that_do_not_go_together_are_refused(options: list[str]) -> None:
-    result = CliRunner().invoke(main, options)
+    result = CliRunner().invoke(pdns_conf, options)
     assert result.exit_code == 1
     assert result.output.startswith("Error: ")
 
 
 def test_every_installation_renders_it_by_a_command_on_the_path() -> None:
     done = CliRunner().invoke(rspdns_command, ["pdns-conf", "--listen", "192.0.2.1"])
-    assert (done.exit_code, done.output) == (0, render(PdnsSettings(["192.0.2.1"], user="pdns")))
+    assert (done.exit_code, done.output) == (0, render_pdns_conf(PdnsSettings(["192.0.2.1"], user="pdns")))
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,8 @@ from ipaddress import IPv4Address, ip_network
 
 from pool_user.belief import Belief, PoolRules
 from pool_user.views import PoolView
-from rserpool.machine.user import Resolution
-from rserpool.parameters import PoolElement, Protocol, Transport
-from rserpool.policies import LeastUsed, Policy
-from rserpool.rspregistrar import sentinel_handle
+
+from rserpool import LeastUsed, Policy, PoolElement, Protocol, Resolution, Transport, sentinel_handle
 
 POOL = "sip-as-udp"
 RULES = PoolRules(accept=(ip_network("10.0.0.0/8"),))

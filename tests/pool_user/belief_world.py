@@ -12,11 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rserpool.machine.follower import Table, Update
-from rserpool.machine.user import Resolution
-from rserpool.parameters import PoolElement, Protocol
-from rserpool.rspregistrar import sentinel_handle
-
+from rserpool import PoolElement, Protocol, Resolution, Table, Update, sentinel_handle
 from tests.pool_user.belief_support import POOL, Play, pe
 
 

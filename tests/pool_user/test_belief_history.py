@@ -2,8 +2,8 @@
 
 import pytest
 from pool_user.belief.rules import MAX_MEMBERS
-from rserpool.policies import LeastUsed
 
+from rserpool import LeastUsed
 from tests.pool_user.belief_support import POOL, R1, R2, Play, pe
 
 

@@ -6,10 +6,8 @@ from ipaddress import ip_address, ip_network
 import pytest
 from pool_user.belief import PoolRules
 from pool_user.belief.admission import accepted, why_refused
-from rserpool.machine.follower import Table, Update
-from rserpool.parameters import PoolElement, Protocol, Transport
-from rserpool.policies import LeastUsed
 
+from rserpool import LeastUsed, PoolElement, Protocol, Table, Transport, Update
 from tests.pool_user.belief_support import POOL, R1, R2, R3, Play, pe, settled
 
 UNKNOWN = 0xEE

@@ -2,10 +2,8 @@
 
 import pytest
 from pool_user.belief.rules import MAX_MEMBERS
-from rserpool.machine.follower import Table, Update
-from rserpool.parameters import PoolElement
-from rserpool.policies import LeastUsed
 
+from rserpool import LeastUsed, PoolElement, Table, Update
 from tests.pool_user.belief_support import POOL, R1, R2, R3, TRIP_S, Play, pe, settled
 
 IDENTIFIERS = (R1, R2, R3)

@@ -5,10 +5,8 @@ from ipaddress import ip_address
 
 import pytest
 from pool_user import Standing
-from rserpool.machine.user import Resolution
-from rserpool.parameters import PoolElement, Protocol, Transport
-from rserpool.policies import LeastUsed
 
+from rserpool import LeastUsed, PoolElement, Protocol, Resolution, Transport
 from tests.pool_user.belief_support import POOL, R1, R2, R3, Play, pe
 
 

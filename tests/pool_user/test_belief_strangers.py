@@ -4,9 +4,8 @@ import pytest
 from pool_user.belief import PoolRules, decisions
 from pool_user.belief.admission import FOREIGN, MAX_FOREIGN, TOO_MANY
 from pool_user.belief.decisions import judge
-from rserpool.machine.follower import Update
-from rserpool.parameters import PoolElement
 
+from rserpool import PoolElement, Update
 from tests.pool_user.belief_support import POOL, R1, R2, RULES, Play, pe
 
 

@@ -5,9 +5,8 @@ from ipaddress import ip_address, ip_network
 from pool_user.belief import PoolRules
 from pool_user.belief.reachability import Reachability
 from pool_user.views import Member
-from rserpool.parameters import Protocol
-from rserpool.policies import LeastUsed
 
+from rserpool import LeastUsed, Protocol
 from tests.pool_user.belief_support import POOL, R1, R2, Play, pe
 
 VERIFIED = {POOL: PoolRules((ip_network("10.0.0.0/8"),), verified=True)}

@@ -27,8 +27,9 @@ from pool_user.memory import (
     load,
 )
 from pool_user.views import Member, PoolView
-from rserpool.parameters import Protocol
-from rserpool.policies import LeastUsed, Policy, Priority, RoundRobin
+from rserpool.policies import Priority
+
+from rserpool import LeastUsed, Policy, Protocol, RoundRobin
 
 NOW, WALL = 5000.0, 1_700_000_000.0
 

@@ -21,13 +21,16 @@ from pool_user.registrars.session import (
 )
 from pool_user.user import PoolUser
 from pool_user.views import PoolView
-from rserpool.errors import RegistrarUnreachable, ResolutionTimeout
-from rserpool.machine.follower import Ended
-from rserpool.machine.registrar_choice import RegistrarAddress
-from rserpool.machine.user import Resolution
-from rserpool.parameters import PoolElement
-from rserpool.rspregistrar import check_handle
 
+from rserpool import (
+    Ended,
+    PoolElement,
+    RegistrarAddress,
+    RegistrarUnreachable,
+    Resolution,
+    ResolutionTimeout,
+    check_handle,
+)
 from tests.pool_user.belief_support import POOL, RULES, pe
 from tests.support.stalls import Mark
 

@@ -13,8 +13,8 @@ from pool_user.probe.methods import Heard, listen_for_life, probe
 from pool_user.probe.prober import Prober
 from pool_user.probe.probing import Plan, PoolProbing, ProbeResult
 from pool_user.views import Member, PoolView
-from rserpool.parameters import Protocol
-from rserpool.policies import RoundRobin
+
+from rserpool import Protocol, RoundRobin
 
 CONNECT = Plan("connect", timeout_s=0.5)
 

@@ -16,8 +16,8 @@ from pool_user.probe.probing import (
     Target,
 )
 from pool_user.views import Member
-from rserpool.parameters import Protocol
-from rserpool.policies import RoundRobin
+
+from rserpool import Protocol, RoundRobin
 
 ALIVE, FAILED, UNKNOWN = ProbeResult.ALIVE, ProbeResult.FAILED, ProbeResult.UNKNOWN
 TRIP_S = 0.001

@@ -16,9 +16,8 @@ from pool_user.weights import (
     still_growing,
     weigh,
 )
-from rserpool.policies import LeastUsed, Policy
 
-from rserpool import policies
+from rserpool import LeastUsed, Policy, policies
 from tests.backend.making import LONG_AGO, NOW, member
 
 loads = st.integers(0, 0xFFFFFFFF).map(lambda wire: wire / 0xFFFFFFFF)

@@ -7,12 +7,20 @@ from ipaddress import ip_address
 from typing import Any
 
 from ppe_agent.registration import Registration
-from rserpool.aio.user import Answer, Resolution
-from rserpool.errors import RegistrarUnreachable
-from rserpool.machine.element import Event, EventKind
-from rserpool.machine.registrar_choice import RegistrarAddress
-from rserpool.parameters import PoolElement, Protocol, Transport
-from rserpool.policies import LeastUsed, Policy
+
+from rserpool import (
+    Answer,
+    LeastUsed,
+    Policy,
+    PoolElement,
+    Protocol,
+    RegistrarAddress,
+    RegistrarUnreachable,
+    RegistrationEvent,
+    RegistrationEventKind,
+    Resolution,
+    Transport,
+)
 
 REGISTRAR = RegistrarAddress("127.0.0.1")
 OTHER = RegistrarAddress("127.0.0.2")
@@ -33,7 +41,7 @@ class FakePoolElementClient:
         registrar: RegistrarAddress,
         handle: bytes,
         element: PoolElement,
-        on_event: Callable[[Event], None],
+        on_event: Callable[[RegistrationEvent], None],
     ) -> None:
         self.registrar = registrar
         self.handle = handle
@@ -48,10 +56,10 @@ class FakePoolElementClient:
 
     def start(self) -> None:
         self.calls.append("start")
-        self._on_event(Event(EventKind.REGISTERED, asyncio.get_running_loop().time(), self.registrar))
+        self.tell(RegistrationEventKind.REGISTERED, self.registrar, "")
 
-    def tell(self, kind: EventKind, registrar: RegistrarAddress, detail: str) -> None:
-        self._on_event(Event(kind, asyncio.get_running_loop().time(), registrar, detail))
+    def tell(self, kind: RegistrationEventKind, registrar: RegistrarAddress, detail: str) -> None:
+        self._on_event(RegistrationEvent(kind, asyncio.get_running_loop().time(), registrar, detail))
 
     def update_policy(self, policy: Policy) -> None:
         self.calls.append(f"update {policy}")

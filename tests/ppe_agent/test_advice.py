@@ -4,9 +4,8 @@ from ipaddress import ip_address
 
 import pytest
 from ppe_agent.advice import advice
-from rserpool.errors import Cause
-from rserpool.parameters import PoolElement, Protocol, Transport
-from rserpool.policies import LeastUsed, RoundRobin, UnknownPolicy
+
+from rserpool import Cause, LeastUsed, PoolElement, Protocol, RoundRobin, Transport, UnknownPolicy
 
 MINE = PoolElement(1, 0, 6000, Transport(Protocol.UDP, 5060, (ip_address("10.0.0.9"),)), RoundRobin())
 OTHER = PoolElement(2, 0, 6000, Transport(Protocol.TCP, 5060, (ip_address("10.0.0.8"),)), LeastUsed(0.1))

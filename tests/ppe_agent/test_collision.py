@@ -13,11 +13,16 @@ from ppe_agent.registration import (
     RegistrationMachine,
     is_same_server,
 )
-from rserpool.aio.user import Resolution
-from rserpool.errors import Cause
-from rserpool.machine.element import Event, EventKind
-from rserpool.parameters import PoolElement, Protocol, Transport
 
+from rserpool import (
+    Cause,
+    PoolElement,
+    Protocol,
+    RegistrationEvent,
+    RegistrationEventKind,
+    Resolution,
+    Transport,
+)
 from tests.ppe_agent.fakes import ELEMENT, OTHER, REGISTRAR, FakePool, running, settle
 
 MINE = ELEMENT.user_transport
@@ -101,7 +106,8 @@ async def test_a_registrar_that_says_so_is_believed_and_another_cause_is_not_tak
         await joined(one, pool)
         client = pool.stays[-1]
         for code, identifier in ((0x0005, 7), (0x0004, 101)):
-            client._on_event(Event(EventKind.REJECTED, 0.0, REGISTRAR, "no", (Cause(code),)))
+            refusal = RegistrationEvent(RegistrationEventKind.REJECTED, 0.0, REGISTRAR, "no", (Cause(code),))
+            client._on_event(refusal)
             await settle()
             assert one.identifier == identifier
         assert one.machine.rejected_count == 2
@@ -111,7 +117,7 @@ def test_a_registrar_that_takes_no_identifier_is_asked_ever_less_often() -> None
     """At once after the first collision, then after 1 s, 2 s, 4 s, ...; a long time later at once again."""
     fresh = iter(range(101, 200))
     machine = RegistrationMachine(ELEMENT, lambda: next(fresh))
-    taken = Event(EventKind.REJECTED, 0.0, REGISTRAR, "no", (Cause(0x0004),))
+    taken = RegistrationEvent(RegistrationEventKind.REJECTED, 0.0, REGISTRAR, "no", (Cause(0x0004),))
     now, waits_s = 1000.0, []
     machine.want(True, now)
     for _ in range(5):
@@ -139,7 +145,7 @@ async def test_events_of_a_dropped_client_do_not_count() -> None:
         first = pool.stays[0]
         assert one.check_listed(REGISTRAR, resolution(replace(ELEMENT, user_transport=THEIRS))) is False
         await settle()
-        first._on_event(Event(EventKind.REGISTRAR_LOST, 0.0, REGISTRAR))
+        first._on_event(RegistrationEvent(RegistrationEventKind.REGISTRAR_LOST, 0.0, REGISTRAR))
         assert one.state is Membership.IN
 
 

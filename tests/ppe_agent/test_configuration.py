@@ -14,8 +14,9 @@ from ppe_agent.configuration import (
     registered_addresses,
 )
 from pydantic import ValidationError
-from rserpool.machine.registrar_choice import RegistrarAddress
-from rserpool.policies import LeastUsed, RoundRobin, WeightedRandom
+from rserpool.policies import WeightedRandom
+
+from rserpool import LeastUsed, RegistrarAddress, RoundRobin
 
 RIGHT = """\
 registrars = ["10.20.0.1", "10.20.0.1:3864"]

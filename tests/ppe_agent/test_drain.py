@@ -16,9 +16,8 @@ from ppe_agent import cli, servers
 from ppe_agent.agent import Agent
 from ppe_agent.configuration import load_configuration
 from ppe_agent.state import ServerState, StateDirectory
-from rserpool.aio.user import Resolution
-from rserpool.machine.registrar_choice import RegistrarAddress
 
+from rserpool import RegistrarAddress, Resolution
 from tests.ppe_agent.fakes import FakePool, settle
 from tests.ppe_agent.whole_agent import patch, write
 from tests.support.waiting import until_async

@@ -2,7 +2,8 @@
 
 import pytest
 from ppe_agent.registration import HEARD_S, LACKED_CEILING_S, LACKED_S, Outvoted
-from rserpool.machine.registrar_choice import RegistrarAddress
+
+from rserpool import RegistrarAddress
 
 HOME, SECOND, THIRD = (RegistrarAddress(f"10.0.0.{number}") for number in (1, 2, 3))
 STEP_S = 0.5

@@ -9,12 +9,9 @@ import pytest
 from ppe_agent import lookup, registration
 from ppe_agent.lookup import RegistrarWatch, RegistrarWatches
 from ppe_agent.registration import Membership, Registration, is_listed
-from rserpool.aio.user import Resolution
-from rserpool.machine.element import EventKind
-from rserpool.machine.registrar_choice import RegistrarAddress
-from rserpool.policies import LeastUsed
 from structlog.testing import capture_logs
 
+from rserpool import LeastUsed, RegistrarAddress, RegistrationEventKind, Resolution
 from tests.ppe_agent.fakes import ELEMENT, OTHER, REGISTRAR, FakePool, FakeRegistrarClient, running, settle
 from tests.support.waiting import until_async
 
@@ -73,7 +70,7 @@ async def test_a_registration_says_why_it_is_not_in() -> None:
     async with running(pool) as one:
         one.want(True)
         await settle()
-        pool.stays[0].tell(EventKind.REJECTED, REGISTRAR, "all elements must agree on the policy")
+        pool.stays[0].tell(RegistrationEventKind.REJECTED, REGISTRAR, "all elements must agree on the policy")
         assert state_of(one) is Membership.JOINING
         assert one.machine.problem == "registrar 127.0.0.1 refuses it: all elements must agree on the policy"
 

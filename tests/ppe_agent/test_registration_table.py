@@ -13,25 +13,24 @@ from ppe_agent.registration import (
     RegistrationMachine,
     ReportUnreachable,
 )
-from rserpool.errors import Cause
-from rserpool.machine.element import Event, EventKind
 
+from rserpool import Cause, RegistrationEvent, RegistrationEventKind
 from tests.ppe_agent.fakes import ELEMENT, REGISTRAR
 
 NOW = 1000.0
 
 
-def tell(machine: RegistrationMachine, kind: EventKind, *causes: Cause) -> None:
-    machine.happened(Event(kind, NOW, REGISTRAR, "", causes))
+def tell(machine: RegistrationMachine, kind: RegistrationEventKind, *causes: Cause) -> None:
+    machine.happened(RegistrationEvent(kind, NOW, REGISTRAR, "", causes))
 
 
 DO: dict[Input, Callable[[RegistrationMachine], None]] = {
     Input.WANT: lambda machine: machine.want(True, NOW),
     Input.UNWANT: lambda machine: machine.want(False, NOW),
     Input.RESUME: lambda machine: machine.advance(NOW + 100),
-    Input.CONFIRMED: lambda machine: tell(machine, EventKind.REGISTERED),
-    Input.LOST: lambda machine: tell(machine, EventKind.REGISTRAR_LOST),
-    Input.COLLISION: lambda machine: tell(machine, EventKind.REJECTED, Cause(0x0004)),
+    Input.CONFIRMED: lambda machine: tell(machine, RegistrationEventKind.REGISTERED),
+    Input.LOST: lambda machine: tell(machine, RegistrationEventKind.REGISTRAR_LOST),
+    Input.COLLISION: lambda machine: tell(machine, RegistrationEventKind.REJECTED, Cause(0x0004)),
     Input.FAILED: lambda machine: machine.failed("no such address", NOW),
     Input.LEFT: lambda machine: machine.left(confirmed=True, now=NOW),
 }
@@ -84,7 +83,7 @@ def test_server_comes_in_and_out_again_from_any_state(state: Membership) -> None
         machine.want(True, NOW)
         machine.left(confirmed=True, now=NOW)
         machine.advance(NOW + 100)
-        tell(machine, EventKind.REGISTERED)
+        tell(machine, RegistrationEventKind.REGISTERED)
         assert state_of(machine) is Membership.IN
         machine.want(False, NOW)
         assert machine.state in IS_LEAVING
@@ -115,5 +114,5 @@ def test_a_client_that_cannot_be_started_is_tried_again_a_second_later_with_the_
 
 def test_a_takeover_counts_as_being_in_and_names_the_registrar_in_charge() -> None:
     machine = brought_to(Membership.JOINING)
-    tell(machine, EventKind.TAKEN_OVER)
+    tell(machine, RegistrationEventKind.TAKEN_OVER)
     assert (machine.state, machine.registrar) == (Membership.IN, REGISTRAR)

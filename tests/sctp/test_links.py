@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from registrar_config.kernel_timers import SCTPD_OPTIONS
+from registrar_config import SCTPD_OPTIONS
 
 from tests.sctp.daemon import PRELUDE, sctpd
 from tests.sctp.two_hosts import ECHO, ECHO_ONCE, run, serve

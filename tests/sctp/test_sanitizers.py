@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from registrar_config.kernel_timers import SCTPD_OPTIONS
+from registrar_config import SCTPD_OPTIONS
 
 from tests.sctp.daemon import serves
 from tests.sctp.run_case import all_cases

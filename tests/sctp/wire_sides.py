@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
-from registrar_config.kernel_timers import SCTPD_OPTIONS
+from registrar_config import SCTPD_OPTIONS
 
 from tests.support.guest import guest_command
 from tests.support.namespaces import Namespace

@@ -12,10 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from rserpool.aio.sctp import AssociationUp, SctpSocket
-from rserpool.aio.user import RegistrarClient
-from rserpool.errors import RSerPoolError
-from rserpool.machine.registrar_choice import RegistrarAddress
+from rserpool import AssociationUp, RegistrarAddress, RegistrarClient, RSerPoolError, SctpSocket
 
 ASAP_PPID = 11
 

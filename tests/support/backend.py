@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from daemon_kit.control import ControlError, request
-from pool_user.memory import FILE_NAME
 
 from tests.support.namespaces import Namespace
 from tests.support.service_manager import ServiceManager
@@ -123,7 +122,9 @@ path = "{folder}/state"
     def remembers(self, identifiers: set[int], handle: str = HANDLE) -> bool:
         """Whether the last-known-good file, written once a second, has just these members."""
         try:
-            pools = json.loads((self._folder / "state" / FILE_NAME).read_bytes())["content"]["pools"]
+            pools = json.loads((self._folder / "state" / "last-known-good.json").read_bytes())["content"][
+                "pools"
+            ]
         except FileNotFoundError:
             return False
         return handle in pools and {one["identifier"] for one in pools[handle]["members"]} == identifiers

@@ -12,10 +12,16 @@ import select
 import sys
 import time
 
-from rserpool.aio.sctp import AssociationLost, AssociationUp, Message, SctpSocket
-from rserpool.asap import EndpointKeepAlive, Registration, RegistrationResponse
-
-from rserpool import asap
+from rserpool import (
+    AssociationLost,
+    AssociationUp,
+    EndpointKeepAlive,
+    Message,
+    Registration,
+    RegistrationResponse,
+    SctpSocket,
+    asap,
+)
 
 AGAIN_S = 0.2
 IDENTIFIER = 0x666

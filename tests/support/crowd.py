@@ -11,13 +11,22 @@ import sys
 from ipaddress import ip_address
 from pathlib import Path
 
-from rserpool.aio.driver import ASAP, MessageEndpoint
-from rserpool.aio.sctp import AssociationUp, Notification, SctpSocket
-from rserpool.asap import AsapMessage, EndpointKeepAlive, EndpointKeepAliveAck, Registration
-from rserpool.machine.registrar_choice import RegistrarAddress
-from rserpool.parameters import PoolElement, Protocol, Transport
-from rserpool.policies import LeastUsed
-
+from rserpool import (
+    ASAP,
+    AsapMessage,
+    AssociationUp,
+    EndpointKeepAlive,
+    EndpointKeepAliveAck,
+    LeastUsed,
+    MessageEndpoint,
+    Notification,
+    PoolElement,
+    Protocol,
+    RegistrarAddress,
+    Registration,
+    SctpSocket,
+    Transport,
+)
 from tests.support.namespaces import REPOSITORY, Namespace
 
 REREGISTRATION_S = 2.0

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pool_user.views import PoolView
+from pool_user import PoolView
 from rspdns.fastpath import FastPath, LimitConfig
 from rspdns.zones.zone import Zone
 

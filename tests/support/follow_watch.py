@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from daemon_kit.control import Command, ControlServer, Handler, request
-from rserpool.aio.follower import HandlespaceFollower
-from rserpool.machine.follower import Ended, Event, Table, Update
-from rserpool.machine.registrar_choice import RegistrarAddress
 
+from rserpool import Ended, FollowerEvent, HandlespaceFollower, RegistrarAddress, Table, Update
 from tests.support.members import wait_for_control
 from tests.support.namespaces import REPOSITORY, Namespace
 
@@ -56,7 +54,7 @@ class FollowWatch:
         return {event["identifier"] for event in self.events() if event["kind"] == "deletion"}
 
 
-def _told(index: int, event: Event) -> dict[str, Any]:
+def _told(index: int, event: FollowerEvent) -> dict[str, Any]:
     match event:
         case Table(pools=pools):
             identifiers = sorted(element.identifier for pool in pools.values() for element in pool)

@@ -11,11 +11,17 @@ import select
 import sys
 from ipaddress import ip_address
 
-from rserpool.aio.sctp import AssociationUp, Message, SctpSocket
-from rserpool.parameters import PoolElement, Protocol, Transport
-from rserpool.policies import LeastUsed
-
-from rserpool import asap, enrp
+from rserpool import (
+    AssociationUp,
+    LeastUsed,
+    Message,
+    PoolElement,
+    Protocol,
+    SctpSocket,
+    Transport,
+    asap,
+    enrp,
+)
 
 STRANGER = PoolElement(
     0xDEADBEEF, 1, 60_000, Transport(Protocol.UDP, 5099, (ip_address("192.0.2.66"),)), LeastUsed(0.0)

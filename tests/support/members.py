@@ -15,11 +15,16 @@ from pathlib import Path
 from typing import Any, cast
 
 from daemon_kit.control import Command, ControlError, ControlServer, request
-from rserpool.aio.element import PoolElementClient
-from rserpool.machine.registrar_choice import RegistrarAddress
-from rserpool.parameters import PoolElement, Protocol, Transport
-from rserpool.policies import LeastUsed, RoundRobin
 
+from rserpool import (
+    LeastUsed,
+    PoolElement,
+    PoolElementClient,
+    Protocol,
+    RegistrarAddress,
+    RoundRobin,
+    Transport,
+)
 from tests.support.namespaces import REPOSITORY, Namespace
 
 REREGISTRATION_MS = 1000

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from registrar_config.kernel_timers import SCTPD_OPTIONS
+from registrar_config import SCTPD_OPTIONS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCTP_RUN = REPOSITORY / "sctp-userland" / "sctp-run"

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pdns_config.render import PdnsSettings, render
+from pdns_config import PdnsSettings, render_pdns_conf
 
 from tests.support.namespaces import Namespace
 from tests.support.waiting import until
@@ -45,7 +45,7 @@ class Pdns:
             },
         )
         self.control = Path(settings.control_socket)
-        (self.folder / "pdns.conf").write_text(render(settings))
+        (self.folder / "pdns.conf").write_text(render_pdns_conf(settings))
         self.process: subprocess.Popen[str] | None = None
 
     def start(self, zone: str) -> None:

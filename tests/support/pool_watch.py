@@ -11,9 +11,7 @@ import json
 import sys
 import time
 
-from rserpool.aio.user import RegistrarClient
-from rserpool.errors import RSerPoolError
-from rserpool.machine.registrar_choice import RegistrarAddress
+from rserpool import RegistrarAddress, RegistrarClient, RSerPoolError
 
 INTERVAL_S = 0.005
 

@@ -10,9 +10,9 @@ import socket
 import sys
 import time
 
-from registrar_config.options import Endpoint
-from registrar_config.preflight import IPPROTO_SCTP
-from rserpool.aio.sctp import AssociationUp, SctpSocket
+from registrar_config import Endpoint
+
+from rserpool import IPPROTO_SCTP, AssociationUp, SctpSocket
 
 TIMEOUT_S = 3.0
 PATIENCE_S = 20.0

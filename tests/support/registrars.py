@@ -10,10 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from registrar_config.embedded import embedded_commands, embedded_registrars, embedded_settings
-from registrar_config.options import arguments
-from rserpool.machine.registrar_choice import RegistrarAddress
+from registrar_config import arguments, embedded_commands, embedded_registrars, embedded_settings
 
+from rserpool import RegistrarAddress
 from tests.support.namespaces import REPOSITORY, Namespace, end
 from tests.support.waiting import until
 

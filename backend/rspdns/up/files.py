@@ -18,7 +18,7 @@ from pathlib import Path
 
 from daemon_kit.addresses import endpoint
 from daemon_kit.logs import get_logger
-from pdns_config.render import PdnsSettings, render
+from pdns_config import PdnsSettings, render_pdns_conf
 
 from rspdns.admin.configuration import AdminConfig
 from rspdns.zones.adding import NameServer, NewZone, parse_name_server, toml_text, zone_text
@@ -127,7 +127,7 @@ class UpFiles:
         )
         _write_missing(zones / f"{ZONE}.zone", zone_text(new))
         settings = PdnsSettings(DNS_ADDRESS, port, f"unix:{self.remote_socket}", str(self.folder))
-        (self.folder / "pdns.conf").write_text(render(settings))
+        (self.folder / "pdns.conf").write_text(render_pdns_conf(settings))
         self.backend.write_text(self._backend_text(registrars, settings.control_socket))
         _write_missing(self.agent, self._own_agent_text(address, registrars))
         for name, its_port in SERVERS.items():

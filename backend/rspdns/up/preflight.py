@@ -15,13 +15,22 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from daemon_kit.errors import FatalError
-from pdns_config.render import lacks_remote_backend
-from registrar_config.kernel_timers import SCTPD_OPTIONS
-from registrar_config.preflight import check_scope
+from pdns_config import lacks_remote_backend
+from registrar_config import SCTPD_OPTIONS, check_scope
 
 from rspdns.up.files import DNS_ADDRESS
 
 PROBE_TIMEOUT_S = 20.0
+_TRY_PORTS = """\
+import sys
+from daemon_kit.errors import FatalError
+from registrar_config import check_embedded
+try:
+    check_embedded(sys.argv[1])
+except FatalError as problem:
+    sys.exit(str(problem))
+"""
+"""In a process of its own, for which the wrapper makes SCTP work."""
 
 
 def check_address(address: str, wrapper: Sequence[str]) -> None:
@@ -42,7 +51,7 @@ def check_address(address: str, wrapper: Sequence[str]) -> None:
 
 
 def _check_ports(address: str, wrapper: Sequence[str]) -> None:
-    command = [*wrapper, sys.executable, "-P", "-m", "registrar_config.embedded", address]
+    command = [*wrapper, sys.executable, "-P", "-c", _TRY_PORTS, address]
     try:
         done = subprocess.run(
             command,

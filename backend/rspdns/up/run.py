@@ -20,9 +20,7 @@ from daemon_kit import logs
 from daemon_kit.control import ControlError, request
 from daemon_kit.errors import FatalError
 from daemon_kit.run import run_service
-from registrar_config.embedded import embedded_commands, embedded_registrars
-from registrar_config.kernel_timers import SCTPD_OPTIONS
-from registrar_config.preflight import own_address, sctp_wrapper
+from registrar_config import SCTPD_OPTIONS, embedded_commands, embedded_registrars, own_address, sctp_wrapper
 
 from rspdns.admin.server import PROBLEM as ADMIN_PROBLEM
 from rspdns.admin.server import RETRY_S

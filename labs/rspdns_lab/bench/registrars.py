@@ -17,8 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import psutil
 from daemon_kit.control import ControlError, request
-from registrar_config.options import KEEP_ALIVE, TIMERS_MS, Endpoint, RegistrarSettings, arguments
-from registrar_config.sizing import size
+from registrar_config import KEEP_ALIVE, TIMERS_MS, Endpoint, RegistrarSettings, arguments, size
 
 from rspdns_lab.bench.kept_alive import REREGISTRATION_MS
 from rspdns_lab.chain.hosts import wait_until

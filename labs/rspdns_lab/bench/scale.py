@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import psutil
 from daemon_kit.control import ControlError, request
-from registrar_config.options import TIMERS_MS, Endpoint, RegistrarSettings, arguments
+from registrar_config import TIMERS_MS, Endpoint, RegistrarSettings, arguments
 
 from rspdns_lab.bench.programs import compiled
 from rspdns_lab.bench.scale_files import owner, target, write_files

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from pdns_config.render import PdnsSettings, render
+from pdns_config import PdnsSettings, render_pdns_conf
 
 ZONE = "scale.example.net"
 
@@ -48,4 +48,4 @@ def write_files(folder: Path, address: str, registrars: list[str], pools: int) -
     settings = PdnsSettings(
         listen_address=address, connector=f"unix:{folder}/remote.sock", socket_dir=str(folder)
     )
-    (folder / "pdns.conf").write_text(render(settings))
+    (folder / "pdns.conf").write_text(render_pdns_conf(settings))

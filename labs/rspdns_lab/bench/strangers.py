@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import dns.message
 from daemon_kit.control import ControlError, request
-from registrar_config.options import TIMERS_MS, Endpoint, RegistrarSettings, arguments
+from registrar_config import TIMERS_MS, Endpoint, RegistrarSettings, arguments
 
 from rspdns_lab.bench.scale import KEEP_ALIVE_MS
 from rspdns_lab.bench.scale_files import ZONE, handle_of, target, write_files

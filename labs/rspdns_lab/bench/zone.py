@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from pdns_config.render import PdnsSettings, render
+from pdns_config import PdnsSettings, render_pdns_conf
 
 ZONE = "bench.example.net"
 NETWORK = "10.77.0.0/16"
@@ -71,14 +71,14 @@ def write_live(
         signed=signed,
         denials=denials,
     )
-    text = render(settings)
+    text = render_pdns_conf(settings)
     (folder / "pdns.conf").write_text(text if cached else _without_caches(text))
 
 
 def write_pdns(folder: Path, address: str, port: int, backend: Sequence[str]) -> None:
     """Write the configuration of a PowerDNS like that of `write_live`, but with another backend."""
     settings = PdnsSettings(listen_address=address, listen_port=port, socket_dir=str(folder))
-    lines = [line for line in render(settings).splitlines() if not line.startswith(_OF_THE_BACKEND)]
+    lines = [line for line in render_pdns_conf(settings).splitlines() if not line.startswith(_OF_THE_BACKEND)]
     (folder / "pdns.conf").write_text("\n".join([*lines, *backend, ""]))
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from registrar_config.kernel_timers import SCTPD_OPTIONS
+from registrar_config import SCTPD_OPTIONS
 
 from rspdns_lab.bench_sctp.report import MEASUREMENTS, TITLES, Measured
 from rspdns_lab.errors import LabError

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from pdns_config.render import PdnsSettings, render
+from pdns_config import PdnsSettings, render_pdns_conf
 
 from rspdns_lab.chain import fast_path
 from rspdns_lab.chain.plan import (
@@ -215,4 +215,4 @@ def write_name_server_files(
         socket_dir=str(folder),
         backend_timeout_ms=round(_BACKEND_TIMEOUT_MS * setting.slow),
     )
-    (folder / "pdns.conf").write_text(render(settings))
+    (folder / "pdns.conf").write_text(render_pdns_conf(settings))

@@ -11,9 +11,8 @@ from types import MappingProxyType
 from typing import Final
 
 from daemon_kit.errors import FatalError
-from pdns_config.render import lacks_remote_backend
-from registrar_config.kernel_timers import SCTPD_OPTIONS
-from registrar_config.preflight import sctp_wrapper
+from pdns_config import lacks_remote_backend
+from registrar_config import SCTPD_OPTIONS, sctp_wrapper
 
 from rspdns_lab.errors import LabError
 

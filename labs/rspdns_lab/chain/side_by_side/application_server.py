@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from daemon_kit.control import ControlError, request
-from registrar_config.kernel_timers import SCTPD_OPTIONS
+from registrar_config import SCTPD_OPTIONS
 
 from rspdns_lab.chain import texts
 from rspdns_lab.chain.plan import LOADS, SIP_PORT
