@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from daemon_kit import logs
 from daemon_kit.config_file import ConfigurationErrors
@@ -21,12 +22,23 @@ CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 EXIT_FAILED = 1
 NO_LIMIT = 1000
 """Characters; click cuts summaries to what fits into one line."""
+_NO_DEFAULT_FILE = "daemon_kit.no_default_file"
+"""Under this name click's context holds the default configuration file, where that is missing."""
 
 
 def config_option(default: str | Path, what: str = "Configuration file.") -> Callable[[CommandT], CommandT]:
     """Return the option `--config`, which gives the command the argument `config`, a `Path`."""
-    path = click.Path(path_type=Path)
-    return click.option("-c", "--config", type=path, default=default, show_default=True, help=what)
+
+    def note_missing(ctx: click.Context, parameter: click.Parameter, path: Path) -> Path:
+        is_default = ctx.get_parameter_source(str(parameter.name)) is ParameterSource.DEFAULT
+        if is_default and not path.exists():
+            ctx.meta[_NO_DEFAULT_FILE] = path
+        return path
+
+    of_path = click.Path(path_type=Path)
+    return click.option(
+        "-c", "--config", type=of_path, default=default, show_default=True, help=what, callback=note_missing
+    )
 
 
 def log_options(level: str | None = "info") -> Callable[[CommandT], CommandT]:
@@ -62,6 +74,12 @@ class CommandGroup(click.Group):
         try:
             return super().invoke(ctx)
         except (ConfigurationErrors, ControlError, FatalError) as error:
+            missing = ctx.meta.get(_NO_DEFAULT_FILE)
+            if missing is not None and isinstance(error, ConfigurationErrors):
+                click.echo(
+                    f"{error}\nIf your configuration file is not {missing}, name it: -c FILE", err=True
+                )
+                sys.exit(EXIT_FAILED)
             end_with(error)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -68,6 +68,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         result = run(command, "-c", tmp_path / "missing.toml")
         assert result.exit_code == 1, command
         assert "missing.toml: can't be read" in result.output
+        assert "name it: -c" not in result.output
         assert isinstance(result.exception, SystemExit)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from daemon_kit.commands import CommandGroup
-from daemon_kit.config_file import ConfigurationError, ConfigurationErrors
+from daemon_kit.commands import CommandGroup, config_option
+from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, read_text
 from daemon_kit.control import ControlError
 from daemon_kit.errors import FatalError
 
@@ -78,3 +78,26 @@ def test_every_command_completes_in_every_shell(program: str, shell: str) -> Non
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert variable in done.stdout
+
+
+def test_a_missing_default_file_is_told_with_the_option_that_names_another(tmp_path: Path) -> None:
+    default, named = tmp_path / "default.toml", tmp_path / "named.toml"
+
+    @click.group(cls=CommandGroup)
+    def program() -> None:
+        pass
+
+    @program.command()
+    @config_option(default)
+    def check(config: Path) -> None:
+        read_text(config)
+
+    at_default = CliRunner().invoke(program, ["check"])
+    assert at_default.exit_code == 1
+    assert at_default.output.splitlines() == [
+        f"{default}: can't be read: No such file or directory",
+        f"If your configuration file is not {default}, name it: -c FILE",
+    ]
+    assert CliRunner().invoke(program, ["check", "-c", str(named)]).output.splitlines() == [
+        f"{named}: can't be read: No such file or directory",
+    ]

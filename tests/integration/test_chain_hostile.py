@@ -240,7 +240,7 @@ def test_sctp_messages_of_strangers_and_of_a_hostile_registrar_harm_nobody(attac
 
 def test_packets_that_are_no_sctp(attacked: Attacked) -> None:
     chain = attacked.chain
-    lost = (chain.sidecar.log).read_text().count("registrar-lost")
+    lost = (chain.sidecar.log).read_text().count("registrar_lost")
     with attacked.unharmed():
         done = subprocess.run(
             chain.namespace.command(sys.executable, "-m", "tests.support.raw_sctp", ADDRESS),
@@ -254,7 +254,7 @@ def test_packets_that_are_no_sctp(attacked: Attacked) -> None:
         packets, pairs = map(int, done.stdout.split())
         assert packets > 1000
         assert pairs > 10, "it has seen the associations"
-    assert (chain.sidecar.log).read_text().count("registrar-lost") == lost
+    assert (chain.sidecar.log).read_text().count("registrar_lost") == lost
 
 
 def test_the_chain_still_works(attacked: Attacked) -> None:

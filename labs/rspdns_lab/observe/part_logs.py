@@ -36,10 +36,10 @@ _LINES: Final[Mapping[tuple[str, str], str | Callable[[Entry], str]]] = MappingP
         ("agent", "undrained"): "told to let it in again",
         ("agent", "registered"): "registered at {registrar}",
         ("agent", "deregistered"): "deregistered at {registrar}",
-        ("agent", "registrar-left"): "left its registrar {registrar}: {detail}",
-        ("agent", "registrar-lost"): "lost its registrar {registrar}: {detail}",
+        ("agent", "registrar_left"): "left its registrar {registrar}: {detail}",
+        ("agent", "registrar_lost"): "lost its registrar {registrar}: {detail}",
         ("agent", "unanswered"): "{registrar}: {detail}",
-        ("agent", "taken-over"): "{registrar} took over and is its registrar now",
+        ("agent", "taken_over"): "{registrar} took over and is its registrar now",
         ("agent", "missing_at_registrar"): "{registrar} does not list it: registers again",
         ("agent", "registrar_link"): _agent_link,
         (
