@@ -480,7 +480,7 @@ class Backend:
             host=self._host,
             version=VERSION,
             uptime_s=round(now - self.started_at_s, 3),
-            registrars=build.registrars(self.pool_user.registrar_states(), now),
+            registrars=build.registrars(self.belief.registrar_states(now), now),
             zones=build.zones(
                 self.config.zones,
                 self.publisher.snapshot,

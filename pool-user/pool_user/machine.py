@@ -14,7 +14,7 @@ from pool_user.belief import AT_ONCE, Belief, pool_name
 from pool_user.registrars.polling import REPEAT_AFTER_S, HotPools, Intervals
 from pool_user.registrars.session import Action, Input
 from pool_user.views import PoolView
-from rserpool import Ended, FollowerEvent, Resolution, Table, Update
+from rserpool import Ended, FollowerEvent, Joined, PoolElement, Resolution, Table, Update
 
 
 class PoolUserMachine:
@@ -59,6 +59,8 @@ class PoolUserMachine:
         match event:
             case Update():
                 self.belief.updated(index, event)
+            case Joined():
+                session.move(Input.JOINED)
             case Table():
                 self.belief.table(index, event)
                 return session.table()
@@ -67,11 +69,6 @@ class PoolUserMachine:
                 self.advance(now)
                 return is_news
         return False
-
-    def joining(self, indices: Iterable[int]) -> None:
-        """The handle tables of these registrars are on their way."""
-        for index in indices:
-            self.sessions[index].move(Input.JOINED)
 
     def note_query(self, handle: str, now: float) -> bool:
         """Somebody looked the pool up: it is hot from now on. An unknown handle is ignored.
@@ -127,3 +124,8 @@ class PoolUserMachine:
         for session in self.sessions:
             for action in session.take_actions():
                 yield session.index, action
+
+
+def merged(answers: Iterable[Resolution]) -> list[PoolElement]:
+    """Return the PEs that registrars list of one pool, each PE once: as the last of these answers has it."""
+    return list({element.identifier: element for one in answers for element in one.pool_elements}.values())

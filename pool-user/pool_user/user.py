@@ -14,15 +14,13 @@ from functools import partial
 from daemon_kit.logs import get_logger
 
 from pool_user.belief import Belief
-from pool_user.machine import PoolUserMachine
+from pool_user.machine import PoolUserMachine, merged
 from pool_user.registrars.polling import Intervals
 from pool_user.registrars.session import Action, Ask, Follow, RegistrarSession
-from pool_user.registrars.standing import RegistrarView
 from pool_user.views import BeliefEvent, Member, PoolView
 from rserpool import (
     DeadlineTimer,
     FollowerEvent,
-    FollowerState,
     HandlespaceFollower,
     PoolElement,
     RegistrarAddress,
@@ -123,32 +121,20 @@ class PoolUser:
             self._follower.ask_for_everything()
         self.look()
 
-    def ask_at_once(self, handle: str) -> None:
-        """Ask every registrar about the pool."""
-        self.machine.ask_at_once(handle, time.monotonic())
-        self._flush()
-
     async def listed(self, handles: Sequence[str]) -> dict[str, list[PoolElement]]:
         """Ask every registrar about pools that are not followed (yet). Unanswered questions tell nothing."""
         up = [client for client in self._clients if client.is_up]
-        found: dict[str, dict[int, PoolElement]] = {handle: {} for handle in handles}
+        found = {}
         for handle in handles:
-            answers = await asyncio.gather(
-                *(client.resolve(handle.encode()) for client in up), return_exceptions=True
-            )
-            for answer in answers:
-                if isinstance(answer, Resolution):
-                    found[handle] |= {element.identifier: element for element in answer.pool_elements}
-        return {handle: list(elements.values()) for handle, elements in found.items()}
+            questions = (client.resolve(handle.encode()) for client in up)
+            answers = await asyncio.gather(*questions, return_exceptions=True)
+            found[handle] = merged(one for one in answers if isinstance(one, Resolution))
+        return found
 
     def report_unreachable(self, handle: str, member: Member) -> None:
         """Tell the member's home registrar, or all where it is not known, that nobody reaches the member."""
         for index in self.machine.sessions.homes_of(member.home_registrar):
             self._clients[index].report_unreachable(handle.encode(), member.identifier)
-
-    def registrar_states(self) -> tuple[RegistrarView, ...]:
-        """Every registrar as it is now."""
-        return self.machine.belief.registrar_states(time.monotonic())
 
     def look(self) -> None:
         """Something happened: look at the belief once all that happened at this moment is told."""
@@ -159,7 +145,6 @@ class PoolUser:
     # What registrars tell
 
     def _on_link(self, index: int, up: bool) -> None:
-        self._note_joining()
         self.machine.link(index, up, time.monotonic())
         self.look()
 
@@ -190,7 +175,6 @@ class PoolUser:
         self._is_looking = False
         if self._is_closed:
             return
-        self._note_joining()
         now = time.monotonic()
         views = self.machine.look(now)
         if events := self.machine.belief.take_events():
@@ -202,14 +186,8 @@ class PoolUser:
         self._flush()
 
     def _next_round(self) -> None:
-        self._note_joining()
         self.machine.advance(time.monotonic())
         self._flush()
-
-    def _note_joining(self) -> None:
-        if (follower := self._follower) is not None:
-            indices = range(len(self._clients))
-            self.machine.joining(one for one in indices if follower.state(one) is FollowerState.JOINING)
 
     def _flush(self) -> None:
         """Do what the machine wants, and come back when it says."""

@@ -508,7 +508,7 @@ class PpuAgent:
         now = time.monotonic()
         believed = describe(
             now,
-            self.pool_user.registrar_states(),
+            self.belief.registrar_states(now),
             self.belief.views(now),
             self.deaths.departed,
             self.steering,

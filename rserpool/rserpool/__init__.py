@@ -12,7 +12,6 @@ from rserpool.aio.driver import ASAP, ENRP, Codec, DeadlineTimer, MessageEndpoin
 from rserpool.aio.element import PoolElementClient
 from rserpool.aio.element import State as RegistrationState
 from rserpool.aio.follower import HandlespaceFollower
-from rserpool.aio.follower import State as FollowerState
 from rserpool.aio.sctp import (
     IPPROTO_SCTP,
     AssociationFailed,
@@ -61,7 +60,7 @@ from rserpool.errors import (
 from rserpool.machine.announced import RegistrarTable, group_problem
 from rserpool.machine.element import Event as RegistrationEvent
 from rserpool.machine.element import EventKind as RegistrationEventKind
-from rserpool.machine.follower import MAX_POOL_ELEMENTS, Ended, Table, Update
+from rserpool.machine.follower import MAX_POOL_ELEMENTS, Ended, Joined, Table, Update
 from rserpool.machine.follower import Event as FollowerEvent
 from rserpool.machine.registrar_choice import (
     REJECTED_CEILING_S,
@@ -123,13 +122,13 @@ __all__ = [
     "EndpointKeepAlive",
     "EndpointKeepAliveAck",
     "FollowerEvent",
-    "FollowerState",
     "HandleResolution",
     "HandleResolutionResponse",
     "HandleTableRequest",
     "HandleTableResponse",
     "HandleUpdate",
     "HandlespaceFollower",
+    "Joined",
     "KnownPolicy",
     "LeastUsed",
     "Message",

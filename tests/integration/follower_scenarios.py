@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 import uvloop
 from daemon_kit.control import Command, ControlServer
-from pool_user import Belief, BeliefEvent, Intervals, PoolRules, PoolUser, PoolView
+from pool_user import Belief, BeliefEvent, Intervals, PoolRules, PoolUser, PoolView, RegistrarView
 
 from rserpool import (
     AssociationUp,
@@ -91,13 +91,16 @@ class Stage:
     def members(self) -> list[int]:
         return [member.identifier for member in self.view.members]
 
+    def _registrars(self) -> tuple[RegistrarView, ...]:
+        return self.pool_user.machine.belief.registrar_states(time.monotonic())
+
     @property
     def standings(self) -> list[str]:
-        return [state.standing.value for state in self.pool_user.registrar_states()]
+        return [state.standing.value for state in self._registrars()]
 
     @property
     def follow(self) -> list[str]:
-        return [state.follow for state in self.pool_user.registrar_states()]
+        return [state.follow for state in self._registrars()]
 
     async def until(self, what: str, condition: Callable[[], bool], timeout_s: float = 20) -> float:
         """Wait for the condition; return how long it took."""
@@ -161,7 +164,7 @@ class Stage:
 
     def home_index(self, identifier: int) -> int | None:
         """Where a member is at home, by the index of its registrar."""
-        homes = [state.identifier for state in self.pool_user.registrar_states()]
+        homes = [state.identifier for state in self._registrars()]
         member = next(member for member in self.view.members if member.identifier == identifier)
         return homes.index(member.home_registrar) if member.home_registrar in homes else None
 

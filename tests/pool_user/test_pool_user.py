@@ -1,6 +1,7 @@
 """The pool user at registrars that are played: what it asks when, and what it makes of bad ones."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from pool_user import user
 from pool_user.belief import Belief
-from pool_user.machine import PoolUserMachine
+from pool_user.machine import PoolUserMachine, merged
 from pool_user.registrars.polling import Intervals
 from pool_user.registrars.session import (
     ASK_FOLLOWED_AFTER_S,
@@ -24,6 +25,7 @@ from pool_user.views import PoolView
 
 from rserpool import (
     Ended,
+    Joined,
     PoolElement,
     RegistrarAddress,
     RegistrarUnreachable,
@@ -143,7 +145,9 @@ class Scene:
 
     @property
     def standings(self) -> list[str]:
-        return [state.standing.value for state in self.pool_user.registrar_states()]
+        return [
+            state.standing.value for state in self.pool_user.machine.belief.registrar_states(time.monotonic())
+        ]
 
     def ask(self, index: int) -> None:
         """Have one registrar asked about the pool at once."""
@@ -311,7 +315,9 @@ async def test_each_registrar_is_asked_one_question_at_a_time_about_a_pool() -> 
         scene.registrars[2].is_frozen = True
         for number in range(30):
             scene.list_everywhere(pe(number + 1, HOMES[0]))
-            scene.pool_user.ask_at_once(POOL)
+            for index in range(3):
+                scene.ask(index)
+            scene.pool_user.look()
             await asyncio.sleep(0.02)
         assert [registrar.most_under_way for registrar in scene.registrars] == [1, 1, 1]
         assert scene.registrars[0].count(POOL) > 20
@@ -421,3 +427,18 @@ def test_a_lookup_of_an_unknown_pool_asks_nothing() -> None:
     asked(machine)
     assert not machine.note_query("stranger", 100.0)
     assert asked(machine) == []
+
+
+def test_what_registrars_list_of_a_pool_is_put_together_each_server_once() -> None:
+    listed = [(pe(1, HOMES[0]), pe(2, HOMES[0])), (pe(2, HOMES[1]), pe(3, HOMES[0]))]
+    found = merged(Resolution(b"pool", True, None, elements, 1.0, 1.1) for elements in listed)
+    assert found == [pe(1, HOMES[0]), pe(2, HOMES[1]), pe(3, HOMES[0])]
+    assert merged([]) == []
+
+
+def test_registrar_whose_association_is_there_is_about_to_tell_its_table() -> None:
+    machine = machine_with_registrars_up(100.0)
+    machine.sessions[0].follow()
+    assert not machine.sessions[0].is_about_to_tell
+    machine.told(0, Joined(), 100.1)
+    assert machine.sessions[0].is_about_to_tell

@@ -34,6 +34,7 @@ from rserpool.machine.follower import (
     TRANSITIONS,
     Ended,
     Input,
+    Joined,
     Ownership,
     State,
     Table,
@@ -75,10 +76,13 @@ def test_a_follower_joins_and_hears_of_everything() -> None:
     paper.hear(page(pe(1), more=True))
     paper.wait(0.1)
     paper.hear(page(pe(2, OTHER)))
-    assert paper.events == [Table(REGISTRAR, {HANDLE: (pe(1), pe(2, OTHER))}, False, asked_s, paper.now)]
+    assert paper.events == [
+        Joined(),
+        Table(REGISTRAR, {HANDLE: (pe(1), pe(2, OTHER))}, False, asked_s, paper.now),
+    ]
     paper.hear(update(pe(3)))
     paper.hear(update(pe(1), UpdateAction.DELETE))
-    assert paper.events[1:] == [
+    assert paper.events[2:] == [
         Update(REGISTRAR, HANDLE, pe(3), False, paper.now),
         Update(REGISTRAR, HANDLE, pe(1), True, paper.now),
     ]
@@ -164,7 +168,7 @@ def test_an_empty_table_is_none() -> None:
     paper.associate()
     paper.hear(page())
     assert paper.state() is State.IDLE
-    assert paper.events == [Ended("its handle table is empty")]
+    assert paper.events == [Joined(), Ended("its handle table is empty")]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 
 from daemon_kit.control import Command, ControlServer, Handler, request
 
-from rserpool import Ended, FollowerEvent, HandlespaceFollower, RegistrarAddress, Table, Update
+from rserpool import Ended, FollowerEvent, HandlespaceFollower, Joined, RegistrarAddress, Table, Update
 from tests.support.members import wait_for_control
 from tests.support.namespaces import REPOSITORY, Namespace
 
@@ -56,6 +56,8 @@ class FollowWatch:
 
 def _told(index: int, event: FollowerEvent) -> dict[str, Any]:
     match event:
+        case Joined():
+            return {"kind": "joined", "index": index}
         case Table(pools=pools):
             identifiers = sorted(element.identifier for pool in pools.values() for element in pool)
             return {"kind": "table", "index": index, "identifiers": identifiers}

@@ -15,12 +15,11 @@ from rserpool.machine.registrar_choice import RegistrarAddress
 class HandlespaceFollower:
     """Follows `registrars`, each from the moment in which `follow` is called for it.
 
-    A registrar must have the handlespace by then (RSerPool's mentor discovery would else choose us, who have
-    nothing to give). `on_event` is called with the registrar's index in `registrars` and what it
-    tells; after `Ended` it may
-    be followed again, a growing pause is kept. It must not raise. `is_wanted` picks the pools that tables
-    tell of. The registrars send their own messages to the port that this socket listens at, should the
-    association be gone.
+    A registrar must have the handlespace by then: before, its mentor discovery would choose us, and we have
+    nothing to give. `on_event` is called with the registrar's index in `registrars` and what it tells. After
+    `Ended` it may be followed again; a growing pause is kept. `on_event` must not raise. `is_wanted` picks
+    the pools that tables tell of. The registrars send their own messages to the port that this socket listens
+    at, should the association be gone.
     """
 
     def __init__(

@@ -124,6 +124,11 @@ Pools = dict[bytes, tuple[PoolElement, ...]]
 
 
 @dataclass(frozen=True, slots=True)
+class Joined:
+    """The association is there, and the handle table asked for."""
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """All pool elements that the registrar lists; with `own_children_only`, all that it owns.
 
@@ -156,7 +161,7 @@ class Ended:
     reason: str
 
 
-Event = Table | Update | Ended
+Event = Joined | Table | Update | Ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -536,6 +541,7 @@ class FollowedRegistrar(TableMachine[State, Input, EnrpMessage, Event]):
         self._audit.begin_anew()
         self._send_presence(now)
         self._ask(own_children_only=False, now=now)
+        self._actions.append(Tell(Joined()))
 
     def _tend(self, now: float) -> None:
         if now >= self._heard_s + GIVE_UP_SILENT_AFTER_S and self._asked_whether_alive:
