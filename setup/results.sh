@@ -21,7 +21,7 @@ command_of() {
             ;;
         loss) echo loss ;;
         calls) echo ims ;;
-        calls-with-ppu-agent) echo ims --ppu --quick ;;
+        calls-with-ppu-agent) echo ims --ppu ;; # some 8 minutes
         takeover) echo compare --seconds 20 ;;
         speed) echo bench --only questions --rounds 3 ;;
         changes) echo bench --only changes ;;

@@ -34,7 +34,8 @@ _INTRO: Final = (
     "Callers place calls through S-CSCF stand-ins (Kamailio) that all ask one rspdns name server; an "
     "application server fails. Beside each S-CSCF but the first of a transport runs ppu-agent, "
     "with another on_dead, or one address for the pool (steer, via-sctp). Some callers have no S-CSCF: "
-    "SIPp asks no name server, and knows one address."
+    "SIPp asks no name server, and knows one address. All ways but three promise that no call fails and none "
+    "is set up later than 2 s. The three are no agent (without), refuse, and redirect over TCP."
 )
 
 
