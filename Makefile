@@ -6,7 +6,7 @@
 # make bench  speed and size: queries per second beside other name servers, changes, 10,000 PEs; BENCH_OPTIONS='--quick', '--html FILE'
 # make results    runs the labs and writes docs/results from them (hours, on an idle machine); RESULTS='faults speed' for some pages
 # make bench-sctp  SCTP against kernel UDP and TCP; BENCH_OPTIONS='--quick', '--soak 1000000', '--json FILE', '--html FILE'
-# make fuzz   fuzzes sctp-userland, FUZZ_SECONDS=300 for each of two fuzzers
+# make fuzz   fuzzes sctp-userland and ppu-guard, FUZZ_SECONDS=300 for each of three fuzzers
 # make lint   ruff, mypy, the direction of imports; needs neither root nor the Debian packages
 # make docs   the documentation as a site in build/site; links are checked
 # make man    writes the man pages of every command to build/man (MAN=folder: elsewhere)
@@ -78,6 +78,7 @@ results:
 
 fuzz: setup
 	@$(MAKE) --silent -C sctp-userland fuzz
+	@$(MAKE) --silent -C ppu-agent fuzz
 
 lint:
 	@setup/setup.sh lint

@@ -171,6 +171,15 @@ static uint64_t due_ms(uint32_t began_ms, uint32_t spacing_ms, uint64_t now_ms)
 	return steps < TRIES ? now_ms + (steps + 1) * spacing_ms - elapsed_ms : now_ms;
 }
 
+bool notice_read(const void *record, size_t size, struct notice *notice, const uint8_t **frame)
+{
+	if (size < sizeof(*notice))
+		return false;
+	memcpy(notice, record, sizeof(*notice));
+	*frame = (const uint8_t *)record + sizeof(*notice);
+	return notice->size <= size - sizeof(*notice) && notice->member < MOST_MEMBERS;
+}
+
 void core_take(struct core *core, const struct notice *notice, const uint8_t *frame, uint32_t spacing_ms,
 	       uint64_t now_ms)
 {

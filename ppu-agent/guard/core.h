@@ -9,6 +9,7 @@
 #define GUARD_CORE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "frame.h"
@@ -64,6 +65,9 @@ uint32_t core_buckets(uint32_t pending);
 /* Begin, with a table of so many buckets. 0, or -1 without memory. */
 int core_open(struct core *core, struct bucket *buckets, uint32_t count, uint64_t now_ms, send_frame *send, void *to);
 void core_close(struct core *core);
+
+/* Read a record of the ring: its notice, and the frame behind it. False when it is none. */
+bool notice_read(const void *record, size_t size, struct notice *notice, const uint8_t **frame);
 
 /* Take note of a set-up that was entered into the table; repeat it every `spacing_ms` from its begin. */
 void core_take(struct core *core, const struct notice *notice, const uint8_t *frame, uint32_t spacing_ms,

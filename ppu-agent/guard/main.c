@@ -141,15 +141,13 @@ static void open_outboxes(struct guard *guard)
 static int take_notice(void *to, void *data, size_t size)
 {
 	struct guard *guard = to;
-	struct notice head;
-	if (size < sizeof(head))
+	struct notice notice;
+	const uint8_t *frame;
+	if (!notice_read(data, size, &notice, &frame))
 		return 0;
-	memcpy(&head, data, sizeof(head));
-	if (head.size > size - sizeof(head) || head.member >= MOST_MEMBERS)
-		return 0;
-	uint32_t round_trip_us = guard->members[head.member].learns ? guard->program.members[head.member].round_trip_us : 0;
-	core_take(&guard->core, &head, (const uint8_t *)data + sizeof(head), core_spacing_ms(round_trip_us),
-		  guard->now_ms);
+	bool learns = guard->members[notice.member].learns;
+	uint32_t round_trip_us = learns ? guard->program.members[notice.member].round_trip_us : 0;
+	core_take(&guard->core, &notice, frame, core_spacing_ms(round_trip_us), guard->now_ms);
 	return 0;
 }
 

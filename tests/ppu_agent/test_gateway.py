@@ -39,6 +39,8 @@ SILENT_MAC = "02:00:00:00:00:09"
 PORT, CLOSED_PORT, OTHER_PORT = 5060, 5061, 5062
 ETH_P_ALL, SOL_PACKET, PACKET_AUXDATA, TP_STATUS_VLAN_VALID = 3, 263, 8, 0x10
 MUTATIONS = 3000
+FUZZED_S = 5
+FEW_BYTES = 10_000
 WAITS = errno.EAGAIN
 """What a connect() that is given up by its own program says."""
 
@@ -495,6 +497,44 @@ def test_full_table_lets_pass(gate: Gate) -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("network", ["bridged"], indirect=True)
+def test_flood_from_forged_sources_stops_no_set_up(gate: Gate) -> None:
+    """The table is full of what nobody answers; what a server answers is set up, as without the guard."""
+    guard = gate.start(pending=500)
+    draw = random.Random(9)
+    macs = bytes.fromhex(SILENT_MAC.replace(":", ""))
+
+    def flood() -> None:
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
+            raw.bind(("eth0", 0))
+            while not is_over.is_set():
+                source = draw.randbytes(4)
+                head = (
+                    struct.pack(">BBHIBBH", 0x45, 0, 40, 0, 64, 6, 0) + source + ip_address(SILENT[4]).packed
+                )
+                syn = struct.pack(">HHIIBBHHH", draw.randrange(1, 65536), PORT, 99, 0, 0x50, 2, 1000, 0, 0)
+                with contextlib.suppress(BlockingIOError, InterruptedError, OSError):
+                    raw.send(macs + raw.getsockname()[4] + b"\x08\x00" + head + syn)
+
+    before = guard.told["bytes"]
+    is_over = threading.Event()
+    flooding = threading.Thread(target=lambda: inside(gate.client, flood))
+    with inside(gate.server, lambda: socket.create_server((SERVER[4], PORT))):
+        flooding.start()
+        try:
+            until(lambda: guard.count("full") > 0)
+            for _ in range(20):
+                assert gate.connect(SERVER[4])[0] == 0
+        finally:
+            is_over.set()
+            flooding.join()
+    assert guard.told["bytes"] < before + FEW_BYTES
+    until(lambda: guard.told["pending"] == 0)
+    assert guard.count("given_up") > 500 * 0.9
+    assert gate.connect(SILENT[4])[0] == errno.ECONNREFUSED, "there is room again"
+
+
+@pytest.mark.integration
 @pytest.mark.parametrize("network", ["routed"], indirect=True)
 def test_agents_side_starts_it_again_and_ends_it(network: Gate) -> None:
     silent = frozenset({Destination(ip_address(SILENT[4]), Protocol.TCP, PORT)})
@@ -556,6 +596,29 @@ def test_core_of_the_guard() -> None:
     program = built_with_sanitizers() / "guard-test"
     done = subprocess.run([program], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.exact
+@pytest.mark.timeout(300)
+def test_guided_by_coverage(tmp_path: Path) -> None:
+    """The BPF program and ppu-guard's core in one; `make fuzz` runs longer."""
+    folder = REPOSITORY / "ppu-agent"
+    made = subprocess.run(
+        ["make", "-s", "-C", str(folder), "fuzzer"], capture_output=True, text=True, check=False
+    )
+    assert made.returncode == 0, made.stderr
+    limits = ["-seed=1", f"-max_total_time={FUZZED_S}", "-max_len=1024", "-len_control=0"]
+    command = [str(folder / "build-fuzz" / "guard"), *limits, f"-artifact_prefix={tmp_path}/", str(tmp_path)]
+    run = subprocess.run(
+        [*command, str(folder / "fuzz" / "seeds")],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=250,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-6000:]
+    assert "Done " in run.stderr, run.stderr[-2000:]
 
 
 def test_members_fronts_and_those_that_left_are_guarded_by_tcp_and_sctp() -> None:
