@@ -1,15 +1,19 @@
-"""Runs the main coroutine of a service: signals, clear fatal errors, exit codes."""
+"""Runs the main coroutine of a service: signals, clear fatal errors, exit codes, reloads."""
 
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from structlog.typing import FilteringBoundLogger
 
 from daemon_kit import notify
 from daemon_kit.config_file import ConfigurationErrors
 from daemon_kit.errors import FatalError
 
-__all__ = ["EXIT_FAILED", "EXIT_OK", "FatalError", "run_service"]
+__all__ = ["EXIT_FAILED", "EXIT_OK", "FatalError", "Reloading", "check_fixed", "run_service"]
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -62,3 +66,54 @@ async def _supervise(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     finally:
         for number in _STOP_SIGNALS:
             loop.remove_signal_handler(number)
+
+
+class Reloading:
+    """Has `reload` take the configuration over again at every SIGHUP, whole or not at all.
+
+    `reload` returns what the log is to say of the configuration. It raises FatalError, ConfigurationErrors or
+    one of `refused` where that is wrong: then the one before goes on, and `problem` has the words.
+    """
+
+    def __init__(
+        self,
+        reload: Callable[[], Awaitable[Mapping[str, Any]]],
+        log: FilteringBoundLogger,
+        refused: tuple[type[Exception], ...] = (),
+    ) -> None:
+        self.problem: str | None = None
+        self._reload = reload
+        self._log = log
+        self._refused: tuple[type[Exception], ...] = (FatalError, ConfigurationErrors, *refused)
+        self._wanted = asyncio.Event()
+
+    @contextmanager
+    def at_hangup(self) -> Iterator[None]:
+        """Note each SIGHUP while this lasts, for `run`; a reload that is not run any more is left out."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, self._wanted.set)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGHUP)
+
+    async def run(self) -> None:
+        """Reload whenever it is wanted, until cancelled. systemd is told of each beginning and end."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            notify.reloading()
+            try:
+                self._log.info("reloaded", **await self._reload())
+                self.problem = None
+            except self._refused as problem:
+                self.problem = str(problem)
+                self._log.error("reload_refused", problem=str(problem), hint="the former one goes on")
+            notify.ready()
+
+
+def check_fixed(before: object, after: object, keys: Iterable[str]) -> None:
+    """Raise FatalError when one of these keys differs between two configurations."""
+    for key in keys:
+        if getattr(after, key) != getattr(before, key):
+            raise FatalError(f"{key} can't change while the agent runs: restart it for that")

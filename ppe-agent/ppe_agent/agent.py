@@ -6,17 +6,16 @@ With `registrars = "multicast"` it finds the registrars by their announcements.
 import asyncio
 import contextlib
 import gc
-import signal
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from daemon_kit import notify
 from daemon_kit.addresses import ListenAddress
-from daemon_kit.config_file import ConfigurationErrors
 from daemon_kit.control import Command, ControlError, ControlServer
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
+from daemon_kit.run import Reloading, check_fixed
 
 from ppe_agent import large_pages
 from ppe_agent.addresses import NoLocalAddress
@@ -93,8 +92,7 @@ class Agent:
         if config.relay is not None:
             self._relay = RelayEnd(config.relay.port, config.relay.networks)
         self._loop_watch = LoopWatch()
-        self._reload_wanted = asyncio.Event()
-        self._reload_problem: str | None = None
+        self._reloading = Reloading(self._reload, self._log, (NoLocalAddress,))
         self._control = ControlServer(
             config.control.path,
             {
@@ -108,6 +106,7 @@ class Agent:
         """Run until `stop` is set, then leave every pool and return."""
         async with contextlib.AsyncExitStack() as opened:
             opened.enter_context(self._servers.alone())
+            opened.enter_context(self._reloading.at_hangup())
             await self._control.start()
             opened.push_async_callback(self._control.close)
             await self._start_metrics(opened)
@@ -119,9 +118,8 @@ class Agent:
 
     async def _run_parts(self, stop: asyncio.Event) -> None:
         tasks = [self._spawn(self._loop_watch.run()), self._spawn(self._servers.watches.run())]
-        reloads = self._spawn(self._reload_when_wanted())
+        reloads = self._spawn(self._reloading.run())
         stopped = asyncio.create_task(stop.wait())
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload_wanted.set)
         try:
             if self._discovery is not None:
                 self._discovery.start()
@@ -140,7 +138,6 @@ class Agent:
             self._log.info("stopped")
         finally:
             await self._begin_nothing_more(reloads)
-            asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
             await self._servers.close()
             for task in (stopped, *tasks):
                 task.cancel()
@@ -185,32 +182,16 @@ class Agent:
 
     # Reload
 
-    async def _reload_when_wanted(self) -> None:
-        while True:
-            await self._reload_wanted.wait()
-            self._reload_wanted.clear()
-            notify.reloading()
-            try:
-                await self._reload()
-                self._reload_problem = None
-                self._log.info("reloaded", servers=[server.name for server in self._config.servers])
-            except (ConfigurationErrors, NoLocalAddress, FatalError) as problem:
-                self._reload_problem = str(problem)
-                self._log.error("reload_refused", problem=str(problem), hint="the former one goes on")
-            notify.ready()
-
-    async def _reload(self) -> None:
+    async def _reload(self) -> dict[str, Any]:
         """Take the configuration file over, whole or not at all. Raises what is wrong with it."""
-        if self._path is None:
-            return
-        config = load_configuration(self._path)
-        for key in _FIXED:
-            if getattr(config, key) != getattr(self._config, key):
-                raise FatalError(f"{key} can't change while the agent runs: restart it for that")
-        await self._servers.reload(config)
-        self._config = config
-        if self._relay is not None:
-            self._relay.servers = self._servers.relayed()
+        if self._path is not None:
+            config = load_configuration(self._path)
+            check_fixed(self._config, config, _FIXED)
+            await self._servers.reload(config)
+            self._config = config
+            if self._relay is not None:
+                self._relay.servers = self._servers.relayed()
+        return {"servers": [server.name for server in self._config.servers]}
 
     # Commands
 
@@ -226,7 +207,7 @@ class Agent:
             "waiting": self._servers.describe_waiting(),
             "loop": self._loop_watch.describe(),
             "relay": self._relay.describe() if self._relay is not None else None,
-            "reload_problem": self._reload_problem,
+            "reload_problem": self._reloading.problem,
         }
 
     async def _drain(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import itertools
 import random
-import signal
 import time
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
@@ -18,10 +17,10 @@ from typing import Any, Final
 
 from daemon_kit import notify
 from daemon_kit.addresses import ListenAddress, is_on_this_host
-from daemon_kit.config_file import ConfigurationErrors
 from daemon_kit.control import Command, ControlError, ControlServer
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
+from daemon_kit.run import Reloading, check_fixed
 from pool_user import (
     Belief,
     BeliefEvent,
@@ -80,9 +79,7 @@ class PpuAgent:
 
     def __init__(self, config: PpuConfig, path: Path | None = None) -> None:
         self.config = config
-        self.reload_problem: str | None = None
         self._path = path
-        self._reload_wanted = asyncio.Event()
         self._cleanup = contextlib.AsyncExitStack()
         self.started_at_s = time.monotonic()
         self.suspended = False
@@ -120,6 +117,7 @@ class PpuAgent:
         self._flow_numbers = itertools.count(1)
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._log = get_logger("agent")
+        self._reloading = Reloading(self._reload, self._log)
         self._control = ControlServer(
             config.control.path,
             {
@@ -149,13 +147,11 @@ class PpuAgent:
                 self._ask_the_departed(),
                 self._renew(),
                 self._end_what_was_up(),
-                self._reload_when_wanted(),
+                self._reloading.run(),
                 notify.feed_watchdog(stop),
             ):
                 cleanup.push_async_callback(_end, self._spawn(part))
-            loop = asyncio.get_running_loop()
-            loop.add_signal_handler(signal.SIGHUP, self._reload_wanted.set)
-            cleanup.callback(loop.remove_signal_handler, signal.SIGHUP)
+            cleanup.enter_context(self._reloading.at_hangup())
             notify.ready()
             self._log.info("started", pools=list(self.config.handles))
             stopping = asyncio.create_task(stop.wait())
@@ -466,28 +462,12 @@ class PpuAgent:
 
     # Reload
 
-    async def _reload_when_wanted(self) -> None:
-        while True:
-            await self._reload_wanted.wait()
-            self._reload_wanted.clear()
-            notify.reloading()
-            try:
-                await self._reload()
-                self.reload_problem = None
-                self._log.info("reloaded", pools=list(self.config.handles))
-            except (ConfigurationErrors, FatalError) as problem:
-                self.reload_problem = str(problem)
-                self._log.error("reload_refused", problem=str(problem), hint="the former one goes on")
-            notify.ready()
-
-    async def _reload(self) -> None:
+    async def _reload(self) -> dict[str, Any]:
         """Take the configuration file over, whole or not at all. Raises what is wrong with it."""
         if self._path is None:
-            return
+            return {}
         config = load_configuration(self._path)
-        for key in _FIXED:
-            if getattr(config, key) != getattr(self.config, key):
-                raise FatalError(f"{key} can't change while the agent runs: restart it for that")
+        check_fixed(self.config, config, _FIXED)
         await self._start_parts(config)
         now = time.monotonic()
         self._take(config)
@@ -497,6 +477,7 @@ class PpuAgent:
         self.prober.set_pools(config.probing)
         self.pool_user.set_handles(config.handles)
         self._views_changed(self.belief.views(now))
+        return {"pools": list(config.handles)}
 
     # Commands
 
@@ -516,7 +497,7 @@ class PpuAgent:
         return {
             "uptime_s": round(now - self.started_at_s, 3),
             "suspended": self.suspended,
-            "reload_problem": self.reload_problem,
+            "reload_problem": self._reloading.problem,
             **believed,
             "kernel": {"problem": self.writer.problem, "write_count": self.writer.writes},
             "answered_503_count": self.responder.answered if self.responder is not None else 0,

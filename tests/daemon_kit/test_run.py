@@ -10,10 +10,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from daemon_kit.commands import until_ctrl_c
-from daemon_kit.run import run_service
+from daemon_kit.logs import get_logger
+from daemon_kit.run import FatalError, Reloading, check_fixed, run_service
+from structlog.testing import capture_logs
 
 SERVICE = """
 import asyncio, sys
@@ -181,3 +184,39 @@ def test_the_child_ends_with_its_parent_even_when_that_is_killed() -> None:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
+
+
+async def test_a_hangup_has_the_configuration_read_again_and_a_wrong_one_is_told() -> None:
+    said: list[FatalError | dict[str, str]] = [FatalError("line 3: no such key"), {"pools": "sip"}]
+
+    async def reload() -> dict[str, str]:
+        match said.pop(0):
+            case FatalError() as problem:
+                raise problem
+            case words:
+                return words
+
+    with capture_logs() as logged:
+        reloading = Reloading(reload, get_logger("test"))
+        with reloading.at_hangup():
+            task = asyncio.create_task(reloading.run())
+            for problem in ("line 3: no such key", None):
+                left = len(said)
+                signal.raise_signal(signal.SIGHUP)
+                async with asyncio.timeout(30):
+                    while len(said) == left or reloading.problem != problem:  # noqa: ASYNC110 - none tells
+                        await asyncio.sleep(0.01)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            signal.raise_signal(signal.SIGHUP)  # noted, though nobody reloads any more
+    assert [(one["event"], one.get("pools")) for one in logged] == [
+        ("reload_refused", None),
+        ("reloaded", "sip"),
+    ]
+
+
+def test_a_key_that_must_not_change_is_named() -> None:
+    before = SimpleNamespace(control="a", follow="enrp")
+    check_fixed(before, SimpleNamespace(control="a", follow="poll"), ["control"])
+    with pytest.raises(FatalError, match=r"^follow can't change while the agent runs: restart it for that$"):
+        check_fixed(before, SimpleNamespace(control="a", follow="poll"), ["control", "follow"])

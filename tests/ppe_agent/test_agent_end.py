@@ -47,10 +47,10 @@ async def test_a_server_that_a_reload_was_about_to_begin_is_not_left_registered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SIGTERM while a reload waits for the former server to leave."""
-    async with running(tmp_path, monkeypatch, 5060) as (agent, pool, stop):
+    async with running(tmp_path, monkeypatch, 5060) as (_, pool, stop):
         pool.stays[0].confirms.clear()
         write(tmp_path, 5070)
-        agent._reload_wanted.set()
+        signal.raise_signal(signal.SIGHUP)
         await until_async(lambda: "deregister" in pool.stays[0].calls)
         await asyncio.sleep(0.5)  # so that the reload would go on while the agent still leaves
         stop()
