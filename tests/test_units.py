@@ -15,6 +15,7 @@ from tests.support.namespaces import REPOSITORY
 BACKEND = REPOSITORY / "backend/systemd"
 SIDECAR = REPOSITORY / "ppe-agent/systemd"
 REGISTRAR = REPOSITORY / "registrar-config/examples/systemd"
+FASTPATH = REPOSITORY / "fastpath/systemd/rspdns-fastpath.service"
 SCTPD = REPOSITORY / "sctp-userland/systemd/sctpd.service"
 REGISTRAR_UNIT = "rspdns-registrar@.service"
 SCTP_RUN = f"{REGISTRAR_UNIT}.d/sctp-run.conf"
@@ -110,7 +111,18 @@ def test_the_sidecar_runs_as_a_user_that_sysusers_makes() -> None:
 @pytest.mark.parametrize("unit", [REGISTRAR / REGISTRAR_UNIT, SCTPD], ids=lambda one: one.name)
 def test_systemd_always_starts_registrars_and_sctpd_again(unit: Path) -> None:
     assert read(unit)["Service"]["Restart"] == "always"
-    assert read(unit)["Unit"]["StartLimitIntervalSec"] == "0", "or systemd gives up after five starts"
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        *(REGISTRAR / REGISTRAR_UNIT, SCTPD, BACKEND / "rspdns.service", FASTPATH),
+        *(SIDECAR / "ppe-agent.service", REPOSITORY / "ppu-agent/systemd/ppu-agent.service"),
+    ],
+    ids=lambda one: one.name,
+)
+def test_systemd_never_gives_up_starting_a_service(unit: Path) -> None:
+    assert read(unit)["Unit"]["StartLimitIntervalSec"] == "0", "or it gives up after five starts"
 
 
 def test_systemd_starts_a_registrar_again_within_a_second() -> None:

@@ -173,6 +173,7 @@ struct packet {
 	__u32 dnssec;  /* DO */
 	__u32 addresses; /* sum of both addresses and the protocol, for checksums */
 	int is_partial; /* the kernel left the checksum to the hardware: it holds the pseudo header's sum alone */
+	int is_turned;	/* source and destination in the copy of its head are the answer's */
 };
 
 static __always_inline long load(struct packet *p, __u32 offset, void *to, __u32 size)
@@ -308,8 +309,8 @@ static __always_inline int read_head(struct packet *p, struct scratch *s)
 	}
 	__u8 *udp = s->head + HEAD(8);
 	__u8 *mac = s->head + (p->head == IPV4_HEAD ? HEAD(IPV4_HEAD) : HEAD(IPV6_HEAD));
-	if (mac[0] & 1)
-		return PACKET; /* to many hosts */
+	if ((mac[0] | mac[6]) & 1)
+		return PACKET; /* to many hosts, or its answer would be */
 	if (p->is_xdp && !is_for_us(p, mac))
 		return PACKET;
 	if (p->dns < SHORTEST || p->dns >= 65536 || (udp[0] | udp[1]) == 0)
@@ -624,6 +625,7 @@ static __always_inline void turn_round(struct packet *p, struct scratch *s, __u3
 	__u8 mac[6];
 	__u16 *udp = (__u16 *)(s->head + HEAD(8));
 	__u16 port = udp[0];
+	p->is_turned = 1;
 	udp[0] = udp[1];
 	udp[1] = port;
 	udp[2] = bpf_htons(8 + dns);
@@ -715,6 +717,7 @@ static __always_inline int write_answer(struct packet *p, struct scratch *s, str
 	return failed ? NOT_WRITTEN : ANSWERED;
 }
 
+/* Tell what became of a question, when that is final. */
 static __always_inline void tell(struct packet *p, struct scratch *s, int reason, int has_question)
 {
 	struct decision *told = bpf_ringbuf_reserve(&decisions, sizeof(*told), 0);
@@ -726,12 +729,12 @@ static __always_inline void tell(struct packet *p, struct scratch *s, int reason
 	told->reason = reason;
 	if (p->head == IPV6_HEAD) {
 		told->version = 6;
-		__builtin_memcpy(told->source, s->head + HEAD(40 + 8) + 8, 16);
+		__builtin_memcpy(told->source, s->head + HEAD(40 + 8) + (p->is_turned ? 24 : 8), 16);
 	} else {
 		told->version = 4;
-		__builtin_memcpy(told->source, s->head + HEAD(20 + 8) + 12, 4);
+		__builtin_memcpy(told->source, s->head + HEAD(20 + 8) + (p->is_turned ? 16 : 12), 4);
 	}
-	__builtin_memcpy(&told->port, s->head + HEAD(8), 2);
+	__builtin_memcpy(&told->port, s->head + HEAD(8) + (p->is_turned ? 2 : 0), 2);
 	bpf_ringbuf_submit(told, 0);
 }
 
@@ -768,8 +771,6 @@ static __always_inline int decide(struct packet *p)
 		reason = NO_LEASE;
 	if (reason == ANSWERED)
 		answer = draw(entry, set, &reason);
-	if (set->trace)
-		tell(p, s, reason, has_question);
 	if (reason == LIMITED_TC)
 		note_options(p, s);
 	if (answer || reason == LIMITED_TC) {
@@ -779,6 +780,8 @@ static __always_inline int decide(struct packet *p)
 	if (entry)
 		__sync_fetch_and_add(reason == ANSWERED ? &entry->answered : &entry->passed, 1);
 	count(reason);
+	if (set->trace)
+		tell(p, s, reason, has_question);
 	return reason;
 }
 

@@ -4,7 +4,11 @@
 #include <linux/ethtool.h>
 #include <linux/if_arp.h>
 #include <linux/if_link.h>
+#include <linux/netlink.h>
+#include <linux/pkt_sched.h>
+#include <linux/rtnetlink.h>
 #include <linux/sockios.h>
+#include <linux/xfrm.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +22,8 @@
 
 /* The filter of ours on an interface: by these a later daemon, and `detach`, find it. */
 #define TC_PRIORITY 5353
-#define LOOKS_TO_A_QUERY 20 /* whether the filter is still there; that the interface is, is seen at each look */
+#define LOOKS_TO_A_QUERY 20 /* whether the filter is there, and may be; that the interface is, is seen at each look */
+#define KERNEL_ANSWERS_S 1
 
 extern const unsigned char bpf_object_start[], bpf_object_end[];
 
@@ -61,13 +66,35 @@ static bool has_jit(void)
 	return found == '1' || found == '2';
 }
 
+/* A netlink socket that waits for its answer no longer than a moment; -1: there is none. */
+static int netlink(int protocol)
+{
+	struct timeval wait = {.tv_sec = KERNEL_ANSWERS_S};
+	int kernel = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);
+	if (kernel >= 0)
+		setsockopt(kernel, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+	return kernel;
+}
+
+/* A socket to ask the kernel about IPsec, -1 without. A kernel without IPsec has none; not a look at /proc, which a unit may hide. */
+static int ask_about_ipsec(bool *has_ipsec)
+{
+	int kernel = netlink(NETLINK_XFRM);
+	*has_ipsec = kernel >= 0 || errno != EPROTONOSUPPORT;
+	return kernel;
+}
+
 /* Tell the program whether this kernel has IPsec: without it there is no helper to ask, and nothing to ask for. */
 static int tell_of_ipsec(struct program *program)
 {
 	struct bpf_map *constants = bpf_object__find_map_by_name(program->object, ".rodata");
 	size_t size;
 	void *value = constants ? (void *)bpf_map__initial_value(constants, &size) : NULL;
-	uint32_t has_ipsec = access("/proc/sys/net/core/xfrm_larval_drop", F_OK) == 0;
+	bool is_there;
+	int kernel = ask_about_ipsec(&is_there);
+	uint32_t has_ipsec = is_there;
+	if (kernel >= 0)
+		close(kernel);
 	if (!value || size != sizeof(has_ipsec))
 		return -1;
 	memcpy(value, &has_ipsec, sizeof(has_ipsec));
@@ -151,15 +178,46 @@ void program_named(struct program *program, const char *socket)
 	program->handle = (hash & 0x7fffffff) | 1;
 }
 
-static int attach_tc(struct program *program, unsigned int index)
+static int attach_tc(struct program *program, struct interface *interface, unsigned int index)
 {
 	LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = (int)index, .attach_point = BPF_TC_INGRESS);
 	int failed = bpf_tc_hook_create(&hook);
 	if (failed && failed != -EEXIST)
 		return failed;
+	if (!failed)
+		interface->made_hook = index;
 	LIBBPF_OPTS(bpf_tc_opts, options, .handle = program->handle, .priority = TC_PRIORITY, .prog_fd = program->file,
 		    .flags = BPF_TC_F_REPLACE);
 	return bpf_tc_attach(&hook, &options);
+}
+
+/* Whether a filter of anybody hangs there; also where the kernel does not say. */
+static bool has_filters(unsigned int index, uint32_t parent)
+{
+	struct {
+		struct nlmsghdr header;
+		struct tcmsg message;
+	} ask = {{.nlmsg_len = sizeof(ask), .nlmsg_type = RTM_GETTFILTER, .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
+		 {.tcm_ifindex = (int)index, .tcm_parent = parent}};
+	char reply[16384] __attribute__((aligned(8)));
+	int kernel = netlink(NETLINK_ROUTE);
+	if (kernel < 0)
+		return true;
+	ssize_t size = send(kernel, &ask, sizeof(ask), 0) < 0 ? -1 : recv(kernel, reply, sizeof(reply), 0);
+	close(kernel);
+	const struct nlmsghdr *first = (const void *)reply;
+	return size < 0 || !NLMSG_OK(first, (size_t)size) || first->nlmsg_type != NLMSG_DONE;
+}
+
+/* Remove the qdisc that holds filters, if this daemon made it and nobody has put a filter there since. */
+static void remove_hook(struct interface *interface, unsigned int index)
+{
+	if (interface->made_hook != index || has_filters(index, TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS)) ||
+	    has_filters(index, TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS)))
+		return;
+	LIBBPF_OPTS(bpf_tc_hook, both, .ifindex = (int)index, .attach_point = BPF_TC_INGRESS | BPF_TC_EGRESS);
+	bpf_tc_hook_destroy(&both);
+	interface->made_hook = 0;
 }
 
 /* Whether an interface's driver has this name. */
@@ -170,12 +228,46 @@ static bool has_driver(const char *name, const char *driver)
 	return !interface_ioctl(name, SIOCETHTOOL, &request) && strcmp(info.driver, driver) == 0;
 }
 
-/* Whether VLAN tags are taken out before the driver's XDP sees a frame: all VLANs would look like one. */
+/* Whether VLAN tags are taken out before XDP sees a frame: all VLANs would look like one. */
 static bool strips_vlan_tags(const char *name)
 {
 	struct ethtool_value flags = {.cmd = ETHTOOL_GFLAGS};
 	struct ifreq request = {.ifr_data = (void *)&flags};
 	return !interface_ioctl(name, SIOCETHTOOL, &request) && (flags.data & ETH_FLAG_RXVLAN);
+}
+
+/* How many IPsec states are in a reply of the kernel; -1: it is none. */
+static long count_of_states(const struct nlmsghdr *reply, size_t size)
+{
+	if (!NLMSG_OK(reply, size) || reply->nlmsg_type != XFRM_MSG_NEWSADINFO)
+		return -1;
+	int left = (int)NLMSG_PAYLOAD(reply, NLMSG_ALIGN(sizeof(uint32_t)));
+	const struct rtattr *one = (const void *)((const char *)NLMSG_DATA(reply) + NLMSG_ALIGN(sizeof(uint32_t)));
+	for (; RTA_OK(one, left); one = RTA_NEXT(one, left)) {
+		uint32_t count;
+		if (one->rta_type != XFRMA_SAD_CNT || RTA_PAYLOAD(one) < sizeof(count))
+			continue;
+		memcpy(&count, RTA_DATA(one), sizeof(count));
+		return count;
+	}
+	return -1;
+}
+
+/* Whether packets may have been decrypted before generic XDP sees them; also where the kernel does not say. */
+static bool uses_ipsec(void)
+{
+	struct {
+		struct nlmsghdr header;
+		uint32_t flags;
+	} ask = {{.nlmsg_len = sizeof(ask), .nlmsg_type = XFRM_MSG_GETSADINFO, .nlmsg_flags = NLM_F_REQUEST}, 0};
+	char reply[512] __attribute__((aligned(8)));
+	bool has_ipsec;
+	int kernel = ask_about_ipsec(&has_ipsec);
+	if (kernel < 0)
+		return has_ipsec;
+	ssize_t size = send(kernel, &ask, sizeof(ask), 0) < 0 ? -1 : recv(kernel, reply, sizeof(reply), 0);
+	close(kernel);
+	return size < 0 || count_of_states((const void *)reply, (size_t)size) != 0;
 }
 
 /* What would make the program useless or wrong there, though it could be attached; NULL: nothing. */
@@ -184,13 +276,20 @@ static const char *why_not_there(const struct program *program, const char *name
 	uint8_t mac[6];
 	if (!read_mac(name, mac))
 		return "it is no Ethernet interface";
-	if (program->mode != XDP_NATIVE)
+	if (program->mode == TC)
 		return NULL;
 	/* It lets no packet grow, and what it sends back is lost unless its peer, unseen from here, has an XDP program too. */
-	if (has_driver(name, "veth"))
-		return "a veth interface would lose the answers in mode xdp: use tc or xdp-generic";
+	if (program->mode == XDP_NATIVE && has_driver(name, "veth"))
+		return "a veth interface would lose the answers in mode xdp: use tc";
 	if (strips_vlan_tags(name))
-		return "its driver takes VLAN tags out before mode xdp sees them: ethtool -K NAME rxvlan off, or use tc";
+		return "VLAN tags are taken out before XDP sees them: ethtool -K NAME rxvlan off, or use tc";
+	if (program->mode == XDP_NATIVE)
+		return NULL;
+	/* Generic XDP sees what the kernel made of a frame, but not what it knows of it. */
+	if (has_driver(name, "bridge"))
+		return "a bridge hands VLAN tags on out of xdp-generic's sight: use tc";
+	if (uses_ipsec())
+		return "IPsec is in use, and xdp-generic can't tell what came encrypted: use tc";
 	return NULL;
 }
 
@@ -268,7 +367,12 @@ unsigned int program_attach(struct program *program)
 	for (unsigned int i = 0; i < program->interface_count; i++) {
 		struct interface *interface = &program->interfaces[i];
 		unsigned int index = if_nametoindex(interface->name);
-		if (is_attached(program, interface, index)) {
+		bool is_there = is_attached(program, interface, index);
+		bool may_stay = is_there && (program->mode == TC || program->looks % LOOKS_TO_A_QUERY);
+		const char *why = index == 0 ? "there is no such interface"
+				  : may_stay ? NULL
+					     : why_not_there(program, interface->name);
+		if (is_there && !why) {
 			name_stations(program, interface, index);
 			attached++;
 			continue;
@@ -276,17 +380,11 @@ unsigned int program_attach(struct program *program)
 		forget_stations(program, interface);
 		interface->index = 0;
 		drop_link(interface);
-		if (index == 0) {
-			snprintf(interface->problem, sizeof(interface->problem), "there is no such interface");
-			continue;
-		}
-		const char *why = why_not_there(program, interface->name);
 		if (why) {
 			snprintf(interface->problem, sizeof(interface->problem), "%s", why);
 			continue;
 		}
-		name_stations(program, interface, index);
-		int failed = program->mode == TC ? attach_tc(program, index) : attach_xdp(program, interface, index);
+		int failed = program->mode == TC ? attach_tc(program, interface, index) : attach_xdp(program, interface, index);
 		if (failed) {
 			snprintf(interface->problem, sizeof(interface->problem), "the program can't be attached: %s%s",
 				 strerror(-failed),
@@ -295,6 +393,7 @@ unsigned int program_attach(struct program *program)
 									  : "");
 			continue;
 		}
+		name_stations(program, interface, index); /* until then it answers nothing */
 		interface->index = index;
 		interface->problem[0] = 0;
 		attached++;
@@ -315,6 +414,7 @@ void program_detach(struct program *program)
 		LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = (int)index, .attach_point = BPF_TC_INGRESS);
 		LIBBPF_OPTS(bpf_tc_opts, options, .handle = program->handle, .priority = TC_PRIORITY);
 		bpf_tc_detach(&hook, &options);
+		remove_hook(interface, index);
 	}
 }
 

@@ -16,6 +16,7 @@ enum mode { TC, XDP_NATIVE, XDP_GENERIC };
 struct interface {
 	char name[IF_NAMESIZE];
 	unsigned int index; /* where the program is attached; 0: nowhere */
+	unsigned int made_hook; /* at which interface it made the qdisc clsact; 0: at none, another one had */
 	int link;	    /* of XDP: the program goes with this descriptor; -1: none */
 	uint8_t mac[6];	    /* of the interface there, as the program of XDP knows it */
 	char problem[160];  /* why it is not attached */

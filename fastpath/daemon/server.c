@@ -49,7 +49,10 @@ struct server {
 	struct table *table;
 	struct limiter limiter;
 	struct client clients[MOST_CLIENTS];
-	struct client *backend; /* whose answers are in the table; NULL: nobody's */
+	struct client *backend; /* who tells the answers; NULL: nobody */
+	uint16_t number;	/* of its lease, or of that of the last backend */
+	uint16_t payload;	/* of its answers */
+	bool is_heir;		/* it has not told all answers yet: until then those of a backend that was killed are given, on its lease */
 	struct ring_buffer *decisions;
 	unsigned int read_in_turn, told_since_look;
 	uint64_t untold; /* decisions since the last look at the interfaces, above the rate */
@@ -347,6 +350,22 @@ static void look_who_traces(struct server *server)
 
 /* ---- what the backend says ---- */
 
+/* From now on the lease of the backend that tells the answers counts; it did not renew it yet, so nothing is answered. */
+static void inherit(struct server *server)
+{
+	struct settings *settings = server->table->settings;
+	__atomic_store_n(&settings->holder, server->number, __ATOMIC_SEQ_CST);
+	settings->payload = server->payload;
+	server->is_heir = false;
+}
+
+/* A lease that no backend writes to: a frozen one that wakes renews its own. */
+static uint16_t next_number(const struct server *server)
+{
+	uint16_t number = (uint16_t)((server->number + 1) % HOLDERS);
+	return number == server->table->settings->holder ? (uint16_t)((number + 1) % HOLDERS) : number;
+}
+
 static void begin(struct server *server, struct client *client, const struct message *message)
 {
 	struct hello hello;
@@ -354,23 +373,28 @@ static void begin(struct server *server, struct client *client, const struct mes
 		return refuse(client, "this is no greeting of a backend");
 	if (hello.version != PROTOCOL_VERSION)
 		return refuse(client, "the backend and rspdns-fastpath are of different versions");
-	struct settings *settings = server->table->settings;
+	/* One that was killed left answers that are good until its lease ends: no other than the new one's first commit ends it. */
+	bool is_heir = !server->backend && lease_left_ns(server);
 	if (server->backend && server->backend != client) {
 		/* One that does not renew its lease is frozen, or gone: the new one takes its place. */
 		if (lease_left_ns(server))
 			return refuse(client, "another backend is connected");
 		server->backend->is_leaving = true;
 	}
-	end_lease(server);
-	settings->holder = (uint16_t)((settings->holder + 1) % HOLDERS); /* a frozen one that wakes renews its own */
-	end_lease(server);
 	server->backend = client;
-	settings->payload = hello.payload;
+	server->number = next_number(server);
+	server->payload = hello.payload;
+	server->is_heir = is_heir;
+	__atomic_store_n(&server->program->leases->renewed_ns[server->number], 0, __ATOMIC_SEQ_CST);
 	limit_clear(&server->limiter);
 	table_clear(server->table);
-	table_commit(server->table);
+	if (!is_heir) {
+		end_lease(server);
+		inherit(server);
+		table_commit(server->table);
+	}
 	client->passed_file = server->program->lease_file;
-	reply(client, WELCOME, &settings->holder, sizeof(settings->holder));
+	reply(client, WELCOME, &server->number, sizeof(server->number));
 }
 
 static void put(struct server *server, struct client *client, const struct message *message)
@@ -378,7 +402,14 @@ static void put(struct server *server, struct client *client, const struct messa
 	struct put put;
 	if (!put_read(message, &put))
 		return refuse(client, "these are no answers to a name");
+	uint32_t refused = server->table->refused;
 	table_put(server->table, &put.question, put.variants, put.count);
+	if (server->is_heir && server->table->refused > refused) {
+		/* Old and new answers do not find room beside each other: the old ones go. */
+		inherit(server);
+		table_commit(server->table);
+		table_put(server->table, &put.question, put.variants, put.count);
+	}
 }
 
 static void commit(struct server *server, struct client *client, const struct message *message)
@@ -386,6 +417,8 @@ static void commit(struct server *server, struct client *client, const struct me
 	uint64_t number;
 	if (!number_read(message, &number))
 		return refuse(client, "this is no end of a change");
+	if (server->is_heir)
+		inherit(server);
 	uint32_t refused = table_commit(server->table);
 	uint8_t body[sizeof(number) + sizeof(refused)];
 	memcpy(body, &number, sizeof(number));

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import uvloop
 from rspdns.pdns.connector_unix import CONNECTION, MAX_REQUEST_BYTES, UnixConnector, inherited_connections
-
-from tests.support.service_manager import ServiceManager
+from rspdns_lab.net.service_manager import ServiceManager
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Faults around the fast path: whatever stops, what the kernel answers is right or PowerDNS answers."""
 
+import json
 import os
 import signal
 import socket
@@ -13,10 +14,13 @@ import pytest
 from pool_user import Member, PoolView
 from rspdns.fastpath import problems
 from rspdns.fastpath.messages import hello
+from rspdns_lab.net.network import call_in
 
 from rserpool import Protocol
 from tests.backend.making import TCP, UDP, ZONE, member, view, views, zone
-from tests.support.fast_path import FAST, LEASE_S, FastStage, built, fast_stage, needs_bpf
+from tests.support.bpf_run import frame, question
+from tests.support.fast_path import FAST, LEASE_S, FastStage, built, fast_stage, needs_bpf, take_vlan_tags_out
+from tests.support.namespaces import own_namespace
 from tests.support.waiting import until
 
 OWNER, HOST = f"_sip._udp.as.{ZONE}", f"as.{ZONE}"
@@ -219,6 +223,33 @@ def test_detach_leaves_nothing_behind(stage: FastStage) -> None:
     assert "bpf" not in stage.server.run("tc", "filter", "show", "dev", "server", "ingress").stdout
 
 
+@pytest.mark.parametrize("others", ["none", "qdisc", "filter"])
+def test_detach_removes_the_queueing_discipline_it_made_and_none_that_others_use(
+    tmp_path: Path, others: str
+) -> None:
+    needs_bpf()
+    with own_namespace() as namespace:
+
+        def tc(*words: str) -> str:
+            done = namespace.run("tc", *words)
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        if others == "qdisc":
+            tc("qdisc", "add", "dev", "lo", "clsact")
+        path = tmp_path / "fastpath.sock"
+        command = [str(built()), "run", "--interface", "lo", "--address", "127.0.0.1", "--socket", str(path)]
+        daemon = namespace.start(*command, log=tmp_path / "log")
+        until(lambda: "direct-action" in tc("filter", "show", "dev", "lo", "ingress"), told=tmp_path / "log")
+        if others == "filter":
+            tc(*"filter add dev lo egress prio 7 bpf flowid 1:1 bytecode".split(), "1,6 0 0 0")
+        daemon.terminate()
+        assert daemon.wait(60) == 0
+        assert ("clsact" in tc("qdisc", "show", "dev", "lo")) == (others != "none")
+        assert "direct-action" not in tc("filter", "show", "dev", "lo", "ingress")
+        assert ("bytecode" in tc("filter", "show", "dev", "lo", "egress")) == (others == "filter")
+
+
 def test_interface_that_goes_and_comes_is_attached_again(stage: FastStage) -> None:
     assert answered(stage) == 1
     stage.server.ip("link", "delete", "server")
@@ -269,6 +300,145 @@ def test_generic_xdp_answers_too(tmp_path_factory: pytest.TempPathFactory) -> No
         assert answered(stage) == 1
 
 
+def test_what_became_of_a_question_is_told_when_it_is_final(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """In this mode a packet seldom has room for a long answer: PowerDNS answers then, and that is told."""
+    eight = views(view(*(member(number) for number in range(1, 9))))
+    with fast_stage([zone()], eight, tmp_path_factory.mktemp("fast"), "--mode", "xdp-generic") as stage:
+        log = stage.folder / "trace"
+        tracing = stage.server.start(str(built()), "trace", "--socket", str(stage.socket), log=log)
+        ask = ("dig", f"@{FAST}", "+tries=1", "+time=10", "+nocookie")
+
+        def is_tracing() -> bool:
+            stage.client.run(*ask, HOST, "A")
+            return " A answered" in log.read_text()
+
+        def asked() -> tuple[int, int]:
+            (one,) = (one for one in stage.status()["asked"] if one["type"] == "SRV")
+            return one["answered"], one["passed"]
+
+        try:
+            until(is_tracing, told=log)
+            before, asked_before = stage.decisions(), asked()
+            assert "status: NOERROR" in stage.client.run(*ask, OWNER, "SRV").stdout
+            after, (answered_now, passed_now) = stage.decisions(), asked()
+            ((became, count),) = {
+                (reason, after[reason] - before[reason])
+                for reason in after
+                if after[reason] != before[reason]
+            }
+            assert (became, count) in {("not_grown", 1), ("answered", 1)}, (
+                "the latter on a kernel with more room"
+            )
+            is_answered = became == "answered"
+            assert (answered_now, passed_now) == (
+                asked_before[0] + is_answered,
+                asked_before[1] + (not is_answered),
+            )
+            until(lambda: f"{OWNER} SRV" in log.read_text(), told=log)
+            assert [line.split()[1:] for line in log.read_text().splitlines() if "SRV" in line] == [
+                [OWNER, "SRV", became]
+            ]
+        finally:
+            tracing.terminate()
+            tracing.wait(30)
+
+
+def send_frame(stage: FastStage, sent: bytes) -> None:
+    """From the client, to the server's MAC address."""
+    (link,) = json.loads(stage.server.run("ip", "-j", "link", "show", "server").stdout)
+    whole = bytes.fromhex(link["address"].replace(":", "")) + sent[6:]
+
+    def send() -> None:
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire:
+            wire.bind(("client", 0))
+            wire.send(whole)
+
+    call_in(Path("/run/netns") / stage.client.name, send)
+
+
+@pytest.mark.parametrize("mode", ["tc", "xdp-generic"])
+def test_question_in_a_vlan_that_is_not_the_interface_is_left_alone(
+    tmp_path_factory: pytest.TempPathFactory, mode: str
+) -> None:
+    asked = frame(question(OWNER))
+    tagged = asked[:12] + b"\x81\0\0\7" + asked[12:]
+    with fast_stage([zone()], TWO, tmp_path_factory.mktemp("fast"), "--mode", mode) as stage:
+        before = stage.decisions()
+        send_frame(stage, tagged)
+        send_frame(stage, asked)
+        until(lambda: stage.decisions()["answered"] > before["answered"])
+        after = stage.decisions()
+        assert sum(after.values()) == sum(before.values()) + 1
+
+
+def test_xdp_is_refused_where_vlan_tags_are_out_of_its_sight(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Also when that is turned on later: a question in any VLAN would look like one in none."""
+    with fast_stage([zone()], TWO, tmp_path_factory.mktemp("fast"), "--mode", "xdp-generic") as stage:
+        assert answered(stage) == 1
+        take_vlan_tags_out(stage.server, "server", wanted=True)
+        until(lambda: not stage.status()["interfaces"][0]["attached"])
+        assert "ethtool -K NAME rxvlan off, or use tc" in stage.status()["interfaces"][0]["problem"]
+        assert "xdp" not in stage.server.run("ip", "link", "show", "server").stdout
+        assert answered(stage) == 0
+        take_vlan_tags_out(stage.server, "server", wanted=False)
+        until(lambda: stage.status()["interfaces"][0]["attached"])
+        until(lambda: answered(stage) == 1)
+
+
+def test_xdp_generic_is_refused_at_a_bridge(stage: FastStage) -> None:
+    stage.server.ip("link", "add", "bridge", "type", "bridge")
+    other = stage.folder / "other.sock"
+    stage.start_daemon("--mode", "xdp-generic", "--socket", str(other), interface="bridge")
+    until(other.exists)
+    told = stage.server.run(str(built()), "status", "--socket", str(other)).stdout
+    (interface,) = json.loads(told)["interfaces"]
+    assert not interface["attached"]
+    assert "a bridge hands VLAN tags on" in interface["problem"]
+
+
+def test_mac_address_of_before_another_programs_end_is_no_longer_this_hosts(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """The interface was another XDP program's first; its MAC address changed in the meantime."""
+    before, now = "02:00:00:00:00:71", "02:00:00:00:00:72"
+    mode = ("--mode", "xdp-generic")
+    with fast_stage([zone()], TWO, tmp_path_factory.mktemp("fast"), *mode) as stage:
+        first = stage.daemons[0]
+        stage.server.ip("link", "delete", "server")
+        until(lambda: not stage.status()["interfaces"][0]["attached"])
+        first.send_signal(signal.SIGSTOP)
+        other = stage.folder / "other.sock"
+        holder = stage.start_daemon(*mode, "--socket", str(other))
+        stage.connect()
+        stage.server.ip("link", "set", "server", "address", before, "promisc", "on")
+
+        def holds() -> bool:
+            told = stage.server.run(str(built()), "status", "--socket", str(other)).stdout
+            return bool(told) and bool(json.loads(told)["interfaces"][0]["attached"])
+
+        until(holds)
+        first.send_signal(signal.SIGCONT)
+        until(lambda: "another XDP program" in stage.status()["interfaces"][0]["problem"])
+        stage.server.ip("link", "set", "server", "address", now)
+        holder.terminate()
+        holder.wait(30)
+        until(lambda: stage.status()["interfaces"][0]["attached"])
+        stage.wait_until_ready()
+
+        def is_answered(mac: str) -> bool:
+            stage.client.ip("neigh", "replace", FAST, "lladdr", mac, "dev", "client")
+            counted = stage.decisions()["answered"]
+            stage.client.run("dig", f"@{FAST}", "+tries=1", "+time=1", "+nocookie", HOST, "A")
+            return stage.decisions()["answered"] > counted
+
+        until(lambda: is_answered(now))
+        assert not is_answered(before)
+
+
 def test_xdp_answers_frames_for_this_host_alone(tmp_path_factory: pytest.TempPathFactory) -> None:
     """A promiscuous interface, the port of a bridge, the backup of VRRP: frames of other hosts come by."""
     options = ("--mode", "xdp-generic", "--mac", VIRTUAL_MAC)
@@ -316,7 +486,7 @@ def test_native_xdp_on_veth_is_refused_with_the_reason_and_powerdns_answers(
         assert addresses(stage) == {"10.0.0.1", "10.0.0.2"}
         (interface,) = stage.status()["interfaces"]
         assert not interface["attached"]
-        assert "use tc or xdp-generic" in interface["problem"]
+        assert "would lose the answers in mode xdp: use tc" in interface["problem"]
         assert [interface["problem"] in said for said in problems(str(stage.socket))] == [True]
         assert "not at server: a veth interface" in (stage.folder / "fastpath.log").read_text()
 

@@ -89,6 +89,8 @@ def network_faults() -> dict[str, bytes]:
         "another port": changed(good, 36, b"\x14\xe9"),
         "another address": frame(question(OWNER), target=SLOW),
         "to many hosts": b"\1\0\x5e\0\0\1" + good[6:],
+        "from many hosts": good[:6] + b"\xff" * 6 + good[12:],
+        "from many hosts over IPv6": six[:6] + b"\x33\x33\0\0\0\1" + six[12:],
         "from nowhere": frame(question(OWNER), source="0.0.0.0"),
         "from a group": frame(question(OWNER), source="224.0.0.1"),
         "from port 0": changed(good, 34, b"\0\0"),
@@ -281,8 +283,8 @@ def what_is_wrong(packet: bytes) -> str:
 
     Written from the RFCs (791, 768, 8200), without a look at the program.
     """
-    if packet[0] & 1:
-        return "to many hosts"
+    if (packet[0] | packet[6]) & 1:
+        return "to many hosts, or from them"
     if packet[12:14] == b"\x08\0":
         ip, version = packet[14:34], 4
         length, flags = int.from_bytes(ip[2:4], "big"), int.from_bytes(ip[6:8], "big")

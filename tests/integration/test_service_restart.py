@@ -7,13 +7,13 @@ from signal import SIGKILL, SIGTERM, Signals
 
 import pytest
 from pdns_config import PdnsSettings
+from rspdns_lab.net.service_manager import ServiceManager
 
 from tests.support.backend import ADDRESS, HANDLE, ZONE
 from tests.support.chain import Chain
 from tests.support.dns_stream import DnsStream
 from tests.support.members import Members
 from tests.support.namespaces import end, own_namespace
-from tests.support.service_manager import ServiceManager
 from tests.support.waiting import until
 
 PER_S = 300

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from daemon_kit.control import ControlError, request
+from rspdns_lab.net.service_manager import ServiceManager
 
 from tests.support.namespaces import Namespace
-from tests.support.service_manager import ServiceManager
 from tests.support.waiting import until
 
 ADDRESS = "10.99.0.1"
@@ -91,7 +91,6 @@ path = "{folder}/state"
             *(sys.executable, "-m", "rspdns.cli", "serve", "--log-json", "-c", str(self.config)),
             sctp=True,
             log=self.log,
-            environment=manager.environment if manager else None,
             descriptors=manager.descriptors if manager else (),
         )
         until(lambda: process.poll() is not None or self.status() is not None, told=self.log)

@@ -6,8 +6,12 @@ be asked both ways.
 
 from __future__ import annotations
 
+import array
+import fcntl
 import json
 import os
+import socket
+import struct
 import subprocess
 import sys
 import uuid
@@ -22,6 +26,7 @@ import pytest
 from pool_user import PoolView
 from rspdns.fastpath import FastPath, LimitConfig
 from rspdns.zones.zone import Zone
+from rspdns_lab.net.network import call_in
 
 from tests.support.namespaces import REPOSITORY, Namespace
 from tests.support.pdns import Pdns
@@ -33,6 +38,7 @@ FAST, SLOW = "10.99.0.1", "10.99.0.3"
 FAST_6, SLOW_6 = "fd00:99::1", "fd00:99::3"
 CLIENT, CLIENT_6 = "10.99.0.2", "fd00:99::2"
 LEASE_S = 1.0
+SIOCETHTOOL, ETHTOOL_GFLAGS, ETHTOOL_SFLAGS, ETH_FLAG_RXVLAN = 0x8946, 0x25, 0x26, 1 << 8
 
 
 @cache
@@ -180,3 +186,21 @@ def connect(server: Namespace, client: Namespace) -> None:
             more = ["nodad"] if ":" in address else []
             namespace.ip("address", "add", address, "dev", interface, *more)
         namespace.ip("link", "set", interface, "up")
+    take_vlan_tags_out(server, "server", wanted=False)
+
+
+def take_vlan_tags_out(namespace: Namespace, interface: str, *, wanted: bool) -> None:
+    """What `ethtool -K INTERFACE rxvlan on|off` does. XDP modes are refused where it is on."""
+
+    def ask_driver(what: int, flags: int) -> int:
+        value = array.array("I", [what, flags])
+        request = struct.pack("16sQ16x", interface.encode(), value.buffer_info()[0])
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            fcntl.ioctl(any_socket, SIOCETHTOOL, request)
+        return value[1]
+
+    def set_flag() -> None:
+        flags = ask_driver(ETHTOOL_GFLAGS, 0) & ~ETH_FLAG_RXVLAN
+        ask_driver(ETHTOOL_SFLAGS, flags | ETH_FLAG_RXVLAN if wanted else flags)
+
+    call_in(Path("/run/netns") / namespace.name, set_flag)

@@ -20,6 +20,7 @@ from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Host
 from rspdns_lab.net.preconditions import SctpRunner
 from rspdns_lab.net.processes import Program, children_of
+from rspdns_lab.net.service_manager import Service
 from rspdns_lab.net.wall_clock import WallClock
 
 START_TIMEOUT_S = 60.0
@@ -136,9 +137,15 @@ class NameServerHost:
             str(folder / "rspdns.toml"),
             "--log-json",
         ]
-        self.backend = Program(
-            "backend", host, sctp.command(backend), folder / "backend.log", sctp.environment
+        self.backend = Service(
+            "backend",
+            host,
+            lambda kept: sctp.command([*kept, *backend]),
+            folder / "backend.log",
+            folder / "remote.sock",
+            sctp.environment,
         )
+        """As its unit runs it: systemd holds its socket, and keeps PowerDNS's connections."""
         self.pdns = Program("pdns", host, ["pdns_server", f"--config-dir={folder}"], folder / "pdns.log")
         self.has_fastpath = setting.fastpath
         self.fastpath = fast_path.daemon(host, folder, 53, "eth0")
@@ -165,8 +172,7 @@ class NameServerHost:
 
     def wait(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait for the backend, then start PowerDNS."""
-        remote = self.folder / "remote.sock"
-        wait_until(remote.exists, f"the backend on {self.host.name}", timeout_s, self.backend)
+        wait_until(lambda: self.backend.is_ready, f"the backend on {self.host.name}", timeout_s, self.backend)
         self.pdns.start()
 
     def kill(self) -> float:

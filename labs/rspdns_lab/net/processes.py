@@ -31,6 +31,8 @@ class Program:
         self.host = host
         self.command = list(command)
         self.log = log
+        self.descriptors: Sequence[int] = ()
+        """What it inherits when it is started."""
         self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -45,6 +47,7 @@ class Program:
                     stderr=log,
                     start_new_session=True,
                     preexec_fn=die_with_parent(signal.SIGKILL),
+                    pass_fds=self.descriptors,
                     env=self._environment,
                 )
             except OSError as error:

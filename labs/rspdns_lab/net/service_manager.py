@@ -4,8 +4,13 @@ import contextlib
 import os
 import select
 import socket
+import sys
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+from rspdns_lab.net.network import Host
+from rspdns_lab.net.processes import Program
 
 _HAND_OVER = """
 import fcntl, os, sys
@@ -14,8 +19,12 @@ for index, one in enumerate(descriptors):
     os.dup2(one, 3 + index)
     os.close(one)
 os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(descriptors)), LISTEN_FDNAMES=sys.argv[2])
-os.execvp(sys.argv[3], sys.argv[3:])
+os.environ["NOTIFY_SOCKET"] = sys.argv[3]
+os.execvp(sys.argv[4], sys.argv[4:])
 """
+
+
+_READ_WITHIN_S = 10.0
 
 
 class ServiceManager:
@@ -34,6 +43,7 @@ class ServiceManager:
         self._mail = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._mail.bind(str(notify_socket))
         self.environment = {"NOTIFY_SOCKET": str(notify_socket)}
+        """Of the service alone: what it starts, and what starts it, must not speak for it."""
         self._read_so_far = threading.Event()
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
@@ -72,7 +82,7 @@ class ServiceManager:
         """Read what was sent until now; forget what hung up, which systemd does by itself."""
         self._read_so_far.clear()
         self._send(b"SO FAR")
-        assert self._read_so_far.wait(10)
+        self._read_so_far.wait(_READ_WITHIN_S)
         for one in list(self._stored):
             poll = select.poll()
             poll.register(one[1], 0)
@@ -96,13 +106,58 @@ class ServiceManager:
         """What starts a command with these descriptors as systemd would."""
         names = ":".join(["rspdns.socket", *(name for name, _ in self._stored)])
         numbers = ",".join(str(one) for one in self.descriptors)
-        return ["python3", "-c", _HAND_OVER, numbers, names]
+        return [sys.executable, "-c", _HAND_OVER, numbers, names, self.environment["NOTIFY_SOCKET"]]
 
     def close(self) -> None:
         """Give up everything."""
         with contextlib.suppress(OSError):
             self._send(b"END")
         self._reading.join(10)
+        paths = (self._mail.getsockname(), self._listener.getsockname())
         self._mail.close()
         self._listener.close()
         self._drop_all()
+        for path in paths:
+            Path(path).unlink(missing_ok=True)
+
+
+class Service(Program):
+    """A program that is started as systemd starts it: with the socket and the connections of its unit."""
+
+    def __init__(
+        self,
+        name: str,
+        host: Host,
+        command: Callable[[Sequence[str]], list[str]],
+        log: Path,
+        path: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`command` puts together the whole command line, with the words in it that hand over what is kept;
+        `path` is that of the listening socket."""
+        self._path = path
+        self._notify_socket = path.with_suffix(".notify")
+        self._line = command
+        self._manager: ServiceManager | None = None
+        super().__init__(name, host, command([]), log, environment)
+
+    def start(self, stdout: int | None = None) -> None:
+        """Start it, also again after its end."""
+        if self._manager is None:
+            self._manager = ServiceManager(self._path, self._notify_socket)
+        self._manager.told.clear()
+        self.descriptors = self._manager.descriptors
+        self.command = self._line(self._manager.wrapper())
+        super().start(stdout)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has said so since it was started last."""
+        return self._manager is not None and "READY=1" in self._manager.told
+
+    def ended(self) -> None:
+        """Make sure that nothing of it is left, its socket included."""
+        super().ended()
+        if self._manager is not None:
+            self._manager.close()
+            self._manager = None
