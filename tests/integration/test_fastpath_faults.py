@@ -242,7 +242,8 @@ def test_detach_removes_the_queueing_discipline_it_made_and_none_that_others_use
         daemon = namespace.start(*command, log=tmp_path / "log")
         until(lambda: "direct-action" in tc("filter", "show", "dev", "lo", "ingress"), told=tmp_path / "log")
         if others == "filter":
-            tc(*"filter add dev lo egress prio 7 bpf flowid 1:1 bytecode".split(), "1,6 0 0 0")
+            where = ("filter", "add", "dev", "lo", "egress", "prio", "7")
+            tc(*where, "bpf", "flowid", "1:1", "bytecode", "1,6 0 0 0")
         daemon.terminate()
         assert daemon.wait(60) == 0
         assert ("clsact" in tc("qdisc", "show", "dev", "lo")) == (others != "none")
