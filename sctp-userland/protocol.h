@@ -57,6 +57,7 @@ enum operation {
 	OP_PEELOFF, /* argument 0: association -> descriptor */
 	OP_STATUS,  /* argument 0: JSON or text -> descriptor of a file without a name, its position at the end */
 	OP_STATES,  /* -> descriptor of the states' memory */
+	OP_TURN,    /* answered when all that was sent before has gone as far as it goes on this host */
 	OP_GIVE_BACK, /* data: struct inbound and bytes that a reader took and had no room for: they come again, before all else */
 	OP_FETCH,     /* a message that lies with sctpd (INBOUND_ASK, STATE_RETURNED); argument 0: it stays there -> data: as in OP_GIVE_BACK */
 	OP_COUNT,
@@ -73,6 +74,7 @@ enum operation {
 #define STATE_TAKES_NO_MORE 64 /* what was sent one way just now may have come too late: OP_SENT */
 #define STATE_OVER 128	 /* where nothing lies to be read there is no connection any more: ENOTCONN, not the end of file */
 #define STATE_RETURNED 256 /* OP_FETCH comes before what lies in the descriptor: this was given back when nothing could go inward any more */
+#define STATE_NEAR 512	   /* it has, or had, a peer on this host: OP_TURN may bring what was sent just now */
 #define STATE_STREAMS_SHIFT 16 /* from here on: of how many streams messages may go one way, down the pair; 0: each send is a call */
 
 struct send_parameters {

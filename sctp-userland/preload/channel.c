@@ -292,3 +292,21 @@ int channel_call(int fd, struct exchange *exchange)
 		errno = saved;
 	return result;
 }
+
+static bool has_sent;
+
+void channel_note_sent(void)
+{
+	if (!__atomic_load_n(&has_sent, __ATOMIC_RELAXED))
+		__atomic_store_n(&has_sent, true, __ATOMIC_RELAXED);
+}
+
+bool channel_turn(bool if_sent)
+{
+	struct exchange exchange = { .request = { .operation = OP_TURN } };
+	int saved = errno;
+	bool had = (!if_sent || __atomic_exchange_n(&has_sent, false, __ATOMIC_RELAXED)) && channel_call(-1, &exchange) == 0;
+
+	errno = saved;
+	return had;
+}

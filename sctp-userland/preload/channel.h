@@ -32,6 +32,13 @@ void channel_free_place(struct exchange *exchange);
  * A place that is kept is used or given up. */
 int channel_call(int fd, struct exchange *exchange);
 
+/* This process has sent something. */
+void channel_note_sent(void);
+
+/* Have sctpd pass on all that was sent before now to this host; if_sent: only if this process has sent something since the last time. Return
+ * whether it did. errno stays. */
+bool channel_turn(bool if_sent);
+
 /* The process of the sctpd that this thread's calls go to; 0: none yet. */
 pid_t channel_daemon(void);
 

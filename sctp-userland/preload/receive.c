@@ -108,9 +108,8 @@ static void put_next_information(int fd, struct msghdr *message, size_t room)
 {
 	struct inbound next;
 	ssize_t length = look(fd, &next);
-	struct exchange turn = { .request = { .operation = OP_GETSOCKNAME }, .result = (char *)&next, .result_room = sizeof(next) };
 
-	if (length < 0 && channel_call(fd, &turn) == 0) /* sctpd answers when it has passed on what it has */
+	if (length < 0 && channel_turn(false))
 		length = look(fd, &next);
 	if (length >= HEADER && next.type == INBOUND_DATA) {
 		struct sctp_nxtinfo information = { .nxt_sid = next.stream, .nxt_flags = next.sinfo_flags, .nxt_ppid = next.ppid,
@@ -263,7 +262,7 @@ static ssize_t receive(int fd, uint64_t known, struct msghdr *message, int flags
 {
 	const bool looks = flags & MSG_PEEK;
 	const size_t room = room_of(message);
-	bool nothing_comes, is_there;
+	bool nothing_comes, is_there, was_passed_on = false;
 	uint32_t state;
 	ssize_t got = 0;
 
@@ -272,11 +271,15 @@ static ssize_t receive(int fd, uint64_t known, struct msghdr *message, int flags
 		nothing_comes = state & STATE_KNOWN && (!(state & STATE_RECEIVES) || state & (STATE_LISTENS | STATE_OVER));
 		is_there = state & STATE_RETURNED;
 		if (!is_there)
-			got = take(fd, header, message, (flags & (MSG_PEEK | MSG_DONTWAIT)) | (nothing_comes ? MSG_DONTWAIT : 0), spare);
+			got = take(fd, header, message, (flags & (MSG_PEEK | MSG_DONTWAIT)) | (nothing_comes || was_passed_on ? MSG_DONTWAIT : 0),
+				   spare);
 		if (!is_there && got >= HEADER && header->type == INBOUND_ASK)
 			is_there = true;
 		if (is_there)
 			got = fetch(fd, header, message, flags, spare);
+		/* Linux has it by now. */
+		if (got < 0 && errno == EAGAIN && !nothing_comes && !was_passed_on && state & STATE_NEAR && (was_passed_on = channel_turn(true)))
+			continue;
 		if (got < 0 && errno == EAGAIN && nothing_comes && (state & STATE_LISTENS || !(flags & MSG_DONTWAIT || fd_is_nonblocking(fd))))
 			errno = ENOTCONN; /* Linux says so of a listening socket at once, of others to who would wait */
 		if (got < 0)
@@ -343,11 +346,16 @@ void sctp_forget_error(int fd)
 int sctp_wait_connection(int fd)
 {
 	struct inbound header;
+	int flags = 0;
 	ssize_t got;
 
-	do
-		got = real()->recvfrom(fd, &header, sizeof(header), 0, NULL, NULL);
-	while (got >= HEADER && header.type == INBOUND_ERROR); /* of a connect() before */
+	do {
+		got = real()->recvfrom(fd, &header, sizeof(header), flags, NULL, NULL);
+		if (got < 0 && errno == EAGAIN && flags == 0 && channel_turn(true))
+			flags = MSG_DONTWAIT;
+		else if (got < HEADER || header.type != INBOUND_ERROR) /* of a connect() before */
+			break;
+	} while (true);
 	if (got < 0)
 		return -1;
 	if (got < HEADER || header.type != INBOUND_ACCEPT) {

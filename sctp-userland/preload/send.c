@@ -172,8 +172,10 @@ ssize_t sctp_send(int fd, uint64_t known, const struct msghdr *message, int flag
 	sent = send_one_way(fd, known, message, exchange.data_length, &exchange.request.send, &late);
 	if (sent >= 0 && late && channel_call(fd, &ask) < 0)
 		return failed(fd, flags);
-	if (sent >= 0)
+	if (sent >= 0) {
+		channel_note_sent();
 		errno = saved;
+	}
 	if (sent >= 0 || errno != EPIPE)
 		return sent;
 	if (exchange.data_length > MESSAGE_MAX) {
@@ -195,6 +197,7 @@ ssize_t sctp_send(int fd, uint64_t known, const struct msghdr *message, int flag
 	}
 	if (result < 0)
 		return failed(fd, flags);
+	channel_note_sent();
 	errno = saved;
 	return exchange.reply.result;
 }
@@ -210,6 +213,7 @@ int sctp_connect_to(int fd, const void *addresses, size_t length, int *associati
 	sctp_forget_error(fd); /* of an attempt before */
 	if (channel_call(fd, &exchange) < 0 && errno != EINPROGRESS)
 		return -1;
+	channel_note_sent();
 	if (association != NULL)
 		*association = exchange.reply.result;
 	plug(fd);

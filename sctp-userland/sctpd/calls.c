@@ -62,6 +62,7 @@ static void inherit(const struct call *call, struct sctp_socket *to, const struc
 	to->wants_rcvinfo = from->wants_rcvinfo;
 	to->wants_nxtinfo = from->wants_nxtinfo;
 	to->v6only = from->v6only;
+	to->near = from->near;
 	to->calls_only = from->calls_only;
 	to->send_buffer = from->send_buffer;
 	to->receive_buffer = from->receive_buffer;

@@ -17,7 +17,9 @@
 struct connection {
 	struct watch watch; /* first */
 	struct ucred client;
+	struct connection *next_turn;
 };
+static struct connection *turns; /* those that wait for one */
 
 #define DATA_MAX (sizeof(struct inbound) + MESSAGE_MAX) /* what a reader gives back, or takes */
 
@@ -64,6 +66,11 @@ static bool serve(struct connection *connection, size_t length, int passed, stru
 	    request.data_length > DATA_MAX ||
 	    length != sizeof(request) + request.address_length + request.data_length)
 		return false;
+	if (request.operation == OP_TURN) {
+		connection->next_turn = turns;
+		turns = connection;
+		return true;
+	}
 	call.address = incoming + sizeof(request);
 	call.data = call.address + request.address_length;
 	call.result = outgoing;
@@ -103,6 +110,23 @@ static void ready(struct watch *watch, uint32_t events)
 		close(passed);
 	if (!served)
 		drop(connection);
+}
+
+bool control_wants_turn(void)
+{
+	return turns != NULL;
+}
+
+void control_had_turn(void)
+{
+	const struct call done = { .descriptor = -1 };
+	struct connection *connection;
+
+	while ((connection = turns) != NULL) {
+		turns = connection->next_turn;
+		if (!send_reply(connection->watch.fd, &done))
+			drop(connection);
+	}
 }
 
 static bool is_among(const gid_t *groups, size_t number)

@@ -12,6 +12,10 @@ int control_listen(gid_t group, bool everyone);
 /* Serve this connected descriptor from now on, if its other end's user may; else close it and return false. */
 bool control_serve(int fd);
 
+/* Whether clients wait for OP_TURN; tell them that all is done that was there to be done. To be called before anything else is waited for. */
+bool control_wants_turn(void);
+void control_had_turn(void);
+
 /* Give up the name. */
 void control_end(void);
 

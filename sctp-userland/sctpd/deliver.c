@@ -4,6 +4,7 @@
 #include "bound.h"
 #include "deliver.h"
 #include "inbound.h"
+#include "interfaces.h"
 #include "notifications.h"
 #include "sockets.h"
 #include "usrsctp_internal.h"
@@ -22,9 +23,9 @@ static void connect_ended(struct sctp_socket *s, int error)
 		socket_note_peer(s);
 }
 
-/* A path on which the first INITs were lost is taken for dead although a later one was answered, and usrsctp sends no data on it before a
+/* Whether the peer is on this host; and: a path on which the first INITs were lost is taken for dead although a later one was answered, and usrsctp sends no data on it before a
  * heartbeat is answered: so it goes out at once. */
-static void ask_lost_paths(struct sctp_socket *s, sctp_assoc_t association)
+static void look_at_paths(struct sctp_socket *s, sctp_assoc_t association)
 {
 	struct sockaddr *list = NULL;
 	int i, count = usrsctp_getpaddrs(s->so, association, &list);
@@ -33,10 +34,14 @@ static void ask_lost_paths(struct sctp_socket *s, sctp_assoc_t association)
 	for (i = 0; i < count; i++) {
 		struct sctp_paddrinfo path = { .spinfo_assoc_id = association };
 		struct sctp_paddrparams now = { .spp_assoc_id = association, .spp_flags = SPP_HB_DEMAND };
+		struct sockaddr_in6 peer = { 0 };
 		socklen_t length = sizeof(path), size = address_length((const struct sockaddr *)from);
 
 		memcpy(&path.spinfo_address, from, size);
 		memcpy(&now.spp_address, from, size);
+		memcpy(&peer, from, size);
+		address_unmap(&peer);
+		s->near |= interfaces_known(&peer) != NULL;
 		if (usrsctp_getsockopt(s->so, IPPROTO_SCTP, SCTP_GET_PEER_ADDR_INFO, &path, &length) == 0 &&
 		    !(path.spinfo_state & (SCTP_ACTIVE | SCTP_UNCONFIRMED)))
 			usrsctp_setsockopt(s->so, IPPROTO_SCTP, SCTP_PEER_ADDR_PARAMS, &now, sizeof(now));
@@ -57,7 +62,7 @@ static void learn(struct sctp_socket *s, const char *from, size_t length)
 	if (change.sac_type != SCTP_ASSOC_CHANGE)
 		return;
 	if (change.sac_state == SCTP_COMM_UP || change.sac_state == SCTP_RESTART)
-		ask_lost_paths(s, change.sac_assoc_id);
+		look_at_paths(s, change.sac_assoc_id);
 	if (!socket_is_connecting(s))
 		return;
 	if (!IS_ONE_TO_ONE(s) && change.sac_assoc_id != s->connecting_association)

@@ -17,7 +17,10 @@
 #include "limits.h"
 #include "options.h"
 #include "outbound.h"
+#include "packets.h"
 #include "states.h"
+
+#define OWN_TURNS 4 /* packets to this host itself, and what they are answered with, before others are looked at */
 
 /* Neither connected nor told that this failed: such a socket isn't writable. */
 static bool is_unconnected(const struct sctp_socket *s)
@@ -201,6 +204,15 @@ void sockets_run(void)
 		s->ends = s->ends && s->state != SOCKET_GONE && outbound_is_over(s); /* the SHUTDOWN may have been forged */
 		socket_tell_state(s);
 	}
+}
+
+void sockets_turn(bool waits)
+{
+	int turn;
+
+	sockets_run();
+	for (turn = 0; turn < OWN_TURNS && packets_take_own(waits); turn++)
+		sockets_run();
 }
 
 void sockets_end_all(void)

@@ -16,6 +16,9 @@ void sockets_reap(uint16_t port);
 /* Do what became possible on all sockets usrsctp has noted: deliver, accept, finish connects, free. */
 void sockets_run(void);
 
+/* The same, and what this brings to sockets of this host, at once. waits: see packets_take_own(). */
+void sockets_turn(bool waits);
+
 /* ABORT everything (the daemon ends). */
 void sockets_end_all(void);
 

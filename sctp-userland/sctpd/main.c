@@ -15,7 +15,6 @@
 #include "limits.h"
 #include "loop.h"
 #include "manager.h"
-#include "packets.h"
 #include "privilege.h"
 #include "settings.h"
 #include "show.h"
@@ -25,7 +24,6 @@
 
 #define UNBLOCK_MS 2000 /* a net under the wake-ups */
 #define NICENESS -10
-#define OWN_TURNS 4 /* packets to this host itself, and what they are answered with, before others are looked at */
 #define EXIT_NO_PRIVILEGE 77
 #define EXIT_RUNNING 3 /* another one serves this network namespace */
 
@@ -91,12 +89,10 @@ static void serve(const struct settings *settings)
 	while (!ending) {
 		int next_ms = sooner(sooner(timers_run(), limits_run()), sooner(inbound_run(loop_now_ms()), expiry_run(loop_now_ms())));
 		uint64_t now_ms;
-		int turn;
 
 		stack_run_deferred_work();
-		sockets_run();
-		for (turn = 0; turn < OWN_TURNS && packets_take_own(); turn++)
-			sockets_run();
+		sockets_turn(control_wants_turn());
+		control_had_turn();
 		now_ms = loop_now_ms();
 		if (now_ms - unblocked_ms >= UNBLOCK_MS) {
 			sockets_unblock_all();

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <netinet/ip6.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -21,6 +22,8 @@
 #define PACKET_MAX 65600
 #define BUFFER_SIZE (4 * 1024 * 1024) /* bytes: a burst must not be lost in the raw socket */
 #define PER_TURN 64
+#define OWN_MAX 64
+#define OWN_MS 2 /* a busy kernel brings them a moment later */
 #define AT_ONCE 8
 #define HANDSHAKE 4 /* packets, each after the other */
 #define COMMON_HEADER 12
@@ -30,7 +33,12 @@
 #define PACKET_COST 256 /* bytes of memory beyond those of the packet */
 
 static char incoming[PACKET_MAX], outgoing[PACKET_MAX];
-static bool sent_to_self;
+static int own4, own6; /* packets to this host itself that may be on their way */
+
+static void note_own(int *own, int number)
+{
+	*own = *own + number < 0 ? 0 : *own + number > OWN_MAX ? OWN_MAX : *own + number;
+}
 
 static void ready4(struct watch *watch, uint32_t events);
 static void ready6(struct watch *watch, uint32_t events);
@@ -148,12 +156,11 @@ void packets_input4(const char *datagram, int length)
 }
 
 /* Several a call: it tells by itself that no more wait. */
-static void ready4(struct watch *watch, uint32_t events)
+static bool take4(void)
 {
 	static char datagrams[AT_ONCE][PACKET_MAX];
 	int turn, i, count;
 
-	(void)events;
 	for (turn = 0; turn < PER_TURN / AT_ONCE; turn++) {
 		struct iovec vectors[AT_ONCE];
 		struct mmsghdr messages[AT_ONCE] = { 0 };
@@ -162,30 +169,38 @@ static void ready4(struct watch *watch, uint32_t events)
 			vectors[i] = (struct iovec){ datagrams[i], PACKET_MAX };
 			messages[i].msg_hdr = (struct msghdr){ .msg_iov = &vectors[i], .msg_iovlen = 1 };
 		}
-		count = recvmmsg(watch->fd, messages, AT_ONCE, MSG_DONTWAIT, NULL);
+		count = recvmmsg(raw4.fd, messages, AT_ONCE, MSG_DONTWAIT, NULL);
+		note_own(&own4, -(count > 0 ? count : 0));
 		for (i = 0; i < count; i++)
 			packets_input4(datagrams[i], (int)messages[i].msg_len);
 		if (count < AT_ONCE)
-			return;
+			return turn > 0 || count > 0;
 	}
+	return true;
 }
 
-static void ready6(struct watch *watch, uint32_t events)
+static void ready4(struct watch *watch, uint32_t events)
+{
+	(void)watch, (void)events;
+	take4();
+}
+
+static bool take6(void)
 {
 	int turn;
 
-	(void)events;
 	for (turn = 0; turn < PER_TURN; turn++) {
 		struct sockaddr_in6 source = { 0 }, destination = { .sin6_family = AF_INET6 };
 		char control[CMSG_SPACE(sizeof(struct in6_pktinfo))];
 		struct iovec vector = { incoming, sizeof(incoming) };
 		struct msghdr message = { .msg_name = &source, .msg_namelen = sizeof(source), .msg_iov = &vector,
 					  .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
-		ssize_t length = recvmsg(watch->fd, &message, 0);
+		ssize_t length = recvmsg(raw6.fd, &message, 0);
 		struct cmsghdr *item;
 
 		if (length < 0)
-			return;
+			return turn > 0;
+		note_own(&own6, -1);
 		for (item = CMSG_FIRSTHDR(&message); item != NULL; item = CMSG_NXTHDR(&message, item))
 			if (item->cmsg_level == IPPROTO_IPV6 && item->cmsg_type == IPV6_PKTINFO)
 				memcpy(&destination.sin6_addr, CMSG_DATA(item), sizeof(destination.sin6_addr));
@@ -196,6 +211,13 @@ static void ready6(struct watch *watch, uint32_t events)
 		memcpy(&destination.sin6_port, incoming + 2, 2);
 		packets_input(incoming, (int)length, (struct sockaddr *)&source, (struct sockaddr *)&destination, 0);
 	}
+	return true;
+}
+
+static void ready6(struct watch *watch, uint32_t events)
+{
+	(void)watch, (void)events;
+	take6();
 }
 
 void packets_take_waiting(void)
@@ -203,20 +225,24 @@ void packets_take_waiting(void)
 	int turn;
 
 	for (turn = 0; turn < HANDSHAKE; turn++) {
-		ready4(&raw4, EPOLLIN);
+		take4();
 		if (raw6.fd >= 0)
-			ready6(&raw6, EPOLLIN);
+			take6();
 	}
 }
 
-bool packets_take_own(void)
+bool packets_take_own(bool waits)
 {
-	const bool was_sent = sent_to_self;
+	struct pollfd raw[] = { { own4 > 0 ? raw4.fd : -1, POLLIN, 0 }, { own6 > 0 ? raw6.fd : -1, POLLIN, 0 } };
+	bool any = false;
 
-	sent_to_self = false;
-	if (was_sent)
-		ready4(&raw4, EPOLLIN);
-	return was_sent;
+	if (waits && own4 + own6 > 0 && poll(raw, 2, OWN_MS) <= 0)
+		own4 = own6 = 0; /* they were lost */
+	if (own4 > 0)
+		any |= take4();
+	if (own6 > 0)
+		any |= take6();
+	return any;
 }
 
 /* Copy a chain and free it; return its length, 0 when it can't be sent. */
@@ -288,7 +314,7 @@ void sctp_userspace_ip_output(int *result, struct mbuf *packet, void *route, voi
 		return;
 	header->ip_len = htons((uint16_t)length);
 	destination.sin_addr = header->ip_dst;
-	sent_to_self |= interfaces_has4(header->ip_dst);
+	note_own(&own4, interfaces_has4(header->ip_dst));
 	mtu = choose_source4(header, &destination);
 	if (mtu == 0 || (uint32_t)length <= mtu) {
 		if (sendto(raw4.fd, outgoing, (size_t)length, MSG_DONTWAIT, (struct sockaddr *)&destination, sizeof(destination)) >= 0 ||
@@ -321,6 +347,7 @@ void sctp_userspace_ip6_output(int *result, struct mbuf *packet, void *route, vo
 	if (length < (int)sizeof(*header) + COMMON_HEADER)
 		return;
 	destination.sin6_addr = header->ip6_dst;
+	note_own(&own6, interfaces_known(&destination) != NULL);
 	source.sin6_addr = header->ip6_src;
 	tell_mtu(route, routes_choose_source(&source, (struct sockaddr *)&destination, outgoing + sizeof(*header)));
 	from.ipi6_addr = source.sin6_addr;

@@ -17,8 +17,8 @@ void packets_input(const char *packet, int length, struct sockaddr *source, stru
 /* The library's buffers for so many bytes, still to be written; NULL: no memory. */
 struct mbuf *packets_buffers(int length);
 
-/* Take at once what was just sent to this host itself. Return whether anything was. */
-bool packets_take_own(void);
+/* Take at once what was just sent to this host itself. Return whether anything was. waits: for a moment, until the kernel has brought it. */
+bool packets_take_own(bool waits);
 
 /* Take what has come by now, and what this answers: a peer on this host may have answered already. */
 void packets_take_waiting(void);

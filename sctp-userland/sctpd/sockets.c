@@ -178,7 +178,7 @@ void socket_tell_state(struct sctp_socket *s)
 		state |= socket_means(s)->told & ~(uint32_t)(s->end_told ? 0 : STATE_OVER);
 	if (IS_ONE_TO_ONE(s) ? s->error != 0 : s->state == SOCKET_LISTENS || has_associations(s))
 		state |= STATE_RECEIVES;
-	state |= (s->events[0] ? STATE_WANTS_SNDRCV : 0) | (s->wants_rcvinfo ? STATE_WANTS_RCVINFO : 0) |
+	state |= (s->near ? STATE_NEAR : 0) | (s->events[0] ? STATE_WANTS_SNDRCV : 0) | (s->wants_rcvinfo ? STATE_WANTS_RCVINFO : 0) |
 		 (s->wants_nxtinfo ? STATE_WANTS_NXTINFO : 0);
 	if (state & STATE_TAKES_NO_MORE || s->shut_down || s->ends || s->error != 0 || s->so->error != 0 || s->lost != 0)
 		state |= STATE_TAKES_NO_MORE;

@@ -62,6 +62,7 @@ struct sctp_socket {
 	int backlog;
 	uint8_t events[LX_EVENT_COUNT]; /* as the program subscribed */
 	bool wants_rcvinfo, wants_nxtinfo, v6only;
+	bool near;         /* a peer is, or was, on this host */
 	uint32_t default_timetolive;
 	struct sockaddr_in6 bound[BOUND_MAX]; /* addresses bound to; none: any */
 	int bound_count;

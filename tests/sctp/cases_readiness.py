@@ -10,6 +10,8 @@ import threading
 import time
 
 from tests.sctp.sctp_api import (
+    SCTP_NODELAY,
+    SOL_SCTP,
     associated,
     connected,
     expect,
@@ -301,3 +303,42 @@ def case_connection_waits_to_be_accepted() -> None:
         with server:
             assert server.recv(100) == b"early"
         assert poll.poll(0.05) == []
+
+
+def case_received_without_waiting_right_after_it_was_sent() -> None:
+    """What a program sends to its own host has arrived when send() returns."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with connected(family) as (client, server):
+            for sock in (client, server):
+                sock.setsockopt(SOL_SCTP, SCTP_NODELAY, 1)
+            server.setblocking(False)
+            for number in range(200):
+                client.send(b"%d" % number)
+                assert server.recv(100) == b"%d" % number
+                expect(errno.EAGAIN, server.recv, 100)
+                server.send(b"back")
+                assert client.recv(100, socket.MSG_DONTWAIT) == b"back"
+
+
+def case_one_to_many_received_without_waiting_right_after_it_was_sent() -> None:
+    with associated() as (client, to_server, server, to_client):
+        for sock in (client, server):
+            sock.setsockopt(SOL_SCTP, SCTP_NODELAY, 1)
+        server.setblocking(False)
+        for number in range(200):
+            send(client, b"%d" % number, association=to_server)
+            assert server.recv(100) == b"%d" % number
+            expect(errno.EAGAIN, server.recv, 100)
+            send(server, b"back", association=to_client)
+            assert client.recv(100, socket.MSG_DONTWAIT) == b"back"
+
+
+def case_accepted_without_waiting_right_after_connecting() -> None:
+    with listener() as waiting:
+        waiting.setblocking(False)
+        for _ in range(20):
+            with one_to_one() as client:
+                client.setblocking(False)
+                client.connect_ex(waiting.getsockname())
+                accepted, _ = waiting.accept()
+                accepted.close()
