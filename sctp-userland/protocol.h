@@ -5,9 +5,9 @@
  *            A request about a socket carries that socket's descriptor (SCM_RIGHTS): holding it is the right to use it.
  *            That costs nothing that can be measured. On the socket's own pair a request would wait behind plugs, until there is room.
  *   socket   what the program holds as its SCTP descriptor; sctpd holds the other end. Inward: struct inbound + bytes.
- *            Outward: struct outbound + bytes of messages for the peer of a one-to-one socket, which nobody answers (they wait there while
- *            there is no room; what goes wrong is told inward, and the socket's state then says that the next send is a call), and "plugs":
- *            bytes that keep the descriptor from being writable until sctpd takes them out.
+ *            Outward: struct outbound + address + bytes of messages, which nobody answers (they wait there while there is no room; what goes
+ *            wrong is told inward, and the socket's state then says that the next send is a call), and "plugs": bytes that keep the descriptor
+ *            from being writable until sctpd takes them out.
  *            The peer's end of file is sctpd's shutdown of the inward direction; both directions ended: sctpd is gone.
  *            When the last holder closes it, sctpd sees end-of-file.
  */
@@ -46,8 +46,9 @@ enum operation {
 	OP_LISTEN,     /* argument 0: backlog */
 	OP_ACCEPT,     /* after an INBOUND_ACCEPT, which comes again if this fails -> descriptor, peer address */
 	OP_CONNECT,    /* packed addresses; EINPROGRESS, then the descriptor becomes writable; result: association */
-	OP_SEND,       /* struct send_parameters as argument block, address, data; result of EAGAIN: the association that has no room, which
-			* argument 0 says of the next attempt of a call that waited for it: ESRCH if it is over */
+	OP_SEND,       /* struct send_parameters as argument block, address, data -> struct way, if more for the same may go one way; result of
+			* EAGAIN: the association that has no room, which argument 0 says of the next attempt of a call that waited for it: ESRCH
+			* if it is over */
 	OP_SENT,       /* whether all that went one way was sent, on a socket that takes no more (STATE_TAKES_NO_MORE) */
 	OP_SHUTDOWN,   /* argument 0: SHUT_* */
 	OP_SETSOCKOPT, /* arguments: level, option; data */
@@ -75,7 +76,8 @@ enum operation {
 #define STATE_OVER 128	 /* where nothing lies to be read there is no connection any more: ENOTCONN, not the end of file */
 #define STATE_RETURNED 256 /* OP_FETCH comes before what lies in the descriptor: this was given back when nothing could go inward any more */
 #define STATE_NEAR 512	   /* it has, or had, a peer on this host: OP_TURN may bring what was sent just now */
-#define STATE_STREAMS_SHIFT 16 /* from here on: of how many streams messages may go one way, down the pair; 0: each send is a call */
+#define STATE_CALLS_ONLY 1024 /* nothing goes one way just now */
+#define STATE_WAY_SHIFT 16 /* from here on: number of the way that messages may go, down the pair */
 
 struct send_parameters {
 	uint16_t stream;
@@ -88,10 +90,18 @@ struct send_parameters {
 	uint16_t has_information; /* 0: the socket's defaults apply */
 };
 
-/* Before the bytes of what goes outward on a socket's pair. */
+/* How more messages for the same association, named in the same way, may go: down the pair, as long as the socket's state has this number. It gets
+ * another one when an association ends, or may be about to: then it must be asked again whether that is there which a send names. */
+struct way {
+	uint16_t number;
+	uint16_t streams; /* that they may name */
+};
+
+/* Before the address, if any, and the bytes of what goes outward on a socket's pair. */
 struct outbound {
 	uint32_t type;
 	uint32_t sent_ms; /* by the monotonic clock; counts if there is a time to live */
+	uint32_t address_length;
 	struct send_parameters send;
 };
 enum outbound_type { OUTBOUND_PLUG, OUTBOUND_DATA };

@@ -29,28 +29,69 @@ static void plug(int fd)
 }
 
 #define PARTS_MAX 16
+#define DESTINATIONS 64
 #define ONE_WAY_FLAGS (SCTP_UNORDERED | SCTP_SACK_IMMEDIATELY | SCTP_PR_SCTP_MASK)
+
+/* Where messages may go one way that name this: asked for by the first of them, which is a call. Each thread's own, so that none waits. */
+struct destination {
+	uint64_t known;
+	uint32_t association;
+	socklen_t address_length;
+	struct sockaddr_in6 address;
+	struct way way;
+};
+
+static struct destination *place_of(uint64_t known, const struct exchange *exchange)
+{
+	static __thread struct destination kept[DESTINATIONS]; /* zeros: no socket is that */
+	const unsigned char *at = exchange->address;
+	uint64_t number = known ^ exchange->request.send.association;
+	size_t i;
+
+	for (i = 0; i < exchange->address_length; i++)
+		number = number * 31 + at[i];
+	return &kept[(number ^ number >> 32) % DESTINATIONS];
+}
+
+static bool is_to(const struct destination *to, uint64_t known, const struct exchange *exchange)
+{
+	return to->known == known && to->association == exchange->request.send.association && to->address_length == exchange->address_length &&
+	       (to->address_length == 0 || memcmp(&to->address, exchange->address, to->address_length) == 0);
+}
+
+static void keep_way(uint64_t known, const struct exchange *exchange, struct way way)
+{
+	struct destination *to = place_of(known, exchange);
+
+	*to = (struct destination){ known, exchange->request.send.association, (socklen_t)exchange->address_length, .way = way };
+	if (to->address_length > 0)
+		memcpy(&to->address, exchange->address, to->address_length);
+}
 
 /* Send it down the pair, if nothing can be wrong with it and there is room. Return what sendmsg() does, or -1 and EPIPE: it must be a call, which
  * then says what is wrong, or waits for usrsctp's room. *late: its end may have been before it; OP_SENT tells. */
-static ssize_t send_one_way(int fd, uint64_t known, const struct msghdr *message, size_t length, const struct send_parameters *send, bool *late)
+static ssize_t send_one_way(int fd, uint64_t known, const struct exchange *exchange, bool *late)
 {
-	struct outbound header = { OUTBOUND_DATA, send->pr_policy != 0 ? clock_ms() : 0, *send };
-	struct iovec parts[1 + PARTS_MAX] = { { &header, sizeof(header) } };
-	struct msghdr whole = { .msg_iov = parts, .msg_iovlen = 1 + message->msg_iovlen };
+	const struct send_parameters *send = &exchange->request.send;
+	const struct destination *to = place_of(known, exchange);
+	struct outbound header = { OUTBOUND_DATA, send->pr_policy != 0 ? clock_ms() : 0, (uint32_t)exchange->address_length, *send };
+	struct iovec parts[2 + PARTS_MAX] = { { &header, sizeof(header) }, { (void *)(uintptr_t)exchange->address, exchange->address_length } };
+	struct msghdr whole = { .msg_iov = parts, .msg_iovlen = 2 + exchange->part_count };
+	const uint32_t state = known_state(known);
 	ssize_t sent;
 
-	if (send->stream >= known_state(known) >> STATE_STREAMS_SHIFT || message->msg_name != NULL || length == 0 || length > MESSAGE_MAX ||
-	    send->flags & ~ONE_WAY_FLAGS || message->msg_iovlen > PARTS_MAX) {
+	if (!is_to(to, known, exchange) || state >> STATE_WAY_SHIFT != to->way.number || state & (STATE_TAKES_NO_MORE | STATE_CALLS_ONLY) ||
+	    send->stream >= to->way.streams || exchange->data_length == 0 || exchange->data_length > MESSAGE_MAX ||
+	    send->flags & ~ONE_WAY_FLAGS || exchange->part_count > PARTS_MAX) {
 		errno = EPIPE;
 		return -1;
 	}
-	memcpy(parts + 1, message->msg_iov, message->msg_iovlen * sizeof(*parts));
+	memcpy(parts + 2, exchange->parts, exchange->part_count * sizeof(*parts));
 	sent = real()->sendmsg(fd, &whole, MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (sent < 0 && (errno == EAGAIN || errno == ECONNRESET || errno == ENOTCONN || errno == EMSGSIZE))
 		errno = EPIPE;
-	*late = known_state(known) & STATE_TAKES_NO_MORE;
-	return sent < 0 ? -1 : (ssize_t)length;
+	*late = known_state(known) >> STATE_WAY_SHIFT != to->way.number || known_state(known) & STATE_TAKES_NO_MORE;
+	return sent < 0 ? -1 : (ssize_t)exchange->data_length;
 }
 
 static int wait_writable(int fd, int timeout_option)
@@ -145,7 +186,8 @@ static int failed(int fd, int flags)
 
 ssize_t sctp_send(int fd, uint64_t known, const struct msghdr *message, int flags)
 {
-	struct exchange exchange = { .request = { .operation = OP_SEND } };
+	struct way way;
+	struct exchange exchange = { .request = { .operation = OP_SEND }, .result = (char *)&way, .result_room = sizeof(way) };
 	struct exchange ask = { .request = { .operation = OP_SENT } };
 	int result, saved = errno;
 	bool late = false;
@@ -169,7 +211,7 @@ ssize_t sctp_send(int fd, uint64_t known, const struct msghdr *message, int flag
 	exchange.data_length = length_of(message);
 	exchange.parts = message->msg_iov;
 	exchange.part_count = message->msg_iovlen;
-	sent = send_one_way(fd, known, message, exchange.data_length, &exchange.request.send, &late);
+	sent = send_one_way(fd, known, &exchange, &late);
 	if (sent >= 0 && late && channel_call(fd, &ask) < 0)
 		return failed(fd, flags);
 	if (sent >= 0) {
@@ -197,6 +239,8 @@ ssize_t sctp_send(int fd, uint64_t known, const struct msghdr *message, int flag
 	}
 	if (result < 0)
 		return failed(fd, flags);
+	if (exchange.reply.data_length == sizeof(way))
+		keep_way(known, &exchange, way);
 	channel_note_sent();
 	errno = saved;
 	return exchange.reply.result;

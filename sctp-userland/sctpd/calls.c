@@ -111,6 +111,7 @@ static int peel_off(struct call *call, struct sctp_socket *s)
 		close_stack_socket(s, so, false); /* as Linux does */
 		return error;
 	}
+	outbound_change_way(s);
 	inherit(call, peeled, s);
 	peeled->made = BY_PEELING;
 	socket_move_inbound(s, call->passed, peeled, (uint32_t)call->request->argument[0]);
@@ -162,6 +163,8 @@ static int option_set(struct call *call, struct sctp_socket *s)
 	const struct request *request = call->request;
 	int error = options_set(s, request->argument[0], request->argument[1], call->data, request->data_length);
 
+	if (error == 0 && request->argument[0] == SOL_SOCKET && request->argument[1] == SO_SNDBUF)
+		outbound_note_room(s, call->passed);
 	if (error == 0)
 		again_keep(s, request->argument[0], request->argument[1], call->data, request->data_length);
 	return error;
@@ -267,7 +270,8 @@ void call_run(struct call *call, struct sctp_socket *s)
 
 	if (s != NULL) {
 		s->served = true;
-		outbound_take_all(s);
+		if (!socket_is_connecting(s)) /* a plug stays */
+			outbound_take_all(s);
 		socket_note_error(s);
 	}
 	error = run(call, s);

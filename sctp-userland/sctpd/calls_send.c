@@ -52,21 +52,23 @@ static int have_port(struct sctp_socket *s)
 	return s->port != 0 ? 0 : socket_choose_port(s, &any);
 }
 
-/* The association that a message waits for, which found no room; 1 if there is only one. */
-static int32_t waits_for(const struct sctp_socket *s, const struct send_parameters *send, struct sockaddr_in6 *to, bool addressed)
+/* The association that a message is for, as far as that is known: 0 on a one-to-one socket. */
+static uint32_t association_for(const struct sctp_socket *s, const struct send_parameters *send, struct sockaddr_in6 *to, bool addressed)
 {
 	if (IS_ONE_TO_ONE(s))
-		return 1;
-	return (int32_t)(addressed ? usrsctp_getassocid(s->so, (struct sockaddr *)to) : send->association);
+		return 0;
+	return addressed ? usrsctp_getassocid(s->so, (struct sockaddr *)to) : send->association;
 }
 
-/* Whether the peer has ended this association: it never gets room again. */
-static bool is_ended_by_peer(struct sctp_socket *s, int32_t association)
+/* A message found no room. Return EAGAIN; EPIPE if its association never gets room again, since the peer has ended it. */
+static int has_to_wait(struct call *call, struct sctp_socket *s, uint32_t association)
 {
 	struct lx_status status;
 
-	return translate_status(s, IS_ONE_TO_ONE(s) ? 0 : (uint32_t)association, &status) == 0 &&
-	       (status.state == LX_SHUTDOWN_RECEIVED || status.state == LX_SHUTDOWN_ACK_SENT);
+	call->reply.result = IS_ONE_TO_ONE(s) ? 1 : (int32_t)association;
+	s->blocked = translate_status(s, association, &status) != 0 ||
+		     (status.state != LX_SHUTDOWN_RECEIVED && status.state != LX_SHUTDOWN_ACK_SENT);
+	return s->blocked ? EAGAIN : EPIPE;
 }
 
 /* Whether the association is over that a message has waited for. */
@@ -93,13 +95,9 @@ static bool is_unreachable(const struct sctp_socket *s, struct sockaddr *peer)
 static bool waits_here(const struct call *call, struct sctp_socket *s, struct sockaddr_in6 *to, bool addressed)
 {
 	const struct send_parameters *send = &call->request->send;
-	uint32_t association = send->association;
+	const uint32_t association = association_for(s, send, to, addressed);
 	struct lx_status status;
 
-	if (addressed)
-		association = usrsctp_getassocid(s->so, (struct sockaddr *)to);
-	if (IS_ONE_TO_ONE(s))
-		association = 0;
 	if ((association == 0 && !IS_ONE_TO_ONE(s)) || send->flags & LX_ADDR_OVER || (s->held == NULL && send->pr_policy == 0) ||
 	    translate_status(s, association, &status) != 0 || status.state != LX_ESTABLISHED || send->stream >= status.outstrms)
 		return false;
@@ -132,11 +130,8 @@ int call_send(struct call *call, struct sctp_socket *s)
 		return ENOBUFS;
 	if (waited_in_vain(call, s))
 		return ESRCH; /* what ended it is told by the next call */
-	if (call->request->data_length > 0 && !outbound_has_room(s)) {
-		call->reply.result = waits_for(s, send, &to, length > 0);
-		s->blocked = !is_ended_by_peer(s, call->reply.result);
-		return s->blocked ? EAGAIN : EPIPE;
-	}
+	if (call->request->data_length > 0 && !outbound_has_room(s, association_for(s, send, &to, length > 0)))
+		return has_to_wait(call, s, association_for(s, send, &to, length > 0));
 	limits_note(call->request->data_length);
 	if (send->flags & ~KNOWN_FLAGS || (IS_ONE_TO_ONE(s) && send->flags & (LX_ABORT | LX_EOF)))
 		return EINVAL;
@@ -169,13 +164,10 @@ int call_send(struct call *call, struct sctp_socket *s)
 	}
 	if (translate_send(s, send, length > 0 ? &to : NULL, call->data, call->request->data_length) < 0) {
 		error = linux_error(s, errno);
-		if (error == EAGAIN) {
-			call->reply.result = waits_for(s, send, &to, length > 0);
-			error = is_ended_by_peer(s, call->reply.result) ? EPIPE : EAGAIN;
-		}
-		s->blocked = error == EAGAIN;
-		return error;
+		s->blocked = false;
+		return error == EAGAIN ? has_to_wait(call, s, association_for(s, send, &to, length > 0)) : error;
 	}
+	s->lost = 0;
 	if (to_all > 0)
 		limits_note(to_all);
 	if (length > 0 && IS_ONE_TO_ONE(s) && !socket_means(s)->had_connection) {
@@ -183,7 +175,10 @@ int call_send(struct call *call, struct sctp_socket *s)
 		socket_note_peer(s);
 	}
 	socket_note_port(s);
-	outbound_begin(s, call->passed);
+	if (send->flags & (LX_ABORT | LX_EOF))
+		outbound_change_way(s);
+	else if (outbound_may_come(s, call->passed, association_for(s, send, &to, length > 0), (struct way *)(void *)call->result))
+		call->reply.data_length = sizeof(struct way);
 	call->reply.result = (int32_t)call->request->data_length;
 	return 0;
 }

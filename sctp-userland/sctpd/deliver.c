@@ -6,6 +6,7 @@
 #include "inbound.h"
 #include "interfaces.h"
 #include "notifications.h"
+#include "outbound.h"
 #include "sockets.h"
 #include "usrsctp_internal.h"
 
@@ -63,6 +64,8 @@ static void learn(struct sctp_socket *s, const char *from, size_t length)
 		return;
 	if (change.sac_state == SCTP_COMM_UP || change.sac_state == SCTP_RESTART)
 		look_at_paths(s, change.sac_assoc_id);
+	if (change.sac_state == SCTP_COMM_LOST || change.sac_state == SCTP_SHUTDOWN_COMP || change.sac_state == SCTP_RESTART)
+		outbound_change_way(s);
 	if (!socket_is_connecting(s))
 		return;
 	if (!IS_ONE_TO_ONE(s) && change.sac_assoc_id != s->connecting_association)

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "bound.h"
-#include "outbound.h"
 #include "translate.h"
 #include "usrsctp_internal.h"
 
@@ -189,11 +188,7 @@ static int set_buffer(struct sctp_socket *s, const struct row *row, union value 
 		s->receive_buffer = asked * 2 > LEAST_RECEIVE_BUFFER ? asked * 2 : LEAST_RECEIVE_BUFFER;
 	if (row->name == SO_RCVBUF)
 		s->waits_for_asking = asked < SMALL_RECEIVE_BUFFER;
-	if (usrsctp_setsockopt(s->so, SOL_SOCKET, row->name, &number, sizeof(number)) < 0)
-		return errno;
-	if (row->name == SO_SNDBUF)
-		outbound_note_room(s);
-	return 0;
+	return usrsctp_setsockopt(s->so, SOL_SOCKET, row->name, &number, sizeof(number)) < 0 ? errno : 0;
 }
 
 static int set_linger(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
@@ -261,7 +256,6 @@ static int get_autoclose(struct sctp_socket *s, const struct row *row, union val
 static int set_disable_fragments(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
 {
 	s->calls_only = true; /* then a message may be too long */
-	s->streams = 0;
 	return set_there(s, row->usrsctp, value, length);
 }
 

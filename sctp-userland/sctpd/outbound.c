@@ -1,9 +1,11 @@
-/* Messages that come one way, down a one-to-one socket's pair. They wait there, where the kernel counts them, while usrsctp has no room; so a
- * program that sends too much finds its descriptor not writable. A call comes after all that was sent before it: what lies there then is taken
- * whatever room there is, which is no more than the pair holds. */
+/* Messages that come one way, down a socket's pair. They wait there, where the kernel counts them, while usrsctp has no room; so a program that
+ * sends too much finds its descriptor not writable. On a one-to-many socket they wait for each other, as in a kernel, whose send buffer its
+ * associations share. A call comes after all that was sent before it: what lies there then is taken whatever room there is, which is no more than
+ * the pair holds. */
 #include <errno.h>
 #include <string.h>
 
+#include "bound.h"
 #include "expiry.h"
 #include "limits.h"
 #include "outbound.h"
@@ -18,7 +20,7 @@
 
 static struct {
 	struct outbound header;
-	char bytes[MESSAGE_MAX + 1];
+	char bytes[sizeof(struct sockaddr_in6) + MESSAGE_MAX + 1];
 } taken[BATCH];
 
 static void set_buffer(struct sctp_socket *s, int size)
@@ -26,59 +28,92 @@ static void set_buffer(struct sctp_socket *s, int size)
 	usrsctp_setsockopt(s->so, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 }
 
-void outbound_begin(struct sctp_socket *s, int client_fd)
+bool outbound_may_come(struct sctp_socket *s, int client_fd, uint32_t association, struct way *way)
 {
 	struct lx_status status;
-	int size = s->send_buffer < PAIR_MAX ? s->send_buffer : PAIR_MAX;
 
-	if (s->streams > 0 || s->calls_only || !IS_ONE_TO_ONE(s) || s->state != SOCKET_CONNECTED || translate_status(s, 0, &status) != 0 ||
-	    status.state != LX_ESTABLISHED)
+	if (s->calls_only || (IS_ONE_TO_ONE(s) ? s->state != SOCKET_CONNECTED : association == 0) ||
+	    translate_status(s, association, &status) != 0 || status.state != LX_ESTABLISHED)
+		return false;
+	if (s->way == 0) {
+		s->way = 1;
+		outbound_note_room(s, client_fd);
+	}
+	*way = (struct way){ s->way, status.outstrms };
+	return true;
+}
+
+void outbound_change_way(struct sctp_socket *s)
+{
+	if (s->way != 0)
+		s->way = s->way < UINT16_MAX ? s->way + 1 : 1;
+	socket_tell_state(s);
+}
+
+void outbound_note_room(struct sctp_socket *s, int client_fd)
+{
+	const int size = s->send_buffer < PAIR_MAX ? s->send_buffer : PAIR_MAX;
+
+	if (s->way == 0)
 		return;
 	s->send_room = (int)s->so->send.room;
 	set_buffer(s, s->send_room + SLACK);
 	setsockopt(client_fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
-	s->streams = status.outstrms;
 }
 
-void outbound_note_room(struct sctp_socket *s)
-{
-	if (s->streams == 0)
-		return;
-	s->send_room = (int)s->so->send.room;
-	set_buffer(s, s->send_room + SLACK);
-}
-
-bool outbound_has_room(struct sctp_socket *s)
+bool outbound_has_room(struct sctp_socket *s, uint32_t association)
 {
 	struct lx_status status;
 
-	if (limits_reached() || s->held_bytes >= (size_t)s->send_buffer || (s->streams > 0 && s->so->send.used >= (unsigned int)s->send_room))
+	if (limits_reached() || s->held_bytes >= (size_t)s->send_buffer ||
+	    (s->way != 0 && translate_buffer_use(s, association).sending >= (unsigned int)s->send_room))
 		return false;
-	return s->streams == 0 || translate_status(s, 0, &status) != 0 || (unsigned int)status.penddata + status.unackdata < CHUNKS_MAX;
+	return s->way == 0 || translate_status(s, association, &status) != 0 || (unsigned int)status.penddata + status.unackdata < CHUNKS_MAX;
+}
+
+static ssize_t give(struct sctp_socket *s, const struct send_parameters *send, const struct sockaddr_in6 *to, const char *bytes, size_t length)
+{
+	ssize_t sent;
+
+	do {
+		sent = translate_send(s, send, to, bytes, length);
+		if (sent >= 0 || errno != EAGAIN || s->so->send.room >= (unsigned int)s->send_room + 8U * SLACK)
+			return sent;
+		set_buffer(s, (int)s->so->send.room + SLACK);
+	} while (true);
 }
 
 static void pass_on(struct sctp_socket *s, size_t which, size_t length)
 {
 	const struct outbound *header = &taken[which].header;
-	ssize_t sent;
+	const struct send_parameters *send = &header->send;
+	const struct sockaddr_in6 *named = NULL;
+	const char *bytes = taken[which].bytes;
+	struct sockaddr_in6 to = { 0 };
+	uint32_t association = IS_ONE_TO_ONE(s) ? 0 : send->association;
 
-	if (length < sizeof(*header) || header->type != OUTBOUND_DATA || length - sizeof(*header) > MESSAGE_MAX || !socket_means(s)->had_connection)
+	if (length < sizeof(*header) || header->type != OUTBOUND_DATA || s->way == 0)
 		return; /* a plug */
 	length -= sizeof(*header);
+	if (header->address_length > sizeof(to) || length < header->address_length || length - header->address_length > MESSAGE_MAX)
+		return;
+	length -= header->address_length;
 	limits_note(length);
-	if (expiry_holds(s, 0, &header->send, header->sent_ms, taken[which].bytes, length))
+	if (header->address_length > 0 && !IS_ONE_TO_ONE(s)) {
+		memcpy(&to, bytes, header->address_length);
+		association = address_unmap(&to) > 0 ? usrsctp_getassocid(s->so, (struct sockaddr *)&to) : 0;
+		named = &to;
+	}
+	bytes += header->address_length;
+	errno = ENOTCONN; /* it was there: only a call begins another one */
+	if ((association != 0 || IS_ONE_TO_ONE(s)) &&
+	    (expiry_holds(s, association, send, header->sent_ms, bytes, length) || give(s, send, named, bytes, length) >= 0)) {
+		if (s->full == 0 && !IS_ONE_TO_ONE(s) && !outbound_has_room(s, association))
+			s->full = association;
 		return;
-	do {
-		sent = translate_send(s, &header->send, NULL, taken[which].bytes, length);
-		if (sent < 0 && errno == EAGAIN && s->so->send.room < (unsigned int)s->send_room + 8U * SLACK)
-			set_buffer(s, (int)s->so->send.room + SLACK);
-		else
-			break;
-	} while (true);
-	if (sent >= 0)
-		return;
+	}
 	s->lost = errno;
-	expiry_tell_failed(s, 0, &header->send, taken[which].bytes, length);
+	expiry_tell_failed(s, association, send, bytes, length);
 }
 
 /* One batch; return how many there were. */
@@ -102,12 +137,25 @@ static int take(struct sctp_socket *s)
 	return i;
 }
 
-bool outbound_is_over(struct sctp_socket *s)
+static bool is_over(struct sctp_socket *s, uint32_t association)
 {
 	struct lx_status status;
 
-	return s->streams > 0 && (translate_status(s, 0, &status) != 0 || status.state == LX_SHUTDOWN_RECEIVED ||
-				  status.state == LX_SHUTDOWN_ACK_SENT);
+	return translate_status(s, association, &status) != 0 || status.state == LX_SHUTDOWN_RECEIVED || status.state == LX_SHUTDOWN_ACK_SENT;
+}
+
+bool outbound_is_over(struct sctp_socket *s)
+{
+	return s->way != 0 && is_over(s, 0);
+}
+
+/* Of a one-to-many socket it depends on the association that had none. */
+static bool has_room(struct sctp_socket *s)
+{
+	if (!outbound_has_room(s, s->full) && !is_over(s, s->full))
+		return false;
+	s->full = 0;
+	return true;
 }
 
 bool outbound_take(struct sctp_socket *s)
@@ -115,7 +163,7 @@ bool outbound_take(struct sctp_socket *s)
 	int turn;
 
 	for (turn = 0; turn < PER_TURN; turn++) {
-		if (!outbound_has_room(s) && !outbound_is_over(s)) {
+		if (!has_room(s)) {
 			s->blocked = true;
 			return true;
 		}
@@ -128,7 +176,7 @@ bool outbound_take(struct sctp_socket *s)
 
 void outbound_take_all(struct sctp_socket *s)
 {
-	while (s->streams > 0 && take(s) == BATCH)
+	while (s->way != 0 && take(s) == BATCH)
 		;
 }
 
@@ -137,9 +185,9 @@ void outbound_end(uint16_t port)
 	struct sctp_socket *s;
 
 	for (s = sockets_first(); s != NULL; s = s->next)
-		if (s->port == port && s->streams > 0) {
-			s->ends = true;
-			socket_tell_state(s); /* before it is looked what lies there */
+		if (s->port == port && s->way != 0) {
+			s->ends = IS_ONE_TO_ONE(s);
+			outbound_change_way(s); /* before it is looked what lies there */
 			outbound_take_all(s);
 			expiry_pass_all(s);
 			socket_look(s);

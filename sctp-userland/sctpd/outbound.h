@@ -1,17 +1,20 @@
-/* Messages that come one way, down a one-to-one socket's pair. */
+/* Messages that come one way, down a socket's pair. */
 #ifndef OUTBOUND_H
 #define OUTBOUND_H
 
 #include "sockets.h"
 
-/* Let messages come so from now on, if the association is there. The descriptor is the client's end. */
-void outbound_begin(struct sctp_socket *s, int client_fd);
+/* Whether messages for this association may come so from now on, as *way says. The descriptor is the client's end. */
+bool outbound_may_come(struct sctp_socket *s, int client_fd, uint32_t association, struct way *way);
 
-/* The program has set another size of its buffer. */
-void outbound_note_room(struct sctp_socket *s);
+/* Have all senders ask again: what they name may be there no more. */
+void outbound_change_way(struct sctp_socket *s);
 
-/* Whether usrsctp may take more of this socket's. */
-bool outbound_has_room(struct sctp_socket *s);
+/* The program has set another size of its buffer. The descriptor is the client's end. */
+void outbound_note_room(struct sctp_socket *s, int client_fd);
+
+/* Whether usrsctp may take more for this association. */
+bool outbound_has_room(struct sctp_socket *s, uint32_t association);
 
 /* Take messages and plugs as far as there is room. Return whether some may be left: blocked then tells that they wait for room. */
 bool outbound_take(struct sctp_socket *s);

@@ -180,10 +180,11 @@ void socket_tell_state(struct sctp_socket *s)
 		state |= STATE_RECEIVES;
 	state |= (s->near ? STATE_NEAR : 0) | (s->events[0] ? STATE_WANTS_SNDRCV : 0) | (s->wants_rcvinfo ? STATE_WANTS_RCVINFO : 0) |
 		 (s->wants_nxtinfo ? STATE_WANTS_NXTINFO : 0);
-	if (state & STATE_TAKES_NO_MORE || s->shut_down || s->ends || s->error != 0 || s->so->error != 0 || s->lost != 0)
+	if (s->shut_down || s->ends || s->error != 0 || s->so->error != 0 || s->lost != 0)
 		state |= STATE_TAKES_NO_MORE;
-	else if (!s->blocked)
-		state |= (uint32_t)s->streams << STATE_STREAMS_SHIFT;
+	if (s->blocked || s->calls_only || socket_is_connecting(s))
+		state |= STATE_CALLS_ONLY;
+	state |= (uint32_t)s->way << STATE_WAY_SHIFT;
 	states_tell(s->place, state);
 }
 

@@ -69,7 +69,8 @@ struct sctp_socket {
 	bool bound_any;
 	uint16_t port;     /* host order, 0: not bound */
 	enum { BY_SOCKET, BY_ACCEPT, BY_PEELING } made; /* in the last two cases usrsctp wouldn't keep its port from others */
-	uint16_t streams;  /* that messages which come one way may name; 0: none come so */
+	uint16_t way;      /* its number, see struct way; 0: no message came one way yet */
+	uint32_t full;     /* an association of a one-to-many socket that has no room for them; 0: none is known */
 	bool calls_only;   /* it asked for errors that only a call can tell */
 	bool ends;         /* the peer's SHUTDOWN came, or seemed to: from then on usrsctp takes nothing more */
 	int lost;          /* errno: a message that came one way was not sent */

@@ -20,11 +20,13 @@ from tests.sctp.sctp_api import (
 )
 
 SIZE = 20_000
+LITTLE_BYTES = 50_000
 MORE_BYTES = 212_992  # what a kernel lets anyone have
 
 
 def fill(sock: socket.socket, association: int = 0) -> int:
     """Send messages until there is no room, then make some; return how many there are."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LITTLE_BYTES)
     sent = 0
     while sent < 1000 and writable(sock, 0.3):
         with contextlib.suppress(BlockingIOError):

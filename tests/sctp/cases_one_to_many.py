@@ -6,16 +6,20 @@ import struct
 import threading
 
 from tests.sctp.sctp_api import (
+    ABORT,
     ASSOC_CHANGE,
     CANT_START,
     CMSG_SNDINFO,
+    COMM_LOST,
     COMM_UP,
+    EOF,
     ESTABLISHED,
     SCTP_DEFAULT_SEND_PARAM,
     SCTP_EVENTS,
     SCTP_NODELAY,
     SCTP_RECVRCVINFO,
     SCTP_STATUS,
+    SHUTDOWN_COMP,
     SNDINFO,
     SNDRCV,
     SOL_SCTP,
@@ -28,6 +32,7 @@ from tests.sctp.sctp_api import (
     loopback,
     one_to_many,
     one_to_one,
+    peeloff,
     readable,
     receive,
     receive_change,
@@ -301,3 +306,78 @@ def case_address_family() -> None:
         got = receive_data(server)
         assert got.address is not None
         assert got.address[0] == "::1"
+
+
+def case_many_messages_to_two_peers_one_of_which_reads_late() -> None:
+    """Each gets all of its own, in order, named by identifier and by address."""
+    count = 300
+    with one_to_many() as client, one_to_many() as prompt, one_to_many() as late:
+        for server in (prompt, late):
+            server.bind((loopback(socket.AF_INET), 0))
+            server.listen(5)
+            send(client, b"open", to=server.getsockname())
+            assert receive_data(server).data == b"open"
+        receive_change(client, COMM_UP)
+        to_late = receive_change(client, COMM_UP).changed_association
+
+        def write() -> None:
+            for number in range(count):
+                send(client, b"%d" % number + bytes(5000), association=to_late)
+                send(client, b"%d" % number + bytes(5000), to=prompt.getsockname())
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        got: list[bytes] = []
+        while readable(prompt, 0.3):
+            got.append(receive_data(prompt).data)
+        assert [one.rstrip(b"\0") for one in got] == [b"%d" % number for number in range(len(got))]
+        for number in range(count):
+            assert receive_data(late).data == b"%d" % number + bytes(5000)
+        for number in range(len(got), count):
+            assert receive_data(prompt).data == b"%d" % number + bytes(5000)
+        writer.join()
+
+
+def case_messages_sent_just_before_peeling_off_come_first() -> None:
+    with associated() as (client, to_server, server, to_client):
+        for number in range(50):
+            send(client, b"%d" % number, association=to_server)
+        with peeloff(client, to_server) as peeled:
+            for number in range(50, 100):
+                send(peeled, b"%d" % number)
+            for number in range(100):
+                assert receive_data(server).data == b"%d" % number
+            send(server, b"back", association=to_client)
+            assert receive_data(peeled).data == b"back"
+            assert send_error(client, to_server) in (errno.EPIPE, errno.EINVAL)
+
+
+def case_sends_after_the_association_ended_fail_at_once() -> None:
+    """However many went before, named by identifier; another peer's association stays."""
+    with one_to_many() as other, associated() as (client, to_server, server, to_client):
+        other.bind((loopback(socket.AF_INET), 0))
+        other.listen(5)
+        for end, state in ((ABORT, COMM_LOST), (EOF, SHUTDOWN_COMP)):
+            for number in range(20):
+                send(client, b"%d" % number, association=to_server)
+                send(client, b"other %d" % number, to=other.getsockname())
+                assert receive_data(server).data == b"%d" % number
+                assert receive_data(other).data == b"other %d" % number
+            send(server, b"", association=to_client, flags=end)
+            receive_change(client, state)
+            assert send_error(client, to_server) in (errno.EPIPE, errno.EINVAL)
+            send(client, b"still there", to=other.getsockname())
+            assert receive_data(other).data == b"still there"
+            send(client, b"again", to=server.getsockname())
+            got = receive_data(server)
+            to_client = got.association
+            to_server = receive_change(client, COMM_UP).changed_association
+
+
+def send_error(sock: socket.socket, association: int) -> int:
+    """Return the errno of a send; 0: it was taken."""
+    try:
+        send(sock, b"x", association=association)
+    except OSError as error:
+        return error.errno or 0
+    return 0
