@@ -190,7 +190,7 @@ ssize_t sctp_send(int fd, uint64_t known, const struct msghdr *message, int flag
 	struct exchange exchange = { .request = { .operation = OP_SEND }, .result = (char *)&way, .result_room = sizeof(way) };
 	struct exchange ask = { .request = { .operation = OP_SENT } };
 	int result, saved = errno;
-	bool late = false;
+	bool late = false, waits;
 	ssize_t sent;
 
 	if (read_information(message, &exchange.request.send) < 0)
@@ -228,8 +228,11 @@ ssize_t sctp_send(int fd, uint64_t known, const struct msghdr *message, int flag
 		result = channel_call(fd, &exchange);
 		if (result == 0 || errno != EAGAIN)
 			break;
+		waits = !(flags & MSG_DONTWAIT || fd_is_nonblocking(fd));
+		if (!waits && known_state(known) & STATE_NEAR && channel_turn(true)) /* in Linux the peer would have it by now */
+			continue;
 		plug(fd);
-		if (flags & MSG_DONTWAIT || fd_is_nonblocking(fd)) {
+		if (!waits) {
 			errno = EAGAIN;
 			break;
 		}

@@ -29,6 +29,7 @@ DIFFERENCES = dict.fromkeys(
 )
 """The programs that may end early on sctpd, each with its reason (docs/reference/sctp-userland.md)."""
 
+
 @pytest.fixture(scope="module")
 def programs() -> Path:
     """Return the folder of the built programs; skip where their source can't be had."""
