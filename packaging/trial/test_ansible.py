@@ -16,7 +16,17 @@ from typing import Any
 import pytest
 
 from tests.ppe_agent.servers import TCP_SERVER
-from tests.support.live_systemd import NETWORK, PATIENCE_S, LiveSystemd, live_systemd
+from tests.support.live_systemd import (
+    NAME,
+    NETWORK,
+    PATIENCE_S,
+    POOL,
+    REGISTRAR_UNITS,
+    SERVER,
+    LiveSystemd,
+    inventory,
+    live_systemd,
+)
 from tests.support.namespaces import REPOSITORY
 
 pytestmark = pytest.mark.timeout(1800)
@@ -24,25 +34,10 @@ SUITE = os.environ.get("SUITE", "trixie")
 PACKAGES = REPOSITORY / "build" / "packages" / SUITE
 ANSIBLE = REPOSITORY / "build" / "ansible" / "bin"
 ROLE = REPOSITORY / "packaging" / "ansible"
-NAME = "_http._tcp.web.example.net"
 OF_ANSIBLE = ("python3-apt", "python-apt-common", "distro-info-data")
 """What its module apt needs on a host; any Debian that was installed by an installer has it."""
-INVENTORY = "".join(f'[[registrar]]\nname = "r{n}"\naddress = "10.99.0.1"\n' for n in (1, 2, 3)) + (
-    '[[agent]]\nname = "agents"\naddresses = ["10.99.0.1"]\n'
-    '[[backend]]\nname = "backends"\naddresses = ["10.99.0.1"]\n'
-)
-ZONE = """\
-zone = "example.net"
-static = "example.net.zone"
-[[pool]]
-handle = "web-tcp"
-label = "w"
-service = "_http._tcp"
-name = "web"
-accept = ["10.99.0.0/24"]
-"""
+ZONE = f'zone = "example.net"\nstatic = "example.net.zone"\n{POOL}'
 FIXED = "$TTL 3600\n@ SOA ns1 hostmaster 1 7200 900 1209600 300\n@ NS ns1\nns1 A 127.0.0.1\n"
-SERVER = "[Service]\nExecStart=/usr/bin/python3 /opt/server.py 8080 -1 10.99.0.1\n"
 SERVERS = [
     {
         "name": "one",
@@ -53,7 +48,7 @@ SERVERS = [
         "load": {"source": "none"},
     }
 ]
-UNITS = ["rspdns", "ppe-agent", "rspdns-registrar@r1", "rspdns-registrar@r2", "rspdns-registrar@r3"]
+UNITS = ["rspdns", "ppe-agent", *REGISTRAR_UNITS]
 
 
 class Site:
@@ -66,7 +61,7 @@ class Site:
         (self.zones / "example.net.toml").write_text(ZONE)
         (self.zones / "example.net.zone").write_text(FIXED)
         self.inventory = folder / "inventory.toml"
-        self.inventory.write_text(INVENTORY)
+        self.inventory.write_text(inventory("10.99.0.1"))
         self.variables: dict[str, Any] = {
             "ansible_connection": "inside",
             "ansible_python_interpreter": "/usr/bin/python3",

@@ -9,13 +9,25 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.ppe_agent.servers import TCP_SERVER
-from tests.support.live_systemd import NETWORK, PATIENCE_S, LiveSystemd, live_systemd
+from tests.support.live_systemd import (
+    AGENT,
+    BACKEND,
+    CLIENT_AGENT,
+    NAME,
+    NETWORK,
+    POOL,
+    REGISTRAR_UNITS,
+    SERVER,
+    LiveSystemd,
+    inventory,
+    live_systemd,
+)
 from tests.support.namespaces import REPOSITORY
 
 pytestmark = pytest.mark.timeout(1800)
@@ -27,46 +39,9 @@ ALL = (
     *("rspdns-registrar", "rspdns-fastpath", "sctp-userland"),
 )
 LAB = ("rspdns-lab",)
-NAME = "_http._tcp.web.example.net"
-INVENTORY = "".join(f'[[registrar]]\nname = "r{n}"\naddress = "10.99.0.1"\n' for n in (1, 2, 3)) + (
-    '[[agent]]\nname = "agents"\naddresses = ["10.99.0.0/24"]\n'
-    '[[backend]]\nname = "backends"\naddresses = ["10.99.0.0/24"]\n'
-)
-AGENT = """\
-registrars = ["10.99.0.1", "10.99.0.1:3864", "10.99.0.1:3865"]
-[[as]]
-name = "one"
-handle = "web-tcp"
-transport = "tcp"
-port = 8080
-[[as.check]]
-type = "tcp-hold"
-"""
-BACKEND = """\
-registrars = ["10.99.0.1:3863/9901", "10.99.0.1:3864/9902", "10.99.0.1:3865/9903"]
-[pdns]
-connector = "unix:/run/rspdns/remote.sock"
-control = ["/run/pdns/pdns.controlsocket"]
-"""
-POOL = """
-[[pool]]
-handle = "web-tcp"
-label = "w"
-service = "_http._tcp"
-name = "web"
-accept = ["10.99.0.0/24"]
-"""
-SERVER = "[Service]\nExecStart=/usr/bin/python3 /opt/server.py 8080 -1 10.99.0.1\n"
 FASTPATH = "/run/rspdns-fastpath/fastpath.sock"
-PPU_AGENT = """\
-registrars = ["10.99.0.1:3863/9901", "10.99.0.1:3864/9902", "10.99.0.1:3865/9903"]
-[[pool]]
-handle = "web-tcp"
-accept = ["10.99.0.0/24"]
-steer = "10.9.9.9:8080"
-"""
 CONNECT = "import socket; socket.create_connection(('10.9.9.9', 8080), 3)"
-UNITS = ["rspdns", "ppe-agent", "rspdns-registrar@r1", "rspdns-registrar@r2", "rspdns-registrar@r3"]
+UNITS = ["rspdns", "ppe-agent", *REGISTRAR_UNITS]
 
 
 def root_for_tests(suite: str) -> Path:
@@ -112,13 +87,6 @@ def machine(
         yield one
 
 
-def until(machine: LiveSystemd, condition: Callable[[], object]) -> None:
-    end_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end_s, machine.journal()
-        time.sleep(0.2)
-
-
 def answer(machine: LiveSystemd) -> list[str]:
     """The ports in the SRV answer; what dig says, when there is none."""
     said = machine.try_run("dig", "@127.0.0.1", "+tries=1", "+time=5", NAME, "SRV").stdout
@@ -159,7 +127,7 @@ def test_configured_as_install_md_says_it_answers(machine: LiveSystemd) -> None:
     for path, text in (
         ("/etc/systemd/system/server.service", SERVER),
         ("/opt/server.py", TCP_SERVER),
-        ("/root/inventory.toml", INVENTORY),
+        ("/root/inventory.toml", inventory("10.99.0.0/24")),
         ("/etc/ppe-agent/agent.toml", AGENT),
         ("/etc/rspdns/rspdns.toml", BACKEND),
     ):
@@ -180,18 +148,18 @@ def test_configured_as_install_md_says_it_answers(machine: LiveSystemd) -> None:
         "10.99.0.0/24",
     )
     pool = machine.root / "etc/rspdns/zones.d/example.net.toml"
-    pool.write_text(pool.read_text().split("[[pool]]")[0] + POOL)
+    pool.write_text(pool.read_text().split("[[pool]]")[0] + f"\n{POOL}")
     machine.run("rspdns", "check", "--offline")
     machine.run("cp", "/usr/share/doc/rspdns/examples/pdns.conf", "/etc/powerdns/pdns.conf")
     machine.run("systemctl", "daemon-reload")
     machine.run("systemctl", "start", "server")
     machine.run("systemctl", "enable", "--now", *UNITS)
     machine.run("systemctl", "restart", "pdns")
-    until(machine, lambda: answer(machine) == ["8080"])
+    machine.until(lambda: answer(machine) == ["8080"])
 
 
 def test_an_upgrade_keeps_what_was_configured_and_loses_no_answer(machine: LiveSystemd) -> None:
-    until(machine, lambda: answer(machine) == ["8080"])
+    machine.until(lambda: answer(machine) == ["8080"])
     before = {unit: machine.main_pid(unit) for unit in UNITS}
     before_it = version(machine, "rspdns")
     wrong: list[object] = []
@@ -222,18 +190,18 @@ def test_an_upgrade_keeps_what_was_configured_and_loses_no_answer(machine: LiveS
         assert machine.main_pid(unit) not in (0, pid), f"{unit} was restarted"
     for path, text in (("etc/rspdns/rspdns.toml", BACKEND), ("etc/ppe-agent/agent.toml", AGENT)):
         assert (machine.root / path).read_text() == text
-    until(machine, lambda: answer(machine) == ["8080"])
+    machine.until(lambda: answer(machine) == ["8080"])
 
 
 def test_sidecar_of_a_client_runs_as_its_unit_says_and_steers(machine: LiveSystemd) -> None:
     def connects() -> bool:
         return machine.try_run("python3", "-c", CONNECT).returncode == 0
 
-    machine.write("/etc/ppu-agent/ppu-agent.toml", PPU_AGENT)
+    machine.write("/etc/ppu-agent/ppu-agent.toml", f'{CLIENT_AGENT}steer = "10.9.9.9:8080"\n')
     machine.run("ip", "route", "add", "10.9.9.9", "dev", "eth0")
     assert not connects()
     machine.run("systemctl", "enable", "--now", "ppu-agent")
-    until(machine, connects)
+    machine.until(connects)
     machine.run("systemctl", "disable", "--now", "ppu-agent")
     assert not connects(), "its rules are gone with it"
 
@@ -243,11 +211,10 @@ def test_fast_path_runs_as_its_unit_says_and_the_backend_feeds_it(machine: LiveS
     machine.write("/etc/rspdns/rspdns.toml", f'{BACKEND}[fastpath]\nsocket = "{FASTPATH}"\n')
     machine.run("systemctl", "enable", "--now", "rspdns-fastpath")
     machine.run("systemctl", "restart", "rspdns")
-    until(
-        machine,
+    machine.until(
         lambda: "answers" in machine.try_run("rspdns-fastpath", "status", "--socket", FASTPATH).stdout,
     )
-    until(machine, lambda: answer(machine) == ["8080"])
+    machine.until(lambda: answer(machine) == ["8080"])
     machine.write("/etc/rspdns/rspdns.toml", BACKEND)
     machine.run("systemctl", "restart", "rspdns")
     machine.run("systemctl", "disable", "--now", "rspdns-fastpath")

@@ -51,7 +51,7 @@ CHECKED_AFTER_S = 0.2
 """So long after a change nobody is asked about it any more."""
 
 
-class Stage:
+class FollowedPool:
     """The registrars, a pool user and what it said, and pool elements in processes of their own."""
 
     def __init__(self, address: str, supervisors: Sequence[int]) -> None:
@@ -195,7 +195,7 @@ LIFE_MS = 40_000
 """Of what a stranger tells of: a scenario that broke off leaves it behind for so long."""
 
 
-async def members_come_and_go(stage: Stage) -> None:
+async def members_come_and_go(stage: FollowedPool) -> None:
     """PEs at different homes appear everywhere; a killed one is out in far less than the keep-alive needs."""
     for index in range(3):
         await stage.element(10 + index, index)
@@ -212,7 +212,7 @@ async def members_come_and_go(stage: Stage) -> None:
     assert await process.wait() == 0
 
 
-async def registrar_killed(stage: Stage) -> None:
+async def registrar_killed(stage: FollowedPool) -> None:
     """PEs move to another registrar when theirs is killed, and never blink; a killed one then is out at
     once."""
     await stage.element(20, 0, 1, 2)
@@ -230,7 +230,7 @@ async def registrar_killed(stage: Stage) -> None:
     assert await stage.kill(20) < 1
 
 
-async def member_and_home_die_together(stage: Stage) -> None:
+async def member_and_home_die_together(stage: FollowedPool) -> None:
     """Nobody is left to say so but the peers, by takeover.
 
     That can be held up, since its home was started anew just before. Then the registration's life ends, of
@@ -253,7 +253,7 @@ async def member_and_home_die_together(stage: Stage) -> None:
     assert stage.members == [31]
 
 
-async def registrar_frozen(stage: Stage) -> None:
+async def registrar_frozen(stage: FollowedPool) -> None:
     """A frozen registrar's members stay in, die by the word of the others, and never return when it wakes."""
     await stage.element(40, 0, 1, 2)
     await stage.element(41, 1, 2, 0)
@@ -275,7 +275,7 @@ async def registrar_frozen(stage: Stage) -> None:
     assert all(41 not in members for at_s, members in stage.changes if at_s >= gone_s)
 
 
-async def all_registrars_restarted(stage: Stage) -> None:
+async def all_registrars_restarted(stage: FollowedPool) -> None:
     """With all of them gone the view is stale, nobody is lost, and a death meanwhile shows in the end."""
     for identifier in (50, 51, 52):
         await stage.element(identifier)
@@ -298,7 +298,7 @@ async def all_registrars_restarted(stage: Stage) -> None:
     assert stage.view.stale_since_s is None
 
 
-async def moving(stage: Stage) -> None:
+async def moving(stage: FollowedPool) -> None:
     """Homes are killed one after the other, again and again: who moves never blinks."""
     for identifier in (60, 61, 62):
         await stage.element(identifier)
@@ -346,7 +346,7 @@ class Stranger:
         self._socket.close()
 
 
-async def nobody_pushes(stage: Stage) -> None:
+async def nobody_pushes(stage: FollowedPool) -> None:
     """What no registrar pushes is found by asking; a pool of 200 is known from the handle table alone."""
     stage.pool_user.note_query(HANDLE)  # what nobody looks up is never asked about here
     stranger = Stranger(stage.registrars)
@@ -369,7 +369,7 @@ async def nobody_pushes(stage: Stage) -> None:
         stranger.close()
 
 
-SCENARIOS: dict[str, Callable[[Stage], Awaitable[None]]] = {
+SCENARIOS: dict[str, Callable[[FollowedPool], Awaitable[None]]] = {
     scenario.__name__: scenario
     for scenario in (
         members_come_and_go,
@@ -384,7 +384,7 @@ SCENARIOS: dict[str, Callable[[Stage], Awaitable[None]]] = {
 
 
 async def serve(control: str, address: str, supervisors: Sequence[int]) -> None:
-    stage = Stage(address, supervisors)
+    stage = FollowedPool(address, supervisors)
 
     async def play(wanted: dict[str, Any]) -> dict[str, Any]:
         print(f"--- {wanted['scenario']}", flush=True)

@@ -49,7 +49,7 @@ SECOND_ADDRESS = "10.66.1.1"
 
 
 @dataclass
-class Stage:
+class PoolAtRegistrars:
     """The registrars, a client to each, and the pool elements of a scenario."""
 
     address: str
@@ -124,10 +124,10 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def stage_at(address: str, pids: list[int]) -> AsyncIterator[Stage]:
+async def stage_at(address: str, pids: list[int]) -> AsyncIterator[PoolAtRegistrars]:
     """Connect to every registrar; close all that a scenario started."""
     registrars = [RegistrarAddress(address, 3863 + i, 9901 + i) for i in range(len(pids))]
-    here = Stage(address, pids, registrars)
+    here = PoolAtRegistrars(address, pids, registrars)
     for registrar in registrars:
         here.clients[registrar] = RegistrarClient(registrar, timeout_ms=500)
         here.clients[registrar].start()
@@ -141,7 +141,7 @@ async def stage_at(address: str, pids: list[int]) -> AsyncIterator[Stage]:
             await client.close()
 
 
-async def found_by_all(here: Stage) -> None:
+async def found_by_all(here: PoolAtRegistrars) -> None:
     """A registered element is listed by every registrar as it was registered; updates arrive everywhere."""
     element = here.element(b"found")
     view = await here.until_listed(b"found", {IDENTIFIER})
@@ -164,7 +164,7 @@ async def found_by_all(here: Stage) -> None:
     assert all(client.round_trip_ms is not None for client in here.clients.values())
 
 
-async def deregistered(here: Stage) -> None:
+async def deregistered(here: PoolAtRegistrars) -> None:
     """After a deregistration no registrar lists the element."""
     element = here.element(b"leaves")
     await here.until_listed(b"leaves", {IDENTIFIER})
@@ -173,7 +173,7 @@ async def deregistered(here: Stage) -> None:
     await here.until_listed(b"leaves", set(), within_s=1)
 
 
-async def rejected(here: Stage) -> None:
+async def rejected(here: PoolAtRegistrars) -> None:
     """An element whose policy differs from its pool's is refused, with the reason in words."""
     here.element(b"picky")
     await here.until_listed(b"picky", {IDENTIFIER})
@@ -185,7 +185,7 @@ async def rejected(here: Stage) -> None:
     assert not other.is_registered
 
 
-async def tools_find_it(here: Stage) -> None:
+async def tools_find_it(here: PoolAtRegistrars) -> None:
     """rsplib's own programs see the element: hsdump over ENRP, rspterminal by talking to its service."""
     echo = SctpSocket(local_addresses=(here.address,), listens=True)
 
@@ -247,7 +247,7 @@ async def output(*command: str, until_text: str, says: bytes | None = None) -> s
     return text
 
 
-async def own_port(here: Stage) -> None:
+async def own_port(here: PoolAtRegistrars) -> None:
     """Port 0 of an SCTP transport becomes the port of the element's own socket."""
     transport = Transport(Protocol.SCTP, 0, (ip_address(here.address),))
     element = here.element(b"own-port", transport=transport)
@@ -258,7 +258,7 @@ async def own_port(here: Stage) -> None:
     }
 
 
-async def multihomed(here: Stage) -> None:
+async def multihomed(here: PoolAtRegistrars) -> None:
     """An SCTP service with two addresses, both spoken from, is listed with both."""
     addresses = (here.address, SECOND_ADDRESS)
     transport = Transport(Protocol.SCTP, 0, tuple(map(ip_address, addresses)))
@@ -269,7 +269,7 @@ async def multihomed(here: Stage) -> None:
         assert {str(address) for address in members[0].user_transport.addresses} == set(addresses)
 
 
-async def stranger(here: Stage) -> None:
+async def stranger(here: PoolAtRegistrars) -> None:
     """Whoever sends garbage to the element's port, or claims to be its home, achieves nothing."""
     element = here.element(b"unmoved")
     await here.until_listed(b"unmoved", {IDENTIFIER})
@@ -302,7 +302,7 @@ async def stranger(here: Stage) -> None:
     assert here.kinds() == [RegistrationEventKind.REGISTERED, RegistrationEventKind.TAKEOVER_REFUSED]
 
 
-async def killed_element(here: Stage) -> None:
+async def killed_element(here: PoolAtRegistrars) -> None:
     """An element whose process is killed is gone from every registrar at once."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", __spec__.name, "hold", "asyncio", here.address, *map(str, here.pids)
@@ -317,13 +317,13 @@ async def killed_element(here: Stage) -> None:
         await child.wait()
 
 
-async def hold(here: Stage) -> None:
+async def hold(here: PoolAtRegistrars) -> None:
     """Stay registered until killed."""
     here.element(b"killed")
     await asyncio.sleep(60)
 
 
-async def killed_registrar(here: Stage) -> None:
+async def killed_registrar(here: PoolAtRegistrars) -> None:
     """The element's registrar is killed: it is at another at once, and never missing meanwhile."""
     element = here.element(b"survives")
     await here.until_listed(b"survives", {IDENTIFIER})
@@ -345,7 +345,7 @@ async def killed_registrar(here: Stage) -> None:
     assert element.registrar not in (None, first)
 
 
-async def frozen_registrar(here: Stage) -> None:
+async def frozen_registrar(here: PoolAtRegistrars) -> None:
     """A frozen registrar is left at the next renewal; a question it answers late never looks recent."""
     element = here.element(b"thaws", reregistration_ms=1000)
     await here.until_listed(b"thaws", {IDENTIFIER})
@@ -374,7 +374,7 @@ async def frozen_registrar(here: Stage) -> None:
     await until_async(answers, 10)
 
 
-async def woken_registrar(here: Stage) -> None:
+async def woken_registrar(here: PoolAtRegistrars) -> None:
     """A frozen registrar wakes after the element has moved, and may remove it everywhere: not for long."""
     element = here.element(b"stays", reregistration_ms=1000)
     await here.until_listed(b"stays", {IDENTIFIER})
@@ -396,7 +396,7 @@ async def woken_registrar(here: Stage) -> None:
     assert not missing_at_s or missing_at_s[-1] < 1 + woken.lacked_s()
 
 
-async def taken_over(here: Stage) -> None:
+async def taken_over(here: PoolAtRegistrars) -> None:
     """Its registrar falls silent, another takes over: the element follows, acknowledges, and stays listed."""
     element = here.element(b"follows", reregistration_ms=60_000)
     await here.until_listed(b"follows", {IDENTIFIER})
@@ -415,7 +415,7 @@ async def taken_over(here: Stage) -> None:
         os.kill(here.pid(first), signal.SIGCONT)
 
 
-async def pinned(here: Stage) -> None:
+async def pinned(here: PoolAtRegistrars) -> None:
     """A pinned element refuses the takeover, so the others drop it."""
     here.element(b"pinned", registrars=here.registrars[:1], reregistration_ms=60_000, pinned=True)
     await here.until_listed(b"pinned", {IDENTIFIER})

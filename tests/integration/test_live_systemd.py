@@ -14,84 +14,40 @@ import pytest
 
 from tests.ppe_agent.servers import TCP_SERVER
 from tests.support.fast_path import needs_bpf
-from tests.support.live_systemd import PATIENCE_S, LiveSystemd, live_systemd, make_install
+from tests.support.live_systemd import (
+    AGENT,
+    BACKEND,
+    CLIENT_AGENT,
+    POOL,
+    REGISTRAR_UNITS,
+    SERVER,
+    LiveSystemd,
+    inventory,
+    live_systemd,
+    make_install,
+)
 from tests.support.namespaces import REPOSITORY
 
 pytestmark = pytest.mark.timeout(1200)  # the installation counts to the first test
 
 ADDRESS = "10.99.0.1"
 INTERVAL_S = 40
-INVENTORY = """\
-expected_elements = 100
-[[registrar]]
-name = "r1"
-address = "10.99.0.1"
-[[registrar]]
-name = "r2"
-address = "10.99.0.1"
-[[registrar]]
-name = "r3"
-address = "10.99.0.1"
-[[agent]]
-name = "agents"
-addresses = ["10.99.0.0/24"]
-[[backend]]
-name = "backends"
-addresses = ["10.99.0.0/24"]
-"""
-AGENT = """\
-registrars = ["10.99.0.1", "10.99.0.1:3864", "10.99.0.1:3865"]
-[[as]]
-name = "one"
-handle = "web-tcp"
-transport = "tcp"
-port = 8080
-[[as.check]]
-type = "tcp-hold"
-[as.damping]
-falls = 0
-"""
-BACKEND = """\
-registrars = ["10.99.0.1:3863/9901", "10.99.0.1:3864/9902", "10.99.0.1:3865/9903"]
-[pdns]
-connector = "unix:/run/rspdns/remote.sock"
-control = ["/run/pdns/pdns.controlsocket"]
-"""
-POOL = """\
-zone = "example.net"
-static = "example.net.zone"
-[[pool]]
-handle = "web-tcp"
-label = "w"
-service = "_http._tcp"
-name = "web"
-accept = ["10.99.0.0/24"]
-"""
-ZONE = "@ 3600 SOA ns1 hostmaster 1 7200 900 1209600 1\n@ 3600 NS ns1\nns1 3600 A 127.0.0.1\n"
-SERVER = f"""\
-[Service]
-ExecStart=/usr/bin/python3 /opt/server.py 8080 -1 {ADDRESS}
-"""
-WATCHED = AGENT.replace(
+UNDAMPED = f"{AGENT}[as.damping]\nfalls = 0\n"
+ZONE = f'zone = "example.net"\nstatic = "example.net.zone"\n{POOL}'
+RECORDS = "@ 3600 SOA ns1 hostmaster 1 7200 900 1209600 1\n@ 3600 NS ns1\nns1 3600 A 127.0.0.1\n"
+WATCHED = UNDAMPED.replace(
     'type = "tcp-hold"',
     f'type = "systemd"\nunit = "server.service"\ninterval_ms = {INTERVAL_S * 1000}\ntimeout_ms = 10000',
 )
-CLIENT_AGENT = """\
-registrars = ["10.99.0.1:3863/9901", "10.99.0.1:3864/9902", "10.99.0.1:3865/9903"]
-[[pool]]
-handle = "web-tcp"
-accept = ["10.99.0.0/24"]
-pace = true
-"""
+PACING = f"{CLIENT_AGENT}pace = true\n"
 FROM_THE_KERNEL = f'{BACKEND}[fastpath]\nsocket = "/run/rspdns-fastpath/fastpath.sock"\n'
 FAST_OPTIONS = 'FASTPATH_OPTIONS="--interface lo --address 127.0.0.1"\n'
 CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF = 12, 13, 39
 UNITS = "/etc/systemd/system"
-REGISTRARS = ["rspdns-registrar@r1", "rspdns-registrar@r2", "rspdns-registrar@r3"]
-HUNG_REGISTRAR = REGISTRARS[2]
+HUNG_REGISTRAR = REGISTRAR_UNITS[2]
 COMMANDS = ["rspdns", "ppe-agent", "ppu-agent", "rspdns-registrar"]
 PATH = {"PATH": "/usr/bin:/bin"}
-OURS = ["ppe-agent", "rspdns", *REGISTRARS]
+OURS = ["ppe-agent", "rspdns", *REGISTRAR_UNITS]
 CLIENT = """
 import socket
 for client_family, address in ((socket.AF_INET, "10.99.0.1"), (socket.AF_INET6, "::1")):
@@ -125,12 +81,12 @@ def machine(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             (f"{UNITS}/server.service", SERVER),
             (f"{UNITS}/rspdns-registrar@.service.d/soon.conf", "[Service]\nWatchdogSec=5s\n"),
             ("/opt/server.py", TCP_SERVER),
-            ("/root/inventory.toml", INVENTORY),
-            ("/etc/ppe-agent/agent.toml", AGENT),
-            ("/etc/ppu-agent/ppu-agent.toml", CLIENT_AGENT),
+            ("/root/inventory.toml", f"expected_elements = 100\n{inventory('10.99.0.0/24')}"),
+            ("/etc/ppe-agent/agent.toml", UNDAMPED),
+            ("/etc/ppu-agent/ppu-agent.toml", PACING),
             ("/etc/rspdns/rspdns.toml", BACKEND),
-            ("/etc/rspdns/zones.d/example.net.toml", POOL),
-            ("/etc/rspdns/zones.d/example.net.zone", ZONE),
+            ("/etc/rspdns/zones.d/example.net.toml", ZONE),
+            ("/etc/rspdns/zones.d/example.net.zone", RECORDS),
         ):
             one.write(path, text)
         one.run("rspdns-registrar", "render", "/root/inventory.toml", "--output", "/root/rendered")
@@ -140,16 +96,9 @@ def machine(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         one.run("systemctl", "daemon-reload")
         one.run("systemctl", "start", "server", *OURS, "ppu-agent")
         one.run("systemctl", "start", "pdns")
-        until(one, lambda: states(one) == {"one": "in"})
-        until(one, lambda: len(members(one) or ()) == 1)
+        one.until(lambda: states(one) == {"one": "in"})
+        one.until(lambda: len(members(one) or ()) == 1)
         yield one
-
-
-def until(machine: LiveSystemd, condition: Callable[[], object]) -> None:
-    end_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end_s, machine.journal()
-        time.sleep(0.1)
 
 
 def states(machine: LiveSystemd) -> dict[str, str]:
@@ -180,7 +129,7 @@ def restarted(machine: LiveSystemd, unit: str, *kill: str) -> float:
         state, pid, restarts = machine.show(unit, "ActiveState", "MainPID", "NRestarts")
         return state == "active" and int(pid) not in (0, before) and int(restarts) > count
 
-    until(machine, is_new)
+    machine.until(is_new)
     said = machine.run("journalctl", "--no-pager", "-o", "short-monotonic", "--unit", unit)
     ended_s, started_s = (
         float(re.findall(rf"^\[\s*([0-9.]+)\].*{words}", said, re.M)[-1])
@@ -279,7 +228,7 @@ def test_the_client_agent_has_two_rights_and_paces_in_its_sandbox(machine: LiveS
         said = machine.ask("/run/ppu-agent/control.sock", "status")
         return [one["endpoint"] for one in said["pace"]] if said else []
 
-    until(machine, lambda: paced() == [f"{ADDRESS}:8080"])
+    machine.until(lambda: paced() == [f"{ADDRESS}:8080"])
     said = machine.run("ppu-agent", "explain", f"{ADDRESS}:8080")
     assert said.startswith("passes: an address of this host is never touched")
 
@@ -290,7 +239,7 @@ def gateway(machine: LiveSystemd) -> Iterator[LiveSystemd]:
     needs_bpf()
     machine.run("ip", "link", "add", "guarded", "type", "veth", "peer", "name", "clients")
     machine.run("ip", "link", "set", "guarded", "up")
-    machine.write("/etc/ppu-agent/ppu-agent.toml", CLIENT_AGENT + '[gateway]\ninterfaces = ["guarded"]\n')
+    machine.write("/etc/ppu-agent/ppu-agent.toml", PACING + '[gateway]\ninterfaces = ["guarded"]\n')
     drop_in = f"{UNITS}/ppu-agent.service.d/gateway.conf"
     machine.install("ppu-agent/systemd/ppu-agent-gateway.conf", drop_in)
     machine.run("systemctl", "daemon-reload")
@@ -299,7 +248,7 @@ def gateway(machine: LiveSystemd) -> Iterator[LiveSystemd]:
         yield machine
     finally:
         machine.run("rm", drop_in)
-        machine.write("/etc/ppu-agent/ppu-agent.toml", CLIENT_AGENT)
+        machine.write("/etc/ppu-agent/ppu-agent.toml", PACING)
         machine.run("systemctl", "daemon-reload")
         machine.run("systemctl", "restart", "ppu-agent")
         machine.run("ip", "link", "del", "guarded")
@@ -316,14 +265,13 @@ def test_the_client_agent_guards_a_gateway_in_its_sandbox(gateway: LiveSystemd) 
             gateway.run("tc", "filter", "show", "dev", "guarded", way) for way in ("ingress", "egress")
         )
 
-    until(gateway, lambda: told().get("interfaces") == [{"name": "guarded", "problem": None}])
+    gateway.until(lambda: told().get("interfaces") == [{"name": "guarded", "problem": None}])
     assert "guard_in" in filters()
     found = process(gateway, "ppu-agent")
     assert int(found["Uid"]) != 0
     rights = sum(1 << number for number in (CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF))
     assert int(found["CapEff"], 16) == int(found["CapBnd"], 16) == rights
-    until(
-        gateway,
+    gateway.until(
         lambda: (
             "tcp: set-up through guarded is guarded" in gateway.run("ppu-agent", "explain", f"{ADDRESS}:8080")
         ),
@@ -349,19 +297,19 @@ def answered_by_kernel(machine: LiveSystemd) -> Iterator[Callable[[], int]]:
         return int(status["fastpath"]["decisions"].get("answered", 0)) if status else 0
 
     try:
-        until(machine, lambda: len(members(machine) or ()) == 1)
+        machine.until(lambda: len(members(machine) or ()) == 1)
         yield answered
     finally:
         machine.write("/etc/rspdns/rspdns.toml", BACKEND)
         machine.run("systemctl", "stop", "rspdns-fastpath")
         machine.run("systemctl", "restart", "rspdns")
-        until(machine, lambda: len(members(machine) or ()) == 1)
+        machine.until(lambda: len(members(machine) or ()) == 1)
 
 
 def test_the_kernel_answers_while_its_unit_runs_and_no_longer(
     machine: LiveSystemd, answered_by_kernel: Callable[[], int]
 ) -> None:
-    until(machine, lambda: answered_by_kernel() > 0)
+    machine.until(lambda: answered_by_kernel() > 0)
     found = process(machine, "rspdns-fastpath")
     assert int(found["Uid"]) != 0
     assert (found["NoNewPrivs"], int(found["CapEff"], 16)) == ("1", 1 << CAP_NET_ADMIN | 1 << CAP_BPF)
@@ -370,7 +318,7 @@ def test_the_kernel_answers_while_its_unit_runs_and_no_longer(
     assert '"attached": true' in machine.run("/usr/local/sbin/rspdns-fastpath", "status")
     assert "fastpath" not in machine.run("rspdns", "check", "--offline")
     restarted(machine, "rspdns-fastpath", "--signal=SIGKILL")
-    until(machine, lambda: answered_by_kernel() > 0)
+    machine.until(lambda: answered_by_kernel() > 0)
     machine.run("systemctl", "stop", "rspdns-fastpath")
     assert "bpf" not in machine.run("tc", "filter", "show", "dev", "lo", "ingress")
     assert machine.show("rspdns-fastpath", "ActiveState", "Result") == ["inactive", "success"]
@@ -379,19 +327,19 @@ def test_the_kernel_answers_while_its_unit_runs_and_no_longer(
 
 
 def test_a_reload_is_taken_whole_or_not_at_all(machine: LiveSystemd) -> None:
-    machine.write("/etc/ppe-agent/agent.toml", AGENT.replace('name = "one"', 'name = "two"'))
+    machine.write("/etc/ppe-agent/agent.toml", UNDAMPED.replace('name = "one"', 'name = "two"'))
     machine.run("systemctl", "reload", "ppe-agent")
-    until(machine, lambda: states(machine) == {"two": "in"})
-    machine.write("/etc/ppe-agent/agent.toml", AGENT.replace("tcp-hold", "tcp-held"))
+    machine.until(lambda: states(machine) == {"two": "in"})
+    machine.write("/etc/ppe-agent/agent.toml", UNDAMPED.replace("tcp-hold", "tcp-held"))
     machine.run("systemctl", "reload", "ppe-agent")
-    until(machine, lambda: "was not taken at the last reload" in machine.run("ppe-agent", "status"))
+    machine.until(lambda: "was not taken at the last reload" in machine.run("ppe-agent", "status"))
     assert states(machine) == {"two": "in"}
-    machine.write("/etc/ppe-agent/agent.toml", AGENT)
+    machine.write("/etc/ppe-agent/agent.toml", UNDAMPED)
     machine.run("systemctl", "reload", "ppe-agent")
-    until(machine, lambda: states(machine) == {"one": "in"})
+    machine.until(lambda: states(machine) == {"one": "in"})
     assert machine.show("ppe-agent", "NRestarts") == ["0"]
     machine.run("systemctl", "reload", "rspdns")
-    until(machine, lambda: len(members(machine) or ()) == 1)
+    machine.until(lambda: len(members(machine) or ()) == 1)
 
 
 def client(machine: LiveSystemd, group: str) -> str:
@@ -421,8 +369,8 @@ def test_a_killed_service_is_started_again(machine: LiveSystemd, unit: str) -> N
     assert 0 <= restarted(machine, unit, "--signal=SIGKILL") < 3, "200 ms, on a machine that is not busy"
     if unit == "sctpd":
         assert client(machine, "sctp") == "through both\nthrough both\n"
-    until(machine, lambda: states(machine) == {"one": "in"})
-    until(machine, lambda: len(members(machine) or ()) == 1)
+    machine.until(lambda: states(machine) == {"one": "in"})
+    machine.until(lambda: len(members(machine) or ()) == 1)
 
 
 @pytest.mark.parametrize("unit", ["ppe-agent", HUNG_REGISTRAR])
@@ -431,8 +379,8 @@ def test_a_service_that_hangs_is_ended_by_the_watchdog_and_started_again(
 ) -> None:
     restarted(machine, unit, "--signal=SIGSTOP")
     assert "Watchdog timeout" in machine.run("journalctl", "--no-pager", f"--unit={unit}")
-    until(machine, lambda: states(machine) == {"one": "in"})
-    until(machine, lambda: len(members(machine) or ()) == 1)
+    machine.until(lambda: states(machine) == {"one": "in"})
+    machine.until(lambda: len(members(machine) or ()) == 1)
 
 
 def test_a_unit_that_is_not_active_is_out(machine: LiveSystemd) -> None:
@@ -445,37 +393,37 @@ def test_a_unit_that_is_not_active_is_out(machine: LiveSystemd) -> None:
 
     machine.write("/etc/ppe-agent/agent.toml", WATCHED)
     machine.run("systemctl", "reload", "ppe-agent")
-    until(machine, lambda: sees("server.service is active (running)", 1))
+    machine.until(lambda: sees("server.service is active (running)", 1))
     for ends, words in (
         ("stop server", "server.service is inactive (dead)"),
         ("kill --signal=SIGKILL server", "server.service is failed (failed): signal"),
     ):
         began_s = time.monotonic()
         machine.run("systemctl", *ends.split())
-        until(machine, functools.partial(sees, words, 0))
+        machine.until(functools.partial(sees, words, 0))
         assert time.monotonic() - began_s < INTERVAL_S / 2, "seen at the next look, not when it ended"
         machine.run("systemctl", "start", "server")
-        until(machine, lambda: sees("server.service is active (running)", 1))
+        machine.until(lambda: sees("server.service is active (running)", 1))
 
     machine.write("/etc/ppe-agent/agent.toml", WATCHED.replace(f"{INTERVAL_S}000", "250"))
     machine.run("systemctl", "stop", "dbus.socket", "dbus.service")
     machine.run("systemctl", "reload", "ppe-agent")
-    until(machine, lambda: sees("is dbus installed here", 0))
+    machine.until(lambda: sees("is dbus installed here", 0))
     machine.run("systemctl", "start", "dbus.socket")
-    until(machine, lambda: sees("server.service is active (running)", 1))
+    machine.until(lambda: sees("server.service is active (running)", 1))
     journal = machine.run("journalctl", "--no-pager", "--unit=ppe-agent")
     assert "is dbus installed" in journal
     assert "Got notification message" not in journal, "systemctl told systemd how it failed, for the agent"
 
 
 def test_a_stop_withdraws_the_server_and_ends_well(machine: LiveSystemd) -> None:
-    until(machine, lambda: len(members(machine) or ()) == 1)
+    machine.until(lambda: len(members(machine) or ()) == 1)
     machine.run("systemctl", "stop", "ppe-agent")
     assert machine.show("ppe-agent", "Result", "ExecMainStatus") == ["success", "0"]
-    until(machine, lambda: members(machine) == [])
-    machine.run("systemctl", "stop", "rspdns", *REGISTRARS)
-    healthy = [f"--unit={one}" for one in REGISTRARS if one != HUNG_REGISTRAR]
+    machine.until(lambda: members(machine) == [])
+    machine.run("systemctl", "stop", "rspdns", *REGISTRAR_UNITS)
+    healthy = [f"--unit={one}" for one in REGISTRAR_UNITS if one != HUNG_REGISTRAR]
     said = machine.run("journalctl", "--no-pager", *healthy)
     assert "Watchdog timeout" not in said, "these told systemd all the time that they are well"
-    for unit in ("rspdns", *REGISTRARS):
+    for unit in ("rspdns", *REGISTRAR_UNITS):
         assert machine.show(unit, "Result")[0] == "success", machine.journal()

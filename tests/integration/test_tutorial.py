@@ -6,15 +6,15 @@ other. Debian packages are there already; the rest is done by the commands of th
 
 import re
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.live_systemd import PATIENCE_S, LiveSystemd, live_systemd, make_install
+from tests.support.live_systemd import LiveSystemd, live_systemd, make_install
 from tests.support.namespaces import REPOSITORY
 from tests.support.quickstart import KAMAILIO
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)  # the installation counts to the test
 
@@ -45,13 +45,6 @@ def configuration(section: str) -> str:
     """The file that the section shows."""
     (text,) = re.findall(r"```toml\n(.*?)```", section, re.S)
     return str(text)
-
-
-def until(condition: Callable[[], bool], what: Callable[[], str]) -> None:
-    end_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end_s, what()
-        time.sleep(0.2)
 
 
 def connect(one: LiveSystemd, other: LiveSystemd) -> None:
@@ -105,7 +98,7 @@ def test_the_first_zone_and_server_come_up_and_go_as_the_tutorial_says(
             if command.startswith("systemctl"):
                 shell(core, command.replace("r1", name))
     (ready,) = (command for command in commands(page["2"]) if "sentinel_registered" in command)
-    until(lambda: bool(core.try_run("bash", "-c", ready).stdout), core.journal)
+    core.until(lambda: bool(core.try_run("bash", "-c", ready).stdout))
 
     name_server = commands(page["3"])
     for command in name_server:
@@ -124,9 +117,7 @@ def test_the_first_zone_and_server_come_up_and_go_as_the_tutorial_says(
     server.write("/etc/ppe-agent/agent.toml", configuration(page["4"]))
     for command in commands(page["4"]):
         shell(server, command)
-    until(
-        lambda: re.search(r"sip-1\b.*\bin\b", server.run("ppe-agent", "status")) is not None, server.journal
-    )
+    server.until(lambda: re.search(r"sip-1\b.*\bin\b", server.run("ppe-agent", "status")))
 
     dig, expected = commands(page["5"])
     shape = re.sub(r"[0-9a-f]{8}", "[0-9a-f]{8}", re.escape(expected))
@@ -135,15 +126,15 @@ def test_the_first_zone_and_server_come_up_and_go_as_the_tutorial_says(
     def shown() -> bool:
         return re.fullmatch(shape, core.try_run(*dig.split()).stdout.strip()) is not None
 
-    until(shown, lambda: core.try_run(*dig.split()).stdout + core.run("rspdns", "status"))
+    until(shown, told=lambda: core.try_run(*dig.split()).stdout + core.run("rspdns", "status"))
 
     server.run("systemctl", "stop", "kamailio")
-    until(lambda: "empty" in core.run("rspdns", "status"), core.journal)
+    core.until(lambda: "empty" in core.run("rspdns", "status"))
     assert shown(), "last-good goes on naming it"
     zone = core.root / "etc/rspdns/zones.d/ims.example.net.toml"
     text = zone.read_text()
     zone.write_text(text.replace("[[pool]]", '[[pool]]\nwhen_empty = "nodata"', 1))
     core.run("rspdns", "reload")
-    until(lambda: core.try_run(*dig.split()).stdout == "", core.journal)
+    core.until(lambda: core.try_run(*dig.split()).stdout == "")
     server.run("systemctl", "start", "kamailio")
-    until(shown, lambda: core.try_run(*dig.split()).stdout + core.run("rspdns", "status"))
+    until(shown, told=lambda: core.try_run(*dig.split()).stdout + core.run("rspdns", "status"))

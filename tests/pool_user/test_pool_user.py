@@ -35,6 +35,7 @@ from rserpool import (
 )
 from tests.pool_user.belief_support import POOL, RULES, pe
 from tests.support.stalls import Mark
+from tests.support.waiting import until_async
 
 HOMES = (0xA1, 0xB2, 0xC3)
 
@@ -161,9 +162,7 @@ class Scene:
         self.pool_user.look()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
-            while not condition():  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        await until_async(condition, every_s=0.001)
 
 
 @asynccontextmanager

@@ -1,4 +1,8 @@
-"""A systemd that runs as process 1 of namespaces of its own, and the project's units in it."""
+"""A systemd that runs as process 1 of namespaces of its own, and the project's units in it.
+
+`AGENT`, `BACKEND` and the others are the files of a site on this one machine: three registrars, a name server
+and an application server.
+"""
 
 import contextlib
 import itertools
@@ -8,13 +12,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from daemon_kit.control import ControlError, request
 
 from tests.support.namespaces import REPOSITORY
+from tests.support.waiting import until
 
 PATIENCE_S = 60.0
 OWN_MOUNTS = """
@@ -38,6 +43,48 @@ systemd-tmpfiles --create /usr/local/lib/tmpfiles.d/rspdns.conf
 """What `make install` without DESTDIR does at its end, and a network."""
 INSTALL_S = 900.0
 _NUMBERS = itertools.count(1)
+
+NAME = "_http._tcp.web.example.net"
+AGENT = """\
+registrars = ["10.99.0.1", "10.99.0.1:3864", "10.99.0.1:3865"]
+[[as]]
+name = "one"
+handle = "web-tcp"
+transport = "tcp"
+port = 8080
+[[as.check]]
+type = "tcp-hold"
+"""
+_ENRP = 'registrars = ["10.99.0.1:3863/9901", "10.99.0.1:3864/9902", "10.99.0.1:3865/9903"]\n'
+BACKEND = f"""\
+{_ENRP}[pdns]
+connector = "unix:/run/rspdns/remote.sock"
+control = ["/run/pdns/pdns.controlsocket"]
+"""
+CLIENT_AGENT = f"""\
+{_ENRP}[[pool]]
+handle = "web-tcp"
+accept = ["10.99.0.0/24"]
+"""
+POOL = """\
+[[pool]]
+handle = "web-tcp"
+label = "w"
+service = "_http._tcp"
+name = "web"
+accept = ["10.99.0.0/24"]
+"""
+SERVER = "[Service]\nExecStart=/usr/bin/python3 /opt/server.py 8080 -1 10.99.0.1\n"
+REGISTRAR_UNITS = ["rspdns-registrar@r1", "rspdns-registrar@r2", "rspdns-registrar@r3"]
+
+
+def inventory(network: str) -> str:
+    """The inventory of the site; agents and backends have addresses in `network`."""
+    registrars = "".join(f'[[registrar]]\nname = "r{n}"\naddress = "10.99.0.1"\n' for n in (1, 2, 3))
+    others = (("agent", "agents"), ("backend", "backends"))
+    return registrars + "".join(
+        f'[[{kind}]]\nname = "{name}"\naddresses = ["{network}"]\n' for kind, name in others
+    )
 
 
 def make_install(folder: Path, *variables: str, target: str = "install") -> subprocess.CompletedProcess[str]:
@@ -146,6 +193,10 @@ class LiveSystemd:
     def journal(self) -> str:
         """Return what all units logged."""
         return self.try_run("journalctl", "--no-pager", "-o", "short-monotonic").stdout[-20_000:]
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Return when `condition` holds; fail with the journal when it does not."""
+        until(condition, told=self.journal, every_s=0.1)
 
     def close(self) -> None:
         """End everything inside."""

@@ -24,6 +24,7 @@ from ppu_agent.gateway import PROGRAM
 
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Host, Network, call_in, network_prefix
+from rspdns_lab.net.preconditions import compile_c
 from rspdns_lab.net.processes import processor_s
 
 Way = Literal["routed", "bridged"]
@@ -210,15 +211,7 @@ class GuardLab:
 
 def build_setups(folder: Path) -> Path:
     """Compile the generator and responder into `folder`, and return where it is. Raises LabError."""
-    program = folder / "setups"
-    command = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", str(program), str(SOURCE)]
-    try:
-        subprocess.run(command, capture_output=True, text=True, check=True)
-    except FileNotFoundError:
-        raise LabError("a C compiler is missing; install it: apt-get install build-essential") from None
-    except subprocess.CalledProcessError as error:
-        raise LabError(f"{SOURCE.name} can't be compiled: {error.stderr.strip()}") from None
-    return program
+    return compile_c(SOURCE, folder / "setups", "-pthread")
 
 
 def mac_of(namespace: Path, link: str) -> str:

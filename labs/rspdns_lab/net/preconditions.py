@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -92,3 +93,15 @@ def find_sctp(*, tuned: bool = True) -> SctpRunner:
         return SctpRunner(tuple(sctp_wrapper()), tuned)
     except FatalError as error:
         raise LabError(str(error)) from None
+
+
+def compile_c(source: Path, made: Path, *options: str) -> Path:
+    """Compile a small program or library of a lab; return where it is, which is `made`. Raises LabError."""
+    command = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", *options, "-o", str(made), str(source)]
+    try:
+        subprocess.run(command, capture_output=True, text=True, check=True)
+    except FileNotFoundError:
+        raise LabError("a C compiler is missing; install it: apt-get install build-essential") from None
+    except subprocess.CalledProcessError as error:
+        raise LabError(f"{source.name} can't be compiled: {error.stderr.strip()}") from None
+    return made

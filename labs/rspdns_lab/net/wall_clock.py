@@ -1,37 +1,17 @@
 """A time of day of its own for the programs of one host: a small library shows it to them (LD_PRELOAD)."""
 
 import struct
-import subprocess
 from pathlib import Path
 from typing import Final
 
-from rspdns_lab.errors import LabError
+from rspdns_lab.net.preconditions import compile_c
 
 SOURCE: Final = Path(__file__).with_name("wall_clock.c")
 
 
 def build_wall_clock(folder: Path) -> Path:
     """Compile the library into `folder` and return where it is. Raises LabError."""
-    library = folder / "wall_clock.so"
-    command = [
-        "cc",
-        "-O2",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-shared",
-        "-fPIC",
-        "-o",
-        str(library),
-        str(SOURCE),
-    ]
-    try:
-        subprocess.run(command, capture_output=True, text=True, check=True)
-    except FileNotFoundError:
-        raise LabError("a C compiler is missing; install it: apt-get install build-essential") from None
-    except subprocess.CalledProcessError as error:
-        raise LabError(f"{SOURCE.name} can't be compiled: {error.stderr.strip()}") from None
-    return library
+    return compile_c(SOURCE, folder / "wall_clock.so", "-shared", "-fPIC")
 
 
 class WallClock:
