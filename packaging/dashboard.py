@@ -111,13 +111,13 @@ def _panels() -> Iterator[dict[str, Any]]:
         for panel in panels:
             if left + panel.width > COLUMNS:
                 left, top, lowest = 0, top + lowest, 0
-            place = {"h": panel.height, "w": panel.width, "x": left, "y": top}
-            yield _panel(panel, number, place)
+            position = {"h": panel.height, "w": panel.width, "x": left, "y": top}
+            yield _panel(panel, number, position)
             number, left, lowest = number + 1, left + panel.width, max(lowest, panel.height)
         top += lowest
 
 
-def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
+def _panel(panel: Panel, number: int, position: dict[str, int]) -> dict[str, Any]:
     steps: list[dict[str, Any]] = [{"color": "green", "value": None}]
     if panel.low_is_bad is not None:
         steps = [{"color": "red", "value": None}, {"color": "green", "value": panel.low_is_bad}]
@@ -127,7 +127,7 @@ def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
         "title": panel.title,
         "description": panel.why,
         "datasource": SOURCE,
-        "gridPos": place,
+        "gridPos": position,
         "targets": [
             {"datasource": SOURCE, "expr": expression, "legendFormat": legend, "refId": chr(ord("A") + index)}
             for index, (expression, legend) in enumerate(panel.queries)

@@ -200,7 +200,7 @@ def keys_page(title: str, model: type[BaseModel], about: str) -> str:
     return words + "\n".join(_tables(model, ""))
 
 
-def _tables(model: type[BaseModel], place: str) -> Iterator[str]:
+def _tables(model: type[BaseModel], parent: str) -> Iterator[str]:
     rows, below = [], []
     meanings = docstrings(model)
     for name, field in model.model_fields.items():
@@ -208,7 +208,7 @@ def _tables(model: type[BaseModel], place: str) -> Iterator[str]:
         inner = list(_models(field.annotation))
         if inner:
             is_list = typing.get_origin(_without_none(field.annotation)) is tuple
-            path = f"{place}.{key}".lstrip(".")
+            path = f"{parent}.{key}".lstrip(".")
             below += [(one, f"[[{path}]]" if is_list else f"[{path}]", path) for one in inner]
             if name not in meanings:
                 continue

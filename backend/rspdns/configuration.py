@@ -68,8 +68,8 @@ class BackendConfig(StrictModel):
     """The file `rspdns.toml`; `zones` are those of its zones directory."""
 
     registrars: RegistrarTexts
-    """IP addresses; `10.0.0.1:3864/9902` where the ports are not 3863 and 9901. The place in the list is the
-    number of the registrar, so the order is the same on every host."""
+    """IP addresses; `10.0.0.1:3864/9902` where the ports are not 3863 and 9901. The position in the list is
+    the number of the registrar, so the order is the same on every host."""
     follow: Literal["enrp", "poll"] = "enrp"
     """How registrars are followed: as a peer that they push changes to, or by asking alone."""
     pdns: PdnsConfig = PdnsConfig()

@@ -121,7 +121,7 @@ def _members(pools: Sequence[PoolStatus]) -> Iterator[Metric]:
         "rspdns_member_load_ratio", "Load that the server reports, 0 to 1", labels=labels
     )
     seen: set[tuple[str, ...]] = set()
-    places: set[tuple[str, str]] = set()
+    listed: set[tuple[str, str]] = set()
     for pool in pools:
         servers: list[MemberStatus | OutStatus] = [*pool.members, *pool.out]
         for member in servers:
@@ -130,11 +130,11 @@ def _members(pools: Sequence[PoolStatus]) -> Iterator[Metric]:
             values = pool.owner, member.identifier or "", where, member.name or ""
             # One that went over to another handle of its pool is out in the one and in by the other, and a
             # server that registered anew is out under its former identifier.
-            is_former = isinstance(member, OutStatus) and address and (pool.owner, where) in places
+            is_former = isinstance(member, OutStatus) and address and (pool.owner, where) in listed
             if values in seen or is_former or len(seen) == MOST_MEMBERS:
                 continue
             seen.add(values)
-            places.add((pool.owner, where))
+            listed.add((pool.owner, where))
             state.add_metric(values, int(isinstance(member, MemberStatus)))
             if isinstance(member, MemberStatus):
                 shown = ((weight, member.weight), (priority, member.priority), (load, member.load))

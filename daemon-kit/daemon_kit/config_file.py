@@ -270,7 +270,7 @@ def _explain(document: TomlDocument, model: type[BaseModel], error: ErrorDetails
         return document.error(location, none_of(tag, known, meant_tag(model, table, key, tag)))
     if error["type"] == "literal_error" and isinstance(error["input"], str):
         known = _quoted_in(error["ctx"]["expected"])
-        return document.error(_known_place(document, location), none_of(error["input"], known))
+        return document.error(_known_location(document, location), none_of(error["input"], known))
     if error["type"] == "too_short":
         return document.error(location, f"needs at least {error['ctx']['min_length']}")
     problem = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
@@ -289,10 +289,10 @@ def _explain(document: TomlDocument, model: type[BaseModel], error: ErrorDetails
     if isinstance(value, str | int | float) and not _is_word_of(str(value), problem):
         shown = repr(value)
         problem += f" (is {shown if len(shown) <= 80 else shown[:77] + '...'})"
-    return document.error(_known_place(document, location), problem[:1].lower() + problem[1:])
+    return document.error(_known_location(document, location), problem[:1].lower() + problem[1:])
 
 
-def _known_place(document: TomlDocument, location: tuple[str | int, ...]) -> tuple[str | int, ...]:
+def _known_location(document: TomlDocument, location: tuple[str | int, ...]) -> tuple[str | int, ...]:
     """Return `location` without what pydantic adds: the name of a union's member is no key."""
     while location and not document.has(location):
         location = location[:-1]

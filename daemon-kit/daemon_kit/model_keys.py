@@ -1,4 +1,4 @@
-"""What a person may have meant: the keys that a pydantic model knows at a place, the values of a key."""
+"""What a person may have meant: the keys that a pydantic model knows in a table, the values of a key."""
 
 import difflib
 from collections.abc import Collection, Iterator, Sequence

@@ -9,7 +9,7 @@ import tomllib
 from typing import Final
 
 Location = tuple[str | int, ...]
-"""A place in a document: keys and positions in arrays. `("as", 0, "port")`: `port` of the first `[[as]]`."""
+"""Where in a document: keys and positions in arrays. `("as", 0, "port")`: `port` of the first `[[as]]`."""
 
 _BARE_KEY_END: Final = frozenset(" \t.=]\r\n")
 _SCALAR_END: Final = frozenset(",]}#\r\n")

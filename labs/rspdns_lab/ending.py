@@ -79,7 +79,7 @@ def tell_of_full_disk(folder: Path) -> None:
     with contextlib.suppress(OSError):
         disk = os.statvfs(folder)
         if disk.f_blocks and not disk.f_bavail:
-            say(f"the disk of {folder} is full: what failed may have failed for that (TMPDIR: another place)")
+            say(f"the disk of {folder} is full: what failed may have failed for that (TMPDIR: another one)")
 
 
 @contextlib.contextmanager

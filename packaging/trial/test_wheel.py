@@ -75,10 +75,10 @@ def test_an_extra_brings_all_that_its_commands_need(extra: str, wheel: Path, pyt
 
 def test_pipx_installs_it(wheel: Path, python: Path, tmp_path: Path) -> None:
     run(python, "-m", "pip", "--quiet", "install", "pipx")
-    places = {
+    folders = {
         "PIPX_HOME": str(tmp_path / "home"),
         "PIPX_BIN_DIR": str(tmp_path / "bin"),
         "PIPX_MAN_DIR": str(tmp_path / "man"),
     }
-    run(python, "-m", "pipx", "install", f"rspdns[backend] @ {wheel.as_uri()}", **places)
+    run(python, "-m", "pipx", "install", f"rspdns[backend] @ {wheel.as_uri()}", **folders)
     assert PROJECT["version"] in run(tmp_path / "bin" / "rspdns", "--version")

@@ -58,7 +58,7 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True, slots=True)
 class Weighted:
-    """One member's place in the answers.
+    """What the answers say of one member.
 
     `priority` 0.. and `weight` 1..65535 are those of the SRV record. `standby` members are shown only when
     nothing else lives. `base` is the weight before slow start, with which the next one is compared;

@@ -1,4 +1,4 @@
-"""What this host lacks for a configuration that is right: programs, certificates, a place for the state.
+"""What this host lacks for a configuration that is right: programs, certificates, a directory for the state.
 
 For `ppe-agent check`. It only looks: nothing is run, written or asked over the network.
 """

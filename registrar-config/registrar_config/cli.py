@@ -59,7 +59,7 @@ def _read_registrars(_context: click.Context, _option: click.Parameter, value: s
 
 
 def _number_of(number: int | None, registrars: tuple[Endpoint, ...], asap: Endpoint) -> int:
-    """Return the place of the registrar `asap`, as given or as listed. Raises UsageError."""
+    """Return the number of the registrar `asap`, as given or as listed. Raises UsageError."""
     if not registrars:
         if number is None:
             raise click.UsageError("Missing option '--number' (or '--registrars').")
@@ -111,7 +111,7 @@ def _which(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--number",
             type=click.IntRange(1, 99),
-            help="Its place, from 1, in the `registrars` list of the DNS backends.",
+            help="Its position, from 1, in the `registrars` list of the DNS backends.",
         ),
         click.option(
             "--registrars",
@@ -181,9 +181,9 @@ def run(
     force: bool,
 ) -> None:
     """Run one registrar until SIGTERM: started again within a second when it dies, in 10 s when it hangs."""
-    place = _number_of(number, registrars, asap)
+    own_number = _number_of(number, registrars, asap)
     logs.configure(log_level, log_json)
-    log = logs.get_logger(f"registrar-{place}")
+    log = logs.get_logger(f"registrar-{own_number}")
     enrp = Endpoint(asap.address, enrp_port)
     listed = [Endpoint(one.address, ENRP_PORT) for one in registrars if one != asap]
     others = tuple(dict.fromkeys(without_other((*peers, *listed), enrp)))
@@ -204,7 +204,7 @@ def run(
             alone = Supervisor(argv, log, on_start=notify.ready)  # nobody asks it, so nobody sees it hang
             await run_together([alone.run(stop), feed_watchdog(stop)], stop)
             return
-        guard = Sentinel(place, asap, log, agent_reregistration_ms, is_watched=True)
+        guard = Sentinel(own_number, asap, log, agent_reregistration_ms, is_watched=True)
 
         def on_start() -> None:
             guard.registrar_started()
@@ -240,13 +240,13 @@ def sentinel(
     log_json: bool,
 ) -> None:
     """Run only the sentinel of a registrar that something else (systemd) runs on this host."""
-    place = _number_of(number, registrars, asap)
+    own_number = _number_of(number, registrars, asap)
     logs.configure(log_level, log_json)
-    log = logs.get_logger(f"registrar-{place}")
+    log = logs.get_logger(f"registrar-{own_number}")
 
     async def serve(stop: asyncio.Event) -> None:
         notify.ready()
-        guard = Sentinel(place, asap, log, agent_reregistration_ms)
+        guard = Sentinel(own_number, asap, log, agent_reregistration_ms)
         await run_together([guard.run(stop), feed_watchdog(stop)], stop)
 
     sys.exit(run_service(serve, fatal=(SctpUnavailable,)))
@@ -259,14 +259,14 @@ def status(number: int | None, registrars: tuple[Endpoint, ...], asap: Endpoint)
 
     To be run where SCTP works, on a kernel without it under sctp-run.
     """
-    place = _number_of(number, registrars, asap)
+    own_number = _number_of(number, registrars, asap)
     try:
-        settled = asyncio.run(is_settled(place, asap))
+        settled = asyncio.run(is_settled(own_number, asap))
     except (RSerPoolError, SctpUnavailable) as problem:
-        raise click.ClickException(f"registrar {place} at {asap} does not answer: {problem}") from None
+        raise click.ClickException(f"registrar {own_number} at {asap} does not answer: {problem}") from None
     if not settled:
         raise click.ClickException(
-            f"registrar {place} at {asap} answers, and does not list its sentinel: "
+            f"registrar {own_number} at {asap} answers, and does not list its sentinel: "
             "it is starting, or no sentinel runs"
         )
-    click.echo(f"registrar {place} at {asap}: settled")
+    click.echo(f"registrar {own_number} at {asap}: settled")

@@ -186,8 +186,8 @@ async def is_settled(number: int, registrar: Endpoint, timeout_s: float = ANSWER
 class Sentinel:
     """Registers the sentinel of one registrar, life after life of that registrar.
 
-    `number` is the registrar's place (from 1) in the `registrars` list of the DNS backends. The sentinel is
-    registered when the registrar has been reachable for two `agent_reregistration_ms` without a break, and
+    `number` is the registrar's position (from 1) in the `registrars` list of the DNS backends. The sentinel
+    is registered when the registrar has been reachable for two `agent_reregistration_ms` without a break, and
     ready. `is_watched`: `registrar_started()` and `registrar_ready()` will be called; otherwise the wait is
     long enough for a registrar that finds no peer.
     """
@@ -349,7 +349,7 @@ class Sentinel:
                 "number_taken_twice",
                 also_by=f"{other:08x}",
                 pool=self.handle.decode(),
-                hint="--number is each registrar's own: its place in `registrars` of the DNS backends",
+                hint="--number is each registrar's own: its position in `registrars` of the DNS backends",
             )
 
     async def _withdraw(self) -> None:

@@ -28,12 +28,12 @@ def active(weights: Mapping[Key, Weighted]) -> dict[Key, Weighted]:
 
 
 def in_order(weights: Mapping[Key, Weighted], draw: random.Random) -> list[Key]:
-    """The active members in the order in which they find a place in an SRV answer.
+    """The active members in the order in which they are put into an SRV answer.
 
     The best SRV priority comes first; within one the first is drawn by weight, the rest follow in any order.
     A client chooses by weight among the members that it is shown (RFC 2782). So over many answers each member
     of the best priority is chosen exactly in proportion to its weight, however many of them an answer holds:
-    samples for an unbiased ratio are drawn in this way (Midzuno, 1952). Were all places drawn by weight,
+    samples for an unbiased ratio are drawn in this way (Midzuno, 1952). Were all positions drawn by weight,
     heavy members would be favoured twice.
     """
     shown = active(weights)

@@ -184,7 +184,7 @@ class DnssecStore:
             insert = "INSERT INTO metadata (zone, kind, place, value) VALUES (?, ?, ?, ?)"
             await self._write(
                 ("DELETE FROM metadata WHERE zone = ? AND kind = ?", (zone, kind)),
-                *((insert, (zone, kind, place, value)) for place, value in enumerate(values)),
+                *((insert, (zone, kind, position, value)) for position, value in enumerate(values)),
             )
             kinds = self._metadata.setdefault(zone, {})
             if kinds.get(kind, ()) != tuple(values):
@@ -196,7 +196,7 @@ class DnssecStore:
         self.changed(zone)
 
     async def set_tsig(self, name: str, algorithm: str, content: str) -> None:
-        """Keep a TSIG key, in the place of one of this name. Raises Refused."""
+        """Keep a TSIG key, instead of one of this name. Raises Refused."""
         for text in (algorithm, content):
             _check_text(text)
         async with self._turn:

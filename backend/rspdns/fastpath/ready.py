@@ -220,7 +220,7 @@ def _count_in_order(answer: Answer) -> int:
 
 
 def in_another_order(name: str, answer: Answer, first: int, chance: random.Random) -> Answer:
-    """The same records: the one at the place `first` before the others, in an order that chance chooses.
+    """The same records: the one at the position `first` before the others, in an order that chance chooses.
 
     `first` counts the answers, or the additional records where there is one answer; `name` is that of the
     question. PowerDNS shuffles both sections. The owner of an additional record is a pointer to a target in
@@ -244,7 +244,7 @@ def in_another_order(name: str, answer: Answer, first: int, chance: random.Rando
 
 
 def _blocks(records: bytes) -> list[tuple[int, bytes]]:
-    """Each record with its place. Its owner is a pointer of two bytes."""
+    """Each record with its offset. Its owner is a pointer of two bytes."""
     found, at = [], 0
     while at < len(records):
         size = _FIXED.unpack_from(records, at + len(_POINTER_TO_QUESTION))[3]
@@ -386,8 +386,8 @@ class ReadyAnswers:
         known = _same_records(old, first)
         if len(known) == orders(first):
             return known
-        places = self._chance.sample(range(1, _count_in_order(first)), orders(first) - 1)
-        return (first, *(in_another_order(name, first, place, self._chance) for place in places))
+        positions = self._chance.sample(range(1, _count_in_order(first)), orders(first) - 1)
+        return (first, *(in_another_order(name, first, position, self._chance) for position in positions))
 
     def draw_again(self, names: Collection[str]) -> None:
         """Have `draw()` choose anew where chance chose the answers about one of these names."""

@@ -303,7 +303,7 @@ class ZoneConfig(StrictModel):
                     first = f"pool[{seen[handle]}]"
                     yield (
                         location,
-                        f"the handle {handle!r} is already used by {first}: one pool, one place in a zone",
+                        f"the handle {handle!r} is already used by {first}: a pool stands once in a zone",
                     )
                 elif isinstance(handle, str) and isinstance(location[1], int):
                     seen[handle] = location[1]

@@ -437,7 +437,7 @@ def _starts_a_record(line: str) -> bool:
 
 
 def _explain(error: Exception, file: str, line: str) -> str:
-    """What dnspython found wrong with a line, without the place, which it also tells, and with the text."""
+    """What dnspython found wrong with a line: without its number, which it also tells, with its text."""
     text = str(error)
     if isinstance(error, _TooMuch):
         return f"{shorten(line, 60, placeholder=' ...')!r}: {text}"

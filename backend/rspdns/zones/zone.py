@@ -23,7 +23,7 @@ from rspdns.zones.file import StaticZone
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
-    """One pool's place in a zone."""
+    """One pool in a zone: the names of its records."""
 
     config: PoolConfig
     owner: str
@@ -32,7 +32,7 @@ class Pool:
     """The name its targets are below."""
     naptr_service: str | None
     position: int
-    """Its place among the [[pool]] tables of the zone, from 0."""
+    """Its position among the [[pool]] tables of the zone, from 0."""
 
     def target(self, label: str) -> str:
         """The target name with this first label."""
@@ -75,7 +75,7 @@ class Zone:
 def make_zone(config: ZoneConfig, static: StaticZone, positions: Sequence[int] | None = None) -> Zone:
     """Put the pools of a checked configuration and the zone's fixed records together.
 
-    `positions` are the pools' places among the [[pool]] tables where `config` doesn't have them all.
+    `positions` are those of the pools among the [[pool]] tables where `config` doesn't have them all.
     """
     pools: dict[str, list[Pool]] = {}
     for position, pool in zip(positions or range(len(config.pools)), config.pools, strict=True):

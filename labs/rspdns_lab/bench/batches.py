@@ -52,8 +52,8 @@ class _Batch:
             *(_Vector(ctypes.addressof(one), len(one)) for one in self.buffers)
         )
         self.messages = (_Message * len(contents))()
-        for message, place in zip(self.messages, range(len(contents)), strict=True):
-            message.header.vectors = ctypes.pointer(self._vectors[place])
+        for message, index in zip(self.messages, range(len(contents)), strict=True):
+            message.header.vectors = ctypes.pointer(self._vectors[index])
             message.header.vector_count = 1
 
 
@@ -69,7 +69,7 @@ def ask(address: str, port: int, count: int, names: list[str]) -> dict[str, floa
     An answer that is no DNS answer is an echo: only the last batch is looked at.
     """
     batches = [
-        _Batch([question(names[(start + place) % len(names)], start + place) for place in range(BATCH)])
+        _Batch([question(names[(start + index) % len(names)], start + index) for index in range(BATCH)])
         for start in range(0, len(names) * BATCH, BATCH)
     ][: len(names)]
     got = _Batch([bytes(_ANSWER_BYTES)] * BATCH)

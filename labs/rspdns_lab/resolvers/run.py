@@ -162,11 +162,11 @@ def _one_change(lab: ResolverLab, trial: int, everyone: int, draw: random.Random
             last_ms([one for one in while_out if one.server == index], drained_s, marks, named=True),
             last_ms([one for one in after if one.server == index], back_s, marks, named=False),
         )
-        for key, index in _places(lab.keys)
+        for key, index in _answerers(lab.keys)
     ]
 
 
-def _places(keys: Sequence[str]) -> Iterator[tuple[str, int]]:
+def _answerers(keys: Sequence[str]) -> Iterator[tuple[str, int]]:
     yield NAME_SERVER, 0
     for index, key in enumerate(keys, start=len(NAME_SERVERS)):
         yield key, index

@@ -93,7 +93,7 @@ class PoolBelief:
                 self._touched.add(element.identifier)
             return True
         if why_refused(element.user_transport, self._rules.accept) is None:
-            # The pool is full. A PE that is in keeps its place; one whose claims were denied yields it.
+            # The pool is full. A PE that is in stays; one whose claims were denied makes room.
             spare = self.admission.spare(self._wanted.keys() | self._members.keys() | self._touched)
             if spare is not None:
                 for listing in self._listings.values():

@@ -18,7 +18,7 @@ EXPIRY_S = 10.0
 MOST_REGISTRARS = 16
 """Further ones are ignored: who is known is not driven out by strangers."""
 MOST_OF_A_HOST = 4
-"""Registrars at one address; further ones are ignored, so that one host can't take all places."""
+"""Registrars at one address; further ones are ignored, so that one host can't fill the table."""
 MAX_ANNOUNCE_BYTES = 1500
 
 

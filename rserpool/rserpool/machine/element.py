@@ -347,7 +347,7 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
         self.handle = handle
         self.element = element
         self.ignored = 0
-        """Messages that were not for us, late, or out of place."""
+        """Messages that were not for us, late, or not expected."""
         self.home_registrar: int | None = None
         """The identifier of the registrar in charge, known from its first keep-alive on."""
         self.confirmed_at_s: float | None = None
@@ -472,7 +472,7 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
             self._failed(Input.LOST, EventKind.UNREACHABLE, now, reason)
 
     def received(self, association: int, message: AsapMessage, now: float) -> None:
-        """Take a message; what is late, not for us or out of place is counted and ignored."""
+        """Take a message; what is late, not for us or not expected is counted and ignored."""
         if self._associations.heard(association, now):
             self._wary_until_s = now + LEAVE_AFTER_S
             self._renew(now)

@@ -592,7 +592,7 @@ class FollowedRegistrar(TableMachine[State, Input, EnrpMessage, Event]):
     # Handle tables
 
     def _ask(self, *, own_children_only: bool, now: float) -> None:
-        """Ask for a handle table. One at a time: a registrar keeps one place in it for each peer."""
+        """Ask for a handle table. One at a time: a registrar keeps one position in it for each peer."""
         self._asked = HandleTable(own_children_only, now, now, self._broke_off)
         self._broke_off = True
         self._send_request(now)
