@@ -3,8 +3,8 @@
 Time and memory are linear in the bytes given, at most 64 KiB: parameters nest only where the protocol nests
 them (message > pool element > transport > address), never by what the bytes ask for. Parameters may come in
 any order. A parameter that is not known where it stands is kept in `unknown` and encoded again, last, or
-makes the message undecodable, as the two high bits of its type say (RFC 5354, section 2); `DecodeError.cause` is
-then what to report to the sender, if anything. Reserved bits and padding are ignored.
+makes the message undecodable, as the two high bits of its type say (RFC 5354, section 2); `DecodeError.cause`
+is then what to report to the sender, if anything. Reserved bits and padding are ignored.
 
 A new message is a frozen dataclass with `TYPE`, `_to_wire` and `_from_wire` in `asap` or `enrp`, and its name
 in the union there. A new policy is a dataclass in `policies`, and its name in the union. A new parameter is a
