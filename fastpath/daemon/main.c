@@ -29,6 +29,8 @@
 #define MOST_ADDRESSES 128
 #define MOST_PORTS 2
 #define WAITING 16
+#define ANSWER_WITHIN_S 3
+#define STOPPED "the daemon does not answer (is it stopped?)"
 
 struct options {
 	const char *socket, *group, *user;
@@ -186,31 +188,43 @@ static struct sockaddr_un address_of(const char *path)
 	return address;
 }
 
-/* A connection to a daemon that runs, or -1. */
+/* A connection to a daemon that runs; or -1, with errno. A stopped daemon is waited for no longer than a while. */
 static int connect_to(const char *path)
 {
 	struct sockaddr_un address = address_of(path);
+	struct timeval wait = {.tv_sec = ANSWER_WITHIN_S};
 	int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (file >= 0 && connect(file, (struct sockaddr *)&address, sizeof(address)) == 0)
+	if (file < 0)
+		return -1;
+	setsockopt(file, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
+	setsockopt(file, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+	if (connect(file, (struct sockaddr *)&address, sizeof(address)) == 0)
 		return file;
-	if (file >= 0)
-		close(file);
+	int failure = errno;
+	close(file);
+	errno = failure;
 	return -1;
 }
 
 static int listen_at(const struct options *options)
 {
 	struct sockaddr_un address = address_of(options->socket);
-	int other = connect_to(options->socket);
-	if (other >= 0)
-		fail("another rspdns-fastpath listens at %s", options->socket);
-	unlink(options->socket);
+	struct stat there;
+	if (lstat(options->socket, &there) == 0) {
+		if (!S_ISSOCK(there.st_mode))
+			fail("%s is there, and is no socket", options->socket);
+		if (connect_to(options->socket) >= 0 || errno != ECONNREFUSED)
+			fail("another rspdns-fastpath listens at %s", options->socket);
+		unlink(options->socket);
+	}
 	int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	mode_t before = umask(0117);
 	int failed = file < 0 || bind(file, (struct sockaddr *)&address, sizeof(address)) || listen(file, WAITING);
-	umask(before);
-	if (failed)
-		fail("can't listen at %s", options->socket);
+	umask(before); /* leaves errno */
+	if (failed) {
+		fprintf(stderr, "rspdns-fastpath: can't listen at %s: %s\n", options->socket, strerror(errno));
+		exit(1);
+	}
 	if (options->group) {
 		struct group *group = getgrnam(options->group);
 		if (!group)
@@ -296,6 +310,8 @@ static int read_whole(int file, void *to, size_t size)
 		ssize_t got = recv(file, (char *)to + at, size - at, 0);
 		if (got < 0 && errno == EINTR)
 			continue;
+		if (got == 0)
+			errno = ECONNRESET;
 		if (got <= 0)
 			return -1;
 		at += (size_t)got;
@@ -303,14 +319,14 @@ static int read_whole(int file, void *to, size_t size)
 	return 0;
 }
 
-/* Print what the daemon says until it says a message of kind `last`, or ends. */
-static int print_replies(int file, enum kind last)
+/* Print what the daemon says until it says a message of kind `last`. Returns NULL, or what came instead, in words. */
+static const char *print_replies(int file, enum kind last)
 {
 	uint32_t length;
 	while (read_whole(file, &length, sizeof(length)) == 0 && length >= 1) {
 		char *text = malloc(length + 1);
 		if (!text || read_whole(file, text, length))
-			fail("%s", "the daemon ended in the midst of its reply");
+			return "the daemon ended in the midst of its reply";
 		text[length] = 0;
 		if (text[0] == REFUSED)
 			fail("%s", text + 1);
@@ -320,33 +336,46 @@ static int print_replies(int file, enum kind last)
 		char kind = text[0];
 		free(text);
 		if (kind == (char)last)
-			return 0;
+			return NULL;
 	}
-	return last == DECIDED ? 0 : 1;
+	return errno == EAGAIN ? STOPPED : "the daemon ended the connection";
 }
 
 static int ask(const struct options *options, enum kind kind, enum kind last)
 {
 	uint8_t all = 1;
 	int file = connect_to(options->socket);
+	if (file < 0 && errno == EAGAIN)
+		fail("%s", STOPPED);
 	if (file < 0)
 		fail("no daemon listens at %s (or this user may not use it)", options->socket);
+	struct timeval for_ever = {0};
+	if (kind == TRACE) /* there may be nothing to tell for long */
+		setsockopt(file, SOL_SOCKET, SO_RCVTIMEO, &for_ever, sizeof(for_ever));
 	send_request(file, kind, &all, kind == STATUS ? 1 : 0);
-	return print_replies(file, last);
+	const char *problem = print_replies(file, last);
+	if (problem)
+		fail("%s", problem);
+	return 0;
 }
 
-/* End a daemon that runs; remove from the interfaces what a killed one left. */
+/* End a daemon that runs; remove from the interfaces what a killed one left, or one that does not answer. */
 static int detach(const struct options *options, struct program *program)
 {
 	int file = connect_to(options->socket);
-	if (file < 0 && program->interface_count == 0)
+	const char *problem = file < 0 && errno == EAGAIN ? STOPPED : NULL;
+	if (file < 0 && !problem && program->interface_count == 0)
 		fail("no daemon listens at %s: name the interfaces that one left its program at", options->socket);
 	if (file >= 0) {
 		send_request(file, DETACH, NULL, 0);
-		print_replies(file, DETACHED);
+		problem = print_replies(file, DETACHED);
 		close(file);
 	}
 	program_detach(program);
+	if (problem && program->interface_count)
+		fail("%s; its program is off the interfaces named, and comes again unless you end the daemon", problem);
+	if (problem)
+		fail("%s; its program is where it was: name the interfaces to have it removed there", problem);
 	return 0;
 }
 

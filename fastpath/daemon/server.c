@@ -31,6 +31,7 @@
 struct client {
 	int file;	  /* -1: free */
 	int passed_file; /* goes along with what is sent next; -1: none */
+	uint64_t number;  /* of all that ever connected */
 	bool may_rule;	  /* root, and the daemon's own user: may end it, and see who asks what */
 	bool is_tracing, is_leaving;
 	struct telling {
@@ -59,6 +60,7 @@ struct server {
 	uint64_t *told_answered, *told_passed; /* of each entry, to the backend */
 	uint32_t next_asked;		       /* the place at which the next status of those asked about begins */
 	unsigned int attached;
+	uint64_t connected; /* clients, ever */
 	int epoll;
 	bool is_over;
 };
@@ -568,23 +570,37 @@ static bool may_rule(int file)
 	return getsockopt(file, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && (peer.uid == 0 || peer.uid == geteuid());
 }
 
+/* A free place for a client. When there is none, the client that says nothing for longest gives way. */
+static struct client *place_of_client(struct server *server)
+{
+	struct client *idle = NULL;
+	for (int i = 0; i < MOST_CLIENTS; i++) {
+		struct client *client = &server->clients[i];
+		if (client->file < 0)
+			return client;
+		bool is_idle = client != server->backend && !client->is_tracing && !client->telling.is_under_way;
+		if (is_idle && (!idle || client->number < idle->number))
+			idle = client;
+	}
+	if (idle)
+		leave(server, idle);
+	return idle;
+}
+
 static void accept_one(struct server *server, int listener)
 {
 	int file = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (file < 0)
 		return;
-	for (int i = 0; i < MOST_CLIENTS; i++) {
-		struct client *client = &server->clients[i];
-		if (client->file >= 0)
-			continue;
-		struct epoll_event event = {.events = EPOLLIN, .data.ptr = client};
-		if (epoll_ctl(server->epoll, EPOLL_CTL_ADD, file, &event))
-			break;
-		client->file = file;
-		client->may_rule = may_rule(file);
+	struct client *client = place_of_client(server);
+	struct epoll_event event = {.events = EPOLLIN, .data.ptr = client};
+	if (!client || epoll_ctl(server->epoll, EPOLL_CTL_ADD, file, &event)) {
+		close(file);
 		return;
 	}
-	close(file); /* so many are connected */
+	client->file = file;
+	client->number = ++server->connected;
+	client->may_rule = may_rule(file);
 }
 
 /* One page to each client that is told a status. Returns whether more can be told at once. */

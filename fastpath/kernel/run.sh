@@ -55,7 +55,7 @@ if [ -z "$kernel" ]; then
     modules=$(find "$root" -type d -path "*/modules/$version" | head -1)
 fi
 
-# The guest's files: the daemon, Python, the libraries of both, three modules.
+# The guest's files: the daemon, Python, ip, the libraries of all, some modules.
 guest=$work/guest
 rm -rf "$guest"
 mkdir -p "$guest"/{proc,sys,run,dev,modules,usr/bin,usr/lib,tmp}
@@ -69,22 +69,30 @@ mkdir -p "$guest/usr/lib/python$number"
 tar -C "/usr/lib/python$number" -c --exclude=test --exclude=__pycache__ --exclude=idlelib --exclude=tkinter --exclude=lib2to3 \
     --exclude='config-*' --exclude=unittest --exclude=distutils --exclude=ensurepip . | tar -x -C "$guest/usr/lib/python$number"
 cp fastpath/build/rspdns-fastpath ppu-agent/build/ppu-guard "$guest/"
+ip=$(command -v ip || echo /sbin/ip)
+[ -x "$ip" ] || untried "ip is missing (package iproute2)"
+mkdir -p "$guest/sbin"
+cp -L "$ip" "$guest/sbin/ip"
 version=$(sed -n 's/^#define PROTOCOL_VERSION \([0-9]*\).*/\1/p' fastpath/daemon/messages.h)
 sed "s/^PROTOCOL_VERSION = .*/PROTOCOL_VERSION = $version/" fastpath/kernel/inside.py >"$guest/init"
 chmod 755 "$guest/init"
-for one in "$python" fastpath/build/rspdns-fastpath "/usr/lib/python$number"/lib-dynload/{_ctypes,_json,mmap}*.so; do
+for one in "$python" "$ip" fastpath/build/rspdns-fastpath "/usr/lib/python$number"/lib-dynload/{_ctypes,_json,mmap}*.so; do
     [ ! -e "$one" ] || env -u LD_LIBRARY_PATH ldd "$one" 2>/dev/null | grep -o '/[^ ]*' || true
 done | sort -u | while read -r library; do
     mkdir -p "$guest$(dirname "$library")"
     cp -nL "$library" "$guest$library"
 done
-for one in sch_ingress cls_bpf; do
+# Each behind those that it needs. A kernel may have some of them built in.
+: >"$guest/modules.order"
+for one in sch_ingress cls_bpf veth xfrm_algo xfrm_user authenc esp4; do
     found=$(find "$modules" -name "$one.ko*" 2>/dev/null | head -1)
     case $found in
         *.ko) cp "$found" "$guest/modules/" ;;
         *.ko.xz) xz -dc "$found" >"$guest/modules/$one.ko" ;;
         *.ko.zst) zstd -dcq "$found" >"$guest/modules/$one.ko" ;;
+        *) continue ;;
     esac
+    echo "$one" >>"$guest/modules.order"
 done
 "$python" fastpath/kernel/initramfs.py "$guest" | gzip -1 >"$work/initramfs.gz"
 

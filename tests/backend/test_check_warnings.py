@@ -191,7 +191,7 @@ def test_interface_without_the_program_and_driver_that_lets_no_packet_grow_are_t
     Told(with_fastpath(config), interfaces=[away], decisions={"not_grown": 3})
     first, second = told(config, {"sip-udp"}).splitlines()
     assert first.endswith("fastpath.socket: the interface eth1: its driver has no XDP")
-    assert "the driver lets no packet grow (not_grown)" in second
+    assert "packets have no room for an answer there (not_grown)" in second
 
 
 def test_fast_path_that_works_is_not_warned_of(config: Path) -> None:

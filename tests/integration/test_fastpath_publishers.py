@@ -5,6 +5,7 @@ import mmap
 import os
 import re
 import select
+import signal
 import socket
 import struct
 import subprocess
@@ -240,6 +241,54 @@ def test_old_answers_make_room_for_those_of_the_next_publisher(host: Host, room:
                 with renewed(second):
                     assert {host.answer(one) for one in new} == {"10.0.0.2"}
                     assert {host.answer(one) for one in old} == {NOBODY}
+
+
+def test_idle_clients_keep_out_neither_a_publisher_nor_an_administrator(host: Host) -> None:
+    path, daemon = host.start()
+    with ExitStack() as stack:
+        first = stack.enter_context(closing(Publisher(path)))
+        for _ in range(40):
+            idle = stack.enter_context(socket.socket(socket.AF_UNIX))
+            idle.connect(str(path))
+        assert host.has_publisher(path)
+        first.publish(one="10.0.0.1")
+        with renewed(first):
+            assert host.answer("one") == "10.0.0.1"
+        first.close()
+        until(lambda: not host.has_publisher(path))
+        stack.enter_context(closing(Publisher(path))).publish(one="10.0.0.2")
+        done = host.namespace.run(str(built()), "detach", "--socket", str(path))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert daemon.wait(60) == 0
+
+
+def test_commands_say_that_a_daemon_is_stopped_and_detach_takes_its_program_away(host: Host) -> None:
+    path, daemon = host.start()
+    with closing(Publisher(path)) as publisher, renewed(publisher):
+        publisher.publish(one="10.0.0.1")
+        assert host.answer("one") == "10.0.0.1"
+        daemon.send_signal(signal.SIGSTOP)
+        try:
+            for words in (["status"], ["detach", "--interface", "lo"]):
+                done = host.namespace.run(str(built()), *words, "--socket", str(path))
+                assert done.returncode == 1
+                assert "the daemon does not answer (is it stopped?)" in done.stderr
+            assert host.filters() == 0
+            assert host.answer("one") == NOBODY
+        finally:
+            daemon.send_signal(signal.SIGCONT)
+        assert daemon.wait(60) == 0, "it hears of it when it wakes"
+
+
+def test_file_that_is_no_socket_is_left_where_it_is(host: Host) -> None:
+    path = host.folder / "precious"
+    path.write_text("x")
+    command = [str(built()), "run", "--interface", "lo", "--address", ADDRESS, "--socket", str(path)]
+    done = host.namespace.run(*command)
+    assert (done.returncode, path.read_text()) == (1, "x")
+    assert "is there, and is no socket" in done.stderr
+    done = host.namespace.run(*command[:-1], str(host.folder / "nowhere" / "fastpath.sock"))
+    assert (done.returncode, "No such file or directory" in done.stderr) == (1, True)
 
 
 def test_publishers_of_two_daemons_on_one_host_do_not_touch_each_other(host: Host) -> None:

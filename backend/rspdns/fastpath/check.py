@@ -40,7 +40,7 @@ def problems(path: str) -> Iterator[str]:
             if not interface.attached:
                 yield f"the interface {interface.name}: {interface.problem}"
         if daemon.decisions.get("not_grown"):
-            yield "the driver lets no packet grow (not_grown): use --mode tc or xdp-generic"
+            yield "packets have no room for an answer there (not_grown): PowerDNS answers; use --mode tc"
 
 
 def _of_kernel() -> str:
