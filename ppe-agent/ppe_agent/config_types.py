@@ -111,7 +111,7 @@ def make_policy(name: str, values: Mapping[str, float], load: float) -> Policy:
     given = {key: values[key] for key in keys_of(name)}
     if has_load(name):
         given["load"] = load
-    return POLICY_KINDS[name](**given)  # type: ignore[arg-type]
+    return POLICY_KINDS[name](**given)  # type: ignore[arg-type]  # checked above
 
 
 def name_of(policy: Policy) -> str:

@@ -20,7 +20,7 @@ from typing import Any, Final
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 from pool_user import PoolView
-from pyroute2 import IPRoute  # type: ignore[import-untyped]
+from pyroute2 import IPRoute
 
 from ppu_agent.destinations import Address, Destination
 from ppu_agent.steering import PoolPolicy, Steered

@@ -120,7 +120,7 @@ def way_of(message: DataMessage) -> tuple[int, bool]:
     return 1 + message.flow % STREAMS, False
 
 
-class FlowBroken(Exception):  # noqa: N818
+class FlowBroken(Exception):  # noqa: N818 - reads as what happened
     """The other side broke the rules, or reset the flow. `is_told`: it knows already."""
 
     def __init__(self, words: str, *, is_told: bool = False) -> None:

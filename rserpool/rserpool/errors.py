@@ -38,11 +38,11 @@ class RegistrarUnreachable(RSerPoolError):  # noqa: N818 - reads as a state, and
     """There is no association with the registrar."""
 
 
-class ResolutionTimeout(RSerPoolError):  # noqa: N818
+class ResolutionTimeout(RSerPoolError):  # noqa: N818 - reads as what happened
     """The registrar did not answer a handle resolution in time."""
 
 
-class RegistrationRejected(RSerPoolError):  # noqa: N818
+class RegistrationRejected(RSerPoolError):  # noqa: N818 - reads as what happened
     """The registrar refused a registration; `causes` says why (may be empty: a registrar need not say)."""
 
     def __init__(self, causes: Sequence[Cause]) -> None:

@@ -83,7 +83,7 @@ def test_a_question_asked_during_a_restart_is_answered(
         await asyncio.to_thread(client.sendall, b"three\n")
         assert await asyncio.to_thread(client.recv, 100) == b"THREE\n"
         client.close()
-        while connector.open_connections:  # noqa: ASYNC110
+        while connector.open_connections:  # noqa: ASYNC110 - none tells
             await asyncio.sleep(0.001)
         await connector.close()
 
@@ -115,7 +115,7 @@ def test_questions_that_were_read_are_answered_first_and_half_a_question_is_not_
         ]
         writer.write(b"one\ntwo\n")
         half.write(b"thr")
-        while not any(connection.is_busy for connection in connector.connections):  # noqa: ASYNC110
+        while not any(connection.is_busy for connection in connector.connections):  # noqa: ASYNC110 - none tells
             await asyncio.sleep(0.001)
         await asyncio.sleep(0.02)
         await connector.close()
@@ -142,7 +142,7 @@ def test_a_connection_that_we_end_is_ended_although_the_manager_has_it(
         writer.write(b"x" * (MAX_REQUEST_BYTES + 1))
         assert await asyncio.wait_for(reader.read(), 10) == b"{}\n"
         async with asyncio.timeout(10):
-            while manager.stored or not any(told.startswith("FDSTORE=1") for told in manager.told):  # noqa: ASYNC110
+            while manager.stored or not any(told.startswith("FDSTORE=1") for told in manager.told):  # noqa: ASYNC110 - none tells
                 await asyncio.sleep(0.001)
         writer.close()
         await connector.close()

@@ -188,7 +188,7 @@ async def test_the_lines_behind_one_that_takes_its_time_wait(tmp_path: Path) -> 
         writer.write(b"a\nwrite1\nb\nwrite2\nc\n")
         assert await reader.readline() == b"a now\n"
         other.write(b"other\n")
-        while b"other" not in asked:  # noqa: ASYNC110
+        while b"other" not in asked:  # noqa: ASYNC110 - none tells
             await asyncio.sleep(0.001)
         writer.write(b"d\n")
         assert asked == [b"a", b"write1", b"other"]
@@ -214,7 +214,7 @@ async def test_a_client_that_does_not_read_is_not_worked_for(tmp_path: Path) -> 
     try:
         reader, writer = await asyncio.open_unix_connection(str(tmp_path / "remote.sock"), limit=2**20)
         writer.write(b"?\n" * 2000)
-        while not answered:  # noqa: ASYNC110
+        while not answered:  # noqa: ASYNC110 - none tells
             await asyncio.sleep(0.001)
         await asyncio.sleep(0.2)
         assert answered < 100

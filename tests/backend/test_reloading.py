@@ -43,7 +43,7 @@ async def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     running = asyncio.create_task(one.run(stop))
     async with asyncio.timeout(20):
         # The last thing it does is to listen for the signal.
-        while signal.getsignal(signal.SIGHUP) is before:  # noqa: ASYNC110
+        while signal.getsignal(signal.SIGHUP) is before:  # noqa: ASYNC110 - none tells
             await asyncio.sleep(0.01)
     yield one
     stop.set()
@@ -68,7 +68,7 @@ def served(one: Backend) -> list[str]:
 async def until_reloaded(one: Backend, state: str) -> str:
     """Until the last reload has come to an end; what it says is wrong."""
     async with asyncio.timeout(30):
-        while (told := one.status().reload) is None or told.state != state:  # noqa: ASYNC110
+        while (told := one.status().reload) is None or told.state != state:  # noqa: ASYNC110 - none tells
             await asyncio.sleep(0.01)
     return str(told.problem)
 

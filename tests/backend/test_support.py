@@ -10,7 +10,7 @@ from rspdns.cli import main
 
 from tests.backend.making import FIXED, UDP, ZONE
 
-SECRET = "s3cr3t-value-of-28-letters"  # noqa: S105
+SECRET = "s3cr3t-value-of-28-letters"  # noqa: S105 - made up
 PDNS = (
     f"launch=remote\napi-key={SECRET}\n# webserver-password = {SECRET}\n"
     f"gmysql-password={SECRET}\nlocal-port=53\n"

@@ -135,7 +135,7 @@ def test_metrics_tell_what_status_tells(chain: AdminChain) -> None:
 def test_a_bad_file_changes_nothing_and_says_why(chain: AdminChain) -> None:
     zone = chain.folder / "zones.d" / f"{ZONE}.toml"
     good = zone.read_text()
-    logged: Callable[[], str] = lambda: chain.backend.log.read_text()  # noqa: E731
+    logged: Callable[[], str] = lambda: chain.backend.log.read_text()  # noqa: E731 - typed
     try:
         zone.write_text(good + '\n[[pool]]\nhandle = "x"\nnonsense = 1\n')
         told = chain.post("/v1/reload")

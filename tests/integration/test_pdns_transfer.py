@@ -10,7 +10,7 @@ from tests.backend.making import FIXED, UDP, ZONE, member, view, views, zone
 from tests.support.served import Served, served
 from tests.support.waiting import until
 
-SECRET = "bm90IHNvIHNlY3JldCBpbiBoZXJlIQ=="  # noqa: S105
+SECRET = "bm90IHNvIHNlY3JldCBpbiBoZXJlIQ=="  # noqa: S105 - made up
 THREE = views(view(*(member(number) for number in (1, 2, 3))))
 
 

@@ -114,7 +114,7 @@ def test_registrars_speak_through_the_tunnel_and_only_there(hosts: list[Namespac
         return said.returncode == 0 and bool(json.loads(said.stdout)["pool_elements"])
 
     for at, sentinel in ((0, 2), (1, 1)):
-        until(lambda: listed(at, sentinel), 60, f"registrar {at + 1} lists no sentinel {sentinel}")  # noqa: B023
+        until(lambda: listed(at, sentinel), 60, f"registrar {at + 1} lists no sentinel {sentinel}")  # noqa: B023 - waited for at once
     for host in hosts:
         assert counted(host, "tunnel") > 10
         assert counted(host, "plain") == 0

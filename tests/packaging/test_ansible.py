@@ -72,7 +72,7 @@ def listed(path: Path) -> Any:
 
 def render(name: str, **variables: Any) -> str:
     """A template as Ansible renders it: with its blanks, and its filter to_json."""
-    environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True, autoescape=False)  # noqa: S701
+    environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True, autoescape=False)  # noqa: S701 - no HTML
     environment.filters["to_json"] = json.dumps
     source = ROLE / "roles" / "rspdns" / "templates" / name
     return environment.from_string(source.read_text()).render(**variables)

@@ -262,7 +262,7 @@ async def test_changes_are_written_by_themselves_when_they_have_reached_dns(tmp_
     try:
         one.changed({"pool": view(member(1))})
         async with asyncio.timeout(10):
-            while not (tmp_path / "state" / FILE_NAME).exists():  # noqa: ASYNC110
+            while not (tmp_path / "state" / FILE_NAME).exists():  # noqa: ASYNC110 - none tells
                 await asyncio.sleep(0.01)
         assert time.monotonic() - began_s >= AFTER_A_CHANGE_S
     finally:

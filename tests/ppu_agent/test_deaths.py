@@ -225,7 +225,7 @@ def test_lease_is_renewed_while_thousands_of_flows_are_moved(tmp_path: Path) -> 
             await asyncio.to_thread(is_moving.wait, PATIENCE_S)
             while_moving = agent.counts["flows_moved"]
             is_moved.set()
-            while not agent.counts["flows_moved"]:  # noqa: ASYNC110
+            while not agent.counts["flows_moved"]:  # noqa: ASYNC110 - none tells
                 await asyncio.sleep(0.01)
         moving.cancel()
         return while_moving, agent.counts["flows_moved"]

@@ -286,7 +286,7 @@ def test_deregisters_at_the_old_registrar_while_it_moves(joined: JoinedElement) 
 
 def test_no_registrars_at_all_is_an_error() -> None:
     with pytest.raises(ValueError, match="at least one registrar"):
-        JoinedElement(registrars=[]).machine  # noqa: B018
+        JoinedElement(registrars=[]).machine  # noqa: B018 - raises
 
 
 def test_a_registrar_that_confirms_again_after_it_did_not_answer_is_told_of() -> None:

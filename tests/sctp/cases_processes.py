@@ -245,7 +245,7 @@ def case_threads_share_a_socket() -> None:
 def case_exec_without_the_socket() -> None:
     """A descriptor that closes on exec doesn't keep the association."""
     with connected() as (client, server):
-        pid = child(lambda: os.execvp("sleep", ["sleep", "60"]))  # noqa: S606
+        pid = child(lambda: os.execvp("sleep", ["sleep", "60"]))  # noqa: S606 - an argument list, no shell
         client.close()
         assert server.recv(100) == b""
         os.kill(pid, signal.SIGKILL)

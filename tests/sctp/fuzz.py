@@ -4,7 +4,7 @@ Run under sctp-run. It prints how many it threw; status 1 when a bystander's ass
 for the caller to see.
 """
 
-# ruff: noqa: E501
+# ruff: noqa: E501 - packets and calls, a line each
 
 import array
 import contextlib

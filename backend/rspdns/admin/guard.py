@@ -76,7 +76,6 @@ _TOKEN_FILES = {
     Right.READ: "`read_tokens` or `write_tokens` in [admin]",
     Right.WRITE: "`write_tokens` in [admin]",
 }
-RIGHT: web.AppKey[dict[str, Right]] = web.AppKey("right", dict)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 

@@ -37,10 +37,10 @@ LARGE_WAITS_S = 60e-6
 class Purges(Interface):
     """What the publisher needs of `rspdns.pdns.purge.Purger`."""
 
-    def purge(self, names: Collection[str]) -> None: ...  # noqa: D102
-    def rediscover(self) -> None: ...  # noqa: D102
+    def purge(self, names: Collection[str]) -> None: ...  # noqa: D102 - `Purger` says it
+    def rediscover(self) -> None: ...  # noqa: D102 - `Purger` says it
     @property
-    def free_at_s(self) -> float: ...  # noqa: D102
+    def free_at_s(self) -> float: ...  # noqa: D102 - `Purger` says it
 
 
 class Publisher:

@@ -31,10 +31,10 @@ HTTP = "http:"
 class Connector(Interface):
     """What the service needs of a connector."""
 
-    async def start(self) -> None: ...  # noqa: D102
-    async def close(self) -> None: ...  # noqa: D102
+    async def start(self) -> None: ...  # noqa: D102 - the connectors say it
+    async def close(self) -> None: ...  # noqa: D102 - the connectors say it
     @property
-    def open_connections(self) -> int: ...  # noqa: D102
+    def open_connections(self) -> int: ...  # noqa: D102 - the connectors say it
 
 
 def make_connector(connector: str, responder: Responder, store: DnssecStore) -> Connector:

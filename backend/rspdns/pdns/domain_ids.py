@@ -114,7 +114,7 @@ class DomainIds:
             row = (row + 1) % _ROWS
         self._rows[_ROWS + row] = name
         # Numbers of a former life begin elsewhere: PowerDNS may still have answers of it.
-        self._present[name] = (_ROWS + row) * _MOMENTS + random.randrange(_MOMENTS)  # noqa: S311
+        self._present[name] = (_ROWS + row) * _MOMENTS + random.randrange(_MOMENTS)  # noqa: S311 - no secret
 
     def _renew(self, before: ZoneAnswers, most_labels: int, now: float) -> None:
         old = self._present[before.name]

@@ -130,7 +130,7 @@ class _TooMuch(dns.exception.DNSException):
     """The file asks for more records than a zone may have; `is_whole` says that no more of it is read."""
 
     def __init__(self, text: str, *, is_whole: bool) -> None:
-        super().__init__(text)  # type: ignore[no-untyped-call]
+        super().__init__(text)  # type: ignore[no-untyped-call]  # dnspython's has no types
         self.is_whole = is_whole
 
 

@@ -95,7 +95,7 @@ def read_flood(fields: Mapping[str, object]) -> Flood:
     """Return a result as it was written to JSON. Raises TypeError or LookupError for something else."""
     rest = {key: value for key, value in fields.items() if key not in ("part", "what")}
     kinds: dict[object, type[Denied | Beside]] = {"denied": Denied, "beside": Beside}
-    return kinds[fields["what"]](**rest)  # type: ignore[arg-type]
+    return kinds[fields["what"]](**rest)  # type: ignore[arg-type]  # TypeError is told by the caller
 
 
 def run_flood(

@@ -28,7 +28,7 @@ class _Backend(Backend):
                 known.with_suffix(".new").write_text(str(time.monotonic()))
                 known.with_suffix(".new").rename(known)
 
-        self.publisher.publish = published  # type: ignore[method-assign]
+        self.publisher.publish = published  # type: ignore[method-assign]  # to listen in
 
 
 async def _serve(configuration: Path, known: Path, members: int) -> None:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from pyroute2 import netns  # type: ignore[import-untyped]
+from pyroute2 import netns
 
 from rspdns_lab.net.network import NAMESPACE_FOLDER, kill_all_in
 

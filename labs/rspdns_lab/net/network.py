@@ -20,9 +20,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from pyroute2 import IPRoute, netns  # type: ignore[import-untyped]
+from pyroute2 import IPRoute, netns
 from pyroute2 import config as pyroute2_config
-from pyroute2.netlink.exceptions import NetlinkError  # type: ignore[import-untyped]
+from pyroute2.netlink.exceptions import NetlinkError
 
 from rspdns_lab.ending import uninterrupted
 from rspdns_lab.errors import LabError
@@ -215,7 +215,7 @@ class InNamespace(threading.Thread):
         try:
             with self._path.open() as file:
                 if _LIBC.setns(file.fileno(), _CLONE_NEWNET) != 0:
-                    raise OSError(ctypes.get_errno(), "setns failed")  # noqa: TRY301
+                    raise OSError(ctypes.get_errno(), "setns failed")  # noqa: TRY301 - in the thread that moves
             self.result = self._function()
         except BaseException as error:
             self.error = error

@@ -21,7 +21,7 @@ options:
 """
 
 
-class Connection(ConnectionBase):  # type: ignore[misc]
+class Connection(ConnectionBase):  # type: ignore[misc]  # Ansible has no types
     """Commands by nsenter, files through /proc/PID/root."""
 
     transport = "inside"

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection
 from ipaddress import ip_address
 from typing import Any, Final
 
-from pyroute2 import NFCTSocket  # type: ignore[import-untyped]
-from pyroute2.netlink.exceptions import NetlinkError  # type: ignore[import-untyped]
-from pyroute2.netlink.nfnetlink.nfctsocket import NFCTAttrTuple  # type: ignore[import-untyped]
+from pyroute2 import NFCTSocket
+from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.nfnetlink.nfctsocket import NFCTAttrTuple
 
 from ppu_agent.destinations import Address, Destination
 from ppu_agent.kernel.sockets import beside_the_loop

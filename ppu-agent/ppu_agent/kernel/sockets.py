@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, TypeVar
 
-from pyroute2 import DiagSocket  # type: ignore[import-untyped]
-from pyroute2.netlink.exceptions import NetlinkError  # type: ignore[import-untyped]
+from pyroute2 import DiagSocket
+from pyroute2.netlink.exceptions import NetlinkError
 
 Address = IPv4Address | IPv6Address
 Found = TypeVar("Found")

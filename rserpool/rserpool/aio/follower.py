@@ -62,10 +62,6 @@ class HandlespaceFollower:
         """How far a registrar is followed."""
         return self._machine.registrars[index].state
 
-    def problem(self, index: int) -> str:
-        """Why a registrar is not followed any more; empty while it is, and before."""
-        return self._machine.registrars[index].problem
-
     async def leave(self, timeout_s: float = LEAVE_AT_MOST_S) -> None:
         """Stop following, and return when no registrar waits for us any more: then `close` harms nobody."""
         self._machine.leave(time.monotonic())

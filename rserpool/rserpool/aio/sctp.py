@@ -193,7 +193,7 @@ _WITHOUT_SCTP = frozenset({errno.EPROTONOSUPPORT, errno.ESOCKTNOSUPPORT, errno.E
 _ANCILLARY_BYTES = socket.CMSG_SPACE(RCVINFO_BYTES) + 128
 
 
-class SctpUnavailable(RSerPoolError):  # noqa: N818
+class SctpUnavailable(RSerPoolError):  # noqa: N818 - reads as a state, and is one
     """Neither the kernel nor a preloaded library offers SCTP."""
 
 
@@ -331,7 +331,7 @@ class SctpSocket:
             raise
 
     def _bind(self, addresses: Sequence[str], port: int) -> None:
-        anywhere = "::" if self._family == socket.AF_INET6 else "0.0.0.0"  # noqa: S104
+        anywhere = "::" if self._family == socket.AF_INET6 else "0.0.0.0"  # noqa: S104 - where none is given
         first, *others = addresses or (anywhere,)
         self._socket.bind(self._address((first, port)))
         for other in others:

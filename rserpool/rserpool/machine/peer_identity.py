@@ -31,8 +31,8 @@ M = TypeVar("M")
 class Paths(Protocol):
     """What is known of the addresses of an association's other side."""
 
-    def peers(self, association: int) -> list[Endpoint]: ...  # noqa: D102
-    def is_confirmed(self, association: int, peer: Endpoint) -> bool: ...  # noqa: D102
+    def peers(self, association: int) -> list[Endpoint]: ...  # noqa: D102 - `SctpSocket` says it
+    def is_confirmed(self, association: int, peer: Endpoint) -> bool: ...  # noqa: D102 - `SctpSocket` says it
 
 
 @dataclass(slots=True)
