@@ -45,8 +45,8 @@ MADE = {(TOP / "docs" / name).resolve() for name in PAGES}
 def test_links_to_files_lead_to_files(document: Path) -> None:
     text = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
-    places = {link: (document.parent / link).resolve() for link in links if "://" not in link}
-    missing = [link for link, place in places.items() if not place.exists() and place not in MADE]
+    targets = {link: (document.parent / link).resolve() for link in links if "://" not in link}
+    missing = [link for link, target in targets.items() if not target.exists() and target not in MADE]
     assert missing == [], "these links lead nowhere"
 
 

@@ -156,12 +156,12 @@ def test_addresses_of_a_single_target_come_first_in_turn() -> None:
 def test_drawn_members_are_in_an_order_drawn_too() -> None:
     """Any of those shown comes first: the order says nothing about weights."""
     many = views(view(*(member(number) for number in range(1, 21))))
-    question, places = Question(HOST, "A"), set()
+    question, positions = Question(HOST, "A"), set()
     for seed in range(20):
         first, *_ = ready(answered(zone(), many), seed)[question]
         shown_first = in_order(question, first)[0]
-        places.add(sorted(shown_first).index(shown_first[0]))
-    assert len(places) > 1
+        positions.add(sorted(shown_first).index(shown_first[0]))
+    assert len(positions) > 1
 
 
 def test_orders_are_kept_by_changes_that_leave_their_records_and_drawn_again_by_no_other() -> None:

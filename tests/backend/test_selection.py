@@ -32,7 +32,7 @@ def chi_square(seen: Counter[str], expected: Mapping[str, float]) -> float:
 
 
 @given(st.dictionaries(st.integers(), weighted, max_size=20), st.integers())
-def test_everyone_active_finds_a_place_better_priorities_first(pool: dict[int, Weighted], seed: int) -> None:
+def test_all_active_members_are_listed_better_priorities_first(pool: dict[int, Weighted], seed: int) -> None:
     order = in_order(pool, random.Random(seed))
     assert sorted(order) == sorted(active(pool))
     assert [pool[key].priority for key in order] == sorted(pool[key].priority for key in order)
@@ -48,14 +48,14 @@ def test_standbys_come_in_only_when_nothing_else_lives(pool: dict[int, Weighted]
     assert {w.priority for w in best.values()} == {min(w.priority for w in shown.values())}
 
 
-def test_the_first_place_is_drawn_by_weight() -> None:
+def test_the_first_record_is_drawn_by_weight() -> None:
     weights = {"a": 1000, "b": 500, "c": 250, "d": 10}
     draw = random.Random(7)
     seen = Counter(in_drawn_order(weights, draw)[0] for _ in range(DRAWS))
     assert chi_square(seen, weights) < 16.27  # 3 degrees of freedom, 0.1 %
 
 
-def test_the_second_place_is_drawn_by_weight_among_the_rest() -> None:
+def test_the_second_record_is_drawn_by_weight_among_the_rest() -> None:
     weights = {"a": 600, "b": 300, "c": 100}
     draw = random.Random(11)
     seen = Counter("".join(in_drawn_order(weights, draw)[:2]) for _ in range(DRAWS))

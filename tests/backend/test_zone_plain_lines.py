@@ -98,7 +98,7 @@ def read(text: str) -> tuple[object, ...]:
 def test_plain_lines_read_the_same_as_by_dnspython(head: str, more: list[str]) -> None:
     text = head + "".join(more)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(file, "plain_line", lambda *place: None)
+        patched.setattr(file, "plain_line", lambda *_: None)
         by_dnspython = read(text)
     assert read(text) == by_dnspython
 
@@ -107,7 +107,7 @@ def test_plain_lines_read_the_same_as_by_dnspython(head: str, more: list[str]) -
 def test_a_line_that_is_no_record_is_never_read_as_a_plain_one(line: str) -> None:
     """An error is dnspython's to find and to explain."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(file, "plain_line", lambda *place: None)
+        patched.setattr(file, "plain_line", lambda *_: None)
         try:
             parse_zone_file(HEAD + line, "zone", ZONE)
         except ConfigurationErrors as problem:

@@ -165,7 +165,7 @@ async def test_the_socket_of_a_dead_process_is_taken_over_a_live_one_is_not(tmp_
         assert await ask(tmp_path / "s", "status") == {"asked": None}
 
 
-async def test_places_where_no_socket_can_be(tmp_path: Path) -> None:
+async def test_paths_where_no_socket_can_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("precious")
     with pytest.raises(FatalError, match="no socket is there"):
         await ControlServer(tmp_path / "file", {}).start()

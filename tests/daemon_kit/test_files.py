@@ -74,10 +74,10 @@ def test_a_file_that_is_no_socket_is_kept(tmp_path: Path) -> None:
     assert (tmp_path / "sock").read_text() == "precious"
 
 
-@pytest.mark.parametrize("place", ["missing/sock", "x" * 200])
-def test_a_place_where_no_socket_can_be_is_told(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("path", ["missing/sock", "x" * 200])
+def test_a_path_where_no_socket_can_be_is_told(tmp_path: Path, path: str) -> None:
     with pytest.raises(FatalError, match="can't be made"):
-        listen_at(tmp_path / place, 0o660, "the socket")
+        listen_at(tmp_path / path, 0o660, "the socket")
     assert not list(tmp_path.iterdir())
 
 

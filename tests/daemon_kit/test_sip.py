@@ -169,7 +169,7 @@ def test_ack_response_and_garbage_are_not_answered(data: bytes) -> None:
 
 
 @given(st.binary(max_size=300), st.integers(0, 300))
-def test_garbage_is_answered_by_a_response_or_by_nothing(garbage: bytes, place: int) -> None:
-    answer = refusal(INVITE[:place] + garbage + INVITE[place:], SOURCE, "mine")
+def test_garbage_is_answered_by_a_response_or_by_nothing(garbage: bytes, offset: int) -> None:
+    answer = refusal(INVITE[:offset] + garbage + INVITE[offset:], SOURCE, "mine")
     assert answer is None or parse_response(answer) is not None
     refusal(garbage, SOURCE, "mine")

@@ -100,7 +100,7 @@ def test_each_kind_of_key_is_found_at_its_line(path: Location, line: int) -> Non
     assert key_lines(DOCUMENT)[path] == line
 
 
-def test_every_place_of_the_data_has_a_line() -> None:
+def test_every_key_and_item_of_the_data_has_a_line() -> None:
     assert set(key_lines(DOCUMENT)) == paths_of(tomllib.loads(DOCUMENT))
 
 

@@ -253,11 +253,11 @@ def test_forged_sentinels_and_a_restart(chain: Believed) -> None:
     live, dying = chain.members_of("live"), chain.members_of("dying", 1, 2)
     live.add(51, HANDLE, 5051)
     dying.add(52, HANDLE, 5052)
-    for place, registrar in enumerate(chain.registrars.addresses):
-        forger = Members(chain.namespace, chain.folder, STRANGER, [registrar], f"forger-{place}")
+    for index, registrar in enumerate(chain.registrars.addresses):
+        forger = Members(chain.namespace, chain.folder, STRANGER, [registrar], f"forger-{index}")
         chain.joined.append(forger)
         for number in (1, 2, 3):
-            forged, port = 0x660 + 16 * place + number, 6600 + 10 * place + number
+            forged, port = 0x660 + 16 * index + number, 6600 + 10 * index + number
             forger.add(forged, sentinel_handle(number), port, like_sentinel=True)
     log = chain.backend.log
     until(lambda: all(STRANGER in (one["why"] or "") for one in status(chain)["registrars"]), told=log)

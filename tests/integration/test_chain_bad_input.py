@@ -210,7 +210,7 @@ def test_a_zone_that_is_no_toml_is_told_with_the_errors_of_the_others(
 
 
 @pytest.mark.parametrize("program", ["agent", "backend"])
-def test_a_place_where_it_may_not_write(host: Namespace, tmp_path: Path, program: str) -> None:
+def test_a_directory_where_it_may_not_write(host: Namespace, tmp_path: Path, program: str) -> None:
     """Told in one line when it starts, not by a traceback."""
     blocked = tmp_path / "file"
     blocked.write_text("")

@@ -1,4 +1,4 @@
-"""One program sees another file in the place of one; nobody else does. Also inside a chroot."""
+"""One program sees another file instead of one; nobody else does. Also inside a chroot."""
 
 import subprocess
 import sys

@@ -8,7 +8,7 @@ from rspdns_lab.ims.ppu import LATE_MS, PROMISED, WAYS, as_markdown, figures, pr
 
 
 def trial(approach: str, *delays_ms: float | None, fault: str = "as-killed", number: int = 1) -> Measurement:
-    calls = [(0.1 * place - 1, delay_ms, "as2") for place, delay_ms in enumerate(delays_ms)]
+    calls = [(0.1 * index - 1, delay_ms, "as2") for index, delay_ms in enumerate(delays_ms)]
     return Measurement(fault, approach, number, calls, [])
 
 

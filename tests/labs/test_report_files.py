@@ -49,7 +49,7 @@ def test_a_report_that_is_a_folder(tmp_path: Path) -> None:
     assert "is a directory" in done.output
 
 
-def test_a_file_here_and_stdout_are_places_for_a_report(tmp_path: Path) -> None:
+def test_a_report_goes_to_a_file_here_or_to_stdout(tmp_path: Path) -> None:
     for name in ("x.json", "-", str(tmp_path / "x.json")):
         assert ReportPath(stdout=True).convert(name, None, None) == Path(name)
 

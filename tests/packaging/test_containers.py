@@ -179,9 +179,9 @@ def test_registrars_are_the_same_everywhere_in_the_same_order() -> None:
     assert [one["registrars"] for one in told] == [addresses, addresses]
 
     services = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
-    places = [one for name, one in services.items() if name.startswith("registrar")]
-    given = [one["networks"]["pools"]["ipv4_address"] for one in places]
-    for one, own in zip(places, given, strict=True):
+    registrars = [one for name, one in services.items() if name.startswith("registrar")]
+    given = [one["networks"]["pools"]["ipv4_address"] for one in registrars]
+    for one, own in zip(registrars, given, strict=True):
         listed = one["environment"]["RSPDNS_REGISTRARS"].split(",")
         assert (listed, one["environment"]["RSPDNS_REGISTRAR_ADDRESS"]) == (given, own)
     for file in ("rspdns.toml", "agent.toml"):

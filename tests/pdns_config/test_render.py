@@ -18,7 +18,7 @@ def settings_of(text: str) -> dict[str, str]:
     return {key: line.partition("=")[2] for key, line in zip(keys, lines, strict=True)}
 
 
-def test_the_place_of_this_machine_is_written() -> None:
+def test_addresses_and_paths_of_this_machine_are_written() -> None:
     text = render_pdns_conf(
         PdnsSettings("192.0.2.1", 5300, "unix:/run/x/remote.sock", "/run/x", backend_timeout_ms=700)
     )

@@ -350,11 +350,11 @@ def test_an_element_denied_by_its_home_is_not_brought_back_by_a_registrar_that_s
     play = Play()
     play.settle(0, 1)
     play.up(2)
-    for place in (0, 1, 2):
-        play.answer(place, pe(1, R1))
+    for index in (0, 1, 2):
+        play.answer(index, pe(1, R1))
     assert play.members() == [1]
-    for place in (0, 1):
-        play.answer(place)
+    for index in (0, 1):
+        play.answer(index)
     assert play.members() == []
     play.down(0)
     play.sentinel(2, (0x53, R3))

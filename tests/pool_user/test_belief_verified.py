@@ -88,7 +88,7 @@ def test_without_verify_any_more_it_does_not_count() -> None:
     assert one.belief.probe_targets(one.now) == {}
 
 
-def test_a_conclusion_holds_for_one_place_and_is_news_once() -> None:
+def test_a_conclusion_holds_for_one_address_and_is_news_once() -> None:
     here, elsewhere = (
         Member(1, R1, (ip_address("10.0.0.1"),), port, Protocol.UDP, LeastUsed(0.0), 0.0) for port in (1, 2)
     )

@@ -240,8 +240,8 @@ def test_networks_from_which_no_announcement_comes(
 ) -> None:
     multicast = f'registrars = "multicast"\n[multicast]\n{group}\naccept = {accept}\n'
     (error,) = errors_of(tmp_path, multicast + RIGHT.split("\n", 1)[1])
-    place = accept.count(",")
-    assert error.startswith(f"agent.toml:4: multicast.accept[{place}]: {wrong}")
+    position = accept.count(",")
+    assert error.startswith(f"agent.toml:4: multicast.accept[{position}]: {wrong}")
 
 
 def test_two_servers_on_one_host_may_differ_in_address_or_port(tmp_path: Path) -> None:

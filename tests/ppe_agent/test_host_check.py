@@ -93,7 +93,7 @@ def test_a_damaged_state_is_told_and_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("below", ["", "/further/down"])
-def test_a_place_for_the_state_that_can_be_none(tmp_path: Path, below: str) -> None:
+def test_a_directory_for_the_state_that_can_be_none(tmp_path: Path, below: str) -> None:
     (tmp_path / "file").touch()
     write(tmp_path, 5060)
     file = tmp_path / "agent.toml"

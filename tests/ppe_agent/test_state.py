@@ -78,7 +78,7 @@ def test_a_file_that_cannot_be_read_is_refused(
     assert states.load("sip-1") == ServerState(7, drained=True)
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FatalError, match=r"state directory .*/file/below can't be written"):
         StateDirectory(tmp_path / "file" / "below").prepare()
