@@ -44,7 +44,7 @@ from ppu_agent.gateway import Gateway, guarded
 from ppu_agent.kernel import DeadManTimer, PaceError, Pacer
 from ppu_agent.relay import Relay, Streams, connect
 from ppu_agent.responder import Responder
-from ppu_agent.ruleset import RENEW_EVERY_S
+from ppu_agent.ruleset import RENEW_EVERY_S, needs_responder
 from ppu_agent.status import describe
 from ppu_agent.steering import (
     PoolPolicy,
@@ -86,7 +86,7 @@ class PpuAgent:
         self.deaths = Deaths()
         self.belief = Belief(config.registrars, config.pool_rules)
         self.steering = Steering()
-        self.writer = Writer()
+        self.writer = Writer(self._is_ours)
         self.responder: Responder | None = None
         self.relay: Relay | None = None
         self.pool_user = PoolUser(
@@ -157,6 +157,7 @@ class PpuAgent:
             stopping = asyncio.create_task(stop.wait())
             cleanup.push_async_callback(_end, stopping)
             await asyncio.wait((stopping, self._failed), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.to_thread(self.writer.find_connections)
             self.writer.remove()
             if self.relay is not None:
                 self.writer.relay((), self.relay.port)
@@ -188,7 +189,7 @@ class PpuAgent:
             pacer = _pacer()
             self._cleanup.callback(pacer.close)
             self._pacer = pacer
-        if self.responder is None and any(pool.on_dead.udp == "answer-503" for pool in config.pools):
+        if self.responder is None:
             responder = Responder()
             await responder.start()
             self._cleanup.callback(responder.close)
@@ -284,7 +285,11 @@ class PpuAgent:
         dead = {} if self.suspended else self.deaths.dead()
         fronts = steer(self._policies, self._views, self._weights, self.deaths.dead(), self.steering.fronts)
         self.steering = replace(plan(self._policies, self._views, self._weights, dead), fronts=fronts)
+        if self.responder is not None:
+            self.responder.is_guarded = False
         self.writer.write(self.steering, self.responder.port if self.responder is not None else None)
+        if self.responder is not None:
+            self.responder.is_guarded = needs_responder(self.steering) and self.writer.problem is None
         if self.relay is not None:
             self._relayed = relayed(self._policies, self._views, self.deaths.departed)
             via = self._fronts_via(self.relay.port)
@@ -391,7 +396,7 @@ class PpuAgent:
     # What is done again and again
 
     async def _end_what_was_up(self) -> None:
-        """End connections and move flows to servers that died; those to the drained stay.
+        """End connections and move flows to servers that died; those to the drained, or redirected, stay.
 
         In a thread: strangers can make flows by the thousand, and the lease must be renewed meanwhile.
         """
@@ -408,11 +413,33 @@ class PpuAgent:
                     spared = self.relay.clients if self.relay is not None else frozenset()
                     ended = await asyncio.to_thread(self.writer.end_connections, to, spared)
                     self.counts["connections_ended"] += ended
-            for front in [steered.front for steered in self.steering.fronts]:
-                servers = [one.destination for one in gone if front.protocol in self._protocols_of(one)]
+            for protocol, asked in self._moved_from().items():
+                servers = [one.destination for one in gone if protocol in self._protocols_of(one)]
                 if servers:
-                    moved = await asyncio.to_thread(self.writer.move_flows, front, servers)
+                    moved, ended = await asyncio.to_thread(self.writer.move_flows, asked, servers)
                     self.counts["flows_moved"] += moved
+                    self.counts["connections_ended"] += ended
+
+    def _moved_from(self) -> dict[Protocol, list[Destination]]:
+        """What flows may have asked for that were sent elsewhere: fronts, and servers that were dead once."""
+        asked: dict[Protocol, list[Destination]] = {}
+        for front in (steered.front for steered in self.steering.fronts):
+            asked.setdefault(front.protocol, []).append(front)
+        for policy in self._policies:
+            if policy.on_dead[Protocol.TCP] == "redirect":
+                left = (one.member for one in self.deaths.departed if policy.handle in one.pools)
+                members = self._views.get(policy.handle, PoolView(policy.handle)).members
+                every = itertools.chain.from_iterable(map(policy.destinations, (*members, *left)))
+                asked.setdefault(Protocol.TCP, []).extend(
+                    one for one in every if one.protocol is Protocol.TCP
+                )
+        return asked
+
+    def _is_ours(self, address: Address, port: int) -> bool:
+        """Whether the agent may have sent on what was to go there."""
+        fronts = [policy.front for policy in self._policies]
+        networks = itertools.chain.from_iterable(self.config.accept_by_handle.values())
+        return (address, port) in fronts or any(address in network for network in networks)
 
     def _protocols_of(self, departed: Departed) -> set[Protocol]:
         """The transports at which a member served."""

@@ -112,7 +112,8 @@ def _treated(one: Treatment) -> str:
         case "answer-503":
             return f"{name}: answered with 503 by this agent: {one.why}"
         case "refuse":
-            return f"{name}: refused: {one.why}"
+            how = "refused (SIP requests: answered with 503)" if name == "udp" else "refused"
+            return f"{name}: {how}: {one.why}"
 
 
 def _why_spared(one: Departed, deaths: Deaths, *, suspended: bool) -> str:

@@ -31,6 +31,8 @@ class Responder:
     def __init__(self) -> None:
         self.answered = 0
         self.port = 0
+        self.is_guarded = False
+        """Whether a rule admits only what was redirected. Without that, nothing is answered."""
         self._tag = secrets.token_hex(4)
         self._socket: socket.socket | None = None
         self._second = 0
@@ -72,7 +74,7 @@ class Responder:
         if second != self._second:
             self._second, self._in_second = second, 0
         answer = refusal(data, (source[0].removeprefix("::ffff:"), source[1]), self._tag)
-        if answer is None or self._in_second >= MAX_ANSWERS_PER_S:
+        if answer is None or not self.is_guarded or self._in_second >= MAX_ANSWERS_PER_S:
             return
         self._in_second += 1
         with contextlib.suppress(OSError):  # the client repeats its request

@@ -9,13 +9,19 @@ While nothing is to be done there is no table at all.
 | `zone_*`     | output and prerouting, -300 (raw) | redirected flows get a conntrack zone of their own |
 | `redirect_*` | output and prerouting, -100 (nat) | DNAT to a living member, by weight                 |
 | `refuse_*`   | output and forward, 0 (filter)    | TCP reset, ICMP unreachable; SCTP is redirected to |
-|              |                                   | a closed port of this host, which aborts           |
+|              |                                   | a closed port of this host, which aborts; requests |
+|              |                                   | of SIP over UDP to the 503 responder               |
 | `steer_*`    | output and prerouting, -101 (nat) | DNAT of new flows to a pool's front                |
 | `answers`    | input, 0 (filter)                 | the 503 responder hears redirected packets only    |
 
 The zone makes the lease whole: conntrack remembers where a flow was redirected to, for as long as it is busy.
 When the lease ends, packets leave the zone, and conntrack's memory of it with them: they go to the address
 that they name. Replies are looked up in the default zone, so they come back as if from the first server.
+
+TCP is redirected outside the zone, since a connection must stay with its server: also when the first one is
+back, another one dies, or the agent ends. Only set-ups get a server. What still goes to a dead one belongs to
+connections that were up before: it is reset. An empty NAT chain (`established`) stays for them: without any,
+the kernel translates nothing.
 
 What the agent relays stands in a second table, `relaying()`. The kernel removes that one with the process,
 since nobody else could take it.
@@ -47,6 +53,7 @@ ZONES: Final = range(28784, 28784 + 256)
 """Conntrack zones of redirected flows (0x7070 and the following), one after the other: see `ruleset()`."""
 CLOSED_SCTP_PORT: Final = 1
 """tcpmux: nobody has an SCTP server there."""
+KEEPING_CHAIN: Final = "established"
 SHARES: Final = 1000
 """Weights are drawn in thousandths."""
 SOURCE_SLOTS: Final = 256
@@ -60,6 +67,26 @@ _KEY_TYPE: Final = {
     6: ["ipv6_addr", "inet_proto", "inet_service"],
 }
 _IP: Final = {4: "ip", 6: "ip6"}
+_SIP_METHODS: Final = (
+    *("ACK ", "BYE ", "CANCEL", "INFO", "INVITE", "MESSAGE", "NOTIFY"),
+    *("OPTIONS", "PRACK", "PUBLISH", "REFER", "REGISTER", "SUBSCRIBE", "UPDATE"),
+)
+_IS_SIP_REQUEST: Final[Command] = {
+    "match": {
+        "op": "==",
+        "left": {"payload": {"base": "th", "offset": 64, "len": 32}},
+        "right": {"set": sorted(int.from_bytes(method[:4].encode(), "big") for method in _SIP_METHODS)},
+    }
+}
+"""By the first four bytes behind the UDP header."""
+_FIN, _SYN, _RST, _ACK = 1, 2, 4, 16
+_IS_SET_UP: Final[Command] = {
+    "match": {
+        "op": "==",
+        "left": {"&": [{"payload": {"protocol": "tcp", "field": "flags"}}, _FIN | _SYN | _RST | _ACK]},
+        "right": _SYN,
+    }
+}
 
 
 def removal() -> list[Command]:
@@ -68,26 +95,34 @@ def removal() -> list[Command]:
     return [{"add": table}, {"delete": table}]
 
 
-def ruleset(steering: Steering, generation: int = 0, responder_port: int | None = None) -> list[Command]:
+def ruleset(
+    steering: Steering,
+    generation: int = 0,
+    responder_port: int | None = None,
+    *,
+    keeps_connections: bool = False,
+) -> list[Command]:
     """The transaction that replaces the table by what is desired.
 
     `generation` grows with each death: another zone, in which every redirected flow is drawn anew, since it
     may have been sent on to the server that died now. `responder_port` is the UDP port of the agent's 503
-    responder, needed when a treatment answers 503.
+    responder, needed when a treatment answers 503. `keeps_connections`: some were redirected, and go on.
     """
     commands = removal()
-    if not steering.treatments and not steering.fronts:
+    if not steering.treatments and not steering.fronts and not keeps_connections:
         return commands
     commands.append({"add": {"table": {"family": FAMILY, "name": TABLE}}})
-    refused = [one for one in steering.treatments if not _is_moved(one)]
-    moved = [one for one in steering.treatments if _is_moved(one)]
+    refused = [one for one in steering.treatments if _is_refused(one)]
+    moved = [one for one in steering.treatments if _is_moved(one, responder_port)]
+    if keeps_connections:
+        commands += _keeping()
     if moved:
         commands += _redirecting(moved, ZONES[generation % len(ZONES)], responder_port)
     if refused:
         commands += _refusing(refused)
     if steering.fronts:
         commands += _steering(steering.fronts)
-    if any(one.action == "answer-503" for one in moved) and responder_port is not None:
+    if needs_responder(steering) and responder_port is not None:
         commands += _guarded_responder(responder_port)
     return commands
 
@@ -162,10 +197,50 @@ def _is_to(destination: Destination) -> list[Command]:
     ]
 
 
-def _is_moved(one: Treatment) -> bool:
-    """Whether packets get another destination. Refused SCTP gets this host, whose own SCTP aborts the set-up:
-    nftables makes no ABORT, and an ICMP error doesn't end COOKIE-WAIT everywhere."""
-    return one.action not in ("refuse", "repeat") or one.destination.protocol is Protocol.SCTP
+def _is_moved(one: Treatment, responder_port: int | None) -> bool:
+    """Whether packets may get another destination.
+
+    Refused SCTP gets this host, whose own SCTP aborts the set-up: nftables makes no ABORT, and an ICMP error
+    doesn't end COOKIE-WAIT everywhere. Refused SIP over UDP gets the responder: a retransmission that can't
+    be sent ends its call, whereas 503 has the client go on to the next server.
+    """
+    match one.action, one.destination.protocol:
+        case "refuse", Protocol.UDP:
+            return responder_port is not None
+        case ("refuse", Protocol.TCP) | ("repeat", _):
+            return False
+    return True
+
+
+def _is_refused(one: Treatment) -> bool:
+    """Whether packets that keep their destination are refused."""
+    is_refused = one.action == "refuse" and one.destination.protocol is not Protocol.SCTP
+    return is_refused or one.action == "repeat" or _is_redirected_tcp(one)
+
+
+def needs_responder(steering: Steering) -> bool:
+    """Whether requests are sent to the agent's 503 responder, and so a rule guards that."""
+    return any(
+        one.action == "answer-503" or (one.action == "refuse" and one.destination.protocol is Protocol.UDP)
+        for one in steering.treatments
+    )
+
+
+def _is_redirected_tcp(one: Treatment) -> bool:
+    return one.action == "redirect" and one.destination.protocol is Protocol.TCP
+
+
+def moves_connections(steering: Steering) -> bool:
+    """Whether connections may get another server than they asked for: these go on when the rules end."""
+    has_front = any(one.front.protocol is Protocol.TCP for one in steering.fronts)
+    return has_front or any(map(_is_redirected_tcp, steering.treatments))
+
+
+def _keeping() -> list[Command]:
+    """NAT and conntrack, for the connections that they know already. The rule asks for conntrack's work."""
+    base = {"name": KEEPING_CHAIN, "type": "nat", "hook": "output", "prio": -104, "policy": "accept"}
+    known = {"match": {"op": "in", "left": {"ct": {"key": "status"}}, "right": "dnat"}}
+    return [{"add": {"chain": _IN_TABLE | base}}, _rule(KEEPING_CHAIN, known, {"accept": None})]
 
 
 def _redirecting(moved: Sequence[Treatment], zone: int, responder_port: int | None) -> list[Command]:
@@ -180,7 +255,8 @@ def _redirecting(moved: Sequence[Treatment], zone: int, responder_port: int | No
     versions = sorted({one.destination.address.version for one in moved})
     for version in versions:
         of_version = [one for one in moved if one.destination.address.version == version]
-        commands.append(_set(f"moved{version}", version, [one.destination for one in of_version]))
+        in_zone = [one.destination for one in of_version if not _is_redirected_tcp(one)]
+        commands.append(_set(f"moved{version}", version, in_zone))
         elements = [
             [_leased(one.destination), {"goto": {"target": chains[_group(one)]}}] for one in of_version
         ]
@@ -242,14 +318,13 @@ def _group(one: Treatment) -> tuple[object, ...]:
 
 def _sending(one: Treatment, responder_port: int | None) -> list[Command]:
     is_transport = _match({"meta": {"key": "l4proto"}}, one.destination.protocol.name.lower())
-    if one.action == "refuse":
+    if one.action == "refuse" and one.destination.protocol is Protocol.SCTP:
         return [is_transport, {"redirect": {"port": CLOSED_SCTP_PORT}}]
-    if one.action == "answer-503":
-        return [is_transport, {"redirect": {"port": responder_port}}]
-    return [
-        is_transport,
-        {"dnat": {"family": _IP[one.destination.address.version], "addr": _drawn(one.targets)}},
-    ]
+    if one.action in ("refuse", "answer-503"):
+        is_meant = [_IS_SIP_REQUEST] if one.action == "refuse" else []
+        return [is_transport, *is_meant, {"redirect": {"port": responder_port}}]
+    to_target = {"dnat": {"family": _IP[one.destination.address.version], "addr": _drawn(one.targets)}}
+    return [is_transport, *([_IS_SET_UP] if _is_redirected_tcp(one) else []), to_target]
 
 
 def _drawn(targets: Sequence[Target]) -> Command:
@@ -345,7 +420,8 @@ def _set(name: str, version: int, destinations: Iterable[Destination]) -> Comman
     return {
         "add": {
             "set": _IN_TABLE
-            | {"name": name, "type": _KEY_TYPE[version], "flags": ["timeout"], "elem": elements}
+            | {"name": name, "type": _KEY_TYPE[version], "flags": ["timeout"]}
+            | ({"elem": elements} if elements else {})
         }
     }
 

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 
 from ppu_agent.destinations import Address, Destination
 from ppu_agent.kernel import Flows, LocalSockets, Nftables, NftablesError
-from ppu_agent.ruleset import FAMILY, RELAY_TABLE, RELAY_ZONES, relay_chains, relaying, removal, ruleset
+from ppu_agent.ruleset import (
+    FAMILY,
+    KEEPING_CHAIN,
+    RELAY_TABLE,
+    RELAY_ZONES,
+    TABLE,
+    moves_connections,
+    relay_chains,
+    relaying,
+    ruleset,
+)
 from ppu_agent.steering import Steering
+from rserpool import Protocol
 
 
 class Writer:
-    """The kernel's side of the agent. What the kernel refuses is told once, and tried again."""
+    """The kernel's side of the agent. What the kernel refuses is told once, and tried again.
 
-    def __init__(self) -> None:
+    `is_ours` says of which addresses and ports connections may have been redirected, also by an agent before.
+    """
+
+    def __init__(self, is_ours: Callable[[Address, int], bool] = lambda address, port: True) -> None:
         self.problem: str | None = None
         """What the kernel refused the last time, for status; None when all is done."""
         self.writes = 0
@@ -26,7 +41,9 @@ class Writer:
         self._is_closed = threading.Event()
         self._sockets = LocalSockets(self._note, self._is_closed.is_set)
         self._flows = Flows(self._note, self._is_closed.is_set)
+        self._is_ours = is_ours
         self._is_empty = self._is_kept = False
+        self._keeps_connections = False
         self._generation = 0
         self._relay_zone = RELAY_ZONES[time.time_ns() // 10**9 % len(RELAY_ZONES)]
         self._dead: frozenset[Destination] = frozenset()
@@ -36,15 +53,20 @@ class Writer:
         """Begin. Raises FatalError without the right to.
 
         Rules of an agent that was killed are removed, but for `is_kept`: fronts serve until there is news.
+        Connections that it redirected go on.
         """
         self._nftables = Nftables()
         try:
-            self._nftables.commit([{"list": {"tables": None}}] if is_kept else removal())
+            chains = self._nftables.commit([{"list": {"chains": None}}])
+            self._keeps_connections = _has_keeping_chain(chains)
+            self.find_connections()
+            if not is_kept:
+                self._commit(Steering())
         except NftablesError as problem:
             raise FatalError(
                 f"nftables can't be used: {problem}; it needs CAP_NET_ADMIN and a kernel with nf_tables"
             ) from None
-        self._is_empty, self._is_kept = not is_kept, is_kept
+        self._is_kept = is_kept
 
     def write(self, steering: Steering, responder_port: int | None = None) -> None:
         """Replace what is in the kernel, also when nothing changed: that renews the lease."""
@@ -52,14 +74,22 @@ class Writer:
             return
         self._is_kept = False
         self._count_generation(steering)
+        self._keeps_connections = self._keeps_connections or moves_connections(steering)
         try:
-            self._nftables.commit(ruleset(steering, self._generation, responder_port))
+            self._commit(steering, responder_port)
         except NftablesError as problem:
             self._note(f"nftables refused the rules: {problem}")
             return
         self.writes += 1
-        self._is_empty = steering == Steering()
         self.problem = None
+
+    def _commit(self, steering: Steering, responder_port: int | None = None) -> None:
+        if self._nftables is not None:
+            keeps = self._keeps_connections
+            self._nftables.commit(
+                ruleset(steering, self._generation, responder_port, keeps_connections=keeps)
+            )
+            self._is_empty = steering == Steering() and not keeps
 
     def open_relay(self) -> None:
         """Make the table of relayed connections, which ends with this process. Raises FatalError."""
@@ -89,20 +119,35 @@ class Writer:
             except NftablesError as problem:
                 self._note(f"nftables refused to relay: {problem}")
 
-    def end_connections(self, destination: Destination, spared: Collection[tuple[Address, int]] = ()) -> int:
-        """End this host's TCP connections to a destination, but from the `spared`; return how many.
+    def end_connections(self, server: Destination, spared: Collection[tuple[Address, int]] = ()) -> int:
+        """End this host's TCP connections to a dead server, but from the `spared`; return how many.
 
-        Of thousands this takes seconds: it is for a thread beside the event loop.
+        Those that were redirected stay. Of thousands this takes seconds: it is for a thread beside the event
+        loop.
         """
-        return self._sockets.end_connections(destination.address, destination.port, spared)
+        elsewhere = {flow.source for flow in self._flows.moved(server)} if self._keeps_connections else set()
+        return self._sockets.end_connections(
+            *server.endpoint, lambda source: source not in elsewhere and source not in spared
+        )
 
-    def move_flows(self, front: Destination, dead: Collection[Destination]) -> int:
-        """Have conntrack forget the flows to a front that went to dead servers; return how many.
+    def move_flows(self, asked: Collection[Destination], dead: Collection[Destination]) -> tuple[int, int]:
+        """Have conntrack forget the flows to what was asked that went to dead servers.
 
-        Their next packet goes to a living server: a datagram is answered by that, a TCP connection reset. Of
-        thousands this takes seconds: it is for a thread beside the event loop.
+        Return how many, and how many connections of this host were ended. A datagram goes to a living server
+        next. A connection of another host is reset at its next packet. Of thousands this takes seconds: it is
+        for a thread beside the event loop.
         """
-        return self._flows.forget(front, dead)
+        flows = self._flows.forget(asked, dead)
+        ended = 0
+        for server in {flow.asked for flow in flows if flow.asked.protocol is Protocol.TCP}:
+            sources = {flow.source for flow in flows if flow.asked == server}
+            ended += self._sockets.end_connections(*server.endpoint, sources.__contains__)
+        return len(flows), ended
+
+    def find_connections(self) -> None:
+        """Find out whether connections that were redirected are still up. For a thread, as above."""
+        if self._keeps_connections:
+            self._keeps_connections = self._flows.has_moved_connection(self._is_ours)
 
     def remove(self) -> None:
         """Take every rule back. What can't be removed ends by itself within the lease."""
@@ -111,6 +156,8 @@ class Writer:
 
     def close(self) -> None:
         """Give everything back; safe to repeat."""
+        if self._nftables is not None:
+            self.find_connections()
         self._is_closed.set()
         if self._nftables is not None:
             self.remove()
@@ -128,3 +175,9 @@ class Writer:
         if words != self.problem:
             self._log.warning("refused_by_kernel", problem=words)
         self.problem = words
+
+
+def _has_keeping_chain(listed: str) -> bool:
+    """Whether an agent before redirected connections; `listed` are all chains, as libnftables tells them."""
+    chains = [one.get("chain", {}) for one in json.loads(listed or "{}").get("nftables", [])]
+    return any((one.get("table"), one.get("name")) == (TABLE, KEEPING_CHAIN) for one in chains)

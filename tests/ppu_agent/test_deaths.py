@@ -204,17 +204,17 @@ def test_lease_is_renewed_while_thousands_of_flows_are_moved(tmp_path: Path) -> 
         f'steer = "10.9.9.9:5060"\n'
     )
     is_moving, is_moved = threading.Event(), threading.Event()
-    asked: list[tuple[str, list[str]]] = []
+    asked: list[tuple[list[str], list[str]]] = []
 
-    def move(front: Destination, dead: Collection[Destination]) -> int:
-        asked.append((str(front), [str(one) for one in dead]))
+    def move(fronts: Collection[Destination], dead: Collection[Destination]) -> tuple[int, int]:
+        asked.append(([str(front) for front in fronts], [str(one) for one in dead]))
         is_moving.set()
         is_moved.wait(PATIENCE_S)
-        return 6000
+        return 6000, 0
 
     async def scenario() -> tuple[int, int]:
         agent = PpuAgent(load_configuration(path))
-        agent.writer.move_flows = move  # type: ignore[method-assign]
+        agent.writer.move_flows = move  # type: ignore[method-assign, assignment]
         moving = asyncio.create_task(agent._end_what_was_up())
         for numbers in ((1, 2, 3), (1,)):
             agent._views_changed({POOL: view(*numbers)})
@@ -231,4 +231,4 @@ def test_lease_is_renewed_while_thousands_of_flows_are_moved(tmp_path: Path) -> 
         return while_moving, agent.counts["flows_moved"]
 
     assert asyncio.run(scenario()) == (0, 6000)
-    assert asked == [("udp 10.9.9.9:5060", ["udp 10.0.0.2:5060", "udp 10.0.0.3:5060"])]
+    assert asked == [(["udp 10.9.9.9:5060"], ["udp 10.0.0.2:5060", "udp 10.0.0.3:5060"])]

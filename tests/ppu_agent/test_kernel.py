@@ -238,6 +238,82 @@ def test_rules_of_an_agent_that_was_killed_go_when_the_next_one_starts(stage: St
     assert "ppu_agent" not in stage.ruleset()
 
 
+THIRD = "10.99.7.4"
+V6[THIRD] = "fd99::4"
+
+
+def redirected(stage: Stage, *, host: Namespace | None = None) -> tuple[socket.socket, socket.socket]:
+    """A connection to DEAD that ALIVE has; DEAD listens as well."""
+    listener = stage.open(socket.SOCK_STREAM, ALIVE)
+    listener.listen()
+    stage.open(socket.SOCK_STREAM, DEAD).listen()
+    stage.treat("redirect", Protocol.TCP)
+    client = stage.open(socket.SOCK_STREAM, host=host)
+    client.connect((stage.at(DEAD), PORT))
+    server, _ = listener.accept()
+    stage.cleanup.callback(server.close)
+    server.settimeout(10.0)
+    assert_up(client, server)
+    return client, server
+
+
+def assert_up(client: socket.socket, server: socket.socket) -> None:
+    client.sendall(b"question")
+    assert server.recv(100) == b"question"
+    server.sendall(b"answer")
+    assert client.recv(100) == b"answer"
+
+
+def test_redirected_connection_goes_on_when_the_first_server_is_back(stage: Stage) -> None:
+    client, server = redirected(stage)
+    stage.inside(lambda: stage.writer.write(Steering()))
+    assert_up(client, server)
+    assert "@refused" not in stage.ruleset()
+    stage.open(socket.SOCK_STREAM).connect((stage.at(DEAD), PORT))
+    assert_up(client, server)
+    stage.treat("redirect", Protocol.TCP)
+    dead = stage.destination(DEAD, Protocol.TCP)
+    assert stage.inside(lambda: stage.writer.end_connections(dead)) == 1, (
+        "the new one; the other has a server"
+    )
+    assert_up(client, server)
+
+
+def test_redirected_connection_goes_on_when_another_server_dies_and_ends_with_its_own(stage: Stage) -> None:
+    client, server = redirected(stage)
+    asked = [stage.destination(one, Protocol.TCP) for one in (DEAD, ALIVE, THIRD)]
+    targets = (Target(asked[1], 1),)
+    treatments = tuple(Treatment(one, "redirect", "p", "test", targets) for one in (asked[0], asked[2]))
+    stage.inside(lambda: stage.writer.write(Steering(treatments)))
+    assert stage.inside(lambda: stage.writer.move_flows(asked, [asked[2]])) == (0, 0)
+    assert_up(client, server)
+    treatments = tuple(Treatment(one, "redirect", "p", "test", (Target(asked[2], 1),)) for one in asked[:2])
+    stage.inside(lambda: stage.writer.write(Steering(treatments)))
+    assert stage.inside(lambda: stage.writer.move_flows(asked, [asked[1]])) == (1, 1)
+    with pytest.raises(ConnectionAbortedError):
+        client.recv(1)
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_redirected_connection_outlives_the_agent_and_is_kept_by_the_next_one(
+    stage: Stage, is_killed: bool
+) -> None:
+    client, server = redirected(stage)
+    if not is_killed:
+        stage.inside(stage.writer.close)
+        assert_up(client, server)
+        assert "@refused" not in stage.ruleset()
+    following = Writer()
+    stage.inside(following.open)
+    assert_up(client, server)
+    assert "@refused" not in stage.ruleset()
+    client.close()
+    server.close()
+    until(lambda: "ESTABLISHED" not in stage.namespace.run("ss", "-tan").stdout, told=stage.ruleset)
+    stage.inside(following.close)
+    assert "ppu_agent" not in stage.ruleset(), "nothing is left that needs it"
+
+
 BEHIND = {4: ("10.99.6.1", "10.99.6.2", 24), 6: ("fd96::1", "fd96::2", 64)}
 
 
@@ -272,6 +348,25 @@ def test_packets_of_hosts_behind_this_one_are_redirected_and_refused(stage: Stag
     stage.open(socket.SOCK_STREAM, host=behind).connect((stage.at(DEAD), PORT))
 
 
+def test_connections_of_hosts_behind_this_one_are_kept_and_reset_alike(
+    stage: Stage, behind: Namespace
+) -> None:
+    with_dead = stage.open(socket.SOCK_STREAM, DEAD)
+    with_dead.listen()
+    before = stage.open(socket.SOCK_STREAM, host=behind)
+    before.connect((stage.at(DEAD), PORT))
+    accepted, _ = with_dead.accept()
+    stage.cleanup.callback(accepted.close)
+    with_dead.close()
+    client, server = redirected(stage, host=behind)
+    before.sendall(b"question")
+    with pytest.raises(ConnectionResetError):
+        before.recv(100)
+    assert_up(client, server)
+    stage.inside(lambda: stage.writer.write(Steering()))
+    assert_up(client, server)
+
+
 def test_clients_behind_this_host_reach_a_server_by_the_front(stage: Stage, behind: Namespace) -> None:
     alive = stage.open(socket.SOCK_DGRAM, ALIVE)
     client = stage.open(socket.SOCK_DGRAM, host=behind)
@@ -293,8 +388,9 @@ def test_flows_to_a_front_stay_at_their_server_until_it_dies(stage: Stage, by_so
     assert exchange(stage, client, FRONT, servers[DEAD], b"one") == (b"one", stage.at(FRONT))
     stage.inside(lambda: stage.writer.write(front(stage, ALIVE, by_source=by_source)))
     assert exchange(stage, client, FRONT, servers[DEAD], b"two") == (b"two", stage.at(FRONT))
-    moved = stage.inside(lambda: stage.writer.move_flows(stage.destination(FRONT), [stage.destination(DEAD)]))
-    assert (moved, stage.writer.problem) == (1, None)
+    moving = ([stage.destination(FRONT)], [stage.destination(DEAD)])
+    assert stage.inside(lambda: stage.writer.move_flows(*moving)) == (1, 0)
+    assert stage.writer.problem is None
     assert exchange(stage, client, FRONT, servers[ALIVE], b"three") == (b"three", stage.at(FRONT))
 
 
@@ -312,10 +408,9 @@ def test_connections_by_a_front_reach_a_server_and_are_reset_when_it_dies(stage:
         client.sendall(b"question")
         assert connection.recv(100) == b"question"
         stage.inside(lambda: stage.writer.write(front(stage, ALIVE, by_source=False, protocol=Protocol.TCP)))
-        fronts = (stage.destination(FRONT, Protocol.TCP), [stage.destination(DEAD, Protocol.TCP)])
-        assert stage.inside(lambda: stage.writer.move_flows(*fronts)) == 1
-        client.sendall(b"more")
-        with pytest.raises(ConnectionResetError):
+        moving = ([stage.destination(FRONT, Protocol.TCP)], [stage.destination(DEAD, Protocol.TCP)])
+        assert stage.inside(lambda: stage.writer.move_flows(*moving)) == (1, 1)
+        with pytest.raises(ConnectionAbortedError):
             client.recv(100)
 
 
@@ -330,7 +425,11 @@ def test_front_outlives_an_agent_that_was_killed_and_is_kept_by_the_next_one(sta
     assert "ppu_agent" not in stage.ruleset()
 
 
-def test_request_to_the_dead_is_answered_with_503_and_strangers_get_nothing(stage: Stage) -> None:
+@pytest.mark.parametrize("action", ["answer-503", "refuse"])
+def test_request_to_the_dead_is_answered_with_503_and_strangers_get_nothing(
+    stage: Stage, action: Action
+) -> None:
+    """A call under way would end if its retransmission could not be sent: SIP is never refused that way."""
     client = stage.open(socket.SOCK_DGRAM, CLIENT)
     client.setblocking(False)
     request = (
@@ -338,25 +437,38 @@ def test_request_to_the_dead_is_answered_with_503_and_strangers_get_nothing(stag
         b"From: <sip:c@d>;tag=1\r\nTo: <sip:a@b>\r\nCall-ID: x\r\nCSeq: 1 INVITE\r\n\r\n"
     )
 
-    async def scenario() -> tuple[bytes, Any, bool]:
+    async def scenario() -> tuple[list[tuple[bytes, Any]], list[int]]:
         responder = Responder()
         await responder.start()
-        treatment = Treatment(stage.destination(DEAD), "answer-503", "p", "test")
-        stage.writer.write(Steering((treatment,)), responder.port)
         loop = asyncio.get_running_loop()
-        client.sendto(request, (stage.at(DEAD), PORT))
-        async with asyncio.timeout(10):
-            answer, source = await loop.sock_recvfrom(client, 4096)
-        client.sendto(request, (stage.at(CLIENT), responder.port))
+        to_responder = (stage.at(CLIENT), responder.port)
+        client.sendto(request, to_responder)
         await asyncio.sleep(0.1)
-        answered = responder.answered
+        answered = [responder.answered]
+        treatment = Treatment(stage.destination(DEAD), action, "p", "test")
+        stage.writer.write(Steering((treatment,)), responder.port)
+        assert stage.writer.problem is None
+        responder.is_guarded = True
+        got = []
+        for _ in range(2):
+            if action == "refuse":
+                with pytest.raises(PermissionError):
+                    stage.open(socket.SOCK_DGRAM).sendto(b"no SIP", (stage.at(DEAD), PORT))
+            stage.writer.write(Steering((treatment,)), responder.port)
+            client.sendto(request, (stage.at(DEAD), PORT))
+            async with asyncio.timeout(10):
+                got.append(await loop.sock_recvfrom(client, 4096))
+            client.sendto(request.replace(b"INVITE", b"ACK"), (stage.at(DEAD), PORT))
+        client.sendto(request, to_responder)
+        await asyncio.sleep(0.1)
+        answered.append(responder.answered)
         responder.close()
-        return answer, source, answered == 1
+        return got, answered
 
-    answer, source, is_guarded = stage.inside(lambda: asyncio.run(scenario()))
-    assert answer.startswith(b"SIP/2.0 503 Service Unavailable\r\n")
-    assert source[:2] == (stage.at(DEAD), PORT)
-    assert is_guarded, "only what was redirected is answered"
+    got, answered = stage.inside(lambda: asyncio.run(scenario()))
+    assert all(answer.startswith(b"SIP/2.0 503 Service Unavailable\r\n") for answer, _ in got)
+    assert {source[:2] for _, source in got} == {(stage.at(DEAD), PORT)}
+    assert answered == [0, 2], "only what was redirected is answered"
 
 
 def test_client_socket_goes_on_by_the_front_and_directly_when_its_server_died(stage: Stage) -> None:
@@ -370,11 +482,11 @@ def test_client_socket_goes_on_by_the_front_and_directly_when_its_server_died(st
     treated = Treatment(stage.destination(DEAD), "redirect", "p", "test", (target,))
     steering = replace(front(stage, ALIVE, by_source=False), treatments=(treated,))
 
-    async def in_the_loop() -> int:
+    async def in_the_loop() -> tuple[int, int]:
         stage.writer.write(steering)
-        return stage.writer.move_flows(stage.destination(FRONT), [stage.destination(DEAD)])
+        return stage.writer.move_flows([stage.destination(FRONT)], [stage.destination(DEAD)])
 
-    assert stage.inside(lambda: asyncio.run(in_the_loop())) == 1
+    assert stage.inside(lambda: asyncio.run(in_the_loop())) == (1, 0)
     for number, to in enumerate((DEAD, FRONT, ALIVE) * 2):
         words = b"%d" % number
         assert exchange(stage, client, to, alive, words) == (words, stage.at(to))

@@ -87,11 +87,12 @@ WAYS: Final = (
     Way(STEER, "udp", SIPP),
     Way("repeat", "tcp", SIPP),
 )
-_UNPROMISED: Final = (WITHOUT, "refuse")
+_LOST_IN_TCP: Final = ("refuse", "redirect")
+"""What was written into a connection before its server died is lost: SIP does not repeat it."""
 PROMISED: Final = frozenset(
     way.key
     for way in WAYS
-    if way.approach not in _UNPROMISED and (way.approach, way.transport) != ("redirect", "tcp")
+    if way.approach != WITHOUT and not (way.transport == "tcp" and way.approach in _LOST_IN_TCP)
 )
 """These ways keep the promise: no call is set up later than 2 s, none fails."""
 

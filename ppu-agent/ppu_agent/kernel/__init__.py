@@ -1,6 +1,7 @@
 """The kernel's side: thin adapters to nftables, BPF and the sockets of this host. No decisions."""
 
 from ppu_agent.kernel.dead_man import DeadManTimer as DeadManTimer
+from ppu_agent.kernel.flows import Flow as Flow
 from ppu_agent.kernel.flows import Flows as Flows
 from ppu_agent.kernel.nftables import Command as Command
 from ppu_agent.kernel.nftables import Nftables as Nftables

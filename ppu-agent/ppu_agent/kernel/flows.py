@@ -1,12 +1,13 @@
-"""Conntrack's memory of where flows to a front were sent: forgetting those that went to a dead server."""
+"""Conntrack's memory of where flows were sent: finding those sent elsewhere, forgetting those to the dead."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from ipaddress import ip_address
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyroute2 import NFCTSocket
 from pyroute2.netlink.exceptions import NetlinkError
@@ -21,13 +22,32 @@ _NUMBERS: Final = {
     Protocol.TCP: socket.IPPROTO_TCP,
     Protocol.SCTP: socket.IPPROTO_SCTP,
 }
+_FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
+_ESTABLISHED: Final = 3
+"""TCP_CONNTRACK_ESTABLISHED."""
+_IPS_DST_NAT: Final = 1 << 5
+
+Endpoint = tuple[Address, int]
+
+
+class Flow(NamedTuple):
+    """One that conntrack knows: who began it, where it was to go, and who answers there."""
+
+    source: Endpoint
+    asked: Destination
+    server: Endpoint
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether another server answers than the one that was asked."""
+        return self.server != self.asked.endpoint
 
 
 class Flows:
-    """Forgets flows. `on_problem` is told, in words, what this kernel can't do.
+    """Finds and forgets flows. `on_problem` is told, in words, what this kernel can't do.
 
     Strangers with forged sources can make as many flows as conntrack has room for. Each costs some 0.2 ms to
-    read and 0.5 ms to forget, so `forget()` breaks off when `is_over` says so.
+    read and 0.5 ms to forget, so all breaks off when `is_over` says so.
     """
 
     def __init__(
@@ -38,32 +58,89 @@ class Flows:
         self._on_problem = on_problem
         self._is_over = is_over
 
-    def forget(self, front: Destination, servers: Collection[Destination]) -> int:
-        """Have conntrack forget the flows to `front` that go to one of `servers`; return how many."""
-        return beside_the_loop(lambda: self._forget(front, {server.endpoint for server in servers}))
+    def forget(self, asked: Collection[Destination], servers: Collection[Destination]) -> list[Flow]:
+        """Have conntrack forget the flows to what was `asked` that `servers` answer; return them."""
+        endpoints = {server.endpoint for server in servers}
+        return beside_the_loop(lambda: self._forget(asked, endpoints))
 
-    def _forget(self, front: Destination, endpoints: Collection[tuple[Address, int]]) -> int:
-        family = socket.AF_INET if front.address.version == 4 else socket.AF_INET6
-        # Asked for the address too, Linux 6.18 gives the flows to all other IPv6 addresses.
-        to_front = NFCTAttrTuple(family=family, proto=_NUMBERS[front.protocol], dport=front.port)
-        count = 0
-        try:
-            with NFCTSocket(nfgen_family=family) as asking, NFCTSocket(nfgen_family=family) as conntrack:
-                for entry in asking.dump(tuple_orig=to_front):
-                    if self._is_over():
-                        break
-                    original, reply = (_read(entry, f"CTA_TUPLE_{which}") for which in ("ORIG", "REPLY"))
-                    is_here = original[1] == front.address and original[3] == front.port
-                    if is_here and (reply[0], reply[2]) in endpoints:
+    def moved(self, asked: Destination) -> list[Flow]:
+        """The flows to this destination that another server answers."""
+        return beside_the_loop(lambda: [flow for flow in self._flows([asked]) if flow.is_moved])
+
+    def has_moved_connection(self, is_ours: Callable[[Address, int], bool]) -> bool:
+        """Whether a TCP connection to one of our addresses and ports is up with another server."""
+        return beside_the_loop(lambda: self._has_moved_connection(is_ours))
+
+    def _forget(self, asked: Collection[Destination], endpoints: Collection[Endpoint]) -> list[Flow]:
+        found = [flow for flow in self._flows(asked) if flow.server in endpoints and flow.is_moved]
+        forgotten: list[Flow] = []
+        for version, family in _FAMILIES.items():
+            of_version = [flow for flow in found if flow.asked.address.version == version]
+            if not of_version:
+                continue
+            try:
+                with NFCTSocket(nfgen_family=family) as conntrack:
+                    for flow in itertools.takewhile(lambda flow: not self._is_over(), of_version):
                         with contextlib.suppress(NetlinkError):  # it ended by itself meanwhile
-                            conntrack.entry("del", tuple_orig=_attributes(family, original, to_front.proto))
-                            count += 1
+                            conntrack.entry("del", tuple_orig=_attributes(family, flow))
+                            forgotten.append(flow)
+            except OSError as problem:
+                self._on_problem(f"flows could not be forgotten: {problem}")
+        return forgotten
+
+    def _flows(self, asked: Collection[Destination]) -> Iterator[Flow]:
+        """One look at conntrack for each port: asked for the address too, Linux 6.18 gives the flows to all
+        other IPv6 addresses."""
+        wanted = set(asked)
+        for (version, protocol, port), _ in itertools.groupby(sorted(wanted, key=_group), _group):
+            family = _FAMILIES[version]
+            number = _NUMBERS[Protocol[protocol]]
+            try:
+                with NFCTSocket(nfgen_family=family) as conntrack:
+                    to_port = NFCTAttrTuple(family=family, proto=number, dport=port)
+                    for entry in conntrack.dump(tuple_orig=to_port):
+                        if self._is_over():
+                            return
+                        flow = _read(entry, Protocol[protocol])
+                        if flow.asked in wanted:
+                            yield flow
+            except (OSError, NetlinkError) as problem:
+                self._on_problem(f"conntrack could not be asked for flows to port {port}: {problem}")
+
+    def _has_moved_connection(self, is_ours: Callable[[Address, int], bool]) -> bool:
+        try:
+            for family in _FAMILIES.values():
+                with NFCTSocket(nfgen_family=family) as conntrack:
+                    for entry in conntrack.dump(status=_IPS_DST_NAT, status_mask=_IPS_DST_NAT):
+                        if self._is_over():
+                            return False
+                        if _state(entry) == _ESTABLISHED:
+                            flow = _read(entry, Protocol.TCP)
+                            if flow.is_moved and is_ours(*flow.asked.endpoint):
+                                return True
         except (OSError, NetlinkError) as problem:
-            self._on_problem(f"flows to {front} could not be forgotten: {problem}")
-        return count
+            self._on_problem(f"conntrack could not be asked for redirected connections: {problem}")
+        return False
 
 
-def _read(entry: Any, name: str) -> tuple[Any, Any, int, int]:
+def _group(one: Destination) -> tuple[int, str, int]:
+    return one.address.version, one.protocol.name, one.port
+
+
+def _state(entry: Any) -> int | None:
+    """The state of a TCP connection; None of what is none."""
+    tcp = (entry.get_attr("CTA_PROTOINFO") or entry).get_attr("CTA_PROTOINFO_TCP")
+    state: int | None = tcp.get_attr("CTA_PROTOINFO_TCP_STATE") if tcp else None
+    return state
+
+
+def _read(entry: Any, protocol: Protocol) -> Flow:
+    source, asked, source_port, port = _direction(entry, "CTA_TUPLE_ORIG")
+    server, _, server_port, _ = _direction(entry, "CTA_TUPLE_REPLY")
+    return Flow((source, source_port), Destination(asked, protocol, port), (server, server_port))
+
+
+def _direction(entry: Any, name: str) -> tuple[Any, Any, int, int]:
     """Source, destination, source port and destination port of one direction of an entry."""
     addresses, protocol = (
         entry.get_attr(name).get_attr("CTA_TUPLE_IP"),
@@ -78,13 +155,12 @@ def _read(entry: Any, name: str) -> tuple[Any, Any, int, int]:
     )
 
 
-def _attributes(family: int, original: tuple[Any, Any, int, int], protocol: int) -> Any:
-    source, destination, source_port, destination_port = original
+def _attributes(family: int, flow: Flow) -> Any:
     return NFCTAttrTuple(
         family=family,
-        saddr=str(source),
-        daddr=str(destination),
-        proto=protocol,
-        sport=source_port,
-        dport=destination_port,
+        saddr=str(flow.source[0]),
+        daddr=str(flow.asked.address),
+        proto=_NUMBERS[flow.asked.protocol],
+        sport=flow.source[1],
+        dport=flow.asked.port,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, TypeVar
@@ -17,6 +17,7 @@ from pyroute2 import DiagSocket
 from pyroute2.netlink.exceptions import NetlinkError
 
 Address = IPv4Address | IPv6Address
+IsMeant = Callable[[tuple[Address, int]], bool]
 Found = TypeVar("Found")
 
 _NETLINK_SOCK_DIAG: Final = 4
@@ -47,18 +48,16 @@ class LocalSockets:
         self._on_problem = on_problem
         self._is_over = is_over
 
-    def end_connections(
-        self, address: Address, port: int, spared: Collection[tuple[Address, int]] = ()
-    ) -> int:
+    def end_connections(self, address: Address, port: int, is_meant: IsMeant = lambda source: True) -> int:
         """End this host's TCP connections to `address` and `port`; return how many.
 
-        `spared` are addresses and ports of this host whose connections stay.
+        `is_meant` says of which addresses and ports of this host.
 
         Their owners get ECONNABORTED at once, those that are still connecting, too.
         """
-        return beside_the_loop(lambda: self._end_connections(address, port, spared))
+        return beside_the_loop(lambda: self._end_connections(address, port, is_meant))
 
-    def _end_connections(self, address: Address, port: int, spared: Collection[tuple[Address, int]]) -> int:
+    def _end_connections(self, address: Address, port: int, is_meant: IsMeant) -> int:
         family = socket.AF_INET if address.version == 4 else socket.AF_INET6
         try:
             with DiagSocket() as diag:
@@ -70,7 +69,7 @@ class LocalSockets:
                     )
                     if one["idiag_dport"] == port
                     and ip_address(one["idiag_dst"]) == address
-                    and (ip_address(one["idiag_src"]), one["idiag_sport"]) not in spared
+                    and is_meant((ip_address(one["idiag_src"]), one["idiag_sport"]))
                 ]
             return sum(self._destroy(family, one) for one in found if not self._is_over())
         except (OSError, NetlinkError) as problem:
