@@ -90,7 +90,7 @@ class Agent:
             self._servers.make()
         self._relay: RelayEnd | None = None
         if config.relay is not None:
-            self._relay = RelayEnd(config.relay.port, config.relay.networks)
+            self._relay = RelayEnd(config.relay.port, config.relay.networks, limits=config.relay.limits)
         self._loop_watch = LoopWatch()
         self._reloading = Reloading(self._reload, self._log, (NoLocalAddress,))
         self._control = ControlServer(

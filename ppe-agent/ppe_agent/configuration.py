@@ -27,6 +27,7 @@ from ppe_agent.config_types import (
 )
 from ppe_agent.consistency import ANNOUNCE_GROUP, MULTICAST, Problem
 from ppe_agent.load_config import LoadConfig
+from ppe_agent.relay import RelayLimits
 from rserpool import DATA_CHANNEL_PORT, MAX_HANDLE, Policy, RegistrarAddress, group_problem
 
 DEFAULT_PATH = Path("/etc/ppe-agent/agent.toml")
@@ -235,6 +236,19 @@ class RelayConfig(StrictModel):
     """The networks in which the ppu-agents are. Associations from elsewhere are ended."""
     port: Port = DATA_CHANNEL_PORT
     """The SCTP port, on all addresses of this host."""
+    max_connections: Annotated[int, Field(ge=1, le=100_000)] = 2000
+    """TCP connections at a time, of all ppu-agents. Further ones are reset."""
+    max_clients: Annotated[int, Field(ge=1, le=100_000)] = 4000
+    """UDP clients at a time, of all ppu-agents. Of more, the one that was silent for longest is forgotten."""
+    agent_share: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Which part of both one ppu-agent's host may have."""
+    idle_s: Annotated[int, Field(ge=1, le=604_800)] = 3600
+    """A TCP connection through which nothing passes for so long is reset."""
+
+    @property
+    def limits(self) -> RelayLimits:
+        """What ppu-agents may have."""
+        return RelayLimits(self.max_connections, self.max_clients, self.agent_share, self.idle_s)
 
     @property
     def networks(self) -> tuple[IPv4Network | IPv6Network, ...]:

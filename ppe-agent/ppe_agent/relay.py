@@ -2,7 +2,7 @@
 
 What comes embedded in SCTP is handed to the server over TCP and UDP, and its answers go back the same way.
 Only servers with `relay = true` are reached, each at its own port. Only associations from `[relay] accept`
-are taken. Connections, senders of datagrams and buffered bytes are bounded.
+are taken. Connections, senders of datagrams and buffered bytes are bounded, of all and of each host.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -33,13 +33,18 @@ from rserpool import (
 
 Address = IPv4Address | IPv6Address
 Networks = Sequence[Any]
+_Key = tuple[int, int, int]
+"""Association, flow and port of a sender of datagrams."""
 Servers = Mapping[tuple[Protocol, int], Address]
 """The server's address, by transport and port."""
 
-MOST_CONNECTIONS: Final = 1000
-MOST_SENDERS: Final = 2000
-"""Of datagrams; of more the one that was silent for longest is forgotten."""
 SENDER_IDLE_S: Final = 180.0
+"""A client that sends no datagram for so long is forgotten."""
+TIDY_EVERY_S: Final = 10.0
+MOST_AGENTS: Final = 256
+"""Associations at a time; further ones are ended."""
+MOST_OF_ONE_HOST: Final = 4
+"""Associations; of more the oldest is ended: an agent that was killed may have left one."""
 CONNECT_TIMEOUT_S: Final = 1.5
 _READS_IN_A_ROW: Final = 64
 
@@ -50,6 +55,21 @@ class _Sender:
 
     socket: socket.socket
     used_at_s: float
+
+
+@dataclass(frozen=True)
+class RelayLimits:
+    """TCP connections and UDP clients at a time, which share of both one host may have, and how long a
+    connection may be idle."""
+
+    connections: int = 2000
+    clients: int = 4000
+    share: float = 0.5
+    idle_s: float = 3600.0
+
+    def share_of(self, most: int) -> int:
+        """How many of so many one host may have."""
+        return max(1, int(most * self.share))
 
 
 @dataclass
@@ -66,13 +86,16 @@ class RelayEnd:
     port: int
     accept: Networks
     servers: Servers = field(default_factory=dict)
+    limits: RelayLimits = RelayLimits()
     counts: _Counts = field(default_factory=_Counts)
 
     def __post_init__(self) -> None:
         self._channels: DataChannels | None = None
         self._peers: dict[int, str] = {}
-        self._senders: OrderedDict[tuple[int, int, int], _Sender] = OrderedDict()
+        self._senders: dict[str, OrderedDict[_Key, _Sender]] = {}
+        self._connections: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._tidying: asyncio.TimerHandle | None = None
         self._log = get_logger("relay")
 
     def start(self) -> None:
@@ -88,6 +111,7 @@ class RelayEnd:
         except OSError as problem:
             raise FatalError(f"[relay] can't listen at SCTP port {self.port}: {problem.strerror}") from None
         self.port = self._channels.endpoint.port
+        self._tidy()
 
     async def close(self) -> None:
         """End everything; safe to repeat."""
@@ -96,8 +120,11 @@ class RelayEnd:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._channels is not None:
             self._channels.close()
-        for key in list(self._senders):
-            self._forget(key)
+        if self._tidying is not None:
+            self._tidying.cancel()
+        for host, senders in list(self._senders.items()):
+            for key in list(senders):
+                self._forget(host, key)
 
     def describe(self) -> dict[str, Any]:
         """For status."""
@@ -105,7 +132,7 @@ class RelayEnd:
             "port": self.port,
             "agents": sorted(self._peers.values()),
             "connections": self._channels.flow_count if self._channels is not None else 0,
-            "senders": len(self._senders),
+            "senders": sum(map(len, self._senders.values())),
             "connections_count": self.counts.connections,
             "datagrams_count": self.counts.datagrams,
             "refused_count": self.counts.refused,
@@ -114,63 +141,106 @@ class RelayEnd:
 
     def _changed(self, notification: Notification) -> None:
         if isinstance(notification, AssociationUp):
-            peer = notification.peer[0]
-            if any(ip_address(peer) in network for network in self.accept):
-                self._peers[notification.association] = peer
-            else:
-                self.counts.refused += 1
-                self._log.warning("association_refused", peer=peer, hint="not in [relay] accept")
-                self._end(notification.association)
+            self._begin(notification.association, notification.peer[0])
         elif isinstance(notification, AssociationLost):
-            self._peers.pop(notification.association, None)
-            for key in [key for key in self._senders if key[0] == notification.association]:
-                self._forget(key)
+            self._drop(notification.association)
+
+    def _begin(self, association: int, peer: str) -> None:
+        if not any(ip_address(peer) in network for network in self.accept):
+            self._refuse(association, peer, "not in [relay] accept")
+        elif len(self._peers) >= MOST_AGENTS:
+            self._refuse(association, peer, f"{MOST_AGENTS} associations are up")
+        else:
+            self._peers[association] = peer
+            of_host = [one for one, host in self._peers.items() if host == peer]
+            if len(of_host) > MOST_OF_ONE_HOST:
+                self._end(of_host[0])
+                self._drop(of_host[0])
+
+    def _refuse(self, association: int, peer: str, hint: str) -> None:
+        self.counts.refused += 1
+        self._log.warning("association_refused", peer=peer, hint=hint)
+        self._end(association)
+
+    def _drop(self, association: int) -> None:
+        host = self._peers.pop(association, "")
+        for key in [key for key in self._senders.get(host, ()) if key[0] == association]:
+            self._forget(host, key)
+        if not self._senders.get(host):
+            self._senders.pop(host, None)
 
     def _end(self, association: int) -> None:
         if self._channels is not None:
             self._channels.end(association)
 
     def _take(self, association: int, message: DataMessage, _peer: tuple[str, int]) -> None:
-        channels = self._channels
-        if association not in self._peers or channels is None:
+        channels, host = self._channels, self._peers.get(association)
+        if host is None or channels is None:
             return
         protocol = Protocol.UDP if message.type is DataMessageType.DATAGRAM else Protocol.TCP
         address = self.servers.get((protocol, message.port))
         if protocol is Protocol.UDP:
             if address is not None:
-                self._pass_datagram(association, message, address)
+                self._pass_datagram(host, association, message, address)
             return
-        if address is None or len(self._tasks) >= MOST_CONNECTIONS:
+        if address is None or not self._has_room(host):
             self.counts.refused += 1
             self._send(association, DataMessage(DataMessageType.RESET, message.flow))
             return
         self.counts.connections += 1
+        self._connections[host] += 1
         passing = channels.begin(association, message.flow)
-        task = asyncio.create_task(_connect(passing, (str(address), message.port)))
+        task = asyncio.create_task(_connect(passing, (str(address), message.port), self.limits.idle_s))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda task: self._done(task, host))
 
-    def _pass_datagram(self, association: int, message: DataMessage, server: Address) -> None:
+    def _has_room(self, host: str) -> bool:
+        """Whether one more connection of this host's is within the limits."""
+        most = self.limits.connections
+        return len(self._tasks) < most and self._connections[host] < self.limits.share_of(most)
+
+    def _done(self, task: asyncio.Task[None], host: str) -> None:
+        self._tasks.discard(task)
+        self._connections[host] -= 1
+        if not self._connections[host]:
+            del self._connections[host]
+
+    def _pass_datagram(self, host: str, association: int, message: DataMessage, server: Address) -> None:
         key = (association, message.flow, message.port)
         now = asyncio.get_running_loop().time()
-        sender = self._senders.get(key)
+        sender = self._senders.setdefault(host, OrderedDict()).get(key)
         if sender is None:
             try:
                 made = self._open(key, server)
             except OSError:  # no descriptor left: the client repeats its request
                 self.counts.refused += 1
                 return
-            sender = self._senders[key] = _Sender(made, now)
+            sender = self._senders[host][key] = _Sender(made, now)
+            self._make_room(host)
         sender.used_at_s = now
-        self._senders.move_to_end(key)
+        self._senders[host].move_to_end(key)
         self.counts.datagrams += 1
         with contextlib.suppress(OSError):  # the server is not there: its check finds out
             sender.socket.send(message.data)
-        oldest = next(iter(self._senders))
-        if len(self._senders) > MOST_SENDERS or now - self._senders[oldest].used_at_s > SENDER_IDLE_S:
-            self._forget(oldest)
 
-    def _open(self, key: tuple[int, int, int], server: Address) -> socket.socket:
+    def _make_room(self, host: str) -> None:
+        """Forget the oldest sender of a host that has more than its share; else of the host that has most."""
+        if len(self._senders[host]) <= self.limits.share_of(self.limits.clients):
+            if sum(map(len, self._senders.values())) <= self.limits.clients:
+                return
+            host = max(self._senders, key=lambda one: len(self._senders[one]))
+        self._forget(host, next(iter(self._senders[host])))
+
+    def _tidy(self) -> None:
+        """Forget the senders that are idle; again and again."""
+        loop = asyncio.get_running_loop()
+        for host, senders in list(self._senders.items()):
+            for key, sender in list(senders.items()):
+                if loop.time() - sender.used_at_s > SENDER_IDLE_S:
+                    self._forget(host, key)
+        self._tidying = loop.call_later(TIDY_EVERY_S, self._tidy)
+
+    def _open(self, key: _Key, server: Address) -> socket.socket:
         """A socket for one client's datagrams. Raises OSError.
 
         SIP answers go to the port that the request names (RFC 3261, section 18.2.2): the client's. So over
@@ -191,7 +261,7 @@ class RelayEnd:
         asyncio.get_running_loop().add_reader(made, self._answered, key, made)
         return made
 
-    def _answered(self, key: tuple[int, int, int], made: socket.socket) -> None:
+    def _answered(self, key: _Key, made: socket.socket) -> None:
         association, flow, port = key
         for _ in range(_READS_IN_A_ROW):
             try:
@@ -200,8 +270,8 @@ class RelayEnd:
                 return
             self._send(association, DataMessage(DataMessageType.DATAGRAM, flow, port, data))
 
-    def _forget(self, key: tuple[int, int, int]) -> None:
-        sender = self._senders.pop(key)
+    def _forget(self, host: str, key: _Key) -> None:
+        sender = self._senders[host].pop(key)
         asyncio.get_running_loop().remove_reader(sender.socket)
         sender.socket.close()
 
@@ -214,11 +284,11 @@ def _loopback(association: int, flow: int) -> str:
     return f"127.{64 + (flow >> 24 & 63)}.{flow >> 16 & 255}.{1 + association % 254}"
 
 
-async def _connect(passing: Passing, server: tuple[str, int]) -> None:
+async def _connect(passing: Passing, server: tuple[str, int], idle_s: float) -> None:
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(*server)
     except (OSError, TimeoutError):
         passing.refuse()
         return
-    await passing.run(reader, writer)
+    await passing.run(reader, writer, idle_s)

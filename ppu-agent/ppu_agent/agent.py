@@ -89,6 +89,7 @@ class PpuAgent:
         self.writer = Writer(self._is_ours)
         self.responder: Responder | None = None
         self.relay: Relay | None = None
+        self._datagram_fronts: dict[Destination, DatagramFront] = {}
         self.pool_user = PoolUser(
             config.registrar_addresses,
             config.handles,
@@ -113,7 +114,6 @@ class PpuAgent:
         self.gateway: Gateway | None = None
         self._relayed: dict[Destination, PoolPolicy] = {}
         self.channels: Channels | None = None
-        self._datagram_fronts: dict[Destination, DatagramFront] = {}
         self._flow_numbers = itertools.count(1)
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._log = get_logger("agent")
@@ -182,6 +182,10 @@ class PpuAgent:
         self.config = config
         self._policies = [pool.policy for pool in config.pools]
         self._questions = {pool.handle: pool.question for pool in config.pools}
+        if self.relay is not None:
+            self.relay.limits = config.relay.limits
+        for front in self._datagram_fronts.values():
+            front.limits = config.relay.limits
 
     async def _start_parts(self, config: PpuConfig) -> None:
         """Start what this configuration needs beside nftables; it stays. Raises FatalError."""
@@ -198,7 +202,7 @@ class PpuAgent:
             await self._start_via(config)
         if self.relay is None and any(pool.via or pool.on_dead.tcp == "repeat" for pool in config.pools):
             self.writer.open_relay()
-            relay = Relay(self._relay_to, self._dial, self._is_repeated)
+            relay = Relay(self._relay_to, self._dial, self._is_repeated, config.relay.limits)
             await relay.start()
             self._cleanup.push_async_callback(relay.close)
             dead_man = DeadManTimer(STANDSTILL_S)
@@ -226,7 +230,13 @@ class PpuAgent:
             if policy.front is not None and policy.via_port is not None:
                 front = Destination(policy.front[0], Protocol.UDP, policy.front[1])
                 if front not in self._datagram_fronts:
-                    made = DatagramFront(front, self._datagram_to, self._send_datagram, self._flow_numbers)
+                    made = DatagramFront(
+                        front,
+                        self._datagram_to,
+                        self._send_datagram,
+                        self._flow_numbers,
+                        config.relay.limits,
+                    )
                     made.start()
                     self._cleanup.callback(made.close)
                     self._datagram_fronts[front] = made
@@ -294,7 +304,8 @@ class PpuAgent:
             self._relayed = relayed(self._policies, self._views, self.deaths.departed)
             via = self._fronts_via(self.relay.port)
             direct = () if self.suspended else self._relayed.keys() - via.keys()
-            self.writer.relay(direct, self.relay.port, via)
+            clients = {one.front: one.clients for one in self.steering.fronts if one.clients is not None}
+            self.writer.relay(direct, self.relay.port, via, clients)
         self._guard()
 
     def _fronts_via(self, relay_port: int) -> dict[Destination, int]:
@@ -454,6 +465,10 @@ class PpuAgent:
             before = self.deaths.dead()
             self.deaths.views(self.belief.views(now), now)
             self._conclude(before, now)
+            if self.channels is not None:
+                self.channels.tidy(self.config.relay.idle_s)
+            for front in self._datagram_fronts.values():
+                front.tidy()
 
     async def _ask_the_departed(self) -> None:
         """Probe who left, at once and again and again."""

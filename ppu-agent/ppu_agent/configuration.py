@@ -26,6 +26,7 @@ from pydantic import BeforeValidator, Field
 
 from ppu_agent.gateway import Gateway
 from ppu_agent.kernel import Pacing
+from ppu_agent.relay import RelayLimits
 from ppu_agent.ruleset import PROBE_MARK
 from ppu_agent.steering import Action, PoolPolicy
 from rserpool import DATA_CHANNEL_PORT, Protocol, RegistrarAddress
@@ -97,6 +98,8 @@ class PoolConfig(StrictModel):
     ("rtt"). It fails after the fourth SYN."""
     steer: ListenText | None = None
     """An address and port that stand for the pool: each new flow to it goes to a living server."""
+    clients: AcceptNetworks | None = None
+    """Networks of the hosts that may use `steer`, beside this one. Default: all that can reach it."""
     affinity: Literal["source"] | None = None
     """"source": all flows of a client's address go to one server while it lives. Default: by weight."""
     via: Literal["sctp"] | None = None
@@ -129,6 +132,7 @@ class PoolConfig(StrictModel):
             endpoint,
             by_source=self.affinity == "source",
             via_port=self.via_port if self.via is not None else None,
+            clients=self.clients,
         )
 
     @property
@@ -171,6 +175,26 @@ class GatewayConfig(StrictModel):
         return Gateway(self.interfaces, learns=self.repeat == "rtt", max_pending=self.max_pending)
 
 
+class RelayConfig(StrictModel):
+    """`[relay]`: bounds of what passes this program itself: for `via`, and for "repeat" of `on_dead`."""
+
+    max_connections: Annotated[int, Field(ge=1, le=100_000)] = 4000
+    """TCP connections at a time. Further ones are reset."""
+    max_clients: Annotated[int, Field(ge=1, le=100_000)] = 4000
+    """UDP clients (address and port) of each `steer` at a time. Of more, the one that was silent for longest
+    is forgotten."""
+    client_share: Annotated[float, Field(gt=0, le=1)] = 0.25
+    """Which part of both one address may have. This host's own programs may have all."""
+    idle_s: Annotated[int, Field(ge=1, le=604_800)] = 3600
+    """A TCP connection through which nothing passes for so long is reset. An SCTP association that nothing
+    uses ends after the same time."""
+
+    @property
+    def limits(self) -> RelayLimits:
+        """The same for the relay."""
+        return RelayLimits(self.max_connections, self.max_clients, self.client_share, self.idle_s)
+
+
 class PpuConfig(StrictModel):
     """The whole file."""
 
@@ -181,6 +205,7 @@ class PpuConfig(StrictModel):
     control: ControlConfig = ControlConfig()
     metrics: MetricsConfig | None = None
     gateway: GatewayConfig | None = None
+    relay: RelayConfig = RelayConfig()
     pools: Annotated[tuple[PoolConfig, ...], Field(alias="pool", min_length=1)]
 
     @classmethod
@@ -191,7 +216,12 @@ class PpuConfig(StrictModel):
         yield from duplicates(document, ("pool", "*", "steer"))
         yield from duplicates(document, ("gateway", "interfaces", "*"))
         for location, pool in find(document, ("pool", "*")):
-            for key, other in (("affinity", "steer"), ("via", "steer"), ("via_port", "via")):
+            for key, other in (
+                ("affinity", "steer"),
+                ("clients", "steer"),
+                ("via", "steer"),
+                ("via_port", "via"),
+            ):
                 if isinstance(pool, dict) and key in pool and other not in pool:
                     yield (*location, key), f"has no meaning without {other}"
         for location, also in find(document, ("pool", "*", "also")):

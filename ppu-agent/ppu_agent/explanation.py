@@ -78,7 +78,10 @@ def described(treatment: Treatment) -> dict[str, Any]:
 def _steered(one: Steered) -> str:
     targets = ", ".join(f"{target.destination.where} (weight {target.weight})" for target in one.targets)
     how = "by the client's address" if one.by_source else "by weight"
-    return f"{one.front.protocol.name.lower()}: stands for {one.handle}: new flows go {how} to {targets}"
+    whose = "" if one.clients is None else f" of this host and {', '.join(map(str, one.clients))}"
+    return (
+        f"{one.front.protocol.name.lower()}: stands for {one.handle}: new flows{whose} go {how} to {targets}"
+    )
 
 
 def _words(

@@ -12,10 +12,13 @@ import asyncio
 import contextlib
 import socket
 import struct
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
 
+from daemon_kit.addresses import is_on_this_host
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 
@@ -32,14 +35,31 @@ Told are the client's address, and the destinations that were tried."""
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Dial = Callable[[Destination, Destination], Awaitable[Streams]]
 """Connect, for a connection to the first destination, to the second one. Raises OSError."""
-MOST_CONNECTIONS: Final = 4000
-"""What is more is reset."""
+KEPT_BYTES: Final = 64 * 1024 * 1024
+"""Of messages, for all connections together."""
 CONNECT_TIMEOUT_S: Final = 1.5
+FLUSH_S: Final = 30.0
+"""So long a client has to take the last bytes of a connection that ended in order."""
 _LEAVE_S: Final = 1.0
 _AT_ONCE_BYTES: Final = 64 * 1024
 _SO_ORIGINAL_DST: Final = 80
 _SOL_IPV6: Final = 41
 _LINGER: Final = struct.pack("ii", 1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class RelayLimits:
+    """What clients may have: connections and UDP clients at a time, which share of both one address may have,
+    and for how long nothing may pass through a connection."""
+
+    connections: int = 4000
+    clients: int = 4000
+    share: float = 0.25
+    idle_s: float = 3600.0
+
+    def allowed(self, most: int, address: Address) -> int:
+        """How many of so many this client may have; this host's own programs may have all."""
+        return most if is_on_this_host(address) else max(1, int(most * self.share))
 
 
 class Relay:
@@ -53,9 +73,12 @@ class Relay:
         choose: Choose,
         dial: Dial | None = None,
         repeats: Callable[[Destination], bool] = lambda asked: True,
+        limits: RelayLimits | None = None,
     ) -> None:
         self.port = 0
-        self.counts = {"repeated": 0, "moved": 0, "relayed": 0}
+        self.limits = limits or RelayLimits()
+        self.counts = {"repeated": 0, "moved": 0, "relayed": 0, "refused": 0}
+        self._by_client: Counter[Address] = Counter()
         self.connections: set[_Connection] = set()
         self._choose = choose
         self._dial = dial or (lambda asked, server: connect(server))
@@ -109,20 +132,36 @@ class Relay:
         task = asyncio.current_task()
         accepted: socket.socket = writer.get_extra_info("socket")
         asked = original_destination(accepted)
-        if asked is None or task is None or len(self.connections) >= MOST_CONNECTIONS:
+        client = _client_of(writer)
+        if asked is None or task is None or client is None or not self._has_room(client[0]):
+            self.counts["refused"] += 1
             abort(writer)
             return
         self._tasks.add(task)
         connection = _Connection(
-            asked, reader, writer, self._choose, self._dial, self._repeats(asked), self.counts
+            asked, client, reader, writer, self._choose, self._dial, self._conversation(asked), self.counts
         )
         self.connections.add(connection)
+        self._by_client[client[0]] += 1
         self.counts["relayed"] += 1
         try:
-            await connection.run()
+            await connection.run(self.limits.idle_s)
         finally:
             self.connections.discard(connection)
             self._tasks.discard(task)
+            self._by_client[client[0]] -= 1
+            if not self._by_client[client[0]]:
+                del self._by_client[client[0]]
+
+    def _has_room(self, client: Address) -> bool:
+        most, has = self.limits.connections, self._by_client[client]
+        return len(self.connections) < most and (not has or has < self.limits.allowed(most, client))
+
+    def _conversation(self, asked: Destination) -> Conversation:
+        """One that keeps as much as leaves room for as many as there may be."""
+        return Conversation(
+            is_sip=self._repeats(asked), room=lambda: KEPT_BYTES // max(1, len(self.connections))
+        )
 
 
 class _Connection:
@@ -131,17 +170,17 @@ class _Connection:
     def __init__(
         self,
         asked: Destination,
+        client: tuple[Address, int],
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         choose: Choose,
         dial: Dial,
-        repeats: bool,
+        conversation: Conversation,
         counts: dict[str, int],
     ) -> None:
         self.server: Destination | None = None
         self.is_leaving = False
-        peer = writer.get_extra_info("peername")
-        self.client = (ip_address(peer[0]), int(peer[1]))
+        self.client = client
         self._asked = asked
         self._reader, self._writer = reader, writer
         self._source = (str(self.client[0]), self.client[1])
@@ -149,7 +188,8 @@ class _Connection:
         self._dial = dial
         self._counts = counts
         self._was_up = False
-        self._conversation = Conversation(is_sip=repeats)
+        self._conversation = conversation
+        self._used_at_s = _now()
         self._to_server: asyncio.StreamWriter | None = None
         self._reaching: asyncio.Future[Streams] | None = None
         self._is_up = asyncio.Event()
@@ -167,24 +207,40 @@ class _Connection:
         self._died = True
         self._end_server()
 
-    async def run(self) -> None:
-        """Pass everything on until one side has ended, or no server is left."""
+    async def run(self, idle_s: float) -> None:
+        """Pass everything on until one side has ended, no server is left, or nothing passed for `idle_s`."""
         asking = asyncio.create_task(self._listen_to_client())
+        watching = asyncio.create_task(self._end_when_idle(idle_s))
         is_whole = False
         try:
             is_whole = await self._listen_to_servers()
         finally:
             asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
+            watching.cancel()
+            await asyncio.gather(asking, watching, return_exceptions=True)
             self._end_server()
             if is_whole or self.is_leaving:
                 self._writer.close()
+                # A client that reads nothing would keep what is left, and a descriptor.
+                asyncio.get_running_loop().call_later(FLUSH_S, self._writer.transport.abort)
             else:
                 abort(self._writer)
+
+    async def _end_when_idle(self, idle_s: float) -> None:
+        while (left_s := self._used_at_s + idle_s - _now()) > 0:  # noqa: ASYNC110 - a time, not an event
+            await asyncio.sleep(left_s)
+        self._died = True
+        self._lose_client()
+
+    def _lose_client(self) -> None:
+        self._client_is_gone = True
+        self._wants.set()
+        self._end_server()
 
     async def _listen_to_client(self) -> None:
         try:
             while data := await self._reader.read(_AT_ONCE_BYTES):
+                self._used_at_s = _now()
                 self._wants.set()
                 await self._is_up.wait()
                 self._wants.clear()
@@ -195,9 +251,7 @@ class _Connection:
             if self._to_server is not None:
                 self._to_server.write_eof()
         except OSError:
-            self._client_is_gone = True
-            self._wants.set()
-            self._end_server()
+            self._lose_client()
 
     async def _pass_on(self, passed: Passed) -> None:
         """A server that is lost is no error: what it did not answer goes to the next."""
@@ -261,6 +315,7 @@ class _Connection:
         """Until the server ends the connection, is lost, or dies. Return whether it ended in order."""
         try:
             while data := await reader.read(_AT_ONCE_BYTES):
+                self._used_at_s = _now()
                 await self._pass_on(self._conversation.from_server(data))
         except OSError:
             return False
@@ -273,6 +328,12 @@ class _Connection:
         if self._to_server is not None:
             abort(self._to_server)
             self._to_server = None
+
+
+def _client_of(writer: asyncio.StreamWriter) -> tuple[Address, int] | None:
+    """Who connected; None: it is gone already."""
+    peer = writer.get_extra_info("peername")
+    return (ip_address(peer[0]), int(peer[1])) if peer else None
 
 
 def _now() -> float:

@@ -34,7 +34,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import collapse_addresses
 from typing import Any, Final
+
+from pool_user import Network
 
 from ppu_agent.destinations import Destination
 from ppu_agent.steering import Steered, Steering, Target, Treatment, slots_by_source
@@ -155,11 +158,13 @@ def relaying(
     port: int,
     fronts: Mapping[Destination, int] | None = None,
     zone: int = RELAY_ZONES[0],
+    clients: Mapping[Destination, Sequence[Network]] | None = None,
 ) -> list[Command]:
     """The transaction that has this host's connections to these go to the relay at `port`, for a lease.
 
-    `fronts` are relayed for others as well, each to a port of this host. Datagrams to them get a conntrack
-    zone: when the table ends with the agent, so does what conntrack remembers of a flow that is busy.
+    `fronts` are relayed for others as well, each to a port of this host, and some only for these `clients`.
+    Datagrams to them get a conntrack zone: when the table ends with the agent, so does what conntrack
+    remembers of a flow that is busy.
     """
     commands: list[Command] = [{"flush": {"chain": _RELAY | {"name": name}}} for name in _RELAY_CHAINS]
     wanted = list(destinations)
@@ -177,8 +182,11 @@ def relaying(
     if rules:
         rules = [("relay", own), ("relay", local), *rules]
     for front, to_port in (fronts or {}).items():
-        is_front = _is_to(front)
         for hook in ("output", "prerouting"):
+            admitted = _admitted(front, (clients or {}).get(front) if hook == "prerouting" else None)
+            if admitted is None:
+                continue
+            is_front = [*_is_to(front), *admitted]
             rules.append((f"fronts_{hook}", [*is_front, {"redirect": {"port": to_port}}]))
             if front.protocol is Protocol.UDP:
                 key = {"ct": {"key": "zone", "dir": "original"}}
@@ -293,9 +301,23 @@ def _steering(fronts: Sequence[Steered]) -> list[Command]:
         commands.append(_chain(chain))
         commands.append(_rule(chain, is_transport, {"dnat": {"family": _IP[version], "addr": target}}))
         for hook in ("output", "prerouting"):
-            to_chain = {"goto": {"target": chain}}
-            commands.append(_rule(f"steer_{hook}", _is_to(one.front), to_chain))
+            admitted = _admitted(one.front, one.clients if hook == "prerouting" else None)
+            if admitted is not None:
+                to_chain = {"goto": {"target": chain}}
+                commands.append(_rule(f"steer_{hook}", _is_to(one.front), admitted, to_chain))
     return commands
+
+
+def _admitted(front: Destination, clients: Sequence[Network] | None) -> list[Command] | None:
+    """What matches the packets of these clients; None: no packet."""
+    if clients is None:
+        return []
+    ip = _IP[front.address.version]
+    networks = collapse_addresses(one for one in clients if one.version == front.address.version)  # type: ignore[type-var]
+    prefixes = [{"prefix": {"addr": str(one.network_address), "len": one.prefixlen}} for one in networks]
+    if not prefixes:
+        return None
+    return [_match({"payload": {"protocol": ip, "field": "saddr"}}, {"set": prefixes})]
 
 
 def _by_source(one: Steered) -> Command:

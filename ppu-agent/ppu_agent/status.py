@@ -57,6 +57,7 @@ def _front(one: Steered) -> dict[str, Any]:
         "endpoint": one.front.where,
         "handle": one.handle,
         "affinity": "source" if one.by_source else None,
+        "clients": None if one.clients is None else [str(network) for network in one.clients],
         "to": [{"endpoint": target.destination.where, "weight": target.weight} for target in one.targets],
     }
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pool_user import Member, PoolView, Weighted
+from pool_user import Member, Network, PoolView, Weighted
 
 from ppu_agent.deaths import Departed
 from ppu_agent.destinations import Address, Destination, destinations_of
@@ -29,7 +29,7 @@ class PoolPolicy:
     `also` are transports at which its members are beside the one they registered. `pace`: how connection
     set-up to its members is paced; None: as the kernel does. `front`: the address and port that stand for the
     pool; `by_source`: a client's address has always the same server. `via_port`: what is sent to the front
-    goes to the members' ppe-agents, at this SCTP port.
+    goes to the members' ppe-agents, at this SCTP port. `clients`: other hosts that may use it; None: all.
     """
 
     handle: str
@@ -39,6 +39,7 @@ class PoolPolicy:
     front: tuple[Address, int] | None = None
     by_source: bool = False
     via_port: int | None = None
+    clients: tuple[Network, ...] | None = None
 
     def destinations(self, member: Member) -> list[Destination]:
         """Every destination of a member of this pool."""
@@ -69,12 +70,16 @@ class Treatment:
 
 @dataclass(frozen=True, slots=True)
 class Steered:
-    """A pool's front: new flows to it go to the targets, by weight, or by the client's address."""
+    """A pool's front: new flows to it go to the targets, by weight, or by the client's address.
+
+    `clients`: other hosts that may use it; None: all.
+    """
 
     front: Destination
     handle: str
     by_source: bool
     targets: tuple[Target, ...]
+    clients: tuple[Network, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +252,7 @@ def steer(
             targets = targets_for(front, policy, members, weights.get(policy.handle, {}))
             targets = tuple(one for one in targets if one.destination not in dead)
             if targets:
-                found.append(Steered(front, policy.handle, policy.by_source, targets))
+                found.append(Steered(front, policy.handle, policy.by_source, targets, policy.clients))
     fronts = {one.front for one in found}
     kept = {policy.front for policy in policies}
     found += [one for front, one in had.items() if front not in fronts and front.endpoint in kept]

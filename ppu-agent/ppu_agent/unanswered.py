@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -30,7 +31,9 @@ MAX_MESSAGE_BYTES: Final = 256 * 1024
 MAX_LINE_BYTES: Final = 8 * 1024
 """Of a request line or status line."""
 MAX_KEPT_BYTES: Final = 512 * 1024
-"""Of unanswered requests of one connection; of more the oldest are forgotten."""
+"""Of unanswered requests of one connection, if there is room; of more the oldest are forgotten."""
+LEAST_KEPT_BYTES: Final = 16 * 1024
+"""There is always room for so much of a connection."""
 INVITE_FOR_S: Final = 180.0
 """Timer C (section 16.6): so long may a telephone ring."""
 OTHERS_FOR_S: Final = 32.0
@@ -160,9 +163,13 @@ class _Kept:
 
 
 class Conversation:
-    """What one client and, one after the other, its servers say. `now` is monotonic seconds."""
+    """What one client and, one after the other, its servers say. `now` is monotonic seconds.
 
-    def __init__(self, *, is_sip: bool = True) -> None:
+    `room` says how many bytes of unanswered requests may be kept now, at most MAX_KEPT_BYTES.
+    """
+
+    def __init__(self, *, is_sip: bool = True, room: Callable[[], int] = lambda: MAX_KEPT_BYTES) -> None:
+        self._room = room
         self.is_sip = is_sip
         """False once one of the two streams turned out to be something else: all passes as it comes."""
         self._of_client, self._of_server = MessageStream(), MessageStream()
@@ -176,7 +183,8 @@ class Conversation:
         messages = self._of_client.feed(data)
         for message in messages:
             self._asked(message, now)
-        left = self._given_up() if self._of_client.is_garbage else Passed()
+        is_too_much = len(self._of_client.rest) > self._most_kept_bytes
+        left = self._given_up() if self._of_client.is_garbage or is_too_much else Passed()
         return Passed(b"".join(message.raw for message in messages) + left.to_server, left.to_client)
 
     def from_server(self, data: bytes) -> Passed:
@@ -226,8 +234,12 @@ class Conversation:
         for_s = INVITE_FOR_S if message.method == b"INVITE" else OTHERS_FOR_S
         self._kept[message.key] = _Kept(message.raw, now + for_s)
         self._kept_bytes += len(message.raw)
-        while self._kept_bytes > MAX_KEPT_BYTES:
+        while self._kept_bytes > self._most_kept_bytes:
             self._forget(next(iter(self._kept)))
+
+    @property
+    def _most_kept_bytes(self) -> int:
+        return max(LEAST_KEPT_BYTES, min(MAX_KEPT_BYTES, self._room()))
 
     def _forget(self, key: Key) -> None:
         one = self._kept.pop(key, None)

@@ -20,6 +20,7 @@ from typing import Any, Final
 from daemon_kit.errors import FatalError
 
 from ppu_agent.destinations import Address, Destination
+from ppu_agent.relay import RelayLimits
 from ppu_agent.responder import every_address, from_there
 from rserpool import (
     MAX_DATAGRAM_BYTES,
@@ -34,8 +35,8 @@ from rserpool import (
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
-MOST_CLIENTS: Final = 4000
-"""Of one front's datagrams; of more the one that was silent for longest is forgotten."""
+CLIENT_IDLE_S: Final = 180.0
+"""A client that sends and gets no datagram for so long is forgotten."""
 MOST_WAITING: Final = 64
 """Datagrams that wait for an association; of more the oldest are dropped, as a network does."""
 _AT_ONCE: Final = 64
@@ -48,6 +49,7 @@ class _Peer:
 
     association: int | None = None
     is_wanted: bool = False
+    used_at_s: float = 0.0
     waiting: deque[DataMessage] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
     is_up: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -115,13 +117,26 @@ class Channels:
 
     def died(self, server: Destination) -> None:
         """A member's host has no server any more: the association with its ppe-agent ends."""
-        for (address, _), peer in self._peers.items():
+        for (address, _), peer in list(self._peers.items()):
             if address == server.address and peer.association is not None and self._channels is not None:
+                self._channels.end(peer.association)
+                self._lost(peer)
+
+    def tidy(self, idle_s: float) -> None:
+        """End the associations that no flow has, and that nothing used for so long."""
+        if self._channels is None:
+            return
+        busy = self._channels.busy_associations
+        for peer in list(self._peers.values()):
+            if peer.association is None or peer.association in busy:
+                continue
+            if _now() - peer.used_at_s > idle_s:
                 self._channels.end(peer.association)
                 self._lost(peer)
 
     def _reached(self, address: Address, port: int) -> _Peer:
         peer = self._peers.setdefault((address, port), _Peer())
+        peer.used_at_s = _now()
         if peer.association is None and not peer.is_wanted and self._channels is not None:
             peer.is_wanted = True
             peer.is_up.clear()
@@ -139,11 +154,11 @@ class Channels:
                     if peer is not None:
                         self._up(peer, association)
             case AssociationLost(association):
-                for peer in self._peers.values():
+                for peer in list(self._peers.values()):
                     if peer.association == association:
                         self._lost(peer)
             case AssociationFailed(_, (host, port)):
-                for key, peer in self._peers.items():
+                for key, peer in list(self._peers.items()):
                     if not host or key == (ip_address(host), port):
                         self._lost(peer)
 
@@ -160,6 +175,8 @@ class Channels:
 
     def _lost(self, peer: _Peer) -> None:
         """What waits for the association is told, and drops its request."""
+        for key in [key for key, one in self._peers.items() if one is peer]:
+            del self._peers[key]
         peer.association = None
         peer.is_wanted = False
         peer.waiting.clear()
@@ -170,6 +187,7 @@ class Channels:
             return
         for (address, _), peer in self._peers.items():
             if peer.association == association:
+                peer.used_at_s = _now()
                 self._on_datagram(address, message.flow, message.data)
                 return
 
@@ -179,9 +197,11 @@ class _Client:
     """Who sends datagrams to a front, where they go, and what has answers come from the address it asked."""
 
     source: tuple[Any, ...]
+    address: Address
     server: Destination
     flow: int
     told: list[tuple[int, int, bytes]]
+    used_at_s: float = 0.0
 
 
 class DatagramFront:
@@ -196,12 +216,15 @@ class DatagramFront:
         choose: Callable[[Destination, Address], Destination | None],
         send: Callable[[Destination, Destination, int, bytes], None],
         numbers: Iterator[int],
+        limits: RelayLimits,
     ) -> None:
         self.front = front
+        self.limits = limits
         self.port = 0
         self._choose = choose
         self._send = send
         self._clients: OrderedDict[tuple[Any, ...], _Client] = OrderedDict()
+        self._of_address: dict[Address, OrderedDict[tuple[Any, ...], _Client]] = {}
         self._by_flow: dict[int, _Client] = {}
         self._numbers = numbers
         self._socket: socket.socket | None = None
@@ -231,8 +254,15 @@ class DatagramFront:
         """A datagram came back from a server."""
         client = self._by_flow.get(flow)
         if client is not None and client.server.address == address and self._socket is not None:
+            client.used_at_s = _now()
             with contextlib.suppress(OSError):  # the client is gone, or its queue is full
                 self._socket.sendmsg([data], [from_there(*one) for one in client.told], 0, client.source)
+
+    def tidy(self) -> None:
+        """Forget the clients that are idle."""
+        for client in list(self._clients.values()):
+            if _now() - client.used_at_s > CLIENT_IDLE_S:
+                self._forget(client)
 
     def _read(self, listener: socket.socket) -> None:
         for _ in range(_AT_ONCE):
@@ -243,7 +273,8 @@ class DatagramFront:
             client = self._clients.get(source) or self._begun(source)
             if client is not None:
                 self._clients.move_to_end(source)
-                client.told = told
+                self._of_address[client.address].move_to_end(source)
+                client.told, client.used_at_s = told, _now()
                 self._send(self.front, client.server, client.flow, data)
 
     def _begun(self, source: tuple[Any, ...]) -> _Client | None:
@@ -256,12 +287,25 @@ class DatagramFront:
         flow = (next(self._numbers) % 2**16) << 16 | source[1]
         if flow in self._by_flow:
             self._forget(self._by_flow[flow])
-        client = _Client(source, server, flow, [])
+        client = _Client(source, address, server, flow, [])
         self._clients[source] = self._by_flow[flow] = client
-        if len(self._clients) > MOST_CLIENTS:
+        own = self._of_address.setdefault(address, OrderedDict())
+        own[source] = client
+        most = self.limits.clients
+        if len(own) > most * self.limits.share and len(own) > self.limits.allowed(most, address):
+            self._forget(next(iter(own.values())))
+        elif len(self._clients) > most:
             self._forget(next(iter(self._clients.values())))
         return client
 
     def _forget(self, client: _Client) -> None:
         del self._clients[client.source]
         del self._by_flow[client.flow]
+        own = self._of_address[client.address]
+        del own[client.source]
+        if not own:
+            del self._of_address[client.address]
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
+from pool_user import Network
 
 from ppu_agent.destinations import Address, Destination
 from ppu_agent.kernel import Flows, LocalSockets, Nftables, NftablesError
@@ -108,14 +109,15 @@ class Writer:
         destinations: Collection[Destination],
         port: int,
         fronts: Mapping[Destination, int] | None = None,
+        clients: Mapping[Destination, Sequence[Network]] | None = None,
     ) -> None:
         """Have new connections to these go to the relay at `port`, also when nothing changed: a lease.
 
-        What is sent to `fronts` goes to a port of this agent each.
+        What is sent to `fronts` goes to a port of this agent each; to some only what these `clients` send.
         """
         if self._nftables is not None:
             try:
-                self._nftables.commit(relaying(destinations, port, fronts, self._relay_zone))
+                self._nftables.commit(relaying(destinations, port, fronts, self._relay_zone, clients))
             except NftablesError as problem:
                 self._note(f"nftables refused to relay: {problem}")
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import os
 import signal
 import socket
@@ -9,14 +10,15 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ppu_agent.destinations import Address, Destination
-from ppu_agent.relay import Relay
+from ppu_agent.relay import Relay, RelayLimits
 from ppu_agent.ruleset import RELAY_TABLE
+from ppu_agent.via import DatagramFront
 from ppu_agent.writer import Writer
 from rspdns_lab.net.network import call_in
 
@@ -73,13 +75,14 @@ class Scene:
         self.dead: set[Destination] = set()
         self.relay = Relay(self.choose)
         self.writer = Writer()
-        self._there = servers
+        self._there = self.strangers = servers
+        self._elsewhere: list[socket.socket] = []
         self.client = client
 
     def choose(
         self, asked: Destination, _client: Address, tried: Collection[Destination]
     ) -> Destination | None:
-        order = [asked, *(one for one in self.members if one != asked)]
+        order = sorted(self.members, key=lambda one: one != asked)
         return next((one for one in order if one not in tried and one not in self.dead), None)
 
     @contextlib.asynccontextmanager
@@ -98,9 +101,24 @@ class Scene:
             self.writer.open_relay()
             await self.relay.start()
             cleanup.push_async_callback(self.relay.close)
+            cleanup.callback(self._close_elsewhere)
             self.writer.relay(self.members, self.relay.port)
             assert self.writer.problem is None
             yield
+
+    def from_elsewhere(self, address: str, kind: socket.SocketKind) -> socket.socket:
+        """A socket of the servers' host, at this address."""
+        made: socket.socket = call_in(
+            Path("/run/netns") / self._there.name, lambda: socket.socket(self.family, kind)
+        )
+        made.bind((address, 0))
+        made.setblocking(False)
+        self._elsewhere.append(made)
+        return made
+
+    def _close_elsewhere(self) -> None:
+        for one in self._elsewhere:
+            one.close()
 
     async def connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """As a program on this host: to the first server."""
@@ -151,7 +169,7 @@ def test_requests_that_a_dead_server_left_unanswered_are_answered_by_another(ver
         assert await read(reader, len(response(200, "two"))) == response(200, "two")
         writer.write(request("three"))
         await second.has_got(request("two") + request("three"))
-        assert scene.relay.counts == {"repeated": 1, "moved": 1, "relayed": 1}
+        assert scene.relay.counts == {"repeated": 1, "moved": 1, "relayed": 1, "refused": 0}
         writer.close()
         await second.ends()
 
@@ -227,6 +245,92 @@ def test_half_closes_pass_and_what_is_no_sip_is_never_sent_elsewhere() -> None:
         with pytest.raises(ConnectionResetError):
             await asyncio.wait_for(reader.read(), PATIENCE_S)
         assert second.got == b""
+
+    in_scene(4, play)
+
+
+@pytest.mark.integration
+def test_connection_through_which_nothing_passes_is_reset() -> None:
+    async def play(scene: Scene) -> None:
+        scene.relay.limits = RelayLimits(idle_s=0.3)
+        reader, writer = await scene.connected()
+        writer.write(request("one"))
+        await scene.servers[0].has_got(request("one"))
+        scene.servers[0].writers[0].write(response(200, "one"))
+        with pytest.raises(ConnectionResetError):
+            await asyncio.wait_for(reader.read(), PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S):
+            while scene.relay.connections:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    in_scene(4, play)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("version", [4, 6])
+def test_front_is_for_its_clients_and_each_has_its_share(version: int) -> None:
+    """The second server's host is the client; the first one's address is not admitted."""
+
+    async def play(scene: Scene) -> None:
+        here, stranger, client = scene.addresses
+        front = Destination(ip_address(here) + 100, Protocol.TCP, PORT)
+        scene.strangers.ip("route", "add", str(front.address), "via", here)
+        scene.writer.relay([], scene.relay.port, {front: scene.relay.port}, {front: [ip_network(client)]})
+        assert scene.writer.problem is None
+        scene.relay.limits = RelayLimits(connections=6, share=0.5)
+        refused = scene.from_elsewhere(stranger, socket.SOCK_STREAM)
+        with pytest.raises((TimeoutError, OSError)):
+            async with asyncio.timeout(1.0):
+                await asyncio.get_running_loop().sock_connect(refused, (str(front.address), PORT))
+        ended = 0
+        opened = []
+        for _ in range(5):
+            made = scene.from_elsewhere(client, socket.SOCK_STREAM)
+            await asyncio.get_running_loop().sock_connect(made, (str(front.address), PORT))
+            reader, writer = await asyncio.open_connection(sock=made)
+            writer.write(request("one"))
+            opened.append((reader, writer))
+        for reader, _ in opened[3:]:
+            with pytest.raises(ConnectionResetError):
+                await asyncio.wait_for(reader.read(1), PATIENCE_S)
+            ended += 1
+        assert (ended, scene.relay.counts["refused"]) == (2, 2)
+        _, writer = await asyncio.open_connection(str(front.address), PORT)
+        writer.write(request("two"))
+        async with asyncio.timeout(PATIENCE_S):
+            while scene.relay.counts["relayed"] < 4:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    in_scene(version, play)
+
+
+@pytest.mark.integration
+def test_flood_of_datagrams_from_one_address_costs_no_other_client_its_flow() -> None:
+    async def play(scene: Scene) -> None:
+        here, server, flooder = scene.addresses
+        sent: list[tuple[int, bytes]] = []
+        front = DatagramFront(
+            Destination(ip_address(here) + 100, Protocol.UDP, PORT),
+            lambda front, client: scene.members[0],
+            lambda front, server, flow, data: sent.append((flow, data)),
+            itertools.count(1),
+            RelayLimits(clients=8, share=0.5),
+        )
+        front.start()
+        client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        client.setblocking(False)
+        client.sendto(b"call", (here, front.port))
+        async with asyncio.timeout(PATIENCE_S):
+            while not sent:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            for _ in range(30):
+                scene.from_elsewhere(flooder, socket.SOCK_DGRAM).sendto(b"flood", (here, front.port))
+            while len(sent) < 31:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            front.answer(ip_address(server), sent[0][0], b"answer")
+            assert await asyncio.get_running_loop().sock_recv(client, 100) == b"answer"
+        client.close()
+        front.close()
 
     in_scene(4, play)
 

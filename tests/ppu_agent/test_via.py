@@ -36,6 +36,31 @@ while True:
 """A TCP server that sends back what it gets."""
 
 
+GREEDY = """
+import asyncio, sys
+from rserpool import AssociationUp, DataChannels, DataMessage, DataMessageType
+own, server, tcp_port, udp_port = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+async def run():
+    up = asyncio.get_running_loop().create_future()
+    def changed(notification):
+        if isinstance(notification, AssociationUp):
+            up.set_result(notification.association)
+    channels = DataChannels(on_message=lambda *told: None, on_change=changed, local_addresses=[own])
+    channels.endpoint.connect((server, 4630))
+    association = await up
+    for number in range(60):
+        channels.begin(association, number)
+        channels.send(association, DataMessage(DataMessageType.OPEN, number, tcp_port))
+        channels.send(association, DataMessage(DataMessageType.DATAGRAM, number << 16, udp_port, b"x"))
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(600)
+asyncio.run(run())
+"""
+"""A host that the sidecar accepts, and that takes all it can get."""
+GREEDY_ADDRESS = "10.99.2.77"
+SHARE = 20
+
+
 class ViaClient(Client):
     """All pools are reached over SCTP; two networks lie between the hosts."""
 
@@ -55,7 +80,8 @@ class ViaClient(Client):
         servers = [server_text(f"udp-{port}", HANDLE, "udp", port, "sip-options") for port in SIP_PORTS]
         servers += [server_text(f"tcp-{port}", "sip-tcp", "tcp", port, "tcp-hold") for port in TCP_PORTS]
         relayed = [one.replace("[[as.check]]", "relay = true\n[[as.check]]", 1) for one in servers]
-        self.chain.sidecar.configure('[relay]\naccept = ["10.99.0.0/16"]\n', *relayed)
+        bounds = f"max_connections = {2 * SHARE}\nmax_clients = {2 * SHARE}\n"
+        self.chain.sidecar.configure(f'[relay]\naccept = ["10.99.0.0/16"]\n{bounds}', *relayed)
         return self.chain.sidecar.start()
 
     def start_tcp(self, port: int) -> None:
@@ -107,6 +133,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViaClient]:
         for namespace, address in ((there, "10.99.2.1"), (host, "10.99.2.2")):
             namespace.ip("addr", "add", f"{address}/24", "dev", "second")
             namespace.ip("link", "set", "second", "up")
+        host.ip("addr", "add", f"{GREEDY_ADDRESS}/24", "dev", "second")
         yield ViaClient(Chain(there, tmp_path_factory.mktemp("via")), host)
 
 
@@ -171,6 +198,24 @@ def test_killed_agent_leaves_direct_steering(whole: ViaClient) -> None:
     finally:
         whole.agent = whole.start_agent()
     until(lambda: whole.options(5060, 2.0, FRONT), told=whole.log)
+
+
+def test_agent_that_takes_all_it_can_leaves_the_others_their_part(whole: ViaClient) -> None:
+    def relay() -> dict[str, int]:
+        described: dict[str, int] = whole.chain.sidecar.status()["relay"]
+        return described
+
+    before = relay()
+    ports = (str(FIRST), str(SIP_PORTS[0]))
+    greedy = whole.host.start(sys.executable, "-c", GREEDY, GREEDY_ADDRESS, ADDRESS, *ports, sctp=True)
+    until(lambda: relay()["refused_count"] - before["refused_count"] == 60 - SHARE, told=whole.log)
+    during = relay()
+    assert during["connections"] - before["connections"] <= SHARE
+    assert during["senders"] - before["senders"] <= SHARE
+    assert whole.echoed(b"a call") == b"a call"
+    assert whole.options(5060, 5.0, FRONT)
+    kill(greedy)
+    until(lambda: relay()["connections"] == 0 and relay()["senders"] <= before["senders"] + 1)
 
 
 def test_sidecar_takes_no_association_from_elsewhere(whole: ViaClient) -> None:

@@ -1,5 +1,7 @@
 """Messages of data channels, and what one side of a flow may do."""
 
+import asyncio
+import socket
 import struct
 
 import pytest
@@ -19,6 +21,8 @@ from rserpool.data_channel import (
     way_of,
 )
 from rserpool.errors import DecodeError
+
+from rserpool import Passing
 
 FLOWS = st.integers(0, 2**32 - 1)
 MESSAGES = st.one_of(
@@ -113,3 +117,41 @@ def test_a_reset_needs_no_answer() -> None:
     with pytest.raises(FlowBroken) as broken:
         Flow(3, lambda message: None).received(DataMessage(Type.RESET, 3))
     assert broken.value.is_told
+
+
+def test_connection_through_which_nothing_passes_is_reset_and_leaves_no_task() -> None:
+    async def scenario() -> tuple[list[DataMessage], bytes, int]:
+        sent: list[DataMessage] = []
+
+        def send(message: DataMessage) -> bool:
+            sent.append(message)
+            return True
+
+        ours, theirs = socket.socketpair()
+        theirs.settimeout(10)
+        passing = Passing(7, send)
+        async with asyncio.timeout(30):
+            await passing.run(*await asyncio.open_connection(sock=ours), idle_s=0.2)
+        await asyncio.sleep(0)
+        return sent, await asyncio.to_thread(theirs.recv, 1), len(asyncio.all_tasks()) - 1
+
+    assert asyncio.run(scenario()) == ([DataMessage(Type.RESET, 7)], b"", 0)
+
+
+def test_connection_that_breaks_leaves_no_task() -> None:
+    async def scenario() -> tuple[list[DataMessage], int]:
+        sent: list[DataMessage] = []
+
+        def send(message: DataMessage) -> bool:
+            sent.append(message)
+            return message.type is not Type.DATA
+
+        ours, theirs = socket.socketpair()
+        theirs.sendall(b"there is no room for this")
+        async with asyncio.timeout(30):
+            await Passing(7, send).run(*await asyncio.open_connection(sock=ours))
+        await asyncio.sleep(0)
+        theirs.close()
+        return sent[1:], len(asyncio.all_tasks()) - 1
+
+    assert asyncio.run(scenario()) == ([DataMessage(Type.RESET, 7)], 0)

@@ -29,6 +29,8 @@ from rserpool.data_channel import (
 Endpoint = tuple[str, int]
 DATA: Final[Codec[DataMessage]] = Codec(PPID, encode, decode, way_of)
 _Key = tuple[int, int]
+FLUSH_S: Final = 30.0
+"""So long a program has to take the last bytes of a connection that ended in order."""
 
 
 class DataChannels:
@@ -62,6 +64,11 @@ class DataChannels:
     def flow_count(self) -> int:
         """TCP flows that are up."""
         return len(self._flows)
+
+    @property
+    def busy_associations(self) -> set[int]:
+        """Those with TCP flows that are up."""
+        return {association for association, _ in self._flows}
 
     def send(self, association: int, message: DataMessage) -> bool:
         """Send a message; False when there is no room for it."""
@@ -119,7 +126,8 @@ class Passing:
         self._room = asyncio.Event()
         self._room.set()
         self._broken: FlowBroken | None = None
-        self._task: asyncio.Future[tuple[None, None]] | None = None
+        self._task: asyncio.Future[list[None]] | None = None
+        self._used_at_s = 0.0
 
     def received(self, message: DataMessage) -> None:
         """Take a message of this flow."""
@@ -128,6 +136,7 @@ class Passing:
         except FlowBroken as problem:
             self._break(problem)
             return
+        self._use()
         if self._flow.room:
             self._room.set()
         self._news.set()
@@ -141,11 +150,21 @@ class Passing:
         self._break(FlowBroken("refused"))
         self._tell()
 
-    async def run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass the connection through the flow until both sides ended, or one broke; then it is closed."""
+    async def run(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, idle_s: float | None = None
+    ) -> None:
+        """Pass the connection through the flow until both sides ended, or one broke; then it is closed.
+
+        `idle_s`: for so long nothing may pass; None: for ever.
+        """
+        self._use()
+        watching = None if idle_s is None else asyncio.create_task(self._end_when_idle(idle_s))
+        parts: list[asyncio.Task[None]] = []
         try:
             if self._broken is None:
-                self._task = asyncio.gather(self._to_flow(reader), self._to_connection(writer))
+                ways = (self._to_flow(reader), self._to_connection(writer))
+                parts = [asyncio.create_task(way) for way in ways]
+                self._task = asyncio.gather(*parts)
                 await self._task
         except OSError as problem:
             self._break(FlowBroken(str(problem)))
@@ -154,11 +173,24 @@ class Passing:
                 self._break(FlowBroken("cancelled"))
                 raise
         finally:
+            for task in (*parts, *((watching,) if watching is not None else ())):
+                task.cancel()
             if self._broken is None:
                 writer.close()
+                # A program that reads nothing would keep what is left, and a descriptor.
+                asyncio.get_running_loop().call_later(FLUSH_S, writer.transport.abort)
             else:
                 writer.transport.abort()
             self._tell()
+
+    def _use(self) -> None:
+        self._used_at_s = asyncio.get_running_loop().time()
+
+    async def _end_when_idle(self, idle_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        while (left_s := self._used_at_s + idle_s - loop.time()) > 0:  # noqa: ASYNC110 - a time, not an event
+            await asyncio.sleep(left_s)
+        self._break(FlowBroken(f"nothing passed for {idle_s:g} s"))
 
     def _tell(self) -> None:
         """Tell the other side, unless it knows; the number is free again."""
@@ -168,6 +200,7 @@ class Passing:
 
     async def _to_flow(self, reader: asyncio.StreamReader) -> None:
         while data := await reader.read(MAX_DATA_BYTES):
+            self._use()
             while data:
                 await self._room.wait()
                 sent, data = data[: self._flow.room], data[self._flow.room :]
