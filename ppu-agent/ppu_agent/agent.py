@@ -293,6 +293,8 @@ class PpuAgent:
             members = {member.identifier: member for member in view.members}
             self._weights[handle] = weights.weigh(members, self._weights.get(handle, {}), now)
         dead = {} if self.suspended else self.deaths.dead()
+        own = {one for one in {server.address for server in dead} if is_on_this_host(one)}
+        dead = {server: departed for server, departed in dead.items() if server.address not in own}
         fronts = steer(self._policies, self._views, self._weights, self.deaths.dead(), self.steering.fronts)
         self.steering = replace(plan(self._policies, self._views, self._weights, dead), fronts=fronts)
         if self.responder is not None:

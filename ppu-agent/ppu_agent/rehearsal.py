@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from daemon_kit.addresses import is_on_this_host
 from pool_user import Belief, Intervals, PoolUser, PoolView, weights
 
 from ppu_agent.configuration import PpuConfig
 from ppu_agent.deaths import Departed, State
-from ppu_agent.destinations import Destination
+from ppu_agent.destinations import Address, Destination
 from ppu_agent.gateway import guarded
 from ppu_agent.gateway import told as told_gateway
 from ppu_agent.ruleset import Command, ruleset
@@ -37,8 +38,15 @@ class Rehearsal:
         return ruleset(self.steering, responder_port=_EXAMPLE_RESPONDER_PORT)
 
 
-def rehearse(config: PpuConfig, views: Mapping[str, PoolView]) -> Iterator[Rehearsal]:
-    """Yield what would be done, for the death of each member of each pool alone. Pure."""
+def rehearse(
+    config: PpuConfig,
+    views: Mapping[str, PoolView],
+    is_own: Callable[[Address], bool] = is_on_this_host,
+) -> Iterator[Rehearsal]:
+    """Yield what would be done, for the death of each member of each pool alone.
+
+    `is_own` says which addresses are this host's, which no rule touches.
+    """
     policies = [pool.policy for pool in config.pools]
     for handle, view in views.items():
         for member in view.members:
@@ -59,7 +67,7 @@ def rehearse(config: PpuConfig, views: Mapping[str, PoolView]) -> Iterator[Rehea
                 dead = {
                     destination: Departed(destination, member, {handle: None}, 0.0, State.DEAD, words=ASSUMED)
                 }
-                yield Rehearsal(destination, plan(policies, left, shares, dead))
+                yield Rehearsal(destination, plan(policies, left, shares, {} if is_own(address) else dead))
 
 
 async def ask(config: PpuConfig) -> Mapping[str, PoolView]:
@@ -101,7 +109,10 @@ def told(config: PpuConfig, views: Mapping[str, PoolView]) -> Iterator[str]:
             yield f"{handle}: nobody is in this pool now"
     for one in rehearsals:
         if not one.steering.treatments:
-            yield f"should {one.destination} die: nothing is done: the last of its pool, or in another"
+            why = "the last of its pool, or in another"
+            if is_on_this_host(one.destination.address):
+                why = "an address of this host is never touched"
+            yield f"should {one.destination} die: nothing is done: {why}"
         for treatment in one.steering.treatments:
             targets = ", ".join(
                 f"{target.destination.where} (weight {target.weight})" for target in treatment.targets

@@ -1,17 +1,24 @@
 """What explain, status and metrics tell."""
 
+import asyncio
+import time
+from dataclasses import replace
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 from daemon_kit.metrics import exposition, registry
 from pool_user import PoolView
+from ppu_agent import rehearsal
+from ppu_agent.agent import PpuAgent
+from ppu_agent.configuration import load_configuration
 from ppu_agent.deaths import Deaths
 from ppu_agent.explanation import explain
 from ppu_agent.metrics import PpuCollector
 from ppu_agent.status import describe, render
 from ppu_agent.steering import Steering, plan
 
-from tests.ppu_agent.making import ANSWERED, POOL, REFUSED, ask, destination, policy, view
+from tests.ppu_agent.making import ANSWERED, POOL, REFUSED, ask, destination, member, policy, view
 
 
 def told(deaths: Deaths, last: PoolView, *, suspended: bool = False) -> tuple[dict[str, Any], Steering]:
@@ -94,3 +101,41 @@ def test_status_and_metrics_tell_what_is_done() -> None:
     assert 'ppu_agent_departed{state="dead"} 1.0' in metrics
     assert "ppu_agent_deaths_total 1.0" in metrics
     assert "ppu_agent_repeated_total 2.0" in metrics
+
+
+def test_status_tells_nothing_of_packets_to_this_host_and_nothing_of_its_is_ended(tmp_path: Path) -> None:
+    path = tmp_path / "ppu-agent.toml"
+    path.write_text(
+        f'registrars = ["127.0.0.1"]\n[[pool]]\nhandle = "{POOL}"\naccept = ["10.0.0.0/8", "127.0.0.0/8"]\n'
+        'also = ["tcp"]\n'
+    )
+
+    async def scenario() -> list[str]:
+        agent = PpuAgent(load_configuration(path))
+        here = replace(member(9), addresses=(ip_address("127.0.0.1"),))
+        all_of_them = view(1, 2)
+        agent._views_changed({POOL: replace(all_of_them, members=(*all_of_them.members, here))})
+        agent._views_changed({POOL: view(1)})
+        for one in agent.deaths.due(time.monotonic()):
+            agent.deaths.heard(one.destination, REFUSED, time.monotonic())
+        agent._conclude({}, time.monotonic())
+        assert {one.destination.where for one in agent.deaths.dead().values()} == {
+            "10.0.0.2:5060",
+            "127.0.0.1:5060",
+        }
+        return [one["endpoint"] for one in agent._describe()["treated"]]
+
+    assert asyncio.run(scenario()) == ["10.0.0.2:5060"] * 2
+
+
+def test_check_tells_that_an_address_of_this_host_is_never_touched(tmp_path: Path) -> None:
+    path = tmp_path / "ppu-agent.toml"
+    path.write_text(
+        f'registrars = ["127.0.0.1"]\n[[pool]]\nhandle = "{POOL}"\naccept = ["10.0.0.0/8", "127.0.0.0/8"]\n'
+    )
+    here = replace(member(9), addresses=(ip_address("127.0.0.1"),))
+    views = {POOL: replace(view(1), members=(*view(1).members, here))}
+    assert list(rehearsal.told(load_configuration(path), views)) == [
+        "should udp 10.0.0.1:5060 die: redirect udp 10.0.0.1:5060 to 127.0.0.1:5060 (weight 1000)",
+        "should udp 127.0.0.1:5060 die: nothing is done: an address of this host is never touched",
+    ]
