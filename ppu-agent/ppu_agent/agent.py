@@ -420,6 +420,12 @@ class PpuAgent:
             dead = self.deaths.dead()
             gone = [dead[destination] for destination in died if destination in dead]
             endpoints = {one.destination.endpoint for one in gone}
+            treated = [one.destination for one in self.steering.treatments]
+            in_zone = [
+                one for one in treated if one.protocol is not Protocol.TCP and one.endpoint in endpoints
+            ]
+            if in_zone:
+                await asyncio.to_thread(self.writer.forget_begun_by, in_zone)
             for treatment in self.steering.treatments:
                 to = treatment.destination
                 if to.protocol is Protocol.TCP and to.endpoint in endpoints:

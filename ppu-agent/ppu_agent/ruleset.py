@@ -17,6 +17,8 @@ While nothing is to be done there is no table at all.
 The zone makes the lease whole: conntrack remembers where a flow was redirected to, for as long as it is busy.
 When the lease ends, packets leave the zone, and conntrack's memory of it with them: they go to the address
 that they name. Replies are looked up in the default zone, so they come back as if from the first server.
+What a server began itself is in the default zone, too, and takes the client's packets for its replies: the
+agent has conntrack forget that when the server dies.
 
 TCP is redirected outside the zone, since a connection must stay with its server: also when the first one is
 back, another one dies, or the agent ends. Only set-ups get a server. What still goes to a dead one belongs to

@@ -146,6 +146,14 @@ class Writer:
             ended += self._sockets.end_connections(*server.endpoint, sources.__contains__)
         return len(flows), ended
 
+    def forget_begun_by(self, dead: Collection[Destination]) -> None:
+        """Have conntrack forget the flows that dead servers began. For a thread, as above.
+
+        Conntrack takes what a client sends as the answers in such a flow, whatever the packet's zone: it
+        would go to the dead server. Servers begin flows whenever they send from the port that they serve at.
+        """
+        self._flows.forget_begun_by(dead)
+
     def find_connections(self) -> None:
         """Find out whether connections that were redirected are still up. For a thread, as above."""
         if self._keeps_connections:

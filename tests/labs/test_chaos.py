@@ -336,6 +336,12 @@ def test_a_living_server_is_wrong_until_it_answers_by_itself() -> None:
     assert wrong_for_ms(asked, "as3", "udp", 10.0) == 0.0
 
 
+def test_a_dead_server_is_wrong_until_another_one_answers() -> None:
+    asked = [ask_of(10.0, "as1", ""), ask_of(10.5, "as1", "as1"), ask_of(11.0, "as1", "as2")]
+    assert wrong_for_ms(asked, "as1", "udp", 9.0, is_dead=True) == 1500.0
+    assert wrong_for_ms(asked, "as1", "udp", 10.6, is_dead=True) == 0.0
+
+
 def test_the_worst_trial_of_a_fault_of_ppu_agent_counts_and_no_probe_is_no_success() -> None:
     found = [
         PpuTrial("ppu-member-back", 1, 10.0, 0.0, 100),

@@ -135,6 +135,28 @@ def test_redirected_datagrams_reach_a_living_server_and_answers_come_as_from_the
         stage.treat("redirect")  # the renewal moves nobody
 
 
+@pytest.mark.parametrize("action", ["redirect", "refuse"])
+def test_flow_that_the_dead_server_began_is_treated_alike(stage: Stage, action: Action) -> None:
+    """The host has a firewall, so conntrack is always at work; SIP servers send requests from their port."""
+    firewall = (
+        "table inet firewall { chain in { type filter hook input priority 0; ct state invalid drop; }; }"
+    )
+    subprocess.run(stage.namespace.command("nft", firewall), check=True)
+    alive, dead = (stage.open(socket.SOCK_DGRAM, one) for one in (ALIVE, DEAD))
+    client = stage.open(socket.SOCK_DGRAM, CLIENT)
+    for server, words in ((dead, b"from the dead"), (alive, b"from the living")):
+        server.sendto(words, (stage.at(CLIENT), PORT))
+        assert client.recvfrom(100)[0] == words
+    stage.treat(action)
+    stage.inside(lambda: stage.writer.forget_begun_by([stage.destination(DEAD)]))
+    assert stage.writer.problem is None
+    if action == "refuse":
+        with pytest.raises(PermissionError):
+            client.sendto(b"question", (stage.at(DEAD), PORT))
+    else:
+        assert exchange(stage, client, DEAD, alive, b"for the dead") == (b"for the dead", stage.at(DEAD))
+
+
 def test_flow_that_was_redirected_goes_to_the_first_server_again_when_it_is_back(stage: Stage) -> None:
     alive = stage.open(socket.SOCK_DGRAM, ALIVE)
     client = stage.open(socket.SOCK_DGRAM, CLIENT)

@@ -32,7 +32,7 @@ from rspdns_lab.report.trials import LabReport, run_lab
     "--fault",
     "names",
     multiple=True,
-    type=click.Choice([one.name for one in (*ALL_FAULTS, *PPU_FAULTS)]),
+    type=click.Choice([*(one.name for one in ALL_FAULTS), *(one.name for one in PPU_FAULTS)]),
     metavar="FAULT",
     help=f"Only this fault; may be repeated: {', '.join(one.name for one in ALL_FAULTS)}.",
 )

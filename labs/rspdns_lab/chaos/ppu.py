@@ -1,4 +1,6 @@
-"""`rspdns-lab chaos --ppu`: faults of ppu-agent itself. What it does to packets to a living server must end.
+"""`rspdns-lab chaos --ppu`: faults of ppu-agent and of servers that its client sends to.
+
+What it does to packets to a living server must end after the first kind, and begin after the other kind.
 
 The lab is that of `ims --ppu`, with one client's host and its agent. There a prober asks every server all the
 time, by UDP datagrams and by new TCP connections, at the server's own address. The answer says which server
@@ -17,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from daemon_kit.control import ControlError, request
@@ -40,6 +42,7 @@ _SETTLED_S: Final = 1.0
 _PUT_AGAIN_S: Final = 3.0
 WAY: Final = Way("repeat", "tcp")
 """Over UDP redirected, over TCP relayed: all that the agent can do to a packet."""
+VERIFYING: Final = replace(WAY, verify=True)
 
 
 @dataclass(frozen=True)
@@ -51,10 +54,9 @@ class Asked:
     transport: str
     answered_by: str = ""
 
-    @property
-    def is_right(self) -> bool:
-        """Whether the server that was asked has answered."""
-        return self.server == self.answered_by
+    def is_right(self, *, is_dead: bool = False) -> bool:
+        """Whether the server that was asked has answered; of a dead one, whether another one has."""
+        return self.answered_by not in ("", self.server) if is_dead else self.answered_by == self.server
 
 
 class Prober:
@@ -139,7 +141,7 @@ class Prober:
 
 @dataclass(frozen=True)
 class PpuTrial:
-    """One trial: from the moment that counts until the last wrong probe to a server that lives, in ms."""
+    """One trial: from the moment that counts until the last wrong probe, in ms."""
 
     fault: str
     trial: int
@@ -149,20 +151,21 @@ class PpuTrial:
     problem: str = ""
 
 
-def wrong_for_ms(asked: Sequence[Asked], server: str, transport: str, since_s: float) -> float:
+def wrong_for_ms(
+    asked: Sequence[Asked], server: str, transport: str, since_s: float, *, is_dead: bool = False
+) -> float:
     """How long after `since_s` a probe to `server` was still wrong; 0.0: never. Pure."""
-    wrong = [
-        one.at_s for one in asked if (one.server, one.transport) == (server, transport) and not one.is_right
-    ]
+    to_server = [one for one in asked if (one.server, one.transport) == (server, transport)]
+    wrong = [one.at_s for one in to_server if not one.is_right(is_dead=is_dead)]
     return round(max((at_s - since_s for at_s in wrong if at_s >= since_s), default=0.0) * 1000, 1)
 
 
 class PpuScene:
     """A lab in which all live, an agent that sees it, and a prober."""
 
-    def __init__(self, lab: PpuLab, prober: Prober, draw: random.Random) -> None:
+    def __init__(self, lab: PpuLab, way: Way, prober: Prober, draw: random.Random) -> None:
         self.lab = lab
-        self.agent = lab.agents[WAY.key]
+        self.agent = lab.agents[way.key]
         self.server = lab.servers[VICTIM]
         self._prober = prober
         self._draw = draw
@@ -237,7 +240,8 @@ def _answers(address: str) -> bool:
 class PpuFault:
     """A fault. `strike` does it, and returns since when all probes to `servers` should be right, in seconds.
 
-    `bound_ms`: so long after that they may still be wrong.
+    `bound_ms`: so long after that they may still be wrong. `is_dead`: they died, and others should answer.
+    `way`: whose client's host it is.
     """
 
     name: str
@@ -246,6 +250,40 @@ class PpuFault:
     bound_ms: float
     servers: tuple[str, ...] = (VICTIM, OTHER)
     undo: Callable[[PpuScene], None] = field(default=lambda scene: None)
+    is_dead: bool = False
+    way: Way = WAY
+
+
+def _hang_server(scene: PpuScene) -> float:
+    at_s = time.monotonic()
+    scene.server.hang()
+    return at_s
+
+
+def _wake_server(scene: PpuScene) -> None:
+    scene.server.wake()
+
+
+def _cut_server(scene: PpuScene) -> float:
+    at_s = time.monotonic()
+    scene.lab.network.cut(scene.server.host)
+    return at_s
+
+
+def _restore_server(scene: PpuScene) -> None:
+    scene.lab.network.restore(scene.server.host)
+
+
+def _dying(name: str, what: str, strike: Callable[[PpuScene], float], **more: Any) -> tuple[PpuFault, ...]:
+    """A server dies in silence. With `verify` within the bound of the name servers; without, the agent's own
+    probe of 300 ms comes after what the registrars took."""
+    died: dict[str, Any] = {"servers": (VICTIM,), "is_dead": True, **more}
+    return (
+        PpuFault(f"ppu-{name}", what, strike, 1500, **died),
+        PpuFault(
+            f"ppu-{name}-verify", f"{what}, in a pool with `verify`", strike, 1000, way=VERIFYING, **died
+        ),
+    )
 
 
 def _kill_agent(scene: PpuScene) -> float:
@@ -313,7 +351,7 @@ def _remove_rules(scene: PpuScene) -> float:
     return scene.start_server()
 
 
-PPU_FAULTS: Final = (
+PPU_FAULTS: Final[tuple[PpuFault, ...]] = (
     PpuFault(
         "ppu-killed",
         "SIGKILL to ppu-agent while it redirects; the server comes back",
@@ -349,6 +387,8 @@ PPU_FAULTS: Final = (
         _remove_rules,
         3000,
     ),
+    *_dying("server-hung", "SIGSTOP to a server", _hang_server, undo=_wake_server),
+    *_dying("server-silent", "a server's network cable is pulled", _cut_server, undo=_restore_server),
 )
 
 
@@ -370,7 +410,7 @@ def run_ppu_chaos(
     if not left:
         return
     say(f"a lab with ppu-agent, {len(left)} trials to go")
-    with PpuLab((WAY,)) as lab:
+    with PpuLab(tuple(dict.fromkeys(fault.way for fault, _ in left))) as lab:
         for name, server in lab.servers.items():
             program = [sys.executable, "-m", "rspdns_lab.chaos.sip_server"]
             server.serve_tcp_by([*program, server.host.address, str(SIP_PORT), name])
@@ -378,18 +418,25 @@ def run_ppu_chaos(
         for number, (fault, trial) in enumerate(left, start=1):
             lab.wait_until_all_are_named()
             draw = random.Random(f"{seed} {fault.name} {trial}")  # noqa: S311 - chance, not a secret
-            with Prober(lab.agents[WAY.key].program.host) as prober:
-                scene = PpuScene(lab, prober, draw)
+            with Prober(lab.agents[fault.way.key].program.host) as prober:
+                scene = PpuScene(lab, fault.way, prober, draw)
                 time.sleep(_SETTLED_S)
                 since_s = fault.strike(scene)
                 time.sleep(_WATCH_S)
                 asked = tuple(prober.asked)
                 fault.undo(scene)
+            wrong_udp_ms, wrong_tcp_ms = (
+                max(
+                    wrong_for_ms(asked, server, transport, since_s, is_dead=fault.is_dead)
+                    for server in fault.servers
+                )
+                for transport in ("udp", "tcp")
+            )
             found = PpuTrial(
                 fault.name,
                 trial,
-                max(wrong_for_ms(asked, server, "udp", since_s) for server in fault.servers),
-                max(wrong_for_ms(asked, server, "tcp", since_s) for server in fault.servers),
+                wrong_udp_ms,
+                wrong_tcp_ms,
                 sum(one.at_s >= since_s for one in asked),
             )
             say(f"  {number} of {len(left)}: {found}")
@@ -424,7 +471,7 @@ def ppu_report(slack: float) -> LabReport[PpuTrial]:
             worst_ms = max(row["wrong_udp_ms"], row["wrong_tcp_ms"])
             if worst_ms > row["bound_ms"] * slack or row["probes"] == 0:
                 broken.append(
-                    f"{row['fault']}: a server that lives was not reached for {worst_ms:.0f} ms, "
+                    f"{row['fault']}: the right server was not reached for {worst_ms:.0f} ms, "
                     f"{row['bound_ms'] * slack:.0f} ms are the bound"
                 )
         return broken
@@ -449,5 +496,6 @@ def ppu_report(slack: float) -> LabReport[PpuTrial]:
 
 _INTRO: Final = (
     "A client's host with ppu-agent. Every server is asked all the time, at its own address, by UDP and by "
-    "new TCP connections. Wrong: a server that lives was not the one that answered."
+    "new TCP connections. Wrong: a server that lives was not the one that answered; or, asked for one that "
+    "died, no other server answered."
 )

@@ -35,7 +35,7 @@ _INTRO: Final = (
     "application server fails. Beside each S-CSCF but the first of a transport runs ppu-agent, "
     "with another on_dead, or one address for the pool (steer, via-sctp). Some callers have no S-CSCF: "
     "SIPp asks no name server, and knows one address. All ways but three promise that no call fails and none "
-    "is set up later than 2 s. The three are no agent (without), refuse, and redirect over TCP."
+    "is set up later than 2 s. The three are no agent (without), and refuse and redirect over TCP."
 )
 
 
@@ -45,17 +45,20 @@ class Way:
 
     `approach`: an `on_dead`, or "steer" (one address for the pool) or "via-sctp" (that, embedded in SCTP);
     these two have the default `on_dead`, over TCP "repeat". `client`: Kamailio as S-CSCF, or SIPp, which has
-    neither DNS nor a second server.
+    neither DNS nor a second server. `verify`: the agent probes every member.
     """
 
     approach: str
     transport: str
     client: str = KAMAILIO
+    verify: bool = False
 
     @property
     def key(self) -> str:
         """Its name in the lab."""
-        return f"{self.approach}-{self.transport}" + (f"-{self.client}" if self.client != KAMAILIO else "")
+        parts = [self.approach, self.transport]
+        parts += [self.client] if self.client != KAMAILIO else []
+        return "-".join([*parts, "verify"] if self.verify else parts)
 
     @property
     def has_front(self) -> bool:
@@ -123,6 +126,7 @@ class ClientAgent:
         front = 'steer = "{}:5060"\n' + ('via = "sctp"\n' if way.approach == VIA_SCTP else "")
         pools = "".join(
             f'[[pool]]\nhandle = "{handle}"\naccept = ["{NETWORK}"]\nprobe = "sip-options"\n'
+            f"verify = {str(way.verify).lower()}\n"
             f'on_dead = {{ udp = "{on_dead["udp"]}", tcp = "{on_dead["tcp"]}" }}\n'
             f"{front.format(FRONTS[transport]) if way.has_front else ''}"
             for transport, handle in (("udp", HANDLE), ("tcp", TCP_HANDLE))

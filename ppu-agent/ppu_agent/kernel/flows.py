@@ -63,6 +63,10 @@ class Flows:
         endpoints = {server.endpoint for server in servers}
         return beside_the_loop(lambda: self._forget(asked, endpoints))
 
+    def forget_begun_by(self, servers: Collection[Destination]) -> list[Flow]:
+        """Have conntrack forget the flows that these servers began; return them."""
+        return beside_the_loop(lambda: self._delete(list(self._flows(servers, are_sources=True))))
+
     def moved(self, asked: Destination) -> list[Flow]:
         """The flows to this destination that another server answers."""
         return beside_the_loop(lambda: [flow for flow in self._flows([asked]) if flow.is_moved])
@@ -73,6 +77,9 @@ class Flows:
 
     def _forget(self, asked: Collection[Destination], endpoints: Collection[Endpoint]) -> list[Flow]:
         found = [flow for flow in self._flows(asked) if flow.server in endpoints and flow.is_moved]
+        return self._delete(found)
+
+    def _delete(self, found: Collection[Flow]) -> list[Flow]:
         forgotten: list[Flow] = []
         for version, family in _FAMILIES.items():
             of_version = [flow for flow in found if flow.asked.address.version == version]
@@ -88,21 +95,23 @@ class Flows:
                 self._on_problem(f"flows could not be forgotten: {problem}")
         return forgotten
 
-    def _flows(self, asked: Collection[Destination]) -> Iterator[Flow]:
-        """One look at conntrack for each port: asked for the address too, Linux 6.18 gives the flows to all
-        other IPv6 addresses."""
-        wanted = set(asked)
+    def _flows(self, wanted: Collection[Destination], *, are_sources: bool = False) -> Iterator[Flow]:
+        """The flows to these, or from these. One look at conntrack for each port: asked for the address too,
+        Linux 6.18 gives the flows to all other IPv6 addresses."""
+        wanted = set(wanted)
         for (version, protocol, port), _ in itertools.groupby(sorted(wanted, key=_group), _group):
             family = _FAMILIES[version]
             number = _NUMBERS[Protocol[protocol]]
             try:
                 with NFCTSocket(nfgen_family=family) as conntrack:
-                    to_port = NFCTAttrTuple(family=family, proto=number, dport=port)
-                    for entry in conntrack.dump(tuple_orig=to_port):
+                    this_end = {"sport" if are_sources else "dport": port}
+                    of_port = NFCTAttrTuple(family=family, proto=number, **this_end)
+                    for entry in conntrack.dump(tuple_orig=of_port):
                         if self._is_over():
                             return
                         flow = _read(entry, Protocol[protocol])
-                        if flow.asked in wanted:
+                        end = Destination(flow.source[0], flow.asked.protocol, flow.source[1])
+                        if (end if are_sources else flow.asked) in wanted:
                             yield flow
             except (OSError, NetlinkError) as problem:
                 self._on_problem(f"conntrack could not be asked for flows to port {port}: {problem}")
