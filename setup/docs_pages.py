@@ -14,7 +14,7 @@ import types
 import typing
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import is_dataclass
-from importlib import import_module, metadata
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from registrar_config import Inventory
+from rspdns import entry
 from rspdns.admin.openapi import ROUTES
 from rspdns.configuration import BackendConfig
 from rspdns.zones.configuration import ZoneConfig
@@ -158,8 +159,7 @@ def _cell(text: str) -> str:
 
 def command_page(name: str, about: str) -> str:
     """Every command of one program, with its options: what `--help` says."""
-    (entry,) = metadata.distribution("rspdns").entry_points.select(group="console_scripts", name=name)
-    group = import_module(entry.module.partition(".")[0] + ".cli").main
+    group = import_module(entry.COMMANDS[name][0]).main
     return f"# {name}\n\n{about} Made from `{name} --help`.\n\n" + "\n".join(_commands(group, name, None))
 
 

@@ -6,6 +6,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 
 from daemon_kit.manual import man_page
+from rspdns.entry import COMMANDS
 
 EXIT_STATUS = (
     ("0", "All is well."),
@@ -34,13 +35,13 @@ def pages(commands: Collection[str] = ()) -> dict[str, str]:
     """The pages of `commands` (none given: of all) by file name."""
     distribution = metadata.distribution("rspdns")
     found = {}
-    for entry in distribution.entry_points.select(group="console_scripts"):
-        if commands and entry.name not in commands:
+    for name, (module, _) in COMMANDS.items():
+        if commands and name not in commands:
             continue
-        group = import_module(entry.module.replace(".entry", ".cli")).main
-        more = {"EXIT STATUS": EXIT_STATUS, "FILES": FILES.get(entry.name, ())}
+        group = import_module(module).main
+        more = {"EXIT STATUS": EXIT_STATUS, "FILES": FILES.get(name, ())}
         sections = {title: terms for title, terms in more.items() if terms}
-        found[f"{entry.name}.1"] = man_page(entry.name, group, f"rspdns {distribution.version}", sections)
+        found[f"{name}.1"] = man_page(name, group, f"rspdns {distribution.version}", sections)
     return found
 
 

@@ -3,14 +3,17 @@
 import os
 import subprocess
 import sys
+import tomllib
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rspdns.entry import COMMANDS
 
 
-def start(module: str, missing: str, first: str = "pass") -> subprocess.CompletedProcess[str]:
+def start(command: str, missing: str, first: str = "pass") -> subprocess.CompletedProcess[str]:
     """Run the installed form of a command, with one library hidden."""
     code = (
         "import sys\n"
@@ -22,17 +25,22 @@ def start(module: str, missing: str, first: str = "pass") -> subprocess.Complete
         "            raise ModuleNotFoundError(name, name=name)\n"
         "sys.meta_path.insert(0, Hidden())\n"
         f"del sys.modules[{missing!r}]\n"
-        f"sys.argv = ['command', '--help']\nfrom {module}.entry import main\nmain()\n"
+        f"sys.argv = ['command', '--help']\nfrom rspdns.entry import start\nstart({command!r})\n"
     )
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(
-    ("module", "missing", "extra"),
-    [("rspdns", "dns", "backend"), ("ppe_agent", "pydantic", "agent"), ("rspdns_lab", "pyroute2", "labs")],
+    ("command", "missing", "extra"),
+    [
+        ("rspdns", "dns", "backend"),
+        ("ppe-agent", "pydantic", "agent"),
+        ("rspdns-registrar", "pydantic", "registrar"),
+        ("rspdns-lab", "pyroute2", "labs"),
+    ],
 )
-def test_a_missing_library_is_one_clear_line(module: str, missing: str, extra: str) -> None:
-    done = start(module, missing)
+def test_a_missing_library_is_one_clear_line(command: str, missing: str, extra: str) -> None:
+    done = start(command, missing)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
@@ -42,21 +50,21 @@ def test_a_missing_library_is_one_clear_line(module: str, missing: str, extra: s
 
 def test_outside_of_a_virtual_environment_a_missing_library_leads_to_make_setup() -> None:
     """Debian's own Python is externally managed: pip would refuse."""
-    done = start("rspdns_lab", "pyroute2", "sys.prefix = sys.base_prefix")
+    done = start("rspdns-lab", "pyroute2", "sys.prefix = sys.base_prefix")
     assert done.returncode == 2
     assert "run `make setup`, then .venv/bin/rspdns-lab" in done.stderr
     assert "pip" not in done.stderr
 
 
-@pytest.mark.parametrize("module", ["rspdns", "ppe_agent", "rspdns_lab", "registrar_config"])
-def test_with_everything_there_the_command_runs(module: str) -> None:
-    done = start(module, "something_nobody_needs")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_with_everything_there_the_command_runs(command: str) -> None:
+    done = start(command, "something_nobody_needs")
     assert (done.returncode, done.stderr) == (0, "")
     assert "Usage" in done.stdout
 
 
 def test_the_registrars_command_needs_no_library_of_the_backend() -> None:
-    done = start("registrar_config", "dns")
+    done = start("rspdns-registrar", "dns")
     assert (done.returncode, done.stderr) == (0, "")
     assert "render" in done.stdout
     # A host of a registrar has the extra [registrar] alone: its page names no command that refuses there.
@@ -64,11 +72,21 @@ def test_the_registrars_command_needs_no_library_of_the_backend() -> None:
     assert [line for line in page.splitlines() if line.startswith("    rspdns ")] == []
 
 
-@pytest.mark.parametrize("module", ["rspdns", "ppe_agent", "rspdns_lab", "registrar_config"])
+def test_every_command_is_installed() -> None:
+    scripts = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"][
+        "scripts"
+    ]
+    assert scripts.keys() == COMMANDS.keys()
+    for target in scripts.values():
+        module, _, function = target.partition(":")
+        assert callable(getattr(import_module(module), function))
+
+
+@pytest.mark.parametrize("module", [module for module, _ in COMMANDS.values()])
 def test_every_command_knows_short_help_and_its_version(module: str) -> None:
     for option, expected in (("-h", "Usage"), ("--version", version("rspdns"))):
         done = subprocess.run(
-            [sys.executable, "-c", f"from {module}.cli import main; main()", option],
+            [sys.executable, "-c", f"from {module} import main; main()", option],
             capture_output=True,
             text=True,
             check=False,

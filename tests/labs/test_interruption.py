@@ -95,7 +95,7 @@ sys.meta_path.insert(0, Finder())
 @pytest.mark.integration
 def test_ctrl_c_while_the_lab_in_its_user_namespace_loads_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(INTERRUPTS_LOADING)
-    command = [sys.executable, "-c", "from rspdns_lab.entry import main; main()", "demo"]
+    command = [sys.executable, "-c", "from rspdns.entry import lab; lab()", "demo"]
     done = subprocess.run(
         [*as_ordinary_user(), *command],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},

@@ -204,7 +204,16 @@ def configuration(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def test_configuration_is_accepted(configuration: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "rspdns.entry", "check", "--offline", "-c", configuration / "rspdns.toml"],
+        [
+            sys.executable,
+            "-m",
+            "rspdns.entry",
+            "rspdns",
+            "check",
+            "--offline",
+            "-c",
+            configuration / "rspdns.toml",
+        ],
         capture_output=True,
         text=True,
         timeout=120,

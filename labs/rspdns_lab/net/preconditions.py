@@ -50,7 +50,7 @@ def become_root(arguments: Sequence[str], environment: Mapping[str, str] = Mappi
     trial = subprocess.run(in_user_namespace(["true"]), capture_output=True, text=True, check=False)
     if trial.returncode != 0:
         raise LabError(f"{needs}; this machine allows neither ({trial.stderr.strip() or 'unshare failed'})")
-    command = in_user_namespace([sys.executable, "-m", "rspdns_lab.entry", *arguments])
+    command = in_user_namespace([sys.executable, "-m", "rspdns.entry", "rspdns-lab", *arguments])
     os.execvpe(command[0], command, {**os.environ, **environment})  # noqa: S606 - an argument list, no shell
 
 
