@@ -11,13 +11,16 @@
 # make docs   the documentation as a site in build/site; links are checked
 # make man    writes the man pages of every command to build/man (MAN=folder: elsewhere)
 # make install    for production: /opt/rspdns, units, man pages, completion (docs/how-to/install.md); DESTDIR, PREFIX, SCTP_USERLAND=yes, FASTPATH=yes
-# make deb    Debian packages for Debian 12 and 13, each built in a root of its own, into build/packages (root, debootstrap); SUITES='bookworm'
+# make deb    Debian packages for Debian 12 and 13, each built in a root of its own, into build/packages (root, debootstrap); SUITES='bookworm';
+#             ARCHITECTURE=arm64: cross-built, into build/packages/SUITE-arm64
 # make wheel  Python wheel and sdist, into build/dist
 # make release    wheel, sdist, Debian packages, a list of all parts (CycloneDX) and checksums, into build/release
 # make images  container images with these packages (Debian 13), into build/images (root, podman, debootstrap)
 # make test-images  builds the images, runs each, and the whole chain of packaging/compose, in a network namespace
 # make test-packages  builds the Debian packages; installs, upgrades (UPGRADE_FROM=REVISION; default: the last tag), removes and
 #             purges them in fresh roots under systemd
+# make test-arm64  cross-builds the packages for arm64 (Debian 13; SUITE=bookworm: 12), then installs and starts them in an emulated root
+# make test-reproducible  builds wheel, sdist and the Debian packages twice and compares their bytes (SUITES='bookworm')
 # make test-wheel  builds the wheel; installs it with each extra by pip, and by pipx
 # make test-ansible  runs ansible-lint, and the role twice against a fresh Debian under systemd (SUITE=bookworm: Debian 12)
 # make uninstall  removes that again; configuration and state stay
@@ -25,10 +28,10 @@
 # make clean  removes the virtual environment, builds and caches
 # make lock   renews the pinned Python packages (versions and hashes only)
 # make help   this text
-.PHONY: help setup demo test test-kernel test-lksctp test-fastpath-kernel bench results bench-sctp fuzz lint docs man install uninstall deb images wheel release test-images test-packages test-wheel test-ansible clean lock
+.PHONY: help setup demo test test-kernel test-lksctp test-fastpath-kernel bench results bench-sctp fuzz lint docs man install uninstall deb images wheel release test-images test-packages test-arm64 test-reproducible test-wheel test-ansible clean lock
 
 BIN := .venv/bin
-# The Debian release whose packages `make test-ansible` installs.
+# The Debian release whose packages `make test-ansible` and `make test-arm64` install.
 SUITE ?= trixie
 # Test files run side by side: on two processors three of them wait more than they work.
 WORKERS ?= 3
@@ -102,6 +105,7 @@ install uninstall: export PREFIX := $(PREFIX)
 install uninstall:
 	@setup/install.sh $@
 
+deb: export ARCHITECTURE := $(ARCHITECTURE)
 deb:
 	@packaging/deb.sh $(SUITES)
 
@@ -128,6 +132,13 @@ test-ansible: setup
 test-packages: setup deb
 	@packaging/previous.sh $(UPGRADE_FROM)
 	@$(BIN)/pytest packaging/trial/test_packages.py -v $(PYTEST_OPTIONS)
+
+test-arm64: setup
+	@ARCHITECTURE=arm64 packaging/deb.sh $(SUITE)
+	@SUITE=$(SUITE) $(BIN)/pytest packaging/trial/test_arm64.py -v $(PYTEST_OPTIONS)
+
+test-reproducible:
+	@packaging/reproducible.sh $(SUITES)
 
 test-wheel: setup wheel
 	@$(BIN)/pytest packaging/trial/test_wheel.py -v $(PYTEST_OPTIONS)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the Debian packages, each release in a root of its own, and has lintian look at them: deb.sh [SUITE...]
 # (default: bookworm trixie). They come to build/packages/SUITE. VERSION: another version than the source's. DEBFULLNAME and
-# DEBEMAIL: who maintains them; the address in debian/control is one that nobody can have (RFC 2606).
+# DEBEMAIL: who maintains them; the address in debian/control is one that nobody can have (RFC 2606). ARCHITECTURE=arm64: built for
+# that by cross compilers, into build/packages/SUITE-arm64. PACKAGES=folder: elsewhere than build/packages.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/.."
@@ -9,6 +10,18 @@ cd "$here/.."
 
 fail() { printf 'deb: %s\n' "$*" >&2; exit 1; }
 
+native=$(dpkg --print-architecture)
+architecture=${ARCHITECTURE:-$native}
+machine() { # what Python's wheels call it
+    case $1 in
+        amd64) echo x86_64 ;;
+        arm64) echo aarch64 ;;
+        *) fail "$1: the packages are for amd64 and arm64" ;;
+    esac
+}
+machine=$(machine "$native")
+machines=("$machine")
+[ "$architecture" = "$native" ] || machines+=("$(machine "$architecture")") # what is cross-built is made with this machine's, too
 version=${VERSION:-$(packaging/version.sh)}
 date=$(packaging/version.sh --date)
 setup/setup.sh lint # pip, for the Python packages
@@ -18,7 +31,7 @@ for suite in "$@"; do
         trixie) number=13 ;;
         *) fail "$suite: the packages are for Debian 12 (bookworm) and 13 (trixie)" ;;
     esac
-    root=$(packaging/roots.sh "$suite" BUILD)
+    root=$(packaging/roots.sh "$suite" BUILD "$architecture")
     layer=$(mktemp -d "${TMPDIR:-/tmp}/rspdns-deb.XXXXXX")
     trap 'rm -rf "$layer"' EXIT
     source=$layer/upper/build/rspdns
@@ -35,15 +48,17 @@ for suite in "$@"; do
     # What pip would fetch is fetched here, for the Python of that release; in the root nothing is.
     python=$("$here/in_root.sh" "$root" "$layer/ask" python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     setup/locked_packages.sh 'production|labs|build' >"$layer/requirements.txt"
-    .venv/bin/python -m pip --quiet --disable-pip-version-check download --no-deps --require-hashes -r "$layer/requirements.txt" \
-        --only-binary :all: --implementation cp --python-version "$python" --abi "cp${python/./}" --abi abi3 --abi none \
-        --platform "manylinux_2_17_x86_64" --platform "manylinux2014_x86_64" --platform "manylinux_2_28_x86_64" --platform any \
-        --dest "$source/debian/wheels" || fail "pip could not fetch what setup/requirements.lock names; see above"
-    printf 'deb: building %s+deb%su1 in a root of Debian %s\n' "$version" "$number" "$number"
-    packages=$PWD/build/packages/$suite
+    for machine in "${machines[@]}"; do
+        mapfile -t wheels < <(setup/locked_packages.sh --wheels "$machine" "$python")
+        .venv/bin/python -m pip --quiet --disable-pip-version-check download --no-deps --require-hashes -r "$layer/requirements.txt" \
+            "${wheels[@]}" --dest "$source/debian/wheels" || fail "pip could not fetch what setup/requirements.lock names; see above"
+    done
+    printf 'deb: building %s+deb%su1 for %s in a root of Debian %s\n' "$version" "$number" "$architecture" "$number"
+    packages=${PACKAGES:-$PWD/build/packages}/$suite
+    [ "$architecture" = "$native" ] || packages+=-$architecture
     rm -rf "$packages"
     mkdir -p "$packages"
-    "$here/in_root.sh" "$root" "$layer" sh -c 'cd /build/rspdns && dpkg-buildpackage -b -us -uc' >"$packages/build.log" 2>&1 ||
+    "$here/in_root.sh" "$root" "$layer" sh -c 'cd /build/rspdns && dpkg-buildpackage -b -us -uc --host-arch="$1"' sh "$architecture" >"$packages/build.log" 2>&1 ||
         { tail -20 "$packages/build.log" | cut -c 1-300 >&2; fail "the packages could not be built (whole log: $packages/build.log)"; }
     mv "$layer"/upper/build/*.deb "$packages"
     chmod 644 "$packages"/*.deb
@@ -53,5 +68,5 @@ for suite in "$@"; do
         { grep '^E:' "$packages/lintian.log" >&2; fail "lintian finds errors (all it says: $packages/lintian.log)"; }
     rm -rf "$layer"
     trap - EXIT
-    (cd "$packages" && sha256sum ./*.deb | sed 's, \./, ,' >SHA256SUMS && ls -1 ./*.deb | sed "s,^\.,build/packages/$suite,")
+    (cd "$packages" && sha256sum ./*.deb | sed 's, \./, ,' >SHA256SUMS && ls -1 ./*.deb | sed "s,^\.,${packages#"$PWD/"},")
 done

@@ -2,6 +2,7 @@
 # Installs rspdns for production, or removes it: install.sh install|uninstall. `make install` and `make uninstall` call it.
 # Variables: DESTDIR (empty), PREFIX (/usr/local), APPDIR (/opt/rspdns), SYSCONFDIR (/etc), PYTHON (/usr/bin/python3),
 # SCTP_USERLAND=yes (SCTP for a kernel that has none), FASTPATH=yes (answers from the kernel), LABS=yes (rspdns-lab too).
+# For another architecture, with DESTDIR: CC (its gcc) and MACHINE (its name in Python's wheels: aarch64).
 # Configuration that an administrator wrote is neither changed nor removed.
 set -euo pipefail
 action=${1:?usage: install.sh install|uninstall}
@@ -9,6 +10,7 @@ cd "$(dirname "$0")/.."
 umask 022
 DESTDIR=${DESTDIR:-} PREFIX=${PREFIX:-/usr/local} APPDIR=${APPDIR:-/opt/rspdns} SYSCONFDIR=${SYSCONFDIR:-/etc}
 PYTHON=${PYTHON:-/usr/bin/python3} SCTP_USERLAND=${SCTP_USERLAND:-no} FASTPATH=${FASTPATH:-no} LABS=${LABS:-no}
+CC=${CC:-gcc} MACHINE=${MACHINE:-}
 
 fail() { printf 'install: %s\n' "$*" >&2; exit 1; }
 say() { printf 'install: %s\n' "$*"; }
@@ -18,6 +20,8 @@ for path in "$PREFIX" "$APPDIR" "$SYSCONFDIR" "${DESTDIR:-/}"; do
 done
 [ -n "$DESTDIR" ] || [ "$(id -u)" -eq 0 ] ||
     fail "it writes to $APPDIR, $PREFIX and $SYSCONFDIR: run it as root (sudo make $action), or set DESTDIR=/a/folder"
+
+[ -z "$MACHINE" ] || [ -n "$DESTDIR" ] || fail "programs for $MACHINE are of no use on this machine: set DESTDIR=/a/folder"
 
 app=$DESTDIR$APPDIR
 list=$app/installed-files # every file outside APPDIR, without DESTDIR; the next install and uninstall read it
@@ -86,7 +90,7 @@ roles='production'
 [ "$LABS" != yes ] || roles='production|labs'
 setup/locked_packages.sh "$roles|build" >"$new/requirements.txt"
 "${pip[@]}" --no-deps --require-hashes -r "$new/requirements.txt" || fail "pip could not install what setup/requirements.lock names; see above"
-make --silent -C ppu-agent >"$staged/log" 2>&1 || say "no clang or libbpf-dev: ppu-agent can't pace or guard connection set-up (pace, [gateway])"
+make --silent -C ppu-agent CC="$CC" >"$staged/log" 2>&1 || say "no clang or libbpf-dev: ppu-agent can't pace or guard connection set-up (pace, [gateway])"
 "${pip[@]}" --no-deps --no-build-isolation . || fail "pip could not install rspdns itself; see above"
 setup/locked_packages.sh "$roles" >"$new/requirements.txt"
 setup/locked_packages.sh build | sed -n 's/^\([a-z][^=]*\)==.*/\1/p' | while read -r name; do # it has done its work
@@ -124,6 +128,16 @@ done
 "$new/bin/python" setup/man_pages.py "$new/man" "${commands[@]}" >/dev/null
 for page in "$new"/man/man1/*; do put "$page" "$PREFIX/share/man/man1/${page##*/}"; done
 rm -rf "$new/man"
+if [ -n "$MACHINE" ]; then
+    # This machine's Python packages have made completion and manuals; the other machine's take their place.
+    python=$("$new/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    mapfile -t wheels < <(setup/locked_packages.sh --wheels "$MACHINE" "$python")
+    "${pip[@]}" --no-deps --require-hashes -r "$new/requirements.txt" "${wheels[@]}" --target "$staged/packages" ||
+        fail "pip could not install what setup/requirements.lock names for $MACHINE; see above"
+    rm -rf "$staged/packages/bin"
+    sed -n 's/^\([a-z][^=]*\)==.*/\1/p' "$new/requirements.txt" | xargs "$new/bin/python" -m pip --quiet uninstall --yes
+    cp -a "$staged/packages/." "$new/lib/python$python/site-packages/"
+fi
 
 put_unit backend/systemd/rspdns.service rspdns.service
 put_unit backend/systemd/rspdns.socket rspdns.socket
@@ -141,12 +155,12 @@ if [ "$SCTP_USERLAND" = yes ]; then
     put_unit ppe-agent/systemd/ppe-agent-sctp-run.conf ppe-agent.service.d/sctp-run.conf
     put_unit ppu-agent/systemd/ppu-agent-sctp-run.conf ppu-agent.service.d/sctp-run.conf
     put_unit registrar-config/examples/systemd/rspdns-registrar@.service.d/sctp-run.conf rspdns-registrar@.service.d/sctp-run.conf
-    make --silent -j"$(nproc)" -C sctp-userland install DESTDIR="$staged/sctp" PREFIX="$PREFIX" >"$staged/log" 2>&1 ||
+    make --silent -j"$(nproc)" -C sctp-userland install CC="$CC" DESTDIR="$staged/sctp" PREFIX="$PREFIX" >"$staged/log" 2>&1 ||
         { tail -20 "$staged/log" >&2; fail "sctp-userland does not build (Debian: apt-get install build-essential libusrsctp-dev libsctp-dev)"; }
     put_folder "$staged/sctp"
 fi
 if [ "$FASTPATH" = yes ]; then
-    make --silent -j"$(nproc)" -C fastpath install DESTDIR="$staged/fastpath" PREFIX="$PREFIX" >"$staged/log" 2>&1 ||
+    make --silent -j"$(nproc)" -C fastpath install CC="$CC" DESTDIR="$staged/fastpath" PREFIX="$PREFIX" >"$staged/log" 2>&1 ||
         { tail -20 "$staged/log" >&2; fail "fastpath does not build (Debian: apt-get install build-essential clang libbpf-dev)"; }
     put_folder "$staged/fastpath"
     put fastpath/systemd/fastpath.env "$SYSCONFDIR/rspdns/fastpath.env.example"

@@ -1,7 +1,8 @@
 """`rspdns support`: what a bug report needs, in one archive: configuration, status, logs, versions.
 
 No secrets: it never opens the files of tokens, of the certificate's key, and of the state directory (DNSSEC
-keys). In what it reads it leaves out the values of keys whose name says that they are secret.
+keys). In what it reads it leaves out the values of keys whose name says that they are secret. Such a value of
+a configuration file is left out everywhere else, too.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -30,26 +32,63 @@ MAX_FILE_BYTES: Final = 1 << 20
 MAX_OUTPUT_BYTES: Final = 8 << 20
 COMMAND_TIMEOUT_S: Final = 15.0
 PDNS_DIRECTORY: Final = Path("/etc/powerdns")
-_SECRET_VALUE: Final = re.compile(
-    r"^(?P<key>[^\S\n]*[#;]?[^\S\n]*[\w.+-]*?(?:token|secret|passw|passphrase|api-?key|private-?key)[\w.+-]*[^\S\n]*[=:])"
-    r"(?!=).*$",
-    re.IGNORECASE | re.MULTILINE,
+AGENTS: Final = (
+    "ppe-agent/agent.toml",
+    "ppu-agent/ppu-agent.toml",
+    "rspdns/fastpath.env",
+    "rspdns/registrar-*.env",
 )
-_SECRET_WORD: Final = re.compile(
-    r"(?P<key>\bBearer\s+|[?&](?:token|api-?key|password)=|//[^/\s:@]*:)[^\s&@\"']+", re.IGNORECASE
+"""Below /etc: the configuration of what else of rspdns may run on this host."""
+ETC: Final = Path("/etc")
+_NAME: Final = (
+    r"[\w.+-]{0,60}(?:token|secret|passw|passphrase|community|authorization|api[-_]?key|private[-_]?key|psk)"
+    r"[\w.+-]{0,60}"
 )
+_SECRET_LINE: Final = re.compile(
+    rf"^(?P<key>[^\S\n]*[#;]*[^\S\n]*(?:[\w.+-]{{1,60}}=)?[\"']?{_NAME}[\"']?[^\S\n]*[=:])(?!=)"
+    r"(?P<value>[^\S\n]*(?:\[[^\]]{0,4000}\]|\"{3}.{0,4000}?\"{3}|'{3}.{0,4000}?'{3})[^\n]*|[^\n]*)",
+    re.IGNORECASE | re.MULTILINE | re.DOTALL,
+)
+"""A key and all that follows it on its line; a list or a text of several lines is left out whole."""
+_QUOTED_OR_WORD: Final = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s,;&"')}\]]+)"""
+_SECRET_WITHIN: Final = (
+    re.compile(
+        rf"(?P<key>(?<![\w.+-]){_NAME}[\"']?[^\S\n]*[=:](?!=)[^\S\n]*){_QUOTED_OR_WORD}", re.IGNORECASE
+    ),
+    re.compile(rf"(?P<key>(?<![\w.+-])--{_NAME}[^\S\n]+){_QUOTED_OR_WORD}", re.IGNORECASE),
+    re.compile(rf"(?P<key>(?<![\w.+-]){_NAME}[^\S\n]+)\"[^\"\n]+\"", re.IGNORECASE),  # key { secret "..."; }
+    re.compile(r"(?P<key>\b(?:Bearer|Basic)\s+)[^\s&@\"']+", re.IGNORECASE),
+    re.compile(r"(?P<key>//[^/\s:@]{0,60}:)[^\s@\"'/]+(?=@)"),  # http://user:password@host
+    re.compile(
+        r"(?P<key>\bhmac-[^\n]{0,200}?[\s:\"'])[A-Za-z0-9+/]{16,}={0,2}(?![\w+/])", re.IGNORECASE
+    ),  # TSIG
+    re.compile(r"(?P<key>\bdef(?:Community|[A-Za-z]*Passphrase)\s+)\S+"),  # snmp.conf
+)
+_NET_SNMP: Final = re.compile(r"\bsnmp(?:bulk)?(?:get|getnext|walk|set|status|table)\b[^\n]*")
+_OF_NET_SNMP: Final = re.compile(rf"(?P<key>(?<![\w-])-[cAX][\s\"',]+){_QUOTED_OR_WORD}")
+"""Its options for a community and for passphrases."""
 _SECRET_BLOCK: Final = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*-----|\Z)", re.DOTALL
 )
+_PATHS: Final = ("tokens", "_file", "-file")
+"""Keys that end so name a file, which is not opened: its name is no secret elsewhere."""
+_LEAST_SECRET: Final = 6
+"""A shorter value is too likely to stand in other words."""
 LEFT_OUT: Final = "(left out)"
+UNITS: Final = (
+    *("rspdns", "pdns", "sctpd", "ppe-agent", "ppu-agent", "rspdns-fastpath"),
+    *("rspdns-registrar@*",),
+)
 COMMANDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "journal": (
             *("journalctl", "--no-pager", "-n", "5000", "-o", "short-iso"),
-            *("-u", "rspdns", "-u", "pdns", "-u", "sctpd"),
+            *(word for unit in UNITS for word in ("-u", unit)),
         ),
-        "units": ("systemctl", "--no-pager", "--full", "status", "rspdns", "rspdns.socket", "pdns", "sctpd"),
-        "unit-files": ("systemctl", "--no-pager", "cat", "rspdns", "rspdns.socket"),
+        "units": ("systemctl", "--no-pager", "--full", "status", "rspdns.socket", *UNITS),
+        "unit-files": ("systemctl", "--no-pager", "cat", "rspdns.socket", *UNITS),
+        "sidecar": ("ppe-agent", "status"),
+        "sidecar-of-a-client": ("ppu-agent", "status"),
         "packages": (
             *("dpkg-query", "-W", "rspdns*", "ppe-agent", "ppu-agent", "sctp-userland"),
             *("pdns-*", "rsplib-*", "libusrsctp*", "python3"),
@@ -61,11 +100,25 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 )
 
 
-def redacted(text: str) -> str:
-    """Return the text without values of keys that are secret by name, bearer tokens and private keys."""
+def redacted(text: str, secrets: Iterable[str] = ()) -> str:
+    """Return the text without what is secret: by the name of its key, by its form, or one of `secrets`."""
     text = _SECRET_BLOCK.sub(LEFT_OUT, text)
-    text = _SECRET_VALUE.sub(rf"\g<key> {LEFT_OUT}", text)
-    return _SECRET_WORD.sub(rf"\g<key>{LEFT_OUT}", text)
+    text = _SECRET_LINE.sub(rf"\g<key> {LEFT_OUT}", text)
+    for pattern in _SECRET_WITHIN:
+        text = pattern.sub(rf"\g<key>{LEFT_OUT}", text)
+    text = _NET_SNMP.sub(lambda one: _OF_NET_SNMP.sub(rf"\g<key>{LEFT_OUT}", one[0]), text)
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, LEFT_OUT)
+    return text
+
+
+def secrets_of(text: str) -> Iterator[str]:
+    """Yield the values of secret keys in a configuration file."""
+    for found in _SECRET_LINE.finditer(text):
+        if not found["key"].rstrip(" \t=:\"'").endswith(_PATHS):
+            value = found["value"].strip()
+            quoted = re.findall(r"""[^\s"',\[\]]+""", value)
+            yield from (one for one in {value.strip("\"'"), *quoted} if len(one) >= _LEAST_SECRET)
 
 
 def write_archive(config: Path, control: str, target: Path) -> list[str]:
@@ -79,8 +132,10 @@ def write_archive(config: Path, control: str, target: Path) -> list[str]:
     with target.open("xb") as raw:
         target.chmod(0o600)
         with tarfile.open(fileobj=raw, mode="w:gz") as archive:
-            for name, text in _contents(config, control):
-                content = redacted(text).encode(errors="replace")
+            configuration = [(f"configuration{path.absolute()}", _read(path)) for path in _files(config)]
+            secrets = {one for _, text in configuration for one in secrets_of(text)}
+            for name, text in chain(configuration, _contents(config, control)):
+                content = redacted(text, secrets).encode(errors="replace")
                 info = tarfile.TarInfo(f"{folder}/{name}")
                 info.size, info.mtime, info.mode = len(content), now_s, 0o600
                 archive.addfile(info, io.BytesIO(content))
@@ -96,8 +151,6 @@ def default_target() -> Path:
 
 def _contents(config: Path, control: str) -> Iterator[tuple[str, str]]:
     yield "versions.txt", _versions()
-    for path in _files(config):
-        yield f"configuration{path.absolute()}", _read(path)
     yield "status.json", _status(control)
     checked = [sys.executable, "-m", "rspdns.cli", "check", "-c", str(config)]
     yield "check.txt", _output(checked)
@@ -116,10 +169,11 @@ def _versions() -> str:
 
 
 def _files(config: Path) -> Iterator[Path]:
-    """The configuration of backend and PowerDNS: what may be shown, never what it names."""
+    """The configuration of backend, PowerDNS and agents: what may be shown, never what it names."""
     zones = zones_directory(config)
     found = [config, *sorted(zones.glob("*.toml")), *sorted(zones.glob("*.zone"))]
     found += [PDNS_DIRECTORY / "pdns.conf", *sorted((PDNS_DIRECTORY / "pdns.d").glob("*.conf"))]
+    found += [path for name in AGENTS for path in sorted(ETC.glob(name))]
     yield from found[:MAX_FILES]
 
 

@@ -3,7 +3,7 @@
 set -eu
 cd "$1/usr"
 find lib/rspdns -name __pycache__ -prune -exec rm -rf {} +
-rm -rf lib/rspdns/include lib/rspdns/installed-files lib/rspdns/requirements.txt lib/rspdns/share
+rm -rf lib/rspdns/include lib/rspdns/installed-files lib/rspdns/requirements.txt lib/rspdns/share lib/rspdns/.gitignore
 find lib/rspdns/bin -mindepth 1 ! -name 'python*' ! -name 'rspdns*' ! -name 'pp?-agent' -delete
 cd lib/rspdns/lib/python3*/site-packages
 rm -rf pip pip-* setuptools setuptools-* _distutils_hack distutils-precedence.pth pkg_resources

@@ -90,6 +90,7 @@ DEFINITIONS = {
             "id": "web-1",
             "address": "192.0.2.1",
             "port": 8080,
+            "socket_path": "/run/web.sock",
             "weights": {"passing": 10, "warning": 1},
             "checks": [
                 {"http": "http://localhost:8080/health", "interval": "5s"},
@@ -229,7 +230,8 @@ def test_nothing_is_written_over_and_nothing_by_halves(tmp_path: Path) -> None:
         ("a => { b", "x:1: after the key 'b' belongs =>"),
         ("a => 1\na => 2", "x:2: 'a' is there twice"),
         ("a => ]", "x:1: ']' can't stand here"),
-        ("$include{y}", "$include is not followed"),
+        ("a => $include{y}", "x:1: $include of y: No such file"),
+        ("\n$include{y/*}", "x:2: $include{y/*}: no such file"),
         ("a => " + "[" * 100, "too many brackets"),
         ("=> 1", "x:1: '=>' stands where a key belongs"),
     ],
@@ -238,6 +240,52 @@ def test_error_in_gdnsds_configuration_is_told_with_its_line(text: str, told: st
     with pytest.raises(ImportProblem) as caught:
         vscf.read(text, "x")
     assert told in str(caught.value)
+
+
+def test_gdnsds_files_that_include_each_other_are_read_as_gdnsd_reads_them(tmp_path: Path) -> None:
+    """A file as a value, a file and a folder among keys; comments of both kinds; escapes outside quotes."""
+    (tmp_path / "plugins.d").mkdir()
+    for name, text in (
+        ("config", 'a => 15 ; b => no key, a comment\n$include{plugins.d}\nc => $include{ "list" } # d\n'),
+        ("list", "[ 192.0.2.1, white\\ space ]"),
+        ("plugins.d/one", "d => { e => \\092=== }".replace("\\092===", "\\092\\=x") + "\n$include{../two*}"),
+        ("two.cfg", "f => 1"),
+    ):
+        (tmp_path / name).write_text(text)
+    found = vscf.read((tmp_path / "config").read_text(), str(tmp_path / "config"))
+    assert list(found.values) == ["a", "d", "f", "c"]
+    c, d, f = found.values["c"], found.values["d"], found.values["f"]
+    assert isinstance(c, vscf.Array)
+    assert [one.text for one in c.values if isinstance(one, vscf.Text)] == ["192.0.2.1", "white space"]
+    assert isinstance(d, vscf.Hash)
+    assert isinstance(e := d.values["e"], vscf.Text)
+    assert (e.text, e.place.file) == ("\\=x", str(tmp_path / "plugins.d" / "one"))
+    assert f.place.file.endswith("two.cfg")
+    (tmp_path / "two.cfg").write_text("$include{plugins.d}")
+    with pytest.raises(ImportProblem, match="too many files within each other"):
+        vscf.read((tmp_path / "config").read_text(), str(tmp_path / "config"))
+
+
+def test_what_no_zone_of_gdnsd_names_is_told_and_zones_without_pools(tmp_path: Path) -> None:
+    source = gdnsd_files(tmp_path)
+    config = (source / "config").read_text()
+    config = config.replace("port = 5060 }", "port = 5060\n proxy => yes }").replace(
+        "bare =>", "spare => [ 10.99.0.8 ]\n    bare =>"
+    )
+    (source / "config").write_text(config)
+    (source / "zones" / "fixed.example").write_text("@ SOA a b 1 2 3 4 5\n@ NS a\na A 192.0.2.1\n")
+    done = run("gdnsd", source, "--into", tmp_path / "new", *REGISTRARS)
+    assert done.exit_code == 0, done.output
+    lines = dict(enumerate(config.splitlines(), start=1))
+    (spare,) = [number for number, line in lines.items() if "spare" in line]
+    (proxy,) = [number for number, line in lines.items() if "proxy" in line]
+    for told in (
+        f"config:{spare}: multifo!spare: no record of a zone names it",
+        f"config:{proxy}: service type sip, proxy: it has no counterpart",
+        "fixed.example: it has no DYNA or DYNC record",
+    ):
+        assert told in done.output
+    assert not (tmp_path / "new" / "zones.d" / "fixed.example.toml").exists()
 
 
 def test_powerdns_lua_records_become_pools_and_the_rest_is_reported(tmp_path: Path) -> None:
@@ -279,6 +327,9 @@ def test_powerdns_weights_with_the_port_that_the_user_says(tmp_path: Path) -> No
 def test_consul_definitions_and_answers_of_its_api(tmp_path: Path) -> None:
     for name, document in (("services", DEFINITIONS), ("health", HEALTH), ("catalog", CATALOG)):
         (tmp_path / f"{name}.json").write_text(json.dumps(document))
+    listed = ",\n".join(json.dumps(one) for one in DEFINITIONS["services"])
+    mesh = '{"name": "mesh", "kind": "connect-proxy", "port": 1}'
+    (tmp_path / "services.json").write_text(f'{{"services": [\n{{"name": "x"}},\n\n{mesh},\n{listed}]}}')
     into = tmp_path / "new"
     files = sorted(tmp_path.glob("*.json"))
     more = ("--zone", "service.example.net", "--ns", "ns1=192.0.2.53")
@@ -292,12 +343,15 @@ def test_consul_definitions_and_answers_of_its_api(tmp_path: Path) -> None:
     assert "weight = 3" in agent_of(into, "192.0.2.7", "db-db")
     for what, why in (
         ("service rpc", "grpc has no counterpart"),
+        ("services.json:4: service mesh", "a connect-proxy of the mesh is no server"),
         ("service lone", "it has no address of its own"),
         ("service bad_name", "is no DNS label"),
         ("service db2", "say --check tcp"),
     ):
         assert any(what in told and why in told for told in done.output.splitlines()), done.output
-    assert "the weight for warnings is left out" in (into / "REPORT.txt").read_text()
+    report = (into / "REPORT.txt").read_text()
+    assert "the weight for warnings is left out" in report
+    assert "services.json:5: service web-1: socket_path has no counterpart" in report
 
 
 def test_a_file_that_is_none_of_consuls_is_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from rspdns.cli import main
 from tests.backend.making import FIXED, UDP, ZONE
 
 SECRET = "s3cr3t-value-of-28-letters"  # noqa: S105 - made up
+B64 = "kp4/24gyYsEzbuTVJRUMoqGFmN3LYgVDzJ/3oRSP7ys="
 PDNS = (
     f"launch=remote\napi-key={SECRET}\n# webserver-password = {SECRET}\n"
     f"gmysql-password={SECRET}\nlocal-port=53\n"
@@ -65,16 +66,62 @@ def test_the_archive_holds_what_a_report_needs_and_no_secret(config: Path, tmp_p
         f"Authorization: Bearer {SECRET}",
         f"http://user:{SECRET}@host/path",
         f"GET /v1?token={SECRET}&x=1",
+        f"read_tokens = [\n  '{SECRET}',\n  '{SECRET}',\n]",
+        f'token = """\n{SECRET}\n{SECRET}"""',
+        f'  "token": "{SECRET}", "b": 1',
+        f"Environment=RSPDNS_TOKEN={SECRET}",
+        f'Environment="A=b" "API_KEY={SECRET}"',
+        f"Nov 23 06:00:00 ns1 rspdns[1]: refused: token={SECRET} from 10.0.0.1",
+        f"ExecStart=/usr/sbin/pdns_server --api-key={SECRET} --local-port=53",
+        f"ExecStart=/usr/bin/check --password {SECRET} --warning 3",
+        f"gpgsql-extra-connection-parameters=host=db password={SECRET} port=5432",
+        f'key "axfr" {{ algorithm hmac-sha256; secret "{SECRET}"; }};',
+        f"dig -y hmac-sha256:transfer:{B64} axfr example.net",
+        f"pdnsutil import-tsig-key transfer hmac-md5 '{B64}'",
+        f'[as.load]\ncommunity = "{SECRET}"',
+        f"exec: snmpget -v2c -c {SECRET} 10.0.0.1 1.3.6.1: timeout",
+        f"snmpget -v3 -u me -A {SECRET} -X '{SECRET}' 10.0.0.1",
+        f"defCommunity {SECRET}\ndefAuthPassphrase {SECRET}",
+        f'headers = {{ Authorization = "Basic {SECRET}" }}',
         f"-----BEGIN EC PRIVATE KEY-----\n{SECRET}\n-----END EC PRIVATE KEY-----",
     ],
 )
 def test_secrets_are_left_out(text: str) -> None:
     assert SECRET not in support.redacted(text)
+    assert B64 not in support.redacted(text)
     assert support.LEFT_OUT in support.redacted(text)
 
 
 @pytest.mark.parametrize(
-    "text", ["monkey=5", 'handle = "key"', "as 3600 SRV 1 1 5060 a.b", "log: token accepted"]
+    "text",
+    [
+        "monkey=5",
+        'handle = "key"',
+        "as 3600 SRV 1 1 5060 a.b",
+        "log: token accepted",
+        "http://127.0.0.1:8053/metrics",
+        "registrars = ['10.0.0.1:3863/9901']",
+        "hmac-sha256 is used",
+        "snmpd -c /etc/snmp/snmpd.conf",
+    ],
 )
 def test_text_that_is_no_secret_stays_in_the_archive(text: str) -> None:
     assert support.redacted(text) == text
+
+
+def test_secret_of_a_configuration_file_is_left_out_of_logs_too(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever stands before it there. The sidecar's configuration is there without it, too."""
+    (tmp_path / "ppe-agent").mkdir()
+    agent = f'[[as]]\nname = "one"\n[as.load]\ncommunity = "{SECRET}"\n'
+    (tmp_path / "ppe-agent" / "agent.toml").write_text(agent)
+    monkeypatch.setattr(support, "ETC", tmp_path)
+    monkeypatch.setattr(support, "COMMANDS", {"journal": ("echo", f"asked with <{SECRET}>, no answer")})
+    support.write_archive(config, str(tmp_path / "none.sock"), tmp_path / "report.tar.gz")
+    with tarfile.open(tmp_path / "report.tar.gz") as archive:
+        texts = {one.name: archive.extractfile(one).read().decode() for one in archive.getmembers()}  # type: ignore[union-attr]
+    assert not [name for name, text in texts.items() if SECRET in text]
+    assert "asked with <(left out)>, no answer" in texts["report/journal.txt"]
+    (sidecar,) = [text for name, text in texts.items() if name.endswith("agent.toml")]
+    assert 'name = "one"' in sidecar

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import json.scanner
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_address
@@ -31,17 +32,57 @@ class _NotCarried(Exception):  # noqa: N818 - reads as what it is
     """There is no counterpart; the message says for what."""
 
 
+class _Object(dict[str, Any]):
+    """A JSON object, and the line of its brace."""
+
+    line = 0
+
+
+class _Decoder(json.JSONDecoder):
+    """Reads objects with their lines: json's reader written in Python, with a note of where each begins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._line, self._upto = 1, 0
+        self.parse_object = self._object
+        self.scan_once = json.scanner.py_make_scanner(self)  # type: ignore[attr-defined] # typeshed omits it
+
+    def _object(self, text_and_end: tuple[str, int], *rest: Any) -> tuple[_Object, int]:
+        text, start = text_and_end  # objects begin in the order of the text
+        self._line += text.count("\n", self._upto, start)
+        self._upto = start
+        line = self._line
+        found, end = json.decoder.JSONObject(text_and_end, *rest)  # type: ignore[attr-defined]
+        made = _Object(found)
+        made.line = line
+        return made, end
+
+
+_KNOWN: Final = frozenset(
+    {"name", "id", "address", "port", "weights", "check", "checks", "tags", "kind", "service", "node"}
+    | {"meta", "tagged_addresses", "line"}
+)
+"""What is read of a service, and what clients of DNS never see."""
+_OF_THE_API: Final = frozenset(
+    {"enable_tag_override", "create_index", "modify_index", "content_hash", "datacenter", "namespace"}
+    | {"partition", "peer_name", "proxy", "connect", "locality", "peering", "token"}
+)
+"""What Consul's API adds to each service, or needs itself."""
+
+
 def read_consul(files: Sequence[Path], zone: str, wishes: Wishes) -> Import:
     """Return the services of all files as pools of one zone, without fixed records. Raises ImportProblem."""
     made = Import(zone)
     servers: dict[str, list[Server]] = {}
     places: dict[str, Place] = {}
     for file in files:
-        place = Place(str(file))
-        for service in _services(_document(file), place):
+        for service in _services(_document(file), Place(str(file))):
+            place = Place(str(file), service["line"])
             name = str(service.get("name", "")).lower()
             what = f"service {service.get('id') or name or '(no name)'}"
             try:
+                if (kind := service.get("kind")) not in (None, "", "typical"):
+                    raise _NotCarried(f"a {kind} of the mesh is no server")  # noqa: TRY301 - told as the others
                 if not _LABEL.fullmatch(name):
                     raise _NotCarried(f"{name!r} is no DNS label")  # noqa: TRY301 - told as the others
                 server = _server(service, wishes)
@@ -53,6 +94,8 @@ def read_consul(files: Sequence[Path], zone: str, wishes: Wishes) -> Import:
             weights = service["weights"]
             if weights.get("warning", 1) != weights.get("passing", 1):
                 made.differs(place, what, "a check is up or down: the weight for warnings is left out")
+            for key in service.keys() - _KNOWN - _OF_THE_API:
+                made.differs(place, what, f"{key} has no counterpart: it is left out")
             if service.get("tags"):
                 made.differs(place, what, "the names of tags (TAG.SERVICE.ZONE) are left out")
     for name, found in servers.items():
@@ -72,7 +115,7 @@ def _document(file: Path) -> Any:
         )
     try:
         with file.open("rb") as source:
-            return json.loads(source.read(_MOST_BYTES))
+            return json.loads(source.read(_MOST_BYTES), cls=_Decoder)
     except (OSError, ValueError, RecursionError) as problem:
         raise ImportProblem(f"{file}: {getattr(problem, 'strerror', None) or problem}") from None
 
@@ -123,9 +166,7 @@ def _one(found: Any, place: Place) -> Iterator[dict[str, Any]]:
         whole = _lower(found)
         if "service" in whole and "name" not in whole:
             whole["name"] = whole["service"]
-    kind = whole.get("kind")
-    if kind not in (None, "", "typical"):
-        return  # proxies and gateways of the mesh are no servers
+    whole["line"] = getattr(found, "line", 0)
     weights = whole.get("weights")
     whole["weights"] = _lower(weights) if isinstance(weights, dict) else {}
     check = whole.get("check")

@@ -29,6 +29,14 @@ from rspdns.importing.records import Special, read_master_file
 
 _TTL_RANGE: Final = re.compile(r"(?m)(?<=\s)(\d+[smhdwSMHDW]?)/\d+[smhdwSMHDW]?(?=\s+(?:IN\s+)?DYN[AC]\s)")
 _DEFAULT_TTL_S: Final = 86400
+_TIMES: Final = frozenset({"plugin", "interval", "timeout", "up_thresh", "ok_thresh", "down_thresh"})
+"""Keys of every service type. The checks have the times of rspdns, which each report says."""
+_CHECKED: Final = {
+    "tcp_connect": _TIMES | {"port"},
+    "http_status": _TIMES | {"port", "vhost", "url_path", "ok_codes"},
+    "extmon": _TIMES | {"cmd"},
+}
+_PLAIN: Final = ("multifo", "weighted", "simplefo")
 _NO_CHECK: Final = frozenset({"up", "none"})
 _INHERITED: Final = frozenset({"service_types", "up_thresh", "ignore_health", "multi"})
 _FAMILIES: Final = ("addrs_v4", "addrs_v6")
@@ -61,15 +69,24 @@ def read_gdnsd(directory: Path, wishes: Wishes) -> list[Import]:
     if not zones.is_dir():
         raise ImportProblem(f"{zones}: is no directory; the zones of gdnsd are there")
     found = []
+    has_dynamic = False
     for file in sorted(zones.iterdir()):
         if file.is_file() and not file.name.startswith("."):
             zone = names.normal(file.name.replace("@", "/"))
             text = _TTL_RANGE.sub(r"\1", _read(file))
             fixed, special = read_master_file(text, str(file), zone, resources.default_ttl_s)
-            if special:
-                found.append(_zone(zone, fixed, special, resources))
-    if not found:
+            has_dynamic = has_dynamic or bool(special)
+            made = _zone(zone, fixed, special, resources)
+            if not special:
+                made.lost(
+                    Place(str(file)), f"zone {zone}", "it has no DYNA or DYNC record: leave it where it is"
+                )
+            found.append(made)
+    with_pools = [one for one in found if one.pools]
+    if not has_dynamic:
         raise ImportProblem(f"{zones}: no zone there has a DYNA or DYNC record")
+    for place, what, why in resources.left_out():
+        (with_pools or found)[0].lost(place, what, why)
     return found
 
 
@@ -107,10 +124,31 @@ class _Resources:
         self._plugins = _hash(document.values.get("plugins"), document.place)
         self._types = _hash(document.values.get("service_types"), document.place)
         self._wishes = wishes
+        self._used: set[tuple[str, str]] = set()
         options = _hash(document.values.get("options"), document.place)
         given = _text(options.values.get("zones_default_ttl"))
         self.default_ttl_s = int(given) if re.fullmatch("[0-9]{1,9}", given) else _DEFAULT_TTL_S
         """The TTL of records without one."""
+
+    def left_out(self) -> Iterator[tuple[Place, str, str]]:
+        """Yield what no zone names, and keys of service types that have no counterpart."""
+        for plugin in (*_PLAIN, "metafo"):
+            stanza = _hash(self._plugins.values.get(plugin), self._plugins.place)
+            if plugin == "metafo":
+                stanza = _hash(stanza.values.get("resources"), stanza.place)
+            for name, value in stanza.values.items():
+                if name not in _INHERITED and (plugin, name) not in self._used:
+                    yield value.place, f"{plugin}!{name}", "no record of a zone names it"
+        for name, value in self._types.values.items():
+            if isinstance(value, vscf.Hash):
+                known = _CHECKED.get(_text(value.values.get("plugin")), frozenset(value.values))
+                for key, one in value.values.items():
+                    if key not in known:
+                        yield (
+                            one.place,
+                            f"service type {name}, {key}",
+                            "it has no counterpart: it is left out",
+                        )
 
     def pool(self, record: Special) -> tuple[Pool, list[tuple[Place, str, str]]]:
         """Return the pool that a record asks for, and what is different. Raises _NotCarried."""
@@ -120,7 +158,7 @@ class _Resources:
         name, _, datacenter = name.partition("/")
         told: list[tuple[Place, str, str]] = []
         match plugin:
-            case "multifo" | "weighted" | "simplefo":
+            case plain if plain in _PLAIN:
                 if datacenter:
                     raise _NotCarried(f"{plugin} has no datacenters")
                 policy, found, most = self._plain(plugin, name, told)
@@ -150,6 +188,7 @@ class _Resources:
     def _plain(
         self, plugin: str, name: str, told: list[tuple[Place, str, str]]
     ) -> tuple[Policy, list[tuple[Server, str]], int | None]:
+        self._used.add((plugin, name))
         stanza = _hash(self._plugins.values.get(plugin), self._plugins.place)
         value = stanza.values.get(name)
         if value is None or name in _INHERITED:
@@ -192,6 +231,7 @@ class _Resources:
     def _metafo(
         self, name: str, datacenter: str, told: list[tuple[Place, str, str]]
     ) -> tuple[Policy, list[tuple[Server, str]], int | None]:
+        self._used.add(("metafo", name))
         stanza = _hash(self._plugins.values.get("metafo"), self._plugins.place)
         resources = _hash(stanza.values.get("resources"), stanza.place)
         if name not in resources.values:

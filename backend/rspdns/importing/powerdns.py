@@ -184,7 +184,7 @@ def _failover(
             priority = len(groups) - rank if len(groups) > 1 else None
             servers.append(_server(text, wishes.port or port, (check,), priority=priority))
     told = [
-        f"{key} = {value!r} is left out: the check has the times of rspdns"
+        f"{key} = {value!r} is left out: the check is made as rspdns makes its own"
         for key, value in options.named.items()
         if key not in ("selector", "backupSelector")
     ]
@@ -197,6 +197,10 @@ def _failover(
 def _pickrandom(function: str, arguments: Sequence[Any], wishes: Wishes) -> _Found:
     (addresses,) = arguments if len(arguments) == 1 else (None,)
     return _picked(function, addresses, wishes, weighted=False)
+
+
+def _all(function: str, arguments: Sequence[Any], wishes: Wishes) -> _Found:
+    return replace(_pickrandom(function, arguments, wishes), most=None)
 
 
 def _pickweighted(function: str, arguments: Sequence[Any], wishes: Wishes) -> _Found:
@@ -225,6 +229,7 @@ def _picked(function: str, addresses: Any, wishes: Wishes, *, weighted: bool) ->
 _READERS: Final[dict[str, Callable[[str, Sequence[Any], Wishes], _Found]]] = {
     "ifportup": _ifportup,
     "ifurlup": _ifurlup,
+    "all": _all,
     "pickrandom": _pickrandom,
     "pickhashed": _pickrandom,
     "pickwrandom": _pickweighted,

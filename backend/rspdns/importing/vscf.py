@@ -1,18 +1,22 @@
-"""gdnsd's configuration syntax (vscf, gdnsd.config(5)): hashes, arrays and strings, each with its line."""
+"""gdnsd's configuration syntax (vscf, gdnsd.config(5)): hashes, arrays, strings, each with its place."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, NoReturn
 
 from rspdns.importing.model import ImportProblem, Place
 
 _MOST_DEPTH: Final = 50
+_MOST_INCLUDED: Final = 16
+"""Files that include each other; gdnsd knows no limit, a file that includes itself would never end."""
 _TOKEN: Final = re.compile(
-    r"""(?P<space>[\s;,]+|\#[^\n]*) | (?P<include>\$include\b) | (?P<sign>=>?|[{}\[\]])
-      | "(?P<quoted>(?:[^"\\]|\\.)*)" | (?P<bare>[^\s\[\]{};,"\#=]+)""",
+    r"""(?P<space>[\s,]+|[\#;][^\n]*) | (?P<sign>=>?|[{}\[\]])
+      | \$include\{\s*(?:"(?P<include>(?:[^"\\]|\\.)*)"|(?P<bare_include>[^\s{}"]+))\s*\}
+      | "(?P<quoted>(?:[^"\\]|\\.)*)" | (?P<bare>(?!\$)(?:\\.|[^\s\[\]{};,"\#=\\])+)""",
     re.VERBOSE | re.DOTALL,
 )
 
@@ -45,16 +49,24 @@ Value = Text | Array | Hash
 
 
 class _Reader:
-    def __init__(self, text: str, file: str) -> None:
+    def __init__(self, text: str, file: str, depth: int = 0) -> None:
         self._file = file
+        self._depth = depth
+        """How many files include this one, each the next."""
         self._line = 1
         self._tokens = self._split(text)
         self._next = next(self._tokens, None)
 
     def document(self) -> Hash:
-        found = self._inside_hash(Place(self._file, 1), end=None, depth=0)
-        if self._next is not None:
-            self._fail(f"{self._next[1]!r} is too much")
+        return self._inside_hash(Place(self._file, 1), end=None, depth=0)
+
+    def included(self) -> Hash | Array:
+        """Return a file that another one includes: a hash without braces, or an array."""
+        if not self._is("["):
+            return self.document()
+        found = self._value(0)
+        if self._next is not None or not isinstance(found, Array):
+            self._fail("after the array belongs nothing")
         return found
 
     def _fail(self, problem: str) -> NoReturn:
@@ -68,11 +80,10 @@ class _Reader:
                 self._line = line
                 self._fail(f"{text[position]!r} can't stand here")
             kind = match.lastgroup or ""
-            if kind == "include":
-                self._line = line
-                self._fail("$include is not followed: give one file that has all")
-            if kind != "space":
-                yield kind, _unescaped(match[kind]) if kind in ("quoted", "bare") else match[kind], line
+            if kind == "bare_include":
+                yield "include", _unescaped(match[kind]), line
+            elif kind != "space":
+                yield kind, match[kind] if kind == "sign" else _unescaped(match[kind]), line
             line += match[0].count("\n")
             position = match.end()
 
@@ -91,6 +102,11 @@ class _Reader:
             self._fail("too many brackets within each other")
         kind, text = self._take()
         place = Place(self._file, self._line)
+        if kind == "include":
+            files = self._files(text)
+            if len(files) != 1:
+                self._fail(f"$include{{{text}}}: one file is a value, there are {len(files)}")
+            return self._read(files[0])
         if kind != "sign":
             return Text(text, place)
         if text == "{":
@@ -107,6 +123,9 @@ class _Reader:
         values: dict[str, Value] = {}
         while not (self._next is None if end is None else self._is(end)):
             kind, key = self._take()
+            if kind == "include":
+                self._merge(values, key)
+                continue
             if kind == "sign":
                 self._fail(f"{key!r} stands where a key belongs")
             if key in values:
@@ -118,6 +137,39 @@ class _Reader:
         if end is not None:
             self._take()
         return Hash(values, place)
+
+    def _merge(self, values: dict[str, Value], pattern: str) -> None:
+        """Add the keys of the files that stand where a key belongs."""
+        line = self._line
+        for file in self._files(pattern):
+            found = self._read(file)
+            self._line = line
+            if not isinstance(found, Hash):
+                self._fail(f"{file} is an array, where keys belong")
+            for key, value in found.values.items():
+                if key in values:
+                    self._fail(f"{key!r} of {file} is there already")
+                values[key] = value
+
+    def _files(self, pattern: str) -> Sequence[Path]:
+        """Return the files of an $include: one, those of a directory, or those of a pattern."""
+        path = Path(self._file).parent / pattern
+        if path.is_dir():
+            return sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
+        base = Path(path.anchor or ".")
+        found = sorted(base.glob(str(path.relative_to(base)))) if re.search(r"[*?\[]", pattern) else [path]
+        if not found:
+            self._fail(f"$include{{{pattern}}}: no such file")
+        return found
+
+    def _read(self, file: Path) -> Hash | Array:
+        if self._depth >= _MOST_INCLUDED:
+            self._fail(f"$include of {file}: too many files within each other")
+        try:
+            text = file.read_text()
+        except (OSError, UnicodeDecodeError) as problem:
+            self._fail(f"$include of {file}: {getattr(problem, 'strerror', None) or problem}")
+        return _Reader(text, str(file), self._depth + 1).included()
 
 
 def _unescaped(text: str) -> str:
