@@ -244,9 +244,9 @@ def support(config: Path, output: Path | None) -> None:
     """Write one archive for a bug report: configuration without secrets, status, logs, versions.
 
     It holds the files of rspdns, its agents and PowerDNS below /etc, what `status` and `check` say, the last
-    5,000 lines of their logs, and versions. Values of keys that hold passwords, tokens, API keys, TSIG keys or
-    SNMP communities are left out, also where logs repeat them. The files of tokens and private keys are not
-    opened. Read it before you send it.
+    5,000 lines of their logs, and versions. Values of keys that hold passwords, tokens, API keys, TSIG keys
+    or SNMP communities are left out, also where logs repeat them. The files of tokens and private keys are
+    not opened. Read it before you send it.
     """
     from rspdns.support import default_target, write_archive
 

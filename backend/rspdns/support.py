@@ -58,6 +58,7 @@ _SECRET_WITHIN: Final = (
     re.compile(rf"(?P<key>(?<![\w.+-])--{_NAME}[^\S\n]+){_QUOTED_OR_WORD}", re.IGNORECASE),
     re.compile(rf"(?P<key>(?<![\w.+-]){_NAME}[^\S\n]+)\"[^\"\n]+\"", re.IGNORECASE),  # key { secret "..."; }
     re.compile(r"(?P<key>\b(?:Bearer|Basic)\s+)[^\s&@\"']+", re.IGNORECASE),
+    re.compile(r"(?P<key>[?&][\w.-]{0,60}key=)[^\s&\"']+", re.IGNORECASE),
     re.compile(r"(?P<key>//[^/\s:@]{0,60}:)[^\s@\"'/]+(?=@)"),  # http://user:password@host
     re.compile(
         r"(?P<key>\bhmac-[^\n]{0,200}?[\s:\"'])[A-Za-z0-9+/]{16,}={0,2}(?![\w+/])", re.IGNORECASE

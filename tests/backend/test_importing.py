@@ -314,6 +314,49 @@ def test_powerdns_lua_records_become_pools_and_the_rest_is_reported(tmp_path: Pa
     assert "timeout = 2 is left out" in (into / "REPORT.txt").read_text()
 
 
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        ("\"ifurlup('http://[::1', {{'192.0.2.1'}})\"", "is no URL"),
+        ("", "the type of the answer and a snippet in quotes"),
+        ("\"ifportup(99999, {'192.0.2.1'})\"", "99999 is no port"),
+        ("\"ifportup(443, '192.0.2.1')\"", "no list"),
+        ("\"pickwrandom({{'x','192.0.2.1'}})\"", "say --port"),
+    ],
+)
+def test_one_lua_record_that_is_wrong_leaves_the_others(tmp_path: Path, record: str, why: str) -> None:
+    (tmp_path / "zone").write_text(f"{LUA_ZONE}wrong.example.org 60 IN LUA A {record}\n")
+    done = run("powerdns", tmp_path / "zone", "--into", tmp_path / "new", *REGISTRARS)
+    assert done.exit_code == 0, done.output
+    number = LUA_ZONE.count("\n") + 1
+    assert any(f"zone:{number}: wrong" in told and why in told for told in done.output.splitlines())
+    assert "www" in pools_of(tmp_path / "new")
+
+
+def test_zone_files_of_gdnsd_that_include_others(tmp_path: Path) -> None:
+    """Relative to the including file; @Z and @F are the zone; a missing file is told with its line."""
+    source = gdnsd_files(tmp_path)
+    zones = source / "zones"
+    (zones / "parts").mkdir()
+    (zones / "example.com").write_text(
+        "@ SOA ns1 host 1 7200 1800 259200 900\n@Z NS ns1.@F\nns1 A 10.99.0.53\n$INCLUDE parts/one sub\n"
+    )
+    (zones / "parts" / "one").write_text(
+        "\nsip 300/30 DYNA multifo!sip\n$INCLUDE two\ncdn 300 DYNA weighted!cdn\n"
+    )
+    (zones / "parts" / "two").write_text("www.@Z A 192.0.2.7\n")
+    done = run("gdnsd", source, "--into", tmp_path / "new", *REGISTRARS)
+    assert done.exit_code == 0, done.output
+    assert set(pools_of(tmp_path / "new")) == {"sip.sub"}
+    assert "parts/one:4: cdn.sub DYNA" in done.output
+    fixed = (tmp_path / "new" / "zones.d" / "example.com.zone").read_text()
+    assert "www 86400 IN A 192.0.2.7" in fixed
+    assert "@ 86400 IN NS ns1.example.com." in fixed
+    (zones / "parts" / "two").unlink()
+    done = run("gdnsd", source, "--into", tmp_path / "again", *REGISTRARS)
+    assert "parts/one:3: $INCLUDE of" in done.output
+
+
 def test_powerdns_weights_with_the_port_that_the_user_says(tmp_path: Path) -> None:
     (tmp_path / "zone").write_text(LUA_ZONE)
     into = tmp_path / "new"
@@ -361,6 +404,9 @@ def test_a_file_that_is_none_of_consuls_is_refused(tmp_path: Path) -> None:
     for name, why in (("x.json", "neither a service definition"), ("x.hcl", "HCL is not read")):
         done = run("consul", tmp_path / name, *more)
         assert (done.exit_code, why in done.output) == (1, True)
+    (tmp_path / "x.json").write_text("[" * 100_000)
+    done = run("consul", tmp_path / "x.json", *more)
+    assert (done.exit_code, "too many brackets" in done.output) == (1, True)
     assert not (tmp_path / "new").exists()
 
 

@@ -83,6 +83,11 @@ def test_the_archive_holds_what_a_report_needs_and_no_secret(config: Path, tmp_p
         f"snmpget -v3 -u me -A {SECRET} -X '{SECRET}' 10.0.0.1",
         f"defCommunity {SECRET}\ndefAuthPassphrase {SECRET}",
         f'headers = {{ Authorization = "Basic {SECRET}" }}',
+        f"Authorization: Basic {SECRET}",
+        f"GET /v1?key={SECRET}",
+        f'"token" = "{SECRET}"',
+        f'admin = {{ token = "{SECRET}" }}',
+        f"Nov 23 06:00:00 ns1 pdns[1]: api-key={SECRET}",
         f"-----BEGIN EC PRIVATE KEY-----\n{SECRET}\n-----END EC PRIVATE KEY-----",
     ],
 )

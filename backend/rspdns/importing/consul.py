@@ -116,7 +116,9 @@ def _document(file: Path) -> Any:
     try:
         with file.open("rb") as source:
             return json.loads(source.read(_MOST_BYTES), cls=_Decoder)
-    except (OSError, ValueError, RecursionError) as problem:
+    except RecursionError:
+        raise ImportProblem(f"{file}: too many brackets within each other") from None
+    except (OSError, ValueError) as problem:
         raise ImportProblem(f"{file}: {getattr(problem, 'strerror', None) or problem}") from None
 
 
@@ -218,7 +220,10 @@ def _check(check: Mapping[str, Any], port: int, address: str) -> CheckKeys:
         _here(called, host, address)
         return {"type": "tcp", "port": _port(called, at, port)}
     if text := check.get("http"):
-        url = urlsplit(str(text))
+        try:
+            url = urlsplit(str(text))
+        except ValueError:
+            raise _NotCarried(f"{called}: {text!r} is no URL") from None
         method = str(check.get("method") or "GET").upper()
         if url.scheme not in _PORT_OF or method != "GET" or check.get("header") or check.get("body"):
             raise _NotCarried(f"{called}: only GET without headers of its own has a counterpart")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,7 @@ from rspdns.importing.model import (
 from rspdns.importing.records import Special, read_master_file
 
 _TTL_RANGE: Final = re.compile(r"(?m)(?<=\s)(\d+[smhdwSMHDW]?)/\d+[smhdwSMHDW]?(?=\s+(?:IN\s+)?DYN[AC]\s)")
+_ORIGINS: Final = r"(?m)(?:(?<=[\s.])|^)@{}(?=[\s;)]|$)"
 _DEFAULT_TTL_S: Final = 86400
 _TIMES: Final = frozenset({"plugin", "interval", "timeout", "up_thresh", "ok_thresh", "down_thresh"})
 """Keys of every service type. The checks have the times of rspdns, which each report says."""
@@ -73,8 +75,8 @@ def read_gdnsd(directory: Path, wishes: Wishes) -> list[Import]:
     for file in sorted(zones.iterdir()):
         if file.is_file() and not file.name.startswith("."):
             zone = names.normal(file.name.replace("@", "/"))
-            text = _TTL_RANGE.sub(r"\1", _read(file))
-            fixed, special = read_master_file(text, str(file), zone, resources.default_ttl_s)
+            change = partial(_as_others_write, zone)
+            fixed, special = read_master_file(_read(file), str(file), zone, resources.default_ttl_s, change)
             has_dynamic = has_dynamic or bool(special)
             made = _zone(zone, fixed, special, resources)
             if not special:
@@ -88,6 +90,13 @@ def read_gdnsd(directory: Path, wishes: Wishes) -> list[Import]:
     for place, what, why in resources.left_out():
         (with_pools or found)[0].lost(place, what, why)
     return found
+
+
+def _as_others_write(zone: str, text: str, is_included: bool) -> str:
+    """Return a zone file of gdnsd in RFC 1035's words: one TTL, and the zone's name for @Z and @F."""
+    if is_included and re.search(_ORIGINS.format("F"), text):
+        raise ImportProblem(f"zone {zone}: @F in an included file is not followed: write the name")
+    return re.sub(_ORIGINS.format("[ZF]"), f"{zone}.", _TTL_RANGE.sub(r"\1", text))
 
 
 def _read(file: Path) -> str:

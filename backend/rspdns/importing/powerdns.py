@@ -114,6 +114,8 @@ def _add(made: Import, name: str, found: Sequence[tuple[Special, _Found]]) -> No
 def _record(record: Special, wishes: Wishes) -> _Found:
     if record.type != "LUA":
         raise _NotCarried(f"{record.type} has no counterpart here")
+    if len(record.words) < 2:
+        raise _NotCarried("a LUA record is the type of the answer and a snippet in quotes")
     kind, *code = record.words
     if kind.upper() not in ("A", "AAAA"):
         raise _NotCarried(f"LUA records of type {kind} have no counterpart")
@@ -141,7 +143,10 @@ def _ifportup(function: str, arguments: Sequence[Any], wishes: Wishes) -> _Found
 
 def _ifurlup(function: str, arguments: Sequence[Any], wishes: Wishes) -> _Found:
     text, addresses, options = _arguments(function, arguments, 2)
-    url = urlsplit(text if isinstance(text, str) else "")
+    try:
+        url = urlsplit(text if isinstance(text, str) else "")
+    except ValueError:
+        raise _NotCarried(f"{text!r} is no URL") from None
     if url.scheme not in _PORT_OF or not url.hostname:
         raise _NotCarried(f"{text!r} is no URL of http or https")
     try:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import dns.exception
@@ -19,29 +23,37 @@ _TYPES: Final = {"LUA": 65402, "ALIAS": 65401, "DYNA": 65441, "DYNC": 65442}
 """PowerDNS's own numbers, and two of those for private use (RFC 6895): gdnsd's types have none."""
 
 
+_INCLUDE: Final = re.compile(r"""(?mi)^(\$INCLUDE[ \t]+)("?)([^\s";]+)\2""")
+_MOST_INCLUDED: Final = 16
+"""Files that include each other; one that includes itself would never end."""
+
+
 class _Text(dns.rdata.Rdata):
     """A record of one of these types: its words as they stand there, and the line."""
 
     words: tuple[str, ...]
+    file: str
     line: int
 
-    __slots__ = ("line", "words")
+    __slots__ = ("file", "line", "words")
 
-    def __init__(self, rdclass: Any, rdtype: Any, words: tuple[str, ...], line: int) -> None:
+    def __init__(self, rdclass: Any, rdtype: Any, words: tuple[str, ...], file: str, line: int) -> None:
         super().__init__(rdclass, rdtype)
         object.__setattr__(self, "words", words)
+        object.__setattr__(self, "file", file)
         object.__setattr__(self, "line", line)
 
     @classmethod
     def from_text(cls, rdclass: Any, rdtype: Any, tok: dns.tokenizer.Tokenizer, *_: Any, **__: Any) -> _Text:
         """Read what follows the type."""
         # The end of the line was read already where the first word is the last one.
-        line = tok.where()[1] - (getattr(tok, "ungotten_char", None) == "\n")
+        file, line = tok.where()
+        line -= getattr(tok, "ungotten_char", None) == "\n"
         words = []
         while not (token := tok.get()).is_eol_or_eof():
             words.append(token.unescape().value)
         tok.unget(token)
-        return cls(rdclass, rdtype, tuple(words), line)
+        return cls(rdclass, rdtype, tuple(words), file, line)
 
     def to_text(self, *_: Any, **__: Any) -> str:
         """Return the words."""
@@ -87,27 +99,81 @@ class Special:
     place: Place
 
 
+def _as_it_is(text: str, _is_included: bool) -> str:
+    return text
+
+
+class _Included:
+    """Copies of the files that a master file includes, each changed like the file itself."""
+
+    def __init__(self, folder: Path, change: Callable[[str, bool], str]) -> None:
+        self._folder = folder
+        self._change = change
+        self._files: dict[str, str] = {}
+
+    def prepared(self, text: str, file: Path, depth: int = 0) -> str:
+        """Return the text with the copies' names in its $INCLUDE. Raises ImportProblem."""
+        text = self._change(text, depth > 0)
+
+        def copied(match: re.Match[str]) -> str:
+            source = file.parent / match[3]
+            where = Place(str(file), text.count("\n", 0, match.start()) + 1)
+            if depth >= _MOST_INCLUDED:
+                raise ImportProblem(f"{where}: $INCLUDE of {source}: too many files within each other")
+            try:
+                found = source.read_text()
+            except (OSError, UnicodeDecodeError) as problem:
+                why = getattr(problem, "strerror", None) or problem
+                raise ImportProblem(f"{where}: $INCLUDE of {source}: {why}") from None
+            target = self._folder / f"{len(self._files)}-"
+            self._files[str(target)] = str(source)
+            target.write_text(self.prepared(found, source, depth + 1))
+            return f"{match[1]}{target}"
+
+        return _INCLUDE.sub(copied, text)
+
+    def original(self, file: str) -> str:
+        """Return the name of a copy's original; another name as it is."""
+        return self._files.get(file, file)
+
+    def told(self, problem: Exception) -> str:
+        """Return a message with the originals' names."""
+        return re.sub(
+            rf"{re.escape(str(self._folder))}/\d+-", lambda name: self.original(name[0]), str(problem)
+        )
+
+
 def read_master_file(
-    text: str, file: str, zone: str, default_ttl_s: int | None = None
+    text: str,
+    file: str,
+    zone: str,
+    default_ttl_s: int | None = None,
+    change: Callable[[str, bool], str] = _as_it_is,
 ) -> tuple[list[str], list[Special]]:
     """Return the lines of all other records, and the special ones. Raises ImportProblem.
 
-    `default_ttl_s`: of records without a TTL; None: that of the record before, as RFC 1035 has it.
+    `default_ttl_s`: of records without a TTL; None: that of the record before, as RFC 1035 has it. `change`
+    is called with the text of each file, and whether another one includes it: what must be changed first.
     """
     origin = dns.name.from_text(zone)
-    before = 0
-    if default_ttl_s is not None:
-        text, before = f"$TTL {default_ttl_s}\n{text}", 1
-    try:
-        found = dns.zone.from_text(text, origin, relativize=True, check_origin=False, filename=file)
-    except (dns.exception.DNSException, ValueError) as problem:
-        raise ImportProblem(f"{file}: {problem}") from None
     lines: list[str] = []
     special: list[Special] = []
+    with tempfile.TemporaryDirectory() as folder:
+        included = _Included(Path(folder), change)
+        text = included.prepared(text, Path(file))
+        before = 0
+        if default_ttl_s is not None:
+            text, before = f"$TTL {default_ttl_s}\n{text}", 1
+        try:
+            found = dns.zone.from_text(
+                text, origin, relativize=True, check_origin=False, filename=file, allow_include=True
+            )
+        except (dns.exception.DNSException, ValueError, OSError) as problem:
+            raise ImportProblem(f"{file}: {included.told(problem)}") from None
     for name, ttl_s, rdata in found.iterate_rdatas():
         if isinstance(rdata, _Text):
-            kind = type(rdata).__name__
-            special.append(Special(str(name), kind, rdata.words, Place(file, rdata.line - before)))
+            place = Place(included.original(rdata.file), rdata.line - (before if rdata.file == file else 0))
+            special.append(Special(str(name), type(rdata).__name__, rdata.words, place))
             continue
         content = rdata.to_text(origin=origin, relativize=False)
         line = f"{name} {ttl_s} IN {dns.rdatatype.to_text(rdata.rdtype)} {content}"
