@@ -352,6 +352,10 @@ int main(int count, char **words)
 		fputs(USAGE, stdout);
 		return 0;
 	}
+	if (count == 2 && strcmp(words[1], "--version") == 0) {
+		puts("ppu-guard, version " PROJECT_VERSION);
+		return 0;
+	}
 	char *end = "";
 	unsigned long pending = is_probe ? 1 : count > 3 && strcmp(words[1], "--pending") == 0 ? strtoul(words[2], &end, 10) : 0;
 	if (pending < 1 || pending > 10000000 || *end || count - 3 > MOST_INTERFACES) {

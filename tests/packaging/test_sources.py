@@ -152,7 +152,12 @@ def test_every_python_command_tells_the_version(command: str) -> None:
 
 @pytest.mark.parametrize(
     "program",
-    ["sctp-userland/build/sctpd", "sctp-userland/sctp-run", "fastpath/build/rspdns-fastpath"],
+    [
+        "sctp-userland/build/sctpd",
+        "sctp-userland/sctp-run",
+        "fastpath/build/rspdns-fastpath",
+        "ppu-agent/build/ppu-guard",
+    ],
 )
 def test_every_other_program_tells_the_same(program: str) -> None:
     assert (
