@@ -1,7 +1,7 @@
-"""The packages that were cross-built for arm64: every program in them is for it, and an emulated Debian takes them.
+"""The packages cross-built for arm64: every program in them is for it, and an emulated Debian takes them.
 
-`make test-arm64` builds them and runs this; it needs root, debootstrap and qemu-user-static, and is no part of
-`make test`. The emulator knows no namespaces of its own, SCTP or BPF: services are started on real machines only.
+`make test-arm64` builds them and runs this; it needs root, debootstrap and qemu-user-static, and is no part
+of `make test`. The emulator has neither SCTP nor BPF: services are started on real machines only.
 """
 
 import os
