@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import importlib
 import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from daemon_kit import notify
 from daemon_kit.config_file import ConfigurationErrors
@@ -35,7 +36,6 @@ from pool_user import (
     reasons,
 )
 
-from rspdns.admin.server import AdminServer
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
 from rspdns.answers.snapshot import Snapshot
@@ -45,7 +45,6 @@ from rspdns.dnssec.store import DnssecStore
 from rspdns.event_log import EventLog
 from rspdns.examiner import Examiner
 from rspdns.fastpath import FastPath
-from rspdns.metrics import BackendMetrics
 from rspdns.pdns import name_table
 from rspdns.pdns.answering import AnsweringThread, LookedUp, make_connector
 from rspdns.pdns.purge import Purger
@@ -57,6 +56,9 @@ from rspdns.status.build import Known
 from rspdns.status.model import ConnectorStatus, SnapshotStatus
 from rspdns.zones.loading import Progress
 from rspdns.zones.zone import PoolNames, Zone, probing_by_handle, sharing
+
+if TYPE_CHECKING:
+    from rspdns.admin.server import AdminServer
 
 VERSION = version("rspdns")
 LOOK_FOR_CYCLES_AFTER = 10_000
@@ -147,18 +149,8 @@ class Backend:
                 "reloaded": Command(self._tell_reloaded, {"number": int}),
             },
         )
-        self.admin = AdminServer(
-            config.admin,
-            config.access,
-            self,
-            self.events,
-            BackendMetrics(
-                lambda: self.admin.api.fresh(),
-                self.events,
-                lambda: self.admin.api.guard.refused,
-                lambda: self.admin.api.streams.open,
-            ),
-        )
+        self.admin: AdminServer | None = None
+        """Live page, API and metrics; None until they are loaded."""
         self._host = socket.gethostname()
         self._log = get_logger("backend")
         self._failure: asyncio.Future[str]
@@ -194,8 +186,6 @@ class Backend:
         cleanup.push_async_callback(self._reloads.close)
         await self._control.start()
         cleanup.push_async_callback(self._control.close)
-        await self.admin.start()
-        cleanup.push_async_callback(self.admin.close)
         await self.connector.start()
         cleanup.push_async_callback(self.connector.close)
         if self.fastpath is not None:
@@ -219,6 +209,33 @@ class Backend:
         cleanup.push_async_callback(self.examiner.close)
         probing = self._watched(self.prober.run(), "prober")
         cleanup.callback(probing.cancel)
+        await self._start_admin(cleanup)
+
+    async def _start_admin(self, cleanup: contextlib.AsyncExitStack) -> None:
+        """Serve live page, API and metrics.
+
+        They come last, and are loaded in a thread: their libraries take as long as a third of the start, and
+        neither PowerDNS nor the kernel waits for that.
+        """
+        for module in ("rspdns.admin.server", "rspdns.metrics"):
+            await asyncio.to_thread(importlib.import_module, module)
+        from rspdns.admin.server import AdminServer
+        from rspdns.metrics import BackendMetrics
+
+        self.admin = admin = AdminServer(
+            self.config.admin,
+            self.config.access,
+            self,
+            self.events,
+            BackendMetrics(
+                lambda: admin.api.fresh(),
+                self.events,
+                lambda: admin.api.guard.refused,
+                lambda: admin.api.streams.open,
+            ),
+        )
+        await admin.start()
+        cleanup.push_async_callback(admin.close)
 
     def _follow_hangups(self, cleanup: contextlib.AsyncExitStack) -> None:
         """SIGHUP reads the files again, as daemons do."""
@@ -413,7 +430,8 @@ class Backend:
         before = self.config.zones
         self.config = self.config.with_files(config.zones, config.access)
         now = time.monotonic()
-        self.admin.set_access(config.access)
+        if self.admin is not None:
+            self.admin.set_access(config.access)
         self.belief.set_pools(self.config.pool_rules, now)
         self.prober.set_pools(probing_by_handle(self.config.zones))
         self.examiner.pools = probing_by_handle(self.config.zones)
@@ -475,7 +493,8 @@ class Backend:
         """What `rspdns status` and the admin API tell."""
         now = time.monotonic()
         built_at_s = self.publisher.built_at_s
-        problems = (self.keeper.problem, self.roster.problem, self.serials.problem, self.admin.problem)
+        admin_problem = self.admin.problem if self.admin is not None else None
+        problems = (self.keeper.problem, self.roster.problem, self.serials.problem, admin_problem)
         return Status(
             host=self._host,
             version=VERSION,

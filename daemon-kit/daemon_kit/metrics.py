@@ -2,20 +2,21 @@
 
 A service counts in ints and in `BucketCounts`; a `Collector` of its own turns these into metric families when
 it is scraped, and `exposition()` into the text. Wants the package prometheus-client, which not every service
-needs.
+needs; it is loaded when it is, since no start should wait for it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from prometheus_client.registry import Collector
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import HistogramMetricFamily
+    from prometheus_client.registry import Collector
 
-CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """The Content-Type of what `exposition()` gives."""
 
 
@@ -49,6 +50,8 @@ class BucketCounts:
 
 def registry(*collectors: Collector) -> CollectorRegistry:
     """A registry of its own with these collectors, and what the kernel knows of this process."""
+    from prometheus_client import CollectorRegistry, ProcessCollector
+
     own = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=own)
     for collector in collectors:
@@ -58,4 +61,6 @@ def registry(*collectors: Collector) -> CollectorRegistry:
 
 def exposition(of: CollectorRegistry) -> bytes:
     """Everything in Prometheus's text format."""
+    from prometheus_client.exposition import generate_latest
+
     return generate_latest(of)

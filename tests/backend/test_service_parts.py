@@ -1,6 +1,8 @@
 """A part of the service that fails at start or later ends it with one line, not silently."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,13 @@ async def test_a_part_ends_also_when_news_come_in_the_same_moment(
     running.cancel()
     done, _ = await asyncio.wait([running], timeout=5)
     assert done
+
+
+def test_answers_wait_for_no_library_of_the_live_page_and_the_metrics() -> None:
+    """These take as long to load as a third of the start. In a process of its own: here they are loaded."""
+    program = "import sys, rspdns.cli, rspdns.service; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    assert "rspdns.answers.publisher" in loaded.split()
+    assert {"aiohttp", "prometheus_client"}.isdisjoint(loaded.split())

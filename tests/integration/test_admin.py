@@ -73,6 +73,11 @@ class AdminChain(Chain):
         self.start()
         until(lambda: self.targets_at(OWNER) == set(SIP_PORTS), 90, self.sidecar.log)
 
+    def start_backend(self) -> None:
+        """Start it again. Live page and API are loaded last: it answers PowerDNS before."""
+        self.backend.start()
+        until(lambda: self.namespace.run("curl", "-sf", f"{URL}/v1/status").returncode == 0)
+
     def curl(self, path: str, *more: str) -> str:
         said = self.namespace.run("curl", "-sS", "--max-time", "80", *more, URL + path, timeout_s=100)
         assert said.returncode == 0, said.stderr
@@ -295,7 +300,7 @@ def test_a_missing_server_is_named_explained_and_kept_until_it_is_forgotten(
 
     until(lambda: written() >= {killed, drained})
     kill(chain.backend.process)
-    chain.backend.start()
+    chain.start_backend()
     until(lambda: chain.targets_at(OWNER) == {SIP_PORTS[2]})
     assert reasons() == before, "kept across a restart"
     names = "".join(f'"{ADDRESS}:{port}" = "sip-{port}"\n' for port in SIP_PORTS)
@@ -329,7 +334,7 @@ def test_the_live_page_says_when_the_backend_is_gone_and_goes_on_after(
     browser.until(row(SIP_PORTS[1]))
     kill(chain.backend.process)
     browser.until("document.getElementById('link').textContent === 'not connected'")
-    chain.backend.start()
+    chain.start_backend()
     browser.until("document.getElementById('link').textContent === 'live'")
     browser.until(row(SIP_PORTS[1], ":not(.out)"))
 
