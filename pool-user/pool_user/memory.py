@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from typing import Protocol as Interface
 
 import orjson
 from daemon_kit.files import open_regular, remove_unfinished, replace_file
 from daemon_kit.logs import get_logger
 
-from pool_user.belief import Belief
 from pool_user.views import Member, PoolView
 from rserpool import Policy, Protocol, RSerPoolError, decode_policy, encode_policy
 
@@ -207,14 +207,32 @@ AT_LEAST_EVERY_S = 10.0
 """Time after which the file is written although nothing changed: it tells that a registrar still vouches."""
 
 
+class Remembering(Interface):
+    """Who takes the file's pools at the start: the belief of a backend, say."""
+
+    def remember(
+        self,
+        handle: str,
+        members: tuple[Member, ...],
+        recent: tuple[Member, ...],
+        stale_since_s: float,
+        now: float,
+    ) -> None:
+        """Take one pool: who was in, and who had just left. Times are monotonic seconds."""
+
+
 class LastKnownGood:
-    """The file in `directory`. Trouble with it is a warning, never the end: the next write may succeed."""
+    """The file in `directory`. Trouble with it is a warning, never the end: the next write may succeed.
+
+    `without_it` says in words what an older file would mean.
+    """
 
     def __init__(
         self,
         directory: str | Path,
         max_stale_s: float,
         *,
+        without_it: str = "Answers go on; after a restart of the backend they would come from the older file",
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -222,6 +240,7 @@ class LastKnownGood:
         """Why the file could not be read or written the last time, for status; None if all is well."""
         self._directory = Path(directory)
         self._max_stale_s = max_stale_s
+        self._without_it = without_it
         self._clock = clock
         self._wall_clock = wall_clock
         self._views: Mapping[str, PoolView] = {}
@@ -229,7 +248,7 @@ class LastKnownGood:
         self._news = asyncio.Event()
         self._log = get_logger("last_known_good")
 
-    def load_into(self, belief: Belief) -> int:
+    def load_into(self, belief: Remembering) -> int:
         """Give the file's pools to the belief; return how many. A damaged file is refused with a warning."""
         now = self._clock()
         try:
@@ -275,8 +294,7 @@ class LastKnownGood:
             replace_file(self._directory / FILE_NAME, encode(views, now, wall_s, self._encoded))
         except OSError as problem:
             words = (
-                f"{self._directory / FILE_NAME}: cannot be written: {problem.strerror}. "
-                "Answers go on; after a restart of the backend they would come from the older file"
+                f"{self._directory / FILE_NAME}: cannot be written: {problem.strerror}. {self._without_it}"
             )
             if words != self.problem:
                 self._log.warning("last_known_good_not_saved", problem=words)

@@ -26,6 +26,7 @@ from pool_user import (
     BeliefEvent,
     Heard,
     Intervals,
+    LastKnownGood,
     PoolUser,
     PoolView,
     Prober,
@@ -37,7 +38,7 @@ from pool_user import (
 )
 
 from ppu_agent.configuration import PpuConfig, load_configuration
-from ppu_agent.deaths import Deaths, Departed
+from ppu_agent.deaths import REMEMBERED_S, Deaths, Departed
 from ppu_agent.destinations import Address, Destination
 from ppu_agent.explanation import explain, parse_endpoint
 from ppu_agent.gateway import Gateway, guarded
@@ -61,10 +62,11 @@ from ppu_agent.via import Channels, DatagramFront
 from ppu_agent.writer import Writer
 from rserpool import Protocol, SctpUnavailable
 
-_FIXED: Final = ("registrars", "follow", "control", "gateway", "metrics")
+_FIXED: Final = ("registrars", "follow", "control", "state", "gateway", "metrics")
 """What can't change while the agent runs."""
 STANDSTILL_S: Final = 4.0
 """Relayed connections would hang with an agent that stands still, so it is killed then, as systemd does."""
+_WITHOUT_MEMORY: Final = "An agent that is started again would know nothing of servers that were dead before"
 MOST_PROBES = 64
 """Of members that left, at a time."""
 _INTERVALS = Intervals(hot_s=0.05, hot_for_s=60.0, idle_s=10.0)
@@ -84,6 +86,8 @@ class PpuAgent:
         self.started_at_s = time.monotonic()
         self.suspended = False
         self.deaths = Deaths()
+        self.keeper = LastKnownGood(config.state.path, REMEMBERED_S, without_it=_WITHOUT_MEMORY)
+        self._remembered: Mapping[str, PoolView] = {}
         self.belief = Belief(config.registrars, config.pool_rules)
         self.steering = Steering()
         self.writer = Writer(self._is_ours)
@@ -134,6 +138,8 @@ class PpuAgent:
             self.writer.open(is_kept=any(policy.front for policy in self._policies))
             cleanup.callback(self.writer.close)
             await self._start_parts(self.config)
+            self.keeper.load_into(self.deaths)
+            self.deaths.restrict(self.config.accept_by_handle)
             await self._control.start()
             cleanup.push_async_callback(self._control.close)
             await self._start_metrics(cleanup)
@@ -147,6 +153,7 @@ class PpuAgent:
                 self._ask_the_departed(),
                 self._renew(),
                 self._end_what_was_up(),
+                self.keeper.run(),
                 self._reloading.run(),
                 notify.feed_watchdog(stop),
             ):
@@ -164,6 +171,8 @@ class PpuAgent:
                 await self.relay.leave()
             if self._failed.done():
                 self._failed.result()
+            self._remember()
+            await asyncio.to_thread(self.keeper.save_now)
             self._log.info("stopped")
             await self.pool_user.leave()
 
@@ -473,10 +482,18 @@ class PpuAgent:
             before = self.deaths.dead()
             self.deaths.views(self.belief.views(now), now)
             self._conclude(before, now)
+            self._remember()
             if self.channels is not None:
                 self.channels.tidy(self.config.relay.idle_s)
             for front in self._datagram_fronts.values():
                 front.tidy()
+
+    def _remember(self) -> None:
+        """Have kept what the next agent must know: servers that are dead by then are in no list."""
+        now_known = self.deaths.remembered()
+        if now_known != self._remembered:
+            self._remembered = now_known
+            self.keeper.changed(now_known)
 
     async def _ask_the_departed(self) -> None:
         """Probe who left, at once and again and again."""
@@ -547,6 +564,7 @@ class PpuAgent:
         return {
             "uptime_s": round(now - self.started_at_s, 3),
             "suspended": self.suspended,
+            "state_problem": self.keeper.problem,
             "reload_problem": self._reloading.problem,
             **believed,
             "kernel": {"problem": self.writer.problem, "write_count": self.writer.writes},

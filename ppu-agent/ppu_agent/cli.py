@@ -88,11 +88,22 @@ def _rehearse(loaded: PpuConfig, *, as_json: bool) -> None:
 @_CONFIG
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--watch", is_flag=True, help="Go on showing it, every second, until Ctrl-C.")
-def status(config: Path, as_json: bool, watch: bool) -> None:
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Show only what is wrong; exit status 1 when the kernel refuses the rules, or no registrar vouches "
+    "for a pool. For keepalived, or a monitor.",
+)
+def status(config: Path, as_json: bool, watch: bool, check: bool) -> None:
     """Show which servers are alive, which left, and what is redirected or refused."""
     import time
 
-    from ppu_agent.status import render
+    from ppu_agent.status import problems, render
+
+    if check:
+        found = list(problems(_ask(config, "status")))
+        click.echo("\n".join(found or ["all is well"]))
+        raise SystemExit(1 if found else 0)
 
     def show(result: dict[str, Any], indent: int | None) -> None:
         lines = [json.dumps(result, indent=indent)] if as_json else list(render(result))

@@ -148,6 +148,13 @@ class ControlConfig(StrictModel):
     """The unix socket."""
 
 
+class StateConfig(StrictModel):
+    """`[state]`: what the agent knows when it is started again."""
+
+    path: FilePath = Path("/var/lib/ppu-agent")
+    """The folder of a file with the members of the pools, and those that left within the last hour."""
+
+
 class MetricsConfig(StrictModel):
     """`[metrics]`: where Prometheus finds them."""
 
@@ -203,6 +210,7 @@ class PpuConfig(StrictModel):
     follow: Literal["enrp", "poll"] = "enrp"
     """How registrars are followed: as a peer that they push changes to, or by asking alone."""
     control: ControlConfig = ControlConfig()
+    state: StateConfig = StateConfig()
     metrics: MetricsConfig | None = None
     gateway: GatewayConfig | None = None
     relay: RelayConfig = RelayConfig()

@@ -129,6 +129,36 @@ class Deaths:
                         self._step(one, Input.CONFIRMED, "unreachable for the agent's own probes", now)
         return before != {destination: one.state for destination, one in self._departed.items()}
 
+    def remember(
+        self,
+        handle: str,
+        members: tuple[Member, ...],
+        recent: tuple[Member, ...],
+        stale_since_s: float,
+        now: float,
+    ) -> None:
+        """Take what an agent before knew of a pool: who was in it, and who had left. Whoever is not in it, by
+        the word of a settled registrar, is asked whether it is dead."""
+        del stale_since_s, now
+        self._listed[handle] = {
+            Destination(address, member.protocol, member.port): member
+            for member in (*recent, *members)
+            for address in member.addresses
+        }
+
+    def remembered(self) -> dict[str, PoolView]:
+        """What the next agent is to know: members of each pool, and as `recent` those that left."""
+        left: dict[str, list[Member]] = {}
+        for one in self._departed.values():
+            for handle in one.pools:
+                left.setdefault(handle, []).append(one.at_destination)
+        return {
+            handle: PoolView(
+                handle, tuple(dict.fromkeys(listed.values())), recent=tuple(left.get(handle, ())), known=True
+            )
+            for handle, listed in self._listed.items()
+        }
+
     def restrict(self, accept: Mapping[str, Collection[Network]]) -> None:
         """Forget what these pools, by handle, do not accept in these networks: the configuration changed."""
         self._listed = {

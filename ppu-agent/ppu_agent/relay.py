@@ -41,7 +41,8 @@ CONNECT_TIMEOUT_S: Final = 1.5
 FLUSH_S: Final = 30.0
 """So long a client has to take the last bytes of a connection that ended in order."""
 _LEAVE_S: Final = 1.0
-_AT_ONCE_BYTES: Final = 64 * 1024
+_AT_ONCE_BYTES: Final = 16 * 1024
+"""So much is read at once, twice as much may wait to be read, and once as much to be written."""
 _SO_ORIGINAL_DST: Final = 80
 _SOL_IPV6: Final = 41
 _LINGER: Final = struct.pack("ii", 1, 0)
@@ -138,6 +139,7 @@ class Relay:
             abort(writer)
             return
         self._tasks.add(task)
+        writer.transport.set_write_buffer_limits(_AT_ONCE_BYTES)
         connection = _Connection(
             asked, client, reader, writer, self._choose, self._dial, self._conversation(asked), self.counts
         )
@@ -146,6 +148,8 @@ class Relay:
         self.counts["relayed"] += 1
         try:
             await connection.run(self.limits.idle_s)
+        except asyncio.CancelledError:
+            pass  # the relay ends; asyncio's streams would print a traceback
         finally:
             self.connections.discard(connection)
             self._tasks.discard(task)
@@ -301,6 +305,7 @@ class _Connection:
             reaching.cancel()
             return None
         reader, self._to_server = reaching.result()
+        self._to_server.transport.set_write_buffer_limits(_AT_ONCE_BYTES)
         self._writer.write(self._conversation.refuse(self._source, all_of_them=False))
         unanswered = self._conversation.repeat(_now())
         self._counts["repeated"] += len(unanswered)

@@ -73,10 +73,21 @@ def _departed(one: Departed, now: float) -> dict[str, Any]:
     }
 
 
+def problems(status: Mapping[str, Any]) -> Iterator[str]:
+    """What keeps the agent from its work."""
+    if status["kernel"]["problem"] is not None:
+        yield f"the kernel refused: {status['kernel']['problem']}"
+    for pool in status["pool"]:
+        if not pool["known"] or pool["stale_s"] is not None:
+            yield f"pool {pool['handle']}: no registrar vouches for it: nothing is done"
+
+
 def render(status: Mapping[str, Any]) -> Iterator[str]:
     """The same as lines."""
     if status["reload_problem"] is not None:
         yield f"the last reload was refused, the former configuration goes on: {status['reload_problem']}"
+    if status["state_problem"] is not None:
+        yield status["state_problem"]
     if status["suspended"]:
         yield "suspended: packets to dead servers are left alone until `ppu-agent resume`"
     for registrar in status["registrars"]:

@@ -37,7 +37,7 @@ class Client:
         self.config = chain.folder / "ppu-agent.toml"
         self.config.write_text(
             f"registrars = {json.dumps(chain.registrars.addresses_with_enrp)}\n"
-            f'[control]\npath = "{chain.folder}/ppu.sock"\n'
+            f'[control]\npath = "{chain.folder}/ppu.sock"\n[state]\npath = "{chain.folder}/ppu-state"\n'
             f'[[pool]]\nhandle = "{HANDLE}"\naccept = ["{ADDRESS}/32"]\nsteer = "{FRONT}:5060"\n{self.pools}'
         )
         self.servers = {port: chain.start_sip(port) for port in SIP_PORTS}

@@ -196,6 +196,28 @@ def test_server_that_the_configuration_accepts_no_more_is_forgotten() -> None:
     assert not deaths.departed
 
 
+def test_agent_that_is_started_again_asks_who_left_before_and_who_left_meanwhile() -> None:
+    before = deaths_after_departure(2, 3)
+    ask(before, REFUSED, 1.0)
+    kept = before.remembered()
+    after = Deaths()
+    for handle, known in kept.items():
+        after.remember(handle, known.members, known.recent, 0.0, 0.0)
+    after.restrict({POOL: [ip_network("10.0.0.0/8")], "other": [ip_network("10.0.0.0/8")]})
+    after.views({POOL: view(known=False)}, 1.0)
+    assert not after.departed, "nobody vouches for anything yet"
+    after.views({POOL: view(3)}, 2.0)
+    assert {one.destination for one in after.due(2.0)} == {destination(1), destination(2)}
+    ask_again(after)
+    assert set(after.dead()) == {destination(1), destination(2)}
+
+
+def ask_again(deaths: Deaths) -> None:
+    """Those that are being asked do not answer."""
+    for one in list(deaths.departed):
+        deaths.heard(one.destination, REFUSED, 3.0)
+
+
 def test_lease_is_renewed_while_thousands_of_flows_are_moved(tmp_path: Path) -> None:
     """Forgetting 6,000 flows takes seconds; so many are a front's usual load, or the work of a stranger."""
     path = tmp_path / "ppu-agent.toml"

@@ -250,6 +250,24 @@ def test_half_closes_pass_and_what_is_no_sip_is_never_sent_elsewhere() -> None:
 
 
 @pytest.mark.integration
+def test_end_of_the_relay_ends_connections_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    async def play(scene: Scene) -> None:
+        reader, writer = await scene.connected()
+        writer.write(request("one"))
+        await scene.servers[0].has_got(request("one"))
+        await scene.relay.close()
+        with pytest.raises(ConnectionResetError):
+            await asyncio.wait_for(reader.read(), PATIENCE_S)
+        await asyncio.sleep(0)
+
+    in_scene(4, play)
+    told = [one.message for one in caplog.records]
+    assert not [
+        one for one in told if "relay.py" in one and "test_relay.py" not in one.replace("..._", "test_")
+    ]
+
+
+@pytest.mark.integration
 def test_connection_through_which_nothing_passes_is_reset() -> None:
     async def play(scene: Scene) -> None:
         scene.relay.limits = RelayLimits(idle_s=0.3)

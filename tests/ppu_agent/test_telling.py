@@ -15,7 +15,7 @@ from ppu_agent.configuration import load_configuration
 from ppu_agent.deaths import Deaths
 from ppu_agent.explanation import explain
 from ppu_agent.metrics import PpuCollector
-from ppu_agent.status import describe, render
+from ppu_agent.status import describe, problems, render
 from ppu_agent.steering import Steering, plan
 
 from tests.ppu_agent.making import ANSWERED, POOL, REFUSED, ask, destination, member, policy, view
@@ -80,6 +80,7 @@ def test_status_and_metrics_tell_what_is_done() -> None:
     status = describe(2.0, (), {POOL: view(1, 2)}, deaths.departed, steering) | {
         "suspended": False,
         "reload_problem": None,
+        "state_problem": None,
         "via": [{"address": "10.0.0.1", "port": 4630, "up": True}],
         "kernel": {"problem": "it would not", "write_count": 1},
         "gateway": None,
@@ -139,3 +140,16 @@ def test_check_tells_that_an_address_of_this_host_is_never_touched(tmp_path: Pat
         "should udp 10.0.0.1:5060 die: redirect udp 10.0.0.1:5060 to 127.0.0.1:5060 (weight 1000)",
         "should udp 127.0.0.1:5060 die: nothing is done: an address of this host is never touched",
     ]
+
+
+def test_check_of_status_tells_what_keeps_the_agent_from_its_work() -> None:
+    def found(view_of_pool: PoolView, problem: str | None) -> list[str]:
+        described = describe(9.0, [], {POOL: view_of_pool}, [], Steering())
+        return list(problems({**described, "kernel": {"problem": problem}}))
+
+    assert found(view(1), None) == []
+    assert found(view(1), "nftables refused the rules: no") == [
+        "the kernel refused: nftables refused the rules: no"
+    ]
+    told_so = "pool sip-udp: no registrar vouches for it: nothing is done"
+    assert found(view(known=False), None) == found(view(1, stale_since_s=1.0), None) == [told_so]

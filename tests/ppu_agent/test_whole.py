@@ -96,6 +96,16 @@ def test_killed_or_frozen_agent_leaves_nothing_behind_and_a_new_one_goes_on(whol
         until(whole.is_whole, told=whole.log)
 
 
+def test_agent_that_is_started_again_knows_who_was_dead(whole: Client) -> None:
+    kill(whole.servers[FIRST])
+    until(lambda: whole.options(FIRST), told=whole.log)
+    end(whole.agent)
+    assert not whole.options(FIRST)
+    whole.agent = whole.start_agent()
+    until(lambda: whole.options(FIRST), told=whole.log)
+    whole.revive(FIRST)
+
+
 def test_rules_that_somebody_removed_are_put_again(whole: Client) -> None:
     kill(whole.servers[FIRST])
     until(lambda: whole.options(FIRST), told=whole.log)

@@ -66,8 +66,8 @@ class _OverTcp:
                 if response is not None:
                     writer.write(response)
                     await writer.drain()
-        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError):
+            pass  # the client is gone, or we are ending: asyncio's streams would print a traceback
         finally:
             self._open -= 1
             writer.close()

@@ -18,7 +18,8 @@ async def serve(address: str, port: int, name: str) -> None:
     """Answer for ever."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        over = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError)
+        with contextlib.suppress(*over):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 refused = refusal(head, writer.get_extra_info("peername")[:2], "chaos")

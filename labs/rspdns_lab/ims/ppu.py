@@ -133,7 +133,8 @@ class ClientAgent:
         )
         config = folder / "ppu-agent.toml"
         registrars = json.dumps(list(REGISTRARS.values()))
-        config.write_text(f'registrars = {registrars}\n[control]\npath = "{self.control}"\n{pools}')
+        tables = f'[control]\npath = "{self.control}"\n[state]\npath = "{folder}"\n'
+        config.write_text(f"registrars = {registrars}\n{tables}{pools}")
         command = [sys.executable, "-m", "ppu_agent.cli", "run", "-c", str(config), "--log-json"]
         self.program = Program(
             "ppu-agent", host, sctp.command(command), folder / "ppu-agent.log", sctp.environment

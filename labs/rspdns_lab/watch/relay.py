@@ -75,7 +75,7 @@ class Relay(threading.Thread):
         await asyncio.gather(*others, return_exceptions=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError), contextlib.closing(writer):
+        with contextlib.suppress(OSError, asyncio.CancelledError), contextlib.closing(writer):
             # A socket belongs to the namespace of the thread that made it, wherever it is used.
             inside: socket.socket = await asyncio.to_thread(call_in, self._path, _new_socket)
             await self._loop.sock_connect(inside, ("127.0.0.1", self._port))

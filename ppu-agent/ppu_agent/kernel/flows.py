@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import socket
+import time
 from collections.abc import Callable, Collection, Iterator
 from ipaddress import ip_address
 from typing import Any, Final, NamedTuple
@@ -25,6 +26,7 @@ _NUMBERS: Final = {
 _FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 _ESTABLISHED: Final = 3
 """TCP_CONNTRACK_ESTABLISHED."""
+SEARCH_S: Final = 1.0
 _IPS_DST_NAT: Final = 1 << 5
 
 Endpoint = tuple[Address, int]
@@ -72,7 +74,10 @@ class Flows:
         return beside_the_loop(lambda: [flow for flow in self._flows([asked]) if flow.is_moved])
 
     def has_moved_connection(self, is_ours: Callable[[Address, int], bool]) -> bool:
-        """Whether a TCP connection to one of our addresses and ports is up with another server."""
+        """Whether a TCP connection to one of our addresses and ports is up with another server.
+
+        True, too, when that could not be found out within 1 s: an agent that ends has no more time.
+        """
         return beside_the_loop(lambda: self._has_moved_connection(is_ours))
 
     def _forget(self, asked: Collection[Destination], endpoints: Collection[Endpoint]) -> list[Flow]:
@@ -117,12 +122,13 @@ class Flows:
                 self._on_problem(f"conntrack could not be asked for flows to port {port}: {problem}")
 
     def _has_moved_connection(self, is_ours: Callable[[Address, int], bool]) -> bool:
+        until_s = time.monotonic() + SEARCH_S
         try:
             for family in _FAMILIES.values():
                 with NFCTSocket(nfgen_family=family) as conntrack:
                     for entry in conntrack.dump(status=_IPS_DST_NAT, status_mask=_IPS_DST_NAT):
-                        if self._is_over():
-                            return False
+                        if self._is_over() or time.monotonic() > until_s:
+                            return True
                         if _state(entry) == _ESTABLISHED:
                             flow = _read(entry, Protocol.TCP)
                             if flow.is_moved and is_ours(*flow.asked.endpoint):
