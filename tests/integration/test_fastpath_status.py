@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import struct
+import subprocess
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,10 @@ LONG = f"{'x' * 60}.{'y' * 40}"
 TRACE, DETACH = (struct.pack("=IB", 1, ord(kind)) for kind in "TD")
 LIBC = ctypes.CDLL(None, use_errno=True)
 SETRESUID = {"x86_64": 117, "aarch64": 147}[os.uname().machine]
+SCHED_GETATTR = {"x86_64": 315, "aarch64": 275}[os.uname().machine]
+SCHED_ATTR = struct.Struct("=IIQiIQQQ")
+"""Size, policy, flags, nice value, priority, slice, deadline, period."""
+SHORT_SLICE_NS = 100_000
 NOBODY = 65534
 ASKED = 2500
 NAMES_A_STATUS = 2000
@@ -79,6 +84,7 @@ class Crowd:
     backend: socket.socket
     path: str
     lease: Lease
+    daemon: subprocess.Popen[str]
 
     def another(self) -> socket.socket:
         """One more connection to the daemon."""
@@ -103,7 +109,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]:
             until(lambda: path.exists() or daemon.poll() is not None, told=log)
             assert daemon.poll() is None, log.read_text()
             lease = Lease()
-            made = Crowd(server, client, socket.socket(socket.AF_UNIX), str(path), lease)
+            made = Crowd(server, client, socket.socket(socket.AF_UNIX), str(path), lease, daemon)
             with made.backend as backend:
                 backend.settimeout(60)
                 backend.connect(str(path))
@@ -137,6 +143,20 @@ def test_status_of_many_names_is_whole_and_a_change_does_not_wait_for_its_reader
     printed = crowd.server.run(str(built("asan")), "status", "--socket", crowd.path)
     assert printed.returncode == 0
     assert len(json.loads(printed.stdout)["asked"]) == MANY
+
+
+def slice_ns(process: int) -> int:
+    """How long the kernel lets a process run at a time; 0 where it has no slice of its own."""
+    attributes = ctypes.create_string_buffer(SCHED_ATTR.size)
+    assert LIBC.syscall(SCHED_GETATTR, process, attributes, SCHED_ATTR.size, 0) == 0
+    return int(SCHED_ATTR.unpack(attributes.raw)[5])
+
+
+def test_daemon_asks_to_run_as_soon_as_a_change_comes(crowd: Crowd) -> None:
+    """A waking process with a short slice need not wait until a busy one has had its own."""
+    if slice_ns(0) == 0:
+        pytest.skip("this kernel gives no process a slice of its own (Linux before 6.12)")
+    assert slice_ns(crowd.daemon.pid) == SHORT_SLICE_NS
 
 
 def test_change_is_visible_before_the_status_that_was_asked_for_first_is_told(crowd: Crowd) -> None:
