@@ -154,12 +154,19 @@ class EventLog:
         self.last_number = 0
         self._kept: deque[Logged] = deque(maxlen=KEPT)
         self._unpublished: list[int] = []
+        self._unwritten: list[Sequence[BeliefEvent]] = []
+        """What happened together, and is not in the log yet."""
         self._converging = Convergence(control_paths)
         self._listeners: set[Listener] = set()
         self._log = get_logger("belief")
 
     def happened(self, events: Sequence[BeliefEvent]) -> None:
-        """Note what happened."""
+        """Note what happened, and write it to the log."""
+        self.note(events)
+        self.write()
+
+    def note(self, events: Sequence[BeliefEvent]) -> None:
+        """Note what happened, without the log: `write()` follows when nothing urgent waits for it."""
         for event in events:
             self.last_number += 1
             self.counts[event.kind] += 1
@@ -169,6 +176,15 @@ class EventLog:
                 self._unpublished.append(logged.number)
             self._tell(logged)
         del self._unpublished[:-KEPT]
+        self._unwritten.append(events)
+
+    def write(self) -> None:
+        """Write to the log what was noted since."""
+        batches, self._unwritten = self._unwritten, []
+        for events in batches:
+            self._write(events)
+
+    def _write(self, events: Sequence[BeliefEvent]) -> None:
         if len(events) <= LOGGED_EACH:
             for event in events:
                 source = str(event.member.addresses[0]) if event.member else event.handle
@@ -244,6 +260,7 @@ class EventLog:
                 slowest_ms = max(slowest_ms, logged.converged_ms)
                 self.convergence.observe(logged.converged_ms / 1000)
                 self._tell(logged)
+        self.write()  # what happened, before what came of it
         self._log.info("converged", events=list(numbers)[:20], ms=round(slowest_ms, 1))
 
     def _tell(self, logged: Logged) -> None:

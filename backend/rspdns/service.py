@@ -64,6 +64,8 @@ VERSION = version("rspdns")
 LOOK_FOR_CYCLES_AFTER = 10_000
 """New objects between two searches for garbage with cycles. With Python's 700 a start with 10,000 members
 takes a third longer; with 50,000 each search holds up the answers for 5 ms (`bench --only strangers`)."""
+LOGGED_AFTER_S = 0.001
+"""What happened is written to the log so long after: first the answers change, and PowerDNS purges."""
 _LET_GO_AT_ONCE = 500
 
 Read = Callable[[Callable[[Progress], None]], Awaitable[BackendConfig]]
@@ -283,8 +285,9 @@ class Backend:
             for event in events
         ]
         self.roster.happened(told)
-        self.events.happened(told)
+        self.events.note(told)
         self.examiner.happened(told)
+        asyncio.get_running_loop().call_later(LOGGED_AFTER_S, self.events.write)
 
     def _views_changed(self, views: Mapping[str, PoolView]) -> None:
         self.publisher.publish(views)

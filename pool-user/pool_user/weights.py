@@ -84,12 +84,13 @@ def weigh(
     seconds; `slow_start_s` 0 switches slow start off.
     """
     newcomers = _newcomers(members)
-    ranks = _ranks(members)
-    scale = _scale(members)
+    loads = {key: effective_load(member.policy) for key, member in members.items()}
+    has_others = None in loads.values()
+    ranks = _ranks(members) if has_others else {}
+    scale = _scale(members) if has_others else 1.0
     weighted: dict[Key, Weighted] = {}
     for key, member in members.items():
-        policy = member.policy
-        load = effective_load(policy)
+        policy, load = member.policy, loads[key]
         if load is not None:
             elapsed_s = now - member.since_s if key in newcomers else slow_start_s
             weighted[key] = _by_load(load, previous.get(key), elapsed_s, slow_start_s)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import compress
 from operator import is_not
-from typing import cast
 
 from pool_user import PoolView
 
@@ -34,7 +33,8 @@ def build(
 ) -> Snapshot:
     """Answer everything anew, sharing with `previous` what did not change.
 
-    A pool without an entry in `views` was never seen: SERVFAIL. `now` is monotonic. A zone whose records
+    A pool without an entry in `views` was never seen: SERVFAIL. The snapshot keeps `views`, which must not
+    change any more. `now` is monotonic. A zone whose records
     changed gets `serial`, the others keep theirs. `asked_for` are the pools that somebody looked up lately
     (None: all): for the others chance need not choose anew every TTL.
 
@@ -43,7 +43,7 @@ def build(
     """
     before = previous if previous is not None else Snapshot()
     moment = _Moment(views, now, draw, max_stale_s, asked_for)
-    changed = _changed(before.views, views)
+    changed = changed_pools(before.views, views)
     if _are_same(zones, before) and now < before.rebuild_at_s and moment.asks_for_no_more_than(before):
         return _with_changes(zones, changed, before, moment, serial)
     old_sites = {site.name: site for zone in before.zone_answers.values() for site in zone.sites}
@@ -64,12 +64,14 @@ def build(
                 new = moment.site(site, old, zone.config.live_ttl_s)
             sites.append(new)
             due.append(moment.due_at_s(site, new))
-        answers[zone.name] = _zone(zone, tuple(sites), before.zone_answers.get(zone.name), serial)
+        was = before.zone_answers.get(zone.name)
+        is_same = was is not None and was.fixed is zone.fixed and not moved_sites(was.sites, sites)
+        answers[zone.name] = _zone(zone, tuple(sites), was.serial if was and is_same else serial)
     return Snapshot(
         answers,
         _all_nodes(answers, before),
         min(due),
-        dict(views),
+        views,
         asked_for,
         max((zone.most_labels for zone in zones), default=1),
         before.numbers.following(answers),
@@ -80,24 +82,29 @@ def _with_changes(
     zones: Sequence[Zone], changed: set[str], before: Snapshot, moment: _Moment, serial: int
 ) -> Snapshot:
     """The snapshot of before with the sites of the changed pools made anew: nothing else is due."""
-    answers = dict(before.zone_answers)
+    answers, nodes = dict(before.zone_answers), before.nodes
     due = [before.rebuild_at_s]
     for zone in zones:
         old = answers[zone.name]
         indexes = {index for handle in changed for index in zone.site_indexes.get(handle, ())}
         if indexes:
-            sites = list(old.sites)
+            sites, has_moved = list(old.sites), False
             for index in indexes:
                 site = zone.sites[index]
                 sites[index] = moment.site(site, sites[index], zone.config.live_ttl_s)
+                has_moved |= sites[index].nodes is not old.sites[index].nodes
                 due.append(moment.due_at_s(site, sites[index]))
-            answers[zone.name] = _zone(zone, tuple(sites), old, serial)
-    return replace(
-        before,
-        zone_answers=answers,
-        nodes=_all_nodes(answers, before),
-        rebuild_at_s=min(due),
-        views=dict(moment.views),
+            new = answers[zone.name] = _zone(zone, tuple(sites), serial if has_moved else old.serial)
+            if has_moved:
+                nodes = {**nodes, zone.name: new.table()}
+    return Snapshot(
+        answers,
+        nodes,
+        min(due),
+        moment.views,
+        before.asked_for,
+        before.most_labels,
+        before.numbers,
     )
 
 
@@ -109,7 +116,7 @@ def _are_same(zones: Sequence[Zone], before: Snapshot) -> bool:
     )
 
 
-def _changed(before: Mapping[str, PoolView], after: Mapping[str, PoolView]) -> set[str]:
+def changed_pools(before: Mapping[str, PoolView], after: Mapping[str, PoolView]) -> set[str]:
     """The pools whose views are not the very same."""
     if before.keys() == after.keys():  # in the same order as ever; if not, a few are made anew for nothing
         return set(compress(after, map(is_not, before.values(), after.values())))
@@ -141,7 +148,8 @@ class _Moment:
     def site(self, site: Site, before: SiteAnswers | None, ttl_s: int) -> SiteAnswers:
         """The site's answers: those of before when what they are made of is the same and no time has come."""
         seen = [
-            [self.views.get(handle, PoolView(handle)) for handle in pool.config.shards] for pool in site.pools
+            [self.views.get(handle) or PoolView(handle) for handle in pool.config.shards]
+            for pool in site.pools
         ]
         source = (site, seen)
         if before is not None and before.source == source and self.now < self.due_at_s(site, before):
@@ -216,16 +224,14 @@ def _known_targets(site: Site, states: Sequence[PoolState], before: SiteAnswers 
     }
 
 
-def _zone(zone: Zone, sites: tuple[SiteAnswers, ...], before: ZoneAnswers | None, serial: int) -> ZoneAnswers:
-    """The zone's answers; with the serial of before when no record changed."""
-    if before is not None and before.fixed is zone.fixed and not moved_sites(before.sites, sites):
-        serial = before.serial
+def _zone(zone: Zone, sites: tuple[SiteAnswers, ...], serial: int) -> ZoneAnswers:
+    """The zone's answers; its serial is that of before when no record changed."""
     soa = zone.static.soa.record(zone.name, serial, zone.config.negative_ttl_s)
-    return ZoneAnswers(zone.name, serial, soa, zone.fixed, sites, zone.fixed_services)
+    return ZoneAnswers(zone.name, serial, soa, zone.fixed, sites, zone.fixed_services, zone.places)
 
 
 def _all_nodes(answers: Mapping[str, ZoneAnswers], before: Snapshot) -> Mapping[str, Mapping[str, Node]]:
-    """Every node by zone and name: the table of before of each zone that is the same."""
+    """Every node by zone and name: the very mapping of before of each zone whose nodes are the same."""
     tables = {name: _nodes(zone, before) for name, zone in answers.items()}
     same = tables.keys() == before.nodes.keys() and not any(
         map(is_not, tables.values(), map(before.nodes.get, tables))
@@ -234,26 +240,8 @@ def _all_nodes(answers: Mapping[str, ZoneAnswers], before: Snapshot) -> Mapping[
 
 
 def _nodes(zone: ZoneAnswers, before: Snapshot) -> Mapping[str, Node]:
-    """Every node of a zone by name; a patched copy of the table of before, where its files are the same."""
     old = before.zone_answers.get(zone.name)
-    if old is None or old.fixed is not zone.fixed:
-        return zone.table()
-    moved = moved_sites(old.sites, zone.sites) if old is not zone else ()
-    if not moved:
-        return before.nodes[zone.name]
-    # Several times faster than dict() where names left.
-    nodes = cast("dict[str, Node]", before.nodes[zone.name]).copy()
-    for old_site, site in moved:
-        for name in old_site.nodes.keys() - site.nodes.keys():
-            del nodes[name]
-        nodes.update((name, zone.with_soa(name, node)) for name, node in site.nodes.items())
-    nodes[zone.name] = zone.with_soa(zone.name, _apex(zone))
-    return nodes
-
-
-def _apex(zone: ZoneAnswers) -> Node:
-    """The node at the zone's apex, which the zone file or a pool named "@" has made."""
-    fixed = zone.fixed.get(zone.name)
-    if fixed is not None:
-        return fixed
-    return next((site.nodes[zone.name] for site in zone.sites if zone.name in site.nodes), Node())
+    is_same = old is zone or (
+        old is not None and old.fixed is zone.fixed and not moved_sites(old.sites, zone.sites)
+    )
+    return before.nodes[zone.name] if is_same else zone.table()

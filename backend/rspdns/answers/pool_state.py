@@ -55,11 +55,12 @@ def state_of(
     pool: Pool, views: Sequence[PoolView], before: PoolState | None, now: float, max_stale_s: float
 ) -> PoolState:
     """The state of a pool, `views` being those of its handles and `before` its state in the build before."""
-    usable = [view for view in views if view.known and not _too_stale(view, now, max_stale_s)]
-    stale_at_s = min(
-        (view.stale_since_s + max_stale_s for view in usable if view.stale_since_s is not None),
-        default=float("inf"),
-    )
+    usable, stale_at_s = [], float("inf")
+    for view in views:
+        until_s = float("inf") if view.stale_since_s is None else view.stale_since_s + max_stale_s
+        if view.known and now < until_s:
+            usable.append(view)
+            stale_at_s = min(stale_at_s, until_s)
     if not usable:
         return PoolState(pool, failure=_why_unknown(pool, views))
     members = by_label(pool, [view.members for view in usable])
@@ -82,10 +83,6 @@ def state_of(
             return PoolState(pool, rebuild_at_s=stale_at_s)
 
 
-def _too_stale(view: PoolView, now: float, max_stale_s: float) -> bool:
-    return view.stale_since_s is not None and now - view.stale_since_s >= max_stale_s
-
-
 def _why_unknown(pool: Pool, views: Sequence[PoolView]) -> str:
     if any(view.known for view in views):
         return f"for too long no registrar could vouch for the pool {_handles(pool)}"
@@ -102,9 +99,10 @@ def by_label(pool: Pool, shards: Sequence[Sequence[Member]]) -> dict[str, Member
     PE identifiers are unique within a handle only: where two shards have the same, the later gets a number.
     """
     found: dict[str, Member] = {}
+    protocol = pool.config.protocol
     for number, members in enumerate(shards, start=1):
         for member in members:
-            if member.protocol == pool.config.protocol:
+            if member.protocol == protocol:
                 label = f"{member.identifier:08x}"
                 found[label if label not in found else f"{label}-{number}"] = member
     return found

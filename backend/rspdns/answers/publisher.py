@@ -15,7 +15,7 @@ from typing import Protocol as Interface
 
 from pool_user import PoolView
 
-from rspdns.answers.building import build
+from rspdns.answers.building import build, changed_pools
 from rspdns.answers.serial_number import SerialNumbers
 from rspdns.answers.snapshot import Snapshot, changed_names
 from rspdns.zones.zone import Zone
@@ -191,6 +191,8 @@ class Publisher:
     def _views_of(self, now: float) -> tuple[Mapping[str, PoolView], float]:
         """The views to build from, and when to build again: those of large pools that were built a moment ago
         are of before."""
+        if not self._ready_s:
+            return self._views, float("inf")
         before = self.snapshot.views
         self._ready_s = {handle: ready_s for handle, ready_s in self._ready_s.items() if ready_s > now}
         waiting = {
@@ -204,9 +206,10 @@ class Publisher:
 
     def _note_large(self, before: Mapping[str, PoolView], built: Mapping[str, PoolView], now: float) -> None:
         """Note which large pools changed with this build."""
-        for handle, view in built.items():
-            if len(view.members) > LARGE and before.get(handle) is not view:
-                self._ready_s[handle] = now + len(view.members) * LARGE_WAITS_S
+        for handle in changed_pools(before, built):
+            size = len(built[handle].members) if handle in built else 0
+            if size > LARGE:
+                self._ready_s[handle] = now + size * LARGE_WAITS_S
 
     def _whole_zones(self, snapshot: Snapshot) -> set[str]:
         """The zones to purge as a whole, once: when they are first known in this life.

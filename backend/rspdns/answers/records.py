@@ -187,25 +187,32 @@ def _addresses(
     ]
     for family, data_size in ((IPv4Address, fitting.A_DATA), (IPv6Address, fitting.AAAA_DATA)):
         candidates = _candidates(best, family)
+        if not candidates:
+            continue
         shown = list(candidates)
         limit = min(most, fitting.addresses_that_fit(site.name, data_size))
         if len(candidates) > limit:
-            shown = in_drawn_order(candidates, draw)[:limit]
+            weights = {number: weight for number, (_, weight) in candidates.items()}
+            shown = in_drawn_order(weights, draw)[:limit]
             drawn = True
-        records += [_address(site.name, address, ttl_s) for address in sorted(shown, key=int)]
+        records += [_address(site.name, candidates[number][0], ttl_s) for number in sorted(shown)]
     return records, drawn
 
 
 def _candidates(
     members: Iterable[tuple[Iterable[IPv4Address | IPv6Address], int]],
     family: type[IPv4Address] | type[IPv6Address],
-) -> dict[IPv4Address | IPv6Address, int]:
-    """The weight by the first address of each member; a server that is in two pools counts once."""
-    found: dict[IPv4Address | IPv6Address, int] = {}
+) -> dict[int, tuple[IPv4Address | IPv6Address, int]]:
+    """The first address of each member and its weight, by the number that the address is, since addresses
+    themselves are slow keys; a server that is in two pools counts once."""
+    found: dict[int, tuple[IPv4Address | IPv6Address, int]] = {}
     for addresses, weight in members:
         for address in addresses:
             if isinstance(address, family):
-                found[address] = max(weight, found.get(address, 0))
+                number = int(address)
+                known = found.get(number)
+                if known is None or weight > known[1]:
+                    found[number] = address, weight
                 break
     return found
 

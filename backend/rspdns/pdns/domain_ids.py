@@ -11,11 +11,9 @@ answered as of the moment that its number stands for.
 from __future__ import annotations
 
 import random
-from collections import ChainMap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import cast
 
 from rspdns.answers.snapshot import LIMIT, Snapshot, ZoneAnswers, ZoneNumbers, different_parts, zone_id
 from rspdns.rrset import Node
@@ -126,12 +124,8 @@ class DomainIds:
 
 
 def _snapshot(zone: ZoneAnswers, most_labels: int) -> Snapshot:
-    """One zone as it was: made fast, since it is seldom asked."""
-    parts = [cast("dict[str, Node]", part) for part in (zone.fixed, *(site.nodes for site in zone.sites))]
-    apex = next((part[zone.name] for part in parts if zone.name in part), Node())
-    own = {zone.name: zone.with_soa(zone.name, apex)}
-    nodes = ChainMap(own, *parts)
-    by_zone = MappingProxyType({zone.name: nodes})
+    """One zone as it was."""
+    by_zone = MappingProxyType({zone.name: zone.table()})
     return Snapshot(MappingProxyType({zone.name: zone}), by_zone, most_labels=most_labels)
 
 

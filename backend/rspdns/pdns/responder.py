@@ -106,7 +106,6 @@ class Responder:
         if moved or snapshot.numbers is not self.snapshot.numbers:
             self._asked.clear()  # of this moment, which is an earlier one now; of zones that are others now
         self.snapshot = snapshot
-        self._most_kept = 2 * sum(map(len, snapshot.nodes.values())) + _SPARE_REPLIES
         return moved
 
     def respond(self, line: bytes) -> bytes | Awaitable[bytes]:
@@ -188,7 +187,9 @@ class Responder:
 
     def _keep(self, asked: _Asked, node: Node, reply: bytes) -> None:
         if len(self._kept) > self._most_kept:
-            self._kept.clear()  # names that are no more
+            self._most_kept = 2 * sum(map(len, self.snapshot.nodes.values())) + _SPARE_REPLIES
+            if len(self._kept) > self._most_kept:
+                self._kept.clear()  # names that are no more
         self._kept[asked] = node, reply
 
     async def _change(self, method: str, parameters: remote.Parameters, store: DnssecStore) -> bytes:

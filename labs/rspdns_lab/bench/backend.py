@@ -10,6 +10,7 @@ time> <members>" for each change and "P <time>" when its last purge is through.
 import asyncio
 import gc
 import itertools
+import random
 import sys
 import time
 from collections.abc import Sequence
@@ -93,7 +94,9 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
         await asyncio.Event().wait()
     next_s = time.monotonic()
     for turn in itertools.count():
-        next_s = max(next_s + 1 / changes_per_s, time.monotonic() - 1)  # after a pause, no burst
+        # By chance: a client that asks every millisecond would else ask at the same moment after each.
+        gap_s = random.uniform(0.5, 1.5) / changes_per_s  # noqa: S311 - no secret
+        next_s = max(next_s + gap_s, time.monotonic() - 1)  # after a pause, no burst
         await asyncio.sleep(next_s - time.monotonic())
         index = turn % len(handles) if log is None else 0
         handle = handles[index]
