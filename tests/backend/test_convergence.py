@@ -74,6 +74,17 @@ async def test_listeners_hear_of_an_event_and_again_when_it_has_converged() -> N
     assert log.counts == {"left": 1, "moved": 1}
 
 
+def test_what_is_noted_is_written_later_and_before_the_word_that_it_converged() -> None:
+    log = EventLog(["a"])
+    with capture_logs() as lines:
+        log.note([event()])
+        log.published({"x"})
+        assert not lines, "the answers come first"
+        log.purged("a", ["x"], time.monotonic())
+        log.write()
+    assert [line["event"] for line in lines] == ["left", "converged"]
+
+
 def test_of_a_crowd_the_log_has_a_line_for_each_pool_with_everybody_in_it() -> None:
     crowd = [
         BeliefEvent(1.0, "joined", f"p{one % 2}", one, f"10.0.0.{one}") for one in range(LOGGED_EACH + 1)

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from daemon_kit.errors import FatalError
+from pool_user import BeliefEvent
 from rspdns.configuration import BackendConfig
 from rspdns.service import Backend
+from structlog.testing import capture_logs
 
 
 def backend(folder: Path) -> Backend:
@@ -79,3 +81,14 @@ def test_answers_wait_for_no_library_of_the_live_page_and_the_metrics() -> None:
     ).stdout
     assert "rspdns.answers.publisher" in loaded.split()
     assert {"aiohttp", "prometheus_client"}.isdisjoint(loaded.split())
+
+
+async def test_answers_change_before_what_happened_is_written_to_the_log(tmp_path: Path) -> None:
+    """To write a line may take as long as all that the change needs."""
+    one = backend(tmp_path)
+    with capture_logs() as lines:
+        one._happened([BeliefEvent(0.0, "left", "sip", 1, "it was deregistered")])
+        assert [told.number for told in one.events.told()] == [1]
+        assert not lines
+        await asyncio.sleep(0.05)
+    assert lines[0]["event"] == "left"
