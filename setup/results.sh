@@ -4,7 +4,7 @@
 # What is broken off goes on when it is started again (build/results has the trials); remove build/results to begin anew.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
-all=(faults faults-fastpath loss calls calls-with-ppu-agent takeover speed changes strangers size registrars resolvers guard)
+all=(faults faults-fastpath faults-ppu-agent loss calls calls-with-ppu-agent takeover speed changes strangers size registrars resolvers guard)
 names=("${all[@]}")
 [ $# -eq 0 ] || names=("$@")
 mkdir -p "$here/build/results" "$here/docs/results"
@@ -19,6 +19,7 @@ command_of() {
                 --fault fastpath-killed --fault fastpath-frozen \
                 --fault as-killed-after-fastpath --fault as-killed-while-fastpath-frozen
             ;;
+        faults-ppu-agent) echo chaos --ppu --trials 5 ;;
         loss) echo loss ;;
         calls) echo ims ;;
         calls-with-ppu-agent) echo ims --ppu ;; # some 8 minutes

@@ -252,8 +252,8 @@ NOTICE(short_notice)
 NOTICE(tcp_notice)
 NOTICE(sctp_notice)
 
-/* Find room for a key, fill it and tell ppu-guard; whether there was room. */
-static __always_inline int enter(struct __sk_buff *skb, const struct settings *now, const struct packet *packet,
+/* Find room for a key, fill it and tell ppu-guard. What came of it: a counter. */
+static __always_inline __u32 enter(struct __sk_buff *skb, const struct settings *now, const struct packet *packet,
 				 const struct key *key, const struct place *place, __be32 token)
 {
 	struct notice *notice;
@@ -265,14 +265,14 @@ static __always_inline int enter(struct __sk_buff *skb, const struct settings *n
 	else
 		notice = new_sctp_notice(skb, size);
 	if (!notice)
-		return 0;
+		return COUNT_BEHIND;
 	int is_first = room_in(place->one) >= room_in(place->other);
 	struct bucket *bucket = is_first ? place->one : place->other;
 	__u32 way = take_in(bucket);
 	FORGET_BOUNDS(way);
 	if (way >= WAYS) {
 		bpf_ringbuf_discard(notice, BPF_RB_NO_WAKEUP);
-		return 0;
+		return COUNT_FULL;
 	}
 	__u32 began_ms = (__u32)(bpf_ktime_get_ns() / NS_PER_MS);
 	entry_fill(&bucket->entries[way], place->tag, key, token, began_ms);
@@ -282,7 +282,7 @@ static __always_inline int enter(struct __sk_buff *skb, const struct settings *n
 	notice->member = key->member;
 	notice->size = size;
 	notify(skb, notice, now);
-	return 1;
+	return COUNT_GUARDED;
 }
 
 /* Whether a client's packet begins a set-up, in a form that can be repeated: 1; 0: not; -1: it begins one otherwise. */
@@ -347,7 +347,7 @@ int guard_in(struct __sk_buff *skb)
 		if (entry_end(known, place.tag))
 			count(COUNT_REPLACED);
 	}
-	count(enter(skb, now, &packet, &key, &place, token) ? COUNT_GUARDED : COUNT_FULL);
+	count(enter(skb, now, &packet, &key, &place, token));
 	return PASS;
 }
 

@@ -99,7 +99,8 @@ struct sctp_notice {
 	counter(REFUSED, "refused")	/* by RST or ABORT, of server or network */                                    \
 	counter(REPLACED, "replaced")	/* the client began anew */                                                    \
 	counter(SWALLOWED, "swallowed") /* repeated by the client */                                                   \
-	counter(FULL, "full")		/* passed: no room */                                                          \
+	counter(FULL, "full")		/* passed: no room in the table */                                             \
+	counter(BEHIND, "behind")	/* passed: no room in the ring, which ppu-guard had no time to read */         \
 	counter(UNFIT, "unfit")		/* passed: a form that is not repeated */                                      \
 	counter(UNATTENDED, "unattended") /* passed: nobody renewed the lease */                                       \
 	counter(FORGED, "forged")	/* an answer that does not fit what was sent */

@@ -43,6 +43,7 @@ COUNTERS: Final[Mapping[str, str]] = {
     "swallowed": "Repetitions of clients that were not passed on.",
     "replaced": "Set-ups that their client began anew.",
     "full": "Set-ups that passed unguarded: the table had no room.",
+    "behind": "Set-ups that passed unguarded: ppu-guard had no processor for too long.",
     "unfit": "Set-ups that passed unguarded: their form is not repeated (data in a SYN, a long INIT).",
     "unlike": "Set-ups that passed unguarded: too many forms of SYN at a time.",
     "unattended": "Set-ups that passed unguarded: ppu-guard did not run.",

@@ -353,4 +353,4 @@ def test_the_worst_trial_of_a_fault_of_ppu_agent_counts_and_no_probe_is_no_succe
     assert [one.partition(":")[0] for one in broken] == ["ppu-member-out", "ppu-member-back"]
     assert ppu_report(1.5).problems(found[:2]) == []
     assert report.figures(found)["rows"][1]["wrong_tcp_ms"] == 60.0
-    assert "| ppu-member-back | 2 | 10 | 60 | 50 |" in report.tables(found)
+    assert "from when it is in again | 2 | 10 | 60 | 50 |" in report.tables(found)

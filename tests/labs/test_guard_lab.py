@@ -68,9 +68,13 @@ def test_set_ups_wait_for_a_guard_that_is_held_up() -> None:
             lab.generate(9000, 100_000, burst=16, seed=1, wait_ms=0)
             os.kill(guard.pid, signal.SIGCONT)
             # A machine that stands still may let the lease end: then they pass.
-            until(lambda: sum(map(guard.count, ("guarded", "unattended", "full"))) == 9000)
-            assert guard.count("full") == 0
+            until(lambda: sum(map(guard.count, ("guarded", "unattended", "full", "behind"))) == 9000)
+            assert guard.count("behind") == guard.count("full") == 0
             until(lambda: guard.told["pending"] == 0)
             assert guard.count("given_up") == guard.count("guarded")
+            os.kill(guard.pid, signal.SIGSTOP)
+            lab.generate(15_000, 100_000, burst=16, seed=2, wait_ms=0)
+            os.kill(guard.pid, signal.SIGCONT)
+            until(lambda: guard.count("behind") + guard.count("unattended") > 1000)
         finally:
             guard.stop()

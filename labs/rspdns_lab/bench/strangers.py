@@ -155,7 +155,7 @@ class _Scene:
         wait_until(self._control.exists, "registration of every member", _PATIENCE_S, members)
         if self._liar is not None:
             self._python(
-                "liar", self._liar, "rspdns_lab.bench.lying_registrar", self._liar.address,
+                "liar", self._liar, "rspdns_lab.chain.lying_registrar", "flood", self._liar.address,
                 str(len(REGISTRARS)), handle_of(CROWD), str(TABLE), str(LIES_PER_S), LIES,
             )  # fmt: skip
         config = f"--config={self._folder}/ns/rspdns.toml"

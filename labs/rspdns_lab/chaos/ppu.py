@@ -25,10 +25,11 @@ from typing import Any, Final
 from daemon_kit.control import ControlError, request
 from daemon_kit.sip import ResponseStream, new_request, parse_response
 
-from rspdns_lab.chain.hosts import START_TIMEOUT_S, wait_until
-from rspdns_lab.chain.plan import APPLICATION_SERVERS, SIP_PORT
+from rspdns_lab.chain.hosts import START_TIMEOUT_S, RegistrarHost, wait_until
+from rspdns_lab.chain.plan import APPLICATION_SERVERS, HANDLE, SIP_PORT, TCP_HANDLE
 from rspdns_lab.ims.ppu import PpuLab, Way
 from rspdns_lab.net.network import Host, call_in
+from rspdns_lab.net.processes import Program
 from rspdns_lab.report.page import Page, Section, Table, markdown_table
 from rspdns_lab.report.trials import LabReport
 
@@ -40,6 +41,8 @@ _ANSWER_TIMEOUT_S: Final = 1.0
 _WATCH_S: Final = 5.0
 _SETTLED_S: Final = 1.0
 _PUT_AGAIN_S: Final = 3.0
+_INVENTED: Final = "10.53.0.99"
+"""Where a lying registrar says that the victim is; no host has it."""
 WAY: Final = Way("repeat", "tcp")
 """Over UDP redirected, over TCP relayed: all that the agent can do to a packet."""
 VERIFYING: Final = replace(WAY, verify=True)
@@ -169,6 +172,7 @@ class PpuScene:
         self.server = lab.servers[VICTIM]
         self._prober = prober
         self._draw = draw
+        self._lying: tuple[RegistrarHost, Program] | None = None
 
     def kill_server(self) -> None:
         """Kill the victim, and wait until what is sent to it reaches others."""
@@ -195,6 +199,40 @@ class PpuScene:
         with contextlib.suppress(ControlError):
             return request(self.agent.control, "status")
         return {}
+
+    def start_liar(self) -> None:
+        """Have another program take the place of the victim's home registrar, and deny the victim to all.
+
+        Returns when the agent believes it, as an invented member shows. That the victim left, it may believe
+        until the victim's sidecar has found another registrar.
+        """
+        home = self.server.registrar()
+        number, registrar = next(
+            (number, one)
+            for number, one in enumerate(self.lab.registrars, start=1)
+            if one.host.address == home or number == len(self.lab.registrars)
+        )
+        honest = next(one.host.address for one in self.lab.registrars if one is not registrar)
+        registrar.program.kill()
+        words = [registrar.host.address, str(number), honest]
+        words += [APPLICATION_SERVERS[VICTIM], _INVENTED, HANDLE, TCP_HANDLE]
+        program = [sys.executable, "-m", "rspdns_lab.chain.lying_registrar", "deny"]
+        liar = self.lab.program_beside(registrar.host, "liar", [*program, *words])
+        self._lying = (registrar, liar)
+        liar.start()
+        wait_until(
+            lambda: _is_member(self.status(), f"{_INVENTED}:{SIP_PORT}"),
+            "the agent to believe the lying registrar",
+            START_TIMEOUT_S,
+            liar,
+        )
+
+    def stop_liar(self) -> None:
+        """The registrar is itself again."""
+        if self._lying is not None:
+            registrar, liar = self._lying
+            liar.kill()
+            registrar.program.start()
 
     def flush_rules(self) -> None:
         """Somebody removes every rule of the client's host that he may remove."""
@@ -317,9 +355,15 @@ def _start_registrars(scene: PpuScene) -> None:
 
 
 def _take_out(scene: PpuScene) -> float:
-    """The registrars say that a server which lives has left: so do a drain, and a registrar that lies."""
+    """The registrars say that a server which lives has left."""
     at_s = time.monotonic()
     scene.server.drain(drained=True)
+    return at_s
+
+
+def _lie(scene: PpuScene) -> float:
+    at_s = time.monotonic()
+    scene.start_liar()
     return at_s
 
 
@@ -331,12 +375,14 @@ def _come_back(scene: PpuScene) -> float:
     """Judged from when the agent knows it as a member again."""
     scene.kill_server()
     scene.start_server()
-    wait_until(lambda: _is_member(scene.status()), f"{VICTIM} to be a member again", START_TIMEOUT_S)
+    endpoint = f"{APPLICATION_SERVERS[VICTIM]}:{SIP_PORT}"
+    wait_until(
+        lambda: _is_member(scene.status(), endpoint), f"{VICTIM} to be a member again", START_TIMEOUT_S
+    )
     return time.monotonic()
 
 
-def _is_member(status: dict[str, Any]) -> bool:
-    endpoint = f"{APPLICATION_SERVERS[VICTIM]}:{SIP_PORT}"
+def _is_member(status: dict[str, Any], endpoint: str) -> bool:
     return bool(status) and all(
         any(endpoint in member["endpoints"] for member in pool["members"]) for pool in status["pool"]
     )
@@ -363,7 +409,7 @@ PPU_FAULTS: Final[tuple[PpuFault, ...]] = (
         "ppu-frozen",
         "SIGSTOP to ppu-agent while it redirects; the server comes back",
         _freeze_agent,
-        3500,
+        3000,
         undo=_start_agent,
     ),
     PpuFault(
@@ -375,10 +421,17 @@ PPU_FAULTS: Final[tuple[PpuFault, ...]] = (
     ),
     PpuFault(
         "ppu-member-out",
-        "a server that lives is taken out of its pool: drained, or by a registrar that lies",
+        "a server that lives is drained",
         _take_out,
         0,
         undo=_put_in,
+    ),
+    PpuFault(
+        "ppu-registrar-lies",
+        "a registrar says that a server which lives has left, and that it is somewhere else",
+        _lie,
+        0,
+        undo=PpuScene.stop_liar,
     ),
     PpuFault("ppu-member-back", "a dead member comes back; from when it is in again", _come_back, 50),
     PpuFault(
@@ -477,11 +530,15 @@ def ppu_report(slack: float) -> LabReport[PpuTrial]:
         return broken
 
     def table(found: Sequence[PpuTrial]) -> Table:
-        head = ("fault", "trials", "UDP wrong for, ms", "TCP wrong for, ms", "bound, ms")
-        keys = ("fault", "trials", "wrong_udp_ms", "wrong_tcp_ms", "bound_ms")
+        head = ("fault", "what is done", "trials", "UDP wrong for, ms", "TCP wrong for, ms", "bound, ms")
+        keys = ("trials", "wrong_udp_ms", "wrong_tcp_ms", "bound_ms")
+        what = {one.name: one.what for one in PPU_FAULTS}
         return [
             head,
-            *(tuple(f"{row[key]:g}" if key != "fault" else row[key] for key in keys) for row in rows(found)),
+            *(
+                (row["fault"], what[row["fault"]], *(f"{row[key]:,.0f}" for key in keys))
+                for row in rows(found)
+            ),
         ]
 
     return LabReport(
@@ -495,7 +552,9 @@ def ppu_report(slack: float) -> LabReport[PpuTrial]:
 
 
 _INTRO: Final = (
-    "A client's host with ppu-agent. Every server is asked all the time, at its own address, by UDP and by "
-    "new TCP connections. Wrong: a server that lives was not the one that answered; or, asked for one that "
-    "died, no other server answered."
+    "A client's host with ppu-agent, which redirects UDP and relays TCP (`repeat`) of servers that died. "
+    "Every server is asked all the time, at its own address, by UDP and by new TCP connections. *Wrong*: a "
+    "server that lives was not the one that answered; or, asked for one that died, no other server answered. "
+    "Times are from when the server lives, or died, or, where neither changed, from the fault; the worst "
+    "trial counts."
 )

@@ -195,7 +195,7 @@ def _load(lab: GuardLab, rate_per_s: int, seconds: float, rounds: int) -> Load:
             use.close()
         finally:
             guard.stop()
-        unguarded += sum(guard.count(name) for name in ("full", "unfit", "unlike", "unattended"))
+        unguarded += sum(guard.count(name) for name in ("full", "behind", "unfit", "unlike", "unattended"))
     sent, accepted, refused = (
         sum(int(one.sent[name]) for one in guarded) for name in ("sent", "accepted", "refused")
     )

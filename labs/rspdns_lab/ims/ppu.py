@@ -141,13 +141,14 @@ class ClientAgent:
         )
 
     def sees_all(self) -> bool:
-        """Whether every server is alive for it, over UDP and TCP, and it does nothing."""
+        """Whether every server is alive for it, over UDP and TCP, and it does nothing to their packets."""
         try:
             status = request(self.control, "status")
         except ControlError:
             return False
         alive = [len(pool["members"]) for pool in status["pool"]]
-        return alive == [len(APPLICATION_SERVERS)] * 2 and not status["treated"]
+        treated = {one["endpoint"].rpartition(":")[0] for one in status["treated"]}
+        return alive == [len(APPLICATION_SERVERS)] * 2 and not treated & set(APPLICATION_SERVERS.values())
 
 
 class PpuLab(ImsLab):
@@ -170,6 +171,12 @@ class PpuLab(ImsLab):
         for agent in self.agents.values():
             agent.program.start()
         super().start()
+
+    def program_beside(self, host: Host, name: str, command: Sequence[str]) -> Program:
+        """Return a program with SCTP on one of the hosts, not started yet."""
+        return Program(
+            name, host, self._sctp.command(command), self.folder / f"{name}.log", self._sctp.environment
+        )
 
     def wait_until_all_are_named(self) -> None:
         """Wait until DNS names every server, and every agent knows it."""

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from daemon_kit.control import ControlError, request
 from registrar_config import SCTPD_OPTIONS
@@ -90,10 +90,18 @@ class ApplicationServer:
         """Have it report this load, 0 to 1."""
         (self._folder / "load").write_text(f"{load}\n")
 
+    def registrar(self) -> str:
+        """Return the address of the registrar that it is registered with; "" for none. Raises LabError."""
+        servers = self._ask("status")["as"]
+        return str(servers[0]["registrar"] or "").partition(":")[0] if servers else ""
+
     def drain(self, *, drained: bool) -> None:
         """Withdraw it while it goes on serving, or register it again. Raises LabError."""
+        self._ask("drain" if drained else "undrain")
+
+    def _ask(self, command: str) -> dict[str, Any]:
         try:
-            request(self._control, "drain" if drained else "undrain")
+            return request(self._control, command)
         except ControlError as error:
             raise LabError(f"the agent on {self.host.name}: {error}") from None
 

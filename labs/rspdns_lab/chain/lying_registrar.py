@@ -1,0 +1,238 @@
+"""A registrar that lies: a sentinel like any other, and whatever handlespace it was told to invent.
+
+    python -m rspdns_lab.chain.lying_registrar flood ADDRESS NUMBER HANDLE TABLE PER_S FIRST_NETWORK
+    python -m rspdns_lab.chain.lying_registrar deny ADDRESS NUMBER HONEST VICTIM INVENTED HANDLE ...
+
+NUMBER is that of its sentinel. `flood`: TABLE elements of the pool HANDLE are in each handle table, at
+addresses from FIRST_NETWORK on, which nobody has. PER_S updates a second are pushed to all followers, each
+about another element. `deny`: the pools are those of the registrar HONEST without the elements at the address
+VICTIM, and with others at the address INVENTED. Ten times a second all followers, registrars as well, are
+told that it is the home of the former, and that they have left. Both write "sent N to FOLLOWERS" once a
+second.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from ipaddress import IPv4Address
+
+import uvloop
+
+from rserpool import (
+    ASAP,
+    ENRP,
+    MOST_RESOLVED,
+    AssociationLost,
+    AssociationUp,
+    Cause,
+    CauseCode,
+    HandleResolution,
+    HandleResolutionResponse,
+    HandleTableRequest,
+    HandleTableResponse,
+    HandleUpdate,
+    LeastUsed,
+    MessageEndpoint,
+    Notification,
+    PoolElement,
+    PoolEntry,
+    Presence,
+    Protocol,
+    RegistrarAddress,
+    RegistrarClient,
+    SctpSocket,
+    ServerInformation,
+    Transport,
+    UpdateAction,
+    asap,
+    enrp,
+    sentinel_handle,
+)
+
+_IDENTIFIERS = 0x0BADBAD0
+"""Of the registrar whose sentinel is number 0."""
+_PAGE = 400
+_TURN_S = 0.01
+_DENY_EVERY_S = 0.1
+_PRESENCE_S = 1.0
+_LIFE_MS = 6000
+_PATIENCE_S = 30.0
+Update = tuple[UpdateAction, bytes, PoolElement]
+
+
+class LyingRegistrar:
+    """Its two sockets. `pools`: what it answers, and what is in its handle table."""
+
+    def __init__(self, own: str, number: int, pools: Mapping[bytes, Sequence[PoolElement]]) -> None:
+        self._own, self._number, self._pools = own, number, pools
+        self._identifier = _IDENTIFIERS + number
+        self._followers: dict[int, int] = {}
+        """By association, the next element of its handle table."""
+        self._presence_s = self._told_s = time.monotonic()
+        self.sent = 0
+        self._asap = MessageEndpoint(
+            ASAP,
+            SctpSocket(local_addresses=(own,), port=asap.PORT, listens=True),
+            on_message=self._asked,
+            on_notification=lambda notification: None,
+            on_dead=sys.exit,
+        )
+        self._enrp = MessageEndpoint(
+            ENRP,
+            SctpSocket(local_addresses=(own,), port=enrp.PORT, listens=True),
+            on_message=self._told,
+            on_notification=self._happened,
+            on_dead=sys.exit,
+        )
+
+    def push(self, updates: Sequence[Update]) -> None:
+        """Tell every follower these; and, once a second, that it is there."""
+        for association in tuple(self._followers):
+            for action, handle, element in updates:
+                self._enrp.send(association, HandleUpdate(self._identifier, 0, action, handle, element))
+                self.sent += 1
+        now = time.monotonic()
+        if now >= self._presence_s + _PRESENCE_S:
+            self._presence_s = now
+            for association in tuple(self._followers):
+                self._be_present(association)
+        if now >= self._told_s + 1:
+            self._told_s = now
+            print(f"sent {self.sent} to {len(self._followers)}", flush=True)
+
+    def _asked(self, association: int, message: asap.AsapMessage, _peer: tuple[str, int]) -> None:
+        if not isinstance(message, HandleResolution):
+            return
+        elements = tuple(self._pools.get(message.handle, ())[:MOST_RESOLVED])
+        if message.handle == sentinel_handle(self._number).encode():
+            transport = Transport(Protocol.SCTP, 1024, (IPv4Address(self._own),))
+            elements = (PoolElement(0x51, self._identifier, _LIFE_MS, transport, LeastUsed(0.0)),)
+        error = () if elements else (Cause(CauseCode.UNKNOWN_POOL_HANDLE, message.handle),)
+        policy = LeastUsed(0.0) if elements else None
+        self._asap.send(association, HandleResolutionResponse(message.handle, policy, elements, error))
+
+    def _told(self, association: int, message: enrp.EnrpMessage, _peer: tuple[str, int]) -> None:
+        if isinstance(message, Presence):
+            self._followers.setdefault(association, 0)
+            if message.reply_required:
+                self._be_present(association)
+        elif isinstance(message, HandleTableRequest):
+            first = self._followers.get(association, 0)
+            entries, is_last = self._page(first)
+            self._followers[association] = 0 if is_last else first + _PAGE
+            self._enrp.send(
+                association,
+                HandleTableResponse(self._identifier, message.sender, entries, more_to_send=not is_last),
+            )
+
+    def _page(self, first: int) -> tuple[tuple[PoolEntry, ...], bool]:
+        """Up to a page of all elements, counted over all pools; whether it is the last."""
+        entries = []
+        skipped, left = first, _PAGE
+        for handle, elements in self._pools.items():
+            chosen = tuple(elements[skipped : skipped + left])
+            skipped, left = max(0, skipped - len(elements)), left - len(chosen)
+            if chosen:
+                entries.append(PoolEntry(handle, chosen))
+        return tuple(entries), first + _PAGE >= sum(map(len, self._pools.values()))
+
+    def _happened(self, notification: Notification) -> None:
+        if isinstance(notification, AssociationLost):
+            self._followers.pop(notification.association, None)
+        elif isinstance(notification, AssociationUp):
+            self._be_present(notification.association)
+
+    def _be_present(self, association: int) -> None:
+        server = ServerInformation(
+            self._identifier, Transport(Protocol.SCTP, enrp.PORT, (IPv4Address(self._own),))
+        )
+        self._enrp.send(association, Presence(self._identifier, 0, 0x1234, server))
+
+
+class _Invented(Sequence[PoolElement]):
+    """So many elements, each made when it is looked at."""
+
+    def __init__(self, count: int, first: IPv4Address, home: int) -> None:
+        self._numbers = range(count)
+        self._first = first
+        self._home = home
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: int | slice) -> PoolElement | tuple[PoolElement, ...]:  # type: ignore[override]
+        if isinstance(index, slice):
+            return tuple(map(self.element, self._numbers[index]))
+        return self.element(self._numbers[index])
+
+    def element(self, number: int) -> PoolElement:
+        """The element of any number, whether it is one of them or not."""
+        transport = Transport(Protocol.UDP, 5060, (self._first + number % 60_000,))
+        return PoolElement(0x02000000 + number, self._home, _LIFE_MS, transport, LeastUsed(0.1))
+
+
+async def _flood(own: str, number: str, handle: str, table: str, per_s: str, first: str) -> None:
+    invented = _Invented(int(table), IPv4Address(first), _IDENTIFIERS + int(number))
+    liar = LyingRegistrar(own, int(number), {handle.encode(): invented})
+    began_s = time.monotonic()
+    done = 0
+    while True:
+        await asyncio.sleep(_TURN_S)
+        due = int((time.monotonic() - began_s) * float(per_s))
+        each = (invented.element(len(invented) + one) for one in range(done, due))
+        liar.push([(UpdateAction.ADD, handle.encode(), element) for element in each])
+        done = due
+
+
+async def _deny(own: str, number: str, honest: str, victim: str, invented: str, *handles: str) -> None:
+    true = {handle.encode(): await _elements(honest, handle.encode()) for handle in handles}
+    home = _IDENTIFIERS + int(number)
+    pools = {handle: list(_denying(elements, victim, invented, home)) for handle, elements in true.items()}
+    liar = LyingRegistrar(own, int(number), pools)
+    denials = [
+        (action, handle, replace(element, home_registrar=home))
+        for handle, elements in true.items()
+        for element in elements
+        if _is_at(element, victim)
+        for action in (UpdateAction.ADD, UpdateAction.DELETE)
+    ]
+    while True:
+        await asyncio.sleep(_DENY_EVERY_S)
+        liar.push(denials)
+
+
+async def _elements(registrar: str, handle: bytes) -> tuple[PoolElement, ...]:
+    client = RegistrarClient(RegistrarAddress(registrar, asap.PORT), timeout_ms=5000)
+    client.start()
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            await client.connected()
+            return (await client.resolve(handle)).pool_elements
+    finally:
+        await client.close()
+
+
+def _is_at(element: PoolElement, address: str) -> bool:
+    return IPv4Address(address) in element.user_transport.addresses
+
+
+def _denying(elements: Sequence[PoolElement], victim: str, invented: str, home: int) -> Iterator[PoolElement]:
+    """All but the victim's, which are said to be somewhere else."""
+    for element in elements:
+        if _is_at(element, victim):
+            transport = replace(element.user_transport, addresses=(IPv4Address(invented),))
+            yield replace(
+                element,
+                identifier=element.identifier ^ 1,
+                home_registrar=home,
+                user_transport=transport,
+            )
+        else:
+            yield element
+
+
+if __name__ == "__main__":
+    command, *words = sys.argv[1:]
+    uvloop.run(_flood(*words) if command == "flood" else _deny(*words))
