@@ -217,7 +217,7 @@ static int listen_at(const struct options *options)
 		if (!S_ISSOCK(there.st_mode))
 			fail("%s is there, and is no socket", options->socket);
 		if (connect_to(options->socket) >= 0 || errno != ECONNREFUSED)
-			fail("another rspdns-fastpath listens at %s", options->socket);
+			fail("another program listens at %s", options->socket);
 		unlink(options->socket);
 	}
 	int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -49,6 +49,25 @@ def test_server_time_has_the_keys_of_the_fast_path() -> None:
     assert "lua_server_cpu_us" not in found
 
 
+def test_what_the_kernel_answers_is_compared_by_one_meter() -> None:
+    """The programs' own time holds nothing of the kernel's work."""
+    rates: list[Result] = [
+        Rate(1, "static_qps", 1000.0, 8.0, server_us=5.0),
+        Rate(1, "fastpath_qps", 1000.0, 0.01, server_us=0.5),
+        Rate(1, "fastpath_qps_100_changes", 1000.0, 0.9, server_us=1.0),
+        Rate(1, "lua_qps", 1000.0, 80.0),
+    ]
+    found = figures_of([one for one in rates if isinstance(one, Rate)])
+    for name, ratio in (("fastpath", 0.1), ("fastpath_100_changes", 0.2)):
+        assert found[f"{name}_cpu_ratio"] == found[f"{name}_server_cpu_ratio"] == pytest.approx(ratio)
+        assert found[f"{name}_cpu_us"] / found["static_server_cpu_us"] == pytest.approx(ratio)
+    rows = [line for line in as_markdown(rates).splitlines() if line.startswith("| ")]
+    columns = {row.split(" | ")[0]: row.split(" | ")[1:5] for row in rows}
+    assert columns["| PowerDNS, zone file (bind backend)"] == ["8.0", "1.00", "5.00", "1.00"]
+    assert columns["| rspdns, answers from the kernel"] == ["-", "-", "0.50", "0.10"]
+    assert columns["| PowerDNS, LUA records (ifportup)"] == ["80.0", "10.00", "-", "-"]
+
+
 def test_the_last_wrong_answer_after_each_change_counts() -> None:
     changes = [Change(1.0, 2, 1.06), Change(2.0, 3, 2.06), Change(3.0, 2, 3.06), Change(4.0, 3)]
     replies = [
@@ -146,7 +165,9 @@ def test_the_exponent_is_that_of_what_was_added(power: float) -> None:
 
 def test_the_report_has_a_row_for_each_and_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
     text = as_markdown(ALL)
-    assert re.search(r"\| rspdns, 100 a second \| 22\.0 \| 2\.00 \| 20 \| 0\.50 \| 80 \| 90 \| 100 \|", text)
+    assert re.search(
+        r"\| rspdns, 100 a second \| 22\.0 \| 2\.00 \| - \| - \| 20 \| 0\.50 \| 80 \| 90 \| 100 \|", text
+    )
     assert re.search(r"\| 1,000 \| 10,000 \| 1\.5 \| 250 \|", text)
     assert "| the backend's memory, MiB | 250.0 | 300 |" in text
     write_page(tmp_path / "page", page_of(ALL))

@@ -147,11 +147,6 @@ def figures_of(rates: Sequence[Rate]) -> dict[str, float]:
         figures[f"{name}_cpu_us"] = statistics.median(rate.cpu_us for rate in own)
         for part in ("latency_p50_us", "latency_p95_us", "latency_p99_us"):
             figures[f"{name}_{part}"] = statistics.median(getattr(rate, part) for rate in own)
-        metered = [rate.server_us for rate in own if rate.server_us]
-        if metered:
-            figures[f"{name}_server_cpu_us"] = statistics.median(metered)
-        if metered and variant.fast:
-            figures[key.replace("_qps", "_cpu_us", 1)] = statistics.median(metered)
         of_static = {rate.round: rate for rate in rates if rate.variant == variant.compared_with}
         pairs = [(rate, of_static[rate.round]) for rate in own if rate.round in of_static]
         if pairs:
@@ -159,6 +154,27 @@ def figures_of(rates: Sequence[Rate]) -> dict[str, float]:
             figures[f"{name}_cpu_ratio"] = statistics.median(
                 one.cpu_us / static.cpu_us for one, static in pairs
             )
+        figures |= _metered(key, variant, own, pairs)
+    return figures
+
+
+def _metered(
+    key: str, variant: Variant, own: Sequence[Rate], pairs: Sequence[tuple[Rate, Rate]]
+) -> dict[str, float]:
+    """The server's time by the meter of batches. Of what the kernel answers there is no other: the programs'
+    own time holds nothing of it."""
+    name = base(key)
+    metered = [rate.server_us for rate in own if rate.server_us]
+    ratios = [one.server_us / static.server_us for one, static in pairs if one.server_us and static.server_us]
+    figures = {}
+    if metered:
+        figures[f"{name}_server_cpu_us"] = statistics.median(metered)
+    if ratios:
+        figures[f"{name}_server_cpu_ratio"] = statistics.median(ratios)
+    if metered and variant.fast:
+        figures[key.replace("_qps", "_cpu_us", 1)] = figures[f"{name}_cpu_us"] = statistics.median(metered)
+    if ratios and variant.fast:
+        figures[f"{name}_cpu_ratio"] = statistics.median(ratios)
     return figures
 
 

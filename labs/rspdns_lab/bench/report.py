@@ -49,7 +49,11 @@ _TITLES: Final[Mapping[str, str]] = {
     "Strangers": "What strangers can do",
 }
 """The page's title, by the first of its sections."""
-_LATENCIES: Final = f"Latencies are at {LATENCY_QUESTIONS_PER_S} questions a second."
+_LATENCIES: Final = (
+    "CPU is what the name server's programs use while dnsperf asks. Of what the kernel answers that holds "
+    "nothing: its own time is by batches, less what asking costs. "
+    f"Latencies are at {LATENCY_QUESTIONS_PER_S} questions a second."
+)
 _SCALE: Final = (
     "Real registrars, backend and PowerDNS; simulated pool elements, over one association for each "
     "registrar. Idle: nobody asks, no load changes; keep-alives are rare, since three registrars that ask "
@@ -207,22 +211,29 @@ def _registrars_table(found: Sequence[Result]) -> Table:
     return rows
 
 
+def _ratio(known: Mapping[str, float], key: str) -> str:
+    return f"{known[key]:.2f}" if key in known else "-"
+
+
 def _questions_table(found: Sequence[Result]) -> Table:
     known = figures_of([one for one in found if isinstance(one, Rate)])
     rows: list[Sequence[str]] = [
-        ("served by", "CPU us each", "against static", "queries/s", "against static", "p50 us", "p95 us",
-         "p99 us", "aimed at")
+        ("served by", "CPU us each", "against static", "by batches, us", "against static", "queries/s",
+         "against static", "p50 us", "p95 us", "p99 us", "aimed at")
     ]  # fmt: skip
     for key, variant in BY_KEY.items():
         if key in known:
             name = base(key)
-            ratios = [known.get(ratio) for ratio in (f"{name}_cpu_ratio", f"{key}_ratio")]
-            cpu, qps = ("-" if ratio is None else f"{ratio:.2f}" for ratio in ratios)
+            own = "-" if variant.fast else f"{known[f'{name}_cpu_us']:,.1f}"
+            of_static = "-" if variant.fast else _ratio(known, f"{name}_cpu_ratio")
+            metered = known.get(f"{name}_server_cpu_us")
+            batches = "-" if metered is None else f"{metered:,.2f}"
+            each = (own, of_static, batches, _ratio(known, f"{name}_server_cpu_ratio"))
+            qps = (f"{known[key]:,.0f}", _ratio(known, f"{key}_ratio"))
             latencies = [f"{known[f'{name}_latency_{part}_us']:,.0f}" for part in ("p50", "p95", "p99")]
             aim = f"{AIMS[key]:g} of static" if key in AIMS else ""
             aim = f"{LEAST_UNCACHED_QPS:,} queries/s" if key == "uncached_qps" else aim
-            cpu_us = f"{known[f'{name}_cpu_us']:,.1f}"
-            rows.append([variant.title, cpu_us, cpu, f"{known[key]:,.0f}", qps, *latencies, aim])
+            rows.append([variant.title, *each, *qps, *latencies, aim])
     return rows
 
 
