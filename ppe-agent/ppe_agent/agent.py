@@ -23,6 +23,7 @@ from ppe_agent.configuration import AgentConfig, MulticastConfig, load_configura
 from ppe_agent.loop import LoopWatch
 from ppe_agent.relay import RelayEnd
 from ppe_agent.servers import Servers
+from ppe_agent.status_model import AgentStatus, MulticastStatus
 from rserpool import AnnounceListener, RegistrarAddress, RegistrarTable
 
 
@@ -55,7 +56,7 @@ class Discovery:
         """Listen no more."""
         self._listener.close()
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> MulticastStatus:
         """Return what was heard, for people and programs."""
         return {
             "group": self._config.group,
@@ -197,9 +198,9 @@ class Agent:
 
     async def _status(self, request: dict[str, Any]) -> dict[str, Any]:
         del request
-        return self._describe()
+        return dict(self._describe())
 
-    def _describe(self) -> dict[str, Any]:
+    def _describe(self) -> AgentStatus:
         return {
             "registrars": self._servers.watches.describe(),
             "multicast": self._discovery.describe() if self._discovery is not None else None,

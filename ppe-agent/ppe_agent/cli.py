@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 from daemon_kit import logs
@@ -23,6 +23,7 @@ from ppe_agent.configuration import (
     registered_addresses,
 )
 from ppe_agent.daemon_threads import DaemonThreads
+from ppe_agent.status_model import AgentStatus
 
 _CONFIG = config_option(DEFAULT_PATH)
 _SERVER = click.argument("name", metavar="[AS]", required=False)
@@ -88,9 +89,9 @@ def status(config: Path, as_json: bool, watch: bool) -> None:
     if watch:
         from ppe_agent.status import watch_status
 
-        watch_status(lambda: _result_or_problem(config), as_json=as_json)
+        watch_status(lambda: _status_or_problem(config), as_json=as_json)
         return
-    result = _ask(config, "status")
+    result = _status(config)
     if as_json:
         click.echo(json.dumps(result, indent=2))
         return
@@ -146,10 +147,15 @@ def _ask(config: Path, command: str, **arguments: Any) -> dict[str, Any]:
     return request(control_path(config), command, **arguments)
 
 
-def _result_or_problem(config: Path) -> dict[str, Any] | str:
+def _status(config: Path) -> AgentStatus:
+    told: Any = _ask(config, "status")
+    return cast(AgentStatus, told)
+
+
+def _status_or_problem(config: Path) -> AgentStatus | str:
     """Return the status, or why there is none just now."""
     try:
-        return request(control_path(config), "status")
+        return _status(config)
     except (ConfigurationErrors, ControlError) as problem:
         return str(problem)
 

@@ -3,11 +3,12 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from daemon_kit.durations import duration
 
 from ppe_agent.checks.base import CheckResult, CheckState, RiseFall, Timing
+from ppe_agent.status_model import CheckStatus
 
 _MAX_DOUBLINGS: Final = 3
 
@@ -124,7 +125,7 @@ class Health:
         else:
             self._held_until_s = float("-inf")
 
-    def describe(self, now: float) -> list[dict[str, Any]]:
+    def describe(self, now: float) -> list[CheckStatus]:
         """Return each check for people and programs: its state, since when, and what it saw last."""
         return [
             {

@@ -6,13 +6,13 @@ PE. Looking is the only way to find out; the registration is then renewed.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 
 from ppe_agent.loop import next_moment
 from ppe_agent.registration import Membership, Registration
+from ppe_agent.status_model import RegistrarStatus
 from rserpool import REPORTS_THAT_REMOVE, RegistrarAddress, RegistrarClient, Resolution, RSerPoolError
 
 INTERVAL_S = 0.5
@@ -46,7 +46,7 @@ class RegistrarWatch:
         """Tell whether the registrar listed this PE when last asked; None when that is not known."""
         return self._listed.get(registration) if self._client.is_up else None
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> RegistrarStatus:
         """Return the registrar for people and programs."""
         return {
             "address": str(self.address),
@@ -140,7 +140,7 @@ class RegistrarWatches:
         """Return the registrars that listed this PE when last asked."""
         return [str(watch.address) for watch in self._watches.values() if watch.lists(registration) is True]
 
-    def describe(self) -> list[dict[str, Any]]:
+    def describe(self) -> list[RegistrarStatus]:
         """Return the registrars for people and programs."""
         return [watch.describe() for watch in self._watches.values()]
 

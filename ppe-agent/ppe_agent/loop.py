@@ -14,6 +14,8 @@ from typing import Final
 from daemon_kit import notify
 from daemon_kit.logs import get_logger
 
+from ppe_agent.status_model import LoopStatus
+
 
 def until_next_s(interval_s: float, now: float) -> float:
     """Return the seconds from `now` to the next multiple of `interval_s`; never less than half of it.
@@ -62,7 +64,7 @@ class LoopWatch:
                 notify.alive()
                 told_s = now
 
-    def describe(self) -> dict[str, float]:
+    def describe(self) -> LoopStatus:
         """Return what was measured."""
         return {
             "lag_ms": round(self.lag_s * 1000, 3),

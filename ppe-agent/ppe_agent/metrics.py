@@ -3,8 +3,8 @@
 Loaded only where it is wanted, since prometheus-client takes memory; aiohttp would take 10 MB more.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, Literal
 
 from daemon_kit import metrics
 from daemon_kit.addresses import ListenAddress
@@ -12,9 +12,12 @@ from daemon_kit.page_server import PageServer
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ppe_agent.status_model import AgentStatus, ServerStatus
+
 STATES: Final = ("in", "joining", "leaving", "drained", "held", "down", "unknown")
 
-_COUNTERS: Final = {
+_CounterKey = Literal["fall_count", "missing_count", "moved_count", "rejected_count", "collision_count"]
+_COUNTERS: Final[Mapping[_CounterKey, tuple[str, str]]] = {
     "fall_count": ("falls", "How often the server went from well to not well."),
     "missing_count": ("missing", "How often a registrar did not list the server though it should."),
     "moved_count": ("moves", "How often another registrar took over from the one before."),
@@ -26,7 +29,7 @@ _COUNTERS: Final = {
 class AgentCollector(Collector):
     """Turns the answer of `status` into metrics."""
 
-    def __init__(self, status: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, status: Callable[[], AgentStatus]) -> None:
         self._status = status
 
     def collect(self) -> Iterator[Metric]:
@@ -61,7 +64,7 @@ class AgentCollector(Collector):
         )
 
 
-def _server_metrics(servers: list[dict[str, Any]]) -> Iterator[Metric]:
+def _server_metrics(servers: list[ServerStatus]) -> Iterator[Metric]:
     names = ["as", "handle"]
     state = GaugeMetricFamily(
         "ppe_agent_as_state", "1 for the state that the server is in.", labels=[*names, "state"]
@@ -99,7 +102,7 @@ def _server_metrics(servers: list[dict[str, Any]]) -> Iterator[Metric]:
     yield from (state, load, known, listed, unsaved, check_up, *counters.values())
 
 
-def make_server(address: ListenAddress, status: Callable[[], dict[str, Any]]) -> PageServer:
+def make_server(address: ListenAddress, status: Callable[[], AgentStatus]) -> PageServer:
     """Return what answers GET /metrics at `address`, not started."""
     registry = metrics.registry(AgentCollector(status))
     return PageServer(address, "/metrics", metrics.CONTENT_TYPE, lambda: metrics.exposition(registry))

@@ -19,6 +19,7 @@ from typing import Any, Final
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 
+from ppe_agent.status_model import RelayStatus
 from rserpool import (
     MAX_DATAGRAM_BYTES,
     AssociationLost,
@@ -126,7 +127,7 @@ class RelayEnd:
             for key in list(senders):
                 self._forget(host, key)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> RelayStatus:
         """For status."""
         return {
             "port": self.port,

@@ -22,6 +22,7 @@ from ppe_agent.load_sources import LoadSource, LoadUnknown, make_source, read_wi
 from ppe_agent.loop import next_moment
 from ppe_agent.registration import IS_LEAVING, Membership, Registration
 from ppe_agent.state import KeptState
+from ppe_agent.status_model import ServerState, ServerStatus
 from rserpool import PoolElement, Protocol, RegistrarAddress, Transport
 
 _INTERVAL_S: Final = 0.5
@@ -174,8 +175,8 @@ class Server:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def describe(self) -> dict[str, Any]:
-        """Return this AS for people and programs."""
+    def describe(self, listed_by: list[str]) -> ServerStatus:
+        """Return this AS for people and programs; `listed_by` are the registrars that list it."""
         state, reason = self._state_and_reason()
         registrar = self.registration.registrar
         home = self.registration.home_registrar
@@ -203,9 +204,10 @@ class Server:
             "load_problem": self._load.problem,
             "state_problem": self._kept.problem,
             "check": self._health.describe(time.monotonic()),
+            "listed_by": listed_by,
         }
 
-    def _state_and_reason(self) -> tuple[str, str]:
+    def _state_and_reason(self) -> tuple[ServerState, str]:
         """Say in one word and in a few why the AS is in its pool or not."""
         now = time.monotonic()
         where = self.registration.state
@@ -216,8 +218,8 @@ class Server:
         if self._drain_file.is_there:
             return "drained", f"drained by the file {self._drain_file.path}; remove it to let it in again"
         if not self._health.is_up(now):
-            state = "held" if self._health.is_well else "down" if self._health.is_down else "unknown"
-            return state, self._health.reason(now)
+            state: ServerState = "down" if self._health.is_down else "unknown"
+            return "held" if self._health.is_well else state, self._health.reason(now)
         if where is Membership.IN:
             return "in", self._health.reason(now)
         if not self._load_was_read:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from daemon_kit.errors import FatalError
 
@@ -14,6 +14,7 @@ from ppe_agent.lookup import RegistrarWatches
 from ppe_agent.registration import DOUBTFUL_LIVES
 from ppe_agent.server import LIVES, Server, Spawn
 from ppe_agent.state import KeptState, StateDirectory
+from ppe_agent.status_model import ServerState, ServerStatus, WaitingStatus
 from rserpool import Protocol, RegistrarAddress
 
 # Deregistering takes milliseconds; a registrar that doesn't answer must not delay the end beyond 2 s.
@@ -194,22 +195,23 @@ class Servers:
         for kept in self.kept.values():
             kept.close()
 
-    def describe(self) -> list[dict[str, Any]]:
+    def describe(self) -> list[ServerStatus]:
         """Return each AS for people and programs."""
-        return [
-            {**server.describe(), "listed_by": self.watches.listed_by(server.registration)}
-            for server in self.running
-        ]
+        return [self._describe(server) for server in self.running]
 
-    def describe_waiting(self) -> list[dict[str, Any]]:
+    def _describe(self, server: Server) -> ServerStatus:
+        return server.describe(self.watches.listed_by(server.registration))
+
+    def describe_waiting(self) -> list[WaitingStatus]:
         """Return the ASes that nothing was done for yet, since no registrar has announced itself."""
         return [] if self.running else [_waiting(*one) for one in self.kept.items()]
 
-    def describe_these(self, names: Sequence[str]) -> list[dict[str, Any]]:
+    def describe_these(self, names: Sequence[str]) -> list[ServerStatus | WaitingStatus]:
         """Return those of these names, running or waiting."""
         running = {server.config.name: server for server in self.running}
         return [
-            running[name].describe() if name in running else _waiting(name, self.kept[name]) for name in names
+            self._describe(running[name]) if name in running else _waiting(name, self.kept[name])
+            for name in names
         ]
 
 
@@ -219,6 +221,6 @@ async def _leave(servers: Sequence[Server]) -> None:
             await asyncio.gather(*(server.leave() for server in servers))
 
 
-def _waiting(name: str, kept: KeptState) -> dict[str, Any]:
-    state = "drained" if kept.state.drained else "unknown"
+def _waiting(name: str, kept: KeptState) -> WaitingStatus:
+    state: ServerState = "drained" if kept.state.drained else "unknown"
     return {"name": name, "state": state, "reason": "no registrar has announced itself yet"}

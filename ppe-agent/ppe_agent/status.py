@@ -5,7 +5,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection
-from typing import Any
 
 from daemon_kit.commands import until_ctrl_c
 from daemon_kit.durations import duration
@@ -14,6 +13,8 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
+
+from ppe_agent.status_model import AgentStatus, RegistrarStatus, ServerStatus
 
 _COLOURS = {
     "in": "green",
@@ -37,7 +38,7 @@ def console() -> Console:
     return Console() if sys.stdout.isatty() or "COLUMNS" in os.environ else Console(width=_WIDE_COLUMNS)
 
 
-def render(status: dict[str, Any], columns: int) -> Group:
+def render(status: AgentStatus, columns: int) -> Group:
     """Return the result of the control command `status` for a console of so many columns."""
     parts: list[RenderableType] = [
         (_servers if columns >= _TABLE_COLUMNS else _servers_in_lines)(status["as"]),
@@ -61,7 +62,7 @@ def render(status: dict[str, Any], columns: int) -> Group:
     return Group(*parts)
 
 
-def watch_status(ask: Callable[[], dict[str, Any] | str], *, as_json: bool) -> None:
+def watch_status(ask: Callable[[], AgentStatus | str], *, as_json: bool) -> None:
     """Show the status every second until Ctrl-C; `ask` returns it, or why there is none just now."""
     with until_ctrl_c() as goes_on:
         if as_json:
@@ -95,7 +96,7 @@ def _coloured(word: str) -> str:
     return f"[{_COLOURS.get(word, 'default')}]{escape(word)}[/]"
 
 
-def _servers(servers: list[dict[str, Any]]) -> Table:
+def _servers(servers: list[ServerStatus]) -> Table:
     table = _table(
         "Application servers",
         "name",
@@ -123,7 +124,7 @@ def _servers(servers: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _servers_in_lines(servers: list[dict[str, Any]]) -> Table:
+def _servers_in_lines(servers: list[ServerStatus]) -> Table:
     table = _table("Application servers", "name", "state", "why, and where it is", whole=("state",))
     for server in servers:
         load = f", load {_load(server)}" if _load(server) else ""
@@ -137,7 +138,7 @@ def _servers_in_lines(servers: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _address(server: dict[str, Any]) -> str:
+def _address(server: ServerStatus) -> str:
     """Return where it is registered to serve, which is also where the checks look for it."""
     where = f"{server['transport']} {', '.join(server['address'])} port {server['port']}"
     if not server["remote"]:
@@ -145,12 +146,12 @@ def _address(server: dict[str, Any]) -> str:
     return f"{where}, remote: judged and registered from {', '.join(server['registered_as'])}"
 
 
-def _load(server: dict[str, Any]) -> str:
+def _load(server: ServerStatus) -> str:
     load = "" if server["load"] is None else f"{server['load']:.0%}"
     return f"{load} ({server['load_problem']})" if server["load_problem"] else load
 
 
-def _checks(servers: list[dict[str, Any]]) -> Table:
+def _checks(servers: list[ServerStatus]) -> Table:
     table = _table("Checks", "AS", "check", "of", "state", "for", "saw last", whole=("check", "state"))
     for server in servers:
         for check in server["check"]:
@@ -171,7 +172,7 @@ def _checks(servers: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _registrars(registrars: list[dict[str, Any]]) -> Table:
+def _registrars(registrars: list[RegistrarStatus]) -> Table:
     table = _table("Registrars", "address", "link", "round trip")
     for registrar in registrars:
         time_ms = registrar["round_trip_ms"]

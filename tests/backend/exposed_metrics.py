@@ -50,7 +50,7 @@ SERVER = {
     "check": [{"type": "tcp", "target": "port 5060", "state": "up"}],
 }
 REGISTRAR = {"address": "10.0.0.1", "up": True, "round_trip_ms": 1.0, "standing": "settled"}
-SIDECAR = {
+SIDECAR: Any = {  # the values that metrics are made of
     "as": [SERVER],
     "registrars": [REGISTRAR],
     "loop": {"lag_ms": 1.0, "stall_count": 0},

@@ -86,7 +86,7 @@ async def test_a_full_disk_and_another_host_with_the_same_identifier_end_nothing
             pool.stays[0]._on_event(taken)
             await until_async(lambda: agent._describe()["as"][0]["state_problem"] is not None)
             told, other = agent._describe()["as"]
-            assert "No space left on device" in told["state_problem"]
+            assert "No space left on device" in str(told["state_problem"])
             assert (other["state_problem"], other["state"]) == (None, "in")
             assert unsaved(agent) == {"sip-5060": 1, "sip-5070": 0}
             await until_async(lambda: agent._describe()["as"][0]["state"] == "in")

@@ -56,7 +56,7 @@ async def test_a_server_that_waits_for_its_first_load_says_so(
     (server,) = Agent(load_configuration(tmp_path / "agent.toml"))._servers.running
     while server._on_outcome(0, alive("well")):
         pass
-    told = server.describe()
+    told = server.describe([])
     assert (told["state"], told["reason"]) == ("joining", "waiting for the first load (exec)")
 
 

@@ -221,7 +221,7 @@ async def test_a_server_can_be_drained_before_the_first_registrar_is_heard(
     await agent._reload()
     agent._on_registrars([RegistrarAddress("10.20.0.1")])
     await until_async(lambda: len(pool.stays) == 1)
-    assert [one.describe()["state"] for one in agent._servers.running] == ["drained", "in"]
+    assert [one.describe([])["state"] for one in agent._servers.running] == ["drained", "in"]
     await asyncio.gather(*(one.close() for one in agent._servers.running))
 
 

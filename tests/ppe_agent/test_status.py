@@ -1,14 +1,14 @@
 """`ppe-agent status` for people: readable in a narrow terminal, whole where another program reads it."""
 
 import io
-from typing import Any
 
 import pytest
 from ppe_agent.status import console, render
+from ppe_agent.status_model import AgentStatus, ServerStatus
 from rich.console import Console
 
 REASON = "registrar 10.20.30.1 refuses it: the policy differs from that of the pool; next attempt in 4 s"
-SERVER: dict[str, Any] = {
+SERVER: ServerStatus = {
     "name": "kamailio",
     "state": "joining",
     "reason": REASON,
@@ -20,20 +20,36 @@ SERVER: dict[str, Any] = {
     "handle": "sip-as-udp",
     "identifier": "a1b2c3d4",
     "load": 0.9,
+    "policy": "least-used",
+    "drained": False,
+    "home_registrar": None,
+    "missing_count": 0,
+    "moved_count": 0,
+    "rejected_count": 0,
+    "collision_count": 0,
+    "fall_count": 0,
     "state_problem": None,
     "load_problem": "http://127.0.0.1:9090/metrics answered 404",
     "registrar": None,
     "listed_by": ["10.20.30.1", "10.20.30.2"],
     "check": [
-        {"type": "sip-options", "target": "UDP port 5060", "state": "up", "since_s": 3.0, "last": "200 OK"}
-        | {"last_s": 0.1}
+        {
+            "type": "sip-options",
+            "target": "UDP port 5060",
+            "state": "up",
+            "since_s": 3.0,
+            "last": "200 OK",
+            "last_s": 0.1,
+        }
     ],
 }
-STATUS: dict[str, Any] = {
+STATUS: AgentStatus = {
     "as": [SERVER],
     "waiting": [],
     "registrars": [],
     "multicast": None,
+    "loop": {"lag_ms": 0.1, "stall_count": 0, "longest_stall_ms": 0.0},
+    "relay": None,
     "reload_problem": None,
 }
 

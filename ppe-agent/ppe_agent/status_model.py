@@ -1,0 +1,145 @@
+"""What `ppe-agent status --json` tells: the one description of each value, with its meaning, unit and range.
+
+The agent fills it in, the terminal view, the metrics and the reference page read it. Durations are counted
+from now: `since_s` is how long ago. Keys are only ever added.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+Identifier = str
+"""Of a pool element or a registrar: 8 hexadecimal digits."""
+ServerState = Literal["in", "joining", "leaving", "drained", "held", "down", "unknown"]
+
+
+class CheckStatus(TypedDict):
+    """One check of a server."""
+
+    type: str
+    """`type` of the check in the configuration."""
+    target: str
+    """What it looks at."""
+    state: Literal["up", "down", "unknown"]
+    since_s: float | None
+    """How long it has been in this state."""
+    last: str | None
+    """What it saw last; null: not tried yet."""
+    last_s: float | None
+    """How long ago that was."""
+
+
+class ServerStatus(TypedDict):
+    """One server, an [[as]] of the configuration."""
+
+    name: str
+    handle: str
+    """The pool it is registered in."""
+    identifier: Identifier
+    transport: str
+    address: list[str]
+    """Where it serves, and where the checks look for it."""
+    port: int
+    remote: bool
+    """Whether it runs on another host."""
+    registered_as: list[str]
+    """The addresses that it is registered with."""
+    policy: str
+    state: ServerState
+    reason: str
+    """Why it is in this state."""
+    drained: bool
+    registrar: str | None
+    """The registrar in charge; null: none."""
+    home_registrar: Identifier | None
+    """The identifier of that registrar."""
+    missing_count: int
+    """How often a registrar did not list it though it should."""
+    moved_count: int
+    """How often another registrar took over."""
+    rejected_count: int
+    """How often a registrar refused it."""
+    collision_count: int
+    """How often another host had its identifier."""
+    fall_count: int
+    """How often it went from well to not well."""
+    load: float | None
+    """0..1, as reported; null: its policy has none."""
+    load_problem: str | None
+    """Why the load can't be read; null: it can."""
+    state_problem: str | None
+    """Why identifier and drain can't be kept; null: they are."""
+    check: list[CheckStatus]
+    listed_by: list[str]
+    """The registrars that list it."""
+
+
+class WaitingStatus(TypedDict):
+    """A server that waits until a registrar announces itself."""
+
+    name: str
+    state: ServerState
+    reason: str
+
+
+class RegistrarStatus(TypedDict):
+    """One registrar."""
+
+    address: str
+    up: bool
+    """Whether it can be asked."""
+    round_trip_ms: float | None
+    """Of the last question; null: none was answered."""
+
+
+class MulticastStatus(TypedDict):
+    """What was heard of registrars that announce themselves."""
+
+    group: str
+    heard: int
+    """Registrars known."""
+    ignored: int
+    """Announcements that were not in `accept`, or none."""
+
+
+class LoopStatus(TypedDict):
+    """How late the agent itself is."""
+
+    lag_ms: float
+    """At present."""
+    stall_count: int
+    """How often it stood still."""
+    longest_stall_ms: float
+
+
+class RelayStatus(TypedDict):
+    """What ppu-agents send here over SCTP, see `relay`."""
+
+    port: int
+    agents: list[str]
+    """The addresses of the ppu-agents that are connected."""
+    connections: int
+    """TCP connections that are handed on at present."""
+    senders: int
+    """Senders of UDP datagrams at present."""
+    connections_count: int
+    datagrams_count: int
+    refused_count: int
+    """Since the start, as the two above."""
+    is_open: bool
+    """Whether the SCTP socket is there."""
+
+
+AgentStatus = TypedDict(
+    "AgentStatus",
+    {
+        "registrars": list[RegistrarStatus],
+        "multicast": MulticastStatus | None,  # None without `registrars = "multicast"`
+        "as": list[ServerStatus],
+        "waiting": list[WaitingStatus],
+        "loop": LoopStatus,
+        "relay": RelayStatus | None,  # None without [relay]
+        "reload_problem": str | None,  # why the last reload was refused; None: it was not
+    },
+)
+"""The whole sidecar."""
