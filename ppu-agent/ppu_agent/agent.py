@@ -47,6 +47,7 @@ from ppu_agent.relay import Relay, Streams, connect
 from ppu_agent.responder import Responder
 from ppu_agent.ruleset import RENEW_EVERY_S, needs_responder
 from ppu_agent.status import describe
+from ppu_agent.status_model import PaceStatus, PpuStatus
 from ppu_agent.steering import (
     PoolPolicy,
     Steering,
@@ -550,9 +551,9 @@ class PpuAgent:
 
     async def _tell_status(self, request: dict[str, Any]) -> dict[str, Any]:
         del request
-        return self._describe()
+        return dict(self._describe())
 
-    def _describe(self) -> dict[str, Any]:
+    def _describe(self) -> PpuStatus:
         now = time.monotonic()
         believed = describe(
             now,
@@ -574,10 +575,13 @@ class PpuAgent:
             "via": self.channels.describe() if self.channels is not None else [],
             "pace": self._describe_pace(),
             "gateway": None if self.gateway is None else self.gateway.describe(),
-            **{f"{name}_count": count for name, count in self.counts.items()},
+            "died_count": self.counts["died"],
+            "returned_count": self.counts["returned"],
+            "connections_ended_count": self.counts["connections_ended"],
+            "flows_moved_count": self.counts["flows_moved"],
         }
 
-    def _describe_pace(self) -> list[dict[str, Any]]:
+    def _describe_pace(self) -> list[PaceStatus]:
         """Whose connection set-up is paced, and the round trips learned."""
         if self._pacer is None:
             return []

@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 from daemon_kit import logs
@@ -15,6 +15,7 @@ from daemon_kit.control import request
 from daemon_kit.run import run_service
 
 from ppu_agent.configuration import DEFAULT_PATH, PpuConfig, control_path, load_configuration
+from ppu_agent.status_model import PpuStatus
 
 _CONFIG = config_option(DEFAULT_PATH)
 
@@ -101,22 +102,23 @@ def status(config: Path, as_json: bool, watch: bool, check: bool) -> None:
     from ppu_agent.status import problems, render
 
     if check:
-        found = list(problems(_ask(config, "status")))
+        found = list(problems(_status(config)))
         click.echo("\n".join(found or ["all is well"]))
         raise SystemExit(1 if found else 0)
 
-    def show(result: dict[str, Any], indent: int | None) -> None:
+    def show(indent: int | None) -> None:
+        result = _status(config)
         lines = [json.dumps(result, indent=indent)] if as_json else list(render(result))
         click.echo("\n".join(lines))
 
     if not watch:
-        show(_ask(config, "status"), 2)
+        show(2)
         return
     with until_ctrl_c() as goes_on:
         while goes_on():
             if not as_json:
                 click.clear()
-            show(_ask(config, "status"), None)
+            show(None)
             time.sleep(1.0)
 
 
@@ -144,6 +146,11 @@ def resume(config: Path) -> None:
     """End `suspend`: redirect or refuse again what is sent to dead servers."""
     _ask(config, "resume")
     click.echo("resumed: what is sent to dead servers is redirected or refused again")
+
+
+def _status(config: Path) -> PpuStatus:
+    told: Any = _ask(config, "status")
+    return cast(PpuStatus, told)
 
 
 def _ask(config: Path, command: str, **arguments: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pool_user import PoolView
 
 from ppu_agent.deaths import Deaths, Departed, State
 from ppu_agent.destinations import Address
+from ppu_agent.status_model import TreatedStatus
 from ppu_agent.steering import Steered, Steering, Treatment
 
 _STATE_WORDS: Mapping[State, str] = {
@@ -57,7 +58,7 @@ def explain(
     }
 
 
-def described(treatment: Treatment) -> dict[str, Any]:
+def described(treatment: Treatment) -> TreatedStatus:
     """A treatment as JSON, with the names of the configuration."""
     return {
         "transport": treatment.destination.protocol.name.lower(),

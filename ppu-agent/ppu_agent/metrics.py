@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from daemon_kit import metrics
 from daemon_kit.addresses import ListenAddress
@@ -12,10 +12,20 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from ppu_agent.gateway import COUNTERS as GATEWAY_COUNTERS
+from ppu_agent.status_model import PpuStatus
 
 ACTIONS: Final = ("redirect", "refuse", "answer-503", "repeat")
 STATES: Final = ("out", "spared", "dead")
-_COUNTERS: Final = {
+_CounterKey = Literal[
+    "died_count",
+    "returned_count",
+    "connections_ended_count",
+    "flows_moved_count",
+    "relayed_count",
+    "repeated_count",
+    "answered_503_count",
+]
+_COUNTERS: Final[Mapping[_CounterKey, tuple[str, str]]] = {
     "died_count": ("ppu_agent_deaths", "How often a member was found dead."),
     "returned_count": ("ppu_agent_returns", "How often a dead member came back."),
     "connections_ended_count": (
@@ -35,7 +45,7 @@ _COUNTERS: Final = {
 class PpuCollector(Collector):
     """Turns the answer of `status` into metrics."""
 
-    def __init__(self, status: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, status: Callable[[], PpuStatus]) -> None:
         self._status = status
 
     def collect(self) -> Iterator[Metric]:
@@ -115,7 +125,7 @@ def gateway_metrics(gateway: Mapping[str, Any] | None) -> Iterator[Metric]:
     yield setups
 
 
-def make_server(address: ListenAddress, status: Callable[[], dict[str, Any]]) -> PageServer:
+def make_server(address: ListenAddress, status: Callable[[], PpuStatus]) -> PageServer:
     """Return what answers GET /metrics at `address`, not started."""
     registry = metrics.registry(PpuCollector(status))
     return PageServer(address, "/metrics", metrics.CONTENT_TYPE, lambda: metrics.exposition(registry))

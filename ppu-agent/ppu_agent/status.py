@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from daemon_kit.addresses import ListenAddress
 from daemon_kit.durations import duration
@@ -12,6 +11,7 @@ from pool_user import PoolView, RegistrarView
 from ppu_agent.deaths import Departed
 from ppu_agent.explanation import described
 from ppu_agent.gateway import rendered
+from ppu_agent.status_model import BelievedStatus, DepartedStatus, FrontStatus, PoolStatus, PpuStatus
 from ppu_agent.steering import Steered, Steering
 
 
@@ -21,7 +21,7 @@ def describe(
     views: Mapping[str, PoolView],
     departed: Iterable[Departed],
     steering: Steering,
-) -> dict[str, Any]:
+) -> BelievedStatus:
     """What the agent believes and does, with the names of the configuration; `now` is monotonic seconds."""
     return {
         "registrars": [
@@ -35,7 +35,7 @@ def describe(
     }
 
 
-def _pool(handle: str, view: PoolView, now: float) -> dict[str, Any]:
+def _pool(handle: str, view: PoolView, now: float) -> PoolStatus:
     return {
         "handle": handle,
         "known": view.known,
@@ -51,7 +51,7 @@ def _pool(handle: str, view: PoolView, now: float) -> dict[str, Any]:
     }
 
 
-def _front(one: Steered) -> dict[str, Any]:
+def _front(one: Steered) -> FrontStatus:
     return {
         "transport": one.front.protocol.name.lower(),
         "endpoint": one.front.where,
@@ -62,7 +62,7 @@ def _front(one: Steered) -> dict[str, Any]:
     }
 
 
-def _departed(one: Departed, now: float) -> dict[str, Any]:
+def _departed(one: Departed, now: float) -> DepartedStatus:
     return {
         "transport": one.destination.protocol.name.lower(),
         "endpoint": one.destination.where,
@@ -73,7 +73,7 @@ def _departed(one: Departed, now: float) -> dict[str, Any]:
     }
 
 
-def problems(status: Mapping[str, Any]) -> Iterator[str]:
+def problems(status: PpuStatus) -> Iterator[str]:
     """What keeps the agent from its work."""
     if status["kernel"]["problem"] is not None:
         yield f"the kernel refused: {status['kernel']['problem']}"
@@ -82,7 +82,7 @@ def problems(status: Mapping[str, Any]) -> Iterator[str]:
             yield f"pool {pool['handle']}: no registrar vouches for it: nothing is done"
 
 
-def render(status: Mapping[str, Any]) -> Iterator[str]:
+def render(status: PpuStatus) -> Iterator[str]:
     """The same as lines."""
     if status["reload_problem"] is not None:
         yield f"the last reload was refused, the former configuration goes on: {status['reload_problem']}"
@@ -101,22 +101,21 @@ def render(status: Mapping[str, Any]) -> Iterator[str]:
         yield f"pool {pool['handle']}: {trust}"
         for member in pool["members"]:
             yield f"  {member['identifier']} {member['transport']} {', '.join(member['endpoints'])}"
-    for one in status["departed"]:
-        yield (
-            f"{one['state']} {one['transport']} {one['endpoint']} for {duration(one['for_s'])}: {one['said']}"
-        )
-    for one in status["treated"]:
-        to = ", ".join(target["endpoint"] for target in one["to"])
-        what = f"{one['on_dead']} {one['transport']} {one['endpoint']}"
-        yield f"{what}{f' to {to}' if to else ''}: {one['why']}"
-    for one in status["steer"]:
-        to = ", ".join(f"{target['endpoint']} (weight {target['weight']})" for target in one["to"])
-        yield f"steer {one['transport']} {one['endpoint']} to {to}"
+    for gone in status["departed"]:
+        where = f"{gone['transport']} {gone['endpoint']}"
+        yield f"{gone['state']} {where} for {duration(gone['for_s'])}: {gone['said']}"
+    for treated in status["treated"]:
+        to = ", ".join(target["endpoint"] for target in treated["to"])
+        what = f"{treated['on_dead']} {treated['transport']} {treated['endpoint']}"
+        yield f"{what}{f' to {to}' if to else ''}: {treated['why']}"
+    for front in status["steer"]:
+        to = ", ".join(f"{target['endpoint']} (weight {target['weight']})" for target in front["to"])
+        yield f"steer {front['transport']} {front['endpoint']} to {to}"
     if status["gateway"] is not None:
         yield from rendered(status["gateway"])
-    for one in status["via"]:
-        state = "up" if one["up"] else "not up"
-        yield f"association with the ppe-agent at {one['address']} SCTP port {one['port']}: {state}"
+    for channel in status["via"]:
+        where = f"{channel['address']} SCTP port {channel['port']}"
+        yield f"association with the ppe-agent at {where}: {'up' if channel['up'] else 'not up'}"
     if status["kernel"]["problem"] is not None:
         yield f"the kernel refused: {status['kernel']['problem']}"
     if not status["treated"]:

@@ -22,6 +22,7 @@ from daemon_kit.errors import FatalError
 from ppu_agent.destinations import Address, Destination
 from ppu_agent.relay import RelayLimits
 from ppu_agent.responder import every_address, from_there
+from ppu_agent.status_model import ChannelStatus
 from rserpool import (
     MAX_DATAGRAM_BYTES,
     AssociationFailed,
@@ -83,7 +84,7 @@ class Channels:
             task.cancel()
         await asyncio.gather(*self._passing, return_exceptions=True)
 
-    def describe(self) -> list[dict[str, Any]]:
+    def describe(self) -> list[ChannelStatus]:
         """For status."""
         return [
             {"address": str(address), "port": port, "up": peer.association is not None}

@@ -37,7 +37,7 @@ FAST = FastPathStatus(
     decisions={"answered": 5},
     asked=[FastPathNameStatus("as.example.", "A", 4, 5, 1)],
 )
-COUNTS = dict.fromkeys((*agent_metrics._COUNTERS, *client_metrics._COUNTERS), 0)
+COUNTS = dict.fromkeys([*map(str, agent_metrics._COUNTERS), *map(str, client_metrics._COUNTERS)], 0)
 SERVER = {
     **COUNTS,
     "name": "sip-1",
@@ -56,7 +56,7 @@ SIDECAR: Any = {  # the values that metrics are made of
     "loop": {"lag_ms": 1.0, "stall_count": 0},
     "reload_problem": None,
 }
-SIDECAR_OF_A_CLIENT: dict[str, Any] = {
+SIDECAR_OF_A_CLIENT: Any = {
     **COUNTS,
     "pool": [{"handle": "sip", "members": [], "stale_s": None}],
     "treated": [],

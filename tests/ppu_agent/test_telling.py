@@ -16,6 +16,7 @@ from ppu_agent.deaths import Deaths
 from ppu_agent.explanation import explain
 from ppu_agent.metrics import PpuCollector
 from ppu_agent.status import describe, problems, render
+from ppu_agent.status_model import PpuStatus
 from ppu_agent.steering import Steering, plan
 
 from tests.ppu_agent.making import ANSWERED, POOL, REFUSED, ask, destination, member, policy, view
@@ -77,11 +78,14 @@ def test_status_and_metrics_tell_what_is_done() -> None:
     deaths.views({POOL: view(1, 2)}, 1.0)
     ask(deaths, REFUSED, 1.0)
     _, steering = told(deaths, view(1, 2))
-    status = describe(2.0, (), {POOL: view(1, 2)}, deaths.departed, steering) | {
+    status: PpuStatus = {
+        **describe(2.0, (), {POOL: view(1, 2)}, deaths.departed, steering),
+        "uptime_s": 2.0,
         "suspended": False,
         "reload_problem": None,
         "state_problem": None,
         "via": [{"address": "10.0.0.1", "port": 4630, "up": True}],
+        "pace": [],
         "kernel": {"problem": "it would not", "write_count": 1},
         "gateway": None,
         "answered_503_count": 0,

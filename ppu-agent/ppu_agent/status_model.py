@@ -1,0 +1,139 @@
+"""What `ppu-agent status --json` tells: the one description of each value, with its meaning, unit and range.
+
+The agent fills it in; the view for people and the metrics read it. Keys are only ever added.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+
+class RegistrarStatus(TypedDict):
+    """One registrar."""
+
+    address: str
+    standing: str
+    """How far it is believed: settled, unsettled, silent, away ..."""
+    follow: str
+    """enrp: it pushes changes; poll: it is asked."""
+
+
+class MemberStatus(TypedDict):
+    """A living member of a pool."""
+
+    identifier: str
+    """8 hexadecimal digits."""
+    transport: str
+    endpoints: list[str]
+
+
+class PoolStatus(TypedDict):
+    """One pool of the configuration."""
+
+    handle: str
+    known: bool
+    """Whether a registrar has told of it."""
+    stale_s: float | None
+    """How long no registrar can be believed about it; null while at least one can."""
+    members: list[MemberStatus]
+
+
+class DepartedStatus(TypedDict):
+    """A server that left its pool a short time ago."""
+
+    transport: str
+    endpoint: str
+    pools: list[str]
+    state: str
+    """out: being probed; spared: it answers; dead."""
+    for_s: float
+    """How long it has been in this state."""
+    said: str
+    """What its probe heard."""
+
+
+class TargetStatus(TypedDict):
+    """Where packets go instead."""
+
+    endpoint: str
+    weight: int
+
+
+class TreatedStatus(TypedDict):
+    """A server whose packets are redirected, refused, answered or relayed."""
+
+    transport: str
+    endpoint: str
+    on_dead: str
+    handle: str
+    why: str
+    to: list[TargetStatus]
+
+
+class FrontStatus(TypedDict):
+    """One address for a pool, `steer`."""
+
+    transport: str
+    endpoint: str
+    handle: str
+    affinity: str | None
+    clients: list[str] | None
+    """The networks whose packets are steered; null: all."""
+    to: list[TargetStatus]
+
+
+class ChannelStatus(TypedDict):
+    """The association with one ppe-agent, `via`."""
+
+    address: str
+    port: int
+    up: bool
+
+
+class PaceStatus(TypedDict):
+    """A server to which connection set-up is paced."""
+
+    endpoint: str
+    learns: bool
+    round_trip_ms: float | None
+
+
+class KernelStatus(TypedDict):
+    """nftables."""
+
+    problem: str | None
+    """Why the kernel refused the rules; null: it took them."""
+    write_count: int
+
+
+class BelievedStatus(TypedDict):
+    """What the agent believes, and what it does about it."""
+
+    registrars: list[RegistrarStatus]
+    pool: list[PoolStatus]
+    departed: list[DepartedStatus]
+    treated: list[TreatedStatus]
+    steer: list[FrontStatus]
+
+
+class PpuStatus(BelievedStatus):
+    """The whole agent. Counts are since its start."""
+
+    uptime_s: float
+    suspended: bool
+    reload_problem: str | None
+    """Why the last reload was refused; null: it was not."""
+    state_problem: str | None
+    """Why what left its pool can't be kept over a restart; null: it is."""
+    kernel: KernelStatus
+    answered_503_count: int
+    relayed_count: int
+    repeated_count: int
+    died_count: int
+    returned_count: int
+    connections_ended_count: int
+    flows_moved_count: int
+    via: list[ChannelStatus]
+    pace: list[PaceStatus]
+    gateway: dict[str, Any] | None
+    """As ppu-guard tells it; null without [gateway]."""
