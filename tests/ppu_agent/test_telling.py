@@ -16,7 +16,7 @@ from ppu_agent.deaths import Deaths
 from ppu_agent.explanation import explain
 from ppu_agent.metrics import PpuCollector
 from ppu_agent.status import describe, problems, render
-from ppu_agent.status_model import PpuStatus
+from ppu_agent.status_model import BelievedStatus, PpuStatus
 from ppu_agent.steering import Steering, plan
 
 from tests.ppu_agent.making import ANSWERED, POOL, REFUSED, ask, destination, member, policy, view
@@ -72,21 +72,16 @@ def test_explain_tells_that_this_host_itself_is_not_touched() -> None:
     assert own["words"][0].startswith("passes: an address of this host")
 
 
-def test_status_and_metrics_tell_what_is_done() -> None:
-    deaths = Deaths()
-    deaths.views({POOL: view(1, 2, 3)}, 0.0)
-    deaths.views({POOL: view(1, 2)}, 1.0)
-    ask(deaths, REFUSED, 1.0)
-    _, steering = told(deaths, view(1, 2))
-    status: PpuStatus = {
-        **describe(2.0, (), {POOL: view(1, 2)}, deaths.departed, steering),
+def whole(believed: BelievedStatus, problem: str | None) -> PpuStatus:
+    return {
+        **believed,
         "uptime_s": 2.0,
         "suspended": False,
         "reload_problem": None,
         "state_problem": None,
         "via": [{"address": "10.0.0.1", "port": 4630, "up": True}],
         "pace": [],
-        "kernel": {"problem": "it would not", "write_count": 1},
+        "kernel": {"problem": problem, "write_count": 1},
         "gateway": None,
         "answered_503_count": 0,
         "relayed_count": 4,
@@ -96,6 +91,15 @@ def test_status_and_metrics_tell_what_is_done() -> None:
         "connections_ended_count": 0,
         "flows_moved_count": 0,
     }
+
+
+def test_status_and_metrics_tell_what_is_done() -> None:
+    deaths = Deaths()
+    deaths.views({POOL: view(1, 2, 3)}, 0.0)
+    deaths.views({POOL: view(1, 2)}, 1.0)
+    ask(deaths, REFUSED, 1.0)
+    _, steering = told(deaths, view(1, 2))
+    status = whole(describe(2.0, (), {POOL: view(1, 2)}, deaths.departed, steering), "it would not")
     text = "\n".join(render(status))
     assert f"redirect udp {destination(3).address}:5060 to 10.0.0.1:5060, 10.0.0.2:5060" in text
     assert "dead udp 10.0.0.3:5060 for 1 s: connection refused" in text
@@ -148,8 +152,8 @@ def test_check_tells_that_an_address_of_this_host_is_never_touched(tmp_path: Pat
 
 def test_check_of_status_tells_what_keeps_the_agent_from_its_work() -> None:
     def found(view_of_pool: PoolView, problem: str | None) -> list[str]:
-        described = describe(9.0, [], {POOL: view_of_pool}, [], Steering())
-        return list(problems({**described, "kernel": {"problem": problem}}))
+        believed = describe(9.0, [], {POOL: view_of_pool}, [], Steering())
+        return list(problems(whole(believed, problem)))
 
     assert found(view(1), None) == []
     assert found(view(1), "nftables refused the rules: no") == [
