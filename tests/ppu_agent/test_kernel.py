@@ -236,6 +236,19 @@ def test_connections_to_the_dead_are_ended_and_others_stay(stage: Stage) -> None
     assert stage.inside(lambda: stage.writer.end_connections(destination)) == 0
 
 
+@pytest.mark.parametrize("stage", [4], indirect=True)
+def test_connections_of_programs_with_one_socket_for_both_versions_are_ended(stage: Stage) -> None:
+    listener = stage.open(socket.SOCK_STREAM, DEAD)
+    listener.listen()
+    with stage.inside(lambda: socket.socket(socket.AF_INET6, socket.SOCK_STREAM)) as client:
+        client.settimeout(10.0)
+        client.connect((f"::ffff:{DEAD}", PORT))
+        assert stage.inside(lambda: stage.writer.end_connections(stage.destination(ALIVE, Protocol.TCP))) == 0
+        assert stage.inside(lambda: stage.writer.end_connections(stage.destination(DEAD, Protocol.TCP))) == 1
+        with pytest.raises(ConnectionAbortedError):
+            client.recv(1)
+
+
 def test_packets_to_this_host_itself_pass(stage: Stage) -> None:
     here = stage.open(socket.SOCK_STREAM, CLIENT)
     here.listen()

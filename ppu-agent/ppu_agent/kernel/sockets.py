@@ -28,12 +28,20 @@ _STATES: Final = 1 << 1 | 1 << 2 | 1 << 8
 """ESTABLISHED, SYN_SENT, CLOSE_WAIT: those that still want something of the server."""
 _GONE: Final = {errno.ENOENT, errno.ESTALE, errno.EINVAL}
 _ANSWER_TIMEOUT_S: Final = 0.5
+_FAMILIES: Final = {4: (socket.AF_INET, socket.AF_INET6), 6: (socket.AF_INET6,)}
+"""Of sockets that reach an address: programs with one IPv6 socket for both reach IPv4 through it."""
 
 
 def beside_the_loop(function: Callable[[], Found]) -> Found:
     """Call this in a thread of its own, and wait: pyroute2's sockets don't work where an event loop runs."""
     with ThreadPoolExecutor(1, "netlink") as thread:
         return thread.submit(function).result()
+
+
+def _plain(address: str) -> Address:
+    """An address as packets have it: ::ffff:10.20.0.5 is 10.20.0.5."""
+    found = ip_address(address)
+    return (found.ipv4_mapped or found) if isinstance(found, IPv6Address) else found
 
 
 class LocalSockets:
@@ -58,23 +66,24 @@ class LocalSockets:
         return beside_the_loop(lambda: self._end_connections(address, port, is_meant))
 
     def _end_connections(self, address: Address, port: int, is_meant: IsMeant) -> int:
-        family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-        try:
-            with DiagSocket() as diag:
-                diag.bind()
-                found = [
-                    one
-                    for one in diag.get_sock_stats(
-                        family=family, states=_STATES, protocol=socket.IPPROTO_TCP, dport=port
-                    )
-                    if one["idiag_dport"] == port
-                    and ip_address(one["idiag_dst"]) == address
-                    and is_meant((ip_address(one["idiag_src"]), one["idiag_sport"]))
-                ]
-            return sum(self._destroy(family, one) for one in found if not self._is_over())
-        except (OSError, NetlinkError) as problem:
-            self._on_problem(f"connections to {address} port {port} could not be ended: {problem}")
-            return 0
+        ended = 0
+        for family in _FAMILIES[address.version]:
+            try:
+                with DiagSocket() as diag:
+                    diag.bind()
+                    found = [
+                        one
+                        for one in diag.get_sock_stats(
+                            family=family, states=_STATES, protocol=socket.IPPROTO_TCP, dport=port
+                        )
+                        if one["idiag_dport"] == port
+                        and _plain(one["idiag_dst"]) == address
+                        and is_meant((_plain(one["idiag_src"]), one["idiag_sport"]))
+                    ]
+                ended += sum(self._destroy(family, one) for one in found if not self._is_over())
+            except (OSError, NetlinkError) as problem:
+                self._on_problem(f"connections to {address} port {port} could not be ended: {problem}")
+        return ended
 
     def _destroy(self, family: int, one: dict[str, object]) -> bool:
         """Send SOCK_DESTROY for one socket: pyroute2 has the look-up only."""
