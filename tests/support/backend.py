@@ -86,12 +86,13 @@ path = "{folder}/state"
 
     def start(self, manager: ServiceManager | None = None) -> subprocess.Popen[str]:
         """Start it, as this service manager does if one is given, and wait until it answers."""
+        words, descriptors = manager.hand_over() if manager else ([], [])
         self._process = process = self.namespace.start(
-            *(manager.wrapper() if manager else ()),
+            *words,
             *(sys.executable, "-m", "rspdns.cli", "serve", "--log-json", "-c", str(self.config)),
             sctp=True,
             log=self.log,
-            descriptors=manager.descriptors if manager else (),
+            descriptors=descriptors,
         )
         until(lambda: process.poll() is not None or self.status() is not None, told=self.log)
         assert process.poll() is None, self.log.read_text()

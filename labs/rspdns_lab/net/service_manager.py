@@ -22,8 +22,6 @@ os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(descriptors)),
 os.environ["NOTIFY_SOCKET"] = sys.argv[3]
 os.execvp(sys.argv[4], sys.argv[4:])
 """
-
-
 _READ_WITHIN_S = 10.0
 
 
@@ -102,11 +100,13 @@ class ServiceManager:
         self.drop_the_dead()
         return [self._listener.fileno(), *(one for _, one in self._stored)]
 
-    def wrapper(self) -> list[str]:
-        """What starts a command with these descriptors as systemd would."""
+    def hand_over(self) -> tuple[list[str], list[int]]:
+        """The words that start a command as systemd would, and the descriptors that it must inherit."""
+        descriptors = self.descriptors
         names = ":".join(["rspdns.socket", *(name for name, _ in self._stored)])
-        numbers = ",".join(str(one) for one in self.descriptors)
-        return [sys.executable, "-c", _HAND_OVER, numbers, names, self.environment["NOTIFY_SOCKET"]]
+        numbers = ",".join(map(str, descriptors))
+        words = [sys.executable, "-c", _HAND_OVER, numbers, names, self.environment["NOTIFY_SOCKET"]]
+        return words, descriptors
 
     def close(self) -> None:
         """Give up everything."""
@@ -146,8 +146,8 @@ class Service(Program):
         if self._manager is None:
             self._manager = ServiceManager(self._path, self._notify_socket)
         self._manager.told.clear()
-        self.descriptors = self._manager.descriptors
-        self.command = self._line(self._manager.wrapper())
+        words, self.descriptors = self._manager.hand_over()
+        self.command = self._line(words)
         super().start(stdout)
 
     @property
