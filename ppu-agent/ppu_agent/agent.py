@@ -49,6 +49,7 @@ from ppu_agent.ruleset import RENEW_EVERY_S, needs_responder
 from ppu_agent.status import describe
 from ppu_agent.status_model import PaceStatus, PpuStatus
 from ppu_agent.steering import (
+    LivingTargets,
     PoolPolicy,
     Steering,
     drawn,
@@ -57,7 +58,6 @@ from ppu_agent.steering import (
     plan,
     relayed,
     steer,
-    targets_for,
 )
 from ppu_agent.via import Channels, DatagramFront
 from ppu_agent.writer import Writer
@@ -68,7 +68,7 @@ _FIXED: Final = ("registrars", "follow", "control", "state", "gateway", "metrics
 STANDSTILL_S: Final = 4.0
 """Relayed connections would hang with an agent that stands still, so it is killed then, as systemd does."""
 _WITHOUT_MEMORY: Final = "An agent that is started again would know nothing of servers that were dead before"
-MOST_PROBES = 64
+MOST_PROBES = 256
 """Of members that left, at a time."""
 _INTERVALS = Intervals(hot_s=0.05, hot_for_s=60.0, idle_s=10.0)
 _RESOLVE_TIMEOUT_MS = 300
@@ -110,11 +110,15 @@ class PpuAgent:
         self._take(config)
         self._weights: dict[str, dict[int, Weighted]] = {}
         self._views: Mapping[str, PoolView] = {}
+        self._targets = LivingTargets({}, {})
+        self._were_dead: Mapping[Destination, Departed] = {}
         self._probes: set[asyncio.Task[None]] = set()
         self._died: dict[Destination, None] = {}
         """Those whose connections and flows are to be ended."""
         self._has_died = asyncio.Event()
         self._wake = asyncio.Event()
+        self._has_heard = False
+        """Whether probes found what has not been concluded from."""
         self._pacer: Pacer | None = None
         self.gateway: Gateway | None = None
         self._relayed: dict[Destination, PoolPolicy] = {}
@@ -272,16 +276,16 @@ class PpuAgent:
     def _views_changed(self, views: Mapping[str, PoolView]) -> None:
         self._views = views
         now = time.monotonic()
-        before = self.deaths.dead()
         self.deaths.views(views, now)
-        self._conclude(before, now)
+        self._conclude(now)
         self._pace()
         self.prober.changed()
         self._wake.set()
 
-    def _conclude(self, before: Mapping[Destination, Departed], now: float) -> None:
-        """Steer by what is known now; `before` are those that were dead until now."""
-        dead = self.deaths.dead()
+    def _conclude(self, now: float) -> None:
+        """Steer by what is known now, and leave the servers that died since the last time."""
+        before, dead = self._were_dead, self.deaths.dead()
+        self._were_dead = dead
         died = [destination for destination in dead if destination not in before]
         back = [destination for destination in before if destination not in dead]
         for destination in died:
@@ -302,6 +306,7 @@ class PpuAgent:
         for handle, view in self._views.items():
             members = {member.identifier: member for member in view.members}
             self._weights[handle] = weights.weigh(members, self._weights.get(handle, {}), now)
+        self._targets = LivingTargets(self._views, self._weights)
         dead = {} if self.suspended else self.deaths.dead()
         own = {one for one in {server.address for server in dead} if is_on_this_host(one)}
         dead = {server: departed for server, departed in dead.items() if server.address not in own}
@@ -390,12 +395,11 @@ class PpuAgent:
         self, asked: Destination, policy: PoolPolicy, client: Address, tried: Collection[Destination]
     ) -> Destination | None:
         """A living member of the pool."""
-        view = self._views.get(policy.handle, PoolView(policy.handle))
-        members = view.members or view.unreachable
-        targets = targets_for(asked, policy, members, self._weights.get(policy.handle, {}))
         dead = {one.endpoint for one in self.deaths.dead()}
         left = [
-            one for one in targets if one.destination not in tried and one.destination.endpoint not in dead
+            one
+            for one in self._targets.for_(asked, policy)
+            if one.destination not in tried and one.destination.endpoint not in dead
         ]
         if policy.by_source and policy.front == asked.endpoint:
             return drawn_by_source(left, client)
@@ -480,9 +484,8 @@ class PpuAgent:
         while True:
             await asyncio.sleep(RENEW_EVERY_S)
             now = time.monotonic()
-            before = self.deaths.dead()
             self.deaths.views(self.belief.views(now), now)
-            self._conclude(before, now)
+            self._conclude(now)
             self._remember()
             if self.channels is not None:
                 self.channels.tidy(self.config.relay.idle_s)
@@ -497,11 +500,17 @@ class PpuAgent:
             self.keeper.changed(now_known)
 
     async def _ask_the_departed(self) -> None:
-        """Probe who left, at once and again and again."""
+        """Probe the servers that left, again and again, and conclude from all that was heard at once.
+
+        A site's power cut kills hundreds: to steer anew takes too long to do it for each of them.
+        """
         try:
             while True:
                 self._wake.clear()
                 now = time.monotonic()
+                if self._has_heard:
+                    self._has_heard = False
+                    self._conclude(now)
                 for departed in self.deaths.due(now, MOST_PROBES - len(self._probes)):
                     task = asyncio.create_task(self._ask(departed))
                     self._probes.add(task)
@@ -522,10 +531,8 @@ class PpuAgent:
                 departed.at_destination, self._questions[next(iter(departed.pools))]
             )
         finally:
-            now = time.monotonic()
-            before = self.deaths.dead()
-            if self.deaths.heard(departed.destination, heard, now):
-                self._conclude(before, now)
+            if self.deaths.heard(departed.destination, heard, time.monotonic()):
+                self._has_heard = True
             self._wake.set()
 
     # Reload

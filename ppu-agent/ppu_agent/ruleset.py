@@ -336,8 +336,12 @@ def _by_source(one: Steered) -> Command:
 
 
 def _group(one: Treatment) -> tuple[object, ...]:
-    """What shares a chain: the same way of being sent on."""
-    return one.action, one.destination.protocol, one.destination.address.version, one.targets
+    """What shares a chain: the same way of being sent on.
+
+    `plan()` gives all that go to the same targets the same tuple: to compare thousands of targets for each of
+    hundreds of treatments would take seconds.
+    """
+    return one.action, one.destination.protocol, one.destination.address.version, id(one.targets)
 
 
 def _sending(one: Treatment, responder_port: int | None) -> list[Command]:

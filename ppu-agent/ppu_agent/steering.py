@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import math
+from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -111,6 +113,7 @@ def plan(
         for member in view.members
         for destination in destinations_of(member)
     }
+    targets = LivingTargets(views, weights)
     found: dict[Destination, Treatment] = {}
     for policy in policies:
         view = views.get(policy.handle)
@@ -122,8 +125,7 @@ def plan(
             for protocol in dict.fromkeys((departed.destination.protocol, *policy.also)):
                 destination = Destination(departed.destination.address, protocol, departed.destination.port)
                 if destination not in found:
-                    shares = weights.get(policy.handle, {})
-                    found[destination] = _treat(destination, policy, view, shares, departed.words)
+                    found[destination] = _treat(destination, policy, targets, departed.words)
     return Steering(
         tuple(
             found[destination] for destination in sorted(found, key=lambda destination: destination.sort_key)
@@ -131,14 +133,12 @@ def plan(
     )
 
 
-def _treat(
-    destination: Destination, policy: PoolPolicy, view: PoolView, weights: Mapping[int, Weighted], words: str
-) -> Treatment:
+def _treat(destination: Destination, policy: PoolPolicy, living: LivingTargets, words: str) -> Treatment:
     action = policy.on_dead[destination.protocol]
     why = f"out of the pool {policy.handle}, and it does not answer the agent's own probe: {words}"
     if action not in ("redirect", "repeat"):
         return Treatment(destination, action, policy.handle, why)
-    targets = targets_for(destination, policy, view.members, weights)
+    targets = living.for_(destination, policy)
     if not targets:
         return Treatment(
             destination, "refuse", policy.handle, f"{why}; no living member has such an address: refused"
@@ -146,13 +146,35 @@ def _treat(
     return Treatment(destination, action, policy.handle, why, targets)
 
 
-def targets_for(
+class LivingTargets:
+    """The living destinations that can take a packet to a dead one, or to a front.
+
+    Each list is made once for these views and weights: a site's power cut takes hundreds of servers at once.
+    Of a pool without living members those count that only the agent's own probes found unreachable.
+    """
+
+    def __init__(self, views: Mapping[str, PoolView], weights: Mapping[str, Mapping[int, Weighted]]) -> None:
+        self._views = views
+        self._weights = weights
+        self._made: dict[tuple[str, Protocol, int], tuple[Target, ...]] = {}
+
+    def for_(self, destination: Destination, policy: PoolPolicy) -> tuple[Target, ...]:
+        """The same tuple for every destination of this policy with the same transport and IP version."""
+        key = policy.handle, destination.protocol, destination.address.version
+        if key not in self._made:
+            view = self._views.get(policy.handle, PoolView(policy.handle))
+            members = view.members or view.unreachable
+            shares = self._weights.get(policy.handle, {})
+            self._made[key] = _targets_for(destination, policy, members, shares)
+        return self._made[key]
+
+
+def _targets_for(
     destination: Destination, policy: PoolPolicy, members: Iterable[Member], weights: Mapping[int, Weighted]
 ) -> tuple[Target, ...]:
-    """The living destinations that can take a packet to `destination`.
+    """Those with the same transport and IP version as `destination`, and the best priority that lives.
 
-    They have the same transport and IP version, and the best priority that lives; spares (standby) are taken
-    only when there is nobody else.
+    Spares (standby) are taken only when there is nobody else.
     """
     candidates: list[tuple[bool, int, Destination, int]] = []
     for member in members:
@@ -240,6 +262,7 @@ def steer(
     nobody, as DNS's last good members. So do fronts while their pool is not known yet.
     """
     had = {one.front: one for one in before}
+    living = LivingTargets(views, weights)
     found: list[Steered] = []
     for policy in policies:
         if policy.front is None:
@@ -249,8 +272,7 @@ def steer(
         protocols = dict.fromkeys((*(member.protocol for member in members), *policy.also))
         for protocol in sorted(protocols, key=lambda protocol: protocol.name):
             front = Destination(policy.front[0], protocol, policy.front[1])
-            targets = targets_for(front, policy, members, weights.get(policy.handle, {}))
-            targets = tuple(one for one in targets if one.destination not in dead)
+            targets = tuple(one for one in living.for_(front, policy) if one.destination not in dead)
             if targets:
                 found.append(Steered(front, policy.handle, policy.by_source, targets, policy.clients))
     fronts = {one.front for one in found}
@@ -264,11 +286,18 @@ def slots_by_source(targets: Sequence[Target], slots: int) -> list[Destination]:
 
     When a target goes, only its own slots move; every agent with the same targets comes to the same slots.
     """
-    names = [(str(target.destination).encode(), target) for target in targets]
-    return [
-        max(names, key=lambda one: _score(one[0], slot, one[1].weight))[1].destination
-        for slot in range(slots)
-    ]
+    best = [(0.0, -1)] * slots
+    for index, target in enumerate(targets):
+        for slot, score in enumerate(_scores(str(target.destination).encode(), slots)):
+            if target.weight * score > best[slot][0]:
+                best[slot] = target.weight * score, index
+    return [targets[index].destination for _, index in best]
+
+
+@functools.lru_cache(maxsize=8192)
+def _scores(name: bytes, slots: int) -> array[float]:
+    """What a destination has of each slot at weight 1. Weights change often, and the hashes never."""
+    return array("d", (_score(name, slot, 1) for slot in range(slots)))
 
 
 def _score(name: bytes, slot: int, weight: int) -> float:

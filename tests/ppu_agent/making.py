@@ -18,7 +18,7 @@ UNKNOWN = Heard(ProbeResult.UNKNOWN, "can't be probed")
 
 
 def member(number: int, protocol: Protocol = Protocol.UDP, port: int = 5060, version: int = 4) -> Member:
-    address = f"10.0.0.{number}" if version == 4 else f"fd00::{number}"
+    address = f"10.0.{number // 256}.{number % 256}" if version == 4 else f"fd00::{number}"
     return Member(number, 1, (ip_address(address),), port, protocol, RoundRobin(), 0.0)
 
 

@@ -127,7 +127,7 @@ def test_status_tells_nothing_of_packets_to_this_host_and_nothing_of_its_is_ende
         agent._views_changed({POOL: view(1)})
         for one in agent.deaths.due(time.monotonic()):
             agent.deaths.heard(one.destination, REFUSED, time.monotonic())
-        agent._conclude({}, time.monotonic())
+        agent._conclude(time.monotonic())
         assert {one.destination.where for one in agent.deaths.dead().values()} == {
             "10.0.0.2:5060",
             "127.0.0.1:5060",
