@@ -27,7 +27,10 @@ FILES = {
         ("/etc/ppe-agent/agent.toml", "The sidecar's configuration."),
         ("/var/lib/ppe-agent/", "What outlives a restart."),
     ),
-    "ppu-agent": (("/etc/ppu-agent/ppu-agent.toml", "The configuration of the client's sidecar."),),
+    "ppu-agent": (
+        ("/etc/ppu-agent/ppu-agent.toml", "The configuration of the client's sidecar."),
+        ("/var/lib/ppu-agent/", "What outlives a restart."),
+    ),
 }
 
 

@@ -245,7 +245,8 @@ def test_removed_it_leaves_what_an_administrator_wrote(machine: LiveSystemd) -> 
 
 def test_purged_it_leaves_nothing(machine: LiveSystemd) -> None:
     apt(machine, "purge", *ALL)
-    for gone in ("etc/rspdns", "etc/ppe-agent", "var/lib/rspdns", "var/lib/ppe-agent", "usr/lib/rspdns"):
+    state = [f"var/lib/{name}" for name in ("rspdns", "ppe-agent", "ppu-agent")]
+    for gone in ("etc/rspdns", "etc/ppe-agent", *state, "usr/lib/rspdns"):
         assert not (machine.root / gone).exists(), gone
     links = [
         path

@@ -27,6 +27,8 @@ from pool_user import (
     Heard,
     Intervals,
     LastKnownGood,
+    Member,
+    Plan,
     PoolUser,
     PoolView,
     Prober,
@@ -38,7 +40,7 @@ from pool_user import (
 )
 
 from ppu_agent.configuration import PpuConfig, load_configuration
-from ppu_agent.deaths import REMEMBERED_S, Deaths, Departed
+from ppu_agent.deaths import REMEMBERED_S, Deaths, Departed, Input, meaning
 from ppu_agent.destinations import Address, Destination
 from ppu_agent.explanation import explain, parse_endpoint
 from ppu_agent.gateway import Gateway, guarded
@@ -68,6 +70,8 @@ _FIXED: Final = ("registrars", "follow", "control", "state", "gateway", "metrics
 STANDSTILL_S: Final = 4.0
 """Relayed connections would hang with an agent that stands still, so it is killed then, as systemd does."""
 _WITHOUT_MEMORY: Final = "An agent that is started again would know nothing of servers that were dead before"
+MOST_ASKED_BESIDE: Final = 3
+"""Living members of the pool that one left: do they answer such a question at all?"""
 MOST_PROBES = 256
 """Of members that left, at a time."""
 _INTERVALS = Intervals(hot_s=0.05, hot_for_s=60.0, idle_s=10.0)
@@ -107,6 +111,8 @@ class PpuAgent:
         )
         self.prober = Prober(self.belief, config.probing, self.pool_user.look)
         self.counts = {"died": 0, "returned": 0, "connections_ended": 0, "flows_moved": 0}
+        self._answered: dict[str, Plan] = {}
+        """The question that members of a pool have answered."""
         self._take(config)
         self._weights: dict[str, dict[int, Weighted]] = {}
         self._views: Mapping[str, PoolView] = {}
@@ -140,7 +146,7 @@ class PpuAgent:
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set, then take every rule back."""
         async with self._cleanup as cleanup:
-            self.writer.open(is_kept=any(policy.front for policy in self._policies))
+            self.writer.open(is_kept=any(policy.front for policy in self._policies), is_alone=True)
             cleanup.callback(self.writer.close)
             await self._start_parts(self.config)
             self.keeper.load_into(self.deaths)
@@ -527,13 +533,32 @@ class PpuAgent:
     async def _ask(self, departed: Departed) -> None:
         heard = Heard(ProbeResult.UNKNOWN, "not asked")
         try:
-            heard = await listen_for_life(
-                departed.at_destination, self._questions[next(iter(departed.pools))]
-            )
+            heard = await self._listen_to(departed)
         finally:
             if self.deaths.heard(departed.destination, heard, time.monotonic()):
                 self._has_heard = True
             self._wake.set()
+
+    async def _listen_to(self, departed: Departed) -> Heard:
+        """Probe it. Silence tells nothing where no member of its pool answers this kind of question."""
+        handle = next(iter(departed.pools))
+        question = self._questions[handle]
+        living: Sequence[Member] = ()
+        if self._answered.get(handle) != question:
+            members = self._views.get(handle, PoolView(handle)).members
+            living = random.sample(members, min(MOST_ASKED_BESIDE, len(members)))
+        beside = [asyncio.create_task(listen_for_life(one, question)) for one in living]
+        try:
+            heard = await listen_for_life(departed.at_destination, question)
+            is_silent = meaning(heard) is Input.SILENT
+            if heard.is_answer or (is_silent and any(one.is_answer for one in await asyncio.gather(*beside))):
+                self._answered[handle] = question
+        finally:
+            for task in beside:
+                task.cancel()
+        if is_silent and self._answered.get(handle) != question:
+            return Heard(ProbeResult.UNKNOWN, f"{heard.words}, but no other member answers such a question")
+        return heard
 
     # Reload
 

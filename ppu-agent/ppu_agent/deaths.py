@@ -196,7 +196,9 @@ class Deaths:
             return False
         before = one.state
         found = meaning(heard)
-        if found is not None:
+        if found is None:
+            one.words = heard.words
+        else:
             self._step(one, found, heard.words, now)
         every_s = ASK_SPARED_EVERY_S if one.state is State.SPARED else ASK_DEAD_EVERY_S
         every_s = max(every_s, len(self._departed) / MOST_ASKED_PER_S)

@@ -121,6 +121,8 @@ def _treated(one: Treatment) -> str:
 
 
 def _why_spared(one: Departed, deaths: Deaths, *, suspended: bool) -> str:
+    if one.state is State.OUT and one.words:
+        return f"left its pool; the agent's own probe tells nothing: {one.words}"
     if one.state is not State.DEAD:
         return _STATE_WORDS[one.state]
     if suspended:

@@ -80,6 +80,7 @@ class Relay:
         self.limits = limits or RelayLimits()
         self.counts = {"repeated": 0, "moved": 0, "relayed": 0, "refused": 0}
         self._by_client: Counter[Address] = Counter()
+        self._roomy_for = 1
         self.connections: set[_Connection] = set()
         self._choose = choose
         self._dial = dial or (lambda asked, server: connect(server))
@@ -144,6 +145,7 @@ class Relay:
             asked, client, reader, writer, self._choose, self._dial, self._conversation(asked), self.counts
         )
         self.connections.add(connection)
+        self._make_room()
         self._by_client[client[0]] += 1
         self.counts["relayed"] += 1
         try:
@@ -152,6 +154,7 @@ class Relay:
             pass  # the relay ends; asyncio's streams would print a traceback
         finally:
             self.connections.discard(connection)
+            self._roomy_for = min(self._roomy_for, max(1, len(self.connections)))
             self._tasks.discard(task)
             self._by_client[client[0]] -= 1
             if not self._by_client[client[0]]:
@@ -160,6 +163,13 @@ class Relay:
     def _has_room(self, client: Address) -> bool:
         most, has = self.limits.connections, self._by_client[client]
         return len(self.connections) < most and (not has or has < self.limits.allowed(most, client))
+
+    def _make_room(self) -> None:
+        """When there are twice as many connections, each may keep half as much, also those that are silent."""
+        if len(self.connections) >= 2 * self._roomy_for:
+            self._roomy_for = len(self.connections)
+            for connection in self.connections:
+                connection.make_room()
 
     def _conversation(self, asked: Destination) -> Conversation:
         """One that keeps as much as leaves room for as many as there may be."""
@@ -205,6 +215,10 @@ class _Connection:
     def is_waiting(self) -> bool:
         """Whether a request is without its answer."""
         return self._conversation.is_waiting(_now())
+
+    def make_room(self) -> None:
+        """Others need some of it."""
+        self._conversation.make_room()
 
     def move(self) -> None:
         """The server of now died."""

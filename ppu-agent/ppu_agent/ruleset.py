@@ -2,7 +2,8 @@
 
 The whole table is replaced in one transaction, at every change and once a second: so the elements' timeout,
 the lease, is renewed; what somebody else removed is put again; and there is one form that `check` can show.
-While nothing is to be done there is no table at all.
+While nothing is to be done there is no table at all, but an empty one, `ppu_agent_claim`: it belongs to the
+agent, and tells a second one that it is not alone.
 
 | chain        | hook, priority                    | what it does                                       |
 |--------------|-----------------------------------|----------------------------------------------------|
@@ -47,6 +48,8 @@ from rserpool import Protocol
 
 TABLE: Final = "ppu_agent"
 RELAY_TABLE: Final = "ppu_agent_relay"
+CLAIM_TABLE: Final = "ppu_agent_claim"
+"""Has nothing in it, and belongs to the agent that runs here."""
 RELAY_ZONES: Final = range(29040, 29040 + 256)
 """Conntrack zones of datagrams to relayed fronts; each agent takes another, so that none finds old ports."""
 FAMILY: Final = "inet"

@@ -198,6 +198,11 @@ class Conversation:
         left = self._given_up() if self._of_server.is_garbage else Passed()
         return Passed(left.to_server, b"".join(message.raw for message in messages) + left.to_client)
 
+    @property
+    def held_bytes(self) -> int:
+        """So much memory its messages take."""
+        return self._kept_bytes + len(self._of_client.rest) + len(self._of_server.rest)
+
     def is_waiting(self, now: float) -> bool:
         """Whether a request is without its final response."""
         for key in [key for key, one in self._kept.items() if one.until_s <= now]:
@@ -234,6 +239,10 @@ class Conversation:
         for_s = INVITE_FOR_S if message.method == b"INVITE" else OTHERS_FOR_S
         self._kept[message.key] = _Kept(message.raw, now + for_s)
         self._kept_bytes += len(message.raw)
+        self.make_room()
+
+    def make_room(self) -> None:
+        """Forget the oldest requests that there is no room for any more."""
         while self._kept_bytes > self._most_kept_bytes:
             self._forget(next(iter(self._kept)))
 
@@ -248,7 +257,9 @@ class Conversation:
 
     def _given_up(self) -> Passed:
         """This is no SIP, or no more: both streams go on as they are."""
+        left = Passed(self._of_client.rest, self._of_server.rest)
         self.is_sip = False
+        self._of_client, self._of_server = MessageStream(), MessageStream()
         self._kept.clear()
         self._kept_bytes = 0
-        return Passed(self._of_client.rest, self._of_server.rest)
+        return left

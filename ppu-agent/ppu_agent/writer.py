@@ -14,6 +14,7 @@ from pool_user import Network
 from ppu_agent.destinations import Address, Destination
 from ppu_agent.kernel import Flows, LocalSockets, Nftables, NftablesError
 from ppu_agent.ruleset import (
+    CLAIM_TABLE,
     FAMILY,
     KEEPING_CHAIN,
     RELAY_TABLE,
@@ -43,15 +44,15 @@ class Writer:
         self._sockets = LocalSockets(self._note, self._is_closed.is_set)
         self._flows = Flows(self._note, self._is_closed.is_set)
         self._is_ours = is_ours
-        self._is_empty = self._is_kept = False
+        self._is_empty = self._is_kept = self._is_removed = False
         self._keeps_connections = False
         self._generation = 0
         self._relay_zone = RELAY_ZONES[time.time_ns() // 10**9 % len(RELAY_ZONES)]
         self._dead: frozenset[Destination] = frozenset()
         self._log = get_logger("kernel")
 
-    def open(self, *, is_kept: bool = False) -> None:
-        """Begin. Raises FatalError without the right to.
+    def open(self, *, is_kept: bool = False, is_alone: bool = False) -> None:
+        """Begin. Raises FatalError without the right to; with `is_alone`, also when another agent runs here.
 
         Rules of an agent that was killed are removed, but for `is_kept`: fronts serve until there is news.
         Connections that it redirected go on.
@@ -59,6 +60,8 @@ class Writer:
         self._nftables = Nftables()
         try:
             chains = self._nftables.commit([{"list": {"chains": None}}])
+            if is_alone:
+                self._claim()
             self._keeps_connections = _has_keeping_chain(chains)
             self.find_connections()
             if not is_kept:
@@ -68,6 +71,19 @@ class Writer:
                 f"nftables can't be used: {problem}; it needs CAP_NET_ADMIN and a kernel with nf_tables"
             ) from None
         self._is_kept = is_kept
+
+    def _claim(self) -> None:
+        """Two agents would take each other's rules back. Raises FatalError."""
+        if self._nftables is not None:
+            try:
+                self._nftables.own(FAMILY, CLAIM_TABLE)
+            except NftablesError as problem:
+                if "not permitted" not in str(problem):
+                    return  # a kernel that knows no owner of tables (before Linux 5.12)
+                raise FatalError(
+                    "another ppu-agent runs on this host, and each would take back the rules of the other: "
+                    "stop that one, or name its pools in this configuration"
+                ) from None
 
     def write(self, steering: Steering, responder_port: int | None = None) -> None:
         """Replace what is in the kernel, also when nothing changed: that renews the lease."""
@@ -161,12 +177,12 @@ class Writer:
 
     def remove(self) -> None:
         """Take every rule back. What can't be removed ends by itself within the lease."""
-        self._is_kept = False
+        self._is_kept, self._is_removed = False, True
         self.write(Steering())
 
     def close(self) -> None:
         """Give everything back; safe to repeat."""
-        if self._nftables is not None:
+        if self._nftables is not None and not self._is_removed:
             self.find_connections()
         self._is_closed.set()
         if self._nftables is not None:

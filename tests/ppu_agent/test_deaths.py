@@ -1,14 +1,18 @@
 """Out of the pool is not dead: when a member that left counts as dead, and when no more."""
 
 import asyncio
+import contextlib
+import socket
 import threading
 import time
 from collections.abc import Collection
-from ipaddress import ip_network
+from dataclasses import replace
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
-from pool_user import Heard, Member, PoolView
+from daemon_kit.sip import refusal
+from pool_user import Heard, Member, PoolView, ProbeResult
 from ppu_agent import agent as agent_module
 from ppu_agent.agent import PpuAgent
 from ppu_agent.configuration import load_configuration
@@ -219,6 +223,44 @@ def ask_again(deaths: Deaths) -> None:
     """Those that are being asked do not answer."""
     for one in list(deaths.departed):
         deaths.heard(one.destination, REFUSED, 3.0)
+
+
+def test_silence_tells_nothing_where_no_other_member_answers_such_a_question(tmp_path: Path) -> None:
+    """A pool over UDP that is not SIP, or a host that is cut off."""
+    path = tmp_path / "ppu-agent.toml"
+    path.write_text(
+        f'registrars = ["127.0.0.1"]\n[[pool]]\nhandle = "{POOL}"\naccept = ["127.0.0.0/8"]\n'
+        f'[state]\npath = "{tmp_path}"\n'
+    )
+
+    async def scenario() -> list[ProbeResult]:
+        agent = PpuAgent(load_configuration(path))
+        members = [
+            replace(member(number, port=one.getsockname()[1]), addresses=(ip_address("127.0.0.1"),))
+            for number, one in enumerate(sockets, start=1)
+        ]
+        agent._views_changed({POOL: PoolView(POOL, tuple(members), known=True)})
+        agent._views_changed({POOL: PoolView(POOL, tuple(members[1:]), known=True)})
+        (left,) = agent.deaths.departed
+        found = [(await agent._listen_to(left)).outcome]
+        asyncio.get_running_loop().add_reader(sockets[1], answer, sockets[1])
+        async with asyncio.timeout(PATIENCE_S):
+            while (heard := await agent._listen_to(left)).outcome is ProbeResult.UNKNOWN:
+                pass
+        asyncio.get_running_loop().remove_reader(sockets[1])
+        return [*found, heard.outcome]
+
+    def answer(server: socket.socket) -> None:
+        data, source = server.recvfrom(4096)
+        server.sendto(refusal(data, source, "test") or b"", source)
+
+    with contextlib.ExitStack() as cleanup:
+        sockets = [
+            cleanup.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(2)
+        ]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        assert asyncio.run(scenario()) == [ProbeResult.UNKNOWN, ProbeResult.FAILED]
 
 
 def test_lease_is_renewed_while_thousands_of_flows_are_moved(tmp_path: Path) -> None:

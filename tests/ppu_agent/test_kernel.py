@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from daemon_kit.errors import FatalError
 from ppu_agent.destinations import Destination
 from ppu_agent.responder import Responder
 from ppu_agent.ruleset import LEASE_S, PROBE_MARK
@@ -236,17 +237,20 @@ def test_connections_to_the_dead_are_ended_and_others_stay(stage: Stage) -> None
     assert stage.inside(lambda: stage.writer.end_connections(destination)) == 0
 
 
-@pytest.mark.parametrize("stage", [4], indirect=True)
-def test_connections_of_programs_with_one_socket_for_both_versions_are_ended(stage: Stage) -> None:
+def test_ipv4_connection_of_an_ipv6_socket_is_ended_too(stage: Stage) -> None:
+    if stage.version == 6:
+        pytest.skip("about IPv4 servers")
     listener = stage.open(socket.SOCK_STREAM, DEAD)
     listener.listen()
-    with stage.inside(lambda: socket.socket(socket.AF_INET6, socket.SOCK_STREAM)) as client:
-        client.settimeout(10.0)
-        client.connect((f"::ffff:{DEAD}", PORT))
-        assert stage.inside(lambda: stage.writer.end_connections(stage.destination(ALIVE, Protocol.TCP))) == 0
-        assert stage.inside(lambda: stage.writer.end_connections(stage.destination(DEAD, Protocol.TCP))) == 1
-        with pytest.raises(ConnectionAbortedError):
-            client.recv(1)
+    client = stage.at_host(stage.namespace, lambda: socket.socket(socket.AF_INET6, socket.SOCK_STREAM))
+    stage.cleanup.callback(client.close)
+    client.settimeout(10.0)
+    client.connect((f"::ffff:{DEAD}", PORT))
+    accepted, _ = listener.accept()
+    stage.cleanup.callback(accepted.close)
+    assert stage.inside(lambda: stage.writer.end_connections(stage.destination(DEAD, Protocol.TCP))) == 1
+    with pytest.raises(ConnectionAbortedError):
+        client.recv(1)
 
 
 def test_packets_to_this_host_itself_pass(stage: Stage) -> None:
@@ -347,6 +351,19 @@ def test_redirected_connection_outlives_the_agent_and_is_kept_by_the_next_one(
     until(lambda: "ESTABLISHED" not in stage.namespace.run("ss", "-tan").stdout, told=stage.ruleset)
     stage.inside(following.close)
     assert "ppu_agent" not in stage.ruleset(), "nothing is left that needs it"
+
+
+def test_second_agent_on_a_host_is_told_and_touches_no_rule(stage: Stage) -> None:
+    first = Writer()
+    stage.inside(lambda: first.open(is_alone=True))
+    stage.treat("refuse")
+    with pytest.raises(FatalError, match="another ppu-agent runs on this host"):
+        stage.inside(lambda: Writer().open(is_alone=True))
+    assert "@refused" in stage.ruleset()
+    stage.inside(first.close)
+    third = Writer()
+    stage.inside(lambda: third.open(is_alone=True))
+    stage.inside(third.close)
 
 
 BEHIND = {4: ("10.99.6.1", "10.99.6.2", 24), 6: ("fd96::1", "fd96::2", 64)}

@@ -142,3 +142,26 @@ def test_hostile_bytes_neither_raise_nor_are_lost_or_doubled(first: bytes, secon
     assert (first + second).startswith(passed)
     if not conversation.is_sip:
         assert passed == first + second
+
+
+def test_stream_that_is_given_up_keeps_nothing() -> None:
+    conversation = Conversation(room=lambda: 1000)
+    half = b"INVITE sip:a SIP/2.0\r\nContent-Length: 250000\r\n\r\n" + b"x" * 200_000
+    assert conversation.from_client(half, 0.0).to_server == half
+    assert (conversation.is_sip, conversation.held_bytes) == (False, 0)
+    tls = Conversation()
+    assert tls.from_client(b"\x16\x03" * 30_000, 0.0).to_server == b"\x16\x03" * 30_000
+    assert tls.held_bytes == 0
+
+
+def test_more_conversations_leave_less_room_to_each() -> None:
+    all_of_them: list[Conversation] = []
+    for number in range(64):
+        conversation = Conversation(room=lambda: 4 * MAX_KEPT_BYTES // len(all_of_them))
+        all_of_them.append(conversation)
+        for one in range(60):
+            conversation.from_client(request(f"{number}-{one}", body="x" * 10_000), 0.0)
+        for one_of_them in all_of_them:
+            one_of_them.make_room()
+        assert sum(one_of_them.held_bytes for one_of_them in all_of_them) <= 4 * MAX_KEPT_BYTES
+    assert all(one_of_them.is_waiting(0.0) for one_of_them in all_of_them)

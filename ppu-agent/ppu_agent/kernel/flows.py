@@ -27,7 +27,6 @@ _FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 _ESTABLISHED: Final = 3
 """TCP_CONNTRACK_ESTABLISHED."""
 SEARCH_S: Final = 1.0
-_IPS_DST_NAT: Final = 1 << 5
 
 Endpoint = tuple[Address, int]
 
@@ -126,7 +125,8 @@ class Flows:
         try:
             for family in _FAMILIES.values():
                 with NFCTSocket(nfgen_family=family) as conntrack:
-                    for entry in conntrack.dump(status=_IPS_DST_NAT, status_mask=_IPS_DST_NAT):
+                    over_tcp = NFCTAttrTuple(family=family, proto=socket.IPPROTO_TCP)
+                    for entry in conntrack.dump(tuple_orig=over_tcp):
                         if self._is_over() or time.monotonic() > until_s:
                             return True
                         if _state(entry) == _ESTABLISHED:

@@ -28,8 +28,6 @@ _STATES: Final = 1 << 1 | 1 << 2 | 1 << 8
 """ESTABLISHED, SYN_SENT, CLOSE_WAIT: those that still want something of the server."""
 _GONE: Final = {errno.ENOENT, errno.ESTALE, errno.EINVAL}
 _ANSWER_TIMEOUT_S: Final = 0.5
-_FAMILIES: Final = {4: (socket.AF_INET, socket.AF_INET6), 6: (socket.AF_INET6,)}
-"""Of sockets that reach an address: programs with one IPv6 socket for both reach IPv4 through it."""
 
 
 def beside_the_loop(function: Callable[[], Found]) -> Found:
@@ -38,10 +36,10 @@ def beside_the_loop(function: Callable[[], Found]) -> Found:
         return thread.submit(function).result()
 
 
-def _plain(address: str) -> Address:
-    """An address as packets have it: ::ffff:10.20.0.5 is 10.20.0.5."""
-    found = ip_address(address)
-    return (found.ipv4_mapped or found) if isinstance(found, IPv6Address) else found
+def _plain(text: str) -> Address:
+    """An address as others name it: IPv4, also where an IPv6 socket has it."""
+    address = ip_address(text)
+    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
 
 
 class LocalSockets:
@@ -66,24 +64,25 @@ class LocalSockets:
         return beside_the_loop(lambda: self._end_connections(address, port, is_meant))
 
     def _end_connections(self, address: Address, port: int, is_meant: IsMeant) -> int:
-        ended = 0
-        for family in _FAMILIES[address.version]:
-            try:
-                with DiagSocket() as diag:
-                    diag.bind()
-                    found = [
-                        one
-                        for one in diag.get_sock_stats(
-                            family=family, states=_STATES, protocol=socket.IPPROTO_TCP, dport=port
-                        )
-                        if one["idiag_dport"] == port
-                        and _plain(one["idiag_dst"]) == address
-                        and is_meant((_plain(one["idiag_src"]), one["idiag_sport"]))
-                    ]
-                ended += sum(self._destroy(family, one) for one in found if not self._is_over())
-            except (OSError, NetlinkError) as problem:
-                self._on_problem(f"connections to {address} port {port} could not be ended: {problem}")
-        return ended
+        # A program with one socket for both has its IPv4 connections in an IPv6 one, ::ffff:192.0.2.1.
+        families = (socket.AF_INET, socket.AF_INET6) if address.version == 4 else (socket.AF_INET6,)
+        try:
+            with DiagSocket() as diag:
+                diag.bind()
+                found = [
+                    (family, one)
+                    for family in families
+                    for one in diag.get_sock_stats(
+                        family=family, states=_STATES, protocol=socket.IPPROTO_TCP, dport=port
+                    )
+                    if one["idiag_dport"] == port
+                    and _plain(one["idiag_dst"]) == address
+                    and is_meant((_plain(one["idiag_src"]), one["idiag_sport"]))
+                ]
+            return sum(self._destroy(family, one) for family, one in found if not self._is_over())
+        except (OSError, NetlinkError) as problem:
+            self._on_problem(f"connections to {address} port {port} could not be ended: {problem}")
+            return 0
 
     def _destroy(self, family: int, one: dict[str, object]) -> bool:
         """Send SOCK_DESTROY for one socket: pyroute2 has the look-up only."""
