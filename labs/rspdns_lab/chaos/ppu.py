@@ -545,19 +545,10 @@ def ppu_report(slack: float) -> LabReport[PpuTrial]:
         lambda fields: PpuTrial(**fields),
         lambda found: {"ok": not problems(found), "rows": rows(found)},
         lambda found: markdown_table(table(found)) if found else "",
-        lambda found: Page(
-            "Faults of ppu-agent, and of servers that its client sends to",
-            _INTRO,
-            [Section("Faults", "", table(found)), Section("What is done", "", _meanings(found))],
-        ),
+        lambda found: Page("Faults of ppu-agent", _INTRO, [Section("Faults", "", table(found))]),
         problems,
         asdict,
     )
-
-
-def _meanings(found: Sequence[PpuTrial]) -> Table:
-    names = {one.fault for one in found}
-    return [("fault", "what happens"), *((one.name, one.what) for one in PPU_FAULTS if one.name in names)]
 
 
 _INTRO: Final = (
