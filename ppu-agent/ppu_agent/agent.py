@@ -446,12 +446,11 @@ class PpuAgent:
             ]
             if in_zone:
                 await asyncio.to_thread(self.writer.forget_begun_by, in_zone)
-            for treatment in self.steering.treatments:
-                to = treatment.destination
-                if to.protocol is Protocol.TCP and to.endpoint in endpoints:
-                    spared = self.relay.clients if self.relay is not None else frozenset()
-                    ended = await asyncio.to_thread(self.writer.end_connections, to, spared)
-                    self.counts["connections_ended"] += ended
+            over_tcp = [one for one in treated if one.protocol is Protocol.TCP and one.endpoint in endpoints]
+            if over_tcp:
+                spared = self.relay.clients if self.relay is not None else frozenset()
+                ended = await asyncio.to_thread(self.writer.end_connections, over_tcp, spared)
+                self.counts["connections_ended"] += ended
             for protocol, asked in self._moved_from().items():
                 servers = [one.destination for one in gone if protocol in self._protocols_of(one)]
                 if servers:

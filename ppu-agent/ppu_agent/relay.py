@@ -165,7 +165,7 @@ class Relay:
         return len(self.connections) < most and (not has or has < self.limits.allowed(most, client))
 
     def _make_room(self) -> None:
-        """When there are twice as many connections, each may keep half as much, also those that are silent."""
+        """When there are twice as many connections, each may keep half as much, also a silent one."""
         if len(self.connections) >= 2 * self._roomy_for:
             self._roomy_for = len(self.connections)
             for connection in self.connections:

@@ -137,15 +137,19 @@ class Writer:
             except NftablesError as problem:
                 self._note(f"nftables refused to relay: {problem}")
 
-    def end_connections(self, server: Destination, spared: Collection[tuple[Address, int]] = ()) -> int:
-        """End this host's TCP connections to a dead server, but from the `spared`; return how many.
+    def end_connections(
+        self, servers: Collection[Destination], spared: Collection[tuple[Address, int]] = ()
+    ) -> int:
+        """End this host's TCP connections to dead servers, but from the `spared`; return how many.
 
         Those that were redirected stay. Of thousands this takes seconds: it is for a thread beside the event
         loop.
         """
-        elsewhere = {flow.source for flow in self._flows.moved(server)} if self._keeps_connections else set()
+        flows = self._flows.moved(servers) if self._keeps_connections else []
+        elsewhere = {(flow.source, flow.asked.endpoint) for flow in flows}
         return self._sockets.end_connections(
-            *server.endpoint, lambda source: source not in elsewhere and source not in spared
+            [server.endpoint for server in servers],
+            lambda source, server: source not in spared and (source, server) not in elsewhere,
         )
 
     def move_flows(self, asked: Collection[Destination], dead: Collection[Destination]) -> tuple[int, int]:
@@ -156,11 +160,10 @@ class Writer:
         for a thread beside the event loop.
         """
         flows = self._flows.forget(asked, dead)
-        ended = 0
-        for server in {flow.asked for flow in flows if flow.asked.protocol is Protocol.TCP}:
-            sources = {flow.source for flow in flows if flow.asked == server}
-            ended += self._sockets.end_connections(*server.endpoint, sources.__contains__)
-        return len(flows), ended
+        moved = {(one.source, one.asked.endpoint) for one in flows if one.asked.protocol is Protocol.TCP}
+        return len(flows), self._sockets.end_connections(
+            {server for _, server in moved}, lambda source, server: (source, server) in moved
+        )
 
     def forget_begun_by(self, dead: Collection[Destination]) -> None:
         """Have conntrack forget the flows that dead servers began. For a thread, as above.

@@ -255,9 +255,7 @@ def test_silence_tells_nothing_where_no_other_member_answers_such_a_question(tmp
         server.sendto(refusal(data, source, "test") or b"", source)
 
     with contextlib.ExitStack() as cleanup:
-        sockets = [
-            cleanup.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(2)
-        ]
+        sockets = [cleanup.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(2)]
         for one in sockets:
             one.bind(("127.0.0.1", 0))
         assert asyncio.run(scenario()) == [ProbeResult.UNKNOWN, ProbeResult.FAILED]

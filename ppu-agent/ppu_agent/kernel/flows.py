@@ -68,9 +68,9 @@ class Flows:
         """Have conntrack forget the flows that these servers began; return them."""
         return beside_the_loop(lambda: self._delete(list(self._flows(servers, are_sources=True))))
 
-    def moved(self, asked: Destination) -> list[Flow]:
-        """The flows to this destination that another server answers."""
-        return beside_the_loop(lambda: [flow for flow in self._flows([asked]) if flow.is_moved])
+    def moved(self, asked: Collection[Destination]) -> list[Flow]:
+        """The flows to these destinations that another server answers."""
+        return beside_the_loop(lambda: [flow for flow in self._flows(asked) if flow.is_moved])
 
     def has_moved_connection(self, is_ours: Callable[[Address, int], bool]) -> bool:
         """Whether a TCP connection to one of our addresses and ports is up with another server.

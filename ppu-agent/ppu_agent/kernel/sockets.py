@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, TypeVar
@@ -17,7 +17,8 @@ from pyroute2 import DiagSocket
 from pyroute2.netlink.exceptions import NetlinkError
 
 Address = IPv4Address | IPv6Address
-IsMeant = Callable[[tuple[Address, int]], bool]
+Endpoint = tuple[Address, int]
+IsMeant = Callable[[Endpoint, Endpoint], bool]
 Found = TypeVar("Found")
 
 _NETLINK_SOCK_DIAG: Final = 4
@@ -36,10 +37,20 @@ def beside_the_loop(function: Callable[[], Found]) -> Found:
         return thread.submit(function).result()
 
 
-def _plain(text: str) -> Address:
-    """An address as others name it: IPv4, also where an IPv6 socket has it."""
-    address = ip_address(text)
-    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
+def _end(one: dict[str, object], address: str, port: str) -> Endpoint:
+    """Address and port of one end as others name them: IPv4, also where an IPv6 socket has it."""
+    found = ip_address(str(one[f"idiag_{address}"]))
+    plain = (found.ipv4_mapped or found) if isinstance(found, IPv6Address) else found
+    return plain, int(str(one[f"idiag_{port}"]))
+
+
+def _listings(servers: Collection[Endpoint]) -> set[tuple[int, int]]:
+    """The kernel's lists in which connections to these are: a family, and a port of the other side.
+
+    A program with one socket for both has its IPv4 connections in an IPv6 one, ::ffff:192.0.2.1.
+    """
+    v4 = {(int(socket.AF_INET), port) for address, port in servers if address.version == 4}
+    return v4 | {(int(socket.AF_INET6), port) for _, port in servers}
 
 
 class LocalSockets:
@@ -54,34 +65,35 @@ class LocalSockets:
         self._on_problem = on_problem
         self._is_over = is_over
 
-    def end_connections(self, address: Address, port: int, is_meant: IsMeant = lambda source: True) -> int:
-        """End this host's TCP connections to `address` and `port`; return how many.
+    def end_connections(
+        self, servers: Collection[Endpoint], is_meant: IsMeant = lambda source, server: True
+    ) -> int:
+        """End this host's TCP connections to these addresses and ports; return how many.
 
-        `is_meant` says of which addresses and ports of this host.
+        `is_meant` says of which connections: told are its own address and port, and the server's.
 
         Their owners get ECONNABORTED at once, those that are still connecting, too.
         """
-        return beside_the_loop(lambda: self._end_connections(address, port, is_meant))
+        return beside_the_loop(lambda: self._end_connections(frozenset(servers), is_meant))
 
-    def _end_connections(self, address: Address, port: int, is_meant: IsMeant) -> int:
-        # A program with one socket for both has its IPv4 connections in an IPv6 one, ::ffff:192.0.2.1.
-        families = (socket.AF_INET, socket.AF_INET6) if address.version == 4 else (socket.AF_INET6,)
+    def _end_connections(self, servers: Collection[Endpoint], is_meant: IsMeant) -> int:
+        if not servers:
+            return 0
         try:
             with DiagSocket() as diag:
                 diag.bind()
                 found = [
                     (family, one)
-                    for family in families
+                    for family, port in sorted(_listings(servers))
                     for one in diag.get_sock_stats(
                         family=family, states=_STATES, protocol=socket.IPPROTO_TCP, dport=port
                     )
-                    if one["idiag_dport"] == port
-                    and _plain(one["idiag_dst"]) == address
-                    and is_meant((_plain(one["idiag_src"]), one["idiag_sport"]))
+                    if _end(one, "dst", "dport") in servers
+                    and is_meant(_end(one, "src", "sport"), _end(one, "dst", "dport"))
                 ]
             return sum(self._destroy(family, one) for family, one in found if not self._is_over())
         except (OSError, NetlinkError) as problem:
-            self._on_problem(f"connections to {address} port {port} could not be ended: {problem}")
+            self._on_problem(f"connections to servers that died could not be ended: {problem}")
             return 0
 
     def _destroy(self, family: int, one: dict[str, object]) -> bool:
