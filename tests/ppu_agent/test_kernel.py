@@ -238,18 +238,17 @@ def test_connections_to_the_dead_are_ended_and_others_stay(stage: Stage) -> None
 
 
 @pytest.mark.parametrize("stage", [4], indirect=True)
-def test_ipv4_connection_of_an_ipv6_socket_is_ended_too(stage: Stage) -> None:
+def test_connections_of_programs_with_one_socket_for_both_versions_are_ended(stage: Stage) -> None:
     listener = stage.open(socket.SOCK_STREAM, DEAD)
     listener.listen()
-    client = stage.at_host(stage.namespace, lambda: socket.socket(socket.AF_INET6, socket.SOCK_STREAM))
-    stage.cleanup.callback(client.close)
-    client.settimeout(10.0)
-    client.connect((f"::ffff:{DEAD}", PORT))
-    accepted, _ = listener.accept()
-    stage.cleanup.callback(accepted.close)
-    assert stage.inside(lambda: stage.writer.end_connections([stage.destination(DEAD, Protocol.TCP)])) == 1
-    with pytest.raises(ConnectionAbortedError):
-        client.recv(1)
+    alive, dead = (stage.destination(one, Protocol.TCP) for one in (ALIVE, DEAD))
+    with stage.inside(lambda: socket.socket(socket.AF_INET6, socket.SOCK_STREAM)) as client:
+        client.settimeout(10.0)
+        client.connect((f"::ffff:{DEAD}", PORT))
+        assert stage.inside(lambda: stage.writer.end_connections([alive])) == 0
+        assert stage.inside(lambda: stage.writer.end_connections([alive, dead])) == 1
+        with pytest.raises(ConnectionAbortedError):
+            client.recv(1)
 
 
 def test_packets_to_this_host_itself_pass(stage: Stage) -> None:
