@@ -43,7 +43,15 @@ from typing import Any, Final
 from pool_user import Network
 
 from ppu_agent.destinations import Destination
-from ppu_agent.steering import Steered, Steering, Target, Treatment, slots_by_source
+from ppu_agent.steering import (
+    SOURCE_SEED,
+    SOURCE_SLOTS,
+    Steered,
+    Steering,
+    Target,
+    Treatment,
+    slots_by_source,
+)
 from rserpool import Protocol
 
 TABLE: Final = "ppu_agent"
@@ -64,9 +72,6 @@ CLOSED_SCTP_PORT: Final = 1
 KEEPING_CHAIN: Final = "established"
 SHARES: Final = 1000
 """Weights are drawn in thousandths."""
-SOURCE_SLOTS: Final = 256
-SOURCE_SEED: Final = 0x70707561
-"""Clients' addresses are hashed alike by every agent."""
 
 Command = dict[str, Any]
 _IN_TABLE: Final = {"family": FAMILY, "table": TABLE}
@@ -331,7 +336,7 @@ def _by_source(one: Steered) -> Command:
     draw = {"jhash": {"mod": SOURCE_SLOTS, "seed": SOURCE_SEED, "expr": source}}
     slots = []
     for destination, numbers in itertools.groupby(
-        enumerate(slots_by_source(one.targets, SOURCE_SLOTS)), key=lambda numbered: numbered[1]
+        enumerate(slots_by_source(one.targets)), key=lambda numbered: numbered[1]
     ):
         first, *_ = places = [number for number, _ in numbers]
         slots.append((first, places[-1], destination))

@@ -9,10 +9,11 @@ import functools
 import hashlib
 import itertools
 import math
+import sys
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from pool_user import Member, Network, PoolView, Weighted
 
@@ -22,6 +23,11 @@ from ppu_agent.kernel import Pacing
 from rserpool import Protocol
 
 Action = Literal["redirect", "refuse", "answer-503", "repeat"]
+SOURCE_SLOTS: Final = 256
+"""Clients with `affinity = "source"` are divided into so many parts, by a hash of their address."""
+SOURCE_SEED: Final = 0x70707561
+"""Every agent hashes alike."""
+_U32: Final = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +236,12 @@ def drawn(targets: Sequence[Target], chance: float) -> Destination | None:
 
 
 def drawn_by_source(targets: Sequence[Target], client: Address) -> Destination | None:
-    """One of these by weight and the client's address: the same while it lives, at every agent."""
-    scored = {_score(str(one.destination).encode(), int(client), one.weight): one for one in targets}
-    return scored[max(scored)].destination if scored else None
+    """The one that the kernel's rules choose for this address, too: the agent relays part of the flows.
+
+    The same while it lives, by every transport and at every agent.
+    """
+    slot = _slot(client)
+    return max(targets, key=lambda one: _score(one, slot)).destination if targets else None
 
 
 def paced(policies: Sequence[PoolPolicy], views: Mapping[str, PoolView]) -> dict[tuple[Address, int], Pacing]:
@@ -281,26 +290,60 @@ def steer(
     return tuple(sorted(found, key=lambda one: one.front.sort_key))
 
 
-def slots_by_source(targets: Sequence[Target], slots: int) -> list[Destination]:
-    """Who gets each slot of the clients' hash: weighted rendezvous hashing.
+def slots_by_source(targets: Sequence[Target]) -> list[Destination]:
+    """Which target gets each slot of the clients' hash: weighted rendezvous hashing.
 
     When a target goes, only its own slots move; every agent with the same targets comes to the same slots.
     """
-    best = [(0.0, -1)] * slots
+    best = [(0.0, -1)] * SOURCE_SLOTS
     for index, target in enumerate(targets):
-        for slot, score in enumerate(_scores(str(target.destination).encode(), slots)):
+        for slot, score in enumerate(_scores(target.destination.where)):
             if target.weight * score > best[slot][0]:
                 best[slot] = target.weight * score, index
     return [targets[index].destination for _, index in best]
 
 
+def _score(target: Target, slot: int) -> float:
+    return target.weight * _scores(target.destination.where)[slot]
+
+
 @functools.lru_cache(maxsize=8192)
-def _scores(name: bytes, slots: int) -> array[float]:
-    """What a destination has of each slot at weight 1. Weights change often, and the hashes never."""
-    return array("d", (_score(name, slot, 1) for slot in range(slots)))
+def _scores(where: str) -> array[float]:
+    """What an address and port, by whatever transport, has of each slot at weight 1.
+
+    Weights change often, and these hashes never.
+    """
+    return array("d", (_drawn_score(where.encode(), slot) for slot in range(SOURCE_SLOTS)))
 
 
-def _score(name: bytes, slot: int, weight: int) -> float:
+def _drawn_score(name: bytes, slot: int) -> float:
     digest = hashlib.blake2b(name + slot.to_bytes(16, "big"), digest_size=8).digest()
     chance = (int.from_bytes(digest, "big") + 1) / (2**64 + 2)
-    return -weight / math.log(chance)
+    return -1 / math.log(chance)
+
+
+def _slot(client: Address) -> int:
+    """The slot of a client's address, as nftables' jhash expression computes it."""
+    return _jhash(client.packed, SOURCE_SEED) * SOURCE_SLOTS >> 32
+
+
+def _jhash(data: bytes, seed: int) -> int:
+    """Bob Jenkins' hash (lookup3) of 4 or 16 bytes, as Linux has it (include/linux/jhash.h)."""
+    a = b = c = 0xDEADBEEF + len(data) + seed & _U32
+    if len(data) > 12:
+        first = [int.from_bytes(data[at : at + 4], sys.byteorder) for at in (0, 4, 8)]
+        a, b, c = (one + word & _U32 for one, word in zip((a, b, c), first, strict=True))
+        for turn in (4, 6, 8, 16, 19, 4):
+            a = (a - c & _U32) ^ _turned(c, turn)
+            c = c + b & _U32
+            a, b, c = b, c, a
+        data = data[12:]
+    a = a + int.from_bytes(data, "little") & _U32
+    for turn in (14, 11, 25, 16, 4, 14, 24):
+        c = (c ^ b) - _turned(b, turn) & _U32
+        a, b, c = b, c, a
+    return b
+
+
+def _turned(word: int, by: int) -> int:
+    return (word << by | word >> 32 - by) & _U32

@@ -84,9 +84,9 @@ def test_new_flows_to_a_front_go_to_the_living_and_the_last_ones_are_kept() -> N
 
 def test_client_moves_only_when_its_server_goes() -> None:
     three = [Target(destination(number), 1000 * number) for number in (1, 2, 3)]
-    before, after = slots_by_source(three, 256), slots_by_source(three[:2], 256)
+    before, after = slots_by_source(three), slots_by_source(three[:2])
     assert all(one == other for one, other in zip(before, after, strict=True) if one != destination(3))
-    assert before == slots_by_source(three[::-1], 256), "every agent comes to the same"
+    assert before == slots_by_source(three[::-1]), "every agent comes to the same"
     shares_found = [before.count(destination(number)) for number in (1, 2, 3)]
     assert shares_found == sorted(shares_found)
     assert shares_found[2] > 256 / 3
@@ -148,3 +148,12 @@ def test_relayed_connections_are_drawn_by_weight_or_by_the_clients_address() -> 
     assert 180 < chosen.count(targets[0].destination) < 320
     assert {drawn_by_source(targets[1:], client) for client in clients} == {targets[1].destination}
     assert drawn_by_source([], clients[0]) is None
+
+
+def test_client_has_the_same_server_by_every_transport() -> None:
+    by_udp, by_tcp = (
+        [Target(destination(number, protocol), number) for number in range(1, 10)]
+        for protocol in (Protocol.UDP, Protocol.TCP)
+    )
+    endpoints = [[one.endpoint for one in slots_by_source(targets)] for targets in (by_udp, by_tcp)]
+    assert endpoints[0] == endpoints[1]
