@@ -116,6 +116,12 @@ def test_a_broken_bound_is_told(trial: Trial, bounds: Bounds, words: str) -> Non
     assert words in markdown_table(table([row]))
 
 
+def test_table_shows_how_many_questions_got_servfail_and_how_many_no_answer_where_both_are_allowed() -> None:
+    row = summarize(CASE, [Trial(servfail=3, timeouts=50, answers=9)], Bounds(servfail=True, silence=True))
+    assert "| SERVFAIL | unanswered | bounds |" in markdown_table(table([row]))
+    assert "| 3 | 50 | kept |" in markdown_table(table([row]))
+
+
 def test_slack_stretches_times_and_silence_but_no_count_of_wrong_answers() -> None:
     trial = Trial(last_wrong_ms=150, longest_missing_ms=1500, empty=1, timeouts=3, answers=100)
     assert summarize(CASE, [trial], Bounds(p99_ms=80), slack=2).problems == ("1 empty answers",)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _INTRO: Final = (
     "Every part is broken again and again, at random moments, while a client asks both name servers every "
     "millisecond. Times are from the fault to the last wrong answer: one that names a dead server, or lacks "
-    "a live one, among questions sent after the fault."
+    "a live one, among questions sent after the fault. A question without an answer for 1 s is unanswered."
 )
 _CAPTION: Final = (
     "Time to the last wrong answer: p50, p99 and max of the trials; 0: never wrong. A red line is the bound "

@@ -156,12 +156,13 @@ def table(rows: Iterable[Row]) -> Table:
         (
             *_CASE,
             *(("answered by",) if compares else ()),
-            *("trials", "p50", "p99", "max", "live one missing", "empty", "SERVFAIL", "bounds"),
+            *("trials", "p50", "p99", "max", "live one missing", "empty", "SERVFAIL", "unanswered"),
+            "bounds",
         )
     ]
     for row in rows:
         times = (f"{value:.0f} ms" for value in (row.p50_ms, row.p99_ms, row.max_ms, row.missing_ms))
-        counts = (str(row.empty), str(row.servfail))
+        counts = (str(row.empty), str(row.servfail), str(row.timeouts))
         kept = "; ".join(row.problems) or "kept"
         by = "kernel" if row.case.fastpath else "PowerDNS"
         where = (
