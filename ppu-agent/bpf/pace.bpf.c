@@ -50,6 +50,19 @@ struct {
     __type(value, struct setting);
 } settings SEC(".maps");
 
+/* The program's own patience with a connection, which comes back when that is established. */
+struct patience {
+    __u32 own_ms;   /* 0: the kernel's */
+    __u32 given_ms; /* what it has while it is set up */
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, int);
+    __type(value, struct patience);
+} patiences SEC(".maps");
+
 static __always_inline struct setting *own_setting(struct bpf_sock_ops *ops) {
     __u32 zero = 0;
     struct setting *setting = bpf_map_lookup_elem(&settings, &zero);
@@ -71,6 +84,11 @@ static __always_inline struct pacing *pacing_of(struct bpf_sock_ops *ops) {
         member.address[1] = ops->remote_ip6[1];
         member.address[2] = ops->remote_ip6[2];
         member.address[3] = ops->remote_ip6[3];
+        if (!member.address[0] && !member.address[1] && member.address[2] == bpf_htonl(0xffff)) {
+            member.family = AF_INET; /* ::ffff:10.0.0.1: IPv4, from a program with one socket for both */
+            member.address[0] = member.address[3];
+            member.address[2] = member.address[3] = 0;
+        }
     }
     return bpf_map_lookup_elem(&members, &member);
 }
@@ -86,8 +104,48 @@ static __always_inline __u32 first_jiffies(struct pacing *pacing, __u64 hz) {
     return learned;
 }
 
+static __always_inline __u32 user_timeout_ms(struct bpf_sock_ops *ops) {
+    int timeout_ms = 0;
+
+    bpf_getsockopt(ops, SOL_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
+    return timeout_ms > 0 ? timeout_ms : 0;
+}
+
 static __always_inline void set_user_timeout(struct bpf_sock_ops *ops, int timeout_ms) {
     bpf_setsockopt(ops, SOL_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
+}
+
+/* Have the set-up given up after `give_up_ms`, unless the program itself has less patience. */
+static __always_inline void limit(struct bpf_sock_ops *ops, __u32 give_up_ms) {
+    __u32 own_ms = user_timeout_ms(ops);
+    struct bpf_sock *sk = ops->sk;
+    struct patience *patience;
+
+    if (!sk)
+        return;
+    patience = bpf_sk_storage_get(&patiences, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+    if (!patience)
+        return;
+    if (patience->given_ms && own_ms == patience->given_ms) /* a set-up of this socket failed before */
+        own_ms = patience->own_ms;
+    patience->own_ms = own_ms;
+    patience->given_ms = own_ms && own_ms < give_up_ms ? own_ms : give_up_ms;
+    set_user_timeout(ops, patience->given_ms);
+}
+
+/* Give the program's own patience back, unless it has said meanwhile what it wants. */
+static __always_inline void give_back(struct bpf_sock_ops *ops) {
+    struct bpf_sock *sk = ops->sk;
+    struct patience *patience;
+
+    if (!sk)
+        return;
+    patience = bpf_sk_storage_get(&patiences, sk, 0, 0);
+    if (!patience)
+        return;
+    if (user_timeout_ms(ops) == patience->given_ms)
+        set_user_timeout(ops, patience->own_ms);
+    bpf_sk_storage_delete(&patiences, sk);
 }
 
 SEC("sockops")
@@ -105,10 +163,10 @@ int pace(struct bpf_sock_ops *ops) {
         ops->reply = first;
         break;
     case BPF_SOCK_OPS_TCP_CONNECT_CB:
-        set_user_timeout(ops, first == pacing->first_jiffies ? pacing->give_up_ms : TRIES * first * 1000 / setting->hz);
+        limit(ops, first == pacing->first_jiffies ? pacing->give_up_ms : TRIES * first * 1000 / setting->hz);
         break;
     case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB: /* from here on the program's own wishes count */
-        set_user_timeout(ops, 0);
+        give_back(ops);
         if (ops->is_fullsock && ops->srtt_us)
             pacing->round_trip_us = ops->srtt_us >> 3;
         break;

@@ -22,6 +22,7 @@ from tests.support.namespaces import Namespace, own_namespace
 MEMBER, OTHER, HERE = "10.99.8.9", "10.99.8.10", "10.99.8.1"
 PORT = 5060
 FIXED = Pacing(500, 2000, learns=False)
+USER_TIMEOUT = socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT
 _RTO_OFFSET = 8
 Found = TypeVar("Found")
 
@@ -61,12 +62,13 @@ def set_up(host: Namespace, address: str, port: int = PORT) -> tuple[int, int]:
     """Begin to connect; return ms until the next SYN, and until it gives up (0: as usual)."""
 
     def connect() -> tuple[int, int]:
-        with socket.socket() as connecting:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family) as connecting:
             connecting.setblocking(False)
             assert connecting.connect_ex((address, port)) == errno.EINPROGRESS
             info = connecting.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 64)
             rto_us: int = struct.unpack_from("=I", info, _RTO_OFFSET)[0]
-            return rto_us // 1000, connecting.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+            return rto_us // 1000, connecting.getsockopt(*USER_TIMEOUT)
 
     return inside(host, connect)
 
@@ -77,6 +79,7 @@ def test_set_up_is_paced_towards_members_only(host: Namespace, pacer: Pacer) -> 
     assert usual[0] >= 1000
     pacer.set({(ip_address(MEMBER), PORT): FIXED})
     assert set_up(host, MEMBER) == (500, 2000)
+    assert set_up(host, f"::ffff:{MEMBER}") == (500, 2000), "by a socket for both IP versions"
     assert set_up(host, MEMBER, PORT + 1) == usual
     assert set_up(host, OTHER) == usual
     pacer.set({(ip_address(OTHER), PORT): FIXED})
@@ -106,8 +109,27 @@ def test_set_up_that_nobody_answers_fails_soon(host: Namespace, pacer: Pacer) ->
 
 
 @pytest.mark.integration
+def test_programs_own_patience_holds_where_it_is_shorter(host: Namespace, pacer: Pacer) -> None:
+    pacer.set({(ip_address(MEMBER), PORT): FIXED})
+
+    def patience_ms() -> list[int]:
+        found = []
+        for own_ms in (700, 5000):
+            with socket.socket() as connecting:
+                connecting.setblocking(False)
+                connecting.setsockopt(*USER_TIMEOUT, own_ms)
+                connecting.connect_ex((MEMBER, PORT))
+                found.append(connecting.getsockopt(*USER_TIMEOUT))
+        return found
+
+    assert inside(host, patience_ms) == [700, 2000]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("own_ms", [0, 700, 2000, 5000])
+@pytest.mark.parametrize("is_second_try", [False, True])
 def test_established_connection_has_the_programs_own_patience_and_tells_the_round_trip(
-    host: Namespace, pacer: Pacer
+    host: Namespace, pacer: Pacer, own_ms: int, is_second_try: bool
 ) -> None:
     address = ip_address(HERE)
     pacer.set({(address, PORT): FIXED._replace(learns=True)})
@@ -116,11 +138,14 @@ def test_established_connection_has_the_programs_own_patience_and_tells_the_roun
         with socket.socket() as server, socket.socket() as client:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             server.bind((HERE, PORT))
+            client.setsockopt(*USER_TIMEOUT, own_ms)
+            if is_second_try:
+                assert client.connect_ex((HERE, PORT)) == errno.ECONNREFUSED
             server.listen()
             client.connect((HERE, PORT))
-            return client.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+            return client.getsockopt(*USER_TIMEOUT)
 
-    assert inside(host, connect) == 0
+    assert inside(host, connect) == own_ms
     assert (pacer.round_trip_ms(address, PORT) or 0) > 0
     pacer.set({(ip_address(MEMBER), PORT): FIXED})
     assert pacer.round_trip_ms(address, PORT) is None
