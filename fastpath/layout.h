@@ -34,7 +34,7 @@ struct entry {
 	struct question question;
 	__u64 generation[2];
 	__u32 variants[2];
-	__u32 answers[2][MOST_VARIANTS]; /* places in the map of answers */
+	__u32 answers[2][MOST_VARIANTS]; /* slots in the map of answers */
 	__u64 answered;
 	__u64 passed;
 };

@@ -26,7 +26,7 @@
 
 #define PROTOCOL_VERSION 1
 #define CONTROL_NAME "sctp-userland"       /* abstract name sctpd listens on (a zero byte comes before it) */
-/* Abstract name of sctpd's end of each socket: the place of its state, and a number nobody can foresee, both hexadecimal. */
+/* Abstract name of sctpd's end of each socket: the slot of its state, and a number nobody can foresee, both hexadecimal. */
 #define SOCKET_NAME_PREFIX "sctp-userland/"
 #define SOCKET_NAME_FORMAT SOCKET_NAME_PREFIX "%x/%llx"
 

@@ -78,6 +78,10 @@ METRICS = (
     ("The sidecar", TOP / "ppe-agent/ppe_agent/metrics.py"),
     ("The sidecar beside a client", TOP / "ppu-agent/ppu_agent/metrics.py"),
 )
+STATUSES = (
+    ("The sidecar", "ppe-agent status --json", TOP / "ppe-agent/ppe_agent/status_model.py"),
+    ("The sidecar beside a client", "ppu-agent status --json", TOP / "ppu-agent/ppu_agent/status_model.py"),
+)
 LOGGING = (
     ("The backend", ("backend/rspdns", "pool-user/pool_user")),
     ("The sidecar", ("ppe-agent/ppe_agent",)),
@@ -133,6 +137,7 @@ def pages() -> dict[str, str]:
     for title, name, model, about in CONFIGURATIONS:
         made[f"reference/configuration/{name}.md"] = keys_page(title, model, about)
     made["reference/metrics.md"] = metrics_page()
+    made["reference/agent-status.md"] = status_page()
     made["reference/api.md"] = api_page()
     made["reference/log-events.md"] = events_page()
     made["changes.md"] = changes_page()
@@ -251,6 +256,64 @@ def docstrings(model: type[BaseModel]) -> dict[str, str]:
                 if words is not None:
                     found[field.target.id] = words
     return found
+
+
+# --- the agents' status
+
+
+def status_page() -> str:
+    """Every key of what the agents' `status --json` prints."""
+    words = (
+        "# Status of the agents\n\nKeys are only ever added. A name that ends in `_s` or `_ms` is a time in seconds or "
+        "milliseconds; one that ends in `_count` counts since the agent's start. The backend's status is in "
+        "[the admin API](api.md).\n"
+    )
+    return words + "".join(_status(*one) for one in STATUSES)
+
+
+def _status(title: str, command: str, module: Path) -> str:
+    body = ast.parse(module.read_text()).body
+    classes = [one for one in body if isinstance(one, ast.ClassDef)]
+    shapes = [(one.name, ast.get_docstring(one) or "", list(_keys_of(one))) for one in classes]
+    shapes += [shape for pair in pairwise(body) if (shape := _shape_by_call(*pair)) is not None]
+    shapes.sort(key=lambda shape: not shape[0].startswith(("Agent", "Ppu")))
+    text = f"\n## {title}\n\n`{command}` prints an `{shapes[0][0]}`.\n"
+    for name, about, keys in shapes:
+        text += f"\n### {name}\n\n{about}\n\n" + table(("Key", "Type", "Meaning"), keys)
+    return text
+
+
+def _keys_of(shape: ast.ClassDef) -> Iterator[Row]:
+    """The keys of a class, those of its base first told by its name."""
+    for base in shape.bases:
+        if ast.unparse(base) != "TypedDict":
+            yield "", ast.unparse(base), "all its keys, too"
+    for field, text in pairwise([*shape.body, ast.Pass()]):
+        if isinstance(field, ast.AnnAssign):
+            yield f"`{ast.unparse(field.target)}`", _json_type(field.annotation), _text(text) or ""
+
+
+def _shape_by_call(node: ast.stmt, below: ast.stmt) -> tuple[str, str, list[Row]] | None:
+    """A shape with a key that is a keyword of Python: `Name = TypedDict("Name", {key: type})`."""
+    if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
+        return None
+    name, keys = node.value.args
+    if not isinstance(keys, ast.Dict):
+        return None
+    rows = [
+        (f"`{_literal(key)}`", _json_type(kind), "")
+        for key, kind in zip(keys.keys, keys.values, strict=True)
+        if key is not None
+    ]
+    return _literal(name), _text(below) or "", rows
+
+
+def _json_type(annotation: ast.expr) -> str:
+    words = re.sub(r"\blist\[([^]]*)\]", r"list of \1", ast.unparse(annotation)).replace(" | None", " or null")
+    words = re.sub(r"Literal\[(.*?)\]", r"\1", words)
+    for kind, name in (("str", "text"), ("int", "number"), ("float", "number"), ("bool", "true or false")):
+        words = re.sub(rf"\b{kind}\b", name, words)
+    return re.sub(r"dict\[.*?\]", "object", words)
 
 
 def _text(node: ast.stmt) -> str | None:

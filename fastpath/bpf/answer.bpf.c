@@ -7,7 +7,7 @@
  * What keeps answers right:
  *  - the lease: without a backend that renews it nothing is answered, whoever else lives or not;
  *  - generations: an entry has two halves, and the daemon makes all new halves visible by one store;
- *  - places of entries and answers are used again only when every program that ran then has ended (membarrier(2)).
+ *  - slots of entries and answers are used again only when every program that ran then has ended (membarrier(2)).
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -430,10 +430,10 @@ static __always_inline int read_options(struct packet *p, struct scratch *s)
 /* The entry of the question, if it has one. */
 static __always_inline struct entry *find(const struct question *question)
 {
-	__u32 *place = bpf_map_lookup_elem(&names, question);
-	if (!place)
+	__u32 *slot = bpf_map_lookup_elem(&names, question);
+	if (!slot)
 		return 0;
-	__u32 key = *place;
+	__u32 key = *slot;
 	struct entry *entry = bpf_map_lookup_elem(&entries, &key);
 	if (!entry)
 		return 0;
@@ -467,8 +467,8 @@ static __always_inline struct answer *draw(struct entry *entry, struct settings 
 	}
 	__u64 which = bpf_get_prandom_u32() % variants;
 	BOUND(which, 0, MOST_VARIANTS - 1);
-	__u32 place = *(volatile __u32 *)&entry->answers[half][which];
-	struct answer *answer = bpf_map_lookup_elem(&answers, &place);
+	__u32 slot = *(volatile __u32 *)&entry->answers[half][which];
+	struct answer *answer = bpf_map_lookup_elem(&answers, &slot);
 	if (!answer || began > now || *(volatile __u64 *)&entry->generation[half] != began) {
 		*reason = CHANGING; /* this half is being written: the machine stopped here for a while */
 		return 0;

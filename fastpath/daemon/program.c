@@ -1,4 +1,5 @@
 #include "program.h"
+#include "per_processor.h"
 
 #include <errno.h>
 #include <linux/ethtool.h>
@@ -420,14 +421,5 @@ void program_detach(struct program *program)
 
 void program_count(const struct program *program, uint64_t totals[REASON_COUNT])
 {
-	int processors = libbpf_num_possible_cpus();
-	uint64_t *each = calloc(processors > 0 ? (size_t)processors : 1, sizeof(*each));
-	for (uint32_t reason = 0; reason < REASON_COUNT; reason++) {
-		totals[reason] = 0;
-		if (!each || bpf_map_lookup_elem(program->counters, &reason, each))
-			continue;
-		for (int i = 0; i < processors; i++)
-			totals[reason] += each[i];
-	}
-	free(each);
+	sum_per_processor(program->counters, REASON_COUNT, totals);
 }

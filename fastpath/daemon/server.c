@@ -24,7 +24,7 @@
 #define MOST_EVENTS 32
 /* A status is told a page at a time, so that no commit waits for more than one page. */
 #define NAMES_A_PAGE 500
-#define PLACES_A_PAGE 16384 /* looked at */
+#define SLOTS_A_PAGE 16384 /* looked at */
 #define DECISIONS_A_TURN 256 /* read between two looks at the sockets */
 #define DECISIONS_A_LOOK 250 /* told between two looks at the interfaces, so 1000 a second */
 
@@ -37,7 +37,7 @@ struct client {
 	struct telling {
 		bool is_under_way, is_of_all, has_names;
 		bool is_asked_again, is_again_of_all; /* while it was under way */
-		uint32_t place, places_left, names_left;
+		uint32_t slot, slots_left, names_left;
 	} telling; /* of the status */
 	uint8_t in[4 + MOST_MESSAGE_BYTES];
 	size_t in_size;
@@ -58,7 +58,7 @@ struct server {
 	unsigned int read_in_turn, told_since_look;
 	uint64_t untold; /* decisions since the last look at the interfaces, above the rate */
 	uint64_t *told_answered, *told_passed; /* of each entry, to the backend */
-	uint32_t next_asked;		       /* the place at which the next status of those asked about begins */
+	uint32_t next_asked;		       /* the slot at which the next status of those asked about begins */
 	unsigned int attached;
 	uint64_t connected; /* clients, ever */
 	int epoll;
@@ -183,21 +183,21 @@ static void print_entry(struct entry *entry, uint64_t answered, uint64_t passed,
 static void print_names(struct server *server, struct telling *telling, FILE *out)
 {
 	const struct table *table = server->table;
-	uint32_t names = 0, places = 0;
-	for (; telling->places_left && telling->names_left && names < NAMES_A_PAGE && places < PLACES_A_PAGE; places++) {
-		uint32_t place = telling->place;
-		telling->place = (place + 1) % table->entry_places.capacity;
-		telling->places_left--;
-		if (!table->in_use[place])
+	uint32_t names = 0, slots = 0;
+	for (; telling->slots_left && telling->names_left && names < NAMES_A_PAGE && slots < SLOTS_A_PAGE; slots++) {
+		uint32_t slot = telling->slot;
+		telling->slot = (slot + 1) % table->entry_slots.capacity;
+		telling->slots_left--;
+		if (!table->in_use[slot])
 			continue;
-		struct entry *entry = &table->entries[place];
+		struct entry *entry = &table->entries[slot];
 		uint64_t answered = __atomic_load_n(&entry->answered, __ATOMIC_RELAXED);
 		uint64_t passed = __atomic_load_n(&entry->passed, __ATOMIC_RELAXED);
 		if (!telling->is_of_all) {
-			if (answered == server->told_answered[place] && passed == server->told_passed[place])
+			if (answered == server->told_answered[slot] && passed == server->told_passed[slot])
 				continue;
-			server->told_answered[place] = answered;
-			server->told_passed[place] = passed;
+			server->told_answered[slot] = answered;
+			server->told_passed[slot] = passed;
 		}
 		if (telling->has_names)
 			fputc(',', out);
@@ -228,8 +228,8 @@ static void print_totals(const struct server *server, FILE *out)
 		server->backend ? "true" : "false", (unsigned long long)lease_left_ns(server) / 1000000,
 		(unsigned long long)server->table->settings->generation, server->table->count);
 	fprintf(out, " \"room\": {\"names\": %u, \"answers\": %u, \"answers_free\": %u},\n \"decisions\": {",
-		server->table->entry_places.capacity, server->table->answer_places.capacity,
-		server->table->answer_places.free_count + server->table->answer_places.resting_count);
+		server->table->entry_slots.capacity, server->table->answer_slots.capacity,
+		server->table->answer_slots.free_count + server->table->answer_slots.resting_count);
 	for (int reason = 0; reason < REASON_COUNT; reason++)
 		fprintf(out, "%s\"%s\": %llu", reason ? ", " : "", REASON_NAMES[reason], (unsigned long long)totals[reason]);
 	fprintf(out, "},\n \"zones_with_depth\": %u,\n \"asked\": [", server->limiter.count);
@@ -248,7 +248,7 @@ static void tell_part(struct server *server, struct client *client, bool is_firs
 		print_totals(server, out);
 	else
 		print_names(server, telling, out);
-	bool is_last = !is_first && (telling->places_left == 0 || telling->names_left == 0);
+	bool is_last = !is_first && (telling->slots_left == 0 || telling->names_left == 0);
 	if (is_last)
 		fputs("]}\n", out);
 	if (fclose(out) == 0)
@@ -267,10 +267,10 @@ static void tell_status(struct server *server, struct client *client, bool all)
 		telling->is_again_of_all |= all;
 		return;
 	}
-	uint32_t capacity = server->table->entry_places.capacity;
+	uint32_t capacity = server->table->entry_slots.capacity;
 	*telling = (struct telling){.is_of_all = all,
-				    .place = all ? 0 : server->next_asked,
-				    .places_left = capacity,
+				    .slot = all ? 0 : server->next_asked,
+				    .slots_left = capacity,
 				    .names_left = all ? capacity : MOST_ASKED};
 	tell_part(server, client, true);
 }
@@ -280,7 +280,7 @@ static void tell_next_page(struct server *server, struct client *client)
 	struct telling *telling = &client->telling;
 	tell_part(server, client, false);
 	if (!telling->is_of_all)
-		server->next_asked = telling->place;
+		server->next_asked = telling->slot;
 	if (!telling->is_under_way && telling->is_asked_again)
 		tell_status(server, client, telling->is_again_of_all);
 }
@@ -570,8 +570,8 @@ static bool may_rule(int file)
 	return getsockopt(file, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && (peer.uid == 0 || peer.uid == geteuid());
 }
 
-/* A free place for a client. When there is none, the client that says nothing for longest gives way. */
-static struct client *place_of_client(struct server *server)
+/* A free slot for a client. When there is none, the client that says nothing for longest gives way. */
+static struct client *slot_of_client(struct server *server)
 {
 	struct client *idle = NULL;
 	for (int i = 0; i < MOST_CLIENTS; i++) {
@@ -592,7 +592,7 @@ static void accept_one(struct server *server, int listener)
 	int file = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (file < 0)
 		return;
-	struct client *client = place_of_client(server);
+	struct client *client = slot_of_client(server);
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = client};
 	if (!client || epoll_ctl(server->epoll, EPOLL_CTL_ADD, file, &event)) {
 		close(file);
@@ -675,8 +675,8 @@ int server_run(int listener, struct program *program, struct table *table)
 		server.clients[i] = (struct client){.file = -1, .passed_file = -1};
 	int ended = signals(), ticks = timer();
 	int is_listener, is_end, is_tick, is_decision; /* their addresses tell events apart */
-	server.told_answered = calloc(table->entry_places.capacity, sizeof(uint64_t));
-	server.told_passed = calloc(table->entry_places.capacity, sizeof(uint64_t));
+	server.told_answered = calloc(table->entry_slots.capacity, sizeof(uint64_t));
+	server.told_passed = calloc(table->entry_slots.capacity, sizeof(uint64_t));
 	server.decisions = ring_buffer__new(program->decisions, take_decision, &server, NULL);
 	if (server.epoll < 0 || !server.told_answered || !server.told_passed || !server.decisions ||
 	    !watch(&server, listener, &is_listener) || !watch(&server, ended, &is_end) || !watch(&server, ticks, &is_tick) ||

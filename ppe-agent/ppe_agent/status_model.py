@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-Identifier = str
-"""Of a pool element or a registrar: 8 hexadecimal digits."""
 ServerState = Literal["in", "joining", "leaving", "drained", "held", "down", "unknown"]
 
 
@@ -21,6 +19,7 @@ class CheckStatus(TypedDict):
     target: str
     """What it looks at."""
     state: Literal["up", "down", "unknown"]
+    """`fall` failures in a row make it down, `rise` successes up."""
     since_s: float | None
     """How long it has been in this state."""
     last: str | None
@@ -33,10 +32,13 @@ class ServerStatus(TypedDict):
     """One server, an [[as]] of the configuration."""
 
     name: str
+    """`name` of its [[as]]."""
     handle: str
     """The pool it is registered in."""
-    identifier: Identifier
+    identifier: str
+    """8 hexadecimal digits."""
     transport: str
+    """udp, tcp or sctp."""
     address: list[str]
     """Where it serves, and where the checks look for it."""
     port: int
@@ -45,13 +47,16 @@ class ServerStatus(TypedDict):
     registered_as: list[str]
     """The addresses that it is registered with."""
     policy: str
+    """Its policy in the pool (RFC 5356)."""
     state: ServerState
+    """in, joining, leaving, drained, held, down or unknown."""
     reason: str
     """Why it is in this state."""
     drained: bool
+    """Whether an operator took it out, by command or file."""
     registrar: str | None
     """The registrar in charge; null: none."""
-    home_registrar: Identifier | None
+    home_registrar: str | None
     """The identifier of that registrar."""
     missing_count: int
     """How often a registrar did not list it though it should."""
@@ -110,6 +115,7 @@ class LoopStatus(TypedDict):
     stall_count: int
     """How often it stood still."""
     longest_stall_ms: float
+    """The longest of these."""
 
 
 class RelayStatus(TypedDict):
@@ -134,12 +140,13 @@ AgentStatus = TypedDict(
     "AgentStatus",
     {
         "registrars": list[RegistrarStatus],
-        "multicast": MulticastStatus | None,  # None without `registrars = "multicast"`
+        "multicast": MulticastStatus | None,
         "as": list[ServerStatus],
         "waiting": list[WaitingStatus],
         "loop": LoopStatus,
-        "relay": RelayStatus | None,  # None without [relay]
-        "reload_problem": str | None,  # why the last reload was refused; None: it was not
+        "relay": RelayStatus | None,
+        "reload_problem": str | None,
     },
 )
-"""The whole sidecar."""
+"""The whole sidecar. `multicast` is null where `registrars` is a list, `relay` without [relay].
+`reload_problem` says why the last reload was refused; null: it was not."""

@@ -53,7 +53,7 @@ struct {
 	__uint(max_entries, MOST_MEMBERS);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct destination);
-	__type(value, __u32); /* its place in `members` */
+	__type(value, __u32); /* its index in `members` */
 } destinations SEC(".maps");
 
 struct {
@@ -155,15 +155,15 @@ static __always_inline int read_packet(struct __sk_buff *skb, struct packet *pac
 #define HEAD_BYTES 20
 
 static __always_inline struct member *member_at(const __u64 address[2], __be16 port, const struct packet *packet,
-						 __u32 *place)
+						 __u32 *index)
 {
 	struct destination destination = {
 		.address = {address[0], address[1]}, .port = port, .version = packet->version, .protocol = packet->protocol};
 	__u32 *found = bpf_map_lookup_elem(&destinations, &destination);
 	if (!found)
 		return 0;
-	*place = *found;
-	return bpf_map_lookup_elem(&members, place);
+	*index = *found;
+	return bpf_map_lookup_elem(&members, index);
 }
 
 /* Functions of their own: the verifier looks at each once, and not again for every way that a packet may take. */
@@ -184,30 +184,30 @@ __noinline int take_in(struct bucket *bucket)
 }
 
 /* The two buckets of a key, and its entry in one of them. */
-struct place {
+struct candidates {
 	struct bucket *one, *other;
 	__u64 hash;
 	__u32 tag, first, second;
 };
 
-static __always_inline int find_place(const struct settings *now, const struct key *key, struct place *place)
+static __always_inline int find_candidates(const struct settings *now, const struct key *key, struct candidates *candidates)
 {
-	place->hash = key_hash(key, now->secret);
-	place->tag = tag_of(place->hash);
-	place->first = first_bucket(place->hash, now->buckets);
-	place->second = second_bucket(place->hash, now->buckets);
-	place->one = bpf_map_lookup_elem(&buckets, &place->first);
-	place->other = bpf_map_lookup_elem(&buckets, &place->second);
-	return place->one && place->other;
+	candidates->hash = key_hash(key, now->secret);
+	candidates->tag = tag_of(candidates->hash);
+	candidates->first = first_bucket(candidates->hash, now->buckets);
+	candidates->second = second_bucket(candidates->hash, now->buckets);
+	candidates->one = bpf_map_lookup_elem(&buckets, &candidates->first);
+	candidates->other = bpf_map_lookup_elem(&buckets, &candidates->second);
+	return candidates->one && candidates->other;
 }
 
-static __always_inline struct entry *find_entry(const struct place *place, const struct key *key)
+static __always_inline struct entry *find_entry(const struct candidates *candidates, const struct key *key)
 {
-	struct bucket *bucket = place->one;
-	__u32 way = find_in(bucket, key, place->tag);
+	struct bucket *bucket = candidates->one;
+	__u32 way = find_in(bucket, key, candidates->tag);
 	if (way >= WAYS) {
-		bucket = place->other;
-		way = find_in(bucket, key, place->tag);
+		bucket = candidates->other;
+		way = find_in(bucket, key, candidates->tag);
 	}
 	return way >= WAYS ? 0 : &bucket->entries[way];
 }
@@ -254,7 +254,7 @@ NOTICE(sctp_notice)
 
 /* Find room for a key, fill it and tell ppu-guard. What came of it: a counter. */
 static __always_inline __u32 enter(struct __sk_buff *skb, const struct settings *now, const struct packet *packet,
-				 const struct key *key, const struct place *place, __be32 token)
+				 const struct key *key, const struct candidates *candidates, __be32 token)
 {
 	struct notice *notice;
 	__u32 size = packet->end;
@@ -266,8 +266,8 @@ static __always_inline __u32 enter(struct __sk_buff *skb, const struct settings 
 		notice = new_sctp_notice(skb, size);
 	if (!notice)
 		return COUNT_BEHIND;
-	int is_first = room_in(place->one) >= room_in(place->other);
-	struct bucket *bucket = is_first ? place->one : place->other;
+	int is_first = room_in(candidates->one) >= room_in(candidates->other);
+	struct bucket *bucket = is_first ? candidates->one : candidates->other;
 	__u32 way = take_in(bucket);
 	FORGET_BOUNDS(way);
 	if (way >= WAYS) {
@@ -275,8 +275,8 @@ static __always_inline __u32 enter(struct __sk_buff *skb, const struct settings 
 		return COUNT_FULL;
 	}
 	__u32 began_ms = (__u32)(bpf_ktime_get_ns() / NS_PER_MS);
-	entry_fill(&bucket->entries[way], place->tag, key, token, began_ms);
-	notice->slot = (is_first ? place->first : place->second) * WAYS + way;
+	entry_fill(&bucket->entries[way], candidates->tag, key, token, began_ms);
+	notice->slot = (is_first ? candidates->first : candidates->second) * WAYS + way;
 	notice->token = token;
 	notice->began_ms = began_ms;
 	notice->member = key->member;
@@ -335,19 +335,19 @@ int guard_in(struct __sk_buff *skb)
 		return PASS;
 	}
 	struct key key = {.client = {packet.source[0], packet.source[1]}, .member = index, .port = packet.source_port};
-	struct place place;
-	if (!find_place(now, &key, &place))
+	struct candidates candidates;
+	if (!find_candidates(now, &key, &candidates))
 		return PASS;
-	struct entry *known = find_entry(&place, &key);
+	struct entry *known = find_entry(&candidates, &key);
 	if (known) {
 		if (known->token == token) {
 			count(COUNT_SWALLOWED);
 			return TC_ACT_SHOT;
 		}
-		if (entry_end(known, place.tag))
+		if (entry_end(known, candidates.tag))
 			count(COUNT_REPLACED);
 	}
-	count(enter(skb, now, &packet, &key, &place, token));
+	count(enter(skb, now, &packet, &key, &candidates, token));
 	return PASS;
 }
 
@@ -398,10 +398,10 @@ int guard_out(struct __sk_buff *skb)
 	if (!member || !now)
 		return PASS;
 	struct key key = {.client = {packet.target[0], packet.target[1]}, .member = index, .port = packet.target_port};
-	struct place place;
-	if (!find_place(now, &key, &place))
+	struct candidates candidates;
+	if (!find_candidates(now, &key, &candidates))
 		return PASS;
-	struct entry *known = find_entry(&place, &key);
+	struct entry *known = find_entry(&candidates, &key);
 	if (!known)
 		return PASS;
 	if (!is_token(&packet, head, known->token)) {
@@ -409,7 +409,7 @@ int guard_out(struct __sk_buff *skb)
 		return PASS;
 	}
 	__u32 took_us = ((__u32)(bpf_ktime_get_ns() / NS_PER_MS) - known->began_ms) * 1000 + 500;
-	if (!entry_end(known, place.tag))
+	if (!entry_end(known, candidates.tag))
 		return PASS;
 	count(answer);
 	if (answer == COUNT_ANSWERED && took_us < LONGEST_ROUND_TRIP_US)

@@ -190,11 +190,11 @@ void core_take(struct core *core, const struct notice *notice, const uint8_t *fr
 		return;
 	struct node *node = &core->nodes[notice->slot];
 	if (node->previous != NOWHERE)
-		drop_node(core, notice->slot); /* of a set-up that ended: its place has another one */
+		drop_node(core, notice->slot); /* of a set-up that ended: its slot has another one */
 	struct entry *entry = entry_at(core, notice->slot);
 	if (!copy_entry(entry, notice->token, &copy) || copy.began_ms != notice->began_ms)
 		return;
-	if (!frame_shape(frame, notice->size, &shape)) { /* its place is not lost, whatever came in */
+	if (!frame_shape(frame, notice->size, &shape)) { /* its slot is not lost, whatever came in */
 		core->unlike += (uint64_t)entry_end(entry, copy.tag);
 		return;
 	}

@@ -158,19 +158,19 @@ uint32_t crc32c(const uint8_t *bytes, uint16_t size)
 	return ~crc;
 }
 
-/* Both headers' checksums; zeros stand in their places. */
+/* Both headers' checksums; zeros stand in their fields. */
 static void put_sums(uint8_t *frame, uint16_t size, const struct shape *shape)
 {
 	if (!shape->is_ipv6)
 		put16(frame + MAC + 10, fold(add(0, frame + MAC, IPV4)));
-	uint8_t *place = frame + sum_offset(shape);
+	uint8_t *field = frame + sum_offset(shape);
 	if (!shape->is_sctp) {
-		put16(place, checksum(frame, size, shape));
+		put16(field, checksum(frame, size, shape));
 		return;
 	}
 	uint32_t sum = crc32c(frame + shape->transport, (uint16_t)(size - shape->transport));
 	for (int i = 0; i < 4; i++) /* the only field that is little-endian on the wire (RFC 9260 appendix A) */
-		place[i] = (uint8_t)(sum >> 8 * i);
+		field[i] = (uint8_t)(sum >> 8 * i);
 }
 
 void frame_fill(uint8_t *frame, uint16_t size, const struct shape *shape, const struct varying *varying,

@@ -60,7 +60,7 @@ struct guard {
 	struct core core;
 	struct ring_buffer *ring;
 	struct one_member *members;
-	uint32_t member_count; /* places used so far */
+	uint32_t member_count; /* indexes used so far */
 	struct outbox outboxes[2]; /* by enum act */
 	uint64_t now_ms, lease_ms, unheard;
 	uint64_t refused_members;
@@ -153,20 +153,20 @@ static int take_notice(void *to, void *data, size_t size)
 
 /* Members */
 
-static struct one_member *place_of(struct guard *guard, const struct destination *destination)
+static struct one_member *member_for(struct guard *guard, const struct destination *destination)
 {
-	uint32_t place;
-	if (bpf_map_lookup_elem(guard->program.destinations, destination, &place) == 0)
-		return &guard->members[place];
-	for (place = 0; place < guard->member_count && guard->members[place].is_used; place++)
+	uint32_t index;
+	if (bpf_map_lookup_elem(guard->program.destinations, destination, &index) == 0)
+		return &guard->members[index];
+	for (index = 0; index < guard->member_count && guard->members[index].is_used; index++)
 		;
-	if (place == MOST_MEMBERS || bpf_map_update_elem(guard->program.destinations, destination, &place, BPF_ANY))
+	if (index == MOST_MEMBERS || bpf_map_update_elem(guard->program.destinations, destination, &index, BPF_ANY))
 		return NULL;
-	if (place == guard->member_count)
+	if (index == guard->member_count)
 		guard->member_count++;
-	guard->program.members[place] = (struct member){0};
-	guard->members[place] = (struct one_member){.destination = *destination, .is_used = true};
-	return &guard->members[place];
+	guard->program.members[index] = (struct member){0};
+	guard->members[index] = (struct one_member){.destination = *destination, .is_used = true};
+	return &guard->members[index];
 }
 
 static void want(struct guard *guard, const char *line)
@@ -185,7 +185,7 @@ static void want(struct guard *guard, const char *line)
 		return;
 	destination.port = htons((uint16_t)port);
 	destination.protocol = strcmp(protocol, "sctp") == 0 ? PROTOCOL_SCTP : PROTOCOL_TCP;
-	struct one_member *member = place_of(guard, &destination);
+	struct one_member *member = member_for(guard, &destination);
 	if (!member) {
 		guard->refused_members++;
 		return;

@@ -1,4 +1,5 @@
 #include "program.h"
+#include "../../fastpath/daemon/per_processor.h"
 
 #include <errno.h>
 #include <linux/if_arp.h>
@@ -171,14 +172,5 @@ void program_detach(struct program *program)
 
 void program_count(const struct program *program, uint64_t totals[COUNTER_COUNT])
 {
-	int processors = libbpf_num_possible_cpus();
-	uint64_t *each = calloc(processors > 0 ? (size_t)processors : 1, sizeof(*each));
-	for (uint32_t counter = 0; counter < COUNTER_COUNT; counter++) {
-		totals[counter] = 0;
-		if (!each || bpf_map_lookup_elem(program->counters, &counter, each))
-			continue;
-		for (int i = 0; i < processors; i++)
-			totals[counter] += each[i];
-	}
-	free(each);
+	sum_per_processor(program->counters, COUNTER_COUNT, totals);
 }

@@ -215,7 +215,7 @@ class PpuAgent:
             self._pacer = pacer
         if self.responder is None:
             responder = Responder()
-            await responder.start()
+            responder.start()
             self._cleanup.callback(responder.close)
             self.responder = responder
         if any(pool.via for pool in config.pools):

@@ -338,8 +338,8 @@ def _by_source(one: Steered) -> Command:
     for destination, numbers in itertools.groupby(
         enumerate(slots_by_source(one.targets)), key=lambda numbered: numbered[1]
     ):
-        first, *_ = places = [number for number, _ in numbers]
-        slots.append((first, places[-1], destination))
+        first, *_ = own = [number for number, _ in numbers]
+        slots.append((first, own[-1], destination))
     return _mapped(draw, slots)
 
 

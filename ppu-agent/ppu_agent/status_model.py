@@ -65,6 +65,7 @@ class TreatedStatus(TypedDict):
     transport: str
     endpoint: str
     on_dead: str
+    """What is done: redirect, refuse, answer-503 or repeat."""
     handle: str
     why: str
     to: list[TargetStatus]
@@ -77,6 +78,7 @@ class FrontStatus(TypedDict):
     endpoint: str
     handle: str
     affinity: str | None
+    """source: a client keeps its server; null: it does not."""
     clients: list[str] | None
     """The networks whose packets are steered; null: all."""
     to: list[TargetStatus]
@@ -88,6 +90,7 @@ class ChannelStatus(TypedDict):
     address: str
     port: int
     up: bool
+    """Whether the association is there."""
 
 
 class PaceStatus(TypedDict):
@@ -95,7 +98,9 @@ class PaceStatus(TypedDict):
 
     endpoint: str
     learns: bool
+    """Whether the pace follows the round trip."""
     round_trip_ms: float | None
+    """Learned so far; null: none yet."""
 
 
 class KernelStatus(TypedDict):
@@ -104,6 +109,7 @@ class KernelStatus(TypedDict):
     problem: str | None
     """Why the kernel refused the rules; null: it took them."""
     write_count: int
+    """How often the rules were written."""
 
 
 class BelievedStatus(TypedDict):
@@ -121,19 +127,28 @@ class PpuStatus(BelievedStatus):
 
     uptime_s: float
     suspended: bool
+    """Whether `ppu-agent suspend` was given."""
     reload_problem: str | None
     """Why the last reload was refused; null: it was not."""
     state_problem: str | None
     """Why what left its pool can't be kept over a restart; null: it is."""
     kernel: KernelStatus
     answered_503_count: int
+    """SIP requests answered with 503."""
     relayed_count: int
+    """TCP connections relayed."""
     repeated_count: int
+    """SIP requests repeated to another server over TCP."""
     died_count: int
+    """How often a member was found dead."""
     returned_count: int
+    """How often a dead member came back."""
     connections_ended_count: int
+    """TCP connections to dead members that were ended."""
     flows_moved_count: int
+    """Flows moved from a dead server to a living one."""
     via: list[ChannelStatus]
+    """The associations with ppe-agents."""
     pace: list[PaceStatus]
     gateway: dict[str, Any] | None
     """As ppu-guard tells it; null without [gateway]."""

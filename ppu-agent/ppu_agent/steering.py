@@ -227,10 +227,10 @@ def relayed(
 
 def drawn(targets: Sequence[Target], chance: float) -> Destination | None:
     """One of these by weight; `chance` is 0 to below 1."""
-    place = chance * sum(one.weight for one in targets)
+    rest = chance * sum(one.weight for one in targets)
     for one in targets:
-        place -= one.weight
-        if place < 0:
+        rest -= one.weight
+        if rest < 0:
             return one.destination
     return targets[-1].destination if targets else None
 

@@ -20,8 +20,8 @@ from typing import Any, Final
 from daemon_kit.errors import FatalError
 
 from ppu_agent.destinations import Address, Destination
+from ppu_agent.kernel.datagrams import Ancillary, RedirectedDatagrams, Source
 from ppu_agent.relay import RelayLimits
-from ppu_agent.responder import every_address, from_there
 from ppu_agent.status_model import ChannelStatus
 from rserpool import (
     MAX_DATAGRAM_BYTES,
@@ -40,8 +40,6 @@ CLIENT_IDLE_S: Final = 180.0
 """A client that sends and gets no datagram for so long is forgotten."""
 MOST_WAITING: Final = 64
 """Datagrams that wait for an association; of more the oldest are dropped, as a network does."""
-_AT_ONCE: Final = 64
-_ROOM: Final = socket.CMSG_SPACE(64)
 
 
 @dataclass(slots=True)
@@ -197,16 +195,16 @@ class Channels:
 class _Client:
     """Who sends datagrams to a front, where they go, and what has answers come from the address it asked."""
 
-    source: tuple[Any, ...]
+    source: Source
     address: Address
     server: Destination
     flow: int
-    told: list[tuple[int, int, bytes]]
+    told: Ancillary
     used_at_s: float = 0.0
 
 
 class DatagramFront:
-    """A UDP socket for one front. `choose` says where a client's datagrams go, `send` sends them there.
+    """Takes the datagrams to one front. `choose` says where a client's datagrams go, `send` sends them there.
 
     `numbers` are those of flows, of all fronts.
     """
@@ -221,30 +219,26 @@ class DatagramFront:
     ) -> None:
         self.front = front
         self.limits = limits
-        self.port = 0
         self._choose = choose
         self._send = send
-        self._clients: OrderedDict[tuple[Any, ...], _Client] = OrderedDict()
-        self._of_address: dict[Address, OrderedDict[tuple[Any, ...], _Client]] = {}
+        self._clients: OrderedDict[Source, _Client] = OrderedDict()
+        self._of_address: dict[Address, OrderedDict[Source, _Client]] = {}
         self._by_flow: dict[int, _Client] = {}
         self._numbers = numbers
-        self._socket: socket.socket | None = None
+        self._datagrams = RedirectedDatagrams(f"a socket for {front}", MAX_DATAGRAM_BYTES, self._take)
+
+    @property
+    def port(self) -> int:
+        """The UDP port, once it was started."""
+        return self._datagrams.port
 
     def start(self) -> None:
         """Open the socket. Raises FatalError."""
-        try:
-            self._socket = every_address()
-        except OSError as problem:
-            raise FatalError(f"can't open a socket for {self.front}: {problem.strerror}") from None
-        self.port = self._socket.getsockname()[1]
-        asyncio.get_running_loop().add_reader(self._socket, self._read, self._socket)
+        self._datagrams.start()
 
     def close(self) -> None:
         """Take nothing any more; safe to repeat."""
-        if self._socket is not None:
-            asyncio.get_running_loop().remove_reader(self._socket)
-            self._socket.close()
-            self._socket = None
+        self._datagrams.close()
 
     def died(self, server: Destination) -> None:
         """A server died, by whatever transport it was registered: its clients' datagrams go elsewhere."""
@@ -254,10 +248,9 @@ class DatagramFront:
     def answer(self, address: Address, flow: int, data: bytes) -> None:
         """A datagram came back from a server."""
         client = self._by_flow.get(flow)
-        if client is not None and client.server.address == address and self._socket is not None:
+        if client is not None and client.server.address == address:
             client.used_at_s = _now()
-            with contextlib.suppress(OSError):  # the client is gone, or its queue is full
-                self._socket.sendmsg([data], [from_there(*one) for one in client.told], 0, client.source)
+            self._datagrams.answer(data, client.told, client.source)
 
     def tidy(self) -> None:
         """Forget the clients that are idle."""
@@ -265,20 +258,15 @@ class DatagramFront:
             if _now() - client.used_at_s > CLIENT_IDLE_S:
                 self._forget(client)
 
-    def _read(self, listener: socket.socket) -> None:
-        for _ in range(_AT_ONCE):
-            try:
-                data, told, _flags, source = listener.recvmsg(MAX_DATAGRAM_BYTES, _ROOM)
-            except OSError:  # nothing more, or an ICMP error about an answer
-                return
-            client = self._clients.get(source) or self._begun(source)
-            if client is not None:
-                self._clients.move_to_end(source)
-                self._of_address[client.address].move_to_end(source)
-                client.told, client.used_at_s = told, _now()
-                self._send(self.front, client.server, client.flow, data)
+    def _take(self, data: bytes, told: Ancillary, source: Source) -> None:
+        client = self._clients.get(source) or self._begun(source)
+        if client is not None:
+            self._clients.move_to_end(source)
+            self._of_address[client.address].move_to_end(source)
+            client.told, client.used_at_s = told, _now()
+            self._send(self.front, client.server, client.flow, data)
 
-    def _begun(self, source: tuple[Any, ...]) -> _Client | None:
+    def _begun(self, source: Source) -> _Client | None:
         address: Address = ip_address(source[0].partition("%")[0])
         if isinstance(address, IPv6Address):
             address = address.ipv4_mapped or address

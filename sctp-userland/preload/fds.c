@@ -13,15 +13,15 @@
 #include "real.h"
 
 #define KEPT 16384
-#define PLACE_BITS 17 /* of the state, STATES_MAX: none */
-#define NO_PLACE STATES_MAX
+#define SLOT_BITS 17 /* of the state, STATES_MAX: none */
+#define NO_SLOT STATES_MAX
 
-/* inode, place of the state, answer: one word, so that threads never see halves of two; 0: nothing known */
+/* inode, slot of the state, answer: one word, so that threads never see halves of two; 0: nothing known */
 static uint64_t known[KEPT];
 
-static uint64_t as_word(unsigned long inode, unsigned long place, bool answer)
+static uint64_t as_word(unsigned long inode, unsigned long slot, bool answer)
 {
-	return (uint64_t)inode << (PLACE_BITS + 1) | place << 1 | answer;
+	return (uint64_t)inode << (SLOT_BITS + 1) | slot << 1 | answer;
 }
 
 static uint64_t ask_kernel(int fd, unsigned long inode)
@@ -29,15 +29,15 @@ static uint64_t ask_kernel(int fd, unsigned long inode)
 	static const char prefix[] = SOCKET_NAME_PREFIX;
 	struct sockaddr_un name;
 	socklen_t length = sizeof(name) - 1;
-	unsigned long place;
+	unsigned long slot;
 
 	memset(&name, 0, sizeof(name));
 	if (real()->getpeername(fd, (struct sockaddr *)&name, &length) < 0 || name.sun_family != AF_UNIX ||
 	    length <= offsetof(struct sockaddr_un, sun_path) + sizeof(prefix) || name.sun_path[0] != '\0' ||
 	    memcmp(name.sun_path + 1, prefix, sizeof(prefix) - 1) != 0)
-		return as_word(inode, NO_PLACE, false);
-	place = strtoul(name.sun_path + sizeof(prefix), NULL, 16);
-	return as_word(inode, place < STATES_MAX ? place : NO_PLACE, true);
+		return as_word(inode, NO_SLOT, false);
+	slot = strtoul(name.sun_path + sizeof(prefix), NULL, 16);
+	return as_word(inode, slot < STATES_MAX ? slot : NO_SLOT, true);
 }
 
 /* 0: it isn't a socket. */
@@ -52,7 +52,7 @@ uint64_t fd_known(int fd)
 		return 0;
 	}
 	word = fd < KEPT ? __atomic_load_n(&known[fd], __ATOMIC_RELAXED) : 0;
-	if (word != 0 && word >> (PLACE_BITS + 1) == status.st_ino)
+	if (word != 0 && word >> (SLOT_BITS + 1) == status.st_ino)
 		return word;
 	/* An unconnected socket can still become one's own AF_UNIX client, but never an SCTP socket: those come connected. */
 	word = ask_kernel(fd, status.st_ino);
@@ -97,11 +97,11 @@ static const uint32_t *states(void)
 uint32_t known_state(uint64_t word)
 {
 	int saved = errno;
-	unsigned long place = word >> 1 & ((1UL << PLACE_BITS) - 1);
-	const uint32_t *all = place < STATES_MAX ? states() : NULL;
+	unsigned long slot = word >> 1 & ((1UL << SLOT_BITS) - 1);
+	const uint32_t *all = slot < STATES_MAX ? states() : NULL;
 
 	errno = saved;
-	return all != NULL ? __atomic_load_n(&all[place], __ATOMIC_ACQUIRE) : 0;
+	return all != NULL ? __atomic_load_n(&all[slot], __ATOMIC_ACQUIRE) : 0;
 }
 
 bool fd_is_nonblocking(int fd)

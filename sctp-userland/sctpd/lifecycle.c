@@ -52,7 +52,7 @@ static void destroy(struct sctp_socket *s, bool abort)
 	close_stack_socket(s, s->so, abort); /* the last packets' source addresses are chosen by the list of sockets */
 	sockets_remove(s);
 	s->so = NULL;
-	states_give_back(s->place);
+	states_give_back(s->slot);
 	socket_look(s); /* freed by the next run */
 }
 
@@ -141,11 +141,11 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, const
 		goto failed;
 	if (getrandom(&unforeseen, sizeof(unforeseen), 0) < 0)
 		goto failed;
-	s->place = states_take();
+	s->slot = states_take();
 	errno = EMFILE;
-	if (s->place == STATES_MAX)
+	if (s->slot == STATES_MAX)
 		goto failed;
-	snprintf(name, sizeof(name), SOCKET_NAME_FORMAT, s->place, unforeseen); /* any program may take names */
+	snprintf(name, sizeof(name), SOCKET_NAME_FORMAT, s->slot, unforeseen); /* any program may take names */
 	if (bind(pair[0], (struct sockaddr *)&address, abstract_name(&address, name)) < 0 ||
 	    getsockopt(pair[1], SOL_SOCKET, SO_COOKIE, &s->cookie, &length) < 0 || fstat(pair[1], &status) < 0)
 		goto failed;
@@ -167,7 +167,7 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, const
 failed:
 	size = errno;
 	if (s != NULL && name[0] != '\0')
-		states_give_back(s->place);
+		states_give_back(s->slot);
 	if (so != NULL && !given)
 		usrsctp_close(so);
 	if (pair[0] >= 0)

@@ -154,7 +154,7 @@ bool socket_create_closing(const struct sctp_socket *of, const struct sctp_socke
 		return false;
 	*closing = (struct sctp_socket){ .watch.fd = -1, .so = of->so, .type = of->type, .domain = s->domain, .owner = s->owner, .port = s->port,
 					 .bound_count = s->bound_count, .bound_any = s->bound_any, .v6only = s->v6only,
-					 .state = SOCKET_CLOSING, .place = STATES_MAX };
+					 .state = SOCKET_CLOSING, .slot = STATES_MAX };
 	memcpy(closing->bound, s->bound, sizeof(closing->bound));
 	sockets_add(closing);
 	return true;
@@ -185,7 +185,7 @@ void socket_tell_state(struct sctp_socket *s)
 	if (s->blocked || s->calls_only || socket_is_connecting(s))
 		state |= STATE_CALLS_ONLY;
 	state |= (uint32_t)s->way << STATE_WAY_SHIFT;
-	states_tell(s->place, state);
+	states_tell(s->slot, state);
 }
 
 void socket_replace(struct sctp_socket *s, struct socket *fresh)

@@ -42,7 +42,7 @@ struct sctp_socket {
 	struct watch watch; /* first: the descriptor, our end */
 	struct sctp_socket *next, **previous, *next_in_stack, *next_cookie, *next_dirty;
 	struct socket *so;
-	uint32_t place;  /* of its state, see states.h */
+	uint32_t slot;	  /* of its state, see states.h */
 	uint64_t cookie; /* SO_COOKIE of the client's end: how a passed descriptor is recognised */
 	ino_t inode;     /* ... and its inode: before Linux 5.10 another network namespace gives out the same cookies */
 	struct ucred owner;    /* the process that made or accepted it */

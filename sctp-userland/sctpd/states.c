@@ -10,7 +10,7 @@
 
 static int memory = -1;
 static uint32_t *words;
-static uint32_t free_places[STATES_MAX], free_count;
+static uint32_t free_slots[STATES_MAX], free_count;
 
 int states_start(void)
 {
@@ -27,7 +27,7 @@ int states_start(void)
 	fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE);
 	words = mapped;
 	while (free_count < STATES_MAX) {
-		free_places[free_count] = STATES_MAX - 1 - free_count;
+		free_slots[free_count] = STATES_MAX - 1 - free_count;
 		free_count++;
 	}
 	return 0;
@@ -42,18 +42,18 @@ uint32_t states_take(void)
 {
 	if (words == NULL || free_count == 0)
 		return STATES_MAX;
-	states_tell(free_places[--free_count], 0);
-	return free_places[free_count];
+	states_tell(free_slots[--free_count], 0);
+	return free_slots[free_count];
 }
 
-void states_tell(uint32_t place, uint32_t state)
+void states_tell(uint32_t slot, uint32_t state)
 {
-	if (place < STATES_MAX)
-		__atomic_store_n(&words[place], state, __ATOMIC_RELEASE);
+	if (slot < STATES_MAX)
+		__atomic_store_n(&words[slot], state, __ATOMIC_RELEASE);
 }
 
-void states_give_back(uint32_t place)
+void states_give_back(uint32_t slot)
 {
-	if (place < STATES_MAX)
-		free_places[free_count++] = place;
+	if (slot < STATES_MAX)
+		free_slots[free_count++] = slot;
 }

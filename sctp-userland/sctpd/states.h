@@ -10,10 +10,10 @@ int states_start(void);
 /* The descriptor of that memory. */
 int states_memory(void);
 
-/* A socket's place; STATES_MAX: none is left. Tell its state (STATE_ bits). Its place may be another's from now on; until then the last state
+/* A socket's slot; STATES_MAX: none is left. Tell its state (STATE_ bits). Its slot may be another's from now on; until then the last state
  * stays there, for who reads what the socket has left. */
 uint32_t states_take(void);
-void states_tell(uint32_t place, uint32_t state);
-void states_give_back(uint32_t place);
+void states_tell(uint32_t slot, uint32_t state);
+void states_give_back(uint32_t slot);
 
 #endif

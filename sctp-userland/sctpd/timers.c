@@ -15,50 +15,50 @@ struct entry {
 	struct callout *timer;
 };
 
-/* A binary heap, the next one due first. Each timer keeps its place in it. */
+/* A binary heap, the next one due first. Each timer keeps its position in it. */
 static struct entry *heap;
 static uintptr_t count, room;
 
-static void put(uintptr_t place, struct entry entry)
+static void put(uintptr_t position, struct entry entry)
 {
-	heap[place] = entry;
-	entry.timer->place = place;
+	heap[position] = entry;
+	entry.timer->position = position;
 }
 
-static void move_up(uintptr_t place, struct entry entry)
+static void move_up(uintptr_t position, struct entry entry)
 {
-	while (place > 0 && heap[(place - 1) / 2].due_ms > entry.due_ms) {
-		put(place, heap[(place - 1) / 2]);
-		place = (place - 1) / 2;
+	while (position > 0 && heap[(position - 1) / 2].due_ms > entry.due_ms) {
+		put(position, heap[(position - 1) / 2]);
+		position = (position - 1) / 2;
 	}
-	put(place, entry);
+	put(position, entry);
 }
 
-static void move_down(uintptr_t place, struct entry entry)
+static void move_down(uintptr_t position, struct entry entry)
 {
 	for (;;) {
-		uintptr_t child = 2 * place + 1;
+		uintptr_t child = 2 * position + 1;
 
 		if (child + 1 < count && heap[child + 1].due_ms < heap[child].due_ms)
 			child++;
 		if (child >= count || heap[child].due_ms >= entry.due_ms)
 			break;
-		put(place, heap[child]);
-		place = child;
+		put(position, heap[child]);
+		position = child;
 	}
-	put(place, entry);
+	put(position, entry);
 }
 
-static void take_out(uintptr_t place)
+static void take_out(uintptr_t position)
 {
 	struct entry last = heap[--count];
 
-	if (place == count)
+	if (position == count)
 		return;
-	if (place > 0 && heap[(place - 1) / 2].due_ms > last.due_ms)
-		move_up(place, last);
+	if (position > 0 && heap[(position - 1) / 2].due_ms > last.due_ms)
+		move_up(position, last);
 	else
-		move_down(place, last);
+		move_down(position, last);
 }
 
 int sctp_os_timer_start(struct callout *timer, uint32_t ticks, void (*function)(void *), void *argument)
@@ -68,7 +68,7 @@ int sctp_os_timer_start(struct callout *timer, uint32_t ticks, void (*function)(
 	if (timer == NULL || function == NULL)
 		return 0;
 	if (was_pending)
-		take_out(timer->place);
+		take_out(timer->position);
 	if (count == room) {
 		uintptr_t larger = room != 0 ? room * 2 : 256;
 		struct entry *grown = realloc(heap, larger * sizeof(*heap));
@@ -91,7 +91,7 @@ int sctp_os_timer_stop(struct callout *timer)
 	int was_pending = timer->flags & CALLOUT_PENDING;
 
 	if (was_pending)
-		take_out(timer->place);
+		take_out(timer->position);
 	timer->flags &= ~(CALLOUT_ACTIVE | CALLOUT_PENDING);
 	return was_pending != 0;
 }

@@ -87,7 +87,7 @@ struct buffer_use {
 };
 
 struct callout { /* all of it */
-	uintptr_t place; /* the library's list link, here the place in the heap */
+	uintptr_t position; /* the library's list link, here the position in the heap */
 	void *unused;
 	uint32_t time;
 	void *argument;

@@ -259,8 +259,8 @@ def test_gdnsds_files_that_include_each_other_are_read_as_gdnsd_reads_them(tmp_p
     assert [one.text for one in c.values if isinstance(one, vscf.Text)] == ["192.0.2.1", "white space"]
     assert isinstance(d, vscf.Hash)
     assert isinstance(e := d.values["e"], vscf.Text)
-    assert (e.text, e.place.file) == ("\\=x", str(tmp_path / "plugins.d" / "one"))
-    assert f.place.file.endswith("two.cfg")
+    assert (e.text, e.found_at.file) == ("\\=x", str(tmp_path / "plugins.d" / "one"))
+    assert f.found_at.file.endswith("two.cfg")
     (tmp_path / "two.cfg").write_text("$include{plugins.d}")
     with pytest.raises(ImportProblem, match="too many files within each other"):
         vscf.read((tmp_path / "config").read_text(), str(tmp_path / "config"))

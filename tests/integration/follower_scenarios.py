@@ -39,7 +39,8 @@ from rserpool import (
     UpdateAction,
     enrp,
 )
-from tests.support.stalls import Deadline, Mark
+from tests.support.stalls import Mark
+from tests.support.waiting import until_async
 
 HANDLE = "sip-as-udp"
 REREGISTRATION_MS = 500
@@ -104,11 +105,10 @@ class FollowedPool:
 
     async def until(self, what: str, condition: Callable[[], bool], timeout_s: float = 20) -> float:
         """Wait for the condition; return how long it took."""
-        started, deadline = Mark.now(), Deadline(timeout_s)
-        while not condition():
-            if deadline.is_over:
-                raise AssertionError(f"not within {timeout_s} s: {what}; {self.members} {self.standings}")
-            await asyncio.sleep(0.002)
+        started = Mark.now()
+        await until_async(
+            condition, timeout_s, lambda: f"{what}; {self.members} {self.standings}", every_s=0.002
+        )
         return started.ran_s()
 
     async def begin(self) -> None:

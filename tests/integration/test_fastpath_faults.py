@@ -274,7 +274,7 @@ def test_second_backend_is_refused_while_the_first_renews_its_lease(stage: FastS
 def test_names_without_room_are_left_to_powerdns_and_changes_stay_right(
     tmp_path_factory: pytest.TempPathFactory, room: tuple[str, str]
 ) -> None:
-    """There are five; places are used again and again."""
+    """There are five slots; they are used again and again."""
     one, two = {"10.0.0.1"}, {"10.0.0.1", "10.0.0.2"}
     with fast_stage([zone()], TWO, tmp_path_factory.mktemp("fast"), *room) as stage:
         for turn in range(12):

@@ -236,7 +236,7 @@ PIECES = (
 
 
 def mutated(draw: random.Random) -> bytes:
-    """A whole question, changed in one to three places; now and then in its case alone."""
+    """A whole question, with one to three bytes changed; now and then in its case alone."""
     message = bytearray(draw.choice(WHOLE))
     if draw.random() < 0.2:
         return bytes(one ^ 0x20 if chr(one).isalpha() and draw.random() < 0.5 else one for one in message)

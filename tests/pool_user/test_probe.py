@@ -221,13 +221,9 @@ async def test_a_stale_pool_loses_the_unreachable_and_gets_them_back() -> None:
     told = asyncio.Event()
     prober = Prober(belief, {"pool": PoolProbing(Plan("sip-options"), "pool")}, told.set)
 
-    async def until(identifiers: list[int]) -> None:
-        async with asyncio.timeout(60):
-            while True:
-                view = belief.views(asyncio.get_running_loop().time())["pool"]
-                if [one.identifier for one in view.members] == identifiers:
-                    return
-                await asyncio.sleep(0.02)
+    def members_are(identifiers: list[int]) -> bool:
+        view = belief.views(asyncio.get_running_loop().time())["pool"]
+        return [one.identifier for one in view.members] == identifiers
 
     async with sip_server(b"SIP/2.0 200 OK\r\nVIA\r\n\r\n") as (port, _):
         other = free_port(socket.SOCK_DGRAM)
@@ -235,12 +231,12 @@ async def test_a_stale_pool_loses_the_unreachable_and_gets_them_back() -> None:
         belief.remember("pool", members, [], now, now)
         running = asyncio.create_task(prober.run())
         try:
-            await until([1])
+            await until_async(lambda: members_are([1]))
             assert told.is_set()
             second, _ = await asyncio.get_running_loop().create_datagram_endpoint(
                 lambda: SipServer([b"SIP/2.0 200 OK\r\nVIA\r\n\r\n"]), local_addr=("127.0.0.1", other)
             )
-            await until([1, 2])
+            await until_async(lambda: members_are([1, 2]))
             second.close()
         finally:
             running.cancel()

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable
 
 from ppe_agent.checks.base import Check, CheckResult, CheckState, RiseFall, Timing
 
+from tests.support.waiting import until_async
+
 TIMING = Timing(interval_ms=250, timeout_ms=250, fall=2, rise=2)
 PATIENCE_S = 15  # a broken check waits for ever
 
@@ -16,12 +18,10 @@ class Watcher:
     def __init__(self, timing: Timing = TIMING) -> None:
         self.machine = RiseFall(timing.fall, timing.rise)
         self.results: list[CheckResult] = []
-        self._told = asyncio.Event()
 
     def report(self, result: CheckResult) -> bool:
         self.results.append(result)
         self.machine.report(result.verdict)
-        self._told.set()
         return self.machine.try_soon
 
     @property
@@ -29,13 +29,7 @@ class Watcher:
         return self.results[-1].reason
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                while not condition():
-                    self._told.clear()
-                    await self._told.wait()
-        except TimeoutError:
-            raise AssertionError(f"it told {self.results[-5:]}") from None
+        await until_async(condition, PATIENCE_S, lambda: f"it told {self.results[-5:]}")
 
     async def until_state(self, state: CheckState) -> None:
         await self.until(lambda: self.machine.state is state)

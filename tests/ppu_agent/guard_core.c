@@ -231,7 +231,7 @@ static void test_answer_ends_it(void)
 	run_until(world, BEGAN_MS + 700, TICK_MS);
 	CHECK(world->sent[REPEAT] == 1);
 	CHECK(entry_end(entry, entry->tag) && !entry_end(entry, entry->tag | 2));
-	/* Its place may have another set-up at once, before anything of the first was due again. */
+	/* Its slot may have another set-up at once, before anything of the first was due again. */
 	begin(world, frame, make_syn(frame, false, 40001, TOKEN, 3), SPACING_MS, 0);
 	run_until(world, BEGAN_MS + 700 + 1900, TICK_MS);
 	CHECK(world->sent[REPEAT] == 4 && world->sent[REFUSE] == 0);
@@ -240,12 +240,12 @@ static void test_answer_ends_it(void)
 	end_world(world);
 }
 
-static void test_place_taken_again(void)
+static void test_slot_taken_again(void)
 {
 	uint8_t frame[MOST_FRAME];
 	struct world *world = new_world(1);
 	world->at_ms = BEGAN_MS;
-	for (unsigned int i = 0; i < 1000; i++) { /* 16 places; each set-up is answered, most before anything is due */
+	for (unsigned int i = 0; i < 1000; i++) { /* 16 slots; each set-up is answered, most before anything is due */
 		struct entry *entry = begin(world, frame, make_syn(frame, i % 2, (uint16_t)(i + 1), TOKEN, (uint8_t)i), SPACING_MS, 0);
 		CHECK(entry);
 		entry_end(entry, entry->tag);
@@ -345,8 +345,8 @@ static void test_too_many_forms_pass(void)
 	end_world(world);
 }
 
-/* What can't be repeated has no place in the table. */
-static void test_odd_frame_takes_no_place(void)
+/* What can't be repeated has no slot in the table. */
+static void test_odd_frame_takes_no_slot(void)
 {
 	uint8_t frame[MOST_FRAME];
 	struct world *world = new_world(10);
@@ -396,13 +396,13 @@ int main(void)
 		test_silent_server(kind & 1, kind & 2, kind & 4 ? 0x2064 : 0);
 	CHECK(crc32c((const uint8_t *)"123456789", 9) == 0xe3069283u);
 	test_answer_ends_it();
-	test_place_taken_again();
+	test_slot_taken_again();
 	test_learned_spacing();
 	test_standstill();
 	test_clock_that_wraps();
 	test_hundred_thousand_have_room();
 	test_too_many_forms_pass();
-	test_odd_frame_takes_no_place();
+	test_odd_frame_takes_no_slot();
 	test_garbage();
 	puts("all as it should be");
 	return 0;

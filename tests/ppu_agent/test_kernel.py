@@ -510,7 +510,7 @@ def test_request_to_the_dead_is_answered_with_503_and_strangers_get_nothing(
 
     async def scenario() -> tuple[list[tuple[bytes, Any]], list[int]]:
         responder = Responder()
-        await responder.start()
+        responder.start()
         loop = asyncio.get_running_loop()
         to_responder = (stage.at(CLIENT), responder.port)
         client.sendto(request, to_responder)

@@ -14,6 +14,7 @@ from typing import Any
 from daemon_kit.control import Command, ControlError, ControlServer, Handler, request
 
 from tests.support.namespaces import REPOSITORY, Namespace
+from tests.support.waiting import until
 
 TIMEOUT_S = 120.0
 
@@ -68,12 +69,12 @@ class Browser:
 
     def until(self, expression: str, timeout_s: float = 90.0) -> None:
         """Wait until an expression is true in the page."""
-        end_s = time.monotonic() + timeout_s
-        while not self.run(f"return Boolean({expression})"):
-            if time.monotonic() > end_s:
-                page = self.run("return document.body.innerText")
-                raise AssertionError(f"{expression} stays false in:\n{page}\n{self.complaints()}")
-            time.sleep(0.05)
+
+        def told() -> str:
+            page = self.run("return document.body.innerText")
+            return f"{expression} stays false in:\n{page}\n{self.complaints()}"
+
+        until(lambda: self.run(f"return Boolean({expression})"), timeout_s, told, every_s=0.05)
 
     @property
     def process(self) -> subprocess.Popen[str]:

@@ -15,7 +15,7 @@ from rspdns.importing.model import (
     CheckKeys,
     Import,
     ImportProblem,
-    Place,
+    FileLine,
     Pool,
     Server,
     Wishes,
@@ -74,10 +74,10 @@ def read_consul(files: Sequence[Path], zone: str, wishes: Wishes) -> Import:
     """Return the services of all files as pools of one zone, without fixed records. Raises ImportProblem."""
     made = Import(zone)
     servers: dict[str, list[Server]] = {}
-    places: dict[str, Place] = {}
+    first_found: dict[str, FileLine] = {}
     for file in files:
-        for service in _services(_document(file), Place(str(file))):
-            place = Place(str(file), service["line"])
+        for service in _services(_document(file), FileLine(str(file))):
+            found_at = FileLine(str(file), service["line"])
             name = str(service.get("name", "")).lower()
             what = f"service {service.get('id') or name or '(no name)'}"
             try:
@@ -87,24 +87,24 @@ def read_consul(files: Sequence[Path], zone: str, wishes: Wishes) -> Import:
                     raise _NotCarried(f"{name!r} is no DNS label")  # noqa: TRY301 - told as the others
                 server = _server(service, wishes)
             except _NotCarried as problem:
-                made.lost(place, what, str(problem))
+                made.lost(found_at, what, str(problem))
                 continue
             servers.setdefault(name, []).append(server)
-            places.setdefault(name, place)
+            first_found.setdefault(name, found_at)
             weights = service["weights"]
             if weights.get("warning", 1) != weights.get("passing", 1):
-                made.differs(place, what, "a check is up or down: the weight for warnings is left out")
+                made.differs(found_at, what, "a check is up or down: the weight for warnings is left out")
             for key in service.keys() - _KNOWN - _OF_THE_API:
-                made.differs(place, what, f"{key} has no counterpart: it is left out")
+                made.differs(found_at, what, f"{key} has no counterpart: it is left out")
             if service.get("tags"):
-                made.differs(place, what, "the names of tags (TAG.SERVICE.ZONE) are left out")
+                made.differs(found_at, what, "the names of tags (TAG.SERVICE.ZONE) are left out")
     for name, found in servers.items():
         alike = list({(one.address, one.port): one for one in found}.values())
         pool = Pool(
-            places[name], name, f"_{name}._tcp", "weighted-random", tuple(alike), shown_addresses(alike), ()
+            first_found[name], name, f"_{name}._tcp", "weighted-random", tuple(alike), shown_addresses(alike), ()
         )
         made.pools.append(pool)
-        made.differs(places[name], f"service {name}", f"its SRV records are at _{name}._tcp.{name}.{zone}")
+        made.differs(first_found[name], f"service {name}", f"its SRV records are at _{name}._tcp.{name}.{zone}")
     return made
 
 
@@ -122,28 +122,28 @@ def _document(file: Path) -> Any:
         raise ImportProblem(f"{file}: {getattr(problem, 'strerror', None) or problem}") from None
 
 
-def _services(document: Any, place: Place) -> Iterator[dict[str, Any]]:
+def _services(document: Any, found_at: FileLine) -> Iterator[dict[str, Any]]:
     """Yield each service of a file in one form: name, id, address, port, weights, checks, tags."""
     if isinstance(document, dict) and ("service" in document or "services" in document):
         listed = document.get("services", [])
         one = document.get("service")
         for service in [*(listed if isinstance(listed, list) else []), *([one] if one is not None else [])]:
-            yield from _one(service, place)
+            yield from _one(service, found_at)
     elif isinstance(document, dict) and all(isinstance(one, dict) for one in document.values()):
         for service in document.values():  # /v1/agent/services
-            yield from _one(service, place)
+            yield from _one(service, found_at)
     elif isinstance(document, list):
         for service in document:  # /v1/catalog/service/NAME, /v1/health/service/NAME
-            yield from _one(service, place)
+            yield from _one(service, found_at)
     else:
         raise ImportProblem(
-            f"{place}: neither a service definition nor an answer of the catalog or health API"
+            f"{found_at}: neither a service definition nor an answer of the catalog or health API"
         )
 
 
-def _one(found: Any, place: Place) -> Iterator[dict[str, Any]]:
+def _one(found: Any, found_at: FileLine) -> Iterator[dict[str, Any]]:
     if not isinstance(found, dict):
-        raise ImportProblem(f"{place}: a service is an object")
+        raise ImportProblem(f"{found_at}: a service is an object")
     node: Any = found.get("Node")
     service = found.get("Service")
     if isinstance(node, dict) and isinstance(service, dict):  # health

@@ -17,7 +17,7 @@ from rspdns.importing.model import (
     CheckKeys,
     Import,
     ImportProblem,
-    Place,
+    FileLine,
     Policy,
     Pool,
     Server,
@@ -47,9 +47,9 @@ _FAMILIES: Final = ("addrs_v4", "addrs_v6")
 class _NotCarried(Exception):  # noqa: N818 - reads as what it is
     """There is no counterpart; the message says for what."""
 
-    def __init__(self, why: str, place: Place | None = None) -> None:
+    def __init__(self, why: str, found_at: FileLine | None = None) -> None:
         super().__init__(why)
-        self.place = place
+        self.found_at = found_at
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class _Service:
     check: CheckKeys
     port: int | None
     service: str | None
-    place: Place
+    found_at: FileLine
 
 
 def read_gdnsd(directory: Path, wishes: Wishes) -> list[Import]:
@@ -81,14 +81,14 @@ def read_gdnsd(directory: Path, wishes: Wishes) -> list[Import]:
             made = _zone(zone, fixed, special, resources)
             if not special:
                 made.lost(
-                    Place(str(file)), f"zone {zone}", "it has no DYNA or DYNC record: leave it where it is"
+                    FileLine(str(file)), f"zone {zone}", "it has no DYNA or DYNC record: leave it where it is"
                 )
             found.append(made)
     with_pools = [one for one in found if one.pools]
     if not has_dynamic:
         raise ImportProblem(f"{zones}: no zone there has a DYNA or DYNC record")
-    for place, what, why in resources.left_out():
-        (with_pools or found)[0].lost(place, what, why)
+    for found_at, what, why in resources.left_out():
+        (with_pools or found)[0].lost(found_at, what, why)
     return found
 
 
@@ -115,14 +115,14 @@ def _zone(zone: str, fixed: list[str], special: list[Special], resources: _Resou
                 raise _NotCarried(f"gdnsd has no {one.type} records")  # noqa: TRY301 - told as the others
             pool, told = resources.pool(one)
         except _NotCarried as problem:
-            made.lost(one.place, what, f"{problem}" + (f" ({problem.place})" if problem.place else ""))
+            made.lost(one.found_at, what, f"{problem}" + (f" ({problem.found_at})" if problem.found_at else ""))
             continue
         if any(pool.name == other.name for other in made.pools):
-            made.lost(one.place, what, "another dynamic record of that name was carried over")
+            made.lost(one.found_at, what, "another dynamic record of that name was carried over")
             continue
         made.pools.append(pool)
-        for place, thing, why in told:
-            made.differs(place, thing, why)
+        for found_at, thing, why in told:
+            made.differs(found_at, thing, why)
     return made
 
 
@@ -130,42 +130,42 @@ class _Resources:
     """The plugins' resources and the service types of a configuration."""
 
     def __init__(self, document: vscf.Hash, wishes: Wishes) -> None:
-        self._plugins = _hash(document.values.get("plugins"), document.place)
-        self._types = _hash(document.values.get("service_types"), document.place)
+        self._plugins = _hash(document.values.get("plugins"), document.found_at)
+        self._types = _hash(document.values.get("service_types"), document.found_at)
         self._wishes = wishes
         self._used: set[tuple[str, str]] = set()
-        options = _hash(document.values.get("options"), document.place)
+        options = _hash(document.values.get("options"), document.found_at)
         given = _text(options.values.get("zones_default_ttl"))
         self.default_ttl_s = int(given) if re.fullmatch("[0-9]{1,9}", given) else _DEFAULT_TTL_S
         """The TTL of records without one."""
 
-    def left_out(self) -> Iterator[tuple[Place, str, str]]:
+    def left_out(self) -> Iterator[tuple[FileLine, str, str]]:
         """Yield what no zone names, and keys of service types that have no counterpart."""
         for plugin in (*_PLAIN, "metafo"):
-            stanza = _hash(self._plugins.values.get(plugin), self._plugins.place)
+            stanza = _hash(self._plugins.values.get(plugin), self._plugins.found_at)
             if plugin == "metafo":
-                stanza = _hash(stanza.values.get("resources"), stanza.place)
+                stanza = _hash(stanza.values.get("resources"), stanza.found_at)
             for name, value in stanza.values.items():
                 if name not in _INHERITED and (plugin, name) not in self._used:
-                    yield value.place, f"{plugin}!{name}", "no record of a zone names it"
+                    yield value.found_at, f"{plugin}!{name}", "no record of a zone names it"
         for name, value in self._types.values.items():
             if isinstance(value, vscf.Hash):
                 known = _CHECKED.get(_text(value.values.get("plugin")), frozenset(value.values))
                 for key, one in value.values.items():
                     if key not in known:
                         yield (
-                            one.place,
+                            one.found_at,
                             f"service type {name}, {key}",
                             "it has no counterpart: it is left out",
                         )
 
-    def pool(self, record: Special) -> tuple[Pool, list[tuple[Place, str, str]]]:
+    def pool(self, record: Special) -> tuple[Pool, list[tuple[FileLine, str, str]]]:
         """Return the pool that a record asks for, and what is different. Raises _NotCarried."""
         plugin, _, name = record.words[0].partition("!") if record.words else ("", "", "")
         if "*" in record.name:
             raise _NotCarried("a pool has no wildcard name")
         name, _, datacenter = name.partition("/")
-        told: list[tuple[Place, str, str]] = []
+        told: list[tuple[FileLine, str, str]] = []
         match plugin:
             case plain if plain in _PLAIN:
                 if datacenter:
@@ -183,7 +183,7 @@ class _Resources:
         servers = tuple(server for server, _ in found)
         return (
             Pool(
-                record.place,
+                record.found_at,
                 record.name,
                 services.pop(),
                 policy,
@@ -195,10 +195,10 @@ class _Resources:
         )
 
     def _plain(
-        self, plugin: str, name: str, told: list[tuple[Place, str, str]]
+        self, plugin: str, name: str, told: list[tuple[FileLine, str, str]]
     ) -> tuple[Policy, list[tuple[Server, str]], int | None]:
         self._used.add((plugin, name))
-        stanza = _hash(self._plugins.values.get(plugin), self._plugins.place)
+        stanza = _hash(self._plugins.values.get(plugin), self._plugins.found_at)
         value = stanza.values.get(name)
         if value is None or name in _INHERITED:
             raise _NotCarried(f"there is no resource {plugin}!{name}")
@@ -206,9 +206,9 @@ class _Resources:
         found, multi = [], set()
         for entries, keys in _families(value, defaults):
             if _flag(keys.get("ignore_health")):
-                raise _NotCarried("ignore_health answers dead servers", entries.place)
+                raise _NotCarried("ignore_health answers dead servers", entries.found_at)
             multi.add(_flag(keys.get("multi")))
-            self._tell_threshold(plugin, name, keys, entries.place, told)
+            self._tell_threshold(plugin, name, keys, entries.found_at, told)
             for label, one in _entries(entries):
                 found.append(self._server(plugin, label, one, keys))
         if plugin == "multifo":
@@ -216,10 +216,10 @@ class _Resources:
         if plugin == "simplefo":
             return "priority", found, 1
         if len(multi) > 1:
-            raise _NotCarried("multi is not the same for both address families", value.place)
+            raise _NotCarried("multi is not the same for both address families", value.found_at)
         if True in multi:
             words = "each answer has all living servers, not each of them by its own chance"
-            told.append((value.place, f"weighted!{name} multi", words))
+            told.append((value.found_at, f"weighted!{name} multi", words))
         return "weighted-random", found, None if True in multi else 1
 
     def _tell_threshold(
@@ -227,29 +227,29 @@ class _Resources:
         plugin: str,
         name: str,
         keys: Mapping[str, vscf.Value],
-        place: Place,
-        told: list[tuple[Place, str, str]],
+        found_at: FileLine,
+        told: list[tuple[FileLine, str, str]],
     ) -> None:
         if plugin == "simplefo":
             return
         threshold = keys.get("up_thresh")
         given = threshold.text if isinstance(threshold, vscf.Text) else "0.5"
         words = "all servers are answered when none lives, not when fewer than that share do"
-        told.append((place, f"{plugin}!{name} up_thresh {given}", words))
+        told.append((found_at, f"{plugin}!{name} up_thresh {given}", words))
 
     def _metafo(
-        self, name: str, datacenter: str, told: list[tuple[Place, str, str]]
+        self, name: str, datacenter: str, told: list[tuple[FileLine, str, str]]
     ) -> tuple[Policy, list[tuple[Server, str]], int | None]:
         self._used.add(("metafo", name))
-        stanza = _hash(self._plugins.values.get("metafo"), self._plugins.place)
-        resources = _hash(stanza.values.get("resources"), stanza.place)
+        stanza = _hash(self._plugins.values.get("metafo"), self._plugins.found_at)
+        resources = _hash(stanza.values.get("resources"), stanza.found_at)
         if name not in resources.values:
             raise _NotCarried(f"there is no resource metafo!{name}")
-        resource = _hash(resources.values[name], resources.place)
+        resource = _hash(resources.values[name], resources.found_at)
         if _flag(resource.values.get("skip_first")):
-            raise _NotCarried("skip_first has no counterpart", resource.place)
+            raise _NotCarried("skip_first has no counterpart", resource.found_at)
         order = _texts(resource.values.get("datacenters"))
-        dcmap = _hash(resource.values.get("dcmap"), resource.place)
+        dcmap = _hash(resource.values.get("dcmap"), resource.found_at)
         if datacenter:
             order = [one for one in order if one == datacenter]
         inherited = {
@@ -262,7 +262,7 @@ class _Resources:
         for rank, one in enumerate(order):
             value = dcmap.values.get(one)
             if value is None:
-                raise _NotCarried(f"dcmap has no {one}", dcmap.place)
+                raise _NotCarried(f"dcmap has no {one}", dcmap.found_at)
             for server, service in self._of_datacenter(one, value, inherited, told):
                 found.append((replace(server, priority=len(order) - rank), service))
         return "priority", found, None
@@ -272,23 +272,23 @@ class _Resources:
         datacenter: str,
         value: vscf.Value,
         inherited: Mapping[str, vscf.Value],
-        told: list[tuple[Place, str, str]],
+        told: list[tuple[FileLine, str, str]],
     ) -> list[tuple[Server, str]]:
         if isinstance(value, vscf.Text) and value.text.startswith("%"):
             plugin, _, name = value.text[1:].partition("!")
             if plugin != "multifo":
-                raise _NotCarried(f"{value.text}: within tiers only multifo has a counterpart", value.place)
+                raise _NotCarried(f"{value.text}: within tiers only multifo has a counterpart", value.found_at)
             return self._plain(plugin, name, told)[1]
         if isinstance(value, vscf.Text):
-            value = vscf.Array((value,), value.place)
+            value = vscf.Array((value,), value.found_at)
         if isinstance(value, vscf.Hash) and "plugin" in value.values:
             plugin_of = value.values["plugin"]
             if not isinstance(plugin_of, vscf.Text) or plugin_of.text != "multifo":
-                raise _NotCarried("within tiers only multifo has a counterpart", value.place)
-            value = vscf.Hash({key: v for key, v in value.values.items() if key != "plugin"}, value.place)
+                raise _NotCarried("within tiers only multifo has a counterpart", value.found_at)
+            value = vscf.Hash({key: v for key, v in value.values.items() if key != "plugin"}, value.found_at)
         found = []
         for entries, keys in _families(value, inherited):
-            self._tell_threshold("metafo", datacenter, keys, entries.place, told)
+            self._tell_threshold("metafo", datacenter, keys, entries.found_at, told)
             for label, one in _entries(entries):
                 found.append(self._server("multifo", f"{datacenter}-{label}", one, keys))
         return found
@@ -302,36 +302,36 @@ class _Resources:
         if plugin == "weighted":
             if isinstance(value, vscf.Hash) or not isinstance(value, vscf.Array) or len(value.values) != 2:
                 raise _NotCarried(
-                    f"{label} is a group: weights in two levels have no counterpart", value.place
+                    f"{label} is a group: weights in two levels have no counterpart", value.found_at
                 )
             address_of, weight_of = value.values
             weight = _whole(weight_of)
         if plugin == "simplefo":
             if label not in ("primary", "secondary"):
-                raise _NotCarried(f"{label!r} is neither primary nor secondary", value.place)
+                raise _NotCarried(f"{label!r} is neither primary nor secondary", value.found_at)
             priority = 2 if label == "primary" else 1
         if not isinstance(address_of, vscf.Text):
-            raise _NotCarried(f"{label} has no address", value.place)
+            raise _NotCarried(f"{label} has no address", value.found_at)
         try:
             address = ip_address(address_of.text)
         except ValueError:
             raise _NotCarried(
-                f"{address_of.text} is no address (names have no counterpart)", value.place
+                f"{address_of.text} is no address (names have no counterpart)", value.found_at
             ) from None
-        checks, port, service = self._checks(keys, str(address), value.place)
+        checks, port, service = self._checks(keys, str(address), value.found_at)
         return Server(as_name(label), address, port, checks, weight, priority), service
 
     def _checks(
-        self, keys: Mapping[str, vscf.Value], address: str, place: Place
+        self, keys: Mapping[str, vscf.Value], address: str, found_at: FileLine
     ) -> tuple[tuple[CheckKeys, ...], int, str]:
         """Return the checks of a server, its port and its service."""
         wanted = [one for one in _texts(keys.get("service_types")) or ["up"] if one not in _NO_CHECK]
-        found = [self._service_type(one, address, place) for one in wanted]
+        found = [self._service_type(one, address, found_at) for one in wanted]
         ports = {one.port for one in found if one.port is not None}
         checks = tuple(one.check for one in found) or self._wishes.checks
         if not checks:
             why = 'its service type is "up", that is no check at all: say --check tcp and --port'
-            raise _NotCarried(why, place)
+            raise _NotCarried(why, found_at)
         port = self._wishes.port or (ports.pop() if len(ports) == 1 else None)
         if port is None:
             why = (
@@ -339,11 +339,11 @@ class _Resources:
                 if ports
                 else "no check has a port"
             )
-            raise _NotCarried(f"{why}: at which port it serves is not known; say --port", place)
+            raise _NotCarried(f"{why}: at which port it serves is not known; say --port", found_at)
         service = next((one.service for one in found if one.service and one.port == port), None)
         return checks, port, service or service_of(port)
 
-    def _service_type(self, name: str, address: str, used: Place) -> _Service:
+    def _service_type(self, name: str, address: str, used: FileLine) -> _Service:
         value = self._types.values.get(name)
         if not isinstance(value, vscf.Hash):
             raise _NotCarried(f"there is no service type {name}", used)
@@ -351,24 +351,24 @@ class _Resources:
         match plugin:
             case "tcp_connect":
                 port = _port(value)
-                return _Service({"type": "tcp", "port": port}, port, None, value.place)
+                return _Service({"type": "tcp", "port": port}, port, None, value.found_at)
             case "http_status":
                 return self._http(value)
             case "extmon":
                 command = [one.replace("%%ITEM%%", address) for one in _texts(value.values.get("cmd"))]
                 if not command:
-                    raise _NotCarried("extmon without cmd", value.place)
-                return _Service({"type": "exec", "command": command}, None, None, value.place)
+                    raise _NotCarried("extmon without cmd", value.found_at)
+                return _Service({"type": "exec", "command": command}, None, None, value.found_at)
             case _:
                 why = f"the service type {name} ({plugin or 'no plugin'}) has no counterpart"
-                raise _NotCarried(why, value.place)
+                raise _NotCarried(why, value.found_at)
 
     def _http(self, value: vscf.Hash) -> _Service:
         port = _port(value, 80)
         codes = sorted({_whole(one) for one in _values(value.values.get("ok_codes"))} or {200})
         if codes[-1] - codes[0] >= len(codes):
             raise _NotCarried(
-                f"ok_codes {', '.join(map(str, codes))}: only a range has a counterpart", value.place
+                f"ok_codes {', '.join(map(str, codes))}: only a range has a counterpart", value.found_at
             )
         check: dict[str, object] = {"type": "http", "port": port, "status": [codes[0], codes[-1]]}
         path = value.values.get("url_path")
@@ -376,7 +376,7 @@ class _Resources:
             check["path"] = _text(path)
         if "vhost" in value.values:
             check["host"] = _text(value.values["vhost"])
-        return _Service(check, port, "_http._tcp", value.place)
+        return _Service(check, port, "_http._tcp", value.found_at)
 
 
 def _fallback(servers: Sequence[Server], policy: Policy) -> tuple[Address, ...]:
@@ -391,7 +391,7 @@ def _families(
 ) -> Iterator[tuple[vscf.Hash | vscf.Array, dict[str, vscf.Value]]]:
     """Yield the entries of each address family, with the keys that hold for them."""
     if isinstance(value, vscf.Text):
-        raise _NotCarried("no addresses", value.place)
+        raise _NotCarried("no addresses", value.found_at)
     if isinstance(value, vscf.Array):
         yield value, dict(defaults)
         return
@@ -401,7 +401,7 @@ def _families(
         yield value, keys
     for family in families:
         if isinstance(family, vscf.Text):
-            raise _NotCarried("no addresses", family.place)
+            raise _NotCarried("no addresses", family.found_at)
         own = family.values if isinstance(family, vscf.Hash) else {}
         yield family, {**keys, **{key: one for key, one in own.items() if key in _INHERITED}}
 
@@ -413,11 +413,11 @@ def _entries(value: vscf.Hash | vscf.Array) -> Iterator[tuple[str, vscf.Value]]:
         yield from ((key, one) for key, one in value.values.items() if key not in _INHERITED)
 
 
-def _hash(value: vscf.Value | None, place: Place) -> vscf.Hash:
+def _hash(value: vscf.Value | None, found_at: FileLine) -> vscf.Hash:
     if value is None:
-        return vscf.Hash({}, place)
+        return vscf.Hash({}, found_at)
     if not isinstance(value, vscf.Hash):
-        raise ImportProblem(f"{value.place}: a hash {{ ... }} belongs there")
+        raise ImportProblem(f"{value.found_at}: a hash {{ ... }} belongs there")
     return value
 
 
@@ -441,7 +441,7 @@ def _flag(value: vscf.Value | None) -> bool:
 
 def _whole(value: vscf.Value) -> int:
     if not isinstance(value, vscf.Text) or not re.fullmatch(r"[0-9]{1,9}", value.text):
-        raise _NotCarried("a whole number belongs there", value.place)
+        raise _NotCarried("a whole number belongs there", value.found_at)
     return int(value.text)
 
 
@@ -450,5 +450,5 @@ def _port(value: vscf.Hash, default: int | None = None) -> int:
     if given is None and default is not None:
         return default
     if given is None:
-        raise _NotCarried("a service type without a port", value.place)
+        raise _NotCarried("a service type without a port", value.found_at)
     return _whole(given)

@@ -40,7 +40,7 @@ class ImportProblem(Exception):  # noqa: N818 - reads as what it is
 
 
 @dataclass(frozen=True)
-class Place:
+class FileLine:
     """Where something stands: a file, and its line (0: of the whole file)."""
 
     file: str
@@ -54,13 +54,13 @@ class Place:
 class Note:
     """Something that was not carried over (`is_lost`), or that is different here."""
 
-    place: Place
+    found_at: FileLine
     what: str
     why: str
     is_lost: bool = True
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.what}: {self.why}"
+        return f"{self.found_at}: {self.what}: {self.why}"
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Pool:
     `fallback`: who is answered while nobody lives, as fixed records; nobody: no addresses then.
     """
 
-    place: Place
+    found_at: FileLine
     name: str
     service: str
     policy: Policy
@@ -100,13 +100,13 @@ class Import:
     fixed: list[str] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
 
-    def lost(self, place: Place, what: str, why: str) -> None:
+    def lost(self, found_at: FileLine, what: str, why: str) -> None:
         """Note that something was not carried over."""
-        self.notes.append(Note(place, what, why))
+        self.notes.append(Note(found_at, what, why))
 
-    def differs(self, place: Place, what: str, why: str) -> None:
+    def differs(self, found_at: FileLine, what: str, why: str) -> None:
         """Note that something was carried over and is not quite the same."""
-        self.notes.append(Note(place, what, why, is_lost=False))
+        self.notes.append(Note(found_at, what, why, is_lost=False))
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def read_powerdns(file: Path, zone: str | None, wishes: Wishes) -> Import:
         try:
             found = _record(one, wishes)
         except _NotCarried as problem:
-            made.lost(one.place, what, str(problem))
+            made.lost(one.found_at, what, str(problem))
             continue
         by_name.setdefault(one.name, []).append((one, found))
     for name, records in by_name.items():
@@ -100,15 +100,15 @@ def _add(made: Import, name: str, found: Sequence[tuple[Special, _Found]]) -> No
     for other, more in others:
         if (more.policy, more.service, more.most) != (pool.policy, pool.service, pool.most):
             words = "another LUA record of that name was carried over, with another port or choice"
-            made.lost(other.place, f"{name} {other.type} {' '.join(other.words)}", words)
+            made.lost(other.found_at, f"{name} {other.type} {' '.join(other.words)}", words)
             continue
         servers += more.servers
     numbered = tuple(replace(one, name=f"{one.name}-{n}") for n, one in enumerate(servers, start=1))
     most = shown_addresses(servers, pool.most)
     everybody = tuple(dict.fromkeys(one.address for one in servers))
-    made.pools.append(Pool(first.place, name, pool.service, pool.policy, numbered, most, everybody))
+    made.pools.append(Pool(first.found_at, name, pool.service, pool.policy, numbered, most, everybody))
     for words in pool.told:
-        made.differs(first.place, f"{name} LUA", words)
+        made.differs(first.found_at, f"{name} LUA", words)
 
 
 def _record(record: Special, wishes: Wishes) -> _Found:

@@ -17,7 +17,7 @@ import dns.rdatatype
 import dns.tokenizer
 import dns.zone
 
-from rspdns.importing.model import ImportProblem, Place
+from rspdns.importing.model import ImportProblem, FileLine
 
 _TYPES: Final = {"LUA": 65402, "ALIAS": 65401, "DYNA": 65441, "DYNC": 65442}
 """PowerDNS's own numbers, and two of those for private use (RFC 6895): gdnsd's types have none."""
@@ -96,7 +96,7 @@ class Special:
     name: str
     type: str
     words: tuple[str, ...]
-    place: Place
+    found_at: FileLine
 
 
 def _as_it_is(text: str, _is_included: bool) -> str:
@@ -117,7 +117,7 @@ class _Included:
 
         def copied(match: re.Match[str]) -> str:
             source = file.parent / match[3]
-            where = Place(str(file), text.count("\n", 0, match.start()) + 1)
+            where = FileLine(str(file), text.count("\n", 0, match.start()) + 1)
             if depth >= _MOST_INCLUDED:
                 raise ImportProblem(f"{where}: $INCLUDE of {source}: too many files within each other")
             try:
@@ -172,11 +172,11 @@ def read_master_file(
             raise ImportProblem(f"{file}: {included.told(problem)}") from None
     for name, ttl_s, rdata in found.iterate_rdatas():
         if isinstance(rdata, _Text):
-            place = Place(included.original(rdata.file), rdata.line - (before if rdata.file == file else 0))
-            special.append(Special(str(name), type(rdata).__name__, rdata.words, place))
+            found_at = FileLine(included.original(rdata.file), rdata.line - (before if rdata.file == file else 0))
+            special.append(Special(str(name), type(rdata).__name__, rdata.words, found_at))
             continue
         content = rdata.to_text(origin=origin, relativize=False)
         line = f"{name} {ttl_s} IN {dns.rdatatype.to_text(rdata.rdtype)} {content}"
         lines.insert(0 if rdata.rdtype == dns.rdatatype.SOA else len(lines), line)
-    special.sort(key=lambda one: one.place.line)
+    special.sort(key=lambda one: one.found_at.line)
     return lines, special

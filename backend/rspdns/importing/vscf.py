@@ -1,4 +1,4 @@
-"""gdnsd's configuration syntax (vscf, gdnsd.config(5)): hashes, arrays, strings, each with its place."""
+"""gdnsd's configuration syntax (vscf, gdnsd.config(5)): hashes, arrays, strings, each with its file and line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
-from rspdns.importing.model import ImportProblem, Place
+from rspdns.importing.model import ImportProblem, FileLine
 
 _MOST_DEPTH: Final = 50
 _MOST_INCLUDED: Final = 16
@@ -26,7 +26,7 @@ class Text:
     """A string, and where it stands."""
 
     text: str
-    place: Place
+    found_at: FileLine
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Array:
     """[ value, value ]."""
 
     values: tuple[Value, ...]
-    place: Place
+    found_at: FileLine
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Hash:
     """{ key => value }, in the order of the file."""
 
     values: dict[str, Value]
-    place: Place
+    found_at: FileLine
 
 
 Value = Text | Array | Hash
@@ -58,7 +58,7 @@ class _Reader:
         self._next = next(self._tokens, None)
 
     def document(self) -> Hash:
-        return self._inside_hash(Place(self._file, 1), end=None, depth=0)
+        return self._inside_hash(FileLine(self._file, 1), end=None, depth=0)
 
     def included(self) -> Hash | Array:
         """Return a file that another one includes: a hash without braces, or an array."""
@@ -70,7 +70,7 @@ class _Reader:
         return found
 
     def _fail(self, problem: str) -> NoReturn:
-        raise ImportProblem(f"{Place(self._file, self._line)}: {problem}")
+        raise ImportProblem(f"{FileLine(self._file, self._line)}: {problem}")
 
     def _split(self, text: str) -> Iterator[tuple[str, str, int]]:
         position, line = 0, 1
@@ -101,25 +101,25 @@ class _Reader:
         if depth > _MOST_DEPTH:
             self._fail("too many brackets within each other")
         kind, text = self._take()
-        place = Place(self._file, self._line)
+        found_at = FileLine(self._file, self._line)
         if kind == "include":
             files = self._files(text)
             if len(files) != 1:
                 self._fail(f"$include{{{text}}}: one file is a value, there are {len(files)}")
             return self._read(files[0])
         if kind != "sign":
-            return Text(text, place)
+            return Text(text, found_at)
         if text == "{":
-            return self._inside_hash(place, "}", depth)
+            return self._inside_hash(found_at, "}", depth)
         if text == "[":
             values = []
             while not self._is("]"):
                 values.append(self._value(depth + 1))
             self._take()
-            return Array(tuple(values), place)
+            return Array(tuple(values), found_at)
         return self._fail(f"{text!r} can't stand here")
 
-    def _inside_hash(self, place: Place, end: str | None, depth: int) -> Hash:
+    def _inside_hash(self, found_at: FileLine, end: str | None, depth: int) -> Hash:
         values: dict[str, Value] = {}
         while not (self._next is None if end is None else self._is(end)):
             kind, key = self._take()
@@ -136,7 +136,7 @@ class _Reader:
             values[key] = self._value(depth + 1)
         if end is not None:
             self._take()
-        return Hash(values, place)
+        return Hash(values, found_at)
 
     def _merge(self, values: dict[str, Value], pattern: str) -> None:
         """Add the keys of the files that stand where a key belongs."""

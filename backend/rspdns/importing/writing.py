@@ -117,7 +117,7 @@ def _zone(made: Import, handles: Sequence[str]) -> str:
         accept = sorted({f"{one.address}/{one.address.max_prefixlen}" for one in pool.servers})
         lines += [
             "",
-            f"[[pool]] # {pool.place}",
+            f"[[pool]] # {pool.found_at}",
             f"handle = {_value(handle)}",
             f"service = {_value(pool.service)}",
             f"name = {_value(pool.name)}",
@@ -170,7 +170,7 @@ def _agent(address: Address, servers: Sequence[tuple[str, Pool, Server]], regist
     for handle, pool, server in servers:
         lines += [
             "",
-            f"[[as]] # {pool.place}",
+            f"[[as]] # {pool.found_at}",
             f"name = {_value(handle)}",
             f"handle = {_value(handle)}",
             'transport = "tcp"',
@@ -195,13 +195,13 @@ def _value(value: object) -> str:
 
 
 def _report(imports: Sequence[Import]) -> str:
-    """What was carried over, what was not and why, what is different; each with its place."""
+    """What was carried over, what was not and why, what is different; each with its file and line."""
     lines = []
     for one in imports:
         pools, fixed = counted(len(one.pools), "pool"), counted(len(one.fixed), "fixed record")
         lines.append(f"Zone {one.zone}: {pools}, {fixed}")
         lines += [
-            f"  {pool.name} {pool.service} ({pool.place}): "
+            f"  {pool.name} {pool.service} ({pool.found_at}): "
             f"{counted(len(pool.servers), 'server')}, {pool.policy}"
             for pool in one.pools
         ]

@@ -40,7 +40,7 @@
 
 static volatile sig_atomic_t is_over;
 static uint8_t own_mac[6], other_mac[6];
-static struct sockaddr_ll place = {.sll_family = AF_PACKET, .sll_halen = 6};
+static struct sockaddr_ll peer = {.sll_family = AF_PACKET, .sll_halen = 6};
 
 struct delays {
 	uint64_t bins[BINS], count;
@@ -112,10 +112,10 @@ static int open_socket(const char *interface, const char *mac)
 	if (sscanf(mac, "%hhx:%hhx:%hhx:%hhx:%hhx:%hhx", other_mac, other_mac + 1, other_mac + 2, other_mac + 3,
 		   other_mac + 4, other_mac + 5) != 6)
 		fail(mac);
-	place.sll_protocol = htons(0x0800);
-	place.sll_ifindex = (int)if_nametoindex(interface);
-	memcpy(place.sll_addr, other_mac, 6);
-	struct sockaddr_ll all = place;
+	peer.sll_protocol = htons(0x0800);
+	peer.sll_ifindex = (int)if_nametoindex(interface);
+	memcpy(peer.sll_addr, other_mac, 6);
+	struct sockaddr_ll all = peer;
 	all.sll_protocol = htons(ETH_P_ALL);
 	if (bind(file, (struct sockaddr *)&all, sizeof(all)))
 		fail("bind");
@@ -183,7 +183,7 @@ static bool send_now(int file, uint8_t frame[FRAME])
 {
 	put32(frame + STAMP + 4, (uint32_t)now_ns());
 	put_sum(frame + 50, add(add(6 + 40, frame + 26, 8), frame + 34, 40));
-	return sendto(file, frame, FRAME, 0, (struct sockaddr *)&place, sizeof(place)) == FRAME;
+	return sendto(file, frame, FRAME, 0, (struct sockaddr *)&peer, sizeof(peer)) == FRAME;
 }
 
 /* Receive what there is: for each TCP packet with options its frame, and the kernel's time as the low 32 bits. */
