@@ -182,7 +182,7 @@ class JoinedUser:
     def __init__(self) -> None:
         self.now = 100.0
         self.registrar = PaperRegistrar(0x100)
-        self.user = pool_user.PoolUserMachine(HOME, timeout_s=0.3)
+        self.user = pool_user.RegistrarClientMachine(HOME, timeout_s=0.3)
         self.answers: dict[int, pool_user.Resolution | Exception] = {}
         self.connects: list[float] = []
         self.disconnects: list[float] = []

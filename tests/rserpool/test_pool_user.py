@@ -5,7 +5,7 @@ import itertools
 import pytest
 from rserpool.errors import Cause, CauseCode, RegistrarUnreachable, ResolutionTimeout
 from rserpool.machine import user as pool_user
-from rserpool.machine.user import Input, PoolUserMachine, Resolution, State
+from rserpool.machine.user import Input, RegistrarClientMachine, Resolution, State
 
 from rserpool import asap
 from tests.rserpool.paper_registrars import ELEMENT, HANDLE, HOME, NOT_FOUND, JoinedUser
@@ -72,7 +72,7 @@ def test_no_such_pool_finds_nobody_whatever_else_the_answer_holds(joined: Joined
 
 
 def test_nothing_is_reported_without_an_association() -> None:
-    unconnected = PoolUserMachine(HOME)
+    unconnected = RegistrarClientMachine(HOME)
     unconnected.report_unreachable(HANDLE, ELEMENT.identifier)
     assert unconnected.take_actions() == []
 
@@ -255,8 +255,8 @@ def test_closed_is_closed(joined: JoinedUser) -> None:
     assert joined.connects == [100.0]
 
 
-def in_state(state: State) -> PoolUserMachine:
-    user = PoolUserMachine(HOME)
+def in_state(state: State) -> RegistrarClientMachine:
+    user = RegistrarClientMachine(HOME)
     if state is State.CLOSED:
         user.close()
     elif state is not State.DOWN:

@@ -1,4 +1,4 @@
-"""A pool user's connection to one registrar, for asyncio: `PoolUserMachine` on the driver."""
+"""A pool user's connection to one registrar, for asyncio: `RegistrarClientMachine` on the driver."""
 
 import asyncio
 import time
@@ -8,7 +8,7 @@ from rserpool.aio.driver import ASAP, Driver
 from rserpool.asap import AsapMessage
 from rserpool.errors import RegistrarUnreachable, RSerPoolError
 from rserpool.machine.registrar_choice import RegistrarAddress
-from rserpool.machine.user import Answered, Event, Failed, LinkChanged, PoolUserMachine, State
+from rserpool.machine.user import Answered, Event, Failed, LinkChanged, RegistrarClientMachine, State
 from rserpool.machine.user import Resolution as Resolution
 from rserpool.rspregistrar import MOST_RESOLVED, check_handle
 
@@ -34,7 +34,7 @@ class RegistrarClient:
         on_link: Callable[[bool], None] | None = None,
     ) -> None:
         self.address = address
-        self._machine = PoolUserMachine(address.endpoint, timeout_s=timeout_ms / 1000, items=items)
+        self._machine = RegistrarClientMachine(address.endpoint, timeout_s=timeout_ms / 1000, items=items)
         self._driver: Driver[AsapMessage, Event] = Driver(
             self._machine,
             ASAP,

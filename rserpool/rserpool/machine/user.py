@@ -129,7 +129,7 @@ class _Question:
     answered: bool = False
 
 
-class PoolUserMachine(TableMachine[State, Input, AsapMessage, Event]):
+class RegistrarClientMachine(TableMachine[State, Input, AsapMessage, Event]):
     """One pool user and the registrar at `registrar`. Starts DOWN, and connects with the first `advance`.
 
     A question waits `timeout_s` for its answer, and asks for `items` pool elements.
