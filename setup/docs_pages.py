@@ -264,9 +264,9 @@ def docstrings(model: type[BaseModel]) -> dict[str, str]:
 def status_page() -> str:
     """Every key of what the agents' `status --json` prints."""
     words = (
-        "# Status of the agents\n\nKeys are only ever added. A name that ends in `_s` or `_ms` is a time in seconds or "
-        "milliseconds; one that ends in `_count` counts since the agent's start. The backend's status is in "
-        "[the admin API](api.md).\n"
+        "# Status of the agents\n\nKeys are only ever added. A name that ends in `_s` or `_ms` is a time in "
+        "seconds or milliseconds; one that ends in `_count` counts since the agent's start. The backend's status "
+        "is in [the admin API](api.md).\n"
     )
     return words + "".join(_status(*one) for one in STATUSES)
 
@@ -309,7 +309,9 @@ def _shape_by_call(node: ast.stmt, below: ast.stmt) -> tuple[str, str, list[Row]
 
 
 def _json_type(annotation: ast.expr) -> str:
-    words = re.sub(r"\blist\[([^]]*)\]", r"list of \1", ast.unparse(annotation)).replace(" | None", " or null")
+    words = re.sub(r"\blist\[([^]]*)\]", r"list of \1", ast.unparse(annotation)).replace(
+        " | None", " or null"
+    )
     words = re.sub(r"Literal\[(.*?)\]", r"\1", words)
     for kind, name in (("str", "text"), ("int", "number"), ("float", "number"), ("bool", "true or false")):
         words = re.sub(rf"\b{kind}\b", name, words)

@@ -8,14 +8,13 @@ messages are those of data channels in `rserpool`.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import socket
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
-from typing import Any, Final
+from typing import Final
 
 from daemon_kit.errors import FatalError
 

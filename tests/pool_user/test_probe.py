@@ -15,6 +15,7 @@ from pool_user.probe.probing import Plan, PoolProbing, ProbeResult
 from pool_user.views import Member, PoolView
 
 from rserpool import Protocol, RoundRobin
+from tests.support.waiting import until_async
 
 CONNECT = Plan("connect", timeout_s=0.5)
 

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 from rspdns.importing.model import (
     CheckKeys,
+    FileLine,
     Import,
     ImportProblem,
-    FileLine,
     Pool,
     Server,
     Wishes,
@@ -101,10 +101,18 @@ def read_consul(files: Sequence[Path], zone: str, wishes: Wishes) -> Import:
     for name, found in servers.items():
         alike = list({(one.address, one.port): one for one in found}.values())
         pool = Pool(
-            first_found[name], name, f"_{name}._tcp", "weighted-random", tuple(alike), shown_addresses(alike), ()
+            first_found[name],
+            name,
+            f"_{name}._tcp",
+            "weighted-random",
+            tuple(alike),
+            shown_addresses(alike),
+            (),
         )
         made.pools.append(pool)
-        made.differs(first_found[name], f"service {name}", f"its SRV records are at _{name}._tcp.{name}.{zone}")
+        made.differs(
+            first_found[name], f"service {name}", f"its SRV records are at _{name}._tcp.{name}.{zone}"
+        )
     return made
 
 

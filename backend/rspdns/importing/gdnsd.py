@@ -15,9 +15,9 @@ from rspdns.importing import vscf
 from rspdns.importing.model import (
     Address,
     CheckKeys,
+    FileLine,
     Import,
     ImportProblem,
-    FileLine,
     Policy,
     Pool,
     Server,
@@ -115,7 +115,9 @@ def _zone(zone: str, fixed: list[str], special: list[Special], resources: _Resou
                 raise _NotCarried(f"gdnsd has no {one.type} records")  # noqa: TRY301 - told as the others
             pool, told = resources.pool(one)
         except _NotCarried as problem:
-            made.lost(one.found_at, what, f"{problem}" + (f" ({problem.found_at})" if problem.found_at else ""))
+            made.lost(
+                one.found_at, what, f"{problem}" + (f" ({problem.found_at})" if problem.found_at else "")
+            )
             continue
         if any(pool.name == other.name for other in made.pools):
             made.lost(one.found_at, what, "another dynamic record of that name was carried over")
@@ -277,7 +279,9 @@ class _Resources:
         if isinstance(value, vscf.Text) and value.text.startswith("%"):
             plugin, _, name = value.text[1:].partition("!")
             if plugin != "multifo":
-                raise _NotCarried(f"{value.text}: within tiers only multifo has a counterpart", value.found_at)
+                raise _NotCarried(
+                    f"{value.text}: within tiers only multifo has a counterpart", value.found_at
+                )
             return self._plain(plugin, name, told)[1]
         if isinstance(value, vscf.Text):
             value = vscf.Array((value,), value.found_at)

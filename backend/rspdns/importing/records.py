@@ -17,7 +17,7 @@ import dns.rdatatype
 import dns.tokenizer
 import dns.zone
 
-from rspdns.importing.model import ImportProblem, FileLine
+from rspdns.importing.model import FileLine, ImportProblem
 
 _TYPES: Final = {"LUA": 65402, "ALIAS": 65401, "DYNA": 65441, "DYNC": 65442}
 """PowerDNS's own numbers, and two of those for private use (RFC 6895): gdnsd's types have none."""
@@ -172,7 +172,9 @@ def read_master_file(
             raise ImportProblem(f"{file}: {included.told(problem)}") from None
     for name, ttl_s, rdata in found.iterate_rdatas():
         if isinstance(rdata, _Text):
-            found_at = FileLine(included.original(rdata.file), rdata.line - (before if rdata.file == file else 0))
+            found_at = FileLine(
+                included.original(rdata.file), rdata.line - (before if rdata.file == file else 0)
+            )
             special.append(Special(str(name), type(rdata).__name__, rdata.words, found_at))
             continue
         content = rdata.to_text(origin=origin, relativize=False)

@@ -1,4 +1,4 @@
-"""gdnsd's configuration syntax (vscf, gdnsd.config(5)): hashes, arrays, strings, each with its file and line."""
+"""gdnsd's configuration syntax (vscf, gdnsd.config(5)): hashes, arrays, strings, with their file and line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
-from rspdns.importing.model import ImportProblem, FileLine
+from rspdns.importing.model import FileLine, ImportProblem
 
 _MOST_DEPTH: Final = 50
 _MOST_INCLUDED: Final = 16

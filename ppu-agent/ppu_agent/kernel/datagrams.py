@@ -52,8 +52,8 @@ class RedirectedDatagrams:
             self._socket = None
 
     def answer(self, data: bytes, told: Ancillary, source: Source) -> bool:
-        """Send to where a datagram came from, from the address that it was sent to: conntrack knows the answer
-        by that one alone. `told` came with the datagram. Return whether the kernel took it."""
+        """Send to where a datagram came from, from the address that it was sent to: conntrack knows the
+        answer by that address alone. `told` came with the datagram. Return whether the kernel took it."""
         if self._socket is None:
             return False
         try:
