@@ -264,9 +264,10 @@ def docstrings(model: type[BaseModel]) -> dict[str, str]:
 def status_page() -> str:
     """Every key of what the agents' `status --json` prints."""
     words = (
-        "# Status of the agents\n\nKeys are only ever added. A name that ends in `_s` or `_ms` is a time in "
-        "seconds or milliseconds; one that ends in `_count` counts since the agent's start. The backend's status "
-        "is in [the admin API](api.md).\n"
+        "# Status of the agents\n\n"
+        "Keys are only ever added. A name that ends in `_s` or `_ms` is a time in seconds or milliseconds; "
+        "one that ends in `_count` counts since the agent's start. The backend's status is in "
+        "[the admin API](api.md).\n"
     )
     return words + "".join(_status(*one) for one in STATUSES)
 
