@@ -118,6 +118,22 @@ async def test_all_names_in_one_command_three_times(make, purger) -> None:  # ty
     assert one.sockets[0].problem is None
 
 
+async def test_command_is_sent_before_anything_else_is_done(tmp_path: Path, purger) -> None:  # type: ignore[no-untyped-def]
+    with socket.socket(socket.AF_UNIX) as pdns:
+        pdns.bind(str(tmp_path / "pdns"))
+        pdns.listen()
+        pdns.settimeout(60)
+        made = purger(tmp_path / "pdns", timeout_s=60, sign_of_life_every_s=60)
+        await asyncio.sleep(0.05)  # the purger waits for something to do
+        made.purge(["one.example"])
+        connection, _ = pdns.accept()  # the loop stands still meanwhile
+        with connection:
+            connection.settimeout(60)
+            assert connection.recv(100) == b"PURGE one.example\n"
+            connection.send(b"1")
+        await until_async(lambda: made.sockets[0].counts.names > 0)
+
+
 async def test_a_stuck_socket_does_not_hold_up_another(make, purger) -> None:  # type: ignore[no-untyped-def]
     stuck, fine = make("stuck"), make("fine")
     stuck.reply = None

@@ -208,6 +208,9 @@ class ControlSocket:
         """When the last command ended (monotonic)."""
         self._schedule = PurgeSchedule()
         self._under_way = 0
+        self._is_waiting = False
+        self._begun: _Begun | None = None
+        """A command that `purge()` sent at once."""
         self._rediscover = False
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -234,10 +237,16 @@ class ControlSocket:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+        if self._begun is not None:
+            self._begun.exchange.close()
 
     def purge(self, names: Collection[str]) -> None:
-        """See `Purger.purge()`."""
-        self._schedule.add(names, time.monotonic())
+        """See `Purger.purge()`. Unless another command is under way, this one is sent when this returns: what
+        the caller does afterwards does not delay it."""
+        now = time.monotonic()
+        self._schedule.add(names, now)
+        if self._is_waiting and self._begun is None and not self._rediscover:
+            self._begun = self._begin(now)
         self._news.set()
 
     def rediscover(self) -> None:
@@ -248,19 +257,18 @@ class ControlSocket:
     async def _work(self) -> None:
         while True:
             await self._wait()
-            if self._rediscover:
+            if self._rediscover and self._begun is None:
                 self._rediscover = False
-                if await self._tell("REDISCOVER") is False:
+                if await self._tell(_Exchange(self.path, "REDISCOVER")) is False:
                     self._rediscover = True
                     await asyncio.sleep(RETRY_S)
-            taken_s = time.monotonic()
-            command = self._schedule.take(taken_s)
-            if command is None:
-                if taken_s >= self._sign_of_life_at_s:
-                    await self._tell(SIGN_OF_LIFE)
+            begun, self._begun = self._begun or self._begin(time.monotonic()), None
+            if begun is None:
+                if time.monotonic() >= self._sign_of_life_at_s:
+                    await self._tell(_Exchange(self.path, SIGN_OF_LIFE), counts=False)
                 continue
-            self._under_way = len(command.turns)
-            said = await self._tell("PURGE " + " ".join(command.names))
+            command, taken_s = begun.command, begun.taken_s
+            said = await self._tell(begun.exchange)
             self._under_way = 0
             if said is None:
                 self._schedule.clear()
@@ -274,6 +282,14 @@ class ControlSocket:
             else:
                 self._schedule.failed(command, time.monotonic())
 
+    def _begin(self, now: float) -> _Begun | None:
+        """Send what is due."""
+        command = self._schedule.take(now)
+        if command is None:
+            return None
+        self._under_way = len(command.turns)
+        return _Begun(command, now, _Exchange(self.path, "PURGE " + " ".join(command.names)))
+
     async def _wait(self) -> None:
         """Wait until there is something to do."""
         due_s = self._schedule.next_due_s
@@ -285,9 +301,11 @@ class ControlSocket:
         # uvloop rounds to milliseconds: a timer that fired too early would be set again and again.
         whole_ms_s = math.ceil(timeout_s * 1000) / 1000
         timer = asyncio.get_running_loop().call_later(whole_ms_s, self._news.set)
+        self._is_waiting = True
         try:
             await self._news.wait()
         finally:
+            self._is_waiting = False
             timer.cancel()
 
     @property
@@ -295,20 +313,19 @@ class ControlSocket:
         """When PowerDNS is to be asked for a sign of life, unless it gets a command before."""
         return self._told_s + self._sign_of_life_every_s
 
-    async def _tell(self, command: str) -> bool | None:
+    async def _tell(self, exchange: _Exchange, *, counts: bool = True) -> bool | None:
         """Send a command. True: done. False: try again. None: nobody is there, nothing is cached there."""
-        counts = command != SIGN_OF_LIFE
         self.counts.commands += counts
-        said = await self._send(command)
+        said = await self._heard(exchange)
         self.counts.failures += counts and not said
         self._told_s = time.monotonic()
         return said
 
-    async def _send(self, command: str) -> bool | None:
+    async def _heard(self, exchange: _Exchange) -> bool | None:
         """See `_tell()`."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                reply = await _exchange(self.path, command.encode() + b"\n")
+                reply = await exchange.reply()
         except (FileNotFoundError, ConnectionRefusedError):
             self._failed(NOT_THERE)
             return None
@@ -339,13 +356,42 @@ class ControlSocket:
         self.problem = problem
 
 
-async def _exchange(path: str, command: bytes) -> bytes:
-    """Return what it says: a number or a word, which come in one piece."""
-    loop = asyncio.get_running_loop()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as connection:
+class _Exchange:
+    """One command to the control socket at `path`, sent when this is made as far as that needs no waiting."""
+
+    def __init__(self, path: str, command: str) -> None:
+        self._rest = command.encode() + b"\n"
+        self._problem: OSError | None = None
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            connection.connect(path)
+            self._socket.connect(path)
         except BlockingIOError:
-            raise TimeoutError from None  # as many clients as it lets wait are waiting
-        await loop.sock_sendall(connection, command)
-        return await loop.sock_recv(connection, _MAX_REPLY_BYTES)
+            self._problem = TimeoutError()  # as many clients as it lets wait are waiting
+        except OSError as problem:
+            self._problem = problem
+        else:
+            with contextlib.suppress(OSError):  # a buffer that is full; the rest tells of all else
+                self._rest = self._rest[self._socket.send(self._rest) :]
+
+    def close(self) -> None:
+        """Nobody wants the reply."""
+        self._socket.close()
+
+    async def reply(self) -> bytes:
+        """What it says: a number or a word, which come in one piece. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        with self._socket:
+            if self._problem is not None:
+                raise self._problem
+            if self._rest:
+                await loop.sock_sendall(self._socket, self._rest)
+            return await loop.sock_recv(self._socket, _MAX_REPLY_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A purge that was sent, and when."""
+
+    command: Command
+    taken_s: float
+    exchange: _Exchange
