@@ -83,20 +83,21 @@ def weigh(
     `previous` is what this function gave for the pool the time before (empty at first), `now` monotonic
     seconds; `slow_start_s` 0 switches slow start off.
     """
-    newcomers = _newcomers(members)
-    loads = {key: effective_load(member.policy) for key, member in members.items()}
-    has_others = None in loads.values()
-    ranks = _ranks(members) if has_others else {}
-    scale = _scale(members) if has_others else 1.0
+    newcomers = _newcomers(members, now, slow_start_s)
+    ranks: Mapping[int, int] | None = None
+    scale: float | None = None
     weighted: dict[Key, Weighted] = {}
     for key, member in members.items():
-        policy, load = member.policy, loads[key]
+        policy = member.policy
+        load = effective_load(policy)
         if load is not None:
             elapsed_s = now - member.since_s if key in newcomers else slow_start_s
             weighted[key] = _by_load(load, previous.get(key), elapsed_s, slow_start_s)
         elif isinstance(policy, policies.Priority):
+            ranks = _ranks(members) if ranks is None else ranks
             weighted[key] = Weighted(ranks[policy.priority], FULL_WEIGHT)
         elif (registered := _registered_weight(policy)) is not None:
+            scale = _scale(members) if scale is None else scale
             weight = min(MAX_WEIGHT, max(1, round(registered * scale)))
             weighted[key] = Weighted(0, weight, standby=registered == 0, base=weight)
         else:
@@ -130,19 +131,21 @@ def grown(elapsed_s: float, slow_start_s: float) -> float:
 def still_growing(members: Mapping[Key, Member], now: float, slow_start_s: float) -> bool:
     """Whether some member's weight will grow by time alone."""
     return any(
-        now - members[key].since_s < slow_start_s and effective_load(members[key].policy) is not None
-        for key in _newcomers(members)
+        effective_load(members[key].policy) is not None for key in _newcomers(members, now, slow_start_s)
     )
 
 
-def _newcomers(members: Mapping[Key, Member]) -> set[Key]:
-    """The members that came when others were there already: these alone start slowly.
+def _newcomers(members: Mapping[Key, Member], now: float, slow_start_s: float) -> set[Key]:
+    """The members that came lately, when others were there already: these alone start slowly.
 
     A backend that starts sees every member come in at once. Were all to grow alike, they would share the work
     as with their whole weights, but each second would cost a purge.
     """
-    first_s = min((member.since_s for member in members.values()), default=0.0)
-    return {key for key, member in members.items() if member.since_s > first_s + TOGETHER_S}
+    young = {key for key, member in members.items() if now - member.since_s < slow_start_s}
+    if not young:
+        return young
+    first_s = min(member.since_s for member in members.values())
+    return {key for key in young if members[key].since_s > first_s + TOGETHER_S}
 
 
 def _by_load(load: float, before: Weighted | None, elapsed_s: float, slow_start_s: float) -> Weighted:

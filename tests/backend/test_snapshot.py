@@ -86,6 +86,15 @@ def test_nothing_changed_nothing_is_new() -> None:
     assert two.zones()[0].serial == 1
 
 
+def test_change_in_the_same_mapping_of_views_is_seen() -> None:
+    own, seen = zone(), dict(views(view(member(1), member(2))))
+    one = answered(own, seen)
+    seen |= views(view(member(1)))
+    two = answered(own, seen, one, serial=2)
+    assert OWNER in changed_names(one, two)
+    assert len(contents(two, OWNER, "SRV")) == 1
+
+
 def test_a_change_that_no_answer_shows_does_not_move_the_serial() -> None:
     own = zone()
     one = answered(own, views(view(member(1, policy=LeastUsed(0.50)))))

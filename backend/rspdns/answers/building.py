@@ -33,8 +33,7 @@ def build(
 ) -> Snapshot:
     """Answer everything anew, sharing with `previous` what did not change.
 
-    A pool without an entry in `views` was never seen: SERVFAIL. The snapshot keeps `views`, which must not
-    change any more. `now` is monotonic. A zone whose records
+    A pool without an entry in `views` was never seen: SERVFAIL. `now` is monotonic. A zone whose records
     changed gets `serial`, the others keep theirs. `asked_for` are the pools that somebody looked up lately
     (None: all): for the others chance need not choose anew every TTL.
 
@@ -71,10 +70,11 @@ def build(
         answers,
         _all_nodes(answers, before),
         min(due),
-        views,
+        dict(views),
         asked_for,
         max((zone.most_labels for zone in zones), default=1),
         before.numbers.following(answers),
+        tuple(zones),
     )
 
 
@@ -101,15 +101,18 @@ def _with_changes(
         answers,
         nodes,
         min(due),
-        moment.views,
+        dict(moment.views),
         before.asked_for,
         before.most_labels,
         before.numbers,
+        tuple(zones),
     )
 
 
 def _are_same(zones: Sequence[Zone], before: Snapshot) -> bool:
     """Whether these are the zones of before, of the same reading of their files."""
+    if zones is before.made_of:
+        return True
     old = before.zone_answers
     return len(zones) == len(old) and all(
         zone.name in old and old[zone.name].fixed is zone.fixed for zone in zones
@@ -124,7 +127,7 @@ def changed_pools(before: Mapping[str, PoolView], after: Mapping[str, PoolView])
     return gone | {handle for handle, view in after.items() if before.get(handle) is not view}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Moment:
     """What all sites of one build have in common."""
 

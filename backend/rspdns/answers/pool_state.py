@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pool_user import Member, PoolView, Weighted, weights
 
@@ -65,16 +65,16 @@ def state_of(
         return PoolState(pool, failure=_why_unknown(pool, views))
     members = by_label(pool, [view.members for view in usable])
     if members:
-        return _weighed(PoolState(pool, members, live=True, rebuild_at_s=stale_at_s), before, now)
+        return _weighed(pool, members, before, now, stale_at_s, live=True)
     if len(usable) < len(views):  # members may well live in the shard that nobody tells of
         return PoolState(pool, failure=_why_unknown(pool, [view for view in views if view not in usable]))
     unreachable = by_label(pool, [view.unreachable for view in usable])
     if unreachable:  # by the backend's own probe: a fault on its way must not empty a pool
-        return _weighed(PoolState(pool, unreachable, rebuild_at_s=stale_at_s), before, now)
+        return _weighed(pool, unreachable, before, now, stale_at_s)
     match pool.config.when_empty:
         case "last-good":
             recent = by_label(pool, [view.recent for view in usable])
-            return _weighed(PoolState(pool, recent, rebuild_at_s=stale_at_s), before, now)
+            return _weighed(pool, recent, before, now, stale_at_s)
         case "static":
             return PoolState(pool, static=True, rebuild_at_s=stale_at_s)
         case "servfail":
@@ -108,18 +108,26 @@ def by_label(pool: Pool, shards: Sequence[Sequence[Member]]) -> dict[str, Member
     return found
 
 
-def _weighed(state: PoolState, before: PoolState | None, now: float) -> PoolState:
+def _weighed(
+    pool: Pool,
+    members: Mapping[str, Member],
+    before: PoolState | None,
+    now: float,
+    rebuild_at_s: float,
+    *,
+    live: bool = False,
+) -> PoolState:
     """The state with the weights of its members, those of before while they may not move yet."""
-    slow_start_s = state.pool.config.slow_start_s
+    slow_start_s = pool.config.slow_start_s
     old: Mapping[str, Weighted] = before.weights if before is not None else {}
     old_s = before.weighed_at_s if before is not None else None
-    fresh = weights.weigh(state.members, old, now, slow_start_s)
-    rebuild_at_s, weighed_at_s = state.rebuild_at_s, now
+    fresh = weights.weigh(members, old, now, slow_start_s)
+    weighed_at_s = now
     if old_s is not None and fresh == old:
         weighed_at_s = old_s
     elif old_s is not None and fresh.keys() == old.keys() and now - old_s < WEIGHTS_HOLD_S:
         fresh, weighed_at_s = dict(old), old_s
         rebuild_at_s = min(rebuild_at_s, weighed_at_s + WEIGHTS_HOLD_S)
-    if weights.still_growing(state.members, now, slow_start_s):
+    if weights.still_growing(members, now, slow_start_s):
         rebuild_at_s = min(rebuild_at_s, now + WEIGHTS_HOLD_S)
-    return replace(state, weights=fresh, weighed_at_s=weighed_at_s, rebuild_at_s=rebuild_at_s)
+    return PoolState(pool, members, fresh, live, False, "", weighed_at_s, rebuild_at_s)

@@ -22,6 +22,7 @@ from pool_user import PoolView
 
 from rspdns.answers.pool_state import PoolState
 from rspdns.rrset import MOST_LABELS, Node, Record
+from rspdns.zones.zone import Zone
 
 LIMIT = 2**30
 """Numbers of zones are below it; those above stand for moments of signed zones (`rspdns.pdns.domain_ids`)."""
@@ -155,26 +156,29 @@ class ZoneNodes(Mapping[str, Node]):
     A name is a site's own, or that of a target (one label below), or one that no pool changes.
     """
 
-    __slots__ = ("_apex", "_fixed", "_name", "_places", "_sites")
+    __slots__ = ("_apex", "_zone")
 
     def __init__(self, zone: ZoneAnswers) -> None:
-        self._name, self._fixed = zone.name, zone.fixed
-        self._sites, self._places = zone.sites, zone.places
-        apex = self._found(zone.name)
-        self._apex = zone.with_soa(zone.name, apex) if apex is not None else None
+        self._zone = zone
+        self._apex: Node | None = None
+        """The very same at every look-up, since replies are kept by it."""
 
     def get(self, name: str, default: Any = None) -> Any:
         """The node at this name, with the SOA at the apex."""
-        found = self._apex if name == self._name else self._found(name)
-        return default if found is None else found
-
-    def _found(self, name: str) -> Node | None:
-        """The node without the SOA."""
-        place = self._places.get(name)
+        zone = self._zone
+        if name == zone.name and self._apex is not None:
+            return self._apex
+        place = zone.places.get(name)
         if place is None:
-            place = self._places.get(name.partition(".")[2])
-        node = self._sites[place].nodes.get(name) if place is not None else None
-        return node if node is not None else self._fixed.get(name)
+            place = zone.places.get(name.partition(".")[2])
+        node = zone.sites[place].nodes.get(name) if place is not None else None
+        if node is None:
+            node = zone.fixed.get(name)
+        if node is None:
+            return default
+        if name == zone.name:
+            node = self._apex = zone.with_soa(name, node)
+        return node
 
     def __getitem__(self, name: str) -> Node:
         found: Node | None = self.get(name)
@@ -186,8 +190,8 @@ class ZoneNodes(Mapping[str, Node]):
         return isinstance(name, str) and self.get(name) is not None
 
     def __iter__(self) -> Iterator[str]:
-        of_sites = {name: None for site in self._sites for name in site.nodes}
-        return iter(dict.fromkeys(self._fixed) | of_sites)
+        of_sites = {name: None for site in self._zone.sites for name in site.nodes}
+        return iter(dict.fromkeys(self._zone.fixed) | of_sites)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -213,6 +217,8 @@ class Snapshot:
     asked_for: frozenset[str] | None = None
     most_labels: int = MOST_LABELS
     numbers: ZoneNumbers = field(default_factory=ZoneNumbers)
+    made_of: Sequence[Zone] = ()
+    """The zones of the configuration."""
 
     def zone_of(self, name: str) -> str | None:
         """The zone that holds `name`, the innermost one; None for a name outside all zones."""

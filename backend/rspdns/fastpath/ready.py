@@ -109,11 +109,13 @@ def _written(name: str, records: Sequence[Record], nodes: Mapping[str, Node]) ->
     behind_question = HEADER + name_size(name) + QUESTION_FIXED
     targets: dict[str, int] = {}
     for record in records:
-        data = _data(record)
         if record.type == "SRV":
-            target = record.content.rpartition(" ")[2].rstrip(".").lower()
+            priority, weight, port, target = record.content.split()
+            data = _SRV_FIXED.pack(int(priority), int(weight), int(port)) + wire_name(target)
             offset = behind_question + len(wire) + len(_POINTER_TO_QUESTION) + _FIXED.size + _SRV_FIXED.size
-            targets.setdefault(target, offset)
+            targets.setdefault(target.rstrip(".").lower(), offset)
+        else:
+            data = _data(record)
         wire += _POINTER_TO_QUESTION + _FIXED.pack(TYPES[record.type], _IN, record.ttl, len(data)) + data
     additional = 0
     for target, offset in targets.items():
@@ -135,15 +137,12 @@ _SRV_FIXED = struct.Struct("!HHH")
 
 
 def _data(record: Record) -> bytes:
-    """The data of a record on the wire."""
+    """The data of a record other than SRV on the wire."""
     match record.type:
         case "A":
             return socket.inet_pton(socket.AF_INET, record.content)
         case "AAAA":
             return socket.inet_pton(socket.AF_INET6, record.content)
-        case "SRV":
-            priority, weight, port, target = record.content.split()
-            return _SRV_FIXED.pack(int(priority), int(weight), int(port)) + wire_name(target)
         case _:
             return _other_data(record.type, record.content)
 
