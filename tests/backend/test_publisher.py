@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from pool_user import PoolView
 from rspdns.answers import publisher
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
@@ -308,4 +309,32 @@ async def test_a_target_that_left_is_purged_again_when_its_address_is_answered_n
     scene.told.clear()
     await until_async(lambda: scene.told)
     assert scene.purged() == {f"00000002.u.as.{ZONE}"}
+    scene.publisher.close()
+
+
+THREE_POOLS = "".join(UDP.replace('"as"', f'"{name}"').replace("sip-udp", name) for name in ("a", "b", "c"))
+
+
+async def test_change_waits_for_nothing_that_only_time_calls_for(tmp_path: Path) -> None:
+    """It is done when it was planned: changes that never end do not put it off."""
+    scene = Scene(tmp_path, zone(THREE_POOLS), hot=frozenset("ab"))
+    crowd = [member(number) for number in range(1, 6)]
+    seen = views(view(*crowd, handle="a"), view(handle="b"), view(handle="c"))
+
+    def publish(now: float, *changed: PoolView) -> tuple[float, float]:
+        """When chance draws again for the first two pools."""
+        scene.now = now
+        seen.update(views(*changed))
+        scene.publisher.publish(dict(seen))
+        a, b, c = scene.publisher.snapshot.zone_answers[ZONE].sites
+        assert len(c.states[0].members) == len(seen["c"].members), "the change itself"
+        return a.redraw_at_s, b.redraw_at_s
+
+    one, two = view(member(1), handle="c"), view(member(1), member(2), handle="c")
+    scene.publisher.start(dict(seen))
+    assert publish(1000.05, view(*crowd[:4], handle="b"), one) == pytest.approx((1001, 1001.05))
+    assert publish(1001.00, two) == pytest.approx((1002, 1001.05))
+    assert publish(1001.07, one) == pytest.approx((1002, 1001.05)), "the second is due, but not planned yet"
+    assert publish(1001.09, two) == pytest.approx((1002, 1001.05))
+    assert publish(1001.11, one) == pytest.approx((1002, 1002.11))
     scene.publisher.close()

@@ -30,6 +30,7 @@ def build(
     *,
     max_stale_s: float = 3600.0,
     asked_for: frozenset[str] | None = None,
+    only_changes: bool = False,
 ) -> Snapshot:
     """Answer everything anew, sharing with `previous` what did not change.
 
@@ -37,13 +38,17 @@ def build(
     changed gets `serial`, the others keep theirs. `asked_for` are the pools that somebody looked up lately
     (None: all): for the others chance need not choose anew every TTL.
 
+    `only_changes`: what time alone calls for is left for the next time, unless the zones are others; so a
+    change waits for nothing else.
+
     Call it again on every change of the views, and when the snapshot's `rebuild_at_s` comes: weights grow,
     chance draws again, what is too old is served no more.
     """
     before = previous if previous is not None else Snapshot()
     moment = _Moment(views, now, draw, max_stale_s, asked_for)
     changed = changed_pools(before.views, views)
-    if _are_same(zones, before) and now < before.rebuild_at_s and moment.asks_for_no_more_than(before):
+    is_nothing_else_due = now < before.rebuild_at_s and moment.asks_for_no_more_than(before)
+    if (only_changes or is_nothing_else_due) and _are_same(zones, before):
         return _with_changes(zones, changed, before, moment, serial)
     old_sites = {site.name: site for zone in before.zone_answers.values() for site in zone.sites}
     answers: dict[str, ZoneAnswers] = {}

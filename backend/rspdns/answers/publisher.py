@@ -86,6 +86,8 @@ class Publisher:
         self._unpurged = {zone.name for zone in zones}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = float("inf")
+        self._whole_at_s = float("-inf")
+        """When a build does all that only time calls for; one before then takes changes alone."""
         self._rested_at_s = float("-inf")
         self._ready_at_s: float | None = None
         """When the build may come that a change waits for; None when none waits."""
@@ -119,6 +121,7 @@ class Publisher:
         if asked_for is None or asked_for.issuperset(handles) or self.built_at_s is None:
             return
         at_s = self.built_at_s + TIMED_EVERY_S
+        self._whole_at_s = min(self._whole_at_s, at_s)
         if at_s < self._timer_at_s:
             self._set_timer(at_s)
 
@@ -157,6 +160,7 @@ class Publisher:
             self._draw,
             max_stale_s=self._max_stale_s,
             asked_for=hot,
+            only_changes=began_s < self._whole_at_s,
         )
         self.builds += 1
         if any(zone.serial == serial for zone in new.zones()):
@@ -177,7 +181,9 @@ class Publisher:
         self.built_at_s = ended_s
         self._rested_at_s = 2 * ended_s - began_s
         self._note_large(old.views, views, ended_s)
-        self._set_timer(min(max(new.rebuild_at_s, began_s + TIMED_EVERY_S), resume_at_s))
+        whole_at_s = max(new.rebuild_at_s, began_s + TIMED_EVERY_S)
+        self._whole_at_s = whole_at_s if began_s >= self._whole_at_s else min(whole_at_s, self._whole_at_s)
+        self._set_timer(min(self._whole_at_s, resume_at_s))
 
     def _purge_later(self, new: Snapshot, names: Collection[str]) -> None:
         """Purge the names that left once more when they are answered no more: PowerDNS would keep what it
