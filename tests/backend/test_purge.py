@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 import time
@@ -132,6 +133,24 @@ async def test_command_is_sent_before_anything_else_is_done(tmp_path: Path, purg
             assert connection.recv(100) == b"PURGE one.example\n"
             connection.send(b"1")
         await until_async(lambda: made.sockets[0].counts.names > 0)
+
+
+async def test_purge_without_a_descriptor_left_is_made_up_for(  # type: ignore[no-untyped-def]
+    make, purger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pdns = make("pdns")
+    await pdns.start()
+    made = purger(pdns.path, timeout_s=60, sign_of_life_every_s=60)
+    await asyncio.sleep(0.05)
+
+    def none_left(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "socket", none_left)
+        made.purge(["one.example"])
+    await until_async(lambda: pdns.purged("one.example") > 0)
+    assert made.sockets[0].counts.failures == 1
 
 
 async def test_a_stuck_socket_does_not_hold_up_another(make, purger) -> None:  # type: ignore[no-untyped-def]

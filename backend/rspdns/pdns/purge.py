@@ -362,8 +362,9 @@ class _Exchange:
     def __init__(self, path: str, command: str) -> None:
         self._rest = command.encode() + b"\n"
         self._problem: OSError | None = None
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self._socket: socket.socket | None = None
         try:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             self._socket.connect(path)
         except BlockingIOError:
             self._problem = TimeoutError()  # as many clients as it lets wait are waiting
@@ -375,17 +376,20 @@ class _Exchange:
 
     def close(self) -> None:
         """Nobody wants the reply."""
-        self._socket.close()
+        if self._socket is not None:
+            self._socket.close()
 
     async def reply(self) -> bytes:
         """What it says: a number or a word, which come in one piece. Raises OSError."""
         loop = asyncio.get_running_loop()
-        with self._socket:
-            if self._problem is not None:
-                raise self._problem
+        try:
+            if self._socket is None or self._problem is not None:
+                raise self._problem or OSError("no socket")
             if self._rest:
                 await loop.sock_sendall(self._socket, self._rest)
             return await loop.sock_recv(self._socket, _MAX_REPLY_BYTES)
+        finally:
+            self.close()
 
 
 @dataclass(frozen=True, slots=True)
