@@ -175,6 +175,7 @@ class PpuAgent:
             stopping = asyncio.create_task(stop.wait())
             cleanup.push_async_callback(_end, stopping)
             await asyncio.wait((stopping, self._failed), return_when=asyncio.FIRST_COMPLETED)
+            self.writer.remove()
             await asyncio.to_thread(self.writer.find_connections)
             self.writer.remove()
             if self.relay is not None:
