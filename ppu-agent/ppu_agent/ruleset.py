@@ -67,6 +67,9 @@ PROBE_MARK: Final = 0x70707561
 """SO_MARK of the agent's probes ("ppua")."""
 ZONES: Final = range(28784, 28784 + 256)
 """Conntrack zones of redirected flows (0x7070 and the following), one after the other: see `ruleset()`."""
+PROBE_ZONE: Final = 28783
+"""Conntrack zone of the agent's own connections: a program that gets the port of one that has ended would be
+taken for it, and reach the dead server."""
 CLOSED_SCTP_PORT: Final = 1
 """tcpmux: nobody has an SCTP server there."""
 KEEPING_CHAIN: Final = "established"
@@ -178,7 +181,7 @@ def relaying(
     """
     commands: list[Command] = [{"flush": {"chain": _RELAY | {"name": name}}} for name in _RELAY_CHAINS]
     wanted = list(destinations)
-    rules: list[tuple[str, list[Command]]] = []
+    rules: list[tuple[str, list[Command]]] = [("zone_output", _own_zone())]
     own = [_match({"meta": {"key": "mark"}}, PROBE_MARK), {"return": None}]
     local = [_match({"fib": {"result": "type", "flags": ["daddr"]}}, "local"), {"return": None}]
     for version in _IP:
@@ -189,7 +192,7 @@ def relaying(
             is_tcp = _match({"meta": {"key": "l4proto"}}, "tcp")
             is_relayed = _is_in(version, f"relayed{version}")
             rules.append(("relay", [is_relayed, is_tcp, {"redirect": {"port": port}}]))
-    if rules:
+    if wanted:
         rules = [("relay", own), ("relay", local), *rules]
     for front, to_port in (fronts or {}).items():
         for hook in ("output", "prerouting"):
@@ -288,7 +291,7 @@ def _redirecting(moved: Sequence[Treatment], zone: int, responder_port: int | No
         commands.append({"add": {"map": _IN_TABLE | verdicts}})
     into_zone = {"mangle": {"key": {"ct": {"key": "zone", "dir": "original"}}, "value": zone}}
     for hook in ("output", "prerouting"):
-        commands += _base(f"zone_{hook}", "filter", hook, -300)
+        commands += _base(f"zone_{hook}", "filter", hook, -300, _own_zone())
         commands += [_rule(f"zone_{hook}", _is_in(v, f"moved{v}"), into_zone) for v in versions]
         commands += _base(f"redirect_{hook}", "nat", hook, -100)
         commands += [
@@ -435,12 +438,15 @@ def _chain(name: str) -> Command:
     return {"add": {"chain": _IN_TABLE | {"name": name}}}
 
 
-def _base(name: str, kind: str, hook: str, priority: int) -> list[Command]:
+def _base(
+    name: str, kind: str, hook: str, priority: int, first: Sequence[Command] | None = None
+) -> list[Command]:
     base = {"name": name, "type": kind, "hook": hook, "prio": priority, "policy": "accept"}
     own = _match({"meta": {"key": "mark"}}, PROBE_MARK)
     local = _match({"fib": {"result": "type", "flags": ["daddr"]}}, "local")
     return [
         {"add": {"chain": _IN_TABLE | base}},
+        *([_rule(name, list(first))] if first else []),
         _rule(name, own, {"return": None}),
         _rule(name, local, {"return": None}),
     ]
@@ -472,6 +478,11 @@ def _key(version: int) -> Command:
     destination = {"payload": {"protocol": _IP[version], "field": "daddr"}}
     port = {"payload": {"protocol": "th", "field": "dport"}}
     return {"concat": [destination, {"meta": {"key": "l4proto"}}, port]}
+
+
+def _own_zone() -> list[Command]:
+    into_zone = {"mangle": {"key": {"ct": {"key": "zone", "dir": "original"}}, "value": PROBE_ZONE}}
+    return [_match({"meta": {"key": "mark"}}, PROBE_MARK), into_zone]
 
 
 def _is_in(version: int, name: str) -> Command:

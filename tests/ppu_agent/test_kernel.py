@@ -275,6 +275,34 @@ def test_rules_of_an_agent_that_was_killed_go_when_the_next_one_starts(stage: St
     assert "ppu_agent" not in stage.ruleset()
 
 
+def test_program_with_a_port_that_a_probe_had_is_redirected_alike(stage: Stage) -> None:
+    """Conntrack remembers for two minutes a probe that a silent server left unanswered."""
+    listener = stage.open(socket.SOCK_STREAM, ALIVE)
+    listener.listen()
+    stage.treat("redirect", Protocol.TCP)
+    silent = {4: "10.99.7.5", 6: "fd99::5"}[stage.version]
+    target = Target(stage.destination(ALIVE, Protocol.TCP), 1)
+    asked = Destination(ip_address(silent), Protocol.TCP, PORT)
+    stage.inside(
+        lambda: stage.writer.write(Steering((Treatment(asked, "redirect", "p", "test", (target,)),)))
+    )
+    neighbour = ("neigh", "replace", silent, "lladdr", "02:00:00:00:00:09", "dev", "eth0")
+    stage.namespace.ip(*neighbour)
+    probe = stage.open(socket.SOCK_STREAM)
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, PROBE_MARK)
+    probe.bind((stage.at(CLIENT), 0))
+    port = probe.getsockname()[1]
+    probe.setblocking(False)
+    assert probe.connect_ex((silent, PORT)) == errno.EINPROGRESS
+    probe.close()
+    client = stage.open(socket.SOCK_STREAM)
+    client.bind((stage.at(CLIENT), port))
+    client.connect((silent, PORT))
+    accepted, _ = listener.accept()
+    stage.cleanup.callback(accepted.close)
+    assert_up(client, accepted)
+
+
 THIRD = "10.99.7.4"
 V6[THIRD] = "fd99::4"
 
