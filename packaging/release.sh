@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Puts together what is released, in build/release: wheel, sdist, the Debian packages of build/packages, a list of all parts
-# (CycloneDX) and checksums.
+# Puts together what is released, in build/release: wheel, sdist, the Debian packages of this version in build/packages (for arm64,
+# too, when `make deb ARCHITECTURE=arm64` made them), a list of all parts (CycloneDX) and checksums.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=build/release
@@ -9,10 +9,11 @@ rm -rf "$folder"
 mkdir -p "$folder"
 packaging/wheel.sh "$folder" >/dev/null
 packages=()
-for suite in build/packages/*/; do
-    suite=$(basename "$suite")
-    cp "build/packages/$suite"/*.deb "$folder"
-    for package in "build/packages/$suite"/*.deb; do packages+=("$suite=$package"); done
+for package in build/packages/*/*_"$version"+deb*.deb; do
+    [ -e "$package" ] || { echo "release: build/packages has no packages of $version: make deb" >&2; exit 1; }
+    suite=$(basename "${package%/*}")
+    cp "$package" "$folder"
+    packages+=("${suite%-arm64}=$package")
 done
 .venv/bin/python packaging/sbom.py "$version" "$(packaging/version.sh --date)" "${packages[@]}" >"$folder/rspdns-$version.cdx.json"
 cd "$folder"

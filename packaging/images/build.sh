@@ -24,7 +24,9 @@ podman() { command podman --root "$PWD/$folder/store" --runroot "$PWD/$folder/ru
 
 # Debian without what an image has no use for.
 base=$(mktemp -d "${TMPDIR:-/tmp}/rspdns-images.XXXXXX")
-trap 'rm -rf "$base"' EXIT
+# podman turns forwarding on; the machine is left as it was.
+forwards=$(cat /proc/sys/net/ipv4/ip_forward)
+trap 'rm -rf "$base"; echo "$forwards" >/proc/sys/net/ipv4/ip_forward' EXIT
 tar -C "$root" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --numeric-owner --one-file-system --exclude='./usr/share/doc/*/[!c]*' \
     --exclude='./usr/share/man/*' --exclude='./usr/share/locale/*' --exclude='./usr/share/info/*' --exclude='./var/cache/*/*' \
     --exclude='./var/lib/apt/lists/*' --exclude='./var/log/*' --exclude='./etc/machine-id' --exclude='./run/*' -cf "$base/debian.tar" .

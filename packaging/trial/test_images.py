@@ -106,6 +106,16 @@ def container(service: str) -> str:
     return f"trial_{service}_1"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forwarding() -> Iterator[None]:
+    """Whether this machine forwards packets stays as it was: podman turns that on."""
+    switch = Path("/proc/sys/net/ipv4/ip_forward")
+    before = switch.read_text()
+    yield
+    if switch.read_text() != before:
+        switch.write_text(before)
+
+
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     """The whole installation, started; it is removed at the end, with its volumes."""

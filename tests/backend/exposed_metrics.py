@@ -64,7 +64,12 @@ SIDECAR_OF_A_CLIENT: Any = {
     "registrars": [REGISTRAR],
     "suspended": False,
     "kernel": {"problem": None},
-    "gateway": None,
+    "gateway": {
+        "interfaces": [{"name": "eth0", "problem": None}],
+        "pending": 0,
+        "memory_bytes": 1,
+        **{f"{name}_count": 0 for name in client_metrics.GATEWAY_COUNTERS},
+    },
 }
 
 

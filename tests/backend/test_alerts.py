@@ -1,5 +1,6 @@
 """The example alert rules: right for promtool, about metrics there are, and they fire when they should."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -170,8 +171,65 @@ tests:
 def test_promtool_takes_the_rules_and_they_fire(tmp_path: Path) -> None:
     checked = promtool("check", "rules", str(RULES))
     assert checked.returncode == 0, checked.stderr
-    assert "22 rules found" in checked.stdout
+    assert "25 rules found" in checked.stdout
     scenario = tmp_path / "scenario.yml"
     scenario.write_text(SCENARIO.format(rules=RULES, owner=OWNER))
+    tested = promtool("test", "rules", str(scenario))
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
+FIRES: dict[str, dict[str, str]] = {
+    "RspdnsBackendDown": {'up{job="rspdns"}': "1 0x120"},
+    "RspdnsPoolEmpty": {'rspdns_pool_members{owner="o", state="in"}': "1 0x120", 'rspdns_pool_known{owner="o"}': "1x120"},
+    "RspdnsPoolSmall": {"rspdns_pool_missing_members": "2x120", "rspdns_pool_expected_members": "4x120"},
+    "RspdnsServerMissing": {"rspdns_pool_missing_members": "1x120"},
+    "RspdnsPoolUnknown": {"rspdns_pool_known": "0x120"},
+    "RspdnsPoolStale": {"rspdns_pool_stale_seconds": "0+5x120"},
+    "RspdnsRegistrarDown": {'rspdns_registrar_standing{standing="settled"}': "1 0x120"},
+    "RspdnsRegistrarSlow": {"rspdns_registrar_round_trip_seconds": "0.3x120"},
+    "RspdnsPurgeFails": {"rspdns_purge_works": "1 0x120"},
+    "RspdnsConvergenceSlow": {
+        'rspdns_convergence_seconds_bucket{le="0.25"}': "0+1x120",
+        'rspdns_convergence_seconds_bucket{le="1"}': "0+2x120",
+        'rspdns_convergence_seconds_bucket{le="+Inf"}': "0+2x120",
+    },
+    "RspdnsFlapping": {'rspdns_changes_total{kind="joined"}': "0+3x120"},
+    "RspdnsRefusals": {"rspdns_refusals_total": "0+1x120"},
+    "RspdnsAnswersFail": {"rspdns_query_failures_total": "0+1x120"},
+    "RspdnsFastPathDown": {"rspdns_fastpath_up": "1 0x120"},
+    "RspdnsFastPathFull": {"rspdns_fastpath_refused_names_total": "0+1x120"},
+    "PpeAgentDown": {'up{job="ppe-agent"}': "1 0x120"},
+    "PpeAgentServerOut": {'ppe_agent_as_state{state="down"}': "1x120"},
+    "PpeAgentServerRefused": {"ppe_agent_as_rejections_total": "0+1x120", 'ppe_agent_as_state{state="joining"}': "1x120"},
+    "PpeAgentLoadUnknown": {"ppe_agent_as_load_source_up": "0x120"},
+    "PpeAgentStandsStill": {"ppe_agent_loop_stalls_total": "0+1x120"},
+    "PpuAgentDown": {'up{job="ppu-agent"}': "1 0x120"},
+    "PpuAgentBlind": {"ppu_agent_pool_stale": "1x120"},
+    "PpuAgentKernelRefuses": {"ppu_agent_kernel_refused": "1x120"},
+    "PpuAgentGatewayOpen": {'ppu_agent_gateway_attached{interface="eth0"}': "1 0x120"},
+    "PpuAgentSuspended": {"ppu_agent_suspended": "1x500"},
+}
+"""Each rule, and what Prometheus scrapes, every 10 s, when it has to fire."""
+
+
+def test_each_alert_fires_when_it_should(tmp_path: Path) -> None:
+    assert set(FIRES) == set(re.findall(r"alert: (\w+)", RULES.read_text()))
+    tests = [
+        {
+            "name": alert,
+            "interval": "10s",
+            "input_series": [{"series": one, "values": values} for one, values in series.items()],
+            "promql_expr_test": [
+                {
+                    "expr": f'count(ALERTS{{alertname="{alert}", alertstate="firing"}})',
+                    "eval_time": "65m" if alert == "PpuAgentSuspended" else "12m",
+                    "exp_samples": [{"labels": "{}", "value": 1}],
+                }
+            ],
+        }
+        for alert, series in FIRES.items()
+    ]
+    scenario = tmp_path / "scenario.yml"
+    scenario.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "10s", "tests": tests}))
     tested = promtool("test", "rules", str(scenario))
     assert tested.returncode == 0, tested.stdout + tested.stderr

@@ -166,6 +166,26 @@ def test_every_other_program_tells_the_same(program: str) -> None:
     )
 
 
+def test_architecture_without_packages_is_refused_before_anything_is_made() -> None:
+    done = subprocess.run(
+        [REPOSITORY / "packaging" / "deb.sh"],
+        env={**os.environ, "ARCHITECTURE": "riscv64"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (1, "deb: riscv64: the packages are for amd64 and arm64\n")
+
+
+def test_wheels_of_another_architecture_are_asked_for_by_its_name() -> None:
+    options = run("setup/locked_packages.sh", "--wheels", "aarch64", "3.13").split()
+    assert {"--only-binary=:all:", "--python-version=3.13", "--abi=cp313", "--platform=any"} <= set(options)
+    platforms = [one for one in options if "manylinux" in one]
+    assert platforms
+    assert all(one.endswith("_aarch64") for one in platforms)
+
+
 def test_command_of_a_reload_is_on_every_host() -> None:
     """Units reload by /bin/kill, which a small Debian lacks: it is in procps."""
     reloads = {
