@@ -217,5 +217,6 @@ def test_ppu_agent_is_healthy_with_two_capabilities(host: Host, tmp_path: Path) 
         until(lambda: host.run(*healthy).returncode == 0, told=lambda: host.podman("logs", "ppu-agent"))
         said = host.podman("exec", "ppu-agent", "ppu-agent", "status")
         assert all(address in said for address in WEB), said
+        assert host.podman("exec", "ppu-agent", "id", "-u") == str(USER)
     finally:
         host.podman("rm", "--force", "--time", "2", "ppu-agent")

@@ -106,7 +106,7 @@ def version(machine: LiveSystemd, package: str) -> str:
 
 
 def ask_backend(machine: LiveSystemd, ended: threading.Event, windows_s: list[float]) -> None:
-    """Ask at the backend's socket as PowerDNS does, one question after the other; note how long each waited."""
+    """Ask at the backend's socket as PowerDNS does, question after question; note how long each waits."""
     question = {"method": "lookup", "parameters": {"qname": f"{NAME}.", "qtype": "SRV", "zone-id": -1}}
     path = str(machine.root / "run/rspdns/remote.sock")
     asked_s = time.monotonic()

@@ -8,6 +8,7 @@ from daemon_kit.metrics import exposition, registry
 from ppe_agent import metrics as agent_metrics
 from ppe_agent.metrics import AgentCollector
 from ppu_agent import metrics as client_metrics
+from ppu_agent.gateway import COUNTERS as GATEWAY_COUNTERS
 from ppu_agent.metrics import PpuCollector
 from rspdns.event_log import EventLog
 from rspdns.metrics import BackendMetrics
@@ -68,7 +69,7 @@ SIDECAR_OF_A_CLIENT: Any = {
         "interfaces": [{"name": "eth0", "problem": None}],
         "pending": 0,
         "memory_bytes": 1,
-        **{f"{name}_count": 0 for name in client_metrics.GATEWAY_COUNTERS},
+        **{f"{name}_count": 0 for name in GATEWAY_COUNTERS},
     },
 }
 

@@ -180,7 +180,10 @@ def test_promtool_takes_the_rules_and_they_fire(tmp_path: Path) -> None:
 
 FIRES: dict[str, dict[str, str]] = {
     "RspdnsBackendDown": {'up{job="rspdns"}': "1 0x120"},
-    "RspdnsPoolEmpty": {'rspdns_pool_members{owner="o", state="in"}': "1 0x120", 'rspdns_pool_known{owner="o"}': "1x120"},
+    "RspdnsPoolEmpty": {
+        'rspdns_pool_members{owner="o", state="in"}': "1 0x120",
+        'rspdns_pool_known{owner="o"}': "1x120",
+    },
     "RspdnsPoolSmall": {"rspdns_pool_missing_members": "2x120", "rspdns_pool_expected_members": "4x120"},
     "RspdnsServerMissing": {"rspdns_pool_missing_members": "1x120"},
     "RspdnsPoolUnknown": {"rspdns_pool_known": "0x120"},
@@ -200,7 +203,10 @@ FIRES: dict[str, dict[str, str]] = {
     "RspdnsFastPathFull": {"rspdns_fastpath_refused_names_total": "0+1x120"},
     "PpeAgentDown": {'up{job="ppe-agent"}': "1 0x120"},
     "PpeAgentServerOut": {'ppe_agent_as_state{state="down"}': "1x120"},
-    "PpeAgentServerRefused": {"ppe_agent_as_rejections_total": "0+1x120", 'ppe_agent_as_state{state="joining"}': "1x120"},
+    "PpeAgentServerRefused": {
+        "ppe_agent_as_rejections_total": "0+1x120",
+        'ppe_agent_as_state{state="joining"}': "1x120",
+    },
     "PpeAgentLoadUnknown": {"ppe_agent_as_load_source_up": "0x120"},
     "PpeAgentStandsStill": {"ppe_agent_loop_stalls_total": "0+1x120"},
     "PpuAgentDown": {'up{job="ppu-agent"}': "1 0x120"},
@@ -230,6 +236,8 @@ def test_each_alert_fires_when_it_should(tmp_path: Path) -> None:
         for alert, series in FIRES.items()
     ]
     scenario = tmp_path / "scenario.yml"
-    scenario.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "10s", "tests": tests}))
+    scenario.write_text(
+        json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "10s", "tests": tests})
+    )
     tested = promtool("test", "rules", str(scenario))
     assert tested.returncode == 0, tested.stdout + tested.stderr
