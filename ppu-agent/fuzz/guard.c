@@ -366,10 +366,10 @@ static void from_client(const uint8_t *frame, uint32_t size)
 	MUST(verdict == (world.counters[COUNT_SWALLOWED] == swallowed ? PASS : TC_ACT_SHOT));
 	if (world.counters[COUNT_GUARDED] == guarded)
 		return;
-	uint32_t place = world.sent_count++ % KNOWN_FRAMES;
-	memcpy(world.sent[place].frame, world.frame, sizeof(world.frame));
-	world.sent[place].size = world.size;
-	world.sent[place].vlan = world.skb.vlan_present ? world.skb.vlan_tci : 0xffffffff;
+	uint32_t index = world.sent_count++ % KNOWN_FRAMES;
+	memcpy(world.sent[index].frame, world.frame, sizeof(world.frame));
+	world.sent[index].size = world.size;
+	world.sent[index].vlan = world.skb.vlan_present ? world.skb.vlan_tci : 0xffffffff;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

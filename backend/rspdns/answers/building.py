@@ -235,7 +235,7 @@ def _known_targets(site: Site, states: Sequence[PoolState], before: SiteAnswers 
 def _zone(zone: Zone, sites: tuple[SiteAnswers, ...], serial: int) -> ZoneAnswers:
     """The zone's answers; its serial is that of before when no record changed."""
     soa = zone.static.soa.record(zone.name, serial, zone.config.negative_ttl_s)
-    return ZoneAnswers(zone.name, serial, soa, zone.fixed, sites, zone.fixed_services, zone.places)
+    return ZoneAnswers(zone.name, serial, soa, zone.fixed, sites, zone.fixed_services, zone.site_by_name)
 
 
 def _all_nodes(answers: Mapping[str, ZoneAnswers], before: Snapshot) -> Mapping[str, Mapping[str, Node]]:

@@ -131,8 +131,8 @@ class ZoneAnswers:
     sites: tuple[SiteAnswers, ...]
     fixed_services: tuple[str, ...] = ()
     """Which of the `fixed` nodes have SRV records."""
-    places: Mapping[str, int] = field(default_factory=dict)
-    """By name, targets apart, which of the sites it belongs to (`zones.zone.Zone.places`)."""
+    site_by_name: Mapping[str, int] = field(default_factory=dict)
+    """By name, targets apart, which of the sites it belongs to (`zones.zone.Zone.site_by_name`)."""
 
     def table(self) -> ZoneNodes:
         """`nodes()` by name."""
@@ -168,10 +168,10 @@ class ZoneNodes(Mapping[str, Node]):
         zone = self._zone
         if name == zone.name and self._apex is not None:
             return self._apex
-        place = zone.places.get(name)
-        if place is None:
-            place = zone.places.get(name.partition(".")[2])
-        node = zone.sites[place].nodes.get(name) if place is not None else None
+        index = zone.site_by_name.get(name)
+        if index is None:
+            index = zone.site_by_name.get(name.partition(".")[2])
+        node = zone.sites[index].nodes.get(name) if index is not None else None
         if node is None:
             node = zone.fixed.get(name)
         if node is None:

@@ -65,7 +65,7 @@ class Zone:
     """The most labels of any of its names, members' target names included."""
     fixed_services: tuple[str, ...] = ()
     """Which of the `fixed` nodes have SRV records."""
-    places: Mapping[str, int] = field(default_factory=dict)
+    site_by_name: Mapping[str, int] = field(default_factory=dict)
     """By name, which of the sites it belongs to; targets, which come and go, are not among them."""
 
     @property
@@ -110,8 +110,10 @@ def make_zone(config: ZoneConfig, static: StaticZone, positions: Sequence[int] |
         name for name, node in fixed.items() if any(one.type == "SRV" for one in node.records)
     )
     # A member's name has a label more.
-    places = {name: index for index, site in enumerate(sites) for name in live_names(site)}
-    return Zone(config, static, sites, fixed, site_indexes, most_dots + 2, tuple(services_of_file), places)
+    site_by_name = {name: index for index, site in enumerate(sites) for name in live_names(site)}
+    return Zone(
+        config, static, sites, fixed, site_indexes, most_dots + 2, tuple(services_of_file), site_by_name
+    )
 
 
 def without_lines(zone: Zone) -> Zone:
