@@ -1,8 +1,9 @@
 #include "world.h"
 
 #include <netinet/in.h>
-#include <sanitizer/allocator_interface.h>
 #include <netinet/ip.h>
+#include <sanitizer/allocator_interface.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,6 @@
 #include "../sctpd/packets.h"
 #include "../sctpd/sockets.h"
 #include "../sctpd/stack.h"
-#include "../sctpd/timers.h"
 #include "../sctpd/usrsctp_internal.h"
 
 #define NOWHERE (-1) /* the raw sockets' descriptor while they aren't open */
@@ -41,8 +41,6 @@ int __wrap_packets_open(void);
 int __wrap_connect(int fd, const struct sockaddr *to, socklen_t length);
 int __wrap_getsockname(int fd, struct sockaddr *name, socklen_t *length);
 int __wrap_netlink_watch(void);
-ssize_t __wrap_sendto(int fd, const void *bytes, size_t length, int flags, const struct sockaddr *to, socklen_t to_length);
-ssize_t __real_sendto(int fd, const void *bytes, size_t length, int flags, const struct sockaddr *to, socklen_t to_length);
 ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags);
 ssize_t __real_sendmsg(int fd, const struct msghdr *message, int flags);
 void read_random(void *to, size_t length); /* the library's own gets replaced */
@@ -149,46 +147,36 @@ static struct wire_packet *put_on_wire(void)
 	return wire_count < WIRE_MAX ? &wire[wire_count++] : NULL;
 }
 
-ssize_t __wrap_sendto(int fd, const void *bytes, size_t length, int flags, const struct sockaddr *to, socklen_t to_length)
-{
-	struct wire_packet *packet;
-	const uint8_t *from = bytes;
-	int skip;
-
-	if (fd != NOWHERE)
-		return __real_sendto(fd, bytes, length, flags, to, to_length);
-	skip = (from[0] & 15) * 4;
-	if (length > FUZZ_PACKET_MAX || (packet = put_on_wire()) == NULL)
-		return (ssize_t)length;
-	*packet = (struct wire_packet){ .length = (int)length };
-	memcpy(packet->bytes, bytes, length);
-	if (wire_watcher != NULL)
-		wire_watcher(from + skip, (int)length - skip);
-	return (ssize_t)length;
-}
-
+/* IPv4 gets the header that the kernel would put before it. */
 ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags)
 {
-	struct wire_packet *packet;
+	const struct sockaddr_in *to = message->msg_name;
+	struct ip header = { .ip_hl = 5, .ip_v = 4, .ip_p = IPPROTO_SCTP };
 	struct sockaddr_in6 source = { .sin6_family = AF_INET6 };
-	struct cmsghdr *item;
-	size_t length;
+	struct wire_packet *packet;
+	size_t length, skip;
 
 	if (fd != NOWHERE)
 		return __real_sendmsg(fd, message, flags);
 	length = message->msg_iov[0].iov_len;
-	if (length > FUZZ_PACKET_MAX || (packet = put_on_wire()) == NULL)
+	skip = to->sin_family == AF_INET ? sizeof(header) : 0;
+	if (skip + length > FUZZ_PACKET_MAX || (packet = put_on_wire()) == NULL)
 		return (ssize_t)length;
-	*packet = (struct wire_packet){ .length = (int)length, .v6 = 1 };
-	memcpy(packet->bytes, message->msg_iov[0].iov_base, length);
-	item = CMSG_FIRSTHDR(message);
-	memcpy(&source.sin6_addr, CMSG_DATA(item), sizeof(source.sin6_addr));
-	memcpy(&source.sin6_port, packet->bytes, 2);
-	memcpy(&packet->source, &source, sizeof(source));
-	memcpy(&packet->destination, message->msg_name, sizeof(struct sockaddr_in6));
-	memcpy(&((struct sockaddr_in6 *)&packet->destination)->sin6_port, packet->bytes + 2, 2);
+	*packet = (struct wire_packet){ .length = (int)(skip + length), .v6 = skip == 0 };
+	memcpy(packet->bytes + skip, message->msg_iov[0].iov_base, length);
+	if (skip > 0) {
+		header.ip_dst = to->sin_addr;
+		memcpy(&header.ip_src, CMSG_DATA(CMSG_FIRSTHDR(message)) + offsetof(struct in_pktinfo, ipi_spec_dst), sizeof(header.ip_src));
+		memcpy(packet->bytes, &header, sizeof(header));
+	} else {
+		memcpy(&source.sin6_addr, CMSG_DATA(CMSG_FIRSTHDR(message)), sizeof(source.sin6_addr));
+		memcpy(&source.sin6_port, packet->bytes, 2);
+		memcpy(&packet->source, &source, sizeof(source));
+		memcpy(&packet->destination, message->msg_name, sizeof(struct sockaddr_in6));
+		memcpy(&((struct sockaddr_in6 *)&packet->destination)->sin6_port, packet->bytes + 2, 2);
+	}
 	if (wire_watcher != NULL)
-		wire_watcher(packet->bytes, (int)length);
+		wire_watcher(packet->bytes + skip, (int)length);
 	return (ssize_t)length;
 }
 

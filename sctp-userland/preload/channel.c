@@ -128,9 +128,8 @@ static int thread_connection(void)
 	return own.fd;
 }
 
-static void close_own(void *unused)
+static void close_own(void *)
 {
-	(void)unused;
 	if (still_ours())
 		close_connection(own.fd);
 	own.fd = -1;

@@ -4,10 +4,7 @@
 #include <fcntl.h>
 #include <string.h>
 
-#include "accept.h"
-#include "again.h"
 #include "bound.h"
-#include "close.h"
 #include "deliver.h"
 #include "expiry.h"
 #include "inbound.h"
@@ -15,7 +12,7 @@
 #include "options.h"
 #include "outbound.h"
 #include "packets.h"
-#include "states.h"
+#include "sockets.h"
 #include "status.h"
 
 #define BACKLOG_MAX 4096 /* a kernel's net.core.somaxconn */

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "again.h"
+#include "lifecycle.h"
 #include "bound.h"
 #include "calls.h"
 #include "expiry.h"

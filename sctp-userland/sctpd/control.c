@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "accept.h"
+#include "lifecycle.h"
 #include "calls.h"
 #include "limits.h"
 #include "loop.h"
@@ -95,14 +95,13 @@ static ssize_t receive(int fd, int *passed)
 }
 
 /* One request a turn: a client waits for the reply before it sends the next. */
-static void ready(struct watch *watch, uint32_t events)
+static void ready(struct watch *watch, uint32_t)
 {
 	struct connection *connection = (struct connection *)watch;
 	int passed;
 	ssize_t length = receive(watch->fd, &passed);
 	bool served;
 
-	(void)events;
 	if (length < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	served = length >= (ssize_t)sizeof(struct request) && serve(connection, (size_t)length, passed, passed >= 0 ? socket_of(passed) : NULL);
@@ -206,11 +205,10 @@ static void keep_spare(void)
 		spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-static void ready_listener(struct watch *watch, uint32_t events)
+static void ready_listener(struct watch *watch, uint32_t)
 {
 	int fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-	(void)events;
 	if (fd < 0 && (errno == EMFILE || errno == ENFILE) && spare >= 0) {
 		close(spare);
 		spare = -1;

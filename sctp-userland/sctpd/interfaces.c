@@ -142,15 +142,6 @@ unsigned int interfaces_index_of(const struct sockaddr_in6 *address)
 	return entry != NULL ? entry->interface : 0;
 }
 
-bool interfaces_has4(struct in_addr address)
-{
-	struct sockaddr_in6 wanted = { 0 };
-	const struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_addr = address };
-
-	memcpy(&wanted, &v4, sizeof(v4));
-	return interfaces_known(&wanted) != NULL;
-}
-
 struct address *interfaces_first(void)
 {
 	return addresses;

@@ -14,9 +14,6 @@ void interfaces_change(bool add, unsigned int interface, const struct sockaddr_i
 void interfaces_tell_all(void);
 void interfaces_told_all(void);
 
-/* Whether this IPv4 address is this host's. */
-bool interfaces_has4(struct in_addr address);
-
 /* Index of the interface that has this IPv6 address, 0: none. */
 unsigned int interfaces_index_of(const struct sockaddr_in6 *address);
 

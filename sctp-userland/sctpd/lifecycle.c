@@ -2,15 +2,14 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "accept.h"
-#include "again.h"
-#include "close.h"
 #include "deliver.h"
 #include "expiry.h"
 #include "inbound.h"
@@ -18,9 +17,272 @@
 #include "options.h"
 #include "outbound.h"
 #include "packets.h"
-#include "states.h"
+#include "sockets.h"
+#include "stack.h"
+#include "translate.h"
+#include "usrsctp_internal.h"
 
 #define OWN_TURNS 4 /* packets to this host itself, and what they are answered with, before others are looked at */
+
+/* Closing usrsctp's sockets as Linux closes its own: data that was never read ends the associations by ABORT; notifications don't matter, and what
+ * was sent last still goes out.
+ *
+ * usrsctp aborts an association whose socket is closed when more data comes, and what was sent last is lost with it. A kernel throws away what comes
+ * and ends in order. So the socket stays open here, without a client, until its associations are over. Meanwhile it is one of all sockets: its
+ * addresses and its peers count. */
+
+/* Read until there is data or nothing: usrsctp itself asks only whether anything is left. */
+static bool data_unread(struct socket *so)
+{
+	char bytes[4096];
+	struct sockaddr_in6 from;
+	struct sctp_rcvinfo info;
+	ssize_t length;
+	int flags;
+
+	usrsctp_set_non_blocking(so, 1);
+	do {
+		socklen_t from_length = sizeof(from), info_length = sizeof(info);
+		unsigned int info_type = SCTP_RECVV_NOINFO;
+
+		flags = 0;
+		length = usrsctp_recvv(so, bytes, sizeof(bytes), (struct sockaddr *)&from, &from_length, &info, &info_length,
+				       &info_type, &flags);
+	} while (length > 0 && flags & MSG_NOTIFICATION);
+	return length > 0;
+}
+
+static bool ends_by_abort(struct socket *so)
+{
+	struct linger linger = { 0 };
+	socklen_t length = sizeof(linger);
+
+	return usrsctp_getsockopt(so, SOL_SOCKET, SO_LINGER, &linger, &length) == 0 && linger.l_onoff && linger.l_linger == 0;
+}
+
+/* The identifiers of its associations; of a one-to-one socket it is always 0. */
+static uint32_t associations(struct sctp_socket *s, const sctp_assoc_t **identifiers)
+{
+	static const sctp_assoc_t only[] = { 0 };
+	struct lx_status status;
+
+	*identifiers = only;
+	if (IS_ONE_TO_ONE(s))
+		return translate_status(s, 0, &status) == 0;
+	return stack_association_list(s->so, identifiers);
+}
+
+/* Whether associations are to end in order; one that has not begun is forgotten at once, unless something was sent. */
+static bool has_to_wait(struct sctp_socket *s)
+{
+	const sctp_assoc_t *identifiers;
+	uint32_t i, count = associations(s, &identifiers);
+	struct lx_status status;
+	struct buffer_use use;
+	bool waits = false;
+
+	for (i = 0; i < count; i++) {
+		if (translate_status(s, identifiers[i], &status) != 0)
+			continue;
+		use = translate_buffer_use(s, identifiers[i]);
+		if (use.receiving > 0) /* part of a message, whose rest didn't come: it was never read, either */
+			return false; /* usrsctp itself does what is right for each */
+		waits |= status.state >= LX_ESTABLISHED || use.sending > 0;
+	}
+	return waits;
+}
+
+/* Go on with the end of what close_stack_socket() left open; return whether it is over. */
+static bool closing_has_ended(struct sctp_socket *s)
+{
+	const sctp_assoc_t *identifiers;
+	uint32_t i, count = associations(s, &identifiers);
+	struct lx_status status;
+
+	for (i = 0; i < count; i++) {
+		struct sctp_sndinfo end = { .snd_assoc_id = identifiers[i], .snd_flags = SCTP_EOF };
+
+		if (translate_status(s, identifiers[i], &status) != 0 || status.state != LX_ESTABLISHED)
+			continue;
+		if (IS_ONE_TO_ONE(s))
+			usrsctp_shutdown(s->so, SHUT_WR);
+		else
+			usrsctp_sendv(s->so, "", 0, NULL, 0, &end, sizeof(end), SCTP_SENDV_SNDINFO, 0);
+	}
+	return count == 0;
+}
+
+void close_stack_socket(const struct sctp_socket *s, struct socket *so, bool abort)
+{
+	const struct linger linger = { 1, 0 };
+	struct sctp_socket of = { .so = so, .type = so == s->so ? s->type : SOCK_STREAM };
+
+	abort |= data_unread(so);
+	if (!abort && !ends_by_abort(so) && has_to_wait(&of)) {
+		if (!IS_ONE_TO_ONE(&of))
+			usrsctp_listen(so, 0);
+		if (socket_create_closing(&of, s))
+			return;
+		abort = true; /* no memory */
+	}
+	if (abort)
+		usrsctp_setsockopt(so, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+	usrsctp_close(so);
+}
+
+/* As many as Linux takes: one more than listen() said. usrsctp counts only those that aren't here yet; from then on it refuses. */
+void socket_limit_waiting(struct sctp_socket *s)
+{
+	int room = s->backlog + 1 - s->waiting_count;
+
+	s->so->queue_limit = (unsigned short)(room > 0 ? room : 0);
+}
+
+void sockets_doubt_telling(void)
+{
+	struct sctp_socket *s;
+
+	for (s = sockets_first(); s != NULL; s = s->next)
+		if (s->waiting_told > 0 || s->asking_told) {
+			s->telling_doubted = true;
+			socket_look(s);
+		}
+}
+
+/* Take what usrsctp has accepted, and tell the client how often it may ask. */
+static void socket_accept_all(struct sctp_socket *s)
+{
+	const struct inbound told = { .type = INBOUND_ACCEPT, .flags = INBOUND_EOR };
+
+	while (s->waiting_count <= s->backlog) {
+		struct waiting *waiting = calloc(1, sizeof(*waiting)), **link;
+
+		if (waiting == NULL)
+			break;
+		waiting->peer_length = sizeof(waiting->peer);
+		waiting->so = usrsctp_accept(s->so, (struct sockaddr *)&waiting->peer, &waiting->peer_length);
+		if (waiting->so == NULL) {
+			int error = errno;
+
+			free(waiting);
+			if (error == EAGAIN)
+				break;
+			continue; /* that one broke before it was accepted */
+		}
+		for (link = &s->waiting; *link != NULL;)
+			link = &(*link)->next;
+		*link = waiting;
+		s->waiting_count++;
+	}
+	socket_limit_waiting(s);
+	if (s->telling_doubted && s->unsent == NULL && inbound_all_read(s)) {
+		s->telling_doubted = false;
+		s->waiting_told = 0; /* who is about to ask finds it all the same, and who is told once too often waits again */
+	}
+	while (s->unsent == NULL && s->waiting_told < s->waiting_count) {
+		s->waiting_told++;
+		socket_push(s, &told, NULL, 0);
+	}
+}
+
+void socket_forget_first_waiting(struct sctp_socket *s)
+{
+	struct waiting *waiting = s->waiting;
+
+	s->waiting = waiting->next;
+	s->waiting_count--;
+	socket_limit_waiting(s);
+	free(waiting);
+}
+
+static void socket_drop_waiting(struct sctp_socket *s)
+{
+	while (s->waiting != NULL) {
+		close_stack_socket(s, s->waiting->so, false);
+		socket_forget_first_waiting(s);
+	}
+}
+
+/* Another connect() on a one-to-one socket whose first one failed: usrsctp's sockets are good for one, Linux's for many. So the socket gets a
+ * new one inside, bound as the old one was, with the options the program has set. */
+
+#define KEPT_BYTES 4096 /* of one socket */
+
+struct kept_option {
+	struct kept_option *next;
+	int level, option;
+	size_t length;
+	char value[];
+};
+
+static void forget(struct sctp_socket *s, struct kept_option **link)
+{
+	struct kept_option *kept = *link;
+
+	*link = kept->next;
+	s->kept_bytes -= sizeof(*kept) + kept->length;
+	free(kept);
+}
+
+/* Make room: of this option the oldest value goes first, as several may count (one for each event, or address). */
+static bool has_room(struct sctp_socket *s, int level, int option, size_t size)
+{
+	struct kept_option **link = &s->kept;
+
+	while (s->kept_bytes + size > KEPT_BYTES && *link != NULL)
+		if ((*link)->level == level && (*link)->option == option)
+			forget(s, link);
+		else
+			link = &(*link)->next;
+	return s->kept_bytes + size <= KEPT_BYTES;
+}
+
+void again_keep(struct sctp_socket *s, int level, int option, const char *value, size_t length)
+{
+	size_t size = sizeof(struct kept_option) + length;
+	struct kept_option **link, *kept;
+
+	if (!IS_ONE_TO_ONE(s) || socket_means(s)->had_connection || (level != IPPROTO_SCTP && level != SOL_SOCKET) ||
+	    !has_room(s, level, option, size) || (kept = malloc(size)) == NULL)
+		return;
+	for (link = &s->kept; *link != NULL;)
+		link = &(*link)->next;
+	*kept = (struct kept_option){ NULL, level, option, length };
+	memcpy(kept->value, value, length);
+	*link = kept;
+	s->kept_bytes += size;
+}
+
+static void again_forget(struct sctp_socket *s)
+{
+	while (s->kept != NULL)
+		forget(s, &s->kept);
+}
+
+int again_prepare(struct sctp_socket *s)
+{
+	struct socket *fresh = usrsctp_socket(s->domain, s->type, IPPROTO_SCTP, NULL, NULL, 0, NULL);
+	const struct kept_option *kept;
+	int i;
+
+	if (fresh == NULL)
+		return errno;
+	socket_replace(s, fresh);
+	options_prepare(s);
+	for (kept = s->kept; kept != NULL; kept = kept->next)
+		options_set(s, kept->level, kept->option, kept->value, kept->length);
+	for (i = 0; i < s->bound_count; i++) {
+		struct sockaddr_in6 address = s->bound[i];
+
+		address.sin6_port = htons(s->port);
+		if (usrsctp_bindx(s->so, (struct sockaddr *)&address, 1, SCTP_BINDX_ADD_ADDR) < 0)
+			return errno;
+	}
+	if (s->bound_count == 0)
+		s->port = 0;
+	socket_enter(s, SOCKET_OPEN);
+	return 0;
+}
 
 /* Neither connected nor told that this failed: such a socket isn't writable. */
 static bool is_unconnected(const struct sctp_socket *s)

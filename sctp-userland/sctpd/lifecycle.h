@@ -19,6 +19,18 @@ void sockets_run(void);
 /* The same, and what this brings to sockets of this host, at once. waits: see packets_take_own(). */
 void sockets_turn(bool waits);
 
+/* Close one of usrsctp's sockets, with ABORT or by what lies unread in it. It is that of s, or came from there with one association. */
+void close_stack_socket(const struct sctp_socket *s, struct socket *so, bool abort);
+
+/* Of connections that wait to be accepted: take as many as the backlog lets; forget the first; a client ended that may have been told of some. */
+void socket_limit_waiting(struct sctp_socket *s);
+void socket_forget_first_waiting(struct sctp_socket *s);
+void sockets_doubt_telling(void);
+
+/* Prepare for another connect() after one that failed; return 0 or an errno. keep: remember an option that was set. */
+int again_prepare(struct sctp_socket *s);
+void again_keep(struct sctp_socket *s, int level, int option, const char *value, size_t length);
+
 /* ABORT everything (the daemon ends). */
 void sockets_end_all(void);
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 struct limits {
-	int sockets, connections;
+	long sockets, connections;
 	uint64_t memory; /* bytes */
 };
 extern struct limits limits;

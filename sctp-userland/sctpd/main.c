@@ -7,20 +7,18 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "background.h"
 #include "control.h"
 #include "expiry.h"
 #include "inbound.h"
 #include "lifecycle.h"
 #include "limits.h"
 #include "loop.h"
-#include "manager.h"
+#include "service.h"
 #include "privilege.h"
 #include "settings.h"
 #include "show.h"
 #include "sockets.h"
 #include "stack.h"
-#include "timers.h"
 
 #define UNBLOCK_MS 2000 /* a net under the wake-ups */
 #define NICENESS -10
@@ -55,9 +53,8 @@ static void raise_limit(void)
 	}
 }
 
-static void signalled(struct watch *watch, uint32_t events)
+static void signalled(struct watch *, uint32_t)
 {
-	(void)watch, (void)events;
 	ending = true;
 }
 
@@ -154,7 +151,7 @@ int main(int argc, char **argv)
 	int parent = -1, error;
 
 	fill_standard_descriptors();
-	settings_parse(&settings, argc, argv);
+	settings = settings_parse(argc, argv);
 	if (settings.status)
 		return show_status(settings.json);
 	if (settings.detach)

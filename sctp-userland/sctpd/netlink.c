@@ -74,12 +74,11 @@ static void message(const struct nlmsghdr *header)
 		interfaces_told_all();
 }
 
-static void ready(struct watch *watch, uint32_t events)
+static void ready(struct watch *watch, uint32_t)
 {
 	char buffer[32768] __attribute__((aligned(NLMSG_ALIGNTO)));
 	ssize_t length;
 
-	(void)events;
 	for (;;) {
 		struct nlmsghdr *header;
 		unsigned int left;

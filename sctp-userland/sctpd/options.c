@@ -85,11 +85,10 @@ static void apply_event(struct sctp_socket *s, int which)
 	usrsctp_setsockopt(s->so, IPPROTO_SCTP, SCTP_EVENT, &event, sizeof(event));
 }
 
-static int set_events(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+static int set_events(struct sctp_socket *s, const struct row *, union value *value, size_t length)
 {
 	int i;
 
-	(void)row;
 	if (length > LX_EVENT_COUNT)
 		return EINVAL;
 	memcpy(s->events, value->bytes, length);
@@ -98,9 +97,8 @@ static int set_events(struct sctp_socket *s, const struct row *row, union value 
 	return 0;
 }
 
-static int get_events(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
+static int get_events(struct sctp_socket *s, const struct row *, union value *value, size_t *length)
 {
-	(void)row;
 	memcpy(value->bytes, s->events, LX_EVENT_COUNT);
 	*length = LX_EVENT_COUNT;
 	return 0;
@@ -111,9 +109,8 @@ static bool is_event(const union value *value)
 	return value->event.type > 0x8000 && value->event.type < 0x8000 + LX_EVENT_COUNT;
 }
 
-static int set_event(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+static int set_event(struct sctp_socket *s, const struct row *, union value *value, size_t)
 {
-	(void)row, (void)length;
 	if (!is_event(value))
 		return EINVAL;
 	s->events[value->event.type - 0x8000] = value->event.on != 0;
@@ -121,9 +118,8 @@ static int set_event(struct sctp_socket *s, const struct row *row, union value *
 	return 0;
 }
 
-static int get_event(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
+static int get_event(struct sctp_socket *s, const struct row *, union value *value, size_t *length)
 {
-	(void)row;
 	if (!is_event(value))
 		return EINVAL;
 	value->event.on = s->events[value->event.type - 0x8000] != 0;
@@ -133,9 +129,8 @@ static int get_event(struct sctp_socket *s, const struct row *row, union value *
 
 /* Numbers that are kept here. */
 
-static int set_flag(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+static int set_flag(struct sctp_socket *s, const struct row *row, union value *value, size_t)
 {
-	(void)length;
 	*(bool *)((char *)s + row->flag) = value->number != 0;
 	return 0;
 }
@@ -176,12 +171,11 @@ static int get_number(struct sctp_socket *s, const struct row *row, union value 
 	}
 }
 
-static int set_buffer(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+static int set_buffer(struct sctp_socket *s, const struct row *row, union value *value, size_t)
 {
 	const int most = 4 * MESSAGE_MAX, asked = value->number < 0 || value->number > most ? most : value->number; /* below 0: as Linux, the most */
 	const int number = asked < LEAST_BUFFER ? LEAST_BUFFER : asked;
 
-	(void)length;
 	if (row->name == SO_SNDBUF)
 		s->send_buffer = asked * 2 > LEAST_SEND_BUFFER ? asked * 2 : LEAST_SEND_BUFFER;
 	else
@@ -204,15 +198,13 @@ static int get_linger(struct sctp_socket *s, const struct row *row, union value 
 	return usrsctp_getsockopt(s->so, SOL_SOCKET, row->name, value, &room) < 0 ? errno : 0;
 }
 
-static int set_nothing(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+static int set_nothing(struct sctp_socket *, const struct row *, union value *, size_t)
 {
-	(void)s, (void)row, (void)value, (void)length;
 	return 0;
 }
 
-static int get_nothing(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
+static int get_nothing(struct sctp_socket *, const struct row *, union value *value, size_t *length)
 {
-	(void)s, (void)row;
 	value->number = 0;
 	*length = sizeof(value->number);
 	return 0;
@@ -230,9 +222,8 @@ static int apply_v6only(struct sctp_socket *s, bool on)
 	return 0;
 }
 
-static int set_v6only(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+static int set_v6only(struct sctp_socket *s, const struct row *, union value *value, size_t length)
 {
-	(void)row;
 	if (s->domain != AF_INET6)
 		return ENOPROTOOPT;
 	socket_note_port(s);
@@ -260,11 +251,10 @@ static int set_disable_fragments(struct sctp_socket *s, const struct row *row, u
 }
 
 /* Linux lets 0 stand for "as it is" and doesn't ask that the initial timeout lie between the others; usrsctp does. */
-static int set_timeouts(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+static int set_timeouts(struct sctp_socket *s, const struct row *row, union value *value, size_t)
 {
 	struct sctp_rtoinfo *to = &value->timeouts, now = { .srto_assoc_id = to->srto_assoc_id };
 
-	(void)length;
 	if (GET_THERE(s, row->usrsctp, now) != 0)
 		return EINVAL;
 	to->srto_min = to->srto_min != 0 ? to->srto_min : now.srto_min;
@@ -338,12 +328,11 @@ static struct sctp_paddrparams named_path(const struct lx_paddrparams *from)
 	return to;
 }
 
-static int set_path_parameters(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+static int set_path_parameters(struct sctp_socket *s, const struct row *row, union value *value, size_t)
 {
 	const struct lx_paddrparams *from = &value->path_parameters;
 	struct sctp_paddrparams to = named_path(from);
 
-	(void)length;
 	if (is_wrong(s, from))
 		return EINVAL;
 	to.spp_hbinterval = from->hbinterval;
@@ -389,19 +378,17 @@ static int get_path(struct sctp_socket *s, const struct row *row, union value *v
 	return 0;
 }
 
-static int get_status(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
+static int get_status(struct sctp_socket *s, const struct row *, union value *value, size_t *length)
 {
-	(void)row;
 	*length = sizeof(value->status);
 	return translate_status(s, value->association, &value->status);
 }
 
-static int set_default_send(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+static int set_default_send(struct sctp_socket *s, const struct row *row, union value *value, size_t)
 {
 	const struct lx_sndinfo *from = &value->sndinfo;
 	const struct sctp_sndinfo to = { from->sid, from->flags & LX_UNORDERED ? SCTP_UNORDERED : 0, from->ppid, from->context, from->assoc_id };
 
-	(void)length;
 	if (from->flags & ~(LX_UNORDERED | LX_ADDR_OVER | LX_ABORT | LX_EOF))
 		return EINVAL;
 	return set_there(s, row->usrsctp, &to, sizeof(to));
@@ -444,11 +431,10 @@ static int get_old_default_send(struct sctp_socket *s, const struct row *row, un
 	return error;
 }
 
-static int set_primary(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+static int set_primary(struct sctp_socket *s, const struct row *row, union value *value, size_t)
 {
 	const struct sctp_setprim to = { .ssp_assoc_id = value->primary.assoc_id, .ssp_addr = value->primary.addr };
 
-	(void)length;
 	return set_there(s, row->usrsctp, &to, sizeof(to));
 }
 

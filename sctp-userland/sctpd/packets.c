@@ -46,7 +46,7 @@ static struct watch raw4 = { -1, EPOLLIN, ready4 }, raw6 = { -1, EPOLLIN, ready6
 
 static int open_raw(struct watch *watch, int family)
 {
-	int size = BUFFER_SIZE, yes = 1, fragment = IP_PMTUDISC_DONT;
+	int size = BUFFER_SIZE, yes = 1;
 
 	watch->fd = socket(family, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_SCTP);
 	if (watch->fd < 0)
@@ -55,10 +55,7 @@ static int open_raw(struct watch *watch, int family)
 		setsockopt(watch->fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
 	if (setsockopt(watch->fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size)) < 0)
 		setsockopt(watch->fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
-	if (family == AF_INET && setsockopt(watch->fd, IPPROTO_IP, IP_MTU_DISCOVER, &fragment, sizeof(fragment)) < 0)
-		return -errno; /* without a header of ours only: with one, usrsctp decides */
-	if (family == AF_INET ? setsockopt(watch->fd, IPPROTO_IP, IP_HDRINCL, &yes, sizeof(yes)) < 0
-			      : setsockopt(watch->fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &yes, sizeof(yes)) < 0)
+	if (family == AF_INET6 && setsockopt(watch->fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &yes, sizeof(yes)) < 0)
 		return -errno;
 	return loop_add(watch);
 }
@@ -179,9 +176,8 @@ static bool take4(void)
 	return true;
 }
 
-static void ready4(struct watch *watch, uint32_t events)
+static void ready4(struct watch *, uint32_t)
 {
-	(void)watch, (void)events;
 	take4();
 }
 
@@ -214,9 +210,8 @@ static bool take6(void)
 	return true;
 }
 
-static void ready6(struct watch *watch, uint32_t events)
+static void ready6(struct watch *, uint32_t)
 {
-	(void)watch, (void)events;
 	take6();
 }
 
@@ -265,97 +260,61 @@ static void tell_mtu(const struct path_route *route, uint32_t mtu)
 		route->entry->mtu = mtu < SMALLEST_MTU ? SMALLEST_MTU : mtu > LARGEST_MTU ? LARGEST_MTU : mtu;
 }
 
-/* A chunk that has its number stays as long as it is when the path's MTU becomes smaller: it goes in fragments (RFC 9260 section 6.9). With a
- * header of ours the kernel makes none, so it puts its own. */
-static void send_fragmented(int length, const struct sockaddr_in *destination)
+/* Send the SCTP packet at `packet`. The kernel puts its own header, and makes fragments: a chunk that has its number stays as long as it is when the
+ * path's MTU becomes smaller (RFC 9260 section 6.9). A local error (no route, link down, buffer full) is a lost packet: retransmission and failover
+ * must go on. */
+static void output(int fd, const char *packet, size_t length, struct sockaddr_in6 *source, struct sockaddr_in6 *destination, void *route)
+{
+	const bool v4 = destination->sin6_family == AF_INET;
+	char control[CMSG_SPACE(sizeof(struct in6_pktinfo))] = { 0 };
+	struct iovec vector = { (void *)(uintptr_t)packet, length };
+	struct msghdr message = { .msg_name = destination, .msg_namelen = address_length((struct sockaddr *)destination), .msg_iov = &vector,
+				  .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+	struct cmsghdr *item = CMSG_FIRSTHDR(&message);
+	struct in6_pktinfo from6 = { 0 };
+	struct in_pktinfo from4 = { 0 };
+	int attempt;
+
+	note_own(v4 ? &own4 : &own6, interfaces_known(destination) != NULL);
+	for (attempt = 0; attempt < 2; attempt++) {
+		tell_mtu(route, routes_choose_source(source, (struct sockaddr *)destination, packet));
+		from4.ipi_spec_dst = ((struct sockaddr_in *)source)->sin_addr;
+		from6.ipi6_addr = source->sin6_addr;
+		if (IN6_IS_ADDR_LINKLOCAL(&destination->sin6_addr) && !v4)
+			destination->sin6_scope_id = from6.ipi6_ifindex = interfaces_index_of(source);
+		item->cmsg_level = v4 ? IPPROTO_IP : IPPROTO_IPV6;
+		item->cmsg_type = v4 ? IP_PKTINFO : IPV6_PKTINFO;
+		item->cmsg_len = v4 ? CMSG_LEN(sizeof(from4)) : CMSG_LEN(sizeof(from6));
+		memcpy(CMSG_DATA(item), v4 ? (void *)&from4 : (void *)&from6, item->cmsg_len - CMSG_LEN(0));
+		message.msg_controllen = CMSG_ALIGN(item->cmsg_len);
+		if (sendmsg(fd, &message, MSG_DONTWAIT) >= 0 || errno != EMSGSIZE)
+			return;
+		routes_forget(); /* the link's MTU is another one just now */
+	}
+}
+
+void sctp_userspace_ip_output(int *result, struct mbuf *packet, void *route, void *, uint32_t)
 {
 	const struct ip *header = (const struct ip *)outgoing;
-	size_t skip = header->ip_hl * 4U;
-	char control[CMSG_SPACE(sizeof(struct in_pktinfo))] = { 0 };
-	struct in_pktinfo source = { .ipi_spec_dst = header->ip_src };
-	struct iovec vector = { outgoing + skip, (size_t)length - skip };
-	struct msghdr message = { .msg_name = (void *)(uintptr_t)destination, .msg_namelen = sizeof(*destination), .msg_iov = &vector,
-				  .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
-	struct cmsghdr *item = CMSG_FIRSTHDR(&message);
-	const int no = 0, yes = 1;
+	const int skip = sizeof(*header), length = flatten(packet);
+	struct sockaddr_in6 source = { .sin6_family = AF_INET }, destination = source;
 
-	item->cmsg_level = IPPROTO_IP;
-	item->cmsg_type = IP_PKTINFO;
-	item->cmsg_len = CMSG_LEN(sizeof(source));
-	memcpy(CMSG_DATA(item), &source, sizeof(source));
-	setsockopt(raw4.fd, IPPROTO_IP, IP_HDRINCL, &no, sizeof(no));
-	sendmsg(raw4.fd, &message, MSG_DONTWAIT);
-	setsockopt(raw4.fd, IPPROTO_IP, IP_HDRINCL, &yes, sizeof(yes));
-}
-
-static uint32_t choose_source4(struct ip *header, const struct sockaddr_in *destination)
-{
-	struct sockaddr_in6 source = { .sin6_family = AF_INET };
-	struct sockaddr_in *v4 = (struct sockaddr_in *)&source;
-	uint32_t mtu;
-
-	v4->sin_addr = header->ip_src;
-	mtu = routes_choose_source(&source, (const struct sockaddr *)destination, (const char *)header + header->ip_hl * 4);
-	header->ip_src = v4->sin_addr;
-	return mtu;
-}
-
-/* A local error (no route, link down, buffer full) is a lost packet: retransmission and failover must go on, so *result is 0. */
-void sctp_userspace_ip_output(int *result, struct mbuf *packet, void *route, void *tcb, uint32_t vrf)
-{
-	struct sockaddr_in destination = { .sin_family = AF_INET };
-	struct ip *header = (struct ip *)outgoing;
-	int length = flatten(packet);
-	uint32_t mtu;
-
-	(void)tcb, (void)vrf;
 	*result = 0;
-	if (length < (int)sizeof(*header) + COMMON_HEADER)
+	if (length < skip + COMMON_HEADER)
 		return;
-	header->ip_len = htons((uint16_t)length);
-	destination.sin_addr = header->ip_dst;
-	note_own(&own4, interfaces_has4(header->ip_dst));
-	mtu = choose_source4(header, &destination);
-	if (mtu == 0 || (uint32_t)length <= mtu) {
-		if (sendto(raw4.fd, outgoing, (size_t)length, MSG_DONTWAIT, (struct sockaddr *)&destination, sizeof(destination)) >= 0 ||
-		    errno != EMSGSIZE) {
-			tell_mtu(route, mtu);
-			return;
-		}
-		routes_forget(); /* the link's MTU is another one just now */
-		mtu = choose_source4(header, &destination);
-	}
-	tell_mtu(route, mtu);
-	send_fragmented(length, &destination);
+	((struct sockaddr_in *)&source)->sin_addr = header->ip_src;
+	((struct sockaddr_in *)&destination)->sin_addr = header->ip_dst;
+	output(raw4.fd, outgoing + skip, (size_t)(length - skip), &source, &destination, route);
 }
 
-void sctp_userspace_ip6_output(int *result, struct mbuf *packet, void *route, void *tcb, uint32_t vrf)
+void sctp_userspace_ip6_output(int *result, struct mbuf *packet, void *route, void *, uint32_t)
 {
-	struct sockaddr_in6 destination = { .sin6_family = AF_INET6 };
 	const struct ip6_hdr *header = (const struct ip6_hdr *)outgoing;
-	char control[CMSG_SPACE(sizeof(struct in6_pktinfo))] = { 0 };
-	int length = flatten(packet);
-	struct sockaddr_in6 source = { .sin6_family = AF_INET6 };
-	struct in6_pktinfo from = { 0 };
-	struct iovec vector = { outgoing + sizeof(*header), (size_t)length - sizeof(*header) };
-	struct msghdr message = { .msg_name = &destination, .msg_namelen = sizeof(destination), .msg_iov = &vector,
-				  .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
-	struct cmsghdr *item = CMSG_FIRSTHDR(&message);
+	const int skip = sizeof(*header), length = flatten(packet);
+	struct sockaddr_in6 source = { .sin6_family = AF_INET6, .sin6_addr = header->ip6_src };
+	struct sockaddr_in6 destination = { .sin6_family = AF_INET6, .sin6_addr = header->ip6_dst };
 
-	(void)tcb, (void)vrf;
 	*result = 0;
-	if (length < (int)sizeof(*header) + COMMON_HEADER)
-		return;
-	destination.sin6_addr = header->ip6_dst;
-	note_own(&own6, interfaces_known(&destination) != NULL);
-	source.sin6_addr = header->ip6_src;
-	tell_mtu(route, routes_choose_source(&source, (struct sockaddr *)&destination, outgoing + sizeof(*header)));
-	from.ipi6_addr = source.sin6_addr;
-	if (IN6_IS_ADDR_LINKLOCAL(&destination.sin6_addr))
-		destination.sin6_scope_id = from.ipi6_ifindex = interfaces_index_of(&source);
-	item->cmsg_level = IPPROTO_IPV6;
-	item->cmsg_type = IPV6_PKTINFO;
-	item->cmsg_len = CMSG_LEN(sizeof(from));
-	memcpy(CMSG_DATA(item), &from, sizeof(from));
-	sendmsg(raw6.fd, &message, MSG_DONTWAIT);
+	if (length >= skip + COMMON_HEADER)
+		output(raw6.fd, outgoing + skip, (size_t)(length - skip), &source, &destination, route);
 }

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,45 +13,55 @@
 #include "limits.h"
 #include "loop.h"
 
+static struct settings parsed;
+static long memory_mb;
+
+/* An option is a flag, has a number from `smallest` to `largest`, or is one of the last, which settings_parse() knows. */
+static const struct row {
+	const char *name, *value, *help;
+	bool *flag;
+	long *number, smallest, largest;
+} rows[] = {
+#define MS(option, member, smallest, largest, help) { option, "MS", help, NULL, &parsed.stack.member, smallest, largest }
+#define COUNT(option, member, largest, help) { option, "N", help, NULL, &member, 1, largest }
+	MS("rto-min", rto_min_ms, 10, 3600000, "least retransmission timeout (1000)"),
+	MS("rto-initial", rto_initial_ms, 10, 3600000, "first retransmission timeout (3000)"),
+	MS("rto-max", rto_max_ms, 10, 3600000, "longest retransmission timeout (60000)"),
+	MS("sack-delay", sack_delay_ms, 1, 500, "delay of acknowledgements (200)"),
+	MS("heartbeat", heartbeat_ms, 10, 3600000, "interval of heartbeats (30000)"),
+	COUNT("init-retransmissions", parsed.stack.init_retransmissions, 1000, "of an INIT, until connecting fails (8)"),
+	COUNT("association-retransmissions", parsed.stack.association_retransmissions, 1000, "until an association ends (10)"),
+	COUNT("path-retransmissions", parsed.stack.path_retransmissions, 1000, "until a path is taken for dead (5)"),
+	{ "idle-exit", "S", "end S seconds after the last client left", NULL, &parsed.idle_exit_s, 0, 86400 },
+	{ "everyone", NULL, "any user may use it, not only root, its own user and --group", &parsed.everyone },
+	COUNT("socket-limit", limits.sockets, STATES_MAX, "sockets of all programs (16384)"),
+	COUNT("connection-limit", limits.connections, 1000000, "threads of programs that use sockets (4096)"),
+	{ "memory-limit", "MB", "what all that is queued, and all associations, may take (512)", NULL, &memory_mb, 16, 1000000 },
+	{ "detach", NULL, "go to the background once it serves", &parsed.detach },
+	{ "status", NULL, "show what is served", &parsed.status },
+	{ "json", NULL, "... for programs", &parsed.json },
+	{ "debug", NULL, "usrsctp's own messages", &parsed.stack.debug },
+	{ "group", "NAME", "processes that have this group may use it" },
+	{ "log", "FILE", "its log in the background (sctpd-UID.log in $XDG_RUNTIME_DIR, $TMPDIR or /tmp)" },
+	{ "kernel", NULL, "only tell (exit status) whether the kernel has SCTP" },
+	{ "version", NULL, "tell the version" },
+	{ "help", NULL, "tell this" },
+};
+#define ROWS (sizeof(rows) / sizeof(rows[0]))
+
 static void usage(FILE *to)
 {
+	char left[64];
+	size_t i;
+
 	fputs("usage: sctpd [OPTIONS]          serve SCTP to the programs of this network namespace\n"
-	      "       sctpd --status [--json]  show what is served\n"
-	      "  --rto-min MS --rto-initial MS --rto-max MS   retransmission timeouts (1000 3000 60000)\n"
-	      "  --sack-delay MS                              (200)\n"
-	      "  --heartbeat MS                               interval (30000)\n"
-	      "  --init-retransmissions N --association-retransmissions N --path-retransmissions N   (8 10 5)\n"
-	      "  --idle-exit S                                end S seconds after the last client left\n"
-	      "  --group NAME, --everyone                     who may use it besides root and its own user\n"
-	      "  --socket-limit N --connection-limit N        sockets, and threads of programs that use them (16384 4096)\n"
-	      "  --memory-limit MB                            what all that is queued, and all associations, may take (512)\n"
-	      "  --detach                                     go to the background once it serves\n"
-	      "  --log FILE                                   its log then (sctpd-UID.log in $XDG_RUNTIME_DIR, $TMPDIR or /tmp)\n"
-	      "  --kernel                                     only tell (exit status) whether the kernel has SCTP\n"
-	      "  --version                                    tell the version\n"
-	      "  --debug                                      usrsctp's own messages\n",
+	      "       sctpd --status [--json]  show what is served\n",
 	      to);
+	for (i = 0; i < ROWS; i++) {
+		snprintf(left, sizeof(left), "--%s %s", rows[i].name, rows[i].value != NULL ? rows[i].value : "");
+		fprintf(to, "  %-34s %s\n", left, rows[i].help);
+	}
 }
-
-enum { RTO_MIN = 1, RTO_INITIAL, RTO_MAX, SACK, HEARTBEAT, INIT_RTX, ASSOC_RTX, PATH_RTX, IDLE, GROUP, EVERYONE, LIMIT,
-       CONNECTIONS, MEMORY, DEBUG, STATUS, JSON, HELP, DETACH, LOG, KERNEL, VERSION };
-
-static const struct option long_options[] = {
-	{ "rto-min", 1, NULL, RTO_MIN },	   { "rto-initial", 1, NULL, RTO_INITIAL },
-	{ "rto-max", 1, NULL, RTO_MAX },	   { "sack-delay", 1, NULL, SACK },
-	{ "heartbeat", 1, NULL, HEARTBEAT },	   { "init-retransmissions", 1, NULL, INIT_RTX },
-	{ "association-retransmissions", 1, NULL, ASSOC_RTX },
-	{ "path-retransmissions", 1, NULL, PATH_RTX }, { "idle-exit", 1, NULL, IDLE },
-	{ "group", 1, NULL, GROUP },		   { "everyone", 0, NULL, EVERYONE },
-	{ "socket-limit", 1, NULL, LIMIT },	   { "connection-limit", 1, NULL, CONNECTIONS },
-	{ "memory-limit", 1, NULL, MEMORY },
-	{ "debug", 0, NULL, DEBUG },
-	{ "status", 0, NULL, STATUS },		   { "json", 0, NULL, JSON },
-	{ "detach", 0, NULL, DETACH },		   { "log", 1, NULL, LOG },
-	{ "kernel", 0, NULL, KERNEL },
-	{ "help", 0, NULL, HELP },		   { "version", 0, NULL, VERSION },
-	{ NULL, 0, NULL, 0 },
-};
 
 static long number(const char *name, const char *text, long smallest, long largest)
 {
@@ -79,49 +90,45 @@ static bool kernel_has_sctp(void)
 {
 	int fd = socket(AF_INET, SOCK_STREAM, IPPROTO_SCTP);
 
-	if (fd < 0)
-		return false;
-	close(fd);
-	return true;
+	return fd >= 0 && close(fd) == 0;
 }
 
-void settings_parse(struct settings *settings, int argc, char **argv)
+struct settings settings_parse(int argc, char **argv)
 {
-	int option, index = 0;
+	struct option options[ROWS + 1] = { 0 };
+	int option, index;
+	size_t i;
 
-	*settings = (struct settings){ .stack = stack_defaults, .idle_exit_s = -1, .group = (gid_t)-1 };
-	while ((option = getopt_long(argc, argv, "h", long_options, &index)) != -1) {
-		struct stack_settings *stack = &settings->stack;
-		const char *name = long_options[index].name;
+	parsed = (struct settings){ .stack = stack_defaults, .idle_exit_s = -1, .group = (gid_t)-1 };
+	for (i = 0; i < ROWS; i++)
+		options[i] = (struct option){ rows[i].name, rows[i].value != NULL, NULL, 1 };
+	while ((option = getopt_long(argc, argv, "h", options, &index)) != -1) {
+		const struct row *row = option == 1 ? &rows[index] : NULL;
+		const char *name = option == 'h' ? "help" : row != NULL ? row->name : "";
 
-		switch (option) {
-		case RTO_MIN: stack->rto_min_ms = (uint32_t)number(name, optarg, 10, 3600000); break;
-		case RTO_INITIAL: stack->rto_initial_ms = (uint32_t)number(name, optarg, 10, 3600000); break;
-		case RTO_MAX: stack->rto_max_ms = (uint32_t)number(name, optarg, 10, 3600000); break;
-		case SACK: stack->sack_delay_ms = (uint32_t)number(name, optarg, 1, 500); break;
-		case HEARTBEAT: stack->heartbeat_ms = (uint32_t)number(name, optarg, 10, 3600000); break;
-		case INIT_RTX: stack->init_retransmissions = (uint32_t)number(name, optarg, 1, 1000); break;
-		case ASSOC_RTX: stack->association_retransmissions = (uint32_t)number(name, optarg, 1, 1000); break;
-		case PATH_RTX: stack->path_retransmissions = (uint32_t)number(name, optarg, 1, 1000); break;
-		case IDLE: settings->idle_exit_s = number(name, optarg, 0, 86400); break;
-		case GROUP: settings->group = group_named(optarg); break;
-		case EVERYONE: settings->everyone = true; break;
-		case LIMIT: limits.sockets = (int)number(name, optarg, 1, STATES_MAX); break;
-		case CONNECTIONS: limits.connections = (int)number(name, optarg, 1, 1000000); break;
-		case MEMORY: limits.memory = (uint64_t)number(name, optarg, 16, 1000000) << 20; break;
-		case DEBUG: stack->debug = true; break;
-		case DETACH: settings->detach = true; break;
-		case LOG: settings->log = optarg; break;
-		case KERNEL: exit(kernel_has_sctp() ? 0 : 1);
-		case STATUS: settings->status = true; break;
-		case JSON: settings->json = true; break;
-		case HELP: case 'h': usage(stdout); exit(0);
-		case VERSION: puts("sctpd, version " PROJECT_VERSION); exit(0);
-		default: usage(stderr); exit(2);
+		if (row != NULL && row->flag != NULL) {
+			*row->flag = true;
+		} else if (row != NULL && row->number != NULL) {
+			*row->number = number(name, optarg, row->smallest, row->largest);
+		} else if (strcmp(name, "group") == 0) {
+			parsed.group = group_named(optarg);
+		} else if (strcmp(name, "log") == 0) {
+			parsed.log = optarg;
+		} else if (strcmp(name, "kernel") == 0) {
+			exit(kernel_has_sctp() ? 0 : 1);
+		} else if (strcmp(name, "version") == 0) {
+			puts("sctpd, version " PROJECT_VERSION);
+			exit(0);
+		} else {
+			usage(option == '?' ? stderr : stdout);
+			exit(option == '?' ? 2 : 0);
 		}
 	}
+	if (memory_mb > 0)
+		limits.memory = (uint64_t)memory_mb << 20;
 	if (optind < argc) {
 		log_line("unexpected argument '%s' (see --help)", argv[optind]);
 		exit(2);
 	}
+	return parsed;
 }

@@ -15,7 +15,7 @@ struct settings {
 	const char *log; /* of a process in the background; NULL: the usual file */
 };
 
-/* Fill them in, and the limits; what is wrong is told, and ends the process. */
-void settings_parse(struct settings *settings, int argc, char **argv);
+/* The settings; the limits are set. What is wrong is told, and ends the process. */
+struct settings settings_parse(int argc, char **argv);
 
 #endif

@@ -1,7 +1,9 @@
 #include "stack.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +14,6 @@
 #include "netlink.h"
 #include "packets.h"
 #include "sockets.h"
-#include "states.h"
 #include "usrsctp_internal.h"
 
 #define CHUNKS (64 * 1024)
@@ -61,15 +62,15 @@ int stack_start(const struct stack_settings *settings)
 	usrsctp_sysctl_set_sctp_pktdrop_enable(0);
 	usrsctp_sysctl_set_sctp_nr_outgoing_streams_default(OUT_STREAMS);
 	usrsctp_sysctl_set_sctp_default_ss_module(SCTP_SS_FIRST_COME); /* as a kernel: in the order of sending, whatever the stream */
-	usrsctp_sysctl_set_sctp_rto_min_default(settings->rto_min_ms);
-	usrsctp_sysctl_set_sctp_rto_max_default(settings->rto_max_ms);
-	usrsctp_sysctl_set_sctp_init_rto_max_default(settings->rto_max_ms);
-	usrsctp_sysctl_set_sctp_rto_initial_default(settings->rto_initial_ms);
-	usrsctp_sysctl_set_sctp_delayed_sack_time_default(settings->sack_delay_ms);
-	usrsctp_sysctl_set_sctp_heartbeat_interval_default(settings->heartbeat_ms);
-	usrsctp_sysctl_set_sctp_init_rtx_max_default(settings->init_retransmissions);
-	usrsctp_sysctl_set_sctp_assoc_rtx_max_default(settings->association_retransmissions);
-	usrsctp_sysctl_set_sctp_path_rtx_max_default(settings->path_retransmissions);
+	usrsctp_sysctl_set_sctp_rto_min_default((uint32_t)settings->rto_min_ms);
+	usrsctp_sysctl_set_sctp_rto_max_default((uint32_t)settings->rto_max_ms);
+	usrsctp_sysctl_set_sctp_init_rto_max_default((uint32_t)settings->rto_max_ms);
+	usrsctp_sysctl_set_sctp_rto_initial_default((uint32_t)settings->rto_initial_ms);
+	usrsctp_sysctl_set_sctp_delayed_sack_time_default((uint32_t)settings->sack_delay_ms);
+	usrsctp_sysctl_set_sctp_heartbeat_interval_default((uint32_t)settings->heartbeat_ms);
+	usrsctp_sysctl_set_sctp_init_rtx_max_default((uint32_t)settings->init_retransmissions);
+	usrsctp_sysctl_set_sctp_assoc_rtx_max_default((uint32_t)settings->association_retransmissions);
+	usrsctp_sysctl_set_sctp_path_rtx_max_default((uint32_t)settings->path_retransmissions);
 	if (!library_is_known())
 		return -ENOSYS;
 	return netlink_watch();
@@ -159,9 +160,8 @@ struct sctp_tcb *sctp_findasoc_ep_asocid_locked(void *endpoint, uint32_t identif
 }
 
 /* No threads: what they would do is done by the loop. */
-int sctp_userspace_thread_create(pthread_t *thread, void *(*start)(void *))
+int sctp_userspace_thread_create(pthread_t *thread, void *(*)(void *))
 {
-	(void)start;
 	*thread = 0;
 	return 0;
 }
@@ -172,13 +172,127 @@ void sctp_wakeup_iterator(void)
 }
 
 /* usrsctp measures round trips and cookie lifetimes with the wall clock; a step of it must not disturb associations. */
-int gettimeofday(struct timeval *restrict now, void *restrict zone)
+int gettimeofday(struct timeval *restrict now, void *restrict)
 {
 	struct timespec monotonic;
 
-	(void)zone;
 	clock_gettime(CLOCK_MONOTONIC, &monotonic);
 	now->tv_sec = monotonic.tv_sec + 1; /* zero means "not set" in places */
 	now->tv_usec = monotonic.tv_nsec / 1000;
 	return 0;
+}
+
+/* Its timers, exact to the millisecond. (Its own are a list that a thread walks every 10 ms.) */
+
+#define CALLOUT_ACTIVE 2
+#define CALLOUT_PENDING 4
+
+struct entry {
+	uint64_t due_ms;
+	struct callout *timer;
+};
+
+/* A binary heap, the next one due first. Each timer keeps its position in it. */
+static struct entry *heap;
+static uintptr_t count, room;
+
+static void put(uintptr_t position, struct entry entry)
+{
+	heap[position] = entry;
+	entry.timer->position = position;
+}
+
+static void move_up(uintptr_t position, struct entry entry)
+{
+	while (position > 0 && heap[(position - 1) / 2].due_ms > entry.due_ms) {
+		put(position, heap[(position - 1) / 2]);
+		position = (position - 1) / 2;
+	}
+	put(position, entry);
+}
+
+static void move_down(uintptr_t position, struct entry entry)
+{
+	for (;;) {
+		uintptr_t child = 2 * position + 1;
+
+		if (child + 1 < count && heap[child + 1].due_ms < heap[child].due_ms)
+			child++;
+		if (child >= count || heap[child].due_ms >= entry.due_ms)
+			break;
+		put(position, heap[child]);
+		position = child;
+	}
+	put(position, entry);
+}
+
+static void take_out(uintptr_t position)
+{
+	struct entry last = heap[--count];
+
+	if (position == count)
+		return;
+	if (position > 0 && heap[(position - 1) / 2].due_ms > last.due_ms)
+		move_up(position, last);
+	else
+		move_down(position, last);
+}
+
+int sctp_os_timer_start(struct callout *timer, uint32_t ticks, void (*function)(void *), void *argument)
+{
+	int was_pending = timer != NULL && timer->flags & CALLOUT_PENDING;
+
+	if (timer == NULL || function == NULL)
+		return 0;
+	if (was_pending)
+		take_out(timer->position);
+	if (count == room) {
+		uintptr_t larger = room != 0 ? room * 2 : 256;
+		struct entry *grown = realloc(heap, larger * sizeof(*heap));
+
+		if (grown == NULL)
+			abort(); /* an association without its timers would hang for ever */
+		heap = grown;
+		room = larger;
+	}
+	timer->argument = argument;
+	timer->function = function;
+	timer->flags = CALLOUT_ACTIVE | CALLOUT_PENDING;
+	count++;
+	move_up(count - 1, (struct entry){ loop_now_ms() + (ticks != 0 ? ticks : 1), timer });
+	return was_pending;
+}
+
+int sctp_os_timer_stop(struct callout *timer)
+{
+	int was_pending = timer->flags & CALLOUT_PENDING;
+
+	if (was_pending)
+		take_out(timer->position);
+	timer->flags &= ~(CALLOUT_ACTIVE | CALLOUT_PENDING);
+	return was_pending != 0;
+}
+
+uint32_t sctp_get_tick_count(void)
+{
+	return (uint32_t)loop_now_ms();
+}
+
+int timers_run(void)
+{
+	uint64_t now_ms = loop_now_ms();
+
+	while (count > 0 && heap[0].due_ms <= now_ms) {
+		struct callout *timer = heap[0].timer;
+
+		take_out(0);
+		timer->flags &= ~CALLOUT_PENDING;
+		timer->function(timer->argument);
+	}
+	if (count == 0)
+		return -1;
+	now_ms = loop_now_ms();
+	if (heap[0].due_ms <= now_ms)
+		return 0;
+	return heap[0].due_ms - now_ms > INT_MAX ? INT_MAX : (int)(heap[0].due_ms - now_ms);
 }

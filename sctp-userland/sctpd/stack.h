@@ -8,10 +8,8 @@
 #include <usrsctp.h>
 
 struct stack_settings {
-	uint32_t rto_min_ms, rto_initial_ms, rto_max_ms;
-	uint32_t sack_delay_ms;
-	uint32_t heartbeat_ms;
-	uint32_t init_retransmissions, association_retransmissions, path_retransmissions;
+	long rto_min_ms, rto_initial_ms, rto_max_ms, sack_delay_ms, heartbeat_ms;
+	long init_retransmissions, association_retransmissions, path_retransmissions;
 	bool debug;
 };
 
@@ -22,6 +20,9 @@ int stack_start(const struct stack_settings *settings);
 
 /* Run work that usrsctp wants done outside of what started it (a thread of its own elsewhere). */
 void stack_run_deferred_work(void);
+
+/* Run the timers that are due; return the time until the next one in ms, -1: there is none. */
+int timers_run(void);
 
 /* The identifiers of a one-to-many socket's associations, good until the next call; return their number. */
 uint32_t stack_association_list(struct socket *so, const sctp_assoc_t **identifiers);

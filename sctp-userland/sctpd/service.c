@@ -1,11 +1,14 @@
-#include "background.h"
+#include "service.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -79,4 +82,32 @@ void background_serves(int fd)
 	dup2(log_fd, STDERR_FILENO);
 	close(log_fd);
 	log_to_file();
+}
+
+void manager_tell(const char *what)
+{
+	const char *path = getenv("NOTIFY_SOCKET");
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd;
+
+	if (path == NULL || strlen(path) >= sizeof(address.sun_path))
+		return;
+	memcpy(address.sun_path, path, strlen(path));
+	if (address.sun_path[0] == '@')
+		address.sun_path[0] = '\0';
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return;
+	sendto(fd, what, strlen(what), MSG_NOSIGNAL, (struct sockaddr *)&address,
+	       (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path)));
+	close(fd);
+}
+
+int manager_watchdog_ms(void)
+{
+	const char *limit = getenv("WATCHDOG_USEC"), *process = getenv("WATCHDOG_PID");
+
+	if (limit == NULL || (process != NULL && atol(process) != getpid()) || atol(limit) < 2000)
+		return -1;
+	return (int)(atol(limit) / 2000);
 }

@@ -1,5 +1,6 @@
-#ifndef BACKGROUND_H
-#define BACKGROUND_H
+/* Running as a service: in the background, with a log; under a service manager (systemd), when it asked to be told. */
+#ifndef SERVICE_H
+#define SERVICE_H
 
 /* Go to the background. The parent waits until background_serves(), or the end of this process, whose exit status becomes its own.
  * Returns the descriptor to tell it by. */
@@ -10,5 +11,11 @@ void background_ready(const char *log_path);
 
 /* Let the parent go; from now on what is logged goes to the log. */
 void background_serves(int fd);
+
+/* Tell it "READY=1" or "WATCHDOG=1", sd_notify(3). */
+void manager_tell(const char *what);
+
+/* How often it wants to hear that the loop goes round, in ms, else it ends and restarts this process. -1: never. */
+int manager_watchdog_ms(void);
 
 #endif
