@@ -15,10 +15,8 @@
 #include "linux_headers.h"
 #include "fds.h"
 #include "memory.h"
-#include "options.h"
+#include "sctp.h"
 #include "real.h"
-#include "receive.h"
-#include "send.h"
 
 static bool is_sctp(int domain, int type, int protocol)
 {

@@ -1,5 +1,5 @@
 /* Socket options. Those below 100 go to sctpd; bindx, connectx, peeloff and the address lists are calls of their own. */
-#include "options.h"
+#include "sctp.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,8 +11,6 @@
 #include "fds.h"
 #include "memory.h"
 #include "real.h"
-#include "receive.h"
-#include "send.h"
 
 static int bindx(int fd, int how, const void *addresses, socklen_t length)
 {

@@ -1,7 +1,7 @@
 /* Receiving. A message (header and bytes) lies as one datagram in the descriptor, and one system call takes all of it, into the program's buffers and
  * behind them into a spare one: so readers in any threads and processes never share a message by accident. What came into the spare one goes back to
  * sctpd, which puts it before all else that lies there. */
-#include "receive.h"
+#include "sctp.h"
 
 #include <errno.h>
 #include <limits.h>

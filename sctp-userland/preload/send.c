@@ -1,4 +1,4 @@
-#include "send.h"
+#include "sctp.h"
 
 #include <errno.h>
 #include "linux_headers.h"
@@ -13,7 +13,6 @@
 #include "channel.h"
 #include "fds.h"
 #include "real.h"
-#include "receive.h"
 
 /* Until sctpd takes the plug out, the descriptor isn't writable: poll() and its kin see it natively. More than a quarter of its buffer it is. */
 static void plug(int fd)

@@ -26,7 +26,7 @@ static unsigned int nowhere(char *name, size_t room)
 }
 
 /* Known it is from then on to those who bind it, but not to be told to peers for those who bind all: that, usrsctp judges by the interface
- * (and announce.c); whether it may be a source address for them, by what that was when the address was new. */
+ * (and below); whether it may be a source address for them, by what that was when the address was new. */
 static void admit(const struct sockaddr_in6 *address)
 {
 	unsigned int usrsctp_index;
@@ -119,12 +119,10 @@ static bool is_unicast(const struct sockaddr *address, socklen_t length)
 
 void admitted_add(const struct sockaddr *address)
 {
-	struct sockaddr_in6 local = { 0 };
-	socklen_t length = address_length(address);
+	struct sockaddr_in6 local = address_unmapped(address);
+	const socklen_t length = address_length((struct sockaddr *)&local);
 	int fd;
 
-	memcpy(&local, address, length);
-	length = address_unmap(&local);
 	local.sin6_port = 0;
 	if (length == 0 || address_is_any((struct sockaddr *)&local) || interfaces_known(&local) != NULL)
 		return;

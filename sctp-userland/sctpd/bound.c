@@ -41,6 +41,25 @@ socklen_t address_unmap(struct sockaddr_in6 *address)
 	return address_length((const struct sockaddr *)address);
 }
 
+struct sockaddr_in6 address_unmapped(const struct sockaddr *address)
+{
+	struct sockaddr_in6 unmapped = { 0 };
+
+	memcpy(&unmapped, address, address_length(address));
+	address_unmap(&unmapped);
+	return unmapped;
+}
+
+struct sockaddr_in6 address_next(const char **bytes)
+{
+	struct sockaddr_in6 address = { 0 };
+	const socklen_t length = address_length((const struct sockaddr *)*bytes);
+
+	memcpy(&address, *bytes, length);
+	*bytes += length;
+	return address;
+}
+
 bool address_is_loopback(const struct sockaddr *address)
 {
 	if (address->sa_family == AF_INET)
@@ -63,23 +82,17 @@ bool address_is_any(const struct sockaddr *address)
 
 void socket_note_bound(struct sctp_socket *s, const struct sockaddr *address)
 {
-	struct sockaddr_in6 unmapped = { 0 };
+	struct sockaddr_in6 unmapped = address_unmapped(address);
 
-	memcpy(&unmapped, address, address_length(address));
-	address_unmap(&unmapped);
-	if (address_is_any((struct sockaddr *)&unmapped)) /* ::ffff:0.0.0.0, too: usrsctp and Linux then bind to all of IPv6 as well */
-		s->bound_any = true;
 	if (s->bound_count < BOUND_MAX)
 		s->bound[s->bound_count++] = unmapped;
 }
 
 void socket_forget_bound(struct sctp_socket *s, const struct sockaddr *address)
 {
-	struct sockaddr_in6 unmapped = { 0 };
+	struct sockaddr_in6 unmapped = address_unmapped(address);
 	int i;
 
-	memcpy(&unmapped, address, address_length(address));
-	address_unmap(&unmapped);
 	for (i = 0; i < s->bound_count; i++)
 		if (address_same((const struct sockaddr *)&s->bound[i], (const struct sockaddr *)&unmapped)) {
 			s->bound[i] = s->bound[--s->bound_count];
@@ -99,10 +112,8 @@ static bool is_in(const struct sockaddr_in6 *list, int count, const struct socka
 
 bool socket_is_bound_to(const struct sctp_socket *s, const struct sockaddr *address)
 {
-	struct sockaddr_in6 unmapped = { 0 };
+	struct sockaddr_in6 unmapped = address_unmapped(address);
 
-	memcpy(&unmapped, address, address_length(address));
-	address_unmap(&unmapped);
 	return is_in(s->bound, s->bound_count, (const struct sockaddr *)&unmapped);
 }
 
@@ -128,36 +139,44 @@ void socket_note_peer(struct sctp_socket *s)
 	usrsctp_freepaddrs(list);
 }
 
+/* ::ffff:0.0.0.0, too, which stands there as 0.0.0.0: usrsctp and Linux then bind to all of IPv6 as well. */
+bool socket_binds_all(const struct sctp_socket *s)
+{
+	int i = 0;
+
+	while (i < s->bound_count && !address_is_any((const struct sockaddr *)&s->bound[i]))
+		i++;
+	return s->bound_count == 0 || i < s->bound_count;
+}
+
 bool sockets_bind_all(const void *endpoint)
 {
 	const struct sctp_socket *s = sockets_first();
 
 	while (s != NULL && s->so->protocol_block != endpoint)
 		s = s->next;
-	return s == NULL || s->bound_count == 0 || s->bound_any;
+	return s == NULL || socket_binds_all(s);
 }
 
 static bool is_at(const struct sctp_socket *s, const struct sockaddr *local)
 {
 	if (s->port == 0 || s->port != address_port(local))
 		return false;
-	if (s->bound_count > 0 && !s->bound_any)
+	if (!socket_binds_all(s))
 		return is_in(s->bound, s->bound_count, local);
 	return local->sa_family == s->domain || (s->domain == AF_INET6 && !s->v6only);
 }
 
 bool socket_conflicts(const struct sctp_socket *s, const struct sockaddr *address)
 {
-	struct sockaddr_in6 wanted = { 0 };
+	struct sockaddr_in6 wanted = address_unmapped(address);
 	int i;
 
-	memcpy(&wanted, address, address_length(address));
-	address_unmap(&wanted);
 	if (s->port == 0 || s->port != ntohs(wanted.sin6_port))
 		return false;
 	if (!address_is_any((struct sockaddr *)&wanted))
 		return is_at(s, (struct sockaddr *)&wanted);
-	if (wanted.sin6_family == AF_INET6 || s->bound_count == 0 || s->bound_any)
+	if (wanted.sin6_family == AF_INET6 || socket_binds_all(s))
 		return wanted.sin6_family == AF_INET6 || s->domain == AF_INET || !s->v6only;
 	for (i = 0; i < s->bound_count && s->bound[i].sin6_family != AF_INET;)
 		i++;
@@ -173,7 +192,7 @@ bool sockets_may_use(uint16_t port, const struct sockaddr *chosen, const struct 
 		if (s->port != port)
 			continue;
 		seen = true;
-		if (s->bound_count == 0 || s->bound_any)
+		if (socket_binds_all(s))
 			any = true;
 		else if (is_in(s->bound, s->bound_count, chosen)) /* several sockets may share a port on different addresses: this is the one */
 			return is_in(s->bound, s->bound_count, wanted);
@@ -181,16 +200,11 @@ bool sockets_may_use(uint16_t port, const struct sockaddr *chosen, const struct 
 	return seen ? any : connecting;
 }
 
-static bool binds_all(const struct sctp_socket *s)
-{
-	return s->bound_count == 0 || s->bound_any;
-}
-
 static bool shares_address(const struct sctp_socket *s, const struct sctp_socket *other)
 {
 	int i;
 
-	if (binds_all(s) || binds_all(other))
+	if (socket_binds_all(s) || socket_binds_all(other))
 		return true;
 	for (i = 0; i < s->bound_count; i++)
 		if (is_in(other->bound, other->bound_count, (const struct sockaddr *)&s->bound[i]))
@@ -207,8 +221,9 @@ static bool has_association(struct socket *so, struct sockaddr *peer)
 	bool found = false;
 
 	for (; count > 0 && !found; count--) {
-		found = address_port((const struct sockaddr *)next) == address_port(peer) && address_same((const struct sockaddr *)next, peer);
-		next += address_length((const struct sockaddr *)next);
+		const struct sockaddr_in6 address = address_next(&next);
+
+		found = address_port((const struct sockaddr *)&address) == address_port(peer) && address_same((const struct sockaddr *)&address, peer);
 	}
 	if (list != NULL)
 		usrsctp_freepaddrs(list);
@@ -226,11 +241,9 @@ static bool has_any_association(const struct sctp_socket *s, struct sockaddr *pe
 
 bool socket_would_take_over(const struct sctp_socket *s, const struct sockaddr *peer)
 {
-	struct sockaddr_in6 unmapped = { 0 };
+	struct sockaddr_in6 unmapped = address_unmapped(peer);
 	const struct sctp_socket *other;
 
-	memcpy(&unmapped, peer, address_length(peer));
-	address_unmap(&unmapped);
 	for (other = sockets_first(); other != NULL; other = other->next)
 		if (other != s && s->port != 0 && other->port == s->port && shares_address(s, other) &&
 		    has_any_association(other, (struct sockaddr *)&unmapped))

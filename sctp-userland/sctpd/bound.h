@@ -21,6 +21,12 @@ bool socket_conflicts(const struct sctp_socket *s, const struct sockaddr *addres
  * length. */
 socklen_t address_map(struct sockaddr_in6 *address, int domain);
 socklen_t address_unmap(struct sockaddr_in6 *address);
+struct sockaddr_in6 address_unmapped(const struct sockaddr *address);
+
+/* The next of packed addresses; *bytes is then behind it. */
+struct sockaddr_in6 address_next(const char **bytes);
+
+bool socket_binds_all(const struct sctp_socket *s);
 
 /* Whether this endpoint of usrsctp's is bound to all addresses of the host. */
 bool sockets_bind_all(const void *endpoint);

@@ -54,7 +54,6 @@ static void inherit(const struct call *call, struct sctp_socket *to, const struc
 	memcpy(to->events, from->events, sizeof(to->events));
 	memcpy(to->bound, from->bound, sizeof(to->bound));
 	to->bound_count = from->bound_count;
-	to->bound_any = from->bound_any;
 	to->port = from->port;
 	to->wants_rcvinfo = from->wants_rcvinfo;
 	to->wants_nxtinfo = from->wants_nxtinfo;
@@ -151,7 +150,8 @@ static int shut_down(struct call *call, struct sctp_socket *s)
 	if (how == SHUT_RD)
 		return 0; /* the peer isn't told, as in Linux */
 	expiry_pass_all(s);
-	s->shut_down = true;
+	if (s->state == SOCKET_CONNECTED)
+		socket_enter(s, SOCKET_WRITE_SHUT);
 	return usrsctp_shutdown(s->so, SHUT_WR) < 0 && errno != ENOTCONN ? errno : 0;
 }
 
@@ -189,7 +189,7 @@ static int option_get(struct call *call, struct sctp_socket *s)
 	return error;
 }
 
-/* What clients may know without asking, see states.h. */
+/* What clients may know without asking, see sockets.h. */
 static int states(struct call *call)
 {
 	call->descriptor = fcntl(states_memory(), F_DUPFD_CLOEXEC, 0);
@@ -266,14 +266,11 @@ void call_run(struct call *call, struct sctp_socket *s)
 	int error;
 
 	if (s != NULL) {
-		s->served = true;
 		if (!socket_is_connecting(s)) /* a plug stays */
 			outbound_take_all(s);
 		socket_note_error(s);
 	}
 	error = run(call, s);
-	if (s != NULL)
-		s->served = false;
 	call->reply.error = error;
 	if (error != 0 && error != EINPROGRESS && error != EAGAIN)
 		call->reply.result = -1;

@@ -18,7 +18,7 @@ struct call {
 /* Carry out one call. s is NULL for calls about no socket. Fills call->reply; never fails otherwise. */
 void call_run(struct call *call, struct sctp_socket *s);
 
-/* calls_bind.c, calls_names.c, calls_send.c: each returns 0 or an errno. */
+/* calls_addresses.c, calls_send.c: each returns 0 or an errno. */
 int call_bind(struct call *call, struct sctp_socket *s);
 int call_bindx(struct call *call, struct sctp_socket *s);
 int call_names(struct call *call, struct sctp_socket *s);
@@ -27,9 +27,6 @@ int call_connect(struct call *call, struct sctp_socket *s);
 
 /* Number of addresses packed in these bytes, all whole and IPv4 or IPv6; -1: not so. */
 int packed_addresses(const char *bytes, size_t length);
-
-/* The next of them; *bytes is then behind it. */
-struct sockaddr_in6 packed_next(const char **bytes);
 
 /* Whether a link-local one is among them: usrsctp takes none as source, so nothing could be sent there. */
 bool packed_link_local(const char *bytes, size_t length);

@@ -30,22 +30,12 @@ int packed_addresses(const char *bytes, size_t length)
 	return count;
 }
 
-struct sockaddr_in6 packed_next(const char **bytes)
-{
-	struct sockaddr_in6 address = { 0 };
-	const socklen_t length = address_length((const struct sockaddr *)*bytes);
-
-	memcpy(&address, *bytes, length);
-	*bytes += length;
-	return address;
-}
-
 bool packed_link_local(const char *bytes, size_t length)
 {
 	const char *const end = bytes + length;
 
 	while (bytes < end) {
-		const struct sockaddr_in6 address = packed_next(&bytes);
+		const struct sockaddr_in6 address = address_next(&bytes);
 
 		if (address_is_link_local((const struct sockaddr *)&address))
 			return true;
@@ -59,7 +49,7 @@ static int give_list(struct call *call, const struct sockaddr *list, int count, 
 	int i;
 
 	for (i = 0; i < count; i++) {
-		struct sockaddr_in6 address = packed_next(&from);
+		struct sockaddr_in6 address = address_next(&from);
 		const socklen_t length = address_map(&address, domain);
 
 		if (length == 0 || call->reply.address_length + length > ADDRESSES_MAX)
@@ -77,7 +67,7 @@ static int local_name(struct call *call, struct sctp_socket *s)
 	struct sockaddr *peers = NULL;
 
 	socket_note_port(s);
-	if (s->bound_count == 1 && !s->bound_any) {
+	if (s->bound_count == 1 && !socket_binds_all(s)) {
 		name = s->bound[0];
 	} else if (IS_ONE_TO_ONE(s) && socket_means(s)->had_connection && usrsctp_getpaddrs(s->so, 0, &peers) > 0) {
 		name = routes_source_to(peers); /* of the path, as in Linux */
@@ -162,7 +152,7 @@ static int may_bind(const struct call *call, const struct sctp_socket *s, const 
 		return 0;
 	if (call->caller->uid != 0 && port < first_free_port())
 		return EACCES;
-	sockets_reap(port);
+	sockets_reap(port, s);
 	return is_of_accepted(call, s, address) ? EADDRINUSE : 0;
 }
 
@@ -202,7 +192,7 @@ int call_bind(struct call *call, struct sctp_socket *s)
 /* The next of packed addresses, on the socket's port if it names none. */
 static struct sockaddr_in6 next_address(const struct sctp_socket *s, const char **bytes)
 {
-	struct sockaddr_in6 address = packed_next(bytes);
+	struct sockaddr_in6 address = address_next(bytes);
 
 	if (address.sin6_port == 0)
 		address.sin6_port = htons(s->port);

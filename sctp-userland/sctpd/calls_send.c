@@ -30,7 +30,7 @@ static int linux_error(struct sctp_socket *s, int error)
 	}
 }
 
-#define KNOWN_FLAGS (LX_UNORDERED | LX_ADDR_OVER | LX_ABORT | LX_SACK_IMMEDIATELY | LX_PR_MASK | LX_SENDALL | LX_EOF)
+#define KNOWN_FLAGS (LX_UNORDERED | LX_ADDR_OVER | LX_ABORT | LX_SACK_IMMEDIATELY | LX_PR_SCTP_MASK | LX_SENDALL | LX_EOF)
 
 #define TO_ALL_MAX 1024 /* associations that one message may go to: the loop waits for it */
 
@@ -67,7 +67,7 @@ static int has_to_wait(struct call *call, struct sctp_socket *s, uint32_t associ
 
 	call->reply.result = IS_ONE_TO_ONE(s) ? 1 : (int32_t)association;
 	s->blocked = translate_status(s, association, &status) != 0 ||
-		     (status.state != LX_SHUTDOWN_RECEIVED && status.state != LX_SHUTDOWN_ACK_SENT);
+		     (status.sstat_state != LX_SHUTDOWN_RECEIVED && status.sstat_state != LX_SHUTDOWN_ACK_SENT);
 	return s->blocked ? EAGAIN : EPIPE;
 }
 
@@ -99,7 +99,7 @@ static bool waits_here(const struct call *call, struct sctp_socket *s, struct so
 	struct lx_status status;
 
 	if ((association == 0 && !IS_ONE_TO_ONE(s)) || send->flags & LX_ADDR_OVER || (s->held == NULL && send->pr_policy == 0) ||
-	    translate_status(s, association, &status) != 0 || status.state != LX_ESTABLISHED || send->stream >= status.outstrms)
+	    translate_status(s, association, &status) != 0 || status.sstat_state != LX_ESTABLISHED || send->stream >= status.sstat_outstrms)
 		return false;
 	return expiry_holds(s, association, send, clock_ms(), call->data, call->request->data_length);
 }
@@ -185,27 +185,28 @@ int call_send(struct call *call, struct sctp_socket *s)
 
 static bool is_one_port(const char *addresses, int count)
 {
-	const struct sockaddr *first = (const struct sockaddr *)addresses, *next = first;
+	const uint16_t port = address_port((const struct sockaddr *)addresses);
+	bool is_one = true;
 
 	for (; count > 0; count--) {
-		if (address_port(next) != address_port(first))
-			return false;
-		next = (const struct sockaddr *)((const char *)next + address_length(next));
+		const struct sockaddr_in6 next = address_next(&addresses);
+
+		is_one &= address_port((const struct sockaddr *)&next) == port;
 	}
-	return true;
+	return is_one;
 }
 
 /* Whether another socket has one with any of these. Its own one is another matter. */
 static bool would_take_over(const struct sctp_socket *s, const char *addresses, int count)
 {
-	const struct sockaddr *next = (const struct sockaddr *)addresses;
+	bool would = false;
 
 	for (; count > 0; count--) {
-		if (socket_would_take_over(s, next))
-			return true;
-		next = (const struct sockaddr *)((const char *)next + address_length(next));
+		const struct sockaddr_in6 next = address_next(&addresses);
+
+		would |= socket_would_take_over(s, (const struct sockaddr *)&next);
 	}
-	return false;
+	return would;
 }
 
 int call_connect(struct call *call, struct sctp_socket *s)
@@ -256,7 +257,7 @@ int call_connect(struct call *call, struct sctp_socket *s)
 		struct lx_status status;
 
 		packets_take_waiting();
-		if (translate_status(s, usrsctp_getassocid(s->so, first), &status) == 0 && status.state == LX_ESTABLISHED)
+		if (translate_status(s, usrsctp_getassocid(s->so, first), &status) == 0 && status.sstat_state == LX_ESTABLISHED)
 			error = EISCONN;
 	}
 	if (error != 0 && error != EINPROGRESS)

@@ -33,20 +33,17 @@ static void look_at_paths(struct sctp_socket *s, sctp_assoc_t association)
 	const char *from = (const char *)list;
 
 	for (i = 0; i < count; i++) {
+		const struct sockaddr_in6 address = address_next(&from), peer = address_unmapped((const struct sockaddr *)&address);
 		struct sctp_paddrinfo path = { .spinfo_assoc_id = association };
 		struct sctp_paddrparams now = { .spp_assoc_id = association, .spp_flags = SPP_HB_DEMAND };
-		struct sockaddr_in6 peer = { 0 };
-		socklen_t length = sizeof(path), size = address_length((const struct sockaddr *)from);
+		socklen_t length = sizeof(path);
 
-		memcpy(&path.spinfo_address, from, size);
-		memcpy(&now.spp_address, from, size);
-		memcpy(&peer, from, size);
-		address_unmap(&peer);
+		memcpy(&path.spinfo_address, &address, sizeof(address));
+		memcpy(&now.spp_address, &address, sizeof(address));
 		s->near |= interfaces_known(&peer) != NULL;
 		if (usrsctp_getsockopt(s->so, IPPROTO_SCTP, SCTP_GET_PEER_ADDR_INFO, &path, &length) == 0 &&
 		    !(path.spinfo_state & (SCTP_ACTIVE | SCTP_UNCONFIRMED)))
 			usrsctp_setsockopt(s->so, IPPROTO_SCTP, SCTP_PEER_ADDR_PARAMS, &now, sizeof(now));
-		from += size;
 	}
 	if (count > 0)
 		usrsctp_freepaddrs(list);
@@ -113,10 +110,10 @@ static void ended(struct sctp_socket *s, int error)
 		push_news(s, INBOUND_ERROR);
 		return;
 	}
-	if (s->state != SOCKET_CONNECTED)
+	if (s->state != SOCKET_CONNECTED && s->state != SOCKET_WRITE_SHUT)
 		return;
 	/* Linux: end-of-file where the peer ended it, no connection any more where this side or an ABORT did. */
-	socket_enter(s, error != 0 ? SOCKET_BROKEN : s->shut_down ? SOCKET_FINISHED : SOCKET_ENDED);
+	socket_enter(s, error != 0 ? SOCKET_BROKEN : s->state == SOCKET_WRITE_SHUT ? SOCKET_FINISHED : SOCKET_ENDED);
 	if (error != 0) {
 		s->error = s->error_noted ? s->error : error;
 		s->error_noted = true;
@@ -134,8 +131,8 @@ void socket_receives_no_more(struct sctp_socket *s)
 /* Whoever asks is told at the start that this association authenticates nothing: nothing here does. */
 static bool push_no_authentication(struct sctp_socket *s, uint32_t association)
 {
-	const struct lx_authkey_event event = { .type = LX_AUTHENTICATION_EVENT, .length = sizeof(event),
-						.indication = LX_AUTH_NO_AUTH, .assoc_id = association };
+	const struct lx_authkey_event event = { .auth_type = LX_AUTHENTICATION_EVENT, .auth_length = sizeof(event),
+						.auth_indication = LX_AUTH_NO_AUTH, .auth_assoc_id = association };
 	struct inbound header = { .type = INBOUND_NOTIFICATION, .flags = INBOUND_EOR, .association = association };
 
 	return socket_push(s, &header, (const char *)&event, sizeof(event));

@@ -10,7 +10,6 @@
 #include "translate.h"
 #include "usrsctp_internal.h"
 
-#define LOOK_MS 20 /* so often: usrsctp doesn't tell of each acknowledgement */
 #define CHUNK_COST 256 /* bytes that a peer may count for each chunk in its window */
 
 struct held {
@@ -22,11 +21,9 @@ struct held {
 	char bytes[];
 };
 
-static int holding; /* sockets */
-
 static bool has_lifetime(const struct send_parameters *send)
 {
-	return send->pr_policy == LX_PR_TTL && send->pr_value > 0;
+	return send->pr_policy == LX_PR_SCTP_TTL && send->pr_value > 0;
 }
 
 static bool is_too_late(const struct send_parameters *send, uint32_t sent_ms)
@@ -44,9 +41,9 @@ static bool goes_at_once(struct sctp_socket *s, uint32_t association, size_t len
 	if (translate_status(s, association, &status) != 0)
 		return true;
 	if (sending == 0)
-		return (length < status.fragmentation_point ? length : status.fragmentation_point) <= status.rwnd;
+		return (length < status.sstat_fragmentation_point ? length : status.sstat_fragmentation_point) <= status.sstat_rwnd;
 	length += sending;
-	return length <= status.primary.cwnd && length + CHUNK_COST * ((unsigned int)status.unackdata + 1) <= status.rwnd;
+	return length <= status.sstat_primary.spinfo_cwnd && length + CHUNK_COST * ((unsigned int)status.sstat_unackdata + 1) <= status.sstat_rwnd;
 }
 
 static ssize_t pass_on(struct sctp_socket *s, const struct held *held)
@@ -65,7 +62,6 @@ static void remove_held(struct sctp_socket *s, struct held **link)
 
 	*link = held->next;
 	s->held_bytes -= sizeof(*held) + held->length;
-	holding -= s->held == NULL;
 	free(held);
 	if (s->blocked) {
 		s->blocked = false;
@@ -98,8 +94,8 @@ bool expiry_holds(struct sctp_socket *s, uint32_t association, const struct send
 	memcpy(held->bytes, bytes, length);
 	for (link = &s->held; *link != NULL;)
 		link = &(*link)->next;
-	holding += s->held == NULL;
 	*link = held;
+	sockets_wait_for_time(); /* usrsctp doesn't tell of each acknowledgement */
 	s->held_bytes += sizeof(*held) + length;
 	return true;
 }
@@ -151,22 +147,6 @@ void expiry_drop(struct sctp_socket *s)
 		remove_held(s, &s->held);
 }
 
-int expiry_run(uint64_t now_ms)
-{
-	static uint64_t looked_ms;
-	struct sctp_socket *s;
-
-	if (holding == 0)
-		return -1;
-	if (now_ms - looked_ms < LOOK_MS)
-		return LOOK_MS;
-	looked_ms = now_ms;
-	for (s = sockets_first(); s != NULL; s = s->next)
-		if (s->held != NULL)
-			socket_look(s);
-	return LOOK_MS;
-}
-
 /* As Linux tells it: each part that would have been a chunk of its own. */
 void expiry_tell_failed(struct sctp_socket *s, uint32_t association, const struct send_parameters *send, const char *bytes, size_t length)
 {
@@ -177,9 +157,9 @@ void expiry_tell_failed(struct sctp_socket *s, uint32_t association, const struc
 
 	if (s->state == SOCKET_GONE || socket_means(s)->discards)
 		return;
-	if (translate_status(s, association, &status) == 0 && status.fragmentation_point > 0) {
-		size = status.fragmentation_point;
-		header.association = association = status.assoc_id;
+	if (translate_status(s, association, &status) == 0 && status.sstat_fragmentation_point > 0) {
+		size = status.sstat_fragmentation_point;
+		header.association = association = status.sstat_assoc_id;
 	}
 	for (done = 0; done < length; done += part) {
 		part = length - done < size ? length - done : size;

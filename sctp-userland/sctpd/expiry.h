@@ -18,9 +18,6 @@ void expiry_pass_all(struct sctp_socket *s);
 /* Forget it. */
 void expiry_drop(struct sctp_socket *s);
 
-/* Have all sockets looked at where something waits, now and then. Return the ms until the next time, -1: none. */
-int expiry_run(uint64_t now_ms);
-
 /* A message was not sent: tell who has asked for that. */
 void expiry_tell_failed(struct sctp_socket *s, uint32_t association, const struct send_parameters *send, const char *bytes, size_t length);
 

@@ -15,7 +15,6 @@
 #define NOTHING 256           /* bytes, less than any message takes: whoever frees one leaves a byte of it for a moment */
 #define BUFFER (512 * 1024)   /* bytes of what lies in a descriptor; the kernel doubles it */
 #define OVERHEAD 1024         /* bytes: of a message's headers, and what the kernel keeps for itself */
-#define AGAIN_MS 50           /* until memory is asked for again */
 #define CONNECTING_MAX 1048576 /* bytes taken before there is room, since the outcome of a connect() may be behind them */
 
 struct unsent {
@@ -24,9 +23,6 @@ struct unsent {
 	struct inbound header;
 	char bytes[];
 };
-
-static int without_memory; /* sockets */
-static uint64_t tried_ms;
 
 enum outcome { PUSHED, FULL, BEHIND_DATA, NO_MEMORY };
 
@@ -86,24 +82,10 @@ static void wait_for(struct sctp_socket *s, enum outcome outcome)
 		events |= EPOLLOUT;
 	else if (outcome == BEHIND_DATA)
 		events |= EPOLLOUT | EPOLLET; /* at once, then whenever one was read, as long as there is little */
-	without_memory += (outcome == NO_MEMORY) - s->wants_memory;
-	s->wants_memory = outcome == NO_MEMORY; /* then time is waited for */
+	s->wants_memory = outcome == NO_MEMORY;
+	if (s->wants_memory)
+		sockets_wait_for_time();
 	loop_change(&s->watch, events);
-}
-
-int inbound_run(uint64_t now_ms)
-{
-	struct sctp_socket *s;
-
-	if (without_memory == 0)
-		return -1;
-	if (now_ms - tried_ms < AGAIN_MS)
-		return AGAIN_MS;
-	tried_ms = now_ms;
-	for (s = sockets_first(); s != NULL; s = s->next)
-		if (s->wants_memory)
-			socket_look(s);
-	return AGAIN_MS;
 }
 
 static void append(struct sctp_socket *s, struct unsent *message)
@@ -256,7 +238,6 @@ bool socket_drop_unsent(struct sctp_socket *s)
 {
 	bool data = false;
 
-	without_memory -= s->wants_memory;
 	s->wants_memory = false;
 	while (s->unsent != NULL) {
 		data |= s->unsent->header.type == INBOUND_DATA;

@@ -10,9 +10,6 @@ bool inbound_all_read(const struct sctp_socket *s);
 /* Give our end of a descriptor room for every message; return false and errno when it can't be had. */
 bool inbound_prepare(int fd);
 
-/* Try again what found no memory, now and then. Return the ms until the next time, -1: none. */
-int inbound_run(uint64_t now_ms);
-
 /* Push an inbound message, or keep it until it can be; return whether another one may come. */
 bool socket_push(struct sctp_socket *s, const struct inbound *header, const char *bytes, size_t length);
 

@@ -87,7 +87,7 @@ static bool has_to_wait(struct sctp_socket *s)
 		use = translate_buffer_use(s, identifiers[i]);
 		if (use.receiving > 0) /* part of a message, whose rest didn't come: it was never read, either */
 			return false; /* usrsctp itself does what is right for each */
-		waits |= status.state >= LX_ESTABLISHED || use.sending > 0;
+		waits |= status.sstat_state >= LX_ESTABLISHED || use.sending > 0;
 	}
 	return waits;
 }
@@ -102,7 +102,7 @@ static bool closing_has_ended(struct sctp_socket *s)
 	for (i = 0; i < count; i++) {
 		struct sctp_sndinfo end = { .snd_assoc_id = identifiers[i], .snd_flags = SCTP_EOF };
 
-		if (translate_status(s, identifiers[i], &status) != 0 || status.state != LX_ESTABLISHED)
+		if (translate_status(s, identifiers[i], &status) != 0 || status.sstat_state != LX_ESTABLISHED)
 			continue;
 		if (IS_ONE_TO_ONE(s))
 			usrsctp_shutdown(s->so, SHUT_WR);
@@ -350,7 +350,7 @@ static void hung_up(struct sctp_socket *s)
 	destroy(s, s->left_unread && s->last_was_data && (socket_means(s)->receives || socket_means(s)->discards));
 }
 
-void sockets_reap(uint16_t port)
+void sockets_reap(uint16_t port, const struct sctp_socket *but)
 {
 	struct sctp_socket *s, *next;
 
@@ -358,7 +358,7 @@ void sockets_reap(uint16_t port)
 		struct pollfd state = { s->watch.fd, 0, 0 };
 
 		next = s->next;
-		if (!s->served && (port == 0 || s->port == port) && poll(&state, 1, 0) > 0 && state.revents & POLLHUP)
+		if (s != but && (port == 0 || s->port == port) && poll(&state, 1, 0) > 0 && state.revents & POLLHUP)
 			hung_up(s);
 	}
 }

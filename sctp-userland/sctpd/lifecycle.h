@@ -10,8 +10,8 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, const
 /* Make it not writable if it is unconnected; the descriptor is the client's end. */
 void socket_plug(struct sctp_socket *s, int client_fd);
 
-/* Notice now which sockets with this port (0: any) have lost their last holder: a close that came before a request counts before it. */
-void sockets_reap(uint16_t port);
+/* Notice now which sockets with this port (0: any), but this one, have lost their last holder: a close that came before a request counts before it. */
+void sockets_reap(uint16_t port, const struct sctp_socket *but);
 
 /* Do what became possible on all sockets usrsctp has noted: deliver, accept, finish connects, free. */
 void sockets_run(void);

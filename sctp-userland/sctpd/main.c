@@ -8,8 +8,6 @@
 #include <unistd.h>
 
 #include "control.h"
-#include "expiry.h"
-#include "inbound.h"
 #include "lifecycle.h"
 #include "limits.h"
 #include "loop.h"
@@ -84,7 +82,7 @@ static void serve(const struct settings *settings)
 	int tell_ms = manager_watchdog_ms();
 
 	while (!ending) {
-		int next_ms = sooner(sooner(timers_run(), limits_run()), sooner(inbound_run(loop_now_ms()), expiry_run(loop_now_ms())));
+		int next_ms = sooner(sooner(timers_run(), limits_run()), sockets_run_waiting());
 		uint64_t now_ms;
 
 		stack_run_deferred_work();

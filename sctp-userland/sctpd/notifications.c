@@ -11,19 +11,22 @@
 #define FIRST_FRAGMENT 2
 #define UNORDERED_CHUNK 4
 
-static const uint16_t linux_types[] = {
-	[SCTP_ASSOC_CHANGE] = LX_ASSOC_CHANGE,
-	[SCTP_PEER_ADDR_CHANGE] = LX_PEER_ADDR_CHANGE,
-	[SCTP_REMOTE_ERROR] = LX_REMOTE_ERROR,
-	[SCTP_SHUTDOWN_EVENT] = LX_SHUTDOWN_EVENT,
-	[SCTP_ADAPTATION_INDICATION] = LX_ADAPTATION_INDICATION,
-	[SCTP_PARTIAL_DELIVERY_EVENT] = LX_PARTIAL_DELIVERY_EVENT,
-	[SCTP_STREAM_RESET_EVENT] = LX_STREAM_RESET_EVENT,
-	[SCTP_SENDER_DRY_EVENT] = LX_SENDER_DRY_EVENT,
-	[SCTP_ASSOC_RESET_EVENT] = LX_ASSOC_RESET_EVENT,
-	[SCTP_STREAM_CHANGE_EVENT] = LX_STREAM_CHANGE_EVENT,
-	[SCTP_SEND_FAILED_EVENT] = LX_SEND_FAILED_EVENT,
+const uint16_t notification_types[] = {
+	[1] = SCTP_ASSOC_CHANGE,	  [2] = SCTP_PEER_ADDR_CHANGE,	  [3] = SCTP_SEND_FAILED_EVENT,
+	[4] = SCTP_REMOTE_ERROR,	  [5] = SCTP_SHUTDOWN_EVENT,	  [6] = SCTP_PARTIAL_DELIVERY_EVENT,
+	[7] = SCTP_ADAPTATION_INDICATION, [9] = SCTP_SENDER_DRY_EVENT,	  [10] = SCTP_STREAM_RESET_EVENT,
+	[11] = SCTP_ASSOC_RESET_EVENT,	  [12] = SCTP_STREAM_CHANGE_EVENT, [13] = SCTP_SEND_FAILED_EVENT,
 };
+
+/* Linux's number of one of usrsctp's. */
+static uint16_t linux_type_of(uint16_t type)
+{
+	int i = LX_EVENT_COUNT - 1;
+
+	while (i > 0 && notification_types[i] != type)
+		i--;
+	return i > 0 ? (uint16_t)(0x8000 + i) : NONE;
+}
 
 static bool subscribed(const struct sctp_socket *s, uint16_t linux_type)
 {
@@ -33,17 +36,17 @@ static bool subscribed(const struct sctp_socket *s, uint16_t linux_type)
 static size_t peer_address_change(const char *from, size_t length, char *to)
 {
 	struct sctp_paddr_change change;
-	struct lx_paddr_change result = { .type = LX_PEER_ADDR_CHANGE, .length = sizeof(result) };
+	struct lx_paddr_change result = { .spc_type = LX_PEER_ADDR_CHANGE, .spc_length = sizeof(result) };
 
 	if (length < offsetof(struct sctp_paddr_change, spc_padding))
 		return 0;
 	memset(&change, 0, sizeof(change));
 	memcpy(&change, from, length < sizeof(change) ? length : sizeof(change));
-	result.flags = change.spc_flags;
-	result.address = change.spc_aaddr;
-	result.state = change.spc_state - 1;
-	result.error = change.spc_error;
-	result.assoc_id = change.spc_assoc_id;
+	result.spc_flags = change.spc_flags;
+	result.spc_aaddr = change.spc_aaddr;
+	result.spc_state = change.spc_state - 1;
+	result.spc_error = change.spc_error;
+	result.spc_assoc_id = change.spc_assoc_id;
 	memcpy(to, &result, sizeof(result));
 	return sizeof(result);
 }
@@ -52,7 +55,7 @@ static size_t peer_address_change(const char *from, size_t length, char *to)
 static size_t send_failed(const struct sctp_socket *s, const char *from, size_t length, char *to, size_t room)
 {
 	struct sctp_send_failed_event failed;
-	struct lx_send_failed result = { .type = LX_SEND_FAILED };
+	struct lx_send_failed result = { .ssf_type = LX_SEND_FAILED };
 	size_t data;
 
 	if (length < offsetof(struct sctp_send_failed_event, ssfe_data))
@@ -68,14 +71,14 @@ static size_t send_failed(const struct sctp_socket *s, const char *from, size_t 
 	}
 	if (!subscribed(s, LX_SEND_FAILED) || sizeof(result) + data > room)
 		return 0;
-	result.flags = failed.ssfe_flags;
-	result.length = (uint32_t)(sizeof(result) + data);
-	result.error = failed.ssfe_error;
-	result.info.flags = failed.ssfe_info.snd_flags; /* of the chunk: whether it is the first, or last, of its message */
-	result.info.stream = failed.ssfe_info.snd_sid;
-	result.info.ppid = failed.ssfe_info.snd_ppid;
-	result.info.context = failed.ssfe_info.snd_context;
-	result.info.assoc_id = result.assoc_id = failed.ssfe_assoc_id;
+	result.ssf_flags = failed.ssfe_flags;
+	result.ssf_length = (uint32_t)(sizeof(result) + data);
+	result.ssf_error = failed.ssfe_error;
+	result.ssf_info.sinfo_flags = failed.ssfe_info.snd_flags; /* of the chunk: whether it is the first, or last, of its message */
+	result.ssf_info.sinfo_stream = failed.ssfe_info.snd_sid;
+	result.ssf_info.sinfo_ppid = failed.ssfe_info.snd_ppid;
+	result.ssf_info.sinfo_context = failed.ssfe_info.snd_context;
+	result.ssf_info.sinfo_assoc_id = result.ssf_assoc_id = failed.ssfe_assoc_id;
 	memcpy(to, &result, sizeof(result));
 	memcpy(to + sizeof(result), from + length - data, data);
 	return sizeof(result) + data;
@@ -112,16 +115,16 @@ struct pdapi_event {
 static size_t partial_delivery(const char *from, size_t length, char *to)
 {
 	struct pdapi_event event;
-	struct lx_pdapi_event result = { .type = LX_PARTIAL_DELIVERY_EVENT, .length = sizeof(result) };
+	struct lx_pdapi_event result = { .pdapi_type = LX_PARTIAL_DELIVERY_EVENT, .pdapi_length = sizeof(result) };
 
 	if (length < sizeof(event))
 		return 0;
 	memcpy(&event, from, sizeof(event));
-	result.flags = event.flags;
-	result.indication = event.indication - SCTP_PARTIAL_DELIVERY_ABORTED;
-	result.assoc_id = event.assoc_id;
-	result.stream = event.stream;
-	result.seq = event.seq;
+	result.pdapi_flags = event.flags;
+	result.pdapi_indication = event.indication - SCTP_PARTIAL_DELIVERY_ABORTED;
+	result.pdapi_assoc_id = event.assoc_id;
+	result.pdapi_stream = event.stream;
+	result.pdapi_seq = event.seq;
 	memcpy(to, &result, sizeof(result));
 	return sizeof(result);
 }
@@ -181,7 +184,7 @@ size_t notification_translate(const struct sctp_socket *s, const char *from, siz
 	memcpy(&type, from, sizeof(type));
 	if (type == SCTP_SEND_FAILED_EVENT)
 		return send_failed(s, from, length, to, room);
-	linux_type = type < sizeof(linux_types) / sizeof(linux_types[0]) ? linux_types[type] : NONE;
+	linux_type = linux_type_of(type);
 	if (!subscribed(s, linux_type))
 		return 0;
 	if (type == SCTP_PEER_ADDR_CHANGE)

@@ -7,6 +7,9 @@
 
 #include "sockets.h"
 
+/* Linux's notification 0x8000 + i is usrsctp's notification_types[i]; 0: it has none. */
+extern const uint16_t notification_types[LX_EVENT_COUNT];
+
 /* Translate one notification of `length` bytes into `to` (room bytes). Return the length of the result; 0 when the program didn't
  * subscribe to it or Linux has no such notification. */
 size_t notification_translate(const struct sctp_socket *s, const char *from, size_t length, char *to, size_t room);

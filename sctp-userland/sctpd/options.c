@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bound.h"
+#include "notifications.h"
 #include "translate.h"
 #include "usrsctp_internal.h"
 
@@ -41,7 +42,8 @@ struct row {
 	/* Both return 0 or an errno. get: *length is the room, then the length of the result. NULL: as usrsctp has it. */
 	int (*set)(struct sctp_socket *s, const struct row *row, union value *value, size_t length);
 	int (*get)(struct sctp_socket *s, const struct row *row, union value *value, size_t *length);
-	size_t flag; /* where in the socket, for set_flag() and get_flag() */
+	size_t at; /* where in the socket, for set_flag(), get_flag() and get_kept() */
+	bool is_of_many; /* a one-to-one socket has none: EOPNOTSUPP */
 };
 
 static int set_there(struct sctp_socket *s, int option, const void *value, size_t length)
@@ -65,23 +67,16 @@ static int get_there(struct sctp_socket *s, int option, void *value, size_t *len
 
 /* Events. */
 
-static const uint16_t event_types[LX_EVENT_COUNT] = { /* Linux's event 0x8000 + i to usrsctp's; 0: none */
-	[1] = SCTP_ASSOC_CHANGE,	  [2] = SCTP_PEER_ADDR_CHANGE,	  [3] = SCTP_SEND_FAILED_EVENT,
-	[4] = SCTP_REMOTE_ERROR,	  [5] = SCTP_SHUTDOWN_EVENT,	  [6] = SCTP_PARTIAL_DELIVERY_EVENT,
-	[7] = SCTP_ADAPTATION_INDICATION, [9] = SCTP_SENDER_DRY_EVENT,	  [10] = SCTP_STREAM_RESET_EVENT,
-	[11] = SCTP_ASSOC_RESET_EVENT,	  [12] = SCTP_STREAM_CHANGE_EVENT, [13] = SCTP_SEND_FAILED_EVENT,
-};
-
 static void apply_event(struct sctp_socket *s, int which)
 {
-	struct sctp_event event = { .se_assoc_id = SCTP_ALL_ASSOC, .se_type = event_types[which] };
+	struct sctp_event event = { .se_assoc_id = SCTP_ALL_ASSOC, .se_type = notification_types[which] };
 	int i;
 
 	if (event.se_type == 0)
 		return;
 	event.se_on = event.se_type == SCTP_ASSOC_CHANGE; /* the daemon itself needs those */
 	for (i = 1; i < LX_EVENT_COUNT; i++)
-		event.se_on |= event_types[i] == event.se_type && s->events[i];
+		event.se_on |= notification_types[i] == event.se_type && s->events[i];
 	usrsctp_setsockopt(s->so, IPPROTO_SCTP, SCTP_EVENT, &event, sizeof(event));
 }
 
@@ -106,15 +101,15 @@ static int get_events(struct sctp_socket *s, const struct row *, union value *va
 
 static bool is_event(const union value *value)
 {
-	return value->event.type > 0x8000 && value->event.type < 0x8000 + LX_EVENT_COUNT;
+	return value->event.se_type > 0x8000 && value->event.se_type < 0x8000 + LX_EVENT_COUNT;
 }
 
 static int set_event(struct sctp_socket *s, const struct row *, union value *value, size_t)
 {
 	if (!is_event(value))
 		return EINVAL;
-	s->events[value->event.type - 0x8000] = value->event.on != 0;
-	apply_event(s, value->event.type - 0x8000);
+	s->events[value->event.se_type - 0x8000] = value->event.se_on != 0;
+	apply_event(s, value->event.se_type - 0x8000);
 	return 0;
 }
 
@@ -122,7 +117,7 @@ static int get_event(struct sctp_socket *s, const struct row *, union value *val
 {
 	if (!is_event(value))
 		return EINVAL;
-	value->event.on = s->events[value->event.type - 0x8000] != 0;
+	value->event.se_on = s->events[value->event.se_type - 0x8000] != 0;
 	*length = sizeof(value->event);
 	return 0;
 }
@@ -131,44 +126,31 @@ static int get_event(struct sctp_socket *s, const struct row *, union value *val
 
 static int set_flag(struct sctp_socket *s, const struct row *row, union value *value, size_t)
 {
-	*(bool *)((char *)s + row->flag) = value->number != 0;
+	*(bool *)((char *)s + row->at) = value->number != 0;
 	return 0;
 }
 
 static int get_flag(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
 {
 	*length = sizeof(value->number);
-	value->number = *(const bool *)((const char *)s + row->flag);
+	value->number = *(const bool *)((const char *)s + row->at);
+	return 0;
+}
+
+static int get_kept(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
+{
+	*length = sizeof(value->number);
+	value->number = *(const int *)((const char *)s + row->at);
 	return 0;
 }
 
 static int get_number(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
 {
 	*length = sizeof(value->number);
-	switch (row->name) {
-	case SO_ERROR:
-		value->number = s->error;
+	value->number = row->name == SO_ERROR ? s->error : row->name == SO_PROTOCOL ? IPPROTO_SCTP : s->state == SOCKET_LISTENS;
+	if (row->name == SO_ERROR)
 		s->error = 0;
-		return 0;
-	case SO_TYPE:
-		value->number = s->type;
-		return 0;
-	case SO_DOMAIN:
-		value->number = s->domain;
-		return 0;
-	case SO_PROTOCOL:
-		value->number = IPPROTO_SCTP;
-		return 0;
-	case SO_ACCEPTCONN:
-		value->number = s->state == SOCKET_LISTENS;
-		return 0;
-	case SO_SNDBUF:
-		value->number = s->send_buffer;
-		return 0;
-	default:
-		value->number = s->receive_buffer;
-		return 0;
-	}
+	return 0;
 }
 
 static int set_buffer(struct sctp_socket *s, const struct row *row, union value *value, size_t)
@@ -234,16 +216,6 @@ static int set_v6only(struct sctp_socket *s, const struct row *, union value *va
 
 /* What usrsctp has otherwise. */
 
-static int set_autoclose(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
-{
-	return IS_ONE_TO_ONE(s) ? EOPNOTSUPP : set_there(s, row->usrsctp, value, length);
-}
-
-static int get_autoclose(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
-{
-	return IS_ONE_TO_ONE(s) ? EOPNOTSUPP : get_there(s, row->usrsctp, value, length);
-}
-
 static int set_disable_fragments(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
 {
 	s->calls_only = true; /* then a message may be too long */
@@ -272,8 +244,8 @@ static int set_timeouts(struct sctp_socket *s, const struct row *row, union valu
 static int set_association_parameters(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
 {
 	const struct lx_assocparams *from = &value->parameters;
-	const struct sctp_assocparams to = { .sasoc_assoc_id = from->assoc_id, .sasoc_asocmaxrxt = from->asocmaxrxt,
-					     .sasoc_cookie_life = from->cookie_life };
+	const struct sctp_assocparams to = { .sasoc_assoc_id = from->sasoc_assoc_id, .sasoc_asocmaxrxt = from->sasoc_asocmaxrxt,
+					     .sasoc_cookie_life = from->sasoc_cookie_life };
 
 	(void)length;
 	return set_there(s, row->usrsctp, &to, sizeof(to));
@@ -309,19 +281,19 @@ static bool is_both(uint32_t flags, uint32_t both)
 /* What Linux refuses; usrsctp takes some of it. */
 static bool is_wrong(struct sctp_socket *s, const struct lx_paddrparams *from)
 {
-	const struct sockaddr_storage address = from->address;
+	const struct sockaddr_storage address = from->spp_address;
 
-	return is_both(from->flags, SPP_HB_ENABLE | SPP_HB_DISABLE) || is_both(from->flags, SPP_PMTUD_ENABLE | SPP_PMTUD_DISABLE) ||
-	       is_both(from->flags, LX_SPP_SACKDELAY_ENABLE | LX_SPP_SACKDELAY_DISABLE) || from->sackdelay > LONGEST_SACK_DELAY_MS ||
-	       (from->pathmtu != 0 && from->pathmtu < SMALLEST_PATH_MTU) || is_of_no_peer(s, address) ||
-	       (from->flags & SPP_HB_DEMAND && is_any(&address) && from->assoc_id == 0 && !IS_ONE_TO_ONE(s));
+	return is_both(from->spp_flags, SPP_HB_ENABLE | SPP_HB_DISABLE) || is_both(from->spp_flags, SPP_PMTUD_ENABLE | SPP_PMTUD_DISABLE) ||
+	       is_both(from->spp_flags, LX_SPP_SACKDELAY_ENABLE | LX_SPP_SACKDELAY_DISABLE) || from->spp_sackdelay > LONGEST_SACK_DELAY_MS ||
+	       (from->spp_pathmtu != 0 && from->spp_pathmtu < SMALLEST_PATH_MTU) || is_of_no_peer(s, address) ||
+	       (from->spp_flags & SPP_HB_DEMAND && is_any(&address) && from->spp_assoc_id == 0 && !IS_ONE_TO_ONE(s));
 }
 
 /* usrsctp's form of the association and the path that are meant: it refuses an address without family, 0.0.0.0 are all paths. */
 static struct sctp_paddrparams named_path(const struct lx_paddrparams *from)
 {
-	const struct sockaddr_storage address = from->address;
-	struct sctp_paddrparams to = { .spp_assoc_id = from->assoc_id, .spp_address.ss_family = AF_INET };
+	const struct sockaddr_storage address = from->spp_address;
+	struct sctp_paddrparams to = { .spp_assoc_id = from->spp_assoc_id, .spp_address.ss_family = AF_INET };
 
 	if (!is_any(&address))
 		to.spp_address = address;
@@ -335,15 +307,15 @@ static int set_path_parameters(struct sctp_socket *s, const struct row *row, uni
 
 	if (is_wrong(s, from))
 		return EINVAL;
-	to.spp_hbinterval = from->hbinterval;
-	to.spp_pathmaxrxt = from->pathmaxrxt;
-	to.spp_pathmtu = from->pathmtu;
-	to.spp_flags = from->flags & (SPP_HB_ENABLE | SPP_HB_DISABLE | SPP_HB_DEMAND | SPP_PMTUD_ENABLE | SPP_PMTUD_DISABLE |
+	to.spp_hbinterval = from->spp_hbinterval;
+	to.spp_pathmaxrxt = from->spp_pathmaxrxt;
+	to.spp_pathmtu = from->spp_pathmtu;
+	to.spp_flags = from->spp_flags & (SPP_HB_ENABLE | SPP_HB_DISABLE | SPP_HB_DEMAND | SPP_PMTUD_ENABLE | SPP_PMTUD_DISABLE |
 				      SPP_HB_TIME_IS_ZERO);
 	if (to.spp_hbinterval != 0 && !(to.spp_flags & (SPP_HB_ENABLE | SPP_HB_DISABLE)))
 		to.spp_hbinterval = 0;
-	if (from->flags & (LX_SPP_SACKDELAY_ENABLE | LX_SPP_SACKDELAY_DISABLE)) {
-		struct sctp_sack_info sack = { from->assoc_id, from->sackdelay, from->flags & LX_SPP_SACKDELAY_DISABLE ? 1 : 0 };
+	if (from->spp_flags & (LX_SPP_SACKDELAY_ENABLE | LX_SPP_SACKDELAY_DISABLE)) {
+		struct sctp_sack_info sack = { from->spp_assoc_id, from->spp_sackdelay, from->spp_flags & LX_SPP_SACKDELAY_DISABLE ? 1 : 0 };
 
 		set_there(s, SCTP_DELAYED_SACK, &sack, sizeof(sack));
 	}
@@ -354,22 +326,22 @@ static int get_path_parameters(struct sctp_socket *s, const struct row *row, uni
 {
 	struct lx_paddrparams *to = &value->path_parameters;
 	struct sctp_paddrparams from = named_path(to);
-	struct sctp_sack_info sack = { .sack_assoc_id = to->assoc_id };
+	struct sctp_sack_info sack = { .sack_assoc_id = to->spp_assoc_id };
 	int error = GET_THERE(s, row->usrsctp, from);
 
 	GET_THERE(s, SCTP_DELAYED_SACK, sack);
-	to->hbinterval = from.spp_hbinterval;
-	to->pathmaxrxt = from.spp_pathmaxrxt;
-	to->pathmtu = from.spp_pathmtu;
-	to->sackdelay = sack.sack_delay;
-	to->flags = (from.spp_flags & 0x1f) | LX_SPP_SACKDELAY_ENABLE;
+	to->spp_hbinterval = from.spp_hbinterval;
+	to->spp_pathmaxrxt = from.spp_pathmaxrxt;
+	to->spp_pathmtu = from.spp_pathmtu;
+	to->spp_sackdelay = sack.sack_delay;
+	to->spp_flags = (from.spp_flags & 0x1f) | LX_SPP_SACKDELAY_ENABLE;
 	*length = sizeof(*to);
 	return error;
 }
 
 static int get_path(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
 {
-	struct sctp_paddrinfo from = { .spinfo_assoc_id = value->path.assoc_id, .spinfo_address = value->path.address };
+	struct sctp_paddrinfo from = { .spinfo_assoc_id = value->path.spinfo_assoc_id, .spinfo_address = value->path.spinfo_address };
 
 	if (is_of_no_peer(s, from.spinfo_address) || GET_THERE(s, row->usrsctp, from) != 0)
 		return EINVAL;
@@ -387,9 +359,9 @@ static int get_status(struct sctp_socket *s, const struct row *, union value *va
 static int set_default_send(struct sctp_socket *s, const struct row *row, union value *value, size_t)
 {
 	const struct lx_sndinfo *from = &value->sndinfo;
-	const struct sctp_sndinfo to = { from->sid, from->flags & LX_UNORDERED ? SCTP_UNORDERED : 0, from->ppid, from->context, from->assoc_id };
+	const struct sctp_sndinfo to = { from->snd_sid, from->snd_flags & LX_UNORDERED ? SCTP_UNORDERED : 0, from->snd_ppid, from->snd_context, from->snd_assoc_id };
 
-	if (from->flags & ~(LX_UNORDERED | LX_ADDR_OVER | LX_ABORT | LX_EOF))
+	if (from->snd_flags & ~(LX_UNORDERED | LX_ADDR_OVER | LX_ABORT | LX_EOF))
 		return EINVAL;
 	return set_there(s, row->usrsctp, &to, sizeof(to));
 }
@@ -397,11 +369,11 @@ static int set_default_send(struct sctp_socket *s, const struct row *row, union 
 static int get_default_send(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
 {
 	struct lx_sndinfo *to = &value->sndinfo;
-	struct sctp_sndinfo from = { .snd_assoc_id = to->assoc_id };
+	struct sctp_sndinfo from = { .snd_assoc_id = to->snd_assoc_id };
 	int error = GET_THERE(s, row->usrsctp, from);
 
 	*to = (struct lx_sndinfo){ from.snd_sid, from.snd_flags & SCTP_UNORDERED ? LX_UNORDERED : 0, from.snd_ppid, from.snd_context,
-				   to->assoc_id };
+				   to->snd_assoc_id };
 	*length = sizeof(*to);
 	return error;
 }
@@ -411,29 +383,29 @@ static int set_old_default_send(struct sctp_socket *s, const struct row *row, un
 {
 	const struct lx_sndrcvinfo from = value->sndrcvinfo;
 
-	s->default_timetolive = from.timetolive;
-	value->sndinfo = (struct lx_sndinfo){ from.stream, from.flags, from.ppid, from.context, from.assoc_id };
+	s->default_timetolive = from.sinfo_timetolive;
+	value->sndinfo = (struct lx_sndinfo){ from.sinfo_stream, from.sinfo_flags, from.sinfo_ppid, from.sinfo_context, from.sinfo_assoc_id };
 	return set_default_send(s, row, value, length);
 }
 
 static int get_old_default_send(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
 {
-	union value newer = { .sndinfo.assoc_id = value->sndrcvinfo.assoc_id };
+	union value newer = { .sndinfo.snd_assoc_id = value->sndrcvinfo.sinfo_assoc_id };
 	const struct lx_sndinfo *from = &newer.sndinfo;
 	int error = get_default_send(s, row, &newer, length);
 
-	value->sndrcvinfo.stream = from->sid;
-	value->sndrcvinfo.flags = from->flags;
-	value->sndrcvinfo.ppid = from->ppid;
-	value->sndrcvinfo.context = from->context;
-	value->sndrcvinfo.timetolive = s->default_timetolive;
+	value->sndrcvinfo.sinfo_stream = from->snd_sid;
+	value->sndrcvinfo.sinfo_flags = from->snd_flags;
+	value->sndrcvinfo.sinfo_ppid = from->snd_ppid;
+	value->sndrcvinfo.sinfo_context = from->snd_context;
+	value->sndrcvinfo.sinfo_timetolive = s->default_timetolive;
 	*length = sizeof(value->sndrcvinfo);
 	return error;
 }
 
 static int set_primary(struct sctp_socket *s, const struct row *row, union value *value, size_t)
 {
-	const struct sctp_setprim to = { .ssp_assoc_id = value->primary.assoc_id, .ssp_addr = value->primary.addr };
+	const struct sctp_setprim to = { .ssp_assoc_id = value->primary.ssp_assoc_id, .ssp_addr = value->primary.ssp_addr };
 
 	return set_there(s, row->usrsctp, &to, sizeof(to));
 }
@@ -443,7 +415,7 @@ static int get_primary(struct sctp_socket *s, const struct row *row, union value
 	struct sctp_setprim from = { .ssp_assoc_id = value->association };
 	int error = GET_THERE(s, row->usrsctp, from);
 
-	value->primary.addr = from.ssp_addr;
+	value->primary.ssp_addr = from.ssp_addr;
 	*length = sizeof(value->primary);
 	return error;
 }
@@ -503,11 +475,11 @@ static int get_sack_delay(struct sctp_socket *s, const struct row *row, union va
 
 static const struct row rows[] = {
 	{ SOL_SOCKET, SO_LINGER, 0, 0, 0, set_linger, get_linger },
-	{ SOL_SOCKET, SO_SNDBUF, 0, NUMBER, NUMBER, set_buffer, get_number },
-	{ SOL_SOCKET, SO_RCVBUF, 0, NUMBER, NUMBER, set_buffer, get_number },
+	{ SOL_SOCKET, SO_SNDBUF, 0, NUMBER, NUMBER, set_buffer, get_kept, offsetof(struct sctp_socket, send_buffer) },
+	{ SOL_SOCKET, SO_RCVBUF, 0, NUMBER, NUMBER, set_buffer, get_kept, offsetof(struct sctp_socket, receive_buffer) },
 	{ SOL_SOCKET, SO_ERROR, 0, 0, NUMBER, NULL, get_number },
-	{ SOL_SOCKET, SO_TYPE, 0, 0, NUMBER, NULL, get_number },
-	{ SOL_SOCKET, SO_DOMAIN, 0, 0, NUMBER, NULL, get_number },
+	{ SOL_SOCKET, SO_TYPE, 0, 0, NUMBER, NULL, get_kept, offsetof(struct sctp_socket, type) },
+	{ SOL_SOCKET, SO_DOMAIN, 0, 0, NUMBER, NULL, get_kept, offsetof(struct sctp_socket, domain) },
 	{ SOL_SOCKET, SO_PROTOCOL, 0, 0, NUMBER, NULL, get_number },
 	{ SOL_SOCKET, SO_ACCEPTCONN, 0, 0, NUMBER, NULL, get_number },
 	{ IPPROTO_IPV6, IPV6_V6ONLY, 0, 0, NUMBER, set_v6only, get_flag, offsetof(struct sctp_socket, v6only) },
@@ -517,11 +489,11 @@ static const struct row rows[] = {
 	{ IPPROTO_SCTP, LX_RECVNXTINFO, 0, NUMBER, NUMBER, set_flag, get_flag, offsetof(struct sctp_socket, wants_nxtinfo) },
 	{ IPPROTO_SCTP, LX_STATUS, 0, 0, 0, NULL, get_status },
 	{ IPPROTO_SCTP, LX_GET_PEER_ADDR_INFO, SCTP_GET_PEER_ADDR_INFO, 0, 0, NULL, get_path },
-	{ IPPROTO_SCTP, LX_AUTOCLOSE, SCTP_AUTOCLOSE, 0, 0, set_autoclose, get_autoclose },
+	{ IPPROTO_SCTP, LX_AUTOCLOSE, SCTP_AUTOCLOSE, .is_of_many = true },
 	{ IPPROTO_SCTP, LX_DISABLE_FRAGMENTS, SCTP_DISABLE_FRAGMENTS, 0, 0, set_disable_fragments },
 	{ IPPROTO_SCTP, LX_RTOINFO, SCTP_RTOINFO, sizeof(struct sctp_rtoinfo), 0, set_timeouts },
 	{ IPPROTO_SCTP, LX_ASSOCINFO, SCTP_ASSOCINFO, sizeof(struct lx_assocparams), 0, set_association_parameters, get_association_parameters },
-	{ IPPROTO_SCTP, LX_PEER_ADDR_PARAMS, SCTP_PEER_ADDR_PARAMS, offsetof(struct lx_paddrparams, ipv6_flowlabel), 0, set_path_parameters,
+	{ IPPROTO_SCTP, LX_PEER_ADDR_PARAMS, SCTP_PEER_ADDR_PARAMS, offsetof(struct lx_paddrparams, spp_ipv6_flowlabel), 0, set_path_parameters,
 	  get_path_parameters },
 	{ IPPROTO_SCTP, LX_DEFAULT_SEND_PARAM, SCTP_DEFAULT_SNDINFO, sizeof(struct lx_sndrcvinfo), sizeof(struct lx_sndrcvinfo),
 	  set_old_default_send, get_old_default_send },
@@ -565,8 +537,8 @@ int options_set(struct sctp_socket *s, int level, int option, const char *bytes,
 	static union value value;
 	const struct row *row = row_of(level, option);
 
-	if (length < row->set_least)
-		return EINVAL;
+	if (length < row->set_least || (row->is_of_many && IS_ONE_TO_ONE(s)))
+		return length < row->set_least ? EINVAL : EOPNOTSUPP;
 	memset(&value, 0, sizeof(value));
 	memcpy(&value, bytes, length);
 	if (row->set != NULL)
@@ -581,8 +553,8 @@ int options_get(struct sctp_socket *s, int level, int option, char *bytes, size_
 	const size_t room = *length;
 	int error;
 
-	if (room < row->get_least)
-		return EINVAL;
+	if (room < row->get_least || (row->is_of_many && IS_ONE_TO_ONE(s)))
+		return room < row->get_least ? EINVAL : EOPNOTSUPP;
 	memset(&value, 0, sizeof(value));
 	memcpy(&value, bytes, room);
 	if (row->get != NULL)

@@ -33,13 +33,13 @@ bool outbound_may_come(struct sctp_socket *s, int client_fd, uint32_t associatio
 	struct lx_status status;
 
 	if (s->calls_only || (IS_ONE_TO_ONE(s) ? s->state != SOCKET_CONNECTED : association == 0) ||
-	    translate_status(s, association, &status) != 0 || status.state != LX_ESTABLISHED)
+	    translate_status(s, association, &status) != 0 || status.sstat_state != LX_ESTABLISHED)
 		return false;
 	if (s->way == 0) {
 		s->way = 1;
 		outbound_note_room(s, client_fd);
 	}
-	*way = (struct way){ s->way, status.outstrms };
+	*way = (struct way){ s->way, status.sstat_outstrms };
 	return true;
 }
 
@@ -68,7 +68,7 @@ bool outbound_has_room(struct sctp_socket *s, uint32_t association)
 	if (limits_reached() || s->held_bytes >= (size_t)s->send_buffer ||
 	    (s->way != 0 && translate_buffer_use(s, association).sending >= (unsigned int)s->send_room))
 		return false;
-	return s->way == 0 || translate_status(s, association, &status) != 0 || (unsigned int)status.penddata + status.unackdata < CHUNKS_MAX;
+	return s->way == 0 || translate_status(s, association, &status) != 0 || (unsigned int)status.sstat_penddata + status.sstat_unackdata < CHUNKS_MAX;
 }
 
 static ssize_t give(struct sctp_socket *s, const struct send_parameters *send, const struct sockaddr_in6 *to, const char *bytes, size_t length)
@@ -141,7 +141,7 @@ static bool is_over(struct sctp_socket *s, uint32_t association)
 {
 	struct lx_status status;
 
-	return translate_status(s, association, &status) != 0 || status.state == LX_SHUTDOWN_RECEIVED || status.state == LX_SHUTDOWN_ACK_SENT;
+	return translate_status(s, association, &status) != 0 || status.sstat_state == LX_SHUTDOWN_RECEIVED || status.sstat_state == LX_SHUTDOWN_ACK_SENT;
 }
 
 bool outbound_is_over(struct sctp_socket *s)

@@ -44,6 +44,14 @@ static void ready4(struct watch *watch, uint32_t events);
 static void ready6(struct watch *watch, uint32_t events);
 static struct watch raw4 = { -1, EPOLLIN, ready4 }, raw6 = { -1, EPOLLIN, ready6 };
 
+/* Without, the kernel says EMSGSIZE when the path's MTU has become smaller: what it knows of it is asked then. IPv4. */
+static void may_fragment(int fd, bool may)
+{
+	const int discover = may ? IP_PMTUDISC_WANT : IP_PMTUDISC_DO;
+
+	setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &discover, sizeof(discover));
+}
+
 static int open_raw(struct watch *watch, int family)
 {
 	int size = BUFFER_SIZE, yes = 1;
@@ -55,7 +63,9 @@ static int open_raw(struct watch *watch, int family)
 		setsockopt(watch->fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
 	if (setsockopt(watch->fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size)) < 0)
 		setsockopt(watch->fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
-	if (family == AF_INET6 && setsockopt(watch->fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &yes, sizeof(yes)) < 0)
+	if (family == AF_INET)
+		may_fragment(watch->fd, false);
+	else if (setsockopt(watch->fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &yes, sizeof(yes)) < 0)
 		return -errno;
 	return loop_add(watch);
 }
@@ -287,10 +297,13 @@ static void output(int fd, const char *packet, size_t length, struct sockaddr_in
 		item->cmsg_len = v4 ? CMSG_LEN(sizeof(from4)) : CMSG_LEN(sizeof(from6));
 		memcpy(CMSG_DATA(item), v4 ? (void *)&from4 : (void *)&from6, item->cmsg_len - CMSG_LEN(0));
 		message.msg_controllen = CMSG_ALIGN(item->cmsg_len);
-		if (sendmsg(fd, &message, MSG_DONTWAIT) >= 0 || errno != EMSGSIZE)
-			return;
-		routes_forget(); /* the link's MTU is another one just now */
+		if (sendmsg(fd, &message, MSG_DONTWAIT) >= 0 || errno != EMSGSIZE || !v4)
+			break;
+		routes_forget();
+		may_fragment(fd, true);
 	}
+	if (attempt > 0)
+		may_fragment(fd, false);
 }
 
 void sctp_userspace_ip_output(int *result, struct mbuf *packet, void *route, void *, uint32_t)

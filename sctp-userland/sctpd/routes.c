@@ -29,15 +29,12 @@ static struct route routes[ROUTES];
 static const struct route *route_to(const struct sockaddr *peer)
 {
 	unsigned int i, slot = 0;
-	struct sockaddr_in6 destination = { 0 }, key;
-	socklen_t length, source_length = sizeof(key), mtu_length = sizeof(uint32_t);
+	struct sockaddr_in6 destination = address_unmapped(peer), key = destination;
+	socklen_t source_length = sizeof(key), mtu_length = sizeof(uint32_t);
 	struct route *route;
 	int fd;
 
-	memcpy(&destination, peer, address_length(peer));
-	length = address_unmap(&destination);
 	destination.sin6_port = htons(9);
-	key = destination;
 	address_map(&key, AF_INET6);
 	for (i = 0; i < sizeof(key.sin6_addr); i++)
 		slot = slot * 31 + key.sin6_addr.s6_addr[i];
@@ -48,7 +45,7 @@ static const struct route *route_to(const struct sockaddr *peer)
 	fd = socket(destination.sin6_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return route;
-	if (connect(fd, (struct sockaddr *)&destination, length) == 0 &&
+	if (connect(fd, (struct sockaddr *)&destination, address_length((struct sockaddr *)&destination)) == 0 &&
 	    getsockname(fd, (struct sockaddr *)&route->source, &source_length) == 0) {
 		route->source.sin6_port = 0;
 		if (destination.sin6_family == AF_INET)

@@ -11,6 +11,7 @@
 #include "usrsctp_internal.h"
 
 #define BUCKETS 1024 /* power of two */
+#define WAITING_MS 20
 
 static struct sctp_socket *first, *dirty_list;
 static struct sctp_socket *by_stack[BUCKETS], *by_cookie[BUCKETS];
@@ -37,6 +38,30 @@ void socket_look(struct sctp_socket *s)
 	s->dirty = true;
 	s->next_dirty = dirty_list;
 	dirty_list = s;
+}
+
+static bool some_wait;
+
+void sockets_wait_for_time(void)
+{
+	some_wait = true;
+}
+
+int sockets_run_waiting(void)
+{
+	static uint64_t looked_ms;
+	struct sctp_socket *s;
+
+	if (some_wait && loop_now_ms() - looked_ms >= WAITING_MS) {
+		looked_ms = loop_now_ms();
+		some_wait = false;
+		for (s = first; s != NULL; s = s->next)
+			if (s->wants_memory || s->held != NULL) {
+				some_wait = true;
+				socket_look(s);
+			}
+	}
+	return some_wait ? WAITING_MS : -1;
 }
 
 void socket_wakeup(struct socket *so)
@@ -134,7 +159,9 @@ static const struct socket_state_means states_mean[] = {
 				.next = BIT(CONNECTED) | BIT(FAILED) | BIT(BROKEN) | LEFT },
 	[SOCKET_FAILED] = { "open", .receives = true, .next = BIT(OPEN) | BIT(LISTENS) | BIT(CONNECTED) | BIT(BROKEN) | LEFT },
 	[SOCKET_CONNECTED] = { "connected", true, .receives = true, .told = STATE_RECEIVES,
-			       .next = BIT(READ_SHUT) | BIT(ENDED) | BIT(FINISHED) | BIT(BROKEN) | LEFT },
+			       .next = BIT(WRITE_SHUT) | BIT(READ_SHUT) | BIT(ENDED) | BIT(BROKEN) | LEFT },
+	[SOCKET_WRITE_SHUT] = { "connected", true, .receives = true, .told = STATE_RECEIVES | STATE_TAKES_NO_MORE,
+				.next = BIT(READ_SHUT) | BIT(FINISHED) | BIT(BROKEN) | LEFT },
 	[SOCKET_READ_SHUT] = { "connected", true, .discards = true, .hangs_up = true, .told = STATE_RECEIVES | STATE_TAKES_NO_MORE,
 			       .next = BIT(READ_SHUT) | LEFT },
 	[SOCKET_ENDED] = { "ended", true, .hangs_up = true, .told = STATE_RECEIVES | STATE_TAKES_NO_MORE, .next = BIT(READ_SHUT) | LEFT },
@@ -207,7 +234,7 @@ bool socket_create_closing(const struct sctp_socket *of, const struct sctp_socke
 	if (closing == NULL)
 		return false;
 	*closing = (struct sctp_socket){ .watch.fd = -1, .so = of->so, .type = of->type, .domain = s->domain, .owner = s->owner, .port = s->port,
-					 .bound_count = s->bound_count, .bound_any = s->bound_any, .v6only = s->v6only,
+					 .bound_count = s->bound_count, .v6only = s->v6only,
 					 .state = SOCKET_CLOSING, .slot = STATES_MAX };
 	memcpy(closing->bound, s->bound, sizeof(closing->bound));
 	sockets_add(closing);
@@ -234,7 +261,7 @@ void socket_tell_state(struct sctp_socket *s)
 		state |= STATE_RECEIVES;
 	state |= (s->near ? STATE_NEAR : 0) | (s->events[0] ? STATE_WANTS_SNDRCV : 0) | (s->wants_rcvinfo ? STATE_WANTS_RCVINFO : 0) |
 		 (s->wants_nxtinfo ? STATE_WANTS_NXTINFO : 0);
-	if (s->shut_down || s->ends || s->error != 0 || s->so->error != 0 || s->lost != 0)
+	if (s->ends || s->error != 0 || s->so->error != 0 || s->lost != 0)
 		state |= STATE_TAKES_NO_MORE;
 	if (s->blocked || s->calls_only || socket_is_connecting(s))
 		state |= STATE_CALLS_ONLY;

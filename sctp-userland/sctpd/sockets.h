@@ -10,10 +10,11 @@
 #include <usrsctp.h>
 
 #include "../protocol.h"
-#include "linux_sctp.h"
+#include "linux_sctp.h" /* made from the kernel's own by the Makefile */
 #include "loop.h"
 
 #define BOUND_MAX 16
+#define LX_EVENT_COUNT ((int)sizeof(struct lx_event_subscribe)) /* byte i is for notification 0x8000 + i */
 
 struct waiting { /* an accepted connection the client hasn't fetched yet */
 	struct waiting *next;
@@ -30,11 +31,12 @@ enum socket_state {
 	SOCKET_CONNECTING,
 	SOCKET_FAILED,	  /* a connect() did: another one needs a new usrsctp socket */
 	SOCKET_CONNECTED,
+	SOCKET_WRITE_SHUT, /* by the program: nothing more is sent */
 	SOCKET_READ_SHUT, /* by the program: what comes is thrown away */
 	SOCKET_ENDED,	  /* by the peer */
 	SOCKET_FINISHED,  /* by both */
 	SOCKET_BROKEN,	  /* by an ABORT, a timeout, want of memory */
-	SOCKET_CLOSING,	  /* its client is gone, its associations are not: see close.c */
+	SOCKET_CLOSING,	  /* its client is gone, its associations are not: see lifecycle.c */
 	SOCKET_GONE,
 };
 
@@ -42,7 +44,7 @@ struct sctp_socket {
 	struct watch watch; /* first: the descriptor, our end */
 	struct sctp_socket *next, **previous, *next_in_stack, *next_cookie, *next_dirty;
 	struct socket *so;
-	uint32_t slot;	  /* of its state, see states.h */
+	uint32_t slot;   /* of its state, see states_take() */
 	uint64_t cookie; /* SO_COOKIE of the client's end: how a passed descriptor is recognised */
 	ino_t inode;     /* ... and its inode: before Linux 5.10 another network namespace gives out the same cookies */
 	struct ucred owner;    /* the process that made or accepted it */
@@ -51,10 +53,8 @@ struct sctp_socket {
 	bool dirty;        /* on the list of those usrsctp has something to say about */
 	struct kept_option *kept;
 	size_t kept_bytes;
-	bool served; /* a call on it is being answered: it must stay until then */
 	bool plugged;      /* a plug lies in the descriptor until there is room or the connection is made, or fails */
 	bool blocked;      /* a send found no room; cleared when usrsctp may have some again */
-	bool shut_down;    /* the program shut down its direction */
 	bool end_told;     /* that nothing comes any more: the client was told, or will be behind all that lies in the descriptor */
 	uint32_t connecting_association; /* of a one-to-many socket; 0: none */
 	int error;         /* for whoever asks first: by SO_ERROR, by receiving, by sending */
@@ -66,7 +66,6 @@ struct sctp_socket {
 	uint32_t default_timetolive;
 	struct sockaddr_in6 bound[BOUND_MAX]; /* addresses bound to; none: any */
 	int bound_count;
-	bool bound_any;
 	uint16_t port;     /* host order, 0: not bound */
 	enum { BY_SOCKET, BY_ACCEPT, BY_PEELING } made; /* in the last two cases usrsctp wouldn't keep its port from others */
 	uint16_t way;      /* its number, see struct way; 0: no message came one way yet */
@@ -149,6 +148,11 @@ struct sctp_socket *sockets_take_pending(void);
 
 /* Look at this one too in the next run. */
 void socket_look(struct sctp_socket *s);
+
+/* Some wait for time to pass: for memory, or with messages that wait for room. Have them looked at, now and then; return the ms until the next
+ * time, -1: none. */
+void sockets_wait_for_time(void);
+int sockets_run_waiting(void);
 
 /* usrsctp has something to say about this one. Called from deep inside usrsctp: only note it. */
 void socket_wakeup(struct socket *so);

@@ -42,18 +42,18 @@ static void add_paths(FILE *to, const struct sctp_socket *s, uint32_t associatio
 	const char *from = (const char *)list;
 
 	for (i = 0; i < count; i++) {
+		const struct sockaddr_in6 address = address_next(&from);
 		struct sctp_paddrinfo path = { .spinfo_assoc_id = association };
-		socklen_t length = sizeof(path), size = address_length((const struct sockaddr *)from);
+		socklen_t length = sizeof(path);
 
-		memcpy(&path.spinfo_address, from, size);
+		memcpy(&path.spinfo_address, &address, sizeof(address));
 		usrsctp_getsockopt(s->so, IPPROTO_SCTP, SCTP_GET_PEER_ADDR_INFO, &path, &length);
 		fprintf(to, json ? "%s{\"address\": \"" : "%s      path ", json && i > 0 ? ", " : "");
-		add_address(to, (const struct sockaddr *)from);
+		add_address(to, (const struct sockaddr *)&address);
 		fprintf(to,
 			json ? "\", \"state\": \"%s\", \"rto_ms\": %u, \"srtt_ms\": %u, \"cwnd_bytes\": %u, \"mtu_bytes\": %u}"
 			     : " %s rto=%ums srtt=%ums cwnd=%u mtu=%u\n",
 			path_state(path.spinfo_state), path.spinfo_rto, path.spinfo_srtt, path.spinfo_cwnd, path.spinfo_mtu);
-		from += size;
 	}
 	if (count > 0)
 		usrsctp_freepaddrs(list);
@@ -67,13 +67,13 @@ static bool add_association(FILE *to, const struct sctp_socket *s, uint32_t asso
 
 	if (translate_status(s, association, &status) != 0)
 		return false;
-	primary = status.primary.address;
+	primary = status.sstat_primary.spinfo_address;
 	fprintf(to,
 		json ? "%s{\"association\": %u, \"state\": \"%s\", \"peer_port\": %u, \"unacknowledged\": %u, \"pending\": %u, \"window_bytes\": %u, "
 		       "\"paths\": ["
 		     : "%s    association %u %s peer-port=%u unacknowledged=%u pending=%u window=%u\n",
-		json && !first ? ", " : "", status.assoc_id, association_state(status.state), address_port((struct sockaddr *)&primary),
-		status.unackdata, status.penddata, status.rwnd);
+		json && !first ? ", " : "", status.sstat_assoc_id, association_state(status.sstat_state), address_port((struct sockaddr *)&primary),
+		status.sstat_unackdata, status.sstat_penddata, status.sstat_rwnd);
 	add_paths(to, s, association, json);
 	fputs(json ? "]}" : "", to);
 	return true;

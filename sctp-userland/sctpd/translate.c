@@ -13,12 +13,12 @@ static uint16_t usrsctp_flags(uint16_t flags)
 
 static uint16_t usrsctp_policy(uint16_t policy)
 {
-	switch (policy & LX_PR_MASK) {
-	case LX_PR_TTL:
+	switch (policy & LX_PR_SCTP_MASK) {
+	case LX_PR_SCTP_TTL:
 		return SCTP_PR_SCTP_TTL;
-	case LX_PR_RTX:
+	case LX_PR_SCTP_RTX:
 		return SCTP_PR_SCTP_RTX;
-	case LX_PR_PRIO:
+	case LX_PR_SCTP_PRIO:
 		return SCTP_PR_SCTP_BUF;
 	default:
 		return SCTP_PR_SCTP_NONE;
@@ -47,13 +47,13 @@ ssize_t translate_send(struct sctp_socket *s, const struct send_parameters *send
 
 struct lx_paddrinfo translate_path(const struct sctp_paddrinfo *from)
 {
-	struct lx_paddrinfo to = { .assoc_id = from->spinfo_assoc_id, .address = from->spinfo_address };
+	struct lx_paddrinfo to = { .spinfo_assoc_id = from->spinfo_assoc_id, .spinfo_address = from->spinfo_address };
 
-	to.state = from->spinfo_state & SCTP_UNCONFIRMED ? LX_UNCONFIRMED : from->spinfo_state & SCTP_ACTIVE ? LX_ACTIVE : LX_INACTIVE;
-	to.cwnd = from->spinfo_cwnd;
-	to.srtt = from->spinfo_srtt;
-	to.rto = from->spinfo_rto;
-	to.mtu = from->spinfo_mtu;
+	to.spinfo_state = from->spinfo_state & SCTP_UNCONFIRMED ? LX_UNCONFIRMED : from->spinfo_state & SCTP_ACTIVE ? LX_ACTIVE : LX_INACTIVE;
+	to.spinfo_cwnd = from->spinfo_cwnd;
+	to.spinfo_srtt = from->spinfo_srtt;
+	to.spinfo_rto = from->spinfo_rto;
+	to.spinfo_mtu = from->spinfo_mtu;
 	return to;
 }
 
@@ -72,7 +72,7 @@ static int32_t linux_state(int32_t state)
 	for (i = 0; i < sizeof(states) / sizeof(states[0]); i++)
 		if (states[i].usrsctp == state)
 			return states[i].linux_one;
-	return LX_STATE_CLOSED;
+	return LX_CLOSED;
 }
 
 struct buffer_use translate_buffer_use(const struct sctp_socket *s, uint32_t association)

@@ -130,7 +130,7 @@ void sctp_userspace_ip_output(int *result, struct mbuf *packet, void *route, voi
 void sctp_userspace_ip6_output(int *result, struct mbuf *packet, void *route, void *tcb, uint32_t vrf); /* (packets.c) */
 int sctp_userspace_thread_create(pthread_t *thread, void *(*start)(void *)); /* one thread: the loop does the work (stack.c) */
 void sctp_wakeup_iterator(void);
-int sctp_os_timer_start(struct callout *timer, uint32_t ticks, void (*function)(void *), void *argument); /* exact to the ms (timers.c) */
+int sctp_os_timer_start(struct callout *timer, uint32_t ticks, void (*function)(void *), void *argument); /* exact to the ms (stack.c) */
 int sctp_os_timer_stop(struct callout *timer);
 uint32_t sctp_get_tick_count(void);
 struct sctp_tcb *sctp_aloc_assoc(void *endpoint, struct sockaddr *peer, int *error, uint32_t tag, uint32_t vrf, uint16_t out_streams,
@@ -139,7 +139,7 @@ struct sctp_tcb *sctp_findasoc_ep_asocid_locked(void *endpoint, uint32_t identif
 void sctp_express_handle_sack(struct sctp_tcb *tcb, uint32_t cumulative_ack, uint32_t window, int *abort_now,
 			      int ecne_seen); /* a shut window must not end an association (stack.c) */
 struct mbuf *sctp_add_addresses_to_i_ia(void *endpoint, struct sctp_tcb *tcb, struct scope *scope, struct mbuf *at, int count,
-					uint16_t *padding, uint16_t *length); /* addresses on no interface (announce.c) */
+					uint16_t *padding, uint16_t *length); /* addresses on no interface (admitted.c) */
 int sctp_is_address_in_scope(struct sctp_ifa *ifa, struct scope *scope, int update);
 int sctp_is_address_on_local_host(struct sockaddr *address, uint32_t vrf);
 int sctp_load_addresses_from_init(struct sctp_tcb *tcb, struct mbuf *m, int offset, int limit, struct sockaddr *source,
