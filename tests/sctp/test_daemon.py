@@ -306,3 +306,39 @@ def test_data_that_comes_before_sctpd_hears_of_close_aborts_nothing(namespace: N
     assert run.wait(60) == 0
     assert run.stdout is not None
     assert run.stdout.read() == "True 0\n"
+
+
+SENDS_WHILE_SCTPD_STANDS_STILL = """
+import os, signal, socket, struct, sys, threading
+from pathlib import Path
+from tests.sctp.sctp_api import associated, connected, receive_data, send
+control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+control.connect(b"\\0sctp-userland")
+sctpd = struct.unpack("3i", control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+with associated() as (client, to_server, server, _), connected() as (one, other):
+    address = server.getsockname()
+    def send_all():
+        send(client, b"by identifier", association=to_server)
+        client.sendto(b"by address", address)
+        one.send(b"one-to-one")
+    send_all()
+    os.kill(sctpd, signal.SIGSTOP)
+    goes_on = threading.Timer(20, os.kill, (sctpd, signal.SIGCONT))
+    goes_on.start()
+    send_all()
+    print(Path(f"/proc/{sctpd}/stat").read_text().rsplit(")", 1)[1].split()[0])
+    goes_on.cancel()
+    os.kill(sctpd, signal.SIGCONT)
+    print([receive_data(server).data for _ in range(4)] == [b"by identifier", b"by address"] * 2)
+    print([other.recv(100) for _ in range(2)] == [b"one-to-one"] * 2)
+"""
+
+
+def test_messages_to_associations_that_are_up_wait_for_no_answer(namespace: Namespace) -> None:
+    """They go one way, on one-to-many sockets, too: sctpd takes them when it goes on."""
+    run = namespace.start(
+        "env", f"PYTHONPATH={REPOSITORY}", sys.executable, "-c", SENDS_WHILE_SCTPD_STANDS_STILL, sctp=True
+    )
+    assert run.wait(60) == 0
+    assert run.stdout is not None
+    assert run.stdout.read() == "T\nTrue\nTrue\n"
