@@ -178,6 +178,28 @@ static void raw(struct input *input)
 	send_frame(length, passed, 1 + length % COPIES_MAX);
 }
 
+/* A plug, or a message that goes one way. */
+static void put_in(struct input *input, int fd)
+{
+	const uint8_t what = input_byte(input);
+	struct outbound header = { 0 };
+	char *address = frame + sizeof(header);
+
+	memset(frame, 0, PLUG_SIZE);
+	if (what < 128) {
+		send(fd, frame, 1U + what * 16U, MSG_DONTWAIT | MSG_NOSIGNAL);
+		return;
+	}
+	if (what & 64)
+		input_bytes(input, &header, sizeof(header));
+	header.type = OUTBOUND_DATA;
+	header.address_length = put_addresses(input, address);
+	if (what & 32)
+		header.address_length = input_byte(input);
+	memcpy(frame, &header, sizeof(header));
+	send(fd, frame, sizeof(header) + header.address_length + (what & 31U), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 static void let_go(uint8_t which)
 {
 	if (held_count == 0)
@@ -198,7 +220,6 @@ int LLVMFuzzerInitialize(int *argument_count, char ***arguments)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static char bytes[PLUG_SIZE];
 	struct input input = { data, size };
 	int records, fd;
 
@@ -217,7 +238,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			break;
 		case PLUG:
 			if ((fd = pick(input_byte(&input))) >= 0 && fd != stranger && fd != stranger_socket)
-				send(fd, bytes, 1U + input_byte(&input) * 8U, MSG_DONTWAIT | MSG_NOSIGNAL);
+				put_in(&input, fd);
 			break;
 		case READ:
 			if ((fd = pick(input_byte(&input))) >= 0)

@@ -7,7 +7,6 @@
 
 #include "../protocol.h"
 #include "../sctpd/calls.h"
-#include "../sctpd/linux_sctp.h"
 #include "../sctpd/packets.h"
 #include "../sctpd/sockets.h"
 #include "world.h"
@@ -122,7 +121,7 @@ static void connect_one_to_many(void)
 
 static void set_up(void)
 {
-	struct lx_paddrparams silent = { .flags = NO_HEARTBEATS };
+	struct lx_paddrparams silent = { .spp_flags = NO_HEARTBEATS };
 	int i;
 
 	wire_watcher = watch;

@@ -219,10 +219,11 @@ void world_turn(uint32_t ms, int deliver)
 		timers_run();
 		stack_run_deferred_work();
 		sockets_run();
+		control_had_turn();
 		loop_wait(0);
 		for (number = deliver ? wire_count : 0; number > 0; number--)
 			deliver_first();
-		if (!sockets_pending() && (!deliver || wire_count == 0))
+		if (!sockets_pending() && !control_wants_turn() && (!deliver || wire_count == 0))
 			break;
 	}
 }

@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/tcp.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -136,10 +137,8 @@ EXPORT int connect(int fd, const struct sockaddr *address, socklen_t length)
 	if (!fd_is_sctp(fd))
 		return real()->connect(fd, address, length);
 	if (length >= sizeof(address->sa_family) && memory_readable(address, sizeof(address->sa_family)) &&
-	    address->sa_family == AF_UNSPEC) {
-		errno = EOPNOTSUPP;
-		return -1;
-	}
+	    address->sa_family == AF_UNSPEC)
+		return fail(EOPNOTSUPP);
 	length = address_size(address, length);
 	return length == 0 ? -1 : sctp_connect_to(fd, address, length, NULL);
 }
@@ -278,6 +277,59 @@ EXPORT ssize_t readv(int fd, const struct iovec *vector, int count)
 	if (!known_is_sctp(known))
 		return real()->readv(fd, vector, count);
 	return memory_check_message(&message, false) < 0 ? -1 : sctp_receive(fd, known, &message, 0);
+}
+
+EXPORT int sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags)
+{
+	ssize_t sent = 0;
+	unsigned int i;
+
+	if (!fd_is_sctp(fd))
+		return real()->sendmmsg(fd, messages, count, flags);
+	count = count < IOV_MAX ? count : IOV_MAX; /* as in Linux */
+	if (!memory_writable(messages, count * sizeof(*messages)))
+		return fail(EFAULT);
+	for (i = 0; i < count && (sent = sendmsg(fd, &messages[i].msg_hdr, flags)) >= 0; i++)
+		messages[i].msg_len = (unsigned int)sent;
+	return i == 0 && sent < 0 ? -1 : (int)i;
+}
+
+EXPORT int recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags, struct timespec *timeout)
+{
+	const uint32_t began_ms = clock_ms();
+	ssize_t got = 0;
+	unsigned int i;
+
+	if (!fd_is_sctp(fd))
+		return real()->recvmmsg(fd, messages, count, flags, timeout);
+	count = count < IOV_MAX ? count : IOV_MAX;
+	if (!memory_writable(messages, count * sizeof(*messages)) || (timeout != NULL && !memory_readable(timeout, sizeof(*timeout))))
+		return fail(EFAULT);
+	for (i = 0; i < count; i++) {
+		got = recvmsg(fd, &messages[i].msg_hdr, (flags & ~MSG_WAITFORONE) | (i > 0 && flags & MSG_WAITFORONE ? MSG_DONTWAIT : 0));
+		if (got < 0)
+			break;
+		messages[i].msg_len = (unsigned int)got;
+		if (timeout != NULL && clock_ms() - began_ms >= (uint64_t)timeout->tv_sec * 1000 + (uint64_t)timeout->tv_nsec / 1000000)
+			flags |= MSG_WAITFORONE; /* it is looked at after each message only, as in Linux */
+	}
+	return i == 0 && got < 0 ? -1 : (int)i;
+}
+
+/* Programs that are told EINVAL read and write instead, as sendfile(2) says. */
+EXPORT ssize_t sendfile(int to, int from, off_t *offset, size_t count)
+{
+	return fd_is_sctp(to) ? fail(EINVAL) : real()->sendfile(to, from, offset, count);
+}
+
+EXPORT ssize_t sendfile64(int to, int from, off64_t *offset, size_t count)
+{
+	return fd_is_sctp(to) ? fail(EINVAL) : real()->sendfile64(to, from, offset, count);
+}
+
+EXPORT ssize_t splice(int from, off64_t *from_offset, int to, off64_t *to_offset, size_t length, unsigned int flags)
+{
+	return fd_is_sctp(from) || fd_is_sctp(to) ? fail(EINVAL) : real()->splice(from, from_offset, to, to_offset, length, flags);
 }
 
 /* What fortified programs call instead. */

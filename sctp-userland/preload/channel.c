@@ -76,8 +76,7 @@ static int open_connection(void)
 	while (result < 0 && errno == EINTR);
 	if (result < 0 || !trusted(fd)) {
 		close(fd);
-		errno = ECONNREFUSED;
-		return -1;
+		return fail(ECONNREFUSED);
 	}
 	real()->setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 	moved = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR);
@@ -157,10 +156,8 @@ static ssize_t send_request(int connection, int fd, struct exchange *exchange)
 	if (exchange->parts == NULL) {
 		vector[2] = (struct iovec){ (void *)(uintptr_t)exchange->data, exchange->data_length };
 	} else {
-		if (exchange->part_count > IOV_MAX - 2) {
-			errno = EMSGSIZE;
-			return -1;
-		}
+		if (exchange->part_count > IOV_MAX - 2)
+			return fail(EMSGSIZE);
 		memcpy(vector + 2, exchange->parts, exchange->part_count * sizeof(*vector));
 		message.msg_iovlen = 2 + exchange->part_count;
 	}
@@ -222,10 +219,8 @@ static int receive_reply(int connection, struct exchange *exchange)
 		errno = got < 0 ? reason(connection) : ECONNRESET; /* that the request lay unread is told before what was said */
 		return -1;
 	}
-	if (message.msg_flags & MSG_CTRUNC) {
-		errno = EMFILE;
-		return -1;
-	}
+	if (message.msg_flags & MSG_CTRUNC)
+		return fail(EMFILE);
 	exchange->descriptor = descriptor_of(&message);
 	return 0;
 }

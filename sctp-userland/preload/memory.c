@@ -7,6 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "real.h"
+
 #define SMALLEST_PAGE 4096
 #define NO_SUCH_WAY 77 /* of changing a signal mask: the kernel copies the new mask in, then refuses */
 #define WORD 8
@@ -70,17 +72,11 @@ int memory_check_message(const struct msghdr *message, bool is_received)
 
 int memory_check_name(const struct sockaddr *name, const socklen_t *length)
 {
-	if (!memory_readable(length, sizeof(*length)) || !memory_writable(length, sizeof(*length))) {
-		errno = EFAULT;
-		return -1;
-	}
-	if (*length > INT_MAX) {
-		errno = EINVAL;
-		return -1;
-	}
-	if (!memory_writable(name, *length)) {
-		errno = EFAULT;
-		return -1;
-	}
+	if (!memory_readable(length, sizeof(*length)) || !memory_writable(length, sizeof(*length)))
+		return fail(EFAULT);
+	if (*length > INT_MAX)
+		return fail(EINVAL);
+	if (!memory_writable(name, *length))
+		return fail(EFAULT);
 	return 0;
 }

@@ -17,10 +17,8 @@ static int bindx(int fd, int how, const void *addresses, socklen_t length)
 	struct exchange exchange = { .request = { .operation = OP_BINDX, .argument = { how } }, .address = addresses,
 				     .address_length = length };
 
-	if (length > ADDRESSES_MAX) {
-		errno = EINVAL;
-		return -1;
-	}
+	if (length > ADDRESSES_MAX)
+		return fail(EINVAL);
 	return channel_call(fd, &exchange);
 }
 
@@ -41,19 +39,13 @@ int sctp_set_option(int fd, int level, int option, const void *value, socklen_t 
 
 	if (is_native(level, option))
 		return real()->setsockopt(fd, level, option, value, length);
-	if (length <= OPTION_MAX && !memory_readable(value, length)) {
-		errno = EFAULT;
-		return -1;
-	}
-	if (level == SOL_SOCKET && option == SO_PEEK_OFF) { /* it would count headers */
-		errno = EOPNOTSUPP;
-		return -1;
-	}
+	if (length <= OPTION_MAX && !memory_readable(value, length))
+		return fail(EFAULT);
+	if (level == SOL_SOCKET && option == SO_PEEK_OFF) /* it would count headers */
+		return fail(EOPNOTSUPP);
 	if (level == SOL_SOCKET && (option == SO_SNDBUFFORCE || option == SO_RCVBUFFORCE)) {
-		if (geteuid() != 0) {
-			errno = EPERM;
-			return -1;
-		}
+		if (geteuid() != 0)
+			return fail(EPERM);
 		exchange.request.argument[1] = option == SO_SNDBUFFORCE ? SO_SNDBUF : SO_RCVBUF;
 	}
 	if (level == IPPROTO_SCTP) {
@@ -73,10 +65,8 @@ int sctp_set_option(int fd, int level, int option, const void *value, socklen_t 
 			break;
 		}
 	}
-	if (length > OPTION_MAX) {
-		errno = EINVAL;
-		return -1;
-	}
+	if (length > OPTION_MAX)
+		return fail(EINVAL);
 	return channel_call(fd, &exchange);
 }
 
@@ -89,34 +79,21 @@ int sctp_take_descriptor(int fd, int flags)
 	return fd;
 }
 
-static int peel_off(int fd, void *value, socklen_t *length, int flags)
+static int peel_off(int fd, void *value, socklen_t length, bool has_flags)
 {
 	struct exchange exchange = { .request = { .operation = OP_PEELOFF } };
-	sctp_peeloff_arg_t argument;
+	sctp_peeloff_flags_arg_t argument = { 0 };
+	const socklen_t size = has_flags ? sizeof(argument) : sizeof(argument.p_arg);
 
-	if (*length < sizeof(argument)) {
-		errno = EINVAL;
-		return -1;
-	}
-	memcpy(&argument, value, sizeof(argument));
-	exchange.request.argument[0] = argument.associd;
+	if (length < size)
+		return fail(EINVAL);
+	memcpy(&argument, value, size);
+	exchange.request.argument[0] = argument.p_arg.associd;
 	if (channel_call(fd, &exchange) < 0)
 		return -1;
-	argument.sd = sctp_take_descriptor(exchange.descriptor, flags);
-	memcpy(value, &argument, sizeof(argument));
-	return argument.sd; /* Linux returns it so, and in the argument */
-}
-
-static int peel_off_with_flags(int fd, void *value, socklen_t *length)
-{
-	sctp_peeloff_flags_arg_t argument;
-
-	if (*length < sizeof(argument)) {
-		errno = EINVAL;
-		return -1;
-	}
-	memcpy(&argument, value, sizeof(argument));
-	return peel_off(fd, value, length, (int)argument.flags);
+	argument.p_arg.sd = sctp_take_descriptor(exchange.descriptor, (int)argument.flags);
+	memcpy(value, &argument, size);
+	return argument.p_arg.sd; /* Linux returns it so, and in the argument */
 }
 
 static int all_addresses(int fd, int operation, void *value, socklen_t *length)
@@ -126,17 +103,13 @@ static int all_addresses(int fd, int operation, void *value, socklen_t *length)
 	struct exchange exchange = { .request = { .operation = (uint16_t)operation, .argument = { 1 } }, .result = addresses,
 				     .result_room = sizeof(addresses) };
 
-	if (*length < sizeof(*list)) {
-		errno = EINVAL;
-		return -1;
-	}
+	if (*length < sizeof(*list))
+		return fail(EINVAL);
 	exchange.request.argument[1] = list->assoc_id;
 	if (channel_call(fd, &exchange) < 0)
 		return -1;
-	if (exchange.reply.address_length > *length - sizeof(*list)) {
-		errno = ENOMEM;
-		return -1;
-	}
+	if (exchange.reply.address_length > *length - sizeof(*list))
+		return fail(ENOMEM);
 	list->addr_num = (uint32_t)exchange.reply.result;
 	memcpy(list->addrs, addresses, exchange.reply.address_length);
 	*length = (socklen_t)exchange.reply.address_length; /* what is before them counts with the peer's only, as in Linux */
@@ -151,19 +124,13 @@ static int connectx3(int fd, void *value, const socklen_t *length)
 	struct sctp_getaddrs_old argument;
 	int association = 0, result;
 
-	if (*length < sizeof(argument)) {
-		errno = EINVAL;
-		return -1;
-	}
+	if (*length < sizeof(argument))
+		return fail(EINVAL);
 	memcpy(&argument, value, sizeof(argument));
-	if (argument.addr_num <= 0 || argument.addr_num > ADDRESSES_MAX) {
-		errno = EINVAL;
-		return -1;
-	}
-	if (!memory_readable(argument.addrs, (size_t)argument.addr_num)) {
-		errno = EFAULT;
-		return -1;
-	}
+	if (argument.addr_num <= 0 || argument.addr_num > ADDRESSES_MAX)
+		return fail(EINVAL);
+	if (!memory_readable(argument.addrs, (size_t)argument.addr_num))
+		return fail(EFAULT);
 	result = sctp_connect_to(fd, argument.addrs, (size_t)argument.addr_num, &association);
 	if (result == 0 || errno == EINPROGRESS) {
 		argument.assoc_id = association;
@@ -182,16 +149,14 @@ int sctp_get_option(int fd, int level, int option, void *value, socklen_t *lengt
 		return real()->getsockopt(fd, level, option, value, length);
 	if (memory_check_name(value, length) < 0)
 		return -1;
-	if (level == SOL_SOCKET && option == SO_PEEK_OFF) {
-		errno = EOPNOTSUPP;
-		return -1;
-	}
+	if (level == SOL_SOCKET && option == SO_PEEK_OFF)
+		return fail(EOPNOTSUPP);
 	if (level == IPPROTO_SCTP) {
 		switch (option) {
 		case SCTP_SOCKOPT_PEELOFF:
-			return peel_off(fd, value, length, 0);
+			return peel_off(fd, value, *length, false);
 		case SCTP_SOCKOPT_PEELOFF_FLAGS:
-			return peel_off_with_flags(fd, value, length);
+			return peel_off(fd, value, *length, true);
 		case SCTP_GET_PEER_ADDRS:
 			return all_addresses(fd, OP_GETPEERNAME, value, length);
 		case SCTP_GET_LOCAL_ADDRS:

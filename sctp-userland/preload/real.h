@@ -2,6 +2,9 @@
 #ifndef REAL_H
 #define REAL_H
 
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -11,12 +14,18 @@
 #define REAL_FUNCTIONS(EACH)                                                                                                       \
 	EACH(socket) EACH(bind) EACH(listen) EACH(accept4) EACH(connect) EACH(shutdown) EACH(setsockopt) EACH(getsockopt)          \
 	EACH(getsockname) EACH(getpeername) EACH(sendmsg) EACH(sendto) EACH(recvmsg) EACH(recvfrom) EACH(read) EACH(write)         \
-	EACH(readv) EACH(writev)
+	EACH(readv) EACH(sendmmsg) EACH(recvmmsg) EACH(sendfile) EACH(sendfile64) EACH(splice) EACH(writev)
 
 struct real {
 #define MEMBER(name) __typeof__(name) *name;
 	REAL_FUNCTIONS(MEMBER)
 };
+
+static inline int fail(int error)
+{
+	errno = error;
+	return -1;
+}
 
 /* Look up at the first use, which may be before this library's constructor. */
 const struct real *real(void);

@@ -189,10 +189,8 @@ static ssize_t fetch(int fd, struct inbound *header, const struct msghdr *messag
 	memcpy(header, spare, sizeof(*header));
 	for (i = 0; i < used_vectors(message) && done < length; i++, done += part) {
 		part = message->msg_iov[i].iov_len < length - done ? message->msg_iov[i].iov_len : length - done;
-		if (!memory_writable(message->msg_iov[i].iov_base, part)) {
-			errno = EFAULT;
-			return -1;
-		}
+		if (!memory_writable(message->msg_iov[i].iov_base, part))
+			return fail(EFAULT);
 		memcpy(message->msg_iov[i].iov_base, spare + done, part);
 	}
 	memmove(spare, spare + done, length - done);
@@ -291,8 +289,7 @@ static ssize_t receive(int fd, uint64_t known, struct msghdr *message, int flags
 		if (header->type == INBOUND_ACCEPT || header->type == INBOUND_OVER) {
 			if (!looks) /* that is for accept(), or for other readers as well */
 				give_back(fd, header, spare, 0);
-			errno = ENOTCONN;
-			return -1;
+			return fail(ENOTCONN);
 		}
 		if (header->type == INBOUND_ERROR && looks) /* a look takes it, too, as with a kernel */
 			take_error(fd, spare);
@@ -358,9 +355,7 @@ int sctp_wait_connection(int fd)
 	} while (true);
 	if (got < 0)
 		return -1;
-	if (got < HEADER || header.type != INBOUND_ACCEPT) {
-		errno = got == 0 ? ECONNRESET : EINVAL;
-		return -1;
-	}
+	if (got < HEADER || header.type != INBOUND_ACCEPT)
+		return fail(got == 0 ? ECONNRESET : EINVAL);
 	return 0;
 }

@@ -81,10 +81,8 @@ static ssize_t send_one_way(int fd, uint64_t known, const struct exchange *excha
 
 	if (!is_to(to, known, exchange) || state >> STATE_WAY_SHIFT != to->way.number || state & (STATE_TAKES_NO_MORE | STATE_CALLS_ONLY) ||
 	    send->stream >= to->way.streams || exchange->data_length == 0 || exchange->data_length > MESSAGE_MAX ||
-	    send->flags & ~ONE_WAY_FLAGS || exchange->part_count > PARTS_MAX) {
-		errno = EPIPE;
-		return -1;
-	}
+	    send->flags & ~ONE_WAY_FLAGS || exchange->part_count > PARTS_MAX)
+		return fail(EPIPE);
 	memcpy(parts + 2, exchange->parts, exchange->part_count * sizeof(*parts));
 	sent = real()->sendmsg(fd, &whole, MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (sent < 0 && (errno == EAGAIN || errno == ECONNRESET || errno == ENOTCONN || errno == EMSGSIZE))
@@ -148,8 +146,7 @@ static int read_information(const struct msghdr *message, struct send_parameters
 			send->pr_value = information.pr_value;
 		} else if (item->cmsg_type != SCTP_INIT && item->cmsg_type != SCTP_AUTHINFO && item->cmsg_type != SCTP_DSTADDRV4 &&
 			   item->cmsg_type != SCTP_DSTADDRV6) { /* sctpd authenticates nothing, with whatever key */
-			errno = EINVAL;
-			return -1;
+			return fail(EINVAL);
 		}
 		send->has_information = 1;
 	}
@@ -219,10 +216,8 @@ ssize_t sctp_send(int fd, uint64_t known, const struct msghdr *message, int flag
 	}
 	if (sent >= 0 || errno != EPIPE)
 		return sent;
-	if (exchange.data_length > MESSAGE_MAX) {
-		errno = EMSGSIZE;
-		return -1;
-	}
+	if (exchange.data_length > MESSAGE_MAX)
+		return fail(EMSGSIZE);
 	for (;;) {
 		result = channel_call(fd, &exchange);
 		if (result == 0 || errno != EAGAIN)
@@ -263,10 +258,8 @@ int sctp_connect_to(int fd, const void *addresses, size_t length, int *associati
 	if (association != NULL)
 		*association = exchange.reply.result;
 	plug(fd);
-	if (fd_is_nonblocking(fd)) {
-		errno = EINPROGRESS;
-		return -1;
-	}
+	if (fd_is_nonblocking(fd))
+		return fail(EINPROGRESS);
 	if (wait_writable(fd, SO_SNDTIMEO) < 0) {
 		if (errno == EAGAIN)
 			errno = EINPROGRESS;
@@ -274,10 +267,8 @@ int sctp_connect_to(int fd, const void *addresses, size_t length, int *associati
 	}
 	if (channel_call(fd, &outcome) < 0)
 		return -1;
-	if (error != 0) {
-		errno = error;
-		return -1;
-	}
+	if (error != 0)
+		return fail(error);
 	errno = saved;
 	return 0;
 }

@@ -7,6 +7,7 @@
 
 #include "bound.h"
 #include "expiry.h"
+#include "inbound.h"
 #include "limits.h"
 #include "outbound.h"
 #include "translate.h"
@@ -68,7 +69,8 @@ bool outbound_has_room(struct sctp_socket *s, uint32_t association)
 	if (limits_reached() || s->held_bytes >= (size_t)s->send_buffer ||
 	    (s->way != 0 && translate_buffer_use(s, association).sending >= (unsigned int)s->send_room))
 		return false;
-	return s->way == 0 || translate_status(s, association, &status) != 0 || (unsigned int)status.sstat_penddata + status.sstat_unackdata < CHUNKS_MAX;
+	return s->way == 0 || translate_status(s, association, &status) != 0 ||
+	       (unsigned int)status.sstat_penddata + status.sstat_unackdata < CHUNKS_MAX;
 }
 
 static ssize_t give(struct sctp_socket *s, const struct send_parameters *send, const struct sockaddr_in6 *to, const char *bytes, size_t length)
@@ -92,6 +94,10 @@ static void pass_on(struct sctp_socket *s, size_t which, size_t length)
 	struct sockaddr_in6 to = { 0 };
 	uint32_t association = IS_ONE_TO_ONE(s) ? 0 : send->association;
 
+	if (length >= sizeof(header->type) && header->type != OUTBOUND_DATA && header->type != OUTBOUND_PLUG && s->error == 0) {
+		s->error = EOPNOTSUPP; /* written past the library: by stdio, or by a system call of the program's own */
+		socket_push(s, &(struct inbound){ .type = INBOUND_ERROR, .flags = INBOUND_EOR }, NULL, 0);
+	}
 	if (length < sizeof(*header) || header->type != OUTBOUND_DATA || s->way == 0)
 		return; /* a plug */
 	length -= sizeof(*header);
@@ -141,7 +147,8 @@ static bool is_over(struct sctp_socket *s, uint32_t association)
 {
 	struct lx_status status;
 
-	return translate_status(s, association, &status) != 0 || status.sstat_state == LX_SHUTDOWN_RECEIVED || status.sstat_state == LX_SHUTDOWN_ACK_SENT;
+	return translate_status(s, association, &status) != 0 || status.sstat_state == LX_SHUTDOWN_RECEIVED ||
+	       status.sstat_state == LX_SHUTDOWN_ACK_SENT;
 }
 
 bool outbound_is_over(struct sctp_socket *s)
@@ -152,7 +159,9 @@ bool outbound_is_over(struct sctp_socket *s)
 /* Of a one-to-many socket it depends on the association that had none. */
 static bool has_room(struct sctp_socket *s)
 {
-	if (!outbound_has_room(s, s->full) && !is_over(s, s->full))
+	const bool is_known = IS_ONE_TO_ONE(s) ? s->way != 0 : s->full != 0;
+
+	if (!outbound_has_room(s, s->full) && !(is_known && is_over(s, s->full)))
 		return false;
 	s->full = 0;
 	return true;

@@ -1,4 +1,4 @@
-/* What sctpd gives up once it serves: all capabilities but those for packets and their buffers, other programs, files to write to. */
+/* What sctpd gives up once it serves: all capabilities but those for packets and their buffers, and all system calls but those that it needs. */
 #ifndef PRIVILEGE_H
 #define PRIVILEGE_H
 

@@ -10,7 +10,7 @@
 #include <usrsctp.h>
 
 #include "../protocol.h"
-#include "linux_sctp.h" /* made from the kernel's own by the Makefile */
+#include <linux_sctp.h> /* made from the kernel's own by the Makefile */
 #include "loop.h"
 
 #define BOUND_MAX 16

@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import struct
+import tempfile
 import time
 
 from tests.sctp.sctp_api import (
@@ -315,3 +316,58 @@ def case_many_connections() -> None:
             assert server.recv(100) == b"%d" % number
         for sock in clients + servers:
             sock.close()
+
+
+class MessageHeader(ctypes.Structure):
+    """struct msghdr, then the length that makes it a struct mmsghdr."""
+
+    _fields_ = (
+        ("name", ctypes.c_void_p),
+        ("name_length", ctypes.c_uint32),
+        ("parts", ctypes.c_void_p),
+        ("part_count", ctypes.c_size_t),
+        ("control", ctypes.c_void_p),
+        ("control_length", ctypes.c_size_t),
+        ("flags", ctypes.c_size_t),  # an int, and what fills the structure up
+        ("length", ctypes.c_uint32),
+    )
+
+
+def case_several_messages_by_one_call() -> None:
+    """sendmmsg() and recvmmsg(): with MSG_WAITFORONE as many as there are."""
+    wait_for_one = 0x10000
+    with connected() as (client, server):
+        client.setsockopt(SOL_SCTP, SCTP_NODELAY, 1)
+        texts = [ctypes.create_string_buffer(b"%d" % number, 1) for number in range(3)]
+        rooms = [ctypes.create_string_buffer(10) for _ in range(4)]
+        parts: list[list[ctypes.Array[ctypes.c_size_t]]] = []
+        messages = []
+        for buffers in (texts, rooms):
+            vectors = [(ctypes.c_size_t * 2)(ctypes.addressof(one), len(one)) for one in buffers]
+            headers = (MessageHeader * len(buffers))()
+            for header, vector in zip(headers, vectors, strict=True):
+                header.parts, header.part_count = ctypes.addressof(vector), 1
+            parts.append(vectors)
+            messages.append(headers)
+        assert libc.sendmmsg(client.fileno(), messages[0], 3, 0) == 3
+        assert [one.length for one in messages[0]] == [1, 1, 1]
+        assert libc.recvmmsg(server.fileno(), messages[1], 2, 0, None) == 2
+        rest = ctypes.byref(messages[1], 2 * ctypes.sizeof(MessageHeader))
+        assert libc.recvmmsg(server.fileno(), rest, 2, wait_for_one, None) == 1
+        lengths = [header.length for header in messages[1]]
+        assert [room.raw[:length] for room, length in zip(rooms, lengths, strict=True)] == [
+            b"0",
+            b"1",
+            b"2",
+            b"",
+        ]
+
+
+def case_sendfile_arrives() -> None:
+    """Where the call itself isn't served, it says so, and Python sends otherwise."""
+    with connected() as (client, server), tempfile.TemporaryFile() as file:
+        file.write(b"of a file")
+        file.seek(0)
+        client.settimeout(20)
+        assert client.sendfile(file) == 9
+        assert server.recv(100) == b"of a file"

@@ -342,3 +342,29 @@ def test_messages_to_associations_that_are_up_wait_for_no_answer(namespace: Name
     assert run.wait(60) == 0
     assert run.stdout is not None
     assert run.stdout.read() == "T\nTrue\nTrue\n"
+
+
+WRITES_PAST_THE_LIBRARY = """
+import ctypes, errno
+from tests.sctp.sctp_api import connected, libc, wait_for_error
+with connected() as (client, server):
+    client.send(b"first")
+    assert server.recv(100) == b"first"
+    libc.fdopen.restype = ctypes.c_void_p
+    stream = ctypes.c_void_p(libc.fdopen(client.fileno(), b"w"))
+    libc.fputs(b"by stdio", stream)
+    libc.fflush(stream)
+    print(wait_for_error(client) == errno.EOPNOTSUPP)
+    client.send(b"still connected")
+    print(server.recv(100))
+"""
+
+
+def test_what_is_written_past_the_library_is_told(namespace: Namespace) -> None:
+    """The C library's stdio writes to the descriptor itself: the program learns that it was not sent."""
+    run = namespace.start(
+        "env", f"PYTHONPATH={REPOSITORY}", sys.executable, "-c", WRITES_PAST_THE_LIBRARY, sctp=True
+    )
+    assert run.wait(60) == 0
+    assert run.stdout is not None
+    assert run.stdout.read() == "True\nb'still connected'\n"

@@ -100,11 +100,17 @@ BEYOND_LIMIT_MB = 40
 """The program itself, and what is queued between two measurements; the flood would queue far more."""
 
 
-def test_memory_is_limited(namespace: Namespace, tmp_path: Path) -> None:
+FLOOD_OF_ONE_TO_MANY = FLOOD.replace("one_to_one()", "one_to_many(events=False)").replace(
+    "client.send(bytes(20000))", "client.sendto(bytes(20000), ('127.0.0.1', 5602))"
+)
+
+
+@pytest.mark.parametrize("code_of_flood", [FLOOD, FLOOD_OF_ONE_TO_MANY], ids=["one-to-one", "one-to-many"])
+def test_memory_is_limited(namespace: Namespace, tmp_path: Path, code_of_flood: str) -> None:
     """A program that never reads fills it: sends then wait, connect() says ENOBUFS; when it is gone all is well."""
     log = tmp_path / "log"
     start_sctpd(namespace, "--memory-limit", str(MEMORY_LIMIT_MB), log=log)
-    flood = start(namespace, FLOOD, "full")
+    flood = start(namespace, code_of_flood, "full")
     assert resident_mb(namespace) < MEMORY_LIMIT_MB + BEYOND_LIMIT_MB
     code = (
         PRELUDE

@@ -24,8 +24,8 @@ RUNNER = HERE / "run_programs.py"
 SUBTESTS = {43: 426, 47: 434}
 """How many pass on sctpd, by the number of programs: lksctp-tools 1.0.19 (Debian 12) and 1.0.21 (Debian 13).
 
-On a kernel all 440 of 1.0.21 pass. The four programs that came with it, test_interleave and test_re_conf, leave out
-six subtests where /proc/sys/net/sctp says neither intl_enable nor reconf_enable (docs/reference/sctp-userland.md).
+On a kernel all 440 of 1.0.21 pass. Four programs came with it: test_interleave and test_re_conf, twice.
+They leave out six subtests where /proc/sys/net/sctp has neither intl_enable nor reconf_enable.
 """
 
 

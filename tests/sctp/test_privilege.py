@@ -172,6 +172,70 @@ def test_sctpd_gives_up_what_it_does_not_need(namespace: Namespace) -> None:
     assert daemon.poll() is None
 
 
+TRIES_CALLS = r"""
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "privilege.h"
+void log_line(const char *format, ...);
+void log_line(const char *format, ...) { puts(format); }
+static void refused(const char *name, long result)
+{
+	if (result != -1 || errno != EPERM)
+		printf("%s is let through\n", name);
+	errno = 0;
+}
+int main(int count, char **arguments)
+{
+	struct open_how how = { .flags = O_WRONLY | O_CREAT, .mode = 0600 };
+	char *none[] = { NULL };
+	int fd = open("/dev/null", O_RDONLY), i;
+
+	if (count != 2 || privilege_drop() != 0)
+		return 1;
+	refused("openat", syscall(SYS_openat, AT_FDCWD, arguments[1], O_WRONLY | O_CREAT, 0600));
+	refused("openat2", syscall(SYS_openat2, AT_FDCWD, arguments[1], &how, sizeof(how)));
+	refused("fchmod", syscall(SYS_fchmod, fd, 04755));
+	refused("execve", syscall(SYS_execve, "/bin/true", none, none));
+	refused("unshare", syscall(SYS_unshare, 0));
+	refused("pidfd_getfd", syscall(438, fd, 0, 0));
+	for (i = 424; i < 600; i++) /* what kernels since 5.1 brought: io_uring_setup() is 425, fchmodat2() 452 */
+		refused("a newer call", syscall(i, -1, -1, -1, -1, -1, -1));
+#ifdef __x86_64__
+	refused("execve of x32", syscall(0x40000000 + 520, "/bin/true", none, none));
+#endif
+	if (open("/dev/null", O_RDONLY) < 0)
+		puts("files can't be read");
+	puts("done");
+	return 0;
+}
+"""
+
+
+def test_sctpd_can_call_nothing_of_the_kernel_that_it_does_not_need(tmp_path: Path) -> None:
+    """With its own privilege_drop(): calls that are on no list are refused, whatever kernels bring."""
+    program = tmp_path / "program"
+    folder = REPOSITORY / "sctp-userland" / "sctpd"
+    command = [
+        "gcc",
+        "-std=gnu2x",
+        "-D_GNU_SOURCE",
+        f"-I{folder}",
+        "-x",
+        "c",
+        "-",
+        str(folder / "privilege.c"),
+    ]
+    subprocess.run([*command, "-o", str(program)], input=TRIES_CALLS, text=True, check=True)
+    run = subprocess.run([str(program), str(tmp_path / "file")], capture_output=True, text=True, check=False)
+    assert run.stdout == "done\n"
+    assert not (tmp_path / "file").exists()
+
+
 PRINTS_PROTOCOL = """
 #include <netinet/in.h>
 #include <stdio.h>
