@@ -26,6 +26,8 @@ socklen_t address_map(struct sockaddr_in6 *address, int domain)
 		address->sin6_addr.s6_addr[10] = address->sin6_addr.s6_addr[11] = 0xff;
 		memcpy(address->sin6_addr.s6_addr + 12, &v4.sin_addr, sizeof(v4.sin_addr));
 	}
+	if (address->sin6_family == AF_INET6) /* whatever connect() was given: as in Linux */
+		address->sin6_flowinfo = address->sin6_scope_id = 0;
 	return address_length((const struct sockaddr *)address);
 }
 

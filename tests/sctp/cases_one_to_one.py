@@ -371,3 +371,14 @@ def case_sendfile_arrives() -> None:
         client.settimeout(20)
         assert client.sendfile(file) == 9
         assert server.recv(100) == b"of a file"
+
+
+def case_names_have_no_flow_label() -> None:
+    """Programs compare them byte by byte, and some leave in connect() what was on the stack."""
+    with listener(socket.AF_INET6) as waiting, one_to_one(socket.AF_INET6) as client:
+        host, port, *_ = waiting.getsockname()
+        client.connect((host, port, 0x12345, 0))
+        server, _ = waiting.accept()
+        with server:
+            assert client.getpeername() == server.getsockname() == (host, port, 0, 0)
+            assert server.getpeername() == client.getsockname()
