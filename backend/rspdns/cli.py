@@ -15,7 +15,7 @@ from daemon_kit import logs
 from daemon_kit.commands import CommandGroup, config_option, counted, end_with, log_options, until_ctrl_c
 from daemon_kit.config_file import ConfigurationErrors, TomlDocument, read_text
 from daemon_kit.control import ControlError, request
-from daemon_kit.run import run_service
+from daemon_kit.run import end_process, run_service
 from pdns_config import pdns_conf
 from registrar_config import check_inventory, render_inventory
 
@@ -53,7 +53,7 @@ def serve(config: Path, log_level: str | None, log_json: bool) -> None:
         check_available()
         await service.serve(loaded, stop, partial(read_configuration, config))
 
-    sys.exit(run_service(run, fatal=(SctpUnavailable,), loop_factory=uvloop.new_event_loop))
+    end_process(run_service(run, fatal=(SctpUnavailable,), loop_factory=uvloop.new_event_loop))
 
 
 @main.command()

@@ -1,11 +1,12 @@
 """Runs the main coroutine of a service: signals, clear fatal errors, exit codes, reloads."""
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from structlog.typing import FilteringBoundLogger
 
@@ -13,7 +14,7 @@ from daemon_kit import notify
 from daemon_kit.config_file import ConfigurationErrors
 from daemon_kit.errors import FatalError
 
-__all__ = ["EXIT_FAILED", "EXIT_OK", "FatalError", "Reloading", "check_fixed", "run_service"]
+__all__ = ["EXIT_FAILED", "EXIT_OK", "FatalError", "Reloading", "check_fixed", "end_process", "run_service"]
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -45,6 +46,17 @@ def run_service(
         print("error: stopped before it had finished", file=sys.stderr)
         return EXIT_FAILED
     return EXIT_OK
+
+
+def end_process(code: int) -> NoReturn:
+    """End the process at once with this exit code, after what was printed is written.
+
+    Python's own end, module by module, takes a sixth as long as its start. A service whose successor waits
+    for it has closed everything by then.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
 
 
 async def _supervise(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:

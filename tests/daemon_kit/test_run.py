@@ -220,3 +220,15 @@ def test_a_key_that_must_not_change_is_named() -> None:
     check_fixed(before, SimpleNamespace(control="a", follow="poll"), ["control"])
     with pytest.raises(FatalError, match=r"^follow can't change while the agent runs: restart it for that$"):
         check_fixed(before, SimpleNamespace(control="a", follow="poll"), ["control", "follow"])
+
+
+def test_process_ends_at_once_with_its_code_and_all_that_it_printed() -> None:
+    """Nothing that Python would do at its end holds up the successor."""
+    script = (
+        "import atexit; from daemon_kit.run import end_process\n"
+        "atexit.register(print, 'late'); print('said', end=''); end_process(3)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (3, "said", "")
