@@ -209,9 +209,8 @@ def test_ppu_agent_is_healthy_with_two_capabilities(host: Host, tmp_path: Path) 
     (tmp_path / "ppu-agent.toml").write_text(PPU_AGENT)
     rights = ("--read-only", "--cap-drop", "all", "--cap-add", "net_admin", "--cap-add", "net_raw")
     where = ("--network", "trial_pools", "--ip", "10.89.53.61", "--volume", f"{tmp_path}:/etc/ppu-agent:ro")
-    host.podman(
-        "run", "--detach", "--name", "ppu-agent", *rights, "--tmpfs", "/run/ppu-agent", *where, "ppu-agent"
-    )
+    kept = ("--volume", "ppu-agent-run:/run/ppu-agent", "--volume", "ppu-agent-state:/var/lib/ppu-agent")
+    host.podman("run", "--detach", "--name", "ppu-agent", *rights, *kept, *where, "ppu-agent")
     try:
         healthy = ("podman", "healthcheck", "run", "ppu-agent")
         until(lambda: host.run(*healthy).returncode == 0, told=lambda: host.podman("logs", "ppu-agent"))
@@ -220,3 +219,4 @@ def test_ppu_agent_is_healthy_with_two_capabilities(host: Host, tmp_path: Path) 
         assert host.podman("exec", "ppu-agent", "id", "-u") == str(USER)
     finally:
         host.podman("rm", "--force", "--time", "2", "ppu-agent")
+        host.podman("volume", "rm", "ppu-agent-run", "ppu-agent-state")
