@@ -206,6 +206,7 @@ def test_sctpd_in_a_container_beside_serves_one_without_any_right(host: Host) ->
 
 
 def test_ppu_agent_is_healthy_with_two_capabilities(host: Host, tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)  # its ordinary user reads it
     (tmp_path / "ppu-agent.toml").write_text(PPU_AGENT)
     rights = ("--read-only", "--cap-drop", "all", "--cap-add", "net_admin", "--cap-add", "net_raw")
     where = ("--network", "trial_pools", "--ip", "10.89.53.61", "--volume", f"{tmp_path}:/etc/ppu-agent:ro")
