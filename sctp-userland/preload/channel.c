@@ -16,6 +16,7 @@
 #define BUFFER (1024 * 1024)
 #define NOTED 65536 /* descriptors */
 #define BITS (8 * (int)sizeof(unsigned long))
+#define TURN_MS 20 /* far longer than a turn takes; no program stands still for longer when sctpd has no processor */
 
 /* One connection per thread. Whatever the program did to the descriptor (closed all, forked) shows in inode or process. */
 static __thread struct {
@@ -23,6 +24,7 @@ static __thread struct {
 	ino_t inode;
 	pid_t process;
 	bool in_use; /* a signal handler must take another */
+	bool owes_turn; /* OP_TURN has not been answered yet */
 	pid_t daemon;
 } own = { .fd = -1 };
 
@@ -121,6 +123,7 @@ static int thread_connection(void)
 	own.fd = open_connection();
 	if (own.fd < 0)
 		return -1;
+	own.owes_turn = false;
 	own.process = getpid();
 	own.inode = fstat(own.fd, &status) == 0 ? status.st_ino : 0;
 	pthread_setspecific(thread_ends, &own);
@@ -225,10 +228,30 @@ static int receive_reply(int connection, struct exchange *exchange)
 	return 0;
 }
 
+/* Whether the answer to OP_TURN was there within wait_ms (-1: as long as it takes), or none is owed. */
+static bool had_turn(int connection, int wait_ms)
+{
+	struct pollfd answer = { connection, POLLIN, 0 };
+	struct reply said;
+	ssize_t got;
+
+	if (!own.owes_turn)
+		return true;
+	if (poll(&answer, 1, wait_ms) <= 0)
+		return false;
+	do
+		got = real()->recvfrom(connection, &said, sizeof(said), 0, NULL, NULL);
+	while (got < 0 && errno == EINTR);
+	own.owes_turn = false;
+	return got == sizeof(said) && said.error == 0;
+}
+
 /* One request and its reply; with a connection found dead, once more with a new one. */
 static int exchange_on(int connection, int fd, struct exchange *exchange, bool *dead)
 {
 	*dead = false;
+	while (connection == own.fd && !had_turn(connection, -1) && errno == EINTR)
+		;
 	if (send_request(connection, fd, exchange) < 0) {
 		*dead = errno != EMSGSIZE && errno != EBADF && errno != EFAULT;
 		if (*dead)
@@ -297,10 +320,19 @@ void channel_note_sent(void)
 
 bool channel_turn(bool if_sent)
 {
-	struct exchange exchange = { .request = { .operation = OP_TURN } };
-	int saved = errno;
-	bool had = (!if_sent || __atomic_exchange_n(&has_sent, false, __ATOMIC_RELAXED)) && channel_call(-1, &exchange) == 0;
+	struct exchange exchange = { .request = { .version = PROTOCOL_VERSION, .operation = OP_TURN } };
+	int saved = errno, connection;
+	bool had = false;
 
+	if (!own.in_use && (!if_sent || __atomic_exchange_n(&has_sent, false, __ATOMIC_RELAXED))) {
+		own.in_use = true;
+		connection = thread_connection();
+		if (connection >= 0 && had_turn(connection, 0) && send_request(connection, -1, &exchange) >= 0) {
+			own.owes_turn = true;
+			had = had_turn(connection, TURN_MS);
+		}
+		own.in_use = false;
+	}
 	errno = saved;
 	return had;
 }

@@ -36,7 +36,7 @@ int channel_call(int fd, struct exchange *exchange);
 void channel_note_sent(void);
 
 /* Have sctpd pass on all that was sent before now to this host; if_sent: only if this process has sent something since the last time. Return
- * whether it did. errno stays. */
+ * whether it did: an sctpd without a processor is waited for some milliseconds only. errno stays. */
 bool channel_turn(bool if_sent);
 
 /* The process of the sctpd that this thread's calls go to; 0: none yet. */

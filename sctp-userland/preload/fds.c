@@ -104,6 +104,52 @@ uint32_t known_state(uint64_t word)
 	return all != NULL ? __atomic_load_n(&all[slot], __ATOMIC_ACQUIRE) : 0;
 }
 
+/* One word for each state: inode, number and streams of the way. NULL: no memory for it. */
+static uint64_t *ways(void)
+{
+	static uint64_t *mapped;
+	uint64_t *found = __atomic_load_n(&mapped, __ATOMIC_ACQUIRE);
+	int saved = errno;
+	void *made;
+
+	if (found != NULL)
+		return found;
+	made = mmap(NULL, STATES_MAX * sizeof(*found), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	errno = saved;
+	if (made == MAP_FAILED)
+		return NULL;
+	if (__atomic_compare_exchange_n(&mapped, &found, made, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		return made;
+	munmap(made, STATES_MAX * sizeof(*found));
+	return found;
+}
+
+static uint64_t *way_of(uint64_t word)
+{
+	unsigned long slot = word >> 1 & ((1UL << SLOT_BITS) - 1);
+	uint64_t *all = slot < STATES_MAX ? ways() : NULL;
+
+	return all != NULL ? &all[slot] : NULL;
+}
+
+struct way known_way(uint64_t word)
+{
+	const uint64_t *kept = way_of(word);
+	uint64_t found = kept != NULL ? __atomic_load_n(kept, __ATOMIC_RELAXED) : 0;
+
+	if (found >> 32 != (uint32_t)(word >> (SLOT_BITS + 1)))
+		return (struct way){ 0 };
+	return (struct way){ (uint16_t)(found >> 16), (uint16_t)found };
+}
+
+void known_keep_way(uint64_t word, struct way way)
+{
+	uint64_t *kept = way_of(word);
+
+	if (kept != NULL)
+		__atomic_store_n(kept, (uint64_t)(uint32_t)(word >> (SLOT_BITS + 1)) << 32 | (uint32_t)way.number << 16 | way.streams, __ATOMIC_RELAXED);
+}
+
 bool fd_is_nonblocking(int fd)
 {
 	int flags = fcntl(fd, F_GETFL);

@@ -5,17 +5,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "../protocol.h"
+
 /* Whether fd is one. Right after dup, fork, exec and descriptor passing too: the kernel is asked, answers are kept per inode.
  * Leaves errno alone. */
 bool fd_is_sctp(int fd);
 
-/* Which socket a descriptor is, for the two below; asking costs a system call. */
+/* Which socket a descriptor is, for what follows; asking costs a system call. */
 uint64_t fd_known(int fd);
 
 bool known_is_sctp(uint64_t known);
 
 /* What sctpd says of one just now: STATE_ bits, 0: unknown. Leaves errno alone. */
 uint32_t known_state(uint64_t known);
+
+/* How messages go that name no destination, as sctpd said of the last of them; number 0: not known. Leaves errno alone. */
+struct way known_way(uint64_t known);
+void known_keep_way(uint64_t known, struct way way);
 
 bool fd_is_nonblocking(int fd);
 

@@ -31,7 +31,8 @@ static void plug(int fd)
 #define DESTINATIONS 64
 #define ONE_WAY_FLAGS (SCTP_UNORDERED | SCTP_SACK_IMMEDIATELY | SCTP_PR_SCTP_MASK)
 
-/* Where messages may go one way that name this: asked for by the first of them, which is a call. Each thread's own, so that none waits. */
+/* Where messages may go one way that name this: asked for by the first of them, which is a call. Each thread's own, so that none waits.
+ * What names nothing, as on one-to-one sockets, is kept for each socket instead: there may be thousands. */
 struct destination {
 	uint64_t known;
 	uint32_t association;
@@ -52,16 +53,36 @@ static struct destination *place_of(uint64_t known, const struct exchange *excha
 	return &kept[(number ^ number >> 32) % DESTINATIONS];
 }
 
+static bool names_nothing(const struct exchange *exchange)
+{
+	return exchange->address_length == 0 && exchange->request.send.association == 0;
+}
+
 static bool is_to(const struct destination *to, uint64_t known, const struct exchange *exchange)
 {
 	return to->known == known && to->association == exchange->request.send.association && to->address_length == exchange->address_length &&
 	       (to->address_length == 0 || memcmp(&to->address, exchange->address, to->address_length) == 0);
 }
 
+/* number 0: not known. */
+static struct way way_of(uint64_t known, const struct exchange *exchange)
+{
+	const struct destination *to;
+
+	if (names_nothing(exchange))
+		return known_way(known);
+	to = place_of(known, exchange);
+	return is_to(to, known, exchange) ? to->way : (struct way){ 0 };
+}
+
 static void keep_way(uint64_t known, const struct exchange *exchange, struct way way)
 {
 	struct destination *to = place_of(known, exchange);
 
+	if (names_nothing(exchange)) {
+		known_keep_way(known, way);
+		return;
+	}
 	*to = (struct destination){ known, exchange->request.send.association, (socklen_t)exchange->address_length, .way = way };
 	if (to->address_length > 0)
 		memcpy(&to->address, exchange->address, to->address_length);
@@ -72,22 +93,22 @@ static void keep_way(uint64_t known, const struct exchange *exchange, struct way
 static ssize_t send_one_way(int fd, uint64_t known, const struct exchange *exchange, bool *late)
 {
 	const struct send_parameters *send = &exchange->request.send;
-	const struct destination *to = place_of(known, exchange);
+	const struct way way = way_of(known, exchange);
 	struct outbound header = { OUTBOUND_DATA, send->pr_policy != 0 ? clock_ms() : 0, (uint32_t)exchange->address_length, *send };
 	struct iovec parts[2 + PARTS_MAX] = { { &header, sizeof(header) }, { (void *)(uintptr_t)exchange->address, exchange->address_length } };
 	struct msghdr whole = { .msg_iov = parts, .msg_iovlen = 2 + exchange->part_count };
 	const uint32_t state = known_state(known);
 	ssize_t sent;
 
-	if (!is_to(to, known, exchange) || state >> STATE_WAY_SHIFT != to->way.number || state & (STATE_TAKES_NO_MORE | STATE_CALLS_ONLY) ||
-	    send->stream >= to->way.streams || exchange->data_length == 0 || exchange->data_length > MESSAGE_MAX ||
+	if (way.number == 0 || state >> STATE_WAY_SHIFT != way.number || state & (STATE_TAKES_NO_MORE | STATE_CALLS_ONLY) ||
+	    send->stream >= way.streams || exchange->data_length == 0 || exchange->data_length > MESSAGE_MAX ||
 	    send->flags & ~ONE_WAY_FLAGS || exchange->part_count > PARTS_MAX)
 		return fail(EPIPE);
 	memcpy(parts + 2, exchange->parts, exchange->part_count * sizeof(*parts));
 	sent = real()->sendmsg(fd, &whole, MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (sent < 0 && (errno == EAGAIN || errno == ECONNRESET || errno == ENOTCONN || errno == EMSGSIZE))
 		errno = EPIPE;
-	*late = known_state(known) >> STATE_WAY_SHIFT != to->way.number || known_state(known) & STATE_TAKES_NO_MORE;
+	*late = known_state(known) >> STATE_WAY_SHIFT != way.number || known_state(known) & STATE_TAKES_NO_MORE;
 	return sent < 0 ? -1 : (ssize_t)exchange->data_length;
 }
 
