@@ -1,6 +1,7 @@
 """Who is served by sctpd, and what stays another's whatever he does."""
 
 # ruff: noqa: E501  (programs given as text)
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -258,7 +259,14 @@ def test_withsctp_in_either_order(namespace: Namespace, tmp_path: Path) -> None:
     compiler = ["gcc", "-x", "c", "-", "-o", str(program)]
     subprocess.run(compiler, input=PRINTS_PROTOCOL, text=True, check=True)
     sctp_run = str(REPOSITORY / "sctp-userland" / "sctp-run")
+    withsctp = tmp_path / "withsctp"
+    withsctp.symlink_to(sctp_run)  # as `make install` does it
+    first = f"PATH={tmp_path}:{os.environ['PATH']}"
     for command in (
+        ("env", first, "withsctp", str(program)),
+        ("env", first, "withsctp", sctp_run, str(program)),
+        ("env", first, sctp_run, "withsctp", str(program)),
+        (sctp_run, "sh", "-c", f'{first} withsctp "$0"', str(program)),
         (sctp_run, "withsctp", str(program)),
         (sctp_run, "withsctp", sctp_run, str(program)),
         (sctp_run, "env", f"LD_PRELOAD={preloaded}", sctp_run, str(program)),
