@@ -186,10 +186,11 @@ class Backend:
         self.publisher.start(self.belief.views(time.monotonic()))
         cleanup.callback(self.publisher.close)
         cleanup.push_async_callback(self._reloads.close)
-        await self._control.start()
+        await self._control.claim()  # another backend that runs is not disturbed
         cleanup.push_async_callback(self._control.close)
         await self.connector.start()
         cleanup.push_async_callback(self.connector.close)
+        await self._control.start()  # once it says something, PowerDNS is answered, too
         if self.fastpath is not None:
             self.fastpath.start()
             cleanup.push_async_callback(self.fastpath.close)

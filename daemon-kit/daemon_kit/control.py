@@ -59,15 +59,22 @@ class ControlServer:
         self._clients: set[asyncio.Task[None]] = set()
         self._log = get_logger("control")
 
-    async def start(self) -> None:
-        """Listen; the directory of the socket is made when it is missing.
+    async def claim(self) -> None:
+        """Listen, and let commands wait until `start()`. The directory of the socket is made if need be.
 
         Raises FatalError when the socket can't be made or another process answers there.
         """
         listener = _listen(self._path, self._mode)
         self._server = await asyncio.start_unix_server(
-            self._accept, sock=listener, limit=MAX_LINE_BYTES, **SOCKET_STAYS
+            self._accept, sock=listener, limit=MAX_LINE_BYTES, start_serving=False, **SOCKET_STAYS
         )
+
+    async def start(self) -> None:
+        """Answer, and listen first where that is not done yet: see `claim()`."""
+        if self._server is None:
+            await self.claim()
+        assert self._server is not None  # noqa: S101 - claimed
+        await self._server.start_serving()
 
     async def close(self) -> None:
         """Stop answering and remove the socket."""

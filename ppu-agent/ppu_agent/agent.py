@@ -449,8 +449,7 @@ class PpuAgent:
                 await asyncio.to_thread(self.writer.forget_begun_by, in_zone)
             over_tcp = [one for one in treated if one.protocol is Protocol.TCP and one.endpoint in endpoints]
             if over_tcp:
-                spared = self.relay.clients if self.relay is not None else frozenset()
-                ended = await asyncio.to_thread(self.writer.end_connections, over_tcp, spared)
+                ended = await asyncio.to_thread(self.writer.end_connections, over_tcp)
                 self.counts["connections_ended"] += ended
             for protocol, asked in self._moved_from().items():
                 servers = [one.destination for one in gone if protocol in self._protocols_of(one)]

@@ -22,6 +22,8 @@ from ppu_agent.steering import Steering, plan, steer
 ASK_FOR_S = 3.0
 """So long registrars are given to answer."""
 ASSUMED = "assumed by check"
+NAMED = 8
+"""So many servers are named that would take a dead one's packets; of more, how many."""
 _EXAMPLE_RESPONDER_PORT = 65535
 
 
@@ -114,10 +116,12 @@ def told(config: PpuConfig, views: Mapping[str, PoolView]) -> Iterator[str]:
                 why = "an address of this host is never touched"
             yield f"should {one.destination} die: nothing is done: {why}"
         for treatment in one.steering.treatments:
-            targets = ", ".join(
-                f"{target.destination.where} (weight {target.weight})" for target in treatment.targets
-            )
-            what = f"{treatment.action} {treatment.destination}{' to ' if targets else ''}{targets}"
+            named = [
+                f"{target.destination.where} (weight {target.weight})" for target in treatment.targets[:NAMED]
+            ]
+            more = f" and {rest} more" if (rest := len(treatment.targets) - NAMED) > 0 else ""
+            to = f" to {', '.join(named)}{more}" if named else ""
+            what = f"{treatment.action} {treatment.destination}{to}"
             yield f"should {one.destination} die: {what}"
     yield from gateway_told(config, views)
 

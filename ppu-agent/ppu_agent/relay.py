@@ -125,11 +125,6 @@ class Relay:
             if connection.server is not None and connection.server.endpoint == destination.endpoint:
                 connection.move()
 
-    @property
-    def clients(self) -> frozenset[tuple[Address, int]]:
-        """The addresses and ports of the programs whose connections are relayed."""
-        return frozenset(connection.client for connection in self.connections)
-
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         accepted: socket.socket = writer.get_extra_info("socket")

@@ -12,7 +12,7 @@ from daemon_kit.logs import get_logger
 from pool_user import Network
 
 from ppu_agent.destinations import Address, Destination
-from ppu_agent.kernel import Flows, LocalSockets, Nftables, NftablesError
+from ppu_agent.kernel import Flows, IsMeant, LocalSockets, Nftables, NftablesError
 from ppu_agent.ruleset import (
     CLAIM_TABLE,
     FAMILY,
@@ -45,7 +45,7 @@ class Writer:
         self._flows = Flows(self._note, self._is_closed.is_set)
         self._is_ours = is_ours
         self._is_empty = self._is_kept = self._is_removed = False
-        self._keeps_connections = False
+        self._keeps_connections = self._relays = False
         self._generation = 0
         self._relay_zone = RELAY_ZONES[time.time_ns() // 10**9 % len(RELAY_ZONES)]
         self._dead: frozenset[Destination] = frozenset()
@@ -115,6 +115,7 @@ class Writer:
         try:
             self._nftables.own(FAMILY, RELAY_TABLE)
             self._nftables.commit(relay_chains())
+            self._relays = True
         except NftablesError as problem:
             raise FatalError(
                 f"connections can't be relayed (on_dead tcp = 'repeat', Linux 5.12): {problem}"
@@ -137,20 +138,19 @@ class Writer:
             except NftablesError as problem:
                 self._note(f"nftables refused to relay: {problem}")
 
-    def end_connections(
-        self, servers: Collection[Destination], spared: Collection[tuple[Address, int]] = ()
-    ) -> int:
-        """End this host's TCP connections to dead servers, but from the `spared`; return how many.
+    def end_connections(self, servers: Collection[Destination]) -> int:
+        """End this host's TCP connections to dead servers; return how many.
 
-        Those that were redirected stay. Of thousands this takes seconds: it is for a thread beside the event
-        loop.
+        Those that conntrack sent elsewhere stay: the redirected ones, and those of the relay, also when it
+        has not accepted them yet. Of thousands this takes seconds: it is for a thread beside the event loop.
         """
-        flows = self._flows.moved(servers) if self._keeps_connections else []
-        elsewhere = {(flow.source, flow.asked.endpoint) for flow in flows}
-        return self._sockets.end_connections(
-            [server.endpoint for server in servers],
-            lambda source, server: source not in spared and (source, server) not in elsewhere,
-        )
+
+        def find_meant() -> IsMeant:
+            flows = self._flows.moved(servers) if self._keeps_connections or self._relays else []
+            elsewhere = {(flow.source, flow.asked.endpoint) for flow in flows}
+            return lambda source, server: (source, server) not in elsewhere
+
+        return self._sockets.end_connections([server.endpoint for server in servers], find_meant)
 
     def move_flows(self, asked: Collection[Destination], dead: Collection[Destination]) -> tuple[int, int]:
         """Have conntrack forget the flows to what was asked that went to dead servers.
@@ -162,7 +162,7 @@ class Writer:
         flows = self._flows.forget(asked, dead)
         moved = {(one.source, one.asked.endpoint) for one in flows if one.asked.protocol is Protocol.TCP}
         return len(flows), self._sockets.end_connections(
-            {server for _, server in moved}, lambda source, server: (source, server) in moved
+            {server for _, server in moved}, lambda: lambda source, server: (source, server) in moved
         )
 
     def forget_begun_by(self, dead: Collection[Destination]) -> None:

@@ -165,6 +165,21 @@ async def test_the_socket_of_a_dead_process_is_taken_over_a_live_one_is_not(tmp_
         assert await ask(tmp_path / "s", "status") == {"asked": None}
 
 
+async def test_commands_wait_for_a_service_that_has_the_socket_and_is_not_ready(tmp_path: Path) -> None:
+    server = ControlServer(tmp_path / "control", {"status": _status})
+    await server.claim()
+    try:
+        early = asyncio.create_task(ask(tmp_path / "control", "status"))
+        with pytest.raises(FatalError, match="another process"):
+            await ControlServer(tmp_path / "control", {}).claim()
+        done, _ = await asyncio.wait([early], timeout=0.2)
+        assert not done
+        await server.start()
+        assert await early == {"asked": None}
+    finally:
+        await server.close()
+
+
 async def test_paths_where_no_socket_can_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("precious")
     with pytest.raises(FatalError, match="no socket is there"):

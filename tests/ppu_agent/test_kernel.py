@@ -591,6 +591,22 @@ def test_client_socket_goes_on_by_the_front_and_directly_when_its_server_died(st
         assert exchange(stage, client, to, alive, words) == (words, stage.at(to))
 
 
+def test_connections_that_the_relay_has_not_accepted_yet_stay(stage: Stage) -> None:
+    """They are this host's connections to the dead server's address like those that end."""
+    relay = stage.open(socket.SOCK_STREAM)
+    relay.bind(("", 0))
+    relay.listen()
+    dead, client = stage.destination(DEAD, Protocol.TCP), stage.open(socket.SOCK_STREAM)
+    stage.inside(stage.writer.open_relay)
+    stage.inside(lambda: stage.writer.relay([dead], relay.getsockname()[1]))
+    client.connect((stage.at(DEAD), PORT))
+    assert stage.inside(lambda: stage.writer.end_connections([dead])) == 0
+    connection, _ = relay.accept()
+    with connection:
+        connection.sendall(b"by the relay")
+        assert client.recv(99) == b"by the relay"
+
+
 def test_connections_are_ended_from_the_agents_event_loop(stage: Stage) -> None:
     listener = stage.open(socket.SOCK_STREAM, DEAD)
     listener.listen()

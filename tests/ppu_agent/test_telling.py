@@ -150,6 +150,18 @@ def test_check_tells_that_an_address_of_this_host_is_never_touched(tmp_path: Pat
     ]
 
 
+def test_check_names_a_few_of_many_servers_that_would_take_over(tmp_path: Path) -> None:
+    """All of them, for each of 1,000 servers, would be 30 MB of text."""
+    path = tmp_path / "ppu-agent.toml"
+    path.write_text(f'registrars = ["127.0.0.1"]\n[[pool]]\nhandle = "{POOL}"\naccept = ["10.0.0.0/8"]\n')
+    config = load_configuration(path)
+    of_nine, *_ = rehearsal.told(config, {POOL: view(*range(1, 10))})
+    assert of_nine.endswith("10.0.0.9:5060 (weight 1000)")
+    of_fifty, *_ = rehearsal.told(config, {POOL: view(*range(1, 51))})
+    assert of_fifty.count("weight") == rehearsal.NAMED
+    assert of_fifty.endswith(" and 41 more")
+
+
 def test_check_of_status_tells_what_keeps_the_agent_from_its_work() -> None:
     def found(view_of_pool: PoolView, problem: str | None) -> list[str]:
         believed = describe(9.0, [], {POOL: view_of_pool}, [], Steering())

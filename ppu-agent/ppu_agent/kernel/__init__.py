@@ -9,4 +9,5 @@ from ppu_agent.kernel.nftables import NftablesError as NftablesError
 from ppu_agent.kernel.pace import PaceError as PaceError
 from ppu_agent.kernel.pace import Pacer as Pacer
 from ppu_agent.kernel.pace import Pacing as Pacing
+from ppu_agent.kernel.sockets import IsMeant as IsMeant
 from ppu_agent.kernel.sockets import LocalSockets as LocalSockets

@@ -66,17 +66,21 @@ class LocalSockets:
         self._is_over = is_over
 
     def end_connections(
-        self, servers: Collection[Endpoint], is_meant: IsMeant = lambda source, server: True
+        self,
+        servers: Collection[Endpoint],
+        find_meant: Callable[[], IsMeant] = lambda: lambda source, server: True,
     ) -> int:
         """End this host's TCP connections to these addresses and ports; return how many.
 
-        `is_meant` says of which connections: told are its own address and port, and the server's.
+        `find_meant` is called once they are listed, so that what it asks knows every connection of the list.
+        It gives a function that says whether one is meant: told are its own address and port, and the
+        server's.
 
         Their owners get ECONNABORTED at once, those that are still connecting, too.
         """
-        return beside_the_loop(lambda: self._end_connections(frozenset(servers), is_meant))
+        return beside_the_loop(lambda: self._end_connections(frozenset(servers), find_meant))
 
-    def _end_connections(self, servers: Collection[Endpoint], is_meant: IsMeant) -> int:
+    def _end_connections(self, servers: Collection[Endpoint], find_meant: Callable[[], IsMeant]) -> int:
         if not servers:
             return 0
         try:
@@ -89,9 +93,15 @@ class LocalSockets:
                         family=family, states=_STATES, protocol=socket.IPPROTO_TCP, dport=port
                     )
                     if _end(one, "dst", "dport") in servers
-                    and is_meant(_end(one, "src", "sport"), _end(one, "dst", "dport"))
                 ]
-            return sum(self._destroy(family, one) for family, one in found if not self._is_over())
+            is_meant = find_meant() if found else None
+            return sum(
+                self._destroy(family, one)
+                for family, one in found
+                if is_meant is not None
+                and is_meant(_end(one, "src", "sport"), _end(one, "dst", "dport"))
+                and not self._is_over()
+            )
         except (OSError, NetlinkError) as problem:
             self._on_problem(f"connections to servers that died could not be ended: {problem}")
             return 0
