@@ -54,14 +54,27 @@ def interruption_heard() -> None:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ignore Ctrl-C and SIGTERM meanwhile: a half-done clean-up helps nobody."""
-    interruption_heard()
-    before = [signal.signal(number, signal.SIG_IGN) for number in _SIGNALS]
+    """Hold Ctrl-C and SIGTERM back meanwhile: a half-done clean-up helps nobody.
+
+    If the process is being unwound, that was heard, and they are dropped. Else they come afterwards: a lab
+    ends programs in the middle of its work, too.
+    """
+    came: set[int] = set()
+
+    def hold(number: int, _frame: FrameType | None) -> None:
+        came.add(number)
+
+    is_unwound = sys.exception() is not None
+    if is_unwound:
+        interruption_heard()
+    before = [signal.signal(number, signal.SIG_IGN if is_unwound else hold) for number in _SIGNALS]
     try:
         yield
     finally:
         for number, handler in zip(_SIGNALS, before, strict=True):
             signal.signal(number, handler)
+        for held in came:
+            os.kill(os.getpid(), held)
 
 
 def _remind(number: int) -> None:

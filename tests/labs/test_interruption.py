@@ -50,9 +50,48 @@ CLEANING_UP = (
     HEAD
     + """
 end_on_signals()
-with uninterrupted():
-    print("ready", flush=True)
-    time.sleep(0.5)
+try:
+    try:
+        raise KeyboardInterrupt
+    finally:
+        with uninterrupted():
+            print("ready", flush=True)
+            time.sleep(0.5)
+            cleaned_up = True
+except KeyboardInterrupt:
+    print("ended" if cleaned_up else "torn")
+"""
+)
+# A lab ends programs in the middle of its work, too: what comes meanwhile, or was lost before, comes then.
+WHILE_A_PROGRAM_ENDS = (
+    HEAD
+    + """
+end_on_signals()
+try:
+    with uninterrupted():
+        print("ready", flush=True)
+        time.sleep(0.5)
+        ended_in_order = True
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("ended" if ended_in_order else "torn")
+"""
+)
+LOST_BEFORE_A_PROGRAM_ENDS = (
+    HEAD
+    + """
+class Thing:
+    def __del__(self):
+        print("ready", flush=True)
+        time.sleep(60)
+end_on_signals()
+try:
+    thing = Thing()
+    del thing
+    with uninterrupted():
+        pass
+    time.sleep(60)
+except KeyboardInterrupt:
     print("ended")
 """
 )
@@ -60,8 +99,14 @@ with uninterrupted():
 
 @pytest.mark.parametrize(
     ("code", "number"),
-    [(LOST, signal.SIGTERM), (FORKING, signal.SIGHUP), (CLEANING_UP, signal.SIGINT)],
-    ids=["lost", "forking", "cleaning up"],
+    [
+        (LOST, signal.SIGTERM),
+        (FORKING, signal.SIGHUP),
+        (CLEANING_UP, signal.SIGINT),
+        (WHILE_A_PROGRAM_ENDS, signal.SIGHUP),
+        (LOST_BEFORE_A_PROGRAM_ENDS, signal.SIGHUP),
+    ],
+    ids=["lost", "forking", "cleaning up", "while a program ends", "lost before a program ends"],
 )
 def test_an_interrupted_process_ends_and_tells_no_traceback(code: str, number: signal.Signals) -> None:
     with subprocess.Popen(
