@@ -115,17 +115,6 @@ class Backend:
         self.responder = Responder(self._looked_up, self.store)
         self.connector = AnsweringThread(make_connector(config.pdns.connector, self.responder, self.store))
         self._lookups = LookedUp(self._note_queries)
-        self.publisher = Publisher(
-            config.zones,
-            self.serials,
-            self._swap,
-            self.purger,
-            max_stale_s=config.max_stale_s,
-            hot=self._hot,
-            on_published=self.events.published,
-            is_seen_at_once=lambda: self.fastpath is not None and self.fastpath.is_answering,
-        )
-        self._names = PoolNames(config.zones)
         self.fastpath: FastPath | None = None
         """Answers from the kernel."""
         if config.fastpath.socket is not None:
@@ -136,6 +125,17 @@ class Backend:
                 limit=config.fastpath.limit,
             )
             self.fastpath.set_zones(config.zones)
+        self.publisher = Publisher(
+            config.zones,
+            self.serials,
+            self._swap,
+            self.purger,
+            max_stale_s=config.max_stale_s,
+            hot=self._hot,
+            on_published=self.events.published,
+            kernel=self.fastpath,
+        )
+        self._names = PoolNames(config.zones)
         self._signed = frozenset(self.store.signed_zones())
         """Zones that PowerDNS signs."""
         self._powerdns_asked_s: dict[str, float] = {}
@@ -297,7 +297,7 @@ class Backend:
 
     def _swap(self, snapshot: Snapshot) -> Collection[str]:
         if self.fastpath is not None:  # first: its answers change at once, PowerDNS's with the purge
-            self.fastpath.publish(snapshot, self._signed)
+            self.fastpath.publish(snapshot, self._signed, self.publisher.withdrawn)
         return self.connector.do(lambda: self.responder.swap(snapshot))
 
     def _looked_up(self, name: str) -> None:
@@ -326,7 +326,7 @@ class Backend:
         self._signed = frozenset(self.connector.do(self.store.signed_zones))
         self._write_names()
         if self.fastpath is not None:
-            self.fastpath.publish(self.publisher.snapshot, self._signed)
+            self.fastpath.publish(self.publisher.snapshot, self._signed, self.publisher.withdrawn)
         # PowerDNS keeps keys and metadata for 30 and 60 s.
         self.purger.purge({f"{zone}$"})
 

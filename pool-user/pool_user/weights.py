@@ -13,8 +13,7 @@ A weight is never 0 (RFC 2782 gives such a target next to nothing): a live eleme
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pool_user.views import Member
 from rserpool import policies
@@ -56,8 +55,7 @@ _WEIGHT = (policies.WeightedRoundRobin, policies.WeightedRandom, policies.Weight
 Key = TypeVar("Key")
 
 
-@dataclass(frozen=True, slots=True)
-class Weighted:
+class Weighted(NamedTuple):
     """What the answers say of one member.
 
     `priority` 0.. and `weight` 1..65535 are those of the SRV record. `standby` members are shown only when

@@ -119,6 +119,7 @@ class ScriptedBackend:
             max_stale_s=3600,
             hot=frozenset,
             draw=random.Random(1),
+            kernel=self.fastpath,
         )
         self.publisher.start(views)
         await self.connector.start()
@@ -129,7 +130,7 @@ class ScriptedBackend:
 
     def _swap(self, snapshot: Snapshot) -> Sequence[str]:
         if self.fastpath is not None:
-            self.fastpath.publish(snapshot, self.store.signed_zones())
+            self.fastpath.publish(snapshot, self.store.signed_zones(), self.publisher.withdrawn)
         return self.responder.swap(snapshot)
 
     async def _publish(self, views: Mapping[str, PoolView]) -> None:
@@ -146,7 +147,9 @@ class ScriptedBackend:
     def _signing_changed(self, zone: str) -> None:
         self._write_names()
         if self.fastpath is not None:
-            self.fastpath.publish(self.publisher.snapshot, self.store.signed_zones())
+            self.fastpath.publish(
+                self.publisher.snapshot, self.store.signed_zones(), self.publisher.withdrawn
+            )
         self.purger.purge({f"{zone}$"})
 
     def _write_names(self) -> None:

@@ -16,6 +16,8 @@ from rspdns.answers.snapshot import SiteAnswers, Snapshot, ZoneAnswers, moved_si
 from rspdns.rrset import Node
 from rspdns.zones.zone import Site, Zone, live_names
 
+ChangedSites = Sequence[tuple[str, SiteAnswers]]
+"""Sites that were made anew, each with the name of its zone."""
 REDRAW_S = 1
 """Records chosen by chance are drawn again after the TTL, but not more often than this, in seconds."""
 
@@ -31,6 +33,7 @@ def build(
     max_stale_s: float = 3600.0,
     asked_for: frozenset[str] | None = None,
     only_changes: bool = False,
+    show: Callable[[ChangedSites], None] | None = None,
 ) -> Snapshot:
     """Answer everything anew, sharing with `previous` what did not change.
 
@@ -39,7 +42,8 @@ def build(
     (None: all): for the others chance need not choose anew every TTL.
 
     `only_changes`: what time alone calls for is left for the next time, unless the zones are others; so a
-    change waits for nothing else.
+    change waits for nothing else. `show` is told the sites of changed pools when nothing else is made anew,
+    before the snapshot is put together.
 
     Call it again on every change of the views, and when the snapshot's `rebuild_at_s` comes: weights grow,
     chance draws again, what is too old is served no more.
@@ -49,7 +53,7 @@ def build(
     changed = changed_pools(before.views, views)
     is_nothing_else_due = now < before.rebuild_at_s and moment.asks_for_no_more_than(before)
     if (only_changes or is_nothing_else_due) and _are_same(zones, before):
-        return _with_changes(zones, changed, before, moment, serial)
+        return _with_changes(zones, changed, before, moment, serial, show)
     old_sites = {site.name: site for zone in before.zone_answers.values() for site in zone.sites}
     answers: dict[str, ZoneAnswers] = {}
     due = [float("inf")]
@@ -84,24 +88,34 @@ def build(
 
 
 def _with_changes(
-    zones: Sequence[Zone], changed: set[str], before: Snapshot, moment: _Moment, serial: int
+    zones: Sequence[Zone],
+    changed: set[str],
+    before: Snapshot,
+    moment: _Moment,
+    serial: int,
+    show: Callable[[ChangedSites], None] | None,
 ) -> Snapshot:
     """The snapshot of before with the sites of the changed pools made anew: nothing else is due."""
+    made: list[tuple[Zone, dict[int, SiteAnswers]]] = []
+    for zone in zones:
+        if indexes := {index for handle in changed for index in zone.site_indexes.get(handle, ())}:
+            old_sites, ttl_s = before.zone_answers[zone.name].sites, zone.config.live_ttl_s
+            sites = {index: moment.site(zone.sites[index], old_sites[index], ttl_s) for index in indexes}
+            made.append((zone, sites))
+    if show is not None and made:
+        show([(zone.name, site) for zone, sites in made for site in sites.values()])
     answers, nodes = dict(before.zone_answers), before.nodes
     due = [before.rebuild_at_s]
-    for zone in zones:
+    for zone, sites in made:
         old = answers[zone.name]
-        indexes = {index for handle in changed for index in zone.site_indexes.get(handle, ())}
-        if indexes:
-            sites, has_moved = list(old.sites), False
-            for index in indexes:
-                site = zone.sites[index]
-                sites[index] = moment.site(site, sites[index], zone.config.live_ttl_s)
-                has_moved |= sites[index].nodes is not old.sites[index].nodes
-                due.append(moment.due_at_s(site, sites[index]))
-            new = answers[zone.name] = _zone(zone, tuple(sites), serial if has_moved else old.serial)
-            if has_moved:
-                nodes = {**nodes, zone.name: new.table()}
+        has_moved = any(site.nodes is not old.sites[index].nodes for index, site in sites.items())
+        due += (moment.due_at_s(zone.sites[index], site) for index, site in sites.items())
+        all_sites = list(old.sites)
+        for index, site in sites.items():
+            all_sites[index] = site
+        new = answers[zone.name] = _zone(zone, tuple(all_sites), serial if has_moved else old.serial)
+        if has_moved:
+            nodes = {**nodes, zone.name: new.table()}
     return Snapshot(
         answers,
         nodes,

@@ -15,9 +15,10 @@ from typing import Protocol as Interface
 
 from pool_user import PoolView
 
-from rspdns.answers.building import build, changed_pools
+from rspdns.answers.building import ChangedSites, build, changed_pools
 from rspdns.answers.serial_number import SerialNumbers
 from rspdns.answers.snapshot import Snapshot, changed_names
+from rspdns.answers.withdrawals import Withdrawal, withdrawals
 from rspdns.zones.zone import Zone
 
 TIMED_EVERY_S = 0.1
@@ -43,13 +44,24 @@ class Purges(Interface):
     def free_at_s(self) -> float: ...  # noqa: D102 - `Purger` says it
 
 
+class SeenAtOnce(Interface):
+    """What the publisher needs of `rspdns.fastpath.FastPath`, whose changes are visible without a purge."""
+
+    @property
+    def is_answering(self) -> bool: ...  # noqa: D102 - `FastPath` says it
+    def withdraw(self, withdrawn: Collection[Withdrawal]) -> None: ...  # noqa: D102 - `FastPath` says it
+    def show(self, sites: ChangedSites) -> None: ...  # noqa: D102 - `FastPath` says it
+
+
 class Publisher:
     """Publishes `zones`. `swap` takes each new snapshot before its changes are purged, and
     returns what is to be purged first.
 
     `hot` gives the pool handles that were looked up lately: only for these chance draws again.
-    `on_published` is told, after each build, the names that are to be purged. `is_seen_at_once` says whether
-    `swap` makes changes visible without a purge: then a build does not wait for its purge.
+    `on_published` is told, after each build, the names that are to be purged.
+
+    `kernel` shows a change without a purge: while it answers, a build does not wait for its purge. It is told
+    before the build who left since the last one, and of the changed sites before the rest is built.
     """
 
     def __init__(
@@ -64,14 +76,16 @@ class Publisher:
         clock: Callable[[], float] = time.monotonic,
         draw: random.Random | None = None,
         on_published: Callable[[set[str]], None] = lambda names: None,
-        is_seen_at_once: Callable[[], bool] = lambda: False,
+        kernel: SeenAtOnce | None = None,
     ) -> None:
         self.snapshot = Snapshot()
+        self.withdrawn: tuple[Withdrawal, ...] = ()
+        """What left since the snapshot was built."""
         self.builds = 0
         self.built_at_s: float | None = None
         """When the snapshot was built (monotonic)."""
         self._on_published = on_published
-        self._is_seen_at_once = is_seen_at_once
+        self._kernel = kernel
         self._zones = tuple(zones)
         self._views: Mapping[str, PoolView] = {}
         self._ready_s: dict[str, float] = {}
@@ -106,14 +120,23 @@ class Publisher:
         would see it earlier.
         """
         self._views = views
+        is_seen_at_once = self._kernel is not None and self._kernel.is_answering
+        if is_seen_at_once:
+            self._withdraw()
         if self._ready_at_s is None:
             self._ready_at_s = self._rested_at_s
-            if not self._is_seen_at_once():
+            if not is_seen_at_once:
                 self._ready_at_s = max(self._ready_at_s, self._purger.free_at_s)
         if self._clock() < self._ready_at_s:
             self._set_timer(self._ready_at_s)
         else:
             self._build()
+
+    def _withdraw(self) -> None:
+        """Hide who left since the last build, and only them."""
+        before, self.withdrawn = self.withdrawn, withdrawals(self.snapshot, self._views)
+        if self._kernel is not None and before != self.withdrawn:
+            self._kernel.withdraw(self.withdrawn)
 
     def looked_up(self, handles: Iterable[str]) -> None:
         """Somebody looks these pools up: chance draws for them again, also when nothing else changes."""
@@ -161,11 +184,13 @@ class Publisher:
             max_stale_s=self._max_stale_s,
             asked_for=hot,
             only_changes=began_s < self._whole_at_s,
+            show=self._kernel.show if self._kernel is not None else None,
         )
         self.builds += 1
         if any(zone.serial == serial for zone in new.zones()):
             self._serials.use(serial)
         self.snapshot = new
+        self.withdrawn = () if views is self._views else withdrawals(new, self._views)
         first = self._swap(new)
         whole = self._whole_zones(new)
         names = {f"{zone}$" for zone in whole}

@@ -24,7 +24,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import orjson
 from daemon_kit.logs import get_logger
 
+from rspdns.answers.building import ChangedSites
 from rspdns.answers.snapshot import Snapshot
+from rspdns.answers.withdrawals import Withdrawal
 from rspdns.fastpath import messages
 from rspdns.fastpath.configuration import LimitConfig
 from rspdns.fastpath.ready import Answer, Question, ReadyAnswers, depths
@@ -173,9 +175,22 @@ class FastPath:
                 gone | {zone: depth for zone, depth in self._depths.items() if before.get(zone) != depth}
             )
 
-    def publish(self, snapshot: Snapshot, signed: Collection[str]) -> None:
-        """These are the answers from now on: what differs is on its way when this returns."""
-        changed = self._ready.take(snapshot, signed)
+    def publish(
+        self, snapshot: Snapshot, signed: Collection[str], withdrawn: Collection[Withdrawal] = ()
+    ) -> None:
+        """These are the answers from now on, without what is withdrawn: what differs is on its way when this
+        returns."""
+        self._tell_changed(self._ready.take(snapshot, signed, withdrawn))
+
+    def withdraw(self, withdrawn: Collection[Withdrawal]) -> None:
+        """Of what was published last, this is not shown: on its way when this returns."""
+        self._tell_changed(self._ready.withdraw(withdrawn))
+
+    def show(self, sites: ChangedSites) -> None:
+        """These sites changed; the snapshot that has them follows. On its way when this returns."""
+        self._tell_changed(self._ready.take_sites(sites))
+
+    def _tell_changed(self, changed: Mapping[Question, tuple[Answer, ...]]) -> None:
         if changed and self._is_welcome:
             self._tell(changed)
         self._draw_later(DRAW_PAUSE_S)

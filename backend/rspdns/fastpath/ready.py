@@ -15,7 +15,7 @@ import random
 import socket
 import struct
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import compress
 from operator import is_not
@@ -26,6 +26,7 @@ import dns.name
 import dns.rdata
 
 from rspdns.answers.snapshot import LIVE_TYPES, SiteAnswers, Snapshot, ZoneAnswers
+from rspdns.answers.withdrawals import Withdrawal
 from rspdns.fitting import HEADER, LIMIT, OPT, QUESTION_FIXED, name_size
 from rspdns.names import is_below
 from rspdns.rrset import Node, Record
@@ -110,13 +111,11 @@ def _written(name: str, records: Sequence[Record], nodes: Mapping[str, Node]) ->
     targets: dict[str, int] = {}
     for record in records:
         if record.type == "SRV":
-            priority, weight, port, target = record.content.split()
-            data = _SRV_FIXED.pack(int(priority), int(weight), int(port)) + wire_name(target)
+            target = record.content.rpartition(" ")[2]
             offset = behind_question + len(wire) + len(_POINTER_TO_QUESTION) + _FIXED.size + _SRV_FIXED.size
             targets.setdefault(target.rstrip(".").lower(), offset)
-        else:
-            data = _data(record)
-        wire += _POINTER_TO_QUESTION + _FIXED.pack(TYPES[record.type], _IN, record.ttl, len(data)) + data
+        wire += _POINTER_TO_QUESTION
+        wire += _behind_owner(record.type, record.content, record.ttl)
     additional = 0
     for target, offset in targets.items():
         node = nodes.get(target)
@@ -124,9 +123,8 @@ def _written(name: str, records: Sequence[Record], nodes: Mapping[str, Node]) ->
             return None  # of another site, or of no zone of ours
         for record in node.records:
             if record.type in ("A", "AAAA"):
-                data = _data(record)
-                fixed = _FIXED.pack(TYPES[record.type], _IN, record.ttl, len(data))
-                wire += (_POINTER | offset).to_bytes(2, "big") + fixed + data
+                wire += (_POINTER | offset).to_bytes(2, "big")
+                wire += _behind_owner(record.type, record.content, record.ttl)
                 additional += 1
     if behind_question + len(wire) + OPT > LIMIT:
         return None  # truncated for some clients
@@ -136,15 +134,20 @@ def _written(name: str, records: Sequence[Record], nodes: Mapping[str, Node]) ->
 _SRV_FIXED = struct.Struct("!HHH")
 
 
-def _data(record: Record) -> bytes:
-    """The data of a record other than SRV on the wire."""
-    match record.type:
+@lru_cache(maxsize=16384)
+def _behind_owner(qtype: str, content: str, ttl_s: int) -> bytes:
+    """A record on the wire but for its owner. Most of an answer are the records of before."""
+    match qtype:
+        case "SRV":
+            priority, weight, port, target = content.split()
+            data = _SRV_FIXED.pack(int(priority), int(weight), int(port)) + wire_name(target)
         case "A":
-            return socket.inet_pton(socket.AF_INET, record.content)
+            data = socket.inet_pton(socket.AF_INET, content)
         case "AAAA":
-            return socket.inet_pton(socket.AF_INET6, record.content)
+            data = socket.inet_pton(socket.AF_INET6, content)
         case _:
-            return _other_data(record.type, record.content)
+            data = _other_data(qtype, content)
+    return _FIXED.pack(TYPES[qtype], _IN, ttl_s, len(data)) + data
 
 
 @lru_cache(maxsize=4096)
@@ -222,24 +225,60 @@ def in_another_order(name: str, answer: Answer, first: int, chance: random.Rando
     """The same records: the one at the position `first` before the others, in an order that chance chooses.
 
     `first` counts the answers, or the additional records where there is one answer; `name` is that of the
-    question. PowerDNS shuffles both sections. The owner of an additional record is a pointer to a target in
-    the answers, and goes along with it.
+    question. PowerDNS shuffles both sections.
     """
-    begins = HEADER + name_size(name) + QUESTION_FIXED
     blocks = _blocks(answer.records)
     heads = (first, None) if answer.answers > 1 else (None, first)
+    return _of_blocks(
+        name,
+        _shuffled(blocks[: answer.answers], heads[0], chance),
+        _shuffled(blocks[answer.answers :], heads[1], chance),
+    )
+
+
+def without(name: str, answer: Answer, is_gone: Callable[[bytes], bool]) -> Answer | None:
+    """The answer without the records of its first section that are gone, and without the addresses of their
+    targets; None if nothing is left. `name` is that of the question."""
+    blocks = _blocks(answer.records)
+    kept = [block for block in blocks[: answer.answers] if not is_gone(block[1])]
+    if not kept:
+        return None
+    ranges = [(offset, offset + len(block)) for offset, block in kept]
+    additional = [
+        block
+        for block in blocks[answer.answers :]
+        if any(start <= _points_to(name, block[1]) < end for start, end in ranges)
+    ]
+    return _of_blocks(name, kept, additional)
+
+
+def _of_blocks(
+    name: str, answers: Sequence[tuple[int, bytes]], additional: Sequence[tuple[int, bytes]]
+) -> Answer:
+    """These records of an answer, in this order. They have the offsets that they had in it: the owner of an
+    additional record is a pointer to a target in the answers, and goes along with it."""
     offsets = {}
     wire = bytearray()
-    for offset, block in _shuffled(blocks[: answer.answers], heads[0], chance):
+    for offset, block in answers:
         offsets[offset] = len(wire)
         wire += block
     starts = sorted(offsets)
-    for _, block in _shuffled(blocks[answer.answers :], heads[1], chance):
-        target = (int.from_bytes(block[:2], "big") ^ _POINTER) - begins
+    for _, block in additional:
+        target = _points_to(name, block)
         holds_it = starts[bisect_right(starts, target) - 1]
-        moved = target - holds_it + offsets[holds_it] + begins
+        moved = target - holds_it + offsets[holds_it] + _begin(name)
         wire += (_POINTER | moved).to_bytes(2, "big") + block[2:]
-    return answer._replace(records=bytes(wire))
+    return Answer(len(answers), len(additional), bytes(wire))
+
+
+def _begin(name: str) -> int:
+    """Where the records begin in an answer about this name."""
+    return HEADER + name_size(name) + QUESTION_FIXED
+
+
+def _points_to(name: str, block: bytes) -> int:
+    """The offset in the records to which the owner of a record points."""
+    return (int.from_bytes(block[:2], "big") ^ _POINTER) - _begin(name)
 
 
 def _blocks(records: bytes) -> list[tuple[int, bytes]]:
@@ -279,6 +318,8 @@ class ReadyAnswers:
         """The sites whose variants are being drawn, in turn, and what was drawn of each so far."""
         self._chosen: dict[_Key, frozenset[Question]] = {}
         """The questions of each site whose variants show different records; the others' differ in order."""
+        self._withdrawn: dict[_Key, Withdrawal] = {}
+        """What the answers of a site no longer show although the latest snapshot has it."""
 
     def __len__(self) -> int:
         return sum(map(len, self._answers.values()))
@@ -295,37 +336,92 @@ class ReadyAnswers:
         """Whether all variants are there."""
         return not self._undrawn
 
-    def take(self, snapshot: Snapshot, signed: Collection[str]) -> Answers:
+    def take(
+        self, snapshot: Snapshot, signed: Collection[str], withdrawn: Collection[Withdrawal] = ()
+    ) -> Answers:
         """The answers of this snapshot that differ from those of the one before; empty: none any more.
 
         `signed` zones have none: PowerDNS signs. What changed, or is shown by chance, has one variant at
-        first, that of the snapshot; `draw()` makes the others.
+        first, that of the snapshot; `draw()` makes the others. `withdrawn` is not shown.
         """
         zones = {name: zone for name, zone in snapshot.zone_answers.items() if name not in signed}
         same_zones = zones.keys() == self._zones.keys()
-        left: dict[Question, tuple[Answer, ...]] = {}
-        changed: dict[Question, tuple[Answer, ...]] = {}
+        parts: list[Answers] = []
         for name, zone in zones.items():
             for site in _sites_to_look_at(self._zones[name] if same_zones else None, zone):
                 # A name of a zone inside this one is that zone's to answer.
                 is_ours = snapshot.zone_of(site.name) == name
-                made_of = self._sites.get((name, site.name))
-                if is_ours and made_of is not None and _are_the_same(made_of, site):
-                    continue
-                answers = self._first_answers((name, site.name), site) if is_ours else {}
-                old = self._answers.get((name, site.name), {})
-                left |= dict.fromkeys(old.keys() - answers.keys(), ())
-                changed |= {one: answer for one, answer in answers.items() if old.get(one) != answer}
-                self._answers[name, site.name] = answers
-                if not is_ours:
-                    self._forget((name, site.name))
+                key = name, site.name
+                parts.append(self._take_site(key, site) if is_ours else self._drop(key))
         if not _have_the_same_sites(self._zones, zones):
             known = {(name, site.name) for name, zone in zones.items() for site in zone.sites}
-            for key in self._answers.keys() - known:
-                left |= dict.fromkeys(self._answers.pop(key), ())
-                self._forget(key)
+            parts += [self._drop(key) for key in self._answers.keys() - known]
         self._zones = zones
-        return left | changed
+        return _together((*parts, self.withdraw(withdrawn)))
+
+    def take_sites(self, sites: Iterable[tuple[str, SiteAnswers]]) -> Answers:
+        """The answers of these sites, each with its zone, that differ from before. Only for sites that are
+        known, when all else is the same in the next snapshot."""
+        keys = (((zone, site.name), site) for zone, site in sites)
+        return _together([self._take_site(key, site) for key, site in keys if key in self._sites])
+
+    def _take_site(self, key: _Key, site: SiteAnswers) -> Answers:
+        """Of one site, see `take()`. What was withdrawn of it stays so, unless the site no longer has it."""
+        made_of = self._sites.get(key)
+        if made_of is not None and _are_the_same(made_of, site):
+            return {}
+        withdrawn = self._withdrawn.get(key)
+        answers = self._first_answers(key, site)
+        if withdrawn is not None and _has_target(site, withdrawn):
+            without = _without_targets(site, answers, withdrawn)
+            if without is not None:
+                self._note_withdrawn(key, withdrawn)
+                answers = without
+        return self._replace(key, answers)
+
+    def _replace(self, key: _Key, answers: Answers) -> Answers:
+        """What differs from before when these are the answers of the site."""
+        old = self._answers.get(key, {})
+        self._answers[key] = answers
+        changed = {one: answer for one, answer in answers.items() if old.get(one) != answer}
+        return {**dict.fromkeys(old.keys() - answers.keys(), ()), **changed}
+
+    def _drop(self, key: _Key) -> Answers:
+        """The site has no answers here any more."""
+        self._forget(key)
+        return dict.fromkeys(self._answers.pop(key, ()), ())
+
+    def withdraw(self, withdrawn: Collection[Withdrawal]) -> Answers:
+        """Show these targets no more, and again those that were withdrawn before and are not now; return the
+        answers that changed.
+
+        Nothing is withdrawn if an answer would become empty: what comes instead is not known yet, and all
+        answers are to change at one moment.
+        """
+        wanted = {key: one for one in withdrawn if (key := (one.zone, one.site)) in self._sites}
+        shown: dict[_Key, Answers] = {}
+        for key, before in tuple(self._withdrawn.items()):
+            if key not in wanted or not before.targets <= wanted[key].targets:
+                shown[key] = self._first_answers(key, self._sites[key])
+        for key, one in wanted.items():
+            if self._withdrawn.get(key) == one:
+                continue
+            answers = _without_targets(self._sites[key], shown.get(key, self._answers[key]), one)
+            if answers is None:
+                shown = {
+                    two: self._first_answers(two, self._sites[two]) for two in (*shown, *self._withdrawn)
+                }
+                break
+            shown[key] = answers
+        else:
+            for key, one in wanted.items():
+                self._note_withdrawn(key, one)
+        return _together([self._replace(key, answers) for key, answers in shown.items()])
+
+    def _note_withdrawn(self, key: _Key, withdrawn: Withdrawal) -> None:
+        """Chance chooses no more among members of the site until it is made anew."""
+        self._withdrawn[key] = withdrawn
+        self._undrawn.pop(key, None)
 
     def _first_answers(self, key: _Key, site: SiteAnswers) -> Answers:
         """What a site shows now. Variants of it that were drawn before count no more; other orders do."""
@@ -344,6 +440,7 @@ class ReadyAnswers:
         self._sites.pop(key, None)
         self._undrawn.pop(key, None)
         self._chosen.pop(key, None)
+        self._withdrawn.pop(key, None)
 
     def draw(self) -> Answers:
         """Draw one more variant of a site; at the end, return those of its answers that changed."""
@@ -391,8 +488,74 @@ class ReadyAnswers:
     def draw_again(self, names: Collection[str]) -> None:
         """Have `draw()` choose anew where chance chose the answers about one of these names."""
         for key, chosen in self._chosen.items():
-            if any(question.name in names for question in chosen):
+            if key not in self._withdrawn and any(question.name in names for question in chosen):
                 self._undrawn.setdefault(key, [])
+
+
+def _together(parts: Sequence[Answers]) -> Answers:
+    """All that changed. What left one site may have come to another."""
+    if len(parts) == 1:
+        return parts[0]
+    left = {question: variants for part in parts for question, variants in part.items() if not variants}
+    return left | {question: variants for part in parts for question, variants in part.items() if variants}
+
+
+def _has_target(site: SiteAnswers, withdrawn: Withdrawal) -> bool:
+    return any(
+        label in state.members
+        for state in site.states
+        for owner, label in withdrawn.targets
+        if owner == state.pool.owner
+    )
+
+
+def _without_targets(site: SiteAnswers, answers: Answers, withdrawn: Withdrawal) -> Answers | None:
+    """A site's answers without these targets; None if one of them would then show nothing."""
+    found: dict[Question, tuple[Answer, ...]] = {}
+    gone: set[bytes] = set()
+    for state in site.states:
+        labels = [label for owner, label in withdrawn.targets if owner == state.pool.owner]
+        if labels:
+            question = Question(state.pool.owner, "SRV")
+            targets = {wire_name(state.pool.target(label)) for label in labels}
+            found[question] = _not_showing(answers, question, targets, _SRV_FIXED.size)
+            members = (state.members[label] for label in labels if label in state.members)
+            gone.update(address.packed for member in members for address in member.addresses)
+    for qtype in ("A", "AAAA"):
+        question = Question(site.name, qtype)
+        shown = {one for one in gone if any(one in variant.records for variant in answers.get(question, ()))}
+        if shown:
+            shown -= _staying(site, withdrawn)
+            found[question] = _not_showing(answers, question, shown, 0)
+    asked = {question: variants for question, variants in found.items() if question in answers}
+    return {**answers, **asked} if all(asked.values()) else None
+
+
+def _staying(site: SiteAnswers, withdrawn: Withdrawal) -> set[bytes]:
+    """The addresses of the members that did not leave: a server may be in two pools."""
+    return {
+        address.packed
+        for state in site.states
+        for label, member in state.members.items()
+        if (state.pool.owner, label) not in withdrawn.targets
+        for address in member.addresses
+    }
+
+
+def _not_showing(
+    answers: Answers, question: Question, gone: Collection[bytes], at: int
+) -> tuple[Answer, ...]:
+    """The variants of an answer that show none of those gone, which stand in a record's data from `at` on.
+    Where all show one, it is the first without it. Empty if nothing is left."""
+    variants = answers.get(question, ())
+    if not gone:
+        return variants
+    kept = tuple(one for one in variants if not any(wire in one.records for wire in gone))
+    if kept or not variants:
+        return kept
+    start = len(_POINTER_TO_QUESTION) + _FIXED.size + at
+    cut = without(question.name, variants[0], lambda block: block[start:] in gone)
+    return () if cut is None else (cut,)
 
 
 def _same_records(old: tuple[Answer, ...], first: Answer) -> tuple[Answer, ...]:

@@ -68,7 +68,7 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
 
     def swap(snapshot: Snapshot) -> Sequence[str]:
         if link is not None:
-            link.publish(snapshot, store.signed_zones())
+            link.publish(snapshot, store.signed_zones(), publisher.withdrawn)
         return responder.swap(snapshot)
 
     publisher = Publisher(
@@ -77,7 +77,7 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
         swap,
         purger,
         max_stale_s=config.max_stale_s,
-        is_seen_at_once=lambda: link is not None and link.is_answering,
+        kernel=link,
         hot=frozenset,  # nobody asks for A and AAAA, for which chance would draw anew
     )
     name_table.write(config.pdns.connector, config.zones, store.signed_zones(), serials.following)
