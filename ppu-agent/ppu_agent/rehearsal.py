@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from daemon_kit.addresses import is_on_this_host
-from pool_user import Belief, Intervals, PoolUser, PoolView, weights
+from pool_user import Belief, Intervals, PoolUser, PoolView, Weighted, weights
 
 from ppu_agent.configuration import PpuConfig
 from ppu_agent.deaths import Departed, State
@@ -50,26 +50,23 @@ def rehearse(
     `is_own` says which addresses are this host's, which no rule touches.
     """
     policies = [pool.policy for pool in config.pools]
-    for handle, view in views.items():
+    whole = {name: PoolView(name, view.members, known=view.known) for name, view in views.items()}
+    shares = {name: _shares(view) for name, view in whole.items()}
+    for handle, view in whole.items():
         for member in view.members:
+            rest = replace(view, members=tuple(one for one in view.members if one is not member))
+            left, shares_left = {**whole, handle: rest}, {**shares, handle: _shares(rest)}
             for address in member.addresses:
                 destination = Destination(address, member.protocol, member.port)
-                left = {
-                    name: PoolView(
-                        name,
-                        tuple(one for one in other.members if name != handle or one is not member),
-                        known=other.known,
-                    )
-                    for name, other in views.items()
-                }
-                shares = {
-                    name: weights.weigh({one.identifier: one for one in other.members}, {}, 0.0)
-                    for name, other in left.items()
-                }
                 dead = {
                     destination: Departed(destination, member, {handle: None}, 0.0, State.DEAD, words=ASSUMED)
                 }
-                yield Rehearsal(destination, plan(policies, left, shares, {} if is_own(address) else dead))
+                treated = plan(policies, left, shares_left, {} if is_own(address) else dead)
+                yield Rehearsal(destination, treated)
+
+
+def _shares(view: PoolView) -> Mapping[int, Weighted]:
+    return weights.weigh({one.identifier: one for one in view.members}, {}, 0.0)
 
 
 async def ask(config: PpuConfig) -> Mapping[str, PoolView]:
