@@ -10,14 +10,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from daemon_kit import notify
+from daemon_kit import large_pages, notify
 from daemon_kit.addresses import ListenAddress
 from daemon_kit.control import Command, ControlError, ControlServer
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 from daemon_kit.run import Reloading, check_fixed
 
-from ppe_agent import large_pages
 from ppe_agent.addresses import NoLocalAddress
 from ppe_agent.configuration import AgentConfig, MulticastConfig, load_configuration
 from ppe_agent.loop import LoopWatch

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from ppe_agent import configuration, large_pages, lookup, server
+from daemon_kit import large_pages
+from ppe_agent import configuration, lookup, server
 from ppe_agent.agent import Agent
 from ppe_agent.checks.base import alive
 from ppe_agent.configuration import load_configuration

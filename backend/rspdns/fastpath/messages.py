@@ -21,6 +21,8 @@ _HEAD = struct.Struct("=IB")
 _HELLO = struct.Struct("=IH")
 _COMMITTED = struct.Struct("=QI")
 _WELCOMED = struct.Struct("=H")
+_QUESTION = struct.Struct("=HB")
+_ANSWER = struct.Struct("=HHH")
 LEASES = 16
 
 
@@ -47,9 +49,9 @@ def hello(udp_payload: int) -> bytes:
 def put(question: Question, variants: Sequence[Answer]) -> bytes:
     """These answers to a question from the next commit on; none: PowerDNS answers it."""
     name = wire_name(question.name)
-    parts = [struct.pack("=HB", TYPES[question.type], len(name)), name, bytes([len(variants)])]
+    parts = [_QUESTION.pack(TYPES[question.type], len(name)), name, bytes([len(variants)])]
     for answer in variants:
-        parts += (struct.pack("=HHH", answer.answers, answer.additional, len(answer.records)), answer.records)
+        parts += (_ANSWER.pack(answer.answers, answer.additional, len(answer.records)), answer.records)
     return _message("P", b"".join(parts))
 
 

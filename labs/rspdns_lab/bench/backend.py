@@ -19,6 +19,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 import uvloop
+from daemon_kit import large_pages
 from pool_user import Member, PoolView
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
@@ -90,6 +91,7 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
     await connector.start()
     if link is not None:
         link.start()
+    await asyncio.to_thread(large_pages.gather)
     if not changes_per_s:
         await asyncio.Event().wait()
     next_s = time.monotonic()

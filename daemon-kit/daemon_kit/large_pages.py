@@ -1,8 +1,8 @@
-"""Memory in large pages, so that a killed agent's connections end sooner.
+"""Memory in large pages: a killed daemon's connections end sooner, and one that has rested works sooner.
 
 A kernel takes a killed process's memory apart, page by page, before it closes its sockets, and only then do
-the registrars hear of it. With Python's thousands of pages of 4 KB that took half of the time until DNS
-noticed.
+the others hear of it. With Python's thousands of pages of 4 KB that took half of the time until DNS noticed a
+killed agent. And where its pages are, a processor forgets while others use it: fewer are found sooner.
 """
 
 import ctypes
