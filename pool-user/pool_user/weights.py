@@ -147,7 +147,8 @@ def _newcomers(members: Mapping[Key, Member], now: float, slow_start_s: float) -
 
 
 def _by_load(load: float, before: Weighted | None, elapsed_s: float, slow_start_s: float) -> Weighted:
-    load = round(min(1.0, max(0.0, load)), 6)  # 95 % is not exactly that after the way over the wire
+    # 95 % is not exactly that after the way over the wire.
+    load = round(min(1.0, max(0.0, load)) * 1e6) / 1e6
     base = max(1, round(FULL_WEIGHT * (1 - load)))
     overloaded = load >= OVERLOADED_AT
     if before is not None:

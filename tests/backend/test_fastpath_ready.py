@@ -193,7 +193,7 @@ def test_change_is_ready_before_chance_draws_anything() -> None:
             assert site.redraw is not None
             return site.redraw(chance)
 
-        return replace(site, redraw=redraw)
+        return site._replace(redraw=redraw)
 
     def of(count: int) -> Snapshot:
         snapshot = answered(zone(), views(view(*(member(number) for number in range(1, count + 1)))))

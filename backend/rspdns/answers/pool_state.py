@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from pool_user import Member, PoolView, Weighted, weights
 
@@ -13,8 +14,7 @@ WEIGHTS_HOLD_S = 1.0
 """Weights move at most this often, in seconds: each move is a purge. Members come in and go out at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class PoolState:
+class PoolState(NamedTuple):
     """One pool at one moment. `members` and `weights` by target label.
 
     `live` tells members that are in from the last good ones of an empty pool. With none, `failure` says
@@ -24,8 +24,8 @@ class PoolState:
     """
 
     pool: Pool
-    members: Mapping[str, Member] = field(default_factory=dict)
-    weights: Mapping[str, Weighted] = field(default_factory=dict)
+    members: Mapping[str, Member] = MappingProxyType({})
+    weights: Mapping[str, Weighted] = MappingProxyType({})
     live: bool = False
     static: bool = False
     failure: str = ""

@@ -66,7 +66,7 @@ def in_drawn_order(weights: Mapping[Key, int], draw: random.Random) -> list[Key]
     (Efraimidis and Spirakis, 2006).
     """
     arrivals = {key: -math.log(1.0 - draw.random()) / weight for key, weight in weights.items()}
-    return sorted(arrivals, key=lambda key: arrivals[key])
+    return sorted(arrivals, key=arrivals.__getitem__)
 
 
 FEWEST = 2

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from operator import is_not
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from pool_user import PoolView
 
@@ -99,8 +99,7 @@ NODATA = Nothing(exists=True)
 NXDOMAIN = Nothing(exists=False)
 
 
-@dataclass(frozen=True, slots=True)
-class SiteAnswers:
+class SiteAnswers(NamedTuple):
     """The answers at one `<name>.<zone>` and below: SRV, A, AAAA, NAPTR and the targets of all its pools.
 
     `source` is what they were made from, `states` what was made of it for each pool in the site's order;
