@@ -316,8 +316,10 @@ class Backend:
 
     def _answered_by_kernel(self, names: Iterable[str]) -> None:
         """These pools are in use. The kernel draws its answers itself, so that chance need not draw again."""
-        for handle in {handle for name in names for handle in self._names.handles(name)}:
+        handles = {handle for name in names for handle in self._names.handles(name)}
+        for handle in handles:
             self.pool_user.note_query(handle)
+        self.publisher.in_use(handles)
 
     def _signing_changed(self, zone: str) -> None:
         """Called in the answering thread."""

@@ -32,6 +32,7 @@ from rspdns.pdns.connector_unix import UnixConnector, unix_path
 from rspdns.pdns.purge import Purger
 from rspdns.pdns.responder import Responder
 from rspdns.service import LOOK_FOR_CYCLES_AFTER
+from rspdns.zones.zone import PoolNames
 
 from rserpool import LeastUsed, Protocol
 from rspdns_lab.bench.zone import MEMBERS, member_address, member_identifier
@@ -64,7 +65,13 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
     link = None
     fast = config.fastpath
     if fast.socket:
-        link = FastPath(fast.socket, fast.udp_payload, limit=fast.limit)
+        names = PoolNames(config.zones)
+        link = FastPath(
+            fast.socket,
+            fast.udp_payload,
+            asked=lambda asked: publisher.in_use({one for name in asked for one in names.handles(name)}),
+            limit=fast.limit,
+        )
         link.set_zones(config.zones)
 
     def swap(snapshot: Snapshot) -> Sequence[str]:
