@@ -119,6 +119,7 @@ class Publisher:
         self._in_use: tuple[str, ...] = ()
         self._in_use_until_s = float("-inf")
         self._rehearsals = 0
+        self._rehearsed_draw = random.Random()  # noqa: S311 - of no consequence
         self._rehearsing: asyncio.TimerHandle | None = None
 
     def start(self, views: Mapping[str, PoolView]) -> None:
@@ -199,7 +200,7 @@ class Publisher:
             self.snapshot,
             now,
             self._serials.following,
-            random.Random(self._rehearsals),  # noqa: S311 - no secret
+            self._rehearsed_draw,
             max_stale_s=self._max_stale_s,
             asked_for=self._hot(),
             only_changes=True,

@@ -35,7 +35,7 @@ _LAST_LINES_OF_BACKEND = 20
 _POLL_S = 0.1
 
 PAUSE_S = 0.2
-"""Before what ended is started again: `RestartSec=` of the units of registrars, backend and sidecars ..."""
+"""Before what ended is started again: `RestartSec=` of the units of registrars and sidecars ..."""
 PDNS_PAUSE_S = 1.0
 """... and of PowerDNS's."""
 SERVER_PAUSE_S = 15.0
