@@ -398,8 +398,19 @@ def test_a_server_that_has_moved_is_withdrawn_and_a_load_report_is_none() -> Non
     assert not withdrawals(before, views(view(*TWO["sip-udp"].members)))
     busier = member(2, policy=LeastUsed(0.5))
     assert not withdrawals(before, views(view(TWO["sip-udp"].members[0], busier)))
-    (moved,) = withdrawals(before, views(view(TWO["sip-udp"].members[0], member(2, "10.0.0.9"))))
+    elsewhere = views(view(TWO["sip-udp"].members[0], member(2, "10.0.0.9")))
+    (moved,) = withdrawals(before, elsewhere)
     assert moved.targets == {(OWNER, "00000002")}
+    answers = ReadyAnswers(Random(1))
+    answers.take(before, ())
+    answers.withdraw([moved])
+    assert said_by(Question(HOST, "A"), answers.all[Question(HOST, "A")]) == {"10.0.0.1"}
+    (site,) = answered(zone(), elsewhere, before, serial=2).zone_answers[ZONE].sites
+    answers.take_sites([(ZONE, site)])
+    assert said_by(Question(HOST, "A"), answers.all[Question(HOST, "A")]) == {"10.0.0.1", "10.0.0.9"}
+    assert {"00000002.u.as.ims.example.net.", "10.0.0.9"} <= said_by(
+        Question(OWNER, "SRV"), answers.all[Question(OWNER, "SRV")]
+    )
 
 
 def test_the_address_of_a_server_that_stays_in_another_pool_is_shown_on() -> None:
@@ -413,6 +424,27 @@ def test_the_address_of_a_server_that_stays_in_another_pool_is_shown_on() -> Non
         "0 1000 5060 00000001.u.as.ims.example.net."
     }
     assert shown(Question(HOST, "A"), answers.all[Question(HOST, "A")]) == {"10.0.0.1", "10.0.0.2"}
+
+
+def test_what_is_withdrawn_of_a_pool_that_waits_stays_hidden_when_its_site_is_made_anew() -> None:
+    two_pools = zone(UDP + TCP)
+    udp = view(member(1), member(2))
+    before = answered(two_pools, views(udp, view(member(7, protocol=Protocol.TCP), handle="sip-tcp")))
+    gone = withdrawals(before, {**before.views, "sip-udp": view(member(1))})
+    more = view(*(member(one, protocol=Protocol.TCP) for one in (7, 8)), handle="sip-tcp")
+    after = answered(two_pools, views(udp, more), before, serial=2)
+    for is_whole in (False, True):
+        answers = ReadyAnswers(Random(1))
+        answers.take(before, ())
+        answers.withdraw(gone)
+        if is_whole:
+            answers.take(after, (), gone)
+        else:
+            answers.take_sites([(ZONE, site) for site in after.zone_answers[ZONE].sites], gone)
+        draw_all(answers)
+        for question, mark in ((Question(OWNER, "SRV"), "00000002"), (Question(HOST, "A"), "10.0.0.2")):
+            assert mark not in str(said_by(question, answers.all[question]))
+        assert "00000008" in str(answers.all.keys())
 
 
 def test_a_server_that_is_back_before_the_build_is_shown_again() -> None:

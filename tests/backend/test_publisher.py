@@ -34,7 +34,7 @@ class Kernel:
     def withdraw(self, withdrawn: Collection[Withdrawal]) -> None:
         self._told.append(("withdraw", {label for one in withdrawn for _, label in one.targets}))
 
-    def show(self, sites: ChangedSites) -> None:
+    def show(self, sites: ChangedSites, withdrawn: Collection[Withdrawal]) -> None:
         self._told.append(("show", {site.name for _, site in sites}))
 
     def rehearse(self, withdrawn: Collection[Withdrawal], sites: ChangedSites) -> None:

@@ -60,8 +60,8 @@ class SeenAtOnce(Interface):
     @property
     def is_answering(self) -> bool: ...  # noqa: D102 - `FastPath` says it
     def withdraw(self, withdrawn: Collection[Withdrawal]) -> None: ...  # noqa: D102 - `FastPath` says it
-    def show(self, sites: ChangedSites) -> None: ...  # noqa: D102 - `FastPath` says it
-    def rehearse(self, withdrawn: Collection[Withdrawal], sites: ChangedSites) -> None: ...  # noqa: D102 - `FastPath` says it
+    def show(self, sites: ChangedSites, withdrawn: Collection[Withdrawal]) -> None: ...  # noqa: D102
+    def rehearse(self, withdrawn: Collection[Withdrawal], sites: ChangedSites) -> None: ...  # noqa: D102
 
 
 class Publisher:
@@ -250,7 +250,7 @@ class Publisher:
             max_stale_s=self._max_stale_s,
             asked_for=hot,
             only_changes=began_s < self._whole_at_s,
-            show=self._kernel.show if self._kernel is not None else None,
+            show=lambda sites: self._show(sites, views),
         )
         self.builds += 1
         if any(zone.serial == serial for zone in new.zones()):
@@ -284,6 +284,16 @@ class Publisher:
         if left:
             after_s = DEPARTED_KEPT_S + PURGE_DEPARTED_S
             asyncio.get_running_loop().call_later(after_s, self._purger.purge, left)
+
+    def _show(self, sites: ChangedSites, built: Mapping[str, PoolView]) -> None:
+        """Have the kernel show these sites, made of the views `built`; who left pools that wait is hidden."""
+        if self._kernel is None:
+            return
+        waiting: tuple[Withdrawal, ...] = ()
+        if built is not self._views:
+            now = {handle: view for handle, view in self._views.items() if built.get(handle) is not view}
+            waiting = withdrawals(self.snapshot, {**self.snapshot.views, **now})
+        self._kernel.show(sites, waiting)
 
     def _views_of(self, now: float) -> tuple[Mapping[str, PoolView], float]:
         """The views to build from, and when to build again: those of large pools that were built a moment ago

@@ -186,9 +186,10 @@ class FastPath:
         """Of what was published last, this is not shown: on its way when this returns."""
         self._tell_changed(self._ready.withdraw(withdrawn))
 
-    def show(self, sites: ChangedSites) -> None:
-        """These sites changed; the snapshot that has them follows. On its way when this returns."""
-        self._tell_changed(self._ready.take_sites(sites))
+    def show(self, sites: ChangedSites, withdrawn: Collection[Withdrawal] = ()) -> None:
+        """These sites changed; the snapshot that has them follows. `withdrawn` is not shown. On its way when
+        this returns."""
+        self._tell_changed(self._ready.take_sites(sites, withdrawn))
 
     def rehearse(self, withdrawn: Collection[Withdrawal], sites: ChangedSites) -> None:
         """Do what `withdraw()` and `show()` do, and tell nobody."""

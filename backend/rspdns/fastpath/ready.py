@@ -344,6 +344,7 @@ class ReadyAnswers:
         `signed` zones have none: PowerDNS signs. What changed, or is shown by chance, has one variant at
         first, that of the snapshot; `draw()` makes the others. `withdrawn` is not shown.
         """
+        wanted = {(one.zone, one.site): one for one in withdrawn}
         zones = {name: zone for name, zone in snapshot.zone_answers.items() if name not in signed}
         same_zones = zones.keys() == self._zones.keys()
         parts: list[Answers] = []
@@ -352,27 +353,31 @@ class ReadyAnswers:
                 # A name of a zone inside this one is that zone's to answer.
                 is_ours = snapshot.zone_of(site.name) == name
                 key = name, site.name
-                parts.append(self._take_site(key, site) if is_ours else self._drop(key))
+                parts.append(self._take_site(key, site, wanted.get(key)) if is_ours else self._drop(key))
         if not _have_the_same_sites(self._zones, zones):
             known = {(name, site.name) for name, zone in zones.items() for site in zone.sites}
             parts += [self._drop(key) for key in self._answers.keys() - known]
         self._zones = zones
         return _together((*parts, self.withdraw(withdrawn)))
 
-    def take_sites(self, sites: Iterable[tuple[str, SiteAnswers]]) -> Answers:
+    def take_sites(
+        self, sites: Iterable[tuple[str, SiteAnswers]], withdrawn: Collection[Withdrawal] = ()
+    ) -> Answers:
         """The answers of these sites, each with its zone, that differ from before. Only for sites that are
-        known, when all else is the same in the next snapshot."""
+        known, when all else is the same in the next snapshot. `withdrawn` is not shown."""
+        wanted = {(one.zone, one.site): one for one in withdrawn}
         keys = (((zone, site.name), site) for zone, site in sites)
-        return _together([self._take_site(key, site) for key, site in keys if key in self._sites])
+        return _together(
+            [self._take_site(key, site, wanted.get(key)) for key, site in keys if key in self._sites]
+        )
 
-    def _take_site(self, key: _Key, site: SiteAnswers) -> Answers:
-        """Of one site, see `take()`. What was withdrawn of it stays so, unless the site no longer has it."""
+    def _take_site(self, key: _Key, site: SiteAnswers, withdrawn: Withdrawal | None) -> Answers:
+        """Of one site, see `take()`."""
         made_of = self._sites.get(key)
         if made_of is not None and _are_the_same(made_of, site):
             return {}
-        withdrawn = self._withdrawn.get(key)
         answers = self._first_answers(key, site)
-        if withdrawn is not None and _has_target(site, withdrawn):
+        if withdrawn is not None:
             without = _without_targets(site, answers, withdrawn)
             if without is not None:
                 self._note_withdrawn(key, withdrawn)
@@ -512,15 +517,6 @@ def _together(parts: Sequence[Answers]) -> Answers:
         return parts[0]
     left = {question: variants for part in parts for question, variants in part.items() if not variants}
     return left | {question: variants for part in parts for question, variants in part.items() if variants}
-
-
-def _has_target(site: SiteAnswers, withdrawn: Withdrawal) -> bool:
-    return any(
-        label in state.members
-        for state in site.states
-        for owner, label in withdrawn.targets
-        if owner == state.pool.owner
-    )
 
 
 def _without_targets(site: SiteAnswers, answers: Answers, withdrawn: Withdrawal) -> Answers | None:
