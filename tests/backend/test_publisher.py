@@ -163,6 +163,28 @@ async def test_changes_are_rehearsed_while_the_kernel_answers_and_change_nothing
     scene.publisher.close()
 
 
+async def test_rehearsals_end_when_one_takes_long_or_no_pool_is_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problems: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: problems.append(context))
+    scene = Scene(tmp_path, has_kernel=True)
+    scene.publisher.start(views(view(member(1), member(2))))
+    scene.take()
+    scene.now += 1
+    scene.publisher.in_use({"sip-udp"})
+    scene.publisher.in_use(())
+    await asyncio.sleep(3 * publisher.REHEARSE_EVERY_S)
+    assert not scene.take()
+    monkeypatch.setattr(publisher, "MOST_REHEARSAL_S", -1.0)
+    scene.publisher.in_use({"sip-udp"})
+    await until_async(lambda: bool(scene.told))
+    await asyncio.sleep(3 * publisher.REHEARSE_EVERY_S)
+    assert len(scene.take()) == 1
+    assert not problems
+    scene.publisher.close()
+
+
 async def test_at_the_start_powerdns_forgets_what_a_former_life_said(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.publisher.start(views(view(member(1))))
@@ -391,7 +413,7 @@ async def test_a_target_that_left_is_purged_again_when_its_address_is_answered_n
     scene.publisher.start(views(view(member(1), member(2))))
     scene.publisher.publish(views(view(member(1))))
     scene.told.clear()
-    await until_async(lambda: scene.told)
+    await until_async(lambda: bool(scene.told))
     assert scene.purged() == {f"00000002.u.as.{ZONE}"}
     scene.publisher.close()
 

@@ -43,6 +43,8 @@ REHEARSED_FOR_S = 1.5
 """How long they go on since the kernel answered about a pool; it tells once a second."""
 MOST_REHEARSED = 16
 """Members of a pool that is rehearsed: others take too long."""
+MOST_REHEARSAL_S = 0.002
+"""A rehearsal that took longer is the last one until the kernel tells again that it answers."""
 
 
 class Purges(Interface):
@@ -182,7 +184,7 @@ class Publisher:
         """Do all that the loss of a server calls for, of one pool after the other, but tell nobody."""
         self._rehearsing = None
         now = self._clock()
-        if self._kernel is None or now >= self._in_use_until_s:
+        if self._kernel is None or not self._in_use or now >= self._in_use_until_s:
             return
         self._rehearse_later()
         if not self._kernel.is_answering or now - (self.built_at_s or 0.0) < REHEARSE_EVERY_S:
@@ -207,6 +209,8 @@ class Publisher:
             show=sites.extend,
         )
         self._kernel.rehearse(withdrawals(self.snapshot, views), sites)
+        if self._clock() - now > MOST_REHEARSAL_S:
+            self._in_use = ()
 
     def set_zones(self, zones: Sequence[Zone], views: Mapping[str, PoolView]) -> None:
         """The zones changed: everything is built and purged anew."""
