@@ -16,9 +16,18 @@ fail() { printf 'roots: %s\n' "$*" >&2; exit 1; }
 [ "$(id -u)" -eq 0 ] || fail "it makes a Debian root: run it as root"
 if [ "$kind" = FRESH ] && [ "$architecture" != "$native" ]; then
     root=$roots/$suite-$architecture
+    QEMU=${QEMU:-$(command -v qemu-aarch64-static || true)}
+    if [ -z "$QEMU" ]; then # fetched, not installed: the package would register it for the whole machine
+        QEMU=$roots/emulator/usr/bin/qemu-aarch64-static
+        if [ ! -x "$QEMU" ]; then
+            fetched=$(mktemp -d)
+            trap 'rm -rf "$fetched"' EXIT
+            (cd "$fetched" && apt-get -qq download qemu-user-static && dpkg-deb -x qemu-user-static_*.deb "$roots/emulator") >"$roots/emulator.log" 2>&1 ||
+                { tail -3 "$roots/emulator.log" >&2; fail "Debian's package qemu-user-static can't be fetched: apt-get update, or set QEMU to an emulator"; }
+        fi
+    fi
+    ln -sfn "$QEMU" "$roots/qemu-aarch64-static"
     if [ ! -e "$root.made" ]; then
-        QEMU=${QEMU:-$(command -v qemu-aarch64-static || true)}
-        [ -n "$QEMU" ] || fail "an emulator is missing (Debian: apt-get install --no-install-recommends qemu-user-static; or set QEMU)"
         printf 'roots: making %s; the emulator needs minutes\n' "$root" >&2
         rm -rf "$root"
         debootstrap --foreign --arch="$architecture" --variant=minbase "$suite" "$root" >"$root.log" 2>&1 &&

@@ -1,7 +1,7 @@
 """The packages cross-built for arm64: every program in them is for it, and an emulated Debian takes them.
 
-`make test-arm64` builds them and runs this; it needs root, debootstrap and qemu-user-static, and is no part
-of `make test`. The emulator has neither SCTP nor BPF: services are started on real machines only.
+`make test-arm64` builds them and runs this. It needs root and debootstrap, fetches the emulator, and is no
+part of `make test`. The emulator has neither SCTP nor BPF: services are started on real machines only.
 """
 
 import os
@@ -52,6 +52,7 @@ def test_emulated_debian_installs_them_and_starts_every_program(tmp_path: Path) 
         text=True,
         check=True,
     )
+    emulator = Path(made.stdout.strip()).parent / "qemu-aarch64-static"
     root = tmp_path / "root"
     subprocess.run(["cp", "-a", made.stdout.strip(), root], check=True)
     (root / "packages").mkdir()
@@ -62,9 +63,11 @@ def test_emulated_debian_installs_them_and_starts_every_program(tmp_path: Path) 
     policy.write_text(NOT_STARTED)
     policy.chmod(0o755)
 
+    environment = {**os.environ, "QEMU": str(emulator)}
+
     def inside(script: str) -> str:
         command = [REPOSITORY / "packaging" / "in_root.sh", root, "-", "sh", "-ec", script]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -76,6 +79,3 @@ def test_emulated_debian_installs_them_and_starts_every_program(tmp_path: Path) 
     # pydantic, orjson and dnspython at work: a zone is made and checked.
     zone = "rspdns zone add example.net --ns ns1=192.0.2.1 --handle web-tcp --accept 192.0.2.0/24"
     assert "no errors" in inside(f"{zone} && rspdns check --offline")
-
-
-ENVIRONMENT = {**os.environ, "QEMU": os.environ.get("QEMU", "/usr/bin/qemu-aarch64-static")}
