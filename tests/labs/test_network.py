@@ -245,7 +245,7 @@ def _alive(pid: int) -> bool:
 
 ENDS = """
 from pathlib import Path
-from rspdns_lab.chain.base import LabBase
+from rspdns_lab.chain.lab import LabBase
 class Lab(LabBase):
     def programs(self):
         yield from ()

@@ -13,8 +13,7 @@ from rspdns_lab.chain.plan import FOLLOWS, Follow, Setting
 from rspdns_lab.chaos.faults.doubled import DOUBLE_FAULTS
 from rspdns_lab.chaos.faults.fastpath import FASTPATH_FAULTS
 from rspdns_lab.chaos.faults.registrars import CLOCK_FAULTS, REGISTRAR_FAULTS
-from rspdns_lab.chaos.faults.servers import FAULTS
-from rspdns_lab.chaos.faults.verified import VERIFIED_FAULTS
+from rspdns_lab.chaos.faults.servers import FAULTS, VERIFIED_FAULTS
 from rspdns_lab.chaos.scene import ChaosFault, Scene, Strike
 from rspdns_lab.chaos.summary import FOLLOWED, Case, CaseTrial, Row, compared, summarize, trials_of
 from rspdns_lab.chaos.verdict import Trial, judge_trial

@@ -5,8 +5,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from rspdns_lab.ims.texts import SENT_MARK
 from rspdns_lab.observe.percentiles import percentile
+
+SENT_MARK: Final = "SENT"
+"""How a line in an S-CSCF's log begins that tells of an INVITE on its way: SENT time address."""
+TIMER_B_MS: Final = 32_000
+"""64 x T1: how long RFC 3261 has a client wait for an answer to INVITE over UDP."""
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from rspdns_lab.ending import say
 from rspdns_lab.ims import ppu
 from rspdns_lab.ims.calls import Measurement
 from rspdns_lab.ims.faults import FAULTS
-from rspdns_lab.ims.lab import ImsLab
-from rspdns_lab.ims.plan import APPROACHES
+from rspdns_lab.ims.lab import APPROACHES, ImsLab
 from rspdns_lab.ims.report import as_markdown, page_of, problems, summaries
 from rspdns_lab.ims.run import run_ims
 from rspdns_lab.report.files import ReportFiles, report_options

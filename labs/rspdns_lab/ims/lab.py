@@ -1,11 +1,18 @@
 """The IMS lab: for every approach an S-CSCF that asks its name server, and a caller that calls through it."""
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from rspdns_lab.chain.side_by_side.lab import SideBySideLab
 from rspdns_lab.ims.hosts import Caller, make_cscf
-from rspdns_lab.ims.plan import APPROACHES, CALLER, CALLER_PORTS, CSCFS
 from rspdns_lab.net.processes import Program
+
+APPROACHES: Final = ("static", "lua", "gdnsd", "rspdns")
+"""How DNS is served; each has a name server, an S-CSCF that asks it, and a caller."""
+
+CSCFS: Final = {approach: f"10.53.0.{71 + index}" for index, approach in enumerate(APPROACHES)}
+CALLER: Final = ("caller", "10.53.0.81")
+CALLER_PORTS: Final = {approach: 5071 + index for index, approach in enumerate(APPROACHES)}
 
 
 class ImsLab(SideBySideLab):

@@ -15,8 +15,7 @@ from rspdns_lab.chain.side_by_side.lab import SideBySideLab
 from rspdns_lab.ims.calls import Measurement
 from rspdns_lab.ims.faults import FAULTS, VICTIM
 from rspdns_lab.ims.hosts import Caller, make_cscf
-from rspdns_lab.ims.lab import ImsLab
-from rspdns_lab.ims.plan import CALLER
+from rspdns_lab.ims.lab import CALLER, ImsLab
 from rspdns_lab.net.network import Host
 from rspdns_lab.net.preconditions import SctpRunner
 from rspdns_lab.net.processes import Program

@@ -5,9 +5,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from rspdns_lab.chain.side_by_side.approaches import TITLES
-from rspdns_lab.ims.calls import Figures, Measurement, sum_up
+from rspdns_lab.ims.calls import TIMER_B_MS, Figures, Measurement, sum_up
 from rspdns_lab.ims.faults import FAULTS, ImsFault
-from rspdns_lab.ims.plan import APPROACHES, TIMER_B_MS
+from rspdns_lab.ims.lab import APPROACHES
 from rspdns_lab.ims.shares import CAPTION, TEXT, not_moved, share_plot, share_table
 from rspdns_lab.report.page import (
     Page,

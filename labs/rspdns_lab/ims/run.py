@@ -7,10 +7,9 @@ from typing import Final
 from pool_user import SLOW_START_S
 
 from rspdns_lab.errors import LabError
-from rspdns_lab.ims.calls import Measurement, measure, read_calls, read_sent
+from rspdns_lab.ims.calls import TIMER_B_MS, Measurement, measure, read_calls, read_sent
 from rspdns_lab.ims.faults import ImsFault
 from rspdns_lab.ims.lab import ImsLab
-from rspdns_lab.ims.plan import TIMER_B_MS
 from rspdns_lab.report.trials import each_undone
 
 CALM_S: Final = 5

@@ -15,8 +15,8 @@ import dns.message
 import dns.query
 
 from rspdns_lab.chain.asking import look_up
-from rspdns_lab.chain.base import LabBase
 from rspdns_lab.chain.hosts import RegistrarHost, wait_until
+from rspdns_lab.chain.lab import LabBase
 from rspdns_lab.chain.plan import APPLICATION_SERVERS, REGISTRARS
 from rspdns_lab.chain.side_by_side.application_server import ApplicationServer
 from rspdns_lab.chain.side_by_side.approaches import NAME_SERVERS, TITLES, Approach, Gdnsd, Rspdns, ZoneFile
