@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -14,7 +14,16 @@ from daemon_kit import notify
 from daemon_kit.config_file import ConfigurationErrors
 from daemon_kit.errors import FatalError
 
-__all__ = ["EXIT_FAILED", "EXIT_OK", "FatalError", "Reloading", "check_fixed", "end_process", "run_service"]
+__all__ = [
+    "EXIT_FAILED",
+    "EXIT_OK",
+    "FatalError",
+    "Parts",
+    "Reloading",
+    "check_fixed",
+    "end_process",
+    "run_service",
+]
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -78,6 +87,31 @@ async def _supervise(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     finally:
         for number in _STOP_SIGNALS:
             loop.remove_signal_handler(number)
+
+
+class Parts:
+    """The tasks that a service consists of: when one of them fails, so does the service.
+
+    It needs a running event loop. `failed` is done once a task has failed: it raises what that one raised.
+    """
+
+    def __init__(self) -> None:
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def start(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start a part of the service, to be cancelled by the caller at the end."""
+        task = asyncio.create_task(part)
+        task.add_done_callback(self._on_done)
+        return task
+
+    def fail(self, problem: BaseException) -> None:
+        """Have the service fail with this, unless something else was first."""
+        if not self.failed.done():
+            self.failed.set_exception(problem)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            self.fail(problem)
 
 
 class Reloading:

@@ -6,7 +6,7 @@ With `registrars = "multicast"` it finds the registrars by their announcements.
 import asyncio
 import contextlib
 import gc
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from daemon_kit.addresses import ListenAddress
 from daemon_kit.control import Command, ControlError, ControlServer
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
-from daemon_kit.run import Reloading, check_fixed
+from daemon_kit.run import Parts, Reloading, check_fixed
 
 from ppe_agent.addresses import NoLocalAddress
 from ppe_agent.configuration import AgentConfig, MulticastConfig, load_configuration
@@ -80,9 +80,9 @@ class Agent:
     def __init__(self, config: AgentConfig, path: Path | None = None) -> None:
         self._config = config
         self._path = path
-        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._parts = Parts()
         self._log = get_logger("agent")
-        self._servers = Servers(config, self._spawn)
+        self._servers = Servers(config, self._parts.start)
         self._discovery: Discovery | None = None
         if config.multicast is not None:
             self._discovery = Discovery(config.multicast, self._on_registrars)
@@ -117,8 +117,8 @@ class Agent:
             await self._run_parts(stop)
 
     async def _run_parts(self, stop: asyncio.Event) -> None:
-        tasks = [self._spawn(self._loop_watch.run()), self._spawn(self._servers.watches.run())]
-        reloads = self._spawn(self._reloading.run())
+        tasks = [self._parts.start(self._loop_watch.run()), self._parts.start(self._servers.watches.run())]
+        reloads = self._parts.start(self._reloading.run())
         stopped = asyncio.create_task(stop.wait())
         try:
             if self._discovery is not None:
@@ -129,12 +129,12 @@ class Agent:
             self._log.info("started", servers=[server.name for server in self._config.servers])
             gc.freeze()  # what was loaded stays: the collector need not look at it again and again
             large_pages.gather()
-            ends: list[asyncio.Future[Any]] = [stopped, self._failed]
+            ends: list[asyncio.Future[Any]] = [stopped, self._parts.failed]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             await self._begin_nothing_more(reloads)
-            await self._servers.leave(at_all=not self._failed.done())
-            if self._failed.done():
-                self._failed.result()  # raises what ended it
+            await self._servers.leave(at_all=not self._parts.failed.done())
+            if self._parts.failed.done():
+                self._parts.failed.result()  # raises what ended it
             self._log.info("stopped")
         finally:
             await self._begin_nothing_more(reloads)
@@ -150,16 +150,6 @@ class Agent:
         reloads.cancel()
         await asyncio.gather(reloads, return_exceptions=True)
 
-    def _spawn(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start a part of the agent; when it fails, so does the agent."""
-        task = asyncio.create_task(part)
-        task.add_done_callback(self._on_done)
-        return task
-
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None and not self._failed.done():
-            self._failed.set_exception(task.exception() or FatalError("unknown"))
-
     def _on_registrars(self, registrars: Sequence[RegistrarAddress]) -> None:
         """Registrars announced themselves, or are silent for long: at least one is known."""
         self._log.info("registrars", heard=[str(one) for one in registrars])
@@ -168,8 +158,7 @@ class Agent:
             if self._relay is not None:
                 self._relay.servers = self._servers.relayed()
         except FatalError as error:
-            if not self._failed.done():
-                self._failed.set_exception(error)
+            self._parts.fail(error)
 
     async def _start_metrics(self, opened: contextlib.AsyncExitStack) -> None:
         if self._config.metrics is None:

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import random
 import time
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,7 @@ from daemon_kit.addresses import ListenAddress, is_on_this_host
 from daemon_kit.control import Command, ControlError, ControlServer
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
-from daemon_kit.run import Reloading, check_fixed
+from daemon_kit.run import Parts, Reloading, check_fixed
 from pool_user import (
     Belief,
     BeliefEvent,
@@ -130,7 +130,7 @@ class PpuAgent:
         self._relayed: dict[Destination, PoolPolicy] = {}
         self.channels: Channels | None = None
         self._flow_numbers = itertools.count(1)
-        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._parts = Parts()
         self._log = get_logger("agent")
         self._reloading = Reloading(self._reload, self._log)
         self._control = ControlServer(
@@ -168,35 +168,25 @@ class PpuAgent:
                 self._reloading.run(),
                 notify.feed_watchdog(stop),
             ):
-                cleanup.push_async_callback(_end, self._spawn(part))
+                cleanup.push_async_callback(_end, self._parts.start(part))
             cleanup.enter_context(self._reloading.at_hangup())
             notify.ready()
             self._log.info("started", pools=list(self.config.handles))
             stopping = asyncio.create_task(stop.wait())
             cleanup.push_async_callback(_end, stopping)
-            await asyncio.wait((stopping, self._failed), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((stopping, self._parts.failed), return_when=asyncio.FIRST_COMPLETED)
             self.writer.remove()
             await asyncio.to_thread(self.writer.find_connections)
             self.writer.remove()
             if self.relay is not None:
                 self.writer.relay((), self.relay.port)
                 await self.relay.leave()
-            if self._failed.done():
-                self._failed.result()
+            if self._parts.failed.done():
+                self._parts.failed.result()
             self._remember()
             await asyncio.to_thread(self.keeper.save_now)
             self._log.info("stopped")
             await self.pool_user.leave()
-
-    def _spawn(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start a part of the agent; when it fails, so does the agent."""
-        task = asyncio.create_task(part)
-        task.add_done_callback(self._on_done)
-        return task
-
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None and not self._failed.done():
-            self._failed.set_exception(task.exception() or FatalError("unknown"))
 
     def _take(self, config: PpuConfig) -> None:
         """Decide by this configuration from now on."""
@@ -228,12 +218,12 @@ class PpuAgent:
             self._cleanup.push_async_callback(relay.close)
             dead_man = DeadManTimer(STANDSTILL_S)
             self._cleanup.callback(dead_man.close)
-            self._cleanup.push_async_callback(_end, self._spawn(_live(dead_man)))
+            self._cleanup.push_async_callback(_end, self._parts.start(_live(dead_man)))
             self.relay = relay
         if self.gateway is None and config.gateway is not None:
             gateway = config.gateway.make()
             await gateway.start()
-            self._cleanup.push_async_callback(_end, self._spawn(gateway.run()))
+            self._cleanup.push_async_callback(_end, self._parts.start(gateway.run()))
             self.gateway = gateway
 
     async def _start_via(self, config: PpuConfig) -> None:

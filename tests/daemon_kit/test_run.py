@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 from daemon_kit.commands import until_ctrl_c
 from daemon_kit.logs import get_logger
-from daemon_kit.run import FatalError, Reloading, check_fixed, run_service
+from daemon_kit.run import FatalError, Parts, Reloading, check_fixed, run_service
 from structlog.testing import capture_logs
 
 SERVICE = """
@@ -232,3 +232,19 @@ def test_process_ends_at_once_with_its_code_and_all_that_it_printed() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (3, "said", "")
+
+
+async def test_a_service_fails_with_the_first_of_its_parts_that_fails() -> None:
+    async def part(problem: Exception | None) -> None:
+        if problem is not None:
+            raise problem
+
+    parts = Parts()
+    ended = [parts.start(part(problem)) for problem in (None, FatalError("first"), FatalError("second"))]
+    cancelled = parts.start(asyncio.sleep(3600))
+    await asyncio.wait(ended)
+    cancelled.cancel()
+    await asyncio.wait([cancelled])
+    parts.fail(FatalError("third"))
+    with pytest.raises(FatalError, match="first"):
+        await parts.failed
