@@ -37,8 +37,8 @@ LARGE_WAITS_S = 60e-6
 
 
 REHEARSE_EVERY_S = 0.05
-"""Time between two rehearsals of a change: after 100 ms of rest a change takes a third longer. They take about
-1 % of a processor."""
+"""Time between two rehearsals of a change, which take about 1 % of a processor: after 100 ms of rest a change
+takes a third longer."""
 REHEARSED_FOR_S = 1.5
 """How long they go on since the kernel answered about a pool; it tells once a second."""
 MOST_REHEARSED = 16
