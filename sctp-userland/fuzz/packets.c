@@ -198,7 +198,7 @@ static void change(struct input *input)
 {
 	struct wire_packet *packet;
 	uint8_t *sctp;
-	int length, changes = input_byte(input) % 8, place;
+	int length, changes = input_byte(input) % 8, offset;
 
 	if (wire_count == 0)
 		return;
@@ -206,8 +206,8 @@ static void change(struct input *input)
 	sctp = packet->bytes + (packet->v6 ? 0 : (packet->bytes[0] & 15) * 4);
 	length = packet->length - (int)(sctp - packet->bytes);
 	for (; changes >= 0 && length > COMMON_HEADER; changes--) {
-		place = COMMON_HEADER + input_byte(input) % (length - COMMON_HEADER);
-		sctp[place] = input_byte(input);
+		offset = COMMON_HEADER + input_byte(input) % (length - COMMON_HEADER);
+		sctp[offset] = input_byte(input);
 	}
 	checksum_set(sctp, length);
 }

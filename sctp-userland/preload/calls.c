@@ -92,7 +92,7 @@ static int sctp_accept(int fd, struct sockaddr *address, socklen_t *length, int 
 				     .result_room = sizeof(peer) };
 	socklen_t got;
 
-	if ((address != NULL && memory_check_name(address, length) < 0) || channel_keep_place(&exchange) < 0)
+	if ((address != NULL && memory_check_name(address, length) < 0) || channel_reserve_descriptor(&exchange) < 0)
 		return -1;
 	if (sctp_get_option(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) < 0 ||
 	    sctp_get_option(fd, SOL_SOCKET, SO_TYPE, &type, &size) < 0)
@@ -102,7 +102,7 @@ static int sctp_accept(int fd, struct sockaddr *address, socklen_t *length, int 
 		goto failed;
 	}
 	do {
-		if (channel_keep_place(&exchange) < 0)
+		if (channel_reserve_descriptor(&exchange) < 0)
 			return -1;
 		if (sctp_wait_connection(fd) < 0)
 			goto failed;
@@ -118,7 +118,7 @@ static int sctp_accept(int fd, struct sockaddr *address, socklen_t *length, int 
 	errno = saved;
 	return sctp_take_descriptor(exchange.descriptor, flags);
 failed:
-	channel_free_place(&exchange);
+	channel_free_reserved(&exchange);
 	return -1;
 }
 

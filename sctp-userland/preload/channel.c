@@ -172,22 +172,22 @@ static ssize_t send_request(int connection, int fd, struct exchange *exchange)
 	return sent;
 }
 
-int channel_keep_place(struct exchange *exchange)
+int channel_reserve_descriptor(struct exchange *exchange)
 {
-	int fd = exchange->place == 0 ? eventfd(0, EFD_CLOEXEC) : 0;
+	int fd = exchange->reserved == 0 ? eventfd(0, EFD_CLOEXEC) : 0;
 
 	if (fd < 0)
 		return -1;
-	if (exchange->place == 0)
-		exchange->place = fd + 1;
+	if (exchange->reserved == 0)
+		exchange->reserved = fd + 1;
 	return 0;
 }
 
-void channel_free_place(struct exchange *exchange)
+void channel_free_reserved(struct exchange *exchange)
 {
-	if (exchange->place > 0)
-		close(exchange->place - 1);
-	exchange->place = 0;
+	if (exchange->reserved > 0)
+		close(exchange->reserved - 1);
+	exchange->reserved = 0;
 }
 
 /* Why this connection was turned away, if that was said; else ECONNRESET. */
@@ -211,10 +211,10 @@ static int receive_reply(int connection, struct exchange *exchange)
 				  .msg_controllen = CMSG_LEN(sizeof(int)) };
 	ssize_t got;
 
-	if (exchange->place > 0)
+	if (exchange->reserved > 0)
 		while (poll(&answer, 1, -1) < 0 && errno == EINTR)
 			;
-	channel_free_place(exchange);
+	channel_free_reserved(exchange);
 	do
 		got = real()->recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
 	while (got < 0 && errno == EINTR);
@@ -228,7 +228,7 @@ static int receive_reply(int connection, struct exchange *exchange)
 	return 0;
 }
 
-/* Whether the answer to OP_TURN was there within wait_ms (-1: as long as it takes), or none is owed. */
+/* Whether the answer to OP_TURN was there within wait_ms (-1: as long as it takes, whatever signals come), or none is owed. */
 static bool had_turn(int connection, int wait_ms)
 {
 	struct pollfd answer = { connection, POLLIN, 0 };
@@ -237,7 +237,7 @@ static bool had_turn(int connection, int wait_ms)
 
 	if (!own.owes_turn)
 		return true;
-	if (poll(&answer, 1, wait_ms) <= 0)
+	if (wait_ms >= 0 && poll(&answer, 1, wait_ms) <= 0)
 		return false;
 	do
 		got = real()->recvfrom(connection, &said, sizeof(said), 0, NULL, NULL);
@@ -250,8 +250,6 @@ static bool had_turn(int connection, int wait_ms)
 static int exchange_on(int connection, int fd, struct exchange *exchange, bool *dead)
 {
 	*dead = false;
-	while (connection == own.fd && !had_turn(connection, -1) && errno == EINTR)
-		;
 	if (send_request(connection, fd, exchange) < 0) {
 		*dead = errno != EMSGSIZE && errno != EBADF && errno != EFAULT;
 		if (*dead)
@@ -283,7 +281,7 @@ int channel_call(int fd, struct exchange *exchange)
 	exchange->request.data_length = (uint32_t)exchange->data_length;
 	exchange->reply = (struct reply){ .result = -1 };
 	exchange->descriptor = -1;
-	if (brings_descriptor(exchange->request.operation) && channel_keep_place(exchange) < 0)
+	if (brings_descriptor(exchange->request.operation) && channel_reserve_descriptor(exchange) < 0)
 		return -1;
 	own.in_use = true;
 	for (attempt = 0; attempt < 2; attempt++) {
@@ -293,6 +291,8 @@ int channel_call(int fd, struct exchange *exchange)
 				errno = exchange->request.operation == OP_SOCKET ? EPROTONOSUPPORT : ECONNRESET;
 			break;
 		}
+		if (!nested)
+			had_turn(connection, -1);
 		result = exchange_on(connection, fd, exchange, &dead);
 		error = errno;
 		if (nested || dead)
@@ -304,7 +304,7 @@ int channel_call(int fd, struct exchange *exchange)
 			break;
 	}
 	own.in_use = nested;
-	channel_free_place(exchange);
+	channel_free_reserved(exchange);
 	if (result == 0)
 		errno = saved;
 	return result;

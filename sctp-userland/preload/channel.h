@@ -18,18 +18,18 @@ struct exchange {
 	char *result;	   /* where addresses, then data, go */
 	size_t result_room;
 	int descriptor;	   /* that came with the reply; -1: none */
-	int place;	   /* a descriptor that keeps the place for it, plus 1; 0: none */
+	int reserved;	   /* a descriptor open until the reply's comes, so that there is one left for it, plus 1; 0: none */
 };
 
-/* Keep a place for the descriptor that the reply will bring. Return 0, or -1 and errno when there is none. */
-int channel_keep_place(struct exchange *exchange);
+/* Reserve a descriptor for the one that the reply will bring. Return 0, or -1 and errno when there is none. */
+int channel_reserve_descriptor(struct exchange *exchange);
 
 /* Give it up, if it's still kept. */
-void channel_free_place(struct exchange *exchange);
+void channel_free_reserved(struct exchange *exchange);
 
 /* Carry out one call about fd (-1: none). Return 0, or -1 with errno: the call's own error, ECONNRESET when sctpd is gone
  * (EPROTONOSUPPORT for a new socket), or EMFILE or ENFILE when there is no descriptor for what comes or for this thread's connection.
- * A place that is kept is used or given up. */
+ * A reserved descriptor is used or given up. */
 int channel_call(int fd, struct exchange *exchange);
 
 /* This process has sent something. */

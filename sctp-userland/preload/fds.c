@@ -15,6 +15,7 @@
 #define KEPT 16384
 #define SLOT_BITS 17 /* of the state, STATES_MAX: none */
 #define NO_SLOT STATES_MAX
+#define NEIGHBOURS 4 /* words that a way may be kept in */
 
 /* inode, slot of the state, answer: one word, so that threads never see halves of two; 0: nothing known */
 static uint64_t known[KEPT];
@@ -104,7 +105,7 @@ uint32_t known_state(uint64_t word)
 	return all != NULL ? __atomic_load_n(&all[slot], __ATOMIC_ACQUIRE) : 0;
 }
 
-/* One word for each state: inode, number and streams of the way. NULL: no memory for it. */
+/* One word for each way: check, number, streams. One word, so that threads never see halves of two. NULL: no memory for it. */
 static uint64_t *ways(void)
 {
 	static uint64_t *mapped;
@@ -124,30 +125,45 @@ static uint64_t *ways(void)
 	return found;
 }
 
-static uint64_t *way_of(uint64_t word)
+/* Of two ways that could have the same word, it says which one is kept there. */
+static uint32_t check_of(uint64_t word, uint64_t destination)
 {
-	unsigned long slot = word >> 1 & ((1UL << SLOT_BITS) - 1);
-	uint64_t *all = slot < STATES_MAX ? ways() : NULL;
-
-	return all != NULL ? &all[slot] : NULL;
+	return (uint32_t)(word >> (SLOT_BITS + 1)) ^ (uint32_t)(destination >> 32);
 }
 
-struct way known_way(uint64_t word)
+/* The word that has this way, else one to keep it in. */
+static uint64_t *way_of(uint64_t word, uint64_t destination)
 {
-	const uint64_t *kept = way_of(word);
-	uint64_t found = kept != NULL ? __atomic_load_n(kept, __ATOMIC_RELAXED) : 0;
+	unsigned long slot = word >> 1 & ((1UL << SLOT_BITS) - 1), i;
+	uint64_t *all = slot < STATES_MAX ? ways() : NULL, *at, kept;
 
-	if (found >> 32 != (uint32_t)(word >> (SLOT_BITS + 1)))
+	if (all == NULL)
+		return NULL;
+	for (i = 0; i < NEIGHBOURS; i++) {
+		at = &all[(slot + destination + i) % STATES_MAX];
+		kept = __atomic_load_n(at, __ATOMIC_RELAXED);
+		if (kept == 0 || kept >> 32 == check_of(word, destination))
+			return at;
+	}
+	return &all[(slot + destination) % STATES_MAX];
+}
+
+struct way known_way(uint64_t word, uint64_t destination)
+{
+	const uint64_t *at = way_of(word, destination);
+	uint64_t kept = at != NULL ? __atomic_load_n(at, __ATOMIC_RELAXED) : 0;
+
+	if (kept >> 32 != check_of(word, destination))
 		return (struct way){ 0 };
-	return (struct way){ (uint16_t)(found >> 16), (uint16_t)found };
+	return (struct way){ (uint16_t)(kept >> 16), (uint16_t)kept };
 }
 
-void known_keep_way(uint64_t word, struct way way)
+void known_keep_way(uint64_t word, uint64_t destination, struct way way)
 {
-	uint64_t *kept = way_of(word);
+	uint64_t *at = way_of(word, destination);
 
-	if (kept != NULL)
-		__atomic_store_n(kept, (uint64_t)(uint32_t)(word >> (SLOT_BITS + 1)) << 32 | (uint32_t)way.number << 16 | way.streams, __ATOMIC_RELAXED);
+	if (at != NULL)
+		__atomic_store_n(at, (uint64_t)check_of(word, destination) << 32 | (uint32_t)way.number << 16 | way.streams, __ATOMIC_RELAXED);
 }
 
 bool fd_is_nonblocking(int fd)

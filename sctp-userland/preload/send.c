@@ -28,64 +28,18 @@ static void plug(int fd)
 }
 
 #define PARTS_MAX 16
-#define DESTINATIONS 64
 #define ONE_WAY_FLAGS (SCTP_UNORDERED | SCTP_SACK_IMMEDIATELY | SCTP_PR_SCTP_MASK)
 
-/* Where messages may go one way that name this: asked for by the first of them, which is a call. Each thread's own, so that none waits.
- * What names nothing, as on one-to-one sockets, is kept for each socket instead: there may be thousands. */
-struct destination {
-	uint64_t known;
-	uint32_t association;
-	socklen_t address_length;
-	struct sockaddr_in6 address;
-	struct way way;
-};
-
-static struct destination *place_of(uint64_t known, const struct exchange *exchange)
+/* What a message names, as a number; 0: nothing. Should two have the same number, then sctpd, which reads the names, tells of an error inward. */
+static uint64_t destination_of(const struct exchange *exchange)
 {
-	static __thread struct destination kept[DESTINATIONS]; /* zeros: no socket is that */
-	const unsigned char *at = exchange->address;
-	uint64_t number = known ^ exchange->request.send.association;
+	const unsigned char *bytes = exchange->address;
+	uint64_t number = exchange->request.send.association * 0x9E3779B97F4A7C15;
 	size_t i;
 
 	for (i = 0; i < exchange->address_length; i++)
-		number = number * 31 + at[i];
-	return &kept[(number ^ number >> 32) % DESTINATIONS];
-}
-
-static bool names_nothing(const struct exchange *exchange)
-{
-	return exchange->address_length == 0 && exchange->request.send.association == 0;
-}
-
-static bool is_to(const struct destination *to, uint64_t known, const struct exchange *exchange)
-{
-	return to->known == known && to->association == exchange->request.send.association && to->address_length == exchange->address_length &&
-	       (to->address_length == 0 || memcmp(&to->address, exchange->address, to->address_length) == 0);
-}
-
-/* number 0: not known. */
-static struct way way_of(uint64_t known, const struct exchange *exchange)
-{
-	const struct destination *to;
-
-	if (names_nothing(exchange))
-		return known_way(known);
-	to = place_of(known, exchange);
-	return is_to(to, known, exchange) ? to->way : (struct way){ 0 };
-}
-
-static void keep_way(uint64_t known, const struct exchange *exchange, struct way way)
-{
-	struct destination *to = place_of(known, exchange);
-
-	if (names_nothing(exchange)) {
-		known_keep_way(known, way);
-		return;
-	}
-	*to = (struct destination){ known, exchange->request.send.association, (socklen_t)exchange->address_length, .way = way };
-	if (to->address_length > 0)
-		memcpy(&to->address, exchange->address, to->address_length);
+		number = (number ^ bytes[i]) * 0x100000001B3; /* FNV-1a */
+	return number;
 }
 
 /* Send it down the pair, if nothing can be wrong with it and there is room. Return what sendmsg() does, or -1 and EPIPE: it must be a call, which
@@ -93,7 +47,7 @@ static void keep_way(uint64_t known, const struct exchange *exchange, struct way
 static ssize_t send_one_way(int fd, uint64_t known, const struct exchange *exchange, bool *late)
 {
 	const struct send_parameters *send = &exchange->request.send;
-	const struct way way = way_of(known, exchange);
+	const struct way way = known_way(known, destination_of(exchange));
 	struct outbound header = { OUTBOUND_DATA, send->pr_policy != 0 ? clock_ms() : 0, (uint32_t)exchange->address_length, *send };
 	struct iovec parts[2 + PARTS_MAX] = { { &header, sizeof(header) }, { (void *)(uintptr_t)exchange->address, exchange->address_length } };
 	struct msghdr whole = { .msg_iov = parts, .msg_iovlen = 2 + exchange->part_count };
@@ -258,7 +212,7 @@ ssize_t sctp_send(int fd, uint64_t known, const struct msghdr *message, int flag
 	if (result < 0)
 		return failed(fd, flags);
 	if (exchange.reply.data_length == sizeof(way))
-		keep_way(known, &exchange, way);
+		known_keep_way(known, destination_of(&exchange), way);
 	channel_note_sent();
 	errno = saved;
 	return exchange.reply.result;

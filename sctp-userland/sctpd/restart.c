@@ -28,7 +28,7 @@ struct kept {
 static size_t list_at; /* where in an association its list of addresses begins, 0: not known yet */
 
 /* The first address of a new association shows where the list begins: it points back there. */
-static void learn_place(struct sctp_tcb *association, struct sockaddr *source)
+static void learn_list_offset(struct sctp_tcb *association, struct sockaddr *source)
 {
 	const struct sctp_nets *address = sctp_findnet(association, source);
 	size_t at;
@@ -143,7 +143,7 @@ int sctp_load_addresses_from_init(struct sctp_tcb *association, struct mbuf *m, 
 	int result;
 
 	if (list_at == 0)
-		learn_place(association, instead_of_source != NULL ? instead_of_source : source);
+		learn_list_offset(association, instead_of_source != NULL ? instead_of_source : source);
 	if (instead_of_source != NULL && (limit > offset || sctp_findnet(association, source) != NULL)) {
 		extended = prepare(association, m, offset, &limit, source, instead_of_source);
 		if (extended == NULL)

@@ -368,3 +368,47 @@ def test_what_is_written_past_the_library_is_told(namespace: Namespace) -> None:
     assert run.wait(60) == 0
     assert run.stdout is not None
     assert run.stdout.read() == "True\nb'still connected'\n"
+
+
+SENDS_TO_MANY_WHILE_SCTPD_STANDS_STILL = """
+import os, signal, socket, struct, threading
+from pathlib import Path
+from tests.sctp.sctp_api import loopback, one_to_many, one_to_one, receive_data, send
+control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+control.connect(b"\\0sctp-userland")
+sctpd = struct.unpack("3i", control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+server = one_to_many()
+server.bind((loopback(socket.AF_INET), 0))
+server.listen(5)
+peers, names = [one_to_one() for _ in range(300)], []
+for peer in peers:
+    peer.connect(server.getsockname())
+    peer.send(b"open")
+    names.append((receive_data(server).association, peer.getsockname()))
+def send_to(count):
+    for identifier, address in names[:count]:
+        send(server, b"by identifier", association=identifier)
+        server.sendto(b"by address", address)
+def all_came(count):
+    return all([peer.recv(100) for _ in range(2)] == [b"by identifier", b"by address"] for peer in peers[:count])
+send_to(300)
+print(all_came(300))
+os.kill(sctpd, signal.SIGSTOP)
+goes_on = threading.Timer(20, os.kill, (sctpd, signal.SIGCONT))
+goes_on.start()
+send_to(2)
+print(Path(f"/proc/{sctpd}/stat").read_text().rsplit(")", 1)[1].split()[0])
+goes_on.cancel()
+os.kill(sctpd, signal.SIGCONT)
+print(all_came(2))
+"""
+
+
+def test_a_socket_with_hundreds_of_associations_sends_to_each_without_waiting(namespace: Namespace) -> None:
+    """A registrar has thousands on one socket: the way to the first is still known after a message to each of the others."""
+    run = namespace.start(
+        "env", f"PYTHONPATH={REPOSITORY}", sys.executable, "-c", SENDS_TO_MANY_WHILE_SCTPD_STANDS_STILL, sctp=True
+    )
+    assert run.wait(60) == 0
+    assert run.stdout is not None
+    assert run.stdout.read() == "True\nT\nTrue\n"
