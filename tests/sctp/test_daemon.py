@@ -407,7 +407,12 @@ print(all_came(2))
 def test_a_socket_with_hundreds_of_associations_sends_to_each_without_waiting(namespace: Namespace) -> None:
     """A registrar has thousands on one socket: the way to the first is still known after a message to each of the others."""
     run = namespace.start(
-        "env", f"PYTHONPATH={REPOSITORY}", sys.executable, "-c", SENDS_TO_MANY_WHILE_SCTPD_STANDS_STILL, sctp=True
+        "env",
+        f"PYTHONPATH={REPOSITORY}",
+        sys.executable,
+        "-c",
+        SENDS_TO_MANY_WHILE_SCTPD_STANDS_STILL,
+        sctp=True,
     )
     assert run.wait(60) == 0
     assert run.stdout is not None
