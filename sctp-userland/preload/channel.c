@@ -332,6 +332,8 @@ bool channel_turn(bool if_sent)
 			had = had_turn(connection, TURN_MS);
 		}
 		own.in_use = false;
+		if (own.owes_turn && if_sent)
+			channel_note_sent(); /* the next recv() asks again */
 	}
 	errno = saved;
 	return had;
