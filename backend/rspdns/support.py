@@ -41,7 +41,7 @@ AGENTS: Final = (
 """Below /etc: the configuration of what else of rspdns may run on this host."""
 ETC: Final = Path("/etc")
 _NAME: Final = (
-    r"[\w.+-]{0,60}(?:token|secret|passw|passphrase|community|authorization|api[-_]?key|private[-_]?key|psk)"
+    r"[\w.+-]{0,60}(?:token|secret|passw|passphrase|community|authorization|pwd|credential|(?:api|auth|private)[-_]?key|psk)"
     r"[\w.+-]{0,60}"
 )
 _SECRET_LINE: Final = re.compile(
@@ -55,11 +55,14 @@ _SECRET_WITHIN: Final = (
     re.compile(
         rf"(?P<key>(?<![\w.+-]){_NAME}[\"']?[^\S\n]*[=:](?!=)[^\S\n]*){_QUOTED_OR_WORD}", re.IGNORECASE
     ),
-    re.compile(rf"(?P<key>(?<![\w.+-])--{_NAME}[^\S\n]+){_QUOTED_OR_WORD}", re.IGNORECASE),
+    # An option and its value: --password S, and "--password", "S" of a list.
+    re.compile(
+        rf"(?P<key>(?<![\w.+-])--{_NAME}(?:[^\S\n]+|[\"'][^\S\n]*,\s*)){_QUOTED_OR_WORD}", re.IGNORECASE
+    ),
     re.compile(rf"(?P<key>(?<![\w.+-]){_NAME}[^\S\n]+)\"[^\"\n]+\"", re.IGNORECASE),  # key { secret "..."; }
     re.compile(r"(?P<key>\b(?:Bearer|Basic)\s+)[^\s&@\"']+", re.IGNORECASE),
     re.compile(r"(?P<key>[?&][\w.-]{0,60}key=)[^\s&\"']+", re.IGNORECASE),
-    re.compile(r"(?P<key>//[^/\s:@]{0,60}:)[^\s@\"'/]+(?=@)"),  # http://user:password@host
+    re.compile(r"(?P<key>//[^/\s:@]{0,60}:)[^\s\"'/]+(?=@)"),  # http://user:password@host
     re.compile(
         r"(?P<key>\bhmac-[^\n]{0,200}?[\s:\"'])[A-Za-z0-9+/]{16,}={0,2}(?![\w+/])", re.IGNORECASE
     ),  # TSIG

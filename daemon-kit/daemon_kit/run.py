@@ -155,6 +155,9 @@ class Reloading:
             except self._refused as problem:
                 self.problem = str(problem)
                 self._log.error("reload_refused", problem=str(problem), hint="the former one goes on")
+            except Exception as problem:  # a fault of our own must not end what serves
+                self.problem = repr(problem)
+                self._log.exception("reload_refused", problem=repr(problem), hint="the former one goes on")
             notify.ready()
 
 

@@ -60,7 +60,8 @@ class Channels:
 
     def __init__(self, on_datagram: Callable[[Address, int, bytes], None], *, ipv6: bool) -> None:
         self._on_datagram = on_datagram
-        self._ipv6 = ipv6
+        self.has_v6 = ipv6
+        """Whether members may have IPv6 addresses."""
         self._channels: DataChannels | None = None
         self._peers: dict[tuple[Address, int], _Peer] = {}
         self._numbers = itertools.count(1)
@@ -69,7 +70,7 @@ class Channels:
     def start(self) -> None:
         """Open the socket. Raises FatalError, SctpUnavailable."""
         try:
-            self._channels = DataChannels(on_message=self._take, on_change=self._changed, ipv6=self._ipv6)
+            self._channels = DataChannels(on_message=self._take, on_change=self._changed, ipv6=self.has_v6)
         except OSError as problem:
             raise FatalError(f"via: no SCTP socket: {problem.strerror}") from None
 

@@ -1,6 +1,7 @@
 """`rspdns import`: what is carried over, what is not and why. The real programs take what is written."""
 
 import json
+import re
 import sqlite3
 import subprocess
 import sys
@@ -355,6 +356,28 @@ def test_zone_files_of_gdnsd_that_include_others(tmp_path: Path) -> None:
     (zones / "parts" / "two").unlink()
     done = run("gdnsd", source, "--into", tmp_path / "again", *REGISTRARS)
     assert "parts/one:3: $INCLUDE of" in done.output
+
+
+def test_directives_that_only_gdnsd_has_are_named_and_all_else_is_carried_over(tmp_path: Path) -> None:
+    source = gdnsd_files(tmp_path)
+    (source / "zones" / "example.com").write_text(
+        "@ SOA ns1 host 1 7200 1800 259200 900\n@ NS ns1\nns1 A 10.99.0.53\n"
+        "$ADDR_LIMIT_V4 1\nsip DYNA multifo!sip\n"
+    )
+    done = run("gdnsd", source, "--into", tmp_path / "new", *REGISTRARS)
+    assert done.exit_code == 0, done.output
+    assert set(pools_of(tmp_path / "new")) == {"sip"}
+    assert "example.com:4: $ADDR_LIMIT_V4 1" in done.output
+
+
+def test_a_record_that_cannot_be_read_is_told_with_its_line(tmp_path: Path) -> None:
+    source = gdnsd_files(tmp_path)
+    zone = source / "zones" / "example.com"
+    zone.write_text("@ SOA ns1 host 1 7200 1800 259200 900\n@ NS ns1\nns1 A 10.99.0.53.7\nx A 10.99.0.1\n")
+    done = run("gdnsd", source, "--into", tmp_path / "new", *REGISTRARS)
+    assert done.exit_code != 0
+    assert re.search(rf"{zone}:[34], or the record before: ", done.output)
+    assert done.output.count(str(zone)) == 1
 
 
 def test_powerdns_weights_with_the_port_that_the_user_says(tmp_path: Path) -> None:

@@ -187,11 +187,15 @@ def test_the_child_ends_with_its_parent_even_when_that_is_killed() -> None:
 
 
 async def test_a_hangup_has_the_configuration_read_again_and_a_wrong_one_is_told() -> None:
-    said: list[FatalError | dict[str, str]] = [FatalError("line 3: no such key"), {"pools": "sip"}]
+    said: list[Exception | dict[str, str]] = [
+        FatalError("line 3: no such key"),
+        OSError(11, "no timer"),
+        {"pools": "sip"},
+    ]
 
     async def reload() -> dict[str, str]:
         match said.pop(0):
-            case FatalError() as problem:
+            case Exception() as problem:
                 raise problem
             case words:
                 return words
@@ -200,7 +204,7 @@ async def test_a_hangup_has_the_configuration_read_again_and_a_wrong_one_is_told
         reloading = Reloading(reload, get_logger("test"))
         with reloading.at_hangup():
             task = asyncio.create_task(reloading.run())
-            for problem in ("line 3: no such key", None):
+            for problem in ("line 3: no such key", "BlockingIOError(11, 'no timer')", None):
                 left = len(said)
                 signal.raise_signal(signal.SIGHUP)
                 async with asyncio.timeout(30):
@@ -210,6 +214,7 @@ async def test_a_hangup_has_the_configuration_read_again_and_a_wrong_one_is_told
             await asyncio.gather(task, return_exceptions=True)
             signal.raise_signal(signal.SIGHUP)  # noted, though nobody reloads any more
     assert [(one["event"], one.get("pools")) for one in logged] == [
+        ("reload_refused", None),
         ("reload_refused", None),
         ("reloaded", "sip"),
     ]

@@ -76,9 +76,11 @@ def read_gdnsd(directory: Path, wishes: Wishes) -> list[Import]:
         if file.is_file() and not file.name.startswith("."):
             zone = names.normal(file.name.replace("@", "/"))
             change = partial(_as_others_write, zone)
-            fixed, special = read_master_file(_read(file), str(file), zone, resources.default_ttl_s, change)
+            read = read_master_file(_read(file), str(file), zone, resources.default_ttl_s, change)
+            special = read.special
             has_dynamic = has_dynamic or bool(special)
-            made = _zone(zone, fixed, special, resources)
+            made = _zone(zone, read.fixed, special, resources)
+            made.lose_directives(read.directives)
             if not special:
                 made.lost(
                     FileLine(str(file)), f"zone {zone}", "it has no DYNA or DYNC record: leave it where it is"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final, Literal
@@ -103,6 +103,11 @@ class Import:
     def lost(self, found_at: FileLine, what: str, why: str) -> None:
         """Note that something was not carried over."""
         self.notes.append(Note(found_at, what, why))
+
+    def lose_directives(self, directives: Iterable[tuple[FileLine, str]]) -> None:
+        """Note the directives of a zone file that have no counterpart."""
+        for found_at, what in directives:
+            self.lost(found_at, what, "this directive has no counterpart")
 
     def differs(self, found_at: FileLine, what: str, why: str) -> None:
         """Note that something was carried over and is not quite the same."""

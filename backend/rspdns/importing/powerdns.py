@@ -64,7 +64,9 @@ def read_powerdns(file: Path, zone: str | None, wishes: Wishes) -> Import:
     except (OSError, UnicodeDecodeError) as problem:
         raise ImportProblem(f"{file}: {getattr(problem, 'strerror', None) or problem}") from None
     made = Import(names.normal(zone or _zone_of(text, file)))
-    made.fixed, special = read_master_file(text, str(file), made.zone)
+    read = read_master_file(text, str(file), made.zone)
+    made.fixed, special = read.fixed, read.special
+    made.lose_directives(read.directives)
     by_name: dict[str, list[tuple[Special, _Found]]] = {}
     for one in special:
         what = f"{one.name} {one.type} {' '.join(one.words)}"

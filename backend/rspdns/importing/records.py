@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import dns.exception
 import dns.name
@@ -24,6 +24,8 @@ _TYPES: Final = {"LUA": 65402, "ALIAS": 65401, "DYNA": 65441, "DYNC": 65442}
 
 
 _INCLUDE: Final = re.compile(r"""(?mi)^(\$INCLUDE[ \t]+)("?)([^\s";]+)\2""")
+_DIRECTIVE: Final = re.compile(r"(?mi)^\$(?!TTL\b|ORIGIN\b|INCLUDE\b|GENERATE\b)(\S+)[^\n]*")
+"""One that RFC 1035 doesn't have and BIND doesn't, such as gdnsd's $ADDR_LIMIT_V4."""
 _MOST_INCLUDED: Final = 16
 """Files that include each other; one that includes itself would never end."""
 
@@ -99,6 +101,15 @@ class Special:
     found_at: FileLine
 
 
+class MasterFile(NamedTuple):
+    """What is in one: the lines of all other records, the special ones, and directives that only other name
+    servers than BIND have, each where it stands."""
+
+    fixed: list[str]
+    special: list[Special]
+    directives: list[tuple[FileLine, str]]
+
+
 def _as_it_is(text: str, _is_included: bool) -> str:
     return text
 
@@ -110,10 +121,15 @@ class _Included:
         self._folder = folder
         self._change = change
         self._files: dict[str, str] = {}
+        self.directives: list[tuple[FileLine, str]] = []
+        """Where others than the usual ones stand, each whole: they are taken out."""
 
     def prepared(self, text: str, file: Path, depth: int = 0) -> str:
         """Return the text with the copies' names in its $INCLUDE. Raises ImportProblem."""
         text = self._change(text, depth > 0)
+        for match in _DIRECTIVE.finditer(text):
+            self.directives.append((FileLine(str(file), text.count("\n", 0, match.start()) + 1), match[0]))
+        text = _DIRECTIVE.sub("", text)
 
         def copied(match: re.Match[str]) -> str:
             source = file.parent / match[3]
@@ -136,11 +152,19 @@ class _Included:
         """Return the name of a copy's original; another name as it is."""
         return self._files.get(file, file)
 
-    def told(self, problem: Exception) -> str:
-        """Return a message with the originals' names."""
-        return re.sub(
+    def told(self, problem: Exception, file: str, before: int) -> str:
+        """Return a message with the originals' names; `before` lines of the `file` itself are not its own.
+
+        dnspython names the line where a record ends, or the one behind it.
+        """
+        words = re.sub(
             rf"{re.escape(str(self._folder))}/\d+-", lambda name: self.original(name[0]), str(problem)
         )
+        at = re.match(rf"{re.escape(file)}:(\d+): ", words)
+        if at is not None:
+            line = max(1, int(at[1]) - before)
+            return f"{file}:{line}, or the record before: {words[at.end() :]}"
+        return f"{file}: {words}"
 
 
 def read_master_file(
@@ -149,8 +173,8 @@ def read_master_file(
     zone: str,
     default_ttl_s: int | None = None,
     change: Callable[[str, bool], str] = _as_it_is,
-) -> tuple[list[str], list[Special]]:
-    """Return the lines of all other records, and the special ones. Raises ImportProblem.
+) -> MasterFile:
+    """Read a master file. Raises ImportProblem.
 
     `default_ttl_s`: of records without a TTL; None: that of the record before, as RFC 1035 has it. `change`
     is called with the text of each file, and whether another one includes it: what must be changed first.
@@ -169,7 +193,7 @@ def read_master_file(
                 text, origin, relativize=True, check_origin=False, filename=file, allow_include=True
             )
         except (dns.exception.DNSException, ValueError, OSError) as problem:
-            raise ImportProblem(f"{file}: {included.told(problem)}") from None
+            raise ImportProblem(included.told(problem, file, before)) from None
     for name, ttl_s, rdata in found.iterate_rdatas():
         if isinstance(rdata, _Text):
             found_at = FileLine(
@@ -181,4 +205,4 @@ def read_master_file(
         line = f"{name} {ttl_s} IN {dns.rdatatype.to_text(rdata.rdtype)} {content}"
         lines.insert(0 if rdata.rdtype == dns.rdatatype.SOA else len(lines), line)
     special.sort(key=lambda one: one.found_at.line)
-    return lines, special
+    return MasterFile(lines, special, included.directives)
