@@ -646,6 +646,9 @@ class PpuAgent:
             self.suspended = suspended
             self._log.info("suspended" if suspended else "resumed")
             self._steer(time.monotonic())
+            if not suspended:  # what died meanwhile has connections and flows yet
+                self._died.update(dict.fromkeys(self.deaths.dead()))
+                self._has_died.set()
         return {"suspended": self.suspended}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -232,6 +233,11 @@ class PpuConfig(StrictModel):
             ):
                 if isinstance(pool, dict) and key in pool and other not in pool:
                     yield (*location, key), f"has no meaning without {other}"
+        for location, steer in find(document, ("pool", "*", "steer")):
+            with contextlib.suppress(ValueError):  # the key's own check tells
+                address = ListenAddress.parse(str(steer)).address
+                if address.is_unspecified or address.is_multicast or address.is_loopback:
+                    yield location, f"{address} stands for no pool: take an address that clients can reach"
         for location, also in find(document, ("pool", "*", "also")):
             if isinstance(also, list) and len(also) != len(set(map(str, also))):
                 yield location, "a transport is there twice"

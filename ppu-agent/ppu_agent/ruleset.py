@@ -58,15 +58,16 @@ TABLE: Final = "ppu_agent"
 RELAY_TABLE: Final = "ppu_agent_relay"
 CLAIM_TABLE: Final = "ppu_agent_claim"
 """Has nothing in it, and belongs to the agent that runs here."""
-RELAY_ZONES: Final = range(29040, 29040 + 256)
+RELAY_ZONES: Final = range(0xB200, 0xF200)
 """Conntrack zones of datagrams to relayed fronts; each agent takes another, so that none finds old ports."""
 FAMILY: Final = "inet"
 LEASE_S: Final = 3
 RENEW_EVERY_S: Final = 1.0
 PROBE_MARK: Final = 0x70707561
 """SO_MARK of the agent's probes ("ppua")."""
-ZONES: Final = range(28784, 28784 + 256)
-"""Conntrack zones of redirected flows (0x7070 and the following), one after the other: see `ruleset()`."""
+ZONES: Final = range(0x7200, 0xB200)
+"""Conntrack zones of redirected flows, one after the other: see `ruleset()`. Each agent begins at another, so
+that it doesn't find the flows of the one before it: they may lead to a server that died meanwhile."""
 PROBE_ZONE: Final = 28783
 """Conntrack zone of the agent's own connections: a program that gets the port of one that has ended would be
 taken for it, and reach the dead server."""
@@ -306,6 +307,9 @@ def _steering(fronts: Sequence[Steered]) -> list[Command]:
     for hook in ("output", "prerouting"):
         base = {"name": f"steer_{hook}", "type": "nat", "hook": hook, "prio": -101, "policy": "accept"}
         commands.append({"add": {"chain": _IN_TABLE | base}})
+        commands.append(
+            _rule(f"steer_{hook}", _match({"meta": {"key": "mark"}}, PROBE_MARK), {"return": None})
+        )
     for number, one in enumerate(fronts):
         chain, version = f"front_{number}", one.front.address.version
         protocol = one.front.protocol.name.lower()

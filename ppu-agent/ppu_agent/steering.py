@@ -268,13 +268,20 @@ def steer(
     """Where new flows to the pools' fronts go: to living members.
 
     A pool without any keeps the targets it had (`before`): whoever is named last is more likely to serve than
-    nobody, as DNS's last good members. So do fronts while their pool is not known yet.
+    nobody, as DNS's last good members. So do fronts while their pool is not known yet. Nothing is steered at
+    the address and port of a member.
     """
     had = {one.front: one for one in before}
     living = LivingTargets(views, weights)
     found: list[Steered] = []
+    members_own = {
+        (address, member.port)
+        for view in views.values()
+        for member in view.members
+        for address in member.addresses
+    }
     for policy in policies:
-        if policy.front is None:
+        if policy.front is None or policy.front in members_own:
             continue
         view = views.get(policy.handle, PoolView(policy.handle))
         members = view.members or view.unreachable
@@ -285,7 +292,7 @@ def steer(
             if targets:
                 found.append(Steered(front, policy.handle, policy.by_source, targets, policy.clients))
     fronts = {one.front for one in found}
-    kept = {policy.front for policy in policies}
+    kept = {policy.front for policy in policies} - members_own
     found += [one for front, one in had.items() if front not in fronts and front.endpoint in kept]
     return tuple(sorted(found, key=lambda one: one.front.sort_key))
 

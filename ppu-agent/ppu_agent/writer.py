@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from daemon_kit.errors import FatalError
@@ -20,6 +20,7 @@ from ppu_agent.ruleset import (
     RELAY_TABLE,
     RELAY_ZONES,
     TABLE,
+    ZONES,
     moves_connections,
     relay_chains,
     relaying,
@@ -46,8 +47,8 @@ class Writer:
         self._is_ours = is_ours
         self._is_empty = self._is_kept = self._is_removed = False
         self._keeps_connections = self._relays = False
-        self._generation = 0
-        self._relay_zone = RELAY_ZONES[time.time_ns() // 10**9 % len(RELAY_ZONES)]
+        self._generation = random.randrange(len(ZONES))  # noqa: S311 - chance, not a secret
+        self._relay_zone = random.choice(RELAY_ZONES)  # noqa: S311 - as above
         self._dead: frozenset[Destination] = frozenset()
         self._log = get_logger("kernel")
 

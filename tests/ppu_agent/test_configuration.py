@@ -70,6 +70,14 @@ def test_every_error_is_told_with_its_line_and_key(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "front", ["0.0.0.0:5060", "127.0.0.1:5060", "224.0.0.5:5060", "[::]:5060", "[::1]:5060"]
+)
+def test_an_address_that_no_client_can_reach_stands_for_no_pool(tmp_path: Path, front: str) -> None:
+    with pytest.raises(ConfigurationErrors, match="stands for no pool"):
+        load_configuration(written(tmp_path, WELL + f'steer = "{front}"\n'))
+
+
 def test_a_key_that_needs_another_one_says_so(tmp_path: Path) -> None:
     text = WELL + 'affinity = "source"\nvia = "sctp"\n'
     with pytest.raises(ConfigurationErrors) as errors:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import functools
 import os
 import socket
 import subprocess
@@ -589,6 +590,22 @@ def test_client_socket_goes_on_by_the_front_and_directly_when_its_server_died(st
     for number, to in enumerate((DEAD, FRONT, ALIVE) * 2):
         words = b"%d" % number
         assert exchange(stage, client, to, alive, words) == (words, stage.at(to))
+
+
+def test_started_again_the_agent_moves_flows_that_the_one_before_had_moved(stage: Stage) -> None:
+    """A proxy's one flow is always busy: conntrack would go on sending it where the agent before did."""
+    client = stage.open(socket.SOCK_DGRAM, CLIENT)
+    treatment = Treatment(stage.destination(DEAD), "answer-503", "p", "test")
+    for words in (b"INVITE first", b"INVITE second"):
+        responder = stage.open(socket.SOCK_DGRAM)
+        responder.bind(("", 0))
+        port = responder.getsockname()[1]
+        stage.inside(functools.partial(stage.writer.write, Steering((treatment,)), port))
+        client.sendto(words, (stage.at(DEAD), PORT))
+        assert responder.recv(99) == words
+        stage.inside(stage.writer.close)
+        stage.writer = Writer()
+        stage.inside(stage.writer.open)
 
 
 def test_connections_that_the_relay_has_not_accepted_yet_stay(stage: Stage) -> None:

@@ -82,6 +82,14 @@ def test_new_flows_to_a_front_go_to_the_living_and_the_last_ones_are_kept() -> N
     assert steer([policy()], {POOL: view(1, 2)}, EVEN, {}, found) == (), "fronts go with the configuration"
 
 
+def test_nothing_is_steered_at_the_address_and_port_of_a_member() -> None:
+    own = replace(policy(), front=destination(1).endpoint)
+    assert steer([own], {POOL: view(1, 2)}, EVEN, {}) == ()
+    other_port = replace(policy(), front=(destination(1).address, 5061))
+    (found,) = steer([other_port], {POOL: view(1, 2)}, EVEN, {})
+    assert len(found.targets) == 2
+
+
 def test_client_moves_only_when_its_server_goes() -> None:
     three = [Target(destination(number), 1000 * number) for number in (1, 2, 3)]
     before, after = slots_by_source(three), slots_by_source(three[:2])

@@ -137,6 +137,26 @@ def test_status_tells_nothing_of_packets_to_this_host_and_nothing_of_its_is_ende
     assert asyncio.run(scenario()) == ["10.0.0.2:5060"] * 2
 
 
+def test_what_died_while_the_agent_was_suspended_is_ended_when_it_is_resumed(tmp_path: Path) -> None:
+    path = tmp_path / "ppu-agent.toml"
+    path.write_text(f'registrars = ["127.0.0.1"]\n[[pool]]\nhandle = "{POOL}"\naccept = ["10.0.0.0/8"]\n')
+
+    async def scenario() -> list[str]:
+        agent = PpuAgent(load_configuration(path))
+        agent._views_changed({POOL: view(1, 2)})
+        agent._set_suspended(True)
+        agent._views_changed({POOL: view(1)})
+        for one in agent.deaths.due(time.monotonic()):
+            agent.deaths.heard(one.destination, REFUSED, time.monotonic())
+        agent._conclude(time.monotonic())
+        agent._died.clear()  # taken while nothing was to be done
+        agent._set_suspended(False)
+        assert agent._has_died.is_set()
+        return [one.where for one in agent._died]
+
+    assert asyncio.run(scenario()) == ["10.0.0.2:5060"]
+
+
 def test_check_tells_that_an_address_of_this_host_is_never_touched(tmp_path: Path) -> None:
     path = tmp_path / "ppu-agent.toml"
     path.write_text(
