@@ -44,7 +44,7 @@ from ppu_agent.deaths import REMEMBERED_S, Deaths, Departed, Input, meaning
 from ppu_agent.destinations import Address, Destination
 from ppu_agent.explanation import explain, parse_endpoint
 from ppu_agent.gateway import Gateway, guarded
-from ppu_agent.kernel import DeadManTimer, PaceError, Pacer
+from ppu_agent.kernel import COLLECT_EVERY_S, DeadManTimer, PaceError, Pacer
 from ppu_agent.relay import Relay, Streams, connect
 from ppu_agent.responder import Responder
 from ppu_agent.ruleset import RENEW_EVERY_S, needs_responder
@@ -54,6 +54,7 @@ from ppu_agent.steering import (
     LivingTargets,
     PoolPolicy,
     Steering,
+    copied,
     drawn,
     drawn_by_source,
     paced,
@@ -165,6 +166,7 @@ class PpuAgent:
                 self._renew(),
                 self._end_what_was_up(),
                 self.keeper.run(),
+                self._collect_copies(),
                 self._reloading.run(),
                 notify.feed_watchdog(stop),
             ):
@@ -293,6 +295,14 @@ class PpuAgent:
             self._log.info("dead_no_more", destination=str(destination))
         self.counts["died"] += len(died)
         self.counts["returned"] += len(back)
+        if not self.suspended and self.writer.copies.is_open:
+            self.writer.let_pass(
+                [
+                    Destination(address, Protocol.TCP, port)
+                    for address, port in dict.fromkeys(one.endpoint for one in died)
+                    if not is_on_this_host(address)
+                ]
+            )
         self._steer(now)
         for destination in died:
             self._leave(destination)
@@ -322,6 +332,9 @@ class PpuAgent:
             direct = () if self.suspended else self._relayed.keys() - via.keys()
             clients = {one.front: one.clients for one in self.steering.fronts if one.clients is not None}
             self.writer.relay(direct, self.relay.port, via, clients)
+        self.writer.copy(
+            copied(self._policies, self.config.accept_by_handle, self._views, self.deaths.departed)
+        )
         self._guard()
 
     def _fronts_via(self, relay_port: int) -> dict[Destination, int]:
@@ -449,6 +462,14 @@ class PpuAgent:
                     moved, ended = await asyncio.to_thread(self.writer.move_flows, asked, servers)
                     self.counts["flows_moved"] += moved
                     self.counts["connections_ended"] += ended
+
+            self.writer.stop_passing()
+
+    async def _collect_copies(self) -> None:
+        """Keep the copies of packets that came; nobody reads them until a server dies."""
+        while True:
+            self.writer.copies.collect()
+            await asyncio.sleep(COLLECT_EVERY_S)
 
     def _moved_from(self) -> dict[Protocol, list[Destination]]:
         """What flows may have asked for that were sent elsewhere: fronts, and servers that were dead once."""
@@ -591,8 +612,14 @@ class PpuAgent:
             "state_problem": self.keeper.problem,
             "reload_problem": self._reloading.problem,
             **believed,
-            "kernel": {"problem": self.writer.problem, "write_count": self.writer.writes},
-            "answered_503_count": self.responder.answered if self.responder is not None else 0,
+            "kernel": {
+                "problem": self.writer.problem,
+                "write_count": self.writer.writes,
+                "copies_problem": self.writer.copies.problem,
+                "copied_bytes": self.writer.copies.kept_bytes,
+            },
+            "answered_503_count": self.writer.refused_requests
+            + (self.responder.answered if self.responder is not None else 0),
             "relayed_count": self.relay.counts["relayed"] if self.relay is not None else 0,
             "repeated_count": self.relay.counts["repeated"] if self.relay is not None else 0,
             "via": self.channels.describe() if self.channels is not None else [],

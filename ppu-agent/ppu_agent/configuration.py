@@ -94,6 +94,9 @@ class PoolConfig(StrictModel):
     redirect UDP, refuse TCP and SCTP."""
     also: tuple[TransportName, ...] = ()
     """Further transports at which the members serve, at the port that they registered."""
+    sip: bool | None = None
+    """Whether the servers speak SIP. What a dead one left unanswered over TCP is then answered with 503, and
+    its connections end after that. Default: those at port 5060."""
     pace: Annotated[bool | Literal["rtt"], BeforeValidator(_pace)] = False
     """Whether this host repeats an unanswered TCP set-up early: every 500 ms, or every 1.5 round trips
     ("rtt"). It fails after the fourth SYN."""
@@ -134,6 +137,7 @@ class PoolConfig(StrictModel):
             by_source=self.affinity == "source",
             via_port=self.via_port if self.via is not None else None,
             clients=self.clients,
+            is_sip=self.sip,
         )
 
     @property

@@ -29,6 +29,11 @@ the kernel translates nothing.
 What the agent relays stands in a second table, `relaying()`. The kernel removes that one with the process,
 since nobody else could take it.
 
+Copies of what clients say over TCP come by a third table, `copying()`, which ends with the process, too: what
+a dead server left unanswered is answered in its place. While that is done, `passing()` lets pass what goes to
+the dead one: the rules above would end a connection before its client has the answer. To drop it would be no
+better: TCP takes what its own host drops as not sent.
+
 Packets with the probe's mark pass everything: the agent must reach the dead to see that they are back.
 Packets to this host itself pass as well: a sidecar beside a server here must see that its server is dead.
 """
@@ -43,9 +48,11 @@ from typing import Any, Final
 from pool_user import Network
 
 from ppu_agent.destinations import Destination
+from ppu_agent.kernel import COPIES_GROUP
 from ppu_agent.steering import (
     SOURCE_SEED,
     SOURCE_SLOTS,
+    Copied,
     Steered,
     Steering,
     Target,
@@ -56,6 +63,7 @@ from rserpool import Protocol
 
 TABLE: Final = "ppu_agent"
 RELAY_TABLE: Final = "ppu_agent_relay"
+COPY_TABLE: Final = "ppu_agent_copy"
 CLAIM_TABLE: Final = "ppu_agent_claim"
 """Has nothing in it, and belongs to the agent that runs here."""
 RELAY_ZONES: Final = range(0xB200, 0xF200)
@@ -104,6 +112,7 @@ _IS_SET_UP: Final[Command] = {
         "right": _SYN,
     }
 }
+_IS_NO_SET_UP: Final[Command] = {"match": _IS_SET_UP["match"] | {"op": "!="}}
 
 
 def removal() -> list[Command]:
@@ -208,6 +217,77 @@ def relaying(
         if front.protocol is Protocol.UDP:  # the relay of TCP asks conntrack itself
             rules += [("guard", rule) for rule in _admitting_moved(to_port)]
     return [*commands, *({"add": {"rule": _RELAY | {"chain": chain, "expr": rule}}} for chain, rule in rules)]
+
+
+_COPY: Final = {"family": FAMILY, "table": COPY_TABLE}
+_COPY_CHAINS: Final = {
+    "to_output": ("output", -150),
+    "to_prerouting": ("prerouting", -150),
+    "from_input": ("input", 150),
+    "from_postrouting": ("postrouting", 150),
+    "pass_output": ("output", -1),
+    "pass_forward": ("forward", -1),
+}
+"""Copies are taken where packets have the addresses that the client knows: before DNAT, and behind it."""
+PASS_S: Final = 1
+"""Far longer than it takes to answer."""
+
+
+def copy_chains() -> list[Command]:
+    """What the table of copies has, whatever is copied."""
+    commands: list[Command] = []
+    for version in _IP:
+        kind = {"name": f"passing{version}", "type": _KEY_TYPE[version], "flags": ["timeout"]}
+        commands.append({"add": {"set": _COPY | kind}})
+    for name, (hook, priority) in _COPY_CHAINS.items():
+        base = {"name": name, "type": "filter", "hook": hook, "prio": priority, "policy": "accept"}
+        commands.append({"add": {"chain": _COPY | base}})
+        if name.startswith("pass"):
+            as_probes = {"mangle": {"key": {"meta": {"key": "mark"}}, "value": PROBE_MARK}}
+            for version in _IP:
+                passes = [_is_in(version, f"passing{version}"), _IS_NO_SET_UP, as_probes]
+                commands.append({"add": {"rule": _COPY | {"chain": name, "expr": passes}}})
+    return commands
+
+
+def copying(wanted: Copied) -> list[Command]:
+    """The transaction that has packets of TCP to and from these networks and ports copied."""
+    copying = [name for name in _COPY_CHAINS if not name.startswith("pass")]
+    commands: list[Command] = [{"flush": {"chain": _COPY | {"name": name}}} for name in copying]
+    for chain in copying:
+        address, port = ("daddr", "dport") if chain.startswith("to") else ("saddr", "sport")
+        for version, ip in _IP.items():
+            networks = collapse_addresses(one for one in wanted.networks if one.version == version)  # type: ignore[type-var]
+            prefixes = [
+                {"prefix": {"addr": str(one.network_address), "len": one.prefixlen}} for one in networks
+            ]
+            if not prefixes or not wanted.ports:
+                continue
+            rule = [
+                _match({"payload": {"protocol": ip, "field": address}}, {"set": prefixes}),
+                _match({"payload": {"protocol": "tcp", "field": port}}, {"set": sorted(wanted.ports)}),
+                {"match": {"op": "!=", "left": {"meta": {"key": "mark"}}, "right": PROBE_MARK}},
+                {"log": {"group": COPIES_GROUP}},
+            ]
+            commands.append({"add": {"rule": _COPY | {"chain": chain, "expr": rule}}})
+    return commands
+
+
+def passing(servers: Iterable[Destination]) -> list[Command]:
+    """The transaction that lets pass what connections send to these servers, as probes do, for a moment."""
+    return [
+        {
+            "add": {
+                "element": _COPY | {"name": f"passing{one.address.version}", "elem": [_leased(one, PASS_S)]}
+            }
+        }
+        for one in servers
+    ]
+
+
+def passing_no_more() -> list[Command]:
+    """The transaction that ends `passing()`."""
+    return [{"flush": {"set": _COPY | {"name": f"passing{version}"}}} for version in _IP]
 
 
 def _is_to(destination: Destination) -> list[Command]:
@@ -472,10 +552,10 @@ def _set(name: str, version: int, destinations: Iterable[Destination]) -> Comman
     }
 
 
-def _leased(destination: Destination) -> Command:
+def _leased(destination: Destination, for_s: int = LEASE_S) -> Command:
     """A destination as an element that ends by itself unless the agent renews it."""
     key = {"concat": [str(destination.address), destination.protocol.name.lower(), destination.port]}
-    return {"elem": {"val": key, "timeout": LEASE_S}}
+    return {"elem": {"val": key, "timeout": for_s}}
 
 
 def _key(version: int) -> Command:

@@ -118,5 +118,10 @@ def render(status: PpuStatus) -> Iterator[str]:
         yield f"association with the ppe-agent at {where}: {'up' if channel['up'] else 'not up'}"
     if status["kernel"]["problem"] is not None:
         yield f"the kernel refused: {status['kernel']['problem']}"
+    if status["kernel"]["copies_problem"] is not None:
+        yield (
+            "requests over TCP that a dead server leaves unanswered get no 503: "
+            f"{status['kernel']['copies_problem']}"
+        )
     if not status["treated"]:
         yield "nothing is redirected or refused"

@@ -110,6 +110,10 @@ class KernelStatus(TypedDict):
     """Why the kernel refused the rules; null: it took them."""
     write_count: int
     """How often the rules were written."""
+    copies_problem: str | None
+    """Why requests over TCP that a dead server leaves can't be answered; null: they can, if there are any."""
+    copied_bytes: int
+    """Of packets that are kept for that."""
 
 
 class BelievedStatus(TypedDict):

@@ -13,6 +13,7 @@ import sys
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_network
 from typing import Final, Literal
 
 from pool_user import Member, Network, PoolView, Weighted
@@ -23,6 +24,7 @@ from ppu_agent.kernel import Pacing
 from rserpool import Protocol
 
 Action = Literal["redirect", "refuse", "answer-503", "repeat"]
+SIP_PORT: Final = 5060
 SOURCE_SLOTS: Final = 256
 """Clients with `affinity = "source"` are divided into so many parts, by a hash of their address."""
 SOURCE_SEED: Final = 0x70707561
@@ -38,6 +40,7 @@ class PoolPolicy:
     set-up to its members is paced; None: as the kernel does. `front`: the address and port that stand for the
     pool; `by_source`: a client's address has always the same server. `via_port`: what is sent to the front
     goes to the members' ppe-agents, at this SCTP port. `clients`: other hosts that may use it; None: all.
+    `is_sip`: whether its servers speak SIP; None: those at port 5060.
     """
 
     handle: str
@@ -48,6 +51,11 @@ class PoolPolicy:
     by_source: bool = False
     via_port: int | None = None
     clients: tuple[Network, ...] | None = None
+    is_sip: bool | None = None
+
+    def speaks_sip(self, port: int) -> bool:
+        """Whether its servers speak SIP at this port."""
+        return port == SIP_PORT if self.is_sip is None else self.is_sip
 
     def destinations(self, member: Member) -> list[Destination]:
         """Every destination of a member of this pool."""
@@ -88,6 +96,14 @@ class Steered:
     by_source: bool
     targets: tuple[Target, ...]
     clients: tuple[Network, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Which TCP packets are copied: to and from these networks, at these ports of the servers."""
+
+    networks: frozenset[Network] = frozenset()
+    ports: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +239,39 @@ def relayed(
             if destination.protocol is Protocol.TCP:
                 found.setdefault(destination, policy)
     return found
+
+
+def copied(
+    policies: Sequence[PoolPolicy],
+    accept: Mapping[str, Collection[Network]],
+    views: Mapping[str, PoolView],
+    departed: Iterable[Departed],
+) -> Copied:
+    """What must be known of connections, so that requests that a dead server left can be answered.
+
+    `accept` are the networks of each pool. Relayed connections are left out: the relay knows their requests.
+    """
+    left = list(departed)
+    networks: set[Network] = set()
+    ports: set[int] = set()
+    for policy in policies:
+        if policy.on_dead[Protocol.TCP] == "repeat" or policy.via_port is not None:
+            continue
+        view = views.get(policy.handle, PoolView(policy.handle))
+        members = [*view.members, *(one.member for one in left if policy.handle in one.pools)]
+        served = {
+            one.port
+            for one in itertools.chain.from_iterable(map(policy.destinations, members))
+            if one.protocol is Protocol.TCP and policy.speaks_sip(one.port)
+        }
+        if not served:
+            continue
+        ports |= served
+        networks |= set(accept[policy.handle])
+        if policy.front is not None:
+            ports.add(policy.front[1])
+            networks.add(ip_network(policy.front[0]))
+    return Copied(frozenset(networks), frozenset(ports))
 
 
 def drawn(targets: Sequence[Target], chance: float) -> Destination | None:

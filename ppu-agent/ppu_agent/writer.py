@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import threading
@@ -11,22 +12,37 @@ from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 from pool_user import Network
 
+from ppu_agent.answering import Connection, answering
 from ppu_agent.destinations import Address, Destination
-from ppu_agent.kernel import Flows, IsMeant, LocalSockets, Nftables, NftablesError
+from ppu_agent.kernel import (
+    Command,
+    Flow,
+    Flows,
+    IsMeant,
+    LocalSockets,
+    Nftables,
+    NftablesError,
+    PacketCopies,
+)
 from ppu_agent.ruleset import (
     CLAIM_TABLE,
+    COPY_TABLE,
     FAMILY,
     KEEPING_CHAIN,
     RELAY_TABLE,
     RELAY_ZONES,
     TABLE,
     ZONES,
+    copy_chains,
+    copying,
     moves_connections,
+    passing,
+    passing_no_more,
     relay_chains,
     relaying,
     ruleset,
 )
-from ppu_agent.steering import Steering
+from ppu_agent.steering import Copied, Steering
 from rserpool import Protocol
 
 
@@ -40,6 +56,10 @@ class Writer:
         self.problem: str | None = None
         """What the kernel refused the last time, for status; None when all is done."""
         self.writes = 0
+        self.copies = PacketCopies()
+        self.refused_requests = 0
+        """SIP requests over TCP that were answered with 503 in the place of a dead server."""
+        self._copied = Copied()
         self._nftables: Nftables | None = None
         self._is_closed = threading.Event()
         self._sockets = LocalSockets(self._note, self._is_closed.is_set)
@@ -50,6 +70,7 @@ class Writer:
         self._generation = random.randrange(len(ZONES))  # noqa: S311 - chance, not a secret
         self._relay_zone = random.choice(RELAY_ZONES)  # noqa: S311 - as above
         self._dead: frozenset[Destination] = frozenset()
+        self._copy_problem: str | None = None
         self._log = get_logger("kernel")
 
     def open(self, *, is_kept: bool = False, is_alone: bool = False) -> None:
@@ -139,11 +160,50 @@ class Writer:
             except NftablesError as problem:
                 self._note(f"nftables refused to relay: {problem}")
 
+    def copy(self, wanted: Copied) -> None:
+        """Have packets copied, so that requests are known that a server leaves unanswered when it dies."""
+        if self._nftables is None or (wanted == self._copied and (self.copies.is_open or not wanted.ports)):
+            return
+        try:
+            if not self.copies.is_open:
+                self._nftables.own(FAMILY, COPY_TABLE)
+                self._nftables.commit(copy_chains())
+                self.copies.open()
+            if self.copies.is_open:
+                self._nftables.commit(copying(wanted))
+                self._copied = wanted
+                return
+            problem = self.copies.problem
+            self._nftables.remove(FAMILY, COPY_TABLE)
+        except NftablesError as refused:
+            problem = self.copies.problem = f"nftables refused to copy packets (Linux 5.12): {refused}"
+        if problem != self._copy_problem:
+            self._log.warning("requests_not_known", problem=problem)
+        self._copy_problem = problem
+
+    def let_pass(self, servers: Collection[Destination]) -> None:
+        """Let pass what connections send to servers that died now, until `stop_passing()`; 1 s at most.
+
+        The rules would end them before their clients have an answer.
+        """
+        self._commit_of_copies(passing(servers))
+
+    def stop_passing(self) -> None:
+        """End `let_pass()`."""
+        self._commit_of_copies(passing_no_more())
+
+    def _commit_of_copies(self, commands: Sequence[Command]) -> None:
+        if self._nftables is not None and self.copies.is_open and commands:
+            with contextlib.suppress(NftablesError):  # the table was removed: copy() makes it again
+                self._nftables.commit(commands)
+
     def end_connections(self, servers: Collection[Destination]) -> int:
         """End this host's TCP connections to dead servers; return how many.
 
-        Those that conntrack sent elsewhere stay: the redirected ones, and those of the relay, also when it
-        has not accepted them yet. Of thousands this takes seconds: it is for a thread beside the event loop.
+        Before, the requests in them are answered with 503, as far as they are known; in connections that this
+        host forwards, too. Those that conntrack sent elsewhere stay: the redirected ones, and those of the
+        relay, also when it has not accepted them yet. Of thousands this takes seconds: it is for a thread
+        beside the event loop.
         """
 
         def find_meant() -> IsMeant:
@@ -151,20 +211,49 @@ class Writer:
             elsewhere = {(flow.source, flow.asked.endpoint) for flow in flows}
             return lambda source, server: (source, server) not in elsewhere
 
-        return self._sockets.end_connections([server.endpoint for server in servers], find_meant)
+        endpoints = [server.endpoint for server in servers]
+        with answering(self.copies, endpoints, self._is_closed.is_set) as answers:
+            if answers is None:
+                return self._sockets.end_connections(endpoints, find_meant)
+            is_meant = find_meant() if answers.known else None
+            meant = [one for one in answers.known if is_meant is not None and is_meant(one.client, one.asked)]
+            answers.answer_all(meant)
+            ended = self._sockets.end_connections(
+                endpoints,
+                find_meant,
+                lambda client, server: answers.answer(Connection(client, server, server)),
+            )
+            answers.end_of_others(meant)
+            self.refused_requests += answers.answered
+            return ended
 
     def move_flows(self, asked: Collection[Destination], dead: Collection[Destination]) -> tuple[int, int]:
         """Have conntrack forget the flows to what was asked that went to dead servers.
 
         Return how many, and how many connections of this host were ended. A datagram goes to a living server
-        next. A connection of another host is reset at its next packet. Of thousands this takes seconds: it is
-        for a thread beside the event loop.
+        next. A connection of another host is reset, at its next packet unless it was overheard. Of thousands
+        this takes seconds: it is for a thread beside the event loop.
         """
-        flows = self._flows.forget(asked, dead)
+        flows = self._flows.forget(asked, dead, self._answer_moved)
         moved = {(one.source, one.asked.endpoint) for one in flows if one.asked.protocol is Protocol.TCP}
         return len(flows), self._sockets.end_connections(
             {server for _, server in moved}, lambda: lambda source, server: (source, server) in moved
         )
+
+    def _answer_moved(self, flows: Collection[Flow]) -> None:
+        """Answer requests in connections that went elsewhere than they asked; conntrack knows them yet."""
+        moved = [
+            Connection(one.source, one.asked.endpoint, one.server)
+            for one in flows
+            if one.asked.protocol is Protocol.TCP
+        ]
+        if moved:
+            asked = {one.asked for one in moved}
+            with answering(self.copies, asked, self._is_closed.is_set) as answers:
+                if answers is not None:
+                    answers.answer_all(moved)
+                    answers.end_of_others(moved)
+                    self.refused_requests += answers.answered
 
     def forget_begun_by(self, dead: Collection[Destination]) -> None:
         """Have conntrack forget the flows that dead servers began. For a thread, as above.
@@ -189,6 +278,7 @@ class Writer:
         if self._nftables is not None and not self._is_removed:
             self.find_connections()
         self._is_closed.set()
+        self.copies.close()
         if self._nftables is not None:
             self.remove()
             self._nftables.close()

@@ -8,23 +8,26 @@ import os
 import socket
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 from daemon_kit.errors import FatalError
 from ppu_agent.destinations import Destination
+from ppu_agent.kernel import PacketCopies
 from ppu_agent.responder import Responder
 from ppu_agent.ruleset import LEASE_S, PROBE_MARK
-from ppu_agent.steering import Action, Steered, Steering, Target, Treatment, drawn_by_source
+from ppu_agent.steering import Action, Copied, Steered, Steering, Target, Treatment, drawn_by_source
 from ppu_agent.writer import Writer
 from rspdns_lab.net.network import call_in
 
 from rserpool import Protocol
+from tests.ppu_agent.sip_messages import request, response
 from tests.support.namespaces import Namespace
 from tests.support.waiting import until
 
@@ -638,3 +641,147 @@ def test_connections_are_ended_from_the_agents_event_loop(stage: Stage) -> None:
         assert stage.inside(lambda: asyncio.run(in_the_loop())) == 1
         with pytest.raises(ConnectionAbortedError):
             client.recv(1)
+
+
+NETWORKS = {4: "10.99.0.0/16", 6: "fd98::/15"}
+
+
+def overhear(stage: Stage) -> None:
+    """Requests over TCP are known."""
+    wanted = Copied(frozenset({ip_network(NETWORKS[stage.version])}), frozenset({PORT}))
+    stage.inside(lambda: stage.writer.copy(wanted))
+    assert stage.writer.copies.problem is None
+
+
+def connected(
+    stage: Stage, to: str, listens: str, host: Namespace | None = None
+) -> tuple[socket.socket, socket.socket]:
+    listener = stage.open(socket.SOCK_STREAM, listens)
+    listener.listen()
+    client = stage.open(socket.SOCK_STREAM, host=host)
+    client.connect((stage.at(to), PORT))
+    server, _ = listener.accept()
+    stage.cleanup.callback(server.close)
+    server.settimeout(10.0)
+    return client, server
+
+
+def heard_by(client: socket.socket) -> bytes:
+    """All that the client hears until its connection ends."""
+    found = b""
+    with contextlib.suppress(ConnectionError):
+        while data := client.recv(65536):
+            found += data
+    return found
+
+
+def test_requests_that_a_dead_server_left_are_answered_before_their_connection_ends(stage: Stage) -> None:
+    """It had answered one, had half of another, and its host goes on to acknowledge what comes."""
+    overhear(stage)
+    client, server = connected(stage, DEAD, DEAD)
+    client.sendall(request("one"))
+    assert server.recv(4096) == request("one")
+    server.sendall(response(200, "one"))
+    assert client.recv(4096) == response(200, "one")
+    client.sendall(request("two", body="v=0") + request("three")[:40])
+    client.sendall(request("three")[40:] + request("four", "OPTIONS") + request("half")[:60])
+    dead = [stage.destination(DEAD, Protocol.TCP)]
+    stage.inside(lambda: stage.writer.let_pass(dead))
+    stage.treat("refuse", Protocol.TCP)
+    assert stage.inside(lambda: stage.writer.end_connections(dead)) == 1
+    heard = heard_by(client)
+    assert heard.count(b"SIP/2.0 503 Service Unavailable\r\n") == 3
+    assert [branch in heard for branch in (b"one", b"two", b"three", b"four", b"half")] == [
+        *(False, True, True, True, False)
+    ]
+    assert stage.writer.refused_requests == 3
+
+
+def test_connections_without_a_request_that_waits_end_as_ever(stage: Stage) -> None:
+    overhear(stage)
+    client, server = connected(stage, DEAD, DEAD)
+    client.sendall(request("one"))
+    server.sendall(response(200, "one"))
+    assert client.recv(4096) == response(200, "one")
+    assert stage.inside(lambda: stage.writer.end_connections([stage.destination(DEAD, Protocol.TCP)])) == 1
+    assert heard_by(client) == b""
+
+
+@pytest.mark.parametrize("is_forwarded", [False, True])
+def test_requests_into_a_cut_link_are_answered_and_their_repetitions_end_nothing_before(
+    stage: Stage, behind: Namespace, is_forwarded: bool
+) -> None:
+    overhear(stage)
+    client, server = connected(stage, DEAD, DEAD, host=behind if is_forwarded else None)
+    client.sendall(request("one"))
+    assert server.recv(4096) == request("one")
+    server.sendall(response(200, "one"))
+    assert client.recv(4096) == response(200, "one")
+    deaf = (
+        "table inet deaf { chain in { type filter hook prerouting priority -310; meta l4proto tcp drop; }; }"
+    )
+    subprocess.run(stage.servers.command("nft", deaf), check=True)
+    branches = [f"cut{number}" for number in range(10)]
+    for branch in branches:
+        client.sendall(request(branch))
+        time.sleep(0.1)  # TCP repeats the first, and holds back most of the others
+    dead = [stage.destination(DEAD, Protocol.TCP)]
+    stage.inside(lambda: stage.writer.let_pass(dead))
+    stage.treat("refuse", Protocol.TCP)
+    time.sleep(0.3)
+    stage.inside(lambda: stage.writer.end_connections(dead))
+    stage.inside(stage.writer.stop_passing)
+    heard = heard_by(client)
+    assert [heard.count(f"=z9hG4bK{branch};".encode()) for branch in branches] == [1] * 10
+
+
+def test_request_in_a_redirected_connection_is_answered_when_its_server_dies(stage: Stage) -> None:
+    overhear(stage)
+    client, server = redirected(stage)
+    client.sendall(request("one"))
+    assert server.recv(4096) == request("one")
+    asked = [stage.destination(one, Protocol.TCP) for one in (DEAD, ALIVE, THIRD)]
+    treatments = tuple(Treatment(one, "redirect", "p", "test", (Target(asked[2], 1),)) for one in asked[:2])
+    stage.inside(lambda: stage.writer.let_pass([asked[1]]))
+    stage.inside(lambda: stage.writer.write(Steering(treatments)))
+    assert stage.inside(lambda: stage.writer.end_connections([asked[1]])) == 0
+    moved, _ = stage.inside(lambda: stage.writer.move_flows(asked, [asked[1]]))
+    assert moved == 1
+    assert heard_by(client).startswith(b"SIP/2.0 503 Service Unavailable\r\n")
+
+
+def test_many_requests_of_many_connections_are_all_answered(stage: Stage) -> None:
+    overhear(stage)
+    pairs = [connected_again(stage, listener) for listener in [listening(stage)] for _ in range(20)]
+    for number, (client, _) in enumerate(pairs):
+        for each in range(50):
+            client.sendall(request(f"c{number}-{each}", body="v=0\r\n" * 100))
+    dead = [stage.destination(DEAD, Protocol.TCP)]
+    stage.inside(lambda: stage.writer.let_pass(dead))
+    stage.treat("refuse", Protocol.TCP)
+    assert stage.inside(lambda: stage.writer.end_connections(dead)) == 20
+    for number, (client, _) in enumerate(pairs):
+        heard = heard_by(client)
+        assert [f"=z9hG4bKc{number}-{each};".encode() in heard for each in range(50)] == [True] * 50
+
+
+def listening(stage: Stage) -> socket.socket:
+    listener = stage.open(socket.SOCK_STREAM, DEAD)
+    listener.listen()
+    return listener
+
+
+def connected_again(stage: Stage, listener: socket.socket) -> tuple[socket.socket, socket.socket]:
+    client = stage.open(socket.SOCK_STREAM)
+    client.connect((stage.at(DEAD), PORT))
+    server, _ = listener.accept()
+    stage.cleanup.callback(server.close)
+    return client, server
+
+
+def test_second_listener_for_copies_is_told(stage: Stage) -> None:
+    overhear(stage)
+    second = PacketCopies()
+    stage.inside(second.open)
+    assert second.problem is not None
+    assert "another program" in second.problem

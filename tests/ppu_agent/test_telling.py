@@ -81,7 +81,7 @@ def whole(believed: BelievedStatus, problem: str | None) -> PpuStatus:
         "state_problem": None,
         "via": [{"address": "10.0.0.1", "port": 4630, "up": True}],
         "pace": [],
-        "kernel": {"problem": problem, "write_count": 1},
+        "kernel": {"problem": problem, "write_count": 1, "copies_problem": None, "copied_bytes": 0},
         "gateway": None,
         "answered_503_count": 0,
         "relayed_count": 4,

@@ -1,5 +1,8 @@
 """The kernel's side: thin adapters to nftables, BPF and the sockets of this host. No decisions."""
 
+from ppu_agent.kernel.copies import COLLECT_EVERY_S as COLLECT_EVERY_S
+from ppu_agent.kernel.copies import COPIES_GROUP as COPIES_GROUP
+from ppu_agent.kernel.copies import PacketCopies as PacketCopies
 from ppu_agent.kernel.dead_man import DeadManTimer as DeadManTimer
 from ppu_agent.kernel.flows import Flow as Flow
 from ppu_agent.kernel.flows import Flows as Flows
@@ -11,3 +14,4 @@ from ppu_agent.kernel.pace import Pacer as Pacer
 from ppu_agent.kernel.pace import Pacing as Pacing
 from ppu_agent.kernel.sockets import IsMeant as IsMeant
 from ppu_agent.kernel.sockets import LocalSockets as LocalSockets
+from ppu_agent.kernel.speaking import speak as speak

@@ -59,10 +59,18 @@ class Flows:
         self._on_problem = on_problem
         self._is_over = is_over
 
-    def forget(self, asked: Collection[Destination], servers: Collection[Destination]) -> list[Flow]:
-        """Have conntrack forget the flows to what was `asked` that `servers` answer; return them."""
+    def forget(
+        self,
+        asked: Collection[Destination],
+        servers: Collection[Destination],
+        before: Callable[[Collection[Flow]], None] = lambda flows: None,
+    ) -> list[Flow]:
+        """Have conntrack forget the flows to what was `asked` that `servers` answer; return them.
+
+        `before` is told of them while conntrack knows them yet.
+        """
         endpoints = {server.endpoint for server in servers}
-        return beside_the_loop(lambda: self._forget(asked, endpoints))
+        return beside_the_loop(lambda: self._forget(asked, endpoints, before))
 
     def forget_begun_by(self, servers: Collection[Destination]) -> list[Flow]:
         """Have conntrack forget the flows that these servers began; return them."""
@@ -79,8 +87,14 @@ class Flows:
         """
         return beside_the_loop(lambda: self._has_moved_connection(is_ours))
 
-    def _forget(self, asked: Collection[Destination], endpoints: Collection[Endpoint]) -> list[Flow]:
+    def _forget(
+        self,
+        asked: Collection[Destination],
+        endpoints: Collection[Endpoint],
+        before: Callable[[Collection[Flow]], None],
+    ) -> list[Flow]:
         found = [flow for flow in self._flows(asked) if flow.server in endpoints and flow.is_moved]
+        before(found)
         return self._delete(found)
 
     def _delete(self, found: Collection[Flow]) -> list[Flow]:

@@ -66,6 +66,10 @@ class Nftables:
         """
         self._do(f"add table {family} {table} {{ flags owner; }}")
 
+    def remove(self, family: str, table: str) -> None:
+        """Remove a table of one's own. Raises NftablesError."""
+        self.commit([{"delete": {"table": {"family": family, "name": table}}}])
+
     def close(self) -> None:
         """Give the context back; safe to repeat."""
         if self._context is not None:

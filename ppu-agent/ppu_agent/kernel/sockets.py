@@ -69,18 +69,24 @@ class LocalSockets:
         self,
         servers: Collection[Endpoint],
         find_meant: Callable[[], IsMeant] = lambda: lambda source, server: True,
+        before: Callable[[Endpoint, Endpoint], object] = lambda source, server: None,
     ) -> int:
         """End this host's TCP connections to these addresses and ports; return how many.
 
         `find_meant` is called once they are listed, so that what it asks knows every connection of the list.
         It gives a function that says whether one is meant: told are its own address and port, and the
-        server's.
+        server's. `before` is told the same of each that ends now.
 
         Their owners get ECONNABORTED at once, those that are still connecting, too.
         """
-        return beside_the_loop(lambda: self._end_connections(frozenset(servers), find_meant))
+        return beside_the_loop(lambda: self._end_connections(frozenset(servers), find_meant, before))
 
-    def _end_connections(self, servers: Collection[Endpoint], find_meant: Callable[[], IsMeant]) -> int:
+    def _end_connections(
+        self,
+        servers: Collection[Endpoint],
+        find_meant: Callable[[], IsMeant],
+        before: Callable[[Endpoint, Endpoint], object],
+    ) -> int:
         if not servers:
             return 0
         try:
@@ -95,13 +101,13 @@ class LocalSockets:
                     if _end(one, "dst", "dport") in servers
                 ]
             is_meant = find_meant() if found else None
-            return sum(
-                self._destroy(family, one)
-                for family, one in found
-                if is_meant is not None
-                and is_meant(_end(one, "src", "sport"), _end(one, "dst", "dport"))
-                and not self._is_over()
-            )
+            ended = 0
+            for family, one in found:
+                source, server = _end(one, "src", "sport"), _end(one, "dst", "dport")
+                if is_meant is not None and is_meant(source, server) and not self._is_over():
+                    before(source, server)
+                    ended += self._destroy(family, one)
+            return ended
         except (OSError, NetlinkError) as problem:
             self._on_problem(f"connections to servers that died could not be ended: {problem}")
             return 0

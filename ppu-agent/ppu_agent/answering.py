@@ -1,0 +1,89 @@
+"""Answers what dead servers left: in their place, to the clients of their TCP connections.
+
+The thin side of `ppu_agent.overheard`, between the copies of packets and the connections.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection, Iterator
+from typing import Final, NamedTuple
+
+from daemon_kit.addresses import is_on_this_host
+
+from ppu_agent.kernel import PacketCopies, speak
+from ppu_agent.overheard import Endpoint, Overheard
+
+_MOST_TURNS: Final = 100
+"""A client that is answered may send what its kernel had not sent yet, and is answered again."""
+_MOST_ROUNDS: Final = 20
+_ROUND_S: Final = 0.01
+"""It may send that later, by its pacing: all are looked at again as long as one was answered."""
+
+
+class Connection(NamedTuple):
+    """A client's: what it asked for, and the server that was there."""
+
+    client: Endpoint
+    asked: Endpoint
+    server: Endpoint
+
+
+class Answering:
+    """For the connections to what was `asked`. `is_over` breaks it off. For a thread: it waits."""
+
+    def __init__(
+        self, copies: PacketCopies, asked: Collection[Endpoint], is_over: Callable[[], bool]
+    ) -> None:
+        self.answered = 0
+        """So many requests were."""
+        self._reader = copies.reader()
+        self._overheard = Overheard(asked)
+        self._is_over = is_over
+        self._overheard.feed(self._reader.new())
+
+    @property
+    def known(self) -> list[Connection]:
+        """The connections that were overheard, as if each had the server that it asked for."""
+        return [Connection(client, asked, asked) for client, asked in self._overheard.connections]
+
+    def answer_all(self, connections: Collection[Connection]) -> None:
+        """Answer the requests in these, also what their clients send once they are answered."""
+        for _ in range(_MOST_ROUNDS):
+            if not sum(map(self.answer, connections)):
+                return
+            time.sleep(_ROUND_S)
+
+    def answer(self, connection: Connection) -> bool:
+        """Answer the requests in this one; return whether there were any, or something to acknowledge."""
+        client, asked, server = connection
+        for turn in range(_MOST_TURNS):
+            self._overheard.feed(self._reader.new())
+            refusal = self._overheard.refusal(client, asked)
+            if refusal is None or self._is_over():
+                return turn > 0
+            with contextlib.suppress(OSError):  # the connection is gone
+                speak(server, client, refusal.sequence, refusal.acknowledged, refusal.data)
+                self.answered += refusal.requests
+        return True
+
+    def end_of_others(self, connections: Collection[Connection]) -> None:
+        """Reset those of other hosts: a client with nothing more to send would not hear that they ended."""
+        for client, asked, server in connections:
+            place = self._overheard.place(client, asked)
+            if place is not None and not is_on_this_host(client[0]):
+                with contextlib.suppress(OSError):
+                    speak(server, client, place.sequence, place.acknowledged, b"", is_end=True)
+
+
+@contextlib.contextmanager
+def answering(
+    copies: PacketCopies, asked: Collection[Endpoint], is_over: Callable[[], bool]
+) -> Iterator[Answering | None]:
+    """What answers; None when packets are not copied."""
+    if not copies.is_open:
+        yield None
+        return
+    with copies.at_once():
+        yield Answering(copies, asked, is_over)
