@@ -92,6 +92,11 @@ class PpuCollector(Collector):
             "1 while the kernel refuses the rules.",
             value=float(status["kernel"]["problem"] is not None),
         )
+        yield GaugeMetricFamily(
+            "ppu_agent_copies_refused",
+            "1 while packets can't be copied: SIP requests over TCP that a dead server leaves get no 503.",
+            value=float(status["kernel"]["copies_problem"] is not None),
+        )
         for key, (name, words) in _COUNTERS.items():
             yield CounterMetricFamily(name, words, value=status[key])
         yield from gateway_metrics(status["gateway"])

@@ -139,6 +139,8 @@ class _Connection:
 
     def from_client(self, segment: Segment) -> None:
         """Take what the client sent."""
+        if self._acknowledged is None:
+            self._acknowledged = (segment.sequence + bool(segment.flags & _SYN)) % _NUMBERS
         if segment.flags & _ACK:
             self.of_server.passed(segment.acknowledged)
         for message in self.of_client.feed(segment):

@@ -335,6 +335,12 @@ def steer(
         view = views.get(policy.handle, PoolView(policy.handle))
         members = view.members or view.unreachable
         protocols = dict.fromkeys((*(member.protocol for member in members), *policy.also))
+        if members:
+            had = {
+                front: one
+                for front, one in had.items()
+                if front.endpoint != policy.front or front.protocol in protocols
+            }
         for protocol in sorted(protocols, key=lambda protocol: protocol.name):
             front = Destination(policy.front[0], protocol, policy.front[1])
             targets = tuple(one for one in living.for_(front, policy) if one.destination not in dead)

@@ -64,7 +64,7 @@ SIDECAR_OF_A_CLIENT: Any = {
     "departed": [],
     "registrars": [REGISTRAR],
     "suspended": False,
-    "kernel": {"problem": None},
+    "kernel": {"problem": None, "copies_problem": None},
     "gateway": {
         "interfaces": [{"name": "eth0", "problem": None}],
         "pending": 0,

@@ -68,6 +68,18 @@ class Client:
         treated = self.ask("status").get("treated", [])
         return {int(one["endpoint"].rpartition(":")[2]): one["on_dead"] for one in treated}
 
+    def connections(self, port: int) -> list[socket.socket]:
+        """A connection of a program of the host to this port of the servers; none if that is refused."""
+
+        def connect() -> list[socket.socket]:
+            try:
+                return [socket.create_connection((ADDRESS, port), 20.0)]
+            except ConnectionRefusedError:
+                return []
+
+        found: list[socket.socket] = call_in(Path("/run/netns") / self.host.name, connect)
+        return found
+
     def alive(self) -> set[int]:
         """The ports of the members that the agent believes to be in."""
         pools = self.ask("status").get("pool", [])

@@ -1,7 +1,7 @@
 """What is done with packets to the dead: actions, targets and shares."""
 
 from dataclasses import replace
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +11,10 @@ from ppu_agent.destinations import Destination
 from ppu_agent.ruleset import removal, ruleset, shares
 from ppu_agent.steering import (
     Action,
+    Copied,
     Steering,
     Target,
+    copied,
     drawn,
     drawn_by_source,
     plan,
@@ -80,6 +82,8 @@ def test_new_flows_to_a_front_go_to_the_living_and_the_last_ones_are_kept() -> N
     assert steer([fronting], {POOL: view()}, EVEN, {}, found) == found, "an empty pool keeps whom it had"
     assert steer([fronting], {POOL: view(known=False)}, EVEN, {}) == ()
     assert steer([policy()], {POOL: view(1, 2)}, EVEN, {}, found) == (), "fronts go with the configuration"
+    over_udp = replace(fronting, also=())
+    assert steer([over_udp], {POOL: view(1, 2)}, EVEN, {}, found) == found[1:], "and with its transports"
 
 
 def test_nothing_is_steered_at_the_address_and_port_of_a_member() -> None:
@@ -165,3 +169,22 @@ def test_client_has_the_same_server_by_every_transport() -> None:
     )
     endpoints = [[one.endpoint for one in slots_by_source(targets)] for targets in (by_udp, by_tcp)]
     assert endpoints[0] == endpoints[1]
+
+
+def test_copied_is_sip_over_tcp_of_pools_whose_connections_are_not_relayed() -> None:
+    networks = {POOL: (ip_network("10.0.0.0/24"),)}
+    over_tcp = replace(policy(also=(Protocol.TCP,)), front=(ip_address("10.9.9.9"), 5080))
+    found = copied([over_tcp], networks, {POOL: view(1)}, [])
+    assert found.networks == {ip_network("10.0.0.0/24"), ip_network("10.9.9.9/32")}
+    assert found.ports == {5060, 5080}
+    nothing = (
+        policy(),
+        replace(over_tcp, on_dead={**over_tcp.on_dead, Protocol.TCP: "repeat"}),
+        replace(over_tcp, via_port=4630),
+        replace(over_tcp, is_sip=False),
+    )
+    for one in nothing:
+        assert copied([one], networks, {POOL: view(1)}, []) == Copied()
+    other = replace(view(), members=(member(1, port=5070),))
+    assert copied([over_tcp], networks, {POOL: other}, []) == Copied()
+    assert copied([replace(over_tcp, is_sip=True)], networks, {POOL: other}, []).ports == {5070, 5080}

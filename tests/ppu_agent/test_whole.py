@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.ppu_agent.client_host import FRONT, Client
+from tests.ppu_agent.sip_messages import request
 from tests.support.backend import ADDRESS, HANDLE
 from tests.support.chain import SIP_PORTS, Chain
 from tests.support.namespaces import end, kill, own_namespace, program_of
@@ -161,6 +163,40 @@ def test_reload_takes_the_file_over_whole_or_not_at_all(whole: Client) -> None:
     until(lambda: whole.treated() == {FIRST: "redirect"}, told=whole.log)
     assert whole.ask("status")["steer"]
     whole.revive(FIRST)
+
+
+def test_request_over_tcp_that_a_hung_server_left_gets_503_before_its_connection_ends(whole: Client) -> None:
+    before = whole.config.read_text()
+    program = program_of(whole.agent, "ppu_agent.cli run")
+    holder = whole.chain.start_tcp(SECOND)
+    try:
+        whole.config.write_text(before.replace('affinity = "source"', 'also = ["tcp"]\nsip = true'))
+        os.kill(program, signal.SIGHUP)
+        until(lambda: whole.ask("status").get("steer", [{}])[0].get("affinity", "?") is None, told=whole.log)
+        assert whole.ask("status")["kernel"]["copies_problem"] is None
+        connections: list[socket.socket] = []
+
+        def is_connected() -> bool:
+            connections.extend(whole.connections(SECOND))
+            return bool(connections)
+
+        until(is_connected, told=whole.log)
+        with connections[0] as connection:
+            connection.sendall(request("left"))
+            until(lambda: whole.ask("status")["kernel"]["copied_bytes"] > 0, told=whole.log)
+            os.killpg(whole.servers[SECOND].pid, signal.SIGSTOP)
+            heard = connection.recv(4096)
+            assert heard.startswith(b"SIP/2.0 503 Service Unavailable\r\n")
+            assert b"branch=z9hG4bKleft" in heard
+            with pytest.raises(ConnectionError):
+                connection.recv(4096)
+        until(lambda: whole.ask("status")["answered_503_count"] == 1, told=whole.log)
+    finally:
+        os.killpg(whole.servers[SECOND].pid, signal.SIGCONT)
+        end(holder)
+        whole.config.write_text(before)
+        os.kill(program, signal.SIGHUP)
+    until(whole.is_whole, told=whole.log)
 
 
 def test_gateway_runs_beside_it_and_ends_with_it(whole: Client) -> None:

@@ -33,8 +33,8 @@ _INTRO: Final = (
     "Callers place calls through S-CSCF stand-ins (Kamailio) that all ask one rspdns name server; an "
     "application server fails. Beside each S-CSCF but the first of a transport runs ppu-agent, "
     "with another on_dead, or one address for the pool (steer, via-sctp). Some callers have no S-CSCF: "
-    "SIPp asks no name server, and knows one address. All ways but three promise that no call fails and none "
-    "is set up later than 2 s. The three are no agent (without), and refuse and redirect over TCP."
+    "SIPp asks no name server, and knows one address. All ways with an agent promise that no call fails and "
+    "none is set up later than 2 s."
 )
 
 
@@ -89,13 +89,7 @@ WAYS: Final = (
     Way(STEER, "udp", SIPP),
     Way("repeat", "tcp", SIPP),
 )
-_LOST_IN_TCP: Final = ("refuse", "redirect")
-"""What was written into a connection before its server died is lost: SIP does not repeat it."""
-PROMISED: Final = frozenset(
-    way.key
-    for way in WAYS
-    if way.approach != WITHOUT and not (way.transport == "tcp" and way.approach in _LOST_IN_TCP)
-)
+PROMISED: Final = frozenset(way.key for way in WAYS if way.approach != WITHOUT)
 """These ways keep the promise: no call is set up later than 2 s, none fails."""
 
 

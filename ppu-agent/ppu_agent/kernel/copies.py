@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import errno
+import itertools
 import socket
 import struct
 import threading
@@ -36,7 +37,9 @@ _REQUEST, _ACKNOWLEDGE = 1, 4
 _ERROR: Final = 2
 _SO_RCVBUFFORCE: Final = 33
 _QUEUE_BYTES: Final = 8 * 1024 * 1024
-_MOST_OF_A_BATCH: Final = 65536
+_PACKET_BYTES: Final = 65535
+_ROOM_OF_A_BATCH: Final = 16_000
+"""The kernel takes so much memory for each batch, also for one with a single packet. Larger ones get more."""
 _PACKETS_OF_A_BATCH: Final = 60
 _HEADER: Final = struct.Struct("=IHHII")
 _ATTRIBUTE: Final = struct.Struct("=HH")
@@ -69,8 +72,8 @@ class PacketCopies:
             made.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _QUEUE_BYTES)
             for kind, value in (
                 (_COMMAND, struct.pack("B", _BIND)),
-                (_MODE, struct.pack(">IBx", _MOST_OF_A_BATCH - 1, _COPY_PACKET)),
-                (_BATCH_BYTES, struct.pack(">I", _MOST_OF_A_BATCH)),
+                (_MODE, struct.pack(">IBx", _PACKET_BYTES, _COPY_PACKET)),
+                (_BATCH_BYTES, struct.pack(">I", _ROOM_OF_A_BATCH)),
                 (_TIMEOUT, struct.pack(">I", round(FLUSH_S * 100))),
                 (_THRESHOLD, struct.pack(">I", _PACKETS_OF_A_BATCH)),
             ):
@@ -97,7 +100,7 @@ class PacketCopies:
             now = time.monotonic()
             while self._socket is not None:
                 try:
-                    batch = self._socket.recv(2 * _MOST_OF_A_BATCH)
+                    batch = self._socket.recv(2 * _PACKET_BYTES)
                 except BlockingIOError:
                     break
                 except OSError as problem:
@@ -118,15 +121,16 @@ class PacketCopies:
         """The batches that were taken after the one with this number, and the number of the last."""
         self.collect()
         with self._lock:
-            count = min(len(self._batches), self._taken - number)
-            newest = list(self._batches)[len(self._batches) - count :]
-            return self._taken, [batch for _, batch in newest]
+            newest = itertools.islice(reversed(self._batches), self._taken - number)
+            return self._taken, [batch for _, batch in newest][::-1]
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
         """Have the kernel send each packet at once meanwhile, and wait for what it has not sent yet."""
         self._set_threshold(1)
-        time.sleep(2 * FLUSH_S)
+        for _ in range(4):
+            time.sleep(FLUSH_S / 2)
+            self.collect()
         try:
             yield
         finally:
@@ -187,7 +191,7 @@ def _configure(netlink: socket.socket, kind: int, value: bytes) -> None:
     """Raises OSError."""
     netlink.send(_configuration(kind, value, _REQUEST | _ACKNOWLEDGE))
     while True:
-        answer = netlink.recv(_MOST_OF_A_BATCH)
+        answer = netlink.recv(2 * _PACKET_BYTES)
         if _HEADER.unpack_from(answer)[1] == _ERROR:
             code = -struct.unpack_from("=i", answer, _HEADER.size)[0]
             if code:
