@@ -393,6 +393,48 @@ def test_nothing_is_withdrawn_when_an_answer_would_become_empty() -> None:
     assert str(member(2).addresses[0]) in str(shown(Question(HOST, "A"), answers.all[Question(HOST, "A")]))
 
 
+def test_what_is_hidden_stays_hidden_while_another_pool_loses_its_last_member() -> None:
+    two_pools = zone(UDP + TCP)
+    tcp = view(member(7, protocol=Protocol.TCP), handle="sip-tcp")
+    before = answered(two_pools, views(view(member(1), member(2), member(3)), tcp))
+    answers = ReadyAnswers(Random(1))
+    answers.take(before, ())
+
+    def hidden() -> set[str]:
+        records = str(shown(Question(OWNER, "SRV"), answers.all[Question(OWNER, "SRV")]))
+        return {number for number in "123" if f" 0000000{number}." not in records}
+
+    assert hidden() == set()
+    first = withdrawals(before, views(view(member(1), member(3)), tcp))
+    answers.withdraw(first)
+    assert hidden() == {"2"}
+    emptied = view(handle="sip-tcp")
+    second = withdrawals(before, views(view(member(1)), emptied), first)
+    assert second == first, "the third waits for the moment at which all changes"
+    answers.withdraw(second)
+    assert hidden() == {"2"}
+    back = withdrawals(before, views(view(member(1), member(2)), emptied), second)
+    answers.withdraw(back)
+    assert back == ()
+    assert hidden() == set()
+
+
+def test_what_is_hidden_stays_hidden_when_an_answer_would_become_empty() -> None:
+    tiers = [member(1, policy=LeastUsed(0.99)), *(member(number) for number in (2, 3, 4))]
+    before = answered(zone(), views(view(*tiers)))
+    answers = ReadyAnswers(Random(1))
+    answers.take(before, ())
+
+    def a_records() -> set[str]:
+        return shown(Question(HOST, "A"), answers.all[Question(HOST, "A")])
+
+    shown_first = a_records()
+    answers.withdraw(withdrawals(before, views(view(*tiers[:2], tiers[3]))))
+    answers.withdraw(withdrawals(before, views(view(*tiers[:3]))))
+    assert not answers.withdraw(withdrawals(before, views(view(tiers[0])))), "no A record would be left"
+    assert a_records() == shown_first - {str(tiers[3].addresses[0])}
+
+
 def test_a_server_that_has_moved_is_withdrawn_and_a_load_report_is_none() -> None:
     before = answered(zone(), TWO)
     assert not withdrawals(before, views(view(*TWO["sip-udp"].members)))

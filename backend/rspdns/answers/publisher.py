@@ -152,7 +152,7 @@ class Publisher:
 
     def _withdraw(self) -> None:
         """Hide who left since the last build, and only them."""
-        before, self.withdrawn = self.withdrawn, withdrawals(self.snapshot, self._views)
+        before, self.withdrawn = self.withdrawn, withdrawals(self.snapshot, self._views, self.withdrawn)
         if self._kernel is not None and before != self.withdrawn:
             self._kernel.withdraw(self.withdrawn)
 

@@ -26,17 +26,21 @@ class Withdrawal(NamedTuple):
     targets: frozenset[tuple[str, str]]
 
 
-def withdrawals(built: Snapshot, views: Mapping[str, PoolView]) -> tuple[Withdrawal, ...]:
+def withdrawals(
+    built: Snapshot, views: Mapping[str, PoolView], hidden: Collection[Withdrawal] = ()
+) -> tuple[Withdrawal, ...]:
     """What `built` shows although these views no longer have it, or have it elsewhere.
 
-    Nothing if a pool lost all its members: all answers are to change at one moment.
+    If a pool lost all its members, all answers are to change at one moment: nothing more is hidden before.
+    What is `hidden` since an earlier change, and is still gone, stays hidden.
     """
     gone: dict[str, list[Member]] = {}
+    is_one_empty = False
     for handle in changed_pools(built.views, views):
         left = _left(built.views.get(handle), views.get(handle))
         if left is None:
-            return ()
-        if left:
+            is_one_empty = True
+        elif left:
             gone[handle] = left
     if not gone:
         return ()
@@ -54,7 +58,14 @@ def withdrawals(built: Snapshot, views: Mapping[str, PoolView]) -> tuple[Withdra
             }
             if targets:
                 found.append(Withdrawal(zone.name, site.name, frozenset(targets)))
-    return tuple(found)
+    return _still(found, hidden) if is_one_empty else tuple(found)
+
+
+def _still(found: Collection[Withdrawal], hidden: Collection[Withdrawal]) -> tuple[Withdrawal, ...]:
+    """What of these is hidden already."""
+    targets = {(one.zone, one.site): one.targets for one in hidden}
+    both = (one._replace(targets=one.targets & targets.get(one[:2], frozenset())) for one in found)
+    return tuple(one for one in both if one.targets)
 
 
 def _left(before: PoolView | None, after: PoolView | None) -> list[Member] | None:

@@ -400,22 +400,24 @@ class ReadyAnswers:
         """Show these targets no more, and again those that were withdrawn before and are not now; return the
         answers that changed.
 
-        Nothing is withdrawn if an answer would become empty: what comes instead is not known yet, and all
-        answers are to change at one moment.
+        Nothing more is withdrawn if an answer would become empty: what comes instead is not known yet, and
+        all answers are to change at one moment.
         """
         wanted = {key: one for one in withdrawn if (key := (one.zone, one.site)) in self._sites}
         shown: dict[_Key, Answers] = {}
+        as_before: dict[_Key, Withdrawal] = {}
         for key, before in tuple(self._withdrawn.items()):
-            if key not in wanted or not before.targets <= wanted[key].targets:
+            now = wanted[key].targets if key in wanted else frozenset[tuple[str, str]]()
+            if not before.targets <= now:
                 shown[key] = self._first_answers(key, self._sites[key])
+                as_before[key] = before._replace(targets=before.targets & now)
+        back = dict(shown)
         for key, one in wanted.items():
             if self._withdrawn.get(key) == one:
                 continue
             answers = _without_targets(self._sites[key], shown.get(key, self._answers[key]), one)
             if answers is None:
-                shown = {
-                    two: self._first_answers(two, self._sites[two]) for two in (*shown, *self._withdrawn)
-                }
+                shown = back | self._without(back, as_before)
                 break
             shown[key] = answers
         else:
@@ -435,6 +437,18 @@ class ReadyAnswers:
         for zone, site in sites:
             if (zone, site.name) in self._sites:
                 found |= {question: (answer,) for question, answer in node_answers(site.nodes).items()}
+        return found
+
+    def _without(
+        self, shown: Mapping[_Key, Answers], withdrawn: Mapping[_Key, Withdrawal]
+    ) -> dict[_Key, Answers]:
+        """These answers without what is withdrawn, of those in which something is left."""
+        found = {}
+        for key, one in withdrawn.items():
+            answers = _without_targets(self._sites[key], shown[key], one) if one.targets else None
+            if answers is not None:
+                found[key] = answers
+                self._note_withdrawn(key, one)
         return found
 
     def _note_withdrawn(self, key: _Key, withdrawn: Withdrawal) -> None:
