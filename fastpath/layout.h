@@ -37,6 +37,7 @@ struct entry {
 	__u32 answers[2][MOST_VARIANTS]; /* slots in the map of answers */
 	__u64 answered;
 	__u64 passed;
+	__u64 failed; /* answers that could not be written into their packet */
 };
 
 /* The records of an answer as they stand behind its question, padded with zeros. */

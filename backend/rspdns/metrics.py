@@ -236,6 +236,9 @@ def _fastpath(fast: FastPathStatus) -> Iterator[Metric]:
     passed = {(one.name, one.type): one.passed for one in fast.asked}
     help_text = "Questions about these names that were passed on to PowerDNS"
     yield _counter("rspdns_fastpath_passed_total", help_text, passed, "name", "type")
+    failed = {(one.name, one.type): one.failed for one in fast.asked}
+    help_text = "Answers to questions about these names that the kernel could not write into their packet"
+    yield _counter("rspdns_fastpath_failed_total", help_text, failed, "name", "type")
 
 
 def _gauge(name: str, text: str, values: Mapping[Any, float], *labels: str) -> Metric:

@@ -777,7 +777,9 @@ static __always_inline int decide(struct packet *p)
 		int written = write_answer(p, s, set, answer);
 		reason = written == ANSWERED ? reason : written;
 	}
-	if (entry)
+	if (entry && (reason == NOT_GROWN || reason == NOT_WRITTEN))
+		__sync_fetch_and_add(&entry->failed, 1);
+	else if (entry)
 		__sync_fetch_and_add(reason == ANSWERED ? &entry->answered : &entry->passed, 1);
 	count(reason);
 	if (set->trace)

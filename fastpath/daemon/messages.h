@@ -15,7 +15,7 @@
 #include "limit.h"
 #include "table.h"
 
-#define PROTOCOL_VERSION 4
+#define PROTOCOL_VERSION 5
 #define MOST_MESSAGE_BYTES 16384
 #define MOST_ASKED 2000 /* names in one status of those that were asked about; the next one goes on behind them */
 

@@ -57,7 +57,7 @@ struct server {
 	struct ring_buffer *decisions;
 	unsigned int read_in_turn, told_since_look;
 	uint64_t untold; /* decisions since the last look at the interfaces, above the rate */
-	uint64_t *told_answered, *told_passed; /* of each entry, to the backend */
+	uint64_t *told; /* the questions about each entry that the backend knows of */
 	uint32_t next_asked;		       /* the slot at which the next status of those asked about begins */
 	unsigned int attached;
 	uint64_t connected; /* clients, ever */
@@ -168,15 +168,16 @@ static void print_type(FILE *out, uint16_t type)
 	}
 }
 
-static void print_entry(struct entry *entry, uint64_t answered, uint64_t passed, FILE *out)
+static void print_entry(struct entry *entry, const uint64_t counts[3], FILE *out)
 {
 	fputs("\n  {\"name\": \"", out);
 	print_name(out, &entry->question);
 	fputs("\", \"type\": \"", out);
 	print_type(out, entry->question.type);
 	int half = entry->generation[0] > entry->generation[1] ? 0 : 1;
-	fprintf(out, "\", \"variants\": %u, \"answered\": %llu, \"passed\": %llu}", entry->variants[half],
-		(unsigned long long)answered, (unsigned long long)passed);
+	fprintf(out, "\", \"variants\": %u, \"answered\": %llu, \"passed\": %llu, \"failed\": %llu}",
+		entry->variants[half], (unsigned long long)counts[0], (unsigned long long)counts[1],
+		(unsigned long long)counts[2]);
 }
 
 /* One page of the names. */
@@ -191,17 +192,17 @@ static void print_names(struct server *server, struct telling *telling, FILE *ou
 		if (!table->in_use[slot])
 			continue;
 		struct entry *entry = &table->entries[slot];
-		uint64_t answered = __atomic_load_n(&entry->answered, __ATOMIC_RELAXED);
-		uint64_t passed = __atomic_load_n(&entry->passed, __ATOMIC_RELAXED);
+		const uint64_t counts[3] = {__atomic_load_n(&entry->answered, __ATOMIC_RELAXED),
+					    __atomic_load_n(&entry->passed, __ATOMIC_RELAXED),
+					    __atomic_load_n(&entry->failed, __ATOMIC_RELAXED)};
 		if (!telling->is_of_all) {
-			if (answered == server->told_answered[slot] && passed == server->told_passed[slot])
+			if (counts[0] + counts[1] + counts[2] == server->told[slot])
 				continue;
-			server->told_answered[slot] = answered;
-			server->told_passed[slot] = passed;
+			server->told[slot] = counts[0] + counts[1] + counts[2];
 		}
 		if (telling->has_names)
 			fputc(',', out);
-		print_entry(entry, answered, passed, out);
+		print_entry(entry, counts, out);
 		telling->has_names = true;
 		telling->names_left--;
 		names++;
@@ -675,10 +676,9 @@ int server_run(int listener, struct program *program, struct table *table)
 		server.clients[i] = (struct client){.file = -1, .passed_file = -1};
 	int ended = signals(), ticks = timer();
 	int is_listener, is_end, is_tick, is_decision; /* their addresses tell events apart */
-	server.told_answered = calloc(table->entry_slots.capacity, sizeof(uint64_t));
-	server.told_passed = calloc(table->entry_slots.capacity, sizeof(uint64_t));
+	server.told = calloc(table->entry_slots.capacity, sizeof(uint64_t));
 	server.decisions = ring_buffer__new(program->decisions, take_decision, &server, NULL);
-	if (server.epoll < 0 || !server.told_answered || !server.told_passed || !server.decisions ||
+	if (server.epoll < 0 || !server.told || !server.decisions ||
 	    !watch(&server, listener, &is_listener) || !watch(&server, ended, &is_end) || !watch(&server, ticks, &is_tick) ||
 	    !watch(&server, ring_buffer__epoll_fd(server.decisions), &is_decision))
 		return -1;
@@ -729,8 +729,7 @@ int server_run(int listener, struct program *program, struct table *table)
 			leave(&server, client);
 	}
 	ring_buffer__free(server.decisions);
-	free(server.told_answered);
-	free(server.told_passed);
+	free(server.told);
 	close(server.epoll);
 	close(ticks);
 	close(ended);

@@ -36,7 +36,7 @@ FAST = FastPathStatus(
     mode="tc",
     interfaces=[FastPathInterfaceStatus("eth0", True, None)],
     decisions={"answered": 5},
-    asked=[FastPathNameStatus("as.example.", "A", 4, 5, 1)],
+    asked=[FastPathNameStatus("as.example.", "A", 4, 5, 1, 2)],
 )
 COUNTS = dict.fromkeys([*map(str, agent_metrics._COUNTERS), *map(str, client_metrics._COUNTERS)], 0)
 SERVER = {

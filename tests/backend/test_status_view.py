@@ -119,15 +119,20 @@ def test_more_members_than_expected_are_told(size: tuple[int, int | None]) -> No
 
 def test_check_tells_what_the_kernel_answers_and_why_it_does_not() -> None:
     decisions = {"answered": 5, "unknown_name": 2, "edns": 1, "limited_tc": 3, "limited_dropped": 4}
+    decisions |= {"no_lease": 0, "not_grown": 6}
     fast = replace(FAST, decisions=decisions)
     lines = view(replace(a_status(), fastpath=fast), 100, None).plain
     assert "fast path: 3 names, 5 questions answered by the kernel, 3 passed on" in lines
+    assert "passed on: unknown_name 2, edns 1\n" in lines
+    assert "fast path: 6 answers could not be written into their packet" in lines
+    assert "as.example. A: 5 answered, 1 passed on, 2 failed" in lines
     assert "fast path: 7 questions above the limit" in lines
     away = [FastPathInterfaceStatus("eth0", False, "there is no such interface")]
     lines = view(replace(a_status(), fastpath=replace(FAST, interfaces=away, refused=2)), 100, None).plain
     assert "fast path: not at eth0: there is no such interface" in lines
     assert "fast path: no room for 2 names" in lines
     assert "above the limit" not in lines
+    assert "could not be written" not in lines
     gone = replace(FAST, problem="no rspdns-fastpath is there")
     lines = view(replace(a_status(), fastpath=gone), 100, None).plain
     assert "fast path: PowerDNS answers everything: no rspdns-fastpath is there (/run/fast)" in lines

@@ -240,10 +240,12 @@ def test_the_live_page_has_a_card_for_the_fast_path(chain: AdminChain, browser: 
     """The page's own script makes it of a status as the model has it."""
     browser.open(f"{URL}/")
     browser.until("document.getElementById('link').textContent === 'live'")
-    decisions = {"answered": 5, "unknown_name": 2, "limited_tc": 1, "limited_dropped": 3}
+    decisions = {"answered": 5, "unknown_name": 2, "limited_tc": 1, "limited_dropped": 3, "not_grown": 6}
+    counted = ("works", "5 questions", "2 passed on", "unknown_name 2", "4 questions above")
+    failed = ("6 answers could not be written", "as.example. A: 5 answered, 1 passed on, 2 failed")
     away = FastPathInterfaceStatus("eth1", False, "its driver has no XDP")
     for number, status, words in (
-        (1, replace(FAST, decisions=decisions), ("works", "5 questions", "2 passed on", "4 questions above")),
+        (1, replace(FAST, decisions=decisions), (*counted, *failed)),
         (2, replace(FAST, interfaces=[away]), ("fails", "not at eth1: its driver has no XDP")),
         (3, replace(FAST, problem="it is away"), ("fails", "PowerDNS answers everything: it is away")),
     ):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from rspdns.fastpath.configuration import LimitConfig
 from rspdns.fastpath.ready import TYPES, Answer, Question, wire_name
 
-VERSION = 4
+VERSION = 5
 MOST_BYTES = 64 << 20
 """The most bytes of a message, and of a status with all its parts."""
 _HEAD = struct.Struct("=IB")

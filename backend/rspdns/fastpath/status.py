@@ -16,6 +16,7 @@ class AskedStatus:
     variants: int
     answered: int
     passed: int
+    failed: int
 
 
 @dataclass(frozen=True, slots=True)

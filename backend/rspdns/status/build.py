@@ -54,7 +54,7 @@ def fastpath(link: FastPath | None) -> FastPathStatus | None:
     if link is None:
         return None
     daemon = link.daemon
-    most = sorted(link.asked.values(), key=lambda one: one.answered + one.passed, reverse=True)
+    most = sorted(link.asked.values(), key=lambda one: one.answered + one.passed + one.failed, reverse=True)
     return FastPathStatus(
         socket=link.path,
         problem=link.problem,
@@ -67,7 +67,7 @@ def fastpath(link: FastPath | None) -> FastPathStatus | None:
         ],
         decisions=dict(daemon.decisions) if daemon else {},
         asked=[
-            FastPathNameStatus(one.name, one.type, one.variants, one.answered, one.passed)
+            FastPathNameStatus(one.name, one.type, one.variants, one.answered, one.passed, one.failed)
             for one in most[:MOST_FAST_NAMES]
         ],
     )

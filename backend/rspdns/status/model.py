@@ -198,6 +198,7 @@ class FastPathNameStatus:
     variants: Annotated[Count, Field(description="ready answers, of which each question draws one")]
     answered: Count
     passed: Annotated[Count, Field(description="passed on to PowerDNS")]
+    failed: Annotated[Count, Field(description="answers that could not be written into their packet")]
 
 
 @dataclass(slots=True)

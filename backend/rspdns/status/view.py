@@ -110,6 +110,10 @@ def view(status: Status, width: int, height: int | None = None) -> Text:
 
 LIMITED = ("limited_tc", "limited_dropped")
 """The decisions by which a question is kept from PowerDNS."""
+FAILED = ("not_grown", "not_written")
+"""The decisions that are errors: an answer could not be written into its packet."""
+NAMES_SHOWN = 5
+"""Of those that the kernel is asked about most."""
 
 
 def _fastpath(fast: FastPathStatus, width: int) -> list[Text]:
@@ -119,9 +123,24 @@ def _fastpath(fast: FastPathStatus, width: int) -> list[Text]:
         return [Text(), *_wrapped(words, width, "red", "  ")]
     answered = fast.decisions.get("answered", 0)
     limited = sum(fast.decisions.get(reason, 0) for reason in LIMITED)
-    passed = sum(fast.decisions.values()) - answered - limited
+    failed = sum(fast.decisions.get(reason, 0) for reason in FAILED)
+    passed = sum(fast.decisions.values()) - answered - limited - failed
     words = f"fast path: {fast.names} names, {answered} questions answered by the kernel, {passed} passed on"
     lines = [Text(), *_wrapped(words, width, "green", "  ")]
+    reasons = [
+        f"{reason} {count}"
+        for reason, count in fast.decisions.items()
+        if count and reason not in ("answered", *LIMITED, *FAILED)
+    ]
+    if reasons:
+        lines += _wrapped(f"passed on: {', '.join(reasons)}", width, "dim", "    ")
+    if failed:
+        words = f"fast path: {failed} answers could not be written into their packet"
+        lines += _wrapped(words, width, "yellow", "  ")
+    for name in fast.asked[:NAMES_SHOWN]:
+        words = f"{name.name} {name.type}: {name.answered} answered, {name.passed} passed on"
+        words += f", {name.failed} failed" if name.failed else ""
+        lines += _wrapped(words, width, "dim", "    ")
     if limited:
         lines += _wrapped(f"fast path: {limited} questions above the limit", width, "yellow", "  ")
     for one in fast.interfaces:

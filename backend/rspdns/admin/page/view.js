@@ -177,7 +177,10 @@ export function pdnsCard(one) {
 export function fastPathCard(one) {
   const answered = one.decisions.answered ?? 0;
   const limited = (one.decisions.limited_tc ?? 0) + (one.decisions.limited_dropped ?? 0);
-  const passed = Object.values(one.decisions).reduce((sum, count) => sum + count, 0) - answered - limited;
+  const failed = (one.decisions.not_grown ?? 0) + (one.decisions.not_written ?? 0);
+  const passed = Object.values(one.decisions).reduce((sum, count) => sum + count, 0) - answered - limited - failed;
+  const others = ["answered", "limited_tc", "limited_dropped", "not_grown", "not_written"];
+  const reasons = Object.entries(one.decisions).filter(([reason, count]) => count && !others.includes(reason));
   const away = one.interfaces.filter((interface_) => !interface_.attached);
   return make(
     "li", {},
@@ -185,7 +188,13 @@ export function fastPathCard(one) {
       one.problem || away.length ? tag("bad", "fails") : tag("good", "works")),
     make("p", { class: "note mono" }, one.socket),
     make("p", { class: "note" }, `${one.names} names; ${answered} questions answered by the kernel, ${passed} passed on`),
+    reasons.length ? make("p", { class: "note" },
+      `passed on: ${reasons.map(([reason, count]) => `${reason} ${count}`).join(", ")}`) : null,
     limited ? make("p", { class: "note" }, `${limited} questions above the limit`) : null,
+    failed ? make("p", { class: "reason" }, `${failed} answers could not be written into their packet`) : null,
+    ...one.asked.slice(0, 5).map((name) => make("p", { class: "note mono" },
+      `${name.name} ${name.type}: ${name.answered} answered, ${name.passed} passed on`
+      + (name.failed ? `, ${name.failed} failed` : ""))),
     one.problem ? make("p", { class: "reason" }, `PowerDNS answers everything: ${one.problem}`) : null,
     ...away.map((interface_) => make("p", { class: "reason" }, `not at ${interface_.name}: ${interface_.problem}`)),
   );
