@@ -286,9 +286,8 @@ def test_a_missing_server_is_named_explained_and_kept_until_it_is_forgotten(
     )
     assert chain.metric("rspdns_pool_missing_members", f'owner="{OWNER}"') == 2
     assert chain.metric("rspdns_pool_expected_members", f'owner="{OWNER}"') == 3
-    browser.until(f"document.querySelector('[data-owner=\"{OWNER}\"] header .tag[data-tone=warn]')")
-    state = f"return document.querySelector('[data-owner=\"{OWNER}\"] header .tag').textContent"
-    assert browser.run(state) == "1 of 3 in"
+    amber = f"document.querySelector('[data-owner=\"{OWNER}\"] header .tag[data-tone=warn]')"
+    browser.until(f"{amber}?.textContent === '1 of 3 in'")
     browser.until(
         "[...document.querySelectorAll('#events li')].some((one) => one.innerText.includes('examined'))"
     )
