@@ -27,7 +27,6 @@ from pool_user import (
     Heard,
     Intervals,
     LastKnownGood,
-    Member,
     Plan,
     PoolUser,
     PoolView,
@@ -120,6 +119,8 @@ class PpuAgent:
         self._targets = LivingTargets({}, {})
         self._were_dead: Mapping[Destination, Departed] = {}
         self._probes: set[asyncio.Task[None]] = set()
+        self._beside: dict[str, asyncio.Task[None]] = {}
+        """What asks members of a pool beside its departed."""
         self._died: dict[Destination, None] = {}
         """Those whose connections and flows are to be ended."""
         self._has_died = asyncio.Event()
@@ -538,9 +539,10 @@ class PpuAgent:
                     async with asyncio.timeout(max(0.005, wait_s)):
                         await self._wake.wait()
         finally:
-            for task in self._probes:
+            asked = [*self._probes, *self._beside.values()]
+            for task in asked:
                 task.cancel()
-            await asyncio.gather(*self._probes, return_exceptions=True)
+            await asyncio.gather(*asked, return_exceptions=True)
 
     async def _ask(self, departed: Departed) -> None:
         heard = Heard(ProbeResult.UNKNOWN, "not asked")
@@ -555,22 +557,36 @@ class PpuAgent:
         """Probe it. Silence tells nothing where no member of its pool answers this kind of question."""
         handle = next(iter(departed.pools))
         question = self._questions[handle]
-        living: Sequence[Member] = ()
-        if self._answered.get(handle) != question:
-            members = self._views.get(handle, PoolView(handle)).members
-            living = random.sample(members, min(MOST_ASKED_BESIDE, len(members)))
-        beside = [asyncio.create_task(listen_for_life(one, question)) for one in living]
-        try:
-            heard = await listen_for_life(departed.at_destination, question)
-            is_silent = meaning(heard) is Input.SILENT
-            if heard.is_answer or (is_silent and any(one.is_answer for one in await asyncio.gather(*beside))):
-                self._answered[handle] = question
-        finally:
-            for task in beside:
-                task.cancel()
-        if is_silent and self._answered.get(handle) != question:
-            return Heard(ProbeResult.UNKNOWN, f"{heard.words}, but no other member answers such a question")
+        beside = None if self._answered.get(handle) == question else self._living_asked(handle, question)
+        heard = await listen_for_life(departed.at_destination, question)
+        if heard.is_answer:
+            self._answered[handle] = question
+        if meaning(heard) is Input.SILENT:
+            if beside is not None:
+                await asyncio.wait((beside,))
+            if self._answered.get(handle) != question:
+                words = f"{heard.words}, but no other member answers such a question"
+                return Heard(ProbeResult.UNKNOWN, words)
         return heard
+
+    def _living_asked(self, handle: str, question: Plan) -> asyncio.Task[None]:
+        """Have some members of a pool asked the question that its departed are asked; once at a time.
+
+        It is not broken off when the departed has said enough: a member would find its connection reset.
+        """
+        task = self._beside.get(handle)
+        if task is None:
+            task = self._beside[handle] = asyncio.create_task(self._ask_living(handle, question))
+            task.add_done_callback(lambda _: self._beside.pop(handle))
+        return task
+
+    async def _ask_living(self, handle: str, question: Plan) -> None:
+        members = self._views.get(handle, PoolView(handle)).members
+        some = random.sample(members, min(MOST_ASKED_BESIDE, len(members)))
+        if any(
+            one.is_answer for one in await asyncio.gather(*(listen_for_life(one, question) for one in some))
+        ):
+            self._answered[handle] = question
 
     # Reload
 

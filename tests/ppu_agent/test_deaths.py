@@ -261,6 +261,52 @@ def test_silence_tells_nothing_where_no_other_member_answers_such_a_question(tmp
         assert asyncio.run(scenario()) == [ProbeResult.UNKNOWN, ProbeResult.FAILED]
 
 
+def test_members_that_are_asked_beside_a_departed_one_may_answer_to_the_end(tmp_path: Path) -> None:
+    """A refusal comes before their answers. A connection that is reset then would end a SIPp."""
+    path = tmp_path / "ppu-agent.toml"
+    path.write_text(
+        f'registrars = ["127.0.0.1"]\n[[pool]]\nhandle = "{POOL}"\naccept = ["127.0.0.0/8"]\n'
+        f'probe = "sip-options"\n[state]\npath = "{tmp_path}"\n'
+    )
+    found: list[str] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            data = await reader.readuntil(b"\r\n\r\n")
+            await asyncio.sleep(0.05)
+            writer.write(refusal(data, writer.get_extra_info("peername")[:2], "test") or b"")
+            found.append("closed" if await reader.read() == b"" else "more")
+        except ConnectionError:
+            found.append("reset")
+        writer.close()
+
+    async def scenario() -> None:
+        agent = PpuAgent(load_configuration(path))
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            closed, living = port_of_nobody(), server.sockets[0].getsockname()[1]
+            members = [
+                replace(member(number, Protocol.TCP, port), addresses=(ip_address("127.0.0.1"),))
+                for number, port in enumerate((closed, living), start=1)
+            ]
+            agent._views_changed({POOL: PoolView(POOL, tuple(members), known=True)})
+            agent._views_changed({POOL: PoolView(POOL, tuple(members[1:]), known=True)})
+            (left,) = agent.deaths.departed
+            assert (await agent._listen_to(left)).words == "connection refused"
+            async with asyncio.timeout(PATIENCE_S):
+                while not found:  # noqa: ASYNC110 - none tells
+                    await asyncio.sleep(0.01)
+            assert (await agent._listen_to(left)).words == "connection refused"
+            await asyncio.sleep(0.2)
+        assert found == ["closed"], "asked once: that it answers is known then"
+
+    def port_of_nobody() -> int:
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            return int(one.getsockname()[1])
+
+    asyncio.run(scenario())
+
+
 def test_lease_is_renewed_while_thousands_of_flows_are_moved(tmp_path: Path) -> None:
     """Forgetting 6,000 flows takes seconds; so many are a front's usual load, or the work of a stranger."""
     path = tmp_path / "ppu-agent.toml"
