@@ -153,6 +153,11 @@ class PpuTrial:
     probes: int
     problem: str = ""
 
+    def __str__(self) -> str:
+        wrong = f"{self.wrong_udp_ms:,.0f} ms by UDP, {self.wrong_tcp_ms:,.0f} ms by TCP"
+        words = f"{self.fault}: wrong for {wrong}, {self.probes} probes"
+        return f"{words}; {self.problem}" if self.problem else words
+
 
 def wrong_for_ms(
     asked: Sequence[Asked], server: str, transport: str, since_s: float, *, is_dead: bool = False
