@@ -12,8 +12,9 @@ from typing import Final, NamedTuple
 
 from daemon_kit.addresses import is_on_this_host
 
+from ppu_agent.destinations import Endpoint
 from ppu_agent.kernel import PacketCopies, speak
-from ppu_agent.overheard import Endpoint, Overheard
+from ppu_agent.overheard import Overheard
 
 _MOST_TURNS: Final = 100
 """A client that is answered may send what its kernel had not sent yet, and is answered again."""

@@ -18,6 +18,11 @@ from ppu_agent.configuration import DEFAULT_PATH, PpuConfig, control_path, load_
 from ppu_agent.status_model import PpuStatus
 
 _CONFIG = config_option(DEFAULT_PATH)
+THREADS_TURN_S = 0.0001
+"""So long a thread that reads thousands of sockets or flows may keep the interpreter from the event loop.
+
+With Python's 5 ms, each call of the relay into the kernel waits that long: some 150 ms for a connection.
+"""
 
 
 @click.group(cls=CommandGroup)
@@ -39,6 +44,7 @@ def run(config: Path, log_level: str, log_json: bool) -> None:
 
     async def serve(stop: asyncio.Event) -> None:
         check_available()
+        sys.setswitchinterval(THREADS_TURN_S)
         await PpuAgent(loaded, config).run(stop)
 
     sys.exit(run_service(serve, fatal=(SctpUnavailable,)))

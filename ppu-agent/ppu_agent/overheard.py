@@ -21,10 +21,8 @@ from collections.abc import Collection, Iterable
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
-from ppu_agent.destinations import Address
+from ppu_agent.destinations import Endpoint
 from ppu_agent.unanswered import Conversation, Message, MessageStream
-
-Endpoint = tuple[Address, int]
 
 _TCP: Final = 6
 _FIN, _SYN, _RST, _ACK = 1, 2, 4, 16

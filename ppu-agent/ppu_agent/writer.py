@@ -13,7 +13,7 @@ from daemon_kit.logs import get_logger
 from pool_user import Network
 
 from ppu_agent.answering import Connection, answering
-from ppu_agent.destinations import Address, Destination
+from ppu_agent.destinations import Address, Destination, Endpoint
 from ppu_agent.kernel import (
     Command,
     Flow,
@@ -206,17 +206,18 @@ class Writer:
         beside the event loop.
         """
 
-        def find_meant() -> IsMeant:
-            flows = self._flows.moved(servers) if self._keeps_connections or self._relays else []
-            elsewhere = {(flow.source, flow.asked.endpoint) for flow in flows}
+        def find_meant(connections: Collection[tuple[Endpoint, Endpoint]]) -> IsMeant:
+            is_any = self._keeps_connections or self._relays
+            elsewhere = self._flows.moved(servers, connections) if is_any else ()
             return lambda source, server: (source, server) not in elsewhere
 
         endpoints = [server.endpoint for server in servers]
         with answering(self.copies, endpoints, self._is_closed.is_set) as answers:
             if answers is None:
                 return self._sockets.end_connections(endpoints, find_meant)
-            is_meant = find_meant() if answers.known else None
-            meant = [one for one in answers.known if is_meant is not None and is_meant(one.client, one.asked)]
+            known = answers.known
+            is_meant = find_meant([(one.client, one.asked) for one in known])
+            meant = [one for one in known if is_meant(one.client, one.asked)]
             answers.answer_all(meant)
             ended = self._sockets.end_connections(
                 endpoints,
@@ -237,7 +238,7 @@ class Writer:
         flows = self._flows.forget(asked, dead, self._answer_moved)
         moved = {(one.source, one.asked.endpoint) for one in flows if one.asked.protocol is Protocol.TCP}
         return len(flows), self._sockets.end_connections(
-            {server for _, server in moved}, lambda: lambda source, server: (source, server) in moved
+            {server for _, server in moved}, lambda found: lambda source, server: (source, server) in moved
         )
 
     def _answer_moved(self, flows: Collection[Flow]) -> None:

@@ -10,15 +10,17 @@ import socket
 import struct
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv6Address, ip_address
 from typing import Final, TypeVar
 
 from pyroute2 import DiagSocket
 from pyroute2.netlink.exceptions import NetlinkError
 
-Address = IPv4Address | IPv6Address
-Endpoint = tuple[Address, int]
+from ppu_agent.destinations import Endpoint
+
 IsMeant = Callable[[Endpoint, Endpoint], bool]
+FindMeant = Callable[[Collection[tuple[Endpoint, Endpoint]]], IsMeant]
+"""Told connections, each its own address and port and the server's: which are meant."""
 Found = TypeVar("Found")
 
 _NETLINK_SOCK_DIAG: Final = 4
@@ -68,14 +70,13 @@ class LocalSockets:
     def end_connections(
         self,
         servers: Collection[Endpoint],
-        find_meant: Callable[[], IsMeant] = lambda: lambda source, server: True,
+        find_meant: FindMeant = lambda connections: lambda source, server: True,
         before: Callable[[Endpoint, Endpoint], object] = lambda source, server: None,
     ) -> int:
         """End this host's TCP connections to these addresses and ports; return how many.
 
         `find_meant` is called once they are listed, so that what it asks knows every connection of the list.
-        It gives a function that says whether one is meant: told are its own address and port, and the
-        server's. `before` is told the same of each that ends now.
+        `before` is told of each that ends now.
 
         Their owners get ECONNABORTED at once, those that are still connecting, too.
         """
@@ -84,7 +85,7 @@ class LocalSockets:
     def _end_connections(
         self,
         servers: Collection[Endpoint],
-        find_meant: Callable[[], IsMeant],
+        find_meant: FindMeant,
         before: Callable[[Endpoint, Endpoint], object],
     ) -> int:
         if not servers:
@@ -100,11 +101,13 @@ class LocalSockets:
                     )
                     if _end(one, "dst", "dport") in servers
                 ]
-            is_meant = find_meant() if found else None
+            if not found:
+                return 0
+            ends = [(_end(one, "src", "sport"), _end(one, "dst", "dport")) for _, one in found]
+            is_meant = find_meant(ends)
             ended = 0
-            for family, one in found:
-                source, server = _end(one, "src", "sport"), _end(one, "dst", "dport")
-                if is_meant is not None and is_meant(source, server) and not self._is_over():
+            for (family, one), (source, server) in zip(found, ends, strict=True):
+                if is_meant(source, server) and not self._is_over():
                     before(source, server)
                     ended += self._destroy(family, one)
             return ended
