@@ -20,6 +20,7 @@ import pytest
 from daemon_kit.errors import FatalError
 from ppu_agent.destinations import Destination
 from ppu_agent.kernel import PacketCopies
+from ppu_agent.kernel.flows import MOST_ONE_BY_ONE
 from ppu_agent.responder import Responder
 from ppu_agent.ruleset import LEASE_S, PROBE_MARK
 from ppu_agent.steering import Action, Copied, Steered, Steering, Target, Treatment, drawn_by_source
@@ -611,20 +612,48 @@ def test_started_again_the_agent_moves_flows_that_the_one_before_had_moved(stage
         stage.inside(stage.writer.open)
 
 
-def test_connections_that_the_relay_has_not_accepted_yet_stay(stage: Stage) -> None:
+@pytest.mark.parametrize("number", [1, MOST_ONE_BY_ONE + 20])
+def test_connections_that_the_relay_has_not_accepted_yet_stay(stage: Stage, number: int) -> None:
     """They are this host's connections to the dead server's address like those that end."""
     relay = stage.open(socket.SOCK_STREAM)
     relay.bind(("", 0))
-    relay.listen()
-    dead, client = stage.destination(DEAD, Protocol.TCP), stage.open(socket.SOCK_STREAM)
+    relay.listen(number)
+    dead = stage.destination(DEAD, Protocol.TCP)
+    clients = [stage.open(socket.SOCK_STREAM) for _ in range(number)]
     stage.inside(stage.writer.open_relay)
     stage.inside(lambda: stage.writer.relay([dead], relay.getsockname()[1]))
-    client.connect((stage.at(DEAD), PORT))
+    for client in clients:
+        client.connect((stage.at(DEAD), PORT))
     assert stage.inside(lambda: stage.writer.end_connections([dead])) == 0
-    connection, _ = relay.accept()
-    with connection:
-        connection.sendall(b"by the relay")
-        assert client.recv(99) == b"by the relay"
+    ports = {client.getsockname()[1]: client for client in clients}
+    for _ in clients:
+        connection, address = relay.accept()
+        with connection:
+            connection.sendall(b"by the relay")
+            assert ports[address[1]].recv(99) == b"by the relay"
+
+
+def test_connections_that_have_ended_cost_nothing_when_their_server_dies(stage: Stage) -> None:
+    """Conntrack keeps each for two minutes. To read them all held the relay up for seconds."""
+    relay = stage.open(socket.SOCK_STREAM)
+    relay.bind(("", 0))
+    relay.listen()
+    dead = stage.destination(DEAD, Protocol.TCP)
+    stage.inside(stage.writer.open_relay)
+    stage.inside(lambda: stage.writer.relay([dead], relay.getsockname()[1]))
+    client = stage.open(socket.SOCK_STREAM)
+    client.connect((stage.at(DEAD), PORT))
+
+    def spent_s() -> float:
+        began_s = time.process_time()
+        assert stage.inside(lambda: stage.writer.end_connections([dead])) == 0
+        return time.process_time() - began_s
+
+    before_s = min(spent_s() for _ in range(3))
+    for _ in range(1500):
+        with stage.inside(lambda: socket.create_connection((stage.at(DEAD), PORT), 10.0)):
+            relay.accept()[0].close()
+    assert min(spent_s() for _ in range(3)) < 3 * before_s + 0.02
 
 
 def test_connections_are_ended_from_the_agents_event_loop(stage: Stage) -> None:
