@@ -448,23 +448,23 @@ class PpuAgent:
             gone = [dead[destination] for destination in died if destination in dead]
             endpoints = {one.destination.endpoint for one in gone}
             treated = [one.destination for one in self.steering.treatments]
+            over_tcp = [one for one in treated if one.protocol is Protocol.TCP and one.endpoint in endpoints]
+            if over_tcp:  # first: the rules end them when what they send passes no more
+                ended = await asyncio.to_thread(self.writer.end_connections, over_tcp)
+                self.counts["connections_ended"] += ended
             in_zone = [
                 one for one in treated if one.protocol is not Protocol.TCP and one.endpoint in endpoints
             ]
             if in_zone:
                 await asyncio.to_thread(self.writer.forget_begun_by, in_zone)
-            over_tcp = [one for one in treated if one.protocol is Protocol.TCP and one.endpoint in endpoints]
-            if over_tcp:
-                ended = await asyncio.to_thread(self.writer.end_connections, over_tcp)
-                self.counts["connections_ended"] += ended
             for protocol, asked in self._moved_from().items():
                 servers = [one.destination for one in gone if protocol in self._protocols_of(one)]
                 if servers:
                     moved, ended = await asyncio.to_thread(self.writer.move_flows, asked, servers)
                     self.counts["flows_moved"] += moved
                     self.counts["connections_ended"] += ended
-
-            self.writer.stop_passing()
+            if not self._died:  # those that died meanwhile are answered in the next turn
+                self.writer.stop_passing()
 
     async def _collect_copies(self) -> None:
         """Keep the copies of packets that came; nobody reads them until a server dies."""

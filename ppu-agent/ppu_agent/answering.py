@@ -6,6 +6,7 @@ The thin side of `ppu_agent.overheard`, between the copies of packets and the co
 from __future__ import annotations
 
 import contextlib
+import errno
 import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Final, NamedTuple
@@ -14,11 +15,12 @@ from daemon_kit.addresses import is_on_this_host
 
 from ppu_agent.destinations import Endpoint
 from ppu_agent.kernel import PacketCopies, speak
-from ppu_agent.overheard import Overheard
+from ppu_agent.overheard import Overheard, Refusal
 
 _MOST_TURNS: Final = 100
 """A client that is answered may send what its kernel had not sent yet, and is answered again."""
 _MOST_ROUNDS: Final = 20
+_GONE: Final = {errno.EADDRNOTAVAIL, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN}
 _ROUND_S: Final = 0.01
 """It may send that later, by its pacing: all are looked at again as long as one was answered."""
 
@@ -39,6 +41,8 @@ class Answering:
     ) -> None:
         self.answered = 0
         """So many requests were."""
+        self.problem: str | None = None
+        """Why the kernel has not let it answer."""
         self._reader = copies.reader()
         self._overheard = Overheard(asked)
         self._is_over = is_over
@@ -58,14 +62,13 @@ class Answering:
 
     def answer(self, connection: Connection) -> bool:
         """Answer the requests in this one; return whether there were any, or something to acknowledge."""
-        client, asked, server = connection
+        client, asked, _ = connection
         for turn in range(_MOST_TURNS):
             self._overheard.feed(self._reader.new())
             refusal = self._overheard.refusal(client, asked)
             if refusal is None or self._is_over():
                 return turn > 0
-            with contextlib.suppress(OSError):  # the connection is gone
-                speak(server, client, refusal.sequence, refusal.acknowledged, refusal.data)
+            if self._speak(connection, refusal):
                 self.answered += refusal.requests
         return True
 
@@ -74,8 +77,18 @@ class Answering:
         for client, asked, server in connections:
             place = self._overheard.place(client, asked)
             if place is not None and not is_on_this_host(client[0]):
-                with contextlib.suppress(OSError):
-                    speak(server, client, place.sequence, place.acknowledged, b"", is_end=True)
+                self._speak(Connection(client, asked, server), place, is_end=True)
+
+    def _speak(self, connection: Connection, words: Refusal, *, is_end: bool = False) -> bool:
+        client, _, server = connection
+        try:
+            speak(server, client, words.sequence, words.acknowledged, words.data, is_end=is_end)
+        except OSError as problem:
+            if problem.errno not in _GONE:
+                why = problem.strerror or str(problem)
+                self.problem = f"the kernel lets the agent not answer for {server[0]}:{server[1]}: {why}"
+            return False
+        return True
 
 
 @contextlib.contextmanager

@@ -10,8 +10,9 @@ follows the connections to servers that died through the packets of the last sec
 2. Whole messages are told to `Conversation`, which keeps the requests without a final response.
 3. `refusal()` is what the client is to hear, and where in the server's sequence numbers.
 
-What is read may be hostile, and packets can be forged: the worst that comes of it is a 503 to a transaction
-that the client does not have, or one that lies behind what the client has read, which its kernel drops.
+What is read may be hostile, and packets can be forged. One with numbers far from those that were seen is
+passed over, as TCP does. A forged SYN, or a packet whose numbers were guessed, can keep its connection from
+the 503. It harms no other connection, and has nothing said in its own but 503 to requests.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _FIN, _SYN, _RST, _ACK = 1, 2, 4, 16
 _NUMBERS: Final = 1 << 32
 _PORTS_AND_NUMBERS: Final = struct.Struct(">HHIIBB")
 _MOST_CONNECTIONS: Final = 20_000
+_FAR_BYTES: Final = 1 << 20
+"""More than is ever under way in a connection of SIP."""
 
 
 class Segment(NamedTuple):
@@ -92,6 +95,11 @@ def _is_after(number: int, other: int | None) -> bool:
     return other is None or 0 < (number - other) % _NUMBERS < _NUMBERS // 2
 
 
+def _is_far(number: int, other: int | None) -> bool:
+    """Whether two sequence numbers can't be of one connection, where the other one is known."""
+    return other is not None and _FAR_BYTES < (number - other) % _NUMBERS < _NUMBERS - _FAR_BYTES
+
+
 class _Direction:
     """What one side says."""
 
@@ -118,6 +126,11 @@ class _Direction:
         if self._stream.is_garbage:
             self._stream = MessageStream()
         return found
+
+    @property
+    def is_within_message(self) -> bool:
+        """Whether a message has begun that is not whole."""
+        return bool(self._stream.rest.strip())
 
     def passed(self, number: int) -> None:
         """The other side has got everything before this number."""
@@ -154,9 +167,15 @@ class _Connection:
         for message in self.of_server.feed(segment):
             self.conversation.from_server(message.raw)
 
+    def is_strange(self, segment: Segment, *, is_of_client: bool) -> bool:
+        """Whether its numbers are far from all that was heard."""
+        said, heard = (self.of_client, self.of_server) if is_of_client else (self.of_server, self.of_client)
+        is_ack_far = bool(segment.flags & _ACK) and _is_far(segment.acknowledged, heard.next)
+        return _is_far(segment.sequence, said.next) or is_ack_far
+
     @property
     def place(self) -> Refusal | None:
-        """Where it stands; None when only one side was heard."""
+        """Where it stands; None when that is not known."""
         if self.of_server.next is None or self.of_client.next is None:
             return None
         return Refusal(self.of_server.next, self.of_client.next, b"", 0)
@@ -170,7 +189,10 @@ class _Connection:
         sequence, acknowledged = self.of_server.next, self.of_client.next
         if sequence is None or acknowledged is None:
             return None
-        data = self.conversation.refuse((str(client[0]), client[1]), all_of_them=True)
+        is_within_one = self.of_server.is_within_message  # what is said next would be taken for its rest
+        data = (
+            b"" if is_within_one else self.conversation.refuse((str(client[0]), client[1]), all_of_them=True)
+        )
         if not data and acknowledged == self._acknowledged:
             return None
         self.of_server.next = (sequence + len(data)) % _NUMBERS
@@ -198,7 +220,12 @@ class Overheard:
                 key = segment.destination, segment.source
             else:
                 continue
-            if segment.flags & _RST or segment.flags & (_SYN | _ACK) == _SYN:
+            is_of_client = segment.destination in self._servers
+            is_begin = segment.flags & (_SYN | _ACK | _RST) == _SYN
+            connection = self._connections.get(key)
+            if connection and not is_begin and connection.is_strange(segment, is_of_client=is_of_client):
+                continue
+            if segment.flags & _RST or is_begin:
                 self._connections.pop(key, None)
             if segment.flags & _RST:
                 continue
@@ -206,7 +233,7 @@ class Overheard:
                 if len(self._connections) >= _MOST_CONNECTIONS:
                     continue
                 self._connections[key] = _Connection()
-            if segment.destination in self._servers:
+            if is_of_client:
                 self._connections[key].from_client(segment)
             else:
                 self._connections[key].from_server(segment)

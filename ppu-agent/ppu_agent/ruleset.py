@@ -229,8 +229,8 @@ _COPY_CHAINS: Final = {
     "pass_forward": ("forward", -1),
 }
 """Copies are taken where packets have the addresses that the client knows: before DNAT, and behind it."""
-PASS_S: Final = 1
-"""Far longer than it takes to answer."""
+PASS_S: Final = LEASE_S
+"""Longer than it takes to answer, also where servers died one after the other."""
 
 
 def copy_chains() -> list[Command]:
@@ -251,7 +251,10 @@ def copy_chains() -> list[Command]:
 
 
 def copying(wanted: Copied) -> list[Command]:
-    """The transaction that has packets of TCP to and from these networks and ports copied."""
+    """The transaction that has packets of TCP to and from these networks and ports copied.
+
+    Those of this host's own servers are not: they are never treated as dead, and anybody may send to them.
+    """
     copying = [name for name in _COPY_CHAINS if not name.startswith("pass")]
     commands: list[Command] = [{"flush": {"chain": _COPY | {"name": name}}} for name in copying]
     for chain in copying:
@@ -267,6 +270,13 @@ def copying(wanted: Copied) -> list[Command]:
                 _match({"payload": {"protocol": ip, "field": address}}, {"set": prefixes}),
                 _match({"payload": {"protocol": "tcp", "field": port}}, {"set": sorted(wanted.ports)}),
                 {"match": {"op": "!=", "left": {"meta": {"key": "mark"}}, "right": PROBE_MARK}},
+                {
+                    "match": {
+                        "op": "!=",
+                        "left": {"fib": {"result": "type", "flags": [address]}},
+                        "right": "local",
+                    }
+                },
                 {"log": {"group": COPIES_GROUP}},
             ]
             commands.append({"add": {"rule": _COPY | {"chain": chain, "expr": rule}}})

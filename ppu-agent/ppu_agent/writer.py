@@ -12,7 +12,7 @@ from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 from pool_user import Network
 
-from ppu_agent.answering import Connection, answering
+from ppu_agent.answering import Answering, Connection, answering
 from ppu_agent.destinations import Address, Destination, Endpoint
 from ppu_agent.kernel import (
     Command,
@@ -172,19 +172,23 @@ class Writer:
             if self.copies.is_open:
                 self._nftables.commit(copying(wanted))
                 self._copied = wanted
+                self._note_of_copies(None)
                 return
             problem = self.copies.problem
             self._nftables.remove(FAMILY, COPY_TABLE)
         except NftablesError as refused:
-            problem = self.copies.problem = f"nftables refused to copy packets (Linux 5.12): {refused}"
-        if problem != self._copy_problem:
+            problem = f"nftables refused to copy packets (Linux 5.12): {refused}"
+        self._note_of_copies(problem)
+
+    def _note_of_copies(self, problem: str | None) -> None:
+        if problem is not None and problem != self._copy_problem:
             self._log.warning("requests_not_known", problem=problem)
-        self._copy_problem = problem
+        self._copy_problem = self.copies.problem = problem
 
     def let_pass(self, servers: Collection[Destination]) -> None:
-        """Let pass what connections send to servers that died now, until `stop_passing()`; 1 s at most.
+        """Let pass what connections send to servers that died now, until `stop_passing()`.
 
-        The rules would end them before their clients have an answer.
+        That is a lease at most. The rules would end them before their clients have an answer.
         """
         self._commit_of_copies(passing(servers))
 
@@ -225,7 +229,7 @@ class Writer:
                 lambda client, server: answers.answer(Connection(client, server, server)),
             )
             answers.end_of_others(meant)
-            self.refused_requests += answers.answered
+            self._take_answers(answers)
             return ended
 
     def move_flows(self, asked: Collection[Destination], dead: Collection[Destination]) -> tuple[int, int]:
@@ -254,7 +258,12 @@ class Writer:
                 if answers is not None:
                     answers.answer_all(moved)
                     answers.end_of_others(moved)
-                    self.refused_requests += answers.answered
+                    self._take_answers(answers)
+
+    def _take_answers(self, answers: Answering) -> None:
+        self.refused_requests += answers.answered
+        if answers.problem is not None:
+            self._note_of_copies(answers.problem)
 
     def forget_begun_by(self, dead: Collection[Destination]) -> None:
         """Have conntrack forget the flows that dead servers began. For a thread, as above.

@@ -345,6 +345,50 @@ def test_lease_is_renewed_while_thousands_of_flows_are_moved(tmp_path: Path) -> 
     assert asked == [(["udp 10.9.9.9:5060"], ["udp 10.0.0.2:5060", "udp 10.0.0.3:5060"])]
 
 
+def test_what_is_sent_to_a_server_that_died_passes_until_its_own_connections_are_ended(
+    tmp_path: Path,
+) -> None:
+    """It died while those of another one were ended. Its requests are answered before the rules hold."""
+    path = tmp_path / "ppu-agent.toml"
+    path.write_text(
+        f'registrars = ["127.0.0.1"]\n[[pool]]\nhandle = "{POOL}"\naccept = ["10.0.0.0/8"]\nalso = ["tcp"]\n'
+        f'[state]\npath = "{tmp_path}"\n'
+    )
+    done: list[str] = []
+
+    async def scenario() -> None:
+        agent = PpuAgent(load_configuration(path))
+        loop = asyncio.get_running_loop()
+
+        def die(left: PoolView) -> None:
+            agent._views_changed({POOL: left})
+            for one in agent.deaths.due(time.monotonic()):
+                agent.deaths.heard(one.destination, REFUSED, time.monotonic())
+            agent._conclude(time.monotonic())
+
+        def end_connections(servers: Collection[Destination]) -> int:
+            done.extend(str(one) for one in servers)
+            if len(done) == 1:
+                asyncio.run_coroutine_threadsafe(another_dies(), loop).result(PATIENCE_S)
+            return 0
+
+        async def another_dies() -> None:
+            die(view(1))
+
+        agent.writer.end_connections = end_connections  # type: ignore[method-assign]
+        agent.writer.stop_passing = lambda: done.append("no more")  # type: ignore[method-assign]
+        agent._views_changed({POOL: view(1, 2, 3)})
+        ending = asyncio.create_task(agent._end_what_was_up())
+        die(view(1, 2))
+        async with asyncio.timeout(PATIENCE_S):
+            while "no more" not in done:  # noqa: ASYNC110 - none tells
+                await asyncio.sleep(0.01)
+        ending.cancel()
+
+    asyncio.run(scenario())
+    assert done == ["tcp 10.0.0.3:5060", "tcp 10.0.0.2:5060", "no more"]
+
+
 def test_hundreds_of_servers_that_die_at_once_are_steered_around_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -737,9 +737,11 @@ def test_connections_without_a_request_that_waits_end_as_ever(stage: Stage) -> N
 
 
 @pytest.mark.parametrize("is_forwarded", [False, True])
+@pytest.mark.parametrize(("before", "number"), [(b"", 10), (b"\r\n\r\n", 1)])
 def test_requests_into_a_cut_link_are_answered_and_their_repetitions_end_nothing_before(
-    stage: Stage, behind: Namespace, is_forwarded: bool
+    stage: Stage, behind: Namespace, is_forwarded: bool, before: bytes, number: int
 ) -> None:
+    """Also a request that TCP holds back until a keep-alive `before` it is acknowledged."""
     stage.servers.run("sysctl", "-w", "net.ipv4.tcp_window_scaling=0")  # as SIPp's small buffers have it
     overhear(stage)
     client, server = connected(stage, DEAD, DEAD, host=behind if is_forwarded else None)
@@ -751,7 +753,8 @@ def test_requests_into_a_cut_link_are_answered_and_their_repetitions_end_nothing
         "table inet deaf { chain in { type filter hook prerouting priority -310; meta l4proto tcp drop; }; }"
     )
     subprocess.run(stage.servers.command("nft", deaf), check=True)
-    branches = [f"cut{number}" for number in range(10)]
+    client.sendall(before)
+    branches = [f"cut{one}" for one in range(number)]
     for branch in branches:
         client.sendall(request(branch))
         time.sleep(0.1)  # TCP repeats the first, and holds back most of the others
@@ -762,7 +765,7 @@ def test_requests_into_a_cut_link_are_answered_and_their_repetitions_end_nothing
     stage.inside(lambda: stage.writer.end_connections(dead))
     stage.inside(stage.writer.stop_passing)
     heard = heard_by(client)
-    assert [heard.count(f"=z9hG4bK{branch};".encode()) for branch in branches] == [1] * 10
+    assert [heard.count(f"=z9hG4bK{branch};".encode()) for branch in branches] == [1] * number
 
 
 def test_request_in_a_redirected_connection_is_answered_when_its_server_dies(stage: Stage) -> None:

@@ -4,6 +4,7 @@ import struct
 from ipaddress import ip_address
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ppu_agent.kernel.copies import packets_of
@@ -117,6 +118,28 @@ def test_new_connection_from_the_same_port_knows_nothing_of_the_former() -> None
     again = packet(b"", -1, 0, _SYN)
     assert heard(packet(request("former")), again, packet(b"", 0)) is None
     assert heard(packet(request("former")), packet(b"", 0, 0, _RST | _ACK, from_server=True)) is None
+
+
+@pytest.mark.parametrize("from_server", [False, True])
+@pytest.mark.parametrize("flags", [_ACK, _RST | _ACK])
+def test_packets_with_numbers_of_no_such_connection_change_nothing(from_server: bool, flags: int) -> None:
+    forged = [
+        packet(b"", 10**9, 0, flags, from_server=from_server),
+        packet(request("forged"), 0, 10**9, flags, from_server=from_server),
+    ]
+    asked = packet(request("one")), packet(b"", 0, len(request("one")), from_server=True)
+    with_them, without = heard(*asked, *forged), heard(*asked)
+    assert with_them is not None
+    assert without is not None
+    assert refused(with_them) == ["one"]
+    assert with_them[:2] == without[:2]
+
+
+def test_nothing_is_said_behind_half_a_response() -> None:
+    asked = packet(request("one") + request("two")), packet(response(200, "one")[:60], from_server=True)
+    refusal = heard(*asked)
+    assert refusal is not None
+    assert (refusal.data, refusal.requests) == (b"", 0)
 
 
 def test_other_servers_packets_are_left_alone() -> None:

@@ -63,7 +63,10 @@ def _speak_at_once(
                 made.setsockopt(socket.IPPROTO_IP, _IP_TRANSPARENT, 1)
             else:
                 made.setsockopt(socket.IPPROTO_IPV6, _IPV6_TRANSPARENT, 1)
-            for queue, number in ((_TO_SEND, sequence), (_TO_RECEIVE, acknowledged)):
+            # Out of repair mode comes a probe of the number before, which a client drops unread (RFC 9293,
+            # section 3.10.7.4): where it is all that is said, it bears the number that is expected.
+            first = sequence if data or is_end else sequence + 1 & 0xFFFFFFFF
+            for queue, number in ((_TO_SEND, first), (_TO_RECEIVE, acknowledged)):
                 _set(made, _REPAIR_QUEUE, queue)
                 made.setsockopt(socket.IPPROTO_TCP, _QUEUE_SEQUENCE, struct.pack("=I", number))
             made.bind((str(server[0]), server[1]))
@@ -71,7 +74,7 @@ def _speak_at_once(
             made.setsockopt(socket.IPPROTO_TCP, _REPAIR_OPTIONS, _NO_SCALE)
             window = struct.pack("=5I", acknowledged, _WINDOW, _WINDOW, _WINDOW, acknowledged)
             made.setsockopt(socket.IPPROTO_TCP, _REPAIR_WINDOW, window)
-            _set(made, _REPAIR, _OFF)  # sends an acknowledgement
+            _set(made, _REPAIR, _OFF)
             if data:
                 made.send(data)
         finally:
