@@ -128,9 +128,9 @@ class _Direction:
         return found
 
     @property
-    def is_within_message(self) -> bool:
-        """Whether a message has begun that is not whole."""
-        return bool(self._stream.rest.strip())
+    def is_within_response(self) -> bool:
+        """Whether a response has begun that is not whole."""
+        return self._stream.rest.lstrip().startswith(b"SIP/2.0 ")
 
     def passed(self, number: int) -> None:
         """The other side has got everything before this number."""
@@ -189,7 +189,7 @@ class _Connection:
         sequence, acknowledged = self.of_server.next, self.of_client.next
         if sequence is None or acknowledged is None:
             return None
-        is_within_one = self.of_server.is_within_message  # what is said next would be taken for its rest
+        is_within_one = self.of_server.is_within_response  # what is said next would be taken for its rest
         data = (
             b"" if is_within_one else self.conversation.refuse((str(client[0]), client[1]), all_of_them=True)
         )
