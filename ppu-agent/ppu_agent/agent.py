@@ -334,7 +334,7 @@ class PpuAgent:
             clients = {one.front: one.clients for one in self.steering.fronts if one.clients is not None}
             self.writer.relay(direct, self.relay.port, via, clients)
         self.writer.copy(
-            copied(self._policies, self.config.accept_by_handle, self._views, self.deaths.departed)
+            copied(self._policies, self.config.accept_by_handle, self._views, self.deaths.departed), now
         )
         self._guard()
 

@@ -95,8 +95,8 @@ class Answering:
 def answering(
     copies: PacketCopies, asked: Collection[Endpoint], is_over: Callable[[], bool]
 ) -> Iterator[Answering | None]:
-    """What answers; None when packets are not copied."""
-    if not copies.is_open:
+    """What answers; None when packets are not copied, or nothing was asked."""
+    if not copies.is_open or not asked:
         yield None
         return
     with copies.at_once():

@@ -155,7 +155,7 @@ class _Connection:
         if segment.flags & _ACK:
             self.of_server.passed(segment.acknowledged)
         for message in self.of_client.feed(segment):
-            self.conversation.from_client(message.raw, 0.0)
+            self.conversation.asked(message, 0.0)
 
     def from_server(self, segment: Segment) -> None:
         """Take what the server sent."""
@@ -165,7 +165,7 @@ class _Connection:
             if _is_after(segment.acknowledged, self._acknowledged):
                 self._acknowledged = segment.acknowledged
         for message in self.of_server.feed(segment):
-            self.conversation.from_server(message.raw)
+            self.conversation.answered(message)
 
     def is_strange(self, segment: Segment, *, is_of_client: bool) -> bool:
         """Whether its numbers are far from all that was heard."""

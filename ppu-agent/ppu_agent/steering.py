@@ -19,7 +19,7 @@ from typing import Final, Literal
 from pool_user import Member, Network, PoolView, Weighted
 
 from ppu_agent.deaths import Departed
-from ppu_agent.destinations import Address, Destination, destinations_of
+from ppu_agent.destinations import Address, Destination, Endpoint, destinations_of
 from ppu_agent.kernel import Pacing
 from rserpool import Protocol
 
@@ -100,10 +100,14 @@ class Steered:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Which TCP packets are copied: to and from these networks, at these ports of the servers."""
+    """Which TCP packets are copied: to and from these networks, at these ports of the servers.
+
+    `left_alone` are servers among them that speak no SIP: nothing is answered for them.
+    """
 
     networks: frozenset[Network] = frozenset()
     ports: frozenset[int] = frozenset()
+    left_alone: frozenset[Endpoint] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,24 +258,31 @@ def copied(
     left = list(departed)
     networks: set[Network] = set()
     ports: set[int] = set()
+    speaking: set[Endpoint] = set()
+    others: set[Endpoint] = set()
     for policy in policies:
         if policy.on_dead[Protocol.TCP] == "repeat" or policy.via_port is not None:
             continue
         view = views.get(policy.handle, PoolView(policy.handle))
         members = [*view.members, *(one.member for one in left if policy.handle in one.pools)]
-        served = {
-            one.port
+        over_tcp = {
+            one.endpoint
             for one in itertools.chain.from_iterable(map(policy.destinations, members))
-            if one.protocol is Protocol.TCP and policy.speaks_sip(one.port)
+            if one.protocol is Protocol.TCP
         }
+        served = {one for one in over_tcp if policy.speaks_sip(one[1])}
+        front = set() if policy.front is None else {policy.front}
+        speaking |= served | (front if served else set())
+        others |= over_tcp | front
         if not served:
             continue
-        ports |= served
+        ports |= {port for _, port in served}
         networks |= set(accept[policy.handle])
         if policy.front is not None:
             ports.add(policy.front[1])
             networks.add(ip_network(policy.front[0]))
-    return Copied(frozenset(networks), frozenset(ports))
+    left_alone = {one for one in others - speaking if one[1] in ports}
+    return Copied(frozenset(networks), frozenset(ports), frozenset(left_alone))
 
 
 def drawn(targets: Sequence[Target], chance: float) -> Destination | None:

@@ -46,12 +46,15 @@ _FIRST_LINE: Final = re.compile(
     re.IGNORECASE,
 )
 _BEGINS_A_LINE: Final = re.compile(rb"[A-Za-z0-9.!%*_+`'~-]")
-_LENGTH: Final = re.compile(rb"^(?:content-length|l)[ \t]*:[ \t]*([0-9]{1,9})[ \t]*\r?$", re.I | re.M)
-_VIA: Final = re.compile(rb"^(?:via|v)[ \t]*:((?:[^\r\n]|\r\n[ \t])*)", re.I | re.M)
+_LINE_ENDS: Final = re.compile(rb"[\r\n]+")
+_FOLD: Final = re.compile(rb"\r\n(?=[ \t])")
+_FIELD: Final = re.compile(rb"\r\n(via|v|cseq|content-length|l)[ \t]*:([^\r\n]*)", re.I)
+_LENGTH: Final = re.compile(rb"[ \t]*([0-9]{1,9})[ \t]*")
 _BRANCH: Final = re.compile(rb";\s*branch\s*=\s*([^;,\s]+)", re.I)
-_SEQUENCE: Final = re.compile(
-    rb"^cseq[ \t]*:[ \t]*([0-9]{1,10})[ \t]+([A-Za-z0-9.!%*_+`'~-]{1,32})", re.I | re.M
-)
+_SEQUENCE: Final = re.compile(rb"[ \t]*([0-9]{1,10})[ \t]+([A-Za-z0-9.!%*_+`'~-]{1,32})")
+_SHORT: Final = {b"v": b"via", b"l": b"content-length"}
+_LEAST_HEAD_BYTES: Final = 50
+"""With the header fields that each message has (section 8.1.1), in their shortest form."""
 
 Key = tuple[bytes, bytes, bytes]
 """Branch, CSeq number and method."""
@@ -82,7 +85,8 @@ class MessageStream:
         """True once `rest` can't be understood."""
         self._buffer = bytearray()
         self._seen = 0  # so many bytes of the buffer have been searched for the end of the head
-        self._whole = 0  # bytes of the message that begins the buffer; 0: not known yet
+        self._head: _Head | None = None  # of the message that begins the buffer, once it is known
+        self._whole = 0  # bytes of that message
 
     @property
     def rest(self) -> bytes:
@@ -101,51 +105,75 @@ class MessageStream:
         return found
 
     def _line_ends(self) -> Message | None:
-        if self._buffer[0] not in b"\r\n":
-            return None
-        return Message(self._taken(len(self._buffer) - len(self._buffer.lstrip(b"\r\n"))))
+        found = None if self._head else _LINE_ENDS.match(self._buffer)
+        return Message(self._taken(found.end())) if found else None
 
     def _message(self) -> Message | None:
-        if not self._whole:
-            self._check_begin()
+        if self._head is None:
             end = self._buffer.find(b"\r\n\r\n", max(0, self._seen - 3), MAX_HEAD_BYTES + 4)
             if end < 0:
+                self._check_begin()
                 if len(self._buffer) > MAX_HEAD_BYTES:
                     raise _NotSipError
                 self._seen = len(self._buffer)
                 return None
-            length = _LENGTH.search(self._buffer, 0, end + 2)
-            self._whole = end + 4 + (int(length[1]) if length else 0)
+            self._head = _read(bytes(self._buffer[:end]))
+            self._whole = end + 4 + self._head.length
             if self._whole > MAX_MESSAGE_BYTES:
                 raise _NotSipError
         if len(self._buffer) < self._whole:
             return None
-        return _read(self._taken(self._whole))
+        head = self._head
+        return Message(self._taken(self._whole), head.method, head.status, head.key)
 
     def _check_begin(self) -> None:
-        line, end, _ = self._buffer[:MAX_LINE_BYTES].partition(b"\r\n")
-        if not end:
-            if len(line) == MAX_LINE_BYTES or _BEGINS_A_LINE.match(line) is None:
-                raise _NotSipError
-        elif _FIRST_LINE.fullmatch(line) is None:
+        line, end, _ = self._buffer[: MAX_LINE_BYTES + 2].partition(b"\r\n")
+        if end:
+            _check_line(line)
+        elif len(line) > MAX_LINE_BYTES or _BEGINS_A_LINE.match(line) is None:
             raise _NotSipError
 
     def _taken(self, count: int) -> bytes:
         raw = bytes(self._buffer[:count])
         del self._buffer[:count]
+        self._head = None
         self._whole = self._seen = 0
         return raw
 
 
-def _read(raw: bytes) -> Message:
-    head = raw.partition(b"\r\n\r\n")[0]
-    first = _FIRST_LINE.fullmatch(head.partition(b"\r\n")[0])
-    via, sequence = _VIA.search(head), _SEQUENCE.search(head)
-    branch = _BRANCH.search(via[1].partition(b",")[0]) if via else None
-    key = (branch[1], sequence[1], sequence[2].upper()) if branch and sequence else None
-    if first is None or first["status"] is None:
-        return Message(raw, first["method"].upper() if first else b"", 0, key)
-    return Message(raw, b"", int(first["status"]), key)
+class _Head(NamedTuple):
+    """What counts of a message's head."""
+
+    method: bytes
+    status: int
+    key: Key | None
+    length: int
+
+
+def _check_line(line: bytes | bytearray) -> re.Match[bytes]:
+    found = _FIRST_LINE.fullmatch(line) if len(line) <= MAX_LINE_BYTES else None
+    if found is None:
+        raise _NotSipError
+    return found
+
+
+def _read(head: bytes) -> _Head:
+    if len(head) < _LEAST_HEAD_BYTES:
+        raise _NotSipError
+    first = _check_line(head.partition(b"\r\n")[0])
+    fields: dict[bytes, bytes] = {}
+    for name, value in _FIELD.findall(_FOLD.sub(b"", head)):
+        name = name.lower()
+        fields.setdefault(_SHORT.get(name, name), value)
+    length = _LENGTH.fullmatch(fields.get(b"content-length", b""))
+    branch = _BRANCH.search(fields.get(b"via", b"").partition(b",")[0])
+    sequence = _SEQUENCE.match(fields.get(b"cseq", b""))
+    return _Head(
+        (first["method"] or b"").upper(),
+        int(first["status"] or 0),
+        (branch[1], sequence[1], sequence[2].upper()) if branch and sequence else None,
+        int(length[1]) if length else 0,
+    )
 
 
 class Passed(NamedTuple):
@@ -182,7 +210,7 @@ class Conversation:
             return Passed(to_server=data)
         messages = self._of_client.feed(data)
         for message in messages:
-            self._asked(message, now)
+            self.asked(message, now)
         is_too_much = len(self._of_client.rest) > self._most_kept_bytes
         left = self._given_up() if self._of_client.is_garbage or is_too_much else Passed()
         return Passed(b"".join(message.raw for message in messages) + left.to_server, left.to_client)
@@ -193,10 +221,24 @@ class Conversation:
             return Passed(to_client=data)
         messages = self._of_server.feed(data)
         for message in messages:
-            if message.status >= 200 and message.key is not None:
-                self._forget(message.key)
+            self.answered(message)
         left = self._given_up() if self._of_server.is_garbage else Passed()
         return Passed(left.to_server, b"".join(message.raw for message in messages) + left.to_client)
+
+    def asked(self, message: Message, now: float) -> None:
+        """Keep what the client sent, if it is a request that will have a final response."""
+        if message.key is None or not message.method or message.method == b"ACK":
+            return
+        self._forget(message.key)
+        for_s = INVITE_FOR_S if message.method == b"INVITE" else OTHERS_FOR_S
+        self._kept[message.key] = _Kept(message.raw, now + for_s)
+        self._kept_bytes += len(message.raw)
+        self.make_room()
+
+    def answered(self, message: Message) -> None:
+        """Forget the request of which this is the final response, if the server sent such."""
+        if message.status >= 200 and message.key is not None:
+            self._forget(message.key)
 
     @property
     def held_bytes(self) -> int:
@@ -231,15 +273,6 @@ class Conversation:
     def next_server(self) -> None:
         """Another server speaks from now on: half a message of the former one is dropped."""
         self._of_server = MessageStream()
-
-    def _asked(self, message: Message, now: float) -> None:
-        if message.key is None or not message.method or message.method == b"ACK":
-            return
-        self._forget(message.key)
-        for_s = INVITE_FOR_S if message.method == b"INVITE" else OTHERS_FOR_S
-        self._kept[message.key] = _Kept(message.raw, now + for_s)
-        self._kept_bytes += len(message.raw)
-        self.make_room()
 
     def make_room(self) -> None:
         """Forget the oldest requests that there is no room for any more."""

@@ -6,7 +6,9 @@ import contextlib
 import json
 import random
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Final
 
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
@@ -45,6 +47,8 @@ from ppu_agent.ruleset import (
 from ppu_agent.steering import Copied, Steering
 from rserpool import Protocol
 
+COPY_AGAIN_AFTER_S: Final = 30.0
+
 
 class Writer:
     """The kernel's side of the agent. What the kernel refuses is told once, and tried again.
@@ -71,6 +75,7 @@ class Writer:
         self._relay_zone = random.choice(RELAY_ZONES)  # noqa: S311 - as above
         self._dead: frozenset[Destination] = frozenset()
         self._copy_problem: str | None = None
+        self._copy_again_s = 0.0
         self._log = get_logger("kernel")
 
     def open(self, *, is_kept: bool = False, is_alone: bool = False) -> None:
@@ -160,9 +165,14 @@ class Writer:
             except NftablesError as problem:
                 self._note(f"nftables refused to relay: {problem}")
 
-    def copy(self, wanted: Copied) -> None:
-        """Have packets copied, so that requests are known that a server leaves unanswered when it dies."""
+    def copy(self, wanted: Copied, now: float) -> None:
+        """Have packets copied, so that requests are known that a server leaves unanswered when it dies.
+
+        What the kernel refused is tried again after 30 s. `now` is monotonic seconds.
+        """
         if self._nftables is None or (wanted == self._copied and (self.copies.is_open or not wanted.ports)):
+            return
+        if now < self._copy_again_s:
             return
         try:
             if not self.copies.is_open:
@@ -178,6 +188,7 @@ class Writer:
             self._nftables.remove(FAMILY, COPY_TABLE)
         except NftablesError as refused:
             problem = f"nftables refused to copy packets (Linux 5.12): {refused}"
+        self._copy_again_s = now + COPY_AGAIN_AFTER_S
         self._note_of_copies(problem)
 
     def _note_of_copies(self, problem: str | None) -> None:
@@ -216,7 +227,7 @@ class Writer:
             return lambda source, server: (source, server) not in elsewhere
 
         endpoints = [server.endpoint for server in servers]
-        with answering(self.copies, endpoints, self._is_closed.is_set) as answers:
+        with self._answering(endpoints) as answers:
             if answers is None:
                 return self._sockets.end_connections(endpoints, find_meant)
             known = answers.known
@@ -254,11 +265,15 @@ class Writer:
         ]
         if moved:
             asked = {one.asked for one in moved}
-            with answering(self.copies, asked, self._is_closed.is_set) as answers:
+            with self._answering(asked) as answers:
                 if answers is not None:
                     answers.answer_all(moved)
                     answers.end_of_others(moved)
                     self._take_answers(answers)
+
+    def _answering(self, asked: Iterable[Endpoint]) -> AbstractContextManager[Answering | None]:
+        spoken_for = set(asked) - self._copied.left_alone
+        return answering(self.copies, spoken_for, self._is_closed.is_set)
 
     def _take_answers(self, answers: Answering) -> None:
         self.refused_requests += answers.answered

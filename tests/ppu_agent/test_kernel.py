@@ -18,13 +18,13 @@ from typing import Any, TypeVar
 
 import pytest
 from daemon_kit.errors import FatalError
-from ppu_agent.destinations import Destination
+from ppu_agent.destinations import Destination, Endpoint
 from ppu_agent.kernel import PacketCopies
 from ppu_agent.kernel.flows import MOST_ONE_BY_ONE
 from ppu_agent.responder import Responder
 from ppu_agent.ruleset import LEASE_S, PROBE_MARK
 from ppu_agent.steering import Action, Copied, Steered, Steering, Target, Treatment, drawn_by_source
-from ppu_agent.writer import Writer
+from ppu_agent.writer import COPY_AGAIN_AFTER_S, Writer
 from rspdns_lab.net.network import call_in
 
 from rserpool import Protocol
@@ -675,10 +675,10 @@ def test_connections_are_ended_from_the_agents_event_loop(stage: Stage) -> None:
 NETWORKS = {4: "10.99.0.0/16", 6: "fd98::/15"}
 
 
-def overhear(stage: Stage) -> None:
+def overhear(stage: Stage, left_alone: frozenset[Endpoint] = frozenset()) -> None:
     """Requests over TCP are known."""
-    wanted = Copied(frozenset({ip_network(NETWORKS[stage.version])}), frozenset({PORT}))
-    stage.inside(lambda: stage.writer.copy(wanted))
+    wanted = Copied(frozenset({ip_network(NETWORKS[stage.version])}), frozenset({PORT}), left_alone)
+    stage.inside(lambda: stage.writer.copy(wanted, time.monotonic()))
     assert stage.writer.copies.problem is None
 
 
@@ -724,6 +724,32 @@ def test_requests_that_a_dead_server_left_are_answered_before_their_connection_e
         *(False, True, True, True, False)
     ]
     assert stage.writer.refused_requests == 3
+
+
+def test_nothing_is_said_for_a_server_that_speaks_no_sip(stage: Stage) -> None:
+    dead = stage.destination(DEAD, Protocol.TCP)
+    overhear(stage, frozenset({dead.endpoint}))
+    client, server = connected(stage, DEAD, DEAD)
+    client.sendall(request("one"))
+    assert server.recv(4096) == request("one")
+    assert stage.inside(lambda: stage.writer.end_connections([dead])) == 1
+    assert heard_by(client) == b""
+    assert stage.writer.refused_requests == 0
+
+
+def test_what_the_kernel_refuses_to_copy_is_asked_for_again_later(stage: Stage) -> None:
+    wanted = Copied(frozenset({ip_network(NETWORKS[stage.version])}), frozenset({PORT}))
+    other = PacketCopies()
+    stage.cleanup.callback(other.close)
+    stage.inside(other.open)
+    stage.inside(lambda: stage.writer.copy(wanted, 0.0))
+    assert "another program takes the packets" in str(stage.writer.copies.problem)
+    other.close()
+    stage.inside(lambda: stage.writer.copy(wanted, COPY_AGAIN_AFTER_S - 1.0))
+    assert not stage.writer.copies.is_open
+    stage.inside(lambda: stage.writer.copy(wanted, COPY_AGAIN_AFTER_S))
+    assert stage.writer.copies.is_open
+    assert stage.writer.copies.problem is None
 
 
 def test_connections_without_a_request_that_waits_end_as_ever(stage: Stage) -> None:

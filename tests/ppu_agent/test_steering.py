@@ -188,3 +188,14 @@ def test_copied_is_sip_over_tcp_of_pools_whose_connections_are_not_relayed() -> 
     other = replace(view(), members=(member(1, port=5070),))
     assert copied([over_tcp], networks, {POOL: other}, []) == Copied()
     assert copied([replace(over_tcp, is_sip=True)], networks, {POOL: other}, []).ports == {5070, 5080}
+
+
+def test_servers_that_speak_no_sip_are_left_alone_where_others_are_copied_at_their_port() -> None:
+    networks = {POOL: (ip_network("10.0.0.0/24"),), "others": (ip_network("10.0.0.0/24"),)}
+    over_tcp = policy(also=(Protocol.TCP,))
+    silent = replace(over_tcp, handle="others", is_sip=False)
+    views = {POOL: view(1), "others": view(1, 2)}
+    found = copied([over_tcp, silent], networks, views, [])
+    assert found.left_alone == {(ip_address("10.0.0.2"), 5060)}
+    assert found.networks == {ip_network("10.0.0.0/24")}
+    assert found.ports == {5060}

@@ -40,6 +40,14 @@ def test_an_answer_belongs_to_the_request_with_its_branch_method_and_number() ->
     assert conversation.is_waiting(0.2)
 
 
+def test_header_fields_are_read_in_every_form_that_sip_allows() -> None:
+    folded = request("one", body="v=0").replace(b"Via: ", b"VIA \t:\r\n\t").replace(b"Content-Length", b"L")
+    conversation = asked(folded, request("two"))
+    assert conversation.repeat(0.1) == [folded, request("two")]
+    conversation.from_server(response(200, "one").replace(b"CSeq", b"cSEQ"))
+    assert conversation.repeat(0.2) == [request("two")]
+
+
 def test_an_ack_has_no_answer_and_is_not_kept() -> None:
     assert not asked(request("one", "ACK")).is_waiting(0.0)
 
@@ -76,6 +84,7 @@ def test_keep_alives_between_messages_pass() -> None:
         b"\x16\x03\x01\x02\x00",
         b"GET / HTTP/1.1\r\n",
         b"A" * 9000,
+        b"A a SIP/2.0\r\n\r\n",  # shorter than any message: many of them would cost seconds
         b"INVITE sip:x SIP/2.0\r\n" + b"X: y\r\n" * (MAX_HEAD_BYTES // 6 + 1),
         b"INVITE sip:x SIP/2.0\r\nContent-Length: %d\r\n\r\n" % MAX_MESSAGE_BYTES,
     ],
