@@ -38,7 +38,7 @@ static int linux_error(struct sctp_socket *s, int error)
 static uint64_t queued_for_all(const struct sctp_socket *s, uint64_t length)
 {
 	const sctp_assoc_t *identifiers;
-	uint32_t number = stack_association_list(s->so, &identifiers);
+	uint32_t number = stack_association_list(s, &identifiers);
 
 	return number > TO_ALL_MAX ? UINT64_MAX : number * length;
 }

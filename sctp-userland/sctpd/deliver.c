@@ -7,6 +7,7 @@
 #include "interfaces.h"
 #include "notifications.h"
 #include "outbound.h"
+#include "paths.h"
 #include "sockets.h"
 #include "usrsctp_internal.h"
 
@@ -24,31 +25,6 @@ static void connect_ended(struct sctp_socket *s, int error)
 		socket_note_peer(s);
 }
 
-/* Whether the peer is on this host; and: a path on which the first INITs were lost is taken for dead although a later one was answered, and usrsctp sends no data on it before a
- * heartbeat is answered: so it goes out at once. */
-static void look_at_paths(struct sctp_socket *s, sctp_assoc_t association)
-{
-	struct sockaddr *list = NULL;
-	int i, count = usrsctp_getpaddrs(s->so, association, &list);
-	const char *from = (const char *)list;
-
-	for (i = 0; i < count; i++) {
-		const struct sockaddr_in6 address = address_next(&from), peer = address_unmapped((const struct sockaddr *)&address);
-		struct sctp_paddrinfo path = { .spinfo_assoc_id = association };
-		struct sctp_paddrparams now = { .spp_assoc_id = association, .spp_flags = SPP_HB_DEMAND };
-		socklen_t length = sizeof(path);
-
-		memcpy(&path.spinfo_address, &address, sizeof(address));
-		memcpy(&now.spp_address, &address, sizeof(address));
-		s->near |= interfaces_known(&peer) != NULL;
-		if (usrsctp_getsockopt(s->so, IPPROTO_SCTP, SCTP_GET_PEER_ADDR_INFO, &path, &length) == 0 &&
-		    !(path.spinfo_state & (SCTP_ACTIVE | SCTP_UNCONFIRMED)))
-			usrsctp_setsockopt(s->so, IPPROTO_SCTP, SCTP_PEER_ADDR_PARAMS, &now, sizeof(now));
-	}
-	if (count > 0)
-		usrsctp_freepaddrs(list);
-}
-
 /* What the daemon itself learns from a notification, subscribed or not. */
 static void learn(struct sctp_socket *s, const char *from, size_t length)
 {
@@ -60,7 +36,7 @@ static void learn(struct sctp_socket *s, const char *from, size_t length)
 	if (change.sac_type != SCTP_ASSOC_CHANGE)
 		return;
 	if (change.sac_state == SCTP_COMM_UP || change.sac_state == SCTP_RESTART)
-		look_at_paths(s, change.sac_assoc_id);
+		paths_begin(s, change.sac_assoc_id);
 	if (change.sac_state == SCTP_COMM_LOST || change.sac_state == SCTP_SHUTDOWN_COMP || change.sac_state == SCTP_RESTART)
 		outbound_change_way(s);
 	if (!socket_is_connecting(s))

@@ -17,6 +17,7 @@
 #include "options.h"
 #include "outbound.h"
 #include "packets.h"
+#include "paths.h"
 #include "sockets.h"
 #include "stack.h"
 #include "translate.h"
@@ -60,23 +61,11 @@ static bool ends_by_abort(struct socket *so)
 	return usrsctp_getsockopt(so, SOL_SOCKET, SO_LINGER, &linger, &length) == 0 && linger.l_onoff && linger.l_linger == 0;
 }
 
-/* The identifiers of its associations; of a one-to-one socket it is always 0. */
-static uint32_t associations(struct sctp_socket *s, const sctp_assoc_t **identifiers)
-{
-	static const sctp_assoc_t only[] = { 0 };
-	struct lx_status status;
-
-	*identifiers = only;
-	if (IS_ONE_TO_ONE(s))
-		return translate_status(s, 0, &status) == 0;
-	return stack_association_list(s->so, identifiers);
-}
-
 /* Whether associations are to end in order; one that has not begun is forgotten at once, unless something was sent. */
 static bool has_to_wait(struct sctp_socket *s)
 {
 	const sctp_assoc_t *identifiers;
-	uint32_t i, count = associations(s, &identifiers);
+	uint32_t i, count = stack_association_list(s, &identifiers);
 	struct lx_status status;
 	struct buffer_use use;
 	bool waits = false;
@@ -96,7 +85,7 @@ static bool has_to_wait(struct sctp_socket *s)
 static bool closing_has_ended(struct sctp_socket *s)
 {
 	const sctp_assoc_t *identifiers;
-	uint32_t i, count = associations(s, &identifiers);
+	uint32_t i, count = stack_association_list(s, &identifiers);
 	struct lx_status status;
 
 	for (i = 0; i < count; i++) {
@@ -453,6 +442,7 @@ void sockets_run(void)
 		}
 		socket_note_error(s);
 		expiry_look(s);
+		paths_look(s);
 		if (s->state == SOCKET_LISTENS && IS_ONE_TO_ONE(s)) {
 			if (socket_push_unsent(s))
 				socket_accept_all(s);

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "paths.h"
 #include "usrsctp_internal.h"
 
 #define BUCKETS 1024 /* power of two */
@@ -56,7 +57,7 @@ int sockets_run_waiting(void)
 		looked_ms = loop_now_ms();
 		some_wait = false;
 		for (s = first; s != NULL; s = s->next)
-			if (s->wants_memory || s->held != NULL) {
+			if (s->wants_memory || s->held != NULL || s->path_wait_ms != 0) {
 				some_wait = true;
 				socket_look(s);
 			}
@@ -70,6 +71,17 @@ void socket_wakeup(struct socket *so)
 
 	if (s != NULL) {
 		s->blocked = false;
+		socket_look(s);
+	}
+}
+
+void socket_lost_path(struct socket *so)
+{
+	struct sctp_socket *s = find_stack(so);
+
+	if (s != NULL) {
+		s->path_wait_ms = PATHS_FIRST_MS;
+		sockets_wait_for_time();
 		socket_look(s);
 	}
 }

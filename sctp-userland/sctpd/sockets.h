@@ -76,6 +76,8 @@ struct sctp_socket {
 	int send_room;     /* bytes: how much of them usrsctp takes */
 	bool reuses;       /* ... but may share it (SO_REUSEADDR) */
 	struct sockaddr_in6 peer; /* of the latest association of a one-to-one socket, also when that is over; no family: none yet */
+	uint32_t path_wait_ms; /* an association may have no path left: they are asked again after so long, see paths.c; 0: none */
+	uint64_t path_asked_ms;
 	struct held *held; /* outward messages that wait, see expiry.c */
 	size_t held_bytes;
 	struct unsent *unsent, *last_unsent; /* inbound messages that wait, see inbound.c */
@@ -156,6 +158,9 @@ int sockets_run_waiting(void);
 
 /* usrsctp has something to say about this one. Called from deep inside usrsctp: only note it. */
 void socket_wakeup(struct socket *so);
+
+/* ... that one of its associations has lost a path. */
+void socket_lost_path(struct socket *so);
 
 /* Let blocked senders try again: some ways of getting room make no wake-up. */
 void sockets_unblock_all(void);

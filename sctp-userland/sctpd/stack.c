@@ -14,6 +14,7 @@
 #include "netlink.h"
 #include "packets.h"
 #include "sockets.h"
+#include "translate.h"
 #include "usrsctp_internal.h"
 
 #define CHUNKS (64 * 1024)
@@ -86,17 +87,22 @@ void stack_run_deferred_work(void)
 	}
 }
 
-uint32_t stack_association_list(struct socket *so, const sctp_assoc_t **identifiers)
+uint32_t stack_association_list(const struct sctp_socket *s, const sctp_assoc_t **identifiers)
 {
+	static const sctp_assoc_t only[] = { 0 };
 	static struct {
 		uint32_t count;
 		sctp_assoc_t identifiers[];
 	} *list;
 	static uint32_t room;
+	struct lx_status status;
 	uint32_t number = 0;
 	socklen_t length = sizeof(number);
 
-	if (usrsctp_getsockopt(so, IPPROTO_SCTP, SCTP_GET_ASSOC_NUMBER, &number, &length) < 0 || number == 0)
+	*identifiers = only;
+	if (IS_ONE_TO_ONE(s))
+		return translate_status(s, 0, &status) == 0;
+	if (usrsctp_getsockopt(s->so, IPPROTO_SCTP, SCTP_GET_ASSOC_NUMBER, &number, &length) < 0 || number == 0)
 		return 0;
 	if (number > room) {
 		void *larger = realloc(list, sizeof(*list) + 2 * (size_t)number * sizeof(sctp_assoc_t));
@@ -107,7 +113,7 @@ uint32_t stack_association_list(struct socket *so, const sctp_assoc_t **identifi
 		room = 2 * number;
 	}
 	length = (socklen_t)(sizeof(*list) + room * sizeof(sctp_assoc_t));
-	if (usrsctp_getsockopt(so, IPPROTO_SCTP, SCTP_GET_ASSOC_ID_LIST, list, &length) < 0)
+	if (usrsctp_getsockopt(s->so, IPPROTO_SCTP, SCTP_GET_ASSOC_ID_LIST, list, &length) < 0)
 		return 0;
 	*identifiers = list->identifiers;
 	return list->count;
@@ -118,6 +124,14 @@ void sowakeup(struct socket *so, struct sockbuf *buffer)
 {
 	library.sowakeup(so, buffer);
 	socket_wakeup(so);
+}
+
+/* It sends no data on dead paths: paths.c sees to those. */
+void sctp_ulp_notify(uint32_t what, struct sctp_tcb *tcb, uint32_t error, void *about, int is_locked)
+{
+	if (what == PATH_IS_DEAD && tcb != NULL)
+		socket_lost_path(tcb->socket);
+	library.ulp_notify(what, tcb, error, about, is_locked);
 }
 
 /* The library's short cut forgets that a SACK proves the peer alive when nothing new is acknowledged: it would abort an association

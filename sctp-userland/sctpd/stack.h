@@ -24,8 +24,10 @@ void stack_run_deferred_work(void);
 /* Run the timers that are due; return the time until the next one in ms, -1: there is none. */
 int timers_run(void);
 
-/* The identifiers of a one-to-many socket's associations, good until the next call; return their number. */
-uint32_t stack_association_list(struct socket *so, const sctp_assoc_t **identifiers);
+struct sctp_socket;
+
+/* The identifiers of a socket's associations, good until the next call; return their number: of a one-to-one socket it is 0. */
+uint32_t stack_association_list(const struct sctp_socket *s, const sctp_assoc_t **identifiers);
 
 #define OUT_STREAMS 10 /* of an association whose program says nothing else, as in a kernel */
 #define ASSOCIATION_COST (16 * 1024) /* bytes of memory, as an estimate until it is measured */

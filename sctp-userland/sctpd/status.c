@@ -81,9 +81,8 @@ static bool add_association(FILE *to, const struct sctp_socket *s, uint32_t asso
 
 static void add_associations(FILE *to, const struct sctp_socket *s, bool json)
 {
-	static const sctp_assoc_t only[] = { 0 };
-	const sctp_assoc_t *list = only;
-	uint32_t i, count = IS_ONE_TO_ONE(s) ? 1 : stack_association_list(s->so, &list);
+	const sctp_assoc_t *list;
+	uint32_t i, count = stack_association_list(s, &list);
 	bool first = true;
 
 	for (i = 0; i < count; i++)

@@ -20,6 +20,7 @@ static const struct {
 	{ "sctp_is_address_in_scope", offsetof(struct library, is_address_in_scope) },
 	{ "sctp_is_address_on_local_host", offsetof(struct library, is_address_on_local_host) },
 	{ "sctp_findasoc_ep_asocid_locked", offsetof(struct library, findasoc_ep_asocid_locked) },
+	{ "sctp_ulp_notify", offsetof(struct library, ulp_notify) },
 	{ "sctp_express_handle_sack", offsetof(struct library, express_handle_sack) },
 	{ "sctp_load_addresses_from_init", offsetof(struct library, load_addresses_from_init) },
 };

@@ -112,7 +112,9 @@ struct sctp_ifa; /* an address of this host */
 struct sctp_ifa *sctp_add_addr_to_vrf(uint32_t vrf, void *ifn, uint32_t interface_index, uint32_t interface_type, const char *name,
 			   void *ifa, struct sockaddr *address, uint32_t flags, int dynamic);
 void sctp_del_addr_from_vrf(uint32_t vrf, struct sockaddr *address, uint32_t interface_index, const char *name);
-struct sctp_tcb; /* an association */
+struct sctp_tcb { /* an association: the beginning */
+	struct socket *socket;
+};
 struct sctp_nets { /* an address of its peer: the beginning */
 	struct sctp_nets *next, **previous;
 };
@@ -136,6 +138,8 @@ uint32_t sctp_get_tick_count(void);
 struct sctp_tcb *sctp_aloc_assoc(void *endpoint, struct sockaddr *peer, int *error, uint32_t tag, uint32_t vrf, uint16_t out_streams,
 				 uint16_t udp_port, void *process, int authenticates); /* each association's memory counts (stack.c) */
 struct sctp_tcb *sctp_findasoc_ep_asocid_locked(void *endpoint, uint32_t identifier, int want_lock); /* identifiers unique on the host (stack.c) */
+#define PATH_IS_DEAD 3
+void sctp_ulp_notify(uint32_t what, struct sctp_tcb *tcb, uint32_t error, void *about, int is_locked); /* no data for paths that are dead (stack.c) */
 void sctp_express_handle_sack(struct sctp_tcb *tcb, uint32_t cumulative_ack, uint32_t window, int *abort_now,
 			      int ecne_seen); /* a shut window must not end an association (stack.c) */
 struct mbuf *sctp_add_addresses_to_i_ia(void *endpoint, struct sctp_tcb *tcb, struct scope *scope, struct mbuf *at, int count,
@@ -152,6 +156,7 @@ extern struct library {
 	__typeof__(sowakeup) *sowakeup;
 	__typeof__(sctp_aloc_assoc) *aloc_assoc;
 	__typeof__(sctp_findasoc_ep_asocid_locked) *findasoc_ep_asocid_locked;
+	__typeof__(sctp_ulp_notify) *ulp_notify;
 	__typeof__(sctp_express_handle_sack) *express_handle_sack;
 	__typeof__(sctp_add_addresses_to_i_ia) *add_addresses_to_i_ia;
 	__typeof__(sctp_is_address_in_scope) *is_address_in_scope;

@@ -307,3 +307,32 @@ def test_a_network_heals_while_associations_begin(hosts: tuple[Namespace, Namesp
         for host in hosts:
             subprocess.run([*host.command("nft"), "delete", "table", "inet", "loss"], check=True)
         assert [side.stdout.readline() for side in sides if side.stdout] == ["all\n"] * 2
+
+
+LOSES_EVERY_FIRST = """add table inet loss
+add chain inet loss input { type filter hook input priority 0; }
+add rule inet loss input sctp chunk data exists numgen inc mod 2 < 1 drop
+"""
+
+
+def test_a_path_on_which_every_message_comes_at_the_second_try_serves_on(
+    hosts: tuple[Namespace, Namespace],
+) -> None:
+    """A lost message counts against its path, and that it came later does not speak for it (Karn's rule).
+
+    The path is taken for dead at the sixth. New messages must not wait for the next heartbeat, 30 s later.
+    """
+    serve(hosts[1], "10.1.0.2")
+    code = """
+client = one_to_one()
+client.connect(("10.1.0.2", 5000))
+client.settimeout(15)
+for number in range(12):
+    client.send(b"%d" % number)
+    assert client.recv(100) == b"%d" % number, number
+print("all")
+"""
+    subprocess.run(
+        [*hosts[1].command("nft"), "-f", "-"], input=LOSES_EVERY_FIRST, text=True, check=True
+    )
+    assert run(hosts[0], code, timeout_s=100) == "all\n"

@@ -1,0 +1,18 @@
+/* The ways to a peer, one for each of its addresses. */
+#ifndef PATHS_H
+#define PATHS_H
+
+#include "sockets.h"
+
+/* An association has begun, or begun anew. */
+void paths_begin(struct sctp_socket *s, sctp_assoc_t association);
+
+/* See to associations that have no path left which usrsctp sends data on. */
+void paths_look(struct sctp_socket *s);
+
+#define PATHS_FIRST_MS 250 /* the shortest time between two looks at one socket's, so that thousands that are lost cost no more */
+
+/* The program has sent something: it is not to wait for long. */
+void paths_note_sent(struct sctp_socket *s);
+
+#endif
