@@ -1,6 +1,7 @@
 #include "packets.h"
 
 #include <errno.h>
+#include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <netinet/ip6.h>
@@ -25,6 +26,7 @@
 #define OWN_MAX 64
 #define OWN_MS 2 /* a busy kernel brings them a moment later */
 #define AT_ONCE 8
+#define BEGINNINGS_PER_TURN 8
 #define HANDSHAKE 4 /* packets, each after the other */
 #define COMMON_HEADER 12
 #define CHUNK_HEADER 4
@@ -42,7 +44,26 @@ static void note_own(int *own, int number)
 
 static void ready4(struct watch *watch, uint32_t events);
 static void ready6(struct watch *watch, uint32_t events);
+
+/* INITs come by sockets of their own, a few at a time: of a flood of them, associations that are up notice little. */
 static struct watch raw4 = { -1, EPOLLIN, ready4 }, raw6 = { -1, EPOLLIN, ready6 };
+static struct watch beginnings4 = { -1, EPOLLIN, ready4 }, beginnings6 = { -1, EPOLLIN, ready6 };
+
+/* A raw socket takes INITs only, or all else. IPv4 packets come with their header, IPv6 ones without. */
+static int filter(const struct watch *watch, int family)
+{
+	const bool takes_inits = watch == &beginnings4 || watch == &beginnings6;
+	struct sock_filter program[] = {
+		family == AF_INET ? (struct sock_filter)BPF_STMT(BPF_LDX | BPF_B | BPF_MSH, 0) : (struct sock_filter)BPF_STMT(BPF_LDX | BPF_IMM, 0),
+		BPF_STMT(BPF_LD | BPF_B | BPF_IND, COMMON_HEADER),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SCTP_INITIATION, takes_inits ? 0 : 1, takes_inits ? 1 : 0),
+		BPF_STMT(BPF_RET | BPF_K, PACKET_MAX),
+		BPF_STMT(BPF_RET | BPF_K, 0),
+	};
+	const struct sock_fprog all = { sizeof(program) / sizeof(program[0]), program };
+
+	return setsockopt(watch->fd, SOL_SOCKET, SO_ATTACH_FILTER, &all, sizeof(all));
+}
 
 /* Without, the kernel says EMSGSIZE when the path's MTU has become smaller: what it knows of it is asked then. IPv4. */
 static void may_fragment(int fd, bool may)
@@ -59,6 +80,8 @@ static int open_raw(struct watch *watch, int family)
 	watch->fd = socket(family, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_SCTP);
 	if (watch->fd < 0)
 		return -errno;
+	if (filter(watch, family) < 0)
+		return -errno;
 	if (setsockopt(watch->fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size)) < 0)
 		setsockopt(watch->fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
 	if (setsockopt(watch->fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size)) < 0)
@@ -74,12 +97,13 @@ int packets_open(void)
 {
 	int error = open_raw(&raw4, AF_INET);
 
-	if (error == 0) {
+	if (error == 0)
+		error = open_raw(&beginnings4, AF_INET);
+	if (error == 0)
 		error = open_raw(&raw6, AF_INET6);
-		if (error == -EAFNOSUPPORT) /* IPv6 is off on this host */
-			error = 0;
-	}
-	return error;
+	if (error == 0)
+		error = open_raw(&beginnings6, AF_INET6);
+	return error == -EAFNOSUPPORT ? 0 : error; /* IPv6 is off on this host */
 }
 
 /* Which chunks it brings: a bit for each of the types up to 31. */
@@ -163,12 +187,13 @@ void packets_input4(const char *datagram, int length)
 }
 
 /* Several a call: it tells by itself that no more wait. */
-static bool take4(void)
+static bool take4(const struct watch *watch)
 {
+	const int turns = watch == &beginnings4 ? BEGINNINGS_PER_TURN / AT_ONCE : PER_TURN / AT_ONCE;
 	static char datagrams[AT_ONCE][PACKET_MAX];
 	int turn, i, count;
 
-	for (turn = 0; turn < PER_TURN / AT_ONCE; turn++) {
+	for (turn = 0; turn < turns; turn++) {
 		struct iovec vectors[AT_ONCE];
 		struct mmsghdr messages[AT_ONCE] = { 0 };
 
@@ -176,7 +201,7 @@ static bool take4(void)
 			vectors[i] = (struct iovec){ datagrams[i], PACKET_MAX };
 			messages[i].msg_hdr = (struct msghdr){ .msg_iov = &vectors[i], .msg_iovlen = 1 };
 		}
-		count = recvmmsg(raw4.fd, messages, AT_ONCE, MSG_DONTWAIT, NULL);
+		count = recvmmsg(watch->fd, messages, AT_ONCE, MSG_DONTWAIT, NULL);
 		note_own(&own4, -(count > 0 ? count : 0));
 		for (i = 0; i < count; i++)
 			packets_input4(datagrams[i], (int)messages[i].msg_len);
@@ -186,22 +211,23 @@ static bool take4(void)
 	return true;
 }
 
-static void ready4(struct watch *, uint32_t)
+static void ready4(struct watch *watch, uint32_t)
 {
-	take4();
+	take4(watch);
 }
 
-static bool take6(void)
+static bool take6(const struct watch *watch)
 {
+	const int turns = watch == &beginnings6 ? BEGINNINGS_PER_TURN : PER_TURN;
 	int turn;
 
-	for (turn = 0; turn < PER_TURN; turn++) {
+	for (turn = 0; turn < turns; turn++) {
 		struct sockaddr_in6 source = { 0 }, destination = { .sin6_family = AF_INET6 };
 		char control[CMSG_SPACE(sizeof(struct in6_pktinfo))];
 		struct iovec vector = { incoming, sizeof(incoming) };
 		struct msghdr message = { .msg_name = &source, .msg_namelen = sizeof(source), .msg_iov = &vector,
 					  .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
-		ssize_t length = recvmsg(raw6.fd, &message, 0);
+		ssize_t length = recvmsg(watch->fd, &message, 0);
 		struct cmsghdr *item;
 
 		if (length < 0)
@@ -220,9 +246,9 @@ static bool take6(void)
 	return true;
 }
 
-static void ready6(struct watch *, uint32_t)
+static void ready6(struct watch *watch, uint32_t)
 {
-	take6();
+	take6(watch);
 }
 
 void packets_take_waiting(void)
@@ -230,23 +256,31 @@ void packets_take_waiting(void)
 	int turn;
 
 	for (turn = 0; turn < HANDSHAKE; turn++) {
-		take4();
-		if (raw6.fd >= 0)
-			take6();
+		take4(&raw4);
+		take4(&beginnings4);
+		if (raw6.fd >= 0) {
+			take6(&raw6);
+			take6(&beginnings6);
+		}
 	}
 }
 
 bool packets_take_own(bool waits)
 {
-	struct pollfd raw[] = { { own4 > 0 ? raw4.fd : -1, POLLIN, 0 }, { own6 > 0 ? raw6.fd : -1, POLLIN, 0 } };
+	struct pollfd raw[] = { { own4 > 0 ? raw4.fd : -1, POLLIN, 0 }, { own4 > 0 ? beginnings4.fd : -1, POLLIN, 0 },
+				{ own6 > 0 ? raw6.fd : -1, POLLIN, 0 }, { own6 > 0 ? beginnings6.fd : -1, POLLIN, 0 } };
 	bool any = false;
 
-	if (waits && own4 + own6 > 0 && poll(raw, 2, OWN_MS) <= 0)
+	if (waits && own4 + own6 > 0 && poll(raw, sizeof(raw) / sizeof(raw[0]), OWN_MS) <= 0)
 		own4 = own6 = 0; /* they were lost */
-	if (own4 > 0)
-		any |= take4();
-	if (own6 > 0)
-		any |= take6();
+	if (own4 > 0) {
+		any |= take4(&raw4);
+		any |= take4(&beginnings4);
+	}
+	if (own6 > 0) {
+		any |= take6(&raw6);
+		any |= take6(&beginnings6);
+	}
 	return any;
 }
 

@@ -1,4 +1,4 @@
-/* Packets of IP protocol 132: the two raw sockets. */
+/* Packets of IP protocol 132: the raw sockets. */
 #ifndef PACKETS_H
 #define PACKETS_H
 

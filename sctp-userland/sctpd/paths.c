@@ -1,24 +1,39 @@
 /* Where no path is alive usrsctp keeps new data until a heartbeat is answered. A kernel sends it none the less, and a path may count as dead that is
  * not: the first INITs were lost; or messages were, each of which came at the second try, and that does not speak for the path (Karn's rule). So
- * heartbeats are sent at once, and again after a time that doubles, until one is answered. A peer that stays silent ends its association as ever. */
+ * where data waits for nothing else, a heartbeat is sent at once, and again after a time that doubles, until one is answered. While something is to
+ * be acknowledged its retransmissions do that, and count as in a kernel. */
 #include "paths.h"
 
 #include "bound.h"
 #include "interfaces.h"
 #include "stack.h"
+#include "translate.h"
 
-#define LAST_MS 30000 /* from then on usrsctp's own do as well */
+#define LOOK_MS 100 /* a socket may have thousands of associations */
+#define LAST_MS 30000 /* from then on usrsctp's own heartbeats do as well */
 
-/* Ask the dead paths of an association that has no other, or also beside others. Return whether it has no other. */
-static bool ask(struct sctp_socket *s, sctp_assoc_t association, bool beside_others)
+enum paths { SOME_ALIVE, ALL_DEAD, ASKED };
+
+static bool data_waits(const struct sctp_socket *s, sctp_assoc_t association)
+{
+	struct lx_status status;
+
+	return translate_status(s, association, &status) == 0 && status.sstat_unackdata == 0 && translate_buffer_use(s, association).sending > 0;
+}
+
+/* See how they are; ask the dead ones of an association that has no other and data for them, or all dead ones. */
+static enum paths ask(struct sctp_socket *s, sctp_assoc_t association, bool may_ask, bool always)
 {
 	struct sockaddr *list = NULL;
 	int i, alive = 0, count = usrsctp_getpaddrs(s->so, association, &list), turn;
+	bool asks = false;
 
 	for (turn = 0; turn < 2; turn++) { /* look, then ask */
 		const char *from = (const char *)list;
 
-		for (i = 0; i < count && (turn == 0 || alive == 0 || beside_others); i++) {
+		if (turn == 1)
+			asks = count > 0 && may_ask && (always || (alive == 0 && data_waits(s, association)));
+		for (i = 0; i < count && (turn == 0 || asks); i++) {
 			const struct sockaddr_in6 address = address_next(&from), peer = address_unmapped((const struct sockaddr *)&address);
 			struct sctp_paddrinfo path = { .spinfo_assoc_id = association };
 			struct sctp_paddrparams now = { .spp_assoc_id = association, .spp_flags = SPP_HB_DEMAND };
@@ -37,27 +52,35 @@ static bool ask(struct sctp_socket *s, sctp_assoc_t association, bool beside_oth
 	}
 	if (count > 0)
 		usrsctp_freepaddrs(list);
-	return count > 0 && alive == 0;
+	return asks ? ASKED : count > 0 && alive == 0 ? ALL_DEAD : SOME_ALIVE;
 }
 
 void paths_begin(struct sctp_socket *s, sctp_assoc_t association)
 {
-	ask(s, association, true);
+	ask(s, association, true, true);
 }
 
 void paths_look(struct sctp_socket *s)
 {
+	const uint64_t now_ms = loop_now_ms();
 	const sctp_assoc_t *associations;
-	bool is_any_dead = false;
+	enum paths worst = SOME_ALIVE, found;
 	uint32_t i, count;
 
-	if (s->path_wait_ms == 0 || loop_now_ms() < s->path_asked_ms + s->path_wait_ms)
+	if (s->path_wait_ms == 0 || now_ms < s->path_looked_ms + LOOK_MS)
 		return;
+	s->path_looked_ms = now_ms;
 	count = stack_association_list(s, &associations);
-	for (i = 0; i < count; i++)
-		is_any_dead |= ask(s, associations[i], false);
-	s->path_asked_ms = loop_now_ms();
-	s->path_wait_ms = !is_any_dead ? 0 : s->path_wait_ms < LAST_MS ? 2 * s->path_wait_ms : LAST_MS;
+	for (i = 0; i < count; i++) {
+		found = ask(s, associations[i], now_ms >= s->path_asked_ms + s->path_wait_ms, false);
+		worst = found > worst ? found : worst;
+	}
+	if (worst == ASKED) {
+		s->path_asked_ms = now_ms;
+		s->path_wait_ms = s->path_wait_ms < LAST_MS ? 2 * s->path_wait_ms : LAST_MS;
+	} else if (worst == SOME_ALIVE) {
+		s->path_wait_ms = 0;
+	}
 }
 
 void paths_note_sent(struct sctp_socket *s)

@@ -80,7 +80,7 @@ void socket_lost_path(struct socket *so)
 	struct sctp_socket *s = find_stack(so);
 
 	if (s != NULL) {
-		s->path_wait_ms = PATHS_FIRST_MS;
+		s->path_wait_ms = s->path_wait_ms != 0 ? s->path_wait_ms : PATHS_FIRST_MS;
 		sockets_wait_for_time();
 		socket_look(s);
 	}

@@ -76,8 +76,8 @@ struct sctp_socket {
 	int send_room;     /* bytes: how much of them usrsctp takes */
 	bool reuses;       /* ... but may share it (SO_REUSEADDR) */
 	struct sockaddr_in6 peer; /* of the latest association of a one-to-one socket, also when that is over; no family: none yet */
-	uint32_t path_wait_ms; /* an association may have no path left: they are asked again after so long, see paths.c; 0: none */
-	uint64_t path_asked_ms;
+	uint32_t path_wait_ms; /* an association may have no path left: they are asked after so long, see paths.c; 0: none */
+	uint64_t path_asked_ms, path_looked_ms;
 	struct held *held; /* outward messages that wait, see expiry.c */
 	size_t held_bytes;
 	struct unsent *unsent, *last_unsent; /* inbound messages that wait, see inbound.c */

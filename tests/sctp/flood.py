@@ -1,10 +1,13 @@
 """Floods a host with SCTP packets, from addresses that it does not have (needs root).
 
-    python -m tests.sctp.flood KIND ADDRESS SECONDS
+    python -m tests.sctp.flood KIND ADDRESS SECONDS [PACKETS_A_SECOND]
 
-KIND: `inits`, from thousands of addresses of 10.9.0.0/16 to port 5000; `closed`, the same to a port that nobody
-listens at; `forged`, from 10.1.0.1 and port 7000, for an association whose tag they do not know. Prints how many
-packets it sent.
+KIND is one of these. It prints how many packets it sent.
+
+`inits`: from thousands of addresses of 10.9.0.0/16 to port 5000.
+`closed`: the same, to a port that nobody listens at.
+`data`: from the same addresses, for associations that do not exist.
+`forged`: from 10.1.0.1 and port 7000, for an association whose tag is not known.
 """
 
 import random
@@ -18,6 +21,8 @@ from tests.support.raw_sctp import SCTP, chunk, lying_inits, of_one_pair, packet
 PORT, CLOSED_PORT, PEER, PEERS_PORT = 5000, 5999, "10.1.0.1", 7000
 DIFFERENT = 4000
 """So many packets are made, and sent again and again."""
+AT_ONCE = 100
+LARGEST = 1400
 
 
 def from_address(source: str, destination: str, sctp: bytes) -> bytes:
@@ -26,13 +31,17 @@ def from_address(source: str, destination: str, sctp: bytes) -> bytes:
     return header + socket.inet_aton(source) + socket.inet_aton(destination) + sctp
 
 
-def inits(destination: str, port: int, draw: random.Random) -> list[bytes]:
-    """Beginnings of associations that are right in everything but that nobody wants them."""
+def from_many(destination: str, kind: str, draw: random.Random) -> list[bytes]:
+    """Beginnings of associations that nobody wants, or data for some that do not exist."""
     made = []
     for _ in range(DIFFERENT):
         source = f"10.9.{draw.randrange(256)}.{draw.randrange(1, 255)}"
-        value = struct.pack(">IIHHI", draw.randrange(1, 2**32), 65536, 10, 10, draw.getrandbits(32))
-        sctp = packet(draw.randrange(1024, 65536), port, 0, chunk(1, 0, value))
+        tag, number = draw.randrange(1, 2**32), draw.getrandbits(32)
+        ports = draw.randrange(1024, 65536), CLOSED_PORT if kind == "closed" else PORT
+        if kind == "data":
+            sctp = packet(*ports, tag, chunk(0, 3, struct.pack(">IHHI", number, 0, 0, 0) + b"data"))
+        else:
+            sctp = packet(*ports, 0, chunk(1, 0, struct.pack(">IIHHI", tag, 65536, 10, 10, number)))
         made.append(from_address(source, destination, sctp))
     return made
 
@@ -42,29 +51,24 @@ def forged(destination: str, draw: random.Random) -> list[bytes]:
     made: list[bytes] = []
     while len(made) < DIFFERENT:
         made += of_one_pair(PEERS_PORT, PORT, draw) + lying_inits(PEERS_PORT, PORT, draw)
-    return [from_address(PEER, destination, sctp) for sctp in made]
+    return [from_address(PEER, destination, sctp) for sctp in made if len(sctp) < LARGEST]
 
 
-def main(kind: str, address: str, for_s: float) -> None:
+def main(kind: str, address: str, for_s: float, a_second: float = 1e9) -> None:
     draw = random.Random(9)
-    made = (
-        forged(address, draw)
-        if kind == "forged"
-        else inits(address, PORT if kind == "inits" else CLOSED_PORT, draw)
-    )
+    made = forged(address, draw) if kind == "forged" else from_many(address, kind, draw)
     sent = 0
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw:
         print("made", flush=True)
-        end_s = time.monotonic() + for_s
-        while time.monotonic() < end_s:
-            for data in made:
-                try:
-                    raw.sendto(data, (address, 0))
-                    sent += 1
-                except OSError:  # the device's queue is full
-                    time.sleep(0.001)
+        begun_s = time.monotonic()
+        while time.monotonic() < begun_s + for_s:
+            batch = made[sent % len(made) :][:AT_ONCE]
+            for data in batch:
+                raw.sendto(data, (address, 0))
+            sent += len(batch)
+            time.sleep(max(0.0, begun_s + sent / a_second - time.monotonic()))
     print(sent)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], float(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], *map(float, sys.argv[3:]))

@@ -332,7 +332,5 @@ for number in range(12):
     assert client.recv(100) == b"%d" % number, number
 print("all")
 """
-    subprocess.run(
-        [*hosts[1].command("nft"), "-f", "-"], input=LOSES_EVERY_FIRST, text=True, check=True
-    )
+    subprocess.run([*hosts[1].command("nft"), "-f", "-"], input=LOSES_EVERY_FIRST, text=True, check=True)
     assert run(hosts[0], code, timeout_s=100) == "all\n"
