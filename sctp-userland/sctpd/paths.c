@@ -82,9 +82,3 @@ void paths_look(struct sctp_socket *s)
 		s->path_wait_ms = 0;
 	}
 }
-
-void paths_note_sent(struct sctp_socket *s)
-{
-	if (s->path_wait_ms > PATHS_FIRST_MS)
-		s->path_wait_ms = PATHS_FIRST_MS;
-}

@@ -10,9 +10,4 @@ void paths_begin(struct sctp_socket *s, sctp_assoc_t association);
 /* See to associations that have no path left which usrsctp sends data on. */
 void paths_look(struct sctp_socket *s);
 
-#define PATHS_FIRST_MS 250 /* between the first two heartbeats, and after something was sent */
-
-/* The program has sent something: it is not to wait for long. */
-void paths_note_sent(struct sctp_socket *s);
-
 #endif

@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "paths.h"
 #include "usrsctp_internal.h"
 
 #define BUCKETS 1024 /* power of two */

@@ -159,7 +159,8 @@ int sockets_run_waiting(void);
 /* usrsctp has something to say about this one. Called from deep inside usrsctp: only note it. */
 void socket_wakeup(struct socket *so);
 
-/* ... that one of its associations has lost a path. */
+/* ... that one of its associations has lost a path: see paths.c, which asks it again after so long. */
+#define PATHS_FIRST_MS 250
 void socket_lost_path(struct socket *so);
 
 /* Let blocked senders try again: some ways of getting room make no wake-up. */

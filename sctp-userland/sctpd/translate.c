@@ -3,8 +3,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "paths.h"
-
 static uint16_t usrsctp_flags(uint16_t flags)
 {
 	return (uint16_t)((flags & LX_UNORDERED ? SCTP_UNORDERED : 0) | (flags & LX_ADDR_OVER ? SCTP_ADDR_OVER : 0) |
@@ -32,7 +30,8 @@ ssize_t translate_send(struct sctp_socket *s, const struct send_parameters *send
 	struct sctp_sendv_spa all = { .sendv_flags = SCTP_SEND_SNDINFO_VALID };
 	const bool given = send->has_information != 0;
 
-	paths_note_sent(s);
+	if (s->path_wait_ms > PATHS_FIRST_MS) /* it is not to wait for long */
+		s->path_wait_ms = PATHS_FIRST_MS;
 	all.sendv_sndinfo.snd_sid = send->stream;
 	all.sendv_sndinfo.snd_flags = usrsctp_flags(send->flags);
 	all.sendv_sndinfo.snd_ppid = send->ppid;
