@@ -24,7 +24,7 @@ machines=("$machine")
 [ "$architecture" = "$native" ] || machines+=("$(machine "$architecture")") # what is cross-built is made with this machine's, too
 version=${VERSION:-$(packaging/version.sh)}
 date=$(packaging/version.sh --date)
-setup/setup.sh lint # pip, for the Python packages
+setup/setup.sh deb
 for suite in "$@"; do
     case $suite in
         bookworm) number=12 ;;

@@ -1,20 +1,23 @@
 #!/usr/bin/env bash
-# Sets up all that `make demo` (argument: demo), `make test` and `make bench` (test) or `make lint` (lint) needs and
-# is not there: Debian packages, the virtual environment in .venv, the builds of sctp-userland and, for tests, of fastpath
-# (not for lint, which needs no Debian package but python3-venv). Safe to repeat.
+# Sets up all that `make demo` (argument: demo), `make test` and `make bench` (test), `make lint` (lint), `make deb` (deb) or
+# `make images` (images) needs and is not there: Debian packages, the virtual environment in .venv, the builds of
+# sctp-userland and, for tests, of fastpath (for demo and test only). Safe to repeat.
 set -euo pipefail
-role=${1:?usage: setup.sh demo|test|lint}
+role=${1:?usage: setup.sh demo|test|lint|deb|images}
 top=$(cd "$(dirname "$0")/.." && pwd)
 cd "$top"
 
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 wanted_packages() {
-    if [ "$role" = lint ]; then
-        find_python >/dev/null 2>&1 || echo python3-venv
-        return
-    fi
-    awk -v role="$role" '/^#/ || NF < 2 { next } $2 == "demo" || $2 == role { print $1 }' \
+    local also=
+    case $role in
+        test) also=demo ;;
+        images) also=deb ;;
+        deb) also=${ARCHITECTURE:-} ;;
+    esac
+    find_python >/dev/null 2>&1 || echo python3-venv
+    awk -v role="$role" -v also="$also" '/^#/ || NF < 2 { next } $2 == role || $2 == also { print $1 }' \
         setup/debian-packages
 }
 
@@ -84,7 +87,7 @@ if [ "$(cat .venv/.rspdns-stamp 2>/dev/null)" != "$stamp" ]; then
     printf '%s' "$stamp" >.venv/.rspdns-stamp
 fi
 
-[ "$role" != lint ] || exit 0
+case $role in lint | deb | images) exit 0 ;; esac
 if [ "$role" = test ]; then
     make --silent -j"$(nproc)" -C fastpath >.setup/fastpath.log 2>&1 ||
         { tail -20 .setup/fastpath.log >&2; fail "fastpath does not build (whole log: .setup/fastpath.log)"; }

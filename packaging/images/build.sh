@@ -9,9 +9,7 @@ names=(rspdns ppe-agent rspdns-registrar ppu-agent)
 fail() { printf 'images: %s\n' "$*" >&2; exit 1; }
 
 [ "$(id -u)" -eq 0 ] || fail "it makes a Debian root: run it as root"
-missing=()
-for command in podman debootstrap; do command -v "$command" >/dev/null || missing+=("$command"); done
-[ ${#missing[@]} -eq 0 ] || fail "missing; first: apt-get install --no-install-recommends ${missing[*]}"
+setup/setup.sh images
 ls build/packages/trixie/rspdns-common_*.deb >/dev/null 2>&1 || fail "build/packages/trixie has no packages; first: make deb SUITES=trixie"
 
 root=$(packaging/roots.sh trixie FRESH)
