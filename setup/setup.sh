@@ -14,9 +14,8 @@ wanted_packages() {
     case $role in
         test) also=demo ;;
         images) also=deb ;;
-        deb) also=${ARCHITECTURE:-} ;;
     esac
-    find_python >/dev/null 2>&1 || echo python3-venv
+    (find_python) >/dev/null 2>&1 || echo python3-venv
     awk -v role="$role" -v also="$also" '/^#/ || NF < 2 { next } $2 == role || $2 == also { print $1 }' \
         setup/debian-packages
 }

@@ -48,7 +48,7 @@ _FIRST_LINE: Final = re.compile(
 _BEGINS_A_LINE: Final = re.compile(rb"[A-Za-z0-9.!%*_+`'~-]")
 _LINE_ENDS: Final = re.compile(rb"[\r\n]+")
 _FOLD: Final = re.compile(rb"\r\n(?=[ \t])")
-_FIELD: Final = re.compile(rb"\r\n(via|v|cseq|content-length|l)[ \t]*:([^\r\n]*)", re.I)
+_FIELD: Final = re.compile(rb"\n(via|v|cseq|content-length|l)[ \t]*:([^\r\n]*)", re.I)
 _LENGTH: Final = re.compile(rb"[ \t]*([0-9]{1,9})[ \t]*")
 _BRANCH: Final = re.compile(rb";\s*branch\s*=\s*([^;,\s]+)", re.I)
 _SEQUENCE: Final = re.compile(rb"[ \t]*([0-9]{1,10})[ \t]+([A-Za-z0-9.!%*_+`'~-]{1,32})")

@@ -412,7 +412,9 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, const
 	options_prepare(s);
 	socket_tell_state(s); /* before the client has it: a recv() that finds nothing known would wait */
 	*client_fd = pair[1];
-	if (!given)
+	if (given)
+		socket_doubt_paths(s);
+	else
 		socket_plug(s, pair[1]);
 	return s;
 failed:

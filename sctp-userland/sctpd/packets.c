@@ -99,8 +99,9 @@ int packets_open(void)
 
 	if (error == 0)
 		error = open_raw(&beginnings4, AF_INET);
-	if (error == 0)
-		error = open_raw(&raw6, AF_INET6);
+	if (error != 0)
+		return error;
+	error = open_raw(&raw6, AF_INET6);
 	if (error == 0)
 		error = open_raw(&beginnings6, AF_INET6);
 	return error == -EAFNOSUPPORT ? 0 : error; /* IPv6 is off on this host */

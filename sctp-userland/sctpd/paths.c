@@ -9,10 +9,10 @@
 #include "stack.h"
 #include "translate.h"
 
-#define LOOK_MS 100 /* a socket may have thousands of associations */
 #define LAST_MS 30000 /* from then on usrsctp's own heartbeats do as well */
+#define PART 20 /* of the time, at most, is spent on looking: a socket may have thousands of associations */
 
-enum paths { SOME_ALIVE, ALL_DEAD, ASKED };
+enum paths { SOME_ALIVE, ALL_DEAD, DATA_WAITS, ASKED };
 
 static bool data_waits(const struct sctp_socket *s, sctp_assoc_t association)
 {
@@ -26,13 +26,15 @@ static enum paths ask(struct sctp_socket *s, sctp_assoc_t association, bool may_
 {
 	struct sockaddr *list = NULL;
 	int i, alive = 0, count = usrsctp_getpaddrs(s->so, association, &list), turn;
-	bool asks = false;
+	bool waits = false, asks = false;
 
 	for (turn = 0; turn < 2; turn++) { /* look, then ask */
 		const char *from = (const char *)list;
 
-		if (turn == 1)
-			asks = count > 0 && may_ask && (always || (alive == 0 && data_waits(s, association)));
+		if (turn == 1) {
+			waits = count > 0 && alive == 0 && data_waits(s, association);
+			asks = count > 0 && may_ask && (always || waits);
+		}
 		for (i = 0; i < count && (turn == 0 || asks); i++) {
 			const struct sockaddr_in6 address = address_next(&from), peer = address_unmapped((const struct sockaddr *)&address);
 			struct sctp_paddrinfo path = { .spinfo_assoc_id = association };
@@ -52,12 +54,13 @@ static enum paths ask(struct sctp_socket *s, sctp_assoc_t association, bool may_
 	}
 	if (count > 0)
 		usrsctp_freepaddrs(list);
-	return asks ? ASKED : count > 0 && alive == 0 ? ALL_DEAD : SOME_ALIVE;
+	return count <= 0 || alive > 0 ? SOME_ALIVE : asks ? ASKED : waits ? DATA_WAITS : ALL_DEAD;
 }
 
 void paths_begin(struct sctp_socket *s, sctp_assoc_t association)
 {
-	ask(s, association, true, true);
+	if (ask(s, association, true, true) == ASKED)
+		socket_doubt_paths(s);
 }
 
 void paths_look(struct sctp_socket *s)
@@ -67,18 +70,28 @@ void paths_look(struct sctp_socket *s)
 	enum paths worst = SOME_ALIVE, found;
 	uint32_t i, count;
 
-	if (s->path_wait_ms == 0 || now_ms < s->path_looked_ms + LOOK_MS)
+	if (s->path_wait_ms == 0)
 		return;
-	s->path_looked_ms = now_ms;
+	if (now_ms < s->path_next_ms) {
+		s->path_due_ms = s->path_next_ms;
+		sockets_wait_for_time();
+		return;
+	}
 	count = stack_association_list(s, &associations);
 	for (i = 0; i < count; i++) {
 		found = ask(s, associations[i], now_ms >= s->path_asked_ms + s->path_wait_ms, false);
 		worst = found > worst ? found : worst;
 	}
+	s->path_next_ms = now_ms + PART * (loop_now_ms() - now_ms + 1);
 	if (worst == ASKED) {
 		s->path_asked_ms = now_ms;
 		s->path_wait_ms = s->path_wait_ms < LAST_MS ? 2 * s->path_wait_ms : LAST_MS;
 	} else if (worst == SOME_ALIVE) {
 		s->path_wait_ms = 0;
+	}
+	s->path_due_ms = 0; /* what is sent or acknowledged has it looked at again */
+	if (worst >= DATA_WAITS) {
+		s->path_due_ms = s->path_asked_ms + s->path_wait_ms;
+		sockets_wait_for_time();
 	}
 }

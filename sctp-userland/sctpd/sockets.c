@@ -12,6 +12,8 @@
 
 #define BUCKETS 1024 /* power of two */
 #define WAITING_MS 20
+#define PATH_FIRST_MS 250 /* between the first two heartbeats on a dead path */
+#define PATH_SEND_MS 1000 /* no more while the program sends */
 
 static struct sctp_socket *first, *dirty_list;
 static struct sctp_socket *by_stack[BUCKETS], *by_cookie[BUCKETS];
@@ -56,9 +58,10 @@ int sockets_run_waiting(void)
 		looked_ms = loop_now_ms();
 		some_wait = false;
 		for (s = first; s != NULL; s = s->next)
-			if (s->wants_memory || s->held != NULL || s->path_wait_ms != 0) {
+			if (s->wants_memory || s->held != NULL || s->path_due_ms != 0) {
 				some_wait = true;
-				socket_look(s);
+				if (s->wants_memory || s->held != NULL || looked_ms >= s->path_due_ms)
+					socket_look(s);
 			}
 	}
 	return some_wait ? WAITING_MS : -1;
@@ -78,11 +81,15 @@ void socket_lost_path(struct socket *so)
 {
 	struct sctp_socket *s = find_stack(so);
 
-	if (s != NULL) {
-		s->path_wait_ms = s->path_wait_ms != 0 ? s->path_wait_ms : PATHS_FIRST_MS;
-		sockets_wait_for_time();
-		socket_look(s);
-	}
+	if (s != NULL)
+		socket_doubt_paths(s);
+}
+
+void socket_doubt_paths(struct sctp_socket *s)
+{
+	if (s->path_wait_ms == 0 || s->path_wait_ms > PATH_SEND_MS)
+		s->path_wait_ms = s->path_wait_ms == 0 ? PATH_FIRST_MS : PATH_SEND_MS;
+	socket_look(s);
 }
 
 static void no_upcall(struct socket *, void *, int)
@@ -249,6 +256,7 @@ bool socket_create_closing(const struct sctp_socket *of, const struct sctp_socke
 					 .state = SOCKET_CLOSING, .slot = STATES_MAX };
 	memcpy(closing->bound, s->bound, sizeof(closing->bound));
 	sockets_add(closing);
+	socket_doubt_paths(closing); /* what was sent last may wait for one */
 	return true;
 }
 

@@ -76,8 +76,8 @@ struct sctp_socket {
 	int send_room;     /* bytes: how much of them usrsctp takes */
 	bool reuses;       /* ... but may share it (SO_REUSEADDR) */
 	struct sockaddr_in6 peer; /* of the latest association of a one-to-one socket, also when that is over; no family: none yet */
-	uint32_t path_wait_ms; /* an association may have no path left: they are asked after so long, see paths.c; 0: none */
-	uint64_t path_asked_ms, path_looked_ms;
+	uint32_t path_wait_ms; /* an association may have no path left: between two heartbeats, see paths.c; 0: all have one */
+	uint64_t path_asked_ms, path_next_ms, path_due_ms; /* when that was, when it may be looked again at the soonest, and when it is to be; 0: not */
 	struct held *held; /* outward messages that wait, see expiry.c */
 	size_t held_bytes;
 	struct unsent *unsent, *last_unsent; /* inbound messages that wait, see inbound.c */
@@ -159,9 +159,11 @@ int sockets_run_waiting(void);
 /* usrsctp has something to say about this one. Called from deep inside usrsctp: only note it. */
 void socket_wakeup(struct socket *so);
 
-/* ... that one of its associations has lost a path: see paths.c, which asks it again after so long. */
-#define PATHS_FIRST_MS 250
+/* ... that one of its associations has lost a path. */
 void socket_lost_path(struct socket *so);
+
+/* An association may have no path left, or has none and something is sent: paths.c sees to it. */
+void socket_doubt_paths(struct sctp_socket *s);
 
 /* Let blocked senders try again: some ways of getting room make no wake-up. */
 void sockets_unblock_all(void);

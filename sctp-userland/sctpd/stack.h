@@ -26,7 +26,7 @@ int timers_run(void);
 
 struct sctp_socket;
 
-/* The identifiers of a socket's associations, good until the next call; return their number: of a one-to-one socket it is 0. */
+/* The identifiers of a socket's associations, good until the next call; a one-to-one socket's has 0. Return how many there are. */
 uint32_t stack_association_list(const struct sctp_socket *s, const sctp_assoc_t **identifiers);
 
 #define OUT_STREAMS 10 /* of an association whose program says nothing else, as in a kernel */

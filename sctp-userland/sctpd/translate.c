@@ -30,8 +30,8 @@ ssize_t translate_send(struct sctp_socket *s, const struct send_parameters *send
 	struct sctp_sendv_spa all = { .sendv_flags = SCTP_SEND_SNDINFO_VALID };
 	const bool given = send->has_information != 0;
 
-	if (s->path_wait_ms > PATHS_FIRST_MS) /* it is not to wait for long */
-		s->path_wait_ms = PATHS_FIRST_MS;
+	if (s->path_wait_ms != 0)
+		socket_doubt_paths(s);
 	all.sendv_sndinfo.snd_sid = send->stream;
 	all.sendv_sndinfo.snd_flags = usrsctp_flags(send->flags);
 	all.sendv_sndinfo.snd_ppid = send->ppid;

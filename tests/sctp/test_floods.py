@@ -51,8 +51,8 @@ print(json.dumps({"asked": asked, "began": began}))
         (("inits",), False),  # several times of what can be answered: another one's turn may not come
         (("inits", "20000"), True),
         (("closed", "20000"), True),
-        (("data",), True),
-        (("forged",), True),
+        (("data", "30000"), True),
+        (("forged", "30000"), True),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
 )
