@@ -9,8 +9,8 @@
 #include "stack.h"
 #include "translate.h"
 
-#define LAST_MS 30000 /* from then on usrsctp's own heartbeats do as well */
-#define PART 20 /* of the time, at most, is spent on looking: a socket may have thousands of associations */
+#define LAST_MS 30000 /* from about then on usrsctp's own heartbeats do as well */
+#define PART 20 /* no more than one part in so many of the time is spent on looking: a socket may have thousands of associations */
 
 enum paths { SOME_ALIVE, ALL_DEAD, DATA_WAITS, ASKED };
 
