@@ -11,11 +11,11 @@
 # make docs   the documentation as a site in build/site; links are checked
 # make man    writes the man pages of every command to build/man (MAN=folder: elsewhere)
 # make install    for production: /opt/rspdns, units, man pages, completion (docs/how-to/install.md); DESTDIR, PREFIX, SCTP_USERLAND=yes, FASTPATH=yes
-# make deb    Debian packages for Debian 12 and 13, each built in a root of its own, into build/packages (root, debootstrap); SUITES='bookworm';
+# make deb    Debian packages for Debian 12 and 13, each built in a root of its own, into build/packages (root); SUITES='bookworm';
 #             ARCHITECTURE=arm64: cross-built, into build/packages/SUITE-arm64
 # make wheel  Python wheel and sdist, into build/dist
 # make release    wheel, sdist, Debian packages, a list of all parts (CycloneDX) and checksums, into build/release
-# make images  container images with these packages (Debian 13), into build/images (root, podman, debootstrap)
+# make images  container images with these packages (Debian 13), into build/images (root)
 # make test-images  builds the images, runs each, and the whole chain of packaging/compose, in a network namespace
 # make test-packages  builds the Debian packages; installs, upgrades (UPGRADE_FROM=REVISION; default: the last tag), removes and
 #             purges them in fresh roots under systemd

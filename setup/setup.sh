@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up all that `make demo` (argument: demo), `make test` and `make bench` (test), `make lint` (lint), `make deb` (deb) or
-# `make images` (images) needs and is not there: Debian packages, the virtual environment in .venv, the builds of
-# sctp-userland and, for tests, of fastpath (for demo and test only). Safe to repeat.
+# `make images` (images) needs and is not there: Debian packages and the virtual environment in .venv; for demo and test, the
+# build of sctp-userland, too, and for test that of fastpath. Safe to repeat.
 set -euo pipefail
 role=${1:?usage: setup.sh demo|test|lint|deb|images}
 top=$(cd "$(dirname "$0")/.." && pwd)

@@ -12,8 +12,8 @@
 
 #define BUCKETS 1024 /* power of two */
 #define WAITING_MS 20
-#define PATH_FIRST_MS 250 /* between the first two heartbeats on a dead path */
-#define PATH_SEND_MS 1000 /* no more while the program sends */
+#define PATH_FIRST_MS 250 /* half of the time between the first two heartbeats on dead paths: each doubles it */
+#define PATH_SEND_MS 1000 /* no more than this, doubled, while the program sends */
 
 static struct sctp_socket *first, *dirty_list;
 static struct sctp_socket *by_stack[BUCKETS], *by_cookie[BUCKETS];

@@ -1,4 +1,4 @@
-"""Strangers send as fast as they can: associations live on, others can begin, and memory stays bounded."""
+"""Strangers flood a host: associations live on, others can begin, and memory stays bounded."""
 
 import json
 import sys

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from registrar_config import SCTPD_OPTIONS
 
-from tests.sctp.daemon import PRELUDE, sctpd
+from tests.sctp.daemon import PRELUDE, sctpd, start
 from tests.sctp.two_hosts import ECHO, ECHO_ONCE, run, serve
 from tests.support.namespaces import Namespace
 from tests.support.second_try import BrokenError
@@ -338,9 +338,8 @@ def test_a_path_on_which_every_message_comes_at_the_second_try_serves_on(
     The path is taken for dead at the sixth. New messages must not wait for the next heartbeat, 30 s later.
     Nor may what was sent before close().
     """
-    server = hosts[1].start(sys.executable, "-c", PRELUDE + TELLS_THE_LAST, sctp=True)
+    server = start(hosts[1], TELLS_THE_LAST, "listening")
     assert server.stdout is not None
-    assert server.stdout.readline() == "listening\n"
     code = """
 client = one_to_one()
 client.connect(("10.1.0.2", 5000))
