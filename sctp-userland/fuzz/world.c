@@ -40,7 +40,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
 int __wrap_packets_open(void);
 int __wrap_connect(int fd, const struct sockaddr *to, socklen_t length);
 int __wrap_getsockname(int fd, struct sockaddr *name, socklen_t *length);
-int __wrap_netlink_watch(void);
+int __wrap_interfaces_watch(void);
 ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags);
 ssize_t __real_sendmsg(int fd, const struct msghdr *message, int flags);
 void read_random(void *to, size_t length); /* the library's own gets replaced */
@@ -94,7 +94,7 @@ int __wrap_packets_open(void)
 	return 0;
 }
 
-int __wrap_netlink_watch(void)
+int __wrap_interfaces_watch(void)
 {
 	static const char *const names[] = { "lo1", "interface2", "interface3" };
 	static const uint32_t hosts[] = { 0x7f000001, 0x0a000001, 0x0a000002 };

@@ -16,6 +16,18 @@ bool address_same(const struct sockaddr *first, const struct sockaddr *second)
 	return IN6_ARE_ADDR_EQUAL(&((const struct sockaddr_in6 *)first)->sin6_addr, &((const struct sockaddr_in6 *)second)->sin6_addr);
 }
 
+unsigned int address_hash(const struct sockaddr *address)
+{
+	const bool v4 = address->sa_family == AF_INET;
+	const uint8_t *bytes = v4 ? (const uint8_t *)&((const struct sockaddr_in *)address)->sin_addr :
+				    ((const struct sockaddr_in6 *)address)->sin6_addr.s6_addr;
+	unsigned int i, number = 0;
+
+	for (i = 0; i < (v4 ? sizeof(struct in_addr) : sizeof(struct in6_addr)); i++)
+		number = number * 31 + bytes[i];
+	return number;
+}
+
 socklen_t address_map(struct sockaddr_in6 *address, int domain)
 {
 	struct sockaddr_in v4;

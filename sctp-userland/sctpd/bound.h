@@ -33,6 +33,10 @@ bool sockets_bind_all(const void *endpoint);
 
 /* Of IPv4 or IPv6; ports don't matter. */
 bool address_same(const struct sockaddr *first, const struct sockaddr *second);
+
+/* A number, the same for addresses that are the same. */
+unsigned int address_hash(const struct sockaddr *address);
+
 bool address_is_any(const struct sockaddr *address);
 bool address_is_loopback(const struct sockaddr *address);
 bool address_is_link_local(const struct sockaddr *address);

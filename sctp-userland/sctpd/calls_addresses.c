@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "admitted.h"
 #include "bound.h"
 #include "calls.h"
+#include "interfaces.h"
 #include "lifecycle.h"
 #include "routes.h"
 
@@ -176,7 +176,7 @@ int call_bind(struct call *call, struct sctp_socket *s)
 	error = may_bind(call, s, (struct sockaddr *)&address);
 	if (error != 0)
 		return error;
-	admitted_add((struct sockaddr *)&address);
+	interfaces_admit((struct sockaddr *)&address);
 	if (address.sin6_port == 0)
 		error = socket_choose_port(s, &address);
 	else
@@ -211,7 +211,7 @@ static int bind_another(struct call *call, struct sctp_socket *s, const struct s
 	error = may_bind(call, s, address);
 	if (error != 0)
 		return error;
-	admitted_add(address);
+	interfaces_admit(address);
 	if (usrsctp_bindx(s->so, (struct sockaddr *)(uintptr_t)address, 1, SCTP_BINDX_ADD_ADDR) < 0)
 		return errno;
 	socket_note_bound(s, address);

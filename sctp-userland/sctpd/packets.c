@@ -35,34 +35,50 @@
 #define PACKET_COST 256 /* bytes of memory beyond those of the packet */
 
 static char incoming[PACKET_MAX], outgoing[PACKET_MAX];
-static int own4, own6; /* packets to this host itself that may be on their way */
-
-static void note_own(int *own, int number)
-{
-	*own = *own + number < 0 ? 0 : *own + number > OWN_MAX ? OWN_MAX : *own + number;
-}
-
-static void ready4(struct watch *watch, uint32_t events);
-static void ready6(struct watch *watch, uint32_t events);
 
 /* INITs come by sockets of their own, a few at a time: of a flood of them, associations that are up notice little. */
-static struct watch raw4 = { -1, EPOLLIN, ready4 }, raw6 = { -1, EPOLLIN, ready6 };
-static struct watch beginnings4 = { -1, EPOLLIN, ready4 }, beginnings6 = { -1, EPOLLIN, ready6 };
+struct raw {
+	struct watch watch; /* first */
+	int family;
+	bool takes_inits;
+	int own; /* packets to this host itself that may be on their way */
+};
+
+static void ready(struct watch *watch, uint32_t events);
+static struct raw raws[] = {
+	{ { -1, EPOLLIN, ready }, AF_INET, false },
+	{ { -1, EPOLLIN, ready }, AF_INET, true },
+	{ { -1, EPOLLIN, ready }, AF_INET6, false },
+	{ { -1, EPOLLIN, ready }, AF_INET6, true },
+};
+#define RAWS (sizeof(raws) / sizeof(raws[0]))
+
+static struct raw *raw_of(int family, bool takes_inits)
+{
+	return &raws[(family == AF_INET ? 0 : 2) + takes_inits];
+}
+
+static void note_own(struct raw *raw, int number)
+{
+	const int own = raw->own + number;
+
+	raw->own = own < 0 ? 0 : own > OWN_MAX ? OWN_MAX : own;
+}
 
 /* A raw socket takes INITs only, or all else. IPv4 packets come with their header, IPv6 ones without. */
-static int filter(const struct watch *watch, int family)
+static int filter(const struct raw *raw)
 {
-	const bool takes_inits = watch == &beginnings4 || watch == &beginnings6;
+	const struct sock_filter begin4 = BPF_STMT(BPF_LDX | BPF_B | BPF_MSH, 0), begin6 = BPF_STMT(BPF_LDX | BPF_IMM, 0);
 	struct sock_filter program[] = {
-		family == AF_INET ? (struct sock_filter)BPF_STMT(BPF_LDX | BPF_B | BPF_MSH, 0) : (struct sock_filter)BPF_STMT(BPF_LDX | BPF_IMM, 0),
+		raw->family == AF_INET ? begin4 : begin6,
 		BPF_STMT(BPF_LD | BPF_B | BPF_IND, COMMON_HEADER),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SCTP_INITIATION, takes_inits ? 0 : 1, takes_inits ? 1 : 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SCTP_INITIATION, raw->takes_inits ? 0 : 1, raw->takes_inits ? 1 : 0),
 		BPF_STMT(BPF_RET | BPF_K, PACKET_MAX),
 		BPF_STMT(BPF_RET | BPF_K, 0),
 	};
 	const struct sock_fprog all = { sizeof(program) / sizeof(program[0]), program };
 
-	return setsockopt(watch->fd, SOL_SOCKET, SO_ATTACH_FILTER, &all, sizeof(all));
+	return setsockopt(raw->watch.fd, SOL_SOCKET, SO_ATTACH_FILTER, &all, sizeof(all));
 }
 
 /* Without, the kernel says EMSGSIZE when the path's MTU has become smaller: what it knows of it is asked then. IPv4. */
@@ -73,38 +89,35 @@ static void may_fragment(int fd, bool may)
 	setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &discover, sizeof(discover));
 }
 
-static int open_raw(struct watch *watch, int family)
+static int open_raw(struct raw *raw)
 {
-	int size = BUFFER_SIZE, yes = 1;
+	int fd = socket(raw->family, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_SCTP), size = BUFFER_SIZE, yes = 1;
 
-	watch->fd = socket(family, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_SCTP);
-	if (watch->fd < 0)
+	raw->watch.fd = fd;
+	if (fd < 0 || filter(raw) < 0)
 		return -errno;
-	if (filter(watch, family) < 0)
+	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size)) < 0)
+		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size)) < 0)
+		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	if (raw->family == AF_INET)
+		may_fragment(fd, false);
+	else if (setsockopt(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &yes, sizeof(yes)) < 0)
 		return -errno;
-	if (setsockopt(watch->fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size)) < 0)
-		setsockopt(watch->fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
-	if (setsockopt(watch->fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size)) < 0)
-		setsockopt(watch->fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
-	if (family == AF_INET)
-		may_fragment(watch->fd, false);
-	else if (setsockopt(watch->fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &yes, sizeof(yes)) < 0)
-		return -errno;
-	return loop_add(watch);
+	return loop_add(&raw->watch);
 }
 
 int packets_open(void)
 {
-	int error = open_raw(&raw4, AF_INET);
+	int error = 0;
+	size_t i;
 
-	if (error == 0)
-		error = open_raw(&beginnings4, AF_INET);
-	if (error != 0)
-		return error;
-	error = open_raw(&raw6, AF_INET6);
-	if (error == 0)
-		error = open_raw(&beginnings6, AF_INET6);
-	return error == -EAFNOSUPPORT ? 0 : error; /* IPv6 is off on this host */
+	for (i = 0; i < RAWS && error == 0; i++) {
+		error = open_raw(&raws[i]);
+		if (error == -EAFNOSUPPORT && raws[i].family == AF_INET6)
+			return 0; /* IPv6 is off on this host */
+	}
+	return error;
 }
 
 /* Which chunks it brings: a bit for each of the types up to 31. */
@@ -188,9 +201,9 @@ void packets_input4(const char *datagram, int length)
 }
 
 /* Several a call: it tells by itself that no more wait. */
-static bool take4(const struct watch *watch)
+static bool take4(struct raw *raw)
 {
-	const int turns = watch == &beginnings4 ? BEGINNINGS_PER_TURN / AT_ONCE : PER_TURN / AT_ONCE;
+	const int turns = (raw->takes_inits ? BEGINNINGS_PER_TURN : PER_TURN) / AT_ONCE;
 	static char datagrams[AT_ONCE][PACKET_MAX];
 	int turn, i, count;
 
@@ -202,8 +215,8 @@ static bool take4(const struct watch *watch)
 			vectors[i] = (struct iovec){ datagrams[i], PACKET_MAX };
 			messages[i].msg_hdr = (struct msghdr){ .msg_iov = &vectors[i], .msg_iovlen = 1 };
 		}
-		count = recvmmsg(watch->fd, messages, AT_ONCE, MSG_DONTWAIT, NULL);
-		note_own(&own4, -(count > 0 ? count : 0));
+		count = recvmmsg(raw->watch.fd, messages, AT_ONCE, MSG_DONTWAIT, NULL);
+		note_own(raw, -(count > 0 ? count : 0));
 		for (i = 0; i < count; i++)
 			packets_input4(datagrams[i], (int)messages[i].msg_len);
 		if (count < AT_ONCE)
@@ -212,14 +225,9 @@ static bool take4(const struct watch *watch)
 	return true;
 }
 
-static void ready4(struct watch *watch, uint32_t)
+static bool take6(struct raw *raw)
 {
-	take4(watch);
-}
-
-static bool take6(const struct watch *watch)
-{
-	const int turns = watch == &beginnings6 ? BEGINNINGS_PER_TURN : PER_TURN;
+	const int turns = raw->takes_inits ? BEGINNINGS_PER_TURN : PER_TURN;
 	int turn;
 
 	for (turn = 0; turn < turns; turn++) {
@@ -228,12 +236,12 @@ static bool take6(const struct watch *watch)
 		struct iovec vector = { incoming, sizeof(incoming) };
 		struct msghdr message = { .msg_name = &source, .msg_namelen = sizeof(source), .msg_iov = &vector,
 					  .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
-		ssize_t length = recvmsg(watch->fd, &message, 0);
+		ssize_t length = recvmsg(raw->watch.fd, &message, 0);
 		struct cmsghdr *item;
 
 		if (length < 0)
 			return turn > 0;
-		note_own(&own6, -1);
+		note_own(raw, -1);
 		for (item = CMSG_FIRSTHDR(&message); item != NULL; item = CMSG_NXTHDR(&message, item))
 			if (item->cmsg_level == IPPROTO_IPV6 && item->cmsg_type == IPV6_PKTINFO)
 				memcpy(&destination.sin6_addr, CMSG_DATA(item), sizeof(destination.sin6_addr));
@@ -247,41 +255,42 @@ static bool take6(const struct watch *watch)
 	return true;
 }
 
-static void ready6(struct watch *watch, uint32_t)
+static bool take(struct raw *raw)
 {
-	take6(watch);
+	return raw->family == AF_INET ? take4(raw) : take6(raw);
+}
+
+static void ready(struct watch *watch, uint32_t)
+{
+	take((struct raw *)watch);
 }
 
 void packets_take_waiting(void)
 {
-	int turn;
+	size_t turn, i;
 
-	for (turn = 0; turn < HANDSHAKE; turn++) {
-		take4(&raw4);
-		take4(&beginnings4);
-		if (raw6.fd >= 0) {
-			take6(&raw6);
-			take6(&beginnings6);
-		}
-	}
+	for (turn = 0; turn < HANDSHAKE; turn++)
+		for (i = 0; i < RAWS && raws[i].watch.fd >= 0; i++)
+			take(&raws[i]);
 }
 
 bool packets_take_own(bool waits)
 {
-	struct pollfd raw[] = { { own4 > 0 ? raw4.fd : -1, POLLIN, 0 }, { own4 > 0 ? beginnings4.fd : -1, POLLIN, 0 },
-				{ own6 > 0 ? raw6.fd : -1, POLLIN, 0 }, { own6 > 0 ? beginnings6.fd : -1, POLLIN, 0 } };
-	bool any = false;
+	struct pollfd sockets[RAWS];
+	bool is_own = false, any = false;
+	size_t i;
 
-	if (waits && own4 + own6 > 0 && poll(raw, sizeof(raw) / sizeof(raw[0]), OWN_MS) <= 0)
-		own4 = own6 = 0; /* they were lost */
-	if (own4 > 0) {
-		any |= take4(&raw4);
-		any |= take4(&beginnings4);
+	for (i = 0; i < RAWS; i++) {
+		sockets[i] = (struct pollfd){ raws[i].own > 0 ? raws[i].watch.fd : -1, POLLIN, 0 };
+		is_own |= raws[i].own > 0;
 	}
-	if (own6 > 0) {
-		any |= take6(&raw6);
-		any |= take6(&beginnings6);
-	}
+	if (waits && is_own && poll(sockets, RAWS, OWN_MS) <= 0)
+		is_own = false; /* they were lost */
+	for (i = 0; i < RAWS; i++)
+		if (!is_own)
+			raws[i].own = 0;
+		else if (raws[i].own > 0)
+			any |= take(&raws[i]);
 	return any;
 }
 
@@ -308,7 +317,7 @@ static void tell_mtu(const struct path_route *route, uint32_t mtu)
 /* Send the SCTP packet at `packet`. The kernel puts its own header, and makes fragments: a chunk that has its number stays as long as it is when the
  * path's MTU becomes smaller (RFC 9260 section 6.9). A local error (no route, link down, buffer full) is a lost packet: retransmission and failover
  * must go on. */
-static void output(int fd, const char *packet, size_t length, struct sockaddr_in6 *source, struct sockaddr_in6 *destination, void *route)
+static void output(const char *packet, size_t length, struct sockaddr_in6 *source, struct sockaddr_in6 *destination, void *route)
 {
 	const bool v4 = destination->sin6_family == AF_INET;
 	char control[CMSG_SPACE(sizeof(struct in6_pktinfo))] = { 0 };
@@ -318,9 +327,9 @@ static void output(int fd, const char *packet, size_t length, struct sockaddr_in
 	struct cmsghdr *item = CMSG_FIRSTHDR(&message);
 	struct in6_pktinfo from6 = { 0 };
 	struct in_pktinfo from4 = { 0 };
-	int attempt;
+	int fd = raw_of(destination->sin6_family, false)->watch.fd, attempt;
 
-	note_own(v4 ? &own4 : &own6, interfaces_known(destination) != NULL);
+	note_own(raw_of(destination->sin6_family, packet[COMMON_HEADER] == SCTP_INITIATION), interfaces_have(destination));
 	for (attempt = 0; attempt < 2; attempt++) {
 		tell_mtu(route, routes_choose_source(source, (struct sockaddr *)destination, packet));
 		from4.ipi_spec_dst = ((struct sockaddr_in *)source)->sin_addr;
@@ -352,7 +361,7 @@ void sctp_userspace_ip_output(int *result, struct mbuf *packet, void *route, voi
 		return;
 	((struct sockaddr_in *)&source)->sin_addr = header->ip_src;
 	((struct sockaddr_in *)&destination)->sin_addr = header->ip_dst;
-	output(raw4.fd, outgoing + skip, (size_t)(length - skip), &source, &destination, route);
+	output(outgoing + skip, (size_t)(length - skip), &source, &destination, route);
 }
 
 void sctp_userspace_ip6_output(int *result, struct mbuf *packet, void *route, void *, uint32_t)
@@ -364,5 +373,5 @@ void sctp_userspace_ip6_output(int *result, struct mbuf *packet, void *route, vo
 
 	*result = 0;
 	if (length >= skip + COMMON_HEADER)
-		output(raw6.fd, outgoing + skip, (size_t)(length - skip), &source, &destination, route);
+		output(outgoing + skip, (size_t)(length - skip), &source, &destination, route);
 }

@@ -43,7 +43,7 @@ static enum paths ask(struct sctp_socket *s, sctp_assoc_t association, bool may_
 
 			memcpy(&path.spinfo_address, &address, sizeof(address));
 			memcpy(&now.spp_address, &address, sizeof(address));
-			s->near |= interfaces_known(&peer) != NULL;
+			s->near |= interfaces_have(&peer);
 			if (usrsctp_getsockopt(s->so, IPPROTO_SCTP, SCTP_GET_PEER_ADDR_INFO, &path, &length) < 0)
 				continue;
 			if (turn == 0)

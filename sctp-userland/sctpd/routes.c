@@ -16,8 +16,7 @@
 #define ROUTE_MS 1000 /* ... for so long: the kernel learns a path's MTU without a word */
 
 struct route {
-	struct in6_addr destination; /* IPv4 as mapped */
-	struct sockaddr_in6 source; /* or sockaddr_in; none: unknown */
+	struct sockaddr_in6 destination, source; /* or sockaddr_in; source: none: unknown */
 	uint32_t mtu; /* of the path, 0: unknown */
 	uint64_t until_ms;
 	bool none;
@@ -28,20 +27,15 @@ static struct route routes[ROUTES];
 /* The kernel's own choice: a connected UDP socket gets the preferred source address; nothing is sent. */
 static const struct route *route_to(const struct sockaddr *peer)
 {
-	unsigned int i, slot = 0;
-	struct sockaddr_in6 destination = address_unmapped(peer), key = destination;
-	socklen_t source_length = sizeof(key), mtu_length = sizeof(uint32_t);
-	struct route *route;
+	struct sockaddr_in6 destination = address_unmapped(peer);
+	struct route *route = &routes[address_hash((struct sockaddr *)&destination) % ROUTES];
+	socklen_t source_length = sizeof(route->source), mtu_length = sizeof(uint32_t);
 	int fd;
 
-	destination.sin6_port = htons(9);
-	address_map(&key, AF_INET6);
-	for (i = 0; i < sizeof(key.sin6_addr); i++)
-		slot = slot * 31 + key.sin6_addr.s6_addr[i];
-	route = &routes[slot % ROUTES];
-	if (loop_now_ms() < route->until_ms && IN6_ARE_ADDR_EQUAL(&route->destination, &key.sin6_addr))
+	if (loop_now_ms() < route->until_ms && address_same((struct sockaddr *)&route->destination, (struct sockaddr *)&destination))
 		return route;
-	*route = (struct route){ .destination = key.sin6_addr };
+	destination.sin6_port = htons(9);
+	*route = (struct route){ .destination = destination };
 	fd = socket(destination.sin6_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return route;

@@ -9,9 +9,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "interfaces.h"
 #include "limits.h"
 #include "loop.h"
-#include "netlink.h"
 #include "packets.h"
 #include "sockets.h"
 #include "translate.h"
@@ -74,7 +74,7 @@ int stack_start(const struct stack_settings *settings)
 	usrsctp_sysctl_set_sctp_path_rtx_max_default((uint32_t)settings->path_retransmissions);
 	if (!library_is_known())
 		return -ENOSYS;
-	return netlink_watch();
+	return interfaces_watch();
 }
 
 void stack_run_deferred_work(void)

@@ -143,7 +143,7 @@ void sctp_ulp_notify(uint32_t what, struct sctp_tcb *tcb, uint32_t error, void *
 void sctp_express_handle_sack(struct sctp_tcb *tcb, uint32_t cumulative_ack, uint32_t window, int *abort_now,
 			      int ecne_seen); /* a shut window must not end an association (stack.c) */
 struct mbuf *sctp_add_addresses_to_i_ia(void *endpoint, struct sctp_tcb *tcb, struct scope *scope, struct mbuf *at, int count,
-					uint16_t *padding, uint16_t *length); /* addresses on no interface (admitted.c) */
+					uint16_t *padding, uint16_t *length); /* addresses on no interface (interfaces.c) */
 int sctp_is_address_in_scope(struct sctp_ifa *ifa, struct scope *scope, int update);
 int sctp_is_address_on_local_host(struct sockaddr *address, uint32_t vrf);
 int sctp_load_addresses_from_init(struct sctp_tcb *tcb, struct mbuf *m, int offset, int limit, struct sockaddr *source,

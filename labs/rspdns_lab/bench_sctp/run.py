@@ -74,13 +74,14 @@ class _Bench:
                 yield [Measured(name, figures)]
 
     def _round_trips(self) -> dict[str, float]:
-        got = self._measure("round-trips", self._extent.round_trips)
+        got = self._measure("round-trips", self._extent.round_trips, before=_on_one_processor())
+        alone = self._usrsctp(before=_on_one_processor())
         return {
             "udp_round_trip_us": got["udp"],
             "sctp_round_trip_us": got["sctp"],
             "round_trip_ratio": got["sctp"] / got["udp"],
             "round_trip_ratio_best": got["best_ratio"],
-            **({"usrsctp_round_trip_us": alone["round_trip_us"]} if (alone := self._usrsctp()) else {}),
+            **({"usrsctp_round_trip_us": alone["round_trip_us"]} if alone else {}),
         }
 
     def _streams(self) -> dict[str, float]:
@@ -91,8 +92,11 @@ class _Bench:
             figures["usrsctp_ratio"] = rates["sctp"] / alone["messages_per_s"]
         return figures
 
-    def _usrsctp(self) -> dict[str, float]:
-        """Return what libusrsctp reaches without sctpd; nothing where a kernel has SCTP or it isn't built."""
+    def _usrsctp(self, before: Sequence[str] = ()) -> dict[str, float]:
+        """Return what libusrsctp reaches without sctpd; nothing where a kernel has SCTP or it isn't built.
+
+        `before` is the beginning of the command.
+        """
         program = (
             Path(self._sctp.wrapper[0]).resolve().parent / "build" / "in-process"
             if self._sctp.wrapper
@@ -104,7 +108,7 @@ class _Bench:
         alone = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$0" "$@"')
         try:
             done = subprocess.run(
-                [*alone, str(program), *numbers],
+                [*before, *alone, str(program), *numbers],
                 capture_output=True,
                 text=True,
                 timeout=_MEASUREMENT_TIMEOUT_S,
@@ -174,9 +178,13 @@ class _Bench:
         return ["nsenter", f"--net={host.path}", "--", *self._sctp.command(peers)]
 
     def _measure(
-        self, measurement: str, number: int, timeout_s: float = _MEASUREMENT_TIMEOUT_S
+        self,
+        measurement: str,
+        number: int,
+        timeout_s: float = _MEASUREMENT_TIMEOUT_S,
+        before: Sequence[str] = (),
     ) -> dict[str, Any]:
-        with self._started(measurement, number) as process:
+        with self._started(measurement, number, before=before) as process:
             try:
                 output, errors = process.communicate(timeout=timeout_s)
             except subprocess.TimeoutExpired:
@@ -188,11 +196,11 @@ class _Bench:
 
     @contextlib.contextmanager
     def _started(
-        self, measurement: str, number: int, host: Host | None = None
+        self, measurement: str, number: int, host: Host | None = None, before: Sequence[str] = ()
     ) -> Iterator[subprocess.Popen[str]]:
         options = SCTPD_OPTIONS + (" --heartbeat 1000" if host is self._beating else "")
         process = subprocess.Popen(
-            self._command(measurement, number, host or self._shipped),
+            [*before, *self._command(measurement, number, host or self._shipped)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -204,6 +212,16 @@ class _Bench:
         finally:
             process.kill()
             process.communicate()
+
+
+def _on_one_processor() -> Sequence[str]:
+    """Return how a command begins whose processes share one processor.
+
+    Otherwise the scheduler decides whether the two ends of UDP share one, which makes their round trip three
+    times as short as that of ends that wake up each other's processor. Those of SCTP never share one with
+    sctpd as well.
+    """
+    return ("taskset", "--cpu-list", str(min(os.sched_getaffinity(0))))
 
 
 def _daemon(host: Host) -> Path | None:
